@@ -1,0 +1,43 @@
+// Strong integer ids. Each wraps one int32 and converts into nothing by accident: an index of a token can not be
+// passed where a page is meant. Only pools translate one into another (attend/kv), and kernels read the arrays as
+// plain int32 (a span of ids and a span of int32 have the same bytes).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <type_traits>
+
+namespace attend {
+
+template <class Tag>
+struct Id {
+  int32_t value = 0;
+
+  constexpr Id() = default;
+  constexpr explicit Id(int32_t v) : value(v) {}
+  constexpr auto operator<=>(const Id&) const = default;
+  friend std::ostream& operator<<(std::ostream& out, Id id) { return out << id.value; }
+};
+
+// Index of one token's K/V in a KV pool. Slots 0..page_size-1 are the padding page, always zero; -1: no slot.
+using TokenSlot = Id<struct TokenSlotTag>;
+// page_size consecutive token slots: page id = slot / page_size. Page 0 is the padding page.
+using PageId = Id<struct PageIdTag>;
+// Index of one token's K/V in the sliding-window half of a Swa pool.
+using SwaSlot = Id<struct SwaSlotTag>;
+// Row of ReqToTokenPool. Row 0 is the padding row.
+using RequestRow = Id<struct RequestRowTag>;
+
+inline constexpr TokenSlot kNoSlot{-1};
+inline constexpr RequestRow kPaddingRow{0};
+
+static_assert(sizeof(TokenSlot) == sizeof(int32_t) && std::is_trivially_copyable_v<TokenSlot>);
+
+}  // namespace attend
+
+template <class Tag>
+struct std::hash<attend::Id<Tag>> {
+  size_t operator()(attend::Id<Tag> id) const noexcept { return std::hash<int32_t>{}(id.value); }
+};

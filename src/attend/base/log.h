@@ -1,0 +1,29 @@
+// Log lines for people, on stderr. Results go to stdout; nothing else does.
+#pragma once
+
+#include <sstream>
+#include <string_view>
+
+namespace attend {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+// Lines below this level are dropped. Default: kInfo. Thread-safe.
+void set_log_level(LogLevel level);
+void log_line(LogLevel level, std::string_view message);
+
+template <class... Parts>
+void log_info(const Parts&... parts) {
+  std::ostringstream message;
+  (message << ... << parts);
+  log_line(LogLevel::kInfo, message.str());
+}
+
+template <class... Parts>
+void log_warning(const Parts&... parts) {
+  std::ostringstream message;
+  (message << ... << parts);
+  log_line(LogLevel::kWarning, message.str());
+}
+
+}  // namespace attend
