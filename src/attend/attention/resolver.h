@@ -1,0 +1,60 @@
+// The resolver: one pure function from requirement, hardware and wishes to backends and page size.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "attend/attention/backend.h"
+#include "attend/attention/capability.h"
+
+namespace attend {
+
+// What the user asked for. Empty: choose.
+struct Wishes {
+  std::string attention_backend;  // both phases
+  std::string prefill_backend;    // wins over attention_backend
+  std::string decode_backend;     // likewise
+  std::optional<int> page_size;
+};
+
+// Why a backend can not serve a phase: "page_size 16: flashmla needs 64 (decode)".
+struct Refusal {
+  std::string_view backend;
+  Phase phase;
+  std::vector<std::string> reasons;
+};
+
+struct Resolution {
+  const BackendEntry* prefill = nullptr;
+  const BackendEntry* decode = nullptr;
+  int page_size = 0;
+  std::string why;                // one line for people: "cpu: the first that serves this model on cpu"
+  std::vector<Refusal> refusals;  // of every backend that can not serve, chosen or not
+};
+
+// preference[phase][kind][architecture]: the names to try, best first.
+std::span<const std::string_view> preference(Phase phase, KvKind kind, Architecture architecture);
+// Page size when neither the user nor a backend asks for another.
+inline constexpr int kDefaultPageSize = 16;
+
+// Every reason why `entry` can not serve `phase`; empty when it can. `asked_by_name`: on the CPU any backend
+// may be asked for, its contract then runs over the CPU kernels; automatic choice never does that.
+std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
+                                         const Requirement& requirement, const Hardware& hardware,
+                                         std::optional<int> page_size, bool asked_by_name);
+
+// Chooses. Nothing that the user asked for is changed: throws Error(kInvalidArgument) for an unknown name,
+// with the list of names, and Error(kUnsupported) with every reason when what was asked for, or nothing at
+// all, can serve. The page sizes of both phases are intersected.
+Resolution resolve(const Requirement& requirement, const Hardware& hardware, const Wishes& wishes,
+                   std::span<const BackendEntry> table);
+
+// The entry with this name or alias; null: none.
+const BackendEntry* find_backend(std::span<const BackendEntry> table, std::string_view name);
+
+// The hardware of this machine's CPU.
+Hardware detect_cpu();
+
+}  // namespace attend

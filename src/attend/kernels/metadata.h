@@ -1,0 +1,70 @@
+// The metadata family: what a step's plan derives from ReqToTokenPool and the lengths. On the CPU these are
+// pure functions of host arrays.
+//
+// Translate in token space, divide by page_size last: a page id never goes through a slot map.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attend/kernels/attention_batch.h"
+#include "attend/kernels/attention_plan.h"
+#include "attend/tensor/tensor.h"
+
+namespace attend::kernels {
+
+// The request rows of a step: table[rows[r] * stride + p] is the token slot of position p of request r.
+struct RequestRows {
+  const int32_t* table = nullptr;     // [num_rows, stride]
+  int64_t stride = 0;                 // elements
+  View<const int32_t> rows;           // [num_reqs]
+  View<const int32_t> seqlen_kv;      // [num_reqs]
+  const int32_t* slot_map = nullptr;  // full slot -> SWA slot; null: no translation
+};
+
+// page_table[r * width + j] = slot of position j * page_size / page_size, for j < ceil(seqlen_kv /
+// page_size); the rest of a row is not written. `width` is checked against the longest request.
+void build_page_table(const RequestRows& requests, int page_size, int width, View<int32_t> page_table);
+
+// CSR of page ids: indptr [num_reqs + 1] in pages, indices [indptr[num_reqs]].
+void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr, View<int32_t> indices);
+
+// slots[i] = slot_map[slots[i]]; -1 stays -1.
+void translate_slots(const int32_t* slot_map, View<const int32_t> slots, View<int32_t> translated);
+
+// The work items of a batch: a pure function, so that a plan is a value to test. Query tiles of at most
+// `q_tile` tokens; splits by limits.split_rule. KV ranges that no query of a tile can see are left out.
+// Refills `work`, which keeps its capacity.
+void make_work(const AttentionPlanLimits& limits, const QueryBatch& batch, const Visibility& visibility,
+               int q_tile, Work& work);
+
+// Chunked local attention as virtual batches (how SGLang and vLLM run Llama 4's iRoPE layers): each virtual
+// request is the part of a request's new tokens that lies in one chunk. Adapter for kernels without a chunk
+// rule; ours have one.
+struct VirtualBatches {
+  std::vector<int32_t> seqlen_q;     // [num_virtual]
+  std::vector<int32_t> cu_seqlen_q;  // [num_virtual + 1]
+  std::vector<int32_t> seqlen_kv;    // [num_virtual]
+  std::vector<int32_t> kv_start;     // [num_virtual] first position
+  std::vector<int32_t> page_table;   // [num_virtual, pages_per_chunk]
+  int pages_per_chunk = 0;
+};
+VirtualBatches local_attention_batches(int chunk, int page_size, View<const int32_t> cu_seqlen_q,
+                                       View<const int32_t> seqlen_kv, View<const int32_t> page_table,
+                                       int page_table_width);
+
+// Splits per request as Triton's decode kernel counts them: depends on the whole batch, so not
+// batch-invariant. [num_reqs]
+std::vector<int32_t> num_kv_splits(View<const int32_t> seqlen_kv, int num_q_heads, int num_kv_heads,
+                                   int max_splits, int num_sms);
+
+// Tree masks of other layouts into words (attention_batch.h): byte masks, non-zero is visible.
+//   kFullMask   per request seqlen_q rows of seqlen_kv bytes (prefix columns first)
+//   kQlenOnly   per request seqlen_q rows of seqlen_q bytes
+//   kBitPacked  per request the bits of seqlen_q x seqlen_q, low bit first, each request starting at a new
+//   byte
+enum class TreeMaskLayout : uint8_t { kFullMask, kQlenOnly, kBitPacked };
+void pack_tree_mask(TreeMaskLayout layout, View<const uint8_t> mask, View<const int32_t> cu_seqlen_q,
+                    View<const int32_t> seqlen_kv, int tree_mask_words, View<uint64_t> words);
+
+}  // namespace attend::kernels
