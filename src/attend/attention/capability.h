@@ -106,6 +106,9 @@ struct Capability {
   bool graphs = true;         // its decode can be captured in a CUDA graph
 };
 
+// One line for people: "MHA, page sizes any, head dims to 256, kv float32 bfloat16 ..., window, chunk, ...".
+std::string describe(const Capability& capability);
+
 // What a model and the user's wishes need of a backend.
 struct Requirement {
   KvKind kind = KvKind::kMha;
