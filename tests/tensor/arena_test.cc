@@ -6,25 +6,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
+
+#include "tests/support/error_message.h"
 
 namespace attend {
 namespace {
 
 using ::testing::StartsWith;
-
-std::string out_of_memory_message(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
+using testing_support::error_message;
 
 TEST(Arena, HandsOutZeroedCacheLinesThatDoNotOverlap) {
   Arena arena(1 << 20);
@@ -72,9 +63,10 @@ TEST(Arena, CanBeFilledToItsLastByte) {
 TEST(Arena, RefusesWhatDoesNotFitAndStaysAsItWas) {
   Arena arena(1 << 21);
   arena.allocate({1 << 20}, DType::kU8);
-  EXPECT_EQ(out_of_memory_message([&] {
-              arena.allocate({512, 1025}, DType::kF32);
-            }),
+  EXPECT_EQ(error_message(ErrorCode::kOutOfMemory,
+                          [&] {
+                            arena.allocate({512, 1025}, DType::kF32);
+                          }),
             "arena: needed 2099200 bytes for float32[512, 1025] on cpu, free 1048576 of 2097152");
   EXPECT_EQ(arena.used_bytes(), size_t{1} << 20);
   arena.allocate({1 << 20}, DType::kU8);
@@ -88,14 +80,14 @@ TEST(Arena, RefusesMoreThanTheMachineHasBeforeMappingIt) {
   };
   const size_t wanted = available_host_bytes() * 4;
   const size_t before = mapped_pages();
-  const std::string message = out_of_memory_message([&] { Arena(wanted, "kv pool"); });
+  const std::string message = error_message(ErrorCode::kOutOfMemory, [&] { Arena(wanted, "kv pool"); });
   EXPECT_THAT(message, StartsWith("kv pool: needed " + std::to_string(wanted) + " bytes, free "));
   EXPECT_LT(mapped_pages(), before + wanted / 4096 / 2);
 }
 
 TEST(Arena, NamesItsOwnerWhenItIsFull) {
   Arena arena(1, "weights");
-  EXPECT_THAT(out_of_memory_message([&] { arena.allocate({1 << 30}, DType::kF32); }),
+  EXPECT_THAT(error_message(ErrorCode::kOutOfMemory, [&] { arena.allocate({1 << 30}, DType::kF32); }),
               StartsWith("weights: "));
 }
 

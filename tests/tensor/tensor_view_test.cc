@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "attend/tensor/tensor.h"
+#include "tests/support/error_message.h"
 
 namespace attend {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing_support::error_message;
 
 // A [2, 3, 4] tensor whose elements are their own row-major numbers.
 class TensorViewTest : public testing::Test {
@@ -26,18 +28,6 @@ int32_t at(const TensorView& view, std::initializer_list<int64_t> index) {
   TensorView sub = view;
   for (int64_t i : index) sub = sub[i];
   return *sub.as<int32_t>();
-}
-
-template <class Fn>
-std::string message_of(ErrorCode code, Fn&& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 TEST_F(TensorViewTest, IsRowMajorWhenContiguous) {
@@ -130,13 +120,13 @@ TEST_F(TensorViewTest, ReshapingKeepsTheOrderOfTheElements) {
 }
 
 TEST_F(TensorViewTest, RefusesWhatItDoesNotHave) {
-  EXPECT_EQ(message_of(ErrorCode::kInternal, [&] { view_[2]; }), "index 2 of int32[2, 3, 4] on cpu");
-  EXPECT_EQ(message_of(ErrorCode::kInternal, [&] { view_[-1]; }), "index -1 of int32[2, 3, 4] on cpu");
-  EXPECT_EQ(message_of(ErrorCode::kInternal, [&] { view_.slice(1, 2, 4); }),
+  EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_[2]; }), "index 2 of int32[2, 3, 4] on cpu");
+  EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_[-1]; }), "index -1 of int32[2, 3, 4] on cpu");
+  EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_.slice(1, 2, 4); }),
             "slice 2:4 of dimension 1 of int32[2, 3, 4] on cpu");
   EXPECT_THROW(view_.slice(3, 0, 1), Error);
   EXPECT_THROW(view_.slice(1, 2, 1), Error);
-  EXPECT_EQ(message_of(ErrorCode::kInternal, [&] { view_.split(2, 3); }),
+  EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_.split(2, 3); }),
             "split of dimension 2 of int32[2, 3, 4] on cpu by 3");
   EXPECT_THROW(view_.split(2, 0), Error);
   EXPECT_THROW(view_.transpose(0, 3), Error);
@@ -148,26 +138,28 @@ TEST_F(TensorViewTest, RefusesWhatItDoesNotHave) {
 }
 
 TEST_F(TensorViewTest, RefusesToBeReadAsAnotherType) {
-  EXPECT_EQ(message_of(ErrorCode::kInternal, [&] { view_.as<float>(); }), "tensor of int32 read as float32");
+  EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { view_.as<float>(); }),
+            "tensor of int32 read as float32");
   EXPECT_EQ(view_.as<const int32_t>(), values_.data());
 }
 
 TEST(TensorView, RefusesRanksExtentsAndSizesThatNoTensorHas) {
-  EXPECT_EQ(message_of(ErrorCode::kInvalidArgument,
-                       [] {
-                         TensorView::contiguous(nullptr, DType::kF32, {1, 1, 1, 1, 1, 1});
-                       }),
+  EXPECT_EQ(error_message(ErrorCode::kInvalidArgument,
+                          [] {
+                            TensorView::contiguous(nullptr, DType::kF32, {1, 1, 1, 1, 1, 1});
+                          }),
             "tensor rank 6: at most 5");
-  EXPECT_THAT(message_of(ErrorCode::kInvalidArgument,
-                         [] {
-                           TensorView::contiguous(nullptr, DType::kF32, {4, -1});
-                         }),
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
+                            [] {
+                              TensorView::contiguous(nullptr, DType::kF32, {4, -1});
+                            }),
               HasSubstr("negative extent"));
-  EXPECT_THAT(message_of(ErrorCode::kInvalidArgument,
-                         [] {
-                           TensorView::contiguous(nullptr, DType::kF32, {int64_t{1} << 31, int64_t{1} << 30});
-                         }),
-              HasSubstr("more bytes than an int64 counts"));
+  EXPECT_THAT(
+      error_message(ErrorCode::kInvalidArgument,
+                    [] {
+                      TensorView::contiguous(nullptr, DType::kF32, {int64_t{1} << 31, int64_t{1} << 30});
+                    }),
+      HasSubstr("more bytes than an int64 counts"));
   EXPECT_EQ(TensorView::contiguous(nullptr, DType::kU8, {int64_t{1} << 31, int64_t{1} << 31}).num_bytes(),
             size_t{1} << 62);
 }
