@@ -16,6 +16,8 @@ struct MergeArgs {
   TensorView out;           // as out_a; may be out_a
   TensorView lse;           // as lse_a; may be lse_a; empty: not wanted
 };
+// Shapes and dtypes; throws Error naming what is wrong.
+void check(const MergeArgs& args);
 void merge(const MergeArgs& args, Stream& stream);
 
 struct MergeSplitsArgs {
@@ -25,6 +27,7 @@ struct MergeSplitsArgs {
   TensorView out;           // [num_tokens, num_q_heads, head_dim]: f32, f16, bf16
   TensorView lse;           // [num_tokens, num_q_heads]: f32, sinks excluded; empty: not wanted
 };
+void check(const MergeSplitsArgs& args);
 // Left to right, split 0 first.
 void merge_splits(const MergeSplitsArgs& args, Stream& stream);
 

@@ -16,6 +16,8 @@ struct StoreKvArgs {
   float k_scale = 1.0f;
   float v_scale = 1.0f;
 };
+// Shapes, dtypes and scales; throws Error naming what is wrong.
+void check(const StoreKvArgs& args);
 // Slots were checked on the host when they were written; a kernel trusts them.
 void store_kv(const StoreKvArgs& args, Stream& stream);
 
@@ -26,6 +28,7 @@ struct StoreMlaArgs {
   View<const int32_t> slots;  // [num_tokens]; -1: do not store
   float scale = 1.0f;
 };
+void check(const StoreMlaArgs& args);
 void store_mla(const StoreMlaArgs& args, Stream& stream);
 
 namespace reference {
