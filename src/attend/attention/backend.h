@@ -39,12 +39,18 @@ class AttentionBackend {
                        Stream& stream) = 0;
 };
 
-// Outlives the backend.
-struct BackendContext {
+// What is known before the pool is sized.
+struct BackendConfig {
   Device device;
   ModelGeometry model;
   BatchLimits limits;
+  int page_size = 1;
   bool deterministic = false;
+};
+
+// Outlives the backend.
+struct BackendContext {
+  BackendConfig config;
   const ReqToTokenPool& requests;
   KvPool& pool;
 };
@@ -58,11 +64,11 @@ struct WorkspaceSize {
 // Static data: all that the resolver sees, and how to make the backend.
 struct BackendEntry {
   std::string_view name;
-  std::span<const std::string_view> aliases;
+  std::span<const std::string_view> aliases = {};
   std::string_view summary;  // one line: which contract, over which kernels
-  Capability capability;
+  Capability capability = {};
   // Before the pool is sized.
-  WorkspaceSize (*workspace)(const BackendEntry&, const ModelGeometry&, const BatchLimits&, Device) = nullptr;
+  WorkspaceSize (*workspace)(const BackendEntry&, const BackendConfig&) = nullptr;
   // After; allocates everything it will ever need.
   std::unique_ptr<AttentionBackend> (*create)(const BackendEntry&, const BackendContext&) = nullptr;
   const void* spec = nullptr;  // the row's data, known to create()

@@ -2,6 +2,7 @@
 // docs/ all come from these records; no code asks for a backend's name.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <initializer_list>
@@ -54,6 +55,10 @@ class Set {
   uint32_t bits_ = 0;
 };
 
+// "hopper, blackwell"; "nothing" for none.
+std::string to_string(Set<Architecture> architectures);
+std::string to_string(Set<DType> dtypes);
+
 // Page sizes 1, 2, 4, ... 256.
 class PageSizes {
  public:
@@ -82,18 +87,21 @@ class PageSizes {
 
 // Draft trees in speculative decoding: how many branches a draft token may have.
 enum class Speculation : uint8_t { kNone, kChain, kTree };
+std::string_view to_string(Speculation speculation);
 
 // What a backend can do.
 struct Capability {
-  Set<Architecture> prefill;  // architectures it prefills on; empty: decode only
-  Set<Architecture> decode;
-  Set<KvKind> kinds;
-  PageSizes page_sizes;
+  Set<Architecture> prefill = {};  // architectures it prefills on; empty: decode only
+  Set<Architecture> decode = {};
+  Set<KvKind> kinds = {};
+  Set<Architecture> mla_architectures = Set<Architecture>::all();  // where it serves MLA, if it does
+  PageSizes page_sizes = {};
   PageSizes tree_page_sizes = PageSizes::all();  // page sizes with draft trees
   int max_head_dim = 256;                        // MHA
+  std::array<int, 2> mla_num_q_heads = {};       // MLA: head counts per rank it has kernels for; zeros: any
   bool unequal_head_dims = true;                 // head_dim_qk != head_dim_v
-  Set<DType> dtypes;                             // of q, k, v
-  Set<DType> kv_dtypes;                          // of the pool
+  Set<DType> dtypes = {};                        // of q, k, v
+  Set<DType> kv_dtypes = {};                     // of the pool
   bool kv_scales = true;                         // applies descales other than 1
   bool window = true;
   bool chunk = true;
@@ -102,8 +110,8 @@ struct Capability {
   bool cross = true;  // cross attention
   bool bidirectional = true;
   Speculation speculation = Speculation::kTree;
-  bool deterministic = true;  // offers batch-invariant results
-  bool graphs = true;         // its decode can be captured in a CUDA graph
+  Set<KvKind> deterministic = Set<KvKind>::all();  // kinds with batch-invariant results
+  bool graphs = true;                              // its decode can be captured in a CUDA graph
 };
 
 // One line for people: "MHA, page sizes any, head dims to 256, kv float32 bfloat16 ..., window, chunk, ...".
@@ -112,7 +120,8 @@ std::string describe(const Capability& capability);
 // What a model and the user's wishes need of a backend.
 struct Requirement {
   KvKind kind = KvKind::kMha;
-  int head_dim_qk = 0, head_dim_v = 0;  // the largest over layers
+  int num_q_heads = 0;                  // per rank, the largest over layers
+  int head_dim_qk = 0, head_dim_v = 0;  // likewise
   DType dtype = DType::kF32;
   DType kv_dtype = DType::kF32;
   bool kv_scales = false;  // some scale is not 1

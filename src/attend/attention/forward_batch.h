@@ -21,6 +21,7 @@ std::string_view to_string(ForwardMode mode);
 
 // Prefill backends run kExtend, kMixed and kDraftExtend; decode backends kDecode, kTargetVerify and kIdle.
 enum class Phase : uint8_t { kPrefill, kDecode };
+std::string_view to_string(Phase phase);
 Phase phase_of(ForwardMode mode);
 
 // Padded; views at fixed addresses, in memory of the backend's device, owned and uploaded by the runner.

@@ -34,9 +34,16 @@ struct Resolution {
   std::vector<Refusal> refusals;  // of every backend that can not serve, chosen or not
 };
 
-// preference[phase][kind][architecture]: the names to try, best first.
-std::span<const std::string_view> preference(Phase phase, KvKind kind, Architecture architecture);
-// Page size when neither the user nor a backend asks for another.
+// One entry of a preference list: a backend, and when it is preferred. (Whether it can serve is its
+// capability.)
+struct Preference {
+  std::string_view backend;
+  Speculation up_to = Speculation::kTree;  // not preferred with bushier draft trees
+  bool only_unequal_head_dims = false;     // preferred only when head_dim_qk != head_dim_v
+};
+// preference[phase][kind][architecture]: what to try, best first.
+std::span<const Preference> preference(Phase phase, KvKind kind, Architecture architecture);
+// Page size when neither the user nor a backend asks for another; 64 is next where 16 is not taken.
 inline constexpr int kDefaultPageSize = 16;
 
 // Every reason why `entry` can not serve `phase`; empty when it can. `asked_by_name`: on the CPU any backend

@@ -9,8 +9,7 @@
 namespace attend {
 
 // Bytes of workspace that create_backend will allocate for both phases.
-size_t workspace_bytes(const Resolution& resolution, const ModelGeometry& model, const BatchLimits& limits,
-                       Device device);
+size_t workspace_bytes(const Resolution& resolution, const BackendConfig& config);
 
 // Allocates everything the backend will ever need.
 std::unique_ptr<AttentionBackend> create_backend(const Resolution& resolution, const BackendContext& context);

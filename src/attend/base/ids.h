@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <ostream>
+#include <span>
 #include <type_traits>
 
 namespace attend {
@@ -30,8 +31,21 @@ using SwaSlot = Id<struct SwaSlotTag>;
 // Row of ReqToTokenPool. Row 0 is the padding row.
 using RequestRow = Id<struct RequestRowTag>;
 
+// Whether T is one of them.
+template <class T>
+inline constexpr bool kIsId = false;
+template <class Tag>
+inline constexpr bool kIsId<Id<Tag>> = true;
+
 inline constexpr TokenSlot kNoSlot{-1};
 inline constexpr RequestRow kPaddingRow{0};
+
+// The same ids as plain numbers, which is what kernels take.
+template <class Tag>
+std::span<const int32_t> raw(std::span<const Id<Tag>> ids) {
+  static_assert(sizeof(Id<Tag>) == sizeof(int32_t) && std::is_standard_layout_v<Id<Tag>>);
+  return {reinterpret_cast<const int32_t*>(ids.data()), ids.size()};
+}
 
 static_assert(sizeof(TokenSlot) == sizeof(int32_t) && std::is_trivially_copyable_v<TokenSlot>);
 

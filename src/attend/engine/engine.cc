@@ -133,13 +133,14 @@ void Engine::create_pools(const EngineConfig& config) {
   pool_ = std::make_unique<MhaKvPool>(pool);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
   slots_ = make_allocator(page_size, pool.num_pages);
-  info_.workspace_bytes = workspace_bytes(info_.resolution, geometry, info_.limits, config.device);
-  attention_ = create_backend(info_.resolution, BackendContext{.device = config.device,
-                                                               .model = geometry,
-                                                               .limits = info_.limits,
-                                                               .deterministic = config.deterministic,
-                                                               .requests = *rows_,
-                                                               .pool = *pool_});
+  const BackendConfig backend{.device = config.device,
+                              .model = geometry,
+                              .limits = info_.limits,
+                              .page_size = page_size,
+                              .deterministic = config.deterministic};
+  info_.workspace_bytes = workspace_bytes(info_.resolution, backend);
+  attention_ =
+      create_backend(info_.resolution, BackendContext{.config = backend, .requests = *rows_, .pool = *pool_});
 }
 
 RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) {
