@@ -1,9 +1,9 @@
-#include "tests/kernels/conformance_cases.h"
+#include "tests/kernels/conformance/cases.h"
 
 #include <algorithm>
 #include <initializer_list>
 
-#include "tests/kernels/random.h"
+#include "tests/kernels/conformance/random.h"
 
 namespace attend::conformance {
 namespace {

@@ -1,12 +1,12 @@
-#include "tests/kernels/built_case.h"
+#include "tests/kernels/conformance/built_case.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "attend/kernels/reference/element.h"
-#include "tests/kernels/poison.h"
-#include "tests/kernels/random.h"
+#include "tests/kernels/conformance/poison.h"
+#include "tests/kernels/conformance/random.h"
 
 namespace attend::conformance {
 namespace {

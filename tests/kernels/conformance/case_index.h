@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "attend/kernels/kv_index.h"
-#include "tests/kernels/attention_case.h"
-#include "tests/kernels/new_tokens.h"
+#include "tests/kernels/conformance/attention_case.h"
+#include "tests/kernels/conformance/new_tokens.h"
 
 namespace attend::conformance {
 

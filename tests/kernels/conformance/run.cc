@@ -1,4 +1,4 @@
-#include "tests/kernels/conformance.h"
+#include "tests/kernels/conformance/run.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <exception>
 #include <string>
 
-#include "tests/kernels/tolerance.h"
+#include "tests/kernels/conformance/tolerance.h"
 
 namespace attend::conformance {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tests/kernels/attention_case.h"
+#include "tests/kernels/conformance/attention_case.h"
 
 namespace attend::conformance {
 

@@ -10,8 +10,8 @@
 #include <functional>
 #include <span>
 
-#include "tests/kernels/attention_case.h"
-#include "tests/kernels/built_case.h"
+#include "tests/kernels/conformance/attention_case.h"
+#include "tests/kernels/conformance/built_case.h"
 
 namespace attend::conformance {
 

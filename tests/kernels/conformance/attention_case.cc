@@ -1,4 +1,4 @@
-#include "tests/kernels/attention_case.h"
+#include "tests/kernels/conformance/attention_case.h"
 
 #include <algorithm>
 #include <sstream>

@@ -1,8 +1,8 @@
 // The suite over the reference itself: the cases are well-formed, and the reference reads nothing poisoned.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/conformance.h"
-#include "tests/kernels/conformance_cases.h"
+#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/run.h"
 
 namespace attend::conformance {
 namespace {

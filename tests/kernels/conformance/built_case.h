@@ -7,9 +7,9 @@
 
 #include "attend/kernels/attention.h"
 #include "attend/kernels/mla.h"
-#include "tests/kernels/attention_case.h"
-#include "tests/kernels/case_index.h"
-#include "tests/kernels/new_tokens.h"
+#include "tests/kernels/conformance/attention_case.h"
+#include "tests/kernels/conformance/case_index.h"
+#include "tests/kernels/conformance/new_tokens.h"
 
 namespace attend::conformance {
 

@@ -1,11 +1,11 @@
-#include "tests/kernels/case_index.h"
+#include "tests/kernels/conformance/case_index.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "attend/base/math.h"
-#include "tests/kernels/poison.h"
-#include "tests/kernels/random.h"
+#include "tests/kernels/conformance/poison.h"
+#include "tests/kernels/conformance/random.h"
 
 namespace attend::conformance {
 namespace {

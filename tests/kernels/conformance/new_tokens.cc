@@ -1,9 +1,9 @@
-#include "tests/kernels/new_tokens.h"
+#include "tests/kernels/conformance/new_tokens.h"
 
 #include <algorithm>
 
-#include "tests/kernels/poison.h"
-#include "tests/kernels/random.h"
+#include "tests/kernels/conformance/poison.h"
+#include "tests/kernels/conformance/random.h"
 
 namespace attend::conformance {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/kernels/low_precision.h"
+#include "tests/kernels/conformance/low_precision.h"
 
 #include <algorithm>
 #include <cmath>

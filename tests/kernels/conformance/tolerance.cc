@@ -1,11 +1,11 @@
-#include "tests/kernels/tolerance.h"
+#include "tests/kernels/conformance/tolerance.h"
 
 #include <algorithm>
 #include <cmath>
 #include <sstream>
 
 #include "attend/kernels/reference/element.h"
-#include "tests/kernels/low_precision.h"
+#include "tests/kernels/conformance/low_precision.h"
 
 namespace attend::conformance {
 namespace {
