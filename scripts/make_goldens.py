@@ -26,7 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 GREEDY_TOKENS = 16
 EOS = 1
-# A greedy choice counts as safe when the runner-up is this far below, relative to the largest logit.
+# A greedy choice is safe when the runner-up is this far below, relative to the largest logit.
 MIN_MARGIN = 0.01
 # float32 must agree with float64 this well, or a tolerance of 1e-4 would test luck.
 MAX_ROUNDING = 1e-5
@@ -308,8 +308,9 @@ def make_weights(config_json, dtype, seed):
     with torch.device("meta"):
         skeleton = AutoModelForCausalLM.from_config(config)
     generator = torch.Generator().manual_seed(seed)
+    tied = config.tie_word_embeddings
     return {
-        name: random_weight(name, tuple(parameter.shape), config.tie_word_embeddings, generator).to(dtype)
+        name: random_weight(name, tuple(parameter.shape), tied, generator).to(dtype)
         for name, parameter in skeleton.named_parameters()
     }
 
@@ -323,8 +324,8 @@ def write_weights(folder, weights, num_files):
     weight_map = {}
     for shard in range(num_files):
         file = f"model-{shard + 1:05d}-of-{num_files:05d}.safetensors"
-        members = names[shard::num_files]
-        save_file({name: weights[name] for name in members}, folder / file, metadata={"format": "pt"})
+        members = {name: weights[name] for name in names[shard::num_files]}
+        save_file(members, folder / file, metadata={"format": "pt"})
         weight_map.update({name: file for name in members})
     total = sum(weight.nbytes for weight in weights.values())
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
@@ -332,7 +333,7 @@ def write_weights(folder, weights, num_files):
 
 
 def load(folder, dtype):
-    """Loads the folder as a user would. Eager attention: the mask is a plain matrix, no kernel's."""
+    """Loads the folder as a user would. Eager attention: the mask is a plain matrix."""
     return AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, attn_implementation="eager"
     ).eval()

@@ -14,12 +14,15 @@ follows. Words come from tiny_words.txt, numbers are 10 to 99.
              reverse: sun [ river fox apple ] stone moon -> apple fox river
     next     the word that follows another one in a list without repetitions
              next: sun, river, fox, apple; river -> fox
-    count    how often a word occurs, 1 to 5 times
-             count: fox sun river sun fox sun; sun=3
     path     follow the arrows from a word until `end`; no word has two arrows
              path: fox > end, sun > river, apple > sun, river > fox; sun -> river fox end
     sort     the numbers, smallest first; words in between do not matter
              sort: 42 sun 17 river 80 -> 17 42 80
+
+Training draws one task more, which the model learns only in part, so that no test asks for it:
+
+    count    how often a word occurs, 1 to 5 times
+             count: fox sun river sun fox sun; sun=3
 
 Every task comes in any length up to the model's context: `budget` is the number of tokens that
 prompt and answer may take together, with one token for each word, number, mark, and space before
@@ -33,8 +36,9 @@ from typing import Callable, NamedTuple
 WORDS = pathlib.Path(__file__).with_name("tiny_words.txt").read_text().split()
 CONTEXT = 2048
 SHORTEST = 14
-# Training never uses this seed, and skips the few prompts that it happens to draw as well.
+# Training never uses these seeds, and skips a held-out prompt should it draw the same one.
 HELD_OUT_SEED = 20480
+DEMO_SEED = 20481
 
 
 class Example(NamedTuple):
@@ -121,14 +125,14 @@ TASKS: dict[str, Callable[[random.Random, int], Example]] = {
     "copy": copy,
     "reverse": reverse,
     "next": next_word,
-    "count": count,
     "path": path,
     "sort": sort,
 }
+TRAINING_ONLY: dict[str, Callable[[random.Random, int], Example]] = {"count": count}
 
 
 def held_out(num_examples: int = 200) -> list[Example]:
-    """The test set: all tasks in turn; of each three, one short, one up to half, one full length."""
+    """The test set: all tasks in turn; a third is short, a third medium, a third full length."""
     rng = random.Random(HELD_OUT_SEED)
     ranges = ((32, 128), (128, CONTEXT // 2), (CONTEXT * 3 // 4, CONTEXT))
     names = list(TASKS)
@@ -136,3 +140,10 @@ def held_out(num_examples: int = 200) -> list[Example]:
         TASKS[names[index % len(names)]](rng, rng.randint(*ranges[index // len(names) % 3]))
         for index in range(num_examples)
     ]
+
+
+def demo() -> list[Example]:
+    """What the demo shows: two of each task that fit a screen, and four longer ones."""
+    rng = random.Random(DEMO_SEED)
+    short = [task(rng, budget) for budget in (24, 56) for task in TASKS.values()]
+    return short + [recall(rng, 2000), copy(rng, 1000), path(rng, 1500), sort(rng, 300)]

@@ -38,6 +38,7 @@ SPLIT = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+ALL_TASKS = tiny_tasks.TASKS | tiny_tasks.TRAINING_ONLY
 # Training goes from short texts to the full context: what a head learns to find within 64 tokens
 # it then learns to find among 2,048. Each stage: until which share of the steps, and its lengths.
 CURRICULUM = (
@@ -67,7 +68,7 @@ def train_tokenizer():
     )
     tokenizer.decoder = decoders.ByteLevel()
     words = [f" {word}" for word in [*tiny_tasks.WORDS, "end"]]
-    text = words + list(tiny_tasks.TASKS) + [str(number) for number in range(10, 100)]
+    text = words + list(ALL_TASKS) + [str(number) for number in range(10, 100)]
     text += [" ->", " >", " [", " ]"]
     trainer = trainers.BpeTrainer(
         vocab_size=100_000,  # more than there is to merge: it stops when all words are whole
@@ -135,7 +136,7 @@ def make_batch(tokenizer, rng, length, num_examples, weights, avoid=frozenset())
     for row, task in enumerate(tasks):
         # Half of the texts are near full length; the others keep every shorter length in use.
         shortest = tiny_tasks.SHORTEST if rng.random() < 0.5 else length * 3 // 4
-        example = tiny_tasks.TASKS[task](rng, rng.randint(shortest, length))
+        example = ALL_TASKS[task](rng, rng.randint(shortest, length))
         ids, start = encode(tokenizer, example)
         if len(ids) > length or example.prompt in avoid:
             continue
@@ -164,10 +165,10 @@ class Batches(Dataset):
         return make_batch(self.tokenizer, rng, length, num_examples, WEIGHTS, self.avoid)
 
 
-def answer_logits(decoder, head, rows, positions):
+def answer_logits(model, rows, positions):
     """Logits at the given flat positions only: the other tokens of a prompt predict nothing."""
-    hidden = decoder(input_ids=rows, use_cache=False).last_hidden_state
-    return head(hidden.flatten(0, 1)[positions]).float()
+    hidden = model.model(input_ids=rows, use_cache=False).last_hidden_state
+    return model.lm_head(hidden.flatten(0, 1)[positions]).float()
 
 
 def learning_rate(step, arguments):
@@ -202,7 +203,7 @@ def accuracy(model, tokenizer, task, length, num_examples, device):
             tokenizer, rng, length, min(rows_at_once, num_examples - start), {task: 1}
         )
         rows, positions, targets, owners = (tensor.to(device) for tensor in batch)
-        logits = answer_logits(model.model, model.lm_head, rows, positions)
+        logits = answer_logits(model, rows, positions)
         best = logits.topk(2).values
         hits = logits.argmax(-1) == targets
         wrong_rows = owners[~hits].unique().numel()
@@ -217,7 +218,7 @@ def print_table(model, tokenizer, arguments, num_examples):
     lengths = [length for length in EVALUATION_LENGTHS if length <= arguments.max_length]
     print("| task | " + " | ".join(f"{length} tokens" for length in lengths) + " |")
     print("| --- |" + " --- |" * len(lengths))
-    for task in tiny_tasks.TASKS:
+    for task in ALL_TASKS:
         cells = [
             "{:.1%} ({:.2f})".format(
                 *accuracy(model, tokenizer, task, length, num_examples, arguments.device)
@@ -228,11 +229,9 @@ def print_table(model, tokenizer, arguments, num_examples):
 
 
 def train(model, tokenizer, arguments):
-    """The training loop; prints a line every 100 steps; ten times saves and prints a small table."""
+    """The training loop: a line every 100 steps, the saved model and a small table ten times."""
     cast = functools.partial(torch.autocast, arguments.device, dtype=torch.bfloat16)
     optimizer = make_optimizer(model, arguments)
-    # One compilation for all lengths; evaluation runs the plain module.
-    decoder = torch.compile(model.model, dynamic=True) if arguments.compile else model.model
     loader = DataLoader(
         Batches(tokenizer, arguments),
         batch_size=None,
@@ -248,7 +247,7 @@ def train(model, tokenizer, arguments):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, arguments)
         with cast():
-            logits = answer_logits(decoder, model.lm_head, rows, positions)
+            logits = answer_logits(model, rows, positions)
         loss = torch.nn.functional.cross_entropy(logits, targets)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -316,14 +315,13 @@ def save(model, tokenizer, folder):
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Trains models/attend-tiny.")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("models/attend-tiny"))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=14000)
+    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=10000)
     parser.add_argument("--tokens-per-step", type=int, default=32768)
     parser.add_argument("--min-examples", type=int, default=64, help="per step, if that is more")
     parser.add_argument("--max-length", type=int, default=tiny_tasks.CONTEXT)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--warmup", type=int, default=500)
-    parser.add_argument("--compile", action="store_true", help="torch.compile: faster on a GPU")
     parser.add_argument("--workers", type=int, default=0, help="processes that make batches")
     parser.add_argument("--examples", type=int, default=300, help="per cell of the final table")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

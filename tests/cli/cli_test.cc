@@ -53,11 +53,12 @@ std::string write_file(const std::string& name, const std::string& content) {
 }
 
 TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
-  const Ran ran =
-      attend("generate --model-path " + kTiny + " --prompt 'copy: red blue green -> '", Streams::kStdout);
+  const Ran ran = attend(
+      "generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",
+      Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_EQ(lines_of(ran.out).size(), 1u);
-  EXPECT_THAT(ran.out, HasSubstr("red blue green"));
+  EXPECT_THAT(ran.out, HasSubstr("scout coffee writer pea"));
 }
 
 TEST(GenerateCommand, PrintsAJsonObjectPerPromptInOrder) {
@@ -82,17 +83,21 @@ TEST(GenerateCommand, PrintsAJsonObjectPerPromptInOrder) {
 }
 
 TEST(GenerateCommand, ReadsPlainTextPromptsLineByLine) {
-  const std::string file = write_file("prompts.txt", "copy: red blue -> \nreverse: red blue -> \n");
+  const std::string file = write_file(
+      "prompts.txt", "copy: laugh [ scout coffee ] roll ->\nreverse: laugh [ scout coffee ] roll ->\n");
   const Ran ran =
       attend("generate --model-path " + kTiny + " --prompts-file " + file + " --json", Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   const auto lines = lines_of(ran.out);
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_EQ(nlohmann::json::parse(lines[1]).at("prompt"), "reverse: red blue -> ");
+  const auto reversed = nlohmann::json::parse(lines[1]);
+  EXPECT_EQ(reversed.at("prompt"), "reverse: laugh [ scout coffee ] roll ->");
+  EXPECT_EQ(reversed.at("text"), " coffee scout");
+  EXPECT_EQ(reversed.at("finish_reason"), "stop");
 }
 
 TEST(GenerateCommand, SaysWhatWasChosenAndHowFullThePoolGot) {
-  const Ran ran = attend("generate --model-path " + kTiny + " --prompt 'copy: red -> '");
+  const Ran ran = attend("generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout ] roll ->'");
   EXPECT_THAT(ran.out, HasSubstr("attention backend: prefill cpu, decode cpu (cpu: first choice for cpu"));
   EXPECT_THAT(ran.out, HasSubstr("KV pool at its fullest: "));
   EXPECT_THAT(ran.out, HasSubstr("tokens/s"));
@@ -101,8 +106,8 @@ TEST(GenerateCommand, SaysWhatWasChosenAndHowFullThePoolGot) {
 TEST(GenerateCommand, CountsRightAnswers) {
   const std::string file =
       write_file("answers.jsonl",
-                 "{\"prompt\": \"copy: red blue -> \", \"answer\": \"red blue\"}\n"
-                 "{\"prompt\": \"copy: red blue -> \", \"answer\": \"something else\"}\n");
+                 "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" scout coffee\"}\n"
+                 "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" something else\"}\n");
   const Ran ran = attend("generate --model-path " + kTiny + " --prompts-file " + file);
   EXPECT_EQ(lines_of(ran.out).back(), "answers: 1 of 2 right");
 }

@@ -188,12 +188,12 @@ TEST(Engine, StopsWhenOneRequestFillsTheWholePool) {
 TEST(Engine, StopStringsCutTheText) {
   Engine engine(config_of(kTiny));
   const SamplingParams params{.max_new_tokens = 16, .ignore_eos = true};
-  const RequestId whole = engine.submit("copy: red blue green -> ", params);
+  const RequestId whole = engine.submit("copy: laugh [ scout coffee writer pea ] roll milk ->", params);
   const std::string text = finish_all(engine).at(whole).text;
   ASSERT_GT(text.size(), 6u);
   SamplingParams stopping = params;
   stopping.stop = {text.substr(3, 3)};
-  const RequestId cut = engine.submit("copy: red blue green -> ", stopping);
+  const RequestId cut = engine.submit("copy: laugh [ scout coffee writer pea ] roll milk ->", stopping);
   const Result result = finish_all(engine).at(cut);
   EXPECT_EQ(result.reason, FinishReason::kStop);
   EXPECT_EQ(result.text, text.substr(0, text.find(stopping.stop[0])));

@@ -19,7 +19,7 @@ struct TestPrompt {
 };
 
 std::vector<TestPrompt> read_test_prompts() {
-  std::ifstream file(kModel / "test_prompts.jsonl");
+  std::ifstream file(ATTEND_SOURCE_DIR "/tests/data/attend-tiny-prompts.jsonl");
   std::vector<TestPrompt> prompts;
   for (std::string line; std::getline(file, line);) {
     const auto json = nlohmann::json::parse(line);
@@ -69,7 +69,8 @@ TEST_P(TinyModel, AnswersAsHuggingFaceDoesWithThisPageSize) {
   int num_right = 0, num_full_length = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
     EXPECT_EQ(completions[i].input_ids, prompts[i].input_ids) << "prompt " << i;
-    EXPECT_EQ(completions[i].output_ids, prompts[i].hf_output_ids) << "prompt " << i << ", task " << prompts[i].task;
+    EXPECT_EQ(completions[i].output_ids, prompts[i].hf_output_ids)
+        << "prompt " << i << ", task " << prompts[i].task;
     num_right += completions[i].text == prompts[i].answer ? 1 : 0;
     num_full_length += prompts[i].input_ids.size() >= 1500 ? 1 : 0;
   }

@@ -31,6 +31,12 @@ using SwaSlot = Id<struct SwaSlotTag>;
 // Row of ReqToTokenPool. Row 0 is the padding row.
 using RequestRow = Id<struct RequestRowTag>;
 
+// Whether T is one of them.
+template <class T>
+inline constexpr bool kIsId = false;
+template <class Tag>
+inline constexpr bool kIsId<Id<Tag>> = true;
+
 inline constexpr TokenSlot kNoSlot{-1};
 inline constexpr RequestRow kPaddingRow{0};
 

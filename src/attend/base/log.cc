@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <memory>
+
 namespace attend {
 namespace {
 
@@ -22,7 +24,9 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 
 spdlog::logger& logger() {
   static const auto instance = [] {
-    auto made = spdlog::stderr_color_mt("attend");
+    // Not registered by name: a program that uses the library may have a logger called attend.
+    auto made =
+        std::make_unique<spdlog::logger>("attend", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_pattern("%^%l%$: %v");
     return made;
   }();

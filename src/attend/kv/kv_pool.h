@@ -1,13 +1,11 @@
 // KvPool: token slot -> K/V of every layer. Pools know layouts, dtypes and scales; kernels see strided views.
 #pragma once
 
-#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/kernels/kv_index.h"
 #include "attend/tensor/arena.h"
-#include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {
@@ -33,6 +31,7 @@ class KvPool {
  public:
   virtual ~KvPool() = default;
 
+  // Throws Error(kInvalidArgument) for a layer that the pool does not have.
   virtual LayerKv layer(int layer_id) const = 0;
   // The latent rows of an MLA pool: [num_pages, page_size, kv_lora_rank + rope_dim]. Throws
   // Error(kUnsupported) in pools that keep K and V.
@@ -46,6 +45,7 @@ class KvPool {
   virtual size_t bytes_per_token() const = 0;
 
  protected:
+  // Throws as check_pages; dtype is a float.
   KvPool(int page_size, int num_pages, DType dtype);
 
  private:
@@ -55,6 +55,8 @@ class KvPool {
 
 // Throws Error(kInvalidArgument) unless page_size is a power of two from 1 to 256.
 void check_page_size(int page_size);
+// The same, and unless num_pages holds the padding page and another, with slots that an int32 counts.
+void check_pages(int page_size, int num_pages, std::string_view who);
 
 struct KvScales {
   float k = 1.0f, v = 1.0f;  // descales: x / scale is stored
@@ -74,7 +76,8 @@ class MhaKvPool : public KvPool {
     KvLayout layout = KvLayout::kHeadMajor;
     std::vector<KvScales> scales;  // [num_layers], or empty: all 1
   };
-  // Throws Error(kOutOfMemory) with needed and free bytes.
+  // Throws Error(kInvalidArgument) for a geometry that is no pool, and Error(kOutOfMemory) with needed and
+  // free bytes before anything is mapped.
   explicit MhaKvPool(const Config& config);
 
   LayerKv layer(int layer_id) const override;
@@ -82,12 +85,13 @@ class MhaKvPool : public KvPool {
   size_t bytes_per_token() const override;
   const Config& config() const { return config_; }
 
+  // Bytes that a pool takes, checked as in the constructor.
   static size_t num_bytes(const Config& config);
 
  private:
   Config config_;
   Arena arena_;
-  std::vector<Tensor> k_, v_;  // one per layer, in the memory layout
+  std::vector<Tensor> k_, v_;  // one per layer: [num_pages, page_size, num_kv_heads, head_dim]
 };
 
 // Multi-head latent attention: one row per token and layer. layer() gives it as K with one head, and its
@@ -101,9 +105,9 @@ class MlaKvPool : public KvPool {
     int page_size = 64;
     int num_pages = 0;
     DType dtype = DType::kBF16;
-    std::vector<float>
-        scales;  // [num_layers], or empty: all 1; K and V share the row, so they share the scale
+    std::vector<float> scales;  // [num_layers], or empty: all 1. K and V share the row, so they share it
   };
+  // Throws as MhaKvPool.
   explicit MlaKvPool(const Config& config);
 
   LayerKv layer(int layer_id) const override;
@@ -116,7 +120,7 @@ class MlaKvPool : public KvPool {
  private:
   Config config_;
   Arena arena_;
-  std::vector<Tensor> rows_;
+  std::vector<Tensor> rows_;  // one per layer: [num_pages, page_size, kv_lora_rank + rope_dim]
 };
 
 }  // namespace attend

@@ -14,7 +14,8 @@ namespace attend {
 // thread-safe: the engine's owner thread writes it.
 class ReqToTokenPool {
  public:
-  // `max_reqs` rows besides the padding row. `max_context_len`: positions per row.
+  // `max_reqs` rows besides the padding row. `max_context_len`: positions per row. Throws Error(kOutOfMemory)
+  // with needed and free bytes.
   ReqToTokenPool(int max_reqs, int max_context_len);
 
   // A free row, or nothing when all are taken.
@@ -22,10 +23,10 @@ class ReqToTokenPool {
   // Throws Error(kInternal) for a row that is not taken. The row's entries are set back to 0.
   void free(RequestRow row);
 
-  // Writes slots of positions first, first + 1, ... of a row. Checks row, positions, and that no slot is
-  // negative.
+  // Writes slots of positions first, first + 1, ... of a row. Throws Error(kInternal), changing nothing, for
+  // a row that is not taken, a position that a row does not have, or a negative slot.
   void write(RequestRow row, int first, View<const TokenSlot> slots);
-  // The slots of positions [0, max_context_len).
+  // The slots of positions [0, max_context_len); all 0 in the padding row.
   View<const TokenSlot> row(RequestRow row) const;
 
   // int32 [num_rows, max_context_len]: what kernels read.
@@ -37,6 +38,8 @@ class ReqToTokenPool {
   static size_t num_bytes(int max_reqs, int max_context_len);
 
  private:
+  void check_taken(RequestRow row) const;
+
   int num_rows_, max_context_len_;
   Tensor table_;
   std::vector<RequestRow> free_;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "attend/base/ids.h"
+
 namespace attend {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kI32, kI64, kU8, kU64 };
@@ -74,7 +76,7 @@ struct F8E5M2 {
   }
 };
 
-// The DType of a C++ element type.
+// The DType of a C++ element type. A strong id is an int32.
 template <class T>
 inline constexpr DType dtype_of = [] {
   if constexpr (std::is_same_v<T, float>)
@@ -87,8 +89,8 @@ inline constexpr DType dtype_of = [] {
     return DType::kF8E4M3;
   else if constexpr (std::is_same_v<T, F8E5M2>)
     return DType::kF8E5M2;
-  else if constexpr (sizeof(T) == 4)
-    return DType::kI32;  // int32_t and the strong ids
+  else if constexpr (std::is_same_v<T, int32_t> || kIsId<T>)
+    return DType::kI32;
   else if constexpr (std::is_same_v<T, int64_t>)
     return DType::kI64;
   else if constexpr (std::is_same_v<T, uint8_t>)

@@ -1,6 +1,7 @@
 // Tensors: a view (pointer, dtype, shape, strides, device), and an owner that shares its storage.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -31,7 +32,8 @@ struct TensorView {
   std::array<int64_t, kMaxRank> shape{};
   std::array<int64_t, kMaxRank> strides{};
 
-  // Row-major, contiguous.
+  // Row-major, contiguous. Throws Error(kInvalidArgument) for a rank above kMaxRank, a negative extent, or
+  // more bytes than an int64 counts.
   static TensorView contiguous(void* data, DType dtype, std::span<const int64_t> shape, Device device = {});
   static TensorView contiguous(void* data, DType dtype, std::initializer_list<int64_t> shape,
                                Device device = {}) {
@@ -41,8 +43,12 @@ struct TensorView {
   bool empty() const { return data == nullptr; }
   int64_t num_elements() const;
   size_t num_bytes() const { return static_cast<size_t>(num_elements()) * size_of(dtype); }
+  // Row-major without gaps. Extents of 1 may have any stride; a view without elements is contiguous.
   bool is_contiguous() const;
 
+  // operator[], slice, reshape, split and transpose throw Error(kInternal) for an index, dimension or size
+  // that the view does not have.
+  //
   // The sub-view at index `i` of the first dimension; rank falls by one.
   TensorView operator[](int64_t i) const;
   // Elements [begin, end) of dimension `dim`.
@@ -51,6 +57,8 @@ struct TensorView {
   TensorView reshape(std::initializer_list<int64_t> new_shape) const;
   // Splits dimension `dim` into (shape[dim] / inner, inner). Works for any stride.
   TensorView split(int dim, int64_t inner) const;
+  // Dimensions `a` and `b` exchanged; the elements stay where they are.
+  TensorView transpose(int a, int b) const;
 
   // The elements as T. Throws Error(kInternal) when the dtype is another.
   template <class T>
@@ -62,7 +70,7 @@ struct TensorView {
   // All elements of a contiguous view.
   template <class T>
   View<T> span() const {
-    ensure(is_contiguous(), "span() of a strided tensor ", to_string());
+    ensure(is_contiguous(), "span() of a strided tensor ", *this);
     return {as<T>(), static_cast<size_t>(num_elements())};
   }
 
@@ -108,8 +116,8 @@ class Tensor {
 template <class T>
 Tensor Tensor::from(std::span<const T> values, std::initializer_list<int64_t> shape) {
   Tensor made = empty(shape, dtype_of<T>);
-  require(made.view().num_elements() == static_cast<int64_t>(values.size()), "tensor ",
-          made.view().to_string(), " from ", values.size(), " values");
+  require(made.view().num_elements() == static_cast<int64_t>(values.size()), "tensor ", made.view(), " from ",
+          values.size(), " values");
   std::copy(values.begin(), values.end(), made.as<T>());
   return made;
 }

@@ -1,0 +1,18 @@
+// The byte-level alphabet of GPT-2: every byte has a printable character, so that a vocabulary of text can
+// hold any bytes. Printable Latin-1 bytes stand for themselves; the others, in order, for U+0100 and up
+// (space is U+0120).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace attend::tokenizer {
+
+// Appends the characters of the bytes of `text`.
+void append_byte_level(std::string_view text, std::string& out);
+
+// The bytes that the characters of a token stand for; nothing if one of them is outside the alphabet.
+std::optional<std::string> bytes_of_byte_level(std::string_view token);
+
+}  // namespace attend::tokenizer

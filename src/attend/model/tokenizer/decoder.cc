@@ -1,0 +1,59 @@
+#include "attend/model/tokenizer/decoder.h"
+
+#include "attend/model/tokenizer/decode_steps.h"
+
+namespace attend::tokenizer {
+namespace {
+
+constexpr int kMaxDepth = 16;  // of sequences in sequences
+constexpr std::string_view kAccepted =
+    "attend reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence";
+
+// The end of every chain.
+class Join : public DecodeStep {
+ public:
+  Join(std::string& out, bool spaces) : out_(out), spaces_(spaces) {}
+  void push(const TokenPart& part) override {
+    if (part.opens && spaces_ && !first_) out_ += ' ';
+    first_ = false;
+    out_ += part.text;
+  }
+  void finish() override {}
+
+ private:
+  std::string& out_;
+  bool spaces_;
+  bool first_ = true;
+};
+
+void read(const JsonNode& node, int depth, std::vector<std::unique_ptr<DecoderConfig>>& configs) {
+  const JsonNode type_node = node.at("type");
+  const std::string& type = type_node.string();
+  if (type == "Sequence") {
+    const JsonNode list = node.at("decoders");
+    if (depth >= kMaxDepth) list.unsupported("sequences are nested more than ", kMaxDepth, " deep");
+    for (size_t i = 0; i < list.array_size(); ++i) read(list.at(i), depth + 1, configs);
+    return;
+  }
+  std::unique_ptr<DecoderConfig> config = make_decoder_config(node, type);
+  if (!config) type_node.unsupported("decoder \"", type, "\"; ", kAccepted);
+  configs.push_back(std::move(config));
+}
+
+}  // namespace
+
+Decoder::Decoder(const std::optional<JsonNode>& node) : join_with_spaces_(!node) {
+  if (node) read(*node, 0, configs_);
+}
+
+DecodeChain Decoder::start(std::string& out) const {
+  DecodeChain chain;
+  chain.steps_.push_back(std::make_unique<Join>(out, join_with_spaces_));
+  for (auto config = configs_.rbegin(); config != configs_.rend(); ++config) {
+    chain.steps_.push_back((*config)->make(*chain.steps_.back()));
+  }
+  chain.first_ = chain.steps_.back().get();
+  return chain;
+}
+
+}  // namespace attend::tokenizer

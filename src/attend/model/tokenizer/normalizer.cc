@@ -1,0 +1,171 @@
+#include "attend/model/tokenizer/normalizer.h"
+
+#include <utility>
+#include <vector>
+
+#include "attend/model/tokenizer/pattern.h"
+#include "attend/model/tokenizer/unicode.h"
+#include "attend/model/tokenizer/utf8.h"
+
+namespace attend::tokenizer {
+namespace {
+
+constexpr int kMaxDepth = 16;  // of sequences in sequences
+constexpr std::string_view kAccepted =
+    "attend reads NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend and Sequence";
+
+// The origin after a mapping of characters that kept the first one, possibly changed.
+size_t origin_of_first_char(const NormalizedText& text) {
+  return text.origin > 0 && !text.text.empty() ? char_bytes(text.text[0]) : 0;
+}
+
+class UnicodeForm : public Normalizer {
+ public:
+  explicit UnicodeForm(NormalForm form) : form_(form) {}
+  void apply(NormalizedText& text, RegexScratch&) const override {
+    normalize(text.text, form_);
+    text.origin = origin_of_first_char(text);
+  }
+
+ private:
+  NormalForm form_;
+};
+
+class Lowercase : public Normalizer {
+ public:
+  void apply(NormalizedText& text, RegexScratch&) const override {
+    text.text = to_lowercase(text.text);
+    text.origin = origin_of_first_char(text);
+  }
+};
+
+class StripAccents : public Normalizer {
+ public:
+  void apply(NormalizedText& text, RegexScratch&) const override {
+    std::string kept;
+    kept.reserve(text.text.size());
+    for (size_t at = 0; at < text.text.size();) {
+      const Char c = read_char(text.text, at);
+      if (!is_mark(c.code)) {
+        kept.append(text.text, at, c.bytes);
+      } else if (at == 0) {
+        text.origin = 0;
+      }
+      at += c.bytes;
+    }
+    text.text = std::move(kept);
+    text.origin = origin_of_first_char(text);
+  }
+};
+
+class Strip : public Normalizer {
+ public:
+  Strip(bool left, bool right) : left_(left), right_(right) {}
+  void apply(NormalizedText& text, RegexScratch&) const override {
+    std::string& s = text.text;
+    size_t begin = 0;
+    size_t end = s.size();
+    while (left_ && begin < end && is_whitespace(read_char(s, begin).code)) begin += char_bytes(s[begin]);
+    while (right_ && end > begin) {
+      const Char last = read_char_before(s, end);
+      if (!is_whitespace(last.code)) break;
+      end -= last.bytes;
+    }
+    s = s.substr(begin, end - begin);
+    text.origin = text.origin > begin ? std::min(text.origin, end) - begin : 0;
+  }
+
+ private:
+  bool left_;
+  bool right_;
+};
+
+class Replace : public Normalizer {
+ public:
+  Replace(Pattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  void apply(NormalizedText& text, RegexScratch& scratch) const override {
+    std::vector<Span> matches;
+    pattern_.find_all(text.text, scratch, matches);
+    if (matches.empty()) return;
+    std::string replaced;
+    replaced.reserve(text.text.size());
+    replace_matches(text.text, matches, content_, replaced);
+    text.origin = moved_origin(text.origin, matches);
+    text.text = std::move(replaced);
+  }
+
+ private:
+  // What replaces a match stands for the match's last character.
+  size_t moved_origin(size_t origin, const std::vector<Span>& matches) const {
+    size_t moved = 0;
+    size_t copied = 0;
+    for (const Span& match : matches) {
+      if (match.begin >= origin) break;
+      moved += match.begin - copied;
+      if (match.end > origin) return moved;
+      moved += content_.size();
+      copied = match.end;
+    }
+    return moved + origin - copied;
+  }
+
+  Pattern pattern_;
+  std::string content_;
+};
+
+class Prepend : public Normalizer {
+ public:
+  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  void apply(NormalizedText& text, RegexScratch&) const override {
+    if (text.text.empty()) return;
+    text.text.insert(0, prefix_);
+    if (text.origin > 0) text.origin += prefix_.size();
+  }
+
+ private:
+  std::string prefix_;
+};
+
+class Sequence : public Normalizer {
+ public:
+  explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
+  void apply(NormalizedText& text, RegexScratch& scratch) const override {
+    for (const auto& step : steps_) step->apply(text, scratch);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Normalizer>> steps_;
+};
+
+std::unique_ptr<Normalizer> make(const JsonNode& node, int depth) {
+  const JsonNode type_node = node.at("type");
+  const std::string& type = type_node.string();
+  if (type == "NFC") return std::make_unique<UnicodeForm>(NormalForm::kNfc);
+  if (type == "NFD") return std::make_unique<UnicodeForm>(NormalForm::kNfd);
+  if (type == "NFKC") return std::make_unique<UnicodeForm>(NormalForm::kNfkc);
+  if (type == "NFKD") return std::make_unique<UnicodeForm>(NormalForm::kNfkd);
+  if (type == "Lowercase") return std::make_unique<Lowercase>();
+  if (type == "StripAccents") return std::make_unique<StripAccents>();
+  if (type == "Strip") {
+    return std::make_unique<Strip>(node.at("strip_left").boolean(), node.at("strip_right").boolean());
+  }
+  if (type == "Replace") {
+    return std::make_unique<Replace>(Pattern(node.at("pattern")), node.at("content").string());
+  }
+  if (type == "Prepend") return std::make_unique<Prepend>(node.at("prepend").string());
+  if (type == "Sequence") {
+    const JsonNode list = node.at("normalizers");
+    if (depth >= kMaxDepth) list.unsupported("sequences are nested more than ", kMaxDepth, " deep");
+    std::vector<std::unique_ptr<Normalizer>> steps;
+    for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make(list.at(i), depth + 1));
+    return std::make_unique<Sequence>(std::move(steps));
+  }
+  type_node.unsupported("normalizer \"", type, "\"; ", kAccepted);
+}
+
+}  // namespace
+
+std::unique_ptr<Normalizer> make_normalizer(const JsonNode& node) { return make(node, 0); }
+
+}  // namespace attend::tokenizer

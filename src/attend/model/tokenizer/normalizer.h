@@ -1,0 +1,31 @@
+// Normalizers: what happens to text before it is cut into words.
+//
+// tokenizer.json `normalizer`: NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend,
+// Sequence. Others are refused by name.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "attend/model/tokenizer/json_node.h"
+#include "attend/model/tokenizer/regex.h"
+
+namespace attend::tokenizer {
+
+struct NormalizedText {
+  std::string text;  // valid UTF-8
+  // Leading bytes of `text` that stand for the first character of the whole input. Metaspace with the prepend
+  // scheme "first" asks whether a piece begins there. Unicode forms count their first character only.
+  size_t origin = 0;
+};
+
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  virtual void apply(NormalizedText& text, RegexScratch& scratch) const = 0;
+};
+
+// Error(kUnsupported) for a type or a pattern that attend lacks, Error(kCorruptFile) for a wrong shape.
+std::unique_ptr<Normalizer> make_normalizer(const JsonNode& node);
+
+}  // namespace attend::tokenizer

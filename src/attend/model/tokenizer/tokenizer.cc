@@ -1,0 +1,135 @@
+#include "attend/model/tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/model/tokenizer/tokenizer_impl.h"
+#include "attend/model/tokenizer/utf8.h"
+
+namespace attend {
+
+using tokenizer::AddedTokens;
+using tokenizer::NormalizedText;
+using tokenizer::PreTokenized;
+using tokenizer::RegexScratch;
+
+void Tokenizer::Impl::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  RegexScratch scratch;
+  std::vector<AddedTokens::Segment> segments;
+  added_tokens.split_raw(text, segments);
+  for (const AddedTokens::Segment& segment : segments) {
+    if (segment.id >= 0) {
+      ids.push_back(segment.id);
+      continue;
+    }
+    NormalizedText plain{std::string(text.substr(segment.span.begin, segment.span.end - segment.span.begin)),
+                         0};
+    if (segment.span.begin == 0) plain.origin = tokenizer::char_bytes(text[0]);
+    if (normalizer) normalizer->apply(plain, scratch);
+    encode_normalized(std::move(plain), scratch, ids);
+  }
+}
+
+void Tokenizer::Impl::encode_normalized(NormalizedText text, RegexScratch& scratch,
+                                        std::vector<int32_t>& ids) const {
+  std::vector<AddedTokens::Segment> segments;
+  added_tokens.split_normalized(text.text, segments);
+  for (const AddedTokens::Segment& segment : segments) {
+    if (segment.id >= 0) {
+      ids.push_back(segment.id);
+      continue;
+    }
+    const auto [begin, end] = segment.span;
+    NormalizedText part = begin == 0 && end == text.text.size()
+                              ? std::move(text)
+                              : NormalizedText{text.text.substr(begin, end - begin),
+                                               text.origin - std::min(text.origin, begin)};
+    PreTokenized words(std::move(part));
+    if (pre_tokenizer) pre_tokenizer->apply(words, scratch);
+    for (size_t i = 0; i < words.pieces.size(); ++i) model->encode(words.piece(i), ids);
+  }
+}
+
+const std::string* Tokenizer::Impl::decodable(int32_t id, bool skip_special_tokens) const {
+  const Token* token = find(id);
+  return token == nullptr || (skip_special_tokens && token->special) ? nullptr : &token->decoded;
+}
+
+Tokenizer::Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+Tokenizer Tokenizer::from_path(const std::filesystem::path& path) {
+  return Tokenizer(std::make_shared<const Impl>(path));
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  std::string repaired;
+  if (!tokenizer::is_valid_utf8(text)) {
+    tokenizer::Utf8Repair repair;
+    repair.append(text, repaired);
+    repair.finish(repaired);
+    text = repaired;
+  }
+  std::vector<int32_t> ids;
+  impl_->encode(text, ids);
+  return impl_->post_processor.apply(std::move(ids), add_special_tokens);
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  std::string text;
+  tokenizer::DecodeChain chain = impl_->decoder->start(text);
+  for (const int32_t id : ids) {
+    if (const std::string* token = impl_->decodable(id, skip_special_tokens)) chain.push(*token);
+  }
+  chain.finish();
+  return text;
+}
+
+int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->tokens.size()); }
+
+std::optional<int32_t> Tokenizer::token_id(std::string_view token) const { return impl_->token_id(token); }
+
+const std::string& Tokenizer::token(int32_t id) const {
+  const Impl::Token* token = impl_->find(id);
+  require(token != nullptr, "token id ", id, ": the tokenizer has ids 0 to ", vocab_size() - 1);
+  return token->spelling;
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  const Impl::Token* token = impl_->find(id);
+  return token != nullptr && token->special;
+}
+
+std::optional<int32_t> Tokenizer::bos_id() const { return impl_->bos_id; }
+std::optional<int32_t> Tokenizer::eos_id() const { return impl_->eos_id; }
+std::optional<int32_t> Tokenizer::pad_id() const { return impl_->pad_id; }
+
+struct StreamDecoder::Impl {
+  Impl(std::shared_ptr<const Tokenizer::Impl> parts, bool skip_special_tokens)
+      : tokenizer(std::move(parts)), skip(skip_special_tokens), chain(tokenizer->decoder->start(text)) {}
+
+  std::shared_ptr<const Tokenizer::Impl> tokenizer;
+  bool skip;
+  std::string text;  // decoded and not yet handed out
+  tokenizer::DecodeChain chain;
+};
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : impl_(std::make_unique<Impl>(tokenizer.impl_, skip_special_tokens)) {}
+StreamDecoder::~StreamDecoder() = default;
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+
+std::string StreamDecoder::push(int32_t id) {
+  if (const std::string* token = impl_->tokenizer->decodable(id, impl_->skip)) impl_->chain.push(*token);
+  return std::exchange(impl_->text, {});
+}
+
+std::string StreamDecoder::flush() {
+  impl_->chain.finish();
+  std::string rest = std::exchange(impl_->text, {});
+  impl_->chain = impl_->tokenizer->decoder->start(impl_->text);
+  return rest;
+}
+
+}  // namespace attend

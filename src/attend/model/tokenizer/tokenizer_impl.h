@@ -1,0 +1,61 @@
+// The parts of a tokenizer, as read from its files.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attend/model/tokenizer/added_tokens.h"
+#include "attend/model/tokenizer/bpe_model.h"
+#include "attend/model/tokenizer/decoder.h"
+#include "attend/model/tokenizer/normalizer.h"
+#include "attend/model/tokenizer/post_processor.h"
+#include "attend/model/tokenizer/pre_tokenizer.h"
+#include "attend/model/tokenizer/tokenizer.h"
+#include "attend/model/tokenizer/tokenizer_config.h"
+
+namespace attend {
+
+struct Tokenizer::Impl {
+  // Reads the files; see Tokenizer::from_path.
+  explicit Impl(const std::filesystem::path& path);
+
+  struct Token {
+    std::string spelling;
+    std::string decoded;  // what the decoder gets; differs for added tokens that are normalized
+    bool special = false;
+  };
+
+  std::unique_ptr<tokenizer::Normalizer> normalizer;       // may be null
+  std::unique_ptr<tokenizer::PreTokenizer> pre_tokenizer;  // may be null
+  std::unique_ptr<tokenizer::BpeModel> model;
+  std::unique_ptr<tokenizer::Decoder> decoder;
+  tokenizer::PostProcessor post_processor;
+  tokenizer::AddedTokens added_tokens;
+  std::vector<Token> tokens;  // by id
+  std::optional<int32_t> bos_id;
+  std::optional<int32_t> eos_id;
+  std::optional<int32_t> pad_id;
+
+  std::optional<int32_t> token_id(std::string_view token) const;
+  // The token, or null outside of the vocabulary.
+  const Token* find(int32_t id) const;
+  // What the decoder gets for the id, or null if decoding skips it.
+  const std::string* decodable(int32_t id, bool skip_special_tokens) const;
+  // Appends the ids of valid UTF-8 text, without what the post-processor adds.
+  void encode(std::string_view text, std::vector<int32_t>& ids) const;
+
+ private:
+  void encode_normalized(tokenizer::NormalizedText text, tokenizer::RegexScratch& scratch,
+                         std::vector<int32_t>& ids) const;
+  void read_added_tokens(const tokenizer::JsonNode& root, const tokenizer::TokenizerConfig& config);
+  void add_token(tokenizer::AddedToken token, std::optional<int32_t> declared_id, const std::string& where);
+  void list_tokens(const std::string& file);
+  void apply_config(const tokenizer::TokenizerConfig& config);
+
+  int32_t next_id_ = 0;  // of an added token that the model does not know
+};
+
+}  // namespace attend

@@ -1,0 +1,130 @@
+#include "attend/model/tokenizer/unicode.h"
+
+#include <utf8proc.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "attend/base/error.h"
+#include "attend/model/tokenizer/utf8.h"
+
+namespace attend::tokenizer {
+namespace {
+
+utf8proc_category_t category(char32_t code) { return utf8proc_category(static_cast<utf8proc_int32_t>(code)); }
+
+bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
+
+int utf8proc_options(NormalForm form) {
+  switch (form) {
+    case NormalForm::kNfc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    case NormalForm::kNfd:
+      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    case NormalForm::kNfkc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
+    case NormalForm::kNfkd:
+      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
+  }
+  fail(ErrorCode::kInternal, "normal form ", static_cast<int>(form));
+}
+
+// True if no normal form changes the character, whatever stands beside it.
+bool is_inert(char32_t code) {
+  if (code >= 0x1100 && code <= 0x11FF) return false;  // Hangul jamo compose by rule, not by table
+  if (code >= 0xAC00 && code <= 0xD7FF) return false;  // Hangul syllables decompose by rule
+  const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(code));
+  return property->combining_class == 0 && property->decomp_seqindex == UINT16_MAX &&
+         property->comb_index == UINT16_MAX;
+}
+
+bool all_inert(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Char c = read_char(text, at);
+    if (c.code >= 0x80 && !is_inert(c.code)) return false;
+    at += c.bytes;
+  }
+  return true;
+}
+
+void append_normalized(std::string_view text, NormalForm form, std::string& out) {
+  if (all_inert(text)) {
+    out += text;
+    return;
+  }
+  utf8proc_uint8_t* mapped = nullptr;
+  const utf8proc_ssize_t bytes = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                              static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                                              static_cast<utf8proc_option_t>(utf8proc_options(form)));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
+  ensure(bytes >= 0, "Unicode normalization: ", utf8proc_errmsg(bytes));
+  out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(bytes));
+}
+
+}  // namespace
+
+bool is_whitespace(char32_t code) {
+  return (code >= 0x09 && code <= 0x0D) || code == 0x20 || code == 0x85 || code == 0xA0 || code == 0x1680 ||
+         (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F ||
+         code == 0x205F || code == 0x3000;
+}
+
+bool is_number(char32_t code) {
+  if (code < 0x80) return code >= '0' && code <= '9';
+  const utf8proc_category_t c = category(code);
+  return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+}
+
+bool is_punctuation(char32_t code) {
+  if (code < 0x80) {
+    return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') || (code >= '[' && code <= '`') ||
+           (code >= '{' && code <= '~');
+  }
+  const utf8proc_category_t c = category(code);
+  return c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO;
+}
+
+bool is_mark(char32_t code) {
+  if (code < 0x80) return false;
+  const utf8proc_category_t c = category(code);
+  return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
+}
+
+std::string to_lowercase(std::string_view text) {
+  std::string lower;
+  lower.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Char c = read_char(text, at);
+    if (c.code == 0x130) {
+      lower += "i\xCC\x87";  // the only character whose full lowercase has two: i and U+0307
+    } else {
+      append_char(lower, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code))));
+    }
+    at += c.bytes;
+  }
+  return lower;
+}
+
+void normalize(std::string& text, NormalForm form) {
+  // ASCII never changes, and only as the first of a composition does it take part in one. So it is enough to
+  // normalize the runs of other characters, each with the ASCII character in front of it.
+  std::string out;
+  size_t copied = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (is_ascii(text[at])) {
+      ++at;
+      continue;
+    }
+    const size_t begin = at > copied ? at - 1 : at;
+    while (at < text.size() && !is_ascii(text[at])) ++at;
+    if (out.empty()) out.reserve(text.size());
+    out.append(text, copied, begin - copied);
+    append_normalized(std::string_view(text).substr(begin, at - begin), form, out);
+    copied = at;
+  }
+  if (copied == 0) return;
+  out.append(text, copied);
+  text = std::move(out);
+}
+
+}  // namespace attend::tokenizer

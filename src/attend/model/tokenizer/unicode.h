@@ -1,0 +1,22 @@
+// Properties and mappings of characters, as the `tokenizers` library (Rust's char) defines them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace attend::tokenizer {
+
+bool is_whitespace(char32_t code);   // property White_Space
+bool is_number(char32_t code);       // general categories Nd, Nl, No
+bool is_punctuation(char32_t code);  // ASCII punctuation, or general category P*
+bool is_mark(char32_t code);         // general categories Mn, Mc, Me
+
+// The full, context-free lowercase mapping of valid UTF-8 text (final sigma is not special).
+std::string to_lowercase(std::string_view text);
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// Brings valid UTF-8 text into a Unicode normal form.
+void normalize(std::string& text, NormalForm form);
+
+}  // namespace attend::tokenizer

@@ -1,0 +1,48 @@
+// A bounded cache from short words to their token ids, shared by all threads that encode.
+//
+// Every word has one slot, by its hash; the newest word of a slot wins. A slot that another thread is using
+// counts as a miss, so nobody ever waits.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace attend::tokenizer {
+
+class WordCache {
+ public:
+  static constexpr size_t kMaxWordBytes = 61;
+  static constexpr size_t kMaxIds = 16;
+
+  WordCache();
+
+  // Appends the ids of the word if they are here.
+  bool find(std::string_view word, std::vector<int32_t>& ids);
+  // Remembers ids[first_id ...] for the word, if both are short enough.
+  void insert(std::string_view word, const std::vector<int32_t>& ids, size_t first_id);
+
+ private:
+  static constexpr size_t kNumSlots = 8192;
+
+  struct alignas(64) Slot {
+    std::atomic<bool> busy{false};
+    uint8_t word_bytes = 0;  // 0: empty
+    uint8_t num_ids = 0;
+    std::array<char, kMaxWordBytes> word;
+    std::array<int32_t, kMaxIds> ids;
+  };
+  static_assert(sizeof(Slot) == 128);
+
+  // Holds a slot unless another thread does.
+  class Holder;
+
+  Slot& slot_of(std::string_view word);
+
+  std::unique_ptr<Slot[]> slots_;
+};
+
+}  // namespace attend::tokenizer
