@@ -53,6 +53,7 @@ std::string bracket(std::string_view items, bool negated) {
 // A class outside of sets. PCRE2 runs a bare property faster than a set of one.
 std::string standalone(const SetItem& item) {
   const std::string& items = item.class_items;
+  if (items == kWordItems) return bracket(items + std::string(kLoneWordItems), item.negated);
   if (items.starts_with("\\p{") && items.find('}') == items.size() - 1) {
     return item.negated ? std::string("\\P").append(items, 2) : items;
   }
@@ -282,7 +283,7 @@ class Translator {
   }
 
   static std::string word_boundary(std::string_view after_word, std::string_view after_other) {
-    const std::string word = bracket(kWordItems, false);
+    const std::string word = standalone({0, std::string(kWordItems), false});
     return "(?:(?<=" + word + ")" + std::string(after_word) + word + ")|(?<!" + word + ")" +
            std::string(after_other) + word + "))";
   }
