@@ -315,7 +315,7 @@ class CaseSampler {
 }  // namespace
 
 std::vector<AttentionCase> conformance_cases() {
-  CaseSampler sampler(20261121);
+  CaseSampler sampler(20261122);
   std::vector<AttentionCase> cases;
   const auto add = [&](int count, AttentionCase (CaseSampler::*make)()) {
     for (int i = 0; i < count; ++i) cases.push_back((sampler.*make)());
