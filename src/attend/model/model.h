@@ -19,6 +19,9 @@ namespace attend {
 struct ModelInput {
   View<const int32_t> token_ids;   // [num_tokens]; checked against the vocabulary by the caller
   View<const int32_t> logit_rows;  // tokens whose logits are wanted: the last one of each request
+  // [num_reqs]: tokens of each request's prompt, whether or not they are in this step. Read by rope type
+  // dynamic alone (rope.h); other models take it empty.
+  View<const int32_t> prompt_lens;
 };
 
 // Owned by one thread. forward() allocates nothing: activations live in a workspace sized by BatchLimits.
