@@ -27,7 +27,7 @@ struct AttentionPlanLimits {
   int head_dim_v = 0;
   SplitRule split_rule = SplitRule::kBalanced;
   int split_tokens = 256;  // kFixed; a multiple of 64
-  int num_workers = 0;     // 0: threads of the process, or SMs of the device
+  int num_workers = 0;  // 0: threads of the process, or SMs of the device; a plan's limits() have it filled
 };
 
 // The part of one request that one thread (or CTA) processes, for one KV head.
@@ -66,16 +66,24 @@ class AttentionPlan {
   void plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   const AttentionPlanLimits& limits() const { return limits_; }
+  // What the last plan() was for.
+  const Visibility& visibility() const { return visibility_; }
+  int num_reqs() const { return num_reqs_; }
   const Work& work() const { return work_; }
   const TensorView& partial_out() const {
     return partial_out_.view();
   }  // f32 [rows, num_q_heads, head_dim_v]
   const TensorView& partial_lse() const { return partial_lse_.view(); }  // f32 [rows, num_q_heads]
+  // What a CPU worker computes in; 0 <= worker < limits().num_workers.
+  void* scratch(int worker) { return scratch_.view()[worker].data; }
 
  private:
   AttentionPlanLimits limits_;
+  Visibility visibility_;
+  int num_reqs_ = 0;
   Work work_;  // capacity for the limits, reserved once
   Tensor partial_out_, partial_lse_;
+  Tensor scratch_;  // [num_workers, bytes]
 };
 
 }  // namespace attend::kernels

@@ -185,7 +185,7 @@ std::vector<int32_t> num_kv_splits(View<const int32_t> seqlen_kv, int num_q_head
   // Rule 2: enough parts for all SMs, the more the longer the KV. A kernel instance serves up to 16 query
   // heads of a group.
   const int group_size = num_q_heads / num_kv_heads;
-  const int64_t head_tiles = group_size == 1 ? num_q_heads : ceil_div(num_q_heads, std::min(16, group_size));
+  const int64_t head_tiles = ceil_div(num_q_heads, std::min(16, group_size));
   const int64_t grid = static_cast<int64_t>(seqlen_kv.size()) * head_tiles;
   const double depth = std::max(std::log2(static_cast<double>(max_len) / 64.0), 1.0);
   const auto wanted = static_cast<int64_t>(num_sms * depth);

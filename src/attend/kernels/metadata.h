@@ -37,10 +37,24 @@ void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr,
 void translate_slots(const int32_t* slot_map, View<const int32_t> slots, View<int32_t> translated);
 
 // The work items of a batch: a pure function, so that a plan is a value to test. Query tiles of at most
-// `q_tile` tokens; splits by limits.split_rule. KV ranges that no query of a tile can see are left out.
-// Refills `work`, which keeps its capacity.
+// `q_tile` tokens; splits by limits.split_rule. KV ranges that no query of a tile can see are left out; a
+// tile that sees nothing still has an item, which writes its empty rows. Refills `work`, which keeps its
+// capacity.
+//
+// A tile is split when it is more than a quarter of what one worker has to do. kBalanced cuts it into equal
+// parts of at least kMinSplitTokens keys. kFixed cuts it at the multiples of split_tokens, or leaves it whole
+// (then the kernel merges at the same multiples, left to right, so a row's bits are the same); it stays whole
+// when the partial results would exceed WorkBounds.
 void make_work(const AttentionPlanLimits& limits, const QueryBatch& batch, const Visibility& visibility,
                int q_tile, Work& work);
+
+inline constexpr int kMinSplitTokens = 256;
+
+// What make_work makes at most for any batch within the limits.
+struct WorkBounds {
+  int64_t num_items = 0, num_merges = 0, num_partial_rows = 0;
+};
+WorkBounds work_bounds(const AttentionPlanLimits& limits, int q_tile);
 
 // Chunked local attention as virtual batches (how SGLang and vLLM run Llama 4's iRoPE layers): each virtual
 // request is the part of a request's new tokens that lies in one chunk, and the keys of that chunk up to its

@@ -117,6 +117,24 @@ TEST(NumKvSplits, MatchTheWorkedExamples) {
   EXPECT_THAT(splits({1000, 900}, 128, 1, 16), ElementsAre(16, 15));
 }
 
+// 64 requests of 8 head tiles want 132 / 512 splits of the SMs: one, so that rule 1 decides.
+TEST(NumKvSplits, LengthsWithinAFifthOfOneAnotherCountAsEqual) {
+  std::vector<int32_t> seqlen_kv(64, 100);
+  seqlen_kv[0] = 81;
+  EXPECT_EQ(num_kv_splits(seqlen_kv, 32, 8, 8, 132), std::vector<int32_t>(64, 1));
+  seqlen_kv[0] = 80;
+  EXPECT_EQ(num_kv_splits(seqlen_kv, 32, 8, 8, 132), std::vector<int32_t>(64, 2));
+}
+
+// 32 requests of 128 / 16 head tiles; 132 SMs x log2(1000 / 64) = 523 wanted over 256: 3.
+TEST(NumKvSplits, SixteenHeadsOfAGroupShareATile) {
+  EXPECT_EQ(num_kv_splits(std::vector<int32_t>(32, 1000), 128, 1, 16, 132), std::vector<int32_t>(32, 3));
+}
+
+TEST(NumKvSplits, ShortKvStillFillsTheSms) {
+  EXPECT_THAT(num_kv_splits(std::vector<int32_t>{64}, 32, 8, 32, 132), ElementsAre(16));
+}
+
 TEST(NumKvSplits, DependOnWhatElseIsInTheBatch) {
   // The reason why a deterministic step does not use them.
   const std::vector<int32_t> alone{1024}, together{1024, 4096};

@@ -31,4 +31,15 @@ void parallel_for(int64_t num_tasks, Fn&& fn) {
       const_cast<void*>(static_cast<const void*>(std::addressof(fn))));
 }
 
+// Calls fn(row) for every row; on the calling thread when there is too little to wake a team for.
+template <class Fn>
+void parallel_for_rows(int64_t num_rows, int64_t elements_per_row, const Fn& fn) {
+  constexpr int64_t kWorthATeam = 1 << 15;
+  if (num_rows * elements_per_row < kWorthATeam) {
+    for (int64_t row = 0; row < num_rows; ++row) fn(row);
+  } else {
+    parallel_for(num_rows, [&fn](int64_t row, int) { fn(row); });
+  }
+}
+
 }  // namespace attend::kernels::cpu

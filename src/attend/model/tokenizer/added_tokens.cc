@@ -1,5 +1,6 @@
 #include "attend/model/tokenizer/added_tokens.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "attend/model/tokenizer/unicode.h"
@@ -64,14 +65,10 @@ void AddedTokens::finish(const Normalizer* normalizer, std::string_view where) {
     if (entry.token.normalized && normalizer) normalizer->apply(text, scratch);
     entry.decoded = std::move(text.text);
     if (entry.decoded.empty()) {
-      fail(ErrorCode::kCorruptFile, where, ": added token \"", entry.token.content,
-           "\" is normalized to nothing");
+      fail(ErrorCode::kUnsupported, where, ": added token \"", entry.token.content,
+           "\" is normalized to nothing; it needs \"normalized\": false");
     }
-    TokenTrie& trie = entry.token.normalized ? normalized_ : raw_;
-    if (!trie.add(entry.decoded, static_cast<uint32_t>(i))) {
-      fail(ErrorCode::kCorruptFile, where, ": added token \"", entry.token.content, "\" is normalized to \"",
-           entry.decoded, "\", as another one is");
-    }
+    (entry.token.normalized ? normalized_ : raw_).add(entry.decoded, static_cast<uint32_t>(i));
   }
 }
 
@@ -102,8 +99,9 @@ void AddedTokens::split(std::string_view text, const TokenTrie& trie, std::vecto
     const Entry& entry = entries_[match->value];
     Span span = match->span;
     if (entry.token.single_word && touches_word(text, span)) continue;
-    if (entry.token.lstrip) span.begin = skip_space_backwards(text, span.begin, covered);
+    if (entry.token.lstrip) span.begin = std::max(covered, skip_space_backwards(text, span.begin, covered));
     if (entry.token.rstrip) span.end = skip_space(text, span.end);
+    if (span.begin >= span.end) continue;  // white space that the token before it has taken
     if (covered < span.begin) segments.push_back({{covered, span.begin}, -1});
     segments.push_back({span, entry.id});
     covered = span.end;

@@ -45,8 +45,9 @@ class AddedTokens {
   // Adds a token, or redefines the one of the same content. `id` is its id; the caller has checked it.
   void add(AddedToken token, int32_t id);
 
-  // To be called once, after the last add(). Error(kCorruptFile), beginning with `where`, when two normalized
-  // tokens come to the same text or one comes to nothing.
+  // To be called once, after the last add(). Of two tokens that are normalized to the same text, the one that
+  // was added first is found. Error(kUnsupported), beginning with `where`, for a token that is normalized to
+  // nothing.
   void finish(const Normalizer* normalizer, std::string_view where);
 
   // Appends the segments that cover `text`: raw for tokens with normalized false, normalized for the others.

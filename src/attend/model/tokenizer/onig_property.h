@@ -10,9 +10,10 @@ namespace attend::tokenizer {
 // Property White_Space. PCRE2's own \s also has U+180E, which Unicode took out in 6.3.
 inline constexpr std::string_view kSpaceItems =
     R"(\x{09}-\x{0D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-// Oniguruma's \w: letters, marks, decimal digits, connectors, and the superscripts and fractions of Latin-1.
-inline constexpr std::string_view kWordItems =
-    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
+// Oniguruma's \w in a set: letters, marks, decimal digits and connectors.
+inline constexpr std::string_view kWordItems = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// What \w and \b have besides where they stand alone: the superscripts and fractions of Latin-1.
+inline constexpr std::string_view kLoneWordItems = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 inline constexpr std::string_view kHexItems = "0-9A-Fa-f";
 
 // The items of \p{name}: general categories with their short and long names, a few binary properties,

@@ -20,6 +20,7 @@ Pattern::Pattern(const JsonNode& node) {
 }
 
 void Pattern::find_all(std::string_view text, RegexScratch& scratch, std::vector<Span>& matches) const {
+  if (text.empty()) return;  // even where the regex matches nothing at all
   if (literal_) {
     find_literal(text, *literal_, matches);
   } else {

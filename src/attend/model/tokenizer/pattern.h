@@ -16,7 +16,7 @@ class Pattern {
   // Error(kCorruptFile) for another shape, Error(kUnsupported) for a regex that can not be compiled.
   explicit Pattern(const JsonNode& node);
 
-  // Appends the non-overlapping matches in `text`, from left to right.
+  // Appends the non-overlapping matches in `text`, from left to right. The empty text has none.
   void find_all(std::string_view text, RegexScratch& scratch, std::vector<Span>& matches) const;
 
   // The text to find, when the pattern is one that is not empty.

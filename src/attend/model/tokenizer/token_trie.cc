@@ -2,7 +2,7 @@
 
 namespace attend::tokenizer {
 
-bool TokenTrie::add(std::string_view text, uint32_t value) {
+void TokenTrie::add(std::string_view text, uint32_t value) {
   uint32_t node = 0;
   for (const char byte : text) {
     const auto [child, is_new] =
@@ -10,10 +10,8 @@ bool TokenTrie::add(std::string_view text, uint32_t value) {
     if (is_new) values_.push_back(kNoValue);
     node = child->second;
   }
-  if (values_[node] != kNoValue) return false;
-  values_[node] = value;
+  if (values_[node] == kNoValue) values_[node] = value;
   starts_[static_cast<unsigned char>(text[0])] = true;
-  return true;
 }
 
 std::optional<TokenTrie::Match> TokenTrie::find(std::string_view text, size_t from) const {

@@ -15,8 +15,8 @@ namespace attend::tokenizer {
 
 class TokenTrie {
  public:
-  // Adds a text, which is not empty, with a value. False if the text is there already.
-  bool add(std::string_view text, uint32_t value);
+  // Adds a text, which is not empty, with a value. A text that is there already keeps its value.
+  void add(std::string_view text, uint32_t value);
 
   struct Match {
     Span span;
