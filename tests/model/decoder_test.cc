@@ -2,24 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
-#include <new>
 
 #include "attend/model/fill_weights.h"
+#include "tests/model/count_allocations.h"
 #include "tests/model/test_files.h"
-
-// Counts what the test allocates with new.
-static std::atomic<int> num_allocations{0};
-
-void* operator new(size_t num_bytes) {
-  ++num_allocations;
-  if (void* memory = std::malloc(num_bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace attend {
 namespace {
@@ -167,9 +154,9 @@ TEST(DecoderModel, AllocatesNothingInAStepOnceItHasRunOneOfThatSize) {
     SelfAttention attention;
     Step first({1, 2, 3}, {2}), second({4, 5, 6}, {1}, 7);
     first.run(*model, attention);
-    const int before = num_allocations;
+    const int before = test::num_allocations();
     second.run(*model, attention);
-    EXPECT_EQ(num_allocations - before, 0);
+    EXPECT_EQ(test::num_allocations() - before, 0);
   }
 }
 
