@@ -183,6 +183,13 @@ TEST_P(Goldens, PromptsThatJoinWhileOthersDecodeGiveTheTokensOfTransformers) {
   decode_and_end(sequences);
 }
 
+std::string name_of(const testing::TestParamInfo<Parameters>& test) {
+  const auto [backend, name, page_size] = test.param;
+  std::string text = std::string(backend) + "_" + name + "_page" + std::to_string(page_size);
+  std::ranges::replace(text, '-', '_');
+  return text;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Transformers, Goldens,
     testing::Combine(testing::Values("torch_native", "cpu"),
@@ -193,12 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      "qwen3-gqa2-hd128", "qwen3-gqa3-hd256", "qwen3-yarn", "llama-f16",
                                      "llama-bf16", "llama-sharded"),
                      testing::Values(1, 16, 64)),
-    [](const testing::TestParamInfo<Parameters>& info) {
-      std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param) + "_page" +
-                         std::to_string(std::get<2>(info.param));
-      std::ranges::replace(name, '-', '_');
-      return name;
-    });
+    name_of);
 
 }  // namespace
 }  // namespace attend

@@ -41,7 +41,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   size_t total_bytes = 0;
   for (const int64_t width : widths)
     total_bytes += Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * width) * element_bytes);
-  arena_.emplace(total_bytes);
+  arena_.emplace(total_bytes, "activations");
   TensorView* const views[] = {
       &activations_.residual, &activations_.x,   &activations_.qkv, &activations_.attended,
       &activations_.gate_up,  &activations_.mlp, &logit_rows_};
