@@ -43,7 +43,7 @@ struct AttentionLayer {
 
 // What a backend must know of a model before any step.
 struct ModelGeometry {
-  std::vector<AttentionLayer> layers;
+  std::vector<AttentionLayer> layers = {};
   DType dtype = DType::kF32;     // of q, k, v and out
   DType kv_dtype = DType::kF32;  // of the pool
   int max_context_len = 0;

@@ -17,15 +17,15 @@ namespace attend {
 
 // The caller owns every tensor.
 struct AttentionInput {
-  TensorView q;  // [num_tokens, num_q_heads, head_dim_qk]; MLA: [.., kv_lora_rank]
-  TensorView
-      k;  // [num_tokens, num_kv_heads, head_dim_qk]; MLA: [num_tokens, kv_lora_rank]; empty: already stored
-  TensorView v;       // [num_tokens, num_kv_heads, head_dim_v]; MLA: empty
-  TensorView q_rope;  // MLA: [num_tokens, num_q_heads, rope_dim]
-  TensorView k_rope;  // MLA: [num_tokens, rope_dim]
-  TensorView out;     // [num_tokens, num_q_heads, head_dim_v]
-  TensorView lse;     // f32 [num_tokens, num_q_heads]; may be empty
-  bool store = true;  // store k and v at batch.out_slots before attending
+  TensorView q = {};  // [num_tokens, num_q_heads, head_dim_qk]; MLA: [.., kv_lora_rank]
+  TensorView k =
+      {};  // [num_tokens, num_kv_heads, head_dim_qk]; MLA: [num_tokens, kv_lora_rank]; empty: already stored
+  TensorView v = {};       // [num_tokens, num_kv_heads, head_dim_v]; MLA: empty
+  TensorView q_rope = {};  // MLA: [num_tokens, num_q_heads, rope_dim]
+  TensorView k_rope = {};  // MLA: [num_tokens, rope_dim]
+  TensorView out = {};     // [num_tokens, num_q_heads, head_dim_v]
+  TensorView lse = {};     // f32 [num_tokens, num_q_heads]; may be empty
+  bool store = true;       // store k and v at batch.out_slots before attending
 };
 
 // Belongs to one device and one thread.
@@ -42,9 +42,9 @@ class AttentionBackend {
 
 // What is known before the pool is sized.
 struct BackendConfig {
-  Device device;
-  ModelGeometry model;
-  BatchLimits limits;
+  Device device = {};
+  ModelGeometry model = {};
+  BatchLimits limits = {};
   int page_size = 1;
   bool deterministic = false;
 };

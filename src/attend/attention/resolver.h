@@ -31,8 +31,8 @@ struct Resolution {
   const BackendEntry* prefill = nullptr;
   const BackendEntry* decode = nullptr;
   int page_size = 0;
-  std::string why;                // one line for people: "cpu: first choice for cpu"
-  std::vector<Refusal> refusals;  // of every backend that was not asked for and can not serve
+  std::string why = {};                // one line for people: "cpu: first choice for cpu"
+  std::vector<Refusal> refusals = {};  // of every backend that was not asked for and can not serve
 };
 
 // One entry of a preference list: a backend, and when it is preferred. (Whether it can serve is its
