@@ -1,7 +1,8 @@
 // Merging partial attention results by their LSE (cascade, splits, chunked prefix).
 //
 // With m = max(a, b), wa = e^(a - m), wb = e^(b - m): out = (out_a wa + out_b wb) / (wa + wb), lse = m +
-// ln(wa + wb). Two empty rows (LSE -inf) stay empty: out 0, LSE -inf.
+// ln(wa + wb). Two empty rows (LSE -inf) stay empty: out 0, LSE -inf. The output of an empty part is not
+// read, and an LSE of +inf, other libraries' mark of an empty row, counts as -inf.
 #pragma once
 
 #include "attend/kernels/attention_batch.h"

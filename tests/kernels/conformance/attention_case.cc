@@ -1,43 +1,11 @@
 #include "tests/kernels/conformance/attention_case.h"
 
 #include <algorithm>
-#include <sstream>
 #include <string_view>
 
-#include "attend/base/error.h"
+#include "tests/kernels/conformance/literal.h"
 
 namespace attend::conformance {
-namespace {
-
-std::string_view literal_name(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "DType::kF32";
-    case DType::kF16:
-      return "DType::kF16";
-    case DType::kBF16:
-      return "DType::kBF16";
-    case DType::kF8E4M3:
-      return "DType::kF8E4M3";
-    case DType::kF8E5M2:
-      return "DType::kF8E5M2";
-    default:
-      fail(ErrorCode::kInternal, "an attention case of dtype ", dtype);
-  }
-}
-
-std::string_view literal_name(kernels::KvIndexKind kind) {
-  constexpr std::string_view kNames[] = {"kernels::KvIndexKind::kRequestRows",
-                                         "kernels::KvIndexKind::kPageTable", "kernels::KvIndexKind::kCsr",
-                                         "kernels::KvIndexKind::kContiguous"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
-std::string_view literal_name(kernels::SplitRule rule) {
-  constexpr std::string_view kNames[] = {"kernels::SplitRule::kNone", "kernels::SplitRule::kFixed",
-                                         "kernels::SplitRule::kBalanced"};
-  return kNames[static_cast<size_t>(rule)];
-}
 
 std::string_view literal_name(PageOrder order) {
   constexpr std::string_view kNames[] = {"PageOrder::kSequential", "PageOrder::kShuffled",
@@ -55,52 +23,6 @@ std::string_view literal_name(ScoreSpread spread) {
                                          "ScoreSpread::kPeaked"};
   return kNames[static_cast<size_t>(spread)];
 }
-
-std::string_view literal_name(KvLayout layout) {
-  return layout == KvLayout::kTokenMajor ? "KvLayout::kTokenMajor" : "KvLayout::kHeadMajor";
-}
-
-class LiteralPrinter {
- public:
-  LiteralPrinter() { out_ << "AttentionCase{"; }
-
-  template <class T>
-  void field(std::string_view name, const T& value, const T& usual) {
-    if (value == usual) return;
-    out_ << separator_ << '.' << name << " = ";
-    print(value);
-    separator_ = ", ";
-  }
-
-  std::string finish() { return out_.str() + "}"; }
-
- private:
-  void print(bool value) { out_ << (value ? "true" : "false"); }
-  void print(int value) { out_ << value; }
-  void print(uint64_t value) { out_ << value << 'u'; }
-  void print(float value) {
-    std::ostringstream digits;
-    digits.precision(9);
-    digits << value;
-    const bool whole = digits.str().find_first_of(".e") == std::string::npos;
-    out_ << digits.str() << (whole ? ".0f" : "f");
-  }
-  void print(const std::vector<Lengths>& requests) {
-    out_ << '{';
-    for (size_t i = 0; i < requests.size(); ++i)
-      out_ << (i ? ", " : "") << '{' << requests[i].seqlen_q << ", " << requests[i].seqlen_kv << '}';
-    out_ << '}';
-  }
-  template <class E>
-  void print(E value) {
-    out_ << literal_name(value);
-  }
-
-  std::ostringstream out_;
-  std::string_view separator_ = "";
-};
-
-}  // namespace
 
 int AttentionCase::num_request_tokens() const {
   int count = num_pad_reqs * pad_seqlen_q;
@@ -120,9 +42,13 @@ int64_t AttentionCase::num_kv_tokens() const {
   return count;
 }
 
+std::ostream& operator<<(std::ostream& out, const Lengths& lengths) {
+  return out << '{' << lengths.seqlen_q << ", " << lengths.seqlen_kv << '}';
+}
+
 std::string to_literal(const AttentionCase& c) {
   const AttentionCase usual;
-  LiteralPrinter printer;
+  LiteralPrinter printer("AttentionCase");
   const auto field = [&](std::string_view name, auto AttentionCase::*member) {
     printer.field(name, c.*member, usual.*member);
   };

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attend/kernels/attention_plan.h"
@@ -35,11 +36,19 @@ enum class ScoreSpread : uint8_t {
   kPeaked,    // about 12: one key takes nearly all
 };
 
+// "PageOrder::kShuffled", ...
+std::string_view literal_name(PageOrder order);
+std::string_view literal_name(TreeShape tree);
+std::string_view literal_name(ScoreSpread spread);
+
 struct Lengths {
   int seqlen_q = 0;
   int seqlen_kv = 0;
   bool operator==(const Lengths&) const = default;
 };
+
+// `{1, 17}`
+std::ostream& operator<<(std::ostream& out, const Lengths& lengths);
 
 struct AttentionCase {
   std::vector<Lengths> requests = {};

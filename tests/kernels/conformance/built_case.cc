@@ -119,7 +119,7 @@ void BuiltCase::make_queries() {
   const int64_t gap = spec.strided ? kGap : 0, extra_head = spec.strided ? 1 : 0;
   q_ =
       Tensor::empty({spec.num_tokens(), spec.num_q_heads + extra_head, spec.head_dim_qk + gap}, spec.q_dtype);
-  fill(q_, kNaN);
+  poison(q_);
   args.q = q_.view().slice(1, extra_head, spec.num_q_heads + extra_head).slice(2, 0, spec.head_dim_qk);
   size_t i = 0;
   for_each_element(args.q, [&](int64_t at) { store(args.q, at, values.q[i++]); });
@@ -140,7 +140,7 @@ void BuiltCase::make_pool() {
   if (spec.strided) {
     const int64_t dim = std::max(spec.head_dim_qk, spec.head_dim_v) + kGap;
     k_ = Tensor::empty({index.num_pages, 2, outer, inner, dim}, spec.kv_dtype);
-    fill(k_, kNaN);
+    poison(k_);
     const auto half = [&](int64_t i) {
       TensorView memory = k_.view().slice(1, i, i + 1);
       memory.rank = 4;
@@ -154,8 +154,8 @@ void BuiltCase::make_pool() {
   }
   k_ = Tensor::empty({index.num_pages, outer, inner, spec.head_dim_qk}, spec.kv_dtype);
   v_ = Tensor::empty({index.num_pages, outer, inner, spec.head_dim_v}, spec.kv_dtype);
-  fill(k_, kNaN);
-  fill(v_, kNaN);
+  poison(k_);
+  poison(v_);
   args.kv.k = as_view(k_, spec.head_dim_qk);
   args.kv.v = as_view(v_, spec.head_dim_v);
 }
@@ -163,7 +163,7 @@ void BuiltCase::make_pool() {
 void BuiltCase::make_latent_pool() {
   const int64_t gap = spec.strided ? kGap : 0;
   k_ = Tensor::empty({index.num_pages, index.page_size, 1, spec.head_dim_qk + gap}, spec.kv_dtype);
-  fill(k_, kNaN);
+  poison(k_);
   args.kv.k = k_.view().slice(3, 0, spec.head_dim_qk);
   args.kv.v = k_.view().slice(3, 0, spec.head_dim_v);
 }
@@ -221,8 +221,8 @@ void BuiltCase::make_mla_args() {
 }
 
 void BuiltCase::poison_results() {
-  conformance::poison_results(out_);
-  conformance::poison_results(lse_);
+  poison(out_);
+  poison(lse_);
 }
 
 bool BuiltCase::gaps_untouched() const {
@@ -233,9 +233,9 @@ bool BuiltCase::gaps_untouched() const {
     const size_t size = size_of(results.dtype);
     const auto start = static_cast<size_t>(static_cast<const unsigned char*>(results.data) - bytes);
     for_each_element(results, [&](int64_t at) {
-      std::memset(left.data() + start + static_cast<size_t>(at) * size, kUnwritten, size);
+      std::memset(left.data() + start + static_cast<size_t>(at) * size, kPoisonByte, size);
     });
-    return std::all_of(left.begin(), left.end(), [](unsigned char byte) { return byte == kUnwritten; });
+    return std::all_of(left.begin(), left.end(), [](unsigned char byte) { return byte == kPoisonByte; });
   };
   return untouched(out_, args.out) && untouched(lse_, args.lse);
 }

@@ -161,7 +161,7 @@ class CaseSampler {
     AttentionCase c = common();
     c.tree = TreeShape::kTree;
     const int num_new = tree_size_.deal(random_);
-    for (int i = 1 + random_.below(2); i > 0; --i) {
+    for (int i = num_new < 60 ? 1 + random_.below(2) : 1; i > 0; --i) {
       const int seqlen_q = std::max(1, num_new - random_.below(3));
       c.requests.push_back({seqlen_q, seqlen_q + random_.below(90)});
     }
@@ -327,10 +327,18 @@ std::vector<AttentionCase> conformance_cases() {
   add(30, &CaseSampler::trees);
   add(15, &CaseSampler::more_queries_than_keys);
   add(30, &CaseSampler::padding);
-  add(28, &CaseSampler::long_kv);
+  add(20, &CaseSampler::long_kv);
   add(8, &CaseSampler::long_prefill);
   cases.push_back(sampler.idle(0));
   cases.push_back(sampler.idle(3));
+  return cases;
+}
+
+std::vector<AttentionCase> page_order_cases() {
+  std::vector<AttentionCase> cases = conformance_cases();
+  std::erase_if(cases, [](const AttentionCase& c) {
+    return c.index == KvIndexKind::kContiguous || c.num_kv_tokens() < 3 * c.page_size || c.seed % 4 != 0;
+  });
   return cases;
 }
 

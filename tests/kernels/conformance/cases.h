@@ -14,6 +14,9 @@ namespace attend::conformance {
 // every value comes as often as every other.
 std::vector<AttentionCase> conformance_cases();
 
+// For run_page_order(): some of the above whose K/V lie in several pages.
+std::vector<AttentionCase> page_order_cases();
+
 // The MLA family: 576/512 with 16 and 128 heads, and small ranks.
 std::vector<AttentionCase> mla_conformance_cases();
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "attend/tensor/tensor.h"
 
@@ -12,13 +11,11 @@ namespace attend::conformance {
 // As a page id or a slot it lies far beyond every pool.
 inline constexpr int32_t kHugeId = 0x7fffff00;
 
-inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+// Byte by byte a NaN of every float dtype, and of all NaNs the one that no kernel computes.
+inline constexpr unsigned char kPoisonByte = 0xff;
 
-// Bytes of results before a kernel runs: a NaN of every float dtype, and no kernel writes just this one.
-inline constexpr unsigned char kUnwritten = 0xff;
-
-inline void poison_results(const Tensor& storage) {
-  if (!storage.view().empty()) std::memset(storage.view().data, kUnwritten, storage.view().num_bytes());
+inline void poison(const Tensor& storage) {
+  if (!storage.view().empty()) std::memset(storage.view().data, kPoisonByte, storage.view().num_bytes());
 }
 
 }  // namespace attend::conformance

@@ -11,27 +11,6 @@
 namespace attend::conformance {
 namespace {
 
-// After this many failing cases the rest would only repeat them.
-constexpr int kMaxReports = 8;
-
-// Calls fn(case), which returns what is wrong or an empty string, and reports the cases that fail.
-template <class Fn>
-void for_each_case(std::span<const AttentionCase> cases, const Fn& fn) {
-  ASSERT_FALSE(cases.empty());
-  int num_failed = 0;
-  for (const AttentionCase& c : cases) {
-    std::string problem;
-    try {
-      problem = fn(c);
-    } catch (const std::exception& error) {
-      problem = std::string("threw: ") + error.what();
-    }
-    if (problem.empty()) continue;
-    if (++num_failed <= kMaxReports) ADD_FAILURE() << problem << "\n  " << c;
-  }
-  EXPECT_EQ(num_failed, 0) << "of " << cases.size() << " cases";
-}
-
 template <class Kernel, class Args>
 std::string conforms(const Kernel& kernel, BuiltCase& built, const Args& args) {
   const Expected expected = expect(args);
@@ -42,6 +21,12 @@ std::string conforms(const Kernel& kernel, BuiltCase& built, const Args& args) {
   built.poison_results();
   kernel(args, built);
   return built.result_bytes() == first ? "" : "a second call gave other bits";
+}
+
+std::vector<unsigned char> results_of(const AttentionFn& kernel, const AttentionCase& c) {
+  BuiltCase built(c);
+  kernel(built.args, built);
+  return built.result_bytes();
 }
 
 // The queries [j_begin, j_end) of one request as a step of their own, with results of its own.
@@ -86,45 +71,68 @@ class PartialStep {
   kernels::AttentionArgs args_;
 };
 
-std::vector<unsigned char> results_of(const AttentionFn& kernel, const AttentionCase& c) {
-  BuiltCase built(c);
-  kernel(built.args, built);
-  return built.result_bytes();
+// Calls fn() and tells what it returns, or what it throws.
+template <class Fn>
+std::string problem_of(const Fn& fn) {
+  try {
+    return fn();
+  } catch (const std::exception& error) {
+    return std::string("threw: ") + error.what();
+  }
+}
+
+template <class Kernel>
+void run(std::string (*problem)(const Kernel&, const AttentionCase&), const Kernel& kernel,
+         std::span<const AttentionCase> cases) {
+  ASSERT_FALSE(cases.empty());
+  // After this many failing cases the rest would only repeat them.
+  constexpr int kMaxReports = 8;
+  int num_failed = 0;
+  for (const AttentionCase& c : cases) {
+    const std::string wrong = problem(kernel, c);
+    if (!wrong.empty() && ++num_failed <= kMaxReports) ADD_FAILURE() << wrong << "\n  " << c;
+  }
+  EXPECT_EQ(num_failed, 0) << "of " << cases.size() << " cases";
 }
 
 }  // namespace
 
-void run_conformance(const AttentionFn& kernel, std::span<const AttentionCase> cases) {
-  for_each_case(cases, [&](const AttentionCase& c) {
+std::string conformance_problem(const AttentionFn& kernel, const AttentionCase& c) {
+  return problem_of([&] {
     BuiltCase built(c);
     return conforms(kernel, built, built.args);
   });
 }
 
-void run_mla_conformance(const MlaFn& kernel, std::span<const AttentionCase> cases) {
-  for_each_case(cases, [&](const AttentionCase& c) {
+std::string conformance_problem(const MlaFn& kernel, const AttentionCase& c) {
+  return problem_of([&] {
     BuiltCase built(c);
     return conforms(kernel, built, built.mla_args);
   });
 }
 
-void run_page_permutation(const AttentionFn& kernel, std::span<const AttentionCase> cases) {
-  for_each_case(cases, [&](AttentionCase c) {
-    c.page_order = PageOrder::kSequential;
-    const auto sequential = results_of(kernel, c);
+std::string page_order_problem(const AttentionFn& kernel, const AttentionCase& c) {
+  return problem_of([&]() -> std::string {
+    AttentionCase ordered = c;
+    ordered.page_order = PageOrder::kSequential;
+    const auto sequential = results_of(kernel, ordered);
     for (PageOrder order : {PageOrder::kShuffled, PageOrder::kInterleaved, PageOrder::kReversed}) {
-      c.page_order = order;
-      if (results_of(kernel, c) != sequential)
-        return std::string("other bits than with pages in sequence: ") + to_literal(c);
+      ordered.page_order = order;
+      if (results_of(kernel, ordered) != sequential)
+        return "other bits with the pages in another order, " + std::string(literal_name(order));
     }
-    return std::string();
+    return "";
   });
 }
 
-void run_batch_invariance(const AttentionFn& kernel, std::span<const AttentionCase> cases) {
-  for_each_case(cases, [&](const AttentionCase& c) -> std::string {
-    ensure(c.split_rule == kernels::SplitRule::kFixed && c.causal && c.tree == TreeShape::kNone,
-           "batch invariance is about fixed splits and causal sequences: ", c);
+std::string batch_invariance_problem(const AttentionFn& kernel, const AttentionCase& c) {
+  ensure(c.split_rule == kernels::SplitRule::kFixed && c.causal && c.tree == TreeShape::kNone,
+         "batch invariance is about fixed splits and causal sequences: ", c);
+  return problem_of([&]() -> std::string {
+    AttentionCase other_workers = c;
+    other_workers.num_workers = c.num_workers == 1 ? 5 : 1;
+    if (results_of(kernel, other_workers) != results_of(kernel, c))
+      return "other bits with " + std::to_string(other_workers.num_workers) + " workers";
     BuiltCase built(c);
     kernel(built.args, built);
     const TensorView whole = built.args.out;
@@ -142,6 +150,22 @@ void run_batch_invariance(const AttentionFn& kernel, std::span<const AttentionCa
     }
     return "";
   });
+}
+
+void run_conformance(const AttentionFn& kernel, std::span<const AttentionCase> cases) {
+  run<AttentionFn>(conformance_problem, kernel, cases);
+}
+
+void run_mla_conformance(const MlaFn& kernel, std::span<const AttentionCase> cases) {
+  run<MlaFn>(conformance_problem, kernel, cases);
+}
+
+void run_page_order(const AttentionFn& kernel, std::span<const AttentionCase> cases) {
+  run<AttentionFn>(page_order_problem, kernel, cases);
+}
+
+void run_batch_invariance(const AttentionFn& kernel, std::span<const AttentionCase> cases) {
+  run<AttentionFn>(batch_invariance_problem, kernel, cases);
 }
 
 }  // namespace attend::conformance
