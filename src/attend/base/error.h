@@ -42,8 +42,8 @@ template <class... Parts>
   throw Error(code, message.str());
 }
 
-// Throws Error(kInvalidArgument) unless `ok`. The parts are formatted only on failure, so a check may stand on a
-// hot path.
+// Throws Error(kInvalidArgument) unless `ok`. The parts are formatted only on failure, so a check may stand
+// on a hot path.
 template <class... Parts>
 void require(bool ok, const Parts&... parts) {
   if (!ok) [[unlikely]]

@@ -1,12 +1,13 @@
-// Strong integer ids. Each wraps one int32 and converts into nothing by accident: an index of a token can not be
-// passed where a page is meant. Only pools translate one into another (attend/kv), and kernels read the arrays as
-// plain int32 (a span of ids and a span of int32 have the same bytes).
+// Strong integer ids. Each wraps one int32 and converts into nothing by accident: an index of a token can not
+// be passed where a page is meant. Only pools translate one into another (attend/kv), and kernels read the
+// arrays as plain int32 (a span of ids and a span of int32 have the same bytes).
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <functional>
 #include <ostream>
+#include <span>
 #include <type_traits>
 
 namespace attend {
@@ -30,8 +31,21 @@ using SwaSlot = Id<struct SwaSlotTag>;
 // Row of ReqToTokenPool. Row 0 is the padding row.
 using RequestRow = Id<struct RequestRowTag>;
 
+// Whether T is one of them.
+template <class T>
+inline constexpr bool kIsId = false;
+template <class Tag>
+inline constexpr bool kIsId<Id<Tag>> = true;
+
 inline constexpr TokenSlot kNoSlot{-1};
 inline constexpr RequestRow kPaddingRow{0};
+
+// The same ids as plain numbers, which is what kernels take.
+template <class Tag>
+std::span<const int32_t> raw(std::span<const Id<Tag>> ids) {
+  static_assert(sizeof(Id<Tag>) == sizeof(int32_t) && std::is_standard_layout_v<Id<Tag>>);
+  return {reinterpret_cast<const int32_t*>(ids.data()), ids.size()};
+}
 
 static_assert(sizeof(TokenSlot) == sizeof(int32_t) && std::is_trivially_copyable_v<TokenSlot>);
 

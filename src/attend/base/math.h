@@ -6,14 +6,16 @@
 
 namespace attend {
 
+// The smallest integer not below value / divisor, for divisor > 0. Never overflows.
 template <std::integral T>
 constexpr T ceil_div(T value, T divisor) {
-  return (value + divisor - 1) / divisor;
+  return static_cast<T>(value / divisor + (value % divisor > 0 ? 1 : 0));
 }
 
+// The smallest multiple of `multiple` not below value.
 template <std::integral T>
 constexpr T round_up(T value, T multiple) {
-  return ceil_div(value, multiple) * multiple;
+  return static_cast<T>(ceil_div(value, multiple) * multiple);
 }
 
 template <std::integral T>

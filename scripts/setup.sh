@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that attend builds with and that are missing. Sourced by demo.sh and test.sh, and may
+# be run by itself. On another distribution it prints the list and stops.
+set -euo pipefail
+
+attend_packages=(
+  g++ cmake ninja-build pkg-config
+  nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
+  libdnnl-dev libpcre2-dev libutf8proc-dev
+  libgtest-dev libgmock-dev librapidcheck-dev
+)
+
+install_packages() {
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "attend builds with these packages (Debian's names); install them and run this again:" >&2
+    printf '  %s\n' "${attend_packages[@]}" >&2
+    echo "To go on without this check: ATTEND_SKIP_PACKAGES=1" >&2
+    exit 1
+  fi
+  local missing=() package
+  for package in "${attend_packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  echo "installing: ${missing[*]}"
+  local as_root=()
+  [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+  "${as_root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# build PRESET [TARGET...]: configures and builds; prints only what goes wrong, and a line at the end.
+build() {
+  local preset=$1 start=$SECONDS
+  shift
+  cmake --preset "$preset" >"$(log_file configure)" 2>&1 || { cat "$(log_file configure)" >&2; exit 1; }
+  cmake --build --preset "$preset" ${1:+--target "$@"} | tee "$(log_file build)" | build_progress
+  echo "built preset $preset in $((SECONDS - start)) s"
+}
+
+log_file() { mkdir -p build && echo "build/$1.log"; }
+
+# ninja's lines on a terminal, one over another; elsewhere only failures.
+build_progress() {
+  if [ -t 1 ]; then
+    awk '{ if ($0 ~ /^\[/) printf "\r\033[K%.110s", $0; else print } END { printf "\r\033[K" }'
+  else
+    grep -v '^\[' || true
+  fi
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[ -n "${ATTEND_SKIP_PACKAGES:-}" ] || install_packages

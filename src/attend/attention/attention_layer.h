@@ -1,0 +1,59 @@
+// AttentionLayer: geometry and features of one layer's attention. Knows no kernel.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attend/kernels/attention_batch.h"
+#include "attend/tensor/dtype.h"
+#include "attend/tensor/tensor.h"
+
+namespace attend {
+
+enum class AttentionType : uint8_t {
+  kDecoder,               // causal
+  kDecoderBidirectional,  // every token of the request, cached or new
+  kEncoderOnly,           // every token of the request, nothing cached
+  kCross,                 // the encoder's tokens
+};
+
+// MHA layers keep K and V; an MLA layer is one of a pair that shares its pool layer: absorbed (over the
+// latent row) or expanded (contiguous K/V of head dims 192/128).
+enum class KvKind : uint8_t { kMha, kMla };
+
+// Head counts are per rank.
+struct AttentionLayer {
+  int layer_id = 0;  // layer of the KV pool
+  int num_q_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim_qk = 0;  // MLA absorbed: kv_lora_rank + rope_dim
+  int head_dim_v = 0;   // MLA absorbed: kv_lora_rank
+  int rope_dim = 0;     // MLA: trailing part of head_dim_qk that comes as q_rope, k_rope
+  KvKind kind = KvKind::kMha;
+  AttentionType type = AttentionType::kDecoder;
+  float scale = 1.0f;
+  float logit_cap = 0.0f;        // 0: none
+  int window_left = -1;          // inclusive; -1: none
+  int chunk = 0;                 // 0: none
+  View<const float> sinks = {};  // [num_q_heads] on the device; empty: none
+
+  bool causal() const { return type == AttentionType::kDecoder; }
+  kernels::Visibility visibility() const { return {causal(), window_left, chunk}; }
+};
+
+// What a backend must know of a model before any step.
+struct ModelGeometry {
+  std::vector<AttentionLayer> layers;
+  DType dtype = DType::kF32;     // of q, k, v and out
+  DType kv_dtype = DType::kF32;  // of the pool
+  int max_context_len = 0;
+};
+
+// Upper bounds of every step. Workspaces are sized from them, the scheduler admits by them.
+struct BatchLimits {
+  int max_reqs = 0;
+  int max_tokens = 0;         // new tokens of a step
+  int64_t max_kv_tokens = 0;  // sum of seqlen_kv over a step; bounds partial results
+};
+
+}  // namespace attend

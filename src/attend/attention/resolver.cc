@@ -1,0 +1,211 @@
+#include "attend/attention/resolver.h"
+
+#include <algorithm>
+
+#include "attend/base/error.h"
+#include "attend/kv/kv_pool.h"
+
+namespace attend {
+namespace {
+
+// A backend that can serve a phase.
+struct Candidate {
+  const BackendEntry* entry;
+  std::string why;
+};
+
+struct PhaseChoice {
+  Phase phase;
+  std::vector<Candidate> candidates;  // best first
+  std::vector<Refusal> refusals;      // of every backend but the one that was asked for
+  std::vector<std::string> against;   // reasons against the one that was asked for
+};
+
+struct Question {
+  const Requirement& requirement;
+  const Hardware& hardware;
+  const Wishes& wishes;
+  std::span<const BackendEntry> table;
+};
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  std::string joined;
+  for (const std::string& part : parts) {
+    if (!joined.empty()) joined += separator;
+    joined += part;
+  }
+  return joined;
+}
+
+const BackendEntry& named_backend(std::span<const BackendEntry> table, std::string_view name) {
+  const BackendEntry* entry = find_backend(table, name);
+  if (entry != nullptr) return *entry;
+  std::vector<std::string> names;
+  for (const BackendEntry& known : table) names.emplace_back(known.name);
+  fail(ErrorCode::kInvalidArgument, "attention backend '", name, "': expected one of ", join(names, ", "));
+}
+
+// The backend that the user named for a phase. Null entry: none.
+struct Asked {
+  const BackendEntry* entry = nullptr;
+  bool does_phase = true;  // false: named for both phases, and does the other one only
+};
+
+Asked asked_for(Phase phase, const Question& question) {
+  const Wishes& wishes = question.wishes;
+  const bool prefill = phase == Phase::kPrefill;
+  const std::string& own = prefill ? wishes.prefill_backend : wishes.decode_backend;
+  const std::string& other = prefill ? wishes.decode_backend : wishes.prefill_backend;
+  if (!own.empty()) return {.entry = &named_backend(question.table, own)};
+  if (wishes.attention_backend.empty()) return {};
+  const BackendEntry& both = named_backend(question.table, wishes.attention_backend);
+  const Capability& can = both.capability(question.requirement.kind);
+  // With the other phase overridden, leaving this one open would forget the wish altogether.
+  const bool only_other = can.served() && can.architectures(phase).empty() && other.empty();
+  return {.entry = &both, .does_phase = !only_other};
+}
+
+std::string why_asked(const BackendEntry& entry, Phase phase, const Question& question) {
+  const std::string why = std::string(entry.name) + ": asked for";
+  const Set<Architecture>& at_home = entry.capability(question.requirement.kind).architectures(phase);
+  return at_home.contains(question.hardware.architecture) ? why
+                                                          : why + "; its contract runs over the CPU kernels";
+}
+
+bool is_preferred(const Preference& preference, const Requirement& needs) {
+  return needs.speculation >= preference.from && needs.speculation <= preference.up_to &&
+         (!preference.only_unequal_head_dims || needs.head_dims.qk != needs.head_dims.v) &&
+         (!preference.only_deterministic || needs.deterministic);
+}
+
+std::vector<Refusal> refusals(Phase phase, const Question& question, const BackendEntry* except) {
+  std::vector<Refusal> found;
+  for (const BackendEntry& entry : question.table) {
+    if (&entry == except) continue;
+    auto reasons = reasons_against(entry, phase, question.requirement, question.hardware,
+                                   question.wishes.page_size, false);
+    if (!reasons.empty()) found.push_back({entry.name, phase, std::move(reasons)});
+  }
+  return found;
+}
+
+// Every backend of the table that was not refused, the preferred ones first.
+std::vector<Candidate> automatic_candidates(const Question& question, const std::vector<Refusal>& refused) {
+  const std::string on(to_string(question.hardware.architecture));
+  std::vector<const BackendEntry*> able;
+  for (const BackendEntry& entry : question.table)
+    if (std::ranges::find(refused, entry.name, &Refusal::backend) == refused.end()) able.push_back(&entry);
+
+  std::vector<Candidate> candidates;
+  std::string why = ": first choice for " + on;
+  for (const Preference& preferred : preference(question.requirement.kind, question.hardware.architecture)) {
+    if (!is_preferred(preferred, question.requirement)) continue;
+    const auto found = std::ranges::find(able, preferred.backend, &BackendEntry::name);
+    if (found != able.end()) {
+      candidates.push_back({*found, std::string((*found)->name) + why});
+      able.erase(found);
+    }
+    why = ": first choice for " + on + " that can serve this";
+  }
+  for (const BackendEntry* entry : able)
+    candidates.push_back(
+        {entry, std::string(entry->name) + ": none of the usual choices for " + on + " will do"});
+  return candidates;
+}
+
+PhaseChoice choose_for(Phase phase, const Question& question) {
+  const Asked asked = asked_for(phase, question);
+  PhaseChoice choice{.phase = phase,
+                     .candidates = {},
+                     .refusals = refusals(phase, question, asked.does_phase ? asked.entry : nullptr),
+                     .against = {}};
+  if (asked.entry != nullptr && asked.does_phase) {
+    choice.against = reasons_against(*asked.entry, phase, question.requirement, question.hardware,
+                                     question.wishes.page_size, true);
+    if (choice.against.empty())
+      choice.candidates.push_back({asked.entry, why_asked(*asked.entry, phase, question)});
+    return choice;
+  }
+  choice.candidates = automatic_candidates(question, choice.refusals);
+  if (asked.entry != nullptr)
+    for (Candidate& candidate : choice.candidates)
+      candidate.why += "; " + std::string(asked.entry->name) + " has no " + std::string(to_string(phase));
+  return choice;
+}
+
+int choose_page_size(PageSizes sizes, const Capability& prefill, const Capability& decode) {
+  for (int size : {decode.preferred_page_size, prefill.preferred_page_size, kDefaultPageSize, 64, 32, 128,
+                   256, 8, 4, 2, 1})
+    if (sizes.contains(size)) return size;
+  ensure(false, "a page size from none");
+  return 0;
+}
+
+// The first pair of backends that share a page size; nothing when none do.
+std::optional<Resolution> pair_up(const Question& question, const PhaseChoice& prefill,
+                                  const PhaseChoice& decode) {
+  const KvKind kind = question.requirement.kind;
+  for (const Candidate& first : prefill.candidates)
+    for (const Candidate& second : decode.candidates) {
+      const Capability& one = first.entry->capability(kind);
+      const Capability& two = second.entry->capability(kind);
+      const PageSizes both =
+          page_sizes_for(one, question.requirement).intersect(page_sizes_for(two, question.requirement));
+      if (both.empty()) continue;
+      const bool same = first.entry == second.entry && first.why == second.why;
+      return Resolution{.prefill = first.entry,
+                        .decode = second.entry,
+                        .page_size = question.wishes.page_size.value_or(choose_page_size(both, one, two)),
+                        .why = same ? first.why : first.why + " (prefill); " + second.why + " (decode)",
+                        .refusals = {}};
+    }
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse_page_sizes(const Question& question, const PhaseChoice& prefill,
+                                    const PhaseChoice& decode) {
+  std::vector<std::string> needs;
+  for (const PhaseChoice* choice : {&prefill, &decode})
+    for (const Candidate& candidate : choice->candidates)
+      needs.push_back(
+          std::string(candidate.entry->name) + " needs " +
+          page_sizes_for(candidate.entry->capability(question.requirement.kind), question.requirement)
+              .to_string() +
+          " (" + std::string(to_string(choice->phase)) + ")");
+  fail(ErrorCode::kUnsupported, "no page size serves both phases: ", join(needs, ", "));
+}
+
+}  // namespace
+
+const BackendEntry* find_backend(std::span<const BackendEntry> table, std::string_view name) {
+  for (const BackendEntry& entry : table)
+    if (entry.name == name || std::ranges::find(entry.aliases, name) != entry.aliases.end()) return &entry;
+  return nullptr;
+}
+
+Resolution resolve(const Requirement& requirement, const Hardware& hardware, const Wishes& wishes,
+                   std::span<const BackendEntry> table) {
+  if (wishes.page_size) check_page_size(*wishes.page_size);
+  const Question question{requirement, hardware, wishes, table};
+  PhaseChoice prefill = choose_for(Phase::kPrefill, question);
+  PhaseChoice decode = choose_for(Phase::kDecode, question);
+
+  std::vector<std::string> against = prefill.against;
+  against.insert(against.end(), decode.against.begin(), decode.against.end());
+  if (!against.empty()) fail(ErrorCode::kUnsupported, join(against, "; "));
+
+  std::vector<Refusal> refused = std::move(prefill.refusals);
+  std::ranges::move(decode.refusals, std::back_inserter(refused));
+  if (prefill.candidates.empty() || decode.candidates.empty()) {
+    std::string all;
+    for (const Refusal& refusal : refused) all += "\n  " + join(refusal.reasons, "; ");
+    fail(ErrorCode::kUnsupported, "no attention backend serves this model on ",
+         to_string(hardware.architecture), ":", all);
+  }
+  std::optional<Resolution> resolution = pair_up(question, prefill, decode);
+  if (!resolution) refuse_page_sizes(question, prefill, decode);
+  resolution->refusals = std::move(refused);
+  return *std::move(resolution);
+}
+
+}  // namespace attend

@@ -1,0 +1,21 @@
+#include "attend/backends/create.h"
+
+#include "attend/backends/hybrid.h"
+
+namespace attend {
+
+size_t workspace_bytes(const Resolution& resolution, const BackendConfig& config) {
+  const size_t prefill = resolution.prefill->workspace(*resolution.prefill, config).bytes;
+  if (resolution.prefill == resolution.decode) return prefill;
+  return prefill + resolution.decode->workspace(*resolution.decode, config).bytes;
+}
+
+std::unique_ptr<AttentionBackend> create_backend(const Resolution& resolution,
+                                                 const BackendContext& context) {
+  auto prefill = resolution.prefill->create(*resolution.prefill, context);
+  if (resolution.prefill == resolution.decode) return prefill;
+  return std::make_unique<HybridBackend>(std::move(prefill),
+                                         resolution.decode->create(*resolution.decode, context));
+}
+
+}  // namespace attend

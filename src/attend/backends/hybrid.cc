@@ -1,0 +1,12 @@
+#include "attend/backends/hybrid.h"
+
+namespace attend {
+
+void HybridBackend::plan(const ForwardBatch& batch, Stream& stream) { of(batch).plan(batch, stream); }
+
+void HybridBackend::forward(const AttentionLayer& layer, const AttentionInput& input,
+                            const ForwardBatch& batch, Stream& stream) {
+  of(batch).forward(layer, input, batch, stream);
+}
+
+}  // namespace attend

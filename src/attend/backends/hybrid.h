@@ -1,0 +1,27 @@
+// HybridBackend: one backend for prefill, another for decode; routes by the step's phase.
+#pragma once
+
+#include <memory>
+
+#include "attend/attention/backend.h"
+
+namespace attend {
+
+class HybridBackend : public AttentionBackend {
+ public:
+  HybridBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode)
+      : prefill_(std::move(prefill)), decode_(std::move(decode)) {}
+
+  void plan(const ForwardBatch& batch, Stream& stream) override;
+  void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
+               Stream& stream) override;
+
+ private:
+  AttentionBackend& of(const ForwardBatch& batch) {
+    return phase_of(batch.mode) == Phase::kPrefill ? *prefill_ : *decode_;
+  }
+
+  std::unique_ptr<AttentionBackend> prefill_, decode_;
+};
+
+}  // namespace attend

@@ -1,0 +1,264 @@
+#include "attend/backends/kernel_backend.h"
+
+#include <algorithm>
+
+#include "attend/backends/check.h"
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/kernels/attention.h"
+#include "attend/kernels/metadata.h"
+#include "attend/kernels/mla.h"
+#include "attend/kernels/store.h"
+
+namespace attend {
+namespace {
+
+using kernels::AttentionPlan;
+using kernels::AttentionPlanLimits;
+using kernels::KvIndexKind;
+using kernels::SplitRule;
+
+KernelBackend::PlanKey plan_key(const AttentionLayer& layer) {
+  return {.visibility = layer.visibility(),
+          .num_q_heads = layer.num_q_heads,
+          .num_kv_heads = layer.num_kv_heads,
+          .head_dim_v = layer.head_dim_v};
+}
+
+// Work is planned once for all layers that see the same keys with the same heads.
+std::vector<KernelBackend::PlanKey> distinct_plans(const ModelGeometry& model) {
+  std::vector<KernelBackend::PlanKey> found;
+  for (const AttentionLayer& layer : model.layers)
+    if (std::ranges::find(found, plan_key(layer)) == found.end()) found.push_back(plan_key(layer));
+  return found;
+}
+
+// Halves that the pool of a model may have: layers with a window can live in one of their own.
+size_t max_pool_halves(const ModelGeometry& model) {
+  const auto windowed = [](const AttentionLayer& layer) { return layer.window_left >= 0; };
+  return std::ranges::any_of(model.layers, windowed) && !std::ranges::all_of(model.layers, windowed) ? 2 : 1;
+}
+
+AttentionPlanLimits plan_limits(const BackendSpec& spec, const BackendConfig& config,
+                                const KernelBackend::PlanKey& key) {
+  return {.max_reqs = config.limits.max_reqs,
+          .max_tokens = config.limits.max_tokens,
+          .max_kv_tokens = config.limits.max_kv_tokens,
+          .num_q_heads = key.num_q_heads,
+          .num_kv_heads = key.num_kv_heads,
+          .head_dim_v = key.head_dim_v,
+          .split_rule = config.deterministic ? SplitRule::kFixed : spec.split_rule,
+          .split_tokens = spec.split_tokens,
+          .num_workers = 0};
+}
+
+// Entries of the table that a spec's index needs.
+size_t table_entries(const BackendSpec& spec, const BackendConfig& config) {
+  const auto max_reqs = static_cast<size_t>(config.limits.max_reqs);
+  switch (spec.index) {
+    case KvIndexKind::kPageTable:
+      return max_reqs * static_cast<size_t>(ceil_div(config.model.max_context_len, config.page_size));
+    case KvIndexKind::kCsr:  // every request may end with a page that is not full
+      return static_cast<size_t>(ceil_div(config.limits.max_kv_tokens, int64_t{config.page_size})) + max_reqs;
+    case KvIndexKind::kRequestRows:
+    case KvIndexKind::kContiguous:
+      return 0;
+  }
+  return 0;
+}
+
+size_t indptr_entries(const BackendSpec& spec, const BackendConfig& config) {
+  return spec.index == KvIndexKind::kCsr ? static_cast<size_t>(config.limits.max_reqs) + 1 : 0;
+}
+
+}  // namespace
+
+KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& context)
+    : spec_(spec), config_(context.config), requests_(context.requests), pool_(context.pool) {
+  require(config_.page_size == pool_.page_size(), "page_size ", config_.page_size, ": the pool has ",
+          pool_.page_size());
+  require(config_.model.kv_dtype == pool_.dtype(), "kv_cache_dtype ", config_.model.kv_dtype,
+          ": the pool has ", pool_.dtype());
+  require(config_.model.max_context_len <= requests_.max_context_len(), "context length ",
+          config_.model.max_context_len, ": the request rows have ", requests_.max_context_len(),
+          " positions");
+  for (const AttentionLayer& layer : config_.model.layers) {
+    check_layer(layer, pool_);
+    const int32_t* slot_map = pool_.layer(layer.layer_id).slot_map;
+    if (std::ranges::find(indices_, slot_map, &PlannedIndex::slot_map) == indices_.end())
+      indices_.push_back({slot_map,
+                          std::vector<int32_t>(table_entries(spec_, config_)),
+                          std::vector<int32_t>(indptr_entries(spec_, config_)),
+                          {}});
+  }
+  if (spec_.kernel == KernelChoice::kReference) return;
+  for (const PlanKey& key : distinct_plans(config_.model))
+    work_.push_back({key, std::make_unique<AttentionPlan>(plan_limits(spec_, config_, key), config_.device)});
+}
+
+size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConfig& config) {
+  size_t bytes = max_pool_halves(config.model) * sizeof(int32_t) *
+                 (table_entries(spec, config) + indptr_entries(spec, config));
+  if (spec.kernel == KernelChoice::kReference) return bytes;
+  for (const PlanKey& key : distinct_plans(config.model))
+    bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key));
+  return bytes;
+}
+
+void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
+  check_batch(batch, config_, requests_, pool_);
+  if (batch.num_tokens > 0) {
+    for (PlannedIndex& planned : indices_) build_index(batch, planned);
+    const kernels::QueryBatch queries = query_batch(batch);
+    for (PlannedWork& planned : work_) planned.plan->plan(queries, planned.key.visibility, stream);
+  }
+  planned_reqs_ = batch.num_reqs;
+  planned_tokens_ = batch.num_tokens;
+}
+
+void KernelBackend::build_index(const ForwardBatch& batch, PlannedIndex& planned) {
+  const kernels::RequestRows requests{.table = requests_.table().as<int32_t>(),
+                                      .stride = requests_.table().strides[0],
+                                      .rows = raw(batch.request_rows),
+                                      .seqlen_kv = batch.seqlen_kv,
+                                      .slot_map = planned.slot_map};
+  planned.index = {.kind = spec_.index, .page_size = config_.page_size};
+  switch (spec_.index) {
+    case KvIndexKind::kRequestRows:
+      planned.index.table = requests.table;
+      planned.index.table_stride = requests.stride;
+      planned.index.rows = requests.rows.data();
+      planned.index.slot_map = planned.slot_map;
+      return;
+    case KvIndexKind::kPageTable: {
+      const int width = ceil_div(config_.model.max_context_len, config_.page_size);
+      kernels::build_page_table(requests, config_.page_size, width, planned.table);
+      planned.index.table = planned.table.data();
+      planned.index.table_stride = width;
+      return;
+    }
+    case KvIndexKind::kCsr:
+      kernels::build_csr(requests, config_.page_size,
+                         View<int32_t>(planned.indptr).first(static_cast<size_t>(batch.num_reqs) + 1),
+                         planned.table);
+      planned.index.table = planned.table.data();
+      planned.index.indptr = planned.indptr.data();
+      return;
+    case KvIndexKind::kContiguous:
+      fail(ErrorCode::kInternal, "a paged backend with a contiguous index");
+  }
+}
+
+kernels::QueryBatch KernelBackend::query_batch(const ForwardBatch& batch) const {
+  return {.cu_seqlen_q = batch.cu_seqlen_q,
+          .seqlen_kv = batch.seqlen_kv,
+          .max_seqlen_q = batch.max_seqlen_q,
+          .tree_mask = batch.tree_mask,
+          .tree_mask_words = batch.tree_mask.empty() ? 0 : ceil_div(batch.max_seqlen_q, 64),
+          .positions = batch.positions};
+}
+
+const kernels::KvIndex& KernelBackend::index_of(const LayerKv& kv) const {
+  const auto found = std::ranges::find(indices_, kv.slot_map, &PlannedIndex::slot_map);
+  ensure(found != indices_.end(), "a layer with a slot map that was not there at create()");
+  return found->index;
+}
+
+AttentionPlan& KernelBackend::plan_of(const AttentionLayer& layer) {
+  const auto found = std::ranges::find(work_, plan_key(layer), &PlannedWork::key);
+  require(found != work_.end(), "layer ", layer.layer_id, ": no layer of the model has its heads (",
+          layer.num_q_heads, "/", layer.num_kv_heads, "), window_left ", layer.window_left, ", chunk ",
+          layer.chunk, " and type");
+  return *found->plan;
+}
+
+void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& input,
+                            const ForwardBatch& batch, Stream& stream) {
+  require(batch.num_reqs == planned_reqs_ && batch.num_tokens == planned_tokens_, "batch of ", batch.num_reqs,
+          " requests and ", batch.num_tokens, " tokens: planned were ", planned_reqs_, " and ",
+          planned_tokens_);
+  if (batch.num_tokens == 0) return;
+  require(input.q.rank == 3 && input.q.shape[0] == batch.num_tokens && input.q.shape[1] == layer.num_q_heads,
+          "layer ", layer.layer_id, ": q ", input.q, ": expected ", batch.num_tokens, " tokens of ",
+          layer.num_q_heads, " heads");
+  if (layer.kind == KvKind::kMla)
+    forward_mla(layer, input, batch, stream);
+  else
+    forward_mha(layer, input, batch, stream);
+}
+
+void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInput& input,
+                                const ForwardBatch& batch, Stream& stream) {
+  const LayerKv kv = pool_.layer(layer.layer_id);
+  const bool reference = spec_.kernel == KernelChoice::kReference;
+  if (input.store && !input.k.empty()) {
+    const kernels::StoreKvArgs store{.k = input.k,
+                                     .v = input.v,
+                                     .k_cache = kv.k,
+                                     .v_cache = kv.v,
+                                     .slots = raw(batch.out_slots),
+                                     .slot_map = kv.slot_map,
+                                     .k_scale = kv.k_scale,
+                                     .v_scale = kv.v_scale};
+    if (reference)
+      kernels::reference::store_kv(store);
+    else
+      kernels::store_kv(store, stream);
+  }
+  const kernels::AttentionArgs args{
+      .q = input.q,
+      .out = input.out,
+      .lse = input.lse,
+      .kv = {.k = kv.k, .v = kv.v, .index = index_of(kv), .k_scale = kv.k_scale, .v_scale = kv.v_scale},
+      .batch = query_batch(batch),
+      .visibility = layer.visibility(),
+      .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks}};
+  if (reference)
+    kernels::reference::attention(args);
+  else
+    kernels::attention(args, plan_of(layer), stream);
+}
+
+void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInput& input,
+                                const ForwardBatch& batch, Stream& stream) {
+  const LayerKv kv = pool_.layer(layer.layer_id);
+  const TensorView latent = pool_.latent(layer.layer_id);
+  const bool reference = spec_.kernel == KernelChoice::kReference;
+  if (input.store && !input.k.empty()) {
+    const kernels::StoreMlaArgs store{.latent = input.k,
+                                      .rope = input.k_rope,
+                                      .cache = latent,
+                                      .slots = raw(batch.out_slots),
+                                      .scale = kv.k_scale};
+    if (reference)
+      kernels::reference::store_mla(store);
+    else
+      kernels::store_mla(store, stream);
+  }
+  const kernels::MlaArgs args{
+      .q = input.q,
+      .q_rope = input.q_rope,
+      .out = input.out,
+      .lse = input.lse,
+      .latent = latent,
+      .index = index_of(kv),
+      .scale_kv = kv.k_scale,
+      .batch = query_batch(batch),
+      .visibility = layer.visibility(),
+      .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks}};
+  if (reference)
+    kernels::reference::mla(args);
+  else
+    kernels::mla(args, plan_of(layer), stream);
+}
+
+std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendEntry& entry,
+                                                        const BackendContext& context) {
+  return std::make_unique<KernelBackend>(*static_cast<const BackendSpec*>(entry.spec), context);
+}
+
+WorkspaceSize kernel_backend_workspace(const BackendEntry& entry, const BackendConfig& config) {
+  return {.bytes = KernelBackend::workspace_bytes(*static_cast<const BackendSpec*>(entry.spec), config)};
+}
+
+}  // namespace attend

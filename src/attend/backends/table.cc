@@ -1,0 +1,267 @@
+// The table of backends. A row that carries a name of SGLang's implements that backend's contract with
+// attend's kernels.
+//
+// Where a limit comes from: architectures, page sizes, head dims, KV dtypes, draft trees, determinism, and
+// what a backend does not offer at all (window, chunk, sinks, cross) are the contract's. Everything else is
+// the kernels', and attend's have it all: caps, sinks and scales that a namesake would ignore in silence are
+// applied.
+#include "attend/backends/table.h"
+
+#include "attend/backends/kernel_backend.h"
+#include "attend/backends/spec.h"
+
+namespace attend {
+namespace {
+
+using kernels::KvIndexKind;
+using enum Architecture;
+
+constexpr Set<Architecture> kNvidia{kTuring, kAmpere, kAda, kHopper, kBlackwell, kBlackwellGeforce};
+constexpr Set<Architecture> kGpus{kTuring, kAmpere, kAda, kHopper, kBlackwell, kBlackwellGeforce, kAmd};
+constexpr Set<Architecture> kSm80To90{kAmpere, kAda, kHopper};
+constexpr Set<Architecture> kSm80AndLater{kAmpere, kAda, kHopper, kBlackwell, kBlackwellGeforce};
+constexpr Set<Architecture> kSm90AndLater{kHopper, kBlackwell, kBlackwellGeforce};
+constexpr Set<Architecture> kSm100AndLater{kBlackwell, kBlackwellGeforce};
+
+constexpr Set<DType> kFloats{DType::kF32, DType::kF16, DType::kBF16};
+constexpr Set<DType> kFloatsAndE4M3{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3};
+constexpr Set<DType> kFloatsAndFp8{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
+
+constexpr HeadDims kLatentDims{576, 512};  // DeepSeek's latent row: rank 512, RoPE 64
+
+constexpr BackendSpec kReferenceSpec{.index = KvIndexKind::kRequestRows, .kernel = KernelChoice::kReference};
+constexpr BackendSpec kCpuSpec{.index = KvIndexKind::kRequestRows};
+constexpr BackendSpec kTritonSpec{.index = KvIndexKind::kRequestRows};
+constexpr BackendSpec kCsrSpec{.index = KvIndexKind::kCsr};
+constexpr BackendSpec kPageTableSpec{.index = KvIndexKind::kPageTable};
+
+// The whole contract of attend's kernels, without graphs, which a CPU has not.
+constexpr Capability kCpuMha{.prefill = {kCpu},
+                             .decode = {kCpu},
+                             .page_sizes = PageSizes::all(),
+                             .dtypes = kFloats,
+                             .kv_dtypes = kFloatsAndFp8,
+                             .graphs = false};
+constexpr Capability kCpuMla{.prefill = {kCpu},
+                             .decode = {kCpu},
+                             .page_sizes = PageSizes::all(),
+                             .head_dims = kLatentDims,
+                             .dtypes = kFloats,
+                             .kv_dtypes = kFloatsAndFp8,
+                             .graphs = false};
+
+constexpr std::string_view kTorchNativeAliases[] = {"reference"};
+constexpr std::string_view kCpuAliases[] = {"intel_amx"};
+
+constexpr BackendEntry kTable[] = {
+    {.name = "torch_native",
+     .aliases = kTorchNativeAliases,
+     .summary = "the float64 reference, one element after another: the specification, and slow",
+     .mha = kCpuMha,
+     .mla = kCpuMla,
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kReferenceSpec},
+    {.name = "cpu",
+     .aliases = kCpuAliases,
+     .summary = "vectorised and threaded; portable, AVX2, AVX-512 or AVX-512-BF16 by what the CPU has",
+     .mha = kCpuMha,
+     .mla = kCpuMla,
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kCpuSpec},
+    // Its factory refuses encoder-decoder models.
+    {.name = "triton",
+     .summary = "Triton's contract: any GPU, any page size, tree masks",
+     .mha = {.prefill = kGpus,
+             .decode = kGpus,
+             .page_sizes = PageSizes::all(),
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndFp8,
+             .cross = false},
+     .mla = {.prefill = kGpus,
+             .decode = kGpus,
+             .page_sizes = PageSizes::all(),
+             .head_dims = kLatentDims,
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndFp8,
+             .cross = false},
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kTritonSpec},
+    // It has no sinks, and is not among the backends allowed for Llama 4 (chunks). Its MLA draft backend
+    // takes one branch (topk 1), and is off the list for deterministic inference.
+    {.name = "flashinfer",
+     .summary = "FlashInfer's contract: CSR of page ids",
+     .mha = {.prefill = kNvidia,
+             .decode = kNvidia,
+             .page_sizes = PageSizes::all(),
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndFp8,
+             .chunk = false,
+             .sinks = false},
+     .mla = {.prefill = kSm80AndLater,
+             .decode = kSm80AndLater,
+             .page_sizes = PageSizes::all(),
+             .head_dims = kLatentDims,
+             .head_dim_rule = HeadDimRule::kExactly,
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndFp8,
+             .window = false,
+             .chunk = false,
+             .sinks = false,
+             .cross = false,
+             .speculation = Speculation::kChain,
+             .deterministic = {}},
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kCsrSpec},
+    // Draft trees over a window become one table per draft token, which needs pages of 1.
+    {.name = "fa3",
+     .summary = "FlashAttention-3's contract: page table, any page size",
+     .mha = {.prefill = kSm80To90,
+             .decode = kSm80To90,
+             .page_sizes = PageSizes::all(),
+             .window_tree_page_sizes = {1},
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndE4M3,
+             .cross_with_window = false},
+     .mla = {.prefill = {kHopper},
+             .decode = {kHopper},
+             .page_sizes = PageSizes::all(),
+             .head_dims = kLatentDims,
+             .head_dim_rule = HeadDimRule::kExactly,
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndE4M3,
+             .cross = false},
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kPageTableSpec},
+    // Draft trees over pages larger than 1 are left to FlashInfer, FA3 and Triton. It does not quantise q, so
+    // its KV is no narrower than q.
+    {.name = "fa4",
+     .summary = "FlashAttention-4's contract: page table, pages of 1 or 128",
+     .mha = {.prefill = kSm90AndLater,
+             .decode = kSm90AndLater,
+             .page_sizes = {1, 128},
+             .tree_page_sizes = {1},
+             .dtypes = kFloats,
+             .kv_dtypes = kFloats,
+             .cross_with_window = false},
+     .mla = {.prefill = kSm90AndLater,
+             .decode = kSm90AndLater,
+             .page_sizes = {1},
+             .head_dims = kLatentDims,
+             .head_dim_rule = HeadDimRule::kExactly,
+             .dtypes = kFloats,
+             .kv_dtypes = kFloats,
+             .cross = false,
+             .deterministic = {kBlackwell}},
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kPageTableSpec},
+    // Its kernels for pages of 128 want grouped query heads.
+    {.name = "trtllm_mha",
+     .summary = "TensorRT-LLM's MHA contract: page table, pages of 16 to 128",
+     .mha = {.prefill = {kBlackwell},
+             .decode = kSm90AndLater,
+             .page_sizes = {16, 32, 64, 128},
+             .ungrouped_page_sizes = {16, 32, 64},
+             .preferred_page_size = 64,
+             .head_dim_rule = HeadDimRule::kEqualUpTo,
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndE4M3,
+             .cross = false,
+             .speculation = Speculation::kChain,
+             .deterministic = {}},
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kPageTableSpec},
+    {.name = "flashmla",
+     .summary = "FlashMLA's contract: page table, pages of 64, decode",
+     .mla = {.prefill = {},
+             .decode = {kHopper},
+             .page_sizes = {64},
+             .head_dims = kLatentDims,
+             .head_dim_rule = HeadDimRule::kExactly,
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndE4M3,
+             .window = false,
+             .chunk = false,
+             .sinks = false,
+             .cross = false,
+             .speculation = Speculation::kChain,
+             .deterministic = {}},
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kPageTableSpec},
+    // Plain decode only: no draft backend is made of it.
+    {.name = "cutlass_mla",
+     .summary = "CUTLASS MLA's contract: page table, pages of 128, decode",
+     .mla = {.prefill = {},
+             .decode = {kBlackwell},
+             .page_sizes = {128},
+             .head_dims = kLatentDims,
+             .head_dim_rule = HeadDimRule::kExactly,
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndE4M3,
+             .window = false,
+             .chunk = false,
+             .sinks = false,
+             .cross = false,
+             .speculation = Speculation::kNone,
+             .deterministic = {}},
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kPageTableSpec},
+    {.name = "trtllm_mla",
+     .summary = "TensorRT-LLM's MLA contract: page table, pages of 32 or 64",
+     .mla = {.prefill = kSm100AndLater,
+             .decode = kSm100AndLater,
+             .page_sizes = {32, 64},
+             .head_dims = kLatentDims,
+             .head_dim_rule = HeadDimRule::kExactly,
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndE4M3,
+             .window = false,
+             .chunk = false,
+             .sinks = false,
+             .cross = false,
+             .speculation = Speculation::kChain,
+             .deterministic = {}},
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kPageTableSpec},
+    // Models with sinks get Triton on AMD.
+    {.name = "aiter",
+     .summary = "AMD's contract: CSR of page ids",
+     .mha = {.prefill = {kAmd},
+             .decode = {kAmd},
+             .page_sizes = PageSizes::all(),
+             .tree_page_sizes = {1},
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndFp8,
+             .sinks = false,
+             .deterministic = {}},
+     .mla = {.prefill = {kAmd},
+             .decode = {kAmd},
+             .page_sizes = PageSizes::all(),
+             .tree_page_sizes = {1},
+             .head_dims = kLatentDims,
+             .head_dim_rule = HeadDimRule::kExactly,
+             .num_q_heads = {16, 128},
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsAndFp8,
+             .sinks = false,
+             .cross = false,
+             .deterministic = {}},
+     .workspace = kernel_backend_workspace,
+     .create = create_kernel_backend,
+     .spec = &kCsrSpec},
+};
+
+}  // namespace
+
+std::span<const BackendEntry> backend_table() { return kTable; }
+
+}  // namespace attend

@@ -1,0 +1,61 @@
+// attend backends: every backend, what it can do, and which one a model gets.
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "attend/attention/resolver.h"
+#include "attend/backends/table.h"
+#include "attend/cli/commands.h"
+#include "attend/cli/engine_options.h"
+#include "attend/model/config.h"
+
+namespace attend::cli {
+namespace {
+
+void print_capabilities() {
+  for (const BackendEntry& entry : backend_table())
+    fmt::print("{:<14} {}\n", entry.name, describe(entry));
+}
+
+// One line per backend: chosen for what, or every reason why not.
+void print_choice(const EngineConfig& config) {
+  const ModelConfig model = read_config(config.model_path);
+  const Requirement requirement = [&] {
+    Requirement needed =
+        requirement_of(model.geometry(DType::kF32, config.kv_cache_dtype.value_or(model.dtype)));
+    needed.deterministic = config.deterministic;
+    return needed;
+  }();
+  const Resolution resolution = resolve(requirement, detect_cpu(), config.wishes, backend_table());
+  fmt::print("\n{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
+  for (const BackendEntry& entry : backend_table()) {
+    std::string verdict;
+    const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };
+    if (&entry == resolution.prefill) add("chosen for prefill");
+    if (&entry == resolution.decode) add("chosen for decode");
+    for (const Refusal& refusal : resolution.refusals)
+      if (refusal.backend == entry.name)
+        for (const std::string& reason : refusal.reasons) add(reason);
+    if (verdict.empty()) verdict = "could serve; not preferred";
+    fmt::print("{:<14} {}\n", entry.name, verdict);
+  }
+}
+
+}  // namespace
+
+void add_backends(CLI::App& app, Command& selected) {
+  auto options = std::make_shared<EngineOptions>();
+  CLI::App* command = app.add_subcommand("backends", "List attention backends, and which one a model gets");
+  add_engine_options(*command, *options, /*model_required=*/false);
+  command->callback([command, options, &selected] {
+    selected = [command, options] {
+      const EngineConfig config = to_config(*command, *options);
+      print_capabilities();
+      if (!options->model_path.empty()) print_choice(config);
+      return 0;
+    };
+  });
+}
+
+}  // namespace attend::cli

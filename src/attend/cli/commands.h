@@ -1,0 +1,16 @@
+// The commands. Each adds itself to the app; its body runs after parsing.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace attend::cli {
+
+// What runs after parsing, and gives the exit code.
+using Command = std::function<int()>;
+
+// `selected` is set to the body of the command that the user named.
+void add_generate(CLI::App& app, Command& selected);
+void add_backends(CLI::App& app, Command& selected);
+
+}  // namespace attend::cli

@@ -1,0 +1,34 @@
+// The flags that every command with an engine takes. Names and aliases are SGLang's.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "attend/engine/engine_config.h"
+
+namespace attend::cli {
+
+struct EngineOptions {
+  std::string model_path;
+  std::string device = "auto";
+  std::string load_format = "auto";
+  std::string kv_cache_dtype = "auto";
+  std::string attention_backend, prefill_attention_backend, decode_attention_backend;
+  int page_size = 0;  // 0: chosen; what the user gives is checked as given
+  int context_length = 0;
+  int max_running_requests = 0;
+  int64_t max_total_tokens = 0;
+  int chunked_prefill_size = 2048;
+  int threads = 0;
+  uint64_t random_seed = 0;
+  bool deterministic = false;
+};
+
+// `model_required`: --model-path must be given.
+void add_engine_options(CLI::App& app, EngineOptions& options, bool model_required);
+
+// Parses the values and sets the number of threads. Throws Error(kInvalidArgument) naming flag, value and
+// choices.
+EngineConfig to_config(const CLI::App& app, const EngineOptions& options);
+
+}  // namespace attend::cli

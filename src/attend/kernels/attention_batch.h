@@ -1,0 +1,62 @@
+// What every attention family is told about a step: the ragged batch, which keys a query sees, how a score is
+// made.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "attend/tensor/tensor.h"
+
+namespace attend::kernels {
+
+// The new tokens of all requests, one request after another. Arrays lie on the device.
+//
+// Query j of request r is token cu_seqlen_q[r] + j; seqlen_q = cu_seqlen_q[r + 1] - cu_seqlen_q[r]. Tokens at
+// or beyond cu_seqlen_q[num_reqs] are padding: their output is 0 and their LSE -inf.
+struct QueryBatch {
+  View<const int32_t> cu_seqlen_q;  // [num_reqs + 1]
+  View<const int32_t> seqlen_kv;    // [num_reqs]: all keys, those of the new tokens included
+  int max_seqlen_q = 0;             // an upper bound of seqlen_q; never changes a result
+
+  // Tree mask (speculative decoding), for causal attention; empty: none. Bit b of word w of a token: it sees
+  // new token 64 * w + b of its request. Covers the last seqlen_q keys only; the prefix is visible.
+  View<const uint64_t> tree_mask = {};  // [num_tokens, tree_mask_words]
+  int tree_mask_words = 0;              // ceil(max_seqlen_q / 64)
+  View<const int32_t> positions = {};   // [num_tokens]; read only with a tree mask
+
+  int num_reqs() const { return static_cast<int>(seqlen_kv.size()); }
+};
+
+// Query j stands at p = seqlen_kv - seqlen_q + j, or at positions[j] under a tree mask, and sees the keys
+//   lo <= k <= p,  lo = max(0, p - window_left, floor(p / chunk) * chunk).
+// Without `causal` (bidirectional and cross attention) p is the last key, seqlen_kv - 1. Under a tree mask a
+// new token is seen when its bit is set and lo <= its position: windows use positions, not indices.
+struct Visibility {
+  bool causal = true;
+  int32_t window_left = -1;  // inclusive distance: Hugging Face's sliding_window w is w - 1; -1: no window
+  int32_t chunk = 0;         // chunked local attention (Llama 4); 0: none
+
+  bool operator==(const Visibility&) const = default;
+};
+
+// First visible key of a query at position p.
+inline int32_t first_visible(const Visibility& visibility, int32_t p) {
+  int32_t lo = 0;
+  if (visibility.window_left >= 0 && p - visibility.window_left > lo) lo = p - visibility.window_left;
+  if (visibility.chunk > 0 && p / visibility.chunk * visibility.chunk > lo)
+    lo = p / visibility.chunk * visibility.chunk;
+  return lo;
+}
+
+// score = scale * k_scale * q.k, then logit_cap * tanh(score / logit_cap) when there is a cap.
+struct ScoreRule {
+  float scale = 1.0f;
+  float logit_cap = 0.0f;  // 0: none
+  // One logit per query head: enters the denominator once, in the last merge; LSE excludes it. Empty: none.
+  View<const float> sinks = {};  // [num_q_heads]
+};
+
+// LSE of a row that sees no key. Its output is 0.
+inline constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
+
+}  // namespace attend::kernels

@@ -1,0 +1,16 @@
+#include "attend/kernels/mla.h"
+
+#include "attend/kernels/check_plan.h"
+#include "attend/kernels/cpu/attention.h"
+
+namespace attend::kernels {
+
+void mla(const MlaArgs& args, AttentionPlan& plan, Stream& stream) {
+  check(args);
+  check_plan("mla", plan, args.batch, args.visibility,
+             {.num_q_heads = args.q.shape[1], .num_kv_heads = 1, .head_dim_v = args.q.shape[2]});
+  require_cpu("mla", stream);
+  cpu::mla(args, plan, cpu::attention_isa());
+}
+
+}  // namespace attend::kernels

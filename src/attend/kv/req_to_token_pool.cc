@@ -1,0 +1,67 @@
+#include "attend/kv/req_to_token_pool.h"
+
+#include <algorithm>
+
+#include "attend/base/error.h"
+#include "attend/tensor/arena.h"
+
+namespace attend {
+
+ReqToTokenPool::ReqToTokenPool(int max_reqs, int max_context_len)
+    : num_rows_(max_reqs + 1), max_context_len_(max_context_len) {
+  // An arena hands out memory as it is touched, so a row costs what its longest request used.
+  table_ = Arena(num_bytes(max_reqs, max_context_len), "ReqToTokenPool")
+               .allocate({num_rows_, max_context_len}, DType::kI32);
+  taken_.assign(static_cast<size_t>(num_rows_), false);
+  free_.reserve(static_cast<size_t>(max_reqs));
+  for (int32_t row = max_reqs; row > 0; --row) free_.emplace_back(row);
+}
+
+std::optional<RequestRow> ReqToTokenPool::allocate() {
+  if (free_.empty()) return std::nullopt;
+  const RequestRow row = free_.back();
+  free_.pop_back();
+  taken_[static_cast<size_t>(row.value)] = true;
+  return row;
+}
+
+void ReqToTokenPool::free(RequestRow row) {
+  check_taken(row);
+  TokenSlot* entries = table_.as<TokenSlot>() + int64_t{row.value} * max_context_len_;
+  std::fill_n(entries, max_context_len_, TokenSlot{});
+  taken_[static_cast<size_t>(row.value)] = false;
+  free_.push_back(row);
+}
+
+void ReqToTokenPool::write(RequestRow row, int first, View<const TokenSlot> slots) {
+  check_taken(row);
+  ensure(first >= 0 && first <= max_context_len_ &&
+             slots.size() <= static_cast<size_t>(max_context_len_ - first),
+         "ReqToTokenPool: positions ", first, " to ", first + static_cast<int64_t>(slots.size()) - 1,
+         " of request row ", row, ": a row holds ", max_context_len_);
+  for (TokenSlot slot : slots)
+    ensure(slot.value >= 0, "ReqToTokenPool: slot ", slot, " for request row ", row,
+           ": slots are 0 or above");
+  std::copy(slots.begin(), slots.end(),
+            table_.as<TokenSlot>() + int64_t{row.value} * max_context_len_ + first);
+}
+
+View<const TokenSlot> ReqToTokenPool::row(RequestRow row) const {
+  ensure(row.value >= 0 && row.value < num_rows_, "ReqToTokenPool: request row ", row, ": rows are 0 to ",
+         num_rows_ - 1);
+  return {table_.as<TokenSlot>() + int64_t{row.value} * max_context_len_,
+          static_cast<size_t>(max_context_len_)};
+}
+
+size_t ReqToTokenPool::num_bytes(int max_reqs, int max_context_len) {
+  require(max_reqs > 0, "max_reqs ", max_reqs, ": ReqToTokenPool needs at least 1");
+  require(max_context_len > 0, "max_context_len ", max_context_len, ": ReqToTokenPool needs at least 1");
+  return (static_cast<size_t>(max_reqs) + 1) * static_cast<size_t>(max_context_len) * sizeof(TokenSlot);
+}
+
+void ReqToTokenPool::check_taken(RequestRow row) const {
+  ensure(row.value > 0 && row.value < num_rows_ && taken_[static_cast<size_t>(row.value)],
+         "ReqToTokenPool: request row ", row, " is not taken");
+}
+
+}  // namespace attend

@@ -1,0 +1,49 @@
+// ReqToTokenPool: request row x position -> token slot.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "attend/base/ids.h"
+#include "attend/tensor/tensor.h"
+
+namespace attend {
+
+// int32 [num_rows, max_context_len], zero-initialised; row 0 is the padding row and is never handed out, so a
+// padded request reads slot 0, the padding page. Rows are reused last-freed first. Written by the host. Not
+// thread-safe: the engine's owner thread writes it.
+class ReqToTokenPool {
+ public:
+  // `max_reqs` rows besides the padding row. `max_context_len`: positions per row. Throws Error(kOutOfMemory)
+  // with needed and free bytes.
+  ReqToTokenPool(int max_reqs, int max_context_len);
+
+  // A free row, or nothing when all are taken.
+  std::optional<RequestRow> allocate();
+  // Throws Error(kInternal) for a row that is not taken. The row's entries are set back to 0.
+  void free(RequestRow row);
+
+  // Writes slots of positions first, first + 1, ... of a row. Throws Error(kInternal), changing nothing, for
+  // a row that is not taken, a position that a row does not have, or a negative slot.
+  void write(RequestRow row, int first, View<const TokenSlot> slots);
+  // The slots of positions [0, max_context_len); all 0 in the padding row.
+  View<const TokenSlot> row(RequestRow row) const;
+
+  // int32 [num_rows, max_context_len]: what kernels read.
+  const TensorView& table() const { return table_.view(); }
+  int max_context_len() const { return max_context_len_; }
+  int num_rows() const { return num_rows_; }  // the padding row included
+  int num_free() const { return static_cast<int>(free_.size()); }
+
+  static size_t num_bytes(int max_reqs, int max_context_len);
+
+ private:
+  void check_taken(RequestRow row) const;
+
+  int num_rows_, max_context_len_;
+  Tensor table_;
+  std::vector<RequestRow> free_;
+  std::vector<bool> taken_;
+};
+
+}  // namespace attend

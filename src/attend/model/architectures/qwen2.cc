@@ -1,0 +1,17 @@
+// Qwen2ForCausalLM: Llama with biases of q, k and v, and a window for some layers.
+#include "attend/model/architecture.h"
+
+namespace attend {
+namespace {
+
+void read_qwen2_config(const JsonObject& json, ModelConfig& config) {
+  config.attention_bias = true;
+  read_layer_windows(json, config);
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kQwen2{
+    .name = "Qwen2ForCausalLM", .read_config = read_qwen2_config, .default_num_kv_heads = 32, .names = {}};
+
+}  // namespace attend

@@ -1,0 +1,147 @@
+#include "attend/model/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attend/base/error.h"
+#include "attend/model/architecture.h"
+#include "attend/model/json.h"
+#include "attend/model/read_rope.h"
+
+namespace attend {
+namespace {
+
+// Above what any model has, below where products of two leave int64.
+constexpr int kMaxExtent = 1 << 30;
+
+const ModelArchitecture& read_architecture(const JsonObject& json) {
+  const Json* names = json.find("architectures");
+  if (names == nullptr || !names->is_array() || names->size() != 1 || !(*names)[0].is_string())
+    json.refuse("architectures", "an array of one name");
+  return find_architecture((*names)[0].get<std::string>(), json.where("architectures"));
+}
+
+void read_sizes(const JsonObject& json, ModelConfig& config) {
+  config.num_layers = json.integer("num_hidden_layers", 1, 1 << 16);
+  config.hidden_size = json.integer("hidden_size", 1, kMaxExtent);
+  config.intermediate_size = json.integer("intermediate_size", 1, kMaxExtent);
+  config.vocab_size = json.integer("vocab_size", 1, kMaxExtent);
+  config.max_position_embeddings = json.integer("max_position_embeddings", 1, kMaxExtent);
+  config.rms_norm_eps = static_cast<float>(json.find_positive("rms_norm_eps").value_or(1e-6));
+}
+
+void read_heads(const JsonObject& json, const ModelArchitecture& architecture, ModelConfig& config) {
+  const int num_q_heads = json.integer("num_attention_heads", 1, 1 << 16);
+  int num_kv_heads = num_q_heads;
+  if (architecture.default_num_kv_heads != 0 && !json.mentions("num_key_value_heads"))
+    num_kv_heads = architecture.default_num_kv_heads;
+  num_kv_heads = json.find_integer("num_key_value_heads", 1, 1 << 16).value_or(num_kv_heads);
+  if (num_q_heads % num_kv_heads != 0)
+    fail(ErrorCode::kCorruptFile, json.where("num_key_value_heads"), " ", num_kv_heads,
+         ": expected a divisor of num_attention_heads ", num_q_heads);
+
+  int head_dim = json.find_integer("head_dim", 1, 1 << 16).value_or(architecture.default_head_dim);
+  if (head_dim == 0) {
+    if (config.hidden_size % num_q_heads != 0)
+      fail(ErrorCode::kCorruptFile, json.where("hidden_size"), " ", config.hidden_size,
+           ": expected a multiple of num_attention_heads ", num_q_heads, ", or a head_dim");
+    head_dim = config.hidden_size / num_q_heads;
+  }
+  if (int64_t{num_q_heads} * head_dim > kMaxExtent)
+    fail(ErrorCode::kCorruptFile, json.where("head_dim"), " ", head_dim, " for ", num_q_heads,
+         " heads: expected a product of at most ", kMaxExtent);
+  config.num_q_heads = num_q_heads;
+  config.num_kv_heads = num_kv_heads;
+  config.head_dim = head_dim;
+}
+
+// transformers wrote torch_dtype and now writes dtype.
+DType read_dtype(const JsonObject& json) {
+  const char* key = json.has("dtype") ? "dtype" : "torch_dtype";
+  const std::string name = json.find_string(key).value_or("float32");
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    if (name == to_string(dtype)) return dtype;
+  fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend has float32, float16, bfloat16");
+}
+
+// Whatever would change the model's results and is not read elsewhere.
+void refuse_what_is_missing(const JsonObject& json) {
+  if (const std::optional<JsonObject> quantization = json.find_object("quantization_config"))
+    fail(ErrorCode::kUnsupported, json.where("quantization_config"), " \"",
+         quantization->find_string("quant_method").value_or("?"),
+         "\": attend has weights in float32, float16, bfloat16");
+  const std::string activation = json.find_string("hidden_act").value_or("silu");
+  if (activation != "silu")
+    fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", activation, "\": attend has silu");
+}
+
+int32_t read_token_id(const JsonObject& json, const char* key, const Json& value) {
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > std::numeric_limits<int32_t>::max())
+    json.refuse(key, "a token id, an array of them, or null");
+  return value.get<int32_t>();
+}
+
+void add_eos_tokens(const JsonObject& json, std::vector<int32_t>& ids) {
+  constexpr const char* kKey = "eos_token_id";
+  const Json* field = json.find(kKey);
+  if (field == nullptr) return;
+  const Json list = field->is_array() ? *field : Json::array({*field});
+  for (const Json& value : list) {
+    const int32_t id = read_token_id(json, kKey, value);
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
+}
+
+}  // namespace
+
+ModelConfig read_config(const std::filesystem::path& directory) {
+  const JsonObject json = JsonObject::read(directory / "config.json");
+  const ModelArchitecture& architecture = read_architecture(json);
+  refuse_what_is_missing(json);
+  ModelConfig config;
+  config.architecture = architecture.name;
+  read_sizes(json, config);
+  read_heads(json, architecture, config);
+  config.tie_word_embeddings = json.find_flag("tie_word_embeddings").value_or(false);
+  config.dtype = read_dtype(json);
+  config.window_left.assign(static_cast<size_t>(config.num_layers), -1);
+  architecture.read_config(json, config);
+  config.rope = read_rope(json, config.head_dim, config.max_position_embeddings);
+
+  if (const Json* bos = json.find("bos_token_id"))
+    config.bos_token_id = read_token_id(json, "bos_token_id", *bos);
+  add_eos_tokens(json, config.eos_token_ids);
+  if (const auto path = directory / "generation_config.json"; std::filesystem::exists(path))
+    add_eos_tokens(JsonObject::read(path), config.eos_token_ids);
+  return config;
+}
+
+int ModelConfig::max_context_len() const {
+  double longest = max_position_embeddings;
+  if (rope.type == RopeType::kLinear || rope.type == RopeType::kDynamic) longest *= rope.factor;
+  if (rope.type == RopeType::kYarn)
+    longest = std::max(longest, rope.original_max_position_embeddings * rope.factor);
+  return static_cast<int>(std::min<double>(longest, kMaxExtent));
+}
+
+ModelGeometry ModelConfig::geometry(DType activation_dtype, DType kv_dtype) const {
+  ModelGeometry geometry;
+  geometry.dtype = activation_dtype;
+  geometry.kv_dtype = kv_dtype;
+  geometry.max_context_len = max_context_len();
+  for (int i = 0; i < num_layers; ++i) {
+    AttentionLayer layer;
+    layer.layer_id = i;
+    layer.num_q_heads = num_q_heads;
+    layer.num_kv_heads = num_kv_heads;
+    layer.head_dim_qk = head_dim;
+    layer.head_dim_v = head_dim;
+    layer.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    layer.window_left = window_left[static_cast<size_t>(i)];
+    geometry.layers.push_back(layer);
+  }
+  return geometry;
+}
+
+}  // namespace attend

@@ -1,0 +1,144 @@
+#include "attend/model/decoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/kernels/elementwise.h"
+#include "attend/kernels/linear.h"
+
+namespace attend {
+namespace {
+
+void project(const TensorView& x, const Projection& projection, const TensorView& out, Stream& stream) {
+  kernels::linear({.x = x, .weight = projection.weight, .bias = projection.bias, .out = out}, stream);
+}
+
+}  // namespace
+
+DecoderModel::DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
+                           DType activation_dtype)
+    : config_(std::move(config)),
+      weights_(std::move(weights)),
+      weight_bytes_(weight_bytes),
+      activation_dtype_(activation_dtype),
+      attention_layers_(config_.geometry(activation_dtype, activation_dtype).layers) {}
+
+void DecoderModel::prepare(const BatchLimits& limits) {
+  require(limits.max_tokens >= 1 && limits.max_kv_tokens >= 1, "limits of ", limits.max_tokens,
+          " tokens a step and ", limits.max_kv_tokens, " of K/V: a model needs at least 1 of each");
+  const int64_t head_features = config_.head_dim;
+  const int64_t widths[] = {
+      config_.hidden_size,
+      config_.hidden_size,
+      (config_.num_q_heads + 2 * config_.num_kv_heads) * head_features,
+      config_.num_q_heads * head_features,
+      2 * int64_t{config_.intermediate_size},
+      config_.intermediate_size,
+      config_.hidden_size,
+  };
+  const size_t element_bytes = size_of(activation_dtype_);
+  size_t total_bytes = 0;
+  for (const int64_t width : widths)
+    total_bytes += Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * width) * element_bytes);
+  arena_.emplace(total_bytes, "activations");
+  TensorView* const views[] = {
+      &activations_.residual, &activations_.x,   &activations_.qkv, &activations_.attended,
+      &activations_.gate_up,  &activations_.mlp, &logit_rows_};
+  for (size_t i = 0; i < std::size(widths); ++i)
+    *views[i] = arena_->allocate({limits.max_tokens, widths[i]}, activation_dtype_);
+  limits_ = limits;
+  const int64_t num_positions = std::min<int64_t>(config_.max_context_len(), limits.max_kv_tokens);
+  rope_.emplace(config_.rope, static_cast<int>(num_positions), limits.max_tokens);
+}
+
+DecoderModel::Activations DecoderModel::Activations::first(int64_t num_tokens) const {
+  return {.residual = residual.slice(0, 0, num_tokens),
+          .x = x.slice(0, 0, num_tokens),
+          .qkv = qkv.slice(0, 0, num_tokens),
+          .attended = attended.slice(0, 0, num_tokens),
+          .gate_up = gate_up.slice(0, 0, num_tokens),
+          .mlp = mlp.slice(0, 0, num_tokens)};
+}
+
+void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const {
+  ensure(rope_.has_value(), "forward() of a model before prepare()");
+  require(batch.num_tokens >= 0 && batch.num_tokens <= limits_.max_tokens, "num_tokens ", batch.num_tokens,
+          ": the model was prepared for at most ", limits_.max_tokens);
+  require(std::ssize(input.token_ids) == batch.num_tokens, "token_ids: ", input.token_ids.size(),
+          " for a batch of ", batch.num_tokens, " tokens");
+  require(std::ssize(input.logit_rows) <= batch.num_tokens, "logit_rows: ", input.logit_rows.size(),
+          " for a batch of ", batch.num_tokens, " tokens");
+  if (input.logit_rows.empty()) return;
+  require(logits.dtype == DType::kF32 && logits.rank == 2 &&
+              logits.shape[0] == std::ssize(input.logit_rows) && logits.shape[1] == config_.vocab_size,
+          "logits ", logits, ": expected float32[", input.logit_rows.size(), ", ", config_.vocab_size, "]");
+}
+
+void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
+                           const TensorView& logits, Stream& stream) {
+  check(input, batch, logits);
+  if (batch.num_tokens == 0) return;
+  const Activations a = activations_.first(batch.num_tokens);
+  const RopeRows rope = rope_->rows(batch, input.prompt_lens);
+  const float eps = config_.rms_norm_eps;
+
+  kernels::embedding(input.token_ids, weights_.embedding, a.residual, stream);
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    const DecoderLayerWeights& layer = weights_.layers[i];
+    if (i == 0)
+      kernels::rms_norm(a.residual, layer.attention_norm, eps, a.x, stream);
+    else
+      kernels::add_rms_norm(a.x, a.residual, layer.attention_norm, eps, a.x, stream);
+    attend(layer, attention_layers_[i], rope, a, batch, attention, stream);
+    kernels::add_rms_norm(a.x, a.residual, layer.mlp_norm, eps, a.x, stream);
+    feed_forward(layer, a, stream);
+  }
+  if (input.logit_rows.empty()) return;
+  kernels::add_rms_norm(a.x, a.residual, weights_.final_norm, eps, a.x, stream);
+  const TensorView rows = logit_rows_.slice(0, 0, std::ssize(input.logit_rows));
+  kernels::gather_rows(a.x, input.logit_rows, rows, stream);
+  const Tensor& lm_head = weights_.lm_head.view().empty() ? weights_.embedding : weights_.lm_head;
+  kernels::linear({.x = rows, .weight = lm_head, .bias = {}, .out = logits}, stream);
+}
+
+void DecoderModel::attend(const DecoderLayerWeights& weights, const AttentionLayer& layer,
+                          const RopeRows& rope, const Activations& a, const ForwardBatch& batch,
+                          AttentionBackend& attention, Stream& stream) const {
+  const int64_t head_dim = config_.head_dim;
+  const int64_t k_begin = config_.num_q_heads * head_dim;
+  const int64_t v_begin = k_begin + config_.num_kv_heads * head_dim;
+  const TensorView q = a.qkv.slice(1, 0, k_begin);
+  const TensorView k = a.qkv.slice(1, k_begin, v_begin);
+  const TensorView v = a.qkv.slice(1, v_begin, a.qkv.shape[1]);
+  project(a.x, weights.q, q, stream);
+  project(a.x, weights.k, k, stream);
+  project(a.x, weights.v, v, stream);
+
+  const TensorView q_heads = q.split(1, head_dim), k_heads = k.split(1, head_dim);
+  if (config_.qk_norm) {
+    kernels::rms_norm(q_heads, weights.q_norm, config_.rms_norm_eps, q_heads, stream);
+    kernels::rms_norm(k_heads, weights.k_norm, config_.rms_norm_eps, k_heads, stream);
+  }
+  kernels::rope(q_heads, rope.positions, rope.cos, rope.sin, stream);
+  kernels::rope(k_heads, rope.positions, rope.cos, rope.sin, stream);
+
+  AttentionInput input;
+  input.q = q_heads;
+  input.k = k_heads;
+  input.v = v.split(1, head_dim);
+  input.out = a.attended.split(1, head_dim);
+  attention.forward(layer, input, batch, stream);
+  project(a.attended, weights.o, a.x, stream);
+}
+
+void DecoderModel::feed_forward(const DecoderLayerWeights& weights, const Activations& a,
+                                Stream& stream) const {
+  const int64_t intermediate = config_.intermediate_size;
+  project(a.x, weights.gate, a.gate_up.slice(1, 0, intermediate), stream);
+  project(a.x, weights.up, a.gate_up.slice(1, intermediate, 2 * intermediate), stream);
+  kernels::silu_mul(a.gate_up, a.mlp, stream);
+  project(a.mlp, weights.down, a.x, stream);
+}
+
+}  // namespace attend

@@ -1,0 +1,62 @@
+// DecoderModel: the one decoder of all dense architectures, assembled from what its config and weights hold.
+//
+//   residual = embedding[ids]
+//   per layer:
+//     x = norm(residual); q, k, v = x Wq, x Wk, x Wv (+ bias); q, k = rope(head norm(q, k))
+//     residual += attention(q, k, v) Wo (+ bias)
+//     x = norm(residual); residual += (silu(x Wgate) * x Wup) Wdown (+ bias)
+//   logits = norm(residual)[rows] Whead
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "attend/model/decoder_weights.h"
+#include "attend/model/model.h"
+#include "attend/model/rope.h"
+#include "attend/tensor/arena.h"
+
+namespace attend {
+
+class DecoderModel : public Model {
+ public:
+  // `activation_dtype`: of everything between the weights; float32 on the CPU.
+  DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes, DType activation_dtype);
+
+  const ModelConfig& config() const override { return config_; }
+  void prepare(const BatchLimits& limits) override;
+  void forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
+               const TensorView& logits, Stream& stream) override;
+  size_t weight_bytes() const override { return weight_bytes_; }
+
+ private:
+  // Activations of a step; views of the first num_tokens rows of what prepare() allocated.
+  struct Activations {
+    TensorView residual, x;  // [num_tokens, hidden_size]
+    TensorView qkv;          // [num_tokens, (num_q_heads + 2 num_kv_heads) * head_dim]
+    TensorView attended;     // [num_tokens, num_q_heads * head_dim]
+    TensorView gate_up;      // [num_tokens, 2 intermediate_size]
+    TensorView mlp;          // [num_tokens, intermediate_size]
+
+    Activations first(int64_t num_tokens) const;
+  };
+
+  void check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const;
+  void attend(const DecoderLayerWeights& weights, const AttentionLayer& layer, const RopeRows& rope,
+              const Activations& a, const ForwardBatch& batch, AttentionBackend& attention,
+              Stream& stream) const;
+  void feed_forward(const DecoderLayerWeights& weights, const Activations& a, Stream& stream) const;
+
+  ModelConfig config_;
+  DecoderWeights weights_;
+  size_t weight_bytes_;
+  DType activation_dtype_;
+  std::vector<AttentionLayer> attention_layers_;
+  BatchLimits limits_;
+  std::optional<Arena> arena_;
+  Activations activations_;
+  TensorView logit_rows_;  // [max_tokens, hidden_size]
+  std::optional<RopeTable> rope_;
+};
+
+}  // namespace attend

@@ -1,0 +1,52 @@
+// Model: token ids in, logits out, attention through a backend.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "attend/attention/attention_layer.h"
+#include "attend/attention/backend.h"
+#include "attend/attention/forward_batch.h"
+#include "attend/model/config.h"
+#include "attend/tensor/stream.h"
+#include "attend/tensor/tensor.h"
+
+namespace attend {
+
+// One step's input beside its ForwardBatch.
+struct ModelInput {
+  View<const int32_t> token_ids;   // [num_tokens]; checked against the vocabulary by the caller
+  View<const int32_t> logit_rows;  // tokens whose logits are wanted: the last one of each request
+  // [num_reqs]: tokens of each request's prompt, whether or not they are in this step. Read by rope type
+  // dynamic alone (rope.h); other models take it empty.
+  View<const int32_t> prompt_lens;
+};
+
+// Owned by one thread. forward() allocates nothing: activations live in a workspace sized by BatchLimits.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelConfig& config() const = 0;
+  // Allocates the activations for these limits; before the first forward().
+  virtual void prepare(const BatchLimits& limits) = 0;
+  // logits: f32 [logit_rows.size(), vocab_size].
+  virtual void forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
+                       const TensorView& logits, Stream& stream) = 0;
+  // Bytes of weights.
+  virtual size_t weight_bytes() const = 0;
+};
+
+enum class LoadFormat : uint8_t { kAuto, kDummy };  // kDummy: random weights of the config's shapes
+
+// How far loading is: bytes done and in all.
+using LoadProgress = std::function<void(size_t done, size_t total)>;
+
+// Reads config.json and the weights of a Hugging Face model directory. Throws Error(kUnsupported) for an
+// architecture, rope type or activation that attend does not have, with the list of those it has;
+// Error(kCorruptFile) naming file and tensor for weights that do not fit the config.
+std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelConfig& config,
+                                  LoadFormat format, const LoadProgress& progress = {});
+
+}  // namespace attend

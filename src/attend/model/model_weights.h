@@ -1,0 +1,41 @@
+// The weights of a model directory: one safetensors file, or shards that an index names.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "attend/model/safetensors.h"
+
+namespace attend {
+
+// Thread-safe after construction.
+class ModelWeights {
+ public:
+  // Opens model.safetensors or, without it, every shard of model.safetensors.index.json. Throws
+  // Error(kNotFound) when neither is there or a shard is missing, Error(kCorruptFile) for a malformed file,
+  // a shard name that leaves the directory, or a tensor that the index places in a shard without it.
+  explicit ModelWeights(const std::filesystem::path& directory);
+
+  bool contains(std::string_view name) const { return locate(name) != nullptr; }
+  // As SafetensorsFile::tensor. Throws Error(kNotFound) naming the directory.
+  Tensor tensor(std::string_view name) const;
+  // Names the file that holds the tensor, for messages.
+  std::string where(std::string_view name) const;
+  // As SafetensorsFile::fetch.
+  void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const;
+
+ private:
+  const SafetensorsFile* locate(std::string_view name) const;
+  const SafetensorsFile& file_of(std::string_view name) const;
+  void open_shards(const std::filesystem::path& index_path);
+
+  std::filesystem::path directory_;
+  std::vector<SafetensorsFile> files_;
+  std::unordered_map<std::string, size_t> file_of_tensor_;  // index into files_
+};
+
+}  // namespace attend

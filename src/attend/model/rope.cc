@@ -1,0 +1,157 @@
+#include "attend/model/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "attend/base/error.h"
+
+namespace attend {
+namespace {
+
+// theta^(-2i / d)
+double plain_frequency(double theta, int rotary_dim, int i) { return std::pow(theta, -2.0 * i / rotary_dim); }
+
+double dynamic_theta(const RopeConfig& config, int length) {
+  const double original = config.original_max_position_embeddings;
+  const double stretch =
+      config.factor * std::max<double>(length, original) / original - (config.factor - 1.0);
+  return config.theta * std::pow(stretch, config.rotary_dim / (config.rotary_dim - 2.0));
+}
+
+double llama3_frequency(const RopeConfig& config, double frequency) {
+  // How often the pair turns within the original length.
+  const double turns = config.original_max_position_embeddings * frequency / (2.0 * std::numbers::pi);
+  const double share = std::clamp(
+      (turns - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor), 0.0, 1.0);
+  return (1.0 - share) * frequency / config.factor + share * frequency;
+}
+
+// Where the ramp of YaRN begins and ends, in pairs of dimensions.
+struct YarnRamp {
+  double low, high;
+
+  explicit YarnRamp(const RopeConfig& config) {
+    low = pair_that_turns(config, config.beta_fast);
+    high = pair_that_turns(config, config.beta_slow);
+    if (config.truncate) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, config.rotary_dim - 1.0);
+    if (low == high) high += 0.001;  // the paper's ramp divides by the difference; so does transformers
+  }
+
+  // Share of the interpolated frequency.
+  double at(int i) const { return std::clamp((i - low) / (high - low), 0.0, 1.0); }
+
+ private:
+  // The (fractional) pair that turns `turns` times within the original length.
+  static double pair_that_turns(const RopeConfig& config, double turns) {
+    const double wavelength = config.original_max_position_embeddings / turns;
+    return config.rotary_dim * std::log(wavelength / (2.0 * std::numbers::pi)) /
+           (2.0 * std::log(config.theta));
+  }
+};
+
+// 0.1 m ln(s) + 1
+double yarn_scale(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+// One row of each table.
+void fill_row(const std::vector<float>& frequencies, int position, float attention_factor, float* cos,
+              float* sin) {
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const float angle = static_cast<float>(position) * frequencies[i];
+    cos[i] = static_cast<float>(std::cos(double{angle})) * attention_factor;
+    sin[i] = static_cast<float>(std::sin(double{angle})) * attention_factor;
+  }
+}
+
+}  // namespace
+
+void rope_frequencies(const RopeConfig& config, int length, View<float> frequencies) {
+  ensure(std::ssize(frequencies) == config.rotary_dim / 2, "rope frequencies: ", frequencies.size(),
+         " for rotary_dim ", config.rotary_dim);
+  const bool dynamic = config.type == RopeType::kDynamic;
+  const double theta = dynamic ? dynamic_theta(config, length) : config.theta;
+  for (int i = 0; i < config.rotary_dim / 2; ++i) {
+    double frequency = plain_frequency(theta, config.rotary_dim, i);
+    if (config.type == RopeType::kLinear) frequency /= config.factor;
+    if (config.type == RopeType::kLlama3) frequency = llama3_frequency(config, frequency);
+    if (config.type == RopeType::kYarn) {
+      const double share = YarnRamp(config).at(i);
+      frequency = share * frequency / config.factor + (1.0 - share) * frequency;
+    }
+    frequencies[static_cast<size_t>(i)] = static_cast<float>(frequency);
+  }
+}
+
+float rope_attention_factor(const RopeConfig& config) {
+  if (config.type != RopeType::kYarn) return 1.0f;
+  if (config.attention_factor != 0.0) return static_cast<float>(config.attention_factor);
+  if (config.mscale != 0.0 && config.mscale_all_dim != 0.0)
+    return static_cast<float>(yarn_scale(config.factor, config.mscale) /
+                              yarn_scale(config.factor, config.mscale_all_dim));
+  return static_cast<float>(yarn_scale(config.factor, 1.0));
+}
+
+RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens)
+    : config_(config),
+      attention_factor_(rope_attention_factor(config)),
+      frequencies_(static_cast<size_t>(config.rotary_dim / 2)) {
+  const bool dynamic = config.type == RopeType::kDynamic;
+  const int num_rows = dynamic ? max_tokens : num_positions;
+  cos_ = Tensor::empty({num_rows, config.rotary_dim / 2}, DType::kF32);
+  sin_ = Tensor::empty({num_rows, config.rotary_dim / 2}, DType::kF32);
+  if (dynamic) {
+    identity_.resize(static_cast<size_t>(max_tokens));
+    std::iota(identity_.begin(), identity_.end(), 0);
+    return;
+  }
+  rope_frequencies(config_, 0, frequencies_);
+#pragma omp parallel for
+  for (int position = 0; position < num_positions; ++position)
+    fill_row(frequencies_, position, attention_factor_, cos_.view()[position].as<float>(),
+             sin_.view()[position].as<float>());
+}
+
+RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
+  if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens);
+  for (const int32_t position : batch.positions)
+    require(position >= 0 && position < cos_.shape(0), "position ", position, ": rope has 0 to ",
+            cos_.shape(0) - 1);
+  return {.cos = cos_, .sin = sin_, .positions = batch.positions};
+}
+
+RopeRows RopeTable::rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
+  require(prompt_lens.size() == static_cast<size_t>(batch.num_reqs), "prompt_lens of ", prompt_lens.size(),
+          " requests: rope type dynamic needs one for each of ", batch.num_reqs);
+  const auto num_tokens = static_cast<size_t>(batch.num_tokens);
+  require(num_tokens <= identity_.size(), "num_tokens ", num_tokens, ": rope has room for ",
+          identity_.size());
+  int frequencies_length = -1;
+  for (size_t r = 0; r < prompt_lens.size(); ++r)
+    for (int token = batch.cu_seqlen_q[r]; token < batch.cu_seqlen_q[r + 1]; ++token) {
+      const int position = batch.positions[static_cast<size_t>(token)];
+      // All lengths up to the original one have the same frequencies.
+      const int length = std::max({prompt_lens[r], position + 1, config_.original_max_position_embeddings});
+      if (length != frequencies_length) rope_frequencies(config_, length, frequencies_);
+      frequencies_length = length;
+      fill_row(frequencies_, position, attention_factor_, cos_.view()[token].as<float>(),
+               sin_.view()[token].as<float>());
+    }
+  // Tokens that only pad the batch are turned by nothing; their output is not used.
+  const auto num_used = static_cast<size_t>(batch.cu_seqlen_q[prompt_lens.size()]);
+  for (size_t token = num_used; token < num_tokens; ++token) {
+    const auto row = static_cast<int64_t>(token);
+    std::fill_n(cos_.view()[row].as<float>(), config_.rotary_dim / 2, 1.0f);
+    std::fill_n(sin_.view()[row].as<float>(), config_.rotary_dim / 2, 0.0f);
+  }
+  return {.cos = cos_, .sin = sin_, .positions = {identity_.data(), num_tokens}};
+}
+
+}  // namespace attend

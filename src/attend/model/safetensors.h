@@ -1,0 +1,47 @@
+// A safetensors file, mapped into memory.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "attend/model/safetensors_header.h"
+#include "attend/tensor/tensor.h"
+
+namespace attend {
+
+// Read-only: writing to a tensor of a mapped file ends the process. Thread-safe after construction.
+class SafetensorsFile {
+ public:
+  // Maps the file and checks its header. Throws Error(kNotFound) when it can not be read, Error(kCorruptFile)
+  // as parse_safetensors_header does, or when it is shorter than its header says.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  SafetensorsFile(SafetensorsFile&&) = default;
+  SafetensorsFile(const SafetensorsFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  // In the order of their data.
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  // Null: no such tensor.
+  const SafetensorsEntry* find(std::string_view name) const;
+
+  // A view of the mapping, which it keeps alive; a copy when the data is not aligned to its dtype. Throws
+  // Error(kNotFound), or Error(kUnsupported) for a dtype or rank that attend does not have.
+  Tensor tensor(std::string_view name) const;
+
+  // Reads a tensor's pages into memory, so that the first step does not wait for the disk. Throws
+  // Error(kCorruptFile) when the file was cut short since it was opened.
+  void fetch(const SafetensorsEntry& entry, const std::function<void(size_t bytes)>& fetched) const;
+
+ private:
+  std::filesystem::path path_;
+  std::shared_ptr<void> mapping_;
+  const std::byte* data_ = nullptr;  // behind the header
+  std::vector<SafetensorsEntry> entries_;
+  std::unordered_map<std::string_view, const SafetensorsEntry*> by_name_;
+};
+
+}  // namespace attend

@@ -1,0 +1,37 @@
+// The header of a safetensors file: which tensor lies where. A pure function of bytes, so that it can be
+// tested (and fuzzed) without files.
+//
+// File format (https://github.com/huggingface/safetensors#format): 8 bytes little-endian header length n, n
+// bytes of JSON {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...,
+// "__metadata__": {string: string}}, then the data; offsets count from the start of the data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attend/tensor/dtype.h"
+
+namespace attend {
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype_name;      // as the file has it: "BF16"
+  std::optional<DType> dtype;  // nothing: a type of the format that attend does not have
+  std::vector<int64_t> shape;
+  uint64_t begin = 0, end = 0;  // bytes from the start of the data
+};
+
+// The format's own limit.
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+// Entries in the order of their data. `data_bytes`: what follows the header in the file; `file`: how errors
+// call it. Throws Error(kCorruptFile) naming the tensor unless the header is well-formed, every dtype one of
+// the format's, every shape times dtype its bytes, and the tensors cover the data exactly, none overlapping
+// another.
+std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view header, uint64_t data_bytes,
+                                                       const std::string& file);
+
+}  // namespace attend

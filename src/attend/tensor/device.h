@@ -1,0 +1,23 @@
+// Where memory lies and code runs.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+namespace attend {
+
+enum class DeviceType : uint8_t { kCpu, kCuda };
+
+struct Device {
+  DeviceType type = DeviceType::kCpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+inline std::ostream& operator<<(std::ostream& out, Device device) {
+  if (device.type == DeviceType::kCpu) return out << "cpu";
+  return out << "cuda:" << device.index;
+}
+
+}  // namespace attend

@@ -1,0 +1,121 @@
+#include "attend/tensor/dlpack.h"
+
+#include <algorithm>
+
+namespace attend {
+namespace {
+
+dlpack::DataType to_code(DType dtype) {
+  const auto bits = static_cast<uint8_t>(8 * size_of(dtype));
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+      return {dlpack::kFloat, bits, 1};
+    case DType::kBF16:
+      return {dlpack::kBfloat, bits, 1};
+    case DType::kF8E4M3:
+      return {dlpack::kFloat8E4M3fn, bits, 1};
+    case DType::kF8E5M2:
+      return {dlpack::kFloat8E5M2, bits, 1};
+    case DType::kI32:
+    case DType::kI64:
+      return {dlpack::kInt, bits, 1};
+    case DType::kU8:
+    case DType::kU64:
+      return {dlpack::kUInt, bits, 1};
+  }
+  fail(ErrorCode::kInternal, "DLPack: dtype ", dtype);
+}
+
+DType from_code(dlpack::DataType type) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI32,
+                      DType::kI64, DType::kU8, DType::kU64}) {
+    const dlpack::DataType code = to_code(dtype);
+    if (code.code == type.code && code.bits == type.bits && type.lanes == 1) return dtype;
+  }
+  fail(ErrorCode::kUnsupported, "DLPack dtype code ", int{type.code}, ", ", int{type.bits}, " bits, ",
+       type.lanes, " lanes: expected a float of 32, 16 or 8 bits, bfloat16, or an integer");
+}
+
+Device from_device(dlpack::Device device) {
+  if (device.device_type == dlpack::kCpu || device.device_type == dlpack::kCudaHost)
+    return {DeviceType::kCpu, 0};
+  if (device.device_type == dlpack::kCuda || device.device_type == dlpack::kCudaManaged)
+    return {DeviceType::kCuda, device.device_id};
+  fail(ErrorCode::kUnsupported, "DLPack device type ", device.device_type, ": expected CPU (1) or CUDA (2)");
+}
+
+// What an exported tensor needs while the consumer holds it: storage alive, shape and strides addressable.
+struct Exported {
+  std::shared_ptr<void> storage;
+  std::array<int64_t, kMaxRank> shape;
+  std::array<int64_t, kMaxRank> strides;
+};
+
+template <class Managed>
+Managed* export_tensor(const Tensor& tensor) {
+  const TensorView& view = tensor.view();
+  auto* held = new Exported{tensor.storage(), view.shape, view.strides};
+  auto* managed = new Managed{};
+  managed->dl_tensor = {
+      .data = view.data,
+      .device = {view.device.type == DeviceType::kCpu ? dlpack::kCpu : dlpack::kCuda, view.device.index},
+      .ndim = view.rank,
+      .dtype = to_code(view.dtype),
+      .shape = held->shape.data(),
+      .strides = held->strides.data(),
+      .byte_offset = 0,
+  };
+  managed->manager_ctx = held;
+  managed->deleter = [](Managed* self) {
+    delete static_cast<Exported*>(self->manager_ctx);
+    delete self;
+  };
+  return managed;
+}
+
+template <class Managed>
+Tensor import_tensor(Managed* managed) {
+  const TensorView view = view_of(managed->dl_tensor);
+  return Tensor(view, std::shared_ptr<void>(managed, [](void* pointer) {
+                  auto* held = static_cast<Managed*>(pointer);
+                  if (held->deleter != nullptr) held->deleter(held);
+                }));
+}
+
+}  // namespace
+
+TensorView view_of(const dlpack::DLTensor& tensor) {
+  if (tensor.ndim < 0 || tensor.ndim > kMaxRank)
+    fail(ErrorCode::kUnsupported, "DLPack tensor of rank ", tensor.ndim, ": at most ", kMaxRank);
+  TensorView view = TensorView::contiguous(
+      nullptr, from_code(tensor.dtype),
+      std::span<const int64_t>(tensor.shape, static_cast<size_t>(tensor.ndim)), from_device(tensor.device));
+  view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  if (tensor.strides != nullptr) std::copy_n(tensor.strides, tensor.ndim, view.strides.begin());
+  return view;
+}
+
+Tensor from_dlpack(dlpack::DLManagedTensor* managed) { return import_tensor(managed); }
+
+Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed) {
+  if (managed->version.major != 1)
+    fail(ErrorCode::kUnsupported, "DLPack version ", managed->version.major, ".", managed->version.minor,
+         ": expected 1.x");
+  if (managed->flags & dlpack::kFlagReadOnly)
+    fail(ErrorCode::kUnsupported, "DLPack tensor is read-only: attend takes writable memory");
+  return import_tensor(managed);
+}
+
+dlpack::DLManagedTensor* to_dlpack(const Tensor& tensor) {
+  return export_tensor<dlpack::DLManagedTensor>(tensor);
+}
+
+dlpack::DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor) {
+  auto* managed = export_tensor<dlpack::DLManagedTensorVersioned>(tensor);
+  managed->version = {1, 1};
+  managed->flags = 0;
+  return managed;
+}
+
+}  // namespace attend

@@ -1,0 +1,184 @@
+// The commands as a user runs them: the built binary, its output, its exit code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+
+using testing::StartsWith;
+
+const std::string kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
+const std::string kGolden = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32";
+
+struct Ran {
+  int exit_code;
+  std::string out;  // stdout, or both
+};
+
+enum class Streams { kStdout, kBoth };
+
+Ran attend(const std::string& arguments, Streams streams = Streams::kBoth) {
+  const std::string command =
+      std::string(ATTEND_BINARY) + " " + arguments + (streams == Streams::kBoth ? " 2>&1" : " 2>/dev/null");
+  FILE* pipe = popen(command.c_str(), "r");
+  Ran ran{-1, {}};
+  std::array<char, 4096> buffer;
+  for (size_t read; (read = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    ran.out.append(buffer.data(), read);
+  ran.exit_code = WEXITSTATUS(pclose(pipe));
+  return ran;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string write_file(const std::string& name, const std::string& content) {
+  const std::string path = (std::filesystem::path(testing::TempDir()) / name).string();
+  std::ofstream(path) << content;
+  return path;
+}
+
+TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
+  const Ran ran = attend(
+      "generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",
+      Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(lines_of(ran.out).size(), 1u);
+  EXPECT_THAT(ran.out, HasSubstr("scout coffee writer pea"));
+}
+
+TEST(GenerateCommand, PrintsAJsonObjectPerPromptInOrder) {
+  const std::string file =
+      write_file("prompts.jsonl",
+                 "{\"input_ids\": [5, 6, 7]}\n\n{\"input_ids\": [9]}\n{\"input_ids\": [20, 21, 22, 23]}\n");
+  const Ran ran = attend("generate --model-path " + kGolden + " --prompts-file " + file +
+                             " --max-new-tokens 5 --ignore-eos --json",
+                         Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_EQ(lines.size(), 3u);
+  const size_t lengths[] = {3, 1, 4};
+  for (size_t i = 0; i < 3; ++i) {
+    const auto json = nlohmann::json::parse(lines[i]);
+    EXPECT_EQ(json.at("input_ids").size(), lengths[i]);
+    EXPECT_EQ(json.at("output_ids").size(), 5u);
+    EXPECT_EQ(json.at("finish_reason"), "length");
+    for (const char* key : {"prompt", "text"}) EXPECT_TRUE(json.at(key).is_string());
+    EXPECT_GT(json.at("timings").at("total_ms"), 0.0);
+  }
+}
+
+TEST(GenerateCommand, ReadsPlainTextPromptsLineByLine) {
+  const std::string file = write_file(
+      "prompts.txt", "copy: laugh [ scout coffee ] roll ->\nreverse: laugh [ scout coffee ] roll ->\n");
+  const Ran ran =
+      attend("generate --model-path " + kTiny + " --prompts-file " + file + " --json", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_EQ(lines.size(), 2u);
+  const auto reversed = nlohmann::json::parse(lines[1]);
+  EXPECT_EQ(reversed.at("prompt"), "reverse: laugh [ scout coffee ] roll ->");
+  EXPECT_EQ(reversed.at("text"), " coffee scout");
+  EXPECT_EQ(reversed.at("finish_reason"), "stop");
+}
+
+TEST(GenerateCommand, SaysWhatWasChosenAndHowFullThePoolGot) {
+  const Ran ran = attend("generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout ] roll ->'");
+  EXPECT_THAT(ran.out, HasSubstr("attention backend: prefill cpu, decode cpu (cpu: first choice for cpu"));
+  EXPECT_THAT(ran.out, HasSubstr("KV pool at its fullest: "));
+  EXPECT_THAT(ran.out, HasSubstr("tokens/s"));
+}
+
+TEST(GenerateCommand, CountsRightAnswers) {
+  const std::string file =
+      write_file("answers.jsonl",
+                 "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" scout coffee\"}\n"
+                 "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" something else\"}\n");
+  const Ran ran = attend("generate --model-path " + kTiny + " --prompts-file " + file);
+  EXPECT_EQ(lines_of(ran.out).back(), "answers: 1 of 2 right");
+}
+
+struct BadInput {
+  std::string arguments, message;
+};
+
+class GenerateBadInput : public testing::TestWithParam<BadInput> {};
+
+TEST_P(GenerateBadInput, ExitsWithTwoAndSaysWhy) {
+  const Ran ran = attend("generate " + GetParam().arguments);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr(GetParam().message));
+  EXPECT_THAT(attend("generate " + GetParam().arguments, Streams::kStdout).out, testing::IsEmpty());
+}
+
+const std::string kPrompt = " --prompt x";
+INSTANTIATE_TEST_SUITE_P(
+    Cases, GenerateBadInput,
+    testing::Values(
+        BadInput{"--prompt x", "--model-path"}, BadInput{"--model-path " + kTiny, "no prompt"},
+        BadInput{"--model-path /nowhere" + kPrompt, "/nowhere"},
+        BadInput{"--model-path " + kGolden + kPrompt, "tokenizer.json"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size 0", "page_size 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size 3", "page_size 3"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --attention-backend fa9",
+                 "expected one of torch_native"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --attention-backend flashmla", "flashmla"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --kv-cache-dtype int3", "int3"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --device cuda", "no CUDA"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --device tpu", "tpu"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --max-new-tokens 0", "max_new_tokens 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --temperature -1", "temperature -1"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --context-length 0", "--context-length 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --threads 0", "--threads 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --max-total-tokens 0", "--max-total-tokens 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --prompts-file /nowhere.txt", "give one of them"},
+        BadInput{"--model-path " + kTiny + " --prompts-file /nowhere.txt", "/nowhere.txt"}));
+
+TEST(GenerateCommand, NamesTheBrokenLineOfAPromptsFile) {
+  const std::string file = write_file("broken.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": 3}\n");
+  const Ran ran = attend("generate --model-path " + kTiny + " --prompts-file " + file);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("broken.jsonl:2: \"prompt\" is number, expected a string"));
+}
+
+TEST(BackendsCommand, StartsEachLineWithAName) {
+  const Ran ran = attend("backends", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_GE(lines.size(), 2u);
+  EXPECT_THAT(lines[0], StartsWith("torch_native "));
+  EXPECT_THAT(lines[1], StartsWith("cpu "));
+}
+
+TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
+  const Ran ran = attend("backends --model-path " + kTiny, Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("cpu            chosen for prefill; chosen for decode"));
+  EXPECT_THAT(ran.out, HasSubstr("cpu: fa3 runs MHA on ampere, ada, hopper (prefill)"));
+  EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
+}
+
+TEST(Command, RefusesAnUnknownCommandAndHelpsOnRequest) {
+  EXPECT_EQ(attend("frobnicate").exit_code, 2);
+  EXPECT_EQ(attend("").exit_code, 2);
+  const Ran help = attend("generate --help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--prefill-attention-backend"));
+}
+
+}  // namespace
+}  // namespace attend

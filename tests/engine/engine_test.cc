@@ -1,0 +1,267 @@
+// The engine over a tiny random Llama (tests/goldens): what must not change a request's tokens, and bad
+// input.
+#include "attend/engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "attend/base/error.h"
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+
+const std::filesystem::path kModel = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32";
+const std::filesystem::path kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
+
+EngineConfig config_of(const std::filesystem::path& model) {
+  EngineConfig config;
+  config.model_path = model;
+  return config;
+}
+
+std::vector<int32_t> random_prompt(int num_tokens, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int32_t> token(2, 127);
+  std::vector<int32_t> prompt(static_cast<size_t>(num_tokens));
+  for (int32_t& id : prompt) id = token(random);
+  return prompt;
+}
+
+struct Result {
+  std::vector<int32_t> output;
+  std::string text;
+  FinishReason reason = FinishReason::kNone;
+  int num_preemptions = 0;
+  bool operator==(const Result& other) const { return output == other.output && reason == other.reason; }
+};
+
+// Runs the engine until nothing is left.
+std::map<RequestId, Result> finish_all(Engine& engine) {
+  std::map<RequestId, Result> results;
+  while (engine.step([&](const StepOutput& output) {
+    Result& result = results[output.id];
+    result.output.push_back(output.token_id);
+    result.text += output.text;
+    result.reason = output.finish_reason;
+    result.num_preemptions = output.request.num_preemptions;
+  })) {
+  }
+  EXPECT_EQ(engine.num_used_slots(), 0);
+  return results;
+}
+
+Result complete_alone(const EngineConfig& config, const std::vector<int32_t>& prompt,
+                      const SamplingParams& params) {
+  Engine engine(config);
+  const RequestId id = engine.submit(prompt, params);
+  return finish_all(engine).at(id);
+}
+
+// All prompts at once.
+std::vector<Result> complete_together(const EngineConfig& config,
+                                      const std::vector<std::vector<int32_t>>& prompts,
+                                      const SamplingParams& params) {
+  Engine engine(config);
+  std::vector<RequestId> ids;
+  for (const auto& prompt : prompts) ids.push_back(engine.submit(prompt, params));
+  auto results = finish_all(engine);
+  std::vector<Result> ordered;
+  for (RequestId id : ids) ordered.push_back(results.at(id));
+  return ordered;
+}
+
+const std::vector<std::vector<int32_t>> kPrompts = {random_prompt(5, 1), random_prompt(33, 2),
+                                                    random_prompt(1, 3), random_prompt(100, 4),
+                                                    random_prompt(17, 5)};
+const SamplingParams kGreedy{.max_new_tokens = 24, .ignore_eos = true};
+
+TEST(Engine, GivesTheSameTokensAloneAndInABatch) {
+  const EngineConfig config = config_of(kModel);
+  const auto together = complete_together(config, kPrompts, kGreedy);
+  for (size_t i = 0; i < kPrompts.size(); ++i)
+    EXPECT_EQ(together[i], complete_alone(config, kPrompts[i], kGreedy)) << "prompt " << i;
+}
+
+TEST(Engine, GivesTheSameTokensForEveryPageSize) {
+  EngineConfig config = config_of(kModel);
+  const auto expected = complete_together(config, kPrompts, kGreedy);
+  for (int page_size : {1, 2, 64, 256}) {
+    config.wishes.page_size = page_size;
+    EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected) << "page size " << page_size;
+  }
+}
+
+TEST(Engine, GivesTheSameTokensWhenPromptsAreComputedInChunks) {
+  EngineConfig config = config_of(kModel);
+  const auto expected = complete_together(config, kPrompts, kGreedy);
+  config.max_running_requests = 5;
+  for (int chunk : {5, 7, 32}) {
+    config.chunked_prefill_size = chunk;
+    EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected) << "chunk " << chunk;
+  }
+}
+
+TEST(Engine, GivesTheSameTokensAfterPreemption) {
+  EngineConfig config = config_of(kModel);
+  const auto expected = complete_together(config, kPrompts, kGreedy);
+  config.wishes.page_size = 4;
+  config.max_total_tokens = 160;  // 256 would be needed for all of them
+  const auto preempted = complete_together(config, kPrompts, kGreedy);
+  EXPECT_EQ(preempted, expected);
+  int num_preemptions = 0;
+  for (const Result& result : preempted) num_preemptions += result.num_preemptions;
+  EXPECT_GT(num_preemptions, 0) << "the pool was not full: the test tests nothing";
+}
+
+TEST(Engine, GivesTheSameTokensWithEveryBackendOfTheTable) {
+  EngineConfig config = config_of(kModel);
+  const auto expected = complete_together(config, kPrompts, kGreedy);
+  for (const char* name : {"torch_native", "cpu", "triton", "flashinfer", "fa3", "fa4", "trtllm_mha"}) {
+    config.wishes.attention_backend = name;
+    EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected) << name;
+  }
+}
+
+TEST(Engine, RoutesPrefillAndDecodeToDifferentBackends) {
+  EngineConfig config = config_of(kModel);
+  const auto expected = complete_together(config, kPrompts, kGreedy);
+  config.wishes.prefill_backend = "torch_native";
+  config.wishes.decode_backend = "flashinfer";
+  EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected);
+}
+
+TEST(Engine, SamplesTheSameTokensForASeedWhateverTheBatch) {
+  const EngineConfig config = config_of(kModel);
+  const SamplingParams params{
+      .max_new_tokens = 24, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .seed = 7, .ignore_eos = true};
+  const auto together = complete_together(config, kPrompts, params);
+  for (size_t i = 0; i < kPrompts.size(); ++i)
+    EXPECT_EQ(together[i], complete_alone(config, kPrompts[i], params)) << "prompt " << i;
+  SamplingParams other = params;
+  other.seed = 8;
+  EXPECT_NE(complete_together(config, kPrompts, other), together);
+}
+
+TEST(Engine, ChangesNoBitUnderDeterministicInference) {
+  EngineConfig config = config_of(kModel);
+  config.deterministic = true;
+  const auto expected = complete_together(config, kPrompts, kGreedy);
+  config.chunked_prefill_size = 32;
+  EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected);
+}
+
+TEST(Engine, StopsAtTheLimitAndAtStopTokens) {
+  const EngineConfig config = config_of(kModel);
+  const Result free_run = complete_alone(config, kPrompts[0], kGreedy);
+  EXPECT_EQ(free_run.reason, FinishReason::kLength);
+  EXPECT_EQ(free_run.output.size(), 24u);
+  SamplingParams params = kGreedy;
+  params.stop_token_ids = {free_run.output[5]};
+  const Result stopped = complete_alone(config, kPrompts[0], params);
+  EXPECT_EQ(stopped.reason, FinishReason::kStop);
+  EXPECT_LE(stopped.output.size(), 6u);
+  EXPECT_EQ(stopped.output.back(), free_run.output[5]);
+}
+
+TEST(Engine, StopsWhenTheContextIsFull) {
+  EngineConfig config = config_of(kModel);
+  config.context_length = 12;
+  const Result result = complete_alone(config, kPrompts[0], kGreedy);
+  EXPECT_EQ(result.reason, FinishReason::kLength);
+  EXPECT_EQ(result.output.size(), 7u);
+}
+
+TEST(Engine, StopsWhenOneRequestFillsTheWholePool) {
+  EngineConfig config = config_of(kModel);
+  config.wishes.page_size = 4;
+  config.max_total_tokens = 12;
+  const Result result = complete_alone(config, kPrompts[0], kGreedy);
+  EXPECT_EQ(result.reason, FinishReason::kLength);
+  EXPECT_EQ(result.output.size(), 7u);
+}
+
+TEST(Engine, StopStringsCutTheText) {
+  Engine engine(config_of(kTiny));
+  const SamplingParams params{.max_new_tokens = 16, .ignore_eos = true};
+  const RequestId whole = engine.submit("copy: laugh [ scout coffee writer pea ] roll milk ->", params);
+  const std::string text = finish_all(engine).at(whole).text;
+  ASSERT_GT(text.size(), 6u);
+  SamplingParams stopping = params;
+  stopping.stop = {text.substr(3, 3)};
+  const RequestId cut = engine.submit("copy: laugh [ scout coffee writer pea ] roll milk ->", stopping);
+  const Result result = finish_all(engine).at(cut);
+  EXPECT_EQ(result.reason, FinishReason::kStop);
+  EXPECT_EQ(result.text, text.substr(0, text.find(stopping.stop[0])));
+}
+
+TEST(Engine, AllocatesSlotsBackAfterEveryRequest) {
+  Engine engine(config_of(kModel));
+  for (const auto& prompt : kPrompts) engine.submit(prompt, kGreedy);
+  finish_all(engine);
+  EXPECT_GT(engine.stats().peak_used_slots, 0);
+  EXPECT_EQ(engine.num_used_slots(), 0);
+}
+
+// The message of the Error that `action` throws.
+template <class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(EngineErrors, RefuseAPromptAndLoseNothing) {
+  EngineConfig config = config_of(kModel);
+  config.context_length = 64;
+  Engine engine(config);
+  const RequestId good = engine.submit(kPrompts[0], kGreedy);
+  const auto submit = [&](std::vector<int32_t> prompt, const SamplingParams& params = {}) {
+    return error_of([&] { engine.submit(std::move(prompt), params); });
+  };
+  EXPECT_EQ(submit({}), "prompt: no tokens");
+  EXPECT_EQ(submit({5, 128}), "token id 128: 0 to 127");
+  EXPECT_EQ(submit({-1}), "token id -1: 0 to 127");
+  EXPECT_THAT(submit(random_prompt(64, 1)), HasSubstr("prompt of 64 tokens: the context holds 64"));
+  EXPECT_THAT(submit({5}, {.max_new_tokens = 0}), HasSubstr("max_new_tokens 0: at least 1"));
+  EXPECT_THAT(submit({5}, {.temperature = -1.0f}), HasSubstr("temperature -1"));
+  EXPECT_THAT(submit({5}, {.top_p = 0.0f}), HasSubstr("top_p 0"));
+  EXPECT_THAT(submit({5}, {.min_p = 1.5f}), HasSubstr("min_p 1.5"));
+  EXPECT_THAT(submit({5}, {.top_k = -2}), HasSubstr("top_k -2"));
+  EXPECT_THAT(submit({5}, {.stop = {"x"}}), HasSubstr("tokenizer.json"));
+  EXPECT_THAT(error_of([&] { engine.submit("text", {}); }), HasSubstr("tokenizer.json"));
+  EXPECT_EQ(finish_all(engine).at(good).output.size(), 24u);
+}
+
+TEST(EngineErrors, NameWhatCanNotBeServed) {
+  const auto start = [](auto change) {
+    EngineConfig config = config_of(kModel);
+    change(config);
+    return error_of([&] { Engine engine(config); });
+  };
+  EXPECT_THAT(start([](EngineConfig& c) { c.wishes.page_size = 3; }), HasSubstr("page_size 3"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.wishes.page_size = 0; }), HasSubstr("page_size 0"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.wishes.attention_backend = "fa5"; }),
+              HasSubstr("attention backend 'fa5': expected one of torch_native, cpu"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.wishes.attention_backend = "flashmla"; }), HasSubstr("MLA only"));
+  EXPECT_THAT(start([](EngineConfig& c) {
+                c.wishes.attention_backend = "trtllm_mha";
+                c.wishes.page_size = 8;
+              }),
+              HasSubstr("page_size 8: trtllm_mha needs 16, 32, 64, 128"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.context_length = 100000; }),
+              HasSubstr("context_length 100000: 1 to 256"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.max_total_tokens = int64_t{1} << 40; }),
+              HasSubstr("max_total_tokens"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.model_path = "/nowhere"; }), HasSubstr("/nowhere"));
+}
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,72 @@
+#include "attend/engine/step_inputs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace attend {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(StepInputs, DescribesAMixedStep) {
+  const BatchLimits limits{.max_reqs = 3, .max_tokens = 16, .max_kv_tokens = 64};
+  ReqToTokenPool rows(3, 16);
+  Request decoding, chunk;
+  decoding.tokens = {10, 11, 12};
+  decoding.num_prompt = 2;
+  decoding.num_computed = 2;
+  decoding.row = *rows.allocate();
+  const TokenSlot decoding_slots[] = {TokenSlot(8), TokenSlot(9), TokenSlot(10)};
+  rows.write(decoding.row, 0, decoding_slots);
+  chunk.tokens = {20, 21, 22, 23, 24};
+  chunk.num_prompt = 5;
+  chunk.num_computed = 1;
+  chunk.row = *rows.allocate();
+  const TokenSlot chunk_slots[] = {TokenSlot(4), TokenSlot(5), TokenSlot(6), TokenSlot(7), TokenSlot(12)};
+  rows.write(chunk.row, 0, chunk_slots);
+
+  StepInputs inputs(limits, rows);
+  ScheduledStep step{.requests = {{&decoding, 1}, {&chunk, 3}}, .num_tokens = 4, .mode = ForwardMode::kMixed};
+  inputs.build(step);
+
+  const ForwardBatch& batch = inputs.batch();
+  EXPECT_EQ(batch.mode, ForwardMode::kMixed);
+  EXPECT_EQ(batch.num_reqs, 2);
+  EXPECT_EQ(batch.num_tokens, 4);
+  EXPECT_EQ(batch.max_seqlen_q, 3);
+  EXPECT_THAT(batch.request_rows, ElementsAre(decoding.row, chunk.row));
+  EXPECT_THAT(batch.seqlen_kv, ElementsAre(3, 4));
+  EXPECT_THAT(batch.cu_seqlen_q, ElementsAre(0, 1, 4));
+  EXPECT_THAT(batch.positions, ElementsAre(2, 1, 2, 3));
+  EXPECT_THAT(batch.out_slots, ElementsAre(TokenSlot(10), TokenSlot(5), TokenSlot(6), TokenSlot(7)));
+  EXPECT_THAT(inputs.model_input().prompt_lens, ElementsAre(2, 5));
+  EXPECT_THAT(inputs.model_input().token_ids, ElementsAre(12, 21, 22, 23));
+  // The chunk is not the end of its prompt, so only the decoding request samples.
+  EXPECT_THAT(inputs.model_input().logit_rows, ElementsAre(0));
+  EXPECT_THAT(inputs.sampling_requests(), ElementsAre(0));
+}
+
+TEST(StepInputs, KeepsItsAddressesFromStepToStep) {
+  const BatchLimits limits{.max_reqs = 2, .max_tokens = 8, .max_kv_tokens = 16};
+  ReqToTokenPool rows(2, 8);
+  Request request;
+  request.tokens = {1, 2};
+  request.num_prompt = 2;
+  request.row = *rows.allocate();
+  const TokenSlot slots[] = {TokenSlot(1), TokenSlot(2)};
+  rows.write(request.row, 0, slots);
+  StepInputs inputs(limits, rows);
+  ScheduledStep step{.requests = {{&request, 2}}, .num_tokens = 2, .mode = ForwardMode::kExtend};
+  inputs.build(step);
+  const auto* lengths = inputs.batch().seqlen_kv.data();
+  const auto* ids = inputs.model_input().token_ids.data();
+  step.requests[0].num_new = 1;
+  step.num_tokens = 1;
+  inputs.build(step);
+  EXPECT_EQ(inputs.batch().seqlen_kv.data(), lengths);
+  EXPECT_EQ(inputs.model_input().token_ids.data(), ids);
+  EXPECT_EQ(inputs.batch().num_tokens, 1);
+}
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,31 @@
+// Attention as plain code in the dtypes of a case would do it: what the tolerance of the conformance suite is
+// measured by.
+#pragma once
+
+#include <vector>
+
+#include "attend/kernels/attention.h"
+
+namespace attend::conformance {
+
+// One row: a token and a query head.
+struct LowPrecisionRow {
+  std::vector<float> out;  // [head_dim_v], rounded to the dtype of args.out
+  float lse = kernels::kEmptyLse;
+  double noise = 0.0;          // root mean square over the elements: what rounding P and out at random gives
+  double magnitude = 0.0;      // root mean square over the elements of sum p |v|
+  double largest_score = 0.0;  // max over visible keys of scale * sum |q| |k|, plus the cap
+};
+
+// [num_tokens, num_q_heads]; padding tokens and rows without keys are empty rows. Does not touch args.out and
+// args.lse, and takes any head dims.
+std::vector<LowPrecisionRow> low_precision_attention(const kernels::AttentionArgs& args);
+
+// Half the distance of two neighbours of a dtype, relative to the value and at least absolute.
+struct Rounding {
+  double relative, absolute;
+  double of(double value) const;
+};
+Rounding rounding_of(DType dtype);
+
+}  // namespace attend::conformance

@@ -1,0 +1,137 @@
+// Random batches of admissions, decodes, extends and ends, against a model that knows which slots are out.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include "attend/base/math.h"
+#include "attend/kv/allocator.h"
+
+namespace attend {
+namespace {
+
+struct ModelRequest {
+  std::vector<TokenSlot> slots;  // of positions 0, 1, ...
+
+  int32_t seqlen() const { return static_cast<int32_t>(slots.size()); }
+  TokenSlot last() const { return slots.empty() ? kNoSlot : slots.back(); }
+};
+
+class Model {
+ public:
+  Model(int page_size, int num_pages) : allocator_(make_allocator(page_size, num_pages)) {}
+
+  int num_requests() const { return static_cast<int>(requests_.size()); }
+  const SlotAllocator& allocator() const { return *allocator_; }
+
+  // Grows requests by growths[i] tokens: the first ones those that run, the rest new ones.
+  void extend(const std::vector<int>& growths) {
+    std::vector<ModelRequest> batch(growths.size());
+    std::vector<int32_t> prefix_lens, seqlens;
+    std::vector<TokenSlot> last_slots;
+    int64_t num_new = 0, needed = 0;
+    for (size_t i = 0; i < growths.size(); ++i) {
+      if (i < requests_.size()) batch[i] = requests_[i];
+      prefix_lens.push_back(batch[i].seqlen());
+      seqlens.push_back(batch[i].seqlen() + growths[i]);
+      last_slots.push_back(batch[i].last());
+      num_new += growths[i];
+      needed += ceil_div(seqlens[i], page_size()) - ceil_div(prefix_lens[i], page_size());
+    }
+    std::vector<TokenSlot> out(static_cast<size_t>(num_new));
+    const int free_before = allocator_->num_free_pages();
+    const bool done = allocator_->alloc_extend(prefix_lens, seqlens, last_slots, out);
+    RC_ASSERT(done == (needed <= free_before));
+    RC_ASSERT(allocator_->num_free_pages() == free_before - (done ? needed : 0));
+    if (!done) return;
+    auto next = out.begin();
+    for (size_t i = 0; i < growths.size(); ++i) {
+      batch[i].slots.insert(batch[i].slots.end(), next, next + growths[i]);
+      next += growths[i];
+    }
+    requests_.resize(std::max(requests_.size(), batch.size()));
+    std::move(batch.begin(), batch.end(), requests_.begin());
+    std::erase_if(requests_, [](const ModelRequest& request) { return request.slots.empty(); });
+  }
+
+  void decode() {
+    std::vector<int32_t> seqlens;
+    std::vector<TokenSlot> last_slots;
+    int needed = 0;
+    for (const ModelRequest& request : requests_) {
+      seqlens.push_back(request.seqlen() + 1);
+      last_slots.push_back(request.last());
+      needed += request.seqlen() % page_size() == 0;
+    }
+    std::vector<TokenSlot> out(requests_.size());
+    const int free_before = allocator_->num_free_pages();
+    const bool done = allocator_->alloc_decode(seqlens, last_slots, out);
+    RC_ASSERT(done == (needed <= free_before));
+    RC_ASSERT(allocator_->num_free_pages() == free_before - (done ? needed : 0));
+    if (!done) return;
+    for (size_t i = 0; i < requests_.size(); ++i) requests_[i].slots.push_back(out[i]);
+  }
+
+  void end(int request_idx) {
+    allocator_->free(requests_[static_cast<size_t>(request_idx)].slots);
+    requests_.erase(requests_.begin() + request_idx);
+  }
+
+  void check() const {
+    allocator_->check_conservation();
+    std::unordered_set<TokenSlot> slots;
+    std::unordered_set<int32_t> pages;
+    for (const ModelRequest& request : requests_) {
+      for (int32_t p = 0; p < request.seqlen(); ++p) {
+        const int32_t slot = request.slots[static_cast<size_t>(p)].value;
+        RC_ASSERT(slot >= page_size());  // the padding page stays
+        RC_ASSERT(slot < allocator_->num_total_slots() + page_size());
+        RC_ASSERT(slots.insert(TokenSlot(slot)).second);  // no slot is out twice
+        RC_ASSERT(slot % page_size() == p % page_size());
+        if (p % page_size() == 0)
+          RC_ASSERT(pages.insert(slot / page_size()).second);  // a page has one request
+        else
+          RC_ASSERT(slot == request.slots[static_cast<size_t>(p) - 1].value + 1);
+      }
+    }
+    RC_ASSERT(allocator_->num_used_slots() == static_cast<int>(pages.size()) * page_size());
+    RC_ASSERT(allocator_->num_free_slots() + allocator_->num_used_slots() == allocator_->num_total_slots());
+  }
+
+ private:
+  int page_size() const { return allocator_->page_size(); }
+
+  std::unique_ptr<SlotAllocator> allocator_;
+  std::vector<ModelRequest> requests_;
+};
+
+RC_GTEST_PROP(AllocatorProperty, ConservesAndKeepsPagesApartOverRandomBatches, ()) {
+  const int page_size = *rc::gen::element(1, 2, 4, 16, 64);
+  Model model(page_size, *rc::gen::inRange(2, 40));
+  const int num_steps = *rc::gen::inRange(1, 60);
+  for (int step = 0; step < num_steps; ++step) {
+    switch (*rc::gen::inRange(0, 4)) {
+      case 0:
+        model.extend(*rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 3 * page_size + 2)));
+        break;
+      case 1:
+      case 2:
+        model.decode();
+        break;
+      case 3:
+        if (model.num_requests() > 0) model.end(*rc::gen::inRange(0, model.num_requests()));
+        break;
+    }
+    model.check();
+  }
+  while (model.num_requests() > 0) model.end(0);
+  model.check();
+  RC_ASSERT(model.allocator().num_used_slots() == 0);
+}
+
+}  // namespace
+}  // namespace attend

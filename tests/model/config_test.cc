@@ -1,0 +1,477 @@
+#include "attend/model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "tests/model/test_files.h"
+
+namespace attend {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// config.json as fields, so that a test can change one. An empty value removes the field.
+using Fields = std::map<std::string, std::string>;
+
+Fields base_fields(const std::string& architecture) {
+  return {{"architectures", "[\"" + architecture + "\"]"},
+          {"hidden_size", "64"},
+          {"intermediate_size", "96"},
+          {"max_position_embeddings", "256"},
+          {"num_attention_heads", "4"},
+          {"num_hidden_layers", "3"},
+          {"num_key_value_heads", "2"},
+          {"vocab_size", "128"}};
+}
+
+std::string json_of(const Fields& fields) {
+  std::string json;
+  for (const auto& [key, value] : fields) {
+    if (value.empty()) continue;
+    json += json.empty() ? "{\n" : ",\n";
+    json.append("\"").append(key).append("\": ").append(value);
+  }
+  return json + "\n}\n";
+}
+
+Fields with(Fields fields, const Fields& changes) {
+  for (const auto& [key, value] : changes) fields[key] = value;
+  return fields;
+}
+
+ModelConfig read(const std::string& architecture, const Fields& changes = {}) {
+  const TempDir dir;
+  dir.write("config.json", json_of(with(base_fields(architecture), changes)));
+  return read_config(dir.path());
+}
+ModelConfig llama(const Fields& changes = {}) { return read("LlamaForCausalLM", changes); }
+
+void expect_refused(const Fields& changes, ErrorCode code, std::initializer_list<std::string_view> parts,
+                    const std::string& architecture = "LlamaForCausalLM") {
+  SCOPED_TRACE(json_of(changes));
+  expect_error(code, {"config.json: "}, [&] { read(architecture, changes); });
+  expect_error(code, parts, [&] { read(architecture, changes); });
+}
+
+TEST(ReadConfig, ReadsTheFieldsThatEveryArchitectureHas) {
+  const ModelConfig config = llama({{"rms_norm_eps", "1e-5"},
+                                    {"rope_theta", "500000"},
+                                    {"bos_token_id", "1"},
+                                    {"eos_token_id", "2"},
+                                    {"torch_dtype", "\"bfloat16\""},
+                                    {"tie_word_embeddings", "true"}});
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.intermediate_size, 96);
+  EXPECT_EQ(config.vocab_size, 128);
+  EXPECT_EQ(config.num_q_heads, 4);
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.max_position_embeddings, 256);
+  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-5f);
+  EXPECT_EQ(config.rope.theta, 500000.0);
+  EXPECT_EQ(config.rope.rotary_dim, 16);
+  EXPECT_EQ(config.dtype, DType::kBF16);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.bos_token_id, 1);
+  EXPECT_THAT(config.eos_token_ids, ElementsAre(2));
+}
+
+TEST(ReadConfig, TakesAbsentFieldsForWhatTransformersTakesThem) {
+  const ModelConfig config = llama({{"num_key_value_heads", ""}});
+  EXPECT_EQ(config.num_kv_heads, 4) << "MHA";
+  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config.rope.type, RopeType::kDefault);
+  EXPECT_EQ(config.rope.theta, 10000.0);
+  EXPECT_EQ(config.dtype, DType::kF32);
+  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(config.attention_output_bias);
+  EXPECT_FALSE(config.mlp_bias);
+  EXPECT_FALSE(config.qk_norm);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_EQ(config.bos_token_id, std::nullopt);
+  EXPECT_THAT(config.eos_token_ids, ElementsAre());
+  EXPECT_THAT(config.window_left, ElementsAre(-1, -1, -1));
+
+  EXPECT_EQ(
+      read("MistralForCausalLM", {{"num_key_value_heads", ""}, {"num_attention_heads", "16"}}).num_kv_heads,
+      8);
+  EXPECT_EQ(
+      read("Qwen3ForCausalLM", {{"num_key_value_heads", ""}, {"num_attention_heads", "64"}}).num_kv_heads,
+      32);
+  EXPECT_EQ(read("Qwen3ForCausalLM").head_dim, 128);
+  EXPECT_EQ(read("Qwen2ForCausalLM").head_dim, 16);
+  EXPECT_EQ(read("MistralForCausalLM", {{"num_key_value_heads", "null"}}).num_kv_heads, 4);
+}
+
+TEST(ReadConfig, IgnoresFieldsThatItDoesNotKnow) {
+  EXPECT_EQ(
+      llama({{"initializer_range", "0.02"}, {"pretraining_tp", "1"}, {"mystery", "{\"a\": [1]}"}}).head_dim,
+      16);
+}
+
+TEST(ReadConfig, TakesHeadDimFromTheConfigWhenItIsThere) {
+  EXPECT_EQ(llama({{"head_dim", "32"}}).head_dim, 32);
+  EXPECT_EQ(llama({{"head_dim", "null"}}).head_dim, 16);
+  EXPECT_EQ(llama({{"head_dim", "32"}, {"hidden_size", "66"}}).head_dim, 32);
+}
+
+TEST(ReadConfig, ReadsDtypeUnderItsNewNameFirst) {
+  EXPECT_EQ(llama({{"dtype", "\"float16\""}}).dtype, DType::kF16);
+  EXPECT_EQ(llama({{"dtype", "\"float16\""}, {"torch_dtype", "\"bfloat16\""}}).dtype, DType::kF16);
+}
+
+TEST(ReadConfig, GathersEosTokensFromBothFilesOnce) {
+  const TempDir dir;
+  dir.write("config.json", json_of(with(base_fields("LlamaForCausalLM"), {{"eos_token_id", "[7, 8]"}})));
+  dir.write("generation_config.json", R"({"eos_token_id": [8, 9], "temperature": 0.6})");
+  EXPECT_THAT(read_config(dir.path()).eos_token_ids, ElementsAre(7, 8, 9));
+}
+
+TEST(ReadConfig, BiasesOfLlamaAreOfAllAttentionProjections) {
+  const ModelConfig config = llama({{"attention_bias", "true"}, {"mlp_bias", "true"}});
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_TRUE(config.attention_output_bias);
+  EXPECT_TRUE(config.mlp_bias);
+}
+
+TEST(ReadConfig, Qwen2HasBiasesOfQKAndVWhateverTheConfigSays) {
+  const ModelConfig config = read("Qwen2ForCausalLM", {{"attention_bias", "false"}});
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_FALSE(config.attention_output_bias);
+  EXPECT_FALSE(config.mlp_bias);
+}
+
+TEST(ReadConfig, Qwen3NormsQAndK) {
+  EXPECT_TRUE(read("Qwen3ForCausalLM").qk_norm);
+  EXPECT_FALSE(read("Qwen3ForCausalLM").attention_bias);
+  EXPECT_TRUE(read("Qwen3ForCausalLM", {{"attention_bias", "true"}}).attention_output_bias);
+}
+
+TEST(ReadConfig, WindowOfMistralIsOfEveryLayerAndInclusive) {
+  EXPECT_THAT(read("MistralForCausalLM", {{"sliding_window", "16"}}).window_left, ElementsAre(15, 15, 15));
+  EXPECT_THAT(read("MistralForCausalLM", {{"sliding_window", "null"}}).window_left, ElementsAre(-1, -1, -1));
+  EXPECT_THAT(read("MistralForCausalLM").window_left, ElementsAre(4095, 4095, 4095));
+}
+
+TEST(ReadConfig, RefusesLayerTypesThatMistralDoesNotFollow) {
+  const std::string slide = R"(["sliding_attention", "sliding_attention", "sliding_attention"])";
+  const std::string mixed = R"(["sliding_attention", "full_attention", "sliding_attention"])";
+  EXPECT_EQ(read("MistralForCausalLM", {{"layer_types", slide}}).window_left[0], 4095);
+  expect_refused({{"layer_types", mixed}}, ErrorCode::kUnsupported,
+                 {"layer_types", "expected sliding_attention"}, "MistralForCausalLM");
+  expect_refused({{"layer_types", slide}, {"sliding_window", "null"}}, ErrorCode::kUnsupported,
+                 {"layer_types", "expected full_attention"}, "MistralForCausalLM");
+}
+
+TEST(ReadConfig, WindowOfQwenIsOfTheLayersBehindMaxWindowLayers) {
+  const Fields window{{"use_sliding_window", "true"}, {"sliding_window", "16"}, {"max_window_layers", "1"}};
+  for (const char* name : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    EXPECT_THAT(read(name, window).window_left, ElementsAre(-1, 15, 15));
+    EXPECT_THAT(read(name, with(window, {{"max_window_layers", "3"}})).window_left, ElementsAre(-1, -1, -1));
+    EXPECT_THAT(read(name, with(window, {{"max_window_layers", ""}})).window_left, ElementsAre(-1, -1, -1))
+        << "28, the default";
+    EXPECT_THAT(read(name, with(window, {{"use_sliding_window", "false"}})).window_left,
+                ElementsAre(-1, -1, -1));
+    EXPECT_THAT(read(name, with(window, {{"use_sliding_window", ""}})).window_left, ElementsAre(-1, -1, -1));
+    EXPECT_THAT(read(name, with(window, {{"sliding_window", "null"}})).window_left, ElementsAre(-1, -1, -1));
+    EXPECT_THAT(read(name, with(window, {{"sliding_window", ""}})).window_left, ElementsAre(-1, 4095, 4095));
+  }
+}
+
+TEST(ReadConfig, LayerTypesOfQwenWinOverMaxWindowLayers) {
+  const Fields window{{"use_sliding_window", "true"},
+                      {"sliding_window", "16"},
+                      {"max_window_layers", "0"},
+                      {"layer_types", R"(["full_attention", "sliding_attention", "full_attention"])"}};
+  EXPECT_THAT(read("Qwen2ForCausalLM", window).window_left, ElementsAre(-1, 15, -1));
+  expect_refused(with(window, {{"use_sliding_window", "false"}}), ErrorCode::kCorruptFile,
+                 {"layer_types", "layer 1", "use_sliding_window"}, "Qwen2ForCausalLM");
+  expect_refused(with(window, {{"layer_types", R"(["full_attention"])"}}), ErrorCode::kCorruptFile,
+                 {"layer_types", "3 times"}, "Qwen2ForCausalLM");
+  expect_refused(
+      with(window, {{"layer_types", R"(["full_attention", "sliding_attention", "linear_attention"])"}}),
+      ErrorCode::kCorruptFile, {"layer_types", "linear_attention", "\"full_attention\""}, "Qwen2ForCausalLM");
+}
+
+TEST(ReadConfig, LlamaHasNoWindow) {
+  EXPECT_THAT(llama({{"sliding_window", "16"}, {"use_sliding_window", "true"}}).window_left,
+              ElementsAre(-1, -1, -1));
+}
+
+TEST(ReadConfig, RefusesAnUnknownArchitectureWithTheKnownOnes) {
+  expect_refused({{"architectures", "[\"GPT2LMHeadModel\"]"}}, ErrorCode::kUnsupported,
+                 {"architectures \"GPT2LMHeadModel\"", "LlamaForCausalLM", "MistralForCausalLM",
+                  "Qwen2ForCausalLM", "Qwen3ForCausalLM"});
+  EXPECT_THAT(supported_architectures(),
+              ElementsAre("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"));
+}
+
+TEST(ReadConfig, RefusesArchitecturesThatAreNotOneName) {
+  for (const char* value : {"", "null", "\"LlamaForCausalLM\"", "[]", "[1]", R"(["LlamaForCausalLM", "B"])"})
+    expect_refused({{"architectures", value}}, ErrorCode::kCorruptFile,
+                   {"architectures", "array of one name"});
+}
+
+TEST(ReadConfig, RefusesAMissingSize) {
+  for (const char* key : {"hidden_size", "intermediate_size", "max_position_embeddings",
+                          "num_attention_heads", "num_hidden_layers", "vocab_size"})
+    for (const char* value : {"", "null"})
+      expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, "missing", "an integer from 1 to"});
+}
+
+TEST(ReadConfig, RefusesASizeThatIsNoPositiveInteger) {
+  for (const char* key :
+       {"hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads",
+        "num_hidden_layers", "num_key_value_heads", "vocab_size", "head_dim"})
+    for (const char* value :
+         {"0", "-4", "1.5", "\"64\"", "true", "[64]", "4000000000", "18446744073709551615"})
+      expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, value, "an integer from 1 to"});
+}
+
+TEST(ReadConfig, RefusesHeadCountsThatDoNotDivide) {
+  expect_refused({{"num_key_value_heads", "3"}}, ErrorCode::kCorruptFile,
+                 {"num_key_value_heads 3", "divisor of num_attention_heads 4"});
+  expect_refused({{"num_key_value_heads", "8"}}, ErrorCode::kCorruptFile,
+                 {"num_key_value_heads 8", "divisor of num_attention_heads 4"});
+  expect_refused({{"hidden_size", "66"}}, ErrorCode::kCorruptFile,
+                 {"hidden_size 66", "multiple of num_attention_heads 4"});
+  expect_refused({{"head_dim", "65536"}, {"num_attention_heads", "65536"}}, ErrorCode::kCorruptFile,
+                 {"head_dim 65536", "65536 heads"});
+}
+
+TEST(ReadConfig, RefusesAFlagOrNumberOfAnotherType) {
+  for (const char* key : {"tie_word_embeddings", "attention_bias", "mlp_bias"})
+    expect_refused({{key, "1"}}, ErrorCode::kCorruptFile, {key, "1", "true or false"});
+  for (const char* key : {"rms_norm_eps", "rope_theta"})
+    for (const char* value : {"\"1e-6\"", "0", "-1.0", "[]"})
+      expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, "a number above 0"});
+  expect_refused({{"rope_theta", "1.0"}}, ErrorCode::kCorruptFile, {"rope_theta 1.0", "above 1"});
+}
+
+TEST(ReadConfig, RefusesANumberThatOverflows) {
+  expect_refused({{"rope_theta", "1e999"}}, ErrorCode::kCorruptFile, {"JSON", "1e999"});
+}
+
+TEST(ReadConfig, RefusesTokenIdsThatAreNone) {
+  for (const char* value : {"-1", "\"2\"", "[2, -1]", "[[2]]", "2147483648", "1.5"}) {
+    expect_refused({{"eos_token_id", value}}, ErrorCode::kCorruptFile, {"eos_token_id", "token id"});
+    expect_refused({{"bos_token_id", value}}, ErrorCode::kCorruptFile, {"bos_token_id", "token id"});
+  }
+}
+
+TEST(ReadConfig, RefusesAnotherActivation) {
+  EXPECT_EQ(llama({{"hidden_act", "\"silu\""}}).num_layers, 3);
+  expect_refused({{"hidden_act", "\"gelu\""}}, ErrorCode::kUnsupported, {"hidden_act \"gelu\"", "silu"});
+}
+
+TEST(ReadConfig, RefusesQuantizedWeightsByTheirMethod) {
+  EXPECT_EQ(llama({{"quantization_config", "null"}}).num_layers, 3);
+  expect_refused({{"quantization_config", R"({"quant_method": "awq", "bits": 4})"}}, ErrorCode::kUnsupported,
+                 {"quantization_config \"awq\"", "float32, float16, bfloat16"});
+}
+
+TEST(ReadConfig, RefusesADtypeThatAttendLacks) {
+  for (const char* key : {"dtype", "torch_dtype"})
+    expect_refused({{key, "\"float8_e4m3fn\""}}, ErrorCode::kUnsupported,
+                   {key, "float8_e4m3fn", "float32, float16, bfloat16"});
+  expect_refused({{"dtype", "16"}}, ErrorCode::kCorruptFile, {"dtype 16", "a string"});
+}
+
+TEST(ReadConfig, RefusesAFileThatIsMissingOrNoJsonObject) {
+  const TempDir dir;
+  expect_error(ErrorCode::kNotFound, {"config.json", "no such file"}, [&] { read_config(dir.path()); });
+  for (const char* text : {"", "{", "nonsense", "{\"a\": }", "{} {}", "[]", "3", "\xff"}) {
+    dir.write("config.json", text);
+    expect_error(ErrorCode::kCorruptFile, {"config.json", "JSON"}, [&] { read_config(dir.path()); });
+  }
+}
+
+TEST(ReadConfig, RefusesAFieldThatStandsTwice) {
+  const TempDir dir;
+  dir.write("config.json", R"({"hidden_size": 64, "rope_scaling": {"factor": 2}, "hidden_size": 32})");
+  expect_error(ErrorCode::kCorruptFile, {"config.json", "\"hidden_size\"", "twice"},
+               [&] { read_config(dir.path()); });
+}
+
+TEST(ReadConfig, RefusesAMalformedGenerationConfigByItsName) {
+  const TempDir dir;
+  dir.write("config.json", json_of(base_fields("LlamaForCausalLM")));
+  dir.write("generation_config.json", "{");
+  expect_error(ErrorCode::kCorruptFile, {"generation_config.json", "JSON"}, [&] { read_config(dir.path()); });
+  dir.write("generation_config.json", R"({"eos_token_id": "</s>"})");
+  expect_error(ErrorCode::kCorruptFile, {"generation_config.json", "eos_token_id", "</s>"},
+               [&] { read_config(dir.path()); });
+}
+
+TEST(ReadRope, ReadsEachTypeUnderBothOfItsKeys) {
+  EXPECT_EQ(llama({{"rope_scaling", "null"}}).rope.type, RopeType::kDefault);
+  EXPECT_EQ(llama({{"rope_scaling", R"({"rope_type": "default"})"}}).rope.type, RopeType::kDefault);
+  const RopeConfig linear = llama({{"rope_scaling", R"({"type": "linear", "factor": 4})"}}).rope;
+  EXPECT_EQ(linear.type, RopeType::kLinear);
+  EXPECT_EQ(linear.factor, 4.0);
+  const RopeConfig dynamic =
+      llama(
+          {{"rope_scaling",
+            R"({"rope_type": "dynamic", "type": "linear", "factor": 2.5, "original_max_position_embeddings": 9})"}})
+          .rope;
+  EXPECT_EQ(dynamic.type, RopeType::kDynamic);
+  EXPECT_EQ(dynamic.factor, 2.5);
+  EXPECT_EQ(dynamic.original_max_position_embeddings, 256)
+      << "transformers scales by max_position_embeddings";
+}
+
+TEST(ReadRope, ReadsLlama3) {
+  const RopeConfig rope = llama({{"rope_scaling",
+                                  R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                                      "high_freq_factor": 4, "original_max_position_embeddings": 32})"}})
+                              .rope;
+  EXPECT_EQ(rope.type, RopeType::kLlama3);
+  EXPECT_EQ(rope.factor, 8.0);
+  EXPECT_EQ(rope.low_freq_factor, 1.0);
+  EXPECT_EQ(rope.high_freq_factor, 4.0);
+  EXPECT_EQ(rope.original_max_position_embeddings, 32);
+}
+
+TEST(ReadRope, ReadsYarnAndItsDefaults) {
+  const RopeConfig given = llama({{"rope_scaling",
+                                   R"({"rope_type": "yarn", "factor": 8, "beta_fast": 16, "beta_slow": 2,
+                                       "attention_factor": 1.5, "mscale": 0.7, "mscale_all_dim": 1,
+                                       "truncate": false, "original_max_position_embeddings": 32})"}})
+                               .rope;
+  EXPECT_EQ(given.type, RopeType::kYarn);
+  EXPECT_EQ(given.factor, 8.0);
+  EXPECT_EQ(given.beta_fast, 16.0);
+  EXPECT_EQ(given.beta_slow, 2.0);
+  EXPECT_EQ(given.attention_factor, 1.5);
+  EXPECT_EQ(given.mscale, 0.7);
+  EXPECT_EQ(given.mscale_all_dim, 1.0);
+  EXPECT_FALSE(given.truncate);
+  EXPECT_EQ(given.original_max_position_embeddings, 32);
+
+  const RopeConfig bare = llama({{"rope_scaling", R"({"type": "yarn", "factor": 4})"}}).rope;
+  EXPECT_EQ(bare.beta_fast, 32.0);
+  EXPECT_EQ(bare.beta_slow, 1.0);
+  EXPECT_EQ(bare.attention_factor, 0.0);
+  EXPECT_TRUE(bare.truncate);
+  EXPECT_EQ(bare.original_max_position_embeddings, 256);
+}
+
+TEST(ReadRope, YarnWithoutAFactorStretchesToMaxPositionEmbeddings) {
+  const char* scaling = R"({"type": "yarn", "factor": null, "original_max_position_embeddings": 64})";
+  EXPECT_EQ(llama({{"rope_scaling", scaling}}).rope.factor, 4.0);
+}
+
+TEST(ReadRope, AnOriginalLengthBesideRopeScalingWins) {
+  const char* scaling = R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 64})";
+  EXPECT_EQ(llama({{"rope_scaling", scaling}, {"original_max_position_embeddings", "32"}})
+                .rope.original_max_position_embeddings,
+            32);
+}
+
+TEST(ReadRope, ReadsRopeParametersAsTransformers5WritesThem) {
+  const RopeConfig rope = llama({{"rope_parameters",
+                                  R"({"rope_type": "llama3", "rope_theta": 50000, "factor": 4,
+                                      "low_freq_factor": 1, "high_freq_factor": 4})"}})
+                              .rope;
+  EXPECT_EQ(rope.type, RopeType::kLlama3);
+  EXPECT_EQ(rope.theta, 50000.0);
+  EXPECT_EQ(rope.original_max_position_embeddings, 256);
+  EXPECT_EQ(llama({{"rope_parameters", R"({"rope_theta": 50000})"}}).rope.theta, 50000.0);
+  EXPECT_EQ(llama({{"rope_parameters", R"({"rope_type": "default"})"}, {"rope_theta", "7000"}}).rope.theta,
+            7000.0);
+}
+
+TEST(ReadRope, ReadsAPartialRotaryFactorInEitherPlace) {
+  EXPECT_EQ(llama({{"partial_rotary_factor", "0.5"}}).rope.rotary_dim, 8);
+  EXPECT_EQ(
+      llama({{"rope_parameters", R"({"rope_theta": 50000, "partial_rotary_factor": 0.25})"}}).rope.rotary_dim,
+      4);
+}
+
+TEST(ReadRope, RefusesARotaryDimThatIsNotEvenOrTooSmall) {
+  for (const char* share : {"0.3125", "1.5", "0.125"})  // 5, more than 16, and 2 dimensions
+    expect_refused({{"partial_rotary_factor", share}}, ErrorCode::kCorruptFile,
+                   {"partial_rotary_factor", share, "head_dim 16"});
+  for (const char* head_dim : {"33", "2"})
+    expect_refused({{"head_dim", head_dim}}, ErrorCode::kCorruptFile, {"head_dim", head_dim, "even"});
+}
+
+TEST(ReadRope, RefusesAnUnknownTypeWithTheKnownOnes) {
+  expect_refused({{"rope_scaling", R"({"rope_type": "longrope", "factor": 2})"}}, ErrorCode::kUnsupported,
+                 {"rope_scaling.rope_type \"longrope\"", "default, linear, dynamic, llama3, yarn"});
+  expect_refused({{"rope_scaling", R"({"type": "su"})"}}, ErrorCode::kUnsupported,
+                 {"rope_scaling.type \"su\"", "yarn"});
+  expect_refused({{"rope_parameters", R"({"full_attention": {"rope_type": "default"}})"}},
+                 ErrorCode::kUnsupported, {"rope_parameters.full_attention", "all layers"});
+}
+
+TEST(ReadRope, RefusesAMissingOrIllTypedParameter) {
+  for (const char* type : {"linear", "dynamic", "llama3"}) {
+    const std::string scaling = R"({"rope_type": ")" + std::string(type) + "\"}";
+    expect_refused({{"rope_scaling", scaling}}, ErrorCode::kCorruptFile,
+                   {"rope_scaling.factor", "missing", "a number above 0"});
+  }
+  expect_refused({{"rope_scaling", R"({"rope_type": "linear", "factor": "4"})"}}, ErrorCode::kCorruptFile,
+                 {"rope_scaling.factor \"4\"", "a number above 0"});
+  expect_refused({{"rope_scaling", R"({"rope_type": "linear", "factor": 0})"}}, ErrorCode::kCorruptFile,
+                 {"rope_scaling.factor 0", "a number above 0"});
+  expect_refused({{"rope_scaling", R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1})"}},
+                 ErrorCode::kCorruptFile, {"rope_scaling.high_freq_factor", "missing"});
+  expect_refused({{"rope_scaling",
+                   R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4})"}},
+                 ErrorCode::kCorruptFile, {"rope_scaling.high_freq_factor 4", "more than low_freq_factor"});
+  expect_refused({{"rope_scaling", R"({"rope_type": "yarn", "factor": 4, "truncate": 1})"}},
+                 ErrorCode::kCorruptFile, {"rope_scaling.truncate 1", "true or false"});
+  expect_refused({{"rope_scaling", R"({"rope_type": 4})"}}, ErrorCode::kCorruptFile,
+                 {"rope_scaling.rope_type 4", "a string"});
+  expect_refused({{"rope_scaling", "\"linear\""}}, ErrorCode::kCorruptFile,
+                 {"rope_scaling \"linear\"", "a JSON object"});
+}
+
+TEST(ModelConfig, MaxContextLenIsWhatTheRopeStretchesTo) {
+  EXPECT_EQ(llama().max_context_len(), 256);
+  EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 4})"}}).max_context_len(), 1024);
+  EXPECT_EQ(llama({{"rope_scaling", R"({"type": "dynamic", "factor": 2.5})"}}).max_context_len(), 640);
+  EXPECT_EQ(llama({{"rope_scaling", R"({"type": "yarn", "factor": 4})"}}).max_context_len(), 1024);
+  EXPECT_EQ(
+      llama({{"rope_scaling", R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 64})"}})
+          .max_context_len(),
+      256);
+  const char* llama3 = R"({"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+                           "original_max_position_embeddings": 32})";
+  EXPECT_EQ(llama({{"rope_scaling", llama3}}).max_context_len(), 256);
+  EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 1e300})"}}).max_context_len(), 1 << 30);
+}
+
+TEST(ModelConfig, GeometryDescribesEachLayerToBackends) {
+  const ModelConfig config =
+      read("Qwen2ForCausalLM",
+           {{"use_sliding_window", "true"}, {"sliding_window", "16"}, {"max_window_layers", "2"}});
+  const ModelGeometry geometry = config.geometry(DType::kF32, DType::kBF16);
+  EXPECT_EQ(geometry.dtype, DType::kF32);
+  EXPECT_EQ(geometry.kv_dtype, DType::kBF16);
+  EXPECT_EQ(geometry.max_context_len, 256);
+  ASSERT_EQ(geometry.layers.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const AttentionLayer& layer = geometry.layers[i];
+    EXPECT_EQ(layer.layer_id, static_cast<int>(i));
+    EXPECT_EQ(layer.num_q_heads, 4);
+    EXPECT_EQ(layer.num_kv_heads, 2);
+    EXPECT_EQ(layer.head_dim_qk, 16);
+    EXPECT_EQ(layer.head_dim_v, 16);
+    EXPECT_EQ(layer.kind, KvKind::kMha);
+    EXPECT_EQ(layer.type, AttentionType::kDecoder);
+    EXPECT_FLOAT_EQ(layer.scale, 0.25f);
+    EXPECT_EQ(layer.window_left, i == 2 ? 15 : -1);
+  }
+}
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,94 @@
+// Files and errors for the model tests.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attend/base/error.h"
+
+namespace attend::test {
+
+// A folder that goes when the test ends.
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "attend_model_test_XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
+    path_ = name;
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  TempDir(const TempDir&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path write(std::string_view name, std::string_view bytes) const {
+    const std::filesystem::path file = path_ / name;
+    std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return file;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+template <class T>
+std::string bytes_of(std::initializer_list<T> values) {
+  return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
+}
+
+// A file of the safetensors format with this header and data, right or wrong.
+inline std::string safetensors_bytes(std::string_view header, std::string_view data) {
+  const uint64_t length = header.size();
+  std::string bytes(sizeof length, '\0');
+  std::memcpy(bytes.data(), &length, sizeof length);  // little-endian, as every machine that runs the tests
+  return bytes.append(header).append(data);
+}
+
+struct TestTensor {
+  std::string name, dtype;
+  std::vector<int64_t> shape;
+  std::string data;
+};
+
+// A well-formed file.
+inline std::string safetensors_bytes(std::span<const TestTensor> tensors) {
+  std::ostringstream header;
+  std::string data;
+  header << '{';
+  for (const TestTensor& tensor : tensors) {
+    header << (&tensor == tensors.data() ? "" : ",") << '"' << tensor.name << R"(":{"dtype":")"
+           << tensor.dtype << R"(","shape":[)";
+    for (size_t i = 0; i < tensor.shape.size(); ++i) header << (i ? "," : "") << tensor.shape[i];
+    header << R"(],"data_offsets":[)" << data.size() << ',' << data.size() + tensor.data.size() << "]}";
+    data += tensor.data;
+  }
+  header << '}';
+  std::string text = header.str();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // writers pad so, which aligns the data
+  return safetensors_bytes(text, data);
+}
+
+// Expects an Error with this code whose message holds every part.
+template <class Fn>
+void expect_error(ErrorCode code, std::initializer_list<std::string_view> parts, Fn&& fn) {
+  try {
+    fn();
+    ADD_FAILURE() << "no error; expected " << to_string(code);
+  } catch (const Error& error) {
+    EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
+    for (const std::string_view part : parts)
+      EXPECT_THAT(error.what(), testing::HasSubstr(std::string(part)));
+  }
+}
+
+}  // namespace attend::test
