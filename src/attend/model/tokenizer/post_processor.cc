@@ -54,7 +54,8 @@ void PostProcessor::add_template(const JsonNode& node) {
       for (size_t k = 0; k < ids.array_size(); ++k) parts.push_back(ids.at(k).token_id());
     }
   }
-  if (std::count(parts.begin(), parts.end(), Part(kText)) == 0) pieces.corrupt("has no place for the text");
+  const bool has_text = std::any_of(parts.begin(), parts.end(), [](const Part& part) { return !part; });
+  if (!has_text) pieces.corrupt("has no place for the text");
   compose(parts, node);
 }
 
