@@ -2,8 +2,6 @@
 // instruction sets.
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "attend/kernels/cpu/attention.h"
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/run.h"
@@ -60,10 +58,7 @@ TEST(CpuKernels, ConformToTheMlaReferenceOnEveryInstructionSet) {
 void run_best(const AttentionArgs& args, const BuiltCase& built) { run_planned(args, built, detect_isa()); }
 
 TEST(CpuKernels, DoNotDependOnTheOrderOfPages) {
-  const std::vector<AttentionCase> cases = conformance::conformance_cases();
-  std::vector<AttentionCase> sample;
-  for (size_t i = 0; i < cases.size(); i += 6) sample.push_back(cases[i]);
-  conformance::run_page_permutation(run_best, sample);
+  conformance::run_page_order(run_best, conformance::page_order_cases());
 }
 
 TEST(CpuKernels, DoNotDependOnTheBatchUnderFixedSplits) {
