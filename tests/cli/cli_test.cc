@@ -114,6 +114,8 @@ TEST(GenerateCommand, CountsRightAnswers) {
 
 struct BadInput {
   std::string arguments, message;
+
+  friend void PrintTo(const BadInput& input, std::ostream* out) { *out << input.arguments; }
 };
 
 class GenerateBadInput : public testing::TestWithParam<BadInput> {};
