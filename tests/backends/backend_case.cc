@@ -9,9 +9,9 @@
 #include "attend/base/math.h"
 #include "attend/kernels/reference/element.h"
 #include "attend/kernels/store.h"
-#include "tests/kernels/built_case.h"
-#include "tests/kernels/poison.h"
-#include "tests/kernels/random.h"
+#include "tests/kernels/conformance/built_case.h"
+#include "tests/kernels/conformance/poison.h"
+#include "tests/kernels/conformance/random.h"
 
 namespace attend::conformance {
 namespace {
@@ -43,9 +43,9 @@ bool only_view_written(const Tensor& storage, const TensorView& view) {
   const auto* start = static_cast<const unsigned char*>(storage.view().data);
   std::vector<unsigned char> left(start, start + storage.view().num_bytes());
   for_each_row(view, [&](const unsigned char* row, size_t size) {
-    std::fill_n(left.begin() + (row - start), size, kUnwritten);
+    std::fill_n(left.begin() + (row - start), size, kPoisonByte);
   });
-  return std::ranges::all_of(left, [](unsigned char byte) { return byte == kUnwritten; });
+  return std::ranges::all_of(left, [](unsigned char byte) { return byte == kPoisonByte; });
 }
 
 AttentionType type_of(const AttentionCase& c) {
@@ -209,7 +209,7 @@ BackendCase::Rows BackendCase::make_rows(int64_t num_heads, int64_t head_dim, DT
   const int64_t gap = spec_.strided ? kGap : 0, extra_head = spec_.strided ? 1 : 0;
   Rows rows;
   rows.storage = Tensor::empty({spec_.num_tokens(), num_heads + extra_head, head_dim + gap}, dtype);
-  conformance::poison_results(rows.storage);
+  conformance::poison(rows.storage);
   rows.view = rows.storage.view().slice(1, 0, num_heads).slice(2, 0, head_dim);
   return rows;
 }
@@ -279,7 +279,7 @@ void BackendCase::poison_pool() {
     const LayerKv kv = pool_->layer(layer_id);
     for (const TensorView& pages : {kv.k, kv.v}) {
       const TensorView usable = pages.slice(0, 1, pages.shape[0]);
-      for_each_row(usable, [](unsigned char* row, size_t size) { std::memset(row, kUnwritten, size); });
+      for_each_row(usable, [](unsigned char* row, size_t size) { std::memset(row, kPoisonByte, size); });
     }
   }
 }
@@ -406,8 +406,8 @@ std::vector<unsigned char> BackendCase::result_bytes() const {
 }
 
 void BackendCase::poison_results() {
-  conformance::poison_results(out_.storage);
-  conformance::poison_results(lse_.storage);
+  conformance::poison(out_.storage);
+  conformance::poison(lse_.storage);
 }
 
 }  // namespace attend::conformance

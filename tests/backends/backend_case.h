@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "attend/attention/backend.h"
-#include "tests/kernels/attention_case.h"
-#include "tests/kernels/case_index.h"
-#include "tests/kernels/new_tokens.h"
-#include "tests/kernels/tolerance.h"
+#include "tests/kernels/conformance/attention_case.h"
+#include "tests/kernels/conformance/case_index.h"
+#include "tests/kernels/conformance/new_tokens.h"
+#include "tests/kernels/conformance/tolerance.h"
 
 namespace attend::conformance {
 

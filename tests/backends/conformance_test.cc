@@ -9,8 +9,8 @@
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
 #include "tests/backends/backend_case.h"
-#include "tests/kernels/conformance_cases.h"
-#include "tests/kernels/random.h"
+#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/random.h"
 
 namespace attend::conformance {
 namespace {

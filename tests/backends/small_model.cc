@@ -9,7 +9,7 @@
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
 #include "attend/kernels/attention.h"
-#include "tests/kernels/random.h"
+#include "tests/kernels/conformance/random.h"
 
 namespace attend::conformance {
 namespace {
