@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "attend/model/fill_weights.h"
-#include "tests/model/count_allocations.h"
+#include "tests/support/count_allocations.h"
 #include "tests/model/test_files.h"
 
 namespace attend {
@@ -154,9 +154,9 @@ TEST(DecoderModel, AllocatesNothingInAStepOnceItHasRunOneOfThatSize) {
     SelfAttention attention;
     Step first({1, 2, 3}, {2}), second({4, 5, 6}, {1}, 7);
     first.run(*model, attention);
-    const int before = test::num_allocations();
+    const int64_t before = testing_support::num_allocations();
     second.run(*model, attention);
-    EXPECT_EQ(test::num_allocations() - before, 0);
+    EXPECT_EQ(testing_support::num_allocations() - before, 0);
   }
 }
 

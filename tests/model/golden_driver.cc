@@ -36,8 +36,10 @@ GoldenDriver::GoldenDriver(Model& model, const BackendEntry& backend, int page_s
       pool_(pool_config(model.config(), page_size, max_reqs * ceil_div(max_len, page_size) + 1)) {
   const BatchLimits limits{
       .max_reqs = max_reqs, .max_tokens = max_tokens, .max_kv_tokens = int64_t{max_reqs} * max_len};
+  ModelGeometry geometry = model.config().geometry(DType::kF32, DType::kF32);
+  geometry.max_context_len = max_len;
   const BackendConfig config{.device = {},
-                             .model = model.config().geometry(DType::kF32, DType::kF32),
+                             .model = geometry,
                              .limits = limits,
                              .page_size = page_size,
                              .deterministic = false};
