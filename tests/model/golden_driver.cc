@@ -38,11 +38,8 @@ GoldenDriver::GoldenDriver(Model& model, const BackendEntry& backend, int page_s
       .max_reqs = max_reqs, .max_tokens = max_tokens, .max_kv_tokens = int64_t{max_reqs} * max_len};
   ModelGeometry geometry = model.config().geometry(DType::kF32, DType::kF32);
   geometry.max_context_len = max_len;
-  const BackendConfig config{.device = {},
-                             .model = geometry,
-                             .limits = limits,
-                             .page_size = page_size,
-                             .deterministic = false};
+  const BackendConfig config{
+      .device = {}, .model = geometry, .limits = limits, .page_size = page_size, .deterministic = false};
   attention_ = backend.create(backend, {.config = config, .requests = rows_, .pool = pool_});
   model_.prepare(limits);
 }
