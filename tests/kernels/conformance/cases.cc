@@ -88,7 +88,7 @@ class CaseSampler {
     return c;
   }
 
-  // New tokens of a request of `seqlen_kv` keys; more than a few only where `many` are wanted.
+  // New tokens of a request of `seqlen_kv` keys: at most `most`, and a few in verification.
   int seqlen_q(Phase phase, int seqlen_kv, int most) {
     switch (phase) {
       case Phase::kWhole:
@@ -221,6 +221,15 @@ class CaseSampler {
     return c;
   }
 
+  // The widest heads: those of MLA's latent rows.
+  AttentionCase widest() {
+    AttentionCase c = common();
+    c.head_dim_qk = 576;
+    c.head_dim_v = 512;
+    draw_requests(c, phase_.deal(random_), {1, 16, 30}, 2, 3);
+    return c;
+  }
+
   // A step of no requests, with and without pad tokens.
   AttentionCase idle(int num_pad_tokens) {
     AttentionCase c = common();
@@ -329,6 +338,7 @@ std::vector<AttentionCase> conformance_cases() {
   add(30, &CaseSampler::padding);
   add(20, &CaseSampler::long_kv);
   add(8, &CaseSampler::long_prefill);
+  add(4, &CaseSampler::widest);
   cases.push_back(sampler.idle(0));
   cases.push_back(sampler.idle(3));
   return cases;
