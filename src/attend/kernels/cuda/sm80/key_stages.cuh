@@ -1,0 +1,122 @@
+// Tiles of K and V on their way into shared memory: a ring of stages, filled by cp.async while others are
+// read.
+#pragma once
+
+#include "attend/kernels/cuda/attention_params.h"
+#include "attend/kernels/cuda/ptx/copy.cuh"
+#include "attend/kernels/cuda/sm80/attention_tile.cuh"
+
+namespace attend::kernels::cuda::sm80 {
+
+// `kBytes`: of a stored element. 16-bit rows are swizzled as ldmatrix wants them; 8-bit rows lie one after
+// another, to be converted. Positions outside [kv_begin, kv_end) become zero rows, whatever the pool holds.
+template <int kHeadDimQk, int kHeadDimV, int kBytes, int kThreads, int kStages>
+class KeyStages {
+ public:
+  static constexpr int kTileBytesK = kKeyTile * kHeadDimQk * kBytes;
+  static constexpr int kTileBytesV = kKeyTile * kHeadDimV * kBytes;
+  static constexpr int kStageBytes = kTileBytesK + kTileBytesV;
+  static constexpr int kOffsetBytes = kStages * 2 * kKeyTile * static_cast<int>(sizeof(int64_t));
+  static constexpr int kSharedBytes = kStages * kStageBytes + kOffsetBytes;
+
+  __device__ KeyStages(const AttentionParams& params, char* shared)
+      : params_(params),
+        tiles_(ptx::shared_address(shared)),
+        offsets_(reinterpret_cast<int64_t*>(shared + kStages * kStageBytes)) {}
+
+  // The key tiles [first, first + count) of `tile` for one KV head; fills all stages but one. Groups of
+  // copies committed: kStages - 1, the first of them with whatever the caller copied before.
+  __device__ void begin(const RowTile& tile, int head, int first, int count) {
+    request_ = tile.request;
+    kv_begin_ = tile.kv_begin;
+    kv_end_ = tile.kv_end;
+    first_position_ = (tile.first_key_tile + first) * kKeyTile;
+    head_ = head;
+    count_ = count;
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) {
+      look_up(i);
+      publish(i);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) copy(i);
+    look_up(kStages - 1);
+  }
+
+  // Waits for tile i, then starts the copy of tile i + kStages - 1 and the page look-up of the one after it.
+  __device__ void advance(int i) {
+    ptx::wait_copies<kStages - 2>();
+    publish(i + kStages - 1);
+    __syncthreads();
+    copy(i + kStages - 1);
+    look_up(i + kStages);
+  }
+
+  __device__ uint32_t k(int i) const { return tiles_ + static_cast<uint32_t>(i % kStages * kStageBytes); }
+  __device__ uint32_t v(int i) const { return k(i) + kTileBytesK; }
+
+ private:
+  // Page of position `threadIdx.x` of key tile i, for this thread to publish later: the loads return while
+  // the tile before is computed.
+  __device__ void look_up(int i) {
+    page_ = -1;
+    const int position = first_position_ + i * kKeyTile + static_cast<int>(threadIdx.x);
+    if (threadIdx.x < kKeyTile && i < count_ && position >= kv_begin_ && position < kv_end_)
+      page_ = page_of(params_.index, request_, position);
+  }
+
+  // Tells all threads where the rows of key tile i begin; -1: no row.
+  __device__ void publish(int i) {
+    if (threadIdx.x >= kKeyTile || i >= count_) return;
+    int64_t* slot = offsets_ + i % kStages * 2 * kKeyTile + threadIdx.x;
+    const int64_t in_page =
+        (first_position_ + i * kKeyTile + static_cast<int>(threadIdx.x)) & (params_.index.page_size - 1);
+    const auto offset = [&](const PagedRows& rows) {
+      return page_ * rows.page_stride + in_page * rows.token_stride + head_ * rows.head_stride;
+    };
+    slot[0] = page_ < 0 ? -1 : offset(params_.k);
+    slot[kKeyTile] = page_ < 0 ? -1 : offset(params_.v);
+  }
+
+  // Commits a group, empty when there is no tile i.
+  __device__ void copy(int i) {
+    if (i < count_) {
+      const int64_t* slot = offsets_ + i % kStages * 2 * kKeyTile;
+      copy_rows<kHeadDimQk>(params_.k.data, slot, params_.head_dim_qk, k(i));
+      copy_rows<kHeadDimV>(params_.v.data, slot + kKeyTile, params_.head_dim_v, v(i));
+    }
+    ptx::commit_copies();
+  }
+
+  template <int kHeadDim>
+  __device__ void copy_rows(const void* rows, const int64_t* offsets, int head_dim, uint32_t to) {
+    constexpr int kPieces = kHeadDim * kBytes / 16;
+    constexpr int kRounds = kKeyTile * kPieces / kThreads;
+    static_assert(kKeyTile * kPieces % kThreads == 0);
+    const char* bytes = static_cast<const char*>(rows);
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int i = round * kThreads + static_cast<int>(threadIdx.x);
+      const int row = i / kPieces, piece = i % kPieces;
+      const int64_t offset = offsets[row];
+      const bool valid = offset >= 0 && piece * 16 < head_dim * kBytes;
+      const char* from = valid ? bytes + offset * kBytes + piece * 16 : bytes;
+      uint32_t at;
+      if constexpr (kBytes == 2)
+        at = SwizzledRows<kHeadDim * 2>::offset(row, piece);
+      else
+        at = static_cast<uint32_t>(i * 16);
+      ptx::copy_async_16(to + at, from, valid);
+    }
+  }
+
+  const AttentionParams& params_;
+  uint32_t tiles_;
+  int64_t* offsets_;
+  int request_, head_, count_;
+  int kv_begin_, kv_end_, first_position_;
+  int page_ = -1;
+};
+
+}  // namespace attend::kernels::cuda::sm80

@@ -1,0 +1,98 @@
+#include "attend/kernels/cuda/element.cuh"
+#include "attend/kernels/cuda/sm80/attention_launch.h"
+#include "attend/tensor/cuda_check.h"
+
+namespace attend::kernels::cuda::sm80 {
+namespace {
+
+constexpr int kThreads = 128;
+
+// The job that begins in one CTA of a streamed plan and ends in a later one.
+struct SplitJob {
+  RowTile tile;
+  int head;
+  int last_cta;
+};
+
+// Whether a job begins in `cta` and is not finished there.
+__device__ bool find_split_job(const AttentionParams& params, int cta, SplitJob& job) {
+  const PlanView& plan = params.plan;
+  const int units_per_cta = plan.header->units_per_cta;
+  const int unit = (cta + 1) * units_per_cta;
+  if (unit >= plan.header->num_units) return false;
+  job.tile = plan.row_tiles[plan.cta_first_tile[cta + 1]];
+  const int in_tile = unit - job.tile.unit_begin, num_key_tiles = job.tile.num_key_tiles;
+  const int done = in_tile % num_key_tiles;
+  job.head = in_tile / num_key_tiles;
+  job.last_cta = (unit - done + num_key_tiles - 1) / units_per_cta;
+  return done > 0 && unit - done >= cta * units_per_cta;
+}
+
+// CTA (c, y): rows y * rows_per_cta and on of the job that begins in CTA c. Parts merge left to right.
+__global__ void __launch_bounds__(kThreads)
+    merge_partials(const __grid_constant__ AttentionParams params, int rows_per_cta) {
+  SplitJob job;
+  const int cta = static_cast<int>(blockIdx.x);
+  if (!find_split_job(params, cta, job)) return;
+  const PlanView& plan = params.plan;
+  const int first_token = params.batch.cu_seqlen_q[job.tile.request];
+  const int num_rows = (params.batch.cu_seqlen_q[job.tile.request + 1] - first_token) * params.group;
+  const int num_quads = params.head_dim_v / 4;
+  const int first_row = static_cast<int>(blockIdx.y) * rows_per_cta;
+  // Part 0 lies in slot 2 cta + 1, part i in slot 2 (cta + i).
+  const auto slot_row = [&](int part, int tile_row) {
+    const int slot = part == 0 ? 2 * cta + 1 : 2 * (cta + part);
+    return int64_t{slot} * plan.tile_rows + tile_row;
+  };
+  const int num_parts = job.last_cta - cta + 1;
+  for (int i = threadIdx.x; i < rows_per_cta * num_quads; i += kThreads) {
+    const int tile_row = first_row + i / num_quads, column = i % num_quads * 4;
+    const int row = job.tile.row_begin + tile_row;
+    if (row >= num_rows) return;
+    float largest = -INFINITY;
+#pragma unroll 8
+    for (int part = 0; part < num_parts; ++part)
+      largest = fmaxf(largest, plan.partial_lse[slot_row(part, tile_row)]);
+    const float shift = largest == -INFINITY ? 0.0f : largest;
+    float sum = 0.0f;
+    float4 out = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 8
+    for (int part = 0; part < num_parts; ++part) {
+      const int64_t at = slot_row(part, tile_row);
+      const float weight = __expf(plan.partial_lse[at] - shift);
+      const float4 values =
+          *reinterpret_cast<const float4*>(plan.partial_out + at * params.head_dim_v + column);
+      sum += weight;
+      out.x += weight * values.x;
+      out.y += weight * values.y;
+      out.z += weight * values.z;
+      out.w += weight * values.w;
+    }
+    const int q_head = job.head * params.group + row % params.group;
+    const int64_t token = first_token + row / params.group;
+    float factor = 0.0f;
+    if (sum > 0.0f) {
+      const float sink = params.sinks == nullptr ? 0.0f : __expf(params.sinks[q_head] - shift);
+      factor = params.v_scale / (sum + sink);
+    }
+    const int64_t to = token * params.out.token_stride + q_head * params.out.head_stride + column;
+    const float values[4] = {out.x, out.y, out.z, out.w};
+    for (int d = 0; d < 4; ++d)
+      store_element(params.out.data, to + d, params.out_element, values[d] * factor);
+    if (column == 0 && params.lse != nullptr)
+      params.lse[token * params.lse_token_stride + q_head * params.lse_head_stride] =
+          sum > 0.0f ? shift + __logf(sum) : -INFINITY;
+  }
+}
+
+}  // namespace
+
+void launch_merge_partials(const AttentionParams& params, void* stream) {
+  const int rows_per_cta = params.plan.tile_rows <= 32 ? 4 : params.plan.tile_rows / 8;
+  const dim3 grid(static_cast<unsigned>(params.plan.num_ctas - 1),
+                  static_cast<unsigned>(params.plan.tile_rows / rows_per_cta));
+  merge_partials<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(params, rows_per_cta);
+  attend::cuda::check(cudaGetLastError(), "merge of partial attention");
+}
+
+}  // namespace attend::kernels::cuda::sm80
