@@ -32,10 +32,10 @@ struct AttentionLayer {
   KvKind kind = KvKind::kMha;
   AttentionType type = AttentionType::kDecoder;
   float scale = 1.0f;
-  float logit_cap = 0.0f;   // 0: none
-  int window_left = -1;     // inclusive; -1: none
-  int chunk = 0;            // 0: none
-  View<const float> sinks;  // [num_q_heads] on the device; empty: none
+  float logit_cap = 0.0f;        // 0: none
+  int window_left = -1;          // inclusive; -1: none
+  int chunk = 0;                 // 0: none
+  View<const float> sinks = {};  // [num_q_heads] on the device; empty: none
 
   bool causal() const { return type == AttentionType::kDecoder; }
   kernels::Visibility visibility() const { return {causal(), window_left, chunk}; }

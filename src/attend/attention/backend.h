@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "attend/attention/attention_layer.h"
@@ -65,13 +66,18 @@ struct WorkspaceSize {
 struct BackendEntry {
   std::string_view name;
   std::span<const std::string_view> aliases = {};
-  std::string_view summary;  // one line: which contract, over which kernels
-  Capability capability = {};
+  std::string_view summary = {};  // one line: which contract, over which kernels
+  Capability mha = {}, mla = {};
   // Before the pool is sized.
   WorkspaceSize (*workspace)(const BackendEntry&, const BackendConfig&) = nullptr;
   // After; allocates everything it will ever need.
   std::unique_ptr<AttentionBackend> (*create)(const BackendEntry&, const BackendContext&) = nullptr;
   const void* spec = nullptr;  // the row's data, known to create()
+
+  constexpr const Capability& capability(KvKind kind) const { return kind == KvKind::kMha ? mha : mla; }
 };
+
+// One line for people: "MHA: <capability> | MLA: <capability>".
+std::string describe(const BackendEntry& entry);
 
 }  // namespace attend

@@ -15,7 +15,7 @@ namespace {
 
 void print_capabilities() {
   for (const BackendEntry& entry : backend_table())
-    fmt::print("{:<14} {}\n", entry.name, describe(entry.capability));
+    fmt::print("{:<14} {}\n", entry.name, describe(entry));
 }
 
 // One line per backend: chosen for what, or every reason why not.

@@ -21,11 +21,11 @@ void check(const MergeArgs& args);
 void merge(const MergeArgs& args, Stream& stream);
 
 struct MergeSplitsArgs {
-  TensorView partial_out;   // [num_splits, num_tokens, num_q_heads, head_dim]: f32
-  TensorView partial_lse;   // [num_splits, num_tokens, num_q_heads]: f32
-  View<const float> sinks;  // [num_q_heads]; empty: none
-  TensorView out;           // [num_tokens, num_q_heads, head_dim]: f32, f16, bf16
-  TensorView lse;           // [num_tokens, num_q_heads]: f32, sinks excluded; empty: not wanted
+  TensorView partial_out;        // [num_splits, num_tokens, num_q_heads, head_dim]: f32
+  TensorView partial_lse;        // [num_splits, num_tokens, num_q_heads]: f32
+  View<const float> sinks = {};  // [num_q_heads]; empty: none
+  TensorView out;                // [num_tokens, num_q_heads, head_dim]: f32, f16, bf16
+  TensorView lse;                // [num_tokens, num_q_heads]: f32, sinks excluded; empty: not wanted
 };
 void check(const MergeSplitsArgs& args);
 // Left to right, split 0 first.

@@ -8,10 +8,10 @@
 
 namespace attend::kernels {
 
-// How one request samples. Filters apply in this order: temperature, top_k, top_p, min_p (as SGLang and vLLM
-// do).
+// How one request samples. Filters apply in this order, each to what the one before left: temperature, top_k,
+// top_p, min_p (as SGLang and vLLM do).
 struct SamplingRule {
-  float temperature = 1.0f;  // 0: greedy
+  float temperature = 1.0f;  // logits are divided by it; 0: greedy
   int32_t top_k = 0;         // keep the k largest; 0: all
   float top_p = 1.0f;        // keep the smallest set of largest probabilities that reaches top_p; in (0, 1]
   float min_p = 0.0f;        // keep probabilities of at least min_p times the largest; in [0, 1]
@@ -19,12 +19,22 @@ struct SamplingRule {
   uint64_t step = 0;  // index of the token in its request: with the seed, the whole random state
 };
 
+// Throws Error(kInvalidArgument) naming the field, its value and what is accepted.
+void check(const SamplingRule& rule);
+
+// The random number in [0, 1) that decides a token: the upper 53 bits of the output `step` (from 0) of a
+// SplitMix64 generator (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014) that
+// starts at the scrambled seed.
+double uniform_draw(uint64_t seed, uint64_t step);
+
 // ids[i] = index of the largest logit of row i; the lowest index of equals. logits: f32 [num_rows,
-// vocab_size].
+// vocab_size], last stride 1. NaN is never chosen; a row of nothing else throws Error(kInternal) naming it.
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 
-// ids[i] sampled from row i by rules[i]. The draw is a counter-based hash of (seed, step), so a request's
-// tokens do not depend on what it is batched with.
+// ids[i] sampled from row i by rules[i]: with the kept tokens in the order of their ids, the first at which
+// the sum of probabilities exceeds uniform_draw(seed, step) of the whole. So a request's tokens do not depend
+// on what it is batched with. Of equal logits at the edge of a filter, the lowest ids are kept. A row whose
+// largest logit is infinite, or whose rule is greedy, has the result of argmax; NaN as there.
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 
 }  // namespace attend::kernels

@@ -103,7 +103,7 @@ void BpeModel::read_merges(const JsonNode& merges) {
   const size_t num_merges = merges.array_size();
   rules_ = MergeRules(num_merges);
   joints_ = PairTable(num_merges);
-  has_joints_ = true;
+  has_joints_ = !ignore_merges_;
   // Symbols that no character stands for: what they would merge with can not be told from the text.
   std::vector<int32_t> hidden = byte_ids_;
   hidden.push_back(unk_id_.value_or(-1));
@@ -170,12 +170,6 @@ bool BpeModel::may_merge(char32_t left, char32_t right) const {
 
 void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
   if (word.empty()) return;
-  if (ignore_merges_) {
-    if (const std::optional<int32_t> whole = id(word)) {
-      ids.push_back(*whole);
-      return;
-    }
-  }
   if (!has_joints_ || word.size() < kMinBytesToPart) return encode_part(word, ids);
   size_t part = 0;
   Char left = read_char(word, 0);
@@ -193,12 +187,16 @@ void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
 
 void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& ids) const {
   if (cache_.find(part, ids)) return;
-  std::vector<int32_t> symbols;
-  symbols.reserve(part.size());
-  append_symbols(part, symbols);
-  merge_symbols(rules_, symbols);
   const size_t first = ids.size();
-  ids.insert(ids.end(), symbols.begin(), symbols.end());
+  if (const std::optional<int32_t> whole = ignore_merges_ ? id(part) : std::nullopt) {
+    ids.push_back(*whole);
+  } else {
+    std::vector<int32_t> symbols;
+    symbols.reserve(part.size());
+    append_symbols(part, symbols);
+    merge_symbols(rules_, symbols);
+    ids.insert(ids.end(), symbols.begin(), symbols.end());
+  }
   cache_.insert(part, ids, first);
 }
 

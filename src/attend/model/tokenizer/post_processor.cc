@@ -71,19 +71,6 @@ void PostProcessor::compose(const std::vector<Part>& parts, const JsonNode& node
   parts_ = std::move(composed);
 }
 
-void PostProcessor::set_prefix(std::vector<int32_t> ids) {
-  const auto text = std::find(parts_.begin(), parts_.end(), Part(kText));
-  std::vector<Part> parts(ids.begin(), ids.end());
-  parts.insert(parts.end(), text, parts_.end());
-  parts_ = std::move(parts);
-}
-
-void PostProcessor::set_suffix(std::vector<int32_t> ids) {
-  const auto after_text = std::find(parts_.rbegin(), parts_.rend(), Part(kText)).base();
-  parts_.erase(after_text, parts_.end());
-  parts_.insert(parts_.end(), ids.begin(), ids.end());
-}
-
 std::vector<int32_t> PostProcessor::added_ids() const {
   std::vector<int32_t> ids;
   for (const Part& part : parts_) {

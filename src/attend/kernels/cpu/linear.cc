@@ -1,0 +1,81 @@
+#include "attend/kernels/cpu/linear.h"
+
+#include <algorithm>
+
+#include "attend/base/math.h"
+#include "attend/kernels/cpu/linear_kernel.h"
+#include "attend/kernels/cpu/parallel.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Products below which waking the team costs more than it saves.
+constexpr int64_t kWorthATeam = 1 << 18;
+// What a task of few rows streams at least: enough that prefetchers and pages get going.
+constexpr int64_t kMinTaskBytes = 128 << 10;
+constexpr int64_t kTasksPerThread = 4;
+
+LinearPart whole(const LinearArgs& args) {
+  return {.x = args.x.as<const float>(),
+          .x_stride = args.x.strides[0],
+          .weight = args.weight.data,
+          .weight_dtype = args.weight.dtype,
+          .bias = args.bias.data,
+          .bias_dtype = args.bias.dtype,
+          .out = args.out.as<float>(),
+          .out_stride = args.out.strides[0],
+          .num_rows = args.x.shape[0],
+          .num_outs = args.weight.shape[0],
+          .in_features = args.x.shape[1]};
+}
+
+const void* advance(const void* data, DType dtype, int64_t elements) {
+  return static_cast<const char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
+}
+
+LinearPart part_of(LinearPart part, int64_t row, int64_t num_rows, int64_t out, int64_t num_outs) {
+  part.x += row * part.x_stride;
+  part.weight = advance(part.weight, part.weight_dtype, out * part.in_features);
+  if (part.bias != nullptr) part.bias = advance(part.bias, part.bias_dtype, out);
+  part.out += row * part.out_stride + out;
+  part.num_rows = std::min(num_rows, part.num_rows - row);
+  part.num_outs = std::min(num_outs, part.num_outs - out);
+  return part;
+}
+
+// Output features of a task that streams them once.
+int64_t few_rows_task_outs(const LinearPart& part) {
+  const int64_t out_bytes = part.in_features * static_cast<int64_t>(size_of(part.weight_dtype));
+  const int64_t fair = ceil_div(part.num_outs, kTasksPerThread * num_threads());
+  return round_up(std::max(fair, ceil_div(kMinTaskBytes, std::max<int64_t>(out_bytes, 1))), kFewRowsOuts);
+}
+
+}  // namespace
+
+LinearKernel linear_kernel(Isa isa) {
+  if constexpr (kX86Kernels) {
+    if (isa >= Isa::kAvx512) return linear_kernel_avx512();
+    if (isa == Isa::kAvx2) return linear_kernel_avx2();
+  }
+  return linear_kernel_portable();
+}
+
+void linear(const LinearArgs& args, Isa isa) {
+  require_isa(isa);
+  const LinearKernel kernel = linear_kernel(isa);
+  const LinearPart all = whole(args);
+  const bool few = all.num_rows <= kFewRows;
+  const auto multiply = few ? kernel.few_rows : kernel.many_rows;
+  if (all.num_rows * all.num_outs * all.in_features < kWorthATeam) return multiply(all);
+
+  constexpr int64_t kTaskRows = 512;
+  const int64_t task_outs = few ? few_rows_task_outs(all) : kManyRowsOuts;
+  const int64_t num_out_tasks = ceil_div(all.num_outs, task_outs);
+  const int64_t num_row_tasks = ceil_div(all.num_rows, kTaskRows);
+  parallel_for(num_out_tasks * num_row_tasks, [&](int64_t task, int) {
+    const int64_t row = task / num_out_tasks * kTaskRows, out = task % num_out_tasks * task_outs;
+    multiply(part_of(all, row, kTaskRows, out, task_outs));
+  });
+}
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,33 @@
+#include "attend/kernels/linear.h"
+
+#include "attend/kernels/check_plan.h"
+#include "attend/kernels/check_view.h"
+#include "attend/kernels/cpu/linear.h"
+
+namespace attend::kernels {
+namespace {
+
+void check(const LinearArgs& args) {
+  require_rank("x", args.x, 2);
+  require_rank("weight", args.weight, 2);
+  const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1],
+                out_features = args.weight.shape[0];
+  require_shape("weight", args.weight, {out_features, in_features});
+  require_shape("out", args.out, {num_rows, out_features});
+  require_cpu_activation("x", args.x);
+  require_cpu_activation("out", args.out);
+  require_weight("weight", args.weight);
+  if (args.bias.empty()) return;
+  require_shape("bias", args.bias, {out_features});
+  require_weight("bias", args.bias);
+}
+
+}  // namespace
+
+void linear(const LinearArgs& args, Stream& stream) {
+  require_cpu("linear", stream);
+  check(args);
+  cpu::linear(args, cpu::detect_isa());
+}
+
+}  // namespace attend::kernels

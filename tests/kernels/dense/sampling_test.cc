@@ -1,0 +1,402 @@
+#include "attend/kernels/sampling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "attend/kernels/cpu/sampling.h"
+#include "tests/kernels/dense/test_tensor.h"
+#include "tests/support/error_message.h"
+
+namespace attend::kernels {
+namespace {
+
+using cpu::Isa;
+using testing::HasSubstr;
+using testing_support::error_message;
+using testing_support::TestTensor;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TestTensor rows_of(const std::vector<std::vector<float>>& rows) {
+  const auto vocab_size = static_cast<int64_t>(rows[0].size());
+  TestTensor logits({static_cast<int64_t>(rows.size()), vocab_size}, DType::kF32);
+  for (size_t row = 0; row < rows.size(); ++row)
+    for (size_t i = 0; i < rows[row].size(); ++i)
+      logits.set(static_cast<int64_t>(row) * vocab_size + static_cast<int64_t>(i), rows[row][i]);
+  return logits;
+}
+
+std::vector<int32_t> argmax_of(const std::vector<std::vector<float>>& rows, Isa isa) {
+  const TestTensor logits = rows_of(rows);
+  std::vector<int32_t> ids(rows.size(), -1);
+  cpu::argmax(logits, ids, isa);
+  return ids;
+}
+
+int32_t sample_of(const std::vector<float>& row, const SamplingRule& rule, Isa isa) {
+  const TestTensor logits = rows_of({row});
+  int32_t id = -1;
+  cpu::sample(logits, {&rule, 1}, {&id, 1}, isa);
+  return id;
+}
+
+std::vector<float> random_row(size_t vocab_size, uint64_t seed, float deviation) {
+  std::mt19937_64 generator(seed);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  std::vector<float> row(vocab_size);
+  for (float& logit : row) logit = normal(generator);
+  return row;
+}
+
+TEST(Argmax, FindsTheLargestWhereverItStands) {
+  for (const Isa isa : cpu::available_isas())
+    for (const size_t vocab_size : {1u, 2u, 3u, 15u, 16u, 17u, 33u, 511u, 512u, 513u, 1040u})
+      for (size_t at = 0; at < vocab_size; at += 1 + vocab_size / 50) {
+        std::vector<float> row = random_row(vocab_size, 1, 1.0f);
+        row[at] = 100.0f;
+        ASSERT_EQ(argmax_of({row}, isa)[0], static_cast<int32_t>(at)) << isa << " of " << vocab_size;
+      }
+}
+
+TEST(Argmax, TakesTheLowestOfEquals) {
+  for (const Isa isa : cpu::available_isas())
+    for (const size_t second : {1u, 7u, 15u, 16u, 300u, 600u, 1299u}) {
+      std::vector<float> row(1300, -2.0f);
+      row[second] = row[1299] = row[second / 2 + 1] = -1.0f;
+      EXPECT_EQ(argmax_of({row}, isa)[0], static_cast<int32_t>(std::min(second, second / 2 + 1))) << isa;
+    }
+}
+
+TEST(Argmax, TakesMinusZeroAndZeroForEqual) {
+  for (const Isa isa : cpu::available_isas()) {
+    EXPECT_EQ(argmax_of({{-1.0f, -0.0f, 0.0f}}, isa)[0], 1);
+    EXPECT_EQ(argmax_of({{-1.0f, 0.0f, -0.0f}}, isa)[0], 1);
+  }
+}
+
+TEST(Argmax, NeverTakesNan) {
+  for (const Isa isa : cpu::available_isas())
+    for (size_t at = 0; at < 40; ++at) {
+      std::vector<float> row(40, kNan);
+      row[at] = -5.0f;
+      EXPECT_EQ(argmax_of({row}, isa)[0], static_cast<int32_t>(at)) << isa;
+      row[at] = -kInfinity;
+      EXPECT_EQ(argmax_of({row}, isa)[0], static_cast<int32_t>(at)) << isa;
+    }
+}
+
+TEST(Argmax, NamesTheRowThatIsAllNan) {
+  const std::vector<float> good(50, 1.0f), bad(50, kNan);
+  for (const Isa isa : cpu::available_isas())
+    EXPECT_EQ(error_message(ErrorCode::kInternal,
+                            [&] {
+                              argmax_of({good, bad}, isa);
+                            }),
+              "logits of row 1: all 50 are NaN");
+}
+
+TEST(Argmax, GivesEachRowItsOwnResultWhenThreadsShareTheRows) {
+  const TestTensor logits = TestTensor::random({30, 5000}, DType::kF32, 3);
+  std::vector<int32_t> ids(30);
+  cpu::argmax(logits, ids, cpu::detect_isa());
+  for (int64_t row = 0; row < 30; ++row) {
+    const float* const begin = logits.view().as<float>() + row * 5000;
+    EXPECT_EQ(ids[static_cast<size_t>(row)], std::max_element(begin, begin + 5000) - begin) << row;
+  }
+}
+
+// The specification of the filters: float64 probabilities, sorted.
+std::vector<double> filtered_probabilities(const std::vector<float>& row, const SamplingRule& rule) {
+  const float max = *std::max_element(row.begin(), row.end());
+  std::vector<double> weights;
+  for (const float logit : row)
+    weights.push_back(std::exp((static_cast<double>(logit) - max) / rule.temperature));
+  std::vector<size_t> order(row.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return row[a] > row[b]; });
+
+  if (rule.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(rule.top_k)));
+  double kept = 0;
+  for (const size_t i : order) kept += weights[i];
+  double reached = 0;
+  size_t count = 0;
+  while (count < order.size() && (count == 0 || reached < rule.top_p * kept))
+    reached += weights[order[count++]];
+  order.resize(count);
+  while (weights[order.back()] < rule.min_p) order.pop_back();
+
+  std::vector<double> probabilities(row.size(), 0.0);
+  double total = 0;
+  for (const size_t i : order) total += weights[i];
+  for (const size_t i : order) probabilities[i] = weights[i] / total;
+  return probabilities;
+}
+
+// `id` is where the sum of probabilities, in the order of ids, first exceeds u; up to rounding.
+void expect_inverts_the_sum(const std::vector<double>& probabilities, double u, int32_t id) {
+  constexpr double kRounding = 2e-6;
+  double before = 0;
+  for (int32_t i = 0; i < id; ++i) before += probabilities[static_cast<size_t>(i)];
+  const double mine = probabilities[static_cast<size_t>(id)];
+  ASSERT_GT(mine, 0.0) << "token " << id << " was filtered out";
+  ASSERT_GE(u, before - kRounding) << "token " << id;
+  ASSERT_LT(u, before + mine + kRounding) << "token " << id;
+}
+
+const std::vector<SamplingRule> kRules = {
+    {},
+    {.temperature = 0.3f},
+    {.temperature = 4.0f},
+    {.top_k = 1},
+    {.top_k = 7},
+    {.top_k = 1000000},
+    {.top_p = 0.9f},
+    {.top_p = 0.3f},
+    {.top_p = 1e-6f},
+    {.min_p = 0.05f},
+    {.min_p = 1.0f},
+    {.temperature = 0.7f, .top_k = 20, .top_p = 0.8f},
+    {.temperature = 1.5f, .top_k = 40, .top_p = 0.95f, .min_p = 0.02f},
+    {.top_p = 0.999f, .min_p = 0.3f},
+};
+
+TEST(Sample, InvertsTheSumOfTheFilteredProbabilities) {
+  for (const Isa isa : cpu::available_isas())
+    for (const size_t vocab_size : {1u, 2u, 17u, 100u, 512u, 513u, 3000u})
+      for (SamplingRule rule : kRules)
+        for (uint64_t step = 0; step < 8; ++step) {
+          rule.step = step;
+          rule.seed = vocab_size;
+          const std::vector<float> row = random_row(vocab_size, step, 3.0f);
+          SCOPED_TRACE(testing::Message() << isa << " of " << vocab_size << " temperature "
+                                          << rule.temperature << " top_k " << rule.top_k << " top_p "
+                                          << rule.top_p << " min_p " << rule.min_p << " step " << step);
+          expect_inverts_the_sum(filtered_probabilities(row, rule), uniform_draw(rule.seed, rule.step),
+                                 sample_of(row, rule, isa));
+        }
+}
+
+TEST(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheEdge) {
+  // Four distinct values, so that every filter cuts through a run of equals.
+  std::vector<float> row(60);
+  for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(i * 7 % 4);
+  for (const Isa isa : cpu::available_isas())
+    for (SamplingRule rule :
+         {SamplingRule{.top_k = 5}, SamplingRule{.top_k = 20}, SamplingRule{.top_p = 0.2f},
+          SamplingRule{.top_p = 0.8f}, SamplingRule{.top_k = 20, .top_p = 0.85f}})
+      for (uint64_t step = 0; step < 50; ++step) {
+        rule.step = step;
+        SCOPED_TRACE(testing::Message() << isa << " top_k " << rule.top_k << " top_p " << rule.top_p);
+        expect_inverts_the_sum(filtered_probabilities(row, rule), uniform_draw(0, step),
+                               sample_of(row, rule, isa));
+      }
+}
+
+TEST(Sample, MeasuresTopPOnWhatTopKLeaves) {
+  // Of all tokens the first has 0.4, so 0.5 needs two; of the two largest it has 0.57, and is enough alone.
+  const std::vector<float> row = {std::log(0.4f), std::log(0.3f), std::log(0.2f), std::log(0.1f)};
+  for (const Isa isa : cpu::available_isas())
+    for (uint64_t step = 0; step < 100; ++step)
+      EXPECT_EQ(sample_of(row, {.top_k = 2, .top_p = 0.5f, .step = step}, isa), 0);
+}
+
+// How far counts are from what probabilities predict, in standard deviations of the chi-square statistic.
+double chi_square_excess(const std::vector<int64_t>& counts, const std::vector<double>& probabilities) {
+  const auto num_draws = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  double statistic = 0, rest_expected = 0, rest_count = 0;
+  int num_cells = 0;
+  const auto add_cell = [&](double count, double expected) {
+    statistic += (count - expected) * (count - expected) / expected;
+    ++num_cells;
+  };
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const double expected = probabilities[i] * num_draws;
+    // Cells with few counts are put together, as the statistic wants it.
+    if (expected >= 10) {
+      add_cell(static_cast<double>(counts[i]), expected);
+    } else {
+      rest_expected += expected;
+      rest_count += static_cast<double>(counts[i]);
+    }
+  }
+  if (rest_expected >= 10) add_cell(rest_count, rest_expected);
+  const double freedom = std::max(num_cells - 1, 1);
+  return (statistic - freedom) / std::sqrt(2 * freedom);
+}
+
+TEST(Sample, DrawsTokensAsOftenAsTheirProbability) {
+  constexpr int kDraws = 20000;
+  const std::vector<float> row = random_row(200, 5, 2.0f);
+  const std::vector<SamplingRule> rules = {
+      {.temperature = 1.0f}, {.temperature = 0.5f},
+      {.top_k = 10},         {.top_p = 0.7f},
+      {.min_p = 0.1f},       {.temperature = 1.2f, .top_k = 50, .top_p = 0.9f, .min_p = 0.01f}};
+  const TestTensor logits = rows_of({row});
+  const Isa isa = cpu::detect_isa();
+  for (const bool over_seeds : {false, true})
+    for (SamplingRule rule : rules) {
+      std::vector<int64_t> counts(row.size(), 0);
+      for (int draw = 0; draw < kDraws; ++draw) {
+        (over_seeds ? rule.seed : rule.step) = static_cast<uint64_t>(draw);
+        int32_t id = -1;
+        cpu::sample(logits, {&rule, 1}, {&id, 1}, isa);
+        ++counts[static_cast<size_t>(id)];
+      }
+      const std::vector<double> probabilities = filtered_probabilities(row, rule);
+      for (size_t i = 0; i < counts.size(); ++i)
+        ASSERT_TRUE(counts[i] == 0 || probabilities[i] > 0.0) << "token " << i << " was filtered out";
+      EXPECT_LT(chi_square_excess(counts, probabilities), 4.0)
+          << "temperature " << rule.temperature << " top_k " << rule.top_k << " top_p " << rule.top_p;
+    }
+}
+
+TEST(Sample, AtTemperatureZeroIsArgmax) {
+  for (const Isa isa : cpu::available_isas())
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const std::vector<float> row = random_row(300, seed, 1.0f);
+      const SamplingRule rule = {.temperature = 0.0f, .top_k = 5, .top_p = 0.5f, .min_p = 0.1f, .seed = seed};
+      EXPECT_EQ(sample_of(row, rule, isa), argmax_of({row}, isa)[0]) << isa;
+    }
+}
+
+TEST(Sample, AtAVanishingTemperatureIsArgmax) {
+  const std::vector<float> row = random_row(300, 1, 1.0f);
+  for (const Isa isa : cpu::available_isas())
+    for (const float temperature : {1e-6f, 1e-30f, 1e-40f, std::numeric_limits<float>::denorm_min()})
+      EXPECT_EQ(sample_of(row, {.temperature = temperature, .seed = 3}, isa), argmax_of({row}, isa)[0])
+          << isa << " " << temperature;
+}
+
+TEST(Sample, NeverTakesNanOrWhatIsImpossible) {
+  std::vector<float> row(100, kNan);
+  for (size_t i = 0; i < 40; ++i) row[i] = -kInfinity;
+  row[33] = row[70] = 1.5f;
+  for (const Isa isa : cpu::available_isas())
+    for (SamplingRule rule : kRules)
+      for (uint64_t step = 0; step < 10; ++step) {
+        rule.step = step;
+        const int32_t id = sample_of(row, rule, isa);
+        EXPECT_TRUE(id == 33 || id == 70) << isa << " took " << id;
+      }
+}
+
+TEST(Sample, OfAnInfiniteLogitIsThatToken) {
+  std::vector<float> row = random_row(100, 1, 1.0f);
+  row[60] = row[80] = kInfinity;
+  const std::vector<float> impossible(20, -kInfinity);
+  for (const Isa isa : cpu::available_isas())
+    for (uint64_t step = 0; step < 10; ++step) {
+      EXPECT_EQ(sample_of(row, {.step = step}, isa), 60) << isa;
+      EXPECT_EQ(sample_of(impossible, {.step = step}, isa), 0) << isa;
+    }
+}
+
+TEST(Sample, NamesTheRowThatIsAllNan) {
+  const TestTensor logits = rows_of({random_row(9, 1, 1.0f), std::vector<float>(9, kNan)});
+  const std::vector<SamplingRule> rules(2);
+  std::vector<int32_t> ids(2);
+  Stream stream;
+  EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { sample(logits, rules, ids, stream); }),
+            "logits of row 1: all 9 are NaN");
+}
+
+TEST(Sample, DoesNotDependOnTheBatch) {
+  constexpr int64_t kRows = 24, kVocab = 4000;
+  const TestTensor logits = TestTensor::random({kRows, kVocab}, DType::kF32, 9, 2.0f);
+  std::vector<SamplingRule> rules;
+  for (size_t row = 0; row < kRows; ++row) {
+    rules.push_back(kRules[row % kRules.size()]);
+    rules.back().seed = row;
+    rules.back().step = 100 - row;
+  }
+  for (const Isa isa : cpu::available_isas()) {
+    std::vector<int32_t> together(kRows);
+    cpu::sample(logits, rules, together, isa);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const auto i = static_cast<size_t>(row);
+      int32_t alone = -1;
+      cpu::sample(logits.view().slice(0, row, row + 1), {&rules[i], 1}, {&alone, 1}, isa);
+      EXPECT_EQ(alone, together[i]) << isa << " row " << row;
+    }
+  }
+}
+
+TEST(Sample, ChangesWithTheSeedAndWithTheStep) {
+  const std::vector<float> row(1000, 0.0f);
+  const Isa isa = cpu::detect_isa();
+  std::vector<int32_t> by_seed, by_step;
+  for (uint64_t i = 0; i < 20; ++i) {
+    by_seed.push_back(sample_of(row, {.seed = i}, isa));
+    by_step.push_back(sample_of(row, {.step = i}, isa));
+  }
+  EXPECT_NE(by_seed, by_step);
+  for (std::vector<int32_t>* ids : {&by_seed, &by_step}) {
+    std::sort(ids->begin(), ids->end());
+    EXPECT_GE(std::unique(ids->begin(), ids->end()) - ids->begin(), 18);
+  }
+}
+
+TEST(UniformDraw, IsSplitMix64FromTheScrambledSeed) {
+  // scramble(0) is 0; the outputs of SplitMix64 from 0 are published with the generator.
+  EXPECT_EQ(uniform_draw(0, 0), static_cast<double>(0xe220a8397b1dcdafu >> 11) * 0x1p-53);
+  EXPECT_EQ(uniform_draw(0, 1), static_cast<double>(0x6e789e6aa1b965f4u >> 11) * 0x1p-53);
+  EXPECT_EQ(uniform_draw(0, 2), static_cast<double>(0x06c45d188009454fu >> 11) * 0x1p-53);
+}
+
+TEST(UniformDraw, FillsTheSquareOfNeighbouringSeedsAndStepsEvenly) {
+  constexpr size_t kCells = 16;
+  const std::vector<double> even(kCells * kCells, 1.0 / (kCells * kCells));
+  const auto cell = [](double a, double b) {
+    return static_cast<size_t>(a * kCells) * kCells + static_cast<size_t>(b * kCells);
+  };
+  std::vector<int64_t> steps(kCells * kCells, 0), seeds(kCells * kCells, 0);
+  for (uint64_t i = 0; i < 20000; ++i) {
+    const double draw = uniform_draw(7, i);
+    ASSERT_GE(draw, 0.0);
+    ASSERT_LT(draw, 1.0);
+    ++steps[cell(draw, uniform_draw(7, i + 1))];
+    ++seeds[cell(uniform_draw(i, 7), uniform_draw(i + 1, 7))];
+  }
+  EXPECT_LT(chi_square_excess(steps, even), 4.0);
+  EXPECT_LT(chi_square_excess(seeds, even), 4.0);
+}
+
+TEST(SamplingRule, NamesTheFieldThatIsOutOfRange) {
+  const auto refusal = [](const SamplingRule& rule) {
+    return error_message(ErrorCode::kInvalidArgument, [&] { check(rule); });
+  };
+  EXPECT_EQ(refusal({.temperature = -0.5f}), "temperature -0.5: expected at least 0 (0: greedy)");
+  EXPECT_THAT(refusal({.temperature = kNan}), HasSubstr("temperature nan"));
+  EXPECT_THAT(refusal({.temperature = kInfinity}), HasSubstr("temperature inf"));
+  EXPECT_EQ(refusal({.top_k = -1}), "top_k -1: expected at least 1, or 0 for all");
+  EXPECT_EQ(refusal({.top_p = 0.0f}), "top_p 0: expected above 0 and at most 1");
+  EXPECT_THAT(refusal({.top_p = 1.5f}), HasSubstr("top_p 1.5"));
+  EXPECT_THAT(refusal({.top_p = kNan}), HasSubstr("top_p nan"));
+  EXPECT_EQ(refusal({.min_p = -0.1f}), "min_p -0.1: expected from 0 to 1");
+  EXPECT_THAT(refusal({.min_p = 1.1f}), HasSubstr("min_p 1.1"));
+  for (const SamplingRule& rule : kRules) EXPECT_NO_THROW(check(rule));
+}
+
+TEST(Sample, RefusesWhatDoesNotFitAndSaysWhy) {
+  const TestTensor logits({2, 9}, DType::kF32), half({2, 9}, DType::kF16);
+  std::vector<SamplingRule> rules(2), one(1);
+  std::vector<int32_t> ids(2), three(3);
+  Stream stream;
+  const auto refusal = [](auto&& fn) { return error_message(ErrorCode::kInvalidArgument, fn); };
+  EXPECT_EQ(refusal([&] { sample(logits, one, ids, stream); }), "rules: 1 for 2 rows of logits");
+  EXPECT_EQ(refusal([&] { argmax(logits, three, stream); }), "ids: 3 for 2 rows of logits");
+  EXPECT_EQ(refusal([&] { argmax(half, ids, stream); }), "logits float16[2, 9] on cpu: expected float32");
+  rules[1].top_p = 2.0f;
+  EXPECT_THAT(refusal([&] { sample(logits, rules, ids, stream); }), HasSubstr("top_p 2"));
+}
+
+}  // namespace
+}  // namespace attend::kernels
