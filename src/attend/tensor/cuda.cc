@@ -91,6 +91,8 @@ Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device) {
   const DeviceScope scope(device);
   Tensor tensor = empty(shape, dtype, device);
   check(cudaMemset(tensor.view().data, 0, tensor.view().num_bytes()), "zeroed device memory");
+  // Streams that do not wait for the default one would overtake it.
+  check(cudaStreamSynchronize(cudaStreamLegacy), "zeroed device memory");
   return tensor;
 }
 

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "tests/kernels/conformance.h"
-#include "tests/kernels/conformance_cases.h"
+#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/run.h"
 #include "tests/kernels/cuda/device_case.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"

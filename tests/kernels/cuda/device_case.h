@@ -1,7 +1,7 @@
 // Runs the cases of the conformance suite on the GPU: uploads a case, plans, attends, downloads the results.
 #pragma once
 
-#include "tests/kernels/built_case.h"
+#include "tests/kernels/conformance/built_case.h"
 
 namespace attend::testing_cuda {
 

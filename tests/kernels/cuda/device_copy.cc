@@ -22,8 +22,7 @@ DeviceCopy::DeviceCopy(const TensorView& host, Stream& stream) : host_(host), vi
   storage_ = cuda::empty({num_bytes}, DType::kU8, kGpu);
   view_.data = storage_.view().data;
   view_.device = kGpu;
-  if (num_bytes > 0)
-    cuda::copy(TensorView::contiguous(host.data, DType::kU8, {num_bytes}), storage_, stream);
+  if (num_bytes > 0) cuda::copy(TensorView::contiguous(host.data, DType::kU8, {num_bytes}), storage_, stream);
 }
 
 void DeviceCopy::download(Stream& stream) const {

@@ -5,9 +5,9 @@
 
 #include "attend/kernels/merge.h"
 #include "attend/kernels/store.h"
+#include "tests/kernels/conformance/random.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"
-#include "tests/kernels/random.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -41,9 +41,9 @@ void expect_near(const Tensor& a, const Tensor& b, float tolerance) {
 TEST_F(CudaStore, WritesTheBitsOfTheReference) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
-  const std::vector<int32_t> slots{5, -1, 31, 0}, slot_map{7, 1, 2, 3, 4, 9, 6, 0, 8, 5, 10, 11, 12, 13, 14, 15,
-                                                           16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29,
-                                                           30, 30};
+  const std::vector<int32_t> slots{5, -1, 31, 0},
+      slot_map{7,  1,  2,  3,  4,  9,  6,  0,  8,  5,  10, 11, 12, 13, 14, 15,
+               16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 30};
   for (DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (DType to : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2}) {
       for (const bool mapped : {false, true}) {
@@ -84,7 +84,8 @@ TEST_F(CudaStore, WritesMlaRowsAsTheReference) {
   Stream& stream = owned.get();
   const std::vector<int32_t> slots{3, -1, 14};
   const Tensor latent = normal({3, 512}, DType::kBF16, 3), rope = normal({3, 64}, DType::kBF16, 4);
-  const Tensor cache = Tensor::zeros({4, 4, 576}, DType::kF8E4M3), got = Tensor::zeros({4, 4, 576}, DType::kF8E4M3);
+  const Tensor cache = Tensor::zeros({4, 4, 576}, DType::kF8E4M3),
+               got = Tensor::zeros({4, 4, 576}, DType::kF8E4M3);
   kernels::StoreMlaArgs args{.latent = latent, .rope = rope, .cache = cache, .slots = slots, .scale = 0.3f};
   kernels::reference::store_mla(args);
   DeviceArrays arrays(stream);
