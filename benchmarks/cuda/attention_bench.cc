@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <functional>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -84,13 +85,11 @@ class Bench {
                                              std::max<int64_t>(1, num_pool_pages / (width * c.batch))));
     const int repeats = std::max(rotations, kv_bytes > (int64_t{1} << 28) ? 8 : 32);
 
-    // Pages in a fixed scattered order.
+    // Pages in a random order, the same in every run.
     std::vector<int32_t> pages(static_cast<size_t>(rotations * width * c.batch));
-    const int64_t num_pages = static_cast<int64_t>(pages.size());
-    int64_t step = num_pages * 5 / 8 + 1;
-    while (std::gcd(step, num_pages) != 1) ++step;
-    for (int64_t i = 0; i < num_pages; ++i)
-      pages[static_cast<size_t>(i)] = static_cast<int32_t>(i * step % num_pages);
+    std::iota(pages.begin(), pages.end(), 0);
+    std::mt19937 random(1);
+    for (size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[random() % i]);
     const Tensor table = upload(pages);
     std::vector<int32_t> cu(static_cast<size_t>(c.batch) + 1),
         lengths(static_cast<size_t>(c.batch), c.seqlen_kv);
@@ -137,8 +136,7 @@ class Bench {
       const double s = c.seqlen_kv, pairs = c.causal ? s * s / 2 : s * s;
       std::printf(" %7.1f TFLOP/s", 4.0 * c.batch * c.num_q_heads * c.head_dim * pairs / us * 1e-6);
     }
-    std::printf("; plan %.1f us, %s, %d CTAs\n", plan_us,
-                plan.device_plan().view().streamed ? "streamed" : "whole", plan.device_plan().grid_size());
+    std::printf("; plan %.1f us, %s\n", plan_us, plan.device_plan().view().streamed ? "streamed" : "whole");
     std::fflush(stdout);
   }
 

@@ -79,7 +79,7 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
   const sm80::AttentionLaunch launch = find_instance(args);
   if (launch == nullptr) return sm80::launch_row_attention(params, stream.handle);
-  launch(params, plan.grid_size(), stream.handle);
+  launch(params, plan.num_row_tiles(), stream.handle);
   if (params.plan.streamed) sm80::launch_merge_partials(params, stream.handle);
 }
 

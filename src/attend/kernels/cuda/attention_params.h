@@ -27,13 +27,17 @@ struct BatchParams {
 // A row tile is tile_rows of them; key tiles begin at multiples of kKeyTile.
 inline constexpr int kKeyTile = 64;
 
-struct RowTile {
+// A row tile says all that a CTA wants to know of it, so that one load leads to the first keys.
+struct alignas(16) RowTile {
   int32_t request;
+  int32_t first_token;          // of the request, in the batch
+  int32_t seqlen_q, seqlen_kv;  // of the request
   int32_t row_begin;
   int32_t kv_begin, kv_end;  // keys that any of its rows may see; empty: none
   int32_t first_key_tile;    // kv_begin / kKeyTile
   int32_t num_key_tiles;     // at least 1, so that rows without keys are written too
   int32_t unit_begin;        // key tiles of all heads of the row tiles before this one
+  int32_t index;             // of this row tile
 };
 
 // What the plan kernel writes first.
@@ -44,14 +48,14 @@ struct PlanHeader {
 };
 
 // How CTAs share the work.
-//   whole     CTA i computes job i: one row tile and head, all its keys
+//   whole     CTA (i, h) computes the job of row tile i and KV head h: all its keys
 //   streamed  every CTA takes the same number of consecutive units; a job that lies in several CTAs leaves
 //             partial results: slot 2 c for a job that began before CTA c, slot 2 c + 1 for one that begins
 //             in c
 struct PlanView {
   const PlanHeader* header;
   const RowTile* row_tiles;
-  const int32_t* cta_first_tile;  // [num_ctas + 1] streamed: row tile of a CTA's first unit
+  const RowTile* cta_first_tile;  // [num_ctas + 1] streamed: a copy of the row tile of a CTA's first unit
   float* partial_out;             // [2 num_ctas, tile_rows, head_dim_v], normalised
   float* partial_lse;             // [2 num_ctas, tile_rows], natural log
   int32_t tile_rows;

@@ -25,10 +25,12 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
   return rows <= 64 ? 64 : 128;
 }
 
-// Row tiles of at most `num_tokens` tokens of `num_reqs` requests.
+// Row tiles of at most `num_tokens` tokens of `num_reqs` requests with at most `max_seqlen_q` each.
 int64_t max_row_tiles(const AttentionPlanLimits& limits, int64_t num_tokens, int64_t num_reqs,
-                      int tile_rows) {
-  return num_tokens * group_of(limits) / tile_rows + num_reqs;
+                      int64_t max_seqlen_q) {
+  const int64_t group = group_of(limits), tile_rows = tile_rows_for(limits, max_seqlen_q);
+  return std::min(num_reqs * ceil_div(max_seqlen_q * group, tile_rows),
+                  num_tokens * group / tile_rows + num_reqs);
 }
 
 AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
@@ -51,7 +53,7 @@ struct Sizes {
 Sizes sizes_of(const AttentionPlanLimits& limits) {
   const int64_t num_ctas = int64_t{kCtasPerSm} * limits.num_workers;
   const int64_t tile_rows = tile_rows_for(limits, limits.max_tokens);
-  return {.num_row_tiles = max_row_tiles(limits, limits.max_tokens, limits.max_reqs, 64),
+  return {.num_row_tiles = limits.max_tokens * int64_t{group_of(limits)} / 64 + limits.max_reqs,
           .num_ctas = num_ctas,
           .num_partial_rows = limits.split_rule == SplitRule::kBalanced ? 2 * num_ctas * tile_rows : 0};
 }
@@ -77,12 +79,12 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
   first_row_tile_ = attend::cuda::empty({limits_.max_reqs + 1}, DType::kI32, device);
   header_ = attend::cuda::zeros({static_cast<int64_t>(sizeof(PlanHeader))}, DType::kU8, device);
   row_tiles_ = attend::cuda::empty({bytes_of_row_tiles(sizes.num_row_tiles)}, DType::kU8, device);
-  cta_first_tile_ = attend::cuda::empty({sizes.num_ctas + 1}, DType::kI32, device);
+  cta_first_tile_ = attend::cuda::empty({bytes_of_row_tiles(sizes.num_ctas + 1)}, DType::kU8, device);
   partial_out_ = attend::cuda::empty({sizes.num_partial_rows, limits_.head_dim_v}, DType::kF32, device);
   partial_lse_ = attend::cuda::empty({sizes.num_partial_rows}, DType::kF32, device);
   view_.header = static_cast<const PlanHeader*>(header_.view().data);
   view_.row_tiles = static_cast<const RowTile*>(row_tiles_.view().data);
-  view_.cta_first_tile = cta_first_tile_.as<int32_t>();
+  view_.cta_first_tile = static_cast<const RowTile*>(cta_first_tile_.view().data);
   view_.partial_out = partial_out_.as<float>();
   view_.partial_lse = partial_lse_.as<float>();
   view_.num_ctas = static_cast<int32_t>(sizes.num_ctas);
@@ -91,8 +93,8 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
 size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
   const AttentionPlanLimits full = filled(limits, device);
   const Sizes sizes = sizes_of(full);
-  return static_cast<size_t>((full.max_reqs + 1 + sizes.num_ctas + 1) * int64_t{sizeof(int32_t)} +
-                             int64_t{sizeof(PlanHeader)} + bytes_of_row_tiles(sizes.num_row_tiles) +
+  return static_cast<size_t>((full.max_reqs + 1) * int64_t{sizeof(int32_t)} + int64_t{sizeof(PlanHeader)} +
+                             bytes_of_row_tiles(sizes.num_row_tiles + sizes.num_ctas + 1) +
                              sizes.num_partial_rows * (full.head_dim_v + 1) * int64_t{sizeof(float)});
 }
 
@@ -102,11 +104,11 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
   const int64_t max_seqlen_q = std::min(batch.max_seqlen_q, limits_.max_tokens);
   const int64_t num_tokens = std::min<int64_t>(max_seqlen_q * batch.num_reqs(), limits_.max_tokens);
   view_.tile_rows = tile_rows_for(limits_, max_seqlen_q);
-  const int64_t num_jobs =
-      max_row_tiles(limits_, num_tokens, batch.num_reqs(), view_.tile_rows) * limits_.num_kv_heads;
-  view_.streamed = limits_.split_rule == SplitRule::kBalanced &&
-                   (view_.tile_rows == 16 || num_jobs < int64_t{kWholeWaves} * view_.num_ctas);
-  grid_size_ = view_.streamed ? view_.num_ctas : static_cast<int>(std::max<int64_t>(1, num_jobs));
+  const int64_t num_row_tiles = max_row_tiles(limits_, num_tokens, batch.num_reqs(), max_seqlen_q);
+  view_.streamed =
+      limits_.split_rule == SplitRule::kBalanced &&
+      (view_.tile_rows == 16 || num_row_tiles * limits_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
+  num_row_tiles_ = static_cast<int>(std::max<int64_t>(1, num_row_tiles));
   launch_plan({.batch = batch_params(batch, visibility),
                .group = group_of(limits_),
                .num_kv_heads = limits_.num_kv_heads,
@@ -116,7 +118,7 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
                .first_row_tile = first_row_tile_.as<int32_t>(),
                .header = static_cast<PlanHeader*>(header_.view().data),
                .row_tiles = static_cast<RowTile*>(row_tiles_.view().data),
-               .cta_first_tile = cta_first_tile_.as<int32_t>()},
+               .cta_first_tile = static_cast<RowTile*>(cta_first_tile_.view().data)},
               stream.handle);
 }
 

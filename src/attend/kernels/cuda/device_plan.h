@@ -27,14 +27,14 @@ class DevicePlan {
 
   const AttentionPlanLimits& limits() const { return limits_; }  // num_workers filled
   const PlanView& view() const { return view_; }
-  // CTAs of the attention kernel.
-  int grid_size() const { return grid_size_; }
+  // Row tiles that the last planned batch has at most.
+  int num_row_tiles() const { return num_row_tiles_; }
 
  private:
   AttentionPlanLimits limits_;
   Tensor first_row_tile_, header_, row_tiles_, cta_first_tile_, partial_out_, partial_lse_;
   PlanView view_{};
-  int grid_size_ = 0;
+  int num_row_tiles_ = 0;
 };
 
 // The device's view of a batch and a visibility.

@@ -57,12 +57,16 @@ __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
   const KeyRange keys = key_range(batch, span, j_first, j_last);
   const int first_key_tile = keys.begin / kKeyTile;
   return {.request = request,
+          .first_token = span.first_token,
+          .seqlen_q = span.seqlen_q,
+          .seqlen_kv = span.seqlen_kv,
           .row_begin = row_begin,
           .kv_begin = keys.begin,
           .kv_end = keys.end,
           .first_key_tile = first_key_tile,
           .num_key_tiles = max(1, (keys.end + kKeyTile - 1) / kKeyTile - first_key_tile),
-          .unit_begin = 0};
+          .unit_begin = 0,
+          .index = tile_idx};
 }
 
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {
@@ -104,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
     const RowTile tile = params.row_tiles[tile_idx];
     const int unit_end = tile.unit_begin + tile.num_key_tiles * params.num_kv_heads;
     int cta = (tile.unit_begin + units_per_cta - 1) / units_per_cta;
-    for (; cta * units_per_cta < unit_end; ++cta) params.cta_first_tile[cta] = tile_idx;
+    for (; cta * units_per_cta < unit_end; ++cta) params.cta_first_tile[cta] = tile;
   }
 }
 

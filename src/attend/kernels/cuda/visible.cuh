@@ -12,6 +12,9 @@ struct RequestSpan {
   __device__ int prefix() const { return seqlen_kv - seqlen_q; }
 };
 
+__device__ inline RequestSpan request_span(const RowTile& tile) {
+  return {tile.first_token, tile.seqlen_q, tile.seqlen_kv};
+}
 __device__ inline RequestSpan request_span(const BatchParams& batch, int request) {
   const int first = batch.cu_seqlen_q[request];
   return {first, batch.cu_seqlen_q[request + 1] - first, batch.seqlen_kv[request]};

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "attend/kernels/cuda/padding.cuh"
+#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/sm80/convert_tile.cuh"
 #include "attend/kernels/cuda/sm80/key_stages.cuh"
 #include "attend/kernels/cuda/sm80/tile_config.h"
@@ -43,18 +44,19 @@ class AttentionCta {
   __device__ void run() {
     const PlanView& plan = params_.plan;
     if (!plan.streamed) {
-      const int job = static_cast<int>(blockIdx.x), num_row_tiles = plan.header->num_row_tiles;
-      if (job >= num_row_tiles * params_.num_kv_heads) return;
-      const RowTile tile = plan.row_tiles[job % num_row_tiles];
-      attend(tile, job / num_row_tiles, 0, tile.num_key_tiles, -1);
+      // Both loads at once; a tile behind the last one is not looked at.
+      const RowTile tile = plan.row_tiles[blockIdx.x];
+      if (static_cast<int>(blockIdx.x) >= plan.header->num_row_tiles) return;
+      attend(tile, static_cast<int>(blockIdx.y), 0, tile.num_key_tiles, -1);
       return;
     }
-    const int cta = static_cast<int>(blockIdx.x), units_per_cta = plan.header->units_per_cta;
-    int unit = cta * units_per_cta;
-    const int unit_end = min(unit + units_per_cta, plan.header->num_units);
-    int tile_idx = unit < unit_end ? plan.cta_first_tile[cta] : 0;
+    ptx::allow_next_kernel();
+    const int cta = static_cast<int>(blockIdx.x);
+    RowTile tile = plan.cta_first_tile[cta];
+    const PlanHeader header = *plan.header;
+    int unit = cta * header.units_per_cta;
+    const int unit_end = min(unit + header.units_per_cta, header.num_units);
     while (unit < unit_end) {
-      const RowTile tile = plan.row_tiles[tile_idx];
       const int head = (unit - tile.unit_begin) / tile.num_key_tiles;
       const int first = (unit - tile.unit_begin) % tile.num_key_tiles;
       const int count = min(tile.num_key_tiles - first, unit_end - unit);
@@ -65,7 +67,8 @@ class AttentionCta {
         partial = 2 * cta + 1;
       attend(tile, head, first, count, partial);
       unit += count;
-      if (unit == tile.unit_begin + tile.num_key_tiles * params_.num_kv_heads) ++tile_idx;
+      if (unit < unit_end && unit == tile.unit_begin + tile.num_key_tiles * params_.num_kv_heads)
+        tile = plan.row_tiles[tile.index + 1];
       __syncthreads();
     }
   }
@@ -73,7 +76,7 @@ class AttentionCta {
  private:
   // Key tiles [first, first + count) of a row tile for one KV head. `partial`: slot of the result, -1: final.
   __device__ void attend(RowTile tile, int head, int first, int count, int partial) {
-    request_ = tile.request;
+    span_ = request_span(tile);
     row_begin_ = tile.row_begin;
     head_ = head;
     find_ranges(tile);
@@ -91,10 +94,13 @@ class AttentionCta {
     const uint32_t q = ptx::shared_address(shared_) + static_cast<uint32_t>(warp_row() * kHeadDimQk * 2);
     int first_key = (tile.first_key_tile + first) * kKeyTile;
     for (int i = 0; i < count; ++i, first_key += kKeyTile) {
-      stages_.advance(i);
+      stages_.wait(i);
+      // Reading is what decode waits for; in prefill the products hide it.
+      if constexpr (Config::kDecode) stages_.refill(i);
       uint32_t k = stages_.k(i), v = stages_.v(i);
       if constexpr (kFp8) convert(k, v);
       warp.multiply_qk(q, k + static_cast<uint32_t>(warp_key() * kHeadDimQk * 2));
+      if constexpr (!Config::kDecode) stages_.refill(i);
       if (capped) cap(warp);
       if (first_key < full_begin_ || first_key + kKeyTile > full_end_) hide(warp, first_key + warp_key());
       warp.softmax(factor);
@@ -119,7 +125,7 @@ class AttentionCta {
   // every row of the tile.
   __device__ void find_ranges(RowTile& tile) {
     const BatchParams& batch = params_.batch;
-    const RequestSpan span = request_span(batch, request_);
+    const RequestSpan& span = span_;
     const int num_rows = span.seqlen_q * params_.group;
     const int j_first = row_begin_ / params_.group;
     const int j_last = (min(num_rows, row_begin_ + kRows) - 1) / params_.group;
@@ -135,7 +141,7 @@ class AttentionCta {
   // Rows beyond the request's are zero.
   __device__ void copy_queries() {
     constexpr int kPieces = kHeadDimQk / 8;
-    const RequestSpan span = request_span(params_.batch, request_);
+    const RequestSpan& span = span_;
     const int num_rows = span.seqlen_q * params_.group;
     const uint32_t to = ptx::shared_address(shared_);
 #pragma unroll 4
@@ -180,7 +186,7 @@ class AttentionCta {
 
   // Bit i: the row sees key first_key + i.
   __device__ uint64_t visible_keys(int row, int first_key) const {
-    const RequestSpan span = request_span(params_.batch, request_);
+    const RequestSpan& span = span_;
     if (row >= span.seqlen_q * params_.group) return 0;
     const QueryRange query = query_range(params_.batch, span, row / params_.group);
     uint64_t visible = 0;
@@ -240,7 +246,7 @@ class AttentionCta {
       return {reinterpret_cast<char*>(params_.plan.partial_out + slot_row * params_.head_dim_v),
               params_.plan.partial_lse + slot_row};
     }
-    const int64_t token = params_.batch.cu_seqlen_q[request_] + row / params_.group;
+    const int64_t token = span_.first_token + row / params_.group;
     const int64_t head = q_head_of(row);
     const int64_t at = token * params_.out.token_stride + head * params_.out.head_stride;
     float* lse = params_.lse;
@@ -248,9 +254,7 @@ class AttentionCta {
     return {static_cast<char*>(params_.out.data) + at * (params_.out_element == Element::kF32 ? 4 : 2), lse};
   }
 
-  __device__ int num_rows() const {
-    return (params_.batch.cu_seqlen_q[request_ + 1] - params_.batch.cu_seqlen_q[request_]) * params_.group;
-  }
+  __device__ int num_rows() const { return span_.seqlen_q * params_.group; }
 
   // Results are float32 or T.
   __device__ void write_rows(const Warp& warp, float factor, int partial) {
@@ -347,7 +351,8 @@ class AttentionCta {
   const AttentionParams& params_;
   char* shared_;
   Stages stages_;
-  int request_, row_begin_, head_;
+  RequestSpan span_;
+  int row_begin_, head_;
   int full_begin_, full_end_;
 };
 
@@ -356,8 +361,8 @@ __global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, kTileRows>::
                                   TileConfig<kHeadDimQk, kHeadDimV, kTileRows>::kCtasPerSm)
     attention_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
-  write_padding(params);
   AttentionCta<T, kHeadDimQk, kHeadDimV, kFp8, kTileRows>(params, shared).run();
+  write_padding(params);
 }
 
 }  // namespace attend::kernels::cuda::sm80

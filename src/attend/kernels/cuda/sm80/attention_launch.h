@@ -5,9 +5,9 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Launches `num_ctas` CTAs for row tiles of params.plan.tile_rows on `stream`, a cudaStream_t. Throws
+// Launches the kernel for a plan of at most `num_row_tiles` row tiles on `stream`, a cudaStream_t. Throws
 // Error(kDevice).
-using AttentionLaunch = void (*)(const AttentionParams& params, int num_ctas, void* stream);
+using AttentionLaunch = void (*)(const AttentionParams& params, int num_row_tiles, void* stream);
 
 // Merges what the CTAs of a streamed plan left. Launched after every streamed attention.
 void launch_merge_partials(const AttentionParams& params, void* stream);

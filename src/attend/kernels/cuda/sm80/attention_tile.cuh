@@ -93,6 +93,8 @@ struct WarpTile {
 
   // scores become weights 2^(factor (score - largest)); out and sum are rescaled to the new largest score.
   __device__ void softmax(float factor) {
+    float rescale[kRowBlocks][2];
+    bool changed = false;
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
 #pragma unroll
@@ -103,7 +105,8 @@ struct WarpTile {
           highest = fmaxf(highest, fmaxf(scores[b][n][2 * half], scores[b][n][2 * half + 1]));
         highest = quad_max(highest);
         const float shift = highest == -INFINITY ? 0.0f : highest * factor;
-        const float rescale = ptx::exp2_fast(largest[b][half] * factor - shift);
+        rescale[b][half] = ptx::exp2_fast(largest[b][half] * factor - shift);
+        changed |= highest != largest[b][half];
         largest[b][half] = highest;
         float row_sum = 0.0f;
 #pragma unroll
@@ -114,14 +117,17 @@ struct WarpTile {
             row_sum += scores[b][n][i];
           }
         }
-        sum[b][half] = sum[b][half] * rescale + row_sum;
-#pragma unroll
-        for (int n = 0; n < kHeadDimV / 8; ++n) {
-          out[b][n][2 * half] *= rescale;
-          out[b][n][2 * half + 1] *= rescale;
-        }
+        sum[b][half] = sum[b][half] * rescale[b][half] + row_sum;
       }
     }
+    // Where no row of the warp has a new largest score all factors are 1: leaving them out changes no bit.
+    if (!__any_sync(0xffffffffu, changed)) return;
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b)
+#pragma unroll
+      for (int n = 0; n < kHeadDimV / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[b][n][i] *= rescale[b][i / 2];
   }
 
   // out += weights v. `v`: first key of the warp.

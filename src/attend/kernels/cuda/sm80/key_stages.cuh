@@ -12,17 +12,23 @@ namespace attend::kernels::cuda::sm80 {
 // another, to be converted. Positions outside [kv_begin, kv_end) become zero rows, whatever the pool holds.
 template <int kHeadDimQk, int kHeadDimV, int kBytes, int kThreads, int kStages>
 class KeyStages {
+  // Where the K and V rows of a position begin; null: no row.
+  struct alignas(16) RowAddress {
+    const char* k;
+    const char* v;
+  };
+
  public:
   static constexpr int kTileBytesK = kKeyTile * kHeadDimQk * kBytes;
   static constexpr int kTileBytesV = kKeyTile * kHeadDimV * kBytes;
   static constexpr int kStageBytes = kTileBytesK + kTileBytesV;
-  static constexpr int kOffsetBytes = kStages * 2 * kKeyTile * static_cast<int>(sizeof(int64_t));
-  static constexpr int kSharedBytes = kStages * kStageBytes + kOffsetBytes;
+  static constexpr int kSharedBytes =
+      kStages * (kStageBytes + kKeyTile * static_cast<int>(sizeof(RowAddress)));
 
   __device__ KeyStages(const AttentionParams& params, char* shared)
       : params_(params),
         tiles_(ptx::shared_address(shared)),
-        offsets_(reinterpret_cast<int64_t*>(shared + kStages * kStageBytes)) {}
+        addresses_(reinterpret_cast<RowAddress*>(shared + kStages * kStageBytes)) {}
 
   // The key tiles [first, first + count) of `tile` for one KV head; fills all stages but one. Groups of
   // copies committed: kStages - 1, the first of them with whatever the caller copied before.
@@ -44,11 +50,15 @@ class KeyStages {
     look_up(kStages - 1);
   }
 
-  // Waits for tile i, then starts the copy of tile i + kStages - 1 and the page look-up of the one after it.
-  __device__ void advance(int i) {
+  // Waits for tile i. All threads are past tile i - 1 then.
+  __device__ void wait(int i) {
     ptx::wait_copies<kStages - 2>();
     publish(i + kStages - 1);
     __syncthreads();
+  }
+
+  // Starts the copy of tile i + kStages - 1 and the page look-up of the one after it. After wait(i).
+  __device__ void refill(int i) {
     copy(i + kStages - 1);
     look_up(i + kStages);
   }
@@ -66,54 +76,53 @@ class KeyStages {
       page_ = page_of(params_.index, request_, position);
   }
 
-  // Tells all threads where the rows of key tile i begin; -1: no row.
+  // Tells all threads where the rows of key tile i begin.
   __device__ void publish(int i) {
     if (threadIdx.x >= kKeyTile || i >= count_) return;
-    int64_t* slot = offsets_ + i % kStages * 2 * kKeyTile + threadIdx.x;
     const int64_t in_page =
         (first_position_ + i * kKeyTile + static_cast<int>(threadIdx.x)) & (params_.index.page_size - 1);
-    const auto offset = [&](const PagedRows& rows) {
-      return page_ * rows.page_stride + in_page * rows.token_stride + head_ * rows.head_stride;
+    const auto address = [&](const PagedRows& rows) {
+      const int64_t offset =
+          page_ * rows.page_stride + in_page * rows.token_stride + head_ * rows.head_stride;
+      return page_ < 0 ? nullptr : static_cast<const char*>(rows.data) + offset * kBytes;
     };
-    slot[0] = page_ < 0 ? -1 : offset(params_.k);
-    slot[kKeyTile] = page_ < 0 ? -1 : offset(params_.v);
+    addresses_[i % kStages * kKeyTile + threadIdx.x] = {address(params_.k), address(params_.v)};
   }
 
   // Commits a group, empty when there is no tile i.
   __device__ void copy(int i) {
     if (i < count_) {
-      const int64_t* slot = offsets_ + i % kStages * 2 * kKeyTile;
-      copy_rows<kHeadDimQk>(params_.k.data, slot, params_.head_dim_qk, k(i));
-      copy_rows<kHeadDimV>(params_.v.data, slot + kKeyTile, params_.head_dim_v, v(i));
+      const RowAddress* rows = addresses_ + i % kStages * kKeyTile;
+      copy_rows<kHeadDimQk>([&](int row) { return rows[row].k; }, params_.head_dim_qk, params_.k.data, k(i));
+      copy_rows<kHeadDimV>([&](int row) { return rows[row].v; }, params_.head_dim_v, params_.v.data, v(i));
     }
     ptx::commit_copies();
   }
 
-  template <int kHeadDim>
-  __device__ void copy_rows(const void* rows, const int64_t* offsets, int head_dim, uint32_t to) {
-    constexpr int kPieces = kHeadDim * kBytes / 16;
-    constexpr int kRounds = kKeyTile * kPieces / kThreads;
+  // `somewhere`: an address that may be given where nothing is read.
+  template <int kHeadDim, class AddressOf>
+  __device__ void copy_rows(const AddressOf& address_of, int head_dim, const void* somewhere, uint32_t to) {
+    constexpr unsigned kPieces = kHeadDim * kBytes / 16;
+    constexpr unsigned kRounds = kKeyTile * kPieces / kThreads;
     static_assert(kKeyTile * kPieces % kThreads == 0);
-    const char* bytes = static_cast<const char*>(rows);
 #pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const int i = round * kThreads + static_cast<int>(threadIdx.x);
-      const int row = i / kPieces, piece = i % kPieces;
-      const int64_t offset = offsets[row];
-      const bool valid = offset >= 0 && piece * 16 < head_dim * kBytes;
-      const char* from = valid ? bytes + offset * kBytes + piece * 16 : bytes;
+    for (unsigned round = 0; round < kRounds; ++round) {
+      const unsigned i = round * kThreads + threadIdx.x;
+      const unsigned row = i / kPieces, piece = i % kPieces;
+      const char* address = address_of(static_cast<int>(row));
+      const bool valid = address != nullptr && static_cast<int>(piece) * 16 < head_dim * kBytes;
       uint32_t at;
       if constexpr (kBytes == 2)
-        at = SwizzledRows<kHeadDim * 2>::offset(row, piece);
+        at = SwizzledRows<kHeadDim * 2>::offset(static_cast<int>(row), static_cast<int>(piece));
       else
-        at = static_cast<uint32_t>(i * 16);
-      ptx::copy_async_16(to + at, from, valid);
+        at = i * 16;
+      ptx::copy_async_16(to + at, valid ? address + piece * 16 : somewhere, valid);
     }
   }
 
   const AttentionParams& params_;
   uint32_t tiles_;
-  int64_t* offsets_;
+  RowAddress* addresses_;
   int request_, head_, count_;
   int kv_begin_, kv_end_, first_position_;
   int page_ = -1;

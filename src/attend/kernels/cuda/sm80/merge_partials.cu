@@ -1,4 +1,5 @@
 #include "attend/kernels/cuda/element.cuh"
+#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
 #include "attend/tensor/cuda_check.h"
 
@@ -17,10 +18,12 @@ struct SplitJob {
 // Whether a job begins in `cta` and is not finished there.
 __device__ bool find_split_job(const AttentionParams& params, int cta, SplitJob& job) {
   const PlanView& plan = params.plan;
-  const int units_per_cta = plan.header->units_per_cta;
+  // Both loads at once; a tile behind the last unit is not looked at.
+  const PlanHeader header = *plan.header;
+  job.tile = plan.cta_first_tile[cta + 1];
+  const int units_per_cta = header.units_per_cta;
   const int unit = (cta + 1) * units_per_cta;
-  if (unit >= plan.header->num_units) return false;
-  job.tile = plan.row_tiles[plan.cta_first_tile[cta + 1]];
+  if (unit >= header.num_units) return false;
   const int in_tile = unit - job.tile.unit_begin, num_key_tiles = job.tile.num_key_tiles;
   const int done = in_tile % num_key_tiles;
   job.head = in_tile / num_key_tiles;
@@ -33,10 +36,11 @@ __global__ void __launch_bounds__(kThreads)
     merge_partials(const __grid_constant__ AttentionParams params, int rows_per_cta) {
   SplitJob job;
   const int cta = static_cast<int>(blockIdx.x);
-  if (!find_split_job(params, cta, job)) return;
+  const bool split = find_split_job(params, cta, job);
+  ptx::wait_for_previous_kernel();
+  if (!split) return;
   const PlanView& plan = params.plan;
-  const int first_token = params.batch.cu_seqlen_q[job.tile.request];
-  const int num_rows = (params.batch.cu_seqlen_q[job.tile.request + 1] - first_token) * params.group;
+  const int num_rows = job.tile.seqlen_q * params.group;
   const int num_quads = params.head_dim_v / 4;
   const int first_row = static_cast<int>(blockIdx.y) * rows_per_cta;
   // Part 0 lies in slot 2 cta + 1, part i in slot 2 (cta + i).
@@ -69,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
       out.w += weight * values.w;
     }
     const int q_head = job.head * params.group + row % params.group;
-    const int64_t token = first_token + row / params.group;
+    const int64_t token = job.tile.first_token + row / params.group;
     float factor = 0.0f;
     if (sum > 0.0f) {
       const float sink = params.sinks == nullptr ? 0.0f : __expf(params.sinks[q_head] - shift);
@@ -91,8 +95,18 @@ void launch_merge_partials(const AttentionParams& params, void* stream) {
   const int rows_per_cta = params.plan.tile_rows <= 32 ? 4 : params.plan.tile_rows / 8;
   const dim3 grid(static_cast<unsigned>(params.plan.num_ctas - 1),
                   static_cast<unsigned>(params.plan.tile_rows / rows_per_cta));
-  merge_partials<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(params, rows_per_cta);
-  attend::cuda::check(cudaGetLastError(), "merge of partial attention");
+  // The CTAs may start while the last of attention's end; they wait before they read a partial result.
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(kThreads);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = 1;
+  attend::cuda::check(cudaLaunchKernelEx(&config, merge_partials, params, rows_per_cta),
+                      "merge of partial attention");
 }
 
 }  // namespace attend::kernels::cuda::sm80
