@@ -119,7 +119,8 @@ class Bench {
                                  .max_kv_tokens = int64_t{c.batch} * c.seqlen_kv,
                                  .num_q_heads = c.num_q_heads,
                                  .num_kv_heads = c.num_kv_heads,
-                                 .head_dim_v = c.head_dim},
+                                 .head_dim_v = c.head_dim,
+                                 .num_workers = std::getenv("W") ? std::atoi(std::getenv("W")) : 0},
                                 kGpu);
     Stream& stream = stream_.get();
     const double plan_us =

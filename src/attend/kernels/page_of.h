@@ -37,6 +37,15 @@ struct KvIndex {
 #define ATTEND_HOST_DEVICE
 #endif
 
+// log2 of a page size.
+ATTEND_HOST_DEVICE inline int page_shift(int32_t page_size) {
+#if defined(__CUDA_ARCH__)
+  return __ffs(page_size) - 1;
+#else
+  return __builtin_ctz(static_cast<unsigned>(page_size));
+#endif
+}
+
 // The page that holds position `p` of request `r`; the formulas above.
 ATTEND_HOST_DEVICE inline int32_t page_of(const KvIndex& index, int r, int32_t p) {
   switch (index.kind) {
@@ -44,12 +53,12 @@ ATTEND_HOST_DEVICE inline int32_t page_of(const KvIndex& index, int r, int32_t p
       const int32_t first = p & ~(index.page_size - 1);
       int32_t slot = index.table[index.rows[r] * index.table_stride + first];
       if (index.slot_map != nullptr) slot = index.slot_map[slot];
-      return slot / index.page_size;
+      return slot >> page_shift(index.page_size);
     }
     case KvIndexKind::kPageTable:
-      return index.table[r * index.table_stride + p / index.page_size];
+      return index.table[r * index.table_stride + (p >> page_shift(index.page_size))];
     case KvIndexKind::kCsr:
-      return index.table[index.indptr[r] + p / index.page_size];
+      return index.table[index.indptr[r] + (p >> page_shift(index.page_size))];
     case KvIndexKind::kContiguous:
       return index.indptr[r] + p;
   }

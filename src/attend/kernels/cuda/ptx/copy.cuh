@@ -10,12 +10,16 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Copies 16 bytes past L1, or writes 16 zero bytes and reads nothing when not `valid`. "cp.async".
+// Copies 16 bytes past L1; with `valid` false, writes 16 zero bytes and reads nothing. "cp.async".
 __device__ inline void copy_async_16(uint32_t to_shared, const void* from_global, bool valid) {
   const int num_bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to_shared), "l"(from_global),
                "r"(num_bytes)
                : "memory");
+}
+
+__device__ inline void copy_async_16(uint32_t to_shared, const void* from_global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to_shared), "l"(from_global) : "memory");
 }
 
 // Ends a group of copies. "cp.async.commit_group".

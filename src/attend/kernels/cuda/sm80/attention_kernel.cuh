@@ -43,19 +43,19 @@ class AttentionCta {
 
   __device__ void run() {
     const PlanView& plan = params_.plan;
-    if (!plan.streamed) {
-      // Both loads at once; a tile behind the last one is not looked at.
-      const RowTile tile = plan.row_tiles[blockIdx.x];
-      if (static_cast<int>(blockIdx.x) >= plan.header->num_row_tiles) return;
-      attend(tile, static_cast<int>(blockIdx.y), 0, tile.num_key_tiles, -1);
-      return;
-    }
-    ptx::allow_next_kernel();
     const int cta = static_cast<int>(blockIdx.x);
-    RowTile tile = plan.cta_first_tile[cta];
+    // Both loads at once; a tile that the plan does not have is not looked at.
+    RowTile tile = plan.streamed ? plan.cta_first_tile[cta] : plan.row_tiles[cta];
     const PlanHeader header = *plan.header;
-    int unit = cta * header.units_per_cta;
-    const int unit_end = min(unit + header.units_per_cta, header.num_units);
+    int unit, unit_end;
+    if (plan.streamed) {
+      ptx::allow_next_kernel();
+      unit = cta * header.units_per_cta;
+      unit_end = min(unit + header.units_per_cta, header.num_units);
+    } else {
+      unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_key_tiles;
+      unit_end = cta < header.num_row_tiles ? unit + tile.num_key_tiles : unit;
+    }
     while (unit < unit_end) {
       const int head = (unit - tile.unit_begin) / tile.num_key_tiles;
       const int first = (unit - tile.unit_begin) % tile.num_key_tiles;
@@ -67,7 +67,8 @@ class AttentionCta {
         partial = 2 * cta + 1;
       attend(tile, head, first, count, partial);
       unit += count;
-      if (unit < unit_end && unit == tile.unit_begin + tile.num_key_tiles * params_.num_kv_heads)
+      if (unit >= unit_end) return;
+      if (unit == tile.unit_begin + tile.num_key_tiles * params_.num_kv_heads)
         tile = plan.row_tiles[tile.index + 1];
       __syncthreads();
     }

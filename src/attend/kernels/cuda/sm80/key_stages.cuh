@@ -67,57 +67,82 @@ class KeyStages {
   __device__ uint32_t v(int i) const { return k(i) + kTileBytesK; }
 
  private:
-  // Page of position `threadIdx.x` of key tile i, for this thread to publish later: the loads return while
-  // the tile before is computed.
+  // Whether this thread looks up a row of key tile i: groups of kKeyTile threads take turns, so that no warp
+  // has more to do than another.
+  __device__ bool looks_up(int i) const {
+    return i < count_ && static_cast<int>(threadIdx.x) / kKeyTile == i % (kThreads / kKeyTile);
+  }
+  // This thread's position in key tile i.
+  __device__ int position(int i) const {
+    return first_position_ + i * kKeyTile + static_cast<int>(threadIdx.x) % kKeyTile;
+  }
+
+  // Page of this thread's position, to publish later: the load returns while the tile before is computed.
   __device__ void look_up(int i) {
-    page_ = -1;
-    const int position = first_position_ + i * kKeyTile + static_cast<int>(threadIdx.x);
-    if (threadIdx.x < kKeyTile && i < count_ && position >= kv_begin_ && position < kv_end_)
-      page_ = page_of(params_.index, request_, position);
+    if (!looks_up(i)) return;
+    const int p = position(i);
+    page_ = p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
   }
 
   // Tells all threads where the rows of key tile i begin.
   __device__ void publish(int i) {
-    if (threadIdx.x >= kKeyTile || i >= count_) return;
-    const int64_t in_page =
-        (first_position_ + i * kKeyTile + static_cast<int>(threadIdx.x)) & (params_.index.page_size - 1);
+    if (!looks_up(i)) return;
+    const int64_t in_page = position(i) & (params_.index.page_size - 1);
     const auto address = [&](const PagedRows& rows) {
       const int64_t offset =
           page_ * rows.page_stride + in_page * rows.token_stride + head_ * rows.head_stride;
       return page_ < 0 ? nullptr : static_cast<const char*>(rows.data) + offset * kBytes;
     };
-    addresses_[i % kStages * kKeyTile + threadIdx.x] = {address(params_.k), address(params_.v)};
+    addresses_[i % kStages * kKeyTile + static_cast<int>(threadIdx.x) % kKeyTile] = {address(params_.k),
+                                                                                     address(params_.v)};
   }
 
   // Commits a group, empty when there is no tile i.
   __device__ void copy(int i) {
     if (i < count_) {
       const RowAddress* rows = addresses_ + i % kStages * kKeyTile;
-      copy_rows<kHeadDimQk>([&](int row) { return rows[row].k; }, params_.head_dim_qk, params_.k.data, k(i));
-      copy_rows<kHeadDimV>([&](int row) { return rows[row].v; }, params_.head_dim_v, params_.v.data, v(i));
+      const int first = first_position_ + i * kKeyTile;
+      const bool whole = first >= kv_begin_ && first + kKeyTile <= kv_end_;
+      copy_rows<kHeadDimQk>([&](unsigned row) { return rows[row].k; }, params_.head_dim_qk, whole,
+                            params_.k.data, k(i));
+      copy_rows<kHeadDimV>([&](unsigned row) { return rows[row].v; }, params_.head_dim_v, whole,
+                           params_.v.data, v(i));
     }
     ptx::commit_copies();
   }
 
-  // `somewhere`: an address that may be given where nothing is read.
+  // `whole`: every row is there. `somewhere`: an address that may be given where nothing is read.
   template <int kHeadDim, class AddressOf>
-  __device__ void copy_rows(const AddressOf& address_of, int head_dim, const void* somewhere, uint32_t to) {
+  __device__ void copy_rows(const AddressOf& address_of, int head_dim, bool whole, const void* somewhere,
+                            uint32_t to) {
     constexpr unsigned kPieces = kHeadDim * kBytes / 16;
-    constexpr unsigned kRounds = kKeyTile * kPieces / kThreads;
-    static_assert(kKeyTile * kPieces % kThreads == 0);
+    constexpr unsigned kCount = kKeyTile * kPieces;
+    static_assert(kCount % kThreads == 0);
+    if (whole && head_dim == kHeadDim) {
 #pragma unroll
-    for (unsigned round = 0; round < kRounds; ++round) {
-      const unsigned i = round * kThreads + threadIdx.x;
-      const unsigned row = i / kPieces, piece = i % kPieces;
-      const char* address = address_of(static_cast<int>(row));
-      const bool valid = address != nullptr && static_cast<int>(piece) * 16 < head_dim * kBytes;
-      uint32_t at;
-      if constexpr (kBytes == 2)
-        at = SwizzledRows<kHeadDim * 2>::offset(static_cast<int>(row), static_cast<int>(piece));
-      else
-        at = i * 16;
-      ptx::copy_async_16(to + at, valid ? address + piece * 16 : somewhere, valid);
+      for (unsigned round = 0; round < kCount / kThreads; ++round) {
+        const unsigned i = round * kThreads + threadIdx.x;
+        ptx::copy_async_16(to + shared_offset<kHeadDim>(i), address_of(i / kPieces) + i % kPieces * 16);
+      }
+      return;
     }
+#pragma unroll 1
+    for (unsigned i = threadIdx.x; i < kCount; i += kThreads) {
+      const char* address = address_of(i / kPieces);
+      const unsigned first_byte = i % kPieces * 16;
+      const bool valid = address != nullptr && static_cast<int>(first_byte) < head_dim * kBytes;
+      ptx::copy_async_16(to + shared_offset<kHeadDim>(i), valid ? address + first_byte : somewhere, valid);
+    }
+  }
+
+  // Of piece i of a tile.
+  template <int kHeadDim>
+  __device__ static uint32_t shared_offset(unsigned i) {
+    constexpr unsigned kPieces = kHeadDim * kBytes / 16;
+    if constexpr (kBytes == 2)
+      return SwizzledRows<kHeadDim * 2>::offset(static_cast<int>(i / kPieces), static_cast<int>(i % kPieces));
+    else
+      return i * 16;
   }
 
   const AttentionParams& params_;

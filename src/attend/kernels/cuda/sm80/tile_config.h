@@ -1,8 +1,5 @@
 // The tile shapes of the sm80 attention kernels.
 #pragma once
-#ifndef ATTEND_VARIANT
-#define ATTEND_VARIANT 0
-#endif
 
 #include "attend/kernels/cuda/attention_params.h"
 
@@ -16,7 +13,7 @@ struct TileConfig {
   static constexpr bool kDecode = kRows == 16;
   static constexpr bool kWide = kHeadDimQk > 128;
   static constexpr int kWarpsN = kDecode ? 4 : 1;
-  static constexpr int kRowBlocks = kRows == 128 && !kWide && !ATTEND_VARIANT ? 2 : 1;
+  static constexpr int kRowBlocks = kRows == 128 && !kWide ? 2 : 1;
   static constexpr int kWarpsM = kRows / 16 / kRowBlocks;
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
   static constexpr int kStages = kDecode && !kWide ? 3 : 2;
