@@ -96,12 +96,10 @@ class AttentionCta {
     int first_key = (tile.first_key_tile + first) * kKeyTile;
     for (int i = 0; i < count; ++i, first_key += kKeyTile) {
       stages_.wait(i);
-      // Reading is what decode waits for; in prefill the products hide it.
-      if constexpr (Config::kDecode) stages_.refill(i);
+      stages_.refill(i);
       uint32_t k = stages_.k(i), v = stages_.v(i);
       if constexpr (kFp8) convert(k, v);
       warp.multiply_qk(q, k + static_cast<uint32_t>(warp_key() * kHeadDimQk * 2));
-      if constexpr (!Config::kDecode) stages_.refill(i);
       if (capped) cap(warp);
       if (first_key < full_begin_ || first_key + kKeyTile > full_end_) hide(warp, first_key + warp_key());
       warp.softmax(factor);

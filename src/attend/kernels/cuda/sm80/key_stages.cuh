@@ -12,10 +12,9 @@ namespace attend::kernels::cuda::sm80 {
 // another, to be converted. Positions outside [kv_begin, kv_end) become zero rows, whatever the pool holds.
 template <int kHeadDimQk, int kHeadDimV, int kBytes, int kThreads, int kStages>
 class KeyStages {
-  // Where the K and V rows of a position begin; null: no row.
+  // Where the K and V rows of a position begin in global memory; 0: no row.
   struct alignas(16) RowAddress {
-    const char* k;
-    const char* v;
+    uint64_t k, v;
   };
 
  public:
@@ -88,10 +87,10 @@ class KeyStages {
   __device__ void publish(int i) {
     if (!looks_up(i)) return;
     const int64_t in_page = position(i) & (params_.index.page_size - 1);
-    const auto address = [&](const PagedRows& rows) {
+    const auto address = [&](const PagedRows& rows) -> uint64_t {
       const int64_t offset =
           page_ * rows.page_stride + in_page * rows.token_stride + head_ * rows.head_stride;
-      return page_ < 0 ? nullptr : static_cast<const char*>(rows.data) + offset * kBytes;
+      return page_ < 0 ? 0 : reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(offset * kBytes);
     };
     addresses_[i % kStages * kKeyTile + static_cast<int>(threadIdx.x) % kKeyTile] = {address(params_.k),
                                                                                      address(params_.v)};
@@ -103,46 +102,59 @@ class KeyStages {
       const RowAddress* rows = addresses_ + i % kStages * kKeyTile;
       const int first = first_position_ + i * kKeyTile;
       const bool whole = first >= kv_begin_ && first + kKeyTile <= kv_end_;
-      copy_rows<kHeadDimQk>([&](unsigned row) { return rows[row].k; }, params_.head_dim_qk, whole,
-                            params_.k.data, k(i));
-      copy_rows<kHeadDimV>([&](unsigned row) { return rows[row].v; }, params_.head_dim_v, whole,
-                           params_.v.data, v(i));
+      copy_rows<kHeadDimQk>([&](int row) { return rows[row].k; }, params_.head_dim_qk, whole, params_.k.data,
+                            k(i));
+      copy_rows<kHeadDimV>([&](int row) { return rows[row].v; }, params_.head_dim_v, whole, params_.v.data,
+                           v(i));
     }
     ptx::commit_copies();
   }
 
-  // `whole`: every row is there. `somewhere`: an address that may be given where nothing is read.
+  // A few neighbouring threads share a row, so that a warp reads whole sectors of few rows at a time and a
+  // thread asks for few addresses. `whole`: every row is there. `somewhere`: an address where nothing is
+  // read.
   template <int kHeadDim, class AddressOf>
   __device__ void copy_rows(const AddressOf& address_of, int head_dim, bool whole, const void* somewhere,
                             uint32_t to) {
-    constexpr unsigned kPieces = kHeadDim * kBytes / 16;
-    constexpr unsigned kCount = kKeyTile * kPieces;
-    static_assert(kCount % kThreads == 0);
+    constexpr int kPieces = kHeadDim * kBytes / 16;
+    constexpr int kLanes = kPieces % 8 == 0 ? 8 : 4;
+    constexpr int kRowsPerRound = kThreads / kLanes, kRounds = kKeyTile / kRowsPerRound;
+    static_assert(kPieces % kLanes == 0 && kKeyTile % kRowsPerRound == 0);
+    const int first_row = static_cast<int>(threadIdx.x) / kLanes;
+    const int first_piece = static_cast<int>(threadIdx.x) % kLanes;
+    uint64_t addresses[kRounds];
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round)
+      addresses[round] = address_of(first_row + round * kRowsPerRound);
     if (whole && head_dim == kHeadDim) {
 #pragma unroll
-      for (unsigned round = 0; round < kCount / kThreads; ++round) {
-        const unsigned i = round * kThreads + threadIdx.x;
-        ptx::copy_async_16(to + shared_offset<kHeadDim>(i), address_of(i / kPieces) + i % kPieces * 16);
-      }
+      for (int round = 0; round < kRounds; ++round)
+#pragma unroll
+        for (int piece = 0; piece < kPieces; piece += kLanes)
+          ptx::copy_async_16(
+              to + shared_offset<kPieces>(first_row + round * kRowsPerRound, first_piece + piece),
+              reinterpret_cast<const char*>(addresses[round]) + first_piece * 16 + piece * 16);
       return;
     }
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
 #pragma unroll 1
-    for (unsigned i = threadIdx.x; i < kCount; i += kThreads) {
-      const char* address = address_of(i / kPieces);
-      const unsigned first_byte = i % kPieces * 16;
-      const bool valid = address != nullptr && static_cast<int>(first_byte) < head_dim * kBytes;
-      ptx::copy_async_16(to + shared_offset<kHeadDim>(i), valid ? address + first_byte : somewhere, valid);
+      for (int piece = 0; piece < kPieces; piece += kLanes) {
+        const bool valid = addresses[round] != 0 && (first_piece + piece) * 16 < head_dim * kBytes;
+        ptx::copy_async_16(
+            to + shared_offset<kPieces>(first_row + round * kRowsPerRound, first_piece + piece),
+            valid ? reinterpret_cast<const char*>(addresses[round]) + (first_piece + piece) * 16 : somewhere,
+            valid);
+      }
     }
   }
 
-  // Of piece i of a tile.
-  template <int kHeadDim>
-  __device__ static uint32_t shared_offset(unsigned i) {
-    constexpr unsigned kPieces = kHeadDim * kBytes / 16;
+  template <int kPieces>
+  __device__ static uint32_t shared_offset(int row, int piece) {
     if constexpr (kBytes == 2)
-      return SwizzledRows<kHeadDim * 2>::offset(static_cast<int>(i / kPieces), static_cast<int>(i % kPieces));
+      return SwizzledRows<kPieces * 16>::offset(row, piece);
     else
-      return i * 16;
+      return static_cast<uint32_t>((row * kPieces + piece) * 16);
   }
 
   const AttentionParams& params_;

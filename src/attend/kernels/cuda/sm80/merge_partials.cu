@@ -31,7 +31,19 @@ __device__ bool find_split_job(const AttentionParams& params, int cta, SplitJob&
   return done > 0 && unit - done >= cta * units_per_cta;
 }
 
-// CTA (c, y): rows y * rows_per_cta and on of the job that begins in CTA c. Parts merge left to right.
+__device__ float warp_max(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+  return x;
+}
+__device__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+// CTA (c, y): rows y * rows_per_cta and on of the job that begins in CTA c, a warp for each row. Parts merge
+// left to right.
 __global__ void __launch_bounds__(kThreads)
     merge_partials(const __grid_constant__ AttentionParams params, int rows_per_cta) {
   SplitJob job;
@@ -40,38 +52,27 @@ __global__ void __launch_bounds__(kThreads)
   ptx::wait_for_previous_kernel();
   if (!split) return;
   const PlanView& plan = params.plan;
+  const int lane = threadIdx.x % 32;
   const int num_rows = job.tile.seqlen_q * params.group;
-  const int num_quads = params.head_dim_v / 4;
-  const int first_row = static_cast<int>(blockIdx.y) * rows_per_cta;
-  // Part 0 lies in slot 2 cta + 1, part i in slot 2 (cta + i).
-  const auto slot_row = [&](int part, int tile_row) {
-    const int slot = part == 0 ? 2 * cta + 1 : 2 * (cta + part);
-    return int64_t{slot} * plan.tile_rows + tile_row;
-  };
   const int num_parts = job.last_cta - cta + 1;
-  for (int i = threadIdx.x; i < rows_per_cta * num_quads; i += kThreads) {
-    const int tile_row = first_row + i / num_quads, column = i % num_quads * 4;
+  for (int i = threadIdx.x / 32; i < rows_per_cta; i += kThreads / 32) {
+    const int tile_row = static_cast<int>(blockIdx.y) * rows_per_cta + i;
     const int row = job.tile.row_begin + tile_row;
     if (row >= num_rows) return;
+    // Part 0 lies in slot 2 cta + 1, part n in slot 2 (cta + n).
+    const auto slot_row = [&](int part) {
+      const int slot = part == 0 ? 2 * cta + 1 : 2 * (cta + part);
+      return int64_t{slot} * plan.tile_rows + tile_row;
+    };
     float largest = -INFINITY;
-#pragma unroll 8
-    for (int part = 0; part < num_parts; ++part)
-      largest = fmaxf(largest, plan.partial_lse[slot_row(part, tile_row)]);
+    for (int part = lane; part < num_parts; part += 32)
+      largest = fmaxf(largest, plan.partial_lse[slot_row(part)]);
+    largest = warp_max(largest);
     const float shift = largest == -INFINITY ? 0.0f : largest;
     float sum = 0.0f;
-    float4 out = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 8
-    for (int part = 0; part < num_parts; ++part) {
-      const int64_t at = slot_row(part, tile_row);
-      const float weight = __expf(plan.partial_lse[at] - shift);
-      const float4 values =
-          *reinterpret_cast<const float4*>(plan.partial_out + at * params.head_dim_v + column);
-      sum += weight;
-      out.x += weight * values.x;
-      out.y += weight * values.y;
-      out.z += weight * values.z;
-      out.w += weight * values.w;
-    }
+    for (int part = lane; part < num_parts; part += 32)
+      sum += __expf(plan.partial_lse[slot_row(part)] - shift);
+    sum = warp_sum(sum);
     const int q_head = job.head * params.group + row % params.group;
     const int64_t token = job.tile.first_token + row / params.group;
     float factor = 0.0f;
@@ -79,11 +80,23 @@ __global__ void __launch_bounds__(kThreads)
       const float sink = params.sinks == nullptr ? 0.0f : __expf(params.sinks[q_head] - shift);
       factor = params.v_scale / (sum + sink);
     }
-    const int64_t to = token * params.out.token_stride + q_head * params.out.head_stride + column;
-    const float values[4] = {out.x, out.y, out.z, out.w};
-    for (int d = 0; d < 4; ++d)
-      store_element(params.out.data, to + d, params.out_element, values[d] * factor);
-    if (column == 0 && params.lse != nullptr)
+    for (int column = lane * 4; column < params.head_dim_v; column += 128) {
+      float out[4] = {};
+#pragma unroll 16
+      for (int part = 0; part < num_parts; ++part) {
+        const int64_t at = slot_row(part);
+        const float weight = __expf(plan.partial_lse[at] - shift);
+        const float4 values =
+            *reinterpret_cast<const float4*>(plan.partial_out + at * params.head_dim_v + column);
+        out[0] += weight * values.x;
+        out[1] += weight * values.y;
+        out[2] += weight * values.z;
+        out[3] += weight * values.w;
+      }
+      const int64_t to = token * params.out.token_stride + q_head * params.out.head_stride + column;
+      for (int d = 0; d < 4; ++d) store_element(params.out.data, to + d, params.out_element, out[d] * factor);
+    }
+    if (lane == 0 && params.lse != nullptr)
       params.lse[token * params.lse_token_stride + q_head * params.lse_head_stride] =
           sum > 0.0f ? shift + __logf(sum) : -INFINITY;
   }
