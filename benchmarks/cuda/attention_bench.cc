@@ -3,8 +3,6 @@
 // short cases rotate through a pool larger than L2.
 //
 //   cuda_attention_bench [words...]   only the cases whose name contains one of the words
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,7 +15,6 @@
 #include "attend/kernels/attention.h"
 #include "attend/kernels/cuda/device_plan.h"
 #include "attend/tensor/cuda.h"
-#include "attend/tensor/cuda_check.h"
 #include "benchmarks/cuda/read_kernel.h"
 
 namespace attend::bench {
@@ -37,27 +34,21 @@ struct Case {
 
 // The median over rounds of the time of one of `repeats` calls that a graph holds, in microseconds.
 double time_graph(Stream& stream, int repeats, const std::function<void(int)>& queue) {
-  const auto handle = static_cast<cudaStream_t>(stream.handle);
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
   queue(0);
   cuda::synchronize(stream);
-  cuda::check(cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < repeats; ++i) queue(i);
-  cuda::check(cudaStreamEndCapture(handle, &graph), "capture");
-  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "graph");
-  cuda::check(cudaGraphLaunch(executable, handle), "graph launch");
+  cuda::Graph graph(stream, [&] {
+    for (int i = 0; i < repeats; ++i) queue(i);
+  });
+  graph.launch(stream);
   cuda::Event start(kGpu), stop(kGpu);
   std::vector<double> times;
   for (int round = 0; round < 5; ++round) {
     start.record(stream);
-    cuda::check(cudaGraphLaunch(executable, handle), "graph launch");
+    graph.launch(stream);
     stop.record(stream);
     stop.synchronize();
     times.push_back(static_cast<double>(stop.milliseconds_since(start)) * 1e3 / repeats);
   }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
   std::nth_element(times.begin(), times.begin() + 2, times.end());
   return times[2];
 }
@@ -119,8 +110,7 @@ class Bench {
                                  .max_kv_tokens = int64_t{c.batch} * c.seqlen_kv,
                                  .num_q_heads = c.num_q_heads,
                                  .num_kv_heads = c.num_kv_heads,
-                                 .head_dim_v = c.head_dim,
-                                 .num_workers = std::getenv("W") ? std::atoi(std::getenv("W")) : 0},
+                                 .head_dim_v = c.head_dim},
                                 kGpu);
     Stream& stream = stream_.get();
     const double plan_us =

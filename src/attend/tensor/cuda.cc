@@ -167,4 +167,34 @@ float Event::milliseconds_since(const Event& start) const {
   return milliseconds;
 }
 
+Graph::Graph(Stream& stream, const std::function<void()>& queue) {
+  const DeviceScope scope(stream.device);
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal), "capture");
+  try {
+    queue();
+  } catch (...) {
+    cudaStreamEndCapture(handle_of(stream), &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(handle_of(stream), &graph), "capture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "graph");
+  handle_ = executable;
+}
+Graph::~Graph() {
+  if (handle_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_));
+}
+Graph::Graph(Graph&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+void Graph::launch(Stream& stream) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), handle_of(stream)), "graph launch");
+}
+
 }  // namespace attend::cuda

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -67,6 +68,22 @@ class Event {
   void synchronize() const;
   // Milliseconds from `start` to this; both have happened.
   float milliseconds_since(const Event& start) const;
+
+ private:
+  void* handle_ = nullptr;
+};
+
+// Work recorded once and launched many times. Movable.
+class Graph {
+ public:
+  // Records what `queue` puts on `stream`, without running it. Work on other streams of other threads goes
+  // on.
+  Graph(Stream& stream, const std::function<void()>& queue);
+  ~Graph();
+  Graph(Graph&& other) noexcept;
+  Graph& operator=(Graph&& other) noexcept;
+
+  void launch(Stream& stream);
 
  private:
   void* handle_ = nullptr;

@@ -30,4 +30,10 @@ void Event::make_wait(Stream&) const { refuse(); }
 void Event::synchronize() const { refuse(); }
 float Event::milliseconds_since(const Event&) const { refuse(); }
 
+Graph::Graph(Stream&, const std::function<void()>&) { refuse(); }
+Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+void Graph::launch(Stream&) { refuse(); }
+
 }  // namespace attend::cuda

@@ -155,6 +155,25 @@ TEST_F(CudaAttention, GivesTheSameBitsAHundredTimes) {
   }
 }
 
+TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  DecodeStep step(4, stream);
+  const std::vector<std::vector<int32_t>> lengths{{1, 1, 1, 1},        {3000, 17, 64, 65},
+                                                  {0, 3000, 0, 1},     {3000, 3000, 3000, 3000},
+                                                  {2, 128, 129, 2999}, {1, 1, 1, 1}};
+  step.set_lengths(lengths[1]);
+  step.queue();
+  cuda::Graph graph(stream, [&] { step.queue(); });
+  for (const auto& these : lengths) {
+    step.set_lengths(these);
+    graph.launch(stream);
+    const auto replayed = step.result();
+    step.queue();
+    EXPECT_EQ(step.result(), replayed) << these[0] << " " << these[1] << " " << these[2] << " " << these[3];
+  }
+}
+
 TEST_F(CudaAttention, RefusesATensorOfAnotherDevice) {
   cuda::OwnedStream stream(kGpu);
   kernels::AttentionPlan plan({.max_reqs = 1,

@@ -27,7 +27,7 @@ sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   if ((kv != q && !is_fp8(kv)) || (out != q && out != DType::kF32) || !(args.score.scale > 0.0f))
     return nullptr;
   if (!rows_aligned(args.q, 16) || !rows_aligned(args.kv.k, 16) || !rows_aligned(args.kv.v, 16) ||
-      !rows_aligned(args.out, 8))
+      !rows_aligned(args.out, 16))
     return nullptr;
   if (is_fp8(kv) && (head_dim_qk % 16 != 0 || head_dim_v % 16 != 0)) return nullptr;
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)

@@ -115,6 +115,7 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
                .tile_rows = view_.tile_rows,
                .num_ctas = view_.num_ctas,
                .min_units_per_cta = kMinUnitsPerCta,
+               .streamed = view_.streamed,
                .first_row_tile = first_row_tile_.as<int32_t>(),
                .header = static_cast<PlanHeader*>(header_.view().data),
                .row_tiles = static_cast<RowTile*>(row_tiles_.view().data),

@@ -102,13 +102,15 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
       max(params.min_units_per_cta, (num_units + params.num_ctas - 1) / params.num_ctas);
   if (threadIdx.x == 0)
     *params.header = {.num_row_tiles = num_row_tiles, .num_units = num_units, .units_per_cta = units_per_cta};
+  if (!params.streamed) return;
   __syncthreads();
 
-  for (int tile_idx = threadIdx.x; tile_idx < num_row_tiles; tile_idx += kThreads) {
+  // A warp per row tile: one long request alone has units for every CTA.
+  for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
     const RowTile tile = params.row_tiles[tile_idx];
     const int unit_end = tile.unit_begin + tile.num_key_tiles * params.num_kv_heads;
-    int cta = (tile.unit_begin + units_per_cta - 1) / units_per_cta;
-    for (; cta * units_per_cta < unit_end; ++cta) params.cta_first_tile[cta] = tile;
+    int cta = (tile.unit_begin + units_per_cta - 1) / units_per_cta + static_cast<int>(threadIdx.x % 32);
+    for (; cta * units_per_cta < unit_end; cta += 32) params.cta_first_tile[cta] = tile;
   }
 }
 
