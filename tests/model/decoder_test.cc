@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "attend/model/fill_weights.h"
-#include "tests/support/count_allocations.h"
 #include "tests/model/test_files.h"
+#include "tests/support/count_allocations.h"
 
 namespace attend {
 namespace {
