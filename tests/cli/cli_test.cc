@@ -146,6 +146,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTiny + kPrompt + " --temperature -1", "temperature -1"},
         BadInput{"--model-path " + kTiny + kPrompt + " --context-length 0", "--context-length 0"},
         BadInput{"--model-path " + kTiny + kPrompt + " --threads 0", "--threads 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --threads 100000", "--threads 100000: at most 1024"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size x",
+                 "attend: Could not convert: --page-size"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --max-total-tokens 9223372036854775807",
+                 "max_total_tokens"},
         BadInput{"--model-path " + kTiny + kPrompt + " --max-total-tokens 0", "--max-total-tokens 0"},
         BadInput{"--model-path " + kTiny + kPrompt + " --prompts-file /nowhere.txt", "give one of them"},
         BadInput{"--model-path " + kTiny + " --prompts-file /nowhere.txt", "/nowhere.txt"}));
@@ -155,6 +160,40 @@ TEST(GenerateCommand, NamesTheBrokenLineOfAPromptsFile) {
   const Ran ran = attend("generate --model-path " + kTiny + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("broken.jsonl:2: \"prompt\" is number, expected a string"));
+}
+
+TEST(GenerateCommand, TakesAPromptInBracketsAsItIs) {
+  const Ran ran = attend("generate --model-path " + kTiny + " --prompt '[a,b]' --stop '[x,y]' -n 1 --json",
+                         Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(nlohmann::json::parse(lines[0]).at("prompt"), "[a,b]");
+  EXPECT_EQ(attend("generate --model-path " + kTiny + " -p a b -n 1").exit_code, 2);
+}
+
+TEST(GenerateCommand, SkipsAByteOrderMark) {
+  const std::string file = write_file("bom.jsonl", "\xef\xbb\xbf{\"input_ids\": [5, 6]}\n");
+  const Ran ran = attend("generate --model-path " + kGolden + " --prompts-file " + file + " -n 1 --json",
+                         Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(nlohmann::json::parse(ran.out).at("input_ids").size(), 2u);
+}
+
+TEST(GenerateCommand, RefusesDeeplyNestedJson) {
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  const std::string file = write_file("deep.jsonl", "{\"input_ids\": " + deep + "}\n");
+  const Ran ran = attend("generate --model-path " + kGolden + " --prompts-file " + file);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("deep.jsonl:1: expected JSON nested at most 64 levels deep"));
+}
+
+TEST(Command, FailsWhenItsOutputCanNotBeWritten) { EXPECT_EQ(attend("backends > /dev/full").exit_code, 2); }
+
+TEST(BackendsCommand, PrintsNothingWhenTheModelIsMissing) {
+  const Ran ran = attend("backends --model-path /nowhere", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, testing::IsEmpty());
 }
 
 TEST(BackendsCommand, StartsEachLineWithAName) {

@@ -147,14 +147,6 @@ TEST(Engine, SamplesTheSameTokensForASeedWhateverTheBatch) {
   EXPECT_NE(complete_together(config, kPrompts, other), together);
 }
 
-TEST(Engine, ChangesNoBitUnderDeterministicInference) {
-  EngineConfig config = config_of(kModel);
-  config.deterministic = true;
-  const auto expected = complete_together(config, kPrompts, kGreedy);
-  config.chunked_prefill_size = 32;
-  EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected);
-}
-
 TEST(Engine, StopsAtTheLimitAndAtStopTokens) {
   const EngineConfig config = config_of(kModel);
   const Result free_run = complete_alone(config, kPrompts[0], kGreedy);
@@ -235,9 +227,13 @@ TEST(EngineErrors, RefuseAPromptAndLoseNothing) {
   EXPECT_THAT(submit({5}, {.top_p = 0.0f}), HasSubstr("top_p 0"));
   EXPECT_THAT(submit({5}, {.min_p = 1.5f}), HasSubstr("min_p 1.5"));
   EXPECT_THAT(submit({5}, {.top_k = -2}), HasSubstr("top_k -2"));
+  EXPECT_THAT(submit({5}, {.stop_token_ids = {128}}), HasSubstr("stop_token_ids: 128: 0 to 127"));
   EXPECT_THAT(submit({5}, {.stop = {"x"}}), HasSubstr("tokenizer.json"));
   EXPECT_THAT(error_of([&] { engine.submit("text", {}); }), HasSubstr("tokenizer.json"));
   EXPECT_EQ(finish_all(engine).at(good).output.size(), 24u);
+  const RequestId greedy_for_tokens =
+      engine.submit(kPrompts[0], {.max_new_tokens = 2147483647, .ignore_eos = true});
+  EXPECT_EQ(finish_all(engine).at(greedy_for_tokens).output.size(), 64u - kPrompts[0].size());
 }
 
 TEST(EngineErrors, NameWhatCanNotBeServed) {

@@ -13,21 +13,21 @@
 namespace attend::cli {
 namespace {
 
-void print_capabilities() {
-  for (const BackendEntry& entry : backend_table()) fmt::print("{:<14} {}\n", entry.name, describe(entry));
+std::string capabilities() {
+  std::string lines;
+  for (const BackendEntry& entry : backend_table())
+    lines += fmt::format("{:<14} {}\n", entry.name, describe(entry));
+  return lines;
 }
 
 // One line per backend: chosen for what, or every reason why not.
-void print_choice(const EngineConfig& config) {
+std::string choice(const EngineConfig& config) {
   const ModelConfig model = read_config(config.model_path);
-  const Requirement requirement = [&] {
-    Requirement needed =
-        requirement_of(model.geometry(DType::kF32, config.kv_cache_dtype.value_or(model.dtype)));
-    needed.deterministic = config.deterministic;
-    return needed;
-  }();
+  const Requirement requirement =
+      requirement_of(model.geometry(DType::kF32, config.kv_cache_dtype.value_or(model.dtype)));
   const Resolution resolution = resolve(requirement, detect_cpu(), config.wishes, backend_table());
-  fmt::print("\n{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
+  std::string lines =
+      fmt::format("\n{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
   for (const BackendEntry& entry : backend_table()) {
     std::string verdict;
     const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };
@@ -37,8 +37,9 @@ void print_choice(const EngineConfig& config) {
       if (refusal.backend == entry.name)
         for (const std::string& reason : refusal.reasons) add(reason);
     if (verdict.empty()) verdict = "could serve; not preferred";
-    fmt::print("{:<14} {}\n", entry.name, verdict);
+    lines += fmt::format("{:<14} {}\n", entry.name, verdict);
   }
+  return lines;
 }
 
 }  // namespace
@@ -50,8 +51,9 @@ void add_backends(CLI::App& app, Command& selected) {
   command->callback([command, options, &selected] {
     selected = [command, options] {
       const EngineConfig config = to_config(*command, *options);
-      print_capabilities();
-      if (!options->model_path.empty()) print_choice(config);
+      // Everything that can fail comes before the first line.
+      const std::string chosen = options->model_path.empty() ? std::string() : choice(config);
+      fmt::print("{}{}", capabilities(), chosen);
       return 0;
     };
   });

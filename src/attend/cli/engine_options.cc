@@ -9,6 +9,9 @@
 namespace attend::cli {
 namespace {
 
+// More than any machine has; a thread team that the system can not start ends the process.
+constexpr int kMaxThreads = 1024;
+
 Device parse_device(const std::string& name) {
   if (name == "auto" || name == "cpu") return {DeviceType::kCpu, 0};
   if (name == "cuda" || name.starts_with("cuda:"))
@@ -53,8 +56,6 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
   app.add_option("--threads", options.threads,
                  "CPU threads; default: one per core that this process may use");
   app.add_option("--random-seed", options.random_seed, "seed of requests that bring none");
-  app.add_flag("--enable-deterministic-inference", options.deterministic,
-               "a token's bits depend on its own sequence alone");
 }
 
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
@@ -63,6 +64,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   require_positive(app, "--max-total-tokens", options.max_total_tokens);
   require_positive(app, "--chunked-prefill-size", options.chunked_prefill_size);
   require_positive(app, "--threads", options.threads);
+  require(options.threads <= kMaxThreads, "--threads ", options.threads, ": at most ", kMaxThreads);
   if (options.threads > 0) omp_set_num_threads(options.threads);
 
   EngineConfig config;
@@ -79,7 +81,6 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.max_total_tokens = options.max_total_tokens;
   config.chunked_prefill_size = options.chunked_prefill_size;
   config.random_seed = options.random_seed;
-  config.deterministic = options.deterministic;
   return config;
 }
 

@@ -21,7 +21,6 @@ struct EngineOptions {
   int chunked_prefill_size = 2048;
   int threads = 0;
   uint64_t random_seed = 0;
-  bool deterministic = false;
 };
 
 // `model_required`: --model-path must be given.

@@ -25,6 +25,15 @@ struct GenerateOptions {
   bool json = false;
 };
 
+// A flag that takes one text each time it is given, as it is: CLI11 would split a vector's "[a,b]".
+void add_repeated(CLI::App& app, const std::string& flags, std::vector<std::string>& values,
+                  const std::string& help) {
+  app.add_option_function<std::string>(
+         flags, [&values](const std::string& value) { values.push_back(value); }, help)
+      ->take_all()
+      ->trigger_on_parse();
+}
+
 std::vector<Prompt> gather_prompts(const GenerateOptions& options) {
   require(options.prompts.empty() || options.prompts_file.empty(),
           "--prompt and --prompts-file: give one of them");
@@ -80,9 +89,7 @@ void add_generate(CLI::App& app, Command& selected) {
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Complete prompts");
   add_engine_options(*command, options->engine, /*model_required=*/true);
-  command->add_option("--prompt,-p", options->prompts, "a prompt; may be given several times")
-      ->expected(1)
-      ->take_all();
+  add_repeated(*command, "--prompt,-p", options->prompts, "a prompt; may be given several times");
   command->add_option("--prompts-file", options->prompts_file,
                       "one prompt per line: text, or JSON with \"prompt\" or \"input_ids\" (and \"answer\")");
   SamplingParams& sampling = options->sampling;
@@ -101,9 +108,7 @@ void add_generate(CLI::App& app, Command& selected) {
       ->add_option("--min-p", sampling.min_p, "drop tokens below this share of the likeliest's probability")
       ->capture_default_str();
   command->add_option("--seed", options->seed, "seed of every prompt's sampling");
-  command->add_option("--stop", sampling.stop, "stop before this text; may be given several times")
-      ->expected(1)
-      ->take_all();
+  add_repeated(*command, "--stop", sampling.stop, "stop before this text; may be given several times");
   command->add_option("--stop-token-ids", sampling.stop_token_ids, "stop after one of these token ids");
   command->add_flag("--ignore-eos", sampling.ignore_eos, "go on after the end-of-sequence token");
   command->add_flag("--json", options->json, "print one JSON object per prompt");

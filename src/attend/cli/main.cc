@@ -1,10 +1,9 @@
 // attend: the command. Thin; the work is in the floors below.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "attend/base/error.h"
 #include "attend/cli/commands.h"
@@ -13,6 +12,12 @@ namespace {
 
 // Bad input of any kind: a flag, a file, a model that can not be served.
 constexpr int kBadInput = 2;
+
+// Says what went wrong, and gives the exit code back. Does not throw when stderr is gone too.
+int complain(const std::string& message, int exit_code) {
+  std::fputs(("attend: " + message + "\n").c_str(), stderr);
+  return exit_code;
+}
 
 }  // namespace
 
@@ -24,14 +29,17 @@ int main(int argc, char** argv) {
   attend::cli::add_backends(app, selected);
   try {
     app.parse(argc, argv);
-    return selected();
+    const int exit_code = selected();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+      attend::fail(attend::ErrorCode::kInvalidArgument, "stdout: can not be written to");
+    return exit_code;
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kBadInput;
+    // Help and version are not errors.
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return complain(std::string(error.what()) + " (see --help)", kBadInput);
   } catch (const attend::Error& error) {
-    fmt::print(stderr, "attend: {}\n", error.what());
-    return error.code() == attend::ErrorCode::kInternal ? 1 : kBadInput;
+    return complain(error.what(), error.code() == attend::ErrorCode::kInternal ? 1 : kBadInput);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "attend: {}\n", error.what());
-    return 1;
+    return complain(error.what(), 1);
   }
 }

@@ -1,32 +1,34 @@
 #include "attend/cli/prompts.h"
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "attend/base/error.h"
+#include "attend/model/json.h"
 
 namespace attend::cli {
 namespace {
 
+// What some editors put before UTF-8 text.
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 Prompt parse_json_prompt(const std::string& line, const std::string& where) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object())
-    fail(ErrorCode::kInvalidArgument, where, ": expected a JSON object with \"prompt\" or \"input_ids\"");
+  const Json json = parse_json(line, where);
+  require(json.is_object(), where, ": ", excerpt(json),
+          ", expected an object with \"prompt\" or \"input_ids\"");
   Prompt prompt;
-  const bool has_text = json.contains("prompt");
-  const bool has_ids = json.contains("input_ids");
   // Files made for other checks carry both; the text is what a person would have typed.
-  require(has_text || has_ids, where, ": expected \"prompt\" or \"input_ids\"");
-  if (has_text) {
+  if (json.contains("prompt")) {
     require(json["prompt"].is_string(), where, ": \"prompt\" is ", json["prompt"].type_name(),
             ", expected a string");
     prompt.text = json["prompt"].get<std::string>();
   } else {
-    const auto& ids = json["input_ids"];
-    require(ids.is_array(), where, ": \"input_ids\" is ", ids.type_name(), ", expected an array of integers");
-    for (const auto& id : ids) {
+    require(json.contains("input_ids"), where, ": expected \"prompt\" or \"input_ids\"");
+    const Json& ids = json["input_ids"];
+    require(ids.is_array() && !ids.empty(), where, ": \"input_ids\" is ", excerpt(ids),
+            ", expected an array of token ids, at least one");
+    for (const Json& id : ids) {
       require(id.is_number_integer() && id >= 0 && id <= INT32_MAX, where, ": \"input_ids\" holds ",
-              id.dump(), ", expected token ids");
+              excerpt(id), ", expected token ids from 0");
       prompt.input_ids.push_back(id.get<int32_t>());
     }
   }
@@ -42,11 +44,13 @@ Prompt parse_json_prompt(const std::string& line, const std::string& where) {
 
 std::vector<Prompt> read_prompts_file(const std::filesystem::path& path) {
   std::ifstream file(path);
-  if (!file) fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
+  if (!file || std::filesystem::is_directory(path))
+    fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
   std::vector<Prompt> prompts;
   std::string line;
   bool json_lines = false;
   for (int number = 1; std::getline(file, line); ++number) {
+    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (line.ends_with('\r')) line.pop_back();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     if (prompts.empty()) json_lines = line[line.find_first_not_of(" \t")] == '{';

@@ -15,6 +15,8 @@ namespace {
 
 // Chosen when the user names no number: enough to fill the machine's cores with decodes.
 constexpr int kDefaultMaxRunningRequests = 32;
+// A pool's slots are 32-bit numbers; some room for the last page and the padding page.
+constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
 // Share of the free memory that the KV pool may take when the user names no size.
 constexpr double kPoolMemoryShare = 0.5;
 
@@ -85,8 +87,7 @@ void Engine::resolve_config(const EngineConfig& config) {
   info_.kv_cache_dtype = config.kv_cache_dtype.value_or(model_config_.dtype);
 
   const ModelGeometry geometry = model_config_.geometry(DType::kF32, info_.kv_cache_dtype);
-  Requirement requirement = requirement_of(geometry);
-  requirement.deterministic = config.deterministic;
+  const Requirement requirement = requirement_of(geometry);
   info_.resolution = resolve(requirement, info_.hardware, config.wishes, backend_table());
 
   info_.limits.max_reqs =
@@ -116,9 +117,9 @@ void Engine::create_pools(const EngineConfig& config) {
         static_cast<int64_t>(page_bytes) * page_size;
     tokens = std::min(int64_t{info_.limits.max_reqs} * info_.context_length, affordable);
   }
+  require(tokens <= kMaxPoolTokens, "max_total_tokens ", tokens, ": at most ", kMaxPoolTokens,
+          ", token slots are 32-bit numbers");
   const int64_t num_pages = ceil_div(tokens, int64_t{page_size}) + 1;  // and the padding page
-  require(num_pages * page_size <= std::numeric_limits<int32_t>::max(), "max_total_tokens ", tokens,
-          ": token slots are 32-bit numbers, at most ", std::numeric_limits<int32_t>::max());
   pool.num_pages = static_cast<int>(num_pages);
   info_.pool_bytes = MhaKvPool::num_bytes(pool);
   info_.pool_slots = (pool.num_pages - 1) * page_size;
@@ -127,11 +128,8 @@ void Engine::create_pools(const EngineConfig& config) {
   pool_ = std::make_unique<MhaKvPool>(pool);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
   slots_ = make_allocator(page_size, pool.num_pages);
-  const BackendConfig backend{.device = config.device,
-                              .model = geometry,
-                              .limits = info_.limits,
-                              .page_size = page_size,
-                              .deterministic = config.deterministic};
+  const BackendConfig backend{
+      .device = config.device, .model = geometry, .limits = info_.limits, .page_size = page_size};
   info_.workspace_bytes = workspace_bytes(info_.resolution, backend);
   attention_ =
       create_backend(info_.resolution, BackendContext{.config = backend, .requests = *rows_, .pool = *pool_});
@@ -151,14 +149,17 @@ RequestId Engine::submit(std::vector<int32_t> prompt, const SamplingParams& para
             model_config_.vocab_size - 1);
   require(static_cast<int>(prompt.size()) < info_.context_length, "prompt of ", prompt.size(),
           " tokens: the context holds ", info_.context_length, ", one of them for the answer");
+  for (int32_t id : params.stop_token_ids)
+    require(id >= 0 && id < model_config_.vocab_size, "stop_token_ids: ", id, ": 0 to ",
+            model_config_.vocab_size - 1);
   require(params.stop.empty() || tokenizer_.has_value(), "stop strings need a tokenizer.json");
 
   auto request = std::make_unique<Request>();
   request->id = next_id_;
   request->num_prompt = static_cast<int>(prompt.size());
   request->tokens = std::move(prompt);
-  request->tokens.reserve(
-      static_cast<size_t>(std::min(info_.context_length, request->num_prompt + params.max_new_tokens)));
+  request->tokens.reserve(static_cast<size_t>(
+      std::min<int64_t>(info_.context_length, int64_t{request->num_prompt} + params.max_new_tokens)));
   request->params = params;
   request->seed = params.seed.value_or(derive_seed(random_seed_, next_id_));
   request->times.submitted = Clock::now();

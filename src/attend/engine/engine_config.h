@@ -22,8 +22,7 @@ struct EngineConfig {
   int max_running_requests = 0;         // 0: chosen
   int64_t max_total_tokens = 0;         // KV pool size in tokens; 0: chosen by the memory there is
   int chunked_prefill_size = 2048;      // new tokens of a step; longer prompts are computed in chunks
-  bool deterministic = false;
-  uint64_t random_seed = 0;  // of requests that bring no seed
+  uint64_t random_seed = 0;             // of requests that bring no seed
 };
 
 }  // namespace attend

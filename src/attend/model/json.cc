@@ -12,6 +12,8 @@ namespace attend {
 namespace {
 
 constexpr size_t kExcerptChars = 60;
+// Deeper than any file that attend reads; the library prints and compares values by recursion.
+constexpr int kMaxNesting = 64;
 
 // Follows a parse and remembers the keys of the objects that are open.
 class DuplicateKeys {
@@ -42,7 +44,9 @@ Json parse_json(std::string_view text, const std::string& file) {
   DuplicateKeys duplicates;
   Json parsed;
   try {
-    parsed = Json::parse(text.begin(), text.end(), [&](int, Json::parse_event_t event, Json& value) {
+    parsed = Json::parse(text.begin(), text.end(), [&](int depth, Json::parse_event_t event, Json& value) {
+      if (depth > kMaxNesting)
+        fail(ErrorCode::kCorruptFile, file, ": expected JSON nested at most ", kMaxNesting, " levels deep");
       duplicates.see(event, value);
       return true;
     });
