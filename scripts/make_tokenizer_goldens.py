@@ -96,6 +96,12 @@ def train(tokenizer, vocab_size, special_tokens=(), alphabet=(), **options):
     return tokenizer
 
 
+def common_chars(count):
+    """The most frequent characters of the corpus. (The trainer's own limit_alphabet breaks ties by chance.)"""
+    text = "".join(CORPUS).replace(" ", SPACE)
+    return sorted(set(text), key=lambda c: (-text.count(c), c))[:count]
+
+
 def special(content, **flags):
     return AddedToken(content, special=True, normalized=False, **flags)
 
@@ -207,7 +213,7 @@ def sentencepiece(vocab_size, specials, fuse_unk=True):
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
     bytes_ = [f"<0x{i:02X}>" for i in range(256)]
     # Most characters of the corpus, not all: the rest falls back to bytes.
-    train(tokenizer, vocab_size, special_tokens=list(specials) + bytes_, limit_alphabet=180)
+    train(tokenizer, vocab_size, list(specials) + bytes_, alphabet=common_chars(180), limit_alphabet=180)
 
     def only_specials(data):  # training made added tokens of the bytes; in published files they are plain tokens
         data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] in specials]
@@ -259,7 +265,7 @@ def metaspace():
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
-    train(tokenizer, 600, special_tokens=["<unk>", "<s>", "</s>"], limit_alphabet=220)
+    train(tokenizer, 600, ["<unk>", "<s>", "</s>"], alphabet=common_chars(220), limit_alphabet=220)
     tokenizer.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 1))
     return tokenizer, None
 
@@ -280,7 +286,7 @@ def words():
             pre_tokenizers.Split(Regex("[aeiou]{2}"), behavior="contiguous", invert=True),
         ]
     )
-    train(tokenizer, 420, special_tokens=["[UNK]", "[PAD]"], limit_alphabet=60)
+    train(tokenizer, 420, ["[UNK]", "[PAD]"], alphabet="abcdefghijklmnopqrstuvwxyz0123456789", limit_alphabet=36)
     tokenizer.add_tokens(
         [
             AddedToken("Token", single_word=True, normalized=False),

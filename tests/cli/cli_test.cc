@@ -114,6 +114,8 @@ TEST(GenerateCommand, CountsRightAnswers) {
 
 struct BadInput {
   std::string arguments, message;
+
+  friend void PrintTo(const BadInput& input, std::ostream* out) { *out << input.arguments; }
 };
 
 class GenerateBadInput : public testing::TestWithParam<BadInput> {};
@@ -168,7 +170,7 @@ TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
   const Ran ran = attend("backends --model-path " + kTiny, Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("cpu            chosen for prefill; chosen for decode"));
-  EXPECT_THAT(ran.out, HasSubstr("cpu: fa3 runs on ampere, ada, hopper (prefill)"));
+  EXPECT_THAT(ran.out, HasSubstr("cpu: fa3 runs MHA on ampere, ada, hopper (prefill)"));
   EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
 }
 

@@ -39,6 +39,7 @@ TEST(StepInputs, DescribesAMixedStep) {
   EXPECT_THAT(batch.cu_seqlen_q, ElementsAre(0, 1, 4));
   EXPECT_THAT(batch.positions, ElementsAre(2, 1, 2, 3));
   EXPECT_THAT(batch.out_slots, ElementsAre(TokenSlot(10), TokenSlot(5), TokenSlot(6), TokenSlot(7)));
+  EXPECT_THAT(inputs.model_input().prompt_lens, ElementsAre(2, 5));
   EXPECT_THAT(inputs.model_input().token_ids, ElementsAre(12, 21, 22, 23));
   // The chunk is not the end of its prompt, so only the decoding request samples.
   EXPECT_THAT(inputs.model_input().logit_rows, ElementsAre(0));

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "attend/attention/attention_layer.h"
@@ -16,15 +17,15 @@ namespace attend {
 
 // The caller owns every tensor.
 struct AttentionInput {
-  TensorView q;  // [num_tokens, num_q_heads, head_dim_qk]; MLA: [.., kv_lora_rank]
-  TensorView
-      k;  // [num_tokens, num_kv_heads, head_dim_qk]; MLA: [num_tokens, kv_lora_rank]; empty: already stored
-  TensorView v;       // [num_tokens, num_kv_heads, head_dim_v]; MLA: empty
-  TensorView q_rope;  // MLA: [num_tokens, num_q_heads, rope_dim]
-  TensorView k_rope;  // MLA: [num_tokens, rope_dim]
-  TensorView out;     // [num_tokens, num_q_heads, head_dim_v]
-  TensorView lse;     // f32 [num_tokens, num_q_heads]; may be empty
-  bool store = true;  // store k and v at batch.out_slots before attending
+  TensorView q = {};  // [num_tokens, num_q_heads, head_dim_qk]; MLA: [.., kv_lora_rank]
+  TensorView k =
+      {};  // [num_tokens, num_kv_heads, head_dim_qk]; MLA: [num_tokens, kv_lora_rank]; empty: already stored
+  TensorView v = {};       // [num_tokens, num_kv_heads, head_dim_v]; MLA: empty
+  TensorView q_rope = {};  // MLA: [num_tokens, num_q_heads, rope_dim]
+  TensorView k_rope = {};  // MLA: [num_tokens, rope_dim]
+  TensorView out = {};     // [num_tokens, num_q_heads, head_dim_v]
+  TensorView lse = {};     // f32 [num_tokens, num_q_heads]; may be empty
+  bool store = true;       // store k and v at batch.out_slots before attending
 };
 
 // Belongs to one device and one thread.
@@ -41,9 +42,9 @@ class AttentionBackend {
 
 // What is known before the pool is sized.
 struct BackendConfig {
-  Device device;
-  ModelGeometry model;
-  BatchLimits limits;
+  Device device = {};
+  ModelGeometry model = {};
+  BatchLimits limits = {};
   int page_size = 1;
   bool deterministic = false;
 };
@@ -65,13 +66,18 @@ struct WorkspaceSize {
 struct BackendEntry {
   std::string_view name;
   std::span<const std::string_view> aliases = {};
-  std::string_view summary;  // one line: which contract, over which kernels
-  Capability capability = {};
+  std::string_view summary = {};  // one line: which contract, over which kernels
+  Capability mha = {}, mla = {};
   // Before the pool is sized.
   WorkspaceSize (*workspace)(const BackendEntry&, const BackendConfig&) = nullptr;
   // After; allocates everything it will ever need.
   std::unique_ptr<AttentionBackend> (*create)(const BackendEntry&, const BackendContext&) = nullptr;
   const void* spec = nullptr;  // the row's data, known to create()
+
+  constexpr const Capability& capability(KvKind kind) const { return kind == KvKind::kMha ? mha : mla; }
 };
+
+// One line for people: "MHA: <capability> | MLA: <capability>".
+std::string describe(const BackendEntry& entry);
 
 }  // namespace attend

@@ -1,6 +1,10 @@
 #include "attend/attention/capability.h"
 
 #include <algorithm>
+#include <limits>
+
+#include "attend/attention/backend.h"
+#include "attend/base/error.h"
 
 namespace attend {
 namespace {
@@ -73,10 +77,16 @@ std::string PageSizes::to_string() const {
   return list.empty() ? "none" : list;
 }
 
+std::string_view to_string(KvKind kind) { return kind == KvKind::kMha ? "MHA" : "MLA"; }
+
 std::string describe(const Capability& capability) {
-  std::string kinds, features;
-  if (capability.kinds.contains(KvKind::kMha)) append(kinds, "+", "MHA");
-  if (capability.kinds.contains(KvKind::kMla)) append(kinds, "+", "MLA");
+  std::string text = "pages " + capability.page_sizes.to_string();
+  text += capability.head_dim_rule == HeadDimRule::kExactly ? "; head dims " : "; head dims to ";
+  text += std::to_string(capability.head_dims.qk) + "/" + std::to_string(capability.head_dims.v);
+  if (capability.head_dim_rule == HeadDimRule::kEqualUpTo) text += ", equal";
+  text += "; KV " + to_string(capability.kv_dtypes);
+
+  std::string features;
   const auto feature = [&](bool has, std::string_view name) {
     if (has) append(features, ", ", name);
   };
@@ -88,18 +98,35 @@ std::string describe(const Capability& capability) {
   feature(capability.bidirectional, "bidirectional");
   feature(capability.kv_scales, "KV scales");
   feature(!capability.deterministic.empty(), "deterministic");
-  return kinds + "; pages " + capability.page_sizes.to_string() + "; KV " + to_string(capability.kv_dtypes) +
-         "; " + features + "; drafts " + std::string(to_string(capability.speculation)) + "; prefill on " +
-         to_string(capability.prefill) + "; decode on " + to_string(capability.decode);
+  feature(capability.graphs, "graphs");
+  feature(capability.speculation == Speculation::kChain, "draft chains");
+  feature(capability.speculation == Speculation::kTree, "draft trees");
+  append(text, "; ", features);
+
+  if (capability.prefill == capability.decode) return text + "; on " + to_string(capability.decode);
+  return text + "; prefill on " + to_string(capability.prefill) + "; decode on " +
+         to_string(capability.decode);
+}
+
+std::string describe(const BackendEntry& entry) {
+  if (entry.mha.served() && entry.mha == entry.mla) return "MHA, MLA: " + describe(entry.mha);
+  std::string text;
+  if (entry.mha.served()) append(text, " | ", "MHA: " + describe(entry.mha));
+  if (entry.mla.served()) append(text, " | ", "MLA: " + describe(entry.mla));
+  return text;
 }
 
 Requirement requirement_of(const ModelGeometry& model) {
   Requirement requirement{.dtype = model.dtype, .kv_dtype = model.kv_dtype};
+  requirement.q_heads_per_kv = std::numeric_limits<int>::max();
   for (const AttentionLayer& layer : model.layers) {
+    require(layer.num_kv_heads > 0, "layer ", layer.layer_id, " with ", layer.num_kv_heads,
+            " KV heads: at least 1");
     if (layer.kind == KvKind::kMla) requirement.kind = KvKind::kMla;
     requirement.num_q_heads = std::max(requirement.num_q_heads, layer.num_q_heads);
-    requirement.head_dim_qk = std::max(requirement.head_dim_qk, layer.head_dim_qk);
-    requirement.head_dim_v = std::max(requirement.head_dim_v, layer.head_dim_v);
+    requirement.q_heads_per_kv = std::min(requirement.q_heads_per_kv, layer.num_q_heads / layer.num_kv_heads);
+    requirement.head_dims.qk = std::max(requirement.head_dims.qk, layer.head_dim_qk);
+    requirement.head_dims.v = std::max(requirement.head_dims.v, layer.head_dim_v);
     requirement.window |= layer.window_left >= 0;
     requirement.chunk |= layer.chunk > 0;
     requirement.logit_cap |= layer.logit_cap > 0.0f;
@@ -109,6 +136,15 @@ Requirement requirement_of(const ModelGeometry& model) {
         layer.type == AttentionType::kDecoderBidirectional || layer.type == AttentionType::kEncoderOnly;
   }
   return requirement;
+}
+
+PageSizes page_sizes_for(const Capability& capability, const Requirement& requirement) {
+  PageSizes sizes = capability.page_sizes;
+  const bool tree = requirement.speculation == Speculation::kTree;
+  if (tree) sizes = sizes.intersect(capability.tree_page_sizes);
+  if (tree && requirement.window) sizes = sizes.intersect(capability.window_tree_page_sizes);
+  if (requirement.q_heads_per_kv == 1) sizes = sizes.intersect(capability.ungrouped_page_sizes);
+  return sizes;
 }
 
 }  // namespace attend

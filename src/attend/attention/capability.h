@@ -89,39 +89,67 @@ class PageSizes {
 enum class Speculation : uint8_t { kNone, kChain, kTree };
 std::string_view to_string(Speculation speculation);
 
-// What a backend can do.
+std::string_view to_string(KvKind kind);
+
+struct HeadDims {
+  int qk = 0, v = 0;
+  constexpr bool operator==(const HeadDims&) const = default;
+};
+
+// Which head dims a backend takes, given its largest.
+enum class HeadDimRule : uint8_t {
+  kUpTo,       // multiples of 8 up to the largest
+  kEqualUpTo,  // likewise, and head_dim_qk == head_dim_v
+  kExactly,    // the largest only
+};
+
+// What a backend can do for one kind of KV. Without architectures it does not serve the kind.
 struct Capability {
   Set<Architecture> prefill = {};  // architectures it prefills on; empty: decode only
   Set<Architecture> decode = {};
-  Set<KvKind> kinds = {};
-  Set<Architecture> mla_architectures = Set<Architecture>::all();  // where it serves MLA, if it does
+
   PageSizes page_sizes = {};
-  PageSizes tree_page_sizes = PageSizes::all();  // page sizes with draft trees
-  int max_head_dim = 256;                        // MHA
-  std::array<int, 2> mla_num_q_heads = {};       // MLA: head counts per rank it has kernels for; zeros: any
-  bool unequal_head_dims = true;                 // head_dim_qk != head_dim_v
-  Set<DType> dtypes = {};                        // of q, k, v
-  Set<DType> kv_dtypes = {};                     // of the pool
-  bool kv_scales = true;                         // applies descales other than 1
+  // Page sizes under a condition; all conditions that hold intersect.
+  PageSizes tree_page_sizes = PageSizes::all();         // with draft trees
+  PageSizes window_tree_page_sizes = PageSizes::all();  // with draft trees and a sliding window
+  PageSizes ungrouped_page_sizes = PageSizes::all();    // with as many KV heads as query heads
+  int preferred_page_size = 0;  // when the user asks for none; 0: the resolver's default
+
+  HeadDims head_dims = {256, 256};  // the largest
+  HeadDimRule head_dim_rule = HeadDimRule::kUpTo;
+  std::array<int, 2> num_q_heads = {};  // head counts per rank it has kernels for; zeros: any
+  Set<DType> dtypes = {};               // of q, k, v
+  Set<DType> kv_dtypes = {};            // of the pool
+
+  bool kv_scales = true;  // applies descales other than 1
   bool window = true;
   bool chunk = true;
   bool logit_cap = true;
   bool sinks = true;
-  bool cross = true;  // cross attention
+  bool cross = true;              // cross attention
+  bool cross_with_window = true;  // in one model
   bool bidirectional = true;
   Speculation speculation = Speculation::kTree;
-  Set<KvKind> deterministic = Set<KvKind>::all();  // kinds with batch-invariant results
-  bool graphs = true;                              // its decode can be captured in a CUDA graph
+  // Architectures on which a token's bits depend on its own sequence alone.
+  Set<Architecture> deterministic = Set<Architecture>::all();
+  bool graphs = true;  // its decode can be captured in a CUDA graph
+
+  constexpr const Set<Architecture>& architectures(Phase phase) const {
+    return phase == Phase::kPrefill ? prefill : decode;
+  }
+  constexpr bool served() const { return !prefill.empty() || !decode.empty(); }
+  bool operator==(const Capability&) const = default;
 };
 
-// One line for people: "MHA, page sizes any, head dims to 256, kv float32 bfloat16 ..., window, chunk, ...".
+// For people: "pages any; head dims to 256/256; KV float32, bfloat16; window, sinks; draft trees; ...".
 std::string describe(const Capability& capability);
 
 // What a model and the user's wishes need of a backend.
 struct Requirement {
   KvKind kind = KvKind::kMha;
-  int num_q_heads = 0;                  // per rank, the largest over layers
-  int head_dim_qk = 0, head_dim_v = 0;  // likewise
+  int num_q_heads = 0;      // per rank, the largest over layers
+  int q_heads_per_kv = 1;   // the smallest over layers
+  HeadDims head_dims = {};  // the largest over layers
   DType dtype = DType::kF32;
   DType kv_dtype = DType::kF32;
   bool kv_scales = false;  // some scale is not 1
@@ -133,11 +161,14 @@ struct Requirement {
 // The union over a model's layers; wishes (speculation, deterministic, graphs) start as false.
 Requirement requirement_of(const ModelGeometry& model);
 
+// The page sizes of `capability` that serve `requirement`: page_sizes under every condition that holds.
+PageSizes page_sizes_for(const Capability& capability, const Requirement& requirement);
+
 // The machine, as a value: selection is tested on any machine.
 struct Hardware {
   Architecture architecture = Architecture::kCpu;
-  std::string name;     // for people: "AMD EPYC 9R45, 2 cores"
-  int num_workers = 1;  // threads or SMs
+  std::string name = {};  // for people: "AMD EPYC 9R45, 2 cores"
+  int num_workers = 1;    // threads or SMs
 };
 
 }  // namespace attend

@@ -32,13 +32,13 @@ struct ForwardBatch {
   ForwardMode mode = ForwardMode::kIdle;
   int num_reqs = 0;
   int num_tokens = 0;
-  int max_seqlen_q = 0;                 // an upper bound
-  View<const RequestRow> request_rows;  // [num_reqs]
-  View<const int32_t> seqlen_kv;        // [num_reqs]
-  View<const int32_t> cu_seqlen_q;      // [num_reqs + 1]
-  View<const int32_t> positions;        // [num_tokens]
-  View<const TokenSlot> out_slots;      // [num_tokens]; -1: do not store
-  View<const uint64_t> tree_mask;       // [num_tokens, ceil(max_seqlen_q / 64)]; empty: causal
+  int max_seqlen_q = 0;                      // an upper bound
+  View<const RequestRow> request_rows = {};  // [num_reqs]
+  View<const int32_t> seqlen_kv = {};        // [num_reqs]
+  View<const int32_t> cu_seqlen_q = {};      // [num_reqs + 1]
+  View<const int32_t> positions = {};        // [num_tokens]
+  View<const TokenSlot> out_slots = {};      // [num_tokens]; -1: do not store
+  View<const uint64_t> tree_mask = {};       // [num_tokens, ceil(max_seqlen_q / 64)]; empty: causal
 };
 
 }  // namespace attend

@@ -1,21 +1,25 @@
-// Which backend is tried first, by phase, kind and architecture. The order is SGLang's default choice (what
-// its users get without a flag), minus what its tables can not run.
+// Which backend is tried first, by kind and architecture. The order is SGLang's default choice (what its
+// users get without a flag). Its overrides by model name are not needed: GPT-OSS is a model with sinks and
+// Llama 4 one with chunks, and FlashInfer's capability has neither.
 #include "attend/attention/resolver.h"
 
 namespace attend {
 namespace {
 
-// Draft trees go to FlashInfer (Triton for models with sinks) even where FA3 or TRT-LLM is the default.
+// Draft trees go to FlashInfer even where FA3 or TRT-LLM is the default; a KV dtype that FA3 lacks goes to
+// Triton.
 constexpr Preference kHopperMha[] = {{.backend = "fa3", .up_to = Speculation::kChain},
-                                     {.backend = "flashinfer"},
-                                     {.backend = "triton"},
-                                     {.backend = "fa3"}};
+                                     {.backend = "flashinfer", .from = Speculation::kTree},
+                                     {.backend = "triton"}};
 // FA4 steps in where TRT-LLM's kernels want equal head dims.
 constexpr Preference kBlackwellMha[] = {
     {.backend = "trtllm_mha", .up_to = Speculation::kChain},
     {.backend = "fa4", .up_to = Speculation::kChain, .only_unequal_head_dims = true},
     {.backend = "flashinfer"},
     {.backend = "triton"}};
+// FA3 is the default of deterministic inference wherever it runs.
+constexpr Preference kAmpereMha[] = {
+    {.backend = "fa3", .only_deterministic = true}, {.backend = "flashinfer"}, {.backend = "triton"}};
 constexpr Preference kOtherMha[] = {{.backend = "flashinfer"}, {.backend = "triton"}};
 constexpr Preference kHopperMla[] = {{.backend = "fa3"}, {.backend = "triton"}};
 constexpr Preference kBlackwellMla[] = {{.backend = "flashinfer"}, {.backend = "triton"}};
@@ -25,11 +29,14 @@ constexpr Preference kCpu[] = {{.backend = "cpu"}};
 
 }  // namespace
 
-std::span<const Preference> preference(Phase, KvKind kind, Architecture architecture) {
+std::span<const Preference> preference(KvKind kind, Architecture architecture) {
   const bool mla = kind == KvKind::kMla;
   switch (architecture) {
     case Architecture::kCpu:
       return kCpu;
+    case Architecture::kAmpere:
+    case Architecture::kAda:
+      return mla ? std::span<const Preference>(kOtherMla) : kAmpereMha;
     case Architecture::kHopper:
       return mla ? std::span<const Preference>(kHopperMla) : kHopperMha;
     case Architecture::kBlackwell:
@@ -37,8 +44,6 @@ std::span<const Preference> preference(Phase, KvKind kind, Architecture architec
     case Architecture::kAmd:
       return kAmd;
     case Architecture::kTuring:
-    case Architecture::kAmpere:
-    case Architecture::kAda:
     case Architecture::kBlackwellGeforce:
       return mla ? std::span<const Preference>(kOtherMla) : kOtherMha;
   }

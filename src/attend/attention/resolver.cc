@@ -1,7 +1,6 @@
 #include "attend/attention/resolver.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "attend/base/error.h"
 #include "attend/kv/kv_pool.h"
@@ -9,150 +8,171 @@
 namespace attend {
 namespace {
 
-// Collects reasons: "<what the requirement has>: <backend> <what it takes> (<phase>)".
-class Reasons {
- public:
-  Reasons(const BackendEntry& entry, Phase phase) : entry_(entry), phase_(phase) {}
-
-  template <class What, class Takes>
-  void unless(bool served, const What& what, const Takes& takes) {
-    if (served) return;
-    std::ostringstream text;
-    text << what << ": " << entry_.name << ' ' << takes << " (" << to_string(phase_) << ')';
-    found_.push_back(text.str());
-  }
-  std::vector<std::string> take() { return std::move(found_); }
-
- private:
-  const BackendEntry& entry_;
-  Phase phase_;
-  std::vector<std::string> found_;
-};
-
-template <class... Parts>
-std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
-}
-
-void add_geometry_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {
-  const bool mla = needs.kind == KvKind::kMla;
-  reasons.unless(can.kinds.contains(needs.kind), mla ? "MLA" : "MHA",
-                 mla ? "serves MHA only" : "serves MLA only");
-  if (mla) {
-    const bool any = can.mla_num_q_heads[0] == 0;
-    reasons.unless(
-        any || std::ranges::find(can.mla_num_q_heads, needs.num_q_heads) != can.mla_num_q_heads.end(),
-        text(needs.num_q_heads, " query heads"),
-        text("has ", can.mla_num_q_heads[0], " and ", can.mla_num_q_heads[1]));
-  } else {
-    const int largest = std::max(needs.head_dim_qk, needs.head_dim_v);
-    reasons.unless(largest <= can.max_head_dim, text("head dim ", largest),
-                   text("goes to ", can.max_head_dim));
-    reasons.unless(can.unequal_head_dims || needs.head_dim_qk == needs.head_dim_v,
-                   text("head dims ", needs.head_dim_qk, "/", needs.head_dim_v), "needs equal ones");
-  }
-  reasons.unless(can.dtypes.contains(needs.dtype), text("dtype ", needs.dtype),
-                 "has " + to_string(can.dtypes));
-  reasons.unless(can.kv_dtypes.contains(needs.kv_dtype), text("kv_cache_dtype ", needs.kv_dtype),
-                 "has " + to_string(can.kv_dtypes));
-}
-
-void add_feature_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {
-  const std::string_view none = "has none";
-  reasons.unless(can.kv_scales || !needs.kv_scales, "KV scales", none);
-  reasons.unless(can.window || !needs.window, "sliding window", none);
-  reasons.unless(can.chunk || !needs.chunk, "chunked local attention", none);
-  reasons.unless(can.logit_cap || !needs.logit_cap, "logit cap", none);
-  reasons.unless(can.sinks || !needs.sinks, "attention sinks", none);
-  reasons.unless(can.cross || !needs.cross, "cross attention", none);
-  reasons.unless(can.bidirectional || !needs.bidirectional, "bidirectional attention", none);
-  reasons.unless(needs.speculation <= can.speculation, text("draft ", to_string(needs.speculation)),
-                 text("takes ", to_string(can.speculation)));
-  reasons.unless(!needs.deterministic || can.deterministic.contains(needs.kind), "deterministic inference",
-                 none);
-  reasons.unless(can.graphs || !needs.graphs, "CUDA graphs", "can not be captured");
-}
-
-// The page sizes that serve a requirement.
-PageSizes page_sizes(const Capability& can, const Requirement& needs) {
-  return needs.speculation == Speculation::kTree ? can.page_sizes.intersect(can.tree_page_sizes)
-                                                 : can.page_sizes;
-}
-
-int choose_page_size(PageSizes sizes) {
-  for (int size : {kDefaultPageSize, 64, 32, 128, 256, 8, 4, 2, 1})
-    if (sizes.contains(size)) return size;
-  return 0;
-}
-
-// A backend that may serve a phase.
+// A backend that can serve a phase.
 struct Candidate {
   const BackendEntry* entry;
-  bool asked_by_name;
+  std::string why;
 };
 
-std::string list_names(std::span<const BackendEntry> table) {
-  std::string names;
-  for (const BackendEntry& entry : table) names += (names.empty() ? "" : ", ") + std::string(entry.name);
-  return names;
-}
+struct PhaseChoice {
+  Phase phase;
+  std::vector<Candidate> candidates;  // best first
+  std::vector<Refusal> refusals;      // of every backend but the one that was asked for
+  std::vector<std::string> against;   // reasons against the one that was asked for
+};
 
-std::string join(const std::vector<std::string>& reasons) {
+struct Question {
+  const Requirement& requirement;
+  const Hardware& hardware;
+  const Wishes& wishes;
+  std::span<const BackendEntry> table;
+};
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   std::string joined;
-  for (const std::string& reason : reasons) joined += (joined.empty() ? "" : "; ") + reason;
+  for (const std::string& part : parts) {
+    if (!joined.empty()) joined += separator;
+    joined += part;
+  }
   return joined;
 }
 
-// The name that the user gave for a phase; empty: none.
-const std::string& wish_for(const Wishes& wishes, Phase phase) {
-  const std::string& own = phase == Phase::kPrefill ? wishes.prefill_backend : wishes.decode_backend;
-  return own.empty() ? wishes.attention_backend : own;
+const BackendEntry& named_backend(std::span<const BackendEntry> table, std::string_view name) {
+  const BackendEntry* entry = find_backend(table, name);
+  if (entry != nullptr) return *entry;
+  std::vector<std::string> names;
+  for (const BackendEntry& known : table) names.emplace_back(known.name);
+  fail(ErrorCode::kInvalidArgument, "attention backend '", name, "': expected one of ", join(names, ", "));
 }
 
-std::vector<Candidate> candidates(Phase phase, const Requirement& requirement, const Hardware& hardware,
-                                  const Wishes& wishes, std::span<const BackendEntry> table) {
-  if (const std::string& name = wish_for(wishes, phase); !name.empty()) {
-    const BackendEntry* entry = find_backend(table, name);
-    require(entry != nullptr, "attention backend '", name, "': expected one of ", list_names(table));
-    const auto reasons = reasons_against(*entry, phase, requirement, hardware, wishes.page_size, true);
-    if (!reasons.empty()) fail(ErrorCode::kUnsupported, join(reasons));
-    return {{entry, true}};
-  }
-  std::vector<Candidate> found;
-  for (const Preference& preferred : preference(phase, requirement.kind, hardware.architecture)) {
-    if (requirement.speculation > preferred.up_to) continue;
-    if (preferred.only_unequal_head_dims && requirement.head_dim_qk == requirement.head_dim_v) continue;
-    const BackendEntry* entry = find_backend(table, preferred.backend);
-    if (entry != nullptr &&
-        reasons_against(*entry, phase, requirement, hardware, wishes.page_size, false).empty())
-      found.push_back({entry, false});
-  }
-  return found;
+// The backend that the user named for a phase. Null entry: none.
+struct Asked {
+  const BackendEntry* entry = nullptr;
+  bool does_phase = true;  // false: named for both phases, and does the other one only
+};
+
+Asked asked_for(Phase phase, const Question& question) {
+  const Wishes& wishes = question.wishes;
+  const bool prefill = phase == Phase::kPrefill;
+  const std::string& own = prefill ? wishes.prefill_backend : wishes.decode_backend;
+  const std::string& other = prefill ? wishes.decode_backend : wishes.prefill_backend;
+  if (!own.empty()) return {.entry = &named_backend(question.table, own)};
+  if (wishes.attention_backend.empty()) return {};
+  const BackendEntry& both = named_backend(question.table, wishes.attention_backend);
+  const Capability& can = both.capability(question.requirement.kind);
+  // With the other phase overridden, leaving this one open would forget the wish altogether.
+  const bool only_other = can.served() && can.architectures(phase).empty() && other.empty();
+  return {.entry = &both, .does_phase = !only_other};
 }
 
-std::vector<Refusal> refusals(const Requirement& requirement, const Hardware& hardware, const Wishes& wishes,
-                              std::span<const BackendEntry> table) {
+std::string why_asked(const BackendEntry& entry, Phase phase, const Question& question) {
+  const std::string why = std::string(entry.name) + ": asked for";
+  const Set<Architecture>& at_home = entry.capability(question.requirement.kind).architectures(phase);
+  return at_home.contains(question.hardware.architecture) ? why
+                                                          : why + "; its contract runs over the CPU kernels";
+}
+
+bool is_preferred(const Preference& preference, const Requirement& needs) {
+  return needs.speculation >= preference.from && needs.speculation <= preference.up_to &&
+         (!preference.only_unequal_head_dims || needs.head_dims.qk != needs.head_dims.v) &&
+         (!preference.only_deterministic || needs.deterministic);
+}
+
+std::vector<Refusal> refusals(Phase phase, const Question& question, const BackendEntry* except) {
   std::vector<Refusal> found;
-  for (const BackendEntry& entry : table)
-    for (Phase phase : {Phase::kPrefill, Phase::kDecode}) {
-      auto reasons = reasons_against(entry, phase, requirement, hardware, wishes.page_size, false);
-      if (!reasons.empty()) found.push_back({entry.name, phase, std::move(reasons)});
-    }
+  for (const BackendEntry& entry : question.table) {
+    if (&entry == except) continue;
+    auto reasons = reasons_against(entry, phase, question.requirement, question.hardware,
+                                   question.wishes.page_size, false);
+    if (!reasons.empty()) found.push_back({entry.name, phase, std::move(reasons)});
+  }
   return found;
 }
 
-std::string explain(const Candidate& chosen, const Hardware& hardware) {
-  std::string why(chosen.entry->name);
-  if (!chosen.asked_by_name)
-    return why + ": first choice for " + std::string(to_string(hardware.architecture)) +
-           " that serves this model";
-  why += ": asked for";
-  const bool elsewhere = !chosen.entry->capability.decode.contains(hardware.architecture);
-  if (hardware.architecture == Architecture::kCpu && elsewhere)
-    why += "; its contract runs over the CPU kernels";
-  return why;
+// Every backend of the table that was not refused, the preferred ones first.
+std::vector<Candidate> automatic_candidates(const Question& question, const std::vector<Refusal>& refused) {
+  const std::string on(to_string(question.hardware.architecture));
+  std::vector<const BackendEntry*> able;
+  for (const BackendEntry& entry : question.table)
+    if (std::ranges::find(refused, entry.name, &Refusal::backend) == refused.end()) able.push_back(&entry);
+
+  std::vector<Candidate> candidates;
+  std::string why = ": first choice for " + on;
+  for (const Preference& preferred : preference(question.requirement.kind, question.hardware.architecture)) {
+    if (!is_preferred(preferred, question.requirement)) continue;
+    const auto found = std::ranges::find(able, preferred.backend, &BackendEntry::name);
+    if (found != able.end()) {
+      candidates.push_back({*found, std::string((*found)->name) + why});
+      able.erase(found);
+    }
+    why = ": first choice for " + on + " that can serve this";
+  }
+  for (const BackendEntry* entry : able)
+    candidates.push_back(
+        {entry, std::string(entry->name) + ": none of the usual choices for " + on + " will do"});
+  return candidates;
+}
+
+PhaseChoice choose_for(Phase phase, const Question& question) {
+  const Asked asked = asked_for(phase, question);
+  PhaseChoice choice{.phase = phase,
+                     .candidates = {},
+                     .refusals = refusals(phase, question, asked.does_phase ? asked.entry : nullptr),
+                     .against = {}};
+  if (asked.entry != nullptr && asked.does_phase) {
+    choice.against = reasons_against(*asked.entry, phase, question.requirement, question.hardware,
+                                     question.wishes.page_size, true);
+    if (choice.against.empty())
+      choice.candidates.push_back({asked.entry, why_asked(*asked.entry, phase, question)});
+    return choice;
+  }
+  choice.candidates = automatic_candidates(question, choice.refusals);
+  if (asked.entry != nullptr)
+    for (Candidate& candidate : choice.candidates)
+      candidate.why += "; " + std::string(asked.entry->name) + " has no " + std::string(to_string(phase));
+  return choice;
+}
+
+int choose_page_size(PageSizes sizes, const Capability& prefill, const Capability& decode) {
+  for (int size : {decode.preferred_page_size, prefill.preferred_page_size, kDefaultPageSize, 64, 32, 128,
+                   256, 8, 4, 2, 1})
+    if (sizes.contains(size)) return size;
+  ensure(false, "a page size from none");
+  return 0;
+}
+
+// The first pair of backends that share a page size; nothing when none do.
+std::optional<Resolution> pair_up(const Question& question, const PhaseChoice& prefill,
+                                  const PhaseChoice& decode) {
+  const KvKind kind = question.requirement.kind;
+  for (const Candidate& first : prefill.candidates)
+    for (const Candidate& second : decode.candidates) {
+      const Capability& one = first.entry->capability(kind);
+      const Capability& two = second.entry->capability(kind);
+      const PageSizes both =
+          page_sizes_for(one, question.requirement).intersect(page_sizes_for(two, question.requirement));
+      if (both.empty()) continue;
+      const bool same = first.entry == second.entry && first.why == second.why;
+      return Resolution{.prefill = first.entry,
+                        .decode = second.entry,
+                        .page_size = question.wishes.page_size.value_or(choose_page_size(both, one, two)),
+                        .why = same ? first.why : first.why + " (prefill); " + second.why + " (decode)",
+                        .refusals = {}};
+    }
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse_page_sizes(const Question& question, const PhaseChoice& prefill,
+                                    const PhaseChoice& decode) {
+  std::vector<std::string> needs;
+  for (const PhaseChoice* choice : {&prefill, &decode})
+    for (const Candidate& candidate : choice->candidates)
+      needs.push_back(
+          std::string(candidate.entry->name) + " needs " +
+          page_sizes_for(candidate.entry->capability(question.requirement.kind), question.requirement)
+              .to_string() +
+          " (" + std::string(to_string(choice->phase)) + ")");
+  fail(ErrorCode::kUnsupported, "no page size serves both phases: ", join(needs, ", "));
 }
 
 }  // namespace
@@ -163,58 +183,29 @@ const BackendEntry* find_backend(std::span<const BackendEntry> table, std::strin
   return nullptr;
 }
 
-std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
-                                         const Requirement& requirement, const Hardware& hardware,
-                                         std::optional<int> page_size, bool asked_by_name) {
-  const Capability& can = entry.capability;
-  Reasons reasons(entry, phase);
-  const Set<Architecture> architectures = phase == Phase::kPrefill ? can.prefill : can.decode;
-  const bool contract_on_cpu = asked_by_name && hardware.architecture == Architecture::kCpu;
-  if (contract_on_cpu)
-    reasons.unless(!architectures.empty(), to_string(phase), "does not do this");
-  else
-    reasons.unless(architectures.contains(hardware.architecture), to_string(hardware.architecture),
-                   "runs on " + to_string(architectures));
-  if (!contract_on_cpu && requirement.kind == KvKind::kMla && can.kinds.contains(KvKind::kMla))
-    reasons.unless(can.mla_architectures.contains(hardware.architecture), "MLA",
-                   "runs it on " + to_string(can.mla_architectures.intersect(architectures)));
-  add_geometry_reasons(can, requirement, reasons);
-  add_feature_reasons(can, requirement, reasons);
-  const PageSizes sizes = page_sizes(can, requirement);
-  if (page_size)
-    reasons.unless(sizes.contains(*page_size), text("page_size ", *page_size), "needs " + sizes.to_string());
-  return reasons.take();
-}
-
 Resolution resolve(const Requirement& requirement, const Hardware& hardware, const Wishes& wishes,
                    std::span<const BackendEntry> table) {
   if (wishes.page_size) check_page_size(*wishes.page_size);
-  const auto prefill = candidates(Phase::kPrefill, requirement, hardware, wishes, table);
-  const auto decode = candidates(Phase::kDecode, requirement, hardware, wishes, table);
-  Resolution resolution;
-  resolution.refusals = refusals(requirement, hardware, wishes, table);
-  for (const Candidate& first : prefill)
-    for (const Candidate& second : decode) {
-      const PageSizes both = page_sizes(first.entry->capability, requirement)
-                                 .intersect(page_sizes(second.entry->capability, requirement));
-      if (both.empty()) continue;
-      resolution.prefill = first.entry;
-      resolution.decode = second.entry;
-      resolution.page_size = wishes.page_size.value_or(choose_page_size(both));
-      resolution.why = explain(first, hardware);
-      if (first.entry != second.entry)
-        resolution.why += " (prefill); " + explain(second, hardware) + " (decode)";
-      return resolution;
-    }
-  if (!prefill.empty() && !decode.empty())
-    fail(ErrorCode::kUnsupported, "no page size serves both phases: ", prefill[0].entry->name, " needs ",
-         page_sizes(prefill[0].entry->capability, requirement).to_string(), " (prefill), ",
-         decode[0].entry->name, " needs ", page_sizes(decode[0].entry->capability, requirement).to_string(),
-         " (decode)");
-  std::string all;
-  for (const Refusal& refusal : resolution.refusals) all += "\n  " + join(refusal.reasons);
-  fail(ErrorCode::kUnsupported, "no attention backend serves this model on ",
-       to_string(hardware.architecture), ":", all);
+  const Question question{requirement, hardware, wishes, table};
+  PhaseChoice prefill = choose_for(Phase::kPrefill, question);
+  PhaseChoice decode = choose_for(Phase::kDecode, question);
+
+  std::vector<std::string> against = prefill.against;
+  against.insert(against.end(), decode.against.begin(), decode.against.end());
+  if (!against.empty()) fail(ErrorCode::kUnsupported, join(against, "; "));
+
+  std::vector<Refusal> refused = std::move(prefill.refusals);
+  std::ranges::move(decode.refusals, std::back_inserter(refused));
+  if (prefill.candidates.empty() || decode.candidates.empty()) {
+    std::string all;
+    for (const Refusal& refusal : refused) all += "\n  " + join(refusal.reasons, "; ");
+    fail(ErrorCode::kUnsupported, "no attention backend serves this model on ",
+         to_string(hardware.architecture), ":", all);
+  }
+  std::optional<Resolution> resolution = pair_up(question, prefill, decode);
+  if (!resolution) refuse_page_sizes(question, prefill, decode);
+  resolution->refusals = std::move(refused);
+  return *std::move(resolution);
 }
 
 }  // namespace attend

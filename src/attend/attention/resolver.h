@@ -13,10 +13,11 @@ namespace attend {
 
 // What the user asked for. Empty: choose.
 struct Wishes {
-  std::string attention_backend;  // both phases
-  std::string prefill_backend;    // wins over attention_backend
-  std::string decode_backend;     // likewise
-  std::optional<int> page_size;
+  // Both phases. Where it only decodes (FlashMLA), the other phase is chosen, and Resolution::why says so.
+  std::string attention_backend = {};
+  std::string prefill_backend = {};  // wins over attention_backend
+  std::string decode_backend = {};   // likewise
+  std::optional<int> page_size = {};
 };
 
 // Why a backend can not serve a phase: "page_size 16: flashmla needs 64 (decode)".
@@ -30,20 +31,24 @@ struct Resolution {
   const BackendEntry* prefill = nullptr;
   const BackendEntry* decode = nullptr;
   int page_size = 0;
-  std::string why;                // one line for people: "cpu: the first that serves this model on cpu"
-  std::vector<Refusal> refusals;  // of every backend that can not serve, chosen or not
+  std::string why = {};                // one line for people: "cpu: first choice for cpu"
+  std::vector<Refusal> refusals = {};  // of every backend that was not asked for and can not serve
 };
 
 // One entry of a preference list: a backend, and when it is preferred. (Whether it can serve is its
 // capability.)
 struct Preference {
   std::string_view backend;
-  Speculation up_to = Speculation::kTree;  // not preferred with bushier draft trees
+  Speculation from = Speculation::kNone;   // draft trees at least this bushy
+  Speculation up_to = Speculation::kTree;  // and at most
   bool only_unequal_head_dims = false;     // preferred only when head_dim_qk != head_dim_v
+  bool only_deterministic = false;         // preferred only for deterministic inference
 };
-// preference[phase][kind][architecture]: what to try, best first.
-std::span<const Preference> preference(Phase phase, KvKind kind, Architecture architecture);
-// Page size when neither the user nor a backend asks for another; 64 is next where 16 is not taken.
+// preference[kind][architecture]: what to try, best first. Both phases share a list: phases differ in who can
+// serve, which capabilities say. What no list names comes last, in the order of the table.
+std::span<const Preference> preference(KvKind kind, Architecture architecture);
+// Page size when neither the user nor a backend asks for another; where it is not taken, the next of 64, 32,
+// 128, 256, 8, 4, 2, 1 that is.
 inline constexpr int kDefaultPageSize = 16;
 
 // Every reason why `entry` can not serve `phase`; empty when it can. `asked_by_name`: on the CPU any backend

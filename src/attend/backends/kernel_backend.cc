@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attend/backends/check.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention.h"
@@ -17,26 +18,38 @@ using kernels::AttentionPlanLimits;
 using kernels::KvIndexKind;
 using kernels::SplitRule;
 
-// A layer's work is planned once for all layers that see the same keys.
-std::vector<kernels::Visibility> distinct_visibilities(const ModelGeometry& model) {
-  std::vector<kernels::Visibility> found;
+KernelBackend::PlanKey plan_key(const AttentionLayer& layer) {
+  return {.visibility = layer.visibility(),
+          .num_q_heads = layer.num_q_heads,
+          .num_kv_heads = layer.num_kv_heads,
+          .head_dim_v = layer.head_dim_v};
+}
+
+// Work is planned once for all layers that see the same keys with the same heads.
+std::vector<KernelBackend::PlanKey> distinct_plans(const ModelGeometry& model) {
+  std::vector<KernelBackend::PlanKey> found;
   for (const AttentionLayer& layer : model.layers)
-    if (std::ranges::find(found, layer.visibility()) == found.end()) found.push_back(layer.visibility());
+    if (std::ranges::find(found, plan_key(layer)) == found.end()) found.push_back(plan_key(layer));
   return found;
 }
 
-AttentionPlanLimits plan_limits(const BackendSpec& spec, const BackendConfig& config) {
-  AttentionPlanLimits limits{.max_reqs = config.limits.max_reqs,
-                             .max_tokens = config.limits.max_tokens,
-                             .max_kv_tokens = config.limits.max_kv_tokens,
-                             .split_rule = config.deterministic ? SplitRule::kFixed : spec.split_rule,
-                             .split_tokens = spec.split_tokens};
-  for (const AttentionLayer& layer : config.model.layers) {
-    limits.num_q_heads = std::max(limits.num_q_heads, layer.num_q_heads);
-    limits.num_kv_heads = std::max(limits.num_kv_heads, layer.num_kv_heads);
-    limits.head_dim_v = std::max(limits.head_dim_v, layer.head_dim_v);
-  }
-  return limits;
+// Halves that the pool of a model may have: layers with a window can live in one of their own.
+size_t max_pool_halves(const ModelGeometry& model) {
+  const auto windowed = [](const AttentionLayer& layer) { return layer.window_left >= 0; };
+  return std::ranges::any_of(model.layers, windowed) && !std::ranges::all_of(model.layers, windowed) ? 2 : 1;
+}
+
+AttentionPlanLimits plan_limits(const BackendSpec& spec, const BackendConfig& config,
+                                const KernelBackend::PlanKey& key) {
+  return {.max_reqs = config.limits.max_reqs,
+          .max_tokens = config.limits.max_tokens,
+          .max_kv_tokens = config.limits.max_kv_tokens,
+          .num_q_heads = key.num_q_heads,
+          .num_kv_heads = key.num_kv_heads,
+          .head_dim_v = key.head_dim_v,
+          .split_rule = config.deterministic ? SplitRule::kFixed : spec.split_rule,
+          .split_tokens = spec.split_tokens,
+          .num_workers = 0};
 }
 
 // Entries of the table that a spec's index needs.
@@ -64,45 +77,43 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
     : spec_(spec), config_(context.config), requests_(context.requests), pool_(context.pool) {
   require(config_.page_size == pool_.page_size(), "page_size ", config_.page_size, ": the pool has ",
           pool_.page_size());
+  require(config_.model.kv_dtype == pool_.dtype(), "kv_cache_dtype ", config_.model.kv_dtype,
+          ": the pool has ", pool_.dtype());
+  require(config_.model.max_context_len <= requests_.max_context_len(), "context length ",
+          config_.model.max_context_len, ": the request rows have ", requests_.max_context_len(),
+          " positions");
   for (const AttentionLayer& layer : config_.model.layers) {
+    check_layer(layer, pool_);
     const int32_t* slot_map = pool_.layer(layer.layer_id).slot_map;
-    const bool known =
-        std::ranges::any_of(indices_, [&](const auto& planned) { return planned.slot_map == slot_map; });
-    if (!known)
+    if (std::ranges::find(indices_, slot_map, &PlannedIndex::slot_map) == indices_.end())
       indices_.push_back({slot_map,
                           std::vector<int32_t>(table_entries(spec_, config_)),
                           std::vector<int32_t>(indptr_entries(spec_, config_)),
                           {}});
   }
   if (spec_.kernel == KernelChoice::kReference) return;
-  for (const kernels::Visibility& visibility : distinct_visibilities(config_.model))
-    work_.push_back(
-        {visibility, std::make_unique<AttentionPlan>(plan_limits(spec_, config_), config_.device)});
+  for (const PlanKey& key : distinct_plans(config_.model))
+    work_.push_back({key, std::make_unique<AttentionPlan>(plan_limits(spec_, config_, key), config_.device)});
 }
 
 size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConfig& config) {
-  const size_t index_bytes = sizeof(int32_t) * (table_entries(spec, config) + indptr_entries(spec, config));
-  if (spec.kernel == KernelChoice::kReference) return index_bytes;
-  return index_bytes +
-         distinct_visibilities(config.model).size() * AttentionPlan::num_bytes(plan_limits(spec, config));
-}
-
-void KernelBackend::check_batch(const ForwardBatch& batch) const {
-  require(batch.num_reqs <= config_.limits.max_reqs, "batch of ", batch.num_reqs, " requests: at most ",
-          config_.limits.max_reqs);
-  require(batch.num_tokens <= config_.limits.max_tokens, "batch of ", batch.num_tokens, " tokens: at most ",
-          config_.limits.max_tokens);
-  for (const TokenSlot slot : batch.out_slots)
-    require(slot == kNoSlot || (slot.value >= config_.page_size && slot.value < pool_.num_slots()),
-            "out_slot ", slot, ": expected -1, or ", config_.page_size, " to ", pool_.num_slots() - 1);
+  size_t bytes = max_pool_halves(config.model) * sizeof(int32_t) *
+                 (table_entries(spec, config) + indptr_entries(spec, config));
+  if (spec.kernel == KernelChoice::kReference) return bytes;
+  for (const PlanKey& key : distinct_plans(config.model))
+    bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key));
+  return bytes;
 }
 
 void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
-  check_batch(batch);
-  if (batch.num_reqs == 0) return;
-  for (PlannedIndex& planned : indices_) build_index(batch, planned);
-  const kernels::QueryBatch queries = query_batch(batch);
-  for (PlannedWork& planned : work_) planned.plan->plan(queries, planned.visibility, stream);
+  check_batch(batch, config_, requests_, pool_);
+  if (batch.num_tokens > 0) {
+    for (PlannedIndex& planned : indices_) build_index(batch, planned);
+    const kernels::QueryBatch queries = query_batch(batch);
+    for (PlannedWork& planned : work_) planned.plan->plan(queries, planned.key.visibility, stream);
+  }
+  planned_reqs_ = batch.num_reqs;
+  planned_tokens_ = batch.num_tokens;
 }
 
 void KernelBackend::build_index(const ForwardBatch& batch, PlannedIndex& planned) {
@@ -147,21 +158,29 @@ kernels::QueryBatch KernelBackend::query_batch(const ForwardBatch& batch) const 
           .positions = batch.positions};
 }
 
-KernelBackend::PlannedIndex& KernelBackend::index_of(const int32_t* slot_map) {
-  const auto found = std::ranges::find(indices_, slot_map, &PlannedIndex::slot_map);
+const kernels::KvIndex& KernelBackend::index_of(const LayerKv& kv) const {
+  const auto found = std::ranges::find(indices_, kv.slot_map, &PlannedIndex::slot_map);
   ensure(found != indices_.end(), "a layer with a slot map that was not there at create()");
-  return *found;
+  return found->index;
 }
 
-AttentionPlan& KernelBackend::work_of(const kernels::Visibility& visibility) {
-  const auto found = std::ranges::find(work_, visibility, &PlannedWork::visibility);
-  ensure(found != work_.end(), "a layer with a visibility that the model's geometry did not have");
+AttentionPlan& KernelBackend::plan_of(const AttentionLayer& layer) {
+  const auto found = std::ranges::find(work_, plan_key(layer), &PlannedWork::key);
+  require(found != work_.end(), "layer ", layer.layer_id, ": no layer of the model has its heads (",
+          layer.num_q_heads, "/", layer.num_kv_heads, "), window_left ", layer.window_left, ", chunk ",
+          layer.chunk, " and type");
   return *found->plan;
 }
 
 void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& input,
                             const ForwardBatch& batch, Stream& stream) {
-  if (batch.num_reqs == 0) return;
+  require(batch.num_reqs == planned_reqs_ && batch.num_tokens == planned_tokens_, "batch of ", batch.num_reqs,
+          " requests and ", batch.num_tokens, " tokens: planned were ", planned_reqs_, " and ",
+          planned_tokens_);
+  if (batch.num_tokens == 0) return;
+  require(input.q.rank == 3 && input.q.shape[0] == batch.num_tokens && input.q.shape[1] == layer.num_q_heads,
+          "layer ", layer.layer_id, ": q ", input.q, ": expected ", batch.num_tokens, " tokens of ",
+          layer.num_q_heads, " heads");
   if (layer.kind == KvKind::kMla)
     forward_mla(layer, input, batch, stream);
   else
@@ -190,28 +209,20 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       .q = input.q,
       .out = input.out,
       .lse = input.lse,
-      .kv = {.k = kv.k,
-             .v = kv.v,
-             .index = index_of(kv.slot_map).index,
-             .k_scale = kv.k_scale,
-             .v_scale = kv.v_scale},
+      .kv = {.k = kv.k, .v = kv.v, .index = index_of(kv), .k_scale = kv.k_scale, .v_scale = kv.v_scale},
       .batch = query_batch(batch),
       .visibility = layer.visibility(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks}};
   if (reference)
     kernels::reference::attention(args);
   else
-    kernels::attention(args, work_of(args.visibility), stream);
+    kernels::attention(args, plan_of(layer), stream);
 }
 
 void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInput& input,
                                 const ForwardBatch& batch, Stream& stream) {
   const LayerKv kv = pool_.layer(layer.layer_id);
   const TensorView latent = pool_.latent(layer.layer_id);
-  if (layer.head_dim_qk != latent.shape[2] || layer.head_dim_v + layer.rope_dim != layer.head_dim_qk)
-    fail(ErrorCode::kUnsupported, "MLA layer ", layer.layer_id, " with head dims ", layer.head_dim_qk, "/",
-         layer.head_dim_v, ": only absorbed layers (", latent.shape[2], "/", latent.shape[2] - layer.rope_dim,
-         ") attend over the pool");
   const bool reference = spec_.kernel == KernelChoice::kReference;
   if (input.store && !input.k.empty()) {
     const kernels::StoreMlaArgs store{.latent = input.k,
@@ -230,7 +241,7 @@ void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInpu
       .out = input.out,
       .lse = input.lse,
       .latent = latent,
-      .index = index_of(kv.slot_map).index,
+      .index = index_of(kv),
       .scale_kv = kv.k_scale,
       .batch = query_batch(batch),
       .visibility = layer.visibility(),
@@ -238,7 +249,7 @@ void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInpu
   if (reference)
     kernels::reference::mla(args);
   else
-    kernels::mla(args, work_of(args.visibility), stream);
+    kernels::mla(args, plan_of(layer), stream);
 }
 
 std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendEntry& entry,

@@ -10,16 +10,31 @@
 
 namespace attend {
 
+// On the CPU the views of a batch lie in host memory, so plan() checks what they hold.
 class KernelBackend : public AttentionBackend {
  public:
+  // Throws Error(kInvalidArgument) when the pools do not fit the config, and Error(kUnsupported) for layers
+  // that no kernel family serves: expanded MLA, which attends to contiguous K/V and not to a pool.
   KernelBackend(const BackendSpec& spec, const BackendContext& context);
 
+  // Throws Error(kInvalidArgument) for a batch beyond the limits, a request row or a slot that does not
+  // exist.
   void plan(const ForwardBatch& batch, Stream& stream) override;
+  // Throws Error(kInvalidArgument) for a layer that the config's model does not have, and for another batch
+  // than the planned one. Without tokens it does nothing.
   void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                Stream& stream) override;
 
-  // Bytes that the constructor allocates.
+  // Bytes that the constructor allocates for plan() to fill, at most: it allocates less where a model of
+  // windowed and full layers lives in one pool.
   static size_t workspace_bytes(const BackendSpec& spec, const BackendConfig& config);
+
+  // What layers must share to share a plan.
+  struct PlanKey {
+    kernels::Visibility visibility;
+    int num_q_heads = 0, num_kv_heads = 0, head_dim_v = 0;
+    bool operator==(const PlanKey&) const = default;
+  };
 
  private:
   // What plan() derives for the layers of one slot map (one half of a pool): the index that their kernels
@@ -31,26 +46,26 @@ class KernelBackend : public AttentionBackend {
     kernels::KvIndex index;
   };
   struct PlannedWork {
-    kernels::Visibility visibility;
+    PlanKey key;
     std::unique_ptr<kernels::AttentionPlan> plan;
   };
 
-  void check_batch(const ForwardBatch& batch) const;
   void build_index(const ForwardBatch& batch, PlannedIndex& planned);
-  PlannedIndex& index_of(const int32_t* slot_map);
-  kernels::AttentionPlan& work_of(const kernels::Visibility& visibility);
+  const kernels::KvIndex& index_of(const LayerKv& kv) const;
+  kernels::AttentionPlan& plan_of(const AttentionLayer& layer);
   kernels::QueryBatch query_batch(const ForwardBatch& batch) const;
   void forward_mha(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                    Stream& stream);
   void forward_mla(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                    Stream& stream);
 
-  BackendSpec spec_;
+  const BackendSpec spec_;
   const BackendConfig config_;
   const ReqToTokenPool& requests_;
   KvPool& pool_;
   std::vector<PlannedIndex> indices_;
   std::vector<PlannedWork> work_;
+  int planned_reqs_ = -1, planned_tokens_ = -1;  // of the last plan(); -1: none
 };
 
 // The factory functions of rows whose data is a BackendSpec.

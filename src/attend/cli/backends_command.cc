@@ -14,8 +14,7 @@ namespace attend::cli {
 namespace {
 
 void print_capabilities() {
-  for (const BackendEntry& entry : backend_table())
-    fmt::print("{:<14} {}\n", entry.name, describe(entry.capability));
+  for (const BackendEntry& entry : backend_table()) fmt::print("{:<14} {}\n", entry.name, describe(entry));
 }
 
 // One line per backend: chosen for what, or every reason why not.

@@ -18,12 +18,6 @@ constexpr int kDefaultMaxRunningRequests = 32;
 // Share of the free memory that the KV pool may take when the user names no size.
 constexpr double kPoolMemoryShare = 0.5;
 
-// The longest sequence that the position embedding was made for.
-int context_limit(const ModelConfig& config) {
-  if (config.rope.type != RopeType::kDynamic) return config.max_position_embeddings;
-  return static_cast<int>(config.max_position_embeddings * config.rope.factor);
-}
-
 // A seed of its own for each request that brings none (splitmix64's finaliser).
 uint64_t derive_seed(uint64_t engine_seed, RequestId id) {
   uint64_t x = engine_seed + 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(id);
@@ -77,7 +71,7 @@ Engine::Engine(const EngineConfig& config, const LoadProgress& progress) : rando
 Engine::~Engine() = default;
 
 void Engine::resolve_config(const EngineConfig& config) {
-  const int longest = context_limit(model_config_);
+  const int longest = model_config_.max_context_len();
   require(config.context_length >= 0 && config.context_length <= longest, "context_length ",
           config.context_length, ": 1 to ", longest, ", which is what the model's positions reach");
   require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,

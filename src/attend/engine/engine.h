@@ -14,7 +14,6 @@
 #include "attend/engine/step_inputs.h"
 #include "attend/engine/stop_matcher.h"
 #include "attend/kv/kv_pool.h"
-#include "attend/model/tokenizer/stream_decoder.h"
 #include "attend/model/tokenizer/tokenizer.h"
 
 namespace attend {

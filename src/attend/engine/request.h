@@ -20,9 +20,9 @@ struct SamplingParams {
   int32_t top_k = 0;         // 0: all
   float top_p = 1.0f;
   float min_p = 0.0f;
-  std::optional<uint64_t> seed;         // not given: derived from the engine's seed and the request's id
-  std::vector<int32_t> stop_token_ids;  // besides the model's end-of-sequence tokens
-  std::vector<std::string> stop;        // stop strings; not part of the text
+  std::optional<uint64_t> seed = {};         // not given: derived from the engine's seed and the request's id
+  std::vector<int32_t> stop_token_ids = {};  // besides the model's end-of-sequence tokens
+  std::vector<std::string> stop = {};        // stop strings; not part of the text
   bool ignore_eos = false;
 };
 

@@ -10,6 +10,7 @@ StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows) : 
   request_rows_.resize(max_reqs);
   seqlen_kv_.resize(max_reqs);
   cu_seqlen_q_.resize(max_reqs + 1);
+  prompt_lens_.resize(max_reqs);
   logit_rows_.resize(max_reqs);
   sampling_requests_.resize(max_reqs);
   positions_.resize(max_tokens);
@@ -35,6 +36,7 @@ void StepInputs::build(const ScheduledStep& step) {
     }
     request_rows_[i] = request->row;
     seqlen_kv_[i] = request->num_computed + num_new;
+    prompt_lens_[i] = request->num_prompt;
     cu_seqlen_q_[i + 1] = static_cast<int32_t>(token);
     max_seqlen_q = std::max(max_seqlen_q, num_new);
     if (step.requests[i].samples()) {
@@ -54,7 +56,8 @@ void StepInputs::build(const ScheduledStep& step) {
             .out_slots = {out_slots_.data(), num_tokens},
             .tree_mask = {}};
   model_input_ = {.token_ids = {token_ids_.data(), num_tokens},
-                  .logit_rows = {logit_rows_.data(), num_sampling_}};
+                  .logit_rows = {logit_rows_.data(), num_sampling_},
+                  .prompt_lens = {prompt_lens_.data(), num_reqs}};
 }
 
 }  // namespace attend

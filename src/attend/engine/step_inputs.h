@@ -26,7 +26,8 @@ class StepInputs {
  private:
   const ReqToTokenPool& rows_;
   std::vector<RequestRow> request_rows_;
-  std::vector<int32_t> seqlen_kv_, cu_seqlen_q_, positions_, token_ids_, logit_rows_, sampling_requests_;
+  std::vector<int32_t> seqlen_kv_, cu_seqlen_q_, prompt_lens_, positions_, token_ids_, logit_rows_,
+      sampling_requests_;
   std::vector<TokenSlot> out_slots_;
   size_t num_sampling_ = 0;
   ForwardBatch batch_;

@@ -2,6 +2,7 @@
 
 #include "attend/kernels/check_plan.h"
 #include "attend/kernels/cpu/attention.h"
+#include "attend/kernels/cuda/attention.h"
 
 namespace attend::kernels {
 
@@ -10,7 +11,7 @@ void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
   check_plan(
       "attention", plan, args.batch, args.visibility,
       {.num_q_heads = args.q.shape[1], .num_kv_heads = args.kv.k.shape[2], .head_dim_v = args.kv.v.shape[3]});
-  require_cpu("attention", stream);
+  if (stream.device.type == DeviceType::kCuda) return cuda::attention(args, plan.device_plan(), stream);
   cpu::attention(args, plan, cpu::attention_isa());
 }
 

@@ -18,11 +18,11 @@ struct QueryBatch {
   View<const int32_t> seqlen_kv;    // [num_reqs]: all keys, those of the new tokens included
   int max_seqlen_q = 0;             // an upper bound of seqlen_q; never changes a result
 
-  // Tree mask (speculative decoding); empty: none. Bit b of word w of a token: it sees new token 64 * w + b
-  // of its request. Covers the last seqlen_q keys only; the prefix is visible.
-  View<const uint64_t> tree_mask;  // [num_tokens, tree_mask_words]
-  int tree_mask_words = 0;         // ceil(max_seqlen_q / 64)
-  View<const int32_t> positions;   // [num_tokens]; read only with a tree mask
+  // Tree mask (speculative decoding), for causal attention; empty: none. Bit b of word w of a token: it sees
+  // new token 64 * w + b of its request. Covers the last seqlen_q keys only; the prefix is visible.
+  View<const uint64_t> tree_mask = {};  // [num_tokens, tree_mask_words]
+  int tree_mask_words = 0;              // ceil(max_seqlen_q / 64)
+  View<const int32_t> positions = {};   // [num_tokens]; read only with a tree mask
 
   int num_reqs() const { return static_cast<int>(seqlen_kv.size()); }
 };
@@ -53,7 +53,7 @@ struct ScoreRule {
   float scale = 1.0f;
   float logit_cap = 0.0f;  // 0: none
   // One logit per query head: enters the denominator once, in the last merge; LSE excludes it. Empty: none.
-  View<const float> sinks;  // [num_q_heads]
+  View<const float> sinks = {};  // [num_q_heads]
 };
 
 // LSE of a row that sees no key. Its output is 0.

@@ -4,14 +4,13 @@
 
 #include "attend/kernels/cpu/parallel.h"
 #include "attend/kernels/cpu/tile_scratch.h"
+#include "attend/kernels/cuda/device_plan.h"
 #include "attend/kernels/metadata.h"
 
 namespace attend::kernels {
 namespace {
 
-AttentionPlanLimits checked(AttentionPlanLimits limits, Device device) {
-  if (device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "attention plan on ", device, ": this build has kernels for cpu");
+AttentionPlanLimits checked(AttentionPlanLimits limits) {
   require(limits.max_reqs >= 0 && limits.max_tokens >= 0 && limits.max_kv_tokens >= 0,
           "attention plan: max_reqs ", limits.max_reqs, ", max_tokens ", limits.max_tokens,
           ", max_kv_tokens ", limits.max_kv_tokens, ": expected none below 0");
@@ -33,8 +32,13 @@ int64_t scratch_bytes(const AttentionPlanLimits& limits) {
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device)
-    : limits_(checked(limits, device)) {
+AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device) {
+  if (device.type == DeviceType::kCuda) {
+    device_plan_ = std::make_shared<cuda::DevicePlan>(limits, device);
+    limits_ = device_plan_->limits();
+    return;
+  }
+  limits_ = checked(limits);
   const WorkBounds bounds = work_bounds(limits_, cpu::q_tile_tokens(limits_));
   work_.items.reserve(static_cast<size_t>(bounds.num_items));
   work_.merges.reserve(static_cast<size_t>(bounds.num_merges));
@@ -44,8 +48,9 @@ AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device)
   scratch_ = Tensor::empty({limits_.num_workers, scratch_bytes(limits_)}, DType::kU8);
 }
 
-size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits) {
-  const AttentionPlanLimits filled = checked(limits, Device{});
+size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
+  if (device.type == DeviceType::kCuda) return cuda::DevicePlan::num_bytes(limits, device);
+  const AttentionPlanLimits filled = checked(limits);
   const WorkBounds bounds = work_bounds(filled, cpu::q_tile_tokens(filled));
   const int64_t row_bytes =
       filled.num_q_heads * (filled.head_dim_v + 1) * static_cast<int64_t>(sizeof(float));
@@ -55,7 +60,13 @@ size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits) {
          static_cast<size_t>(filled.num_workers * scratch_bytes(filled));
 }
 
-void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream&) {
+void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+  if (device_plan_ != nullptr) {
+    device_plan_->plan(batch, visibility, stream);
+    visibility_ = visibility;
+    num_reqs_ = batch.num_reqs();
+    return;
+  }
   const int64_t num_tokens = batch.cu_seqlen_q.empty() ? 0 : batch.cu_seqlen_q.back();
   int64_t num_kv_tokens = 0;
   for (int32_t seqlen : batch.seqlen_kv) num_kv_tokens += seqlen;

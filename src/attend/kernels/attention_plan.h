@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "attend/kernels/attention_batch.h"
@@ -9,6 +10,10 @@
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels {
+
+namespace cuda {
+class DevicePlan;
+}
 
 // How a request's KV is cut into splits.
 enum class SplitRule : uint8_t {
@@ -58,14 +63,16 @@ class AttentionPlan {
  public:
   AttentionPlan(const AttentionPlanLimits& limits, Device device);
 
-  // Bytes the constructor allocates.
-  static size_t num_bytes(const AttentionPlanLimits& limits);
+  // Bytes the constructor allocates on `device`.
+  static size_t num_bytes(const AttentionPlanLimits& limits, Device device = {});
 
   // Derives the work items of a step for layers of one visibility. Throws Error(kInvalidArgument) when the
-  // batch exceeds the limits, naming which.
+  // batch exceeds the limits, naming which; on a GPU lengths are not read by the host, so not checked.
   void plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   const AttentionPlanLimits& limits() const { return limits_; }
+  // On a GPU: the plan itself; work(), partial results and scratch are those of the CPU.
+  const cuda::DevicePlan& device_plan() const { return *device_plan_; }
   // What the last plan() was for.
   const Visibility& visibility() const { return visibility_; }
   int num_reqs() const { return num_reqs_; }
@@ -84,6 +91,7 @@ class AttentionPlan {
   Work work_;  // capacity for the limits, reserved once
   Tensor partial_out_, partial_lse_;
   Tensor scratch_;  // [num_workers, bytes]
+  std::shared_ptr<cuda::DevicePlan> device_plan_;
 };
 
 }  // namespace attend::kernels

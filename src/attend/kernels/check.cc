@@ -16,10 +16,10 @@ void require_scale(std::string_view name, float scale) {
   require(scale > 0.0f, name, " ", scale, ": above 0");
 }
 
-void require_lse(const TensorView& lse, int64_t num_tokens, int64_t num_heads) {
+void require_lse(std::string_view name, const TensorView& lse, int64_t num_tokens, int64_t num_heads) {
   if (lse.empty()) return;
-  require_shape("lse", lse, {num_tokens, num_heads});
-  require(lse.dtype == DType::kF32, "lse ", lse, ": expected float32");
+  require_shape(name, lse, {num_tokens, num_heads});
+  require(lse.dtype == DType::kF32, name, " ", lse, ": expected float32");
 }
 
 void check_batch(const QueryBatch& batch, int64_t num_tokens) {
@@ -41,6 +41,8 @@ void check_index(const KvIndex& index, int64_t page_size) {
           ": expected a power of two from 1 to 256");
   require(index.page_size == page_size, "page_size ", index.page_size, " in the index, ", page_size,
           " in the cache");
+  require(index.slot_map == nullptr || index.kind == KvIndexKind::kRequestRows,
+          "slot_map: only request rows are translated; other indices name pages of the pool itself");
   switch (index.kind) {
     case KvIndexKind::kRequestRows:
       require(index.table != nullptr && index.rows != nullptr, "request rows: table and rows are needed");
@@ -58,10 +60,11 @@ void check_index(const KvIndex& index, int64_t page_size) {
   }
 }
 
-void check_visibility(const Visibility& visibility) {
+void check_visibility(const Visibility& visibility, const QueryBatch& batch) {
   require(visibility.window_left >= -1, "window_left ", visibility.window_left,
           ": at least 0, or -1 for none");
   require(visibility.chunk >= 0, "chunk ", visibility.chunk, ": at least 1, or 0 for none");
+  require(visibility.causal || batch.tree_mask.empty(), "tree mask: only causal attention has one");
 }
 
 void check_score(const ScoreRule& score, int64_t num_heads) {
@@ -102,10 +105,10 @@ void check(const AttentionArgs& args) {
           ": expected the same");
   require_scale("k_scale", args.kv.k_scale);
   require_scale("v_scale", args.kv.v_scale);
-  require_lse(args.lse, num_tokens, num_q_heads);
+  require_lse("lse", args.lse, num_tokens, num_q_heads);
   check_batch(args.batch, num_tokens);
   check_index(args.kv.index, page_size);
-  check_visibility(args.visibility);
+  check_visibility(args.visibility, args.batch);
   check_score(args.score, num_q_heads);
 }
 
@@ -128,10 +131,10 @@ void check(const MlaArgs& args) {
   require_activation("out", args.out);
   require_cache("latent", args.latent);
   require_scale("scale_kv", args.scale_kv);
-  require_lse(args.lse, num_tokens, num_q_heads);
+  require_lse("lse", args.lse, num_tokens, num_q_heads);
   check_batch(args.batch, num_tokens);
   check_index(args.index, args.latent.shape[1]);
-  check_visibility(args.visibility);
+  check_visibility(args.visibility, args.batch);
   check_score(args.score, num_q_heads);
 }
 
@@ -143,9 +146,9 @@ void check(const MergeArgs& args) {
   require_shape("out", args.out, {num_tokens, num_heads, head_dim});
   require_rank("lse_a", args.lse_a, 2);
   require_rank("lse_b", args.lse_b, 2);
-  require_lse(args.lse_a, num_tokens, num_heads);
-  require_lse(args.lse_b, num_tokens, num_heads);
-  require_lse(args.lse, num_tokens, num_heads);
+  require_lse("lse_a", args.lse_a, num_tokens, num_heads);
+  require_lse("lse_b", args.lse_b, num_tokens, num_heads);
+  require_lse("lse", args.lse, num_tokens, num_heads);
   require_activation("out_a", args.out_a);
   require_activation("out_b", args.out_b);
   require_activation("out", args.out);
@@ -164,7 +167,7 @@ void check(const MergeSplitsArgs& args) {
           ": expected float32");
   require_unit_stride("partial_out", args.partial_out);
   require_activation("out", args.out);
-  require_lse(args.lse, num_tokens, num_heads);
+  require_lse("lse", args.lse, num_tokens, num_heads);
   require(args.sinks.empty() || args.sinks.size() == static_cast<size_t>(num_heads),
           "sinks: ", args.sinks.size(), " for ", num_heads, " query heads");
 }

@@ -1,19 +1,19 @@
 #include "attend/kernels/merge.h"
 
-#include "attend/kernels/check_plan.h"
 #include "attend/kernels/cpu/merge.h"
+#include "attend/kernels/cuda/attention.h"
 
 namespace attend::kernels {
 
 void merge(const MergeArgs& args, Stream& stream) {
   check(args);
-  require_cpu("merge", stream);
+  if (stream.device.type == DeviceType::kCuda) return cuda::merge(args, stream);
   cpu::merge(args, cpu::detect_isa());
 }
 
 void merge_splits(const MergeSplitsArgs& args, Stream& stream) {
   check(args);
-  require_cpu("merge_splits", stream);
+  if (stream.device.type == DeviceType::kCuda) return cuda::merge_splits(args, stream);
   cpu::merge_splits(args, cpu::detect_isa());
 }
 

@@ -1,19 +1,19 @@
 #include "attend/kernels/store.h"
 
-#include "attend/kernels/check_plan.h"
 #include "attend/kernels/cpu/store.h"
+#include "attend/kernels/cuda/attention.h"
 
 namespace attend::kernels {
 
 void store_kv(const StoreKvArgs& args, Stream& stream) {
   check(args);
-  require_cpu("store_kv", stream);
+  if (stream.device.type == DeviceType::kCuda) return cuda::store_kv(args, stream);
   cpu::store_kv(args, cpu::detect_isa());
 }
 
 void store_mla(const StoreMlaArgs& args, Stream& stream) {
   check(args);
-  require_cpu("store_mla", stream);
+  if (stream.device.type == DeviceType::kCuda) return cuda::store_mla(args, stream);
   cpu::store_mla(args, cpu::detect_isa());
 }
 

@@ -12,7 +12,7 @@ VisibleKeys visible_keys(const QueryBatch& batch, const Visibility& visibility, 
   const int32_t prefix = seqlen_kv - num_new;
 
   VisibleKeys keys;
-  if (batch.tree_mask.empty() || !visibility.causal) {
+  if (batch.tree_mask.empty()) {
     const int32_t p = visibility.causal ? prefix + j : seqlen_kv - 1;
     keys.begin = first_visible(visibility, p);
     keys.end = p + 1;

@@ -41,7 +41,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   size_t total_bytes = 0;
   for (const int64_t width : widths)
     total_bytes += Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * width) * element_bytes);
-  arena_.emplace(total_bytes);
+  arena_.emplace(total_bytes, "activations");
   TensorView* const views[] = {
       &activations_.residual, &activations_.x,   &activations_.qkv, &activations_.attended,
       &activations_.gate_up,  &activations_.mlp, &logit_rows_};
@@ -90,7 +90,7 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
       kernels::rms_norm(a.residual, layer.attention_norm, eps, a.x, stream);
     else
       kernels::add_rms_norm(a.x, a.residual, layer.attention_norm, eps, a.x, stream);
-    attend(layer, attention_layers_[i], rope, a, batch, attention, stream);
+    self_attention(layer, attention_layers_[i], rope, a, batch, attention, stream);
     kernels::add_rms_norm(a.x, a.residual, layer.mlp_norm, eps, a.x, stream);
     feed_forward(layer, a, stream);
   }
@@ -102,9 +102,9 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   kernels::linear({.x = rows, .weight = lm_head, .bias = {}, .out = logits}, stream);
 }
 
-void DecoderModel::attend(const DecoderLayerWeights& weights, const AttentionLayer& layer,
-                          const RopeRows& rope, const Activations& a, const ForwardBatch& batch,
-                          AttentionBackend& attention, Stream& stream) const {
+void DecoderModel::self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer,
+                                  const RopeRows& rope, const Activations& a, const ForwardBatch& batch,
+                                  AttentionBackend& attention, Stream& stream) const {
   const int64_t head_dim = config_.head_dim;
   const int64_t k_begin = config_.num_q_heads * head_dim;
   const int64_t v_begin = k_begin + config_.num_kv_heads * head_dim;

@@ -42,9 +42,9 @@ class DecoderModel : public Model {
   };
 
   void check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const;
-  void attend(const DecoderLayerWeights& weights, const AttentionLayer& layer, const RopeRows& rope,
-              const Activations& a, const ForwardBatch& batch, AttentionBackend& attention,
-              Stream& stream) const;
+  void self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer, const RopeRows& rope,
+                      const Activations& a, const ForwardBatch& batch, AttentionBackend& attention,
+                      Stream& stream) const;
   void feed_forward(const DecoderLayerWeights& weights, const Activations& a, Stream& stream) const;
 
   ModelConfig config_;

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "attend/base/error.h"
 #include "attend/model/fill_weights.h"
 #include "attend/tensor/arena.h"
 
@@ -56,9 +55,7 @@ size_t bytes_of(const WeightSlot& slot, DType dtype) {
 void make_dummy_weights(std::span<const WeightSlot> slots, DType dtype, const LoadProgress& progress) {
   size_t total_bytes = 0, done_bytes = 0;
   for (const WeightSlot& slot : slots) total_bytes += Arena::padded_bytes(bytes_of(slot, dtype));
-  if (const size_t available = available_host_bytes(); total_bytes > available)
-    fail(ErrorCode::kOutOfMemory, "dummy weights: needed ", total_bytes, " bytes, available ", available);
-  Arena arena(total_bytes);
+  Arena arena(total_bytes, "dummy weights");
   for (const WeightSlot& slot : slots) {
     const Tensor flat = arena.allocate({static_cast<int64_t>(bytes_of(slot, dtype) / size_of(dtype))}, dtype);
     *slot.tensor = Tensor(TensorView::contiguous(flat.view().data, dtype, slot.shape), flat.storage());

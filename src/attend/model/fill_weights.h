@@ -15,7 +15,7 @@ namespace attend {
 void load_weights(std::span<const WeightSlot> slots, const ModelWeights& files, const LoadProgress& progress);
 
 // Random weights, the same for the same slots: about N(0, 0.02^2), norms about N(1, 0.02^2). `dtype`:
-// float32, float16 or bfloat16. Throws Error(kOutOfMemory) with needed and available bytes.
+// float32, float16 or bfloat16. Throws Error(kOutOfMemory) with needed and free bytes.
 void make_dummy_weights(std::span<const WeightSlot> slots, DType dtype, const LoadProgress& progress);
 
 }  // namespace attend

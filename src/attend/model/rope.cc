@@ -101,7 +101,6 @@ float rope_attention_factor(const RopeConfig& config) {
 
 RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens)
     : config_(config),
-      num_positions_(num_positions),
       attention_factor_(rope_attention_factor(config)),
       frequencies_(static_cast<size_t>(config.rotary_dim / 2)) {
   const bool dynamic = config.type == RopeType::kDynamic;
@@ -121,10 +120,10 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
 }
 
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
-  for (const int32_t position : batch.positions)
-    require(position >= 0 && position < num_positions_, "position ", position, ": rope has 0 to ",
-            num_positions_ - 1);
   if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens);
+  for (const int32_t position : batch.positions)
+    require(position >= 0 && position < cos_.shape(0), "position ", position, ": rope has 0 to ",
+            cos_.shape(0) - 1);
   return {.cos = cos_, .sin = sin_, .positions = batch.positions};
 }
 

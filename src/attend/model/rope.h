@@ -47,7 +47,8 @@ struct RopeRows {
 // preemption changes it.
 class RopeTable {
  public:
-  // Positions 0 .. num_positions - 1 may be asked for, of at most max_tokens tokens at a time.
+  // Positions 0 .. num_positions - 1 may be asked for (any at all of kDynamic, which keeps no table), of at
+  // most max_tokens tokens at a time.
   RopeTable(const RopeConfig& config, int num_positions, int max_tokens);
 
   // Rows for the tokens of `batch` (on the CPU). `prompt_lens`: [num_reqs], read by kDynamic alone, which
@@ -58,7 +59,6 @@ class RopeTable {
   RopeRows rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens);
 
   RopeConfig config_;
-  int num_positions_;
   float attention_factor_;
   std::vector<float> frequencies_;
   Tensor cos_, sin_;               // kDynamic: row i is of token i; else of position i

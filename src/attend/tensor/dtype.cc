@@ -37,13 +37,17 @@ uint32_t narrow(float value, uint32_t overflow, uint32_t nan) {
   return sign | (rounded > kMaxFinite ? overflow : rounded);
 }
 
+// 2^exponent, for normal numbers.
+float power_of_two(int exponent) { return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23); }
+
 template <int kMantissa, int kBias>
 float widen(uint32_t magnitude, bool negative) {
   const uint32_t exponent = magnitude >> kMantissa;
   const float fraction = static_cast<float>(magnitude & ((1u << kMantissa) - 1));
-  const float value = exponent == 0 ? std::ldexp(fraction, 1 - kBias - kMantissa)
-                                    : std::ldexp(fraction + static_cast<float>(1u << kMantissa),
-                                                 static_cast<int>(exponent) - kBias - kMantissa);
+  // Products with a power of two are exact: every value of a narrow type is a normal float32.
+  const float value = exponent == 0 ? fraction * power_of_two(1 - kBias - kMantissa)
+                                    : (fraction + static_cast<float>(1u << kMantissa)) *
+                                          power_of_two(static_cast<int>(exponent) - kBias - kMantissa);
   return negative ? -value : value;
 }
 

@@ -17,18 +17,24 @@ struct Row {
   double lse;
 };
 
-// softmax over the visible keys. `dot(k)` is q.k and `add_value(k, weight, out)` adds weight * v to `out`;
-// both are called for visible keys only.
-template <class Dot, class AddValue>
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0.0;
+  for (size_t d = 0; d < a.size(); ++d) sum += a[d] * b[d];
+  return sum;
+}
+
+// softmax over the visible keys. `score_of(k)` is q.k and `value_of(k)` the row of V; both are called for
+// visible keys only.
+template <class ScoreOf, class ValueOf>
 Row attend_row(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& rule,
                const Query& query, size_t head, double k_scale, double v_scale, size_t head_dim_v,
-               const Dot& dot, const AddValue& add_value) {
+               const ScoreOf& score_of, const ValueOf& value_of) {
   std::vector<int32_t> keys;
   std::vector<double> scores;
   double largest = kEmptyLse;
   for (int32_t k = 0; k < query.seqlen_kv; ++k) {
     if (!sees(batch, visibility, query, k)) continue;
-    double score = static_cast<double>(rule.scale) * k_scale * dot(k);
+    double score = static_cast<double>(rule.scale) * k_scale * score_of(k);
     if (rule.logit_cap > 0.0f)
       score = rule.logit_cap * std::tanh(score / static_cast<double>(rule.logit_cap));
     keys.push_back(k);
@@ -41,7 +47,8 @@ Row attend_row(const QueryBatch& batch, const Visibility& visibility, const Scor
   for (size_t i = 0; i < keys.size(); ++i) {
     const double weight = std::exp(scores[i] - largest);
     sum += weight;
-    add_value(keys[i], weight, row.out);
+    const std::vector<double> value = value_of(keys[i]);
+    for (size_t d = 0; d < head_dim_v; ++d) row.out[d] += weight * value[d];
   }
   row.lse = largest + std::log(sum);
   const double sink = rule.sinks.empty() ? 0.0 : std::exp(static_cast<double>(rule.sinks[head]) - largest);
@@ -73,56 +80,46 @@ void for_each_query(const QueryBatch& batch, const Visibility& visibility, const
 void attention(const AttentionArgs& args) {
   check(args);
   const int64_t group = args.q.shape[1] / args.kv.k.shape[2];
-  const int64_t head_dim_qk = args.q.shape[2];
+  const int64_t head_dim_qk = args.q.shape[2], head_dim_v = args.out.shape[2];
   const int32_t page_size = args.kv.index.page_size;
   for_each_query(args.batch, args.visibility, args.out, args.lse, [&](const Query& query) {
     for (int64_t head = 0; head < args.q.shape[1]; ++head) {
-      const int64_t kv_head = head / group;
-      const auto dot = [&](int32_t k) {
+      const std::vector<double> q = load_row(args.q, offset(args.q, query.token, head), head_dim_qk);
+      // Row of K or V of key `k`.
+      const auto row_of = [&](const TensorView& pool, int32_t k, int64_t head_dim) {
         const int32_t page = page_of(args.kv.index, query.request, k);
-        double sum = 0.0;
-        for (int64_t d = 0; d < head_dim_qk; ++d)
-          sum += load(args.q, offset(args.q, query.token, head, d)) *
-                 load(args.kv.k, offset(args.kv.k, page, k % page_size, kv_head, d));
-        return sum;
+        return load_row(pool, offset(pool, page, k % page_size, head / group), head_dim);
       };
-      const auto add_value = [&](int32_t k, double weight, std::vector<double>& out) {
-        const int32_t page = page_of(args.kv.index, query.request, k);
-        for (size_t d = 0; d < out.size(); ++d)
-          out[d] += weight * load(args.kv.v, offset(args.kv.v, page, k % page_size, kv_head, d));
-      };
-      write_row(args.out, args.lse, query.token, head,
-                attend_row(args.batch, args.visibility, args.score, query, static_cast<size_t>(head),
-                           args.kv.k_scale, args.kv.v_scale, static_cast<size_t>(args.out.shape[2]), dot,
-                           add_value));
+      const auto score_of = [&](int32_t k) { return dot(q, row_of(args.kv.k, k, head_dim_qk)); };
+      const auto value_of = [&](int32_t k) { return row_of(args.kv.v, k, head_dim_v); };
+      write_row(
+          args.out, args.lse, query.token, head,
+          attend_row(args.batch, args.visibility, args.score, query, static_cast<size_t>(head),
+                     args.kv.k_scale, args.kv.v_scale, static_cast<size_t>(head_dim_v), score_of, value_of));
     }
   });
 }
 
 void mla(const MlaArgs& args) {
   check(args);
-  const int64_t rank = args.q.shape[2];
-  const int64_t rope_dim = args.q_rope.shape[2];
+  const int64_t rank = args.q.shape[2], rope_dim = args.q_rope.shape[2];
   const int32_t page_size = args.index.page_size;
   for_each_query(args.batch, args.visibility, args.out, args.lse, [&](const Query& query) {
     for (int64_t head = 0; head < args.q.shape[1]; ++head) {
-      const auto dot = [&](int32_t k) {
-        const int64_t row = offset(args.latent, page_of(args.index, query.request, k), k % page_size);
-        double sum = 0.0;
-        for (int64_t d = 0; d < rank; ++d)
-          sum += load(args.q, offset(args.q, query.token, head, d)) * load(args.latent, row + d);
-        for (int64_t d = 0; d < rope_dim; ++d)
-          sum += load(args.q_rope, offset(args.q_rope, query.token, head, d)) *
-                 load(args.latent, row + rank + d);
-        return sum;
+      const std::vector<double> q = load_row(args.q, offset(args.q, query.token, head), rank);
+      const std::vector<double> q_rope =
+          load_row(args.q_rope, offset(args.q_rope, query.token, head), rope_dim);
+      const auto latent_of = [&](int32_t k) {
+        return offset(args.latent, page_of(args.index, query.request, k), k % page_size);
       };
-      const auto add_value = [&](int32_t k, double weight, std::vector<double>& out) {
-        const int64_t row = offset(args.latent, page_of(args.index, query.request, k), k % page_size);
-        for (int64_t d = 0; d < rank; ++d) out[static_cast<size_t>(d)] += weight * load(args.latent, row + d);
+      const auto score_of = [&](int32_t k) {
+        return dot(q, load_row(args.latent, latent_of(k), rank)) +
+               dot(q_rope, load_row(args.latent, latent_of(k) + rank, rope_dim));
       };
+      const auto value_of = [&](int32_t k) { return load_row(args.latent, latent_of(k), rank); };
       write_row(args.out, args.lse, query.token, head,
                 attend_row(args.batch, args.visibility, args.score, query, static_cast<size_t>(head),
-                           args.scale_kv, args.scale_kv, static_cast<size_t>(rank), dot, add_value));
+                           args.scale_kv, args.scale_kv, static_cast<size_t>(rank), score_of, value_of));
     }
   });
 }

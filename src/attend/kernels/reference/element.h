@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "attend/tensor/tensor.h"
 
@@ -9,6 +10,8 @@ namespace attend::kernels::reference {
 
 // The element at offset `i` (in elements) from the view's start.
 double load(const TensorView& view, int64_t i);
+// `count` elements from offset `i` on, one after another.
+std::vector<double> load_row(const TensorView& view, int64_t i, int64_t count);
 // Rounds to the view's dtype.
 void store(const TensorView& view, int64_t i, double value);
 

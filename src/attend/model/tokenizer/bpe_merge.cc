@@ -9,7 +9,8 @@
 namespace attend::tokenizer {
 namespace {
 
-// Up to here scanning all pairs for every merge beats the heap; it was measured from 16 to 128.
+// Up to about here scanning all pairs for every merge is as fast as a heap (measured: anything from 24 to
+// 128).
 constexpr size_t kMaxScanned = 48;
 
 void merge_by_scanning(const MergeRules& rules, std::vector<int32_t>& symbols) {

@@ -1,7 +1,7 @@
 #include "attend/model/tokenizer/bpe_model.h"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "attend/model/tokenizer/utf8.h"
 
@@ -102,8 +102,7 @@ void BpeModel::find_chars() {
 void BpeModel::read_merges(const JsonNode& merges) {
   const size_t num_merges = merges.array_size();
   rules_ = MergeRules(num_merges);
-  joints_ = PairTable(num_merges);
-  has_joints_ = true;
+  has_joints_ = !ignore_merges_;
   // Symbols that no character stands for: what they would merge with can not be told from the text.
   std::vector<int32_t> hidden = byte_ids_;
   hidden.push_back(unk_id_.value_or(-1));
@@ -112,6 +111,8 @@ void BpeModel::read_merges(const JsonNode& merges) {
     return std::binary_search(hidden.begin(), hidden.end(), token_id);
   };
 
+  std::vector<std::pair<char32_t, char32_t>> joints;
+  joints.reserve(num_merges);
   std::string joined;
   for (size_t i = 0; i < num_merges; ++i) {
     const Json& merge = merges.value()[i];
@@ -143,9 +144,14 @@ void BpeModel::read_merges(const JsonNode& merges) {
     const int32_t left_id = known(left);
     const int32_t right_id = known(right);
     rules_.add(left_id, right_id, known(joined));
-    joints_.set(read_char_before(left, left.size()).code, read_char(right, 0).code, 1);
+    joints.emplace_back(read_char_before(left, left.size()).code, read_char(right, 0).code);
     if (is_hidden(left_id) || is_hidden(right_id)) has_joints_ = false;
   }
+  // Far fewer than merges, so that the table is small once it holds each of them once.
+  std::sort(joints.begin(), joints.end());
+  joints.erase(std::unique(joints.begin(), joints.end()), joints.end());
+  joints_ = PairTable(joints.size());
+  for (const auto& [left, right] : joints) joints_.set(left, right, 1);
 }
 
 std::optional<int32_t> BpeModel::id(std::string_view token) const {
@@ -170,12 +176,6 @@ bool BpeModel::may_merge(char32_t left, char32_t right) const {
 
 void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
   if (word.empty()) return;
-  if (ignore_merges_) {
-    if (const std::optional<int32_t> whole = id(word)) {
-      ids.push_back(*whole);
-      return;
-    }
-  }
   if (!has_joints_ || word.size() < kMinBytesToPart) return encode_part(word, ids);
   size_t part = 0;
   Char left = read_char(word, 0);
@@ -193,12 +193,16 @@ void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
 
 void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& ids) const {
   if (cache_.find(part, ids)) return;
-  std::vector<int32_t> symbols;
-  symbols.reserve(part.size());
-  append_symbols(part, symbols);
-  merge_symbols(rules_, symbols);
   const size_t first = ids.size();
-  ids.insert(ids.end(), symbols.begin(), symbols.end());
+  if (const std::optional<int32_t> whole = ignore_merges_ ? id(part) : std::nullopt) {
+    ids.push_back(*whole);
+  } else {
+    std::vector<int32_t> symbols;
+    symbols.reserve(part.size());
+    append_symbols(part, symbols);
+    merge_symbols(rules_, symbols);
+    ids.insert(ids.end(), symbols.begin(), symbols.end());
+  }
   cache_.insert(part, ids, first);
 }
 

@@ -61,7 +61,8 @@ class BpeModel {
   std::unordered_map<char32_t, int32_t> high_char_ids_;
   std::vector<int32_t> byte_ids_;  // by byte; empty without byte_fallback
   // The pairs of characters that stand at the joint of some merge. Between any others a word falls into parts
-  // that merge independently. Not used when merge rules involve byte or unknown tokens.
+  // that merge independently. Not used when merge rules involve byte or unknown tokens, nor with
+  // ignore_merges, for which words count whole.
   PairTable joints_;
   bool has_joints_ = false;
 

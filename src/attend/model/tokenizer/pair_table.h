@@ -14,7 +14,7 @@ class PairTable {
 
   // Room for `max_pairs` pairs.
   explicit PairTable(size_t max_pairs = 0)
-      : slots_(std::bit_ceil(2 * max_pairs + 2)), shift_(64 - std::countr_zero(slots_.size())) {}
+      : slots_(std::bit_ceil(max_pairs + max_pairs / 2 + 2)), shift_(64 - std::countr_zero(slots_.size())) {}
 
   // Sets the value of a pair, which is not kNone. A later value replaces an earlier one.
   void set(uint32_t first, uint32_t second, uint32_t value) {
@@ -41,7 +41,7 @@ class PairTable {
     return i;
   }
 
-  std::vector<Slot> slots_;  // a power of two, at most half of them full
+  std::vector<Slot> slots_;  // a power of two, at most two thirds of them full
   int shift_;
 };
 

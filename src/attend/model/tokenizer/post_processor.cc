@@ -54,7 +54,8 @@ void PostProcessor::add_template(const JsonNode& node) {
       for (size_t k = 0; k < ids.array_size(); ++k) parts.push_back(ids.at(k).token_id());
     }
   }
-  if (std::count(parts.begin(), parts.end(), Part(kText)) == 0) pieces.corrupt("has no place for the text");
+  const bool has_text = std::any_of(parts.begin(), parts.end(), [](const Part& part) { return !part; });
+  if (!has_text) pieces.corrupt("has no place for the text");
   compose(parts, node);
 }
 
@@ -69,19 +70,6 @@ void PostProcessor::compose(const std::vector<Part>& parts, const JsonNode& node
     if (composed.size() > kMaxParts) node.unsupported("has more than ", kMaxParts, " parts");
   }
   parts_ = std::move(composed);
-}
-
-void PostProcessor::set_prefix(std::vector<int32_t> ids) {
-  const auto text = std::find(parts_.begin(), parts_.end(), Part(kText));
-  std::vector<Part> parts(ids.begin(), ids.end());
-  parts.insert(parts.end(), text, parts_.end());
-  parts_ = std::move(parts);
-}
-
-void PostProcessor::set_suffix(std::vector<int32_t> ids) {
-  const auto after_text = std::find(parts_.rbegin(), parts_.rend(), Part(kText)).base();
-  parts_.erase(after_text, parts_.end());
-  parts_.insert(parts_.end(), ids.begin(), ids.end());
 }
 
 std::vector<int32_t> PostProcessor::added_ids() const {

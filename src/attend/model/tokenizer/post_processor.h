@@ -19,10 +19,6 @@ class PostProcessor {
   // Error(kUnsupported) for a type that attend lacks, Error(kCorruptFile) for a wrong shape.
   explicit PostProcessor(const JsonNode& node);
 
-  // Replaces what goes before, or after, the text.
-  void set_prefix(std::vector<int32_t> ids);
-  void set_suffix(std::vector<int32_t> ids);
-
   // All ids that may be added.
   std::vector<int32_t> added_ids() const;
 

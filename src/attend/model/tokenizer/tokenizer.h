@@ -24,8 +24,9 @@ namespace attend {
 class Tokenizer {
  public:
   // Reads a tokenizer.json, or the one in a directory. tokenizer_config.json and special_tokens_map.json are
-  // read where they stand beside it: they name the special tokens, may add tokens, and with add_bos_token and
-  // add_eos_token decide what encode() adds.
+  // read where they stand beside it: they name the special tokens and may add tokens. What encode() puts
+  // around a text is tokenizer.json's affair; add_bos_token and add_eos_token beside it are ignored, with a
+  // warning if they differ.
   static Tokenizer from_path(const std::filesystem::path& path);
 
   // The ids of `text`. Bytes that are not UTF-8 become U+FFFD first, one for each maximal invalid part, as

@@ -19,7 +19,8 @@ struct TokenizerConfig {
   std::optional<std::string> bos_token;
   std::optional<std::string> eos_token;
   std::optional<std::string> pad_token;
-  // Whether encode() puts them around the text; nothing: as tokenizer.json has it.
+  // Whether a text is to have bos_token before and eos_token after it. tokenizer.json decides that; these are
+  // read to tell where they differ.
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;
   // For messages.

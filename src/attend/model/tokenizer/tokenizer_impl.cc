@@ -48,7 +48,7 @@ Tokenizer::Impl::Impl(const std::filesystem::path& path) {
   read_added_tokens(root, config);
   added_tokens.finish(normalizer.get(), file);
   list_tokens(file);
-  apply_config(config);
+  name_tokens(config);
   for (const int32_t id : post_processor.added_ids()) {
     if (!find(id))
       fail(ErrorCode::kCorruptFile, file, ": post_processor: adds token ", id, ", which does not exist");
@@ -115,20 +115,23 @@ void Tokenizer::Impl::list_tokens(const std::string& file) {
   }
 }
 
-void Tokenizer::Impl::apply_config(const TokenizerConfig& config) {
+void Tokenizer::Impl::name_tokens(const TokenizerConfig& config) {
   const auto id_of = [&](const std::optional<std::string>& token) {
     return token ? token_id(*token) : std::nullopt;
-  };
-  const auto ids_of = [](std::optional<int32_t> id) {
-    return id ? std::vector<int32_t>{*id} : std::vector<int32_t>{};
   };
   bos_id = id_of(config.bos_token);
   eos_id = id_of(config.eos_token);
   pad_id = id_of(config.pad_token);
-  if (config.add_bos_token)
-    post_processor.set_prefix(*config.add_bos_token ? ids_of(bos_id) : std::vector<int32_t>{});
-  if (config.add_eos_token)
-    post_processor.set_suffix(*config.add_eos_token ? ids_of(eos_id) : std::vector<int32_t>{});
+  // Transformers, too, goes by tokenizer.json here, but older versions did not for some classes.
+  const std::vector<int32_t> around = post_processor.apply({}, true);
+  const auto warn_unless = [&](std::string_view flag, std::optional<bool> wanted, bool is) {
+    if (!wanted || *wanted == is) return;
+    log_warning(config.file, ": ", flag, " ", *wanted ? "true" : "false",
+                ": ignored; tokenizer.json's post_processor decides what goes around a text");
+  };
+  if (bos_id)
+    warn_unless("add_bos_token", config.add_bos_token, !around.empty() && around.front() == *bos_id);
+  if (eos_id) warn_unless("add_eos_token", config.add_eos_token, !around.empty() && around.back() == *eos_id);
 }
 
 std::optional<int32_t> Tokenizer::Impl::token_id(std::string_view token) const {

@@ -53,7 +53,7 @@ struct Tokenizer::Impl {
   void read_added_tokens(const tokenizer::JsonNode& root, const tokenizer::TokenizerConfig& config);
   void add_token(tokenizer::AddedToken token, std::optional<int32_t> declared_id, const std::string& where);
   void list_tokens(const std::string& file);
-  void apply_config(const tokenizer::TokenizerConfig& config);
+  void name_tokens(const tokenizer::TokenizerConfig& config);
 
   int32_t next_id_ = 0;  // of an added token that the model does not know
 };

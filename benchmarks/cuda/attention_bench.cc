@@ -1,0 +1,248 @@
+// Times attention on the GPU: each case beside its limit, the fastest read seen in this run for decode;
+// prefill in TFLOP/s, to be read beside torch_sdpa.py of the same session. Kernels run in CUDA graphs; K/V of
+// short cases rotate through a pool larger than L2.
+//
+//   cuda_attention_bench [words...]   only the cases whose name contains one of the words
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "attend/kernels/attention.h"
+#include "attend/kernels/cuda/device_plan.h"
+#include "attend/tensor/cuda.h"
+#include "benchmarks/cuda/read_kernel.h"
+
+namespace attend::bench {
+namespace {
+
+constexpr Device kGpu{DeviceType::kCuda, 0};
+
+struct Case {
+  std::string name;
+  int batch = 1, seqlen_q = 1, seqlen_kv = 1;
+  int num_q_heads = 64, num_kv_heads = 8;
+  int head_dim = 128;
+  int page_size = 64;
+  bool causal = true;
+  DType kv_dtype = DType::kBF16;
+};
+
+// The median over rounds of the time of one of `repeats` calls that a graph holds, in microseconds.
+double time_graph(Stream& stream, int repeats, const std::function<void(int)>& queue) {
+  queue(0);
+  cuda::synchronize(stream);
+  cuda::Graph graph(stream, [&] {
+    for (int i = 0; i < repeats; ++i) queue(i);
+  });
+  graph.launch(stream);
+  cuda::Event start(kGpu), stop(kGpu);
+  std::vector<double> times;
+  for (int round = 0; round < 5; ++round) {
+    start.record(stream);
+    graph.launch(stream);
+    stop.record(stream);
+    stop.synchronize();
+    times.push_back(static_cast<double>(stop.milliseconds_since(start)) * 1e3 / repeats);
+  }
+  std::nth_element(times.begin(), times.begin() + 2, times.end());
+  return times[2];
+}
+
+class Bench {
+ public:
+  Bench() : stream_(kGpu), info_(cuda::device_info(kGpu)) {
+    pool_ = cuda::empty({kPoolBytes}, DType::kU8, kGpu);
+    queries_ = cuda::empty({kQueryBytes}, DType::kU8, kGpu);
+    out_ = cuda::empty({kQueryBytes}, DType::kU8, kGpu);
+    fill(pool_.view());
+    fill(queries_.view());
+    measure_read();
+  }
+
+  void run(const Case& c) {
+    const int64_t num_tokens = int64_t{c.batch} * c.seqlen_q;
+    const int64_t row_bytes =
+        int64_t{c.num_kv_heads} * c.head_dim * static_cast<int64_t>(size_of(c.kv_dtype));
+    const int64_t num_pool_pages = kPoolBytes / 2 / row_bytes / c.page_size;
+    const int64_t width = (c.seqlen_kv + c.page_size - 1) / c.page_size;
+    const int64_t kv_bytes = 2 * int64_t{c.batch} * c.seqlen_kv * row_bytes;
+    const int rotations =
+        static_cast<int>(std::clamp<int64_t>(3 * static_cast<int64_t>(info_.l2_bytes) / kv_bytes + 1, 1,
+                                             std::max<int64_t>(1, num_pool_pages / (width * c.batch))));
+    const int repeats = std::max(rotations, kv_bytes > (int64_t{1} << 28) ? 8 : 32);
+
+    // Pages in a random order, the same in every run.
+    std::vector<int32_t> pages(static_cast<size_t>(rotations * width * c.batch));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::mt19937 random(1);
+    for (size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[random() % i]);
+    const Tensor table = upload(pages);
+    std::vector<int32_t> cu(static_cast<size_t>(c.batch) + 1),
+        lengths(static_cast<size_t>(c.batch), c.seqlen_kv);
+    for (int r = 0; r <= c.batch; ++r) cu[static_cast<size_t>(r)] = r * c.seqlen_q;
+    const Tensor cu_seqlen_q = upload(cu), seqlen_kv = upload(lengths);
+
+    kernels::AttentionArgs args;
+    args.q = TensorView::contiguous(queries_.view().data, DType::kBF16,
+                                    {num_tokens, c.num_q_heads, c.head_dim}, kGpu);
+    args.out =
+        TensorView::contiguous(out_.view().data, DType::kBF16, {num_tokens, c.num_q_heads, c.head_dim}, kGpu);
+    const auto half = [&](int64_t first) {
+      return TensorView::contiguous(static_cast<char*>(pool_.view().data) + first, c.kv_dtype,
+                                    {num_pool_pages, c.page_size, c.num_kv_heads, c.head_dim}, kGpu);
+    };
+    args.kv.k = half(0);
+    args.kv.v = half(kPoolBytes / 2);
+    args.kv.index = {
+        .kind = kernels::KvIndexKind::kPageTable, .page_size = c.page_size, .table_stride = width};
+    args.batch.cu_seqlen_q = cu_seqlen_q.span<int32_t>();
+    args.batch.seqlen_kv = seqlen_kv.span<int32_t>();
+    args.batch.max_seqlen_q = c.seqlen_q;
+    args.visibility.causal = c.causal;
+    args.score.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    kernels::AttentionPlan plan({.max_reqs = c.batch,
+                                 .max_tokens = static_cast<int>(num_tokens),
+                                 .max_kv_tokens = int64_t{c.batch} * c.seqlen_kv,
+                                 .num_q_heads = c.num_q_heads,
+                                 .num_kv_heads = c.num_kv_heads,
+                                 .head_dim_v = c.head_dim},
+                                kGpu);
+    Stream& stream = stream_.get();
+    const double plan_us =
+        time_graph(stream, 32, [&](int) { plan.plan(args.batch, args.visibility, stream); });
+    const double us = time_graph(stream, repeats, [&](int i) {
+      args.kv.index.table = table.as<int32_t>() + i % rotations * width * c.batch;
+      kernels::attention(args, plan, stream);
+    });
+    std::printf("%-34s %10.1f us", c.name.c_str(), us);
+    if (c.seqlen_q <= 16) {
+      const double rate = static_cast<double>(kv_bytes) / us * 1e-3;
+      std::printf(" %7.0f GB/s, %5.1f %% of read", rate, 100.0 * rate / read_gbps_);
+    } else {
+      const double s = c.seqlen_kv, pairs = c.causal ? s * s / 2 : s * s;
+      std::printf(" %7.1f TFLOP/s", 4.0 * c.batch * c.num_q_heads * c.head_dim * pairs / us * 1e-6);
+    }
+    std::printf("; plan %.1f us, %s\n", plan_us, plan.device_plan().view().streamed ? "streamed" : "whole");
+    std::fflush(stdout);
+  }
+
+ private:
+  static constexpr int64_t kPoolBytes = int64_t{9} << 30, kQueryBytes = int64_t{1} << 29;
+
+  // Random bf16 in (-1, 1); as fp8 the bytes are ordinary numbers too.
+  void fill(const TensorView& device) {
+    const Tensor host = Tensor::empty({int64_t{1} << 25}, DType::kBF16);
+    uint32_t state = 1;
+    for (BF16& value : host.span<BF16>()) {
+      state = state * 1664525u + 1013904223u;
+      value = BF16(static_cast<float>(state >> 8) / 8388608.0f - 1.0f);
+    }
+    const auto chunk = static_cast<int64_t>(host.view().num_bytes());
+    for (int64_t at = 0; at < device.num_elements(); at += chunk)
+      cuda::copy(TensorView::contiguous(host.view().data, DType::kU8, {chunk}),
+                 device.slice(0, at, at + chunk), stream_.get());
+    cuda::synchronize(stream_.get());
+  }
+
+  Tensor upload(const std::vector<int32_t>& values) {
+    const auto count = static_cast<int64_t>(values.size());
+    Tensor device = cuda::empty({count}, DType::kI32, kGpu);
+    cuda::copy(TensorView::contiguous(const_cast<int32_t*>(values.data()), DType::kI32, {count}), device,
+               stream_.get());
+    cuda::synchronize(stream_.get());
+    return device;
+  }
+
+  void measure_read() {
+    const Tensor sink = cuda::zeros({1}, DType::kF32, kGpu);
+    const size_t num_bytes = size_t{4} << 30;
+    for (int ctas_per_sm : {1, 2, 4}) {
+      const double us = time_graph(stream_.get(), 4, [&](int) {
+        launch_read(pool_.view().data, num_bytes, sink.as<float>(), ctas_per_sm * info_.num_sms,
+                    stream_.get().handle);
+      });
+      read_gbps_ = std::max(read_gbps_, static_cast<double>(num_bytes) / us * 1e-3);
+    }
+    std::printf("%s, %d SMs; fastest read %.0f GB/s\n", info_.name.c_str(), info_.num_sms, read_gbps_);
+  }
+
+  cuda::OwnedStream stream_;
+  cuda::DeviceInfo info_;
+  Tensor pool_, queries_, out_;
+  double read_gbps_ = 0.0;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const auto& [batch, kv] :
+       {std::pair{1, 2048}, {1, 8192}, {1, 131072}, {8, 8192}, {32, 8192}, {128, 1024}, {128, 8192}})
+    list.push_back({.name = "decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
+                    .batch = batch,
+                    .seqlen_kv = kv});
+  for (int page_size : {1, 16})
+    list.push_back({.name = "decode b32 kv8192 page " + std::to_string(page_size),
+                    .batch = 32,
+                    .seqlen_kv = 8192,
+                    .page_size = page_size});
+  list.push_back({.name = "decode b256 kv8192 8/1",
+                  .batch = 256,
+                  .seqlen_kv = 8192,
+                  .num_q_heads = 8,
+                  .num_kv_heads = 1});
+  list.push_back({.name = "decode b128 kv2048 8/1",
+                  .batch = 128,
+                  .seqlen_kv = 2048,
+                  .num_q_heads = 8,
+                  .num_kv_heads = 1});
+  for (int q : {2, 4, 8})
+    list.push_back(
+        {.name = "verify b32 kv8192 q" + std::to_string(q), .batch = 32, .seqlen_q = q, .seqlen_kv = 8192});
+  list.push_back(
+      {.name = "decode b32 kv8192 fp8", .batch = 32, .seqlen_kv = 8192, .kv_dtype = DType::kF8E4M3});
+  for (int seqlen : {512, 1024, 2048, 4096, 8192, 16384})
+    for (const bool causal : {true, false})
+      list.push_back({.name = "prefill 32/8 d128 " + std::to_string(seqlen) + (causal ? " causal" : " full"),
+                      .batch = 16384 / seqlen,
+                      .seqlen_q = seqlen,
+                      .seqlen_kv = seqlen,
+                      .num_q_heads = 32,
+                      .causal = causal});
+  list.push_back({.name = "prefill 64/8 d128 b1 8192 causal", .seqlen_q = 8192, .seqlen_kv = 8192});
+  list.push_back({.name = "prefill 32/8 d64 8192 causal",
+                  .batch = 2,
+                  .seqlen_q = 8192,
+                  .seqlen_kv = 8192,
+                  .num_q_heads = 32,
+                  .head_dim = 64});
+  list.push_back({.name = "prefill 8/2 d256 8192 causal",
+                  .batch = 2,
+                  .seqlen_q = 8192,
+                  .seqlen_kv = 8192,
+                  .num_q_heads = 8,
+                  .num_kv_heads = 2,
+                  .head_dim = 256});
+  return list;
+}
+
+}  // namespace
+}  // namespace attend::bench
+
+int main(int argc, char** argv) {
+  if (attend::cuda::device_count() == 0) {
+    std::printf("no GPU\n");
+    return 1;
+  }
+  attend::bench::Bench bench;
+  for (const attend::bench::Case& c : attend::bench::cases()) {
+    const bool wanted = argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* word) {
+                          return c.name.find(word) != std::string::npos;
+                        });
+    if (wanted) bench.run(c);
+  }
+  return 0;
+}

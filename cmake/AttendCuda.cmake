@@ -1,0 +1,33 @@
+# ATTEND_CUDA: whether this build has GPU kernels. ON when nvcc is found, unless it is said otherwise.
+#
+# The runtime is linked statically and finds the driver when it is first asked, so that what is built starts on a
+# machine without one.
+include(CheckLanguage)
+if(NOT DEFINED ATTEND_CUDA)
+  check_language(CUDA)
+endif()
+if(CMAKE_CUDA_COMPILER)
+  set(attend_cuda_default ON)
+else()
+  set(attend_cuda_default OFF)
+endif()
+option(ATTEND_CUDA "Build the GPU kernels (needs nvcc)" ${attend_cuda_default})
+# Machine code for 8.x does not run on 9.x; the PTX serves what comes later.
+set(ATTEND_CUDA_ARCHITECTURES "90-real;80-real;80-virtual" CACHE STRING "Architectures of the GPU kernels")
+
+if(NOT ATTEND_CUDA)
+  message(STATUS "attend: without CUDA (no nvcc, or ATTEND_CUDA=OFF); GPUs are refused at run time")
+  return()
+endif()
+set(CMAKE_CUDA_ARCHITECTURES ${ATTEND_CUDA_ARCHITECTURES})
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+enable_language(CUDA)
+# CMake 3.25 does not know that nvcc has C++20.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+find_package(CUDAToolkit 12.0 REQUIRED)
+message(STATUS "attend: CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")

@@ -1,0 +1,133 @@
+// Why a backend can not serve a requirement: one check per field of Capability.
+#include <algorithm>
+#include <sstream>
+
+#include "attend/attention/resolver.h"
+
+namespace attend {
+namespace {
+
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+// Collects reasons: "<what is required>: <backend> <what it takes> (<phase>)".
+class Reasons {
+ public:
+  Reasons(const BackendEntry& entry, Phase phase) : entry_(entry), phase_(phase) {}
+
+  template <class What, class Takes>
+  void unless(bool served, const What& what, const Takes& takes) {
+    if (!served) found_.push_back(text(what, ": ", entry_.name, ' ', takes, " (", to_string(phase_), ')'));
+  }
+  std::vector<std::string> take() { return std::move(found_); }
+
+ private:
+  const BackendEntry& entry_;
+  Phase phase_;
+  std::vector<std::string> found_;
+};
+
+bool takes_head_dims(const Capability& can, HeadDims dims) {
+  if (can.head_dim_rule == HeadDimRule::kExactly) return dims == can.head_dims;
+  if (can.head_dim_rule == HeadDimRule::kEqualUpTo && dims.qk != dims.v) return false;
+  return dims.qk % 8 == 0 && dims.v % 8 == 0 && dims.qk <= can.head_dims.qk && dims.v <= can.head_dims.v;
+}
+
+std::string head_dims_taken(const Capability& can) {
+  const std::string largest = text(can.head_dims.qk, '/', can.head_dims.v);
+  if (can.head_dim_rule == HeadDimRule::kExactly) return "takes " + largest;
+  return (can.head_dim_rule == HeadDimRule::kEqualUpTo ? "takes equal multiples of 8 up to "
+                                                       : "takes multiples of 8 up to ") +
+         largest;
+}
+
+void add_geometry_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {
+  const HeadDims dims = needs.head_dims;
+  reasons.unless(takes_head_dims(can, dims), text("head dims ", dims.qk, '/', dims.v), head_dims_taken(can));
+  const bool any = can.num_q_heads[0] == 0;
+  reasons.unless(any || std::ranges::find(can.num_q_heads, needs.num_q_heads) != can.num_q_heads.end(),
+                 text(needs.num_q_heads, " query heads"),
+                 text("has ", can.num_q_heads[0], " and ", can.num_q_heads[1]));
+  reasons.unless(can.dtypes.contains(needs.dtype), text("dtype ", needs.dtype),
+                 "has " + to_string(can.dtypes));
+  reasons.unless(can.kv_dtypes.contains(needs.kv_dtype), text("kv_cache_dtype ", needs.kv_dtype),
+                 "has " + to_string(can.kv_dtypes));
+}
+
+void add_feature_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {
+  const std::string_view none = "has none";
+  reasons.unless(can.kv_scales || !needs.kv_scales, "KV scales", none);
+  reasons.unless(can.window || !needs.window, "sliding window", none);
+  reasons.unless(can.chunk || !needs.chunk, "chunked local attention", none);
+  reasons.unless(can.logit_cap || !needs.logit_cap, "logit cap", none);
+  reasons.unless(can.sinks || !needs.sinks, "attention sinks", none);
+  reasons.unless(can.cross || !needs.cross, "cross attention", none);
+  if (can.cross && can.window)
+    reasons.unless(can.cross_with_window || !needs.cross || !needs.window,
+                   "cross attention and a sliding window", "has one or the other");
+  reasons.unless(can.bidirectional || !needs.bidirectional, "bidirectional attention", none);
+  reasons.unless(needs.speculation <= can.speculation, text("draft ", to_string(needs.speculation)),
+                 text("takes ", to_string(can.speculation)));
+}
+
+// On the CPU, a contract that is deterministic anywhere is: all of them run over the same kernels.
+void add_determinism_reasons(const Capability& can, const Requirement& needs, Architecture architecture,
+                             bool contract_on_cpu, Reasons& reasons) {
+  if (!needs.deterministic) return;
+  if (can.deterministic.empty())
+    reasons.unless(false, "deterministic inference", "has none");
+  else if (!contract_on_cpu)
+    reasons.unless(can.deterministic.contains(architecture),
+                   text("deterministic inference on ", to_string(architecture)),
+                   text("has it for ", to_string(needs.kind), " on ", to_string(can.deterministic)));
+}
+
+void add_page_reasons(const Capability& can, const Requirement& needs, int page_size, Reasons& reasons) {
+  const bool tree = needs.speculation == Speculation::kTree;
+  std::string what = text("page_size ", page_size);
+  if (can.page_sizes.contains(page_size)) {  // then a condition refuses it
+    if (tree && !can.tree_page_sizes.contains(page_size))
+      what += " with draft trees";
+    else if (tree && needs.window && !can.window_tree_page_sizes.contains(page_size))
+      what += " with draft trees and a sliding window";
+    else
+      what += " with one query head per KV head";
+  }
+  const PageSizes sizes = page_sizes_for(can, needs);
+  reasons.unless(sizes.contains(page_size), what, "needs " + sizes.to_string());
+}
+
+}  // namespace
+
+std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
+                                         const Requirement& requirement, const Hardware& hardware,
+                                         std::optional<int> page_size, bool asked_by_name) {
+  const Capability& can = entry.capability(requirement.kind);
+  const std::string_view kind = to_string(requirement.kind);
+  const Architecture architecture = hardware.architecture;
+  Reasons reasons(entry, phase);
+  if (!can.served()) {
+    reasons.unless(false, kind, requirement.kind == KvKind::kMla ? "serves MHA only" : "serves MLA only");
+    return reasons.take();
+  }
+  const bool contract_on_cpu = asked_by_name && architecture == Architecture::kCpu;
+  const Set<Architecture>& architectures = can.architectures(phase);
+  if (architectures.empty())
+    reasons.unless(false, kind, phase == Phase::kPrefill ? "only decodes" : "only prefills");
+  else if (!contract_on_cpu)
+    reasons.unless(architectures.contains(architecture), to_string(architecture),
+                   text("runs ", kind, " on ", to_string(architectures)));
+  add_geometry_reasons(can, requirement, reasons);
+  add_feature_reasons(can, requirement, reasons);
+  add_determinism_reasons(can, requirement, architecture, contract_on_cpu, reasons);
+  if (phase == Phase::kDecode)
+    reasons.unless(can.graphs || !requirement.graphs, "CUDA graphs", "can not be captured");
+  if (page_size) add_page_reasons(can, requirement, *page_size, reasons);
+  return reasons.take();
+}
+
+}  // namespace attend

@@ -1,0 +1,17 @@
+// What a backend checks on the host before its kernels trust it.
+#pragma once
+
+#include "attend/attention/backend.h"
+
+namespace attend {
+
+// Throws Error(kInvalidArgument) when a layer's heads are not the pool's, and Error(kUnsupported) for an
+// expanded MLA layer.
+void check_layer(const AttentionLayer& layer, const KvPool& pool);
+
+// Throws Error(kInvalidArgument) for a batch beyond config.limits, arrays of other sizes than its counts,
+// lengths beyond the context, request rows and slots that do not exist.
+void check_batch(const ForwardBatch& batch, const BackendConfig& config, const ReqToTokenPool& requests,
+                 const KvPool& pool);
+
+}  // namespace attend

@@ -1,0 +1,102 @@
+// What crosses to the device for attention: plain structs. Strides count elements.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/page_of.h"
+
+namespace attend::kernels::cuda {
+
+// Element types as device code tells them apart.
+enum class Element : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2 };
+
+// QueryBatch and Visibility (attention_batch.h).
+struct BatchParams {
+  const int32_t* cu_seqlen_q;  // [num_reqs + 1]
+  const int32_t* seqlen_kv;    // [num_reqs]
+  const uint64_t* tree_mask;   // [num_tokens, tree_mask_words]; null: none
+  const int32_t* positions;    // [num_tokens] with a tree mask
+  int32_t num_reqs;
+  int32_t tree_mask_words;
+  int32_t window_left;  // -1: none
+  int32_t chunk;        // 0: none
+  bool causal;
+};
+
+// Rows of one request for one KV head: query head g of the head's group of new token j is row j * group + g.
+// A row tile is tile_rows of them; key tiles begin at multiples of kKeyTile.
+inline constexpr int kKeyTile = 64;
+
+// A row tile says all that a CTA wants to know of it, so that one load leads to the first keys.
+struct alignas(16) RowTile {
+  int32_t request;
+  int32_t first_token;          // of the request, in the batch
+  int32_t seqlen_q, seqlen_kv;  // of the request
+  int32_t row_begin;
+  int32_t kv_begin, kv_end;  // keys that any of its rows may see; empty: none
+  int32_t first_key_tile;    // kv_begin / kKeyTile
+  int32_t num_key_tiles;     // at least 1, so that rows without keys are written too
+  int32_t unit_begin;        // key tiles of all heads of the row tiles before this one
+  int32_t index;             // of this row tile
+};
+
+// What the plan kernel writes first.
+struct PlanHeader {
+  int32_t num_row_tiles;
+  int32_t num_units;      // key tiles of all row tiles and heads
+  int32_t units_per_cta;  // streamed: CTA c takes units [c, c + 1) * units_per_cta
+};
+
+// How CTAs share the work.
+//   whole     CTA (i, h) computes the job of row tile i and KV head h: all its keys
+//   streamed  every CTA takes the same number of consecutive units; a job that lies in several CTAs leaves
+//             partial results: slot 2 c for a job that began before CTA c, slot 2 c + 1 for one that begins
+//             in c
+struct PlanView {
+  const PlanHeader* header;
+  const RowTile* row_tiles;
+  const RowTile* cta_first_tile;  // [num_ctas + 1] streamed: a copy of the row tile of a CTA's first unit
+  float* partial_out;             // [2 num_ctas, tile_rows, head_dim_v], normalised
+  float* partial_lse;             // [2 num_ctas, tile_rows], natural log
+  int32_t tile_rows;
+  int32_t num_ctas;
+  bool streamed;
+};
+
+// Rows of new tokens: [num_tokens, num_heads, head_dim].
+struct TokenRows {
+  const void* data;
+  int64_t token_stride, head_stride;
+};
+struct OutRows {
+  void* data;
+  int64_t token_stride, head_stride;
+};
+// A paged cache: [num_pages, page_size, num_kv_heads, head_dim].
+struct PagedRows {
+  const void* data;
+  int64_t page_stride, token_stride, head_stride;
+};
+
+struct AttentionParams {
+  TokenRows q;
+  TokenRows q_rope;  // MLA: the part of q that meets the end of a K row; data null: none
+  OutRows out;
+  float* lse;  // null: not wanted
+  int64_t lse_token_stride, lse_head_stride;
+  PagedRows k, v;
+  KvIndex index;
+  BatchParams batch;
+  PlanView plan;
+  const float* sinks;  // [num_q_heads]; null: none
+  float scale;         // times k_scale
+  float logit_cap;     // 0: none
+  float v_scale;
+  int32_t num_tokens;  // padding included
+  int32_t num_q_heads, num_kv_heads, group;
+  int32_t head_dim_qk, head_dim_v;
+  int32_t rope_dim;  // of q_rope; 0: none
+  Element q_element, kv_element, out_element;
+};
+
+}  // namespace attend::kernels::cuda

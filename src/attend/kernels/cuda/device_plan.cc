@@ -1,0 +1,126 @@
+#include "attend/kernels/cuda/device_plan.h"
+
+#include <algorithm>
+
+#include "attend/base/math.h"
+#include "attend/kernels/cuda/plan_kernel.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+// CTAs of a streamed plan for each SM: so many fit at head dim 128, and waves of equal CTAs end together.
+constexpr int kCtasPerSm = 2;
+// A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
+constexpr int kWholeWaves = 4;
+// Below this, a split costs more than it brings.
+constexpr int kMinUnitsPerCta = 2;
+
+int group_of(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
+
+int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
+  const int64_t rows = max_seqlen_q * group_of(limits);
+  // Tiles of 16 rows share keys among warps, so their bits differ from those of the others.
+  if (rows <= 16 && limits.split_rule != SplitRule::kFixed) return 16;
+  return rows <= 64 ? 64 : 128;
+}
+
+// Row tiles of at most `num_tokens` tokens of `num_reqs` requests with at most `max_seqlen_q` each.
+int64_t max_row_tiles(const AttentionPlanLimits& limits, int64_t num_tokens, int64_t num_reqs,
+                      int64_t max_seqlen_q) {
+  const int64_t group = group_of(limits), tile_rows = tile_rows_for(limits, max_seqlen_q);
+  return std::min(num_reqs * ceil_div(max_seqlen_q * group, tile_rows),
+                  num_tokens * group / tile_rows + num_reqs);
+}
+
+AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
+  require(device.type == DeviceType::kCuda, "attention plan on ", device, ": expected a GPU");
+  require(limits.max_reqs >= 0 && limits.max_tokens >= 0, "attention plan: max_reqs ", limits.max_reqs,
+          ", max_tokens ", limits.max_tokens, ": expected none below 0");
+  require(limits.num_kv_heads > 0 && limits.num_q_heads > 0 && limits.num_q_heads % limits.num_kv_heads == 0,
+          "attention plan: num_q_heads ", limits.num_q_heads, ": expected a multiple of num_kv_heads ",
+          limits.num_kv_heads);
+  require(limits.head_dim_v > 0, "attention plan: head_dim_v ", limits.head_dim_v, ": expected above 0");
+  require(limits.num_workers >= 0, "attention plan: num_workers ", limits.num_workers,
+          ": expected above 0, or 0 for all SMs");
+  if (limits.num_workers == 0) limits.num_workers = attend::cuda::device_info(device).num_sms;
+  return limits;
+}
+
+struct Sizes {
+  int64_t num_row_tiles, num_ctas, num_partial_rows;
+};
+Sizes sizes_of(const AttentionPlanLimits& limits) {
+  const int64_t num_ctas = int64_t{kCtasPerSm} * limits.num_workers;
+  const int64_t tile_rows = tile_rows_for(limits, limits.max_tokens);
+  return {.num_row_tiles = limits.max_tokens * int64_t{group_of(limits)} / 64 + limits.max_reqs,
+          .num_ctas = num_ctas,
+          .num_partial_rows = limits.split_rule == SplitRule::kBalanced ? 2 * num_ctas * tile_rows : 0};
+}
+
+int64_t bytes_of_row_tiles(int64_t count) { return count * static_cast<int64_t>(sizeof(RowTile)); }
+
+}  // namespace
+
+BatchParams batch_params(const QueryBatch& batch, const Visibility& visibility) {
+  return {.cu_seqlen_q = batch.cu_seqlen_q.data(),
+          .seqlen_kv = batch.seqlen_kv.data(),
+          .tree_mask = batch.tree_mask.empty() ? nullptr : batch.tree_mask.data(),
+          .positions = batch.positions.data(),
+          .num_reqs = batch.num_reqs(),
+          .tree_mask_words = batch.tree_mask_words,
+          .window_left = visibility.window_left,
+          .chunk = visibility.chunk,
+          .causal = visibility.causal};
+}
+
+DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limits_(filled(limits, device)) {
+  const Sizes sizes = sizes_of(limits_);
+  first_row_tile_ = attend::cuda::empty({limits_.max_reqs + 1}, DType::kI32, device);
+  header_ = attend::cuda::zeros({static_cast<int64_t>(sizeof(PlanHeader))}, DType::kU8, device);
+  row_tiles_ = attend::cuda::empty({bytes_of_row_tiles(sizes.num_row_tiles)}, DType::kU8, device);
+  cta_first_tile_ = attend::cuda::empty({bytes_of_row_tiles(sizes.num_ctas + 1)}, DType::kU8, device);
+  partial_out_ = attend::cuda::empty({sizes.num_partial_rows, limits_.head_dim_v}, DType::kF32, device);
+  partial_lse_ = attend::cuda::empty({sizes.num_partial_rows}, DType::kF32, device);
+  view_.header = static_cast<const PlanHeader*>(header_.view().data);
+  view_.row_tiles = static_cast<const RowTile*>(row_tiles_.view().data);
+  view_.cta_first_tile = static_cast<const RowTile*>(cta_first_tile_.view().data);
+  view_.partial_out = partial_out_.as<float>();
+  view_.partial_lse = partial_lse_.as<float>();
+  view_.num_ctas = static_cast<int32_t>(sizes.num_ctas);
+}
+
+size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
+  const AttentionPlanLimits full = filled(limits, device);
+  const Sizes sizes = sizes_of(full);
+  return static_cast<size_t>((full.max_reqs + 1) * int64_t{sizeof(int32_t)} + int64_t{sizeof(PlanHeader)} +
+                             bytes_of_row_tiles(sizes.num_row_tiles + sizes.num_ctas + 1) +
+                             sizes.num_partial_rows * (full.head_dim_v + 1) * int64_t{sizeof(float)});
+}
+
+void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+  require(batch.num_reqs() <= limits_.max_reqs, "batch of ", batch.num_reqs(),
+          " requests: the plan was made for at most ", limits_.max_reqs);
+  const int64_t max_seqlen_q = std::min(batch.max_seqlen_q, limits_.max_tokens);
+  const int64_t num_tokens = std::min<int64_t>(max_seqlen_q * batch.num_reqs(), limits_.max_tokens);
+  view_.tile_rows = tile_rows_for(limits_, max_seqlen_q);
+  const int64_t num_row_tiles = max_row_tiles(limits_, num_tokens, batch.num_reqs(), max_seqlen_q);
+  view_.streamed =
+      limits_.split_rule == SplitRule::kBalanced &&
+      (view_.tile_rows == 16 || num_row_tiles * limits_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
+  num_row_tiles_ = static_cast<int>(std::max<int64_t>(1, num_row_tiles));
+  launch_plan({.batch = batch_params(batch, visibility),
+               .group = group_of(limits_),
+               .num_kv_heads = limits_.num_kv_heads,
+               .tile_rows = view_.tile_rows,
+               .num_ctas = view_.num_ctas,
+               .min_units_per_cta = kMinUnitsPerCta,
+               .streamed = view_.streamed,
+               .first_row_tile = first_row_tile_.as<int32_t>(),
+               .header = static_cast<PlanHeader*>(header_.view().data),
+               .row_tiles = static_cast<RowTile*>(row_tiles_.view().data),
+               .cta_first_tile = static_cast<RowTile*>(cta_first_tile_.view().data)},
+              stream.handle);
+}
+
+}  // namespace attend::kernels::cuda

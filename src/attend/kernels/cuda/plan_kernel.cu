@@ -1,0 +1,124 @@
+#include "attend/kernels/cuda/plan_kernel.h"
+#include "attend/kernels/cuda/visible.cuh"
+#include "attend/tensor/cuda_check.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr int kWarps = kThreads / 32;
+
+// The sum of `value` over the threads before this one; `total` receives the sum over all.
+__device__ int exclusive_sum(int value, int& total) {
+  __shared__ int warp_sums[kWarps];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int inclusive = value;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, inclusive, step);
+    if (lane >= step) inclusive += other;
+  }
+  __syncthreads();
+  if (lane == 31) warp_sums[warp] = inclusive;
+  __syncthreads();
+  if (warp == 0) {
+    int sum = warp_sums[lane];
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, sum, step);
+      if (lane >= step) sum += other;
+    }
+    warp_sums[lane] = sum;
+  }
+  __syncthreads();
+  total = warp_sums[kWarps - 1];
+  return inclusive - value + (warp == 0 ? 0 : warp_sums[warp - 1]);
+}
+
+// The last request whose first row tile is not behind `tile`: requests without tiles are passed over.
+__device__ int request_of(const PlanParams& params, int tile) {
+  int low = 0, high = params.batch.num_reqs;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (params.first_row_tile[middle] <= tile)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+__device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
+  const BatchParams& batch = params.batch;
+  const int request = request_of(params, tile_idx);
+  const RequestSpan span = request_span(batch, request);
+  // The last tiles of a request come first: they see the most keys.
+  const int row_begin = (params.first_row_tile[request + 1] - 1 - tile_idx) * params.tile_rows;
+  const int row_last = min(span.seqlen_q * params.group, row_begin + params.tile_rows) - 1;
+  const int j_first = row_begin / params.group, j_last = row_last / params.group;
+  const KeyRange keys = key_range(batch, span, j_first, j_last);
+  const int first_key_tile = keys.begin / kKeyTile;
+  return {.request = request,
+          .first_token = span.first_token,
+          .seqlen_q = span.seqlen_q,
+          .seqlen_kv = span.seqlen_kv,
+          .row_begin = row_begin,
+          .kv_begin = keys.begin,
+          .kv_end = keys.end,
+          .first_key_tile = first_key_tile,
+          .num_key_tiles = max(1, (keys.end + kKeyTile - 1) / kKeyTile - first_key_tile),
+          .unit_begin = 0,
+          .index = tile_idx};
+}
+
+__global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {
+  int num_row_tiles = 0;
+  for (int first = 0; first < params.batch.num_reqs; first += kThreads) {
+    const int request = first + static_cast<int>(threadIdx.x);
+    int num_tiles = 0;
+    if (request < params.batch.num_reqs) {
+      const int num_rows =
+          (params.batch.cu_seqlen_q[request + 1] - params.batch.cu_seqlen_q[request]) * params.group;
+      num_tiles = (num_rows + params.tile_rows - 1) / params.tile_rows;
+    }
+    int total;
+    const int before = exclusive_sum(num_tiles, total);
+    if (request < params.batch.num_reqs) params.first_row_tile[request] = num_row_tiles + before;
+    num_row_tiles += total;
+  }
+  if (threadIdx.x == 0) params.first_row_tile[params.batch.num_reqs] = num_row_tiles;
+  __syncthreads();
+
+  int num_units = 0;
+  for (int first = 0; first < num_row_tiles; first += kThreads) {
+    const int tile_idx = first + static_cast<int>(threadIdx.x);
+    RowTile tile{};
+    if (tile_idx < num_row_tiles) tile = make_row_tile(params, tile_idx);
+    int total;
+    const int before = exclusive_sum(tile.num_key_tiles * params.num_kv_heads, total);
+    tile.unit_begin = num_units + before;
+    if (tile_idx < num_row_tiles) params.row_tiles[tile_idx] = tile;
+    num_units += total;
+  }
+  const int units_per_cta =
+      max(params.min_units_per_cta, (num_units + params.num_ctas - 1) / params.num_ctas);
+  if (threadIdx.x == 0)
+    *params.header = {.num_row_tiles = num_row_tiles, .num_units = num_units, .units_per_cta = units_per_cta};
+  if (!params.streamed) return;
+  __syncthreads();
+
+  // A warp per row tile: one long request alone has units for every CTA.
+  for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
+    const RowTile tile = params.row_tiles[tile_idx];
+    const int unit_end = tile.unit_begin + tile.num_key_tiles * params.num_kv_heads;
+    int cta = (tile.unit_begin + units_per_cta - 1) / units_per_cta + static_cast<int>(threadIdx.x % 32);
+    for (; cta * units_per_cta < unit_end; cta += 32) params.cta_first_tile[cta] = tile;
+  }
+}
+
+}  // namespace
+
+void launch_plan(const PlanParams& params, void* stream) {
+  plan_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
+  attend::cuda::check(cudaGetLastError(), "plan kernel");
+}
+
+}  // namespace attend::kernels::cuda

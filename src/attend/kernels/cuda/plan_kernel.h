@@ -1,0 +1,25 @@
+// The plan of a step, derived on the device.
+#pragma once
+
+#include "attend/kernels/cuda/attention_params.h"
+
+namespace attend::kernels::cuda {
+
+struct PlanParams {
+  BatchParams batch;
+  int32_t group;  // query heads per KV head
+  int32_t num_kv_heads;
+  int32_t tile_rows;
+  int32_t num_ctas;
+  int32_t min_units_per_cta;
+  bool streamed;
+  int32_t* first_row_tile;  // [num_reqs + 1] scratch
+  PlanHeader* header;
+  RowTile* row_tiles;
+  RowTile* cta_first_tile;  // [num_ctas + 1]
+};
+
+// One CTA. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
+void launch_plan(const PlanParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,34 @@
+// Asynchronous copies from global to shared memory: PTX ISA, "cp.async" (sm_80).
+#pragma once
+
+#include <cstdint>
+
+namespace attend::kernels::cuda::ptx {
+
+// The address of `pointer` in the shared window.
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Copies 16 bytes past L1; with `valid` false, writes 16 zero bytes and reads nothing. "cp.async".
+__device__ inline void copy_async_16(uint32_t to_shared, const void* from_global, bool valid) {
+  const int num_bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to_shared), "l"(from_global),
+               "r"(num_bytes)
+               : "memory");
+}
+
+__device__ inline void copy_async_16(uint32_t to_shared, const void* from_global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to_shared), "l"(from_global) : "memory");
+}
+
+// Ends a group of copies. "cp.async.commit_group".
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+
+// Waits until at most `kPending` of this thread's newest groups are under way. "cp.async.wait_group".
+template <int kPending>
+__device__ inline void wait_copies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+}  // namespace attend::kernels::cuda::ptx

@@ -1,0 +1,36 @@
+// The launch function of one instance, over all its tile heights.
+#pragma once
+
+#include "attend/kernels/cuda/sm80/attention_kernel.cuh"
+#include "attend/kernels/cuda/sm80/attention_launch.h"
+#include "attend/tensor/cuda_check.h"
+
+namespace attend::kernels::cuda::sm80 {
+
+template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
+void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
+  const auto kernel = attention_kernel<T, kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
+  constexpr int kSharedBytes = AttentionCta<T, kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kSharedBytes;
+  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+                      "attention: shared memory");
+  const dim3 grid = params.plan.streamed ? dim3(static_cast<unsigned>(params.plan.num_ctas))
+                                         : dim3(static_cast<unsigned>(num_row_tiles),
+                                                static_cast<unsigned>(params.num_kv_heads));
+  kernel<<<grid, TileConfig<kHeadDimQk, kHeadDimV, kTileRows>::kThreads, kSharedBytes,
+           static_cast<cudaStream_t>(stream)>>>(params);
+  attend::cuda::check(cudaGetLastError(), "attention");
+}
+
+template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8>
+void launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
+  switch (params.plan.tile_rows) {
+    case 16:
+      return launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 16>(params, num_row_tiles, stream);
+    case 64:
+      return launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 64>(params, num_row_tiles, stream);
+    default:
+      return launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 128>(params, num_row_tiles, stream);
+  }
+}
+
+}  // namespace attend::kernels::cuda::sm80

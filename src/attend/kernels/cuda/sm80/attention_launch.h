@@ -1,0 +1,18 @@
+// How host code starts an instance of the sm80 attention kernels.
+#pragma once
+
+#include "attend/kernels/cuda/attention_params.h"
+
+namespace attend::kernels::cuda::sm80 {
+
+// Launches the kernel for a plan of at most `num_row_tiles` row tiles on `stream`, a cudaStream_t. Throws
+// Error(kDevice).
+using AttentionLaunch = void (*)(const AttentionParams& params, int num_row_tiles, void* stream);
+
+// Merges what the CTAs of a streamed plan left. Launched after every streamed attention.
+void launch_merge_partials(const AttentionParams& params, void* stream);
+
+// Any dtype, head dim, stride and alignment, MLA's split q too: a warp per token and query head, no plan.
+void launch_row_attention(const AttentionParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda::sm80

@@ -1,0 +1,200 @@
+#include "attend/tensor/cuda.h"
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "attend/tensor/cuda_check.h"
+
+namespace attend::cuda {
+namespace {
+
+// Makes `device` the calling thread's device while it lives.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device) {
+    require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
+    check(cudaGetDevice(&previous_), "current device");
+    check(cudaSetDevice(device.index), "choose device");
+  }
+  ~DeviceScope() { cudaSetDevice(previous_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
+cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+Tensor made(std::initializer_list<int64_t> shape, DType dtype, Device device, void* data,
+            void (*release)(void*)) {
+  return {TensorView::contiguous(data, dtype, shape, device), std::shared_ptr<void>(data, release)};
+}
+
+void free_device(void* data) { cudaFree(data); }
+void free_pinned(void* data) { cudaFreeHost(data); }
+
+// A view of no memory, to count bytes by. Zero bytes are allocated as one, so that the pointer is not null.
+size_t bytes_of(std::initializer_list<int64_t> shape, DType dtype) {
+  return std::max<size_t>(1, TensorView::contiguous(nullptr, dtype, shape).num_bytes());
+}
+
+}  // namespace
+
+void check(cudaError_t status, std::string_view what) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  cudaGetLastError();
+  fail(ErrorCode::kDevice, what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
+}
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+DeviceInfo device_info(Device device) {
+  require(device.type == DeviceType::kCuda && device.index >= 0 && device.index < device_count(), "device ",
+          device, ": this machine has ", device_count(), " GPUs");
+  const DeviceScope scope(device);
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device.index), "device properties");
+  DeviceInfo info{.name = properties.name,
+                  .major = properties.major,
+                  .minor = properties.minor,
+                  .num_sms = properties.multiProcessorCount,
+                  .l2_bytes = static_cast<size_t>(properties.l2CacheSize)};
+  check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "device memory");
+  return info;
+}
+
+Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device) {
+  const DeviceScope scope(device);
+  const size_t num_bytes = bytes_of(shape, dtype);
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, num_bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail(ErrorCode::kOutOfMemory, device, ": needed ", num_bytes, " bytes, free ",
+         device_info(device).free_bytes);
+  }
+  check(status, "device memory");
+  return made(shape, dtype, device, data, free_device);
+}
+
+Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device) {
+  const DeviceScope scope(device);
+  Tensor tensor = empty(shape, dtype, device);
+  check(cudaMemset(tensor.view().data, 0, tensor.view().num_bytes()), "zeroed device memory");
+  // Streams that do not wait for the default one would overtake it.
+  check(cudaStreamSynchronize(cudaStreamLegacy), "zeroed device memory");
+  return tensor;
+}
+
+Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype) {
+  const size_t num_bytes = bytes_of(shape, dtype);
+  void* data = nullptr;
+  const cudaError_t status = cudaMallocHost(&data, num_bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail(ErrorCode::kOutOfMemory, "page-locked host memory: needed ", num_bytes, " bytes");
+  }
+  check(status, "page-locked host memory");
+  return made(shape, dtype, Device{}, data, free_pinned);
+}
+
+void copy(const TensorView& from, const TensorView& to, Stream& stream) {
+  require(from.is_contiguous() && to.is_contiguous() && from.dtype == to.dtype &&
+              from.num_elements() == to.num_elements(),
+          "copy from ", from, " to ", to, ": expected contiguous tensors of one dtype and size");
+  const DeviceScope scope(stream.device);
+  check(cudaMemcpyAsync(to.data, from.data, from.num_bytes(), cudaMemcpyDefault, handle_of(stream)), "copy");
+}
+
+void synchronize(const Stream& stream) {
+  const DeviceScope scope(stream.device);
+  check(cudaStreamSynchronize(handle_of(stream)), "stream");
+}
+
+OwnedStream::OwnedStream(Device device) : stream_{device, nullptr} {
+  const DeviceScope scope(device);
+  cudaStream_t handle = nullptr;
+  check(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "new stream");
+  stream_.handle = handle;
+}
+OwnedStream::~OwnedStream() {
+  if (stream_.handle != nullptr) cudaStreamDestroy(handle_of(stream_));
+}
+OwnedStream::OwnedStream(OwnedStream&& other) noexcept
+    : stream_{other.stream_.device, std::exchange(other.stream_.handle, nullptr)} {}
+OwnedStream& OwnedStream::operator=(OwnedStream&& other) noexcept {
+  std::swap(stream_, other.stream_);
+  return *this;
+}
+
+Event::Event(Device device) {
+  const DeviceScope scope(device);
+  cudaEvent_t handle = nullptr;
+  check(cudaEventCreate(&handle), "new event");
+  handle_ = handle;
+}
+Event::~Event() {
+  if (handle_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(handle_));
+}
+Event::Event(Event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+void Event::record(Stream& stream) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), handle_of(stream)), "event record");
+}
+void Event::make_wait(Stream& stream) const {
+  check(cudaStreamWaitEvent(handle_of(stream), static_cast<cudaEvent_t>(handle_)), "event wait");
+}
+void Event::synchronize() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "event"); }
+float Event::milliseconds_since(const Event& start) const {
+  float milliseconds = 0.0f;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start.handle_),
+                             static_cast<cudaEvent_t>(handle_)),
+        "time between events");
+  return milliseconds;
+}
+
+Graph::Graph(Stream& stream, const std::function<void()>& queue) {
+  const DeviceScope scope(stream.device);
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal), "capture");
+  try {
+    queue();
+  } catch (...) {
+    cudaStreamEndCapture(handle_of(stream), &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(handle_of(stream), &graph), "capture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "graph");
+  handle_ = executable;
+}
+Graph::~Graph() {
+  if (handle_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_));
+}
+Graph::Graph(Graph&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+void Graph::launch(Stream& stream) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), handle_of(stream)), "graph launch");
+}
+
+}  // namespace attend::cuda

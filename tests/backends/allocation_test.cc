@@ -1,0 +1,149 @@
+// What a backend allocates, and when: all of it in create(), as much as it said before, nothing in a step.
+// Every allocation of this program is counted: operator new, and what tensors ask the C library for.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "attend/attention/resolver.h"
+#include "attend/backends/table.h"
+#include "tests/backends/small_model.h"
+
+namespace {
+
+std::atomic<int64_t> num_allocations = 0;
+std::atomic<int64_t> allocated_bytes = 0;
+
+void* count(void* memory, size_t size) {
+  ++num_allocations;
+  allocated_bytes += static_cast<int64_t>(size);
+  return memory;
+}
+
+void* allocate(size_t size, size_t alignment) {
+  void* memory = nullptr;
+  return posix_memalign(&memory, alignment, size) == 0 ? count(memory, size) : nullptr;
+}
+
+void* allocate_or_throw(size_t size, size_t alignment) {
+  void* memory = allocate(size, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t size) { return allocate_or_throw(size, alignof(std::max_align_t)); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  return allocate_or_throw(size, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept { return allocate(size, alignment); }
+
+namespace attend::conformance {
+namespace {
+
+// The reference may allocate in a step: it is the specification, and slow.
+constexpr std::string_view kReference = "torch_native";
+
+std::vector<AttentionLayer> windowed_and_full_layers() {
+  std::vector<AttentionLayer> layers{small_layer(0), small_layer(1), small_layer(2)};
+  layers[1].window_left = 7;
+  layers[2].logit_cap = 20.0f;
+  return layers;
+}
+
+int64_t allocations_of_step(SmallModel& model, AttentionBackend& backend, ForwardMode mode,
+                            const std::vector<int>& num_new) {
+  Stream stream;
+  const ForwardBatch batch = model.prepare(mode, num_new).batch();
+  const int64_t before = num_allocations;
+  backend.plan(batch, stream);
+  for (size_t i = 0; i < model.layers().size(); ++i)
+    backend.forward(model.layers()[i], model.input(i), batch, stream);
+  return num_allocations - before;
+}
+
+TEST(Allocation, IsCounted) {
+  const int64_t before = num_allocations;
+  const Tensor tensor = Tensor::zeros({100}, DType::kF32);
+  const std::vector<int> numbers(100);
+  EXPECT_GE(num_allocations - before, 2);
+}
+
+TEST(Allocation, DoesNotHappenInAStep) {
+  for (const BackendEntry& entry : backend_table()) {
+    if (entry.name == kReference || !entry.mha.served()) continue;
+    const int page_size = entry.mha.page_sizes.contains(4) ? 4 : 128;
+    SmallModel model(windowed_and_full_layers(), {900, 40, 40}, page_size);
+    const auto backend = model.create(entry.name);
+    allocations_of_step(model, *backend, ForwardMode::kExtend, {5, 0, 0});  // threads start
+    EXPECT_EQ(allocations_of_step(model, *backend, ForwardMode::kExtend, {800, 30, 0}), 0) << entry.name;
+    EXPECT_EQ(allocations_of_step(model, *backend, ForwardMode::kMixed, {1, 1, 20}), 0) << entry.name;
+    EXPECT_EQ(allocations_of_step(model, *backend, ForwardMode::kDecode, {1, 1, 1}), 0) << entry.name;
+    EXPECT_EQ(allocations_of_step(model, *backend, ForwardMode::kDecode, {1, 0, 0}), 0) << entry.name;
+  }
+}
+
+TEST(Allocation, DoesNotHappenInAStepOfLatentAttention) {
+  for (const BackendEntry& entry : backend_table()) {
+    if (entry.name == kReference || !entry.mla.served()) continue;
+    const AttentionCase c{.requests = {{1, 90}, {1, 300}},
+                          .num_q_heads = 16,
+                          .num_kv_heads = 1,
+                          .head_dim_qk = 576,
+                          .head_dim_v = 512,
+                          .rope_dim = 64,
+                          .page_size = entry.mla.page_sizes.contains(64)  ? 64
+                                       : entry.mla.page_sizes.contains(1) ? 1
+                                                                          : 128};
+    const BackendCase step(c, ForwardMode::kDecode);
+    const auto backend = step.create(entry, false);
+    step.run(*backend);  // threads start
+    const int64_t before = num_allocations;
+    step.run(*backend);
+    EXPECT_EQ(num_allocations - before, 0) << entry.name;
+  }
+}
+
+// Bytes that create() allocates.
+int64_t created_bytes(const SmallModel& model, const BackendEntry& entry, bool deterministic) {
+  BackendContext context = model.context();
+  context.config = model.config(deterministic);
+  const int64_t before = allocated_bytes;
+  const auto backend = entry.create(entry, context);
+  return allocated_bytes - before;
+}
+
+// The backend itself, its config, the shared counters of tensors.
+constexpr int64_t kBookkeepingBytes = 8192;
+
+TEST(Workspace, IsWhatCreateAllocates) {
+  for (const BackendEntry& entry : backend_table()) {
+    if (!entry.mha.served()) continue;
+    const SmallModel model(windowed_and_full_layers(), {4096, 4096, 300}, 4, /*halves=*/true);
+    for (bool deterministic : {false, true}) {
+      const auto stated = static_cast<int64_t>(entry.workspace(entry, model.config(deterministic)).bytes);
+      const int64_t created = created_bytes(model, entry, deterministic);
+      EXPECT_GE(created, stated) << entry.name;
+      EXPECT_LE(created, stated + kBookkeepingBytes) << entry.name;
+    }
+  }
+}
+
+TEST(Workspace, IsAnUpperBoundWhereWindowedLayersHaveNoHalfOfTheirOwn) {
+  for (const BackendEntry& entry : backend_table()) {
+    if (!entry.mha.served()) continue;
+    const SmallModel model(windowed_and_full_layers(), {4096, 4096, 300}, 4, /*halves=*/false);
+    EXPECT_LE(created_bytes(model, entry, false),
+              static_cast<int64_t>(entry.workspace(entry, model.config()).bytes) + kBookkeepingBytes)
+        << entry.name;
+  }
+}
+
+}  // namespace
+}  // namespace attend::conformance

@@ -1,0 +1,81 @@
+#include "attend/backends/hybrid.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attend/backends/create.h"
+#include "attend/backends/table.h"
+#include "tests/backends/small_model.h"
+
+namespace attend::conformance {
+namespace {
+
+using testing::ElementsAre;
+
+// Writes down which verb it was asked for.
+class Recorder : public AttentionBackend {
+ public:
+  Recorder(std::string name, std::vector<std::string>& calls) : name_(std::move(name)), calls_(calls) {}
+  void plan(const ForwardBatch& batch, Stream&) override { note("plan", batch); }
+  void forward(const AttentionLayer&, const AttentionInput&, const ForwardBatch& batch, Stream&) override {
+    note("forward", batch);
+  }
+
+ private:
+  void note(std::string_view verb, const ForwardBatch& batch) {
+    calls_.push_back(name_ + " " + std::string(verb) + " " + std::string(to_string(batch.mode)));
+  }
+
+  std::string name_;
+  std::vector<std::string>& calls_;
+};
+
+TEST(HybridBackend, RoutesEveryVerbByThePhaseOfTheStep) {
+  std::vector<std::string> calls;
+  HybridBackend hybrid(std::make_unique<Recorder>("p", calls), std::make_unique<Recorder>("d", calls));
+  Stream stream;
+  for (ForwardMode mode : {ForwardMode::kExtend, ForwardMode::kDecode, ForwardMode::kMixed,
+                           ForwardMode::kTargetVerify, ForwardMode::kDraftExtend, ForwardMode::kIdle}) {
+    const ForwardBatch batch{.mode = mode};
+    hybrid.plan(batch, stream);
+    hybrid.forward({}, {}, batch, stream);
+  }
+  EXPECT_THAT(
+      calls, ElementsAre("p plan extend", "p forward extend", "d plan decode", "d forward decode",
+                         "p plan mixed", "p forward mixed", "d plan target_verify", "d forward target_verify",
+                         "p plan draft_extend", "p forward draft_extend", "d plan idle", "d forward idle"));
+}
+
+Resolution resolution_of(std::string_view prefill, std::string_view decode) {
+  return {.prefill = find_backend(backend_table(), prefill),
+          .decode = find_backend(backend_table(), decode),
+          .page_size = 4};
+}
+
+TEST(CreateBackend, RoutesPhasesToTwoBackendsOverOnePool) {
+  SmallModel model({small_layer(0), small_layer(1)}, {22, 21}, 4);
+  const auto backend = create_backend(resolution_of("fa3", "flashinfer"), model.context());
+  EXPECT_NE(dynamic_cast<HybridBackend*>(backend.get()), nullptr);
+  model.step(*backend, ForwardMode::kExtend, {9, 0});
+  model.step(*backend, ForwardMode::kMixed, {1, 17});
+  model.step(*backend, ForwardMode::kExtend, {8, 0});
+  for (int i = 0; i < 4; ++i) model.step(*backend, ForwardMode::kDecode, {1, 1});
+  model.expect_right_results();
+}
+
+TEST(CreateBackend, MakesOneBackendOfTheSameNameTwice) {
+  const SmallModel model({small_layer(0)}, {22, 21}, 4);
+  const auto backend = create_backend(resolution_of("fa3", "fa3"), model.context());
+  EXPECT_EQ(dynamic_cast<HybridBackend*>(backend.get()), nullptr);
+}
+
+TEST(WorkspaceBytes, AddUpOverTwoBackendsAndNotOverOne) {
+  const SmallModel model({small_layer(0)}, {22, 21}, 4);
+  const size_t fa3 = workspace_bytes(resolution_of("fa3", "fa3"), model.config());
+  const size_t flashinfer = workspace_bytes(resolution_of("flashinfer", "flashinfer"), model.config());
+  EXPECT_GT(fa3, 0u);
+  EXPECT_EQ(workspace_bytes(resolution_of("fa3", "flashinfer"), model.config()), fa3 + flashinfer);
+}
+
+}  // namespace
+}  // namespace attend::conformance

@@ -1,0 +1,78 @@
+// What every row of the table must be.
+#include "attend/backends/table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string_view>
+
+#include "attend/attention/resolver.h"
+
+namespace attend::test {
+namespace {
+
+TEST(BackendTable, GivesNoNameTwice) {
+  std::set<std::string_view> names;
+  for (const BackendEntry& entry : backend_table()) {
+    EXPECT_TRUE(names.insert(entry.name).second) << entry.name;
+    for (std::string_view alias : entry.aliases) EXPECT_TRUE(names.insert(alias).second) << alias;
+  }
+}
+
+TEST(BackendTable, FindsRowsByNameAndAlias) {
+  ASSERT_NE(find_backend(backend_table(), "intel_amx"), nullptr);
+  EXPECT_EQ(find_backend(backend_table(), "intel_amx")->name, "cpu");
+  EXPECT_EQ(find_backend(backend_table(), "fa3")->name, "fa3");
+  EXPECT_EQ(find_backend(backend_table(), "FA3"), nullptr);
+}
+
+TEST(BackendTable, SaysWhatEveryRowIsAndHowToMakeIt) {
+  for (const BackendEntry& entry : backend_table()) {
+    EXPECT_FALSE(entry.summary.empty()) << entry.name;
+    EXPECT_NE(entry.workspace, nullptr) << entry.name;
+    EXPECT_NE(entry.create, nullptr) << entry.name;
+    EXPECT_NE(entry.spec, nullptr) << entry.name;
+    EXPECT_TRUE(entry.mha.served() || entry.mla.served()) << entry.name;
+  }
+}
+
+TEST(BackendTable, PrefersOnlyPageSizesThatARowTakes) {
+  for (const BackendEntry& entry : backend_table())
+    for (const Capability* can : {&entry.mha, &entry.mla}) {
+      const int preferred = can->preferred_page_size;
+      EXPECT_TRUE(preferred == 0 || can->page_sizes.contains(preferred)) << entry.name;
+    }
+}
+
+TEST(BackendTable, LeavesEveryRowAPageSizeUnderAnyCondition) {
+  for (const BackendEntry& entry : backend_table())
+    for (KvKind kind : {KvKind::kMha, KvKind::kMla})
+      for (int q_heads_per_kv : {1, 8})
+        for (bool window : {false, true}) {
+          const Capability& can = entry.capability(kind);
+          if (!can.served()) continue;
+          const Requirement needs{.kind = kind,
+                                  .q_heads_per_kv = q_heads_per_kv,
+                                  .window = window,
+                                  .speculation = can.speculation};
+          EXPECT_FALSE(page_sizes_for(can, needs).empty()) << entry.name << ' ' << to_string(kind);
+        }
+}
+
+// A preference for a name that the table lacks would be passed over in silence.
+TEST(BackendTable, HasEveryBackendThatIsPreferred) {
+  for (KvKind kind : {KvKind::kMha, KvKind::kMla})
+    for (Architecture architecture : {Architecture::kCpu, Architecture::kTuring, Architecture::kAmpere,
+                                      Architecture::kAda, Architecture::kHopper, Architecture::kBlackwell,
+                                      Architecture::kBlackwellGeforce, Architecture::kAmd}) {
+      EXPECT_FALSE(preference(kind, architecture).empty()) << to_string(architecture);
+      for (const Preference& preferred : preference(kind, architecture)) {
+        const BackendEntry* entry = find_backend(backend_table(), preferred.backend);
+        ASSERT_NE(entry, nullptr) << preferred.backend;
+        EXPECT_TRUE(entry->capability(kind).decode.contains(architecture)) << preferred.backend;
+      }
+    }
+}
+
+}  // namespace
+}  // namespace attend::test

@@ -1,0 +1,142 @@
+#include "tests/kernels/conformance/tolerance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "attend/kernels/reference/element.h"
+#include "tests/kernels/conformance/low_precision.h"
+
+namespace attend::conformance {
+namespace {
+
+using kernels::reference::load;
+using kernels::reference::offset;
+using kernels::reference::store;
+
+// Float32 sums of a few thousand terms and good exp and tanh are each wrong by some units in the last place;
+// an error of a score is a relative error of its weight.
+constexpr double kEpsilon = 16 * 0x1p-24;
+
+// Runs `reference` into float32 results, so that rounding to the case's dtype is no part of them.
+template <class Args, class Fn>
+Expected run_reference(Args args, const Fn& reference) {
+  Expected expected;
+  expected.num_tokens = args.out.shape[0];
+  expected.num_heads = args.out.shape[1];
+  expected.head_dim = args.out.shape[2];
+  const auto num_rows = static_cast<size_t>(expected.num_tokens * expected.num_heads);
+  // At least one element: a view without memory would stand for "not given".
+  expected.out.resize(std::max<size_t>(1, num_rows * static_cast<size_t>(expected.head_dim)));
+  expected.lse.resize(std::max<size_t>(1, num_rows));
+  args.out = TensorView::contiguous(expected.out.data(), DType::kF32,
+                                    {expected.num_tokens, expected.num_heads, expected.head_dim});
+  args.lse =
+      TensorView::contiguous(expected.lse.data(), DType::kF32, {expected.num_tokens, expected.num_heads});
+  reference(args);
+  return expected;
+}
+
+void set_bounds(const std::vector<LowPrecisionRow>& low, Expected& expected) {
+  for (size_t i = 0; i < low.size(); ++i) {
+    double square = 0.0;
+    for (size_t d = 0; d < low[i].out.size(); ++d) {
+      const double error =
+          static_cast<double>(low[i].out[d]) - static_cast<double>(expected.out[i * low[i].out.size() + d]);
+      square += error * error;
+    }
+    const double low_error =
+        std::max(std::sqrt(square / static_cast<double>(low[i].out.size())), low[i].noise);
+    const double epsilon = kEpsilon * (1.0 + low[i].largest_score);
+    expected.out_bound.push_back(2.0 * low_error + epsilon * low[i].magnitude);
+    const bool empty = low[i].lse == kernels::kEmptyLse;
+    const double lse_error =
+        empty ? 0.0 : std::abs(static_cast<double>(low[i].lse) - static_cast<double>(expected.lse[i]));
+    expected.lse_bound.push_back(2.0 * lse_error + (empty ? 0.0 : epsilon));
+  }
+}
+
+// An MLA problem as multi-query attention over the latent rows. `storage` keeps the joined queries.
+kernels::AttentionArgs as_attention(const kernels::MlaArgs& mla, Tensor& storage) {
+  const int64_t rank = mla.q.shape[2], rope_dim = mla.q_rope.shape[2];
+  storage = Tensor::empty({mla.q.shape[0], mla.q.shape[1], rank + rope_dim}, mla.q.dtype);
+  const TensorView& joined = storage.view();
+  for (int64_t token = 0; token < joined.shape[0]; ++token)
+    for (int64_t head = 0; head < joined.shape[1]; ++head)
+      for (int64_t d = 0; d < rank + rope_dim; ++d)
+        store(joined, offset(joined, token, head, d),
+              d < rank ? load(mla.q, offset(mla.q, token, head, d))
+                       : load(mla.q_rope, offset(mla.q_rope, token, head, d - rank)));
+  TensorView k = mla.latent;
+  k.rank = 4;
+  k.shape[2] = 1;
+  k.strides[2] = 0;
+  k.shape[3] = mla.latent.shape[2];
+  k.strides[3] = 1;
+  return {.q = joined,
+          .out = mla.out,
+          .lse = mla.lse,
+          .kv = {.k = k,
+                 .v = k.slice(3, 0, rank),
+                 .index = mla.index,
+                 .k_scale = mla.scale_kv,
+                 .v_scale = mla.scale_kv},
+          .batch = mla.batch,
+          .visibility = mla.visibility,
+          .score = mla.score};
+}
+
+}  // namespace
+
+Expected expect(const kernels::AttentionArgs& args) {
+  Expected expected =
+      run_reference(args, [](const kernels::AttentionArgs& a) { kernels::reference::attention(a); });
+  set_bounds(low_precision_attention(args), expected);
+  return expected;
+}
+
+Expected expect(const kernels::MlaArgs& args) {
+  Expected expected = run_reference(args, [](const kernels::MlaArgs& a) { kernels::reference::mla(a); });
+  Tensor storage;
+  set_bounds(low_precision_attention(as_attention(args, storage)), expected);
+  return expected;
+}
+
+std::optional<std::string> mismatch(const Expected& expected, const TensorView& out, const TensorView& lse) {
+  std::ostringstream worst;
+  double worst_ratio = 1.0;
+  int num_wrong = 0;
+  const auto note = [&](double error, double bound, const auto&... parts) {
+    // Written so that NaN counts as wrong.
+    if (error <= bound) return;
+    ++num_wrong;
+    const double ratio = bound > 0.0 && std::isfinite(error) ? error / bound : HUGE_VAL;
+    if (ratio < worst_ratio) return;
+    worst_ratio = ratio;
+    worst.str("");
+    (worst << ... << parts);
+    worst << ": error " << error << ", bound " << bound;
+  };
+  for (int64_t token = 0; token < expected.num_tokens; ++token) {
+    for (int64_t head = 0; head < expected.num_heads; ++head) {
+      const auto i = static_cast<size_t>(token * expected.num_heads + head);
+      const float* wanted = expected.out.data() + i * static_cast<size_t>(expected.head_dim);
+      double square = 0.0;
+      for (int64_t d = 0; d < expected.head_dim; ++d) {
+        const double error = load(out, offset(out, token, head, d)) - static_cast<double>(wanted[d]);
+        square += error * error;
+      }
+      note(std::sqrt(square / static_cast<double>(expected.head_dim)), expected.out_bound[i], "out of token ",
+           token, ", head ", head, " (first element ", load(out, offset(out, token, head, 0)), ", wanted ",
+           wanted[0], ")");
+      if (lse.empty()) continue;
+      const double got = load(lse, offset(lse, token, head)), want = expected.lse[i];
+      note(got == want ? 0.0 : std::abs(got - want), expected.lse_bound[i], "lse of token ", token, ", head ",
+           head, " (", got, ", wanted ", want, ")");
+    }
+  }
+  if (num_wrong == 0) return std::nullopt;
+  return std::to_string(num_wrong) + " rows out of bounds, the worst " + worst.str();
+}
+
+}  // namespace attend::conformance

@@ -1,0 +1,48 @@
+// A step allocates nothing: every operator new of this program is counted.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "attend/kernels/attention.h"
+#include "attend/kernels/metadata.h"
+#include "tests/kernels/cpu/small_step.h"
+
+namespace {
+std::atomic<int64_t> num_allocations = 0;
+}
+
+void* operator new(size_t bytes) {
+  ++num_allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace attend::kernels {
+namespace {
+
+TEST(AttentionStep, AllocatesNothingAfterThePlanIsMade) {
+  const SmallStep step({}, {{.sequence = 0, .seqlen_q = 40, .seqlen_kv = 300},
+                            {.sequence = 1, .seqlen_q = 1, .seqlen_kv = 3000}});
+  for (SplitRule rule : {SplitRule::kNone, SplitRule::kFixed, SplitRule::kBalanced}) {
+    AttentionPlanLimits limits = step.limits();
+    limits.split_rule = rule;
+    limits.num_workers = 4;
+    AttentionPlan plan(limits, Device{});
+    const AttentionArgs args = step.args();
+    Stream stream;
+    plan.plan(args.batch, args.visibility, stream);
+    attention(args, plan, stream);  // the thread team starts
+    const int64_t before = num_allocations;
+    plan.plan(args.batch, args.visibility, stream);
+    attention(args, plan, stream);
+    EXPECT_EQ(num_allocations, before);
+    EXPECT_FALSE(plan.work().items.empty());
+  }
+}
+
+}  // namespace
+}  // namespace attend::kernels

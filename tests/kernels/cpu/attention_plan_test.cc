@@ -1,0 +1,93 @@
+#include "attend/kernels/attention_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attend/kernels/attention.h"
+#include "attend/kernels/metadata.h"
+#include "tests/kernels/cpu/small_step.h"
+
+namespace attend::kernels {
+namespace {
+
+using testing::HasSubstr;
+
+// The message of the Error that fn throws.
+template <class Fn>
+std::string message_of(const Fn& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(AttentionPlan, FillsInTheNumberOfWorkers) {
+  AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
+  limits.num_workers = 0;
+  EXPECT_GE(AttentionPlan(limits, Device{}).limits().num_workers, 1);
+}
+
+TEST(AttentionPlan, StatesTheBytesOfItsWorkspace) {
+  AttentionPlanLimits limits = SmallStep({}, {{.seqlen_q = 4, .seqlen_kv = 4096}}).limits();
+  for (SplitRule rule : {SplitRule::kNone, SplitRule::kFixed, SplitRule::kBalanced}) {
+    limits.split_rule = rule;
+    const AttentionPlan plan(limits, Device{});
+    const size_t partial_bytes = plan.partial_out().num_bytes() + plan.partial_lse().num_bytes();
+    const size_t list_bytes =
+        plan.work().items.capacity() * sizeof(WorkItem) + plan.work().merges.capacity() * sizeof(MergeItem);
+    EXPECT_GT(AttentionPlan::num_bytes(limits), partial_bytes + list_bytes);
+    limits.num_workers += 1;
+    const size_t with_one_more = AttentionPlan::num_bytes(limits);
+    limits.num_workers -= 1;
+    EXPECT_GT(with_one_more, AttentionPlan::num_bytes(limits)) << "each worker has scratch";
+  }
+}
+
+TEST(AttentionPlan, RefusesABatchBeyondItsLimits) {
+  const SmallStep step({}, {{.seqlen_q = 3, .seqlen_kv = 50}, {.seqlen_q = 1, .seqlen_kv = 20}});
+  Stream stream;
+  const auto message = [&](auto change) {
+    AttentionPlanLimits limits = step.limits();
+    change(limits);
+    AttentionPlan plan(limits, Device{});
+    return message_of([&] { plan.plan(step.batch(), {}, stream); });
+  };
+  EXPECT_EQ(message([](auto&) {}), "nothing was thrown");
+  EXPECT_THAT(message([](auto& limits) { limits.max_reqs = 1; }), HasSubstr("2 requests"));
+  EXPECT_THAT(message([](auto& limits) { limits.max_tokens = 3; }), HasSubstr("4 tokens"));
+  EXPECT_THAT(message([](auto& limits) { limits.max_kv_tokens = 69; }), HasSubstr("70 KV tokens"));
+}
+
+TEST(AttentionPlan, RefusesLimitsThatNothingCanServe) {
+  const auto message = [](auto change) {
+    AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
+    change(limits);
+    return message_of([&] { AttentionPlan plan(limits, Device{}); });
+  };
+  EXPECT_THAT(message([](auto& limits) { limits.num_q_heads = 7; }), HasSubstr("num_q_heads 7"));
+  EXPECT_THAT(message([](auto& limits) { limits.split_tokens = 100; }), HasSubstr("multiple of 64"));
+  EXPECT_THAT(message([](auto& limits) { limits.num_workers = -1; }), HasSubstr("num_workers -1"));
+  EXPECT_THAT(message([](auto& limits) { limits.max_reqs = -1; }), HasSubstr("max_reqs -1"));
+}
+
+TEST(AttentionPlan, ServesOnlyWhatItWasPlannedFor) {
+  const SmallStep step({.visibility = {.window_left = 8}}, {{.seqlen_q = 3, .seqlen_kv = 50}});
+  AttentionArgs args = step.args();
+  AttentionPlan plan(step.limits(), Device{});
+  Stream stream;
+  EXPECT_THAT(message_of([&] { attention(args, plan, stream); }), HasSubstr("plan was made for 0"));
+  plan.plan(step.batch(), {.window_left = 4}, stream);
+  EXPECT_THAT(message_of([&] { attention(args, plan, stream); }), HasSubstr("window_left 8"));
+  plan.plan(step.batch(), {}, stream);
+  EXPECT_EQ(message_of([&] { attention(args, plan, stream); }), "nothing was thrown")
+      << "a plan without a window contains every window's keys";
+  AttentionPlanLimits other = step.limits();
+  other.num_kv_heads = 4;
+  AttentionPlan other_plan(other, Device{});
+  EXPECT_THAT(message_of([&] { attention(args, other_plan, stream); }), HasSubstr("2 KV heads"));
+}
+
+}  // namespace
+}  // namespace attend::kernels

@@ -1,0 +1,209 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/run.h"
+#include "tests/kernels/cuda/device_case.h"
+#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+
+namespace attend::testing_cuda {
+namespace {
+
+using conformance::AttentionCase;
+
+// Every kParts-th case, so that parts may run beside one another.
+constexpr int kParts = 8;
+std::vector<AttentionCase> part_of(const std::vector<AttentionCase>& cases, int part) {
+  std::vector<AttentionCase> chosen;
+  for (size_t i = static_cast<size_t>(part); i < cases.size(); i += kParts) chosen.push_back(cases[i]);
+  return chosen;
+}
+
+// The cases in dtypes that the tensor core kernels take.
+std::vector<AttentionCase> on_tensor_cores(std::vector<AttentionCase> cases) {
+  size_t i = 0;
+  for (AttentionCase& c : cases) {
+    c.q_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
+    c.out_dtype = i % 5 == 0 ? DType::kF32 : c.q_dtype;
+    c.kv_dtype = i % 3 == 0 ? (i % 4 == 0 ? DType::kF8E5M2 : DType::kF8E4M3) : c.q_dtype;
+    // Rows of fp8 begin at multiples of 16 bytes.
+    if (is_fp8(c.kv_dtype)) {
+      c.head_dim_qk = (c.head_dim_qk + 15) / 16 * 16;
+      c.head_dim_v = (c.head_dim_v + 15) / 16 * 16;
+    }
+    ++i;
+  }
+  return cases;
+}
+
+class CudaAttentionPart : public NeedsGpu, public testing::WithParamInterface<int> {};
+
+TEST_P(CudaAttentionPart, ConformsToTheReference) {
+  run_conformance(attention_on_gpu, part_of(conformance::conformance_cases(), GetParam()));
+}
+TEST_P(CudaAttentionPart, ConformsToTheReferenceOnTensorCores) {
+  run_conformance(attention_on_gpu, part_of(on_tensor_cores(conformance::conformance_cases()), GetParam()));
+}
+TEST_P(CudaAttentionPart, DoesNotDependOnTheOrderOfPages) {
+  run_page_permutation(attention_on_gpu,
+                       part_of(on_tensor_cores(conformance::conformance_cases()), GetParam()));
+}
+INSTANTIATE_TEST_SUITE_P(Every, CudaAttentionPart, testing::Range(0, kParts));
+
+using CudaAttention = NeedsGpu;
+
+TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderFixedSplits) {
+  run_batch_invariance(attention_on_gpu, conformance::batch_invariance_cases());
+}
+TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderFixedSplitsOnTensorCores) {
+  run_batch_invariance(attention_on_gpu, on_tensor_cores(conformance::batch_invariance_cases()));
+}
+TEST_F(CudaAttention, ServesMlaLayers) {
+  run_mla_conformance(mla_on_gpu, conformance::mla_conformance_cases());
+}
+
+// Decode of a few requests on the GPU, whose lengths may change between calls.
+class DecodeStep {
+ public:
+  static constexpr int kMaxLength = 3000, kPageSize = 16, kHeads = 8, kKvHeads = 2, kHeadDim = 128;
+
+  DecodeStep(int num_reqs, Stream& stream)
+      : stream_(stream),
+        arrays_(stream),
+        plan_({.max_reqs = num_reqs,
+               .max_tokens = num_reqs,
+               .max_kv_tokens = int64_t{num_reqs} * kMaxLength,
+               .num_q_heads = kHeads,
+               .num_kv_heads = kKvHeads,
+               .head_dim_v = kHeadDim},
+              kGpu) {
+    const int64_t num_pages = int64_t{num_reqs} * kMaxLength / kPageSize + num_reqs;
+    std::vector<int32_t> table, cu_seqlen_q{0};
+    const int64_t width = num_pages / num_reqs;
+    for (int32_t page = 0; page < num_reqs * width; ++page) table.push_back(page);
+    for (int r = 0; r < num_reqs; ++r) cu_seqlen_q.push_back(r + 1);
+    k_ = random({num_pages, kPageSize, kKvHeads, kHeadDim});
+    v_ = random({num_pages, kPageSize, kKvHeads, kHeadDim});
+    q_ = random({num_reqs, kHeads, kHeadDim});
+    out_ = cuda::zeros({num_reqs, kHeads, kHeadDim}, DType::kBF16, kGpu);
+    lengths_ = cuda::zeros({num_reqs}, DType::kI32, kGpu);
+    args_.q = q_;
+    args_.out = out_;
+    args_.kv.k = k_;
+    args_.kv.v = v_;
+    args_.kv.index = {.kind = kernels::KvIndexKind::kPageTable,
+                      .page_size = kPageSize,
+                      .table = arrays_.upload(std::span<const int32_t>(table)),
+                      .table_stride = width};
+    args_.batch.cu_seqlen_q = arrays_.view(std::span<const int32_t>(cu_seqlen_q));
+    args_.batch.seqlen_kv = {lengths_.as<int32_t>(), static_cast<size_t>(num_reqs)};
+    args_.batch.max_seqlen_q = 1;
+    args_.score.scale = 0.09f;
+  }
+
+  void set_lengths(std::span<const int32_t> lengths) {
+    cuda::copy(TensorView::contiguous(const_cast<int32_t*>(lengths.data()), DType::kI32,
+                                      {static_cast<int64_t>(lengths.size())}),
+               lengths_, stream_);
+  }
+  void queue() {
+    plan_.plan(args_.batch, args_.visibility, stream_);
+    kernels::attention(args_, plan_, stream_);
+  }
+  std::vector<uint8_t> result() {
+    std::vector<uint8_t> bytes(out_.view().num_bytes());
+    Tensor host = Tensor::empty({out_.shape(0), kHeads, kHeadDim}, DType::kBF16);
+    cuda::copy(out_, host, stream_);
+    cuda::synchronize(stream_);
+    std::memcpy(bytes.data(), host.view().data, bytes.size());
+    return bytes;
+  }
+
+ private:
+  Tensor random(std::initializer_list<int64_t> shape) {
+    Tensor host = Tensor::empty(shape, DType::kBF16);
+    uint32_t state = 12345;
+    for (BF16& value : host.span<BF16>()) {
+      state = state * 1664525u + 1013904223u;
+      value = BF16(static_cast<float>(state >> 8) / 8388608.0f - 1.0f);
+    }
+    Tensor device = cuda::empty(shape, DType::kBF16, kGpu);
+    cuda::copy(host, device, stream_);
+    cuda::synchronize(stream_);
+    return device;
+  }
+
+  Stream& stream_;
+  DeviceArrays arrays_;
+  kernels::AttentionPlan plan_;
+  Tensor k_, v_, q_, out_, lengths_;
+  kernels::AttentionArgs args_;
+};
+
+TEST_F(CudaAttention, GivesTheSameBitsAHundredTimes) {
+  cuda::OwnedStream stream(kGpu);
+  DecodeStep step(5, stream.get());
+  const std::vector<int32_t> lengths{3000, 1, 64, 777, 0};
+  step.set_lengths(lengths);
+  step.queue();
+  const auto first = step.result();
+  for (int i = 0; i < 100; ++i) {
+    step.queue();
+    ASSERT_EQ(step.result(), first) << "repeat " << i;
+  }
+}
+
+TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  DecodeStep step(4, stream);
+  const std::vector<std::vector<int32_t>> lengths{{1, 1, 1, 1},        {3000, 17, 64, 65},
+                                                  {0, 3000, 0, 1},     {3000, 3000, 3000, 3000},
+                                                  {2, 128, 129, 2999}, {1, 1, 1, 1}};
+  step.set_lengths(lengths[1]);
+  step.queue();
+  cuda::Graph graph(stream, [&] { step.queue(); });
+  for (const auto& these : lengths) {
+    step.set_lengths(these);
+    graph.launch(stream);
+    const auto replayed = step.result();
+    step.queue();
+    EXPECT_EQ(step.result(), replayed) << these[0] << " " << these[1] << " " << these[2] << " " << these[3];
+  }
+}
+
+TEST_F(CudaAttention, RefusesATensorOfAnotherDevice) {
+  cuda::OwnedStream stream(kGpu);
+  kernels::AttentionPlan plan({.max_reqs = 1,
+                               .max_tokens = 1,
+                               .max_kv_tokens = 1,
+                               .num_q_heads = 1,
+                               .num_kv_heads = 1,
+                               .head_dim_v = 64},
+                              kGpu);
+  const std::vector<int32_t> cu_seqlen_q{0, 1}, seqlen_kv{1}, indptr{0, 1};
+  const Tensor host = Tensor::zeros({1, 1, 64}, DType::kBF16);
+  const Tensor pool = Tensor::zeros({1, 1, 1, 64}, DType::kBF16);
+  kernels::AttentionArgs args;
+  args.q = host;
+  args.out = host;
+  args.kv.k = pool;
+  args.kv.v = pool;
+  args.kv.index.kind = kernels::KvIndexKind::kContiguous;
+  args.kv.index.indptr = indptr.data();
+  args.batch.cu_seqlen_q = cu_seqlen_q;
+  args.batch.seqlen_kv = seqlen_kv;
+  args.batch.max_seqlen_q = 1;
+  DeviceArrays arrays(stream.get());
+  kernels::QueryBatch on_gpu = args.batch;
+  on_gpu.cu_seqlen_q = arrays.view(args.batch.cu_seqlen_q);
+  on_gpu.seqlen_kv = arrays.view(args.batch.seqlen_kv);
+  plan.plan(on_gpu, args.visibility, stream.get());
+  EXPECT_THROW(kernels::attention(args, plan, stream.get()), Error);
+  cuda::synchronize(stream.get());
+}
+
+}  // namespace
+}  // namespace attend::testing_cuda

@@ -1,0 +1,150 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "attend/kernels/merge.h"
+#include "attend/kernels/store.h"
+#include "tests/kernels/conformance/random.h"
+#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+
+namespace attend::testing_cuda {
+namespace {
+
+using conformance::Random;
+using CudaStore = NeedsGpu;
+using CudaMerge = NeedsGpu;
+
+Tensor normal(std::initializer_list<int64_t> shape, DType dtype, uint64_t seed, float deviation = 1.0f) {
+  Tensor tensor = Tensor::empty(shape, dtype);
+  Random random(seed, 0);
+  visit_float_dtype(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (T& value : tensor.span<T>()) value = static_cast<T>(deviation * random.normal());
+  });
+  return tensor;
+}
+
+void expect_same_bytes(const Tensor& a, const Tensor& b) {
+  EXPECT_EQ(std::memcmp(a.view().data, b.view().data, a.view().num_bytes()), 0);
+}
+
+void expect_near(const Tensor& a, const Tensor& b, float tolerance) {
+  const auto left = a.span<float>(), right = b.span<float>();
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (left[i] == right[i]) continue;
+    ASSERT_NEAR(left[i], right[i], tolerance) << "element " << i;
+  }
+}
+
+TEST_F(CudaStore, WritesTheBitsOfTheReference) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  const std::vector<int32_t> slots{5, -1, 31, 0},
+      slot_map{7,  1,  2,  3,  4,  9,  6,  0,  8,  5,  10, 11, 12, 13, 14, 15,
+               16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 30};
+  for (DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (DType to : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2}) {
+      for (const bool mapped : {false, true}) {
+        SCOPED_TRACE(testing::Message() << from << " to " << to << ", slot map " << mapped);
+        const Tensor k = normal({4, 3, 40}, from, 1, 60.0f), v = normal({4, 3, 24}, from, 2, 60.0f);
+        const Tensor k_cache = Tensor::zeros({8, 4, 3, 40}, to), v_cache = Tensor::zeros({8, 4, 3, 24}, to);
+        const Tensor k_got = Tensor::zeros({8, 4, 3, 40}, to), v_got = Tensor::zeros({8, 4, 3, 24}, to);
+        kernels::StoreKvArgs args{.k = k,
+                                  .v = v,
+                                  .k_cache = k_cache,
+                                  .v_cache = v_cache,
+                                  .slots = slots,
+                                  .slot_map = mapped ? slot_map.data() : nullptr,
+                                  .k_scale = 0.7f,
+                                  .v_scale = 1.0f};
+        kernels::reference::store_kv(args);
+        DeviceArrays arrays(stream);
+        const DeviceCopy k_in(k, stream), v_in(v, stream), k_out(k_got, stream), v_out(v_got, stream);
+        args.k = k_in.view();
+        args.v = v_in.view();
+        args.k_cache = k_out.view();
+        args.v_cache = v_out.view();
+        args.slots = arrays.view(args.slots);
+        args.slot_map = mapped ? arrays.upload(std::span<const int32_t>(slot_map)) : nullptr;
+        kernels::store_kv(args, stream);
+        k_out.download(stream);
+        v_out.download(stream);
+        cuda::synchronize(stream);
+        expect_same_bytes(k_got, k_cache);
+        expect_same_bytes(v_got, v_cache);
+      }
+    }
+  }
+}
+
+TEST_F(CudaStore, WritesMlaRowsAsTheReference) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  const std::vector<int32_t> slots{3, -1, 14};
+  const Tensor latent = normal({3, 512}, DType::kBF16, 3), rope = normal({3, 64}, DType::kBF16, 4);
+  const Tensor cache = Tensor::zeros({4, 4, 576}, DType::kF8E4M3),
+               got = Tensor::zeros({4, 4, 576}, DType::kF8E4M3);
+  kernels::StoreMlaArgs args{.latent = latent, .rope = rope, .cache = cache, .slots = slots, .scale = 0.3f};
+  kernels::reference::store_mla(args);
+  DeviceArrays arrays(stream);
+  const DeviceCopy latent_in(latent, stream), rope_in(rope, stream), out(got, stream);
+  args.latent = latent_in.view();
+  args.rope = rope_in.view();
+  args.cache = out.view();
+  args.slots = arrays.view(args.slots);
+  kernels::store_mla(args, stream);
+  out.download(stream);
+  cuda::synchronize(stream);
+  expect_same_bytes(got, cache);
+}
+
+TEST_F(CudaMerge, AgreesWithTheReferenceAndKeepsEmptyRowsEmpty) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  const Tensor out_a = normal({6, 4, 72}, DType::kF32, 5), out_b = normal({6, 4, 72}, DType::kF32, 6);
+  const Tensor lse_a = normal({6, 4}, DType::kF32, 7, 3.0f), lse_b = normal({6, 4}, DType::kF32, 8, 3.0f);
+  for (int head = 0; head < 4; ++head) {
+    lse_a.span<float>()[static_cast<size_t>(head)] = kernels::kEmptyLse;
+    lse_b.span<float>()[static_cast<size_t>(head)] = -kernels::kEmptyLse;  // as FlashAttention marks it
+    out_a.span<float>()[static_cast<size_t>(head)] = NAN;
+    lse_a.span<float>()[static_cast<size_t>(4 + head)] = kernels::kEmptyLse;
+  }
+  const Tensor want = Tensor::zeros({6, 4, 72}, DType::kF32), want_lse = Tensor::zeros({6, 4}, DType::kF32);
+  const Tensor got = Tensor::zeros({6, 4, 72}, DType::kF32), got_lse = Tensor::zeros({6, 4}, DType::kF32);
+  kernels::MergeArgs args{out_a, out_b, lse_a, lse_b, want, want_lse};
+  kernels::reference::merge(args);
+  const DeviceCopy a(out_a, stream), b(out_b, stream), la(lse_a, stream), lb(lse_b, stream), o(got, stream),
+      l(got_lse, stream);
+  kernels::merge({a.view(), b.view(), la.view(), lb.view(), o.view(), l.view()}, stream);
+  o.download(stream);
+  l.download(stream);
+  cuda::synchronize(stream);
+  expect_near(got, want, 1e-5f);
+  expect_near(got_lse, want_lse, 1e-5f);
+}
+
+TEST_F(CudaMerge, MergesSplitsAsTheReference) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  const Tensor parts = normal({5, 6, 4, 64}, DType::kF32, 9), lses = normal({5, 6, 4}, DType::kF32, 10, 4.0f);
+  for (size_t i = 0; i < 5; ++i) lses.span<float>()[i * 24] = kernels::kEmptyLse;
+  const Tensor sinks = normal({4}, DType::kF32, 11, 2.0f);
+  const Tensor want = Tensor::zeros({6, 4, 64}, DType::kF32), want_lse = Tensor::zeros({6, 4}, DType::kF32);
+  const Tensor got = Tensor::zeros({6, 4, 64}, DType::kF32), got_lse = Tensor::zeros({6, 4}, DType::kF32);
+  kernels::MergeSplitsArgs args{parts, lses, sinks.span<float>(), want, want_lse};
+  kernels::reference::merge_splits(args);
+  DeviceArrays arrays(stream);
+  const DeviceCopy p(parts, stream), pl(lses, stream), o(got, stream), l(got_lse, stream);
+  args = {p.view(), pl.view(), arrays.view(args.sinks), o.view(), l.view()};
+  kernels::merge_splits(args, stream);
+  o.download(stream);
+  l.download(stream);
+  cuda::synchronize(stream);
+  expect_near(got, want, 1e-5f);
+  expect_near(got_lse, want_lse, 1e-5f);
+}
+
+}  // namespace
+}  // namespace attend::testing_cuda

@@ -1,0 +1,276 @@
+// What the kernel entries refuse, and what they say.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "attend/base/error.h"
+#include "attend/kernels/merge.h"
+#include "attend/kernels/store.h"
+#include "tests/kernels/conformance/built_case.h"
+
+namespace attend::conformance {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The message with which `fn` throws Error(code).
+std::string refusal(const std::function<void()>& fn, ErrorCode code = ErrorCode::kInvalidArgument) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
+    return error.what();
+  }
+  return "accepted";
+}
+
+class CheckAttention : public ::testing::Test {
+ protected:
+  std::string refused(ErrorCode code = ErrorCode::kInvalidArgument) const {
+    return refusal([this] { check(args_); }, code);
+  }
+
+  BuiltCase built_{{.requests = {{3, 9}, {1, 5}},
+                    .index = kernels::KvIndexKind::kPageTable,
+                    .page_size = 4,
+                    .tree = TreeShape::kChain}};
+  kernels::AttentionArgs args_ = built_.args;
+};
+
+TEST_F(CheckAttention, AcceptsAWellFormedProblem) { EXPECT_NO_THROW(check(args_)); }
+
+TEST_F(CheckAttention, RefusesWhatIsNotGiven) {
+  args_.q = {};
+  EXPECT_EQ(refused(), "q: not given");
+}
+
+TEST_F(CheckAttention, RefusesAnotherRank) {
+  args_.kv.v.rank = 3;
+  EXPECT_THAT(refused(), HasSubstr("expected 4 dimensions"));
+}
+
+TEST_F(CheckAttention, RefusesShapesThatDisagree) {
+  args_.out = args_.out.slice(0, 0, 2);
+  EXPECT_EQ(refused(), "out float32[2, 4, 64] on cpu: expected 4 in dimension 0");
+}
+
+TEST_F(CheckAttention, RefusesQueryHeadsThatDoNotGroup) {
+  args_.q = args_.q.slice(1, 0, 3);
+  args_.out = args_.out.slice(1, 0, 3);
+  EXPECT_EQ(refused(), "num_q_heads 3: expected a multiple of num_kv_heads 2");
+}
+
+TEST_F(CheckAttention, RefusesHeadDimsThatAreNotMultiplesOf8) {
+  args_.q = args_.q.slice(2, 0, 60);
+  args_.kv.k = args_.kv.k.slice(3, 0, 60);
+  EXPECT_EQ(refused(ErrorCode::kUnsupported),
+            "head dims 60/64: expected multiples of 8 up to 256, or 576/512");
+}
+
+TEST_F(CheckAttention, RefusesHeadDimsBeyond256) {
+  for (TensorView* view : {&args_.q, &args_.kv.k}) view->shape[static_cast<size_t>(view->rank) - 1] = 264;
+  EXPECT_THAT(refused(ErrorCode::kUnsupported), HasSubstr("head dims 264/64"));
+}
+
+TEST_F(CheckAttention, RefusesAGapBetweenElementsOfARow) {
+  args_.kv.k.strides[3] = 2;
+  EXPECT_THAT(refused(ErrorCode::kUnsupported), HasSubstr("stride 2 in the last dimension, kernels take 1"));
+}
+
+TEST_F(CheckAttention, RefusesFp8Queries) {
+  args_.q.dtype = DType::kF8E4M3;
+  EXPECT_EQ(refused(), "q fp8_e4m3[4, 4, 64] on cpu: expected float32, float16 or bfloat16");
+}
+
+TEST_F(CheckAttention, RefusesIntegersAsKv) {
+  args_.kv.k.dtype = args_.kv.v.dtype = DType::kI32;
+  EXPECT_THAT(refused(), HasSubstr("expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2"));
+}
+
+TEST_F(CheckAttention, RefusesKAndVOfDifferentDTypes) {
+  args_.kv.v.dtype = DType::kF16;
+  EXPECT_EQ(refused(), "k is float32, v is float16: expected the same");
+}
+
+TEST_F(CheckAttention, RefusesScalesThatAreNotPositive) {
+  for (float scale : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    args_.kv.v_scale = scale;
+    EXPECT_THAT(refused(), HasSubstr("v_scale"));
+  }
+}
+
+TEST_F(CheckAttention, RefusesAnLseThatIsNotFloat32) {
+  args_.lse.dtype = DType::kBF16;
+  EXPECT_THAT(refused(), HasSubstr("expected float32"));
+}
+
+TEST_F(CheckAttention, RefusesCuSeqlenQOfAnotherBatch) {
+  args_.batch.cu_seqlen_q = args_.batch.cu_seqlen_q.first(2);
+  EXPECT_EQ(refused(), "cu_seqlen_q of 2 entries for 2 requests: expected one more");
+}
+
+TEST_F(CheckAttention, RefusesATreeMaskTooNarrowForTheLongestRequest) {
+  args_.batch.max_seqlen_q = 65;
+  EXPECT_EQ(refused(), "tree_mask_words 1: expected ceil(max_seqlen_q / 64) = 2");
+}
+
+TEST_F(CheckAttention, RefusesATreeMaskOfTooFewTokens) {
+  args_.batch.tree_mask = args_.batch.tree_mask.first(3);
+  EXPECT_EQ(refused(), "tree_mask of 3 words: expected 4");
+}
+
+TEST_F(CheckAttention, RefusesATreeMaskWithoutPositions) {
+  args_.batch.positions = {};
+  EXPECT_EQ(refused(), "positions of 0 tokens: a tree mask needs 4");
+}
+
+TEST_F(CheckAttention, RefusesATreeMaskWithoutCausality) {
+  args_.visibility.causal = false;
+  EXPECT_EQ(refused(), "tree mask: only causal attention has one");
+}
+
+TEST_F(CheckAttention, RefusesPageSizesThatAreNotPowersOfTwoUpTo256) {
+  for (int page_size : {0, 3, 48, 512}) {
+    args_.kv.index.page_size = page_size;
+    EXPECT_EQ(refused(),
+              "page_size " + std::to_string(page_size) + ": expected a power of two from 1 to 256");
+  }
+}
+
+TEST_F(CheckAttention, RefusesAPageSizeThatIsNotTheCaches) {
+  args_.kv.index.page_size = 8;
+  EXPECT_EQ(refused(), "page_size 8 in the index, 4 in the cache");
+}
+
+TEST_F(CheckAttention, RefusesAnIndexWithoutItsArrays) {
+  args_.kv.index.table = nullptr;
+  EXPECT_EQ(refused(), "page table: not given");
+  args_.kv.index.kind = kernels::KvIndexKind::kRequestRows;
+  EXPECT_THAT(refused(), HasSubstr("request rows"));
+  args_.kv.index.kind = kernels::KvIndexKind::kCsr;
+  EXPECT_THAT(refused(), HasSubstr("CSR"));
+  args_.kv.index.kind = kernels::KvIndexKind::kContiguous;
+  EXPECT_THAT(refused(), HasSubstr("cu_seqlen_kv"));
+}
+
+TEST_F(CheckAttention, RefusesPagesOfContiguousKv) {
+  args_.kv.index.kind = kernels::KvIndexKind::kContiguous;
+  args_.kv.index.indptr = built_.tokens.cu_seqlen_q.data();
+  EXPECT_EQ(refused(), "page_size 4: contiguous K/V has 1");
+}
+
+TEST_F(CheckAttention, RefusesASlotMapOverPageIds) {
+  args_.kv.index.slot_map = built_.tokens.cu_seqlen_q.data();
+  EXPECT_THAT(refused(), HasSubstr("slot_map: only request rows are translated"));
+}
+
+TEST_F(CheckAttention, RefusesNegativeWindowsAndChunks) {
+  args_.visibility.window_left = -2;
+  EXPECT_EQ(refused(), "window_left -2: at least 0, or -1 for none");
+  args_.visibility = {.causal = true, .window_left = -1, .chunk = -4};
+  EXPECT_EQ(refused(), "chunk -4: at least 1, or 0 for none");
+}
+
+TEST_F(CheckAttention, RefusesANegativeCapAndSinksOfOtherHeads) {
+  const std::vector<float> sinks(3);
+  args_.score.sinks = sinks;
+  EXPECT_EQ(refused(), "sinks: 3 for 4 query heads");
+  args_.score.logit_cap = -30.0f;
+  EXPECT_EQ(refused(), "logit_cap -30: above 0, or 0 for none");
+}
+
+class CheckMla : public ::testing::Test {
+ protected:
+  std::string refused(ErrorCode code = ErrorCode::kInvalidArgument) const {
+    return refusal([this] { check(args_); }, code);
+  }
+
+  BuiltCase built_{{.requests = {{2, 9}},
+                    .num_q_heads = 16,
+                    .num_kv_heads = 1,
+                    .head_dim_qk = 576,
+                    .head_dim_v = 512,
+                    .rope_dim = 64,
+                    .page_size = 4}};
+  kernels::MlaArgs args_ = built_.mla_args;
+};
+
+TEST_F(CheckMla, AcceptsAWellFormedProblem) { EXPECT_NO_THROW(check(args_)); }
+
+TEST_F(CheckMla, RefusesALatentRowOfAnotherWidth) {
+  args_.latent = args_.latent.slice(2, 0, 512);
+  EXPECT_THAT(refused(), HasSubstr("expected 576 in dimension 2"));
+}
+
+TEST_F(CheckMla, RefusesRanksAndRopesOutOfRange) {
+  args_.q_rope = args_.q_rope.slice(2, 0, 60);
+  args_.latent = args_.latent.slice(2, 0, 572);
+  EXPECT_EQ(refused(ErrorCode::kUnsupported),
+            "kv_lora_rank 512 and rope_dim 60: expected multiples of 8 up to 512 and 64");
+}
+
+TEST_F(CheckMla, RefusesQueryPartsOfDifferentDTypes) {
+  args_.q_rope.dtype = DType::kBF16;
+  EXPECT_EQ(refused(), "q is float32, q_rope is bfloat16: expected the same");
+}
+
+TEST_F(CheckMla, RefusesAScaleOfZero) {
+  args_.scale_kv = 0.0f;
+  EXPECT_EQ(refused(), "scale_kv 0: above 0");
+}
+
+TEST(CheckMerge, RefusesPartsOfOtherShapes) {
+  const Tensor out = Tensor::zeros({2, 3, 8}, DType::kF32), lse = Tensor::zeros({2, 3}, DType::kF32);
+  const Tensor short_lse = Tensor::zeros({1, 3}, DType::kF32);
+  kernels::MergeArgs args{.out_a = out, .out_b = out, .lse_a = lse, .lse_b = lse, .out = out, .lse = lse};
+  EXPECT_NO_THROW(check(args));
+  args.lse_b = short_lse;
+  EXPECT_EQ(refusal([&] { check(args); }), "lse_b float32[1, 3] on cpu: expected 2 in dimension 0");
+  args.lse_b = {};
+  EXPECT_EQ(refusal([&] { check(args); }), "lse_b: not given");
+}
+
+TEST(CheckMerge, RefusesSplitsThatAreNotFloat32) {
+  const Tensor parts = Tensor::zeros({4, 2, 3, 8}, DType::kBF16),
+               lses = Tensor::zeros({4, 2, 3}, DType::kF32);
+  const Tensor out = Tensor::zeros({2, 3, 8}, DType::kF32), lse = Tensor::zeros({2, 3}, DType::kF32);
+  const kernels::MergeSplitsArgs args{
+      .partial_out = parts, .partial_lse = lses, .sinks = {}, .out = out, .lse = lse};
+  EXPECT_EQ(refusal([&] { check(args); }), "partial results are bfloat16 and float32: expected float32");
+}
+
+TEST(CheckMerge, RefusesNoSplits) {
+  const Tensor parts = Tensor::zeros({0, 2, 3, 8}, DType::kF32), lses = Tensor::zeros({0, 2, 3}, DType::kF32);
+  const Tensor out = Tensor::zeros({2, 3, 8}, DType::kF32);
+  const kernels::MergeSplitsArgs args{
+      .partial_out = parts, .partial_lse = lses, .sinks = {}, .out = out, .lse = {}};
+  EXPECT_THAT(refusal([&] { check(args); }), HasSubstr("no splits"));
+}
+
+TEST(CheckStore, RefusesFewerSlotsThanTokens) {
+  const Tensor rows = Tensor::zeros({3, 2, 8}, DType::kF32),
+               cache = Tensor::zeros({4, 16, 2, 8}, DType::kF32);
+  const std::vector<int32_t> slots = {1, 2};
+  const kernels::StoreKvArgs args{.k = rows, .v = rows, .k_cache = cache, .v_cache = cache, .slots = slots};
+  EXPECT_EQ(refusal([&] { check(args); }), "slots: 2 for 3 tokens");
+}
+
+TEST(CheckStore, RefusesACacheOfOtherHeads) {
+  const Tensor rows = Tensor::zeros({1, 2, 8}, DType::kF32),
+               cache = Tensor::zeros({4, 16, 3, 8}, DType::kF32);
+  const std::vector<int32_t> slots = {1};
+  const kernels::StoreKvArgs args{.k = rows, .v = rows, .k_cache = cache, .v_cache = cache, .slots = slots};
+  EXPECT_EQ(refusal([&] { check(args); }), "k_cache float32[4, 16, 3, 8] on cpu: expected 2 in dimension 2");
+}
+
+TEST(CheckStore, RefusesALatentCacheOfAnotherWidth) {
+  const Tensor latent = Tensor::zeros({1, 16}, DType::kF32), rope = Tensor::zeros({1, 8}, DType::kF32);
+  const Tensor cache = Tensor::zeros({4, 16, 16}, DType::kF32);
+  const std::vector<int32_t> slots = {1};
+  const kernels::StoreMlaArgs args{.latent = latent, .rope = rope, .cache = cache, .slots = slots};
+  EXPECT_EQ(refusal([&] { check(args); }), "cache float32[4, 16, 16] on cpu: expected 24 in dimension 2");
+}
+
+}  // namespace
+}  // namespace attend::conformance

@@ -1,0 +1,54 @@
+// Runs sequences through a model step by step, as an engine would, with nothing around it: rows, slots, a
+// pool, a backend.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attend/attention/backend.h"
+#include "attend/kv/allocator.h"
+#include "attend/kv/kv_pool.h"
+#include "attend/kv/req_to_token_pool.h"
+#include "attend/model/model.h"
+
+namespace attend::test {
+
+struct Sequence {
+  std::vector<int32_t> tokens;  // prompt, then what was generated
+  int num_prompt = 0;
+  int num_computed = 0;
+  RequestRow row;
+};
+
+// What a step computes of one sequence.
+struct Extension {
+  Sequence* sequence;
+  int num_new;
+};
+
+class GoldenDriver {
+ public:
+  // For at most `max_reqs` sequences at once of `max_len` tokens, and `max_tokens` new tokens a step.
+  GoldenDriver(Model& model, const BackendEntry& backend, int page_size, int max_reqs, int max_len,
+               int max_tokens);
+
+  Sequence begin(std::span<const int32_t> prompt);
+  void end(const Sequence& sequence);
+  // f32 [all new tokens, vocab_size]: the logits of each new token, sequence after sequence.
+  Tensor step(std::span<const Extension> extensions);
+  // As step() with logits of the last token of each sequence alone; appends the best token to each.
+  void decode(std::span<const Extension> extensions);
+
+ private:
+  Tensor run(std::span<const Extension> extensions, std::span<const int32_t> logit_rows);
+
+  Model& model_;
+  ReqToTokenPool rows_;
+  std::unique_ptr<SlotAllocator> slots_;
+  MhaKvPool pool_;
+  std::unique_ptr<AttentionBackend> attention_;
+  Stream stream_;
+};
+
+}  // namespace attend::test

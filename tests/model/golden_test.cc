@@ -1,0 +1,206 @@
+// attend against Hugging Face transformers: the tiny random models of tests/goldens (its README says what
+// each case holds), for every backend that runs on the CPU, page size and way to batch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "attend/attention/resolver.h"
+#include "attend/backends/table.h"
+#include "attend/model/safetensors.h"
+#include "tests/model/golden_driver.h"
+
+namespace attend {
+namespace {
+
+using test::Extension;
+using test::GoldenDriver;
+using test::Sequence;
+
+// Of the largest logit of a prompt.
+constexpr float kTolerance = 1e-4f;
+
+struct Golden {
+  Tensor input_ids;  // int32 [n]
+  Tensor logits;     // f32 [n, vocab_size]
+  Tensor greedy;     // int32 [16]
+
+  std::span<const int32_t> prompt() const { return input_ids.span<int32_t>(); }
+  int length() const { return static_cast<int>(prompt().size()); }
+};
+
+std::vector<Golden> read_goldens(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  std::vector<Golden> goldens;
+  for (int i = 0; file.find("prompt." + std::to_string(i) + ".input_ids") != nullptr; ++i) {
+    const std::string prefix = "prompt." + std::to_string(i) + ".";
+    goldens.push_back(
+        {file.tensor(prefix + "input_ids"), file.tensor(prefix + "logits"), file.tensor(prefix + "greedy")});
+  }
+  return goldens;
+}
+
+using Parameters = std::tuple<const char*, const char*, int>;  // backend, case, page size
+
+class Goldens : public testing::TestWithParam<Parameters> {
+ protected:
+  void SetUp() override {
+    const auto [backend, name, page_size] = GetParam();
+    const std::filesystem::path folder = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / name;
+    goldens_ = read_goldens(folder / "golden.safetensors");
+    ASSERT_GE(goldens_.size(), 4u);
+    model_ = load_model(folder, read_config(folder), LoadFormat::kAuto);
+    int max_len = 0, num_tokens = 0;
+    for (const Golden& golden : goldens_) {
+      max_len = std::max(max_len, golden.length() + num_greedy(golden));
+      num_tokens += golden.length();
+    }
+    const BackendEntry* entry = find_backend(backend_table(), backend);
+    ASSERT_NE(entry, nullptr);
+    driver_ = std::make_unique<GoldenDriver>(*model_, *entry, page_size, static_cast<int>(goldens_.size()),
+                                             max_len, num_tokens);
+  }
+
+  static int num_greedy(const Golden& golden) { return static_cast<int>(golden.greedy.shape(0)); }
+
+  std::vector<Sequence> begin_all() {
+    std::vector<Sequence> sequences;
+    for (const Golden& golden : goldens_) sequences.push_back(driver_->begin(golden.prompt()));
+    return sequences;
+  }
+
+  // Logits of tokens first .. first + num_new - 1 of a prompt, which are rows row .. of `logits`.
+  void expect_logits(size_t prompt, int first, int num_new, const Tensor& logits, int64_t row) {
+    const View<float> expected = goldens_[prompt].logits.span<float>();
+    float largest = 0.0f, error = 0.0f;
+    for (const float value : expected) largest = std::max(largest, std::abs(value));
+    const auto vocab_size = static_cast<size_t>(logits.shape(1));
+    const auto got = logits.span<float>().subspan(static_cast<size_t>(row) * vocab_size,
+                                                  static_cast<size_t>(num_new) * vocab_size);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const float difference = std::abs(got[i] - expected[static_cast<size_t>(first) * vocab_size + i]);
+      // A NaN is an error that no maximum sees.
+      error = difference <= error ? error : difference;
+    }
+    EXPECT_LE(error, kTolerance * largest)
+        << "prompt " << prompt << ", tokens " << first << " to " << first + num_new - 1;
+  }
+
+  // Extends every sequence by some tokens of its prompt, in one step.
+  void prefill(std::vector<Sequence>& sequences, const std::vector<int>& num_new) {
+    std::vector<Extension> extensions;
+    std::vector<size_t> prompts;
+    for (size_t i = 0; i < sequences.size(); ++i)
+      if (num_new[i] > 0) {
+        extensions.push_back({&sequences[i], num_new[i]});
+        prompts.push_back(i);
+      }
+    const Tensor logits = driver_->step(extensions);
+    int64_t row = 0;
+    for (size_t i = 0; i < extensions.size(); ++i) {
+      const auto [sequence, n] = extensions[i];
+      expect_logits(prompts[i], sequence->num_computed - n, n, logits, row);
+      // The token that decoding starts from.
+      if (sequence->num_computed == sequence->num_prompt) {
+        const auto last = logits.view()[row + n - 1].span<float>();
+        sequence->tokens.push_back(static_cast<int32_t>(std::ranges::max_element(last) - last.begin()));
+      }
+      row += n;
+    }
+  }
+
+  // Decodes until each sequence has as many tokens as its golden, then compares and ends them.
+  void decode_and_end(std::vector<Sequence>& sequences) {
+    for (;;) {
+      std::vector<Extension> extensions;
+      for (size_t i = 0; i < sequences.size(); ++i)
+        if (std::ssize(sequences[i].tokens) < goldens_[i].length() + num_greedy(goldens_[i]))
+          extensions.push_back({&sequences[i], 1});
+      if (extensions.empty()) break;
+      driver_->decode(extensions);
+    }
+    for (size_t i = 0; i < sequences.size(); ++i) end(i, sequences[i]);
+  }
+
+  void end(size_t prompt, const Sequence& sequence) {
+    const auto generated = std::span(sequence.tokens).subspan(static_cast<size_t>(sequence.num_prompt));
+    const auto expected = goldens_[prompt].greedy.span<int32_t>();
+    EXPECT_TRUE(std::ranges::equal(generated, expected)) << "greedy tokens of prompt " << prompt;
+    driver_->end(sequence);
+  }
+
+  std::vector<Golden> goldens_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<GoldenDriver> driver_;
+};
+
+TEST_P(Goldens, AllPromptsInOneStepGiveTheLogitsAndTokensOfTransformers) {
+  std::vector<Sequence> sequences = begin_all();
+  std::vector<int> lengths;
+  for (const Golden& golden : goldens_) lengths.push_back(golden.length());
+  prefill(sequences, lengths);
+  decode_and_end(sequences);
+}
+
+TEST_P(Goldens, EachPromptAloneGivesTheLogitsAndTokensOfTransformers) {
+  for (size_t i = 0; i < goldens_.size(); ++i) {
+    Sequence sequence = driver_->begin(goldens_[i].prompt());
+    const std::vector<Extension> whole{{&sequence, goldens_[i].length()}};
+    expect_logits(i, 0, goldens_[i].length(), driver_->step(whole), 0);
+    // The last token once more, by decode(), would store it twice; the first new token is the golden's.
+    sequence.tokens.push_back(goldens_[i].greedy.span<int32_t>()[0]);
+    const std::vector<Extension> next{{&sequence, 1}};
+    while (std::ssize(sequence.tokens) < goldens_[i].length() + num_greedy(goldens_[i]))
+      driver_->decode(next);
+    end(i, sequence);
+  }
+}
+
+TEST_P(Goldens, PromptsInTwoChunksGiveTheLogitsAndTokensOfTransformers) {
+  std::vector<Sequence> sequences = begin_all();
+  std::vector<int> first, second;
+  for (const Golden& golden : goldens_) {
+    first.push_back((golden.length() + 1) / 2);
+    second.push_back(golden.length() / 2);
+  }
+  prefill(sequences, first);
+  prefill(sequences, second);
+  decode_and_end(sequences);
+}
+
+TEST_P(Goldens, PromptsThatJoinWhileOthersDecodeGiveTheTokensOfTransformers) {
+  std::vector<Sequence> sequences;
+  sequences.reserve(goldens_.size());
+  for (const Golden& golden : goldens_) {
+    sequences.push_back(driver_->begin(golden.prompt()));
+    std::vector<Extension> extensions;
+    for (Sequence& sequence : sequences)
+      extensions.push_back(
+          {&sequence, static_cast<int>(std::ssize(sequence.tokens)) - sequence.num_computed});
+    driver_->decode(extensions);
+  }
+  decode_and_end(sequences);
+}
+
+std::string name_of(const testing::TestParamInfo<Parameters>& test) {
+  const auto [backend, name, page_size] = test.param;
+  std::string text = std::string(backend) + "_" + name + "_page" + std::to_string(page_size);
+  std::ranges::replace(text, '-', '_');
+  return text;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Transformers, Goldens,
+    testing::Combine(testing::Values("torch_native", "cpu"),
+                     testing::Values("llama-gqa4-hd32", "llama-mha-hd64-tied", "llama-rope-llama3",
+                                     "llama-rope-linear", "llama-rope-dynamic", "llama-rope-yarn",
+                                     "llama-rope-parameters", "llama-biases", "mistral-window-hd128",
+                                     "mistral-full-hd80", "qwen2-gqa7-hd64", "qwen2-some-layers-slide",
+                                     "qwen3-gqa2-hd128", "qwen3-gqa3-hd256", "qwen3-yarn", "llama-f16",
+                                     "llama-bf16", "llama-sharded"),
+                     testing::Values(1, 16, 64)),
+    name_of);
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,228 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "attend/model/fill_weights.h"
+#include "attend/model/model.h"
+#include "tests/model/test_files.h"
+
+namespace attend {
+namespace {
+
+using test::bytes_of;
+using test::expect_error;
+using test::safetensors_bytes;
+using test::TempDir;
+using test::TestTensor;
+
+constexpr int kHidden = 8, kIntermediate = 12, kVocab = 10;
+
+std::string config_json(bool tied) {
+  return R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 12,
+             "max_position_embeddings": 32, "num_attention_heads": 2, "num_hidden_layers": 1,
+             "num_key_value_heads": 1, "vocab_size": 10, "torch_dtype": "float16", "tie_word_embeddings": )" +
+         std::string(tied ? "true" : "false") + "}";
+}
+
+TestTensor tensor_of(const std::string& name, std::vector<int64_t> shape, const std::string& dtype = "F16") {
+  size_t num_bytes = dtype == "F32" ? 4 : 2;
+  for (const int64_t extent : shape) num_bytes *= static_cast<size_t>(extent);
+  return {name, dtype, std::move(shape), std::string(num_bytes, '\0')};
+}
+
+// What a Llama of this config has, by the names that transformers gives.
+std::vector<TestTensor> tiny_llama() {
+  const std::string layer = "model.layers.0.";
+  return {tensor_of("model.embed_tokens.weight", {kVocab, kHidden}),
+          tensor_of(layer + "input_layernorm.weight", {kHidden}),
+          tensor_of(layer + "self_attn.q_proj.weight", {8, kHidden}),
+          tensor_of(layer + "self_attn.k_proj.weight", {4, kHidden}),
+          tensor_of(layer + "self_attn.v_proj.weight", {4, kHidden}),
+          tensor_of(layer + "self_attn.o_proj.weight", {kHidden, 8}),
+          tensor_of(layer + "post_attention_layernorm.weight", {kHidden}),
+          tensor_of(layer + "mlp.gate_proj.weight", {kIntermediate, kHidden}),
+          tensor_of(layer + "mlp.up_proj.weight", {kIntermediate, kHidden}),
+          tensor_of(layer + "mlp.down_proj.weight", {kHidden, kIntermediate}),
+          tensor_of("model.norm.weight", {kHidden}),
+          tensor_of("lm_head.weight", {kVocab, kHidden})};
+}
+
+std::vector<TestTensor> without(std::vector<TestTensor> tensors, std::string_view name) {
+  std::erase_if(tensors, [&](const TestTensor& tensor) { return tensor.name == name; });
+  return tensors;
+}
+
+std::vector<TestTensor> replaced(std::vector<TestTensor> tensors, const TestTensor& by) {
+  tensors = without(std::move(tensors), by.name);
+  tensors.push_back(by);
+  return tensors;
+}
+
+size_t bytes_of_all(const std::vector<TestTensor>& tensors) {
+  size_t bytes = 0;
+  for (const TestTensor& tensor : tensors) bytes += tensor.data.size();
+  return bytes;
+}
+
+std::unique_ptr<Model> load(const std::vector<TestTensor>& tensors, bool tied = false,
+                            const LoadProgress& progress = {}) {
+  const TempDir dir;
+  dir.write("config.json", config_json(tied));
+  dir.write("model.safetensors", safetensors_bytes(tensors));
+  return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto, progress);
+}
+
+TEST(LoadModel, TakesEveryTensorOfTheConfigAndReportsProgressToTheLastByte) {
+  size_t done = 0, total = 0, calls = 0;
+  const auto model = load(tiny_llama(), false, [&](size_t now, size_t all) {
+    EXPECT_GT(now, done);
+    done = now;
+    total = all;
+    ++calls;
+  });
+  EXPECT_EQ(model->weight_bytes(), bytes_of_all(tiny_llama()));
+  EXPECT_EQ(done, model->weight_bytes());
+  EXPECT_EQ(total, model->weight_bytes());
+  EXPECT_EQ(calls, tiny_llama().size());
+  EXPECT_EQ(model->config().architecture, "LlamaForCausalLM");
+}
+
+TEST(LoadModel, RefusesEachMissingTensorByName) {
+  for (const TestTensor& tensor : tiny_llama())
+    expect_error(ErrorCode::kNotFound, {"\"" + tensor.name + "\""},
+                 [&] { load(without(tiny_llama(), tensor.name)); });
+}
+
+TEST(LoadModel, RefusesEachTensorOfAnotherShapeBeforeAnyIsRead) {
+  for (const TestTensor& tensor : tiny_llama()) {
+    std::vector<int64_t> longer = tensor.shape, deeper = tensor.shape;
+    ++longer[0];
+    deeper.push_back(1);
+    for (const std::vector<int64_t>& shape : {longer, deeper})
+      expect_error(ErrorCode::kCorruptFile,
+                   {"model.safetensors: tensor \"" + tensor.name + "\": shape [" + std::to_string(shape[0]),
+                    "expected [" + std::to_string(tensor.shape[0]), "config.json"},
+                   [&] {
+                     load(replaced(tiny_llama(), tensor_of(tensor.name, shape)), false,
+                          [](size_t, size_t) { FAIL() << "read a weight of a model that is refused"; });
+                   });
+  }
+}
+
+TEST(LoadModel, RefusesADtypeThatIsNoWeight) {
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  expect_error(ErrorCode::kUnsupported, {name, "int32", "float32, float16, bfloat16"}, [&] {
+    load(replaced(tiny_llama(), {name, "I32", {kIntermediate, kHidden}, std::string(4 * 96, '\0')}));
+  });
+  expect_error(ErrorCode::kUnsupported, {name, "fp8_e4m3", "float32, float16, bfloat16"}, [&] {
+    load(replaced(tiny_llama(), {name, "F8_E4M3", {kIntermediate, kHidden}, std::string(96, '\0')}));
+  });
+  expect_error(ErrorCode::kUnsupported, {name, "I8", "BF16"}, [&] {
+    load(replaced(tiny_llama(), {name, "I8", {kIntermediate, kHidden}, std::string(96, '\0')}));
+  });
+}
+
+TEST(LoadModel, TakesTensorsOfSeveralDtypes) {
+  const TestTensor norm = tensor_of("model.norm.weight", {kHidden}, "F32");
+  const TestTensor embedding = tensor_of("model.embed_tokens.weight", {kVocab, kHidden}, "BF16");
+  EXPECT_EQ(load(replaced(replaced(tiny_llama(), norm), embedding))->weight_bytes(),
+            bytes_of_all(tiny_llama()) + 2 * kHidden);
+}
+
+TEST(LoadModel, IgnoresTensorsThatNoLayerNeeds) {
+  std::vector<TestTensor> tensors = tiny_llama();
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {2}, std::string(8, '\0')});
+  tensors.push_back({"model.layers.0.self_attn.mask", "BOOL", {1, 1, 1, 1, 1, 1}, std::string(1, '\0')});
+  tensors.push_back(tensor_of("model.layers.1.input_layernorm.weight", {kHidden}));
+  EXPECT_EQ(load(tensors)->weight_bytes(), bytes_of_all(tiny_llama()));
+}
+
+TEST(LoadModel, TiedEmbeddingsNeedNoLmHead) {
+  const auto tensors = without(tiny_llama(), "lm_head.weight");
+  EXPECT_EQ(load(tensors, true)->weight_bytes(), bytes_of_all(tensors)) << "the shared tensor counts once";
+}
+
+TEST(LoadModel, AnLmHeadInTheFileWinsOverTying) {
+  EXPECT_EQ(load(tiny_llama(), true)->weight_bytes(), bytes_of_all(tiny_llama()));
+}
+
+TEST(LoadModel, RefusesAnArchitectureThatItDoesNotKnow) {
+  ModelConfig config;
+  config.architecture = "MambaForCausalLM";
+  expect_error(ErrorCode::kUnsupported, {"MambaForCausalLM", "LlamaForCausalLM"},
+               [&] { load_model("nowhere", config, LoadFormat::kDummy); });
+}
+
+TEST(LoadWeights, KeepsTheStoredDtypeAndMemoryOfTheFile) {
+  const TempDir dir;
+  dir.write("model.safetensors",
+            safetensors_bytes(std::vector<TestTensor>{tensor_of("a", {2, 3}, "BF16"), tensor_of("b", {4})}));
+  const ModelWeights files(dir.path());
+  Tensor a, b;
+  const std::vector<WeightSlot> slots{{"a", {2, 3}, &a}, {"b", {4}, &b}};
+  load_weights(slots, files, {});
+  EXPECT_EQ(a.dtype(), DType::kBF16);
+  EXPECT_EQ(b.dtype(), DType::kF16);
+  EXPECT_EQ(a.view().data, files.tensor("a").view().data) << "a view, not a copy";
+}
+
+// Mean and deviation of a tensor.
+std::pair<double, double> moments(const Tensor& tensor) {
+  double sum = 0.0, squares = 0.0;
+  visit_float_dtype(tensor.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (const T value : tensor.span<T>()) {
+      const auto x = static_cast<double>(static_cast<float>(value));
+      sum += x;
+      squares += x * x;
+    }
+  });
+  const auto count = static_cast<double>(tensor.view().num_elements());
+  return {sum / count, std::sqrt(squares / count - sum / count * sum / count)};
+}
+
+TEST(DummyWeights, AreSmallAndRandomAndNormsAreAboutOneInEveryDtype) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    Tensor matrix, norm;
+    const std::vector<WeightSlot> slots{{"m", {300, 500}, &matrix}, {"n", {40'000}, &norm, true}};
+    make_dummy_weights(slots, dtype, {});
+    EXPECT_EQ(matrix.view().to_string(), std::string(to_string(dtype)) + "[300, 500] on cpu");
+    const auto [mean, deviation] = moments(matrix);
+    EXPECT_NEAR(mean, 0.0, 3e-4);
+    EXPECT_NEAR(deviation, 0.02, 3e-4);
+    EXPECT_NEAR(moments(norm).first, 1.0, 1e-3);
+    EXPECT_NEAR(moments(norm).second, 0.02, 1e-3);
+  }
+}
+
+TEST(DummyWeights, AreTheSameEachTimeAndDifferentFromTensorToTensor) {
+  Tensor a, b, again;
+  make_dummy_weights(std::vector<WeightSlot>{{"a", {100'000}, &a}, {"b", {100'000}, &b}}, DType::kF32, {});
+  make_dummy_weights(std::vector<WeightSlot>{{"a", {100'000}, &again}}, DType::kF32, {});
+  EXPECT_TRUE(std::ranges::equal(a.span<float>(), again.span<float>()));
+  double dot = 0.0;
+  for (size_t i = 0; i < 100'000; ++i) dot += double{a.span<float>()[i]} * b.span<float>()[i];
+  EXPECT_NEAR(dot / (100'000 * 0.02 * 0.02), 0.0, 0.02) << "correlation";
+}
+
+TEST(DummyWeights, RefuseAModelLargerThanTheMemoryBeforeTouchingIt) {
+  Tensor tensor;
+  const std::vector<WeightSlot> slots{{"m", {int64_t{1} << 24, int64_t{1} << 24}, &tensor}};
+  expect_error(ErrorCode::kOutOfMemory, {"dummy weights", "needed", "free"},
+               [&] { make_dummy_weights(slots, DType::kBF16, {}); });
+}
+
+TEST(LoadModel, DummyNeedsTheConfigAlone) {
+  const TempDir dir;
+  dir.write("config.json", config_json(false));
+  size_t done = 0, total = 1;
+  const auto model = load_model(dir.path(), read_config(dir.path()), LoadFormat::kDummy,
+                                [&](size_t now, size_t all) { done = now, total = all; });
+  EXPECT_EQ(model->weight_bytes(), bytes_of_all(tiny_llama()));
+  EXPECT_EQ(done, total);
+}
+
+}  // namespace
+}  // namespace attend
