@@ -1,5 +1,6 @@
 #include "attend/kernels/linear.h"
 
+#include "attend/base/error.h"
 #include "attend/kernels/check_plan.h"
 #include "attend/kernels/check_view.h"
 #include "attend/kernels/cpu/linear.h"
@@ -13,6 +14,7 @@ void check(const LinearArgs& args) {
   const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1],
                 out_features = args.weight.shape[0];
   require_shape("weight", args.weight, {out_features, in_features});
+  require(in_features >= 1, "x ", args.x, ": no input features");
   require_shape("out", args.out, {num_rows, out_features});
   require_cpu_activation("x", args.x);
   require_cpu_activation("out", args.out);

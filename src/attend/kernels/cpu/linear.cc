@@ -43,11 +43,26 @@ LinearPart part_of(LinearPart part, int64_t row, int64_t num_rows, int64_t out, 
   return part;
 }
 
-// Output features of a task that streams them once.
-int64_t few_rows_task_outs(const LinearPart& part) {
+// How the work is cut into tasks; no result depends on it.
+struct Tasks {
+  int64_t num_rows, num_outs;
+};
+
+Tasks few_rows_tasks(const LinearPart& part) {
   const int64_t out_bytes = part.in_features * static_cast<int64_t>(size_of(part.weight_dtype));
   const int64_t fair = ceil_div(part.num_outs, kTasksPerThread * num_threads());
-  return round_up(std::max(fair, ceil_div(kMinTaskBytes, std::max<int64_t>(out_bytes, 1))), kFewRowsOuts);
+  const int64_t worthwhile = ceil_div(kMinTaskBytes, std::max<int64_t>(out_bytes, 1));
+  return {.num_rows = part.num_rows, .num_outs = round_up(std::max(fair, worthwhile), kFewRowsOuts)};
+}
+
+Tasks many_rows_tasks(const LinearPart& part) {
+  // Enough rows to pack weights for, few enough for their inputs and sums to stay in the L2 cache.
+  Tasks tasks = {.num_rows = 256, .num_outs = kManyRowsOuts};
+  const int64_t wanted = kTasksPerThread * num_threads();
+  while (tasks.num_outs > 64 &&
+         ceil_div(part.num_rows, tasks.num_rows) * ceil_div(part.num_outs, tasks.num_outs) < wanted)
+    tasks.num_outs /= 2;
+  return tasks;
 }
 
 }  // namespace
@@ -65,17 +80,17 @@ void linear(const LinearArgs& args, Isa isa) {
   const LinearKernel kernel = linear_kernel(isa);
   const LinearPart all = whole(args);
   const bool few = all.num_rows <= kFewRows;
-  const auto multiply = few ? kernel.few_rows : kernel.many_rows;
-  if (all.num_rows * all.num_outs * all.in_features < kWorthATeam) return multiply(all);
-
-  constexpr int64_t kTaskRows = 512;
-  const int64_t task_outs = few ? few_rows_task_outs(all) : kManyRowsOuts;
-  const int64_t num_out_tasks = ceil_div(all.num_outs, task_outs);
-  const int64_t num_row_tasks = ceil_div(all.num_rows, kTaskRows);
-  parallel_for(num_out_tasks * num_row_tasks, [&](int64_t task, int) {
-    const int64_t row = task / num_out_tasks * kTaskRows, out = task % num_out_tasks * task_outs;
-    multiply(part_of(all, row, kTaskRows, out, task_outs));
-  });
+  const Tasks tasks = few ? few_rows_tasks(all) : many_rows_tasks(all);
+  const int64_t num_out_tasks = ceil_div(all.num_outs, tasks.num_outs);
+  const int64_t num_row_tasks = ceil_div(all.num_rows, tasks.num_rows);
+  const auto multiply = [&](int64_t task, int) {
+    const LinearPart part = part_of(all, task / num_out_tasks * tasks.num_rows, tasks.num_rows,
+                                    task % num_out_tasks * tasks.num_outs, tasks.num_outs);
+    few ? kernel.few_rows(part) : kernel.many_rows(part);
+  };
+  const bool worth_a_team = all.num_rows * all.num_outs * all.in_features >= kWorthATeam;
+  if (worth_a_team) return parallel_for(num_out_tasks * num_row_tasks, multiply);
+  for (int64_t task = 0; task < num_out_tasks * num_row_tasks; ++task) multiply(task, 0);
 }
 
 }  // namespace attend::kernels::cpu

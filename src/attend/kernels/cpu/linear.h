@@ -7,11 +7,7 @@
 namespace attend::kernels::cpu {
 
 // Arguments as kernels::linear checks them. A row's bits depend on its own values, and on whether it comes
-// with more than kFewRows - 1 others; not on how many, nor on the number of threads.
+// with kFewRows or more others (linear_kernel.h); not on how many, nor on the number of threads.
 void linear(const LinearArgs& args, Isa isa);
-
-// Up to here each weight is used once, for all rows, as it streams by; above, tiles of weights are packed
-// and used again and again.
-inline constexpr int kFewRows = 16;
 
 }  // namespace attend::kernels::cpu

@@ -21,10 +21,10 @@ struct LinearPart {
   int64_t num_rows = 0, num_outs = 0, in_features = 0;
 };
 
-// Both take f32, f16 and bf16 weights, and any sizes.
+// Both take f32, f16 and bf16 weights, and any number of rows.
 struct LinearKernel {
   void (*few_rows)(const LinearPart& part) = nullptr;
-  void (*many_rows)(const LinearPart& part) = nullptr;
+  void (*many_rows)(const LinearPart& part) = nullptr;  // num_outs up to kManyRowsOuts
 };
 
 // Compiled for each instruction set.
@@ -34,8 +34,12 @@ LinearKernel linear_kernel_avx512();
 
 LinearKernel linear_kernel(Isa isa);
 
-// num_outs in multiples of these leaves no remainder, whatever the instruction set and the rows.
+// Up to here weights are multiplied as they stream by; above, they are packed first, which pays when they are
+// used often. (Where the two take equal time.)
+inline constexpr int kFewRows = 32;
+// A multiple of the output features of every tile of few rows: parts of it leave no remainder.
 inline constexpr int64_t kFewRowsOuts = 24;
-inline constexpr int64_t kManyRowsOuts = 64;
+// A multiple of those of every panel.
+inline constexpr int64_t kManyRowsOuts = 128;
 
 }  // namespace attend::kernels::cpu

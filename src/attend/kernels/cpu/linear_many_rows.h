@@ -1,5 +1,5 @@
-// out = x W^T for many rows of x: a panel of weights (kPanelOuts output features, kPanelSteps input features)
-// is converted and transposed once, stays in the L1 cache, and is multiplied with all rows.
+// out = x W^T for many rows of x: some panels of weights are converted and transposed, stay in the L2 cache,
+// and are multiplied with all rows.
 //
 // Every element of out is one sum over in_features in order, whatever else is computed with it.
 #pragma once
@@ -10,8 +10,8 @@
 namespace attend::kernels::cpu {
 namespace {
 
-constexpr int kPanelSteps = 128;
-
+// A panel is [kPanelSteps, kPanelOuts]: input features by output features.
+constexpr int kPanelSteps = 512;
 template <class S>
 inline constexpr int kPanelOuts = S::kTileVecs* S::kLanes;
 
@@ -27,51 +27,50 @@ void pack_weights(const T* weight, int64_t in_features, int num_steps, float* pa
   }
 }
 
-// `num_vecs` vectors of output features from `out` on.
+// out += x W^T, or out = x W^T when `step` is 0, over kPanelSteps input features from `step` on.
+// part.num_outs is a multiple of kLanes, and at most kManyRowsOuts.
 template <class S, class T>
-void multiply_panel(const LinearPart& part, int64_t out, int num_vecs) {
-  // Rows whose inputs, [kRows, kPanelSteps], lie in the L1 cache beside the panel.
+void multiply_panels(const LinearPart& part, int64_t step, float* panels) {
+  // Rows whose inputs stay in the nearest caches while the panels take turns.
   constexpr int64_t kRows = 4 * S::kTileRows;
   float keep_sums[kRows];
   for (float& factor : keep_sums) factor = 1.0f;
-  alignas(64) float panel[kPanelSteps * kPanelOuts<S>];
-  for (int64_t step = 0; step < part.in_features; step += kPanelSteps) {
-    const int64_t rest = part.in_features - step;
-    const int num_steps = rest < kPanelSteps ? static_cast<int>(rest) : kPanelSteps;
-    const T* const weight = static_cast<const T*>(part.weight) + out * part.in_features + step;
-    for (int v = 0; v < num_vecs; ++v)
-      pack_weights<S>(weight + v * S::kLanes * part.in_features, part.in_features, num_steps,
-                      panel + v * S::kLanes);
-    for (int64_t row = 0; row < part.num_rows; row += kRows) {
-      const Product<float> product = {.a = part.x + row * part.x_stride + step,
-                                      .a_stride = part.x_stride,
-                                      .b = panel,
-                                      .b_stride = kPanelOuts<S>,
-                                      .c = part.out + row * part.out_stride + out,
-                                      .c_stride = part.out_stride,
-                                      .c_scale = step == 0 ? nullptr : keep_sums,
-                                      .num_steps = num_steps};
-      const int64_t rows = part.num_rows - row < kRows ? part.num_rows - row : kRows;
-      multiply<F32Mac<S>>(product, static_cast<int>(rows), num_vecs);
+  const int64_t rest = part.in_features - step;
+  const int num_steps = rest < kPanelSteps ? static_cast<int>(rest) : kPanelSteps;
+  const T* const weight = static_cast<const T*>(part.weight) + step;
+  for (int64_t out = 0; out < part.num_outs; out += S::kLanes)
+    pack_weights<S>(weight + out * part.in_features, part.in_features, num_steps,
+                    panels + out / kPanelOuts<S> * kPanelOuts<S> * kPanelSteps + out % kPanelOuts<S>);
+  for (int64_t row = 0; row < part.num_rows; row += kRows) {
+    const int64_t rows = part.num_rows - row < kRows ? part.num_rows - row : kRows;
+    for (int64_t out = 0; out < part.num_outs; out += kPanelOuts<S>) {
+      const int64_t outs = part.num_outs - out < kPanelOuts<S> ? part.num_outs - out : kPanelOuts<S>;
+      multiply<F32Mac<S>>({.a = part.x + row * part.x_stride + step,
+                           .a_stride = part.x_stride,
+                           .b = panels + out * kPanelSteps,
+                           .b_stride = kPanelOuts<S>,
+                           .c = part.out + row * part.out_stride + out,
+                           .c_stride = part.out_stride,
+                           .c_scale = step == 0 ? nullptr : keep_sums,
+                           .num_steps = num_steps},
+                          static_cast<int>(rows), static_cast<int>(outs / S::kLanes));
     }
   }
 }
 
+// At most kManyRowsOuts output features, so that the panels (256 KiB) fit a thread's stack.
 template <class S, class T>
 void multiply_many_rows(const LinearPart& part) {
-  int64_t out = 0;
-  for (; out + S::kLanes <= part.num_outs;) {
-    const int64_t vecs = (part.num_outs - out) / S::kLanes;
-    const int num_vecs = vecs < S::kTileVecs ? static_cast<int>(vecs) : S::kTileVecs;
-    multiply_panel<S, T>(part, out, num_vecs);
-    out += num_vecs * S::kLanes;
-  }
-  if (out == part.num_outs) return;
+  alignas(64) float panels[kManyRowsOuts * kPanelSteps];
+  LinearPart whole_vectors = part;
+  whole_vectors.num_outs = part.num_outs / S::kLanes * S::kLanes;
+  for (int64_t step = 0; step < part.in_features; step += kPanelSteps)
+    multiply_panels<S, T>(whole_vectors, step, panels);
   // Less than a vector of output features.
   LinearPart rest = part;
-  rest.weight = static_cast<const T*>(part.weight) + out * part.in_features;
-  rest.out += out;
-  rest.num_outs -= out;
+  rest.weight = static_cast<const T*>(part.weight) + whole_vectors.num_outs * part.in_features;
+  rest.out += whole_vectors.num_outs;
+  rest.num_outs -= whole_vectors.num_outs;
   multiply_few_rows<S, T>(rest);
 }
 

@@ -1,0 +1,158 @@
+// Times kernels::linear for a few rows and for many, beside its limits: reading the weights' bytes, and the
+// f32 multiply-accumulate peak. Each repeat measures both limits and the kernel one after another, so that a
+// busy machine disturbs them alike; printed are medians. One thread is timed by its CPU time, to which
+// waiting for a CPU adds nothing.
+//
+//   linear_bench [threads] [out_features] [in_features] [number of weight matrices, used in turn]
+#include <immintrin.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "attend/kernels/cpu/linear.h"
+#include "attend/kernels/cpu/parallel.h"
+#include "attend/tensor/arena.h"
+
+namespace {
+
+using attend::Arena;
+using attend::DType;
+using attend::Tensor;
+using attend::kernels::cpu::Isa;
+
+double seconds_now() {
+  timespec now;
+  clock_gettime(attend::kernels::cpu::num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+template <class Fn>
+double seconds_of(const Fn& fn) {
+  const double start = seconds_now();
+  fn();
+  return seconds_now() - start;
+}
+
+// Adds up `count` floats; the result keeps the compiler from leaving the reading out.
+__attribute__((target("avx2"))) float read_floats(const float* data, int64_t count) {
+  __m256 sums[8] = {};
+  for (int64_t i = 0; i + 64 <= count; i += 64)
+    for (int j = 0; j < 8; ++j) sums[j] = _mm256_add_ps(sums[j], _mm256_loadu_ps(data + i + 8 * j));
+  for (int j = 1; j < 8; ++j) sums[0] = _mm256_add_ps(sums[0], sums[j]);
+  return sums[0][0];
+}
+
+void read_all(const Tensor& weight) {
+  const int64_t count = static_cast<int64_t>(weight.view().num_bytes()) / 4;
+  const int64_t threads = attend::kernels::cpu::num_threads(), share = count / threads;
+  volatile float sink = 0;
+  attend::kernels::cpu::parallel_for(threads, [&](int64_t part, int) {
+    sink = read_floats(static_cast<const float*>(weight.view().data) + part * share, share);
+  });
+}
+
+// Independent sums of different values, so that the compiler leaves each to be computed.
+constexpr int kPeakSteps = 200000, kPeakSums = 12;
+
+__attribute__((target("avx512f"))) float multiply_add_512() {
+  __m512 sums[kPeakSums];
+  for (int i = 0; i < kPeakSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
+  const __m512 x = _mm512_set1_ps(0.5f);
+  for (int step = 0; step < kPeakSteps; ++step)
+    for (int i = 0; i < kPeakSums; ++i) sums[i] = _mm512_fmadd_ps(sums[i], x, x);
+  float result = 0;
+  for (int i = 0; i < kPeakSums; ++i) result += sums[i][0];
+  return result;
+}
+
+__attribute__((target("avx2,fma"))) float multiply_add_256() {
+  __m256 sums[kPeakSums];
+  for (int i = 0; i < kPeakSums; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
+  const __m256 x = _mm256_set1_ps(0.5f);
+  for (int step = 0; step < kPeakSteps; ++step)
+    for (int i = 0; i < kPeakSums; ++i) sums[i] = _mm256_fmadd_ps(sums[i], x, x);
+  float result = 0;
+  for (int i = 0; i < kPeakSums; ++i) result += sums[i][0];
+  return result;
+}
+
+// Multiply-adds per second of all threads.
+double measure_peak(Isa isa) {
+  const int threads = attend::kernels::cpu::num_threads(), lanes = isa >= Isa::kAvx512 ? 16 : 8;
+  volatile float sink = 0;
+  const double seconds = seconds_of([&] {
+    attend::kernels::cpu::parallel_for(
+        threads, [&](int64_t, int) { sink = lanes == 16 ? multiply_add_512() : multiply_add_256(); });
+  });
+  return static_cast<double>(threads) * kPeakSteps * kPeakSums * lanes / seconds;
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+void fill(const Tensor& tensor) {
+  attend::visit_float_dtype(tensor.dtype(), [&]<class T>(attend::TypeTag<T>) {
+    std::fill_n(tensor.as<T>(), tensor.view().num_elements(), T(0.5f));
+  });
+}
+
+struct Setup {
+  int64_t num_outs, in_features, num_weights;
+  Isa isa;
+};
+
+void time_dtype(const Setup& setup, DType dtype) {
+  const auto bytes = static_cast<size_t>(setup.num_outs * setup.in_features) * attend::size_of(dtype);
+  Arena arena((bytes + 64) * static_cast<size_t>(setup.num_weights));
+  std::vector<Tensor> weights;
+  for (int64_t i = 0; i < setup.num_weights; ++i) {
+    weights.push_back(arena.allocate({setup.num_outs, setup.in_features}, dtype));
+    fill(weights.back());
+  }
+  for (const int64_t num_rows : {1, 2, 4, 8, 16, 32, 64, 128, 512}) {
+    const Tensor x = Tensor::zeros({num_rows, setup.in_features}, DType::kF32);
+    const Tensor out = Tensor::zeros({num_rows, setup.num_outs}, DType::kF32);
+    const double products = static_cast<double>(num_rows * setup.num_outs * setup.in_features);
+    std::vector<double> reads, peaks, times, shares;
+    for (int64_t repeat = 0; repeat < (num_rows > 64 ? 8 : 40); ++repeat) {
+      const auto weight = [&](int64_t turn) -> const Tensor& {
+        return weights[static_cast<size_t>((2 * repeat + turn) % setup.num_weights)];
+      };
+      peaks.push_back(measure_peak(setup.isa));
+      reads.push_back(seconds_of([&] { read_all(weight(0)); }));
+      times.push_back(seconds_of([&] {
+        attend::kernels::cpu::linear({.x = x, .weight = weight(1), .bias = {}, .out = out}, setup.isa);
+      }));
+      shares.push_back(std::max(reads.back(), products / peaks.back()) / times.back());
+    }
+    const double gigabytes = static_cast<double>(bytes) * 1e-9, linear = median(times);
+    std::printf(
+        "%-8s %4ld rows %9.0f us %6.1f GB/s (read %6.1f) %7.1f GFLOP/s (peak %7.1f) %3.0f %% of limit\n",
+        std::string(attend::to_string(dtype)).c_str(), static_cast<long>(num_rows), linear * 1e6,
+        gigabytes / linear, gigabytes / median(reads), 2e-9 * products / linear, 2e-9 * median(peaks),
+        100 * median(shares));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto argument = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
+  omp_set_num_threads(static_cast<int>(argument(1, 1)));
+  const Setup setup = {.num_outs = argument(2, 4096),
+                       .in_features = argument(3, 4096),
+                       .num_weights = argument(4, 8),
+                       .isa = attend::kernels::cpu::detect_isa()};
+  std::printf("%d threads, %s, %ld x %ld, %ld matrices in turn\n", attend::kernels::cpu::num_threads(),
+              std::string(attend::kernels::cpu::to_string(setup.isa)).c_str(),
+              static_cast<long>(setup.num_outs), static_cast<long>(setup.in_features),
+              static_cast<long>(setup.num_weights));
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) time_dtype(setup, dtype);
+}
