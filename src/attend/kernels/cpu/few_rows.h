@@ -51,7 +51,7 @@ void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRow
     typename S::F32 sums[kLanes];
     unrolled<kKeys>([&](auto i) { rows[i] = tile.k[key + i] != nullptr ? tile.k[key + i] : any_row; });
     unrolled<kLanes>([&](auto i) { sums[i] = S::zero(); });
-    const auto add_block = [&](int d, int n) {
+    const auto add_block = [&](int d, int n) __attribute__((always_inline)) {
       typename M::StepVec k[kKeys][M::kBlockVecs];
       unrolled<kKeys>([&](auto i) {
         M::load_block(reinterpret_cast<const T*>(rows[i]) + d, n, k[i]);
@@ -84,7 +84,7 @@ void add_value_columns(const typename M::Step* weights, const TileRows& tile, co
   using S = typename M::Simd;
   constexpr int kLanes = S::kLanes, kBlock = 2 * kLanes;
   typename S::F32 sums[kRows][kBlocks][2];
-  const auto for_each_pair = [&](const auto& fn) {
+  const auto for_each_pair = [&](const auto& fn) __attribute__((always_inline)) {
     unrolled<kRows>([&](auto row) {
       unrolled<kBlocks>([&](auto block) {
         fn(row, sums[row][block][0], sums[row][block][1], acc + row * acc_stride + first + block * kBlock);
@@ -96,7 +96,7 @@ void add_value_columns(const typename M::Step* weights, const TileRows& tile, co
     high = S::mul(S::set1(rescale[row]), S::load(columns + kLanes));
     M::template order_columns<T>(low, high);
   });
-  const auto add_keys = [&](int key, auto is_whole) {
+  const auto add_keys = [&](int key, auto is_whole) __attribute__((always_inline)) {
     const char* rows[M::kElements];
     unrolled<M::kElements>([&](auto i) { rows[i] = tile.v[key + i]; });
     typename M::StepVec v[kBlocks][2];
