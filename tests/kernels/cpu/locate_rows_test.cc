@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "attend/kernels/cpu/attention_problem.h"
+#include "attend/kernels/cpu/tile_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -28,12 +28,12 @@ TEST(LocateRows, FindsTheRowsOfEveryPageSize) {
     for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(1000 - i);
     problem.index.kind = KvIndexKind::kPageTable;
     problem.index.table = pages.data();
-    const char *k_rows[kTileKeys], *v_rows[kTileKeys];
-    locate_rows(problem, 0, 2, 128, ~uint64_t{0}, k_rows, v_rows);
+    TileRows rows;
+    locate_rows(problem, 0, 2, 128, ~uint64_t{0}, rows);
     for (int i = 0; i < kTileKeys; ++i) {
       const int64_t page = 1000 - (128 + i) / page_size, offset = (128 + i) % page_size;
-      EXPECT_EQ(address(k_rows[i]), page * (1 << 20) + offset * 32 + 2 * 7) << page_size << ' ' << i;
-      EXPECT_EQ(address(v_rows[i]), page * (1 << 22) + offset * 48 + 2 * 5) << page_size << ' ' << i;
+      EXPECT_EQ(address(rows.k[i]), page * (1 << 20) + offset * 32 + 2 * 7) << page_size << ' ' << i;
+      EXPECT_EQ(address(rows.v[i]), page * (1 << 22) + offset * 48 + 2 * 5) << page_size << ' ' << i;
     }
   }
 }
@@ -52,13 +52,13 @@ TEST(LocateRows, ReadsNoTableEntryOfAnAbsentKey) {
                    .table_stride = 128,
                    .rows = &row,
                    .slot_map = slot_map.data()};
-  const char *k_rows[kTileKeys], *v_rows[kTileKeys];
-  locate_rows(problem, 0, 0, 0, uint64_t{1} << 63, k_rows, v_rows);
-  EXPECT_EQ(address(k_rows[63]), 3 << 20);
-  for (int i = 0; i < 63; ++i) EXPECT_EQ(k_rows[i], nullptr) << i;
-  locate_rows(problem, 0, 0, 64, 1, k_rows, v_rows);
-  EXPECT_EQ(address(v_rows[0]), int64_t{4} << 22);
-  EXPECT_EQ(v_rows[1], nullptr);
+  TileRows rows;
+  locate_rows(problem, 0, 0, 0, uint64_t{1} << 63, rows);
+  EXPECT_EQ(address(rows.k[63]), 3 << 20);
+  for (int i = 0; i < 63; ++i) EXPECT_EQ(rows.k[i], nullptr) << i;
+  locate_rows(problem, 0, 0, 64, 1, rows);
+  EXPECT_EQ(address(rows.v[0]), int64_t{4} << 22);
+  EXPECT_EQ(rows.v[1], nullptr);
 }
 
 }  // namespace

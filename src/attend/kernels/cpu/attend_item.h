@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "attend/kernels/cpu/attention_kernel.h"
+#include "attend/kernels/cpu/few_rows.h"
 #include "attend/kernels/cpu/result_rows.h"
 #include "attend/kernels/cpu/tile_multiply.h"
 #include "attend/kernels/cpu/tile_pack.h"
@@ -29,8 +30,12 @@ class ItemAttention {
         group_(problem.group()),
         num_tokens_(item.q_end - item.q_begin),
         num_rows_(num_tokens_ * group_),
-        stride_qk_((problem.head_dim_qk() + 15) / 16 * 16),
-        stride_v_((problem.v.dim + 15) / 16 * 16),
+        stride_qk_(row_stride(problem.head_dim_qk())),
+        stride_v_(row_stride(problem.v.dim)),
+        has_few_rows_(num_rows_ <= kFewRows),
+        // The two ways to multiply Q K^T sum in different orders; under fixed splits a row's bits must not
+        // depend on how many rows there are.
+        packs_keys_(!has_few_rows_ || problem.split_tokens > 0),
         first_token_(problem.batch.cu_seqlen_q[static_cast<size_t>(item.request)] + item.q_begin) {}
 
   void run() {
@@ -51,11 +56,17 @@ class ItemAttention {
   Step* q() const { return static_cast<Step*>(scratch_.q); }
   Step* k() const { return static_cast<Step*>(scratch_.k); }
   Step* v() const { return static_cast<Step*>(scratch_.v); }
+  // Scores have become weights, in place.
+  const Step* weights(int row) const {
+    return reinterpret_cast<const Step*>(scratch_.scores + row * kTileKeys);
+  }
 
   void pack_query() {
     const auto pack = [&]<class Q>(TypeTag<Q>) {
       pack_queries<M, Q>(problem_, first_token_, num_tokens_, kv_head_, q(), stride_qk_);
     };
+    // Blocks reach behind the last element: there the query is zero.
+    if (!packs_keys_) clear(static_cast<float*>(scratch_.q), num_rows_ * stride_qk_, 0.0f);
     if constexpr (M::kElements == 2) {
       pack(TypeTag<BF16>{});
     } else {
@@ -63,6 +74,7 @@ class ItemAttention {
       if (problem_.q_dtype == DType::kF16) pack(TypeTag<F16>{});
       if (problem_.q_dtype == DType::kBF16) pack(TypeTag<BF16>{});
     }
+    if (!packs_keys_) order_queries<M, T>(q(), stride_qk_, num_rows_, problem_.k.dim);
   }
 
   // Each fixed split by itself, merged left to right: whichever thread does it, and whatever the range of
@@ -82,50 +94,84 @@ class ItemAttention {
     for (int row = 0; row < num_rows_; ++row) scratch_.row_max[row] = scratch_.merged_lse[row];
   }
 
+  // A tile of keys, and which rows of the item it concerns.
+  struct Tile {
+    TileRows rows;
+    uint64_t* visible_words;  // [num_tokens]
+    int token_begin, token_end;
+  };
+
   // The attention of all rows to the keys [begin, end): normalised results in acc, their LSE in row_max.
   void attend_range(int32_t begin, int32_t end) {
     clear(scratch_.acc, num_rows_ * stride_v_, 0.0f);
     clear(scratch_.row_max, num_rows_, kNone);
     clear(scratch_.row_sum, num_rows_ * 16, 0.0f);
-    for (int32_t first = begin / kTileKeys * kTileKeys; first < end; first += kTileKeys)
-      attend_tile(first, range_bits(begin, end, first));
+    Tile tiles[2];
+    tiles[0].visible_words = scratch_.visible_words;
+    tiles[1].visible_words = scratch_.visible_words + num_tokens_;
+    const int32_t first_tile = begin / kTileKeys * kTileKeys;
+    find_tile(first_tile, range_bits(begin, end, first_tile), tiles[0]);
+    for (int32_t first = first_tile, i = 0; first < end; first += kTileKeys, i ^= 1) {
+      find_tile(first + kTileKeys, range_bits(begin, end, first + kTileKeys), tiles[i ^ 1]);
+      if (tiles[i].rows.present != 0) attend_tile(tiles[i], tiles[i ^ 1].rows);
+    }
     for (int row = 0; row < num_rows_; ++row) finish_row(row);
   }
 
   // The keys first .. first + 63 of which `range` has the bits.
-  void attend_tile(int32_t first, uint64_t range) {
+  void find_tile(int32_t first, uint64_t range, Tile& tile) {
     uint64_t present = 0;
-    int token_begin = num_tokens_, token_end = 0;
+    tile.token_begin = num_tokens_;
+    tile.token_end = 0;
     for (int j = 0; j < num_tokens_; ++j) {
-      const uint64_t word = visible_word(scratch_.visible[j], first) & range;
-      scratch_.visible_words[j] = word;
+      const uint64_t word = range == 0 ? 0 : visible_word(scratch_.visible[j], first) & range;
+      tile.visible_words[j] = word;
       present |= word;
       if (word == 0) continue;
-      if (token_begin == num_tokens_) token_begin = j;
-      token_end = j + 1;
+      if (tile.token_begin == num_tokens_) tile.token_begin = j;
+      tile.token_end = j + 1;
     }
-    if (present == 0) return;
+    locate_rows(problem_, item_.request, kv_head_, first, present, tile.rows);
+  }
 
-    const char *k_rows[kTileKeys], *v_rows[kTileKeys];
-    locate_rows(problem_, item_.request, kv_head_, first, present, k_rows, v_rows);
-    const int row_begin = token_begin * group_, row_end = token_end * group_;
-    const int num_rows = row_end - row_begin;
-    float* const scores = scratch_.scores + row_begin * kTileKeys;
+  void attend_tile(const Tile& tile, const TileRows& next) {
+    const int row_begin = tile.token_begin * group_, row_end = tile.token_end * group_;
+    if (packs_keys_)
+      multiply_packed_keys(tile.rows, row_begin, row_end);
+    else
+      multiply_keys(tile.rows, next, row_begin, row_end);
+    score_rows<S>(problem_, tile.visible_words, row_begin, row_end, scratch_);
+    weigh_rows<M>(row_begin, row_end, scratch_);
+    if (has_few_rows_)
+      add_tile_values(tile.rows, next, row_begin, row_end);
+    else
+      add_packed_values(tile.rows, row_begin, row_end);
+  }
 
-    pack_keys<M, T>(k_rows, problem_.k.dim, k());
+  void multiply_packed_keys(const TileRows& tile, int row_begin, int row_end) {
+    pack_keys<M, T>(tile.k, problem_.k.dim, k());
     multiply<M>({.a = q() + row_begin * stride_qk_,
                  .a_stride = stride_qk_,
                  .b = k(),
                  .b_stride = kTileKeys,
-                 .c = scores,
+                 .c = scratch_.scores + row_begin * kTileKeys,
                  .c_stride = kTileKeys,
                  .c_scale = nullptr,
                  .num_steps = problem_.k.dim / M::kElements},
-                num_rows, kTileKeys / S::kLanes);
-    score_rows<S>(problem_, group_, row_begin, row_end, scratch_);
-    weigh_rows<M>(row_begin, row_end, scratch_);
-    pack_values<M, T>(v_rows, problem_.v.dim, v(), stride_v_);
-    multiply<M>({.a = reinterpret_cast<const Step*>(scores),
+                row_end - row_begin, kTileKeys / S::kLanes);
+  }
+
+  void multiply_keys(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
+    for_few_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
+      const int row = row_begin + i;
+      multiply_queries<M, T, kRows>(q() + row * stride_qk_, stride_qk_, tile, next, problem_.k.dim,
+                                    scratch_.scores + row * kTileKeys);
+    });
+  }
+
+  void add_packed_values(const TileRows& tile, int row_begin, int row_end) {
+    pack_values<M, T>(tile.v, problem_.v.dim, v(), stride_v_);
+    multiply<M>({.a = weights(row_begin),
                  .a_stride = kTileKeys,
                  .b = v(),
                  .b_stride = stride_v_,
@@ -133,7 +179,15 @@ class ItemAttention {
                  .c_stride = stride_v_,
                  .c_scale = scratch_.row_rescale + row_begin,
                  .num_steps = kTileKeys / M::kElements},
-                num_rows, (problem_.v.dim + S::kLanes - 1) / S::kLanes);
+                row_end - row_begin, (problem_.v.dim + S::kLanes - 1) / S::kLanes);
+  }
+
+  void add_tile_values(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
+    for_few_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
+      const int row = row_begin + i;
+      add_values<M, T, kRows>(weights(row), tile, next, problem_.v.dim, scratch_.acc + row * stride_v_,
+                              stride_v_, scratch_.row_rescale + row);
+    });
   }
 
   void finish_row(int row) {
@@ -159,6 +213,8 @@ class ItemAttention {
   }
 
   static constexpr float kNone = kEmptyLse;
+  // Up to here packing a tile costs more than converting it again for every four rows.
+  static constexpr int kFewRows = 8;
 
   const AttentionProblem& problem_;
   const WorkItem& item_;
@@ -166,6 +222,7 @@ class ItemAttention {
   TileScratch& scratch_;
   const int group_, num_tokens_, num_rows_;
   const int stride_qk_, stride_v_;  // steps; as TileShape
+  const bool has_few_rows_, packs_keys_;
   const int64_t first_token_;
 };
 

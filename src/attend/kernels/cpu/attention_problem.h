@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "attend/kernels/attention.h"
-#include "attend/kernels/cpu/tile_scratch.h"
 #include "attend/kernels/mla.h"
 
 namespace attend::kernels::cpu {
@@ -49,10 +48,5 @@ struct AttentionProblem {
 
 AttentionProblem make_problem(const AttentionArgs& args, const AttentionPlan& plan);
 AttentionProblem make_problem(const MlaArgs& args, const AttentionPlan& plan);
-
-// Finds the rows of K and V that `present` names by bit: bit i is position first + i. Rows of absent keys
-// are null, and no table entry of theirs is read.
-void locate_rows(const AttentionProblem& problem, int request, int kv_head, int32_t first, uint64_t present,
-                 const char* (&k_rows)[kTileKeys], const char* (&v_rows)[kTileKeys]);
 
 }  // namespace attend::kernels::cpu

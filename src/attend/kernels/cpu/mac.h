@@ -35,6 +35,34 @@ struct F32Mac {
   static StepVec load_across(const T* const (&rows)[kElements], int n) {
     return rows[0] == nullptr ? zero() : load_steps(rows[0], n);
   }
+  // Without packing (few_rows.h): a block is 2 kLanes elements of a row, of which the first n are read.
+  static constexpr int kBlockVecs = 2;
+  template <class T>
+  static void load_block(const T* row, int n, StepVec (&steps)[kBlockVecs]) {
+    if (n >= 2 * S::kLanes)
+      S::load_block(row, steps[0], steps[1]);
+    else
+      S::load_block_first(row, n, steps[0], steps[1]);
+  }
+  // The block at element d of each of kElements rows, as the steps of 2 kLanes columns. Null rows are zeros.
+  template <class T>
+  static void load_block_across(const char* const (&rows)[kElements], int d, int n, StepVec (&steps)[2]) {
+    load_block(reinterpret_cast<const T*>(rows[0]) + d, n, steps);
+  }
+  // The order of a query's steps and of an output row's columns in a block.
+  template <class T>
+  static void order_query(StepVec (&steps)[kBlockVecs]) {
+    S::template to_block_order<T>(steps[0], steps[1]);
+  }
+  template <class T>
+  static void order_columns(F32& a, F32& b) {
+    S::template to_block_order<T>(a, b);
+  }
+  template <class T>
+  static void restore_columns(F32& a, F32& b) {
+    S::template from_block_order<T>(a, b);
+  }
+
   // kElements vectors of weights as kLanes steps.
   static void store_weights(Step* p, const F32 (&weights)[kElements]) { S::store(p, weights[0]); }
 };

@@ -46,12 +46,47 @@ struct Bf16Mac {
     return _mm512_or_si512(upper_halves(rows[1], n), _mm512_srli_epi32(upper_halves(rows[0], n), 16));
   }
 
+  // Without packing (few_rows.h): a block is 32 elements of a row, of which the first n are read.
+  static constexpr int kBlockVecs = 1;
+  template <class T>
+  static void load_block(const T* row, int n, StepVec (&steps)[kBlockVecs]) {
+    steps[0] = load_steps(row, n < 32 ? n : 32);
+  }
+  // The block at element d of each of two rows. Of every quarter of the columns, the first half goes into the
+  // first vector, the second half into the second. Null rows are zeros.
+  template <class T>
+  static void load_block_across(const char* const (&rows)[kElements], int d, int n, StepVec (&steps)[2]) {
+    StepVec halves[kElements][1] = {{zero()}, {zero()}};
+    for (int i = 0; i < kElements; ++i)
+      if (rows[i] != nullptr) load_block(reinterpret_cast<const T*>(rows[i]) + d, n, halves[i]);
+    steps[0] = _mm512_unpacklo_epi16(halves[0][0], halves[1][0]);
+    steps[1] = _mm512_unpackhi_epi16(halves[0][0], halves[1][0]);
+  }
+  template <class T>
+  static void order_query(StepVec (&)[kBlockVecs]) {}
+  template <class T>
+  static void order_columns(F32& a, F32& b) {
+    const F32 low = a;
+    a = _mm512_permutex2var_ps(low, first_halves(), b);
+    b = _mm512_permutex2var_ps(low, _mm512_add_epi32(first_halves(), _mm512_set1_epi32(4)), b);
+  }
+  template <class T>
+  static void restore_columns(F32& a, F32& b) {
+    const __m512i low_half = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const F32 first = a;
+    a = _mm512_permutex2var_ps(first, low_half, b);
+    b = _mm512_permutex2var_ps(first, _mm512_add_epi32(low_half, _mm512_set1_epi32(8)), b);
+  }
+
   static void store_weights(Step* p, const F32 (&weights)[kElements]) {
     _mm512_storeu_si512(p, pack(weights[0], weights[1]));
   }
 
  private:
   static StepVec pack(F32 low, F32 high) { return std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }
+  static __m512i first_halves() {
+    return _mm512_setr_epi32(0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+  }
   // Bfloat16 values as the upper halves of floats.
   template <class T>
   static __m512i upper_halves(const T* row, int n) {

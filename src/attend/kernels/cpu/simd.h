@@ -1,6 +1,7 @@
 // The vectors that CPU kernels are written in. Each instruction set has a struct S of this concept:
 //
 //   S::F32, S::kLanes            a vector of floats
+//   S::kRegisters                of vectors
 //   S::kTileRows, S::kTileVecs   the micro kernel that fills its registers (tile_multiply.h)
 //   zero, set1, add, sub, mul, div, fma(a, b, c) = a * b + c, abs, with_sign_of, round (to nearest)
 //   min(a, b), max(a, b)         b when either is NaN
@@ -12,6 +13,11 @@
 //   load(p), load_first(p, n)    kLanes elements, or n and then zeros, of any float type, converted
 //   store(p, x), store_first     to floats; the first n to f32, f16, bf16 (rounded to nearest even)
 //   transpose(rows)              kLanes vectors
+//   sums_of(x)                   lane i is the sum of the lanes of x[i]
+//   load_block(p, a, b), load_block_first(p, n, a, b)
+//                                2 kLanes elements, in whatever order is cheapest for the type
+//   to_block_order<T>(a, b)      from the natural order into the one of load_block
+//   from_block_order<T>(a, b)    and back
 //
 // The kernels' headers are compiled once per instruction set. Their unnamed namespaces keep the copies of
 // each translation unit apart: otherwise the linker might keep, for all, the one that only the newest CPU

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "attend/tensor/dtype.h"
 
@@ -17,6 +18,7 @@ struct Avx2 {
   // A micro kernel holds 6 x 2 sums, 2 vectors of b and 1 of a: 15 of 16 registers.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVecs = 2;
+  static constexpr int kRegisters = 16;
 
   static F32 zero() { return _mm256_setzero_ps(); }
   static F32 set1(float x) { return _mm256_set1_ps(x); }
@@ -89,6 +91,39 @@ struct Avx2 {
     return load(elements);
   }
 
+  // 2 kLanes elements in an order of T's own (simd.h): of bf16 first the even ones, then the odd ones.
+  template <class T>
+  static void load_block(const T* p, F32& a, F32& b) {
+    a = load(p);
+    b = load(p + kLanes);
+  }
+  static void load_block(const BF16* p, F32& a, F32& b) {
+    split_pairs(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), a, b);
+  }
+  template <class T>
+  static void load_block_first(const T* p, int n, F32& a, F32& b) {
+    T elements[2 * kLanes] = {};
+    std::memcpy(elements, p, static_cast<size_t>(n) * sizeof(T));
+    load_block(elements, a, b);
+  }
+  template <class T>
+  static void to_block_order(F32& a, F32& b) {
+    if constexpr (std::is_same_v<T, BF16>) {
+      const F32 even = _mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0));
+      const F32 odd = _mm256_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1));
+      a = swap_middle_quarters(even);
+      b = swap_middle_quarters(odd);
+    }
+  }
+  template <class T>
+  static void from_block_order(F32& a, F32& b) {
+    if constexpr (std::is_same_v<T, BF16>) {
+      const F32 low = _mm256_unpacklo_ps(a, b), high = _mm256_unpackhi_ps(a, b);
+      a = _mm256_permute2f128_ps(low, high, 0x20);
+      b = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+  }
+
   static void store(float* p, F32 x) { _mm256_storeu_ps(p, x); }
   static void store_first(float* p, F32 x, int n) {
     if (n == kLanes) return store(p, x);
@@ -139,7 +174,24 @@ struct Avx2 {
     }
   }
 
+  // Lane i is the sum of the lanes of x[i].
+  static F32 sums_of(F32 (&x)[kLanes]) {
+    F32 quads[2];
+    for (int i = 0; i < 2; ++i)
+      quads[i] =
+          _mm256_hadd_ps(_mm256_hadd_ps(x[4 * i], x[4 * i + 1]), _mm256_hadd_ps(x[4 * i + 2], x[4 * i + 3]));
+    return add(_mm256_permute2f128_ps(quads[0], quads[1], 0x20),
+               _mm256_permute2f128_ps(quads[0], quads[1], 0x31));
+  }
+
  private:
+  static void split_pairs(__m256i pairs, F32& even, F32& odd) {
+    even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+    odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static F32 swap_middle_quarters(F32 x) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), _MM_SHUFFLE(3, 1, 2, 0)));
+  }
   static __m128i load_bytes(const void* p) {
     return _mm_cvtepu8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
   }

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "attend/tensor/dtype.h"
 
@@ -16,6 +17,7 @@ struct Avx512 {
   // A micro kernel holds 6 x 4 sums, 4 vectors of b and 1 of a: 29 of 32 registers.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVecs = 4;
+  static constexpr int kRegisters = 32;
 
   static F32 zero() { return _mm512_setzero_ps(); }
   static F32 set1(float x) { return _mm512_set1_ps(x); }
@@ -66,6 +68,40 @@ struct Avx512 {
   static F32 load_first(const F8E4M3* p, int n) { return widen_e4m3(_mm_maskz_loadu_epi8(first(n), p)); }
   static F32 load_first(const F8E5M2* p, int n) { return widen_e5m2(_mm_maskz_loadu_epi8(first(n), p)); }
 
+  // 2 kLanes elements in an order of T's own (simd.h): of bf16 first the even ones, then the odd ones.
+  template <class T>
+  static void load_block(const T* p, F32& a, F32& b) {
+    a = load(p);
+    b = load(p + kLanes);
+  }
+  static void load_block(const BF16* p, F32& a, F32& b) { split_pairs(_mm512_loadu_si512(p), a, b); }
+  template <class T>
+  static void load_block_first(const T* p, int n, F32& a, F32& b) {
+    a = load_first(p, n < kLanes ? n : kLanes);
+    b = n <= kLanes ? zero() : load_first(p + kLanes, n - kLanes);
+  }
+  static void load_block_first(const BF16* p, int n, F32& a, F32& b) {
+    split_pairs(_mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint64_t{1} << n) - 1), p), a, b);
+  }
+  template <class T>
+  static void to_block_order(F32& a, F32& b) {
+    if constexpr (std::is_same_v<T, BF16>) {
+      const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      const F32 low = a;
+      a = _mm512_permutex2var_ps(low, even, b);
+      b = _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+    }
+  }
+  template <class T>
+  static void from_block_order(F32& a, F32& b) {
+    if constexpr (std::is_same_v<T, BF16>) {
+      const __m512i low_half = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      const F32 even = a;
+      a = _mm512_permutex2var_ps(even, low_half, b);
+      b = _mm512_permutex2var_ps(even, _mm512_add_epi32(low_half, _mm512_set1_epi32(8)), b);
+    }
+  }
+
   static void store(float* p, F32 x) { _mm512_storeu_ps(p, x); }
   static void store_first(float* p, F32 x, int n) { _mm512_mask_storeu_ps(p, first(n), x); }
   static void store_first(F16* p, F32 x, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow_f16(x)); }
@@ -105,7 +141,28 @@ struct Avx512 {
     }
   }
 
+  // Lane i is the sum of the lanes of x[i].
+  static F32 sums_of(F32 (&x)[kLanes]) {
+    F32 quads[4];
+    for (int i = 0; i < 4; ++i) {
+      const F32 ab =
+          add(_mm512_unpacklo_ps(x[4 * i], x[4 * i + 1]), _mm512_unpackhi_ps(x[4 * i], x[4 * i + 1]));
+      const F32 cd =
+          add(_mm512_unpacklo_ps(x[4 * i + 2], x[4 * i + 3]), _mm512_unpackhi_ps(x[4 * i + 2], x[4 * i + 3]));
+      quads[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
+                     _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
+    }
+    const auto add_parts = [](F32 a, F32 b) {
+      return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    };
+    return add_parts(add_parts(quads[0], quads[1]), add_parts(quads[2], quads[3]));
+  }
+
  private:
+  static void split_pairs(__m512i pairs, F32& even, F32& odd) {
+    even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
   static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 
   static F32 widen_f16(__m256i half) { return _mm512_cvtph_ps(half); }

@@ -18,6 +18,7 @@ struct Portable {
   // A micro kernel holds 4 x 2 sums, 2 vectors of b and 1 of a: 11 of 16 registers.
   static constexpr int kTileRows = 4;
   static constexpr int kTileVecs = 2;
+  static constexpr int kRegisters = 16;
 
   static F32 zero() { return F32{}; }
   static F32 set1(float x) { return F32{x, x, x, x}; }
@@ -76,6 +77,22 @@ struct Portable {
     return n == kLanes ? load(p) : load_each(p, n);
   }
 
+  // 2 kLanes elements.
+  template <class T>
+  static void load_block(const T* p, F32& a, F32& b) {
+    a = load(p);
+    b = load(p + kLanes);
+  }
+  template <class T>
+  static void load_block_first(const T* p, int n, F32& a, F32& b) {
+    a = load_first(p, n < kLanes ? n : kLanes);
+    b = n <= kLanes ? zero() : load_first(p + kLanes, n - kLanes);
+  }
+  template <class T>
+  static void to_block_order(F32&, F32&) {}
+  template <class T>
+  static void from_block_order(F32&, F32&) {}
+
   static void store(float* p, F32 x) { std::memcpy(p, &x, sizeof x); }
   template <class T>
   static void store_first(T* p, F32 x, int n) {
@@ -86,6 +103,11 @@ struct Portable {
   static void transpose(F32 (&rows)[kLanes]) {
     const F32 a = rows[0], b = rows[1], c = rows[2], d = rows[3];
     for (int i = 0; i < kLanes; ++i) rows[i] = F32{a[i], b[i], c[i], d[i]};
+  }
+
+  // Lane i is the sum of the lanes of x[i].
+  static F32 sums_of(F32 (&x)[kLanes]) {
+    return F32{reduce_add(x[0]), reduce_add(x[1]), reduce_add(x[2]), reduce_add(x[3])};
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "attend/kernels/cpu/mac.h"
+#include "attend/kernels/cpu/unroll.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -27,24 +28,32 @@ struct Product {
 template <class M, int kRows, int kVecs>
 void multiply_registers(const Product<typename M::Step>& product) {
   using S = typename M::Simd;
-  typename S::F32 sums[kRows][kVecs];
-  for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVecs; ++v)
-      sums[r][v] = product.c_scale == nullptr
-                       ? S::zero()
-                       : S::mul(S::set1(product.c_scale[r]),
-                                S::load(product.c + r * product.c_stride + v * S::kLanes));
+  const auto* a = product.a;
   const auto* b = product.b;
-  for (int step = 0; step < product.num_steps; ++step, b += product.b_stride) {
-    typename M::StepVec columns[kVecs];
-    for (int v = 0; v < kVecs; ++v) columns[v] = M::load(b + v * S::kLanes);
-    for (int r = 0; r < kRows; ++r) {
-      const auto a = M::broadcast(product.a + r * product.a_stride + step);
-      for (int v = 0; v < kVecs; ++v) sums[r][v] = M::mac(a, columns[v], sums[r][v]);
-    }
+  const int64_t a_stride = product.a_stride, b_stride = product.b_stride, c_stride = product.c_stride;
+  float* const c = product.c;
+  const float* const c_scale = product.c_scale;
+
+  typename S::F32 sums[kRows][kVecs];
+  if (c_scale == nullptr) {
+    unrolled<kRows>([&](auto r) { unrolled<kVecs>([&](auto v) { sums[r][v] = S::zero(); }); });
+  } else {
+    unrolled<kRows>([&](auto r) {
+      const auto scale = S::set1(c_scale[r]);
+      unrolled<kVecs>([&](auto v) { sums[r][v] = S::mul(scale, S::load(c + r * c_stride + v * S::kLanes)); });
+    });
   }
-  for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVecs; ++v) S::store(product.c + r * product.c_stride + v * S::kLanes, sums[r][v]);
+  for (int step = 0; step < product.num_steps; ++step, ++a, b += b_stride) {
+    typename M::StepVec columns[kVecs];
+    unrolled<kVecs>([&](auto v) { columns[v] = M::load(b + v * S::kLanes); });
+    unrolled<kRows>([&](auto r) {
+      const auto element = M::broadcast(a + r * a_stride);
+      unrolled<kVecs>([&](auto v) { sums[r][v] = M::mac(element, columns[v], sums[r][v]); });
+    });
+  }
+  unrolled<kRows>([&](auto r) {
+    unrolled<kVecs>([&](auto v) { S::store(c + r * c_stride + v * S::kLanes, sums[r][v]); });
+  });
 }
 
 // Fewer rows than kRows: the same code for each count.

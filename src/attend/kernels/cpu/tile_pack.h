@@ -4,6 +4,7 @@
 
 #include "attend/kernels/cpu/attention_problem.h"
 #include "attend/kernels/cpu/mac.h"
+#include "attend/kernels/cpu/tile_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -34,7 +34,7 @@ void carve(const TileShape& shape, Carver& carver, TileScratch& scratch) {
   scratch.merged = carver.take<float>(shape.merges_splits ? rows * stride_v : 0);
   scratch.merged_lse = carver.take<float>(shape.merges_splits ? rows : 0);
   scratch.visible = carver.take<VisibleKeys>(static_cast<size_t>(shape.num_tokens));
-  scratch.visible_words = carver.take<uint64_t>(static_cast<size_t>(shape.num_tokens));
+  scratch.visible_words = carver.take<uint64_t>(2 * static_cast<size_t>(shape.num_tokens));
 }
 
 }  // namespace

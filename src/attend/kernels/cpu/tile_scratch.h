@@ -17,6 +17,9 @@ inline constexpr int kTileKeys = 64;
 inline constexpr int kTileRows = 64;
 int q_tile_tokens(const AttentionPlanLimits& limits);
 
+// Stride of the rows of q, v and the sums: whole pairs of vectors of the widest instruction set.
+constexpr int row_stride(int dim) { return (dim + 31) / 32 * 32; }
+
 // Upper bounds of a tile. A tile has num_tokens x group rows: every query head of one KV head.
 struct TileShape {
   int num_tokens = 0;
@@ -29,9 +32,8 @@ struct TileShape {
   // head_dim_v.
   static TileShape of(const AttentionPlanLimits& limits);
 
-  // Strides of the rows of q, v and the sums: whole vectors of the widest instruction set.
-  int stride_qk() const { return (head_dim_qk + 15) / 16 * 16; }
-  int stride_v() const { return (head_dim_v + 15) / 16 * 16; }
+  int stride_qk() const { return row_stride(head_dim_qk); }
+  int stride_v() const { return row_stride(head_dim_v); }
 };
 
 // A carving of one 64-byte aligned piece of memory; does not own. What is called step below is 4 bytes of
@@ -51,7 +53,7 @@ struct TileScratch {
   float* merged;            // [rows, stride_v]
   float* merged_lse;        // [rows]
   VisibleKeys* visible;     // [num_tokens]
-  uint64_t* visible_words;  // [num_tokens]
+  uint64_t* visible_words;  // [2, num_tokens]: of this tile of keys and the next
 };
 
 }  // namespace attend::kernels::cpu

@@ -1,0 +1,22 @@
+// TileRows: where the K and V of one tile of keys lie.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/cpu/attention_problem.h"
+#include "attend/kernels/cpu/tile_scratch.h"
+
+namespace attend::kernels::cpu {
+
+struct TileRows {
+  uint64_t present = 0;  // bit i: key i of the tile is wanted; the rows of all others are null
+  const char* k[kTileKeys];
+  const char* v[kTileKeys];
+};
+
+// The rows of the keys first .. first + 63 that `present` names by bit. No table entry of another key is
+// read.
+void locate_rows(const AttentionProblem& problem, int request, int kv_head, int32_t first, uint64_t present,
+                 TileRows& rows);
+
+}  // namespace attend::kernels::cpu
