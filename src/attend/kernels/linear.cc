@@ -19,12 +19,19 @@ void check(const LinearArgs& args) {
   require_cpu_activation("x", args.x);
   require_cpu_activation("out", args.out);
   require_weight("weight", args.weight);
+  const size_t needed = linear_workspace_bytes(num_rows, in_features);
+  require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
+          " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
   if (args.bias.empty()) return;
   require_shape("bias", args.bias, {out_features});
   require_weight("bias", args.bias);
 }
 
 }  // namespace
+
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features) {
+  return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa());
+}
 
 void linear(const LinearArgs& args, Stream& stream) {
   require_cpu("linear", stream);

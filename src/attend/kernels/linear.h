@@ -11,8 +11,17 @@ struct LinearArgs {
   TensorView weight;  // [out_features, in_features], contiguous: f32, f16, bf16; stays as it is stored
   TensorView bias;    // [out_features]: f32, f16, bf16; empty: none
   TensorView out;     // [num_rows, out_features]: dtype of x; last stride 1
+  // linear_workspace_bytes(), aligned to 64; overwritten. Empty: slower kernels that need none.
+  View<std::byte> workspace = {};
+  // A row's bits depend neither on the other rows nor on their number: one algorithm in fixed tiles of rows,
+  // which for many rows may be slower.
+  bool batch_invariant = false;
 };
 // Accumulates in float32. A row's result does not depend on the other rows' values.
 void linear(const LinearArgs& args, Stream& stream);
+
+// What the fastest kernels of this machine's CPU want for products of up to max_rows rows and max_in_features
+// input features. 0 where they need none.
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features);
 
 }  // namespace attend::kernels

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "attend/base/parallel.h"
 #include "attend/kernels/cpu/linear.h"
 #include "attend/kernels/cpu/linear_kernel.h"
+#include "attend/kernels/cpu/linear_tiles.h"
+#include "attend/tensor/arena.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/error_message.h"
 
@@ -20,6 +23,16 @@ using cpu::Isa;
 using testing_support::error_message;
 using testing_support::kWeightTypes;
 using testing_support::TestTensor;
+
+// Runs the kernels of `isa` with the workspace that its fastest ones want.
+void multiply(LinearArgs args, Isa isa) {
+  const size_t num_bytes = cpu::linear_workspace_bytes(args.x.shape[0], args.x.shape[1], isa);
+  Arena arena(num_bytes + 64);
+  const Tensor workspace = arena.allocate({static_cast<int64_t>(num_bytes)}, DType::kU8);
+  std::memset(workspace.view().data, 0xff, num_bytes);
+  args.workspace = {static_cast<std::byte*>(workspace.view().data), num_bytes};
+  cpu::linear(args, isa);
+}
 
 struct Shape {
   int64_t num_rows, num_outs, in_features;
@@ -58,7 +71,7 @@ void expect_matches_float64(const Shape& shape, DType dtype, Isa isa) {
   const TestTensor bias = TestTensor::random({shape.num_outs}, dtype, 3);
   TestTensor out({shape.num_rows, shape.num_outs}, DType::kF32);
   out.fill(std::numeric_limits<float>::quiet_NaN());
-  cpu::linear({.x = x, .weight = weight, .bias = bias, .out = out}, isa);
+  multiply({.x = x, .weight = weight, .bias = bias, .out = out}, isa);
   const std::vector<double> xs = x.values(), weights = weight.values();
   for (int64_t row = 0; row < shape.num_rows; ++row)
     for (int64_t o = 0; o < shape.num_outs; ++o) {
@@ -117,8 +130,8 @@ TEST(Linear, WithoutBiasIsTheProductAlone) {
   TestTensor with_zero({2, 5}, DType::kF32), without({2, 5}, DType::kF32);
   const TestTensor zero({5}, DType::kF32);
   for (const Isa isa : cpu::available_isas()) {
-    cpu::linear({.x = x, .weight = weight, .bias = zero, .out = with_zero}, isa);
-    cpu::linear({.x = x, .weight = weight, .bias = {}, .out = without}, isa);
+    multiply({.x = x, .weight = weight, .bias = zero, .out = with_zero}, isa);
+    multiply({.x = x, .weight = weight, .bias = {}, .out = without}, isa);
     EXPECT_EQ(with_zero.values(), without.values()) << isa;
   }
 }
@@ -130,8 +143,8 @@ TEST(Linear, TakesABiasOfAnotherTypeThanTheWeight) {
     for (const DType dtype : kWeightTypes) {
       const TestTensor bias = TestTensor::random({37}, dtype, 3);
       TestTensor product({2, 37}, DType::kF32), out({2, 37}, DType::kF32);
-      cpu::linear({.x = x, .weight = weight, .bias = {}, .out = product}, isa);
-      cpu::linear({.x = x, .weight = weight, .bias = bias, .out = out}, isa);
+      multiply({.x = x, .weight = weight, .bias = {}, .out = product}, isa);
+      multiply({.x = x, .weight = weight, .bias = bias, .out = out}, isa);
       for (int64_t i = 0; i < out.size(); ++i)
         ASSERT_EQ(static_cast<float>(out.at(i)),
                   static_cast<float>(product.at(i)) + static_cast<float>(bias.at(i % 37)))
@@ -150,12 +163,12 @@ TEST(Linear, ReadsAndWritesRowsInPlaceOfAWiderTensor) {
       wide_out.fill(7.0f);
       for (int64_t row = 0; row < num_rows; ++row)
         for (int64_t i = 0; i < 21; ++i) wide_x.set(row * 40 + 9 + i, static_cast<float>(x.at(row * 21 + i)));
-      cpu::linear({.x = x, .weight = weight, .bias = {}, .out = out}, isa);
-      cpu::linear({.x = wide_x.view().slice(1, 9, 30),
-                   .weight = weight,
-                   .bias = {},
-                   .out = wide_out.view().slice(1, 5, 40)},
-                  isa);
+      multiply({.x = x, .weight = weight, .bias = {}, .out = out}, isa);
+      multiply({.x = wide_x.view().slice(1, 9, 30),
+                .weight = weight,
+                .bias = {},
+                .out = wide_out.view().slice(1, 5, 40)},
+               isa);
       for (int64_t row = 0; row < num_rows; ++row)
         for (int64_t i = 0; i < 50; ++i)
           ASSERT_EQ(wide_out.at(row * 50 + i), i < 5 || i >= 40 ? 7.0 : out.at(row * 35 + i - 5))
@@ -165,15 +178,28 @@ TEST(Linear, ReadsAndWritesRowsInPlaceOfAWiderTensor) {
 
 // Bits of row `row` of a product with `num_rows` rows, when the other rows are NaN.
 std::vector<double> row_among_others(const TestTensor& x, const TestTensor& weight, int64_t row,
-                                     int64_t num_rows, Isa isa) {
+                                     int64_t num_rows, Isa isa, bool batch_invariant) {
   const int64_t num_outs = weight.view().shape[0], in_features = weight.view().shape[1];
   TestTensor mine({num_rows, in_features}, DType::kF32), out({num_rows, num_outs}, DType::kF32);
   mine.fill(std::numeric_limits<float>::quiet_NaN());
   for (int64_t i = 0; i < in_features; ++i) mine.set(row * in_features + i, static_cast<float>(x.at(i)));
-  cpu::linear({.x = mine, .weight = weight, .bias = {}, .out = out}, isa);
+  multiply({.x = mine, .weight = weight, .bias = {}, .out = out, .batch_invariant = batch_invariant}, isa);
   std::vector<double> result;
   for (int64_t o = 0; o < num_outs; ++o) result.push_back(out.at(row * num_outs + o));
   return result;
+}
+
+TEST(Linear, ARowsBitsDependOnThatRowAloneWhenAsked) {
+  const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
+  for (const Isa isa : cpu::available_isas())
+    for (const DType dtype : kWeightTypes) {
+      const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
+      const std::vector<double> alone = row_among_others(x, weight, 0, 1, isa, true);
+      for (const int64_t num_rows : {2, 3, 4, 5, 6, 7, 15, 16, 17, 31, 32, 33, 34, 64, 65, 70, 256, 257, 300})
+        for (const int64_t row : {int64_t{0}, num_rows / 2, num_rows - 1})
+          ASSERT_EQ(row_among_others(x, weight, row, num_rows, isa, true), alone)
+              << isa << " " << dtype << " row " << row << " of " << num_rows;
+    }
 }
 
 TEST(Linear, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
@@ -181,12 +207,43 @@ TEST(Linear, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
       const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
-      const std::vector<double> alone = row_among_others(x, weight, 0, 1, isa);
-      for (int64_t num_rows = 2; num_rows <= cpu::kFewRows; ++num_rows)
-        for (const int64_t row : {int64_t{0}, num_rows / 2, num_rows - 1})
-          ASSERT_EQ(row_among_others(x, weight, row, num_rows, isa), alone)
+      const std::vector<double> alone = row_among_others(x, weight, 0, 1, isa, false);
+      for (int64_t num_rows = 2; num_rows < cpu::kTileMinRows; ++num_rows)
+        for (const int64_t row : {int64_t{0}, num_rows - 1})
+          ASSERT_EQ(row_among_others(x, weight, row, num_rows, isa, false), alone)
               << isa << " " << dtype << " row " << row << " of " << num_rows;
     }
+}
+
+// Matrix tiles split a float into parts; what has no parts must come out as other kernels have it.
+TEST(Linear, KeepsInfinitiesAndNaNsInTheirRows) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const Isa isa : cpu::available_isas())
+    for (const int64_t num_rows : {2, 20, 40}) {
+      TestTensor x({num_rows, 40}, DType::kF32), weight({3, 40}, DType::kBF16),
+          out({num_rows, 3}, DType::kF32);
+      x.fill(1.0f);
+      weight.fill(1.0f);
+      x.set(5, infinity);
+      x.set(40 + 7, std::numeric_limits<float>::quiet_NaN());
+      multiply({.x = x, .weight = weight, .bias = {}, .out = out}, isa);
+      for (int64_t o = 0; o < 3; ++o) {
+        EXPECT_EQ(out.at(o), infinity) << isa << " " << num_rows;
+        EXPECT_TRUE(std::isnan(out.at(3 + o))) << isa << " " << num_rows;
+        for (int64_t row = 2; row < num_rows; ++row) EXPECT_EQ(out.at(row * 3 + o), 40.0) << isa;
+      }
+    }
+}
+
+TEST(Linear, NeedsNoWorkspace) {
+  const TestTensor x = TestTensor::random({40, 64}, DType::kF32, 1);
+  const TestTensor weight = TestTensor::random({48, 64}, DType::kBF16, 2);
+  TestTensor with({40, 48}, DType::kF32), without({40, 48}, DType::kF32);
+  for (const Isa isa : cpu::available_isas()) {
+    multiply({.x = x, .weight = weight, .bias = {}, .out = with}, isa);
+    cpu::linear({.x = x, .weight = weight, .bias = {}, .out = without}, isa);
+    for (int64_t i = 0; i < with.size(); ++i) ASSERT_NEAR(with.at(i), without.at(i), 1e-4) << isa;
+  }
 }
 
 TEST(Linear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
@@ -194,9 +251,9 @@ TEST(Linear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
       const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
-      const std::vector<double> first = row_among_others(x, weight, 0, 33, isa);
+      const std::vector<double> first = row_among_others(x, weight, 0, 33, isa, false);
       for (const int64_t num_rows : {34, 39, 64, 65, 600})
-        ASSERT_EQ(row_among_others(x, weight, num_rows - 1, num_rows, isa), first)
+        ASSERT_EQ(row_among_others(x, weight, num_rows - 1, num_rows, isa, false), first)
             << isa << " " << dtype << " last of " << num_rows;
     }
 }
@@ -210,7 +267,7 @@ TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
     for (const int threads : {1, 2, 3, 7}) {
       set_num_threads(threads);
       TestTensor out({num_rows, 700}, DType::kF32);
-      cpu::linear({.x = x, .weight = weight, .bias = {}, .out = out}, cpu::detect_isa());
+      multiply({.x = x, .weight = weight, .bias = {}, .out = out}, cpu::detect_isa());
       results.push_back(out.values());
     }
     set_num_threads(all_threads);
@@ -249,6 +306,19 @@ TEST(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
   std::swap(transposed.strides[0], transposed.strides[1]);
   EXPECT_THAT(refusal({.x = transposed, .weight = weight, .bias = {}, .out = out}, ErrorCode::kUnsupported),
               HasSubstr("in the last dimension, kernels take 1"));
+}
+
+TEST(Linear, RefusesAWorkspaceThatIsTooSmall) {
+  const size_t needed = linear_workspace_bytes(4, 8);
+  if (needed == 0) GTEST_SKIP() << "this machine's kernels need no workspace";
+  const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
+  std::vector<std::byte> workspace(needed - 1);
+  EXPECT_THAT(refusal({.x = x,
+                       .weight = weight,
+                       .bias = {},
+                       .out = out,
+                       .workspace = {workspace.data(), workspace.size()}}),
+              testing::HasSubstr("4 rows of 8 input features need " + std::to_string(needed) + ", or none"));
 }
 
 TEST(Linear, RefusesADeviceThatThisBuildLacks) {
