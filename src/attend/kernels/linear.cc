@@ -1,14 +1,14 @@
 #include "attend/kernels/linear.h"
 
 #include "attend/base/error.h"
-#include "attend/kernels/check_plan.h"
 #include "attend/kernels/check_view.h"
 #include "attend/kernels/cpu/linear.h"
+#include "attend/kernels/cuda/linear.h"
 
 namespace attend::kernels {
 namespace {
 
-void check(const LinearArgs& args) {
+void check(const LinearArgs& args, const Stream& stream) {
   require_rank("x", args.x, 2);
   require_rank("weight", args.weight, 2);
   const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1],
@@ -16,19 +16,23 @@ void check(const LinearArgs& args) {
   require_shape("weight", args.weight, {out_features, in_features});
   require(in_features >= 1, "x ", args.x, ": no input features");
   require_shape("out", args.out, {num_rows, out_features});
-  require_cpu_activation("x", args.x);
-  require_cpu_activation("out", args.out);
+  require_activation_of(stream, "x", args.x);
+  require_activation_of(stream, "out", args.out);
+  require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
+          args.x.dtype, ", as x, or float32");
   require_weight("weight", args.weight);
+  require_on(stream, "weight", args.weight);
   if (args.bias.empty()) return;
   require_shape("bias", args.bias, {out_features});
   require_weight("bias", args.bias);
+  require_on(stream, "bias", args.bias);
 }
 
 }  // namespace
 
 void linear(const LinearArgs& args, Stream& stream) {
-  require_cpu("linear", stream);
-  check(args);
+  check(args, stream);
+  if (stream.device.type == DeviceType::kCuda) return cuda::linear(args, stream);
   cpu::linear(args, cpu::detect_isa());
 }
 
