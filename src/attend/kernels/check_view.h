@@ -20,8 +20,8 @@ void require_dtype(std::string_view name, const TensorView& view, DType dtype);
 void require_activation(std::string_view name, const TensorView& view);
 // On the stream's device.
 void require_on(const Stream& stream, std::string_view name, const TensorView& view);
-// On the stream's device, last stride 1, and what the model's layers between attention take there: f32 on the CPU,
-// f32, f16 or bf16 on a GPU. Throws Error(kUnsupported) for another dtype on the CPU.
+// On the stream's device, last stride 1, and what the model's layers between attention take there: f32 on the
+// CPU, f32, f16 or bf16 on a GPU. Throws Error(kUnsupported) for another dtype on the CPU.
 void require_activation_of(const Stream& stream, std::string_view name, const TensorView& view);
 // Any float dtype, last stride 1.
 void require_cache(std::string_view name, const TensorView& view);

@@ -1,6 +1,6 @@
-// The small operations between attention and the dense layers. Activations are f32 on the CPU, f32, f16 or bf16 on
-// GPUs; weights f32, f16 or bf16. Indices lie where the stream runs: on the CPU they are checked here, on a GPU
-// the caller has checked them.
+// The small operations between attention and the dense layers. Activations are f32 on the CPU, f32, f16 or
+// bf16 on GPUs; weights f32, f16 or bf16. Indices lie where the stream runs: on the CPU they are checked
+// here, on a GPU the caller has checked them.
 #pragma once
 
 #include "attend/tensor/stream.h"
@@ -31,8 +31,8 @@ void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
           Stream& stream);
 
-// What q and k go through before attention, in one launch: each head normed as rms_norm does, where there is a
-// weight, then turned as rope does. k may be empty.
+// What q and k go through before attention, in one launch: each head normed as rms_norm does, where there is
+// a weight, then turned as rope does. k may be empty.
 struct NormRopeArgs {
   TensorView q = {}, k = {};            // [num_tokens, num_heads, head_dim], last stride 1; changed in place
   TensorView q_norm = {}, k_norm = {};  // [head_dim]; empty: not normed

@@ -7,10 +7,11 @@
 namespace attend::kernels {
 
 struct LinearArgs {
-  TensorView x;       // [num_rows, in_features]; last stride 1. CPU: f32; GPU: f32, f16, bf16
-  TensorView weight;  // [out_features, in_features], contiguous: f32, f16, bf16 as it is stored; GPU: dtype of x
-  TensorView bias;    // [out_features]: f32, f16, bf16; empty: none
-  TensorView out;     // [num_rows, out_features]: dtype of x, or f32; last stride 1
+  TensorView x;  // [num_rows, in_features]; last stride 1. CPU: f32; GPU: f32, f16, bf16
+  TensorView
+      weight;  // [out_features, in_features], contiguous: f32, f16, bf16 as it is stored; GPU: dtype of x
+  TensorView bias;  // [out_features]: f32, f16, bf16; empty: none
+  TensorView out;   // [num_rows, out_features]: dtype of x, or f32; last stride 1
 };
 // Accumulates in float32. A row's result does not depend on the other rows' values.
 void linear(const LinearArgs& args, Stream& stream);

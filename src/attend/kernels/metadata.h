@@ -1,6 +1,6 @@
 // The metadata family: what a step's plan derives from ReqToTokenPool and the lengths. On the CPU these are
-// pure functions of host arrays; those that take a stream also run on a GPU, over arrays in its memory, and then
-// do not check what the arrays hold.
+// pure functions of host arrays; those that take a stream also run on a GPU, over arrays in its memory, and
+// then do not check what the arrays hold.
 //
 // Translate in token space, divide by page_size last: a page id never goes through a slot map.
 #pragma once
@@ -46,8 +46,9 @@ struct NewSlots {
   View<const int32_t> positions;    // [num_tokens]
   View<const int32_t> slots;        // [num_tokens]; -1: none
 };
-// table[rows[r], positions[t]] = slots[t] for the tokens t of each request r. GPUs only: the host writes its own
-// table when it allocates. table: int32 [num_rows, max_context_len]. Throws Error(kUnsupported) on the CPU.
+// table[rows[r], positions[t]] = slots[t] for the tokens t of each request r. GPUs only: the host writes its
+// own table when it allocates. table: int32 [num_rows, max_context_len]. Throws Error(kUnsupported) on the
+// CPU.
 void write_new_slots(const NewSlots& slots, const TensorView& table, Stream& stream);
 
 // translated[i] = slot_map[slots[i]]; -1 stays -1. `translated` may be `slots`.

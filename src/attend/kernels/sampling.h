@@ -18,15 +18,15 @@ void check(const SamplingRule& rule);
 double uniform_draw(uint64_t seed, uint64_t step);
 
 // ids[i] = index of the largest logit of row i; the lowest index of equals. logits: f32 [num_rows,
-// vocab_size], last stride 1. NaN is never chosen; a row of nothing else throws Error(kInternal) naming it, or has id
-// -1 on a GPU, which the caller sees when it reads the ids.
+// vocab_size], last stride 1. NaN is never chosen; a row of nothing else throws Error(kInternal) naming it,
+// or has id -1 on a GPU, which the caller sees when it reads the ids.
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 
 // ids[i] sampled from row i by rules[i]: with the kept tokens in the order of their ids, the first at which
 // the sum of probabilities exceeds uniform_draw(seed, step) of the whole. So a request's tokens do not depend
 // on what it is batched with. Of equal logits at the edge of a filter, the lowest ids are kept. A row whose
-// largest logit is infinite, or whose rule is greedy, has the result of argmax; NaN as there. Rules on a GPU were
-// checked by the caller.
+// largest logit is infinite, or whose rule is greedy, has the result of argmax; NaN as there. Rules on a GPU
+// were checked by the caller.
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 
 }  // namespace attend::kernels

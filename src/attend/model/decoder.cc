@@ -17,11 +17,12 @@ void project(const TensorView& x, const Projection& projection, const TensorView
 }  // namespace
 
 DecoderModel::DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
-                           DType activation_dtype)
+                           DType activation_dtype, Device device)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       weight_bytes_(weight_bytes),
       activation_dtype_(activation_dtype),
+      device_(device),
       attention_layers_(config_.geometry(activation_dtype, activation_dtype).layers) {}
 
 void DecoderModel::prepare(const BatchLimits& limits) {
@@ -41,7 +42,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   size_t total_bytes = 0;
   for (const int64_t width : widths)
     total_bytes += Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * width) * element_bytes);
-  arena_.emplace(total_bytes, "activations");
+  arena_.emplace(total_bytes, "activations", device_);
   TensorView* const views[] = {
       &activations_.residual, &activations_.x,   &activations_.qkv, &activations_.attended,
       &activations_.gate_up,  &activations_.mlp, &logit_rows_};
@@ -49,7 +50,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
     *views[i] = arena_->allocate({limits.max_tokens, widths[i]}, activation_dtype_);
   limits_ = limits;
   const int64_t num_positions = std::min<int64_t>(config_.max_context_len(), limits.max_kv_tokens);
-  rope_.emplace(config_.rope, static_cast<int>(num_positions), limits.max_tokens);
+  rope_.emplace(config_.rope, static_cast<int>(num_positions), limits.max_tokens, device_);
 }
 
 DecoderModel::Activations DecoderModel::Activations::first(int64_t num_tokens) const {
@@ -111,17 +112,24 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
   const TensorView q = a.qkv.slice(1, 0, k_begin);
   const TensorView k = a.qkv.slice(1, k_begin, v_begin);
   const TensorView v = a.qkv.slice(1, v_begin, a.qkv.shape[1]);
-  project(a.x, weights.q, q, stream);
-  project(a.x, weights.k, k, stream);
-  project(a.x, weights.v, v, stream);
+  if (weights.qkv.weight.view().empty()) {
+    project(a.x, weights.q, q, stream);
+    project(a.x, weights.k, k, stream);
+    project(a.x, weights.v, v, stream);
+  } else {
+    project(a.x, weights.qkv, a.qkv, stream);
+  }
 
   const TensorView q_heads = q.split(1, head_dim), k_heads = k.split(1, head_dim);
-  if (config_.qk_norm) {
-    kernels::rms_norm(q_heads, weights.q_norm, config_.rms_norm_eps, q_heads, stream);
-    kernels::rms_norm(k_heads, weights.k_norm, config_.rms_norm_eps, k_heads, stream);
-  }
-  kernels::rope(q_heads, rope.positions, rope.cos, rope.sin, stream);
-  kernels::rope(k_heads, rope.positions, rope.cos, rope.sin, stream);
+  kernels::norm_rope({.q = q_heads,
+                      .k = k_heads,
+                      .q_norm = weights.q_norm,
+                      .k_norm = weights.k_norm,
+                      .eps = config_.rms_norm_eps,
+                      .positions = rope.positions,
+                      .cos = rope.cos,
+                      .sin = rope.sin},
+                     stream);
 
   AttentionInput input;
   input.q = q_heads;
@@ -135,8 +143,12 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
 void DecoderModel::feed_forward(const DecoderLayerWeights& weights, const Activations& a,
                                 Stream& stream) const {
   const int64_t intermediate = config_.intermediate_size;
-  project(a.x, weights.gate, a.gate_up.slice(1, 0, intermediate), stream);
-  project(a.x, weights.up, a.gate_up.slice(1, intermediate, 2 * intermediate), stream);
+  if (weights.gate_up.weight.view().empty()) {
+    project(a.x, weights.gate, a.gate_up.slice(1, 0, intermediate), stream);
+    project(a.x, weights.up, a.gate_up.slice(1, intermediate, 2 * intermediate), stream);
+  } else {
+    project(a.x, weights.gate_up, a.gate_up, stream);
+  }
   kernels::silu_mul(a.gate_up, a.mlp, stream);
   project(a.mlp, weights.down, a.x, stream);
 }

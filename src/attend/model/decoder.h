@@ -20,8 +20,9 @@ namespace attend {
 
 class DecoderModel : public Model {
  public:
-  // `activation_dtype`: of everything between the weights; float32 on the CPU.
-  DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes, DType activation_dtype);
+  // `activation_dtype`: of everything between the weights; float32 on the CPU, the weights' on a GPU.
+  DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes, DType activation_dtype,
+               Device device);
 
   const ModelConfig& config() const override { return config_; }
   void prepare(const BatchLimits& limits) override;
@@ -51,6 +52,7 @@ class DecoderModel : public Model {
   DecoderWeights weights_;
   size_t weight_bytes_;
   DType activation_dtype_;
+  Device device_;
   std::vector<AttentionLayer> attention_layers_;
   BatchLimits limits_;
   std::optional<Arena> arena_;

@@ -73,8 +73,14 @@ int device_count() {
 }
 
 DeviceInfo device_info(Device device) {
-  require(device.type == DeviceType::kCuda && device.index >= 0 && device.index < device_count(), "device ",
-          device, ": this machine has ", device_count(), " GPUs");
+  require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
+  int count = 0;
+  if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
+    cudaGetLastError();
+    fail(ErrorCode::kInvalidArgument, "device ", device, ": ", cudaGetErrorString(status));
+  }
+  require(device.index >= 0 && device.index < count, "device ", device, ": this machine has ", count,
+          " GPUs");
   const DeviceScope scope(device);
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, device.index), "device properties");
@@ -128,6 +134,15 @@ void copy(const TensorView& from, const TensorView& to, Stream& stream) {
           "copy from ", from, " to ", to, ": expected contiguous tensors of one dtype and size");
   const DeviceScope scope(stream.device);
   check(cudaMemcpyAsync(to.data, from.data, from.num_bytes(), cudaMemcpyDefault, handle_of(stream)), "copy");
+}
+
+Tensor copy_to(const TensorView& from, Device device) {
+  OwnedStream stream(device);
+  const Tensor flat = empty({from.num_elements()}, from.dtype, device);
+  copy(from.reshape({from.num_elements()}), flat, stream.get());
+  synchronize(stream.get());
+  const std::span<const int64_t> shape(from.shape.data(), static_cast<size_t>(from.rank));
+  return {TensorView::contiguous(flat.view().data, from.dtype, shape, device), flat.storage()};
 }
 
 void synchronize(const Stream& stream) {

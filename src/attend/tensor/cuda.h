@@ -50,6 +50,9 @@ Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype);
 // and size. Pageable host memory makes the call wait.
 void copy(const TensorView& from, const TensorView& to, Stream& stream);
 
+// A copy of a contiguous host tensor on `device`, done when the call returns.
+Tensor copy_to(const TensorView& from, Device device);
+
 void synchronize(const Stream& stream);
 
 // A stream of its own. Movable.

@@ -29,12 +29,15 @@ void embedding(View<const int32_t>, const TensorView&, const TensorView&, Stream
 void rms_norm(const TensorView&, const TensorView&, float, const TensorView&, Stream&, float) {
   refuse("rms_norm");
 }
-void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float, const TensorView&, Stream&) {
+void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float, const TensorView&,
+                  Stream&) {
   refuse("add_rms_norm");
 }
 void silu_mul(const TensorView&, const TensorView&, Stream&) { refuse("silu_mul"); }
 void norm_rope(const NormRopeArgs&, Stream&) { refuse("rope"); }
-void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) { refuse("gather_rows"); }
+void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
+  refuse("gather_rows");
+}
 void linear(const LinearArgs&, Stream&) { refuse("linear"); }
 void build_page_table(const RequestRows&, int, int, View<int32_t>, Stream&) { refuse("build_page_table"); }
 void build_csr(const RequestRows&, int, View<int32_t>, View<int32_t>, Stream&) { refuse("build_csr"); }

@@ -1,5 +1,5 @@
-// Searches that a CTA of kSearchThreads does together over measures of the elements of a row. Every thread calls
-// them and gets the result. Sums are made in an order that depends on the length alone.
+// Searches that a CTA of kSearchThreads does together over measures of the elements of a row. Every thread
+// calls them and gets the result. Sums are made in an order that depends on the length alone.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ __device__ double cta_total(int size, const Measure& measure) {
   return total;
 }
 
-// The first i in [0, size) at which the sum of measures (none below 0) of [0, i] exceeds `target`. When rounding
-// keeps it from being exceeded, the last i with a measure; without any, size.
+// The first i in [0, size) at which the sum of measures (none below 0) of [0, i] exceeds `target`. When
+// rounding keeps it from being exceeded, the last i with a measure; without any, size.
 //
 // Each warp sums a part of the range; the part that holds the answer becomes the range.
 template <class Measure>
@@ -96,14 +96,14 @@ __device__ inline uint64_t fixed_point(double measure) {
 
 // Where the largest elements that reach a target end.
 struct SearchCut {
-  float lowest;    // elements above it are kept
-  double num_ties; // and so many that equal it, as they come
+  float lowest;     // elements above it are kept
+  double num_ties;  // and so many that equal it, as they come
 };
 
 inline constexpr int kDigitBits = 8, kBuckets = 1 << kDigitBits;
 
-// sums[bucket] += measure for the lanes that take part; called by whole warps. One atomic add for each bucket that
-// the warp meets: neighbouring elements meet few.
+// sums[bucket] += measure for the lanes that take part; called by whole warps. One atomic add for each bucket
+// that the warp meets: neighbouring elements meet few.
 __device__ inline void add_to_buckets(uint64_t* sums, bool takes_part, uint32_t bucket, uint64_t measure) {
   constexpr int kHalfBits = kMeasureBits / 2;
   uint32_t left = __ballot_sync(kAllLanes, takes_part);
@@ -140,8 +140,8 @@ __device__ inline ChosenBucket choose_bucket(const uint64_t* sums, uint64_t abov
   }
   const uint32_t reaching = __ballot_sync(kAllLanes, static_cast<double>(above + up_to) >= target);
   const uint32_t filled = __ballot_sync(kAllLanes, mine != 0);
-  const int lane = reaching != 0 ? __ffs(static_cast<int>(reaching)) - 1
-                                 : 31 - __clz(static_cast<int>(filled));
+  const int lane =
+      reaching != 0 ? __ffs(static_cast<int>(reaching)) - 1 : 31 - __clz(static_cast<int>(filled));
   uint64_t sum = above + __shfl_sync(kAllLanes, up_to - mine, lane);
   ChosenBucket chosen{0, above};
   for (int j = 0; j < kPerLane; ++j) {
@@ -154,8 +154,8 @@ __device__ inline ChosenBucket choose_bucket(const uint64_t* sums, uint64_t abov
   return chosen;
 }
 
-// The cut that keeps the largest of value(i), as few as together reach `target` by their measure. Equal values have
-// equal measures, or 0; of NaN it is 0. At least one measure is above 0.
+// The cut that keeps the largest of value(i), as few as together reach `target` by their measure. Equal
+// values have equal measures, or 0; of NaN it is 0. At least one measure is above 0.
 //
 // A radix search, as cpu/sampling_cut.h.
 template <class Value, class Measure>

@@ -12,8 +12,8 @@ namespace attend::kernels::cuda {
 DeviceRows device_rows(const TensorView& view);
 DeviceVector device_vector(const TensorView& view);
 
-// Whether every row of these views begins at a multiple of 16 bytes, so that groups of eight elements can be read
-// at once.
+// Whether every row of these views begins at a multiple of 16 bytes, so that groups of eight elements can be
+// read at once.
 bool rows_aligned(std::initializer_list<const TensorView*> views);
 
 }  // namespace attend::kernels::cuda

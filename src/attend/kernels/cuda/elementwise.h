@@ -1,5 +1,5 @@
-// The operations of elementwise.h on a GPU: indices lie on the device, activations are of any float dtype that is
-// no fp8. The functions of elementwise.h check shapes and call these.
+// The operations of elementwise.h on a GPU: indices lie on the device, activations are of any float dtype
+// that is no fp8. The functions of elementwise.h check shapes and call these.
 #pragma once
 
 #include "attend/kernels/elementwise.h"

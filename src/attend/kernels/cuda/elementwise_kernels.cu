@@ -1,8 +1,7 @@
-#include "attend/kernels/cuda/elementwise_kernels.h"
-
 #include <algorithm>
 
 #include "attend/kernels/cuda/element_group.cuh"
+#include "attend/kernels/cuda/elementwise_kernels.h"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 
@@ -120,7 +119,8 @@ class NormRow {
 };
 
 // A CTA per row.
-__global__ void __launch_bounds__(kMaxNormThreads) rms_norm_kernel(const __grid_constant__ NormParams params) {
+__global__ void __launch_bounds__(kMaxNormThreads)
+    rms_norm_kernel(const __grid_constant__ NormParams params) {
   ptx::allow_next_kernel();
   ptx::wait_for_previous_kernel();
   const NormRow row(params, blockIdx.x);
@@ -216,23 +216,23 @@ unsigned ceil_div(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 
 
 void launch_copy_rows(const CopyRowsParams& params, void* stream) {
   if (params.num_rows == 0) return;
-  launch_dependent<CopyRowsParams>(copy_rows_kernel, static_cast<unsigned>(params.num_rows), kThreads, 0, stream,
-                                   params, "copy of rows");
+  launch_dependent<CopyRowsParams>(copy_rows_kernel, static_cast<unsigned>(params.num_rows), kThreads, 0,
+                                   stream, params, "copy of rows");
 }
 
 void launch_rms_norm(const NormParams& params, void* stream) {
   if (params.num_rows == 0) return;
   const int num_groups = (params.dim + kGroupElements - 1) / kGroupElements;
   const int num_threads = std::min((num_groups + 31) / 32 * 32, kMaxNormThreads);
-  launch_dependent<NormParams>(rms_norm_kernel, static_cast<unsigned>(params.num_rows), num_threads, 0, stream,
-                               params, "rms_norm");
+  launch_dependent<NormParams>(rms_norm_kernel, static_cast<unsigned>(params.num_rows), num_threads, 0,
+                               stream, params, "rms_norm");
 }
 
 void launch_silu_mul(const SiluMulParams& params, void* stream) {
   const int64_t num_groups = (params.num_columns + kGroupElements - 1) / kGroupElements;
   if (params.num_rows == 0 || num_groups == 0) return;
-  launch_dependent<SiluMulParams>(silu_mul_kernel, ceil_div(params.num_rows * num_groups, kThreads), kThreads, 0,
-                                  stream, params, "silu_mul");
+  launch_dependent<SiluMulParams>(silu_mul_kernel, ceil_div(params.num_rows * num_groups, kThreads), kThreads,
+                                  0, stream, params, "silu_mul");
 }
 
 void launch_norm_rope(const NormRopeParams& params, void* stream) {

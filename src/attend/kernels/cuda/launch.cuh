@@ -5,9 +5,9 @@
 
 namespace attend::kernels::cuda {
 
-// Launches `kernel(params)` with programmatic dependent launch (CUDA programming guide, "Programmatic Dependent
-// Launch and Synchronization"): it must call ptx::wait_for_previous_kernel() before it touches what another
-// kernel writes. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
+// Launches `kernel(params)` with programmatic dependent launch (CUDA programming guide, "Programmatic
+// Dependent Launch and Synchronization"): it must call ptx::wait_for_previous_kernel() before it touches what
+// another kernel writes. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
 template <class Params>
 void launch_dependent(void (*kernel)(Params), dim3 grid, int num_threads, size_t shared_bytes, void* stream,
                       const Params& params, const char* what) {

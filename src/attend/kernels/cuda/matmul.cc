@@ -108,10 +108,9 @@ class DeviceMatmul {
     const Product& product = product_of(ProductShape::of(x, weight, out));
     const Tensor& workspace = workspace_of(stream);
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
-    check(cublaslt().matmul(handle_, product.desc, &one, weight.data, product.weight, x.data, product.x, &beta,
-                            out.data, product.out, out.data, product.out, &product.algorithm,
-                            workspace.view().data, kWorkspaceBytes,
-                            static_cast<cudaStream_t>(stream.handle)),
+    check(cublaslt().matmul(handle_, product.desc, &one, weight.data, product.weight, x.data, product.x,
+                            &beta, out.data, product.out, out.data, product.out, &product.algorithm,
+                            workspace.view().data, kWorkspaceBytes, static_cast<cudaStream_t>(stream.handle)),
           "linear");
   }
 
@@ -157,8 +156,8 @@ class DeviceMatmul {
   std::map<void*, Tensor> workspaces_;
 };
 
-// The state of each device, made when it is first used and never taken down: the driver may be gone by the time
-// that static objects are.
+// The state of each device, made when it is first used and never taken down: the driver may be gone by the
+// time that static objects are.
 DeviceMatmul& matmul_of(Device device) {
   static std::mutex mutex;
   static auto& devices = *new std::map<int, std::unique_ptr<DeviceMatmul>>;

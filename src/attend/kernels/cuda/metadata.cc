@@ -31,8 +31,8 @@ void build_page_table(const RequestRows& requests, int page_size, int width, Vie
 
 void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr, View<int32_t> indices,
                Stream& stream) {
-  require(indptr.size() == requests.rows.size() + 1, "indptr of ", indptr.size(), " entries: ",
-          requests.rows.size(), " requests need ", requests.rows.size() + 1);
+  require(indptr.size() == requests.rows.size() + 1, "indptr of ", indptr.size(),
+          " entries: ", requests.rows.size(), " requests need ", requests.rows.size() + 1);
   launch_pages({.requests = params_of(requests),
                 .page_size = page_size,
                 .pages = indices.data(),

@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(kThreads) new_slots_kernel(const __grid_consta
   const int request = static_cast<int>(blockIdx.x);
   int32_t* const row = params.table + params.rows[request] * params.stride;
   const int end = params.cu_seqlen_q[request + 1];
-  for (int token = params.cu_seqlen_q[request] + static_cast<int>(threadIdx.x); token < end; token += kThreads)
+  for (int token = params.cu_seqlen_q[request] + static_cast<int>(threadIdx.x); token < end;
+       token += kThreads)
     if (params.slots[token] >= 0) row[params.positions[token]] = params.slots[token];
 }
 
@@ -62,14 +63,14 @@ __global__ void __launch_bounds__(kThreads) new_slots_kernel(const __grid_consta
 
 void launch_pages(const PagesParams& params, void* stream) {
   if (params.requests.num_reqs == 0) return;
-  launch_dependent<PagesParams>(pages_kernel, static_cast<unsigned>(params.requests.num_reqs), kThreads, 0, stream,
-                                params, "page index");
+  launch_dependent<PagesParams>(pages_kernel, static_cast<unsigned>(params.requests.num_reqs), kThreads, 0,
+                                stream, params, "page index");
 }
 
 void launch_new_slots(const NewSlotsParams& params, void* stream) {
   if (params.num_reqs == 0) return;
-  launch_dependent<NewSlotsParams>(new_slots_kernel, static_cast<unsigned>(params.num_reqs), kThreads, 0, stream,
-                                   params, "request rows");
+  launch_dependent<NewSlotsParams>(new_slots_kernel, static_cast<unsigned>(params.num_reqs), kThreads, 0,
+                                   stream, params, "request rows");
 }
 
 }  // namespace attend::kernels::cuda

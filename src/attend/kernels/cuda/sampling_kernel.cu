@@ -1,11 +1,10 @@
-#include "attend/kernels/cuda/sampling_kernel.h"
-
 #include <cfloat>
 #include <climits>
 
 #include "attend/kernels/cuda/cta_search.cuh"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/cuda/sampling_kernel.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -38,8 +37,8 @@ __device__ Largest find_largest(const float* logits, int size) {
   return largest;
 }
 
-// e^x for x <= 0, to the bit as cpu/simd.h computes it with fused multiply-adds, so that both devices draw the same
-// tokens.
+// e^x for x <= 0, to the bit as cpu/simd.h computes it with fused multiply-adds, so that both devices draw
+// the same tokens.
 __device__ float exp_nonpositive(float x) {
   constexpr float kSmallest = -87.3f;
   if (x < kSmallest) return 0.0f;
@@ -65,8 +64,8 @@ __device__ double draw(uint64_t seed, uint64_t step) {
   return static_cast<double>(scramble(scramble(seed) + (step + 1) * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
-// The weights (probabilities times a common factor, the largest 1) of a row's tokens, 0 for those that the filters
-// drop.
+// The weights (probabilities times a common factor, the largest 1) of a row's tokens, 0 for those that the
+// filters drop.
 struct Weights {
   const float* logits;
   float max, inverse_temperature;
@@ -87,15 +86,13 @@ __device__ void apply(const SearchCut& cut, int size, Weights& weights) {
   const float* const logits = weights.logits;
   weights.lowest = cut.lowest;
   // The tie at which as many are counted as are kept; if there are no more than that, the last one.
-  weights.last_tie = first_exceeding(size, cut.num_ties - 1.0, [&](int i) {
-    return logits[i] == cut.lowest ? 1.0 : 0.0;
-  });
+  weights.last_tie =
+      first_exceeding(size, cut.num_ties - 1.0, [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; });
 }
 
 __device__ int sample_row(const float* logits, int size, const Largest& largest, const SamplingRule& rule) {
-  Weights weights{.logits = logits,
-                  .max = largest.value,
-                  .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
+  Weights weights{
+      .logits = logits, .max = largest.value, .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
   const auto logit_of = [&](int i) { return logits[i]; };
   if (rule.top_k > 0 && rule.top_k < size) {
     const auto count = [&](int i) { return isnan(logits[i]) ? 0.0 : 1.0; };
