@@ -1,12 +1,17 @@
 #include "attend/model/device_weights.h"
 
+#include <algorithm>
 #include <initializer_list>
 
+#include "attend/base/math.h"
+#include "attend/base/parallel.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
+
+constexpr int64_t kRunElements = 1 << 16;
 
 size_t padded_bytes(const WeightSlot& slot, DType dtype) {
   return Arena::padded_bytes(TensorView::contiguous(nullptr, dtype, slot.shape).num_bytes());
@@ -21,8 +26,10 @@ Tensor converted(const Tensor& from, DType dtype) {
     visit_float_dtype(from.dtype(), [&]<class From>(TypeTag<From>) {
       const From* const source = from.as<From>();
       To* const target = made.as<To>();
-#pragma omp parallel for
-      for (int64_t i = 0; i < count; ++i) target[i] = To(static_cast<float>(source[i]));
+      parallel_for(ceil_div(count, kRunElements), [&](int64_t run, int) {
+        const int64_t end = std::min(count, (run + 1) * kRunElements);
+        for (int64_t i = run * kRunElements; i < end; ++i) target[i] = To(static_cast<float>(source[i]));
+      });
     });
   });
   return made;
