@@ -1,9 +1,11 @@
 #include "attend/cli/engine_options.h"
 
+#include <charconv>
 #include <thread>
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend::cli {
 namespace {
@@ -12,10 +14,17 @@ namespace {
 constexpr int kMaxThreads = 1024;
 
 Device parse_device(const std::string& name) {
-  if (name == "auto" || name == "cpu") return {DeviceType::kCpu, 0};
-  if (name == "cuda" || name.starts_with("cuda:"))
-    fail(ErrorCode::kUnsupported, "--device ", name, ": this build has no CUDA; cpu works everywhere");
-  fail(ErrorCode::kInvalidArgument, "--device ", name, ": expected auto, cpu or cuda");
+  constexpr std::string_view kCuda = "cuda:";
+  if (name == "auto") return {cuda::device_count() > 0 ? DeviceType::kCuda : DeviceType::kCpu, 0};
+  if (name == "cpu") return {DeviceType::kCpu, 0};
+  if (name == "cuda") return {DeviceType::kCuda, 0};
+  int index = 0;
+  const char* const end = name.data() + name.size();
+  if (name.starts_with(kCuda))
+    if (const auto [rest, error] = std::from_chars(name.data() + kCuda.size(), end, index);
+        error == std::errc() && rest == end && index >= 0)
+      return {DeviceType::kCuda, index};
+  fail(ErrorCode::kInvalidArgument, "--device ", name, ": expected auto, cpu, cuda or cuda:N");
 }
 
 LoadFormat parse_load_format(const std::string& name) {
@@ -35,7 +44,10 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
   auto* model = app.add_option("--model-path,--model", options.model_path, "Hugging Face model directory");
   if (model_required) model->required();
   app.add_option("--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
-  app.add_option("--device", options.device, "auto, cpu or cuda");
+  app.add_option("--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
+  app.add_option(
+      "--dtype", options.dtype,
+      "of activations: auto (float32 on the CPU, the weights' dtype on a GPU), float32, float16 or bfloat16");
   app.add_option("--attention-backend", options.attention_backend,
                  "attention backend of both phases (see: attend backends)");
   app.add_option("--prefill-attention-backend", options.prefill_attention_backend,
@@ -50,10 +62,15 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
   app.add_option("--max-running-requests,--max-num-seqs", options.max_running_requests,
                  "requests in a step at most");
   app.add_option("--max-total-tokens", options.max_total_tokens, "tokens that the KV pool holds");
+  app.add_option("--mem-fraction-static", options.mem_fraction_static,
+                 "GPUs: share of the memory for weights and KV pool")
+      ->capture_default_str();
   app.add_option("--chunked-prefill-size", options.chunked_prefill_size,
                  "new tokens in a step at most; longer prompts are computed in chunks");
   app.add_option("--threads", options.threads,
                  "CPU threads; default: one per core that this process may use");
+  app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
+               "a token depends on its own request alone, bit for bit: not on batch, chunks or preemption");
   app.add_option("--random-seed", options.random_seed, "seed of requests that bring none");
 }
 
@@ -74,11 +91,14 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.wishes.prefill_backend = options.prefill_attention_backend;
   config.wishes.decode_backend = options.decode_attention_backend;
   if (app.count("--page-size") > 0) config.wishes.page_size = options.page_size;
+  if (options.dtype != "auto") config.dtype = parse_dtype(options.dtype);
   if (options.kv_cache_dtype != "auto") config.kv_cache_dtype = parse_dtype(options.kv_cache_dtype);
   config.context_length = options.context_length;
   config.max_running_requests = options.max_running_requests;
   config.max_total_tokens = options.max_total_tokens;
+  config.mem_fraction_static = options.mem_fraction_static;
   config.chunked_prefill_size = options.chunked_prefill_size;
+  config.deterministic_inference = options.deterministic_inference;
   config.random_seed = options.random_seed;
   return config;
 }

@@ -12,14 +12,17 @@ struct EngineOptions {
   std::string model_path;
   std::string device = "auto";
   std::string load_format = "auto";
+  std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   std::string attention_backend, prefill_attention_backend, decode_attention_backend;
   int page_size = 0;  // 0: chosen; what the user gives is checked as given
   int context_length = 0;
   int max_running_requests = 0;
   int64_t max_total_tokens = 0;
+  double mem_fraction_static = 0.85;
   int chunked_prefill_size = 2048;
   int threads = 0;
+  bool deterministic_inference = false;
   uint64_t random_seed = 0;
 };
 

@@ -133,8 +133,10 @@ void Report::end_text(const Entry& entry) const {
 }
 
 void print_start(const EngineInfo& info) {
-  log_info(fmt::format("{} on {}, {} threads, {:.1f} MB of weights", info.model, info.hardware.name,
-                       info.hardware.num_workers, static_cast<double>(info.weight_bytes) / 1e6));
+  const bool on_gpu = info.device.type == DeviceType::kCuda;
+  log_info(fmt::format("{} on {}, {} {}, activations in {}, {:.1f} MB of weights", info.model,
+                       info.hardware.name, info.hardware.num_workers, on_gpu ? "SMs" : "threads",
+                       to_string(info.dtype), static_cast<double>(info.weight_bytes) / 1e6));
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,
                        info.resolution.decode->name, info.resolution.why));
   log_info(fmt::format(

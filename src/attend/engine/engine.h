@@ -11,7 +11,7 @@
 #include "attend/engine/engine_config.h"
 #include "attend/engine/request.h"
 #include "attend/engine/scheduler.h"
-#include "attend/engine/step_inputs.h"
+#include "attend/engine/step_runner.h"
 #include "attend/engine/stop_matcher.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/model/tokenizer/tokenizer.h"
@@ -31,8 +31,10 @@ using OutputSink = std::function<void(const StepOutput&)>;
 // What was resolved from the config: printed at start, served by the API.
 struct EngineInfo {
   std::string model;  // architecture
+  Device device;
   Hardware hardware;
   Resolution resolution;
+  DType dtype = DType::kF32;  // of activations
   DType kv_cache_dtype = DType::kF32;
   int context_length = 0;
   BatchLimits limits;
@@ -81,9 +83,10 @@ class Engine {
   struct TextState;
 
   void resolve_config(const EngineConfig& config);
+  // Token slots of the KV pool, chosen by the memory there is when the user names no number.
+  int64_t choose_pool_tokens(const EngineConfig& config, const MhaKvPool::Config& two_pages) const;
   void create_pools(const EngineConfig& config);
-  void sample(const ScheduledStep& step);
-  void advance(const ScheduledStep& step, const OutputSink& sink);
+  void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const OutputSink& sink);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;
   void count(const ScheduledStep& step, double seconds);
@@ -99,11 +102,7 @@ class Engine {
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<StepInputs> inputs_;
-  Stream stream_;
-  Tensor logits_;                             // f32 [max_reqs, vocab_size]
-  std::vector<kernels::SamplingRule> rules_;  // [max_reqs]
-  std::vector<int32_t> sampled_;              // [max_reqs]
+  std::unique_ptr<StepRunner> runner_;
   std::unordered_map<RequestId, TextState> texts_;
   RequestId next_id_ = 1;
 };
