@@ -25,6 +25,8 @@ class StepRunner {
   // Computes the step and samples. Returns the token of each of sampling_requests(), in host memory, until
   // the next call. Throws Error(kInternal) when all logits of a row are NaN.
   View<const int32_t> run(const ScheduledStep& step);
+  // f32 [rows, vocab_size] on the device: logits of the last step, those of padding left out.
+  TensorView logits() const { return logits_.view().slice(0, 0, std::ssize(sampling_requests())); }
   // Indices into the step's requests of those that sampled.
   View<const int32_t> sampling_requests() const { return inputs_.sampling_requests(); }
 
