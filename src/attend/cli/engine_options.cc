@@ -65,6 +65,12 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
   app.add_option("--mem-fraction-static", options.mem_fraction_static,
                  "GPUs: share of the memory for weights and KV pool")
       ->capture_default_str();
+  app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
+               "GPUs: launch every decode step's kernels one by one");
+  app.add_option("--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs,
+                 "GPUs: batch sizes of decode steps that get a CUDA graph; smaller batches are padded");
+  app.add_option("--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
+                 "GPUs: the largest of them, when they are chosen");
   app.add_option("--chunked-prefill-size", options.chunked_prefill_size,
                  "new tokens in a step at most; longer prompts are computed in chunks");
   app.add_option("--threads", options.threads,
@@ -79,6 +85,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   require_positive(app, "--max-running-requests", options.max_running_requests);
   require_positive(app, "--max-total-tokens", options.max_total_tokens);
   require_positive(app, "--chunked-prefill-size", options.chunked_prefill_size);
+  require_positive(app, "--cuda-graph-max-bs", options.cuda_graph_max_bs);
   require_positive(app, "--threads", options.threads);
   require(options.threads <= kMaxThreads, "--threads ", options.threads, ": at most ", kMaxThreads);
   if (options.threads > 0) set_num_threads(options.threads);
@@ -97,6 +104,9 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.max_running_requests = options.max_running_requests;
   config.max_total_tokens = options.max_total_tokens;
   config.mem_fraction_static = options.mem_fraction_static;
+  config.disable_cuda_graph = options.disable_cuda_graph;
+  config.cuda_graph_bs = options.cuda_graph_bs;
+  config.cuda_graph_max_bs = options.cuda_graph_max_bs;
   config.chunked_prefill_size = options.chunked_prefill_size;
   config.deterministic_inference = options.deterministic_inference;
   config.random_seed = options.random_seed;

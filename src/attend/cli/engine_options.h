@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "attend/engine/engine_config.h"
 
@@ -20,6 +21,9 @@ struct EngineOptions {
   int max_running_requests = 0;
   int64_t max_total_tokens = 0;
   double mem_fraction_static = 0.85;
+  bool disable_cuda_graph = false;
+  std::vector<int> cuda_graph_bs;
+  int cuda_graph_max_bs = 0;
   int chunked_prefill_size = 2048;
   int threads = 0;
   bool deterministic_inference = false;

@@ -8,6 +8,7 @@
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
+#include "attend/engine/graph_runner.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
@@ -16,6 +17,8 @@ namespace {
 
 // Chosen when the user names no number: enough to fill a device with decodes.
 constexpr int kDefaultMaxRunningRequests = 32, kDefaultMaxRunningRequestsOnGpu = 256;
+// Larger decode steps gain little from a graph.
+constexpr int kDefaultMaxGraphSize = 256;
 // A pool's slots are 32-bit numbers; some room for the last page and the padding page.
 constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
 // Share of the free memory that the KV pool may take when the user names no size.
@@ -27,6 +30,23 @@ uint64_t derive_seed(uint64_t engine_seed, RequestId id) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
   return x ^ (x >> 31);
+}
+
+// The batch sizes that decode steps are padded to. Throws Error(kInvalidArgument) for one that no step
+// reaches.
+std::vector<int> graph_sizes(const EngineConfig& config, const BatchLimits& limits) {
+  require(config.cuda_graph_max_bs >= 0, "cuda_graph_max_bs ", config.cuda_graph_max_bs, ": at least 1");
+  if (config.cuda_graph_bs.empty()) {
+    const int wanted = config.cuda_graph_max_bs > 0 ? config.cuda_graph_max_bs : kDefaultMaxGraphSize;
+    return default_graph_sizes(std::min(wanted, limits.max_reqs));
+  }
+  std::vector<int> sizes = config.cuda_graph_bs;
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  require(sizes.front() >= 1 && sizes.back() <= limits.max_reqs, "cuda_graph_bs ",
+          sizes.front() < 1 ? sizes.front() : sizes.back(), ": 1 to ", limits.max_reqs,
+          ", the requests of a step");
+  return sizes;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -65,6 +85,7 @@ Engine::Engine(const EngineConfig& config, const LoadProgress& progress) : rando
   info_.weight_bytes = model_->weight_bytes();
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *rows_, *slots_);
   runner_ = std::make_unique<StepRunner>(*model_, *attention_, *rows_, info_.limits, info_.device);
+  if (info_.device.type == DeviceType::kCuda) prepare_graphs(config);
 }
 
 Engine::~Engine() = default;
@@ -98,12 +119,14 @@ void Engine::resolve_config(const EngineConfig& config) {
   if (on_gpu && config.deterministic_inference)
     fail(ErrorCode::kUnsupported, "deterministic_inference on ", config.device,
          ": the dense layers offer it on cpu alone");
+  requirement.graphs = on_gpu && !config.disable_cuda_graph;
   info_.resolution = resolve(requirement, info_.hardware, config.wishes, backend_table());
 
   const int default_reqs = on_gpu ? kDefaultMaxRunningRequestsOnGpu : kDefaultMaxRunningRequests;
   info_.limits.max_reqs = config.max_running_requests > 0 ? config.max_running_requests : default_reqs;
   // Every running request adds at least one token to a step.
   info_.limits.max_tokens = std::max(config.chunked_prefill_size, info_.limits.max_reqs);
+  if (on_gpu) graph_sizes(config, info_.limits);  // refuses before weights are read
 }
 
 int64_t Engine::choose_pool_tokens(const EngineConfig& config, const MhaKvPool::Config& two_pages) const {
@@ -166,6 +189,15 @@ void Engine::create_pools(const EngineConfig& config) {
   info_.workspace_bytes = workspace_bytes(info_.resolution, backend);
   attention_ =
       create_backend(info_.resolution, BackendContext{.config = backend, .requests = *rows_, .pool = *pool_});
+}
+
+void Engine::prepare_graphs(const EngineConfig& config) {
+  std::vector<int> sizes = graph_sizes(config, info_.limits);
+  const size_t free_before = available_bytes(info_.device);
+  runner_->pad_decodes(sizes, !config.disable_cuda_graph);
+  if (config.disable_cuda_graph) return;
+  info_.graph_bytes = free_before - std::min(free_before, available_bytes(info_.device));
+  info_.graph_sizes = std::move(sizes);
 }
 
 RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) {

@@ -41,7 +41,9 @@ struct EngineInfo {
   size_t weight_bytes = 0;
   size_t pool_bytes = 0;
   size_t workspace_bytes = 0;
-  int pool_slots = 0;  // without the padding page
+  int pool_slots = 0;            // without the padding page
+  std::vector<int> graph_sizes;  // batch sizes that have a CUDA graph
+  size_t graph_bytes = 0;
 };
 
 struct EngineStats {
@@ -86,6 +88,8 @@ class Engine {
   // Token slots of the KV pool, chosen by the memory there is when the user names no number.
   int64_t choose_pool_tokens(const EngineConfig& config, const MhaKvPool::Config& two_pages) const;
   void create_pools(const EngineConfig& config);
+  // Records CUDA graphs of decode steps, or only pads them as if there were some.
+  void prepare_graphs(const EngineConfig& config);
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const OutputSink& sink);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "attend/attention/resolver.h"
 #include "attend/model/model.h"
@@ -25,7 +26,12 @@ struct EngineConfig {
   int max_running_requests = 0;         // 0: chosen
   int64_t max_total_tokens = 0;         // KV pool size in tokens; 0: chosen by the memory there is
   double mem_fraction_static = 0.85;    // GPUs: weights and KV pool may take this share of the memory
-  int chunked_prefill_size = 2048;      // new tokens of a step; longer prompts are computed in chunks
+  // GPUs: decode steps are padded to one of these batch sizes (empty: chosen, up to cuda_graph_max_bs) and
+  // replayed from CUDA graphs, unless that is turned off.
+  bool disable_cuda_graph = false;
+  std::vector<int> cuda_graph_bs;
+  int cuda_graph_max_bs = 0;        // 0: chosen
+  int chunked_prefill_size = 2048;  // new tokens of a step; longer prompts are computed in chunks
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
   bool deterministic_inference = false;
   uint64_t random_seed = 0;  // of requests that bring no seed

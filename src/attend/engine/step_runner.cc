@@ -1,5 +1,7 @@
 #include "attend/engine/step_runner.h"
 
+#include <utility>
+
 #include "attend/base/error.h"
 #include "attend/kernels/sampling.h"
 
@@ -28,9 +30,25 @@ StepRunner::StepRunner(Model& model, AttentionBackend& attention, const ReqToTok
   host_tokens_ = cuda::empty_pinned({limits.max_reqs}, DType::kI32);
 }
 
+void StepRunner::pad_decodes(std::vector<int> sizes, bool record) {
+  ensure(gpu_stream_.has_value(), "graphs of a CPU's steps");
+  graphs_ = GraphRunner(std::move(sizes));
+  if (!record) return;
+  const ScheduledStep padding{.requests = {}, .num_tokens = 0, .mode = ForwardMode::kDecode};
+  int built = 0;
+  graphs_.record(stream_, [&](int size) {
+    // The same inputs serve the run before and the recording, which must not hold their upload.
+    if (built != size) inputs_.build(padding, stream_, size);
+    built = size;
+    queue_step();
+  });
+}
+
 View<const int32_t> StepRunner::run(const ScheduledStep& step) {
-  inputs_.build(step, stream_);
-  queue_step();
+  const auto num_reqs = static_cast<int>(step.requests.size());
+  const int size = step.mode == ForwardMode::kDecode ? graphs_.padded_size(num_reqs) : 0;
+  inputs_.build(step, stream_, size);
+  if (!graphs_.launch(size, stream_)) queue_step();
   const View<const int32_t> tokens = fetch_tokens(inputs_.sampling_requests().size());
   for (size_t row = 0; row < tokens.size(); ++row)
     ensure(tokens[row] >= 0, "logits of row ", row, ": all ", model_.config().vocab_size, " are NaN");

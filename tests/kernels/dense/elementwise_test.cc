@@ -18,9 +18,19 @@ namespace {
 using testing::HasSubstr;
 using testing_support::error_message;
 using testing_support::kWeightTypes;
+using testing_support::NeedsTarget;
 using testing_support::Target;
 using testing_support::targets;
 using testing_support::TestTensor;
+
+using Embedding = NeedsTarget;
+using RmsNorm = NeedsTarget;
+using AddRmsNorm = NeedsTarget;
+using SiluMul = NeedsTarget;
+using Rope = NeedsTarget;
+using NormRope = NeedsTarget;
+using GatherRows = NeedsTarget;
+using Elementwise = NeedsTarget;
 
 // Every remainder of a vector, and rows of many vectors.
 constexpr int64_t kDims[] = {1,  2,  3,  4,  5,  7,  8,  9,  12, 15, 16,  17,  20,
@@ -28,7 +38,7 @@ constexpr int64_t kDims[] = {1,  2,  3,  4,  5,  7,  8,  9,  12, 15, 16,  17,  2
 
 const float kNan = std::numeric_limits<float>::quiet_NaN();
 
-TEST(Embedding, CopiesTheRowOfEachId) {
+TEST_F(Embedding, CopiesTheRowOfEachId) {
   const std::vector<int32_t> ids = {4, 0, 6, 4};
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
@@ -43,7 +53,7 @@ TEST(Embedding, CopiesTheRowOfEachId) {
       }
 }
 
-TEST(Embedding, RefusesAnIdBeyondTheTable) {
+TEST_F(Embedding, RefusesAnIdBeyondTheTable) {
   const TestTensor table({7, 8}, DType::kBF16), out({2, 8}, DType::kF32);
   Stream stream;
   for (const int32_t bad : {7, -1}) {
@@ -78,7 +88,7 @@ std::vector<double> row_values(const TestTensor& tensor, int64_t row, int64_t di
   return values;
 }
 
-TEST(RmsNorm, MatchesFloat64) {
+TEST_F(RmsNorm, MatchesFloat64) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (const int64_t dim : kDims)
@@ -95,7 +105,7 @@ TEST(RmsNorm, MatchesFloat64) {
         }
 }
 
-TEST(RmsNorm, OfZerosIsZero) {
+TEST_F(RmsNorm, OfZerosIsZero) {
   for (const auto& target : targets()) {
     const TestTensor x({1, 37}, DType::kF32), weight = TestTensor::random({37}, DType::kF32, 1);
     TestTensor out({1, 37}, DType::kF32);
@@ -105,7 +115,7 @@ TEST(RmsNorm, OfZerosIsZero) {
   }
 }
 
-TEST(RmsNorm, MayWriteOverItsInput) {
+TEST_F(RmsNorm, MayWriteOverItsInput) {
   for (const auto& target : targets()) {
     TestTensor x = TestTensor::random({2, 45}, DType::kF32, 1);
     const TestTensor weight = TestTensor::random({45}, DType::kF32, 2);
@@ -116,7 +126,7 @@ TEST(RmsNorm, MayWriteOverItsInput) {
   }
 }
 
-TEST(RmsNorm, NormalisesEachHeadInsideAWiderRow) {
+TEST_F(RmsNorm, NormalisesEachHeadInsideAWiderRow) {
   constexpr int64_t kTokens = 3, kHeads = 2, kDim = 20, kWidth = 64, kFirst = 8;
   for (const auto& target : targets()) {
     TestTensor qkv = TestTensor::random({kTokens, kWidth}, DType::kF32, 1);
@@ -135,7 +145,7 @@ TEST(RmsNorm, NormalisesEachHeadInsideAWiderRow) {
   }
 }
 
-TEST(AddRmsNorm, IsTheSumAndThenTheNorm) {
+TEST_F(AddRmsNorm, IsTheSumAndThenTheNorm) {
   for (const auto& target : targets())
     for (const int64_t hidden : kDims) {
       SCOPED_TRACE(testing::Message() << *target << " hidden " << hidden);
@@ -152,7 +162,7 @@ TEST(AddRmsNorm, IsTheSumAndThenTheNorm) {
     }
 }
 
-TEST(SiluMul, MatchesFloat64OverTheWholeRange) {
+TEST_F(SiluMul, MatchesFloat64OverTheWholeRange) {
   for (const auto& target : targets())
     for (const int64_t intermediate : kDims) {
       const TestTensor gate_up = TestTensor::random({2, 2 * intermediate}, DType::kF32, 1, 30.0f);
@@ -170,7 +180,7 @@ TEST(SiluMul, MatchesFloat64OverTheWholeRange) {
     }
 }
 
-TEST(SiluMul, TakesTheExtremes) {
+TEST_F(SiluMul, TakesTheExtremes) {
   const std::vector<float> gates = {0.0f,
                                     -0.0f,
                                     88.0f,
@@ -213,7 +223,7 @@ struct Angles {
   TestTensor cos, sin;
 };
 
-TEST(Rope, TurnsPairsAsComplexNumbers) {
+TEST_F(Rope, TurnsPairsAsComplexNumbers) {
   constexpr int64_t kTokens = 4, kHeads = 3;
   const std::vector<int32_t> positions = {0, 9, 3, 9};
   for (const auto& target : targets())
@@ -238,7 +248,7 @@ TEST(Rope, TurnsPairsAsComplexNumbers) {
     }
 }
 
-TEST(Rope, TurnsTheHeadsOfAWiderRowAlone) {
+TEST_F(Rope, TurnsTheHeadsOfAWiderRowAlone) {
   constexpr int64_t kTokens = 2, kWidth = 50, kFirst = 10, kHeads = 2, kDim = 12;
   const std::vector<int32_t> positions = {5, 2};
   const Angles angles(6, kDim / 2);
@@ -264,7 +274,7 @@ TEST(Rope, TurnsTheHeadsOfAWiderRowAlone) {
 }
 
 // What attention relies on: the product of two turned heads depends on the distance of their positions only.
-TEST(Rope, KeepsProductsOfHeadsAtTheSameDistance) {
+TEST_F(Rope, KeepsProductsOfHeadsAtTheSameDistance) {
   constexpr int64_t kDim = 64;
   const Angles angles(200, kDim / 2);
   const TestTensor q = TestTensor::random({1, 1, kDim}, DType::kF32, 1);
@@ -287,7 +297,7 @@ TEST(Rope, KeepsProductsOfHeadsAtTheSameDistance) {
   }
 }
 
-TEST(Rope, RefusesAPositionBeyondTheTable) {
+TEST_F(Rope, RefusesAPositionBeyondTheTable) {
   const Angles angles(10, 4);
   const TestTensor x({2, 1, 8}, DType::kF32), narrow({2, 1, 6}, DType::kF32);
   Stream stream;
@@ -300,7 +310,7 @@ TEST(Rope, RefusesAPositionBeyondTheTable) {
       HasSubstr("rotates 8 elements, the heads of x have 6"));
 }
 
-TEST(NormRope, NormsEachHeadOfQAndKAndThenTurnsIt) {
+TEST_F(NormRope, NormsEachHeadOfQAndKAndThenTurnsIt) {
   constexpr int64_t kTokens = 3, kQHeads = 4, kKHeads = 2;
   const std::vector<int32_t> positions = {7, 0, 9};
   for (const auto& target : targets())
@@ -358,7 +368,7 @@ TEST(NormRope, NormsEachHeadOfQAndKAndThenTurnsIt) {
       }
 }
 
-TEST(GatherRows, CopiesTheChosenRows) {
+TEST_F(GatherRows, CopiesTheChosenRows) {
   const std::vector<int32_t> rows = {5, 0, 5};
   for (const auto& target : targets())
     for (const int64_t hidden : kDims) {
@@ -371,7 +381,7 @@ TEST(GatherRows, CopiesTheChosenRows) {
     }
 }
 
-TEST(Elementwise, GivesTheSameBitsWhenThreadsShareTheRows) {
+TEST_F(Elementwise, GivesTheSameBitsWhenThreadsShareTheRows) {
   constexpr int64_t kRows = 300, kDim = 256;
   const TestTensor x = TestTensor::random({kRows, kDim}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({kDim}, DType::kF32, 2);
@@ -402,7 +412,7 @@ TEST(Elementwise, GivesTheSameBitsWhenThreadsShareTheRows) {
   }
 }
 
-TEST(Elementwise, RefusesWhatDoesNotFitAndSaysWhy) {
+TEST_F(Elementwise, RefusesWhatDoesNotFitAndSaysWhy) {
   const TestTensor x({3, 8}, DType::kF32), half({3, 8}, DType::kF16), narrow({3, 6}, DType::kF32);
   const TestTensor weight({8}, DType::kBF16), short_weight({7}, DType::kBF16);
   Stream stream;

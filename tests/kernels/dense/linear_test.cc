@@ -17,9 +17,12 @@ namespace {
 
 using testing_support::error_message;
 using testing_support::kWeightTypes;
+using testing_support::NeedsTarget;
 using testing_support::Target;
 using testing_support::targets;
 using testing_support::TestTensor;
+
+using Linear = NeedsTarget;
 
 struct Shape {
   int64_t num_rows, num_outs, in_features;
@@ -67,21 +70,21 @@ void expect_matches_float64(const Shape& shape, DType dtype, const Target& targe
     }
 }
 
-TEST(Linear, MatchesFloat64ForEveryNumberOfFewRows) {
+TEST_F(Linear, MatchesFloat64ForEveryNumberOfFewRows) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (int64_t num_rows = 1; num_rows <= cpu::kFewRows; ++num_rows)
         expect_matches_float64({num_rows, 27, 45}, dtype, *target);
 }
 
-TEST(Linear, MatchesFloat64ForManyRows) {
+TEST_F(Linear, MatchesFloat64ForManyRows) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (const int64_t num_rows : {33, 34, 35, 36, 37, 38, 39, 40, 41, 48, 67})
         expect_matches_float64({num_rows, 71, 150}, dtype, *target);
 }
 
-TEST(Linear, MatchesFloat64ForEveryRemainderOfOutputFeatures) {
+TEST_F(Linear, MatchesFloat64ForEveryRemainderOfOutputFeatures) {
   for (const auto& target : targets())
     for (int64_t num_outs = 1; num_outs <= 66; ++num_outs) {
       expect_matches_float64({3, num_outs, 19}, DType::kBF16, *target);
@@ -89,7 +92,7 @@ TEST(Linear, MatchesFloat64ForEveryRemainderOfOutputFeatures) {
     }
 }
 
-TEST(Linear, MatchesFloat64ForEveryRemainderOfInputFeatures) {
+TEST_F(Linear, MatchesFloat64ForEveryRemainderOfInputFeatures) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (const int64_t in_features : {1,  2,  3,  4,  5,  7,   8,   9,   11,  13,  15,  16,  17,  23,
@@ -99,7 +102,7 @@ TEST(Linear, MatchesFloat64ForEveryRemainderOfInputFeatures) {
       }
 }
 
-TEST(Linear, MatchesFloat64WhenThreadsShareTheWork) {
+TEST_F(Linear, MatchesFloat64WhenThreadsShareTheWork) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) {
       expect_matches_float64({1, 1027, 515}, dtype, *target);
@@ -109,7 +112,7 @@ TEST(Linear, MatchesFloat64WhenThreadsShareTheWork) {
   expect_matches_float64({1025, 300, 24}, DType::kBF16, *targets().back());
 }
 
-TEST(Linear, WithoutBiasIsTheProductAlone) {
+TEST_F(Linear, WithoutBiasIsTheProductAlone) {
   const TestTensor x = TestTensor::random({2, 10}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({5, 10}, DType::kF32, 2);
   TestTensor with_zero({2, 5}, DType::kF32), without({2, 5}, DType::kF32);
@@ -121,7 +124,7 @@ TEST(Linear, WithoutBiasIsTheProductAlone) {
   }
 }
 
-TEST(Linear, TakesABiasOfAnotherTypeThanTheWeight) {
+TEST_F(Linear, TakesABiasOfAnotherTypeThanTheWeight) {
   const TestTensor weight = TestTensor::random({37, 8}, DType::kBF16, 2);
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) {
@@ -137,7 +140,7 @@ TEST(Linear, TakesABiasOfAnotherTypeThanTheWeight) {
     }
 }
 
-TEST(Linear, ReadsAndWritesRowsInPlaceOfAWiderTensor) {
+TEST_F(Linear, ReadsAndWritesRowsInPlaceOfAWiderTensor) {
   for (const auto& target : targets())
     for (const int64_t num_rows : {3, 40, 300}) {
       const DType x_dtype = target->activation_for(DType::kF16);
@@ -169,7 +172,7 @@ std::string refusal(const LinearArgs& args, ErrorCode code = ErrorCode::kInvalid
   return error_message(code, [&] { linear(args, stream); });
 }
 
-TEST(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
+TEST_F(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
   using testing::HasSubstr;
   const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
   EXPECT_THAT(refusal({.x = x, .weight = {}, .bias = {}, .out = out}), HasSubstr("weight: not given"));
@@ -196,7 +199,7 @@ TEST(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
               HasSubstr("in the last dimension, kernels take 1"));
 }
 
-TEST(Linear, RefusesATensorOfAnotherDevice) {
+TEST_F(Linear, RefusesATensorOfAnotherDevice) {
   const TestTensor x({1, 8}, DType::kF32), weight({6, 8}, DType::kF32), out({1, 6}, DType::kF32);
   Stream stream{.device = {DeviceType::kCuda, 0}, .handle = nullptr};
   const LinearArgs args = {.x = x, .weight = weight, .bias = {}, .out = out};

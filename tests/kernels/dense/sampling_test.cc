@@ -19,9 +19,13 @@ namespace {
 
 using testing::HasSubstr;
 using testing_support::error_message;
+using testing_support::NeedsTarget;
 using testing_support::Target;
 using testing_support::targets;
 using testing_support::TestTensor;
+
+using Argmax = NeedsTarget;
+using Sample = NeedsTarget;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -57,7 +61,7 @@ std::vector<float> random_row(size_t vocab_size, uint64_t seed, float deviation)
   return row;
 }
 
-TEST(Argmax, FindsTheLargestWhereverItStands) {
+TEST_F(Argmax, FindsTheLargestWhereverItStands) {
   for (const auto& target : targets())
     for (const size_t vocab_size : {1u, 2u, 3u, 15u, 16u, 17u, 33u, 511u, 512u, 513u, 1040u})
       for (size_t at = 0; at < vocab_size; at += 1 + vocab_size / 50) {
@@ -67,7 +71,7 @@ TEST(Argmax, FindsTheLargestWhereverItStands) {
       }
 }
 
-TEST(Argmax, TakesTheLowestOfEquals) {
+TEST_F(Argmax, TakesTheLowestOfEquals) {
   for (const auto& target : targets())
     for (const size_t second : {1u, 7u, 15u, 16u, 300u, 600u, 1299u}) {
       std::vector<float> row(1300, -2.0f);
@@ -77,14 +81,14 @@ TEST(Argmax, TakesTheLowestOfEquals) {
     }
 }
 
-TEST(Argmax, TakesMinusZeroAndZeroForEqual) {
+TEST_F(Argmax, TakesMinusZeroAndZeroForEqual) {
   for (const auto& target : targets()) {
     EXPECT_EQ(argmax_of({{-1.0f, -0.0f, 0.0f}}, *target)[0], 1);
     EXPECT_EQ(argmax_of({{-1.0f, 0.0f, -0.0f}}, *target)[0], 1);
   }
 }
 
-TEST(Argmax, NeverTakesNan) {
+TEST_F(Argmax, NeverTakesNan) {
   for (const auto& target : targets())
     for (size_t at = 0; at < 40; ++at) {
       std::vector<float> row(40, kNan);
@@ -95,7 +99,7 @@ TEST(Argmax, NeverTakesNan) {
     }
 }
 
-TEST(Argmax, NamesTheRowThatIsAllNan) {
+TEST_F(Argmax, NamesTheRowThatIsAllNan) {
   const std::vector<float> good(50, 1.0f), bad(50, kNan);
   const TestTensor logits = rows_of({good, bad});
   std::vector<int32_t> ids(2);
@@ -104,7 +108,7 @@ TEST(Argmax, NamesTheRowThatIsAllNan) {
             "logits of row 1: all 50 are NaN");
 }
 
-TEST(Argmax, GivesEachRowItsOwnResultWhenThreadsShareTheRows) {
+TEST_F(Argmax, GivesEachRowItsOwnResultWhenThreadsShareTheRows) {
   const TestTensor logits = TestTensor::random({30, 5000}, DType::kF32, 3);
   std::vector<int32_t> ids(30);
   targets().back()->argmax(logits, ids);
@@ -169,7 +173,7 @@ const std::vector<SamplingRule> kRules = {
     {.top_p = 0.999f, .min_p = 0.3f},
 };
 
-TEST(Sample, InvertsTheSumOfTheFilteredProbabilities) {
+TEST_F(Sample, InvertsTheSumOfTheFilteredProbabilities) {
   for (const auto& target : targets())
     for (const size_t vocab_size : {1u, 2u, 17u, 100u, 512u, 513u, 3000u})
       for (SamplingRule rule : kRules)
@@ -185,7 +189,7 @@ TEST(Sample, InvertsTheSumOfTheFilteredProbabilities) {
         }
 }
 
-TEST(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheEdge) {
+TEST_F(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheEdge) {
   // Four distinct values, so that every filter cuts through a run of equals.
   std::vector<float> row(60);
   for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(i * 7 % 4);
@@ -201,7 +205,7 @@ TEST(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheEdge) {
       }
 }
 
-TEST(Sample, MeasuresTopPOnWhatTopKLeaves) {
+TEST_F(Sample, MeasuresTopPOnWhatTopKLeaves) {
   // Of all tokens the first has 0.4, so 0.5 needs two; of the two largest it has 0.57, and is enough alone.
   const std::vector<float> row = {std::log(0.4f), std::log(0.3f), std::log(0.2f), std::log(0.1f)};
   for (const auto& target : targets())
@@ -233,7 +237,7 @@ double chi_square_excess(const std::vector<int64_t>& counts, const std::vector<d
   return (statistic - freedom) / std::sqrt(2 * freedom);
 }
 
-TEST(Sample, DrawsTokensAsOftenAsTheirProbability) {
+TEST_F(Sample, DrawsTokensAsOftenAsTheirProbability) {
   constexpr size_t kBatch = 1000, kBatches = 20;
   const std::vector<float> row = random_row(200, 5, 2.0f);
   const std::vector<SamplingRule> rules = {
@@ -268,7 +272,7 @@ TEST(Sample, DrawsTokensAsOftenAsTheirProbability) {
     }
 }
 
-TEST(Sample, AtTemperatureZeroIsArgmax) {
+TEST_F(Sample, AtTemperatureZeroIsArgmax) {
   for (const auto& target : targets())
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const std::vector<float> row = random_row(300, seed, 1.0f);
@@ -277,7 +281,7 @@ TEST(Sample, AtTemperatureZeroIsArgmax) {
     }
 }
 
-TEST(Sample, AtAVanishingTemperatureIsArgmax) {
+TEST_F(Sample, AtAVanishingTemperatureIsArgmax) {
   const std::vector<float> row = random_row(300, 1, 1.0f);
   for (const auto& target : targets())
     for (const float temperature : {1e-6f, 1e-30f, 1e-40f, std::numeric_limits<float>::denorm_min()})
@@ -286,7 +290,7 @@ TEST(Sample, AtAVanishingTemperatureIsArgmax) {
           << *target << " " << temperature;
 }
 
-TEST(Sample, NeverTakesNanOrWhatIsImpossible) {
+TEST_F(Sample, NeverTakesNanOrWhatIsImpossible) {
   std::vector<float> row(100, kNan);
   for (size_t i = 0; i < 40; ++i) row[i] = -kInfinity;
   row[33] = row[70] = 1.5f;
@@ -299,7 +303,7 @@ TEST(Sample, NeverTakesNanOrWhatIsImpossible) {
       }
 }
 
-TEST(Sample, OfAnInfiniteLogitIsThatToken) {
+TEST_F(Sample, OfAnInfiniteLogitIsThatToken) {
   std::vector<float> row = random_row(100, 1, 1.0f);
   row[60] = row[80] = kInfinity;
   const std::vector<float> impossible(20, -kInfinity);
@@ -310,7 +314,7 @@ TEST(Sample, OfAnInfiniteLogitIsThatToken) {
     }
 }
 
-TEST(Sample, NamesTheRowThatIsAllNan) {
+TEST_F(Sample, NamesTheRowThatIsAllNan) {
   const TestTensor logits = rows_of({random_row(9, 1, 1.0f), std::vector<float>(9, kNan)});
   const std::vector<SamplingRule> rules(2);
   std::vector<int32_t> ids(2);
@@ -319,7 +323,7 @@ TEST(Sample, NamesTheRowThatIsAllNan) {
             "logits of row 1: all 9 are NaN");
 }
 
-TEST(Sample, DoesNotDependOnTheBatch) {
+TEST_F(Sample, DoesNotDependOnTheBatch) {
   constexpr int64_t kRows = 24, kVocab = 4000;
   const TestTensor logits = TestTensor::random({kRows, kVocab}, DType::kF32, 9, 2.0f);
   std::vector<SamplingRule> rules;
@@ -340,7 +344,7 @@ TEST(Sample, DoesNotDependOnTheBatch) {
   }
 }
 
-TEST(Sample, ChangesWithTheSeedAndWithTheStep) {
+TEST_F(Sample, ChangesWithTheSeedAndWithTheStep) {
   const std::vector<float> row(1000, 0.0f);
   const Target& target = *targets().back();
   std::vector<int32_t> by_seed, by_step;
@@ -396,7 +400,7 @@ TEST(SamplingRule, NamesTheFieldThatIsOutOfRange) {
   for (const SamplingRule& rule : kRules) EXPECT_NO_THROW(check(rule));
 }
 
-TEST(Sample, RefusesWhatDoesNotFitAndSaysWhy) {
+TEST_F(Sample, RefusesWhatDoesNotFitAndSaysWhy) {
   const TestTensor logits({2, 9}, DType::kF32), half({2, 9}, DType::kF16);
   std::vector<SamplingRule> rules(2), one(1);
   std::vector<int32_t> ids(2), three(3);

@@ -2,6 +2,8 @@
 // linked with the other list of targets, on the GPU. Tensors and arrays of a call lie in host memory.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <ostream>
 #include <span>
@@ -38,9 +40,17 @@ class Target {
                       View<int32_t> ids) const = 0;
 };
 
-inline std::ostream& operator<<(std::ostream& out, const Target& target) { return out << target.name(); }
-
-// Those of this executable; the last one is the best. Each executable links one definition.
+// Those of this executable; the last one is the best. Each executable links one definition; empty: this
+// machine has none of them.
 std::span<const std::unique_ptr<Target>> targets();
+
+class NeedsTarget : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (targets().empty()) GTEST_SKIP() << "this machine has no GPU that this build can use";
+  }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Target& target) { return out << target.name(); }
 
 }  // namespace attend::testing_support

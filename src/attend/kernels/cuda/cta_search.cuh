@@ -109,7 +109,8 @@ __device__ inline void add_to_buckets(uint64_t* sums, bool takes_part, uint32_t 
   uint32_t left = __ballot_sync(kAllLanes, takes_part);
   while (left != 0) {
     const int leader = __ffs(static_cast<int>(left)) - 1;
-    const bool mine = takes_part && bucket == __shfl_sync(kAllLanes, bucket, leader);
+    const uint32_t leaders = __shfl_sync(kAllLanes, bucket, leader);
+    const bool mine = takes_part && bucket == leaders;
     const uint32_t low = static_cast<uint32_t>(measure & ((uint64_t{1} << kHalfBits) - 1));
     const uint32_t high = static_cast<uint32_t>(measure >> kHalfBits);
     const uint32_t low_sum = __reduce_add_sync(kAllLanes, mine ? low : 0u);
