@@ -52,6 +52,16 @@ std::string write_file(const std::string& name, const std::string& content) {
   return path;
 }
 
+TEST(AttendCommand, TellsItsVersionItsCommitAndTheDevicesThatThereAre) {
+  const Ran ran = attend("--version", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_THAT(lines[0], testing::MatchesRegex("attend [0-9]+\\.[0-9]+\\.[0-9]+ \\(git .+\\)"));
+  EXPECT_THAT(lines[1], testing::MatchesRegex("cpu     .+, [0-9]+ cores, .+ kernels"));
+  EXPECT_THAT(lines[2], StartsWith("cuda"));
+}
+
 TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
   const Ran ran = attend(
       "generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",

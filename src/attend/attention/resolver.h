@@ -9,6 +9,7 @@
 #include "attend/attention/backend.h"
 #include "attend/attention/capability.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // What the user asked for. Empty: choose.
@@ -70,3 +71,4 @@ const BackendEntry* find_backend(std::span<const BackendEntry> table, std::strin
 Hardware detect_cpu();
 
 }  // namespace attend
+#pragma GCC visibility pop

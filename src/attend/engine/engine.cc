@@ -8,6 +8,9 @@
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
+#include "attend/engine/scheduler.h"
+#include "attend/engine/step_inputs.h"
+#include "attend/engine/stop_matcher.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {

@@ -10,6 +10,7 @@
 #include "attend/tensor/device.h"
 #include "attend/tensor/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 struct EngineConfig {
@@ -26,3 +27,4 @@ struct EngineConfig {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

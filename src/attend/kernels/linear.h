@@ -4,6 +4,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 struct LinearArgs {
@@ -16,3 +17,4 @@ struct LinearArgs {
 void linear(const LinearArgs& args, Stream& stream);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

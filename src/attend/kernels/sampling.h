@@ -6,6 +6,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // How one request samples. Filters apply in this order, each to what the one before left: temperature, top_k,
@@ -38,3 +39,4 @@ void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -13,6 +13,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // One step's input beside its ForwardBatch.
@@ -50,3 +51,4 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
                                   LoadFormat format, const LoadProgress& progress = {});
 
 }  // namespace attend
+#pragma GCC visibility pop

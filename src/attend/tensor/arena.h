@@ -9,6 +9,7 @@
 
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // Not thread-safe. Tensors made from an arena keep its memory alive.
@@ -40,3 +41,4 @@ class Arena {
 size_t available_host_bytes();
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -1,0 +1,12 @@
+# attend::dnnl: oneDNN by its library and header. (Debian's own CMake config of it demands OpenCL.)
+find_library(DNNL_LIBRARY NAMES dnnl)
+find_path(DNNL_INCLUDE_DIR NAMES dnnl.hpp)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(Dnnl REQUIRED_VARS DNNL_LIBRARY DNNL_INCLUDE_DIR)
+mark_as_advanced(DNNL_LIBRARY DNNL_INCLUDE_DIR)
+
+if(Dnnl_FOUND AND NOT TARGET attend::dnnl)
+  add_library(attend::dnnl INTERFACE IMPORTED)
+  target_link_libraries(attend::dnnl INTERFACE ${DNNL_LIBRARY})
+  target_include_directories(attend::dnnl SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
+endif()
