@@ -33,9 +33,6 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/attend-config-version.cma
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/attend-config.cmake ${PROJECT_BINARY_DIR}/attend-config-version.cmake
   DESTINATION ${attend_package_dir} COMPONENT dev)
-if(NOT BUILD_SHARED_LIBS)
-  install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindDnnl.cmake DESTINATION ${attend_package_dir} COMPONENT dev)
-endif()
 
 # The linker takes each archive once, so a floor comes before those that it uses.
 if(BUILD_SHARED_LIBS)
@@ -48,9 +45,9 @@ else()
   list(TRANSFORM attend_pc_libs PREPEND "-lattend_")
   list(JOIN attend_pc_libs " " attend_pc_libs)
   set(attend_pc_requires_private "spdlog fmt libpcre2-8 libutf8proc")
-  set(attend_pc_libs_private "-ldnnl ${OpenMP_CXX_FLAGS}")
+  set(attend_pc_libs_private "-pthread")
   if(ATTEND_CUDA)
-    string(APPEND attend_pc_libs_private " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt -lpthread")
+    string(APPEND attend_pc_libs_private " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
   endif()
 endif()
 # The prefix from where the file lies: cmake --install --prefix may choose another than the one configured.

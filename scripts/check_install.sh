@@ -25,7 +25,7 @@ run_examples() { # FOLDER
 
 # Only what consumers may see: no header of a private dependency, nothing that is not installed.
 check_headers() { # PREFIX
-  ! grep -rnE '#\s*include\s+[<"](fmt|spdlog|nlohmann|CLI|boost|dnnl|pcre2|utf8proc)' "$1/include" ||
+  ! grep -rnE '#\s*include\s+[<"](fmt|spdlog|nlohmann|CLI|boost|pcre2|utf8proc)' "$1/include" ||
     fail "an installed header includes a private dependency"
   (cd "$1/include" && find attend -name '*.h' | sort | sed 's/.*/#include <&>/') >"$fresh/all.cc"
   quietly g++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I "$1/include" "$fresh/all.cc"
@@ -49,7 +49,7 @@ check_symbols() { # LIBRARY
   local shown
   shown=$(nm -DC --defined-only "$1" | awk '$2 ~ /[TBDRV]/' | cut -d' ' -f3-)
   grep -q '^attend::Engine::step' <<<"$shown" || fail "$1 does not show attend::Engine"
-  ! grep -E '^(vtable for |typeinfo (name )?for )?(spdlog|fmt|nlohmann|dnnl|attend::kernels::cpu|attend::tokenizer)::' <<<"$shown" ||
+  ! grep -E '^(vtable for |typeinfo (name )?for )?(spdlog|fmt|nlohmann|attend::kernels::cpu|attend::tokenizer)::' <<<"$shown" ||
     fail "$1 shows what it is made of"
 }
 
@@ -82,7 +82,7 @@ for shared in OFF ON; do
   if [ $shared = ON ]; then
     library=$(find "$prefix" -name libattend.so)
     check_symbols "$library"
-    ! readelf -d "$fresh/$kind-build/generate" | grep -E 'NEEDED.*(spdlog|fmt|dnnl|pcre2|utf8proc)' ||
+    ! readelf -d "$fresh/$kind-build/generate" | grep -E 'NEEDED.*(spdlog|fmt|pcre2|utf8proc)' ||
       fail "a program on libattend.so links what libattend.so is made of"
   fi
   echo "installed, $kind: $(du -sh --apparent-size "$prefix" | cut -f1), examples run"

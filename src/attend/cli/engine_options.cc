@@ -1,10 +1,9 @@
 #include "attend/cli/engine_options.h"
 
-#include <omp.h>
-
 #include <thread>
 
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 
 namespace attend::cli {
 namespace {
@@ -65,7 +64,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   require_positive(app, "--chunked-prefill-size", options.chunked_prefill_size);
   require_positive(app, "--threads", options.threads);
   require(options.threads <= kMaxThreads, "--threads ", options.threads, ": at most ", kMaxThreads);
-  if (options.threads > 0) omp_set_num_threads(options.threads);
+  if (options.threads > 0) set_num_threads(options.threads);
 
   EngineConfig config;
   config.model_path = options.model_path;
