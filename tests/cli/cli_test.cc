@@ -62,6 +62,14 @@ TEST(AttendCommand, TellsItsVersionItsCommitAndTheDevicesThatThereAre) {
   EXPECT_THAT(lines[2], StartsWith("cuda"));
 }
 
+// Stale? build/release/attend backends --markdown > docs/support-matrix.md
+TEST(SupportMatrix, InTheDocsIsWhatTheCapabilityRecordsSay) {
+  std::ifstream file(ATTEND_SOURCE_DIR "/docs/support-matrix.md");
+  std::ostringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(page.str(), attend("backends --markdown", Streams::kStdout).out);
+}
+
 TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
   const Ran ran = attend(
       "generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",
