@@ -49,6 +49,8 @@ function(attend_test name)
   attend_warnings(${name})
   # An empty LABELS would be dropped on the way to ctest and take TIMEOUT for its value.
   set(properties TIMEOUT ${ARG_TIMEOUT})
+  # RapidCheck's own 100 cases of a property are few.
+  list(APPEND properties ENVIRONMENT "RC_PARAMS=max_success=1000")
   if(ARG_LABELS)
     list(APPEND properties LABELS "${ARG_LABELS}")
   endif()

@@ -44,6 +44,13 @@ check_package() { # PREFIX
   rm -rf "$fresh/package"
 }
 
+# The runtime alone runs, and brings nothing to build with.
+check_runtime() { # PREFIX
+  quietly cmake --install "$build" --prefix "$1" --component runtime
+  "$1/bin/attend" --version | grep -q '^attend [0-9]' || fail "attend --version"
+  ! find "$1" -name '*.h' -o -name '*.a' -o -name '*.cmake' -o -name '*.pc' | grep . || fail "the runtime has more than that"
+}
+
 # libattend.so shows what installed headers declare, and none of what it is made of.
 check_symbols() { # LIBRARY
   local shown
@@ -78,7 +85,7 @@ for shared in OFF ON; do
   run_examples "$fresh/$kind-pc"
   rm -rf "$fresh/examples"
 
-  "$prefix/bin/attend" --version | grep -q '^attend [0-9]' || fail "attend --version"
+  check_runtime "$fresh/$kind-runtime"
   if [ $shared = ON ]; then
     library=$(find "$prefix" -name libattend.so)
     check_symbols "$library"

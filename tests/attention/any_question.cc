@@ -56,13 +56,13 @@ Capability any_capability() {
   can.speculation =
       *rc::gen::element(Speculation::kNone, Speculation::kChain, Speculation::kTree, Speculation::kTree);
   can.deterministic = sometimes() ? Set<Architecture>{} : any_architectures();
-  if (sometimes()) can.prefill = {};
+  if (number_below(4) == 0) can.prefill = {};
   if (sometimes()) can.decode = {};
   return can;
 }
 
 std::string any_name(const std::vector<BackendEntry>& table) {
-  if (table.empty() || number_below(4) > 0) return "";
+  if (table.empty() || number_below(3) > 0) return "";
   const BackendEntry& entry = *rc::gen::elementOf(table);
   return std::string(entry.aliases.empty() || mostly() ? entry.name : entry.aliases[0]);
 }

@@ -5,6 +5,8 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "attend/attention/resolver.h"
 #include "attend/base/error.h"
@@ -78,6 +80,19 @@ struct Question {
   }
 };
 
+RC_GTEST_PROP(ReasonsAgainstProperty, NameExactlyTheLimitsThatAreBroken, ()) {
+  const Question question;
+  for (const BackendEntry& entry : question.table)
+    for (const Phase phase : kPhases)
+      for (const bool asked_by_name : {false, true}) {
+        const auto reasons = reasons_against(entry, phase, question.needs, question.hardware,
+                                             question.wishes.page_size, asked_by_name);
+        RC_ASSERT(limits_named(reasons, entry.name, phase) ==
+                  broken_limits(entry, phase, question.needs, question.hardware, question.wishes.page_size,
+                                asked_by_name));
+      }
+}
+
 RC_GTEST_PROP(ResolverProperty, AChoiceServesTheModelInBothPhasesWithOnePageSize, ()) {
   const Question question;
   const std::optional<Resolution> answer = question.answer();
@@ -135,6 +150,25 @@ RC_GTEST_PROP(ResolverProperty, GivesUpOnlyWhenNoPairServes, ()) {
   const bool possible = question.has_an_answer();
   RC_CLASSIFY(possible, "possible");
   RC_ASSERT(question.answer().has_value() == possible);
+}
+
+RC_GTEST_PROP(ResolverProperty, ARefusedWishIsToldEveryReasonAgainstIt, ()) {
+  const Question question;
+  std::set<std::string> against;
+  for (const Phase phase : kPhases)
+    if (const BackendEntry* asked = question.asked_for(phase))
+      for (const std::string& limit : question.broken(*asked, phase, question.wishes.page_size))
+        against.insert(limit);
+  RC_CLASSIFY(!against.empty(), "refused");
+  if (against.empty()) return;
+  try {
+    resolve(question.needs, question.hardware, question.wishes, question.table);
+    RC_FAIL("resolved against a limit");
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    RC_ASSERT(!message.starts_with("no attention backend serves"));
+    for (const std::string& limit : against) RC_ASSERT(message.find(limit) != std::string::npos);
+  }
 }
 
 RC_GTEST_PROP(ResolverProperty, GivingUpTellsEveryReasonAgainstWhatCouldHaveBeenChosen, ()) {

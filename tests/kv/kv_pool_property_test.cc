@@ -77,6 +77,8 @@ RC_GTEST_PROP(KvPoolProperty, EveryElementOfAnMhaPoolHasAPlaceOfItsOwn, ()) {
       RC_ASSERT(view.rank == 4 && view.dtype == config.dtype && view.strides[3] == 1);
       RC_ASSERT(view.shape[0] == config.num_pages && view.shape[1] == config.page_size);
       RC_ASSERT(view.shape[2] == config.num_kv_heads && view.shape[3] == head_dim);
+      RC_ASSERT(view.strides[1] ==
+                (config.layout == KvLayout::kHeadMajor ? head_dim : config.num_kv_heads * head_dim));
       places.add(view);
     }
   }
