@@ -13,7 +13,7 @@ namespace attend::cli {
 std::string version_text() {
   const Hardware cpu = detect_cpu();
   std::string text =
-      fmt::format("attend {} (git {})\ncpu     {}, {} cores, {} kernels\n", version(), kGitHash, cpu.name,
+      fmt::format("attend {} (git {})\ncpu     {}, {} cores, {}\n", version(), kGitHash, cpu.name,
                   cpu.num_workers, kernels::cpu::to_string(kernels::cpu::detect_isa()));
   if (!kHasCuda) return text + "cuda    not in this build";
   const int num_gpus = cuda::device_count();
