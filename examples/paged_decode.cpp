@@ -1,8 +1,8 @@
 // One attention layer with your own weights and your own KV memory: attend's kernels and nothing above them.
 //
 // Three sequences of different lengths decode together. Their K/V lies in pages that are handed out in random
-// order; a page table says which page holds which positions of which sequence. Every step is compared with a
-// plain loop over K/V kept in order.
+// order; a page table says which page holds which positions of which sequence. Every step is compared with
+// plain loops that share nothing with it.
 #include <attend/kernels/attention.h>
 #include <attend/kernels/linear.h>
 #include <attend/kernels/store.h>
@@ -71,20 +71,29 @@ struct PagedCache {
   }
 };
 
-// What a sequence saw so far, in order: what the plain loop reads.
+// K/V of what a sequence saw so far, in order: what the plain loop reads.
 struct History {
   std::vector<Floats> k, v;  // [position][kNumKvHeads * kHeadDim]
 };
 
+// x W^T of one token.
+Floats plain_projection(const float* x, const Floats& weight) {
+  Floats out(weight.size() / kHidden);
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(std::inner_product(x, x + kHidden, weight.data() + i * kHidden, 0.0));
+  return out;
+}
+
 // softmax(q k^T / sqrt(d)) v of one sequence's newest token, one head after another.
-Floats plain_attention(const float* q, const History& history) {
+Floats plain_attention(const Floats& q, const History& history) {
   Floats out(size_t{kNumQHeads} * kHeadDim, 0.0f);
   for (int h = 0; h < kNumQHeads; ++h) {
     const int first = h / (kNumQHeads / kNumKvHeads) * kHeadDim;  // of this head's K and V in a row
     std::vector<double> scores;
     for (const Floats& k : history.k)
-      scores.push_back(std::inner_product(q + h * kHeadDim, q + (h + 1) * kHeadDim, k.begin() + first, 0.0) /
-                       std::sqrt(static_cast<double>(kHeadDim)));
+      scores.push_back(
+          std::inner_product(q.data() + h * kHeadDim, q.data() + (h + 1) * kHeadDim, k.data() + first, 0.0) /
+          std::sqrt(static_cast<double>(kHeadDim)));
     const double largest = *std::max_element(scores.begin(), scores.end());
     double sum = 0.0;
     for (double& score : scores) sum += score = std::exp(score - largest);
@@ -112,7 +121,7 @@ class Decoder {
               Device{}) {}
 
   // Appends num_new[s] tokens to each sequence s and attends. x: [sum of num_new, kHidden], sequence after
-  // sequence. Returns the largest difference from the plain loop over the newest token of each sequence.
+  // sequence. Returns the largest difference from plain loops.
   float step(Floats x, const std::vector<int>& num_new) {
     const int num_tokens = std::accumulate(num_new.begin(), num_new.end(), 0);
     Floats q = project(x, weights_.q, kNumQHeads), k = project(x, weights_.k, kNumKvHeads),
@@ -145,17 +154,7 @@ class Decoder {
     plan_.plan(args.batch, args.visibility, stream_);  // once for all layers of a step
     kernels::attention(args, plan_, stream_);
 
-    float largest_error = 0.0f;
-    for (int s = 0; s < kNumSequences; ++s) {
-      const int begin = cu_seqlen_q[static_cast<size_t>(s)], end = cu_seqlen_q[static_cast<size_t>(s) + 1];
-      remember(histories_[static_cast<size_t>(s)], k, v, begin, end);
-      const Floats expected =
-          plain_attention(q_view[end - 1].as<float>(), histories_[static_cast<size_t>(s)]);
-      const float* got = args.out[end - 1].as<float>();
-      for (size_t i = 0; i < expected.size(); ++i)
-        largest_error = std::max(largest_error, std::abs(got[i] - expected[i]));
-    }
-    return largest_error;
+    return difference(x, args.out, cu_seqlen_q);
   }
 
  private:
@@ -171,12 +170,23 @@ class Decoder {
     return out;
   }
 
-  static void remember(History& history, const Floats& k, const Floats& v, int begin, int end) {
-    constexpr int kRow = kNumKvHeads * kHeadDim;
-    for (int token = begin; token < end; ++token) {
-      history.k.emplace_back(k.begin() + token * kRow, k.begin() + (token + 1) * kRow);
-      history.v.emplace_back(v.begin() + token * kRow, v.begin() + (token + 1) * kRow);
+  // Of the newest token of each sequence, from what plain loops make of x.
+  float difference(const Floats& x, const TensorView& out, const std::vector<int32_t>& cu_seqlen_q) {
+    float largest_error = 0.0f;
+    for (int s = 0; s < kNumSequences; ++s) {
+      const int begin = cu_seqlen_q[static_cast<size_t>(s)], end = cu_seqlen_q[static_cast<size_t>(s) + 1];
+      History& history = histories_[static_cast<size_t>(s)];
+      for (int token = begin; token < end; ++token) {
+        history.k.push_back(plain_projection(x.data() + token * kHidden, weights_.k));
+        history.v.push_back(plain_projection(x.data() + token * kHidden, weights_.v));
+      }
+      const Floats expected =
+          plain_attention(plain_projection(x.data() + (end - 1) * kHidden, weights_.q), history);
+      const float* got = out[end - 1].as<float>();
+      for (size_t i = 0; i < expected.size(); ++i)
+        largest_error = std::max(largest_error, std::abs(got[i] - expected[i]));
     }
+    return largest_error;
   }
 
   Weights weights_;
@@ -201,7 +211,7 @@ int main() try {
     num_new.assign(kNumSequences, 1);  // after the prompts: one token each
   }
   std::cout << "paged_decode: " << kNumSteps << " steps of " << kNumSequences
-            << " sequences, largest difference from a plain loop " << largest_error << "\n";
+            << " sequences, largest difference from plain loops " << largest_error << "\n";
   return largest_error < 1e-4f ? 0 : 1;
 } catch (const attend::Error& error) {
   std::cerr << "paged_decode: " << error.what() << "\n";
