@@ -52,6 +52,24 @@ std::string write_file(const std::string& name, const std::string& content) {
   return path;
 }
 
+TEST(AttendCommand, TellsItsVersionItsCommitAndTheDevicesThatThereAre) {
+  const Ran ran = attend("--version", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_THAT(lines[0], testing::MatchesRegex("attend [0-9]+\\.[0-9]+\\.[0-9]+ \\(git .+\\)"));
+  EXPECT_THAT(lines[1], testing::MatchesRegex("cpu     .+, [0-9]+ cores, .+"));
+  EXPECT_THAT(lines[2], StartsWith("cuda"));
+}
+
+// Stale? build/release/attend backends --markdown > docs/support-matrix.md
+TEST(SupportMatrix, InTheDocsIsWhatTheCapabilityRecordsSay) {
+  std::ifstream file(ATTEND_SOURCE_DIR "/docs/support-matrix.md");
+  std::ostringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(page.str(), attend("backends --markdown", Streams::kStdout).out);
+}
+
 TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
   const Ran ran = attend(
       "generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",

@@ -13,6 +13,7 @@
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/tensor/stream.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // The caller owns every tensor.
@@ -81,3 +82,4 @@ struct BackendEntry {
 std::string describe(const BackendEntry& entry);
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -24,6 +24,7 @@ int complain(const std::string& message, int exit_code) {
 int main(int argc, char** argv) {
   CLI::App app("attend: run Hugging Face models with paged attention", "attend");
   app.require_subcommand(1);
+  app.set_version_flag("--version", attend::cli::version_text, "Print version, commit and devices");
   attend::cli::Command selected;
   attend::cli::add_generate(app, selected);
   attend::cli::add_backends(app, selected);

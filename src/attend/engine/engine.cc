@@ -9,6 +9,10 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/engine/graph_runner.h"
+#include "attend/engine/scheduler.h"
+#include "attend/engine/step_inputs.h"
+#include "attend/engine/step_runner.h"
+#include "attend/engine/stop_matcher.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 

@@ -11,6 +11,7 @@
 #include "attend/tensor/device.h"
 #include "attend/tensor/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 struct EngineConfig {
@@ -38,3 +39,4 @@ struct EngineConfig {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

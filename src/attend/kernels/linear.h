@@ -4,6 +4,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 struct LinearArgs {
@@ -27,3 +28,4 @@ void linear(const LinearArgs& args, Stream& stream);
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

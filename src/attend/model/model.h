@@ -13,6 +13,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // One step's input beside its ForwardBatch; arrays lie on the device.
@@ -65,3 +66,4 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
                                   const ModelPlacement& placement = {});
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include "attend/model/safetensors_header.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // Read-only: writing to a tensor of a mapped file ends the process. Thread-safe after construction.
@@ -45,3 +46,4 @@ class SafetensorsFile {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop
