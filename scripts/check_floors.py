@@ -6,7 +6,7 @@ import re
 import sys
 
 # Top first, as in docs/architecture.md.
-FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "model", "engine", "serve", "cli"]
+FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "model", "engine", "serve", "bench", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]attend/(([a-z_0-9]+)/[^">]+)[">]', re.MULTILINE)
 
 

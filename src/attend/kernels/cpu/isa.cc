@@ -1,8 +1,32 @@
 #include "attend/kernels/cpu/isa.h"
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "attend/base/error.h"
 
 namespace attend::kernels::cpu {
+namespace {
+
+// The kernel saves tile registers only for processes that have asked (Linux,
+// Documentation/arch/x86/xstate.rst).
+bool ask_for_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+bool has_amx() {
+  static const bool has = ask_for_tiles();
+  return has;
+}
 
 Isa detect_isa() {
 #if defined(__x86_64__)

@@ -32,6 +32,10 @@ inline constexpr bool kX86Kernels = false;
 // The best that this machine and its operating system offer. Reads CPUID; cheap enough for every call.
 Isa detect_isa();
 
+// Whether this machine has AMX tiles of bfloat16 and its operating system lets this process use them. The
+// first call asks for the permission; it holds for every thread.
+bool has_amx();
+
 // Those of kAllIsas that this machine runs: what a test loops over.
 std::span<const Isa> available_isas();
 
