@@ -80,15 +80,19 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
   app.add_option("--random-seed", options.random_seed, "seed of requests that bring none");
 }
 
+void set_threads(const CLI::App& app, int threads) {
+  require_positive(app, "--threads", threads);
+  require(threads <= kMaxThreads, "--threads ", threads, ": at most ", kMaxThreads);
+  if (threads > 0) set_num_threads(threads);
+}
+
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   require_positive(app, "--context-length", options.context_length);
   require_positive(app, "--max-running-requests", options.max_running_requests);
   require_positive(app, "--max-total-tokens", options.max_total_tokens);
   require_positive(app, "--chunked-prefill-size", options.chunked_prefill_size);
   require_positive(app, "--cuda-graph-max-bs", options.cuda_graph_max_bs);
-  require_positive(app, "--threads", options.threads);
-  require(options.threads <= kMaxThreads, "--threads ", options.threads, ": at most ", kMaxThreads);
-  if (options.threads > 0) set_num_threads(options.threads);
+  set_threads(app, options.threads);
 
   EngineConfig config;
   config.model_path = options.model_path;

@@ -33,6 +33,9 @@ struct EngineOptions {
 // `model_required`: --model-path must be given.
 void add_engine_options(CLI::App& app, EngineOptions& options, bool model_required);
 
+// The value of --threads; 0 leaves the number as it is. Throws Error(kInvalidArgument).
+void set_threads(const CLI::App& app, int threads);
+
 // Parses the values and sets the number of threads. Throws Error(kInvalidArgument) naming flag, value and
 // choices.
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options);
