@@ -29,8 +29,7 @@ void launch_instance(const AttentionParams& params, int num_row_tiles, void* str
     case 64:
       return launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 64>(params, num_row_tiles, stream);
     default:
-      if constexpr (max_tile_rows(kHeadDimV) == 128)
-        launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 128>(params, num_row_tiles, stream);
+      return launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 128>(params, num_row_tiles, stream);
   }
 }
 

@@ -1,5 +1,5 @@
 // Attention with mma.sync: query rows of one request and KV head (GQA heads packed with query tokens) against
-// tiles of keys. Keys are looked up row by row, so that any page size and layout is one code path.
+// tiles of 64 keys. Keys are looked up row by row, so that any page size and layout is one code path.
 #pragma once
 
 #include <type_traits>
@@ -8,39 +8,36 @@
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/sm80/convert_tile.cuh"
 #include "attend/kernels/cuda/sm80/key_stages.cuh"
-#include "attend/kernels/cuda/sm80/tile_results.cuh"
+#include "attend/kernels/cuda/sm80/tile_config.h"
+#include "attend/kernels/cuda/visible.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
+inline constexpr float kLog2E = 1.44269504088896340736f;
+inline constexpr float kLn2 = 0.69314718055994530942f;
+
 // `T`: of q and of the products. `kFp8`: K and V are fp8, converted to T; else they are T.
-//
-// A CTA has a list of jobs: all or some keys of a row tile for one KV head. While it computes one, the keys
-// of the next come in, and after the last product with q the queries of the next too.
 template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
 class AttentionCta {
   using Config = TileConfig<kHeadDimQk, kHeadDimV, kTileRows>;
-  static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
-  static constexpr int kKeysPerWarp = kKeys / Config::kWarpsN;
-  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kFp8 ? 1 : 2, kKeys, kThreads, Config::kStages>;
+  static constexpr int kRows = Config::kRows, kThreads = Config::kThreads;
+  static constexpr int kKeysPerWarp = kKeyTile / Config::kWarpsN;
+  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kFp8 ? 1 : 2, kThreads, Config::kStages>;
   using Queries = SwizzledRows<kHeadDimQk * 2>;
-  using Warp =
-      WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kQueriesInRegisters>;
-  using Results = TileResults<T, kHeadDimV, Config, Warp>;
+  using Warp = WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp>;
 
   static constexpr int kQueryBytes = kRows * kHeadDimQk * 2;
-  static constexpr int kConvertedBytesK = kFp8 ? kKeys * kHeadDimQk * 2 : 0;
-  static constexpr int kConvertedBytesV = kFp8 ? kKeys * kHeadDimV * 2 : 0;
-  static constexpr int kConvertedBytes = kConvertedBytesK + kConvertedBytesV;
-  // Warps merge their results where the last tile was.
-  static_assert(Results::kMergeOutBytes <= (kFp8 ? kConvertedBytes : Stages::kStageBytes));
-
-  // Behind the queries: stages, converted keys, sums of merging warps, the row tile of the next job.
-  static constexpr int kConvertedAt = kQueryBytes + Stages::kSharedBytes;
-  static constexpr int kSumsAt = kConvertedAt + kConvertedBytes;
-  static constexpr int kNextTileAt = kSumsAt + Results::kMergeSumBytes;
+  static constexpr int kConvertedBytesK = kFp8 ? kKeyTile * kHeadDimQk * 2 : 0;
+  static constexpr int kConvertedBytesV = kFp8 ? kKeyTile * kHeadDimV * 2 : 0;
+  // Warps that share rows leave their results here, over the stages.
+  static constexpr int kMergePitch = kHeadDimV + 4;
+  static constexpr int kMergeBytes = Config::kWarpsN > 1 ? Config::kWarpsN* kRows*(kMergePitch + 2) *
+                                                               static_cast<int>(sizeof(float))
+                                                         : 0;
+  static constexpr int kKeyBytes = Stages::kSharedBytes + kConvertedBytesK + kConvertedBytesV;
 
  public:
-  static constexpr int kSharedBytes = kNextTileAt + static_cast<int>(sizeof(RowTile));
+  static constexpr int kSharedBytes = kQueryBytes + (kKeyBytes > kMergeBytes ? kKeyBytes : kMergeBytes);
 
   __device__ AttentionCta(const AttentionParams& params, char* shared)
       : params_(params), shared_(shared), stages_(params, shared + kQueryBytes) {}
@@ -51,134 +48,48 @@ class AttentionCta {
     // Both loads at once; a tile that the plan does not have is not looked at.
     RowTile tile = plan.streamed ? plan.cta_first_tile[cta] : plan.row_tiles[cta];
     const PlanHeader header = *plan.header;
-    int unit;
+    int unit, unit_end;
     if (plan.streamed) {
       ptx::allow_next_kernel();
       unit = cta * header.units_per_cta;
-      unit_end_ = min(unit + header.units_per_cta, header.num_units);
+      unit_end = min(unit + header.units_per_cta, header.num_units);
     } else {
       unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_key_tiles;
-      unit_end_ = cta < header.num_row_tiles ? unit + tile.num_key_tiles : unit;
+      unit_end = cta < header.num_row_tiles ? unit + tile.num_key_tiles : unit;
     }
-    if (unit >= unit_end_) return;
-    Job job{.unit = unit,
-            .head = (unit - tile.unit_begin) / tile.num_key_tiles,
-            .first = (unit - tile.unit_begin) % tile.num_key_tiles};
-    copy_queries(TileRows(params_, tile, job.head, kRows));
-    stages_.aim(key_span(tile, job));
-    stages_.start();
-    while (true) {
-      attend(tile, job);
-      if (next_.state == kNone) return;
-      make_next_ready();
-      tile = next_tile();
-      job = next_.job;
+    while (unit < unit_end) {
+      const int head = (unit - tile.unit_begin) / tile.num_key_tiles;
+      const int first = (unit - tile.unit_begin) % tile.num_key_tiles;
+      const int count = min(tile.num_key_tiles - first, unit_end - unit);
+      int partial = -1;
+      if (first > 0)
+        partial = 2 * cta;
+      else if (count < tile.num_key_tiles)
+        partial = 2 * cta + 1;
+      attend(tile, head, first, count, partial);
+      unit += count;
+      if (unit >= unit_end) return;
+      if (unit == tile.unit_begin + tile.num_key_tiles * params_.num_kv_heads)
+        tile = plan.row_tiles[tile.index + 1];
+      __syncthreads();
     }
   }
 
  private:
-  // Keys of a row tile for one KV head: from the row tile's key tile `first` on, to its end or the CTA's.
-  // `unit`: the plan's number of the first.
-  struct Job {
-    int unit, head, first;
-  };
-
-  // The row tile of the next job comes into shared memory while a job is under way. States above kThere count
-  // the steps until it is there.
-  static constexpr int kNone = -1, kThere = 0, kToFetch = Config::kStages;
-  struct NextJob {
-    Job job;
-    int tile_index;
-    int state;
-    bool keys_aimed, queries_copied;
-  };
-
-  __device__ int num_units(const RowTile& tile, const Job& job) const {
-    return min(tile.num_key_tiles - job.first, unit_end_ - job.unit);
-  }
-
-  __device__ void find_next(const RowTile& tile, const Job& job) {
-    const bool last_head = job.head + 1 == params_.num_kv_heads;
-    const int unit = job.unit + num_units(tile, job);
-    next_ = {.job = {.unit = unit, .head = last_head ? 0 : job.head + 1, .first = 0},
-             .tile_index = tile.index + (last_head ? 1 : 0),
-             .state = unit < unit_end_ ? kToFetch : kNone,
-             .keys_aimed = false,
-             .queries_copied = false};
-  }
-  __device__ const RowTile& next_tile() const {
-    return *reinterpret_cast<const RowTile*>(shared_ + kNextTileAt);
-  }
-
-  __device__ void fetch_next() {
-    constexpr int kPieces = sizeof(RowTile) / 16;
-    if (threadIdx.x < kPieces)
-      ptx::copy_async_16(
-          ptx::shared_address(shared_ + kNextTileAt + threadIdx.x * 16),
-          reinterpret_cast<const char*>(params_.plan.row_tiles + next_.tile_index) + threadIdx.x * 16);
-  }
-
-  // All copies of a step, and those that lead to the next job.
-  __device__ void refill() {
-    if (next_.state == kToFetch) fetch_next();
-    if (next_.state > kThere) --next_.state;
-    stages_.refill();
-    if (next_.state == kThere && !next_.keys_aimed && stages_.exhausted()) aim_next();
-    stages_.step();
-  }
-  __device__ void aim_next() {
-    stages_.aim(key_span(next_tile(), next_.job));
-    next_.keys_aimed = true;
-  }
-  // No thread reads the present queries any more.
-  __device__ void copy_next_queries() {
-    copy_queries(TileRows(params_, next_tile(), next_.job.head, kRows));
-    ptx::commit_copies();
-    next_.queries_copied = true;
-  }
-  // Whatever of the next job is not there or under way yet, after a job that was too short for it.
-  __device__ void make_next_ready() {
-    if (!next_.queries_copied) __syncthreads();
-    if (next_.state > kThere) {
-      if (next_.state == kToFetch) fetch_next();
-      ptx::commit_copies();
-      ptx::wait_copies<0>();
-      __syncthreads();
-    }
-    if (!next_.keys_aimed) aim_next();
-    if (!next_.queries_copied) copy_next_queries();
-  }
-
-  // The keys of a job that this layer sees: the plan may be one of a layer without a window.
-  __device__ KeySpan key_span(const RowTile& tile, const Job& job) const {
-    const BatchParams& batch = params_.batch;
-    int kv_begin = tile.kv_begin;
-    if (batch.window_left >= 0 || batch.chunk > 0) {
-      const TileRows rows(params_, tile, job.head, kRows);
-      kv_begin = max(kv_begin, key_range(batch, rows.span(), rows.first_query(), rows.last_query()).begin);
-    }
-    const int begin = (tile.first_key_tile + job.first) * kKeyTile;
-    const int first_position = max(begin, kv_begin / kKeys * kKeys);
-    const int end = min(begin + num_units(tile, job) * kKeyTile, tile.kv_end);
-    return {.request = tile.request,
-            .head = job.head,
-            .kv_begin = kv_begin,
-            .kv_end = tile.kv_end,
-            .first_position = first_position,
-            .num_tiles = max(0, (end - first_position + kKeys - 1) / kKeys)};
-  }
-
-  // One job. Its queries and the first of its keys are there or under way.
-  __device__ void attend(const RowTile& tile, const Job& job) {
-    const TileRows rows(params_, tile, job.head, kRows);
-    const KeySpan keys = key_span(tile, job);
-    int partial = -1;
-    if (job.first > 0)
-      partial = 2 * static_cast<int>(blockIdx.x);
-    else if (num_units(tile, job) < tile.num_key_tiles)
-      partial = 2 * static_cast<int>(blockIdx.x) + 1;
-    const KeyRange full = full_keys(rows);
-    find_next(tile, job);
+  // Key tiles [first, first + count) of a row tile for one KV head. `partial`: slot of the result, -1: final.
+  __device__ void attend(RowTile tile, int head, int first, int count, int partial) {
+    span_ = request_span(tile);
+    first_query_ = tile.first_query;
+    first_in_group_ = tile.row_begin - tile.first_query * params_.group;
+    num_rows_ = min(kRows, span_.seqlen_q * params_.group - tile.row_begin);
+    head_ = head;
+    find_ranges(tile);
+    // The plan may be one of a layer without a window: what lies behind this layer's window is not read.
+    const int behind = max(0, tile.kv_begin / kKeyTile - tile.first_key_tile - first);
+    first += behind;
+    count = max(0, count - behind);
+    copy_queries();
+    stages_.begin(tile, head, first, count);
 
     Warp warp;
     warp.clear();
@@ -188,36 +99,24 @@ class AttentionCta {
                        Warp::query_lane();
     const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * 2) + Warp::key_lane();
     const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * 2) + Warp::value_lane();
-    int first_key = keys.first_position;
-    bool first_step = true;
-    for (int left = keys.num_tiles; left > 0;) {
-      // The queries may be the newest copies.
-      const bool present = stages_.wait(first_step);
-      uint32_t k = stages_.k(), v = stages_.v();
-      if (first_step) warp.hold_queries(q);
-      first_step = false;
-      refill();
-      if (!present) continue;
-      --left;
+    int first_key = (tile.first_key_tile + first) * kKeyTile;
+    for (int i = 0; i < count; ++i, first_key += kKeyTile) {
+      stages_.wait(i);
+      stages_.refill(i);
+      uint32_t k = stages_.k(i), v = stages_.v(i);
       if constexpr (kFp8) convert(k, v);
       warp.multiply_qk(q, k + in_k);
-      if (left == 0 && next_.state == kThere) {
-        __syncthreads();
-        copy_next_queries();
-      }
       if (capped) cap(warp);
-      if (first_key < full.begin || first_key + kKeys > full.end) hide(warp, rows, first_key + warp_key());
-      first_key += kKeys;
+      if (first_key < full_begin_ || first_key + kKeyTile > full_end_) hide(warp, first_key + warp_key());
       warp.softmax(factor);
       warp.multiply_pv(v + in_v);
     }
     warp.finish_sums();
-    const Results results(params_, rows, factor, partial);
+    ptx::wait_copies<0>();
     if constexpr (Config::kWarpsN > 1)
-      results.merge(warp, reinterpret_cast<float*>(kFp8 ? shared_ + kConvertedAt : stages_.free_place()),
-                    reinterpret_cast<float*>(shared_ + kSumsAt));
+      merge_warps(warp, factor, partial);
     else
-      results.write(warp, warp_row());
+      write_rows(warp, factor, partial);
   }
 
   __device__ static int warp_row() {
@@ -227,18 +126,36 @@ class AttentionCta {
     return static_cast<int>(threadIdx.x) / 32 % Config::kWarpsN * kKeysPerWarp;
   }
 
-  // The keys that every row of the tile sees; none under a tree mask.
-  __device__ KeyRange full_keys(const TileRows& rows) const {
+  // What a row of the tile is: a new token of the request and a query head.
+  struct TileRow {
+    int query, head;
+  };
+  __device__ TileRow row_at(int tile_row) const {
+    const int row = first_in_group_ + tile_row;
+    const int queries =
+        params_.group == 1 ? row
+                           : static_cast<int>(__umulhi(static_cast<uint32_t>(row), params_.group_reciprocal));
+    return {first_query_ + queries, head_ * params_.group + row - queries * params_.group};
+  }
+
+  // Narrows the tile's keys to those of this layer, and finds [full_begin_, full_end_), which are visible to
+  // every row of the tile.
+  __device__ void find_ranges(RowTile& tile) {
     const BatchParams& batch = params_.batch;
-    if (batch.tree_mask != nullptr && batch.causal) return {0, 0};
-    return {first_visible(batch, position_of(batch, rows.span(), rows.last_query())),
-            min(position_of(batch, rows.span(), rows.first_query()) + 1, rows.span().seqlen_kv)};
+    const int j_first = first_query_, j_last = row_at(num_rows_ - 1).query;
+    if (batch.window_left >= 0 || batch.chunk > 0)
+      tile.kv_begin = max(tile.kv_begin, key_range(batch, span_, j_first, j_last).begin);
+    full_begin_ = 0;
+    full_end_ = 0;
+    if (batch.tree_mask != nullptr && batch.causal) return;
+    full_begin_ = first_visible(batch, position_of(batch, span_, j_last));
+    full_end_ = min(position_of(batch, span_, j_first) + 1, span_.seqlen_kv);
   }
 
   // Rows beyond the request's are zero. A few neighbouring threads share a row.
-  __device__ void copy_queries(const TileRows& rows) {
+  __device__ void copy_queries() {
     constexpr int kPieces = kHeadDimQk / 8, kLanes = 8, kRowsPerRound = kThreads / kLanes;
-    static_assert(kPieces % kLanes == 0 && kRows % kRowsPerRound == 0 && kRowsPerRound % 8 == 0);
+    static_assert(kPieces % kLanes == 0 && kRows % kRowsPerRound == 0);
     const int first_row = static_cast<int>(threadIdx.x) / kLanes;
     const int first_piece = static_cast<int>(threadIdx.x) % kLanes;
     const char* q = static_cast<const char*>(params_.q.data);
@@ -246,13 +163,14 @@ class AttentionCta {
 #pragma unroll
     for (int round = 0; round < kRows / kRowsPerRound; ++round) {
       const int tile_row = first_row + round * kRowsPerRound;
-      const TileRow row = rows.at(tile_row);
-      const int64_t token = rows.span().first_token + row.query;
-      const char* from = q + (token * params_.q.token_stride + row.head * params_.q.head_stride) * 2;
+      const TileRow row = row_at(tile_row);
+      const char* from =
+          q +
+          ((span_.first_token + row.query) * params_.q.token_stride + row.head * params_.q.head_stride) * 2;
 #pragma unroll
       for (int piece = 0; piece < kPieces; piece += kLanes) {
-        const bool valid = tile_row < rows.count() && (first_piece + piece) * 8 < params_.head_dim_qk;
-        ptx::copy_async_16(to + static_cast<uint32_t>(round * kRowsPerRound * kHeadDimQk * 2 + piece * 16),
+        const bool valid = tile_row < num_rows_ && (first_piece + piece) * 8 < params_.head_dim_qk;
+        ptx::copy_async_16(to + round * kRowsPerRound * kHeadDimQk * 2 + piece * 16,
                            valid ? from + (first_piece + piece) * 16 : q, valid);
       }
     }
@@ -261,10 +179,10 @@ class AttentionCta {
   // Moves the tile at shared addresses k and v to 16-bit rows and points k and v there.
   __device__ void convert(uint32_t& k, uint32_t& v) {
     const bool e5m2 = params_.kv_element == Element::kF8E5M2;
-    char* converted = shared_ + kConvertedAt;
+    char* converted = shared_ + kQueryBytes + Stages::kSharedBytes;
     const uint32_t base = ptx::shared_address(shared_);
-    convert_rows<T, kKeys, kHeadDimQk, kThreads>(shared_ + (k - base), converted, e5m2);
-    convert_rows<T, kKeys, kHeadDimV, kThreads>(shared_ + (v - base), converted + kConvertedBytesK, e5m2);
+    convert_rows<T, kKeyTile, kHeadDimQk, kThreads>(shared_ + (k - base), converted, e5m2);
+    convert_rows<T, kKeyTile, kHeadDimV, kThreads>(shared_ + (v - base), converted + kConvertedBytesK, e5m2);
     __syncthreads();
     k = ptx::shared_address(converted);
     v = k + kConvertedBytesK;
@@ -284,14 +202,14 @@ class AttentionCta {
   }
 
   // Bit i: the row sees key first_key + i.
-  __device__ uint64_t visible_keys(const TileRows& rows, int tile_row, int first_key) const {
-    if (tile_row >= rows.count()) return 0;
-    const QueryRange query = query_range(params_.batch, rows.span(), rows.at(tile_row).query);
+  __device__ uint64_t visible_keys(int tile_row, int first_key) const {
+    if (tile_row >= num_rows_) return 0;
+    const QueryRange query = query_range(params_.batch, span_, row_at(tile_row).query);
     uint64_t visible = 0;
     if (params_.batch.tree_mask != nullptr && params_.batch.causal) {
 #pragma unroll 1
       for (int i = 0; i < kKeysPerWarp; ++i)
-        if (sees(params_.batch, rows.span(), query, first_key + i)) visible |= uint64_t{1} << i;
+        if (sees(params_.batch, span_, query, first_key + i)) visible |= uint64_t{1} << i;
     } else {
       const int begin = max(query.lo - first_key, 0), end = min(query.hi + 1 - first_key, 64);
       if (begin < end) visible = ~uint64_t{0} >> (64 - (end - begin)) << begin;
@@ -300,14 +218,14 @@ class AttentionCta {
   }
 
   // Scores of keys that a row does not see become -inf.
-  __device__ void hide(Warp& warp, const TileRows& rows, int first_key) {
+  __device__ void hide(Warp& warp, int first_key) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int tile_row = warp_row() + b * 16 + half * 8 + lane / 4;
-        const uint64_t visible = visible_keys(rows, tile_row, first_key) >> (lane % 4 * 2);
+        const uint64_t visible = visible_keys(tile_row, first_key) >> (lane % 4 * 2);
 #pragma unroll
         for (int n = 0; n < kKeysPerWarp / 8; ++n)
 #pragma unroll
@@ -317,11 +235,136 @@ class AttentionCta {
     }
   }
 
+  struct RowResult {
+    float out_factor, lse;
+  };
+  // The last step of a row: `largest` and `sum` of the softmax to the factor of its output and to its LSE.
+  __device__ RowResult finish_row(float largest, float sum, float factor, int q_head, bool final) const {
+    if (sum == 0.0f) return {0.0f, -INFINITY};
+    const float lse = largest * factor * kLn2 + __logf(sum);
+    if (!final) return {__frcp_rn(sum), lse};
+    float denominator = sum;
+    if (params_.sinks != nullptr)
+      denominator += ptx::exp2_fast(params_.sinks[q_head] * kLog2E - largest * factor);
+    return {params_.v_scale * __frcp_rn(denominator), lse};
+  }
+
+  // Where a row's result goes: to `out` and `lse`, or to slot `partial` of the plan.
+  struct RowTarget {
+    char* out;
+    float* lse;  // null: not wanted
+  };
+  __device__ RowTarget target_of(int tile_row, const TileRow& row, int partial) const {
+    if (partial >= 0) {
+      const int64_t slot_row = partial * kRows + tile_row;
+      return {reinterpret_cast<char*>(params_.plan.partial_out + slot_row * params_.head_dim_v),
+              params_.plan.partial_lse + slot_row};
+    }
+    const int64_t token = span_.first_token + row.query;
+    const int64_t at = token * params_.out.token_stride + row.head * params_.out.head_stride;
+    float* lse = params_.lse;
+    if (lse != nullptr) lse += token * params_.lse_token_stride + row.head * params_.lse_head_stride;
+    return {static_cast<char*>(params_.out.data) + at * (params_.out_element == Element::kF32 ? 4 : 2), lse};
+  }
+
+  // Results are float32 or T.
+  __device__ void write_rows(const Warp& warp, float factor, int partial) {
+    const int lane = threadIdx.x % 32, column = lane % 4 * 2;
+    const bool wide = partial >= 0 || params_.out_element == Element::kF32;
+#pragma unroll
+    for (int b = 0; b < Config::kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int tile_row = warp_row() + b * 16 + half * 8 + lane / 4;
+        if (tile_row >= num_rows_) continue;
+        const TileRow row = row_at(tile_row);
+        const RowResult result =
+            finish_row(warp.largest[b][half], warp.sum[b][half], factor, row.head, partial < 0);
+        const RowTarget target = target_of(tile_row, row, partial);
+        if (lane % 4 == 0 && target.lse != nullptr) *target.lse = result.lse;
+        if (wide) {
+          float* to = reinterpret_cast<float*>(target.out) + column;
+#pragma unroll
+          for (int n = 0; n < kHeadDimV / 8; ++n)
+            if (n * 8 < params_.head_dim_v)
+              *reinterpret_cast<float2*>(to + n * 8) =
+                  make_float2(warp.out[b][n][2 * half] * result.out_factor,
+                              warp.out[b][n][2 * half + 1] * result.out_factor);
+        } else {
+          char* to = target.out + column * 2;
+#pragma unroll
+          for (int n = 0; n < kHeadDimV / 8; ++n)
+            if (n * 8 < params_.head_dim_v)
+              *reinterpret_cast<uint32_t*>(to + n * 16) =
+                  pack(warp.out[b][n][2 * half] * result.out_factor,
+                       warp.out[b][n][2 * half + 1] * result.out_factor, T());
+        }
+      }
+    }
+  }
+
+  // The warps hold results of the same rows over different keys. Warp 0 comes first, so that the order is
+  // fixed.
+  __device__ void merge_warps(const Warp& warp, float factor, int partial) {
+    constexpr int kWarps = Config::kWarpsN;
+    float* outs = reinterpret_cast<float*>(shared_ + kQueryBytes);  // [kWarps, kRows, kMergePitch]
+    float* largests = outs + kWarps * kRows * kMergePitch;          // [kWarps, kRows]
+    float* sums = largests + kWarps * kRows;
+    const int lane = threadIdx.x % 32, w = threadIdx.x / 32;
+    __syncthreads();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int at = w * kRows + half * 8 + lane / 4;
+      if (lane % 4 == 0) {
+        largests[at] = warp.largest[0][half];
+        sums[at] = warp.sum[0][half];
+      }
+#pragma unroll
+      for (int n = 0; n < kHeadDimV / 8; ++n)
+        *reinterpret_cast<float2*>(outs + at * kMergePitch + n * 8 + lane % 4 * 2) =
+            make_float2(warp.out[0][n][2 * half], warp.out[0][n][2 * half + 1]);
+    }
+    __syncthreads();
+    constexpr int kPairs = kHeadDimV / 2;
+    const bool wide = partial >= 0 || params_.out_element == Element::kF32;
+    for (int i = threadIdx.x; i < kRows * kPairs; i += kThreads) {
+      const int tile_row = i / kPairs, column = i % kPairs * 2;
+      if (tile_row >= num_rows_ || column >= params_.head_dim_v) continue;
+      float largest = -INFINITY;
+#pragma unroll
+      for (int other = 0; other < kWarps; ++other)
+        largest = fmaxf(largest, largests[other * kRows + tile_row]);
+      const float shift = largest == -INFINITY ? 0.0f : largest * factor;
+      float sum = 0.0f, a = 0.0f, b = 0.0f;
+#pragma unroll
+      for (int other = 0; other < kWarps; ++other) {
+        const int at = other * kRows + tile_row;
+        const float weight = ptx::exp2_fast(largests[at] * factor - shift);
+        const float2 pair = *reinterpret_cast<const float2*>(outs + at * kMergePitch + column);
+        sum += weight * sums[at];
+        a += weight * pair.x;
+        b += weight * pair.y;
+      }
+      const TileRow row = row_at(tile_row);
+      const RowResult result = finish_row(largest, sum, factor, row.head, partial < 0);
+      const RowTarget target = target_of(tile_row, row, partial);
+      if (column == 0 && target.lse != nullptr) *target.lse = result.lse;
+      a *= result.out_factor;
+      b *= result.out_factor;
+      if (wide)
+        *reinterpret_cast<float2*>(target.out + column * 4) = make_float2(a, b);
+      else
+        *reinterpret_cast<uint32_t*>(target.out + column * 2) = pack(a, b, T());
+    }
+  }
+
   const AttentionParams& params_;
   char* shared_;
   Stages stages_;
-  int unit_end_;
-  NextJob next_;
+  RequestSpan span_;
+  int first_query_, first_in_group_, num_rows_;
+  int head_;
+  int full_begin_, full_end_;
 };
 
 template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>

@@ -40,11 +40,9 @@ __device__ inline float quad_sum(float x) {
 }
 
 // A warp's accumulators: kRowBlocks blocks of 16 rows. Lane l holds rows l / 4 and l / 4 + 8 of a block
-// (`half` 0 and 1), and of every 8 columns 2 (l % 4) and 2 (l % 4) + 1. `kHoldQueries`: the queries stay in
-// registers too.
-template <class T, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys, bool kHoldQueries>
+// (`half` 0 and 1), and of every 8 columns 2 (l % 4) and 2 (l % 4) + 1.
+template <class T, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys>
 struct WarpTile {
-  static constexpr int kQuerySteps = kHeadDimQk / 16, kHeldSteps = kHoldQueries ? kQuerySteps : 2;
   using QkRows = SwizzledRows<kHeadDimQk * 2>;
   using VRows = SwizzledRows<kHeadDimV * 2>;
 
@@ -52,7 +50,6 @@ struct WarpTile {
   float out[kRowBlocks][kHeadDimV / 8][4];
   float largest[kRowBlocks][2];  // of the scores, before the factor of exp2
   float sum[kRowBlocks][2];      // of this lane's columns only
-  uint32_t queries[kHeldSteps][kRowBlocks][4];
 
   __device__ void clear() {
 #pragma unroll
@@ -83,19 +80,16 @@ struct WarpTile {
     return QkRows::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
   }
 
-  // `q`: as for multiply_qk(), which needs this call before the first.
-  __device__ void hold_queries(uint32_t q) {
-    if constexpr (kHoldQueries) {
-#pragma unroll
-      for (int step = 0; step < kQuerySteps; ++step) load_queries(q, step);
-    }
-  }
-
   // scores = q k^T. `q`: first row of the warp plus query_lane(); `k`: first key of the warp plus key_lane().
   // What the next products need is loaded before the present ones.
   __device__ void multiply_qk(uint32_t q, uint32_t k) {
-    constexpr int kSteps = kQuerySteps, kBlocks = kKeys / 16;
-    uint32_t keys[2][4];
+    constexpr int kSteps = kHeadDimQk / 16, kBlocks = kKeys / 16;
+    uint32_t a[2][kRowBlocks][4], keys[2][4];
+    const auto load_queries = [&](int step) {
+#pragma unroll
+      for (int b = 0; b < kRowBlocks; ++b)
+        ptx::load_matrices(a[step % 2][b], QkRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
+    };
     const auto load_keys = [&](int i) {
       ptx::load_matrices(keys[i % 2],
                          QkRows::advance(k, i / kBlocks * 2) + i % kBlocks * 16 * kHeadDimQk * 2);
@@ -106,20 +100,19 @@ struct WarpTile {
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) scores[b][n][i] = 0.0f;
-    if constexpr (!kHoldQueries) load_queries(q, 0);
+    load_queries(0);
     load_keys(0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      if (!kHoldQueries && step + 1 < kSteps) load_queries(q, step + 1);
-      const auto& a = queries[step % kHeldSteps];
+      if (step + 1 < kSteps) load_queries(step + 1);
 #pragma unroll
       for (int n = 0; n < kBlocks; ++n) {
         const int i = step * kBlocks + n;
         if (i + 1 < kSteps * kBlocks) load_keys(i + 1);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
-          ptx::multiply_add(scores[b][2 * n], a[b], keys[i % 2][0], keys[i % 2][1], T());
-          ptx::multiply_add(scores[b][2 * n + 1], a[b], keys[i % 2][2], keys[i % 2][3], T());
+          ptx::multiply_add(scores[b][2 * n], a[step % 2][b], keys[i % 2][0], keys[i % 2][1], T());
+          ptx::multiply_add(scores[b][2 * n + 1], a[step % 2][b], keys[i % 2][2], keys[i % 2][3], T());
         }
       }
     }
@@ -203,14 +196,6 @@ struct WarpTile {
     for (int b = 0; b < kRowBlocks; ++b)
 #pragma unroll
       for (int half = 0; half < 2; ++half) sum[b][half] = quad_sum(sum[b][half]);
-  }
-
- private:
-  __device__ void load_queries(uint32_t q, int step) {
-#pragma unroll
-    for (int b = 0; b < kRowBlocks; ++b)
-      ptx::load_matrices(queries[step % kHeldSteps][b],
-                         QkRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
   }
 };
 

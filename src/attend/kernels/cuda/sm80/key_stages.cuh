@@ -1,4 +1,4 @@
-// Tiles of K and V on their way into shared memory: a ring of places, filled by cp.async while others are
+// Tiles of K and V on their way into shared memory: a ring of stages, filled by cp.async while others are
 // read.
 #pragma once
 
@@ -8,22 +8,9 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// The keys of one request and KV head that a CTA goes through. Positions outside [kv_begin, kv_end) become
-// zero rows, whatever the pool holds.
-struct KeySpan {
-  int request, head;
-  int kv_begin, kv_end;
-  int first_position;  // of the first tile
-  int num_tiles;
-};
-
 // `kBytes`: of a stored element. 16-bit rows are swizzled as ldmatrix wants them; 8-bit rows lie one after
-// another, to be converted.
-//
-// Every step consumes the tile of one place of the ring, copies a later one, and looks up the rows of the one
-// after that. The places go on from one span of keys to the next: once all tiles of a span are looked up,
-// aim() may name the next span. While there is none, places stay empty.
-template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages>
+// another, to be converted. Positions outside [kv_begin, kv_end) become zero rows, whatever the pool holds.
+template <int kHeadDimQk, int kHeadDimV, int kBytes, int kThreads, int kStages>
 class KeyStages {
   // Where the K and V rows of a position begin in global memory; 0: no row.
   struct alignas(16) RowAddress {
@@ -31,109 +18,94 @@ class KeyStages {
   };
 
  public:
-  static constexpr int kTileBytesK = kKeys * kHeadDimQk * kBytes;
-  static constexpr int kTileBytesV = kKeys * kHeadDimV * kBytes;
+  static constexpr int kTileBytesK = kKeyTile * kHeadDimQk * kBytes;
+  static constexpr int kTileBytesV = kKeyTile * kHeadDimV * kBytes;
   static constexpr int kStageBytes = kTileBytesK + kTileBytesV;
-  static constexpr int kSharedBytes = kStages * (kStageBytes + kKeys * static_cast<int>(sizeof(RowAddress)));
+  static constexpr int kSharedBytes =
+      kStages * (kStageBytes + kKeyTile * static_cast<int>(sizeof(RowAddress)));
 
   __device__ KeyStages(const AttentionParams& params, char* shared)
       : params_(params),
-        shared_(shared),
         tiles_(ptx::shared_address(shared)),
         addresses_(reinterpret_cast<RowAddress*>(shared + kStages * kStageBytes)) {}
 
-  // Names the next tiles to look up. After exhausted().
-  __device__ void aim(const KeySpan& span) { span_ = span; }
-  // Whether all tiles of the span are looked up.
-  __device__ bool exhausted() const { return span_.num_tiles == 0; }
-
-  // Fills all places but one, after the first aim(). Commits kStages - 1 groups of copies, the first of them
-  // with whatever the caller copied before.
-  __device__ void start() {
+  // The key tiles [first, first + count) of `tile` for one KV head; fills all stages but one. Groups of
+  // copies committed: kStages - 1, the first of them with whatever the caller copied before.
+  __device__ void begin(const RowTile& tile, int head, int first, int count) {
+    request_ = tile.request;
+    kv_begin_ = tile.kv_begin;
+    kv_end_ = tile.kv_end;
+    first_position_ = (tile.first_key_tile + first) * kKeyTile;
+    head_ = head;
+    count_ = count;
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) {
-      look_up();
+      look_up(i);
       publish(i);
     }
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) copy(i, kStages - 2 - i);
-    look_up();
+    for (int i = 0; i < kStages - 1; ++i) copy(i);
+    look_up(kStages - 1);
   }
 
-  // Waits for the tile of this step's place, and for all other copies too if `all`. All threads are past the
-  // step before then. Whether there is a tile.
-  __device__ bool wait(bool all) {
-    if (all)
-      ptx::wait_copies<0>();
-    else
-      ptx::wait_copies<kStages - 2>();
-    publish(place_before());
+  // Waits for tile i. All threads are past tile i - 1 then.
+  __device__ void wait(int i) {
+    ptx::wait_copies<kStages - 2>();
+    publish(i + kStages - 1);
     __syncthreads();
-    return (present_ >> (kStages - 1) & 1) != 0;
   }
 
-  // Starts the next copy, commits a group. After wait().
-  __device__ void refill() { copy(place_before(), 0); }
-
-  // Ends the step: starts the look-up of a later tile. After refill().
-  __device__ void step() {
-    look_up();
-    place_ = place_ + 1 == kStages ? 0 : place_ + 1;
+  // Starts the copy of tile i + kStages - 1 and the page look-up of the one after it. After wait(i).
+  __device__ void refill(int i) {
+    copy(i + kStages - 1);
+    look_up(i + kStages);
   }
 
-  // This step's tile, from wait() to step().
-  __device__ uint32_t k() const { return tiles_ + static_cast<uint32_t>(place_ * kStageBytes); }
-  __device__ uint32_t v() const { return k() + kTileBytesK; }
-  // Between step() and wait(): the place that was read last, free until refill().
-  __device__ char* free_place() const { return shared_ + place_before() * kStageBytes; }
+  __device__ uint32_t k(int i) const { return tiles_ + static_cast<uint32_t>(i % kStages * kStageBytes); }
+  __device__ uint32_t v(int i) const { return k(i) + kTileBytesK; }
 
  private:
-  __device__ int place_before() const { return place_ == 0 ? kStages - 1 : place_ - 1; }
-
-  // Page of this thread's position in the span's next tile, to publish later: the load returns while the tile
-  // before is computed. Groups of kKeys threads take turns, so that no warp has more to do than another.
-  __device__ void look_up() {
-    const bool present = span_.num_tiles > 0;
-    const int first = span_.first_position;
-    present_ = present_ << 1 | static_cast<uint32_t>(present);
-    whole_ = whole_ << 1 | static_cast<uint32_t>(first >= span_.kv_begin && first + kKeys <= span_.kv_end);
-    position_ = -1;
-    if (!present) return;
-    --span_.num_tiles;
-    span_.first_position += kKeys;
-    turn_ = (turn_ + 1) % (kThreads / kKeys);
-    if (static_cast<int>(threadIdx.x) / kKeys != turn_) return;
-    position_ = first + static_cast<int>(threadIdx.x) % kKeys;
-    page_ = position_ >= span_.kv_begin && position_ < span_.kv_end
-                ? page_of(params_.index, span_.request, position_)
-                : -1;
+  // Whether this thread looks up a row of key tile i: groups of kKeyTile threads take turns, so that no warp
+  // has more to do than another.
+  __device__ bool looks_up(int i) const {
+    return i < count_ && static_cast<int>(threadIdx.x) / kKeyTile == i % (kThreads / kKeyTile);
+  }
+  // This thread's position in key tile i.
+  __device__ int position(int i) const {
+    return first_position_ + i * kKeyTile + static_cast<int>(threadIdx.x) % kKeyTile;
   }
 
-  // Tells all threads where the rows that this one looked up begin.
-  __device__ void publish(int place) {
-    if (position_ < 0) return;
-    const int64_t in_page = position_ & (params_.index.page_size - 1);
+  // Page of this thread's position, to publish later: the load returns while the tile before is computed.
+  __device__ void look_up(int i) {
+    if (!looks_up(i)) return;
+    const int p = position(i);
+    page_ = p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
+  }
+
+  // Tells all threads where the rows of key tile i begin.
+  __device__ void publish(int i) {
+    if (!looks_up(i)) return;
+    const int64_t in_page = position(i) & (params_.index.page_size - 1);
     const auto address = [&](const PagedRows& rows) -> uint64_t {
       const int64_t offset =
-          page_ * rows.page_stride + in_page * rows.token_stride + span_.head * rows.head_stride;
+          page_ * rows.page_stride + in_page * rows.token_stride + head_ * rows.head_stride;
       return page_ < 0 ? 0 : reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(offset * kBytes);
     };
-    addresses_[place * kKeys + static_cast<int>(threadIdx.x) % kKeys] = {address(params_.k),
-                                                                         address(params_.v)};
+    addresses_[i % kStages * kKeyTile + static_cast<int>(threadIdx.x) % kKeyTile] = {address(params_.k),
+                                                                                     address(params_.v)};
   }
 
-  // Copies the tile that was looked up `age` look-ups before the last one. Commits a group, empty without a
-  // tile.
-  __device__ void copy(int place, int age) {
-    if ((present_ >> age & 1) != 0) {
-      const RowAddress* rows = addresses_ + place * kKeys;
-      const bool whole = (whole_ >> age & 1) != 0;
-      const uint32_t to = tiles_ + static_cast<uint32_t>(place * kStageBytes);
+  // Commits a group, empty when there is no tile i.
+  __device__ void copy(int i) {
+    if (i < count_) {
+      const RowAddress* rows = addresses_ + i % kStages * kKeyTile;
+      const int first = first_position_ + i * kKeyTile;
+      const bool whole = first >= kv_begin_ && first + kKeyTile <= kv_end_;
       copy_rows<kHeadDimQk>([&](int row) { return rows[row].k; }, params_.head_dim_qk, whole, params_.k.data,
-                            to);
+                            k(i));
       copy_rows<kHeadDimV>([&](int row) { return rows[row].v; }, params_.head_dim_v, whole, params_.v.data,
-                           to + kTileBytesK);
+                           v(i));
     }
     ptx::commit_copies();
   }
@@ -146,8 +118,8 @@ class KeyStages {
                             uint32_t to) {
     constexpr int kPieces = kHeadDim * kBytes / 16;
     constexpr int kLanes = kPieces % 8 == 0 ? 8 : 4;
-    constexpr int kRowsPerRound = kThreads / kLanes, kRounds = kKeys / kRowsPerRound;
-    static_assert(kPieces % kLanes == 0 && kKeys % kRowsPerRound == 0);
+    constexpr int kRowsPerRound = kThreads / kLanes, kRounds = kKeyTile / kRowsPerRound;
+    static_assert(kPieces % kLanes == 0 && kKeyTile % kRowsPerRound == 0);
     const int first_row = static_cast<int>(threadIdx.x) / kLanes;
     const int first_piece = static_cast<int>(threadIdx.x) % kLanes;
     uint64_t addresses[kRounds];
@@ -186,14 +158,11 @@ class KeyStages {
   }
 
   const AttentionParams& params_;
-  char* shared_;
   uint32_t tiles_;
   RowAddress* addresses_;
-  KeySpan span_;                      // its tiles that are not looked up yet
-  int place_ = 0;                     // of this step's tile
-  uint32_t present_ = 0, whole_ = 0;  // of the last look-ups, the last in bit 0
-  int turn_ = 0;
-  int position_ = -1, page_ = -1;  // what this thread looked up last; -1: nothing
+  int request_, head_, count_;
+  int kv_begin_, kv_end_, first_position_;
+  int page_ = -1;
 };
 
 }  // namespace attend::kernels::cuda::sm80
