@@ -4,6 +4,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
+#include "attend/cli/flags.h"
 
 namespace attend::cli {
 namespace {
@@ -32,29 +33,29 @@ void require_positive(const CLI::App& app, const std::string& flag, int64_t valu
 }  // namespace
 
 void add_engine_options(CLI::App& app, EngineOptions& options, bool model_required) {
-  auto* model = app.add_option("--model-path,--model", options.model_path, "Hugging Face model directory");
+  auto* model = add_text(app, "--model-path,--model", options.model_path, "Hugging Face model directory");
   if (model_required) model->required();
-  app.add_option("--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
-  app.add_option("--device", options.device, "auto, cpu or cuda");
-  app.add_option("--attention-backend", options.attention_backend,
-                 "attention backend of both phases (see: attend backends)");
-  app.add_option("--prefill-attention-backend", options.prefill_attention_backend,
-                 "backend of prompts; wins over --attention-backend");
-  app.add_option("--decode-attention-backend", options.decode_attention_backend,
-                 "backend of decode steps; wins over --attention-backend");
-  app.add_option("--page-size,--block-size", options.page_size, "tokens of a KV page: 1, 2, 4, ... 256");
-  app.add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                 "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
-  app.add_option("--context-length,--max-model-len", options.context_length,
-                 "tokens of a request, prompt and completion");
-  app.add_option("--max-running-requests,--max-num-seqs", options.max_running_requests,
-                 "requests in a step at most");
-  app.add_option("--max-total-tokens", options.max_total_tokens, "tokens that the KV pool holds");
-  app.add_option("--chunked-prefill-size", options.chunked_prefill_size,
-                 "new tokens in a step at most; longer prompts are computed in chunks");
-  app.add_option("--threads", options.threads,
-                 "CPU threads; default: one per core that this process may use");
-  app.add_option("--random-seed", options.random_seed, "seed of requests that bring none");
+  add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
+  add_text(app, "--device", options.device, "auto, cpu or cuda");
+  add_text(app, "--attention-backend", options.attention_backend,
+           "attention backend of both phases (see: attend backends)");
+  add_text(app, "--prefill-attention-backend", options.prefill_attention_backend,
+           "backend of prompts; wins over --attention-backend");
+  add_text(app, "--decode-attention-backend", options.decode_attention_backend,
+           "backend of decode steps; wins over --attention-backend");
+  add_number(app, "--page-size,--block-size", options.page_size, "tokens of a KV page: 1, 2, 4, ... 256");
+  add_text(app, "--kv-cache-dtype", options.kv_cache_dtype,
+           "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
+  add_number(app, "--context-length,--max-model-len", options.context_length,
+             "tokens of a request, prompt and completion");
+  add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
+             "requests in a step at most");
+  add_number(app, "--max-total-tokens", options.max_total_tokens, "tokens that the KV pool holds");
+  add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
+             "new tokens in a step at most; longer prompts are computed in chunks");
+  add_number(app, "--threads", options.threads,
+             "CPU threads; default: one per core that this process may use");
+  add_number(app, "--random-seed", options.random_seed, "seed of requests that bring none");
 }
 
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
