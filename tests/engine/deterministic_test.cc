@@ -42,7 +42,7 @@ struct Outcome {
 
 // Samples so hot that one bit of a logit soon changes a token.
 SamplingParams sampling(size_t prompt_idx) {
-  return {.max_new_tokens = 40, .temperature = 1.5f, .seed = 100 + prompt_idx, .ignore_eos = true};
+  return {.max_new_tokens = 100, .temperature = 1.5f, .seed = 100 + prompt_idx, .ignore_eos = true};
 }
 
 void collect(Engine& engine, Outcome& outcome, RequestId first_id, size_t first_prompt) {
@@ -95,7 +95,7 @@ TEST(DeterministicInference, GivesTheSameTokensAfterPreemption) {
     size_t longest = 0;
     for (const Tokens& prompt : prompts()) longest = std::max(longest, prompt.size());
     // Room for the longest request and little more.
-    config.max_total_tokens = static_cast<int64_t>(longest) + 60;
+    config.max_total_tokens = static_cast<int64_t>(longest) + 110;
     const Outcome outcome = run_together(config, prompts());
     EXPECT_GT(outcome.num_preemptions, 0) << "page size " << page_size;
     EXPECT_EQ(outcome.outputs, expected) << "page size " << page_size;

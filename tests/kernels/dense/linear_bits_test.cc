@@ -33,7 +33,7 @@ std::vector<double> row_among_others(const TestTensor& x, const TestTensor& weig
   return result;
 }
 
-TEST(Linear, ARowsBitsDependOnThatRowAloneWhenAsked) {
+TEST(LinearBits, ARowsBitsDependOnThatRowAloneWhenAsked) {
   const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
@@ -46,7 +46,7 @@ TEST(Linear, ARowsBitsDependOnThatRowAloneWhenAsked) {
     }
 }
 
-TEST(Linear, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
+TEST(LinearBits, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
   const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
@@ -60,7 +60,7 @@ TEST(Linear, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
 }
 
 // Matrix tiles split a float into parts; what has no parts must come out as other kernels have it.
-TEST(Linear, KeepsInfinitiesAndNaNsInTheirRows) {
+TEST(LinearBits, KeepsInfinitiesAndNaNsInTheirRows) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const Isa isa : cpu::available_isas())
     for (const int64_t num_rows : {2, 20, 40}) {
@@ -79,7 +79,7 @@ TEST(Linear, KeepsInfinitiesAndNaNsInTheirRows) {
     }
 }
 
-TEST(Linear, NeedsNoWorkspace) {
+TEST(LinearBits, NeedsNoWorkspace) {
   const TestTensor x = TestTensor::random({40, 64}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({48, 64}, DType::kBF16, 2);
   TestTensor with({40, 48}, DType::kF32), without({40, 48}, DType::kF32);
@@ -90,7 +90,7 @@ TEST(Linear, NeedsNoWorkspace) {
   }
 }
 
-TEST(Linear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
+TEST(LinearBits, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
   const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
@@ -102,7 +102,7 @@ TEST(Linear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
     }
 }
 
-TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
+TEST(LinearBits, BitsDoNotDependOnTheNumberOfThreads) {
   const int all_threads = num_threads();
   const TestTensor weight = TestTensor::random({700, 512}, DType::kBF16, 2);
   for (const int64_t num_rows : {2, 40}) {
