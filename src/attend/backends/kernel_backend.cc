@@ -198,7 +198,9 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
                                 const ForwardBatch& batch, Stream& stream) {
   const LayerKv kv = pool_.layer(layer.layer_id);
   const bool reference = spec_.kernel == KernelChoice::kReference;
-  if (input.store && !input.k.empty()) {
+  const bool stores = input.store && !input.k.empty();
+  require(input.rope == nullptr || stores, "layer ", layer.layer_id, ": rope without k and v to store");
+  if (stores) {
     const kernels::StoreKvArgs store{.k = input.k,
                                      .v = input.v,
                                      .k_cache = kv.k,
@@ -207,10 +209,14 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
                                      .slot_map = kv.slot_map,
                                      .k_scale = kv.k_scale,
                                      .v_scale = kv.v_scale};
-    if (reference)
+    if (reference) {
+      if (input.rope != nullptr) kernels::norm_rope(*input.rope, stream);
       kernels::reference::store_kv(store);
-    else
+    } else if (input.rope != nullptr) {
+      kernels::norm_rope_store(*input.rope, store, stream);
+    } else {
       kernels::store_kv(store, stream);
+    }
   }
   const kernels::AttentionArgs args{
       .q = input.q,

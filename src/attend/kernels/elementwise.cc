@@ -107,22 +107,25 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
   cpu::rope(x, positions, cos, sin, cpu::detect_isa());
 }
 
-void norm_rope(const NormRopeArgs& args, Stream& stream) {
+void check(const NormRopeArgs& args, const Stream& stream) {
   require_rank("q", args.q, 3);
   const auto check_heads = [&](std::string_view name, const TensorView& heads, const TensorView& weight) {
+    require_rank(name, heads, 3);
     require_shape(name, heads, {args.q.shape[0], heads.shape[1], args.q.shape[2]});
     require_activation_of(stream, name, heads);
     if (!weight.empty()) require_norm_weight(weight, args.q.shape[2], stream);
   };
   check_heads("q", args.q, args.q_norm);
   if (!args.k.empty()) check_heads("k", args.k, args.k_norm);
-  if (on_gpu(stream)) {
-    require_angles("q", args.q, args.positions, args.cos, args.sin, stream);
-    return cuda::norm_rope(args, stream);
-  }
+  require_angles("q", args.q, args.positions, args.cos, args.sin, stream);
+}
+
+void norm_rope(const NormRopeArgs& args, Stream& stream) {
+  check(args, stream);
+  if (on_gpu(stream)) return cuda::norm_rope(args, stream);
   const auto turn = [&](const TensorView& heads, const TensorView& weight) {
-    if (!weight.empty()) rms_norm(heads, weight, args.eps, heads, stream);
-    rope(heads, args.positions, args.cos, args.sin, stream);
+    if (!weight.empty()) cpu::rms_norm(heads, weight, args.eps, heads, 0.0f, cpu::detect_isa());
+    cpu::rope(heads, args.positions, args.cos, args.sin, cpu::detect_isa());
   };
   turn(args.q, args.q_norm);
   if (!args.k.empty()) turn(args.k, args.k_norm);

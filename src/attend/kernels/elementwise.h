@@ -41,6 +41,8 @@ struct NormRopeArgs {
   View<const int32_t> positions = {};  // [num_tokens]
   TensorView cos = {}, sin = {};       // as rope
 };
+// Shapes, dtypes, devices and, on the CPU, positions; throws Error naming what is wrong.
+void check(const NormRopeArgs& args, const Stream& stream);
 void norm_rope(const NormRopeArgs& args, Stream& stream);
 
 // out[i] = x[rows[i]]: the rows whose logits are wanted. x: [num_tokens, hidden].

@@ -4,6 +4,7 @@
 #include "attend/kernels/check_view.h"
 #include "attend/kernels/cpu/linear.h"
 #include "attend/kernels/cuda/linear.h"
+#include "attend/kernels/elementwise.h"
 
 namespace attend::kernels {
 namespace {
@@ -45,6 +46,16 @@ void linear(const LinearArgs& args, Stream& stream) {
   check(args, stream);
   if (stream.device.type == DeviceType::kCuda) return cuda::linear(args, stream);
   cpu::linear(args, cpu::detect_isa());
+}
+
+void gated_linear(const GatedLinearArgs& args, Stream& stream) {
+  const LinearArgs both{.x = args.x, .weight = args.weight, .bias = args.bias, .out = args.gate_up};
+  check(both, stream);
+  require_shape("out", args.out, {args.x.shape[0], args.weight.shape[0] / 2});
+  require_activation_of(stream, "out", args.out);
+  if (stream.device.type == DeviceType::kCuda && cuda::gated_linear(args, stream)) return;
+  linear(both, stream);
+  silu_mul(args.gate_up, args.out, stream);
 }
 
 }  // namespace attend::kernels

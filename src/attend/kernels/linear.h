@@ -27,5 +27,16 @@ void linear(const LinearArgs& args, Stream& stream);
 // features with today's num_threads(). 0 where they need none.
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device);
 
+// The first half of a gated MLP: out = silu(gate) * up with [gate | up] = x W^T + b.
+struct GatedLinearArgs {
+  TensorView x;        // [num_rows, in_features]
+  TensorView weight;   // [2 * intermediate, in_features]
+  TensorView bias;     // [2 * intermediate]; empty: none
+  TensorView gate_up;  // [num_rows, 2 * intermediate]: scratch
+  TensorView out;      // [num_rows, intermediate]
+};
+// dtypes and strides as linear() and silu_mul() take them. On a GPU a few rows are one launch.
+void gated_linear(const GatedLinearArgs& args, Stream& stream);
+
 }  // namespace attend::kernels
 #pragma GCC visibility pop

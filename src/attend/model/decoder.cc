@@ -131,21 +131,21 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
   }
 
   const TensorView q_heads = q.split(1, head_dim), k_heads = k.split(1, head_dim);
-  kernels::norm_rope({.q = q_heads,
-                      .k = k_heads,
-                      .q_norm = weights.q_norm,
-                      .k_norm = weights.k_norm,
-                      .eps = config_.rms_norm_eps,
-                      .positions = rope.positions,
-                      .cos = rope.cos,
-                      .sin = rope.sin},
-                     stream);
+  const kernels::NormRopeArgs norm_rope{.q = q_heads,
+                                        .k = k_heads,
+                                        .q_norm = weights.q_norm,
+                                        .k_norm = weights.k_norm,
+                                        .eps = config_.rms_norm_eps,
+                                        .positions = rope.positions,
+                                        .cos = rope.cos,
+                                        .sin = rope.sin};
 
   AttentionInput input;
   input.q = q_heads;
   input.k = k_heads;
   input.v = v.split(1, head_dim);
   input.out = a.attended.split(1, head_dim);
+  input.rope = &norm_rope;
   attention.forward(layer, input, batch, stream);
   project(a.attended, weights.o, a.x, stream);
 }
@@ -156,10 +156,15 @@ void DecoderModel::feed_forward(const DecoderLayerWeights& weights, const Activa
   if (weights.gate_up.weight.view().empty()) {
     project(a.x, weights.gate, a.gate_up.slice(1, 0, intermediate), stream);
     project(a.x, weights.up, a.gate_up.slice(1, intermediate, 2 * intermediate), stream);
+    kernels::silu_mul(a.gate_up, a.mlp, stream);
   } else {
-    project(a.x, weights.gate_up, a.gate_up, stream);
+    kernels::gated_linear({.x = a.x,
+                           .weight = weights.gate_up.weight,
+                           .bias = weights.gate_up.bias,
+                           .gate_up = a.gate_up,
+                           .out = a.mlp},
+                          stream);
   }
-  kernels::silu_mul(a.gate_up, a.mlp, stream);
   project(a.mlp, weights.down, a.x, stream);
 }
 

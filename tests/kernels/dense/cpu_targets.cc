@@ -48,6 +48,10 @@ class CpuTarget : public Target {
     cpu::gather_rows(x, rows, out, isa_);
   }
   void linear(const LinearArgs& args) const override { linear_with_workspace(args, isa_); }
+  void gated_linear(const GatedLinearArgs& args) const override {
+    Stream stream;
+    kernels::gated_linear(args, stream);
+  }
   void argmax(const TensorView& logits, View<int32_t> ids) const override { cpu::argmax(logits, ids, isa_); }
   void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids) const override {
     cpu::sample(logits, rules, ids, isa_);

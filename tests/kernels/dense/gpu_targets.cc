@@ -109,6 +109,16 @@ class GpuTarget : public Target {
                     call.stream());
     call.finish();
   }
+  void gated_linear(const kernels::GatedLinearArgs& args) const override {
+    Call call;
+    kernels::gated_linear({.x = call.in(args.x),
+                           .weight = call.in(args.weight),
+                           .bias = call.in(args.bias),
+                           .gate_up = call.in(args.gate_up),
+                           .out = call.out(args.out)},
+                          call.stream());
+    call.finish();
+  }
   void argmax(const TensorView& logits, View<int32_t> ids) const override {
     Call call;
     const TensorView device_ids = call.out(ids_view(ids));

@@ -166,6 +166,36 @@ TEST_F(Linear, ReadsAndWritesRowsInPlaceOfAWiderTensor) {
     }
 }
 
+TEST_F(Linear, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes)
+      for (const int64_t num_rows : {1, 3, 8, 9, 16, 17, 40})
+        for (const auto& [intermediate, in_features] :
+             std::vector<std::pair<int64_t, int64_t>>{{24, 40}, {129, 264}, {8, 1032}, {20, 33}}) {
+          SCOPED_TRACE(testing::Message() << *target << " " << dtype << " " << num_rows << " rows, "
+                                          << intermediate << " of " << in_features);
+          const DType x_dtype = target->activation_for(dtype);
+          const TestTensor x = TestTensor::random({num_rows, in_features}, x_dtype, 1);
+          const TestTensor weight = TestTensor::random({2 * intermediate, in_features}, dtype, 2, 0.05f);
+          const TestTensor bias = TestTensor::random({2 * intermediate}, dtype, 3);
+          TestTensor gate_up({num_rows, 2 * intermediate}, x_dtype), out({num_rows, intermediate}, x_dtype);
+          out.fill(std::numeric_limits<float>::quiet_NaN());
+          target->gated_linear({.x = x, .weight = weight, .bias = bias, .gate_up = gate_up, .out = out});
+          const std::vector<double> xs = x.values(), weights = weight.values();
+          // Many rows round gate and up to the dtype of x before they are multiplied.
+          const double rounding = x_dtype == DType::kBF16 ? 0x1p-7 : x_dtype == DType::kF16 ? 0x1p-10 : 1e-5;
+          for (int64_t row = 0; row < num_rows; ++row)
+            for (int64_t o = 0; o < intermediate; ++o) {
+              const double gate = expect_element(xs, weights, row, o, in_features).value + bias.at(o);
+              const double up = expect_element(xs, weights, row, intermediate + o, in_features).value +
+                                bias.at(intermediate + o);
+              ASSERT_NEAR(out.at(row * intermediate + o), gate / (1.0 + std::exp(-gate)) * up,
+                          rounding * (1.0 + std::abs(gate)) * (1.0 + std::abs(up)))
+                  << "row " << row << ", output " << o;
+            }
+        }
+}
+
 // What a call with these arguments is refused with.
 std::string refusal(const LinearArgs& args, ErrorCode code = ErrorCode::kInvalidArgument) {
   Stream stream;

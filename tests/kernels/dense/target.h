@@ -35,6 +35,7 @@ class Target {
   virtual void norm_rope(const kernels::NormRopeArgs& args) const = 0;
   virtual void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out) const = 0;
   virtual void linear(const kernels::LinearArgs& args) const = 0;
+  virtual void gated_linear(const kernels::GatedLinearArgs& args) const = 0;
   virtual void argmax(const TensorView& logits, View<int32_t> ids) const = 0;
   virtual void sample(const TensorView& logits, View<const kernels::SamplingRule> rules,
                       View<int32_t> ids) const = 0;

@@ -35,10 +35,12 @@ void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float
 }
 void silu_mul(const TensorView&, const TensorView&, Stream&) { refuse("silu_mul"); }
 void norm_rope(const NormRopeArgs&, Stream&) { refuse("rope"); }
+void norm_rope_store(const NormRopeArgs&, const StoreKvArgs&, Stream&) { refuse("rope"); }
 void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
   refuse("gather_rows");
 }
 void linear(const LinearArgs&, Stream&) { refuse("linear"); }
+bool gated_linear(const GatedLinearArgs&, Stream&) { refuse("gated_linear"); }
 void build_page_table(const RequestRows&, int, int, View<int32_t>, Stream&) { refuse("build_page_table"); }
 void build_csr(const RequestRows&, int, View<int32_t>, View<int32_t>, Stream&) { refuse("build_csr"); }
 void write_new_slots(const NewSlots&, const TensorView&, Stream&) { refuse("write_new_slots"); }

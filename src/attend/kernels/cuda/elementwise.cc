@@ -1,6 +1,7 @@
 #include "attend/kernels/cuda/elementwise.h"
 
 #include "attend/kernels/cuda/device_rows.h"
+#include "attend/kernels/cuda/store_params.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -44,6 +45,20 @@ RopeHeads rope_heads(const TensorView& x, const TensorView& norm_weight) {
           .norm = device_vector(norm_weight)};
 }
 
+NormRopeParams norm_rope_params(const NormRopeArgs& args) {
+  return {.heads = {rope_heads(args.q, args.q_norm), rope_heads(args.k, args.k_norm)},
+          .store = {},
+          .positions = args.positions.data(),
+          .cos = args.cos.as<float>(),
+          .sin = args.sin.as<float>(),
+          .cos_stride = args.cos.strides[0],
+          .sin_stride = args.sin.strides[0],
+          .eps = args.eps,
+          .num_tokens = static_cast<int32_t>(args.q.shape[0]),
+          .head_dim = static_cast<int32_t>(args.q.shape[2]),
+          .half = static_cast<int32_t>(args.cos.shape[1])};
+}
+
 }  // namespace
 
 void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream) {
@@ -70,17 +85,13 @@ void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) 
 }
 
 void norm_rope(const NormRopeArgs& args, Stream& stream) {
-  launch_norm_rope({.heads = {rope_heads(args.q, args.q_norm), rope_heads(args.k, args.k_norm)},
-                    .positions = args.positions.data(),
-                    .cos = args.cos.as<float>(),
-                    .sin = args.sin.as<float>(),
-                    .cos_stride = args.cos.strides[0],
-                    .sin_stride = args.sin.strides[0],
-                    .eps = args.eps,
-                    .num_tokens = static_cast<int32_t>(args.q.shape[0]),
-                    .head_dim = static_cast<int32_t>(args.q.shape[2]),
-                    .half = static_cast<int32_t>(args.cos.shape[1])},
-                   stream.handle);
+  launch_norm_rope(norm_rope_params(args), stream.handle);
+}
+
+void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
+  NormRopeParams params = norm_rope_params(rope);
+  params.store = store_params(store, stream);
+  launch_norm_rope(params, stream.handle);
 }
 
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attend/kernels/elementwise.h"
+#include "attend/kernels/store.h"
 
 namespace attend::kernels::cuda {
 
@@ -13,6 +14,7 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
                   const TensorView& out, Stream& stream);
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void norm_rope(const NormRopeArgs& args, Stream& stream);
+void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream);
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
 }  // namespace attend::kernels::cuda

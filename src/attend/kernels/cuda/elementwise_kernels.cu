@@ -168,22 +168,43 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(const __grid_constan
   write(params.out, row_begin(params.out, row), g, params.num_columns, params.aligned, gate);
 }
 
-// A warp per token and head.
-__global__ void __launch_bounds__(32 * kRopeWarps)
-    norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
-  const int num_heads = params.heads[0].num_heads + params.heads[1].num_heads;
-  const int64_t row = int64_t{blockIdx.x} * kRopeWarps + threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  const int64_t token = row / num_heads;
-  if (token >= params.num_tokens) return;
-  int head = static_cast<int>(row % num_heads);
-  const bool is_q = head < params.heads[0].num_heads;
-  const RopeHeads& heads = params.heads[is_q ? 0 : 1];
-  if (!is_q) head -= params.heads[0].num_heads;
-  const int64_t begin = token * heads.token_stride + head * heads.head_stride;
+// The cache row of a token and head; nowhere for a token that is not stored.
+struct CacheRow {
+  void* data = nullptr;
+  int64_t begin = 0;
+  Element element = Element::kF32;
+  float scale = 1.0f;
 
+  __device__ CacheRow(const StoreParams& store, int kind, int64_t token, int head) {
+    int slot = store.slots[token];
+    if (slot >= 0 && store.slot_map != nullptr) slot = store.slot_map[slot];
+    if (slot < 0) return;
+    const StoreRows& rows = store.rows[kind];
+    data = rows.to;
+    begin = slot / store.page_size * rows.page_stride + slot % store.page_size * rows.token_stride +
+            head * rows.head_stride;
+    element = rows.to_element;
+    scale = rows.scale;
+  }
+  __device__ void write(int d, float value) const {
+    if (data != nullptr) store_element(data, begin + d, element, value / scale);
+  }
+};
+
+__device__ void store_v(const StoreParams& store, int64_t token, int head, int lane) {
+  const StoreRows& rows = store.rows[1];
+  const CacheRow cache(store, 1, token, head);
+  const int64_t from = token * rows.from.token_stride + head * rows.from.head_stride;
+  for (int d = lane; d < rows.head_dim; d += 32)
+    cache.write(d, load_element(rows.from.data, from + d, rows.from_element));
+}
+
+// Norms and turns one head; calls write(d, value) for each of its elements that changes, or for all that
+// there are when `all` is set.
+template <class Write>
+__device__ void norm_rope_head(const NormRopeParams& params, const RopeHeads& heads, int64_t token, int head,
+                               int lane, bool all, const Write& write) {
+  const int64_t begin = token * heads.token_stride + head * heads.head_stride;
   float scale = 1.0f;
   if (heads.norm.data != nullptr) {
     float sum = 0.0f;
@@ -202,12 +223,38 @@ __global__ void __launch_bounds__(32 * kRopeWarps)
     const float cos = params.cos[position * params.cos_stride + i];
     const float sin = params.sin[position * params.sin_stride + i];
     const float a = normed(i), b = normed(i + params.half);
-    store_element(heads.data, begin + i, heads.element, a * cos - b * sin);
-    store_element(heads.data, begin + i + params.half, heads.element, b * cos + a * sin);
+    write(i, a * cos - b * sin);
+    write(i + params.half, b * cos + a * sin);
   }
-  if (heads.norm.data == nullptr) return;
-  for (int d = 2 * params.half + lane; d < params.head_dim; d += 32)
-    store_element(heads.data, begin + d, heads.element, normed(d));
+  if (!all && heads.norm.data == nullptr) return;
+  for (int d = 2 * params.half + lane; d < params.head_dim; d += 32) write(d, normed(d));
+}
+
+// A warp per token and head.
+__global__ void __launch_bounds__(32 * kRopeWarps)
+    norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
+  ptx::allow_next_kernel();
+  ptx::wait_for_previous_kernel();
+  const bool stores = params.store.slots != nullptr;
+  const int num_q = params.heads[0].num_heads, num_k = params.heads[1].num_heads;
+  const int num_heads = num_q + (stores ? 2 : 1) * num_k;
+  const int64_t row = int64_t{blockIdx.x} * kRopeWarps + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, head = static_cast<int>(row % num_heads);
+  const int64_t token = row / num_heads;
+  if (token >= params.num_tokens) return;
+  if (head >= num_q + num_k) return store_v(params.store, token, head - num_q - num_k, lane);
+  const RopeHeads& heads = params.heads[head < num_q ? 0 : 1];
+  if (head >= num_q && stores) {
+    const CacheRow cache(params.store, 0, token, head - num_q);
+    // The cache holds what would be read back from k.
+    norm_rope_head(params, heads, token, head - num_q, lane, /*all=*/true,
+                   [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
+    return;
+  }
+  const int local_head = head < num_q ? head : head - num_q;
+  const int64_t begin = token * heads.token_stride + local_head * heads.head_stride;
+  norm_rope_head(params, heads, token, local_head, lane, /*all=*/false,
+                 [&](int d, float value) { store_element(heads.data, begin + d, heads.element, value); });
 }
 
 unsigned ceil_div(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
@@ -236,7 +283,8 @@ void launch_silu_mul(const SiluMulParams& params, void* stream) {
 }
 
 void launch_norm_rope(const NormRopeParams& params, void* stream) {
-  const int64_t num_heads = params.heads[0].num_heads + params.heads[1].num_heads;
+  const int64_t num_kinds = params.store.slots != nullptr ? 2 : 1;
+  const int64_t num_heads = params.heads[0].num_heads + num_kinds * params.heads[1].num_heads;
   if (params.num_tokens * num_heads == 0) return;
   launch_dependent<NormRopeParams>(norm_rope_kernel, ceil_div(params.num_tokens * num_heads, kRopeWarps),
                                    32 * kRopeWarps, 0, stream, params, "rope");

@@ -1,7 +1,7 @@
 // The small operations between attention and the dense layers, on the device.
 #pragma once
 
-#include "attend/kernels/cuda/attention_params.h"
+#include "attend/kernels/cuda/store_kernel.h"
 
 namespace attend::kernels::cuda {
 
@@ -55,6 +55,8 @@ struct RopeHeads {
 };
 struct NormRopeParams {
   RopeHeads heads[2];  // q and k; the second may have no heads
+  // Where k, once turned, and v go; without slots k stays where it was and there is no v.
+  StoreParams store;
   const int32_t* positions;
   const float *cos, *sin;  // row p of either begins at p * its stride
   int64_t cos_stride, sin_stride;

@@ -10,8 +10,9 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kFeatures = 16;    // outputs of a CTA: the rows of the tensor cores' A
+constexpr int kWarps =
+    4;  // small CTAs, so that those of the next kernel find room beside the last of this one
+constexpr int kFeatures = 16;    // rows of the weights of a CTA: those of the tensor cores' A
 constexpr int kTokens = 8;       // rows of x: the columns of B
 constexpr int kRunElements = 8;  // that a thread loads at once: 16 bytes
 constexpr int kChunk = 64;       // inputs that a warp takes at once
@@ -32,10 +33,12 @@ class Product {
   __device__ Product(const FewRowsParams& params, int first_feature, int lane)
       : params_(params), group_(lane / 4), first_input_(lane % 4 * kRunElements) {
     for (int half = 0; half < 2; ++half) {
-      const int feature = first_feature + group_ + 8 * half;
-      inside_[half] = feature < params.out_features;
+      int row = first_feature + group_ + (params.gated ? 0 : 8 * half);
+      inside_[half] = row < params.out_features;
+      // Gated: the first eight rows are of the gate, the others are the same ones of up.
+      if (params.gated) row += half * params.out_features;
       rows_[half] = static_cast<const T*>(params.weight) +
-                    static_cast<int64_t>(inside_[half] ? feature : 0) * params.in_features;
+                    static_cast<int64_t>(inside_[half] ? row : 0) * params.in_features;
     }
   }
 
@@ -83,14 +86,15 @@ class Product {
   bool inside_[2];
 };
 
-// A CTA per 16 outputs; its warps share the inputs and add their sums in the end, always in the same order,
-// so a row's bits depend on the row alone.
+// A CTA per 16 rows of the weights; its warps share the inputs and add their sums in the end, always in the
+// same order, so a row's bits depend on the row alone.
 template <class T, int kTokenTiles>
 __global__ void __launch_bounds__(32 * kWarps) few_rows_kernel(const __grid_constant__ FewRowsParams params) {
   __shared__ float partial[kWarps][kTokenTiles][32][4];
   ptx::allow_next_kernel();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int first_feature = static_cast<int>(blockIdx.x) * kFeatures;
+  const int num_features = params.gated ? kFeatures / 2 : kFeatures;
+  const int first_feature = static_cast<int>(blockIdx.x) * num_features;
   const Product<T> product(params, first_feature, lane);
   const int num_chunks = (params.in_features + kChunk - 1) / kChunk;
 
@@ -115,20 +119,28 @@ __global__ void __launch_bounds__(32 * kWarps) few_rows_kernel(const __grid_cons
   __syncthreads();
 
   // Lane l holds features l / 4 and l / 4 + 8 of tokens 2 (l % 4) and the next.
-  for (int i = static_cast<int>(threadIdx.x); i < kTokenTiles * kTokens * kFeatures; i += 32 * kWarps) {
-    const int token = i / kFeatures, row = i % kFeatures, feature = first_feature + row;
-    if (token >= params.num_rows || feature >= params.out_features) continue;
+  const auto sum_of = [&](int token, int row, int feature) {
     const int holder = row % 8 * 4 + token % kTokens / 2, part = row / 8 * 2 + token % 2;
     float sum =
         params.bias.data == nullptr ? 0.0f : load_element(params.bias.data, feature, params.bias.element);
     for (int w = 0; w < kWarps; ++w) sum += partial[w][token / kTokens][holder][part];
-    store_element(params.out, token * params.out_stride + feature, params.out_element, sum);
+    return sum;
+  };
+  for (int i = static_cast<int>(threadIdx.x); i < kTokenTiles * kTokens * num_features; i += 32 * kWarps) {
+    const int token = i / num_features, row = i % num_features, feature = first_feature + row;
+    if (token >= params.num_rows || feature >= params.out_features) continue;
+    float value = sum_of(token, row, feature);
+    if (params.gated)
+      value =
+          value / (1.0f + expf(-value)) * sum_of(token, row + kFeatures / 2, params.out_features + feature);
+    store_element(params.out, token * params.out_stride + feature, params.out_element, value);
   }
 }
 
 template <class T>
 void launch(const FewRowsParams& params, void* stream) {
-  const auto num_ctas = static_cast<unsigned>((params.out_features + kFeatures - 1) / kFeatures);
+  const int num_features = params.gated ? kFeatures / 2 : kFeatures;
+  const auto num_ctas = static_cast<unsigned>((params.out_features + num_features - 1) / num_features);
   const auto kernel = params.num_rows <= kTokens ? few_rows_kernel<T, 1> : few_rows_kernel<T, 2>;
   launch_dependent<FewRowsParams>(kernel, num_ctas, 32 * kWarps, 0, stream, params, "linear");
 }

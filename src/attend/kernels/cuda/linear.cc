@@ -24,12 +24,17 @@ void fill_with_bias(const TensorView& bias, const TensorView& out, Stream& strea
 
 // Whether the kernel for few rows takes these arguments; its sums are exact products added in float32, as
 // cuBLASLt's.
-bool few_rows(const LinearArgs& args) {
-  return args.x.shape[0] <= kMaxFewRows && args.x.dtype != DType::kF32 && args.x.shape[1] % 8 == 0 &&
-         rows_aligned({&args.x, &args.weight});
+bool few_rows(const TensorView& x, const TensorView& weight) {
+  return x.shape[0] <= kMaxFewRows && x.dtype != DType::kF32 && x.shape[1] % 8 == 0 &&
+         rows_aligned({&x, &weight});
 }
 
-void multiply_few_rows(const LinearArgs& args, Stream& stream) {
+void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
+  if (weight.dtype != x.dtype)
+    fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
+}
+
+void multiply_few_rows(const LinearArgs& args, bool gated, Stream& stream) {
   launch_few_rows({.x = args.x.data,
                    .weight = args.weight.data,
                    .x_stride = args.x.strides[0],
@@ -38,7 +43,8 @@ void multiply_few_rows(const LinearArgs& args, Stream& stream) {
                    .out_stride = args.out.strides[0],
                    .num_rows = static_cast<int32_t>(args.x.shape[0]),
                    .in_features = static_cast<int32_t>(args.x.shape[1]),
-                   .out_features = static_cast<int32_t>(args.weight.shape[0]),
+                   .out_features = static_cast<int32_t>(args.out.shape[1]),
+                   .gated = gated,
                    .element = element_of(args.x.dtype),
                    .out_element = element_of(args.out.dtype)},
                   stream.handle);
@@ -47,12 +53,19 @@ void multiply_few_rows(const LinearArgs& args, Stream& stream) {
 }  // namespace
 
 void linear(const LinearArgs& args, Stream& stream) {
-  if (args.weight.dtype != args.x.dtype)
-    fail(ErrorCode::kUnsupported, "weight ", args.weight, ": expected the dtype of x, ", args.x.dtype);
+  require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return;
-  if (few_rows(args)) return multiply_few_rows(args, stream);
+  if (few_rows(args.x, args.weight)) return multiply_few_rows(args, /*gated=*/false, stream);
   if (!args.bias.empty()) fill_with_bias(args.bias, args.out, stream);
   matmul(args.x, args.weight, args.out, !args.bias.empty(), stream);
+}
+
+bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
+  require_dtype_of_x(args.x, args.weight);
+  if (args.out.num_elements() == 0 || !few_rows(args.x, args.weight)) return false;
+  multiply_few_rows({.x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out}, /*gated=*/true,
+                    stream);
+  return true;
 }
 
 }  // namespace attend::kernels::cuda
