@@ -197,8 +197,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      "llama-rope-linear", "llama-rope-dynamic", "llama-rope-yarn",
                                      "llama-rope-parameters", "llama-biases", "mistral-window-hd128",
                                      "mistral-full-hd80", "qwen2-gqa7-hd64", "qwen2-some-layers-slide",
-                                     "qwen3-gqa2-hd128", "qwen3-gqa3-hd256", "qwen3-yarn", "llama-f16",
-                                     "llama-bf16", "llama-sharded"),
+                                     "qwen3-gqa2-hd128", "qwen3-gqa3-hd256", "qwen3-yarn", "seed-oss-biases",
+                                     "llama-f16", "llama-bf16", "llama-sharded"),
                      testing::Values(1, 16, 64)),
     name_of);
 
