@@ -8,7 +8,7 @@ import re
 import sys
 
 # Top first, as in docs/architecture.md.
-FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "model", "engine", "serve", "cli"]
+FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "model", "engine", "serve", "bench", "cli"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]attend/(([a-z_0-9]+)/[^">]+)[">]', re.MULTILINE)
 # A library's header, and not the standard's: a name with a folder or an ending.

@@ -24,9 +24,11 @@ std::string capabilities() {
 // One line per backend: chosen for what, or every reason why not.
 std::string choice(const EngineConfig& config) {
   const ModelConfig model = read_config(config.model_path);
-  const Requirement requirement =
-      requirement_of(model.geometry(DType::kF32, config.kv_cache_dtype.value_or(model.dtype)));
-  const Resolution resolution = resolve(requirement, detect_cpu(), config.wishes, backend_table());
+  const DType own_dtype = config.device.type == DeviceType::kCuda ? model.dtype : DType::kF32;
+  const Requirement requirement = requirement_of(
+      model.geometry(config.dtype.value_or(own_dtype), config.kv_cache_dtype.value_or(model.dtype)));
+  const Resolution resolution =
+      resolve(requirement, detect_hardware(config.device), config.wishes, backend_table());
   std::string lines =
       fmt::format("\n{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
   for (const BackendEntry& entry : backend_table()) {

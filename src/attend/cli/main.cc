@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   attend::cli::Command selected;
   attend::cli::add_generate(app, selected);
   attend::cli::add_backends(app, selected);
+  attend::cli::add_bench(app, selected);
   try {
     app.parse(argc, argv);
     const int exit_code = selected();

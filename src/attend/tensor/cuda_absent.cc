@@ -10,10 +10,13 @@ namespace {
 
 int device_count() { return 0; }
 DeviceInfo device_info(Device) { refuse(); }
+DeviceScope::DeviceScope(Device) { refuse(); }
+DeviceScope::~DeviceScope() = default;
 Tensor empty(std::initializer_list<int64_t>, DType, Device) { refuse(); }
 Tensor zeros(std::initializer_list<int64_t>, DType, Device) { refuse(); }
 Tensor empty_pinned(std::initializer_list<int64_t>, DType) { refuse(); }
 void copy(const TensorView&, const TensorView&, Stream&) { refuse(); }
+Tensor copy_to(const TensorView&, Device) { refuse(); }
 void synchronize(const Stream&) { refuse(); }
 
 OwnedStream::OwnedStream(Device) { refuse(); }

@@ -1,0 +1,11 @@
+// Dense layers on a GPU. As linear() of linear.h, which checks shapes and calls this.
+#pragma once
+
+#include "attend/kernels/linear.h"
+
+namespace attend::kernels::cuda {
+
+// Throws Error(kUnsupported) for a weight of another dtype than x.
+void linear(const LinearArgs& args, Stream& stream);
+
+}  // namespace attend::kernels::cuda
