@@ -8,6 +8,7 @@ attend_packages=(
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
   libpcre2-dev libutf8proc-dev
   libgtest-dev libgmock-dev librapidcheck-dev
+  ${ATTEND_EXTRA_PACKAGES:-}
 )
 
 install_packages() {
