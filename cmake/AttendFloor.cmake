@@ -1,8 +1,8 @@
-# attend_floor(NAME HEADERS a.h ... SOURCES a.cc ... [PUBLIC targets] [PRIVATE targets])
+# attend_floor(NAME [HEADERS a.h ...] SOURCES a.cc ... [PUBLIC targets] [PRIVATE targets])
 #
 # One static library per floor of src/attend (docs/architecture.md). A floor links only floors that stand above it in
-# that list. HEADERS are those that are installed: what they declare is what libattend.so exports.
-# scripts/check_floors.py checks the includes of all of them.
+# that list. HEADERS are those that are installed: what they declare is what libattend.so exports. A floor without any
+# serves the commands alone and is not part of the library. scripts/check_floors.py checks the includes of all of them.
 function(attend_floor name)
   cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(attend_${name} STATIC ${ARG_SOURCES})
@@ -17,8 +17,11 @@ function(attend_floor name)
   target_compile_features(attend_${name} PUBLIC cxx_std_20)
   target_link_libraries(attend_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   attend_warnings(attend_${name})
-  set_property(GLOBAL APPEND PROPERTY ATTEND_FLOORS ${name})
 
+  if(NOT ARG_HEADERS)
+    return()
+  endif()
+  set_property(GLOBAL APPEND PROPERTY ATTEND_FLOORS ${name})
   if(ATTEND_INSTALL)
     file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR})
     install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder} COMPONENT dev)

@@ -77,6 +77,10 @@ def qwen3(**changes):
     return config_of("Qwen3ForCausalLM", "qwen3", **changes)
 
 
+def seed_oss(**changes):
+    return config_of("SeedOssForCausalLM", "seed_oss", **changes)
+
+
 class Case:
     """One folder: a config, the lengths of its prompts, and how its weights are stored."""
 
@@ -255,6 +259,14 @@ CASES = {
                 "factor": 4.0,
                 "original_max_position_embeddings": 64,
             },
+        )
+    ),
+    # attention_bias stays implied (true), attention_out_bias too (false), and num_key_value_heads (8).
+    "seed-oss-biases": Case(
+        seed_oss(
+            num_attention_heads=8,
+            head_dim=32,
+            mlp_bias=True,
         )
     ),
     "llama-f16": Case(

@@ -154,6 +154,16 @@ TEST(ReadConfig, Qwen3NormsQAndK) {
   EXPECT_TRUE(read("Qwen3ForCausalLM", {{"attention_bias", "true"}}).attention_output_bias);
 }
 
+TEST(ReadConfig, SeedOssHasAFlagOfItsOwnForTheOutputBias) {
+  const ModelConfig config = read("SeedOssForCausalLM");
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_FALSE(config.attention_output_bias);
+  EXPECT_FALSE(config.mlp_bias);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_TRUE(read("SeedOssForCausalLM", {{"attention_out_bias", "true"}}).attention_output_bias);
+  EXPECT_FALSE(read("SeedOssForCausalLM", {{"attention_bias", "false"}}).attention_bias);
+}
+
 TEST(ReadConfig, WindowOfMistralIsOfEveryLayerAndInclusive) {
   EXPECT_THAT(read("MistralForCausalLM", {{"sliding_window", "16"}}).window_left, ElementsAre(15, 15, 15));
   EXPECT_THAT(read("MistralForCausalLM", {{"sliding_window", "null"}}).window_left, ElementsAre(-1, -1, -1));
@@ -208,9 +218,10 @@ TEST(ReadConfig, LlamaHasNoWindow) {
 TEST(ReadConfig, RefusesAnUnknownArchitectureWithTheKnownOnes) {
   expect_refused({{"architectures", "[\"GPT2LMHeadModel\"]"}}, ErrorCode::kUnsupported,
                  {"architectures \"GPT2LMHeadModel\"", "LlamaForCausalLM", "MistralForCausalLM",
-                  "Qwen2ForCausalLM", "Qwen3ForCausalLM"});
+                  "Qwen2ForCausalLM", "Qwen3ForCausalLM", "SeedOssForCausalLM"});
   EXPECT_THAT(supported_architectures(),
-              ElementsAre("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"));
+              ElementsAre("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+                          "SeedOssForCausalLM"));
 }
 
 TEST(ReadConfig, RefusesArchitecturesThatAreNotOneName) {

@@ -220,6 +220,7 @@ constexpr const char* kCases[] = {"llama-gqa4-hd32",
                                   "qwen3-gqa2-hd128",
                                   "qwen3-gqa3-hd256",
                                   "qwen3-yarn",
+                                  "seed-oss-biases",
                                   "llama-f16",
                                   "llama-bf16",
                                   "llama-sharded"};

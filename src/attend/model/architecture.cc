@@ -7,7 +7,7 @@
 namespace attend {
 namespace {
 
-constexpr std::array<const ModelArchitecture*, 4> kTable{&kLlama, &kMistral, &kQwen2, &kQwen3};
+constexpr std::array<const ModelArchitecture*, 5> kTable{&kLlama, &kMistral, &kQwen2, &kQwen3, &kSeedOss};
 
 // The layers that slide, as layer_types names them.
 std::vector<bool> read_layer_types(const JsonNode& types, int num_layers) {

@@ -45,6 +45,7 @@ extern const ModelArchitecture kLlama;
 extern const ModelArchitecture kMistral;
 extern const ModelArchitecture kQwen2;
 extern const ModelArchitecture kQwen3;
+extern const ModelArchitecture kSeedOss;
 
 // All of them.
 std::span<const ModelArchitecture* const> architecture_table();
