@@ -29,7 +29,7 @@ std::vector<double> row_among_others(const TestTensor& x, const TestTensor& weig
   return result;
 }
 
-TEST(Linear, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
+TEST(LinearBits, OfAFewRowsDependNeitherOnOtherRowsNorOnTheirNumber) {
   const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
@@ -42,7 +42,7 @@ TEST(Linear, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
     }
 }
 
-TEST(Linear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
+TEST(LinearBits, OfManyRowsDependNeitherOnOtherRowsNorOnTheirNumber) {
   const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
   for (const Isa isa : cpu::available_isas())
     for (const DType dtype : kWeightTypes) {
@@ -54,7 +54,7 @@ TEST(Linear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
     }
 }
 
-TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
+TEST(LinearBits, DoNotDependOnTheNumberOfThreads) {
   const int all_threads = num_threads();
   const TestTensor weight = TestTensor::random({700, 512}, DType::kBF16, 2);
   for (const int64_t num_rows : {2, 40}) {
