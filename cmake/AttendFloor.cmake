@@ -37,11 +37,11 @@ function(attend_warnings target)
   endif()
 endfunction()
 
-# attend_test(NAME SOURCES ... LINK targets... [LABELS labels])
+# attend_test(NAME SOURCES ... LINK targets... [LABELS labels] [PREFIX prefix])
 #
-# One executable; each TEST in it is one ctest case.
+# One executable; each TEST in it is one ctest case, whose name begins with the prefix.
 function(attend_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -57,5 +57,5 @@ function(attend_test name)
   if(ARG_LABELS)
     list(APPEND properties LABELS "${ARG_LABELS}")
   endif()
-  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+  gtest_discover_tests(${name} TEST_PREFIX "${ARG_PREFIX}" NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()

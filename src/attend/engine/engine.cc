@@ -118,6 +118,8 @@ void Engine::resolve_config(const EngineConfig& config) {
   info_.dtype = config.dtype.value_or(on_gpu ? model_config_.dtype : DType::kF32);
   if (!on_gpu && info_.dtype != DType::kF32)
     fail(ErrorCode::kUnsupported, "dtype ", info_.dtype, ": activations are float32 on the CPU");
+  if (on_gpu && model_config_.rope.type == RopeType::kDynamic)
+    fail(ErrorCode::kUnsupported, "rope type dynamic on ", config.device, ": attend has it on the CPU only");
   require(info_.dtype == DType::kF32 || info_.dtype == DType::kF16 || info_.dtype == DType::kBF16, "dtype ",
           info_.dtype, ": expected float32, float16 or bfloat16");
   info_.context_length = config.context_length > 0 ? config.context_length : longest;

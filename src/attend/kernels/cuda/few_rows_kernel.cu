@@ -10,14 +10,13 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kWarps =
-    4;  // small CTAs, so that those of the next kernel find room beside the last of this one
+constexpr int kWarps = 8;
 constexpr int kFeatures = 16;    // rows of the weights of a CTA: those of the tensor cores' A
 constexpr int kTokens = 8;       // rows of x: the columns of B
 constexpr int kRunElements = 8;  // that a thread loads at once: 16 bytes
 constexpr int kChunk = 64;       // inputs that a warp takes at once
 constexpr int kRuns = kChunk / (4 * kRunElements);
-constexpr int kChunksAhead = 4;  // loaded before the first of them is used
+constexpr int kChunksAhead = 2;  // loaded before the first of them is used
 
 // A thread's part of a chunk of the weights: two rows, kRuns runs.
 struct WeightChunk {
@@ -91,7 +90,6 @@ class Product {
 template <class T, int kTokenTiles>
 __global__ void __launch_bounds__(32 * kWarps) few_rows_kernel(const __grid_constant__ FewRowsParams params) {
   __shared__ float partial[kWarps][kTokenTiles][32][4];
-  ptx::allow_next_kernel();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int num_features = params.gated ? kFeatures / 2 : kFeatures;
   const int first_feature = static_cast<int>(blockIdx.x) * num_features;
@@ -112,6 +110,8 @@ __global__ void __launch_bounds__(32 * kWarps) few_rows_kernel(const __grid_cons
       product.load(chunk + kChunksAhead * kWarps, weights[i]);
     }
   }
+  // Earlier, the CTAs of the next kernels would hold room that this one's still want.
+  ptx::allow_next_kernel();
 #pragma unroll
   for (int tile = 0; tile < kTokenTiles; ++tile)
 #pragma unroll

@@ -1,7 +1,6 @@
 // The launch function of one instance, over all its tile heights.
 #pragma once
 
-#include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/sm80/attention_kernel.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
 #include "attend/tensor/cuda_check.h"
@@ -17,8 +16,9 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
   const dim3 grid = params.plan.streamed ? dim3(static_cast<unsigned>(params.plan.num_ctas))
                                          : dim3(static_cast<unsigned>(num_row_tiles),
                                                 static_cast<unsigned>(params.num_kv_heads));
-  launch_dependent<AttentionParams>(kernel, grid, TileConfig<kHeadDimQk, kHeadDimV, kTileRows>::kThreads,
-                                    kSharedBytes, stream, params, "attention");
+  kernel<<<grid, TileConfig<kHeadDimQk, kHeadDimV, kTileRows>::kThreads, kSharedBytes,
+           static_cast<cudaStream_t>(stream)>>>(params);
+  attend::cuda::check(cudaGetLastError(), "attention");
 }
 
 template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8>

@@ -43,7 +43,6 @@ class AttentionCta {
       : params_(params), shared_(shared), stages_(params, shared + kQueryBytes) {}
 
   __device__ void run() {
-    ptx::wait_for_previous_kernel();
     const PlanView& plan = params_.plan;
     const int cta = static_cast<int>(blockIdx.x);
     // Both loads at once; a tile that the plan does not have is not looked at.

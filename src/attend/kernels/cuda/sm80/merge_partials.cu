@@ -46,7 +46,6 @@ __device__ float warp_sum(float x) {
 // left to right.
 __global__ void __launch_bounds__(kThreads)
     merge_partials(const __grid_constant__ AttentionParams params, int rows_per_cta) {
-  ptx::allow_next_kernel();
   SplitJob job;
   const int cta = static_cast<int>(blockIdx.x);
   const bool split = find_split_job(params, cta, job);
