@@ -23,11 +23,6 @@ bool ask_for_tiles() {
 
 }  // namespace
 
-bool has_amx() {
-  static const bool has = ask_for_tiles();
-  return has;
-}
-
 Isa detect_isa() {
 #if defined(__x86_64__)
   // The builtin also asks the operating system whether it saves the wide registers.
@@ -36,7 +31,9 @@ Isa detect_isa() {
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
     return Isa::kAvx2;
-  return __builtin_cpu_supports("avx512bf16") ? Isa::kAvx512Bf16 : Isa::kAvx512;
+  if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
+  static const bool has_tiles = __builtin_cpu_supports("avx512vbmi") && ask_for_tiles();
+  return has_tiles ? Isa::kAmx : Isa::kAvx512Bf16;
 #else
   return Isa::kPortable;
 #endif
@@ -61,6 +58,8 @@ std::string_view to_string(Isa isa) {
       return "avx512";
     case Isa::kAvx512Bf16:
       return "avx512-bf16";
+    case Isa::kAmx:
+      return "amx";
   }
   return "unknown";
 }
