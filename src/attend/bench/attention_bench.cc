@@ -30,13 +30,14 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
   std::vector<double> case_seconds, bytes_per_second, peak;
   int layer = 0;
   const auto next_layer = [&] { return layer = (layer + 1) % tensors.num_layers(); };
-  tensors.attend(next_layer(), plan);
+  const kernels::cpu::Isa isa = kernels::cpu::attention_isa();
+  tensors.attend(next_layer(), plan, isa);
   const double end = seconds_now() + seconds;
   while ((seconds_now() < end || case_seconds.size() < kMinRepeats) && case_seconds.size() < kMaxRepeats) {
     peak.push_back(operations_per_second(vectors, threads));
     bytes_per_second.push_back(read_bytes_per_second(tensors.kv_bytes(next_layer()), threads));
     next_layer();
-    case_seconds.push_back(seconds_of([&] { tensors.attend(layer, plan); }));
+    case_seconds.push_back(seconds_of([&] { tensors.attend(layer, plan, isa); }));
   }
   const double took = median(case_seconds);
   const double read_seconds = static_cast<double>(spec.kv_bytes()) / median(bytes_per_second);

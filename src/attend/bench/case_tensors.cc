@@ -10,6 +10,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
+#include "attend/kernels/cpu/attention.h"
 
 namespace attend::bench {
 namespace {
@@ -87,12 +88,11 @@ kernels::AttentionPlanLimits CaseTensors::limits(int num_threads) const {
           .num_workers = num_threads};
 }
 
-void CaseTensors::attend(int layer, kernels::AttentionPlan& plan) const {
-  Stream stream;
+void CaseTensors::attend(int layer, kernels::AttentionPlan& plan, kernels::cpu::Isa isa) const {
   if (spec_.is_mla())
-    kernels::mla(mla_args(layer), plan, stream);
+    kernels::cpu::mla(mla_args(layer), plan, isa);
   else
-    kernels::attention(attention_args(layer), plan, stream);
+    kernels::cpu::attention(attention_args(layer), plan, isa);
 }
 
 kernels::KvIndex CaseTensors::index() const {

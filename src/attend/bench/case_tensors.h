@@ -7,6 +7,7 @@
 
 #include "attend/bench/attention_case.h"
 #include "attend/kernels/attention.h"
+#include "attend/kernels/cpu/isa.h"
 #include "attend/kernels/mla.h"
 #include "attend/tensor/arena.h"
 
@@ -29,7 +30,7 @@ class CaseTensors {
   kernels::QueryBatch batch() const;
   kernels::AttentionPlanLimits limits(int num_threads) const;
   // Attends to one layer.
-  void attend(int layer, kernels::AttentionPlan& plan) const;
+  void attend(int layer, kernels::AttentionPlan& plan, kernels::cpu::Isa isa) const;
 
  private:
   kernels::KvIndex index() const;

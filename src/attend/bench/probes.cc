@@ -56,7 +56,7 @@ std::vector<Arithmetic> available_arithmetic() {
   if (isa >= Isa::kAvx2) available.push_back(Arithmetic::kAvx2F32);
   if (isa >= Isa::kAvx512) available.push_back(Arithmetic::kAvx512F32);
   if (isa >= Isa::kAvx512Bf16) available.push_back(Arithmetic::kAvx512Bf16);
-  if (kernels::cpu::detect_isa() >= kernels::cpu::Isa::kAmx) available.push_back(Arithmetic::kAmxBf16);
+  if (isa >= Isa::kAmx) available.push_back(Arithmetic::kAmxBf16);
   return available;
 }
 

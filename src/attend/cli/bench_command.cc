@@ -30,8 +30,8 @@ void show(const bench::Report& report, const std::string& json) {
 }
 
 int run_attention(const CLI::App& app, const BenchOptions& options) {
-  require(options.engine.device == "auto" || options.engine.device == "cpu", "--device ", options.engine.device,
-          ": expected auto or cpu");
+  require(options.engine.device == "auto" || options.engine.device == "cpu", "--device ",
+          options.engine.device, ": expected auto or cpu");
   set_threads(app, options.engine.threads);
   show(bench::bench_attention({.filter = options.filter}), options.json);
   return 0;

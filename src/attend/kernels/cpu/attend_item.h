@@ -6,43 +6,35 @@
 #include <math.h>
 
 #include "attend/kernels/cpu/attention_kernel.h"
-#include "attend/kernels/cpu/few_rows.h"
+#include "attend/kernels/cpu/item_context.h"
 #include "attend/kernels/cpu/result_rows.h"
-#include "attend/kernels/cpu/tile_multiply.h"
-#include "attend/kernels/cpu/tile_pack.h"
 #include "attend/kernels/cpu/tile_softmax.h"
 
 namespace attend::kernels::cpu {
 namespace {
 
-// M: how products are summed; T: element type of K and V.
-template <class M, class T>
+// P: what does the products (item_context.h).
+template <class P>
 class ItemAttention {
  public:
-  using S = typename M::Simd;
-  using Step = typename M::Step;
+  using S = typename P::Simd;
 
   ItemAttention(const AttentionProblem& problem, const WorkItem& item, int kv_head, TileScratch& scratch)
-      : problem_(problem),
+      : context_(problem, item, kv_head, scratch),
+        products_(context_),
+        problem_(problem),
         item_(item),
-        kv_head_(kv_head),
         scratch_(scratch),
-        group_(problem.group()),
-        num_tokens_(item.q_end - item.q_begin),
-        num_rows_(num_tokens_ * group_),
-        stride_qk_(row_stride(problem.head_dim_qk())),
-        stride_v_(row_stride(problem.v.dim)),
-        has_few_rows_(num_rows_ <= kFewRows),
-        // The two ways to multiply Q K^T sum in different orders; under fixed splits a row's bits must not
-        // depend on how many rows there are.
-        packs_keys_(!has_few_rows_ || problem.split_tokens > 0),
-        first_token_(problem.batch.cu_seqlen_q[static_cast<size_t>(item.request)] + item.q_begin) {}
+        group_(context_.group),
+        num_tokens_(context_.num_tokens),
+        num_rows_(context_.num_rows),
+        stride_v_(context_.stride_v) {}
 
   void run() {
     for (int j = 0; j < num_tokens_; ++j)
       scratch_.visible[j] =
           visible_keys(problem_.batch, problem_.visibility, item_.request, item_.q_begin + j);
-    pack_query();
+    products_.pack_queries();
     if (problem_.split_tokens == 0) {
       attend_range(item_.kv_begin, item_.kv_end);
       write_rows(scratch_.acc);
@@ -53,30 +45,6 @@ class ItemAttention {
   }
 
  private:
-  Step* q() const { return static_cast<Step*>(scratch_.q); }
-  Step* k() const { return static_cast<Step*>(scratch_.k); }
-  Step* v() const { return static_cast<Step*>(scratch_.v); }
-  // Scores have become weights, in place.
-  const Step* weights(int row) const {
-    return reinterpret_cast<const Step*>(scratch_.scores + row * kTileKeys);
-  }
-
-  void pack_query() {
-    const auto pack = [&]<class Q>(TypeTag<Q>) {
-      pack_queries<M, Q>(problem_, first_token_, num_tokens_, kv_head_, q(), stride_qk_);
-    };
-    // Blocks reach behind the last element: there the query is zero.
-    if (!packs_keys_) clear(static_cast<float*>(scratch_.q), num_rows_ * stride_qk_, 0.0f);
-    if constexpr (M::kElements == 2) {
-      pack(TypeTag<BF16>{});
-    } else {
-      if (problem_.q_dtype == DType::kF32) pack(TypeTag<float>{});
-      if (problem_.q_dtype == DType::kF16) pack(TypeTag<F16>{});
-      if (problem_.q_dtype == DType::kBF16) pack(TypeTag<BF16>{});
-    }
-    if (!packs_keys_) order_queries<M, T>(q(), stride_qk_, num_rows_, problem_.k.dim);
-  }
-
   // Each fixed split by itself, merged left to right: whichever thread does it, and whatever the range of
   // the item, a row's result is the same.
   void attend_splits() {
@@ -131,80 +99,33 @@ class ItemAttention {
       if (tile.token_begin == num_tokens_) tile.token_begin = j;
       tile.token_end = j + 1;
     }
-    locate_rows(problem_, item_.request, kv_head_, first, present, tile.rows);
+    locate_rows(problem_, item_.request, context_.kv_head, first, present, tile.rows);
   }
 
   void attend_tile(const Tile& tile, const TileRows& next) {
     const int row_begin = tile.token_begin * group_, row_end = tile.token_end * group_;
-    if (packs_keys_)
-      multiply_packed_keys(tile.rows, row_begin, row_end);
-    else
-      multiply_keys(tile.rows, next, row_begin, row_end);
+    products_.multiply_keys(tile.rows, next, row_begin, row_end);
     score_rows<S>(problem_, tile.visible_words, row_begin, row_end, scratch_);
-    weigh_rows<M>(row_begin, row_end, scratch_);
-    if (has_few_rows_)
-      add_tile_values(tile.rows, next, row_begin, row_end);
-    else
-      add_packed_values(tile.rows, row_begin, row_end);
-  }
-
-  void multiply_packed_keys(const TileRows& tile, int row_begin, int row_end) {
-    pack_keys<M, T>(tile.k, problem_.k.dim, k());
-    multiply<M>({.a = q() + row_begin * stride_qk_,
-                 .a_stride = stride_qk_,
-                 .b = k(),
-                 .b_stride = kTileKeys,
-                 .c = scratch_.scores + row_begin * kTileKeys,
-                 .c_stride = kTileKeys,
-                 .c_scale = nullptr,
-                 .num_steps = problem_.k.dim / M::kElements},
-                row_end - row_begin, kTileKeys / S::kLanes);
-  }
-
-  void multiply_keys(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
-    for_few_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
-      const int row = row_begin + i;
-      multiply_queries<M, T, kRows>(q() + row * stride_qk_, stride_qk_, tile, next, problem_.k.dim,
-                                    scratch_.scores + row * kTileKeys);
-    });
-  }
-
-  void add_packed_values(const TileRows& tile, int row_begin, int row_end) {
-    pack_values<M, T>(tile.v, problem_.v.dim, v(), stride_v_);
-    multiply<M>({.a = weights(row_begin),
-                 .a_stride = kTileKeys,
-                 .b = v(),
-                 .b_stride = stride_v_,
-                 .c = scratch_.acc + row_begin * stride_v_,
-                 .c_stride = stride_v_,
-                 .c_scale = scratch_.row_rescale + row_begin,
-                 .num_steps = kTileKeys / M::kElements},
-                row_end - row_begin, (problem_.v.dim + S::kLanes - 1) / S::kLanes);
-  }
-
-  void add_tile_values(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
-    for_few_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
-      const int row = row_begin + i;
-      add_values<M, T, kRows>(weights(row), tile, next, problem_.v.dim, scratch_.acc + row * stride_v_,
-                              stride_v_, scratch_.row_rescale + row);
-    });
+    weigh_rows(products_, row_begin, row_end, scratch_);
+    products_.add_values(tile.rows, next, row_begin, row_end);
   }
 
   void finish_row(int row) {
     const float sum = S::reduce_add(S::load(scratch_.row_sum + row * 16));
     if (sum == 0) return;  // the row saw no key: acc is 0, row_max is -inf
+    products_.restore_columns(scratch_.acc + row * stride_v_);
     scale_row<S>(scratch_.acc + row * stride_v_, problem_.v_scale / sum, stride_v_);
     scratch_.row_max[row] += ::logf(sum);
   }
 
   void write_rows(const float* results) {
     for (int row = 0; row < num_rows_; ++row) {
-      const int token = row / group_, head = kv_head_ * group_ + row % group_;
+      const int token = row / group_, head = context_.kv_head * group_ + row % group_;
       const float* const result = results + row * stride_v_;
       if (item_.partial >= 0)
         write_partial<S>(problem_, item_.partial + token, head, result, scratch_.row_max[row]);
       else
-        write_final<S>(problem_, first_token_ + token, head, result, scratch_.row_max[row]);
+        write_final<S>(problem_, context_.first_token + token, head, result, scratch_.row_max[row]);
     }
   }
 
@@ -213,22 +134,19 @@ class ItemAttention {
   }
 
   static constexpr float kNone = kEmptyLse;
-  // Up to here packing a tile costs more than converting it again for every four rows.
-  static constexpr int kFewRows = 8;
 
+  const ItemContext context_;
+  P products_;
   const AttentionProblem& problem_;
   const WorkItem& item_;
-  const int kv_head_;
   TileScratch& scratch_;
   const int group_, num_tokens_, num_rows_;
-  const int stride_qk_, stride_v_;  // steps; as TileShape
-  const bool has_few_rows_, packs_keys_;
-  const int64_t first_token_;
+  const int stride_v_;  // as TileShape
 };
 
-template <class M, class T>
+template <class P>
 void attend_item(const AttentionProblem& problem, const WorkItem& item, int kv_head, TileScratch& scratch) {
-  ItemAttention<M, T>(problem, item, kv_head, scratch).run();
+  ItemAttention<P>(problem, item, kv_head, scratch).run();
 }
 
 }  // namespace

@@ -68,7 +68,8 @@ Isa attention_isa() {
 
 AttentionKernel attention_kernel(Isa isa, DType q, DType kv) {
   if constexpr (kX86Kernels) {
-    if (isa >= Isa::kAvx512Bf16) return attention_kernel_avx512bf16(q, kv);
+    if (isa == Isa::kAmx) return attention_kernel_amx(q, kv);
+    if (isa == Isa::kAvx512Bf16) return attention_kernel_avx512bf16(q, kv);
     if (isa == Isa::kAvx512) return attention_kernel_avx512(q, kv);
     if (isa == Isa::kAvx2) return attention_kernel_avx2(q, kv);
   }

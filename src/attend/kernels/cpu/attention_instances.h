@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/kernels/cpu/attend_item.h"
+#include "attend/kernels/cpu/vector_products.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -10,7 +11,8 @@ template <class M>
 AttentionKernel instance(DType kv) {
   AttentionKernel kernel;
   kernel.merge_token = &merge_token<typename M::Simd>;
-  visit_float_dtype(kv, [&]<class T>(TypeTag<T>) { kernel.attend_item = &attend_item<M, T>; });
+  visit_float_dtype(kv,
+                    [&]<class T>(TypeTag<T>) { kernel.attend_item = &attend_item<VectorProducts<M, T>>; });
   return kernel;
 }
 

@@ -21,6 +21,7 @@ AttentionKernel attention_kernel_portable(DType q, DType kv);
 AttentionKernel attention_kernel_avx2(DType q, DType kv);
 AttentionKernel attention_kernel_avx512(DType q, DType kv);
 AttentionKernel attention_kernel_avx512bf16(DType q, DType kv);
+AttentionKernel attention_kernel_amx(DType q, DType kv);
 
 AttentionKernel attention_kernel(Isa isa, DType q, DType kv);
 

@@ -32,7 +32,7 @@ Isa find_isa() {
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
     return Isa::kAvx2;
   if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
-  return may_use_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
+  return __builtin_cpu_supports("avx512vbmi") && may_use_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
 #else
   return Isa::kPortable;
 #endif

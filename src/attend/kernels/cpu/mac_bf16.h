@@ -3,6 +3,8 @@
 // before they meet V.
 #pragma once
 
+#include <bit>
+
 #include "attend/kernels/cpu/mac.h"
 #include "attend/kernels/cpu/simd_avx512.h"
 

@@ -19,4 +19,9 @@ struct TileRows {
 void locate_rows(const AttentionProblem& problem, int request, int kv_head, int32_t first, uint64_t present,
                  TileRows& rows);
 
+// Asks for the beginning of every run of rows that will be read next. A hardware prefetcher follows a run
+// from there up to the end of its 4 KiB, and it has more reads under way than a thread that asks for every
+// line (docs/cpu-notes.md has the figures).
+void prefetch_runs(const AttentionProblem& problem, const TileRows& rows);
+
 }  // namespace attend::kernels::cpu

@@ -23,10 +23,12 @@ void carve(const TileShape& shape, Carver& carver, TileScratch& scratch) {
   const auto stride_qk = static_cast<size_t>(shape.stride_qk());
   const auto stride_v = static_cast<size_t>(shape.stride_v());
   // One vector more: packing a row writes whole vectors from the start of its second part.
-  scratch.q = carver.take<float>(rows * stride_qk + 16);
+  scratch.q = carver.take<float>(rows * stride_qk * 3 / 2 + 16);
   scratch.k = carver.take<float>(stride_qk * kTileKeys);
   scratch.v = carver.take<float>(kTileKeys * stride_v);
   scratch.scores = carver.take<float>(rows * kTileKeys);
+  scratch.weights = carver.take<uint16_t>(rows * 3 * kTileKeys);
+  scratch.query = carver.take<float>(stride_qk + 16);
   scratch.acc = carver.take<float>(rows * stride_v);
   scratch.row_max = carver.take<float>(rows);
   scratch.row_sum = carver.take<float>(rows * 16);

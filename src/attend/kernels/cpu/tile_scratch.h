@@ -14,7 +14,7 @@ namespace attend::kernels::cpu {
 inline constexpr int kTileKeys = 64;
 
 // Tokens of a query tile whose rows, of all query heads of a KV head, number about kTileRows.
-inline constexpr int kTileRows = 64;
+inline constexpr int kTileRows = 128;
 int q_tile_tokens(const AttentionPlanLimits& limits);
 
 // Stride of the rows of q, v and the sums: whole pairs of vectors of the widest instruction set.
@@ -27,7 +27,8 @@ struct TileShape {
   int head_dim_qk = 0, head_dim_v = 0;
   bool merges_splits = false;  // partial results are merged inside a work item
 
-  int num_rows() const { return num_tokens * group; }
+  // Whole AMX tiles of rows: what lies behind a tile's last row may be written.
+  int num_rows() const { return (num_tokens * group + 15) / 16 * 16; }
   // For every layer that a plan of these limits may serve: head_dim_qk is at most 256, or what MLA adds to
   // head_dim_v.
   static TileShape of(const AttentionPlanLimits& limits);
@@ -42,10 +43,12 @@ struct TileScratch {
   TileScratch(const TileShape& shape, void* memory);
   static size_t num_bytes(const TileShape& shape);
 
-  void* q;                  // [rows, stride_qk] steps
+  void* q;                  // [rows, stride_qk] steps, or up to three parts of 2 bytes per element
   void* k;                  // [head_dim_qk steps, kTileKeys]
   void* v;                  // [kTileKeys steps, stride_v]
-  float* scores;            // [rows, kTileKeys]; then the weights, as steps
+  float* scores;            // [rows, kTileKeys]; then perhaps the weights, as steps
+  uint16_t* weights;        // [rows, 3 parts, kTileKeys]
+  float* query;             // [stride_qk] one row of q
   float* acc;               // [rows, stride_v] sum of weight * v
   float* row_max;           // [rows]
   float* row_sum;           // [rows, 16] sums of weights, one per lane

@@ -49,24 +49,23 @@ void score_rows(const AttentionProblem& problem, const uint64_t* visible_words, 
   exp_nonpositive_in_place<S>(scratch.row_rescale + row_begin, row_end - row_begin);
 }
 
-// Turns scores into weights e^(score - maximum), as steps of M in place, and adds them to row_sum.
-template <class M>
-void weigh_rows(int row_begin, int row_end, TileScratch& scratch) {
-  using S = typename M::Simd;
+// Hands weights e^(score - maximum) to `products` (item_context.h) and adds them to row_sum.
+template <class P>
+void weigh_rows(P& products, int row_begin, int row_end, TileScratch& scratch) {
+  using S = typename P::Simd;
   using F32 = typename S::F32;
   for (int row = row_begin; row < row_end; ++row) {
-    float* const scores = scratch.scores + row * kTileKeys;
-    auto* const steps = reinterpret_cast<typename M::Step*>(scores);
+    const float* const scores = scratch.scores + row * kTileKeys;
     const float max = scratch.row_max[row];
     const F32 reference = S::set1(max == -std::numeric_limits<float>::infinity() ? 0.0f : max);
     F32 sum = S::mul(S::load(scratch.row_sum + row * 16), S::set1(scratch.row_rescale[row]));
-    for (int key = 0; key < kTileKeys; key += S::kLanes * M::kElements) {
-      F32 weights[M::kElements];
-      for (int i = 0; i < M::kElements; ++i) {
+    for (int key = 0; key < kTileKeys; key += S::kLanes * P::kWeightVecs) {
+      F32 weights[P::kWeightVecs];
+      for (int i = 0; i < P::kWeightVecs; ++i) {
         weights[i] = exp_nonpositive<S>(S::sub(S::load(scores + key + i * S::kLanes), reference));
         sum = S::add(sum, weights[i]);
       }
-      M::store_weights(steps + key / M::kElements, weights);
+      products.store_weights(row, key, weights);
     }
     S::store(scratch.row_sum + row * 16, sum);
   }

@@ -1,0 +1,38 @@
+#include "attend/kernels/cpu/amx_products.h"
+#include "attend/kernels/cpu/attend_item.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Few rows fill no tile: they are done before K and V would be packed. Under fixed splits a row's bits must
+// not depend on how many rows there are.
+template <class Q, class T>
+void attend_item_amx(const AttentionProblem& problem, const WorkItem& item, int kv_head,
+                     TileScratch& scratch) {
+  constexpr int kFewRows = 8;
+  if ((item.q_end - item.q_begin) * problem.group() <= kFewRows && problem.split_tokens == 0)
+    attention_kernel_avx512(problem.q_dtype, problem.kv_dtype).attend_item(problem, item, kv_head, scratch);
+  else
+    attend_item<AmxProducts<Q, T>>(problem, item, kv_head, scratch);
+}
+
+}  // namespace
+
+AttentionKernel attention_kernel_amx(DType q, DType kv) {
+  // A float32 K or V would be three parts: nine products.
+  if (kv == DType::kF32) return attention_kernel_avx512(q, kv);
+  AttentionKernel kernel;
+  kernel.merge_token = &merge_token<Avx512>;
+  const auto choose = [&]<class Q>(TypeTag<Q>) {
+    if (kv == DType::kF16) kernel.attend_item = &attend_item_amx<Q, F16>;
+    if (kv == DType::kBF16) kernel.attend_item = &attend_item_amx<Q, BF16>;
+    if (kv == DType::kF8E4M3) kernel.attend_item = &attend_item_amx<Q, F8E4M3>;
+    if (kv == DType::kF8E5M2) kernel.attend_item = &attend_item_amx<Q, F8E5M2>;
+  };
+  if (q == DType::kF32) choose(TypeTag<float>{});
+  if (q == DType::kF16) choose(TypeTag<F16>{});
+  if (q == DType::kBF16) choose(TypeTag<BF16>{});
+  return kernel;
+}
+
+}  // namespace attend::kernels::cpu
