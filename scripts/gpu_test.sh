@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds everything and runs the GPU tests on a machine with a GPU; elsewhere the same tests skip and say so. Also
-# prints the kernels that spill registers.
+# Builds everything and runs the GPU tests on a machine with a GPU; elsewhere the same tests skip and say so. Fails
+# also when a kernel that was built spills registers.
 #   scripts/gpu_test.sh            build and test
 #   scripts/gpu_test.sh --bench    then time attention and dense layers too
 set -euo pipefail
@@ -16,9 +16,7 @@ cmake --build "$build" --target kernels_cuda_test dense_gpu_test \
   grep -E "error|FAILED" || true
 test "${PIPESTATUS[0]}" -eq 0
 
-echo "kernels that spill registers:"
-grep -E "Compiling entry|spill" "$build/build.log" | paste - - | grep -v " 0 bytes spill stores" |
-  sed -E "s/.*function '([^']*)'.*stack frame, /  \1: /" || echo "  none"
+scripts/check_spills.py --allow-none "$build/build.log"
 # Suites of the GPU alone, then the GPU's share of those that know both devices.
 (cd "$build" && ctest -L gpu -j "$jobs" --output-on-failure && ctest -R '[gG]pu' -LE gpu -j "$jobs" --output-on-failure)
 if [[ ${1:-} == --bench ]]; then

@@ -41,12 +41,13 @@ build() {
 
 log_file() { mkdir -p build && echo "build/$1.log"; }
 
-# ninja's lines on a terminal, one over another; elsewhere only failures.
+# ninja's lines on a terminal, one over another; elsewhere only failures. What ptxas says of each kernel is for the log.
 build_progress() {
+  local kernels='^ptxas info|bytes stack frame'
   if [ -t 1 ]; then
-    awk '{ if ($0 ~ /^\[/) printf "\r\033[K%.110s", $0; else print } END { printf "\r\033[K" }'
+    grep -vE --line-buffered "$kernels" | awk '{ if ($0 ~ /^\[/) printf "\r\033[K%.110s", $0; else print } END { printf "\r\033[K" }'
   else
-    grep -v '^\[' || true
+    grep -vE "^\[|$kernels" || true
   fi
 }
 

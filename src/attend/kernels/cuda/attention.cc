@@ -1,6 +1,8 @@
 #include "attend/kernels/cuda/attention.h"
 
 #include <cstdint>
+#include <cstdlib>
+#include <limits>
 
 #include "attend/kernels/cuda/sm80/attention_launch.h"
 #include "attend/kernels/cuda/view_params.h"
@@ -20,6 +22,13 @@ bool rows_aligned(const TensorView& view, int64_t num_bytes) {
   return true;
 }
 
+// Whether every stride is below 2^31 elements.
+bool strides_fit(const TensorView& view) {
+  for (int dim = 0; dim < view.rank; ++dim)
+    if (std::abs(view.strides[static_cast<size_t>(dim)]) > std::numeric_limits<int32_t>::max()) return false;
+  return true;
+}
+
 // 2^32 / group, rounded up: the product with x holds x / group in its upper half while x * group < 2^32.
 uint32_t reciprocal(int32_t group) {
   return group == 1 ? 0 : static_cast<uint32_t>(((uint64_t{1} << 32) + group - 1) / group);
@@ -34,6 +43,7 @@ sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   if (!rows_aligned(args.q, 16) || !rows_aligned(args.kv.k, 16) || !rows_aligned(args.kv.v, 16) ||
       !rows_aligned(args.out, 16))
     return nullptr;
+  if (!strides_fit(args.kv.k) || !strides_fit(args.kv.v)) return nullptr;
   if (is_fp8(kv) && (head_dim_qk % 16 != 0 || head_dim_v % 16 != 0)) return nullptr;
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
     if (instance.q == element_of(q) && instance.fp8 == is_fp8(kv) && head_dim_qk <= instance.head_dim_qk &&

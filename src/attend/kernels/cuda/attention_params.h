@@ -51,8 +51,8 @@ struct PlanHeader {
 // How CTAs share the work.
 //   whole     CTA (i, h) computes the job of row tile i and KV head h: all its keys
 //   streamed  every CTA takes the same number of consecutive units; a job that lies in several CTAs leaves
-//             partial results: slot 2 c for a job that began before CTA c, slot 2 c + 1 for one that begins
-//             in c
+//             partial results: slot 2 c for a job that began before CTA c, slot 2 c + 1 for one that
+//             begins in c
 struct PlanView {
   const PlanHeader* header;
   const RowTile* row_tiles;

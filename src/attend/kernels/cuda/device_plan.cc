@@ -4,6 +4,7 @@
 
 #include "attend/base/math.h"
 #include "attend/kernels/cuda/plan_kernel.h"
+#include "attend/kernels/cuda/sm80/tile_config.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels::cuda {
@@ -22,7 +23,7 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
   const int64_t rows = max_seqlen_q * group_of(limits);
   // Tiles of 16 rows share keys among warps, so their bits differ from those of the others.
   if (rows <= 16 && limits.split_rule != SplitRule::kFixed) return 16;
-  return rows <= 64 ? 64 : 128;
+  return rows <= 64 ? 64 : sm80::max_tile_rows(limits.head_dim_v);
 }
 
 // Row tiles of at most `num_tokens` tokens of `num_reqs` requests with at most `max_seqlen_q` each.

@@ -16,9 +16,18 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
   const dim3 grid = params.plan.streamed ? dim3(static_cast<unsigned>(params.plan.num_ctas))
                                          : dim3(static_cast<unsigned>(num_row_tiles),
                                                 static_cast<unsigned>(params.num_kv_heads));
-  kernel<<<grid, TileConfig<kHeadDimQk, kHeadDimV, kTileRows>::kThreads, kSharedBytes,
-           static_cast<cudaStream_t>(stream)>>>(params);
-  attend::cuda::check(cudaGetLastError(), "attention");
+  // The CTAs may start while the last of the kernel before end; they wait before they read anything.
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kThreads);
+  config.dynamicSmemBytes = kSharedBytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = 1;
+  attend::cuda::check(cudaLaunchKernelEx(&config, kernel, params), "attention");
 }
 
 template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8>
@@ -29,7 +38,8 @@ void launch_instance(const AttentionParams& params, int num_row_tiles, void* str
     case 64:
       return launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 64>(params, num_row_tiles, stream);
     default:
-      return launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 128>(params, num_row_tiles, stream);
+      if constexpr (max_tile_rows(kHeadDimV) == 128)
+        launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 128>(params, num_row_tiles, stream);
   }
 }
 

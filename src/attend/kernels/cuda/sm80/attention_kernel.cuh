@@ -6,6 +6,7 @@
 
 #include "attend/kernels/cuda/padding.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/cuda/ptx/thread.cuh"
 #include "attend/kernels/cuda/sm80/convert_tile.cuh"
 #include "attend/kernels/cuda/sm80/key_stages.cuh"
 #include "attend/kernels/cuda/sm80/tile_config.h"
@@ -19,16 +20,16 @@ inline constexpr float kLn2 = 0.69314718055994530942f;
 // `T`: of q and of the products. `kFp8`: K and V are fp8, converted to T; else they are T.
 template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
 class AttentionCta {
-  using Config = TileConfig<kHeadDimQk, kHeadDimV, kTileRows>;
-  static constexpr int kRows = Config::kRows, kThreads = Config::kThreads;
-  static constexpr int kKeysPerWarp = kKeyTile / Config::kWarpsN;
-  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kFp8 ? 1 : 2, kThreads, Config::kStages>;
+  using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
+  static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
+  static constexpr int kKeysPerWarp = kKeys / Config::kWarpsN;
+  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kFp8 ? 1 : 2, kKeys, kThreads, Config::kStages>;
   using Queries = SwizzledRows<kHeadDimQk * 2>;
-  using Warp = WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp>;
+  using Warp = WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>;
 
   static constexpr int kQueryBytes = kRows * kHeadDimQk * 2;
-  static constexpr int kConvertedBytesK = kFp8 ? kKeyTile * kHeadDimQk * 2 : 0;
-  static constexpr int kConvertedBytesV = kFp8 ? kKeyTile * kHeadDimV * 2 : 0;
+  static constexpr int kConvertedBytesK = kFp8 ? kKeys * kHeadDimQk * 2 : 0;
+  static constexpr int kConvertedBytesV = kFp8 ? kKeys * kHeadDimV * 2 : 0;
   // Warps that share rows leave their results here, over the stages.
   static constexpr int kMergePitch = kHeadDimV + 4;
   static constexpr int kMergeBytes = Config::kWarpsN > 1 ? Config::kWarpsN* kRows*(kMergePitch + 2) *
@@ -36,13 +37,16 @@ class AttentionCta {
                                                          : 0;
   static constexpr int kKeyBytes = Stages::kSharedBytes + kConvertedBytesK + kConvertedBytesV;
 
+  static constexpr int kFullKeysAt = kQueryBytes + (kKeyBytes > kMergeBytes ? kKeyBytes : kMergeBytes);
+
  public:
-  static constexpr int kSharedBytes = kQueryBytes + (kKeyBytes > kMergeBytes ? kKeyBytes : kMergeBytes);
+  static constexpr int kSharedBytes = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
 
   __device__ AttentionCta(const AttentionParams& params, char* shared)
       : params_(params), shared_(shared), stages_(params, shared + kQueryBytes) {}
 
   __device__ void run() {
+    ptx::wait_for_previous_kernel();
     const PlanView& plan = params_.plan;
     const int cta = static_cast<int>(blockIdx.x);
     // Both loads at once; a tile that the plan does not have is not looked at.
@@ -85,29 +89,34 @@ class AttentionCta {
     head_ = head;
     find_ranges(tile);
     // The plan may be one of a layer without a window: what lies behind this layer's window is not read.
-    const int behind = max(0, tile.kv_begin / kKeyTile - tile.first_key_tile - first);
-    first += behind;
-    count = max(0, count - behind);
+    const int part_begin = (tile.first_key_tile + first) * kKeyTile;
+    const int first_position = max(part_begin, tile.kv_begin / kKeys * kKeys);
+    const int part_end = min(part_begin + count * kKeyTile, tile.kv_end);
+    const int num_tiles = max(0, (part_end - first_position + kKeys - 1) / kKeys);
+    stages_.aim(tile, head, first_position, num_tiles);
     copy_queries();
-    stages_.begin(tile, head, first, count);
+    stages_.begin();
 
     Warp warp;
     warp.clear();
     const bool capped = params_.logit_cap > 0.0f;
     const float factor = capped ? kLog2E : params_.scale * kLog2E;
-    const uint32_t q = ptx::shared_address(shared_) + static_cast<uint32_t>(warp_row() * kHeadDimQk * 2) +
-                       Warp::query_lane();
+    const uint32_t q = ptx::shared_address(shared_) +
+                       static_cast<uint32_t>(warp_row(threadIdx.x) * kHeadDimQk * 2) + Warp::query_lane();
     const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * 2) + Warp::key_lane();
     const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * 2) + Warp::value_lane();
-    int first_key = (tile.first_key_tile + first) * kKeyTile;
-    for (int i = 0; i < count; ++i, first_key += kKeyTile) {
+    for (int i = 0; i < stages_.count(); ++i) {
       stages_.wait(i);
+      if (i == 0) warp.hold_queries(q);
       stages_.refill(i);
       uint32_t k = stages_.k(i), v = stages_.v(i);
       if constexpr (kFp8) convert(k, v);
       warp.multiply_qk(q, k + in_k);
+      stages_.wait_for_values(i);
       if (capped) cap(warp);
-      if (first_key < full_begin_ || first_key + kKeyTile > full_end_) hide(warp, first_key + warp_key());
+      const int first_key = stages_.first_position(i);
+      const KeyRange full = full_keys();
+      if (first_key < full.begin || first_key + kKeys > full.end) hide(warp, first_key + warp_key());
       warp.softmax(factor);
       warp.multiply_pv(v + in_v);
     }
@@ -119,8 +128,8 @@ class AttentionCta {
       write_rows(warp, factor, partial);
   }
 
-  __device__ static int warp_row() {
-    return static_cast<int>(threadIdx.x) / 32 / Config::kWarpsN * Config::kRowBlocks * 16;
+  __device__ static int warp_row(int thread) {
+    return thread / 32 / Config::kWarpsN * Config::kRowBlocks * 16;
   }
   __device__ static int warp_key() {
     return static_cast<int>(threadIdx.x) / 32 % Config::kWarpsN * kKeysPerWarp;
@@ -138,19 +147,20 @@ class AttentionCta {
     return {first_query_ + queries, head_ * params_.group + row - queries * params_.group};
   }
 
-  // Narrows the tile's keys to those of this layer, and finds [full_begin_, full_end_), which are visible to
-  // every row of the tile.
+  // Narrows the tile's keys to those of this layer, and finds those that every row of the tile sees.
   __device__ void find_ranges(RowTile& tile) {
     const BatchParams& batch = params_.batch;
     const int j_first = first_query_, j_last = row_at(num_rows_ - 1).query;
     if (batch.window_left >= 0 || batch.chunk > 0)
       tile.kv_begin = max(tile.kv_begin, key_range(batch, span_, j_first, j_last).begin);
-    full_begin_ = 0;
-    full_end_ = 0;
-    if (batch.tree_mask != nullptr && batch.causal) return;
-    full_begin_ = first_visible(batch, position_of(batch, span_, j_last));
-    full_end_ = min(position_of(batch, span_, j_first) + 1, span_.seqlen_kv);
+    KeyRange full{0, 0};
+    if (batch.tree_mask == nullptr || !batch.causal)
+      full = {first_visible(batch, position_of(batch, span_, j_last)),
+              min(position_of(batch, span_, j_first) + 1, span_.seqlen_kv)};
+    if (threadIdx.x == 0) full_keys() = full;
   }
+  // In shared memory, where it takes no registers from the products.
+  __device__ KeyRange& full_keys() const { return *reinterpret_cast<KeyRange*>(shared_ + kFullKeysAt); }
 
   // Rows beyond the request's are zero. A few neighbouring threads share a row.
   __device__ void copy_queries() {
@@ -181,8 +191,8 @@ class AttentionCta {
     const bool e5m2 = params_.kv_element == Element::kF8E5M2;
     char* converted = shared_ + kQueryBytes + Stages::kSharedBytes;
     const uint32_t base = ptx::shared_address(shared_);
-    convert_rows<T, kKeyTile, kHeadDimQk, kThreads>(shared_ + (k - base), converted, e5m2);
-    convert_rows<T, kKeyTile, kHeadDimV, kThreads>(shared_ + (v - base), converted + kConvertedBytesK, e5m2);
+    convert_rows<T, kKeys, kHeadDimQk, kThreads>(shared_ + (k - base), converted, e5m2);
+    convert_rows<T, kKeys, kHeadDimV, kThreads>(shared_ + (v - base), converted + kConvertedBytesK, e5m2);
     __syncthreads();
     k = ptx::shared_address(converted);
     v = k + kConvertedBytesK;
@@ -219,12 +229,12 @@ class AttentionCta {
 
   // Scores of keys that a row does not see become -inf.
   __device__ void hide(Warp& warp, int first_key) {
-    const int lane = threadIdx.x % 32;
+    const int thread = ptx::fresh_thread(), lane = thread % 32;
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int tile_row = warp_row() + b * 16 + half * 8 + lane / 4;
+        const int tile_row = warp_row(thread) + b * 16 + half * 8 + lane / 4;
         const uint64_t visible = visible_keys(tile_row, first_key) >> (lane % 4 * 2);
 #pragma unroll
         for (int n = 0; n < kKeysPerWarp / 8; ++n)
@@ -269,37 +279,68 @@ class AttentionCta {
 
   // Results are float32 or T.
   __device__ void write_rows(const Warp& warp, float factor, int partial) {
-    const int lane = threadIdx.x % 32, column = lane % 4 * 2;
-    const bool wide = partial >= 0 || params_.out_element == Element::kF32;
+    if (partial >= 0 || params_.out_element == Element::kF32)
+      write_wide_rows(warp, factor, partial);
+    else
+      write_narrow_rows(warp, factor);
+  }
+
+  __device__ void write_wide_rows(const Warp& warp, float factor, int partial) {
+    const int thread = ptx::fresh_thread(), lane = thread % 32, column = lane % 4 * 2;
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int tile_row = warp_row() + b * 16 + half * 8 + lane / 4;
+        const int tile_row = warp_row(thread) + b * 16 + half * 8 + lane / 4;
         if (tile_row >= num_rows_) continue;
         const TileRow row = row_at(tile_row);
         const RowResult result =
             finish_row(warp.largest[b][half], warp.sum[b][half], factor, row.head, partial < 0);
         const RowTarget target = target_of(tile_row, row, partial);
         if (lane % 4 == 0 && target.lse != nullptr) *target.lse = result.lse;
-        if (wide) {
-          float* to = reinterpret_cast<float*>(target.out) + column;
+        float* to = reinterpret_cast<float*>(target.out) + column;
 #pragma unroll
-          for (int n = 0; n < kHeadDimV / 8; ++n)
-            if (n * 8 < params_.head_dim_v)
-              *reinterpret_cast<float2*>(to + n * 8) =
-                  make_float2(warp.out[b][n][2 * half] * result.out_factor,
-                              warp.out[b][n][2 * half + 1] * result.out_factor);
-        } else {
-          char* to = target.out + column * 2;
-#pragma unroll
-          for (int n = 0; n < kHeadDimV / 8; ++n)
-            if (n * 8 < params_.head_dim_v)
-              *reinterpret_cast<uint32_t*>(to + n * 16) =
-                  pack(warp.out[b][n][2 * half] * result.out_factor,
-                       warp.out[b][n][2 * half + 1] * result.out_factor, T());
-        }
+        for (int n = 0; n < kHeadDimV / 8; ++n)
+          if (n * 8 < params_.head_dim_v)
+            *reinterpret_cast<float2*>(to + n * 8) =
+                make_float2(warp.out[b][n][2 * half] * result.out_factor,
+                            warp.out[b][n][2 * half + 1] * result.out_factor);
       }
+    }
+  }
+
+  // By way of shared memory, so that a warp writes whole rows.
+  __device__ void write_narrow_rows(const Warp& warp, float factor) {
+    using Rows = SwizzledRows<kHeadDimV * 2>;
+    constexpr int kWarpRows = Config::kRowBlocks * 16;
+    static_assert(kRows * kHeadDimV * 2 <= Stages::kStageBytes * Config::kStages);
+    const int thread = ptx::fresh_thread(), lane = thread % 32, first_row = warp_row(thread);
+    char* staged = shared_ + kQueryBytes + first_row * kHeadDimV * 2;
+    __syncthreads();
+#pragma unroll
+    for (int b = 0; b < Config::kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int warp_tile_row = b * 16 + half * 8 + lane / 4, tile_row = first_row + warp_tile_row;
+        const TileRow row = row_at(tile_row);
+        const RowResult result = finish_row(warp.largest[b][half], warp.sum[b][half], factor, row.head, true);
+        if (lane % 4 == 0 && params_.lse != nullptr && tile_row < num_rows_)
+          *target_of(tile_row, row, -1).lse = result.lse;
+#pragma unroll
+        for (int n = 0; n < kHeadDimV / 8; ++n)
+          *reinterpret_cast<uint32_t*>(staged + Rows::offset(warp_tile_row, n) + lane % 4 * 4) =
+              pack(warp.out[b][n][2 * half] * result.out_factor,
+                   warp.out[b][n][2 * half + 1] * result.out_factor, T());
+      }
+    }
+    __syncwarp();
+    constexpr int kPieces = kHeadDimV / 8;
+#pragma unroll 4
+    for (int i = lane; i < kWarpRows * kPieces; i += 32) {
+      const int row = i / kPieces, piece = i % kPieces, tile_row = first_row + row;
+      if (tile_row >= num_rows_ || piece * 8 >= params_.head_dim_v) continue;
+      *reinterpret_cast<uint4*>(target_of(tile_row, row_at(tile_row), -1).out + piece * 16) =
+          *reinterpret_cast<const uint4*>(staged + Rows::offset(row, piece));
     }
   }
 
@@ -325,36 +366,46 @@ class AttentionCta {
             make_float2(warp.out[0][n][2 * half], warp.out[0][n][2 * half + 1]);
     }
     __syncthreads();
-    constexpr int kPairs = kHeadDimV / 2;
-    const bool wide = partial >= 0 || params_.out_element == Element::kF32;
-    for (int i = threadIdx.x; i < kRows * kPairs; i += kThreads) {
-      const int tile_row = i / kPairs, column = i % kPairs * 2;
-      if (tile_row >= num_rows_ || column >= params_.head_dim_v) continue;
-      float largest = -INFINITY;
+    // A few neighbouring threads share a row.
+    constexpr int kLanes = kThreads / kRows;
+    const int tile_row = threadIdx.x / kLanes;
+    if (tile_row >= num_rows_) return;
+    float largest = -INFINITY;
 #pragma unroll
-      for (int other = 0; other < kWarps; ++other)
-        largest = fmaxf(largest, largests[other * kRows + tile_row]);
-      const float shift = largest == -INFINITY ? 0.0f : largest * factor;
-      float sum = 0.0f, a = 0.0f, b = 0.0f;
+    for (int other = 0; other < kWarps; ++other) largest = fmaxf(largest, largests[other * kRows + tile_row]);
+    const float shift = largest == -INFINITY ? 0.0f : largest * factor;
+    float weights[kWarps], sum = 0.0f;
+#pragma unroll
+    for (int other = 0; other < kWarps; ++other) {
+      weights[other] = ptx::exp2_fast(largests[other * kRows + tile_row] * factor - shift);
+      sum += weights[other] * sums[other * kRows + tile_row];
+    }
+    const TileRow row = row_at(tile_row);
+    const RowResult result = finish_row(largest, sum, factor, row.head, partial < 0);
+    const RowTarget target = target_of(tile_row, row, partial);
+    const bool wide = partial >= 0 || params_.out_element == Element::kF32;
+    if (threadIdx.x % kLanes == 0 && target.lse != nullptr) *target.lse = result.lse;
+#pragma unroll
+    for (int first = 0; first < kHeadDimV; first += 4 * kLanes) {
+      const int column = first + threadIdx.x % kLanes * 4;
+      if (column >= params_.head_dim_v) break;
+      float4 out{};
 #pragma unroll
       for (int other = 0; other < kWarps; ++other) {
-        const int at = other * kRows + tile_row;
-        const float weight = ptx::exp2_fast(largests[at] * factor - shift);
-        const float2 pair = *reinterpret_cast<const float2*>(outs + at * kMergePitch + column);
-        sum += weight * sums[at];
-        a += weight * pair.x;
-        b += weight * pair.y;
+        const float4 part =
+            *reinterpret_cast<const float4*>(outs + (other * kRows + tile_row) * kMergePitch + column);
+        out.x += weights[other] * part.x;
+        out.y += weights[other] * part.y;
+        out.z += weights[other] * part.z;
+        out.w += weights[other] * part.w;
       }
-      const TileRow row = row_at(tile_row);
-      const RowResult result = finish_row(largest, sum, factor, row.head, partial < 0);
-      const RowTarget target = target_of(tile_row, row, partial);
-      if (column == 0 && target.lse != nullptr) *target.lse = result.lse;
-      a *= result.out_factor;
-      b *= result.out_factor;
+      const float f = result.out_factor;
       if (wide)
-        *reinterpret_cast<float2*>(target.out + column * 4) = make_float2(a, b);
+        *reinterpret_cast<float4*>(target.out + column * 4) =
+            make_float4(out.x * f, out.y * f, out.z * f, out.w * f);
       else
-        *reinterpret_cast<uint32_t*>(target.out + column * 2) = pack(a, b, T());
+        *reinterpret_cast<uint2*>(target.out + column * 2) =
+            make_uint2(pack(out.x * f, out.y * f, T()), pack(out.z * f, out.w * f, T()));
     }
   }
 
@@ -364,12 +415,11 @@ class AttentionCta {
   RequestSpan span_;
   int first_query_, first_in_group_, num_rows_;
   int head_;
-  int full_begin_, full_end_;
 };
 
 template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
-__global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, kTileRows>::kThreads,
-                                  TileConfig<kHeadDimQk, kHeadDimV, kTileRows>::kCtasPerSm)
+__global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kThreads,
+                                  TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kCtasPerSm)
     attention_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
   AttentionCta<T, kHeadDimQk, kHeadDimV, kFp8, kTileRows>(params, shared).run();

@@ -40,9 +40,13 @@ __device__ inline float quad_sum(float x) {
 }
 
 // A warp's accumulators: kRowBlocks blocks of 16 rows. Lane l holds rows l / 4 and l / 4 + 8 of a block
-// (`half` 0 and 1), and of every 8 columns 2 (l % 4) and 2 (l % 4) + 1.
-template <class T, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys>
+// (`half` 0 and 1), and of every 8 columns 2 (l % 4) and 2 (l % 4) + 1. `kHeldSteps`: how many steps of 16
+// elements of q are in registers at a time.
+template <class T, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys, int kHeldSteps>
 struct WarpTile {
+  static constexpr int kQuerySteps = kHeadDimQk / 16;
+  static constexpr bool kHoldQueries = kHeldSteps == kQuerySteps;
+  static_assert(kHoldQueries || kHeldSteps <= 2);
   using QkRows = SwizzledRows<kHeadDimQk * 2>;
   using VRows = SwizzledRows<kHeadDimV * 2>;
 
@@ -50,6 +54,7 @@ struct WarpTile {
   float out[kRowBlocks][kHeadDimV / 8][4];
   float largest[kRowBlocks][2];  // of the scores, before the factor of exp2
   float sum[kRowBlocks][2];      // of this lane's columns only
+  uint32_t queries[kHeldSteps][kRowBlocks][4];
 
   __device__ void clear() {
 #pragma unroll
@@ -80,16 +85,19 @@ struct WarpTile {
     return QkRows::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
   }
 
+  // Before the first multiply_qk(), with its `q`.
+  __device__ void hold_queries(uint32_t q) {
+    if constexpr (kHoldQueries) {
+#pragma unroll
+      for (int step = 0; step < kQuerySteps; ++step) load_queries(q, step);
+    }
+  }
+
   // scores = q k^T. `q`: first row of the warp plus query_lane(); `k`: first key of the warp plus key_lane().
   // What the next products need is loaded before the present ones.
   __device__ void multiply_qk(uint32_t q, uint32_t k) {
-    constexpr int kSteps = kHeadDimQk / 16, kBlocks = kKeys / 16;
-    uint32_t a[2][kRowBlocks][4], keys[2][4];
-    const auto load_queries = [&](int step) {
-#pragma unroll
-      for (int b = 0; b < kRowBlocks; ++b)
-        ptx::load_matrices(a[step % 2][b], QkRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
-    };
+    constexpr int kBlocks = kKeys / 16;
+    uint32_t keys[2][4];
     const auto load_keys = [&](int i) {
       ptx::load_matrices(keys[i % 2],
                          QkRows::advance(k, i / kBlocks * 2) + i % kBlocks * 16 * kHeadDimQk * 2);
@@ -100,19 +108,23 @@ struct WarpTile {
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) scores[b][n][i] = 0.0f;
-    load_queries(0);
+    if constexpr (!kHoldQueries && kHeldSteps == 2) load_queries(q, 0);
     load_keys(0);
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      if (step + 1 < kSteps) load_queries(step + 1);
+    for (int step = 0; step < kQuerySteps; ++step) {
+      if constexpr (!kHoldQueries) {
+        const int next = step + kHeldSteps - 1;
+        if (next < kQuerySteps) load_queries(q, next);
+      }
+      const auto& a = queries[step % kHeldSteps];
 #pragma unroll
       for (int n = 0; n < kBlocks; ++n) {
         const int i = step * kBlocks + n;
-        if (i + 1 < kSteps * kBlocks) load_keys(i + 1);
+        if (i + 1 < kQuerySteps * kBlocks) load_keys(i + 1);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
-          ptx::multiply_add(scores[b][2 * n], a[step % 2][b], keys[i % 2][0], keys[i % 2][1], T());
-          ptx::multiply_add(scores[b][2 * n + 1], a[step % 2][b], keys[i % 2][2], keys[i % 2][3], T());
+          ptx::multiply_add(scores[b][2 * n], a[b], keys[i % 2][0], keys[i % 2][1], T());
+          ptx::multiply_add(scores[b][2 * n + 1], a[b], keys[i % 2][2], keys[i % 2][3], T());
         }
       }
     }
@@ -196,6 +208,14 @@ struct WarpTile {
     for (int b = 0; b < kRowBlocks; ++b)
 #pragma unroll
       for (int half = 0; half < 2; ++half) sum[b][half] = quad_sum(sum[b][half]);
+  }
+
+ private:
+  __device__ void load_queries(uint32_t q, int step) {
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b)
+      ptx::load_matrices(queries[step % kHeldSteps][b],
+                         QkRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
   }
 };
 

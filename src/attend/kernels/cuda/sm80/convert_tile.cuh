@@ -3,6 +3,7 @@
 
 #include <cuda_fp8.h>
 
+#include "attend/kernels/cuda/ptx/thread.cuh"
 #include "attend/kernels/cuda/sm80/attention_tile.cuh"
 
 namespace attend::kernels::cuda::sm80 {
@@ -24,7 +25,7 @@ template <class T, int kRows, int kHeadDim, int kThreads>
 __device__ void convert_rows(const char* from, char* to, bool e5m2) {
   constexpr int kPieces = kHeadDim / 16;
 #pragma unroll 2
-  for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
+  for (int i = ptx::fresh_thread(); i < kRows * kPieces; i += kThreads) {
     const int row = i / kPieces, piece = i % kPieces;
     const uint4 bytes = *reinterpret_cast<const uint4*>(from + i * 16);
     const uint32_t words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};

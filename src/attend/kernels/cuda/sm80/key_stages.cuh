@@ -10,7 +10,7 @@ namespace attend::kernels::cuda::sm80 {
 
 // `kBytes`: of a stored element. 16-bit rows are swizzled as ldmatrix wants them; 8-bit rows lie one after
 // another, to be converted. Positions outside [kv_begin, kv_end) become zero rows, whatever the pool holds.
-template <int kHeadDimQk, int kHeadDimV, int kBytes, int kThreads, int kStages>
+template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages>
 class KeyStages {
   // Where the K and V rows of a position begin in global memory; 0: no row.
   struct alignas(16) RowAddress {
@@ -18,62 +18,93 @@ class KeyStages {
   };
 
  public:
-  static constexpr int kTileBytesK = kKeyTile * kHeadDimQk * kBytes;
-  static constexpr int kTileBytesV = kKeyTile * kHeadDimV * kBytes;
+  static constexpr int kTileBytesK = kKeys * kHeadDimQk * kBytes;
+  static constexpr int kTileBytesV = kKeys * kHeadDimV * kBytes;
   static constexpr int kStageBytes = kTileBytesK + kTileBytesV;
+  // One stage: the values of a tile come in during its first product, the keys of the next during its second.
+  static constexpr bool kOneStage = kStages == 1;
+  // Tiles under way while one is computed.
+  static constexpr int kAhead = kOneStage ? 1 : kStages - 1;
+  static constexpr int kAddressStages = kAhead + 1;
+  static_assert(kAhead <= kThreads / kKeys, "a thread has one look-up under way");
   static constexpr int kSharedBytes =
-      kStages * (kStageBytes + kKeyTile * static_cast<int>(sizeof(RowAddress)));
+      kStages * kStageBytes + kAddressStages * kKeys * static_cast<int>(sizeof(RowAddress));
 
   __device__ KeyStages(const AttentionParams& params, char* shared)
       : params_(params),
         tiles_(ptx::shared_address(shared)),
         addresses_(reinterpret_cast<RowAddress*>(shared + kStages * kStageBytes)) {}
 
-  // The key tiles [first, first + count) of `tile` for one KV head; fills all stages but one. Groups of
-  // copies committed: kStages - 1, the first of them with whatever the caller copied before.
-  __device__ void begin(const RowTile& tile, int head, int first, int count) {
+  // Names `count` tiles from `first_position` on for one KV head and starts the look-ups of the first.
+  __device__ void aim(const RowTile& tile, int head, int first_position, int count) {
     request_ = tile.request;
     kv_begin_ = tile.kv_begin;
     kv_end_ = tile.kv_end;
-    first_position_ = (tile.first_key_tile + first) * kKeyTile;
+    first_position_ = first_position;
     head_ = head;
     count_ = count;
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) {
-      look_up(i);
-      publish(i);
-    }
+    for (int i = 0; i < kAhead; ++i) look_up(i);
+  }
+
+  // Copies the first tiles, after aim(). The first group of copies has whatever the caller copied before.
+  __device__ void begin() {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) publish(i);
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) copy(i);
-    look_up(kStages - 1);
+    for (int i = 0; i < kAhead; ++i) {
+      copy_keys(i);
+      if constexpr (!kOneStage) copy_values(i);
+      ptx::commit_copies();
+    }
+    look_up(kAhead);
   }
 
-  // Waits for tile i. All threads are past tile i - 1 then.
+  // Waits for the keys of tile i, and its values too unless kOneStage. All threads are past tile i - 1 then.
   __device__ void wait(int i) {
-    ptx::wait_copies<kStages - 2>();
-    publish(i + kStages - 1);
+    ptx::wait_copies<kAhead - 1>();
+    publish(i + kAhead);
     __syncthreads();
   }
 
-  // Starts the copy of tile i + kStages - 1 and the page look-up of the one after it. After wait(i).
+  // Starts the copies that wait(i) has made room for, and the page look-up of a later tile.
   __device__ void refill(int i) {
-    copy(i + kStages - 1);
-    look_up(i + kStages);
+    if constexpr (kOneStage) {
+      copy_values(i);
+    } else {
+      copy_keys(i + kAhead);
+      copy_values(i + kAhead);
+    }
+    ptx::commit_copies();
+    look_up(i + kAhead + 1);
   }
+
+  // kOneStage: waits for the values of tile i and starts the copy of the next keys. After the last use of its
+  // keys.
+  __device__ void wait_for_values(int i) {
+    if constexpr (!kOneStage) return;
+    ptx::wait_copies<0>();
+    __syncthreads();
+    copy_keys(i + 1);
+    ptx::commit_copies();
+  }
+
+  __device__ int count() const { return count_; }
+  __device__ int first_position(int i) const { return first_position_ + i * kKeys; }
 
   __device__ uint32_t k(int i) const { return tiles_ + static_cast<uint32_t>(i % kStages * kStageBytes); }
   __device__ uint32_t v(int i) const { return k(i) + kTileBytesK; }
 
  private:
-  // Whether this thread looks up a row of key tile i: groups of kKeyTile threads take turns, so that no warp
+  // Whether this thread looks up a row of key tile i: groups of kKeys threads take turns, so that no warp
   // has more to do than another.
   __device__ bool looks_up(int i) const {
-    return i < count_ && static_cast<int>(threadIdx.x) / kKeyTile == i % (kThreads / kKeyTile);
+    return i < count_ && static_cast<int>(threadIdx.x) / kKeys == i % (kThreads / kKeys);
   }
   // This thread's position in key tile i.
   __device__ int position(int i) const {
-    return first_position_ + i * kKeyTile + static_cast<int>(threadIdx.x) % kKeyTile;
+    return first_position_ + i * kKeys + static_cast<int>(threadIdx.x) % kKeys;
   }
 
   // Page of this thread's position, to publish later: the load returns while the tile before is computed.
@@ -83,31 +114,39 @@ class KeyStages {
     page_ = p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
   }
 
+  // One instruction: tiled kernels only take strides of 32 bits.
+  __device__ static int64_t times(int count, int64_t stride) {
+    return int64_t{count} * static_cast<int32_t>(stride);
+  }
+
   // Tells all threads where the rows of key tile i begin.
   __device__ void publish(int i) {
     if (!looks_up(i)) return;
-    const int64_t in_page = position(i) & (params_.index.page_size - 1);
+    const int in_page = position(i) & (params_.index.page_size - 1);
     const auto address = [&](const PagedRows& rows) -> uint64_t {
       const int64_t offset =
-          page_ * rows.page_stride + in_page * rows.token_stride + head_ * rows.head_stride;
+          times(page_, rows.page_stride) + times(in_page, rows.token_stride) + times(head_, rows.head_stride);
       return page_ < 0 ? 0 : reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(offset * kBytes);
     };
-    addresses_[i % kStages * kKeyTile + static_cast<int>(threadIdx.x) % kKeyTile] = {address(params_.k),
-                                                                                     address(params_.v)};
+    addresses_[i % kAddressStages * kKeys + static_cast<int>(threadIdx.x) % kKeys] = {address(params_.k),
+                                                                                      address(params_.v)};
   }
 
-  // Commits a group, empty when there is no tile i.
-  __device__ void copy(int i) {
-    if (i < count_) {
-      const RowAddress* rows = addresses_ + i % kStages * kKeyTile;
-      const int first = first_position_ + i * kKeyTile;
-      const bool whole = first >= kv_begin_ && first + kKeyTile <= kv_end_;
-      copy_rows<kHeadDimQk>([&](int row) { return rows[row].k; }, params_.head_dim_qk, whole, params_.k.data,
-                            k(i));
-      copy_rows<kHeadDimV>([&](int row) { return rows[row].v; }, params_.head_dim_v, whole, params_.v.data,
-                           v(i));
-    }
-    ptx::commit_copies();
+  __device__ void copy_keys(int i) {
+    copy_half<kHeadDimQk>(i, params_.k, params_.head_dim_qk, &RowAddress::k, k(i));
+  }
+  __device__ void copy_values(int i) {
+    copy_half<kHeadDimV>(i, params_.v, params_.head_dim_v, &RowAddress::v, v(i));
+  }
+  // Nothing when there is no tile i.
+  template <int kHeadDim>
+  __device__ void copy_half(int i, const PagedRows& rows, int head_dim, uint64_t RowAddress::*half,
+                            uint32_t to) {
+    if (i >= count_) return;
+    const RowAddress* addresses = addresses_ + i % kAddressStages * kKeys;
+    const int first = first_position(i);
+    const bool whole = first >= kv_begin_ && first + kKeys <= kv_end_;
+    copy_rows<kHeadDim>([&](int row) { return addresses[row].*half; }, head_dim, whole, rows.data, to);
   }
 
   // A few neighbouring threads share a row, so that a warp reads whole sectors of few rows at a time and a
@@ -118,8 +157,8 @@ class KeyStages {
                             uint32_t to) {
     constexpr int kPieces = kHeadDim * kBytes / 16;
     constexpr int kLanes = kPieces % 8 == 0 ? 8 : 4;
-    constexpr int kRowsPerRound = kThreads / kLanes, kRounds = kKeyTile / kRowsPerRound;
-    static_assert(kPieces % kLanes == 0 && kKeyTile % kRowsPerRound == 0);
+    constexpr int kRowsPerRound = kThreads / kLanes, kRounds = kKeys / kRowsPerRound;
+    static_assert(kPieces % kLanes == 0 && kKeys % kRowsPerRound == 0);
     const int first_row = static_cast<int>(threadIdx.x) / kLanes;
     const int first_piece = static_cast<int>(threadIdx.x) % kLanes;
     uint64_t addresses[kRounds];

@@ -7,6 +7,7 @@ namespace attend::kernels::cuda::sm80 {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kFirstParts = 4;
 
 // The job that begins in one CTA of a streamed plan and ends in a later one.
 struct SplitJob {
@@ -46,6 +47,7 @@ __device__ float warp_sum(float x) {
 // left to right.
 __global__ void __launch_bounds__(kThreads)
     merge_partials(const __grid_constant__ AttentionParams params, int rows_per_cta) {
+  ptx::allow_next_kernel();
   SplitJob job;
   const int cta = static_cast<int>(blockIdx.x);
   const bool split = find_split_job(params, cta, job);
@@ -64,6 +66,13 @@ __global__ void __launch_bounds__(kThreads)
       const int slot = part == 0 ? 2 * cta + 1 : 2 * (cta + part);
       return int64_t{slot} * plan.tile_rows + tile_row;
     };
+    // The first parts' values are asked for together with the LSEs.
+    float4 first_values[kFirstParts];
+#pragma unroll
+    for (int part = 0; part < kFirstParts; ++part)
+      if (part < num_parts && lane * 4 < params.head_dim_v)
+        first_values[part] = *reinterpret_cast<const float4*>(plan.partial_out +
+                                                              slot_row(part) * params.head_dim_v + lane * 4);
     float largest = -INFINITY;
     for (int part = lane; part < num_parts; part += 32)
       largest = fmaxf(largest, plan.partial_lse[slot_row(part)]);
@@ -82,17 +91,22 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (int column = lane * 4; column < params.head_dim_v; column += 128) {
       float out[4] = {};
-#pragma unroll 16
-      for (int part = 0; part < num_parts; ++part) {
-        const int64_t at = slot_row(part);
-        const float weight = __expf(plan.partial_lse[at] - shift);
-        const float4 values =
-            *reinterpret_cast<const float4*>(plan.partial_out + at * params.head_dim_v + column);
+      const auto add = [&](int part, const float4& values) {
+        const float weight = __expf(plan.partial_lse[slot_row(part)] - shift);
         out[0] += weight * values.x;
         out[1] += weight * values.y;
         out[2] += weight * values.z;
         out[3] += weight * values.w;
-      }
+      };
+      const auto load = [&](int part) {
+        return *reinterpret_cast<const float4*>(plan.partial_out + slot_row(part) * params.head_dim_v +
+                                                column);
+      };
+#pragma unroll
+      for (int part = 0; part < kFirstParts; ++part)
+        if (part < num_parts) add(part, column < 128 ? first_values[part] : load(part));
+#pragma unroll 16
+      for (int part = kFirstParts; part < num_parts; ++part) add(part, load(part));
       const int64_t to = token * params.out.token_stride + q_head * params.out.head_stride + column;
       for (int d = 0; d < 4; ++d) store_element(params.out.data, to + d, params.out_element, out[d] * factor);
     }

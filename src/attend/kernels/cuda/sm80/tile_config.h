@@ -5,20 +5,29 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// A CTA multiplies kRows query rows with kKeyTile keys at a time. kWarpsM warps share the rows, kWarpsN the
-// keys of a tile, each warp has kRowBlocks blocks of 16 rows. kStages tiles of K and V are in shared memory.
-template <int kHeadDimQk, int kHeadDimV, int kTileRows>
+// A CTA multiplies kRows query rows with kKeys keys at a time. kWarpsM warps share the rows, kWarpsN the keys
+// of a tile, each warp has kRowBlocks blocks of 16 rows. kStages tiles of K and V are in shared memory.
+template <int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
 struct TileConfig {
   static constexpr int kRows = kTileRows;
   static constexpr bool kDecode = kRows == 16;
   static constexpr bool kWide = kHeadDimQk > 128;
+  // The widest rows: what leaves room for two CTAs. One stage cannot be converted from.
+  static constexpr bool kTight = kHeadDimQk > 192 && !kDecode;
+  static constexpr int kKeys = kTight && kFp8 ? kKeyTile / 2 : kKeyTile;
+  static constexpr int kStages = kTight && !kFp8 ? 1 : kDecode && !kWide ? 3 : 2;
   static constexpr int kWarpsN = kDecode ? 4 : 1;
   static constexpr int kRowBlocks = kRows == 128 && !kWide ? 2 : 1;
   static constexpr int kWarpsM = kRows / 16 / kRowBlocks;
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
-  static constexpr int kStages = kDecode && !kWide ? 3 : 2;
+  // Steps of 16 elements of q that a warp has in registers: all, and they are read once for a job; or the
+  // present one and the next.
+  static constexpr int kHeldSteps = kHeadDimQk <= 64 ? kHeadDimQk / 16 : 2;
   // Registers: 65,536 of an SM among so many threads.
-  static constexpr int kCtasPerSm = kHeadDimQk > 192 || (kWide && kRows == 128) ? 1 : 2;
+  static constexpr int kCtasPerSm = kWide && (kRows == 128 || (kDecode && kHeadDimQk > 192)) ? 1 : 2;
 };
+
+// The tallest tile for a head dim of V; the plan chooses among 16, 64 and 128 rows up to it.
+constexpr int max_tile_rows(int head_dim_v) { return head_dim_v > 128 ? 64 : 128; }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Reads what ptxas said of every kernel (nvcc -Xptxas=-v) and fails when one spills registers that is not allowed to.
+
+  scripts/check_spills.py [--allow-none] BUILD_LOG...
+
+A kernel may spill where ALLOWED says so, up to so many bytes of stores. --allow-none: logs without a kernel pass, as
+those of a build without CUDA."""
+
+import re
+import sys
+
+# Part of a kernel's mangled name, and the bytes of spill stores that are accepted.
+ALLOWED = {
+    # 128 rows of fp8 keys, head dim 128: the conversion on top of 192 accumulators.
+    r"attention_kernelI.*Li128ELi128ELb1ELi128E": 96,
+}
+
+ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
+SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+def spills(lines):
+    """(kernel, architecture, bytes of spill stores) of every kernel in a build log."""
+    kernel = None
+    for line in lines:
+        if entry := ENTRY.search(line):
+            kernel = entry.groups()
+        elif kernel and (spill := SPILL.search(line)):
+            yield *kernel, int(spill[1])
+            kernel = None
+
+
+def main():
+    arguments = sys.argv[1:]
+    allow_none = "--allow-none" in arguments
+    logs = [argument for argument in arguments if argument != "--allow-none"]
+    if not logs:
+        sys.exit(__doc__)
+    found, bad = 0, []
+    for path in logs:
+        with open(path, errors="replace") as log:
+            for name, architecture, num_bytes in spills(log):
+                found += 1
+                allowed = max((limit for pattern, limit in ALLOWED.items() if re.search(pattern, name)), default=0)
+                if num_bytes > allowed:
+                    bad.append(f"{name} ({architecture}): {num_bytes} bytes of spill stores, {allowed} allowed")
+    if found == 0 and not allow_none:
+        sys.exit("no kernels in these logs: build from scratch with -Xptxas=-v (CMAKE_CUDA_FLAGS)")
+    if bad:
+        sys.exit("kernels that spill registers:\n  " + "\n  ".join(bad))
+    print(f"spills: none beyond what is allowed, in {found} kernels")
+
+
+if __name__ == "__main__":
+    main()
