@@ -134,13 +134,7 @@ void Engine::create_pools(const EngineConfig& config) {
   info_.pool_bytes = MhaKvPool::num_bytes(pool);
   info_.pool_slots = (pool.num_pages - 1) * page_size;
   info_.limits.max_kv_tokens = info_.pool_slots;
-  require_host_memory(
-      {{"KV pool of " + std::to_string(tokens) + " tokens", info_.pool_bytes, "--max-total-tokens"},
-       {"table of " + std::to_string(info_.limits.max_reqs) + " requests of " +
-            std::to_string(info_.context_length) + " tokens",
-        ReqToTokenPool::num_bytes(info_.limits.max_reqs, info_.context_length),
-        "--max-running-requests or --context-length"}},
-      available_host_bytes());
+  check_memory();
 
   pool_ = std::make_unique<MhaKvPool>(pool);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
@@ -150,6 +144,23 @@ void Engine::create_pools(const EngineConfig& config) {
   info_.workspace_bytes = workspace_bytes(info_.resolution, backend);
   attention_ =
       create_backend(info_.resolution, BackendContext{.config = backend, .requests = *rows_, .pool = *pool_});
+}
+
+void Engine::check_memory() const {
+  const BatchLimits& limits = info_.limits;
+  const auto text = [](int number) { return std::to_string(number); };
+  require_host_memory(
+      {{"KV pool of " + text(info_.pool_slots) + " tokens", static_cast<double>(info_.pool_bytes),
+        "--max-total-tokens"},
+       {"table of " + text(limits.max_reqs) + " requests of " + text(info_.context_length) + " tokens",
+        static_cast<double>(ReqToTokenPool::num_bytes(limits.max_reqs, info_.context_length)),
+        "--max-running-requests or --context-length"},
+       {"logits of " + text(limits.max_reqs) + " requests",
+        1.0 * limits.max_reqs * model_config_.vocab_size * sizeof(float), "--max-running-requests"},
+       {"activations of " + text(limits.max_tokens) + " tokens a step",
+        activation_bytes(model_config_, limits.max_tokens, DType::kF32),
+        "--chunked-prefill-size or --max-running-requests"}},
+      available_host_bytes());
 }
 
 RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) {

@@ -82,6 +82,8 @@ class Engine {
 
   void resolve_config(const EngineConfig& config);
   void create_pools(const EngineConfig& config);
+  // Refuses sizes that do not fit into memory together, by the flag that chose them.
+  void check_memory() const;
   void sample(const ScheduledStep& step);
   void advance(const ScheduledStep& step, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const OutputSink& sink);
