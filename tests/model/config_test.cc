@@ -458,6 +458,13 @@ TEST(ReadRope, RefusesAYarnThatSaysNothingOrContradictsItself) {
                      ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field, "a number above 0"});
 }
 
+TEST(ReadRope, RefusesAYarnThatWouldMakeScoresOverflow) {
+  for (const char* field : {"attention_factor", "mscale", "mscale_all_dim"})
+    expect_refused(
+        {{"rope_scaling", R"({"type": "yarn", "factor": 4, ")" + std::string(field) + "\": 1e38}"}},
+        ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field + " 1e+38", "at most 1024"});
+}
+
 TEST(ReadRope, RefusesAMissingOrIllTypedParameter) {
   for (const char* type : {"linear", "dynamic", "llama3"}) {
     const std::string scaling = R"({"rope_type": ")" + std::string(type) + "\"}";

@@ -60,10 +60,7 @@ Engine::Engine(const EngineConfig& config, const LoadProgress& progress) : rando
   model_config_ = read_config(config.model_path);
   if (std::filesystem::exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
-  if (tokenizer_ && tokenizer_->vocab_size() > model_config_.vocab_size)
-    log_warning((config.model_path / "tokenizer.json").string(), ": has ids 0 to ",
-                tokenizer_->vocab_size() - 1, ", config.json's vocab_size is ", model_config_.vocab_size,
-                ": prompts with a token that the model does not have will be refused");
+  warn_about_token_ids(config.model_path);
   resolve_config(config);
   create_pools(config);
   model_ = load_model(config.model_path, model_config_, config.load_format, progress);
@@ -77,6 +74,18 @@ Engine::Engine(const EngineConfig& config, const LoadProgress& progress) : rando
 }
 
 Engine::~Engine() = default;
+
+void Engine::warn_about_token_ids(const std::filesystem::path& model_path) const {
+  const int vocab_size = model_config_.vocab_size;
+  for (const int32_t id : model_config_.eos_token_ids)
+    if (id >= vocab_size)
+      log_warning(model_path.string(), ": eos_token_id ", id, ": config.json's vocab_size is ", vocab_size,
+                  ": no request will end there");
+  if (tokenizer_ && tokenizer_->vocab_size() > vocab_size)
+    log_warning((model_path / "tokenizer.json").string(), ": has ids 0 to ", tokenizer_->vocab_size() - 1,
+                ", config.json's vocab_size is ", vocab_size,
+                ": prompts with a token that the model does not have will be refused");
+}
 
 void Engine::resolve_config(const EngineConfig& config) {
   const int longest = model_config_.max_context_len();

@@ -81,6 +81,8 @@ class Engine {
   struct TextState;
 
   void resolve_config(const EngineConfig& config);
+  // Says what the model's files say about ids that the model does not have.
+  void warn_about_token_ids(const std::filesystem::path& model_path) const;
   void create_pools(const EngineConfig& config);
   // Refuses sizes that do not fit into memory together, by the flag that chose them.
   void check_memory() const;
