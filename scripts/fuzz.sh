@@ -21,7 +21,7 @@ run_one() {
   mkdir -p "build/fuzz/corpus/$name"
   [ "$name" = text ] || dictionary=(-dict=tests/fuzz/json.dict)
   if nice build/fuzz/tests/fuzz/fuzz_"$name" "build/fuzz/corpus/$name" "build/fuzz/seeds/$name" \
-    -max_total_time="$seconds" -max_len=20000 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
+    -max_total_time="$seconds" -max_len=20000 -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 \
     "${dictionary[@]}" -artifact_prefix="build/fuzz/findings/$name-" >"$log" 2>&1; then
     echo "fuzz $name: $(awk '/number_of_executed_units/ { print $2 }' "$log") inputs, nothing found"
   else

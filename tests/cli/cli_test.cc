@@ -185,6 +185,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTiny + kPrompt + " --stop-token-ids 3,4", "--stop-token-ids '3,4'"},
         BadInput{"--model-path " + kTiny + kPrompt + " --stop-token-ids -1", "stop_token_ids: -1"},
         BadInput{"--model-path " + kTiny + kPrompt + " --stop ''", "stop: an empty string"},
+        BadInput{"--model-path " + kTiny + "/config.json" + kPrompt,
+                 "config.json: expected a model directory"},
+        BadInput{"--model-path " + kTiny + " --prompts-file /dev/zero", "/dev/zero:1: byte 1 is NUL"},
+        BadInput{"--model-path " + kTiny + " --prompts-file " + kTiny, "can not be read"},
         BadInput{"--model-path ''" + kPrompt, "--model-path '': expected a text that is not empty"},
         BadInput{"--model-path " + kTiny + kPrompt + " --attention-backend ''", "--attention-backend ''"},
         BadInput{"--model-path " + kTiny + kPrompt + " --kv-cache-dtype ''", "--kv-cache-dtype ''"},
@@ -236,6 +240,44 @@ TEST(GenerateCommand, RefusesAPromptBeforeItSaysWhatWasChosen) {
   const Ran ran = attend("generate --model-path " + kGolden + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, StartsWith("attend: prompt 2: token id 128: 0 to 127"));
+}
+
+// A copy of the bundled model without weights, its config changed.
+std::string changed_model(const std::string& key, const nlohmann::json& value) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "attend_changed_model";
+  std::filesystem::create_directories(folder);
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(kTiny + "/config.json"));
+  config[key] = value;
+  std::ofstream(folder / "config.json") << config;
+  std::filesystem::copy_file(kTiny + "/tokenizer.json", folder / "tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  return folder.string();
+}
+
+TEST(GenerateCommand, SaysAtLoadThatTheTokenizerHasTokensThatTheModelHasNot) {
+  const std::string model = changed_model("vocab_size", 100);
+  const std::string generate = "generate --load-format dummy -n 1 --model-path " + model;
+  const Ran ran = attend(generate + " --prompt a");
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("tokenizer.json: has ids 0 to "));
+  EXPECT_THAT(ran.out, HasSubstr("vocab_size is 100: prompts with a token"));
+  const Ran refused = attend(generate + " --prompt ' maple'");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.out, HasSubstr("attend: prompt 1: token id "));
+}
+
+TEST(GenerateCommand, SaysAtLoadThatNoRequestWillEndAtAnEosToken) {
+  const Ran ran = attend("generate --load-format dummy -n 1 --prompt a --model-path " +
+                         changed_model("eos_token_id", std::vector<int>{1, 99999}));
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("eos_token_id 99999: config.json's vocab_size is 2112: no request"));
+}
+
+TEST(GenerateCommand, DoesNotPassOnWhatAFileSaysToATerminal) {
+  const Ran ran = attend("generate --prompt a --model-path " +
+                         changed_model("architectures", std::vector<std::string>{"\x1b[2JEvil"}));
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("architectures \"?[2JEvil\": attend has LlamaForCausalLM"));
 }
 
 TEST(GenerateCommand, TakesAPromptInBracketsAsItIs) {

@@ -53,5 +53,14 @@ TEST(EngineMemory, RefusesMoreRequestsThanFitByTheirFlag) {
               AllOf(HasSubstr("table of 1000000000 requests"), HasSubstr("; lower --max-running-requests")));
 }
 
+TEST(EngineMemory, RefusesStepsThatDoNotFitByTheirFlag) {
+  EngineConfig config = tiny();
+  config.max_total_tokens = 1024;
+  config.chunked_prefill_size = 2'147'483'647;
+  EXPECT_THAT(start(config),
+              AllOf(HasSubstr("activations of 2147483647 tokens a step: needed 30786325563392 bytes"),
+                    HasSubstr("; lower --chunked-prefill-size")));
+}
+
 }  // namespace
 }  // namespace attend

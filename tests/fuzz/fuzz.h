@@ -32,19 +32,30 @@ void may_refuse(Fn&& fn) {
   }
 }
 
-// A folder of this process in memory; it stays for the next input, and the system clears it.
-inline const std::filesystem::path& folder() {
-  static const std::filesystem::path path = [] {
+// A folder of this process, in memory where there is such a place; it goes when the run ends.
+class Folder {
+ public:
+  Folder() {
     set_log_level(LogLevel::kError);
     const std::filesystem::path memory("/dev/shm");
-    std::string name =
-        ((std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) /
-         "attend_fuzz_XXXXXX")
-            .string();
+    const auto parent =
+        std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();
+    std::string name = (parent / "attend_fuzz_XXXXXX").string();
     expect(mkdtemp(name.data()) != nullptr);
-    return std::filesystem::path(name);
-  }();
-  return path;
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline const std::filesystem::path& folder() {
+  static const Folder the_folder;
+  return the_folder.path();
 }
 
 inline void write_file(const char* name, std::string_view bytes) {

@@ -304,6 +304,19 @@ TEST(ReadConfig, RefusesAFileThatIsMissingOrNoJsonObject) {
   }
 }
 
+TEST(ReadConfig, RefusesAModelOrAConfigThatIsSomethingElseThanItShould) {
+  const TempDir dir;
+  expect_error(ErrorCode::kNotFound, {"nowhere: expected a model directory"},
+               [&] { read_config(dir.path() / "nowhere"); });
+  std::filesystem::create_directory(dir.path() / "config.json");
+  expect_error(ErrorCode::kNotFound, {"config.json: is a directory: expected a file"},
+               [&] { read_config(dir.path()); });
+  std::filesystem::remove(dir.path() / "config.json");
+  std::filesystem::create_symlink("/dev/zero", dir.path() / "config.json");
+  expect_error(ErrorCode::kNotFound, {"config.json: expected a regular file"},
+               [&] { read_config(dir.path()); });
+}
+
 TEST(ReadConfig, RefusesAFieldThatStandsTwice) {
   const TempDir dir;
   dir.write("config.json", R"({"hidden_size": 64, "rope_scaling": {"factor": 2}, "hidden_size": 32})");
@@ -454,6 +467,13 @@ TEST(ReadRope, RefusesAYarnThatSaysNothingOrContradictsItself) {
       expect_refused({{"rope_scaling",
                        R"({"type": "yarn", "factor": 4, ")" + std::string(field) + "\": " + value + "}"}},
                      ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field, "a number above 0"});
+}
+
+TEST(ReadRope, RefusesAYarnThatWouldMakeScoresOverflow) {
+  for (const char* field : {"attention_factor", "mscale", "mscale_all_dim"})
+    expect_refused(
+        {{"rope_scaling", R"({"type": "yarn", "factor": 4, ")" + std::string(field) + "\": 1e38}"}},
+        ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field + " 1e+38", "at most 1024"});
 }
 
 TEST(ReadRope, RefusesAMissingOrIllTypedParameter) {

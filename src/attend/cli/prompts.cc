@@ -1,6 +1,9 @@
 #include "attend/cli/prompts.h"
 
+#include <array>
+#include <cstring>
 #include <fstream>
+#include <sstream>
 
 #include "attend/base/error.h"
 #include "attend/model/json.h"
@@ -9,6 +12,7 @@
 namespace attend::cli {
 namespace {
 
+constexpr size_t kMaxFileBytes = 1u << 30;
 // What some editors put before UTF-8 text.
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
@@ -42,6 +46,22 @@ Prompt parse_json_prompt(const std::string& line, const std::string& where) {
   return prompt;
 }
 
+// The whole file, or as much as it takes to see that it is none of text: a NUL ends it.
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path))
+    fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
+  std::string text;
+  std::array<char, 1 << 16> part;
+  while (file.read(part.data(), part.size()) || file.gcount() > 0) {
+    text.append(part.data(), static_cast<size_t>(file.gcount()));
+    require(text.size() <= kMaxFileBytes, "prompts file ", path, ": more than ", kMaxFileBytes, " bytes");
+    if (std::memchr(part.data(), 0, static_cast<size_t>(file.gcount())) != nullptr) break;
+  }
+  if (file.bad()) fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
+  return text;
+}
+
 // A line of text; other encodings and binary files are not guessed at.
 void check_text(const std::string& line, const std::string& where) {
   if (const size_t nul = line.find('\0'); nul != line.npos)
@@ -53,9 +73,7 @@ void check_text(const std::string& line, const std::string& where) {
 }  // namespace
 
 std::vector<Prompt> read_prompts_file(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path))
-    fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
+  std::istringstream file(read_text(path));
   std::vector<Prompt> prompts;
   std::string line;
   bool json_lines = false;
@@ -68,7 +86,6 @@ std::vector<Prompt> read_prompts_file(const std::filesystem::path& path) {
     if (prompts.empty()) json_lines = line[line.find_first_not_of(" \t")] == '{';
     prompts.push_back(json_lines ? parse_json_prompt(line, where) : Prompt{line, {}, std::nullopt});
   }
-  if (file.bad()) fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
   require(!prompts.empty(), "prompts file ", path, ": no prompts");
   return prompts;
 }

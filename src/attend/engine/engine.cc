@@ -82,10 +82,7 @@ Engine::Engine(const EngineConfig& config, const LoadProgress& progress) : rando
   model_config_ = read_config(config.model_path);
   if (std::filesystem::exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
-  if (tokenizer_ && tokenizer_->vocab_size() > model_config_.vocab_size)
-    log_warning((config.model_path / "tokenizer.json").string(), ": has ids 0 to ",
-                tokenizer_->vocab_size() - 1, ", config.json's vocab_size is ", model_config_.vocab_size,
-                ": prompts with a token that the model does not have will be refused");
+  warn_about_token_ids(config.model_path);
   resolve_config(config);
   create_pools(config);
   model_ = load_model(
@@ -99,6 +96,18 @@ Engine::Engine(const EngineConfig& config, const LoadProgress& progress) : rando
 }
 
 Engine::~Engine() = default;
+
+void Engine::warn_about_token_ids(const std::filesystem::path& model_path) const {
+  const int vocab_size = model_config_.vocab_size;
+  for (const int32_t id : model_config_.eos_token_ids)
+    if (id >= vocab_size)
+      log_warning(model_path.string(), ": eos_token_id ", id, ": config.json's vocab_size is ", vocab_size,
+                  ": no request will end there");
+  if (tokenizer_ && tokenizer_->vocab_size() > vocab_size)
+    log_warning((model_path / "tokenizer.json").string(), ": has ids 0 to ", tokenizer_->vocab_size() - 1,
+                ", config.json's vocab_size is ", vocab_size,
+                ": prompts with a token that the model does not have will be refused");
+}
 
 void Engine::resolve_config(const EngineConfig& config) {
   const int longest = model_config_.max_context_len();
@@ -193,14 +202,7 @@ void Engine::create_pools(const EngineConfig& config) {
   info_.pool_bytes = MhaKvPool::num_bytes(pool);
   info_.pool_slots = (pool.num_pages - 1) * page_size;
   info_.limits.max_kv_tokens = info_.pool_slots;
-  if (!on_gpu)
-    require_host_memory(
-        {{"KV pool of " + std::to_string(tokens) + " tokens", info_.pool_bytes, "--max-total-tokens"},
-         {"table of " + std::to_string(info_.limits.max_reqs) + " requests of " +
-              std::to_string(info_.context_length) + " tokens",
-          ReqToTokenPool::num_bytes(info_.limits.max_reqs, info_.context_length),
-          "--max-running-requests or --context-length"}},
-        available_host_bytes());
+  if (!on_gpu) check_memory();
 
   pool_ = std::make_unique<MhaKvPool>(pool);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
@@ -222,6 +224,23 @@ void Engine::prepare_graphs(const EngineConfig& config) {
   if (config.disable_cuda_graph) return;
   info_.graph_bytes = free_before - std::min(free_before, available_bytes(info_.device));
   info_.graph_sizes = std::move(sizes);
+}
+
+void Engine::check_memory() const {
+  const BatchLimits& limits = info_.limits;
+  const auto text = [](int number) { return std::to_string(number); };
+  require_host_memory(
+      {{"KV pool of " + text(info_.pool_slots) + " tokens", static_cast<double>(info_.pool_bytes),
+        "--max-total-tokens"},
+       {"table of " + text(limits.max_reqs) + " requests of " + text(info_.context_length) + " tokens",
+        static_cast<double>(ReqToTokenPool::num_bytes(limits.max_reqs, info_.context_length)),
+        "--max-running-requests or --context-length"},
+       {"logits of " + text(limits.max_reqs) + " requests",
+        1.0 * limits.max_reqs * model_config_.vocab_size * sizeof(float), "--max-running-requests"},
+       {"activations of " + text(limits.max_tokens) + " tokens a step",
+        activation_bytes(model_config_, limits.max_tokens, DType::kF32),
+        "--chunked-prefill-size or --max-running-requests"}},
+      available_host_bytes());
 }
 
 RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) {

@@ -89,9 +89,13 @@ class Engine {
   struct TextState;
 
   void resolve_config(const EngineConfig& config);
+  // Says what the model's files say about ids that the model does not have.
+  void warn_about_token_ids(const std::filesystem::path& model_path) const;
   // Token slots of the KV pool, chosen by the memory there is when the user names no number.
   int64_t choose_pool_tokens(const EngineConfig& config, const MhaKvPool::Config& two_pages) const;
   void create_pools(const EngineConfig& config);
+  // Refuses sizes that do not fit into memory together, by the flag that chose them.
+  void check_memory() const;
   // Records CUDA graphs of decode steps, or only pads them as if there were some.
   void prepare_graphs(const EngineConfig& config);
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);

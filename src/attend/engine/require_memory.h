@@ -8,8 +8,8 @@
 namespace attend {
 
 struct MemoryPart {
-  std::string what;  // "KV pool of 4096 tokens"
-  size_t num_bytes;
+  std::string what;   // "KV pool of 4096 tokens"
+  double num_bytes;   // a product of sizes that may not fit a size_t
   std::string lower;  // the flag that makes it smaller
 };
 

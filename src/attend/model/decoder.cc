@@ -1,6 +1,7 @@
 #include "attend/model/decoder.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "attend/base/error.h"
@@ -8,6 +9,28 @@
 #include "attend/kernels/linear.h"
 
 namespace attend {
+namespace {
+
+// Of residual, x, qkv, attended, gate_up, mlp and logit_rows.
+std::array<int64_t, 7> activation_widths(const ModelConfig& config) {
+  const int64_t head_features = config.head_dim;
+  return {config.hidden_size,
+          config.hidden_size,
+          (config.num_q_heads + 2 * config.num_kv_heads) * head_features,
+          config.num_q_heads * head_features,
+          2 * int64_t{config.intermediate_size},
+          config.intermediate_size,
+          config.hidden_size};
+}
+
+}  // namespace
+
+double activation_bytes(const ModelConfig& config, int max_tokens, DType dtype) {
+  double features = 0.0;
+  for (const int64_t width : activation_widths(config)) features += static_cast<double>(width);
+  return features * max_tokens * static_cast<double>(size_of(dtype));
+}
+
 DecoderModel::DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
                            const ModelPlacement& placement)
     : config_(std::move(config)),
@@ -19,22 +42,13 @@ DecoderModel::DecoderModel(ModelConfig config, DecoderWeights weights, size_t we
 void DecoderModel::prepare(const BatchLimits& limits) {
   require(limits.max_tokens >= 1 && limits.max_kv_tokens >= 1, "limits of ", limits.max_tokens,
           " tokens a step and ", limits.max_kv_tokens, " of K/V: a model needs at least 1 of each");
-  const int64_t head_features = config_.head_dim;
-  const int64_t widths[] = {
-      config_.hidden_size,
-      config_.hidden_size,
-      (config_.num_q_heads + 2 * config_.num_kv_heads) * head_features,
-      config_.num_q_heads * head_features,
-      2 * int64_t{config_.intermediate_size},
-      config_.intermediate_size,
-      config_.hidden_size,
-  };
+  const auto widths = activation_widths(config_);
   const size_t element_bytes = size_of(placement_.dtype);
   size_t total_bytes = 0;
   for (const int64_t width : widths)
     total_bytes += Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * width) * element_bytes);
   const size_t workspace_bytes = kernels::linear_workspace_bytes(
-      limits.max_tokens, *std::max_element(widths, std::end(widths)), placement_.device);
+      limits.max_tokens, *std::max_element(widths.begin(), widths.end()), placement_.device);
   total_bytes += Arena::padded_bytes(workspace_bytes);
   arena_.emplace(total_bytes, "activations", placement_.device);
   TensorView* const views[] = {

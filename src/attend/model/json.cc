@@ -110,6 +110,9 @@ JsonNode JsonNode::read(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     fail(ErrorCode::kNotFound, path.string(), ": is a directory: expected a file");
+  // A pipe or a device may never end.
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    fail(ErrorCode::kNotFound, path.string(), ": expected a regular file");
   std::ifstream in(path, std::ios::binary);
   if (!in) fail(ErrorCode::kNotFound, path.string(), ": no such file, or it can not be read");
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};

@@ -65,6 +65,14 @@ void read_llama3(const JsonNode& scaling, RopeConfig& rope) {
     scaling.refuse("high_freq_factor", "more than low_freq_factor");
 }
 
+// What q and k are multiplied by, or a part of it: near 1 in every model, and above this scores overflow.
+std::optional<double> read_multiplier(const JsonNode& scaling, const char* key) {
+  constexpr double kMaxMultiplier = 1024.0;
+  const std::optional<double> share = scaling.find_positive(key);
+  if (share && *share > kMaxMultiplier) scaling.refuse(key, "a number above 0, at most 1024");
+  return share;
+}
+
 void read_yarn(const JsonNode& scaling, int max_position_embeddings, RopeConfig& rope) {
   // A factor that is null is what the lengths say.
   const bool by_lengths = scaling.mentions("factor") && !scaling.has("factor") &&
@@ -76,9 +84,9 @@ void read_yarn(const JsonNode& scaling, int max_position_embeddings, RopeConfig&
   if (rope.beta_fast <= rope.beta_slow)
     fail(ErrorCode::kCorruptFile, scaling.where("beta_fast"), " ", rope.beta_fast,
          ": expected more than beta_slow ", rope.beta_slow);
-  rope.attention_factor = scaling.find_positive("attention_factor").value_or(rope.attention_factor);
-  rope.mscale = scaling.find_positive("mscale").value_or(rope.mscale);
-  rope.mscale_all_dim = scaling.find_positive("mscale_all_dim").value_or(rope.mscale_all_dim);
+  rope.attention_factor = read_multiplier(scaling, "attention_factor").value_or(rope.attention_factor);
+  rope.mscale = read_multiplier(scaling, "mscale").value_or(rope.mscale);
+  rope.mscale_all_dim = read_multiplier(scaling, "mscale_all_dim").value_or(rope.mscale_all_dim);
   rope.truncate = scaling.find_boolean("truncate").value_or(rope.truncate);
 }
 
