@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "expected one of torch_native"},
         BadInput{"--model-path " + kTiny + kPrompt + " --attention-backend flashmla", "flashmla"},
         BadInput{"--model-path " + kTiny + kPrompt + " --kv-cache-dtype int3", "int3"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --device cuda:99", "cuda:99"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --device cuda:99", "device cuda"},
         BadInput{"--model-path " + kTiny + kPrompt + " --device tpu", "tpu"},
         BadInput{"--model-path " + kTiny + kPrompt + " --max-new-tokens 0", "max_new_tokens 0"},
         BadInput{"--model-path " + kTiny + kPrompt + " --temperature -1", "temperature -1"},
