@@ -7,6 +7,8 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
+// A CTA may get 1 / kAlignmentSlack more than its share.
+constexpr int kAlignmentSlack = 32;
 
 // The sum of `value` over the threads before this one; `total` receives the sum over all.
 __device__ int exclusive_sum(int value, int& total) {
@@ -70,6 +72,14 @@ __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
           .index = tile_idx};
 }
 
+// A share where jobs, which have at most `longest` units, end where shares end: what lies in one CTA alone
+// needs no merge and no second start. The share itself where that would make it too large.
+__device__ int aligned_share(int share, int longest) {
+  const int aligned = longest >= share ? (longest + longest / share - 1) / (longest / share)
+                                       : (share + longest - 1) / longest * longest;
+  return aligned <= share + share / kAlignmentSlack ? aligned : share;
+}
+
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {
   int num_row_tiles = 0;
   for (int first = 0; first < params.batch.num_reqs; first += kThreads) {
@@ -89,6 +99,8 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   __syncthreads();
 
   int num_units = 0;
+  __shared__ int longest;
+  if (threadIdx.x == 0) longest = 1;
   for (int first = 0; first < num_row_tiles; first += kThreads) {
     const int tile_idx = first + static_cast<int>(threadIdx.x);
     RowTile tile{};
@@ -96,11 +108,13 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
     int total;
     const int before = exclusive_sum(tile.num_key_tiles * params.num_kv_heads, total);
     tile.unit_begin = num_units + before;
+    atomicMax(&longest, tile.num_key_tiles);
     if (tile_idx < num_row_tiles) params.row_tiles[tile_idx] = tile;
     num_units += total;
   }
-  const int units_per_cta =
-      max(params.min_units_per_cta, (num_units + params.num_ctas - 1) / params.num_ctas);
+  __syncthreads();
+  const int units_per_cta = aligned_share(
+      max(params.min_units_per_cta, (num_units + params.num_ctas - 1) / params.num_ctas), longest);
   if (threadIdx.x == 0)
     *params.header = {.num_row_tiles = num_row_tiles, .num_units = num_units, .units_per_cta = units_per_cta};
   if (!params.streamed) return;
