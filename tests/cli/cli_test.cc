@@ -244,7 +244,9 @@ TEST(GenerateCommand, RefusesAPromptBeforeItSaysWhatWasChosen) {
 
 // A copy of the bundled model without weights, its config changed.
 std::string changed_model(const std::string& key, const nlohmann::json& value) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "attend_changed_model";
+  // Tests run at once, each in a process of its own.
+  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+  const auto folder = std::filesystem::path(testing::TempDir()) / ("attend_" + test);
   std::filesystem::create_directories(folder);
   nlohmann::json config = nlohmann::json::parse(std::ifstream(kTiny + "/config.json"));
   config[key] = value;

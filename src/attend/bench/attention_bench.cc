@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "attend/attention/resolver.h"
+#include "attend/base/parallel.h"
 #include "attend/bench/attention_case.h"
 #include "attend/bench/case_tensors.h"
 #include "attend/bench/probes.h"
 #include "attend/bench/timing.h"
 #include "attend/kernels/cpu/attention.h"
-#include "attend/base/parallel.h"
 
 namespace attend::bench {
 namespace {

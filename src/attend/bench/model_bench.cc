@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <random>
 
+#include "attend/base/parallel.h"
 #include "attend/bench/probes.h"
 #include "attend/bench/timing.h"
 #include "attend/engine/engine.h"
 #include "attend/kernels/cpu/attention.h"
-#include "attend/base/parallel.h"
 #include "attend/tensor/arena.h"
 
 namespace attend::bench {

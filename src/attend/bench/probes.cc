@@ -4,10 +4,10 @@
 #include <atomic>
 
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 #include "attend/bench/peak_loops.h"
 #include "attend/bench/timing.h"
 #include "attend/kernels/cpu/isa.h"
-#include "attend/base/parallel.h"
 
 namespace attend::bench {
 namespace {
@@ -62,8 +62,8 @@ std::vector<Arithmetic> available_arithmetic() {
 
 double operations_per_second(Arithmetic arithmetic, int num_threads) {
   const PeakLoop loop = peak_loop(arithmetic);
-  const double seconds = seconds_of(
-      [&] { parallel_for(num_threads, [&](int64_t, int) { sink = loop.run(kPeakSteps); }); });
+  const double seconds =
+      seconds_of([&] { parallel_for(num_threads, [&](int64_t, int) { sink = loop.run(kPeakSteps); }); });
   return loop.operations_per_step * static_cast<double>(kPeakSteps) * num_threads / seconds;
 }
 

@@ -6,11 +6,11 @@
 #include <sstream>
 
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 #include "attend/bench/attention_bench.h"
 #include "attend/bench/model_bench.h"
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
-#include "attend/base/parallel.h"
 
 namespace attend::cli {
 namespace {
