@@ -26,8 +26,9 @@ TEST(StepInputs, DescribesAMixedStep) {
   rows.write(chunk.row, 0, chunk_slots);
 
   StepInputs inputs(limits, rows);
+  Stream stream;
   ScheduledStep step{.requests = {{&decoding, 1}, {&chunk, 3}}, .num_tokens = 4, .mode = ForwardMode::kMixed};
-  inputs.build(step);
+  inputs.build(step, stream);
 
   const ForwardBatch& batch = inputs.batch();
   EXPECT_EQ(batch.mode, ForwardMode::kMixed);
@@ -56,13 +57,14 @@ TEST(StepInputs, KeepsItsAddressesFromStepToStep) {
   const TokenSlot slots[] = {TokenSlot(1), TokenSlot(2)};
   rows.write(request.row, 0, slots);
   StepInputs inputs(limits, rows);
+  Stream stream;
   ScheduledStep step{.requests = {{&request, 2}}, .num_tokens = 2, .mode = ForwardMode::kExtend};
-  inputs.build(step);
+  inputs.build(step, stream);
   const auto* lengths = inputs.batch().seqlen_kv.data();
   const auto* ids = inputs.model_input().token_ids.data();
   step.requests[0].num_new = 1;
   step.num_tokens = 1;
-  inputs.build(step);
+  inputs.build(step, stream);
   EXPECT_EQ(inputs.batch().seqlen_kv.data(), lengths);
   EXPECT_EQ(inputs.model_input().token_ids.data(), ids);
   EXPECT_EQ(inputs.batch().num_tokens, 1);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "attend/engine/engine.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -54,14 +55,19 @@ std::vector<Completion> complete(const EngineConfig& config, const std::vector<T
   return completions;
 }
 
-class TinyModel : public testing::TestWithParam<int> {};
+class TinyModel : public testing::TestWithParam<std::tuple<DeviceType, int>> {};  // device, page size
 
 TEST_P(TinyModel, AnswersAsHuggingFaceDoesWithThisPageSize) {
+  const auto [device, page_size] = GetParam();
+  if (device == DeviceType::kCuda && cuda::device_count() == 0)
+    GTEST_SKIP() << "this machine has no GPU that this build can use";
   const std::vector<TestPrompt> prompts = read_test_prompts();
   ASSERT_EQ(prompts.size(), 200u);
   EngineConfig config;
   config.model_path = kModel;
-  config.wishes.page_size = GetParam();
+  config.device.type = device;
+  config.dtype = DType::kF32;
+  config.wishes.page_size = page_size;
   config.kv_cache_dtype = DType::kF32;  // the goldens are float32 maths
   config.max_running_requests = 24;
   const std::vector<Completion> completions = complete(config, prompts);
@@ -78,8 +84,15 @@ TEST_P(TinyModel, AnswersAsHuggingFaceDoesWithThisPageSize) {
   EXPECT_GE(num_full_length, 50) << "prompts that fill the context";
 }
 
-INSTANTIATE_TEST_SUITE_P(PageSize, TinyModel, testing::Values(1, 16, 64),
-                         [](const auto& param) { return std::to_string(param.param); });
+std::string name_of(const testing::TestParamInfo<TinyModel::ParamType>& test) {
+  const auto [device, page_size] = test.param;
+  return (device == DeviceType::kCuda ? "gpu_page" : "cpu_page") + std::to_string(page_size);
+}
+
+INSTANTIATE_TEST_SUITE_P(PageSize, TinyModel,
+                         testing::Combine(testing::Values(DeviceType::kCpu, DeviceType::kCuda),
+                                          testing::Values(1, 16, 64)),
+                         name_of);
 
 }  // namespace
 }  // namespace attend

@@ -8,17 +8,38 @@
 namespace attend::test {
 namespace {
 
-MhaKvPool::Config pool_config(const ModelConfig& model, int page_size, int num_pages) {
+MhaKvPool::Config pool_config(const ModelConfig& model, const ModelPlacement& placement, int page_size,
+                              int num_pages) {
   return {.num_layers = model.num_layers,
           .num_kv_heads = model.num_kv_heads,
           .head_dim_qk = model.head_dim,
           .head_dim_v = model.head_dim,
           .page_size = page_size,
           .num_pages = num_pages,
-          .dtype = DType::kF32,
+          .dtype = placement.dtype,
           .layout = KvLayout::kHeadMajor,
+          .device = placement.device,
           .scales = {}};
 }
+
+// Arrays of a step where its device reads them.
+class StepArrays {
+ public:
+  explicit StepArrays(Device device) : device_(device) {}
+
+  template <class T>
+  View<const T> view(View<const T> host) {
+    if (device_.type == DeviceType::kCpu || host.empty()) return host;
+    const auto num_bytes = static_cast<int64_t>(host.size_bytes());
+    copies_.push_back(
+        cuda::copy_to(TensorView::contiguous(const_cast<T*>(host.data()), DType::kU8, {num_bytes}), device_));
+    return {static_cast<const T*>(copies_.back().view().data), host.size()};
+  }
+
+ private:
+  Device device_;
+  std::vector<Tensor> copies_;
+};
 
 ForwardMode mode_of(std::span<const Extension> extensions) {
   const auto decodes = [](const Extension& e) { return e.sequence->num_computed >= e.sequence->num_prompt; };
@@ -28,18 +49,26 @@ ForwardMode mode_of(std::span<const Extension> extensions) {
 
 }  // namespace
 
-GoldenDriver::GoldenDriver(Model& model, const BackendEntry& backend, int page_size, int max_reqs,
-                           int max_len, int max_tokens)
+GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const BackendEntry& backend,
+                           int page_size, int max_reqs, int max_len, int max_tokens)
     : model_(model),
-      rows_(max_reqs, max_len),
+      rows_(max_reqs, max_len, placement.device),
       slots_(make_allocator(page_size, max_reqs * ceil_div(max_len, page_size) + 1)),
-      pool_(pool_config(model.config(), page_size, max_reqs * ceil_div(max_len, page_size) + 1)) {
+      pool_(pool_config(model.config(), placement, page_size, max_reqs * ceil_div(max_len, page_size) + 1)),
+      stream_{placement.device} {
+  if (placement.device.type == DeviceType::kCuda) {
+    gpu_stream_.emplace(placement.device);
+    stream_ = gpu_stream_->get();
+  }
   const BatchLimits limits{
       .max_reqs = max_reqs, .max_tokens = max_tokens, .max_kv_tokens = int64_t{max_reqs} * max_len};
-  ModelGeometry geometry = model.config().geometry(DType::kF32, DType::kF32);
+  ModelGeometry geometry = model.config().geometry(placement.dtype, placement.dtype);
   geometry.max_context_len = max_len;
-  const BackendConfig config{
-      .device = {}, .model = geometry, .limits = limits, .page_size = page_size, .deterministic = false};
+  const BackendConfig config{.device = placement.device,
+                             .model = geometry,
+                             .limits = limits,
+                             .page_size = page_size,
+                             .deterministic = false};
   attention_ = backend.create(backend, {.config = config, .requests = rows_, .pool = pool_});
   model_.prepare(limits);
 }
@@ -118,10 +147,34 @@ Tensor GoldenDriver::run(std::span<const Extension> extensions, std::span<const 
                            .positions = positions,
                            .out_slots = out_slots,
                            .tree_mask = {}};
-  const Tensor logits = Tensor::empty({std::ssize(logit_rows), model_.config().vocab_size}, DType::kF32);
+  return compute(batch, {.token_ids = token_ids, .logit_rows = logit_rows, .prompt_lens = prompt_lens});
+}
+
+Tensor GoldenDriver::compute(const ForwardBatch& host_batch, const ModelInput& host_input) {
+  StepArrays arrays(stream_.device);
+  ForwardBatch batch = host_batch;
+  batch.request_rows = arrays.view(host_batch.request_rows);
+  batch.seqlen_kv = arrays.view(host_batch.seqlen_kv);
+  batch.cu_seqlen_q = arrays.view(host_batch.cu_seqlen_q);
+  batch.positions = arrays.view(host_batch.positions);
+  batch.out_slots = arrays.view(host_batch.out_slots);
+  const ModelInput input{.token_ids = arrays.view(host_input.token_ids),
+                         .logit_rows = arrays.view(host_input.logit_rows),
+                         .prompt_lens = arrays.view(host_input.prompt_lens)};
+  const Tensor logits =
+      Tensor::empty({std::ssize(input.logit_rows), model_.config().vocab_size}, DType::kF32);
+  const Tensor computed = gpu_stream_ ? cuda::copy_to(logits, stream_.device) : logits;
+  rows_.upload({.rows = raw(batch.request_rows),
+                .cu_seqlen_q = batch.cu_seqlen_q,
+                .positions = batch.positions,
+                .slots = raw(batch.out_slots)},
+               stream_);
   attention_->plan(batch, stream_);
-  model_.forward({.token_ids = token_ids, .logit_rows = logit_rows, .prompt_lens = prompt_lens}, batch,
-                 *attention_, logits, stream_);
+  model_.forward(input, batch, *attention_, computed, stream_);
+  if (gpu_stream_) {
+    cuda::copy(computed, logits, stream_);
+    cuda::synchronize(stream_);
+  }
   return logits;
 }
 

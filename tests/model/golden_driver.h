@@ -1,8 +1,9 @@
 // Runs sequences through a model step by step, as an engine would, with nothing around it: rows, slots, a
-// pool, a backend.
+// pool, a backend, on either device.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/model/model.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend::test {
 
@@ -29,25 +31,28 @@ struct Extension {
 
 class GoldenDriver {
  public:
-  // For at most `max_reqs` sequences at once of `max_len` tokens, and `max_tokens` new tokens a step.
-  GoldenDriver(Model& model, const BackendEntry& backend, int page_size, int max_reqs, int max_len,
-               int max_tokens);
+  // For at most `max_reqs` sequences at once of `max_len` tokens, and `max_tokens` new tokens a step. K/V are
+  // stored in the dtype of the activations.
+  GoldenDriver(Model& model, const ModelPlacement& placement, const BackendEntry& backend, int page_size,
+               int max_reqs, int max_len, int max_tokens);
 
   Sequence begin(std::span<const int32_t> prompt);
   void end(const Sequence& sequence);
-  // f32 [all new tokens, vocab_size]: the logits of each new token, sequence after sequence.
+  // f32 [all new tokens, vocab_size] on the host: the logits of each new token, sequence after sequence.
   Tensor step(std::span<const Extension> extensions);
   // As step() with logits of the last token of each sequence alone; appends the best token to each.
   void decode(std::span<const Extension> extensions);
 
  private:
   Tensor run(std::span<const Extension> extensions, std::span<const int32_t> logit_rows);
+  Tensor compute(const ForwardBatch& batch, const ModelInput& input);
 
   Model& model_;
   ReqToTokenPool rows_;
   std::unique_ptr<SlotAllocator> slots_;
   MhaKvPool pool_;
   std::unique_ptr<AttentionBackend> attention_;
+  std::optional<cuda::OwnedStream> gpu_stream_;
   Stream stream_;
 };
 

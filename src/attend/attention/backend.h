@@ -9,10 +9,12 @@
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/capability.h"
 #include "attend/attention/forward_batch.h"
+#include "attend/kernels/elementwise.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/tensor/stream.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // The caller owns every tensor.
@@ -26,6 +28,9 @@ struct AttentionInput {
   TensorView out = {};     // [num_tokens, num_q_heads, head_dim_v]
   TensorView lse = {};     // f32 [num_tokens, num_q_heads]; may be empty
   bool store = true;       // store k and v at batch.out_slots before attending
+  // q and k come as they were projected: they are normed and turned first. Its q and k are those above, and
+  // its q is changed in place. Null: they are ready.
+  const kernels::NormRopeArgs* rope = nullptr;
 };
 
 // Belongs to one device and one thread.
@@ -81,3 +86,4 @@ struct BackendEntry {
 std::string describe(const BackendEntry& entry);
 
 }  // namespace attend
+#pragma GCC visibility pop

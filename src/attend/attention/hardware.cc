@@ -3,6 +3,8 @@
 #include <thread>
 
 #include "attend/attention/resolver.h"
+#include "attend/base/error.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -18,7 +20,30 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
+Architecture architecture_of(const cuda::DeviceInfo& gpu, Device device) {
+  switch (gpu.major) {
+    case 8:
+      return gpu.minor == 9 ? Architecture::kAda : Architecture::kAmpere;
+    case 9:
+      return Architecture::kHopper;
+    case 10:
+    case 11:
+      return Architecture::kBlackwell;
+    case 12:
+      return Architecture::kBlackwellGeforce;
+    default:
+      fail(ErrorCode::kUnsupported, "device ", device, ": ", gpu.name, " has compute capability ", gpu.major,
+           ".", gpu.minor, ": attend has kernels for 8.0 to 12");
+  }
+}
+
 }  // namespace
+
+Hardware detect_hardware(Device device) {
+  if (device.type == DeviceType::kCpu) return detect_cpu();
+  const cuda::DeviceInfo gpu = cuda::device_info(device);
+  return {.architecture = architecture_of(gpu, device), .name = gpu.name, .num_workers = gpu.num_sms};
+}
 
 Hardware detect_cpu() {
   const unsigned cores = std::thread::hardware_concurrency();

@@ -9,6 +9,7 @@
 #include "attend/attention/backend.h"
 #include "attend/attention/capability.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // What the user asked for. Empty: choose.
@@ -68,5 +69,9 @@ const BackendEntry* find_backend(std::span<const BackendEntry> table, std::strin
 
 // The hardware of this machine's CPU.
 Hardware detect_cpu();
+// A device of this machine. Throws Error(kInvalidArgument) for a GPU that is not there and
+// Error(kUnsupported) for one that is older than Ampere, which attend has no kernels for.
+Hardware detect_hardware(Device device);
 
 }  // namespace attend
+#pragma GCC visibility pop

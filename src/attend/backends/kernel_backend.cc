@@ -9,6 +9,7 @@
 #include "attend/kernels/metadata.h"
 #include "attend/kernels/mla.h"
 #include "attend/kernels/store.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -67,6 +68,12 @@ size_t table_entries(const BackendSpec& spec, const BackendConfig& config) {
   return 0;
 }
 
+Tensor allocate_entries(size_t count, Device device) {
+  const auto size = static_cast<int64_t>(count);
+  return device.type == DeviceType::kCuda ? cuda::empty({size}, DType::kI32, device)
+                                          : Tensor::empty({size}, DType::kI32);
+}
+
 size_t indptr_entries(const BackendSpec& spec, const BackendConfig& config) {
   return spec.index == KvIndexKind::kCsr ? static_cast<size_t>(config.limits.max_reqs) + 1 : 0;
 }
@@ -87,8 +94,8 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
     const int32_t* slot_map = pool_.layer(layer.layer_id).slot_map;
     if (std::ranges::find(indices_, slot_map, &PlannedIndex::slot_map) == indices_.end())
       indices_.push_back({slot_map,
-                          std::vector<int32_t>(table_entries(spec_, config_)),
-                          std::vector<int32_t>(indptr_entries(spec_, config_)),
+                          allocate_entries(table_entries(spec_, config_), config_.device),
+                          allocate_entries(indptr_entries(spec_, config_), config_.device),
                           {}});
   }
   if (spec_.kernel == KernelChoice::kReference) return;
@@ -101,14 +108,14 @@ size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConf
                  (table_entries(spec, config) + indptr_entries(spec, config));
   if (spec.kernel == KernelChoice::kReference) return bytes;
   for (const PlanKey& key : distinct_plans(config.model))
-    bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key));
+    bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key), config.device);
   return bytes;
 }
 
 void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
   check_batch(batch, config_, requests_, pool_);
   if (batch.num_tokens > 0) {
-    for (PlannedIndex& planned : indices_) build_index(batch, planned);
+    for (PlannedIndex& planned : indices_) build_index(batch, planned, stream);
     const kernels::QueryBatch queries = query_batch(batch);
     for (PlannedWork& planned : work_) planned.plan->plan(queries, planned.key.visibility, stream);
   }
@@ -116,7 +123,7 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
   planned_tokens_ = batch.num_tokens;
 }
 
-void KernelBackend::build_index(const ForwardBatch& batch, PlannedIndex& planned) {
+void KernelBackend::build_index(const ForwardBatch& batch, PlannedIndex& planned, Stream& stream) {
   const kernels::RequestRows requests{.table = requests_.table().as<int32_t>(),
                                       .stride = requests_.table().strides[0],
                                       .rows = raw(batch.request_rows),
@@ -132,17 +139,17 @@ void KernelBackend::build_index(const ForwardBatch& batch, PlannedIndex& planned
       return;
     case KvIndexKind::kPageTable: {
       const int width = ceil_div(config_.model.max_context_len, config_.page_size);
-      kernels::build_page_table(requests, config_.page_size, width, planned.table);
-      planned.index.table = planned.table.data();
+      kernels::build_page_table(requests, config_.page_size, width, planned.table.span<int32_t>(), stream);
+      planned.index.table = planned.table.as<int32_t>();
       planned.index.table_stride = width;
       return;
     }
     case KvIndexKind::kCsr:
       kernels::build_csr(requests, config_.page_size,
-                         View<int32_t>(planned.indptr).first(static_cast<size_t>(batch.num_reqs) + 1),
-                         planned.table);
-      planned.index.table = planned.table.data();
-      planned.index.indptr = planned.indptr.data();
+                         planned.indptr.span<int32_t>().first(static_cast<size_t>(batch.num_reqs) + 1),
+                         planned.table.span<int32_t>(), stream);
+      planned.index.table = planned.table.as<int32_t>();
+      planned.index.indptr = planned.indptr.as<int32_t>();
       return;
     case KvIndexKind::kContiguous:
       fail(ErrorCode::kInternal, "a paged backend with a contiguous index");
@@ -191,7 +198,9 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
                                 const ForwardBatch& batch, Stream& stream) {
   const LayerKv kv = pool_.layer(layer.layer_id);
   const bool reference = spec_.kernel == KernelChoice::kReference;
-  if (input.store && !input.k.empty()) {
+  const bool stores = input.store && !input.k.empty();
+  require(input.rope == nullptr || stores, "layer ", layer.layer_id, ": rope without k and v to store");
+  if (stores) {
     const kernels::StoreKvArgs store{.k = input.k,
                                      .v = input.v,
                                      .k_cache = kv.k,
@@ -200,10 +209,14 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
                                      .slot_map = kv.slot_map,
                                      .k_scale = kv.k_scale,
                                      .v_scale = kv.v_scale};
-    if (reference)
+    if (reference) {
+      if (input.rope != nullptr) kernels::norm_rope(*input.rope, stream);
       kernels::reference::store_kv(store);
-    else
+    } else if (input.rope != nullptr) {
+      kernels::norm_rope_store(*input.rope, store, stream);
+    } else {
       kernels::store_kv(store, stream);
+    }
   }
   const kernels::AttentionArgs args{
       .q = input.q,

@@ -10,7 +10,7 @@
 
 namespace attend {
 
-// On the CPU the views of a batch lie in host memory, so plan() checks what they hold.
+// The views of a batch lie in the device's memory; on the CPU plan() checks what they hold.
 class KernelBackend : public AttentionBackend {
  public:
   // Throws Error(kInvalidArgument) when the pools do not fit the config, and Error(kUnsupported) for layers
@@ -41,8 +41,8 @@ class KernelBackend : public AttentionBackend {
   // read.
   struct PlannedIndex {
     const int32_t* slot_map;
-    std::vector<int32_t> table;   // page table or CSR indices
-    std::vector<int32_t> indptr;  // CSR
+    Tensor table;   // int32, on the device: page table or CSR indices
+    Tensor indptr;  // int32, on the device: CSR
     kernels::KvIndex index;
   };
   struct PlannedWork {
@@ -50,7 +50,7 @@ class KernelBackend : public AttentionBackend {
     std::unique_ptr<kernels::AttentionPlan> plan;
   };
 
-  void build_index(const ForwardBatch& batch, PlannedIndex& planned);
+  void build_index(const ForwardBatch& batch, PlannedIndex& planned, Stream& stream);
   const kernels::KvIndex& index_of(const LayerKv& kv) const;
   kernels::AttentionPlan& plan_of(const AttentionLayer& layer);
   kernels::QueryBatch query_batch(const ForwardBatch& batch) const;

@@ -8,6 +8,7 @@
 #include "attend/backends/table.h"
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
+#include "attend/cli/support_matrix.h"
 #include "attend/model/config.h"
 
 namespace attend::cli {
@@ -23,9 +24,11 @@ std::string capabilities() {
 // One line per backend: chosen for what, or every reason why not.
 std::string choice(const EngineConfig& config) {
   const ModelConfig model = read_config(config.model_path);
-  const Requirement requirement =
-      requirement_of(model.geometry(DType::kF32, config.kv_cache_dtype.value_or(model.dtype)));
-  const Resolution resolution = resolve(requirement, detect_cpu(), config.wishes, backend_table());
+  const DType own_dtype = config.device.type == DeviceType::kCuda ? model.dtype : DType::kF32;
+  const Requirement requirement = requirement_of(
+      model.geometry(config.dtype.value_or(own_dtype), config.kv_cache_dtype.value_or(model.dtype)));
+  const Resolution resolution =
+      resolve(requirement, detect_hardware(config.device), config.wishes, backend_table());
   std::string lines =
       fmt::format("\n{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
   for (const BackendEntry& entry : backend_table()) {
@@ -45,14 +48,23 @@ std::string choice(const EngineConfig& config) {
 }  // namespace
 
 void add_backends(CLI::App& app, Command& selected) {
-  auto options = std::make_shared<EngineOptions>();
+  struct BackendsOptions {
+    EngineOptions engine;
+    bool markdown = false;
+  };
+  auto options = std::make_shared<BackendsOptions>();
   CLI::App* command = app.add_subcommand("backends", "List attention backends, and which one a model gets");
-  add_engine_options(*command, *options, /*model_required=*/false);
+  add_engine_options(*command, options->engine, /*model_required=*/false);
+  command->add_flag("--markdown", options->markdown, "Print the support matrix of docs/ instead");
   command->callback([command, options, &selected] {
     selected = [command, options] {
-      const EngineConfig config = to_config(*command, *options);
+      if (options->markdown) {
+        fmt::print("{}", support_matrix(backend_table()));
+        return 0;
+      }
+      const EngineConfig config = to_config(*command, options->engine);
       // Everything that can fail comes before the first line.
-      const std::string chosen = options->model_path.empty() ? std::string() : choice(config);
+      const std::string chosen = options->engine.model_path.empty() ? std::string() : choice(config);
       fmt::print("{}{}", capabilities(), chosen);
       return 0;
     };

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "attend/engine/engine_config.h"
 
@@ -12,19 +13,28 @@ struct EngineOptions {
   std::string model_path;
   std::string device = "auto";
   std::string load_format = "auto";
+  std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   std::string attention_backend, prefill_attention_backend, decode_attention_backend;
   int page_size = 0;  // 0: chosen; what the user gives is checked as given
   int context_length = 0;
   int max_running_requests = 0;
   int64_t max_total_tokens = 0;
+  double mem_fraction_static = 0.85;
+  bool disable_cuda_graph = false;
+  std::vector<int> cuda_graph_bs;
+  int cuda_graph_max_bs = 0;
   int chunked_prefill_size = 2048;
   int threads = 0;
+  bool deterministic_inference = false;
   uint64_t random_seed = 0;
 };
 
 // `model_required`: --model-path must be given.
 void add_engine_options(CLI::App& app, EngineOptions& options, bool model_required);
+
+// The value of --threads; 0 leaves the number as it is. Throws Error(kInvalidArgument).
+void set_threads(const CLI::App& app, int threads);
 
 // Parses the values and sets the number of threads. Throws Error(kInvalidArgument) naming flag, value and
 // choices.

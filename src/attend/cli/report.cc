@@ -133,14 +133,19 @@ void Report::end_text(const Entry& entry) const {
 }
 
 void print_start(const EngineInfo& info) {
-  log_info(fmt::format("{} on {}, {} threads, {:.1f} MB of weights", info.model, info.hardware.name,
-                       info.hardware.num_workers, static_cast<double>(info.weight_bytes) / 1e6));
+  const bool on_gpu = info.device.type == DeviceType::kCuda;
+  log_info(fmt::format("{} on {}, {} {}, activations in {}, {:.1f} MB of weights", info.model,
+                       info.hardware.name, info.hardware.num_workers, on_gpu ? "SMs" : "threads",
+                       to_string(info.dtype), static_cast<double>(info.weight_bytes) / 1e6));
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,
                        info.resolution.decode->name, info.resolution.why));
   log_info(fmt::format(
       "KV pool: {} tokens in {} pages of {}, {}, {:.1f} MB; context {}, {} requests at once", info.pool_slots,
       info.pool_slots / info.resolution.page_size, info.resolution.page_size, to_string(info.kv_cache_dtype),
       static_cast<double>(info.pool_bytes) / 1e6, info.context_length, info.limits.max_reqs));
+  if (!info.graph_sizes.empty())
+    log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", info.graph_sizes.size(),
+                         info.graph_sizes.back(), static_cast<double>(info.graph_bytes) / 1e6));
   if (info.pool_slots < info.context_length)
     log_warning("the KV pool holds ", info.pool_slots,
                 " tokens: longer requests end there, not at the context's ", info.context_length);

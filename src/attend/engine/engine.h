@@ -10,13 +10,17 @@
 
 #include "attend/engine/engine_config.h"
 #include "attend/engine/request.h"
-#include "attend/engine/scheduler.h"
-#include "attend/engine/step_inputs.h"
-#include "attend/engine/stop_matcher.h"
+#include "attend/kv/allocator.h"
 #include "attend/kv/kv_pool.h"
+#include "attend/kv/req_to_token_pool.h"
 #include "attend/model/tokenizer/tokenizer.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
+
+class Scheduler;
+struct ScheduledStep;
+class StepRunner;
 
 // What a step gave one request.
 struct StepOutput {
@@ -31,15 +35,19 @@ using OutputSink = std::function<void(const StepOutput&)>;
 // What was resolved from the config: printed at start, served by the API.
 struct EngineInfo {
   std::string model;  // architecture
+  Device device;
   Hardware hardware;
   Resolution resolution;
+  DType dtype = DType::kF32;  // of activations
   DType kv_cache_dtype = DType::kF32;
   int context_length = 0;
   BatchLimits limits;
   size_t weight_bytes = 0;
   size_t pool_bytes = 0;
   size_t workspace_bytes = 0;
-  int pool_slots = 0;  // without the padding page
+  int pool_slots = 0;            // without the padding page
+  std::vector<int> graph_sizes;  // batch sizes that have a CUDA graph
+  size_t graph_bytes = 0;
 };
 
 struct EngineStats {
@@ -81,9 +89,12 @@ class Engine {
   struct TextState;
 
   void resolve_config(const EngineConfig& config);
+  // Token slots of the KV pool, chosen by the memory there is when the user names no number.
+  int64_t choose_pool_tokens(const EngineConfig& config, const MhaKvPool::Config& two_pages) const;
   void create_pools(const EngineConfig& config);
-  void sample(const ScheduledStep& step);
-  void advance(const ScheduledStep& step, const OutputSink& sink);
+  // Records CUDA graphs of decode steps, or only pads them as if there were some.
+  void prepare_graphs(const EngineConfig& config);
+  void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const OutputSink& sink);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;
   void count(const ScheduledStep& step, double seconds);
@@ -99,13 +110,10 @@ class Engine {
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<StepInputs> inputs_;
-  Stream stream_;
-  Tensor logits_;                             // f32 [max_reqs, vocab_size]
-  std::vector<kernels::SamplingRule> rules_;  // [max_reqs]
-  std::vector<int32_t> sampled_;              // [max_reqs]
+  std::unique_ptr<StepRunner> runner_;
   std::unordered_map<RequestId, TextState> texts_;
   RequestId next_id_ = 1;
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -4,25 +4,39 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "attend/attention/resolver.h"
 #include "attend/model/model.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 struct EngineConfig {
   std::filesystem::path model_path;  // Hugging Face model directory
   LoadFormat load_format = LoadFormat::kAuto;
   Device device;
-  Wishes wishes;                        // attention backends and page size
+  Wishes wishes;  // attention backends and page size
+  // Of activations: float32, float16 or bfloat16. Not given: float32 on the CPU (which has no other), what
+  // the weights are on a GPU.
+  std::optional<DType> dtype;
   std::optional<DType> kv_cache_dtype;  // not given: the dtype of the weights
   int context_length = 0;               // tokens of a request, prompt and output; 0: the model's
   int max_running_requests = 0;         // 0: chosen
   int64_t max_total_tokens = 0;         // KV pool size in tokens; 0: chosen by the memory there is
-  int chunked_prefill_size = 2048;      // new tokens of a step; longer prompts are computed in chunks
-  uint64_t random_seed = 0;             // of requests that bring no seed
+  double mem_fraction_static = 0.85;    // GPUs: weights and KV pool may take this share of the memory
+  // GPUs: decode steps are padded to one of these batch sizes (empty: chosen, up to cuda_graph_max_bs) and
+  // replayed from CUDA graphs, unless that is turned off.
+  bool disable_cuda_graph = false;
+  std::vector<int> cuda_graph_bs;
+  int cuda_graph_max_bs = 0;        // 0: chosen
+  int chunked_prefill_size = 2048;  // new tokens of a step; longer prompts are computed in chunks
+  // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
+  bool deterministic_inference = false;
+  uint64_t random_seed = 0;  // of requests that bring no seed
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

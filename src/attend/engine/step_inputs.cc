@@ -2,62 +2,109 @@
 
 #include <algorithm>
 
+#include "attend/base/error.h"
+
 namespace attend {
 
-StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows) : rows_(rows) {
-  const auto max_reqs = static_cast<size_t>(limits.max_reqs);
-  const auto max_tokens = static_cast<size_t>(limits.max_tokens);
-  request_rows_.resize(max_reqs);
-  seqlen_kv_.resize(max_reqs);
-  cu_seqlen_q_.resize(max_reqs + 1);
-  prompt_lens_.resize(max_reqs);
-  logit_rows_.resize(max_reqs);
-  sampling_requests_.resize(max_reqs);
-  positions_.resize(max_tokens);
-  token_ids_.resize(max_tokens);
-  out_slots_.resize(max_tokens);
+StepInputs::Arrays::Arrays(std::byte* base, const BatchLimits& limits) {
+  size_t offset = 0;
+  const auto carve = [&]<class T>(T*& array, int count) {
+    array = reinterpret_cast<T*>(base + offset);
+    offset += static_cast<size_t>(count) * sizeof(T);
+  };
+  // The widest elements come first, so that all are aligned.
+  carve(rules, limits.max_reqs);
+  carve(request_rows, limits.max_reqs);
+  carve(seqlen_kv, limits.max_reqs);
+  carve(cu_seqlen_q, limits.max_reqs + 1);
+  carve(prompt_lens, limits.max_reqs);
+  carve(logit_rows, limits.max_reqs);
+  carve(positions, limits.max_tokens);
+  carve(token_ids, limits.max_tokens);
+  carve(out_slots, limits.max_tokens);
+  num_bytes = offset;
 }
 
-void StepInputs::build(const ScheduledStep& step) {
-  const size_t num_reqs = step.requests.size();
-  const auto num_tokens = static_cast<size_t>(step.num_tokens);
-  size_t token = 0;
+StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device)
+    : limits_(limits),
+      rows_(rows),
+      ring_(Arrays(nullptr, limits).num_bytes, device),
+      on_device_(static_cast<std::byte*>(ring_.device_bytes().data), limits),
+      sampling_requests_(static_cast<size_t>(limits.max_reqs)) {}
+
+void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_reqs) {
+  const auto num_reqs = static_cast<int>(step.requests.size());
+  const int num_padding = std::max(0, padded_reqs - num_reqs);
+  ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step that is no decode");
+  const Arrays arrays(ring_.next_slot().data(), limits_);
+  int num_tokens = 0, max_seqlen_q = 0;
   num_sampling_ = 0;
-  int max_seqlen_q = 0;
-  cu_seqlen_q_[0] = 0;
-  for (size_t i = 0; i < num_reqs; ++i) {
-    const auto& [request, num_new] = step.requests[i];
-    const View<const TokenSlot> slots = rows_.row(request->row);
-    for (int position = request->num_computed; position < request->num_computed + num_new;
-         ++position, ++token) {
-      token_ids_[token] = request->tokens[static_cast<size_t>(position)];
-      positions_[token] = position;
-      out_slots_[token] = slots[static_cast<size_t>(position)];
-    }
-    request_rows_[i] = request->row;
-    seqlen_kv_[i] = request->num_computed + num_new;
-    prompt_lens_[i] = request->num_prompt;
-    cu_seqlen_q_[i + 1] = static_cast<int32_t>(token);
-    max_seqlen_q = std::max(max_seqlen_q, num_new);
-    if (step.requests[i].samples()) {
-      logit_rows_[num_sampling_] = static_cast<int32_t>(token) - 1;
-      sampling_requests_[num_sampling_] = static_cast<int32_t>(i);
-      ++num_sampling_;
-    }
+  arrays.cu_seqlen_q[0] = 0;
+  for (int i = 0; i < num_reqs; ++i) {
+    const ScheduledRequest& part = step.requests[static_cast<size_t>(i)];
+    num_tokens = add_request(arrays, i, part, num_tokens);
+    max_seqlen_q = std::max(max_seqlen_q, part.num_new);
   }
-  batch_ = {.mode = step.mode,
-            .num_reqs = static_cast<int>(num_reqs),
-            .num_tokens = step.num_tokens,
+  for (int i = num_reqs; i < num_reqs + num_padding; ++i) num_tokens = add_padding(arrays, i, num_tokens);
+  ring_.upload(arrays.num_bytes, stream);
+  view_arrays(step.mode, num_reqs + num_padding, num_tokens, max_seqlen_q,
+              num_sampling_ + static_cast<size_t>(num_padding));
+}
+
+int StepInputs::add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part,
+                            int num_tokens) {
+  const auto& [request, num_new] = part;
+  const View<const TokenSlot> slots = rows_.row(request->row);
+  const int end = request->num_computed + num_new;
+  for (int position = request->num_computed; position < end; ++position, ++num_tokens) {
+    arrays.token_ids[num_tokens] = request->tokens[static_cast<size_t>(position)];
+    arrays.positions[num_tokens] = position;
+    arrays.out_slots[num_tokens] = slots[static_cast<size_t>(position)];
+  }
+  arrays.request_rows[request_idx] = request->row;
+  arrays.seqlen_kv[request_idx] = end;
+  arrays.prompt_lens[request_idx] = request->num_prompt;
+  arrays.cu_seqlen_q[request_idx + 1] = num_tokens;
+  if (part.samples()) {
+    arrays.logit_rows[num_sampling_] = num_tokens - 1;
+    arrays.rules[num_sampling_] = request->sampling_rule();
+    sampling_requests_[num_sampling_] = request_idx;
+    ++num_sampling_;
+  }
+  return num_tokens;
+}
+
+int StepInputs::add_padding(const Arrays& arrays, int request_idx, int num_tokens) {
+  arrays.token_ids[num_tokens] = 0;
+  arrays.positions[num_tokens] = 0;
+  arrays.out_slots[num_tokens] = kNoSlot;
+  arrays.request_rows[request_idx] = kPaddingRow;
+  arrays.seqlen_kv[request_idx] = 1;
+  arrays.prompt_lens[request_idx] = 1;
+  // In a decode step every request samples, so rows of the logits are requests.
+  arrays.logit_rows[request_idx] = num_tokens;
+  arrays.rules[request_idx] = {.temperature = 0.0f};
+  arrays.cu_seqlen_q[request_idx + 1] = num_tokens + 1;
+  return num_tokens + 1;
+}
+
+void StepInputs::view_arrays(ForwardMode mode, int num_reqs, int num_tokens, int max_seqlen_q,
+                             size_t num_logit_rows) {
+  const auto reqs = static_cast<size_t>(num_reqs), tokens = static_cast<size_t>(num_tokens);
+  batch_ = {.mode = mode,
+            .num_reqs = num_reqs,
+            .num_tokens = num_tokens,
             .max_seqlen_q = max_seqlen_q,
-            .request_rows = {request_rows_.data(), num_reqs},
-            .seqlen_kv = {seqlen_kv_.data(), num_reqs},
-            .cu_seqlen_q = {cu_seqlen_q_.data(), num_reqs + 1},
-            .positions = {positions_.data(), num_tokens},
-            .out_slots = {out_slots_.data(), num_tokens},
+            .request_rows = {on_device_.request_rows, reqs},
+            .seqlen_kv = {on_device_.seqlen_kv, reqs},
+            .cu_seqlen_q = {on_device_.cu_seqlen_q, reqs + 1},
+            .positions = {on_device_.positions, tokens},
+            .out_slots = {on_device_.out_slots, tokens},
             .tree_mask = {}};
-  model_input_ = {.token_ids = {token_ids_.data(), num_tokens},
-                  .logit_rows = {logit_rows_.data(), num_sampling_},
-                  .prompt_lens = {prompt_lens_.data(), num_reqs}};
+  model_input_ = {.token_ids = {on_device_.token_ids, tokens},
+                  .logit_rows = {on_device_.logit_rows, num_logit_rows},
+                  .prompt_lens = {on_device_.prompt_lens, reqs}};
+  rules_ = {on_device_.rules, num_logit_rows};
 }
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// StepInputs: a step's arrays at fixed addresses, and the ForwardBatch that views them.
+// StepInputs: a step's arrays at fixed addresses on the device, and the ForwardBatch that views them.
 #pragma once
 
 #include <vector>
@@ -8,30 +8,54 @@
 #include "attend/engine/scheduler.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/model/model.h"
+#include "attend/tensor/staging_ring.h"
 
 namespace attend {
 
-// Allocates for the limits in its constructor; build() only fills.
+// Allocates for the limits in its constructor; build() only fills and uploads, with one copy.
 class StepInputs {
  public:
-  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows);
+  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device = {});
 
-  void build(const ScheduledStep& step);
+  // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: as many as it has): pad
+  // requests have request row 0, length 1 and one token that is not stored; they sample too, and nobody reads
+  // it.
+  void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0);
 
   const ForwardBatch& batch() const { return batch_; }
   const ModelInput& model_input() const { return model_input_; }
-  // Indices into the step's requests of those that sample, one per row of the logits.
+  // On the device: how each row of the logits is sampled.
+  View<const kernels::SamplingRule> rules() const { return rules_; }
+  // On the host: indices into the step's requests of those that sample, one per row of the logits; without
+  // padding.
   View<const int32_t> sampling_requests() const { return {sampling_requests_.data(), num_sampling_}; }
 
  private:
+  // Where the arrays lie in a block of bytes that begins at `base`.
+  struct Arrays {
+    Arrays(std::byte* base, const BatchLimits& limits);
+
+    kernels::SamplingRule* rules;
+    RequestRow* request_rows;
+    int32_t *seqlen_kv, *cu_seqlen_q, *prompt_lens, *logit_rows, *positions, *token_ids;
+    TokenSlot* out_slots;
+    size_t num_bytes;
+  };
+
+  // Both return how many tokens the batch has so far, and take that.
+  int add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part, int num_tokens);
+  int add_padding(const Arrays& arrays, int request_idx, int num_tokens);
+  void view_arrays(ForwardMode mode, int num_reqs, int num_tokens, int max_seqlen_q, size_t num_logit_rows);
+
+  BatchLimits limits_;
   const ReqToTokenPool& rows_;
-  std::vector<RequestRow> request_rows_;
-  std::vector<int32_t> seqlen_kv_, cu_seqlen_q_, prompt_lens_, positions_, token_ids_, logit_rows_,
-      sampling_requests_;
-  std::vector<TokenSlot> out_slots_;
+  StagingRing ring_;
+  Arrays on_device_;
+  std::vector<int32_t> sampling_requests_;
   size_t num_sampling_ = 0;
   ForwardBatch batch_;
   ModelInput model_input_;
+  View<const kernels::SamplingRule> rules_;
 };
 
 }  // namespace attend

@@ -19,9 +19,4 @@ void check_plan(std::string_view kernel, const AttentionPlan& plan, const QueryB
           " requests: the plan was made for ", plan.num_reqs());
 }
 
-void require_cpu(std::string_view kernel, const Stream& stream) {
-  if (stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, kernel, " on ", stream.device, ": this build has kernels for cpu");
-}
-
 }  // namespace attend::kernels

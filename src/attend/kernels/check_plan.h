@@ -1,4 +1,4 @@
-// What kernel entries check beside their arguments: that the plan fits, and that this build has the device.
+// What kernel entries check beside their arguments: that the plan fits.
 #pragma once
 
 #include <string_view>
@@ -15,8 +15,5 @@ struct HeadGeometry {
 // and for this visibility, or for one without window and chunk, whose ranges contain every other's.
 void check_plan(std::string_view kernel, const AttentionPlan& plan, const QueryBatch& batch,
                 const Visibility& visibility, const HeadGeometry& heads);
-
-// Throws Error(kUnsupported) unless the stream's device is the CPU.
-void require_cpu(std::string_view kernel, const Stream& stream);
 
 }  // namespace attend::kernels

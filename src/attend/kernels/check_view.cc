@@ -47,10 +47,15 @@ void require_weight(std::string_view name, const TensorView& view) {
   require(view.is_contiguous(), name, " ", view, ": expected a contiguous tensor");
 }
 
-void require_cpu_activation(std::string_view name, const TensorView& view) {
-  if (view.dtype != DType::kF32)
+void require_on(const Stream& stream, std::string_view name, const TensorView& view) {
+  require(view.device == stream.device, name, " ", view, ": expected on ", stream.device);
+}
+
+void require_activation_of(const Stream& stream, std::string_view name, const TensorView& view) {
+  if (stream.device.type == DeviceType::kCpu && view.dtype != DType::kF32)
     fail(ErrorCode::kUnsupported, name, " ", view, ": activations are float32 on the CPU");
-  require_unit_stride(name, view);
+  require_activation(name, view);
+  require_on(stream, name, view);
 }
 
 }  // namespace attend::kernels

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels {
@@ -17,9 +18,11 @@ void require_unit_stride(std::string_view name, const TensorView& view);
 void require_dtype(std::string_view name, const TensorView& view, DType dtype);
 // f32, f16 or bf16, last stride 1.
 void require_activation(std::string_view name, const TensorView& view);
-// f32, last stride 1: what the model's layers between attention take on the CPU. Throws Error(kUnsupported)
-// for another dtype.
-void require_cpu_activation(std::string_view name, const TensorView& view);
+// On the stream's device.
+void require_on(const Stream& stream, std::string_view name, const TensorView& view);
+// On the stream's device, last stride 1, and what the model's layers between attention take there: f32 on the
+// CPU, f32, f16 or bf16 on a GPU. Throws Error(kUnsupported) for another dtype on the CPU.
+void require_activation_of(const Stream& stream, std::string_view name, const TensorView& view);
 // Any float dtype, last stride 1.
 void require_cache(std::string_view name, const TensorView& view);
 // f32, f16 or bf16, contiguous.

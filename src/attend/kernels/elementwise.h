@@ -1,14 +1,15 @@
-// The small operations between attention and the dense layers. Activations are f32 on the CPU; weights f32,
-// f16 or bf16.
+// The small operations between attention and the dense layers. Activations are f32 on the CPU, f32, f16 or
+// bf16 on GPUs; weights f32, f16 or bf16. Indices lie where the stream runs: on the CPU they are checked
+// here, on a GPU the caller has checked them.
 #pragma once
 
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// out[i] = table[ids[i]]. ids: [num_tokens], table: [vocab_size, hidden], out: [num_tokens, hidden]. Ids were
-// checked on the host.
+// out[i] = table[ids[i]]. ids: [num_tokens], table: [vocab_size, hidden], out: [num_tokens, hidden].
 void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
 
 // out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset), over the last dimension (RMSNorm, arXiv
@@ -31,7 +32,21 @@ void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
           Stream& stream);
 
+// What q and k go through before attention, in one launch: each head normed as rms_norm does, where there is
+// a weight, then turned as rope does. k may be empty.
+struct NormRopeArgs {
+  TensorView q = {}, k = {};            // [num_tokens, num_heads, head_dim], last stride 1; changed in place
+  TensorView q_norm = {}, k_norm = {};  // [head_dim]; empty: not normed
+  float eps = 1e-6f;
+  View<const int32_t> positions = {};  // [num_tokens]
+  TensorView cos = {}, sin = {};       // as rope
+};
+// Shapes, dtypes, devices and, on the CPU, positions; throws Error naming what is wrong.
+void check(const NormRopeArgs& args, const Stream& stream);
+void norm_rope(const NormRopeArgs& args, Stream& stream);
+
 // out[i] = x[rows[i]]: the rows whose logits are wanted. x: [num_tokens, hidden].
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -1,14 +1,15 @@
 #include "attend/kernels/linear.h"
 
 #include "attend/base/error.h"
-#include "attend/kernels/check_plan.h"
 #include "attend/kernels/check_view.h"
 #include "attend/kernels/cpu/linear.h"
+#include "attend/kernels/cuda/linear.h"
+#include "attend/kernels/elementwise.h"
 
 namespace attend::kernels {
 namespace {
 
-void check(const LinearArgs& args) {
+void check(const LinearArgs& args, const Stream& stream) {
   require_rank("x", args.x, 2);
   require_rank("weight", args.weight, 2);
   const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1],
@@ -16,20 +17,45 @@ void check(const LinearArgs& args) {
   require_shape("weight", args.weight, {out_features, in_features});
   require(in_features >= 1, "x ", args.x, ": no input features");
   require_shape("out", args.out, {num_rows, out_features});
-  require_cpu_activation("x", args.x);
-  require_cpu_activation("out", args.out);
+  require_activation_of(stream, "x", args.x);
+  require_activation_of(stream, "out", args.out);
+  require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
+          args.x.dtype, ", as x, or float32");
   require_weight("weight", args.weight);
+  require_on(stream, "weight", args.weight);
+  const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device);
+  require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
+          " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
+  if (args.batch_invariant && stream.device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, "batch_invariant: linear() on ", stream.device,
+         " does not offer it; cpu does");
   if (args.bias.empty()) return;
   require_shape("bias", args.bias, {out_features});
   require_weight("bias", args.bias);
+  require_on(stream, "bias", args.bias);
 }
 
 }  // namespace
 
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device) {
+  if (device.type != DeviceType::kCpu) return 0;
+  return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa());
+}
+
 void linear(const LinearArgs& args, Stream& stream) {
-  require_cpu("linear", stream);
-  check(args);
+  check(args, stream);
+  if (stream.device.type == DeviceType::kCuda) return cuda::linear(args, stream);
   cpu::linear(args, cpu::detect_isa());
+}
+
+void gated_linear(const GatedLinearArgs& args, Stream& stream) {
+  const LinearArgs both{.x = args.x, .weight = args.weight, .bias = args.bias, .out = args.gate_up};
+  check(both, stream);
+  require_shape("out", args.out, {args.x.shape[0], args.weight.shape[0] / 2});
+  require_activation_of(stream, "out", args.out);
+  if (stream.device.type == DeviceType::kCuda && cuda::gated_linear(args, stream)) return;
+  linear(both, stream);
+  silu_mul(args.gate_up, args.out, stream);
 }
 
 }  // namespace attend::kernels

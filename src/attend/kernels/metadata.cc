@@ -6,6 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
+#include "attend/kernels/cuda/metadata.h"
 
 namespace attend::kernels {
 namespace {
@@ -111,6 +112,29 @@ void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr,
     write_pages(requests, r, page_size, indices.data() + indptr[r]);
     indptr[r + 1] = indptr[r] + ceil_div(requests.seqlen_kv[r], page_size);
   }
+}
+
+void build_page_table(const RequestRows& requests, int page_size, int width, View<int32_t> page_table,
+                      Stream& stream) {
+  if (stream.device.type == DeviceType::kCuda)
+    return cuda::build_page_table(requests, page_size, width, page_table, stream);
+  build_page_table(requests, page_size, width, page_table);
+}
+
+void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr, View<int32_t> indices,
+               Stream& stream) {
+  if (stream.device.type == DeviceType::kCuda)
+    return cuda::build_csr(requests, page_size, indptr, indices, stream);
+  build_csr(requests, page_size, indptr, indices);
+}
+
+void write_new_slots(const NewSlots& slots, const TensorView& table, Stream& stream) {
+  if (stream.device.type != DeviceType::kCuda)
+    fail(ErrorCode::kUnsupported, "new slots on ", stream.device, ": only a GPU has a copy of the rows");
+  require(slots.cu_seqlen_q.size() == slots.rows.size() + 1 && slots.positions.size() == slots.slots.size(),
+          "new slots of ", slots.rows.size(), " requests: cu_seqlen_q of ", slots.cu_seqlen_q.size(), ", ",
+          slots.positions.size(), " positions, ", slots.slots.size(), " slots");
+  cuda::write_new_slots(slots, table, stream);
 }
 
 void translate_slots(const int32_t* slot_map, View<const int32_t> slots, View<int32_t> translated) {

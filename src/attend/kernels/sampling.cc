@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "attend/base/error.h"
-#include "attend/kernels/check_plan.h"
 #include "attend/kernels/check_view.h"
 #include "attend/kernels/cpu/sampling.h"
+#include "attend/kernels/cuda/sampling.h"
 
 namespace attend::kernels {
 namespace {
@@ -17,10 +17,11 @@ uint64_t scramble(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-void check_logits(const TensorView& logits, View<int32_t> ids) {
+void check_logits(const TensorView& logits, View<int32_t> ids, const Stream& stream) {
   require_rank("logits", logits, 2);
   require_dtype("logits", logits, DType::kF32);
   require_unit_stride("logits", logits);
+  require_on(stream, "logits", logits);
   require(logits.shape[1] >= 1, "logits ", logits, ": no vocabulary");
   require(static_cast<size_t>(logits.shape[0]) == ids.size(), "ids: ", ids.size(), " for ", logits.shape[0],
           " rows of logits");
@@ -42,15 +43,15 @@ double uniform_draw(uint64_t seed, uint64_t step) {
 }
 
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream) {
-  require_cpu("argmax", stream);
-  check_logits(logits, ids);
+  check_logits(logits, ids, stream);
+  if (stream.device.type == DeviceType::kCuda) return cuda::argmax(logits, ids, stream);
   cpu::argmax(logits, ids, cpu::detect_isa());
 }
 
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream) {
-  require_cpu("sample", stream);
-  check_logits(logits, ids);
+  check_logits(logits, ids, stream);
   require(rules.size() == ids.size(), "rules: ", rules.size(), " for ", ids.size(), " rows of logits");
+  if (stream.device.type == DeviceType::kCuda) return cuda::sample(logits, rules, ids, stream);
   for (const SamplingRule& rule : rules) check(rule);
   cpu::sample(logits, rules, ids, cpu::detect_isa());
 }

@@ -1,23 +1,14 @@
-// Choosing the next token of each request from its logits.
+// Choosing the next token of each request from its logits. On a GPU logits, rules and ids lie in its memory.
 #pragma once
 
 #include <cstdint>
 
+#include "attend/kernels/sampling_rule.h"
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
-
-// How one request samples. Filters apply in this order, each to what the one before left: temperature, top_k,
-// top_p, min_p (as SGLang and vLLM do).
-struct SamplingRule {
-  float temperature = 1.0f;  // logits are divided by it; 0: greedy
-  int32_t top_k = 0;         // keep the k largest; 0: all
-  float top_p = 1.0f;        // keep the smallest set of largest probabilities that reaches top_p; in (0, 1]
-  float min_p = 0.0f;        // keep probabilities of at least min_p times the largest; in [0, 1]
-  uint64_t seed = 0;
-  uint64_t step = 0;  // index of the token in its request: with the seed, the whole random state
-};
 
 // Throws Error(kInvalidArgument) naming the field, its value and what is accepted.
 void check(const SamplingRule& rule);
@@ -28,13 +19,16 @@ void check(const SamplingRule& rule);
 double uniform_draw(uint64_t seed, uint64_t step);
 
 // ids[i] = index of the largest logit of row i; the lowest index of equals. logits: f32 [num_rows,
-// vocab_size], last stride 1. NaN is never chosen; a row of nothing else throws Error(kInternal) naming it.
+// vocab_size], last stride 1. NaN is never chosen; a row of nothing else throws Error(kInternal) naming it,
+// or has id -1 on a GPU, which the caller sees when it reads the ids.
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 
 // ids[i] sampled from row i by rules[i]: with the kept tokens in the order of their ids, the first at which
 // the sum of probabilities exceeds uniform_draw(seed, step) of the whole. So a request's tokens do not depend
 // on what it is batched with. Of equal logits at the edge of a filter, the lowest ids are kept. A row whose
-// largest logit is infinite, or whose rule is greedy, has the result of argmax; NaN as there.
+// largest logit is infinite, or whose rule is greedy, has the result of argmax; NaN as there. Rules on a GPU
+// were checked by the caller.
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -2,6 +2,7 @@
 
 #include "attend/kernels/cpu/store.h"
 #include "attend/kernels/cuda/attention.h"
+#include "attend/kernels/cuda/elementwise.h"
 
 namespace attend::kernels {
 
@@ -9,6 +10,17 @@ void store_kv(const StoreKvArgs& args, Stream& stream) {
   check(args);
   if (stream.device.type == DeviceType::kCuda) return cuda::store_kv(args, stream);
   cpu::store_kv(args, cpu::detect_isa());
+}
+
+void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
+  require(rope.k.data == store.k.data, "norm_rope_store: k of the store is not the one that is turned");
+  if (stream.device.type == DeviceType::kCuda) {
+    check(rope, stream);
+    check(store);
+    return cuda::norm_rope_store(rope, store, stream);
+  }
+  norm_rope(rope, stream);
+  store_kv(store, stream);
 }
 
 void store_mla(const StoreMlaArgs& args, Stream& stream) {

@@ -1,9 +1,11 @@
 // Storing new K/V into a pool. What is stored is x / scale, rounded to the pool's dtype (fp8 saturates).
 #pragma once
 
+#include "attend/kernels/elementwise.h"
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 struct StoreKvArgs {
@@ -20,6 +22,9 @@ struct StoreKvArgs {
 void check(const StoreKvArgs& args);
 // Slots were checked on the host when they were written; a kernel trusts them.
 void store_kv(const StoreKvArgs& args, Stream& stream);
+// norm_rope(rope) and then store_kv(store), whose k is that of `rope`; what is stored has the same bits. On a
+// GPU it is one launch, which leaves k itself as it is.
+void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream);
 
 struct StoreMlaArgs {
   TensorView latent;          // [num_tokens, kv_lora_rank]
@@ -37,3 +42,4 @@ void store_mla(const StoreMlaArgs& args);
 }  // namespace reference
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include "attend/tensor/arena.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // K and V of one layer, as kernels::KvView without its index.
@@ -74,6 +75,7 @@ class MhaKvPool : public KvPool {
     int num_pages = 0;  // the padding page included
     DType dtype = DType::kBF16;
     KvLayout layout = KvLayout::kHeadMajor;
+    Device device = {};
     std::vector<KvScales> scales;  // [num_layers], or empty: all 1
   };
   // Throws Error(kInvalidArgument) for a geometry that is no pool, and Error(kOutOfMemory) with needed and
@@ -105,6 +107,7 @@ class MlaKvPool : public KvPool {
     int page_size = 64;
     int num_pages = 0;
     DType dtype = DType::kBF16;
+    Device device = {};
     std::vector<float> scales;  // [num_layers], or empty: all 1. K and V share the row, so they share it
   };
   // Throws as MhaKvPool.
@@ -124,3 +127,4 @@ class MlaKvPool : public KvPool {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -4,14 +4,18 @@
 
 #include "attend/base/error.h"
 #include "attend/tensor/arena.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 
-ReqToTokenPool::ReqToTokenPool(int max_reqs, int max_context_len)
+ReqToTokenPool::ReqToTokenPool(int max_reqs, int max_context_len, Device device)
     : num_rows_(max_reqs + 1), max_context_len_(max_context_len) {
   // An arena hands out memory as it is touched, so a row costs what its longest request used.
   table_ = Arena(num_bytes(max_reqs, max_context_len), "ReqToTokenPool")
                .allocate({num_rows_, max_context_len}, DType::kI32);
+  device_table_ = device.type == DeviceType::kCpu
+                      ? table_
+                      : cuda::zeros({num_rows_, max_context_len}, DType::kI32, device);
   taken_.assign(static_cast<size_t>(num_rows_), false);
   free_.reserve(static_cast<size_t>(max_reqs));
   for (int32_t row = max_reqs; row > 0; --row) free_.emplace_back(row);
@@ -51,6 +55,10 @@ View<const TokenSlot> ReqToTokenPool::row(RequestRow row) const {
          num_rows_ - 1);
   return {table_.as<TokenSlot>() + int64_t{row.value} * max_context_len_,
           static_cast<size_t>(max_context_len_)};
+}
+
+void ReqToTokenPool::upload(const kernels::NewSlots& slots, Stream& stream) const {
+  if (table().device.type != DeviceType::kCpu) kernels::write_new_slots(slots, table(), stream);
 }
 
 size_t ReqToTokenPool::num_bytes(int max_reqs, int max_context_len) {

@@ -5,18 +5,23 @@
 #include <vector>
 
 #include "attend/base/ids.h"
+#include "attend/kernels/metadata.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // int32 [num_rows, max_context_len], zero-initialised; row 0 is the padding row and is never handed out, so a
 // padded request reads slot 0, the padding page. Rows are reused last-freed first. Written by the host. Not
 // thread-safe: the engine's owner thread writes it.
+//
+// For a GPU there is a copy in its memory, which upload() brings up to date with a step's new tokens. What a
+// freed row held stays there: kernels read positions below seqlen_kv only.
 class ReqToTokenPool {
  public:
   // `max_reqs` rows besides the padding row. `max_context_len`: positions per row. Throws Error(kOutOfMemory)
   // with needed and free bytes.
-  ReqToTokenPool(int max_reqs, int max_context_len);
+  ReqToTokenPool(int max_reqs, int max_context_len, Device device = {});
 
   // A free row, or nothing when all are taken.
   std::optional<RequestRow> allocate();
@@ -29,8 +34,12 @@ class ReqToTokenPool {
   // The slots of positions [0, max_context_len); all 0 in the padding row.
   View<const TokenSlot> row(RequestRow row) const;
 
-  // int32 [num_rows, max_context_len]: what kernels read.
-  const TensorView& table() const { return table_.view(); }
+  // On a GPU: queues writing the slots of the tokens of a step, whose arrays lie in its memory. Nothing to do
+  // on the CPU.
+  void upload(const kernels::NewSlots& slots, Stream& stream) const;
+
+  // int32 [num_rows, max_context_len] on the device: what kernels read.
+  const TensorView& table() const { return device_table_.view(); }
   int max_context_len() const { return max_context_len_; }
   int num_rows() const { return num_rows_; }  // the padding row included
   int num_free() const { return static_cast<int>(free_.size()); }
@@ -41,9 +50,11 @@ class ReqToTokenPool {
   void check_taken(RequestRow row) const;
 
   int num_rows_, max_context_len_;
-  Tensor table_;
+  Tensor table_;         // the host's
+  Tensor device_table_;  // the same on the CPU
   std::vector<RequestRow> free_;
   std::vector<bool> taken_;
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

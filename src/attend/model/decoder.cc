@@ -8,21 +8,13 @@
 #include "attend/kernels/linear.h"
 
 namespace attend {
-namespace {
-
-void project(const TensorView& x, const Projection& projection, const TensorView& out, Stream& stream) {
-  kernels::linear({.x = x, .weight = projection.weight, .bias = projection.bias, .out = out}, stream);
-}
-
-}  // namespace
-
 DecoderModel::DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
-                           DType activation_dtype)
+                           const ModelPlacement& placement)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       weight_bytes_(weight_bytes),
-      activation_dtype_(activation_dtype),
-      attention_layers_(config_.geometry(activation_dtype, activation_dtype).layers) {}
+      placement_(placement),
+      attention_layers_(config_.geometry(placement.dtype, placement.dtype).layers) {}
 
 void DecoderModel::prepare(const BatchLimits& limits) {
   require(limits.max_tokens >= 1 && limits.max_kv_tokens >= 1, "limits of ", limits.max_tokens,
@@ -37,19 +29,27 @@ void DecoderModel::prepare(const BatchLimits& limits) {
       config_.intermediate_size,
       config_.hidden_size,
   };
-  const size_t element_bytes = size_of(activation_dtype_);
+  const size_t element_bytes = size_of(placement_.dtype);
   size_t total_bytes = 0;
   for (const int64_t width : widths)
     total_bytes += Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * width) * element_bytes);
-  arena_.emplace(total_bytes, "activations");
+  const size_t workspace_bytes = kernels::linear_workspace_bytes(
+      limits.max_tokens, *std::max_element(widths, std::end(widths)), placement_.device);
+  total_bytes += Arena::padded_bytes(workspace_bytes);
+  arena_.emplace(total_bytes, "activations", placement_.device);
   TensorView* const views[] = {
       &activations_.residual, &activations_.x,   &activations_.qkv, &activations_.attended,
       &activations_.gate_up,  &activations_.mlp, &logit_rows_};
   for (size_t i = 0; i < std::size(widths); ++i)
-    *views[i] = arena_->allocate({limits.max_tokens, widths[i]}, activation_dtype_);
+    *views[i] = arena_->allocate({limits.max_tokens, widths[i]}, placement_.dtype);
+  dense_workspace_ = {};
+  if (workspace_bytes > 0) {
+    const TensorView workspace = arena_->allocate({static_cast<int64_t>(workspace_bytes)}, DType::kU8);
+    dense_workspace_ = {static_cast<std::byte*>(workspace.data), workspace_bytes};
+  }
   limits_ = limits;
   const int64_t num_positions = std::min<int64_t>(config_.max_context_len(), limits.max_kv_tokens);
-  rope_.emplace(config_.rope, static_cast<int>(num_positions), limits.max_tokens);
+  rope_.emplace(config_.rope, static_cast<int>(num_positions), limits.max_tokens, placement_.device);
 }
 
 DecoderModel::Activations DecoderModel::Activations::first(int64_t num_tokens) const {
@@ -99,7 +99,18 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   const TensorView rows = logit_rows_.slice(0, 0, std::ssize(input.logit_rows));
   kernels::gather_rows(a.x, input.logit_rows, rows, stream);
   const Tensor& lm_head = weights_.lm_head.view().empty() ? weights_.embedding : weights_.lm_head;
-  kernels::linear({.x = rows, .weight = lm_head, .bias = {}, .out = logits}, stream);
+  project(rows, {.weight = lm_head, .bias = {}}, logits, stream);
+}
+
+void DecoderModel::project(const TensorView& x, const Projection& projection, const TensorView& out,
+                           Stream& stream) const {
+  kernels::linear({.x = x,
+                   .weight = projection.weight,
+                   .bias = projection.bias,
+                   .out = out,
+                   .workspace = dense_workspace_,
+                   .batch_invariant = placement_.batch_invariant},
+                  stream);
 }
 
 void DecoderModel::self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer,
@@ -111,23 +122,30 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
   const TensorView q = a.qkv.slice(1, 0, k_begin);
   const TensorView k = a.qkv.slice(1, k_begin, v_begin);
   const TensorView v = a.qkv.slice(1, v_begin, a.qkv.shape[1]);
-  project(a.x, weights.q, q, stream);
-  project(a.x, weights.k, k, stream);
-  project(a.x, weights.v, v, stream);
+  if (weights.qkv.weight.view().empty()) {
+    project(a.x, weights.q, q, stream);
+    project(a.x, weights.k, k, stream);
+    project(a.x, weights.v, v, stream);
+  } else {
+    project(a.x, weights.qkv, a.qkv, stream);
+  }
 
   const TensorView q_heads = q.split(1, head_dim), k_heads = k.split(1, head_dim);
-  if (config_.qk_norm) {
-    kernels::rms_norm(q_heads, weights.q_norm, config_.rms_norm_eps, q_heads, stream);
-    kernels::rms_norm(k_heads, weights.k_norm, config_.rms_norm_eps, k_heads, stream);
-  }
-  kernels::rope(q_heads, rope.positions, rope.cos, rope.sin, stream);
-  kernels::rope(k_heads, rope.positions, rope.cos, rope.sin, stream);
+  const kernels::NormRopeArgs norm_rope{.q = q_heads,
+                                        .k = k_heads,
+                                        .q_norm = weights.q_norm,
+                                        .k_norm = weights.k_norm,
+                                        .eps = config_.rms_norm_eps,
+                                        .positions = rope.positions,
+                                        .cos = rope.cos,
+                                        .sin = rope.sin};
 
   AttentionInput input;
   input.q = q_heads;
   input.k = k_heads;
   input.v = v.split(1, head_dim);
   input.out = a.attended.split(1, head_dim);
+  input.rope = &norm_rope;
   attention.forward(layer, input, batch, stream);
   project(a.attended, weights.o, a.x, stream);
 }
@@ -135,9 +153,18 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
 void DecoderModel::feed_forward(const DecoderLayerWeights& weights, const Activations& a,
                                 Stream& stream) const {
   const int64_t intermediate = config_.intermediate_size;
-  project(a.x, weights.gate, a.gate_up.slice(1, 0, intermediate), stream);
-  project(a.x, weights.up, a.gate_up.slice(1, intermediate, 2 * intermediate), stream);
-  kernels::silu_mul(a.gate_up, a.mlp, stream);
+  if (weights.gate_up.weight.view().empty()) {
+    project(a.x, weights.gate, a.gate_up.slice(1, 0, intermediate), stream);
+    project(a.x, weights.up, a.gate_up.slice(1, intermediate, 2 * intermediate), stream);
+    kernels::silu_mul(a.gate_up, a.mlp, stream);
+  } else {
+    kernels::gated_linear({.x = a.x,
+                           .weight = weights.gate_up.weight,
+                           .bias = weights.gate_up.bias,
+                           .gate_up = a.gate_up,
+                           .out = a.mlp},
+                          stream);
+  }
   project(a.mlp, weights.down, a.x, stream);
 }
 

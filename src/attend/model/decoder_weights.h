@@ -22,6 +22,8 @@ struct DecoderLayerWeights {
   Tensor q_norm, k_norm;  // [head_dim]; empty: none
   Tensor mlp_norm;        // [hidden_size]
   Projection gate, up, down;
+  // On GPUs the weights of q, k and v, and of gate and up, lie in one: then those above are empty.
+  Projection qkv, gate_up;
 };
 
 struct DecoderWeights {

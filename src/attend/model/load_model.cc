@@ -3,6 +3,7 @@
 
 #include "attend/model/architecture.h"
 #include "attend/model/decoder.h"
+#include "attend/model/device_weights.h"
 #include "attend/model/fill_weights.h"
 #include "attend/model/model.h"
 
@@ -17,24 +18,37 @@ size_t bytes_of(std::span<const WeightSlot> slots) {
 
 }  // namespace
 
+size_t device_weight_bytes(const ModelConfig& config, DType dtype) {
+  DecoderWeights weights;
+  const DecoderNames& names = find_architecture(config.architecture, "architecture").names;
+  return device_weight_bytes(weight_slots(config, names, !config.tie_word_embeddings, weights), dtype);
+}
+
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelConfig& config,
-                                  LoadFormat format, const LoadProgress& progress) {
+                                  LoadFormat format, const LoadProgress& progress,
+                                  const ModelPlacement& placement) {
   const DecoderNames& names = find_architecture(config.architecture, directory.string()).names;
+  const bool on_gpu = placement.device.type == DeviceType::kCuda;
+  // Reading a file's pages and copying them to a GPU are one way, so only one of them is shown.
+  const LoadProgress fill_progress = on_gpu ? LoadProgress() : progress;
   DecoderWeights weights;
   std::vector<WeightSlot> slots;
   if (format == LoadFormat::kDummy) {
     slots = weight_slots(config, names, !config.tie_word_embeddings, weights);
-    make_dummy_weights(slots, config.dtype, progress);
+    make_dummy_weights(slots, config.dtype, fill_progress);
   } else {
     const ModelWeights files(directory);
     // A file that holds an lm_head although the config ties it wins, as in transformers.
     const bool has_lm_head = files.contains(std::string(names.lm_head) + ".weight");
     slots = weight_slots(config, names, has_lm_head || !config.tie_word_embeddings, weights);
-    load_weights(slots, files, progress);
+    load_weights(slots, files, fill_progress);
   }
-  const size_t weight_bytes = bytes_of(slots);
-  // Activations are float32 on the CPU, the one device that loads models so far.
-  return std::make_unique<DecoderModel>(config, std::move(weights), weight_bytes, DType::kF32);
+  size_t weight_bytes = bytes_of(slots);
+  if (on_gpu) {
+    weight_bytes = device_weight_bytes(slots, placement.dtype);
+    move_to_device(slots, placement.dtype, placement.device, progress, weights);
+  }
+  return std::make_unique<DecoderModel>(config, std::move(weights), weight_bytes, placement);
 }
 
 }  // namespace attend

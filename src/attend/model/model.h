@@ -13,9 +13,10 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
-// One step's input beside its ForwardBatch.
+// One step's input beside its ForwardBatch; arrays lie on the device.
 struct ModelInput {
   View<const int32_t> token_ids;   // [num_tokens]; checked against the vocabulary by the caller
   View<const int32_t> logit_rows;  // tokens whose logits are wanted: the last one of each request
@@ -43,10 +44,26 @@ enum class LoadFormat : uint8_t { kAuto, kDummy };  // kDummy: random weights of
 // How far loading is: bytes done and in all.
 using LoadProgress = std::function<void(size_t done, size_t total)>;
 
+// Where a model's weights go, and what is computed between them.
+struct ModelPlacement {
+  Device device = {};
+  // Of activations and, on a GPU, of weights: float32, float16 or bfloat16. On the CPU activations are
+  // float32 and weights stay as they are stored.
+  DType dtype = DType::kF32;
+  // A token's bits depend on its own sequence alone: dense layers use one algorithm for every number of
+  // tokens. CPU only.
+  bool batch_invariant = false;
+};
+
+// Bytes that the weights of such a model take on a GPU; known before they are read.
+size_t device_weight_bytes(const ModelConfig& config, DType dtype);
+
 // Reads config.json and the weights of a Hugging Face model directory. Throws Error(kUnsupported) for an
 // architecture, rope type or activation that attend does not have, with the list of those it has;
 // Error(kCorruptFile) naming file and tensor for weights that do not fit the config.
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelConfig& config,
-                                  LoadFormat format, const LoadProgress& progress = {});
+                                  LoadFormat format, const LoadProgress& progress = {},
+                                  const ModelPlacement& placement = {});
 
 }  // namespace attend
+#pragma GCC visibility pop

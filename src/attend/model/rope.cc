@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -99,11 +101,13 @@ float rope_attention_factor(const RopeConfig& config) {
   return static_cast<float>(yarn_scale(config.factor, 1.0));
 }
 
-RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens)
+RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens, Device device)
     : config_(config),
       attention_factor_(rope_attention_factor(config)),
       frequencies_(static_cast<size_t>(config.rotary_dim / 2)) {
   const bool dynamic = config.type == RopeType::kDynamic;
+  if (dynamic && device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, "rope type dynamic on ", device, ": attend has it on the CPU only");
   const int num_rows = dynamic ? max_tokens : num_positions;
   cos_ = Tensor::empty({num_rows, config.rotary_dim / 2}, DType::kF32);
   sin_ = Tensor::empty({num_rows, config.rotary_dim / 2}, DType::kF32);
@@ -113,14 +117,19 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
     return;
   }
   rope_frequencies(config_, 0, frequencies_);
-#pragma omp parallel for
-  for (int position = 0; position < num_positions; ++position)
-    fill_row(frequencies_, position, attention_factor_, cos_.view()[position].as<float>(),
+  parallel_for_rows(num_positions, config.rotary_dim, [&](int64_t position) {
+    fill_row(frequencies_, static_cast<int>(position), attention_factor_, cos_.view()[position].as<float>(),
              sin_.view()[position].as<float>());
+  });
+  if (device.type == DeviceType::kCpu) return;
+  cos_ = cuda::copy_to(cos_, device);
+  sin_ = cuda::copy_to(sin_, device);
 }
 
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
   if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens);
+  if (cos_.view().device.type != DeviceType::kCpu)
+    return {.cos = cos_, .sin = sin_, .positions = batch.positions};
   for (const int32_t position : batch.positions)
     require(position >= 0 && position < cos_.shape(0), "position ", position, ": rope has 0 to ",
             cos_.shape(0) - 1);

@@ -48,11 +48,13 @@ struct RopeRows {
 class RopeTable {
  public:
   // Positions 0 .. num_positions - 1 may be asked for (any at all of kDynamic, which keeps no table), of at
-  // most max_tokens tokens at a time.
-  RopeTable(const RopeConfig& config, int num_positions, int max_tokens);
+  // most max_tokens tokens at a time. Throws Error(kUnsupported) for kDynamic on a GPU, whose batches the
+  // host does not read.
+  RopeTable(const RopeConfig& config, int num_positions, int max_tokens, Device device = {});
 
-  // Rows for the tokens of `batch` (on the CPU). `prompt_lens`: [num_reqs], read by kDynamic alone, which
-  // throws Error(kInvalidArgument) without it. Holds until the next call. Allocates nothing.
+  // Rows for the tokens of `batch`, whose positions are checked on the CPU. `prompt_lens`: [num_reqs], read
+  // by kDynamic alone, which throws Error(kInvalidArgument) without it. Holds until the next call. Allocates
+  // nothing.
   RopeRows rows(const ForwardBatch& batch, View<const int32_t> prompt_lens);
 
  private:

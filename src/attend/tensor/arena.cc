@@ -8,6 +8,7 @@
 #include <string>
 
 #include "attend/base/math.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -53,10 +54,21 @@ size_t available_host_bytes() {
   return machine == 0 ? cgroup_rest : std::min(machine, cgroup_rest);
 }
 
-Arena::Arena(size_t num_bytes, std::string_view owner) : owner_(owner) {
+size_t available_bytes(Device device) {
+  return device.type == DeviceType::kCuda ? cuda::device_info(device).free_bytes : available_host_bytes();
+}
+
+Arena::Arena(size_t num_bytes, std::string_view owner, Device device) : owner_(owner), device_(device) {
   // Linux promises more memory than it has; a pool that does not fit would die while it is filled.
-  if (const size_t free_bytes = available_host_bytes(); num_bytes > free_bytes)
+  if (const size_t free_bytes = available_bytes(device); num_bytes > free_bytes)
     fail(ErrorCode::kOutOfMemory, owner_, ": needed ", num_bytes, " bytes, free ", free_bytes);
+  if (device.type == DeviceType::kCuda)
+    map_device(num_bytes);
+  else
+    map_host(num_bytes);
+}
+
+void Arena::map_host(size_t num_bytes) {
   size_bytes_ = round_up(std::max<size_t>(num_bytes, 1), kHugePageBytes);
   // One huge page more than asked for, so that the block can start on a huge-page boundary.
   const size_t mapped_bytes = size_bytes_ + kHugePageBytes;
@@ -70,8 +82,13 @@ Arena::Arena(size_t num_bytes, std::string_view owner) : owner_(owner) {
   memory_ = std::shared_ptr<void>(aligned, [mapped, mapped_bytes](void*) { munmap(mapped, mapped_bytes); });
 }
 
+void Arena::map_device(size_t num_bytes) {
+  size_bytes_ = padded_bytes(std::max<size_t>(num_bytes, 1));
+  memory_ = cuda::zeros({static_cast<int64_t>(size_bytes_)}, DType::kU8, device_).storage();
+}
+
 Tensor Arena::allocate(std::initializer_list<int64_t> shape, DType dtype) {
-  TensorView view = TensorView::contiguous(nullptr, dtype, shape);
+  TensorView view = TensorView::contiguous(nullptr, dtype, shape, device_);
   const size_t bytes = padded_bytes(view.num_bytes());
   if (bytes > size_bytes_ - used_bytes_)
     fail(ErrorCode::kOutOfMemory, owner_, ": needed ", bytes, " bytes for ", view, ", free ",

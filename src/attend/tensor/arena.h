@@ -1,5 +1,5 @@
-// One block of host memory, handed out from front to back. Asks for 2 MiB pages, which is what a KV pool or a
-// set of weights wants: fewer TLB misses while it is read from end to end.
+// One block of memory, handed out from front to back. On the host it asks for 2 MiB pages, which is what a KV
+// pool or a set of weights wants: fewer TLB misses while it is read from end to end.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,16 @@
 
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // Not thread-safe. Tensors made from an arena keep its memory alive.
 class Arena {
  public:
-  // Maps `num_bytes` zeroed bytes (the operating system hands out pages as they are touched). Throws
-  // Error(kOutOfMemory), before anything is mapped, when the machine has less available: "<owner>: needed N
-  // bytes, free M".
-  explicit Arena(size_t num_bytes, std::string_view owner = "arena");
+  // Maps `num_bytes` zeroed bytes (the operating system hands out pages as they are touched; a GPU all of
+  // them at once). Throws Error(kOutOfMemory), before anything is mapped, when the device has less available:
+  // "<owner>: needed N bytes, free M".
+  explicit Arena(size_t num_bytes, std::string_view owner = "arena", Device device = {});
 
   // Zeroed, 64-byte aligned. Throws Error(kOutOfMemory) with needed and free bytes, changing nothing, when
   // the arena is too full.
@@ -29,14 +30,22 @@ class Arena {
   static size_t padded_bytes(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
  private:
+  void map_host(size_t num_bytes);
+  void map_device(size_t num_bytes);
+
   std::string owner_;
+  Device device_;
   std::shared_ptr<void> memory_;
   size_t size_bytes_ = 0;
   size_t used_bytes_ = 0;
 };
+
+// Bytes that could still be allocated on a device: available_host_bytes() or what the GPU says.
+size_t available_bytes(Device device);
 
 // Bytes of physical memory that the operating system could still give: MemAvailable, or what the cgroup
 // (version 2) leaves when that is less. File pages count as available, as they do in MemAvailable.
 size_t available_host_bytes();
 
 }  // namespace attend
+#pragma GCC visibility pop

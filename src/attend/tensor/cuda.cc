@@ -9,22 +9,6 @@
 namespace attend::cuda {
 namespace {
 
-// Makes `device` the calling thread's device while it lives.
-class DeviceScope {
- public:
-  explicit DeviceScope(Device device) {
-    require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
-    check(cudaGetDevice(&previous_), "current device");
-    check(cudaSetDevice(device.index), "choose device");
-  }
-  ~DeviceScope() { cudaSetDevice(previous_); }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  int previous_ = 0;
-};
-
 cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
 
 Tensor made(std::initializer_list<int64_t> shape, DType dtype, Device device, void* data,
@@ -40,14 +24,44 @@ size_t bytes_of(std::initializer_list<int64_t> shape, DType dtype) {
   return std::max<size_t>(1, TensorView::contiguous(nullptr, dtype, shape).num_bytes());
 }
 
+// Errors after which every call of this process on the device fails: its memory may hold anything.
+bool is_lost(cudaError_t status) {
+  switch (status) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) [[likely]]
     return;
   cudaGetLastError();
+  if (is_lost(status))
+    fail(ErrorCode::kDevice, what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
+         "): the GPU is lost to this process and refuses further work");
   fail(ErrorCode::kDevice, what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
 }
+
+DeviceScope::DeviceScope(Device device) {
+  require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
+  check(cudaGetDevice(&previous_), "current device");
+  check(cudaSetDevice(device.index), "choose device");
+}
+DeviceScope::~DeviceScope() { cudaSetDevice(previous_); }
 
 int device_count() {
   int count = 0;
@@ -59,8 +73,14 @@ int device_count() {
 }
 
 DeviceInfo device_info(Device device) {
-  require(device.type == DeviceType::kCuda && device.index >= 0 && device.index < device_count(), "device ",
-          device, ": this machine has ", device_count(), " GPUs");
+  require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
+  int count = 0;
+  if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
+    cudaGetLastError();
+    fail(ErrorCode::kInvalidArgument, "device ", device, ": ", cudaGetErrorString(status));
+  }
+  require(device.index >= 0 && device.index < count, "device ", device, ": this machine has ", count,
+          " GPUs");
   const DeviceScope scope(device);
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, device.index), "device properties");
@@ -114,6 +134,15 @@ void copy(const TensorView& from, const TensorView& to, Stream& stream) {
           "copy from ", from, " to ", to, ": expected contiguous tensors of one dtype and size");
   const DeviceScope scope(stream.device);
   check(cudaMemcpyAsync(to.data, from.data, from.num_bytes(), cudaMemcpyDefault, handle_of(stream)), "copy");
+}
+
+Tensor copy_to(const TensorView& from, Device device) {
+  OwnedStream stream(device);
+  const Tensor flat = empty({from.num_elements()}, from.dtype, device);
+  copy(from.reshape({from.num_elements()}), flat, stream.get());
+  synchronize(stream.get());
+  const std::span<const int64_t> shape(from.shape.data(), static_cast<size_t>(from.rank));
+  return {TensorView::contiguous(flat.view().data, from.dtype, shape, device), flat.storage()};
 }
 
 void synchronize(const Stream& stream) {

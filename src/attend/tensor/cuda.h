@@ -12,6 +12,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::cuda {
 
 // GPUs that the driver shows; 0 without a driver, without a GPU, and in a build without CUDA.
@@ -27,6 +28,18 @@ struct DeviceInfo {
 // Throws Error(kInvalidArgument) unless `device` is a GPU that exists.
 DeviceInfo device_info(Device device);
 
+// Makes `device` the calling thread's device while it lives.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
 // Device memory, uninitialised / zeroed, 256-byte aligned. Throws Error(kOutOfMemory) with the bytes wanted
 // and free. Freed, when the last tensor that shares it goes, after all work of the device.
 Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device);
@@ -37,6 +50,9 @@ Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype);
 // Copies bytes between host and device or within a device, in stream order. Both are contiguous, of one dtype
 // and size. Pageable host memory makes the call wait.
 void copy(const TensorView& from, const TensorView& to, Stream& stream);
+
+// A copy of a contiguous host tensor on `device`, done when the call returns.
+Tensor copy_to(const TensorView& from, Device device);
 
 void synchronize(const Stream& stream);
 
@@ -90,3 +106,4 @@ class Graph {
 };
 
 }  // namespace attend::cuda
+#pragma GCC visibility pop

@@ -79,6 +79,60 @@ TEST_F(CudaStore, WritesTheBitsOfTheReference) {
   }
 }
 
+TEST_F(CudaStore, AfterNormAndRopeInOneLaunchWritesTheBitsOfThreeLaunches) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  constexpr int64_t kTokens = 5, kQHeads = 4, kKvHeads = 2, kHeadDim = 48, kHalf = 16;
+  const std::vector<int32_t> slots{5, -1, 31, 8, 9}, positions{3, 0, 7, 1, 2};
+  const Tensor cos = normal({8, kHalf}, DType::kF32, 1), sin = normal({8, kHalf}, DType::kF32, 2);
+  const Tensor norm = normal({kHeadDim}, DType::kBF16, 3);
+  for (DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (DType to : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
+      for (const bool normed : {false, true}) {
+        SCOPED_TRACE(testing::Message() << from << " to " << to << ", normed " << normed);
+        const Tensor q = normal({kTokens, kQHeads, kHeadDim}, from, 4),
+                     k = normal({kTokens, kKvHeads, kHeadDim}, from, 5),
+                     v = normal({kTokens, kKvHeads, kHeadDim}, from, 6);
+        std::vector<Tensor> results;  // q, K and V of the one launch, then of the three
+        for (const bool fused : {true, false}) {
+          DeviceArrays arrays(stream);
+          const Tensor q_got = Tensor::empty({kTokens, kQHeads, kHeadDim}, from);
+          std::memcpy(q_got.view().data, q.view().data, q.view().num_bytes());
+          const Tensor k_got = Tensor::zeros({8, 4, kKvHeads, kHeadDim}, to),
+                       v_got = Tensor::zeros({8, 4, kKvHeads, kHeadDim}, to);
+          const DeviceCopy q_copy(q_got, stream), k_in(k, stream), v_in(v, stream), k_out(k_got, stream),
+              v_out(v_got, stream), cos_in(cos, stream), sin_in(sin, stream), norm_in(norm, stream);
+          const TensorView weight = normed ? norm_in.view() : TensorView();
+          const kernels::NormRopeArgs rope{.q = q_copy.view(),
+                                           .k = k_in.view(),
+                                           .q_norm = weight,
+                                           .k_norm = weight,
+                                           .positions = arrays.view(std::span<const int32_t>(positions)),
+                                           .cos = cos_in.view(),
+                                           .sin = sin_in.view()};
+          const kernels::StoreKvArgs store{.k = k_in.view(),
+                                           .v = v_in.view(),
+                                           .k_cache = k_out.view(),
+                                           .v_cache = v_out.view(),
+                                           .slots = arrays.view(std::span<const int32_t>(slots)),
+                                           .k_scale = 0.7f,
+                                           .v_scale = 1.5f};
+          if (fused) {
+            kernels::norm_rope_store(rope, store, stream);
+          } else {
+            kernels::norm_rope(rope, stream);
+            kernels::store_kv(store, stream);
+          }
+          for (const DeviceCopy* copy : {&q_copy, &k_out, &v_out}) copy->download(stream);
+          cuda::synchronize(stream);
+          for (const Tensor& result : {q_got, k_got, v_got}) results.push_back(result);
+        }
+        for (size_t i = 0; i < 3; ++i) expect_same_bytes(results[i], results[i + 3]);
+      }
+    }
+  }
+}
+
 TEST_F(CudaStore, WritesMlaRowsAsTheReference) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();

@@ -8,18 +8,29 @@
 #include <limits>
 #include <vector>
 
-#include "attend/kernels/cpu/elementwise.h"
+#include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {
 namespace {
 
-using cpu::Isa;
 using testing::HasSubstr;
 using testing_support::error_message;
 using testing_support::kWeightTypes;
+using testing_support::NeedsTarget;
+using testing_support::Target;
+using testing_support::targets;
 using testing_support::TestTensor;
+
+using Embedding = NeedsTarget;
+using RmsNorm = NeedsTarget;
+using AddRmsNorm = NeedsTarget;
+using SiluMul = NeedsTarget;
+using Rope = NeedsTarget;
+using NormRope = NeedsTarget;
+using GatherRows = NeedsTarget;
+using Elementwise = NeedsTarget;
 
 // Every remainder of a vector, and rows of many vectors.
 constexpr int64_t kDims[] = {1,  2,  3,  4,  5,  7,  8,  9,  12, 15, 16,  17,  20,
@@ -27,22 +38,22 @@ constexpr int64_t kDims[] = {1,  2,  3,  4,  5,  7,  8,  9,  12, 15, 16,  17,  2
 
 const float kNan = std::numeric_limits<float>::quiet_NaN();
 
-TEST(Embedding, CopiesTheRowOfEachId) {
+TEST_F(Embedding, CopiesTheRowOfEachId) {
   const std::vector<int32_t> ids = {4, 0, 6, 4};
-  for (const Isa isa : cpu::available_isas())
+  for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (const int64_t hidden : kDims) {
         const TestTensor table = TestTensor::random({7, hidden}, dtype, 1);
         TestTensor out({4, hidden}, DType::kF32);
-        cpu::embedding(ids, table, out, isa);
+        target->embedding(ids, table, out);
         for (int64_t row = 0; row < 4; ++row)
           for (int64_t i = 0; i < hidden; ++i)
             ASSERT_EQ(out.at(row * hidden + i), table.at(ids[static_cast<size_t>(row)] * hidden + i))
-                << isa << " " << dtype << " hidden " << hidden;
+                << *target << " " << dtype << " hidden " << hidden;
       }
 }
 
-TEST(Embedding, RefusesAnIdBeyondTheTable) {
+TEST_F(Embedding, RefusesAnIdBeyondTheTable) {
   const TestTensor table({7, 8}, DType::kBF16), out({2, 8}, DType::kF32);
   Stream stream;
   for (const int32_t bad : {7, -1}) {
@@ -77,51 +88,52 @@ std::vector<double> row_values(const TestTensor& tensor, int64_t row, int64_t di
   return values;
 }
 
-TEST(RmsNorm, MatchesFloat64) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(RmsNorm, MatchesFloat64) {
+  for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (const int64_t dim : kDims)
         for (const float offset : {0.0f, 1.0f}) {
-          SCOPED_TRACE(testing::Message() << isa << " " << dtype << " dim " << dim << " offset " << offset);
+          SCOPED_TRACE(testing::Message()
+                       << *target << " " << dtype << " dim " << dim << " offset " << offset);
           const TestTensor x = TestTensor::random({3, dim}, DType::kF32, 1, 5.0f);
           const TestTensor weight = TestTensor::random({dim}, dtype, 2, 0.25f);
           TestTensor out({3, dim}, DType::kF32);
-          cpu::rms_norm(x, weight, 1e-5f, out, offset, isa);
+          target->rms_norm(x, weight, 1e-5f, out, offset);
           for (int64_t row = 0; row < 3; ++row)
             expect_rows_near(out, row,
                              rms_norm_in_float64(row_values(x, row, dim), weight.values(), 1e-5f, offset));
         }
 }
 
-TEST(RmsNorm, OfZerosIsZero) {
-  for (const Isa isa : cpu::available_isas()) {
+TEST_F(RmsNorm, OfZerosIsZero) {
+  for (const auto& target : targets()) {
     const TestTensor x({1, 37}, DType::kF32), weight = TestTensor::random({37}, DType::kF32, 1);
     TestTensor out({1, 37}, DType::kF32);
     out.fill(kNan);
-    cpu::rms_norm(x, weight, 1e-6f, out, 0.0f, isa);
-    for (int64_t i = 0; i < 37; ++i) EXPECT_EQ(out.at(i), 0.0) << isa;
+    target->rms_norm(x, weight, 1e-6f, out, 0.0f);
+    for (int64_t i = 0; i < 37; ++i) EXPECT_EQ(out.at(i), 0.0) << *target;
   }
 }
 
-TEST(RmsNorm, MayWriteOverItsInput) {
-  for (const Isa isa : cpu::available_isas()) {
+TEST_F(RmsNorm, MayWriteOverItsInput) {
+  for (const auto& target : targets()) {
     TestTensor x = TestTensor::random({2, 45}, DType::kF32, 1);
     const TestTensor weight = TestTensor::random({45}, DType::kF32, 2);
     TestTensor out({2, 45}, DType::kF32);
-    cpu::rms_norm(x, weight, 1e-6f, out, 0.0f, isa);
-    cpu::rms_norm(x, weight, 1e-6f, x, 0.0f, isa);
-    EXPECT_EQ(x.values(), out.values()) << isa;
+    target->rms_norm(x, weight, 1e-6f, out, 0.0f);
+    target->rms_norm(x, weight, 1e-6f, x, 0.0f);
+    EXPECT_EQ(x.values(), out.values()) << *target;
   }
 }
 
-TEST(RmsNorm, NormalisesEachHeadInsideAWiderRow) {
+TEST_F(RmsNorm, NormalisesEachHeadInsideAWiderRow) {
   constexpr int64_t kTokens = 3, kHeads = 2, kDim = 20, kWidth = 64, kFirst = 8;
-  for (const Isa isa : cpu::available_isas()) {
+  for (const auto& target : targets()) {
     TestTensor qkv = TestTensor::random({kTokens, kWidth}, DType::kF32, 1);
     const std::vector<double> before = qkv.values();
     const TestTensor weight = TestTensor::random({kDim}, DType::kF32, 2);
     const TensorView heads = qkv.view().slice(1, kFirst, kFirst + kHeads * kDim).split(1, kDim);
-    cpu::rms_norm(heads, weight, 1e-6f, heads, 0.0f, isa);
+    target->rms_norm(heads, weight, 1e-6f, heads, 0.0f);
     std::vector<double> expected = before;
     for (int64_t token = 0; token < kTokens; ++token)
       for (int64_t head = 0; head < kHeads; ++head) {
@@ -133,29 +145,29 @@ TEST(RmsNorm, NormalisesEachHeadInsideAWiderRow) {
   }
 }
 
-TEST(AddRmsNorm, IsTheSumAndThenTheNorm) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(AddRmsNorm, IsTheSumAndThenTheNorm) {
+  for (const auto& target : targets())
     for (const int64_t hidden : kDims) {
-      SCOPED_TRACE(testing::Message() << isa << " hidden " << hidden);
+      SCOPED_TRACE(testing::Message() << *target << " hidden " << hidden);
       TestTensor x = TestTensor::random({2, hidden}, DType::kF32, 1);
       TestTensor residual = TestTensor::random({2, hidden}, DType::kF32, 2);
       const TestTensor weight = TestTensor::random({hidden}, DType::kBF16, 3);
       TestTensor sum({2, hidden}, DType::kF32), normed({2, hidden}, DType::kF32);
       for (int64_t i = 0; i < sum.size(); ++i)
         sum.set(i, static_cast<float>(x.at(i)) + static_cast<float>(residual.at(i)));
-      cpu::rms_norm(sum, weight, 1e-6f, normed, 0.0f, isa);
-      cpu::add_rms_norm(x, residual, weight, 1e-6f, x, isa);
+      target->rms_norm(sum, weight, 1e-6f, normed, 0.0f);
+      target->add_rms_norm(x, residual, weight, 1e-6f, x);
       EXPECT_EQ(residual.values(), sum.values());
       EXPECT_EQ(x.values(), normed.values());
     }
 }
 
-TEST(SiluMul, MatchesFloat64OverTheWholeRange) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(SiluMul, MatchesFloat64OverTheWholeRange) {
+  for (const auto& target : targets())
     for (const int64_t intermediate : kDims) {
       const TestTensor gate_up = TestTensor::random({2, 2 * intermediate}, DType::kF32, 1, 30.0f);
       TestTensor out({2, intermediate}, DType::kF32);
-      cpu::silu_mul(gate_up, out, isa);
+      target->silu_mul(gate_up, out);
       for (int64_t row = 0; row < 2; ++row)
         for (int64_t i = 0; i < intermediate; ++i) {
           const double gate = gate_up.at(row * 2 * intermediate + i);
@@ -163,12 +175,12 @@ TEST(SiluMul, MatchesFloat64OverTheWholeRange) {
           const double expected = gate / (1.0 + std::exp(-gate)) * up;
           // Below e^-87.3 the factor is a denormal in float32, and counts as zero.
           ASSERT_NEAR(out.at(row * intermediate + i), expected, 1e-6 * std::abs(expected) + 1e-33)
-              << isa << " gate " << gate;
+              << *target << " gate " << gate;
         }
     }
 }
 
-TEST(SiluMul, TakesTheExtremes) {
+TEST_F(SiluMul, TakesTheExtremes) {
   const std::vector<float> gates = {0.0f,
                                     -0.0f,
                                     88.0f,
@@ -179,14 +191,14 @@ TEST(SiluMul, TakesTheExtremes) {
                                     -std::numeric_limits<float>::max(),
                                     1e-40f};
   const auto n = static_cast<int64_t>(gates.size());
-  for (const Isa isa : cpu::available_isas()) {
+  for (const auto& target : targets()) {
     TestTensor gate_up({1, 2 * n}, DType::kF32), out({1, n}, DType::kF32);
     gate_up.fill(1.0f);
     for (int64_t i = 0; i < n; ++i) gate_up.set(i, gates[static_cast<size_t>(i)]);
-    cpu::silu_mul(gate_up, out, isa);
+    target->silu_mul(gate_up, out);
     for (int64_t i = 0; i < n; ++i) {
       const double gate = gate_up.at(i), expected = gate / (1.0 + std::exp(-gate));
-      EXPECT_NEAR(out.at(i), expected, 1e-6 * std::abs(expected) + 1e-33) << isa << " gate " << gate;
+      EXPECT_NEAR(out.at(i), expected, 1e-6 * std::abs(expected) + 1e-33) << *target << " gate " << gate;
     }
   }
 }
@@ -211,18 +223,18 @@ struct Angles {
   TestTensor cos, sin;
 };
 
-TEST(Rope, TurnsPairsAsComplexNumbers) {
+TEST_F(Rope, TurnsPairsAsComplexNumbers) {
   constexpr int64_t kTokens = 4, kHeads = 3;
   const std::vector<int32_t> positions = {0, 9, 3, 9};
-  for (const Isa isa : cpu::available_isas())
+  for (const auto& target : targets())
     for (const auto& [head_dim, rotary_dim] : std::vector<std::pair<int64_t, int64_t>>{
              {2, 2}, {8, 8}, {24, 24}, {64, 64}, {80, 80}, {128, 128}, {128, 32}, {96, 24}, {10, 6}}) {
-      SCOPED_TRACE(testing::Message() << isa << " head_dim " << head_dim << " rotary_dim " << rotary_dim);
+      SCOPED_TRACE(testing::Message() << *target << " head_dim " << head_dim << " rotary_dim " << rotary_dim);
       const int64_t half = rotary_dim / 2;
       const Angles angles(10, half);
       TestTensor x = TestTensor::random({kTokens, kHeads, head_dim}, DType::kF32, 1);
       const std::vector<double> before = x.values();
-      cpu::rope(x, positions, angles.cos, angles.sin, isa);
+      target->rope(x, positions, angles.cos, angles.sin);
       for (int64_t row = 0; row < kTokens * kHeads; ++row) {
         const auto at = [&](int64_t i) { return before[static_cast<size_t>(row * head_dim + i)]; };
         for (int64_t i = 0; i < half; ++i) {
@@ -236,11 +248,11 @@ TEST(Rope, TurnsPairsAsComplexNumbers) {
     }
 }
 
-TEST(Rope, TurnsTheHeadsOfAWiderRowAlone) {
+TEST_F(Rope, TurnsTheHeadsOfAWiderRowAlone) {
   constexpr int64_t kTokens = 2, kWidth = 50, kFirst = 10, kHeads = 2, kDim = 12;
   const std::vector<int32_t> positions = {5, 2};
   const Angles angles(6, kDim / 2);
-  for (const Isa isa : cpu::available_isas()) {
+  for (const auto& target : targets()) {
     TestTensor wide = TestTensor::random({kTokens, kWidth}, DType::kF32, 1);
     const std::vector<double> before = wide.values();
     TestTensor heads({kTokens, kHeads, kDim}, DType::kF32);
@@ -248,26 +260,26 @@ TEST(Rope, TurnsTheHeadsOfAWiderRowAlone) {
       const int64_t token = i / (kHeads * kDim), column = kFirst + i % (kHeads * kDim);
       heads.set(i, static_cast<float>(wide.at(token * kWidth + column)));
     }
-    cpu::rope(heads, positions, angles.cos, angles.sin, isa);
-    cpu::rope(wide.view().slice(1, kFirst, kFirst + kHeads * kDim).split(1, kDim), positions, angles.cos,
-              angles.sin, isa);
+    target->rope(heads, positions, angles.cos, angles.sin);
+    target->rope(wide.view().slice(1, kFirst, kFirst + kHeads * kDim).split(1, kDim), positions, angles.cos,
+                 angles.sin);
     for (int64_t i = 0; i < wide.size(); ++i) {
       const int64_t token = i / kWidth, column = i % kWidth - kFirst;
       const bool inside = column >= 0 && column < kHeads * kDim;
       ASSERT_EQ(wide.at(i),
                 inside ? heads.at(token * kHeads * kDim + column) : before[static_cast<size_t>(i)])
-          << isa << " token " << token << " column " << column;
+          << *target << " token " << token << " column " << column;
     }
   }
 }
 
 // What attention relies on: the product of two turned heads depends on the distance of their positions only.
-TEST(Rope, KeepsProductsOfHeadsAtTheSameDistance) {
+TEST_F(Rope, KeepsProductsOfHeadsAtTheSameDistance) {
   constexpr int64_t kDim = 64;
   const Angles angles(200, kDim / 2);
   const TestTensor q = TestTensor::random({1, 1, kDim}, DType::kF32, 1);
   const TestTensor k = TestTensor::random({1, 1, kDim}, DType::kF32, 2);
-  for (const Isa isa : cpu::available_isas()) {
+  for (const auto& target : targets()) {
     std::vector<double> products;
     for (const int32_t first : {0, 1, 50, 190}) {
       TestTensor pair({2, 1, kDim}, DType::kF32);
@@ -276,16 +288,16 @@ TEST(Rope, KeepsProductsOfHeadsAtTheSameDistance) {
         pair.set(kDim + i, static_cast<float>(k.at(i)));
       }
       const std::vector<int32_t> positions = {first + 7, first};
-      cpu::rope(pair, positions, angles.cos, angles.sin, isa);
+      target->rope(pair, positions, angles.cos, angles.sin);
       double product = 0;
       for (int64_t i = 0; i < kDim; ++i) product += pair.at(i) * pair.at(kDim + i);
       products.push_back(product);
     }
-    for (const double product : products) EXPECT_NEAR(product, products[0], 2e-5) << isa;
+    for (const double product : products) EXPECT_NEAR(product, products[0], 2e-5) << *target;
   }
 }
 
-TEST(Rope, RefusesAPositionBeyondTheTable) {
+TEST_F(Rope, RefusesAPositionBeyondTheTable) {
   const Angles angles(10, 4);
   const TestTensor x({2, 1, 8}, DType::kF32), narrow({2, 1, 6}, DType::kF32);
   Stream stream;
@@ -298,20 +310,78 @@ TEST(Rope, RefusesAPositionBeyondTheTable) {
       HasSubstr("rotates 8 elements, the heads of x have 6"));
 }
 
-TEST(GatherRows, CopiesTheChosenRows) {
+TEST_F(NormRope, NormsEachHeadOfQAndKAndThenTurnsIt) {
+  constexpr int64_t kTokens = 3, kQHeads = 4, kKHeads = 2;
+  const std::vector<int32_t> positions = {7, 0, 9};
+  for (const auto& target : targets())
+    for (const auto& [head_dim, rotary_dim] :
+         std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}, {80, 80}, {128, 32}, {20, 6}})
+      for (const bool normed : {false, true}) {
+        SCOPED_TRACE(testing::Message() << *target << " head_dim " << head_dim << " normed " << normed);
+        const Angles angles(10, rotary_dim / 2);
+        const TestTensor q_norm = TestTensor::random({head_dim}, DType::kBF16, 3);
+        const TestTensor k_norm = TestTensor::random({head_dim}, DType::kF32, 4);
+        TestTensor qkv = TestTensor::random({kTokens, (kQHeads + kKHeads) * head_dim}, DType::kF32, 5);
+        TestTensor expected = TestTensor::random({kTokens, (kQHeads + kKHeads) * head_dim}, DType::kF32, 5);
+        const auto heads = [&](const TestTensor& row, int64_t first, int64_t count) {
+          return row.view().slice(1, first * head_dim, (first + count) * head_dim).split(1, head_dim);
+        };
+        for (const auto& [first, count, weight] :
+             {std::tuple{int64_t{0}, kQHeads, &q_norm}, std::tuple{kQHeads, kKHeads, &k_norm}}) {
+          const TensorView part = heads(expected, first, count);
+          if (normed) target->rms_norm(part, *weight, 1e-6f, part, 0.0f);
+          target->rope(part, positions, angles.cos, angles.sin);
+        }
+        // One allocation for q and k, as the projection writes them.
+        const TensorView q = heads(qkv, 0, kQHeads), k = heads(qkv, kQHeads, kKHeads);
+        target->norm_rope({.q = q,
+                           .q_norm = normed ? q_norm.view() : TensorView(),
+                           .positions = positions,
+                           .cos = angles.cos,
+                           .sin = angles.sin});
+        target->norm_rope({.q = k,
+                           .q_norm = normed ? k_norm.view() : TensorView(),
+                           .positions = positions,
+                           .cos = angles.cos,
+                           .sin = angles.sin});
+        for (int64_t i = 0; i < qkv.size(); ++i) ASSERT_NEAR(qkv.at(i), expected.at(i), 1e-5) << i;
+
+        TestTensor q_alone = TestTensor::random({kTokens, kQHeads, head_dim}, DType::kF32, 6);
+        TestTensor k_alone = TestTensor::random({kTokens, kKHeads, head_dim}, DType::kF32, 7);
+        TestTensor q_apart = TestTensor::random({kTokens, kQHeads, head_dim}, DType::kF32, 6);
+        TestTensor k_apart = TestTensor::random({kTokens, kKHeads, head_dim}, DType::kF32, 7);
+        target->norm_rope({.q = q_alone,
+                           .k = k_alone,
+                           .q_norm = normed ? q_norm.view() : TensorView(),
+                           .k_norm = normed ? k_norm.view() : TensorView(),
+                           .positions = positions,
+                           .cos = angles.cos,
+                           .sin = angles.sin});
+        for (const auto& [apart, weight] : {std::pair{&q_apart, &q_norm}, std::pair{&k_apart, &k_norm}})
+          target->norm_rope({.q = *apart,
+                             .q_norm = normed ? weight->view() : TensorView(),
+                             .positions = positions,
+                             .cos = angles.cos,
+                             .sin = angles.sin});
+        EXPECT_EQ(q_alone.values(), q_apart.values());
+        EXPECT_EQ(k_alone.values(), k_apart.values());
+      }
+}
+
+TEST_F(GatherRows, CopiesTheChosenRows) {
   const std::vector<int32_t> rows = {5, 0, 5};
-  for (const Isa isa : cpu::available_isas())
+  for (const auto& target : targets())
     for (const int64_t hidden : kDims) {
       const TestTensor wide = TestTensor::random({6, hidden + 3}, DType::kF32, 1);
       TestTensor out({3, hidden}, DType::kF32);
-      cpu::gather_rows(wide.view().slice(1, 2, hidden + 2), rows, out, isa);
+      target->gather_rows(wide.view().slice(1, 2, hidden + 2), rows, out);
       for (int64_t row = 0; row < 3; ++row)
         for (int64_t i = 0; i < hidden; ++i)
           ASSERT_EQ(out.at(row * hidden + i), wide.at(rows[static_cast<size_t>(row)] * (hidden + 3) + 2 + i));
     }
 }
 
-TEST(Elementwise, GivesTheSameBitsWhenThreadsShareTheRows) {
+TEST_F(Elementwise, GivesTheSameBitsWhenThreadsShareTheRows) {
   constexpr int64_t kRows = 300, kDim = 256;
   const TestTensor x = TestTensor::random({kRows, kDim}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({kDim}, DType::kF32, 2);
@@ -321,28 +391,28 @@ TEST(Elementwise, GivesTheSameBitsWhenThreadsShareTheRows) {
   TestTensor normed({kRows, kDim}, DType::kF32), gated({kRows, kDim / 2}, DType::kF32);
   TestTensor gathered({kRows, kDim}, DType::kF32), turned({kRows, 8, 32}, DType::kF32);
   for (int64_t i = 0; i < x.size(); ++i) turned.set(i, static_cast<float>(x.at(i)));
-  const Isa isa = cpu::detect_isa();
-  cpu::rms_norm(x, weight, 1e-6f, normed, 0.0f, isa);
-  cpu::silu_mul(x, gated, isa);
-  cpu::gather_rows(x, all, gathered, isa);
-  cpu::rope(turned, all, angles.cos, angles.sin, isa);
+  const Target& target = *targets().back();
+  target.rms_norm(x, weight, 1e-6f, normed, 0.0f);
+  target.silu_mul(x, gated);
+  target.gather_rows(x, all, gathered);
+  target.rope(turned, all, angles.cos, angles.sin);
   EXPECT_EQ(gathered.values(), x.values());
   for (int32_t row = 0; row < kRows; ++row) {
     const TensorView one = x.view().slice(0, row, row + 1);
     TestTensor one_normed({1, kDim}, DType::kF32), one_gated({1, kDim / 2}, DType::kF32);
     TestTensor one_turned({1, 8, 32}, DType::kF32);
     for (int64_t i = 0; i < kDim; ++i) one_turned.set(i, static_cast<float>(x.at(row * kDim + i)));
-    cpu::rms_norm(one, weight, 1e-6f, one_normed, 0.0f, isa);
-    cpu::silu_mul(one, one_gated, isa);
-    cpu::rope(one_turned, View<const int32_t>(all).subspan(static_cast<size_t>(row), 1), angles.cos,
-              angles.sin, isa);
+    target.rms_norm(one, weight, 1e-6f, one_normed, 0.0f);
+    target.silu_mul(one, one_gated);
+    target.rope(one_turned, View<const int32_t>(all).subspan(static_cast<size_t>(row), 1), angles.cos,
+                angles.sin);
     ASSERT_EQ(one_normed.values(), row_values(normed, row, kDim)) << row;
     ASSERT_EQ(one_gated.values(), row_values(gated, row, kDim / 2)) << row;
     ASSERT_EQ(one_turned.values(), row_values(turned, row, kDim)) << row;
   }
 }
 
-TEST(Elementwise, RefusesWhatDoesNotFitAndSaysWhy) {
+TEST_F(Elementwise, RefusesWhatDoesNotFitAndSaysWhy) {
   const TestTensor x({3, 8}, DType::kF32), half({3, 8}, DType::kF16), narrow({3, 6}, DType::kF32);
   const TestTensor weight({8}, DType::kBF16), short_weight({7}, DType::kBF16);
   Stream stream;
@@ -364,9 +434,9 @@ TEST(Elementwise, RefusesWhatDoesNotFitAndSaysWhy) {
   EXPECT_EQ(refusal(kInvalid, [&] { gather_rows(x, rows, x, stream); }), "rows[1] = 3: x has 3 rows");
   EXPECT_THAT(refusal(kInvalid, [&] { gather_rows(x, too_few, x, stream); }),
               HasSubstr("out float32[3, 8] on cpu: expected 2 in dimension 0"));
-  Stream cuda{.device = {DeviceType::kCuda, 1}, .handle = nullptr};
-  EXPECT_EQ(refusal(kUnsupported, [&] { silu_mul(x, narrow, cuda); }),
-            "silu_mul on cuda:1: this build has kernels for cpu");
+  Stream gpu{.device = {DeviceType::kCuda, 1}, .handle = nullptr};
+  EXPECT_EQ(refusal(kInvalid, [&] { silu_mul(x, narrow, gpu); }),
+            "out float32[3, 6] on cpu: expected on cuda:1");
 }
 
 }  // namespace

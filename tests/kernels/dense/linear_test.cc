@@ -2,24 +2,27 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "attend/kernels/cpu/linear.h"
 #include "attend/kernels/cpu/linear_kernel.h"
+#include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {
 namespace {
 
-using cpu::Isa;
 using testing_support::error_message;
 using testing_support::kWeightTypes;
+using testing_support::NeedsTarget;
+using testing_support::Target;
+using testing_support::targets;
 using testing_support::TestTensor;
+
+using Linear = NeedsTarget;
 
 struct Shape {
   int64_t num_rows, num_outs, in_features;
@@ -48,174 +51,149 @@ Expected expect_element(const std::vector<double>& x, const std::vector<double>&
   return expected;
 }
 
-// Rounding x or the products to 16 bits would be 100 times as far off.
-constexpr double kTolerance = 3e-7;
-
-void expect_matches_float64(const Shape& shape, DType dtype, Isa isa) {
-  SCOPED_TRACE(testing::Message() << shape << " " << dtype << " " << isa);
-  const TestTensor x = TestTensor::random({shape.num_rows, shape.in_features}, DType::kF32, 1);
+void expect_matches_float64(const Shape& shape, DType dtype, const Target& target) {
+  SCOPED_TRACE(testing::Message() << shape << " " << dtype << " " << target);
+  const TestTensor x =
+      TestTensor::random({shape.num_rows, shape.in_features}, target.activation_for(dtype), 1);
   const TestTensor weight = TestTensor::random({shape.num_outs, shape.in_features}, dtype, 2);
   const TestTensor bias = TestTensor::random({shape.num_outs}, dtype, 3);
   TestTensor out({shape.num_rows, shape.num_outs}, DType::kF32);
   out.fill(std::numeric_limits<float>::quiet_NaN());
-  cpu::linear({.x = x, .weight = weight, .bias = bias, .out = out}, isa);
+  target.linear({.x = x, .weight = weight, .bias = bias, .out = out});
   const std::vector<double> xs = x.values(), weights = weight.values();
   for (int64_t row = 0; row < shape.num_rows; ++row)
     for (int64_t o = 0; o < shape.num_outs; ++o) {
       const Expected expected = expect_element(xs, weights, row, o, shape.in_features);
       ASSERT_NEAR(out.at(row * shape.num_outs + o), expected.value + bias.at(o),
-                  kTolerance * (expected.magnitude + std::abs(bias.at(o))))
+                  target.linear_tolerance() * (expected.magnitude + std::abs(bias.at(o))))
           << "row " << row << ", output " << o;
     }
 }
 
-TEST(Linear, MatchesFloat64ForEveryNumberOfFewRows) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Linear, MatchesFloat64ForEveryNumberOfFewRows) {
+  for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (int64_t num_rows = 1; num_rows <= cpu::kFewRows; ++num_rows)
-        expect_matches_float64({num_rows, 27, 45}, dtype, isa);
+        expect_matches_float64({num_rows, 27, 45}, dtype, *target);
 }
 
-TEST(Linear, MatchesFloat64ForManyRows) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Linear, MatchesFloat64ForManyRows) {
+  for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (const int64_t num_rows : {33, 34, 35, 36, 37, 38, 39, 40, 41, 48, 67})
-        expect_matches_float64({num_rows, 71, 150}, dtype, isa);
+        expect_matches_float64({num_rows, 71, 150}, dtype, *target);
 }
 
-TEST(Linear, MatchesFloat64ForEveryRemainderOfOutputFeatures) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Linear, MatchesFloat64ForEveryRemainderOfOutputFeatures) {
+  for (const auto& target : targets())
     for (int64_t num_outs = 1; num_outs <= 66; ++num_outs) {
-      expect_matches_float64({3, num_outs, 19}, DType::kBF16, isa);
-      expect_matches_float64({33, num_outs, 19}, DType::kBF16, isa);
+      expect_matches_float64({3, num_outs, 19}, DType::kBF16, *target);
+      expect_matches_float64({33, num_outs, 19}, DType::kBF16, *target);
     }
 }
 
-TEST(Linear, MatchesFloat64ForEveryRemainderOfInputFeatures) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Linear, MatchesFloat64ForEveryRemainderOfInputFeatures) {
+  for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (const int64_t in_features : {1,  2,  3,  4,  5,  7,   8,   9,   11,  13,  15,  16,  17,  23,
                                         29, 31, 32, 33, 63, 127, 128, 129, 144, 255, 511, 512, 513, 1030}) {
-        expect_matches_float64({2, 25, in_features}, dtype, isa);
-        expect_matches_float64({34, 25, in_features}, dtype, isa);
+        expect_matches_float64({2, 25, in_features}, dtype, *target);
+        expect_matches_float64({34, 25, in_features}, dtype, *target);
       }
 }
 
-TEST(Linear, MatchesFloat64WhenThreadsShareTheWork) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Linear, MatchesFloat64WhenThreadsShareTheWork) {
+  for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) {
-      expect_matches_float64({1, 1027, 515}, dtype, isa);
-      expect_matches_float64({6, 500, 1024}, dtype, isa);
-      expect_matches_float64({70, 331, 200}, dtype, isa);
+      expect_matches_float64({1, 1027, 515}, dtype, *target);
+      expect_matches_float64({6, 500, 1024}, dtype, *target);
+      expect_matches_float64({70, 331, 200}, dtype, *target);
     }
-  expect_matches_float64({1025, 300, 24}, DType::kBF16, cpu::detect_isa());
+  expect_matches_float64({1025, 300, 24}, DType::kBF16, *targets().back());
 }
 
-TEST(Linear, WithoutBiasIsTheProductAlone) {
+TEST_F(Linear, WithoutBiasIsTheProductAlone) {
   const TestTensor x = TestTensor::random({2, 10}, DType::kF32, 1);
   const TestTensor weight = TestTensor::random({5, 10}, DType::kF32, 2);
   TestTensor with_zero({2, 5}, DType::kF32), without({2, 5}, DType::kF32);
   const TestTensor zero({5}, DType::kF32);
-  for (const Isa isa : cpu::available_isas()) {
-    cpu::linear({.x = x, .weight = weight, .bias = zero, .out = with_zero}, isa);
-    cpu::linear({.x = x, .weight = weight, .bias = {}, .out = without}, isa);
-    EXPECT_EQ(with_zero.values(), without.values()) << isa;
+  for (const auto& target : targets()) {
+    target->linear({.x = x, .weight = weight, .bias = zero, .out = with_zero});
+    target->linear({.x = x, .weight = weight, .bias = {}, .out = without});
+    EXPECT_EQ(with_zero.values(), without.values()) << *target;
   }
 }
 
-TEST(Linear, TakesABiasOfAnotherTypeThanTheWeight) {
-  const TestTensor x = TestTensor::random({2, 8}, DType::kF32, 1);
+TEST_F(Linear, TakesABiasOfAnotherTypeThanTheWeight) {
   const TestTensor weight = TestTensor::random({37, 8}, DType::kBF16, 2);
-  for (const Isa isa : cpu::available_isas())
+  for (const auto& target : targets())
     for (const DType dtype : kWeightTypes) {
+      const TestTensor x = TestTensor::random({2, 8}, target->activation_for(DType::kBF16), 1);
       const TestTensor bias = TestTensor::random({37}, dtype, 3);
       TestTensor product({2, 37}, DType::kF32), out({2, 37}, DType::kF32);
-      cpu::linear({.x = x, .weight = weight, .bias = {}, .out = product}, isa);
-      cpu::linear({.x = x, .weight = weight, .bias = bias, .out = out}, isa);
+      target->linear({.x = x, .weight = weight, .bias = {}, .out = product});
+      target->linear({.x = x, .weight = weight, .bias = bias, .out = out});
       for (int64_t i = 0; i < out.size(); ++i)
         ASSERT_EQ(static_cast<float>(out.at(i)),
                   static_cast<float>(product.at(i)) + static_cast<float>(bias.at(i % 37)))
-            << isa << " " << dtype << " " << i;
+            << *target << " " << dtype << " " << i;
     }
 }
 
-TEST(Linear, ReadsAndWritesRowsInPlaceOfAWiderTensor) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Linear, ReadsAndWritesRowsInPlaceOfAWiderTensor) {
+  for (const auto& target : targets())
     for (const int64_t num_rows : {3, 40, 300}) {
-      const TestTensor x = TestTensor::random({num_rows, 21}, DType::kF32, 1);
+      const DType x_dtype = target->activation_for(DType::kF16);
+      const TestTensor x = TestTensor::random({num_rows, 21}, x_dtype, 1);
       const TestTensor weight = TestTensor::random({35, 21}, DType::kF16, 2);
       TestTensor out({num_rows, 35}, DType::kF32);
-      TestTensor wide_x({num_rows, 40}, DType::kF32), wide_out({num_rows, 50}, DType::kF32);
+      TestTensor wide_x({num_rows, 40}, x_dtype), wide_out({num_rows, 50}, DType::kF32);
       wide_x.fill(std::numeric_limits<float>::quiet_NaN());
       wide_out.fill(7.0f);
       for (int64_t row = 0; row < num_rows; ++row)
         for (int64_t i = 0; i < 21; ++i) wide_x.set(row * 40 + 9 + i, static_cast<float>(x.at(row * 21 + i)));
-      cpu::linear({.x = x, .weight = weight, .bias = {}, .out = out}, isa);
-      cpu::linear({.x = wide_x.view().slice(1, 9, 30),
-                   .weight = weight,
-                   .bias = {},
-                   .out = wide_out.view().slice(1, 5, 40)},
-                  isa);
+      target->linear({.x = x, .weight = weight, .bias = {}, .out = out});
+      target->linear({.x = wide_x.view().slice(1, 9, 30),
+                      .weight = weight,
+                      .bias = {},
+                      .out = wide_out.view().slice(1, 5, 40)});
       for (int64_t row = 0; row < num_rows; ++row)
         for (int64_t i = 0; i < 50; ++i)
-          ASSERT_EQ(wide_out.at(row * 50 + i), i < 5 || i >= 40 ? 7.0 : out.at(row * 35 + i - 5))
-              << isa << " row " << row << " column " << i;
+          // Another layout may be another order of adding.
+          ASSERT_NEAR(wide_out.at(row * 50 + i), i < 5 || i >= 40 ? 7.0 : out.at(row * 35 + i - 5),
+                      i < 5 || i >= 40 ? 0.0 : 21 * target->linear_tolerance())
+              << *target << " row " << row << " column " << i;
     }
 }
 
-// Bits of row `row` of a product with `num_rows` rows, when the other rows are NaN.
-std::vector<double> row_among_others(const TestTensor& x, const TestTensor& weight, int64_t row,
-                                     int64_t num_rows, Isa isa) {
-  const int64_t num_outs = weight.view().shape[0], in_features = weight.view().shape[1];
-  TestTensor mine({num_rows, in_features}, DType::kF32), out({num_rows, num_outs}, DType::kF32);
-  mine.fill(std::numeric_limits<float>::quiet_NaN());
-  for (int64_t i = 0; i < in_features; ++i) mine.set(row * in_features + i, static_cast<float>(x.at(i)));
-  cpu::linear({.x = mine, .weight = weight, .bias = {}, .out = out}, isa);
-  std::vector<double> result;
-  for (int64_t o = 0; o < num_outs; ++o) result.push_back(out.at(row * num_outs + o));
-  return result;
-}
-
-TEST(Linear, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
-  const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
-  for (const Isa isa : cpu::available_isas())
-    for (const DType dtype : kWeightTypes) {
-      const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
-      const std::vector<double> alone = row_among_others(x, weight, 0, 1, isa);
-      for (int64_t num_rows = 2; num_rows <= cpu::kFewRows; ++num_rows)
-        for (const int64_t row : {int64_t{0}, num_rows / 2, num_rows - 1})
-          ASSERT_EQ(row_among_others(x, weight, row, num_rows, isa), alone)
-              << isa << " " << dtype << " row " << row << " of " << num_rows;
-    }
-}
-
-TEST(Linear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
-  const TestTensor x = TestTensor::random({1, 333}, DType::kF32, 1);
-  for (const Isa isa : cpu::available_isas())
-    for (const DType dtype : kWeightTypes) {
-      const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
-      const std::vector<double> first = row_among_others(x, weight, 0, 33, isa);
-      for (const int64_t num_rows : {34, 39, 64, 65, 600})
-        ASSERT_EQ(row_among_others(x, weight, num_rows - 1, num_rows, isa), first)
-            << isa << " " << dtype << " last of " << num_rows;
-    }
-}
-
-TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
-  const int all_threads = omp_get_max_threads();
-  const TestTensor weight = TestTensor::random({700, 512}, DType::kBF16, 2);
-  for (const int64_t num_rows : {2, 40}) {
-    const TestTensor x = TestTensor::random({num_rows, 512}, DType::kF32, 1);
-    std::vector<std::vector<double>> results;
-    for (const int threads : {1, 2, 3, 7}) {
-      omp_set_num_threads(threads);
-      TestTensor out({num_rows, 700}, DType::kF32);
-      cpu::linear({.x = x, .weight = weight, .bias = {}, .out = out}, cpu::detect_isa());
-      results.push_back(out.values());
-    }
-    omp_set_num_threads(all_threads);
-    for (const std::vector<double>& result : results) EXPECT_EQ(result, results[0]) << num_rows << " rows";
-  }
+TEST_F(Linear, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes)
+      for (const int64_t num_rows : {1, 3, 8, 9, 16, 17, 40})
+        for (const auto& [intermediate, in_features] :
+             std::vector<std::pair<int64_t, int64_t>>{{24, 40}, {129, 264}, {8, 1032}, {20, 33}}) {
+          SCOPED_TRACE(testing::Message() << *target << " " << dtype << " " << num_rows << " rows, "
+                                          << intermediate << " of " << in_features);
+          const DType x_dtype = target->activation_for(dtype);
+          const TestTensor x = TestTensor::random({num_rows, in_features}, x_dtype, 1);
+          const TestTensor weight = TestTensor::random({2 * intermediate, in_features}, dtype, 2, 0.05f);
+          const TestTensor bias = TestTensor::random({2 * intermediate}, dtype, 3);
+          TestTensor gate_up({num_rows, 2 * intermediate}, x_dtype), out({num_rows, intermediate}, x_dtype);
+          out.fill(std::numeric_limits<float>::quiet_NaN());
+          target->gated_linear({.x = x, .weight = weight, .bias = bias, .gate_up = gate_up, .out = out});
+          const std::vector<double> xs = x.values(), weights = weight.values();
+          // Many rows round gate and up to the dtype of x before they are multiplied.
+          const double rounding = x_dtype == DType::kBF16 ? 0x1p-7 : x_dtype == DType::kF16 ? 0x1p-10 : 1e-5;
+          for (int64_t row = 0; row < num_rows; ++row)
+            for (int64_t o = 0; o < intermediate; ++o) {
+              const double gate = expect_element(xs, weights, row, o, in_features).value + bias.at(o);
+              const double up = expect_element(xs, weights, row, intermediate + o, in_features).value +
+                                bias.at(intermediate + o);
+              ASSERT_NEAR(out.at(row * intermediate + o), gate / (1.0 + std::exp(-gate)) * up,
+                          rounding * (1.0 + std::abs(gate)) * (1.0 + std::abs(up)))
+                  << "row " << row << ", output " << o;
+            }
+        }
 }
 
 // What a call with these arguments is refused with.
@@ -224,7 +202,7 @@ std::string refusal(const LinearArgs& args, ErrorCode code = ErrorCode::kInvalid
   return error_message(code, [&] { linear(args, stream); });
 }
 
-TEST(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
+TEST_F(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
   using testing::HasSubstr;
   const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
   EXPECT_THAT(refusal({.x = x, .weight = {}, .bias = {}, .out = out}), HasSubstr("weight: not given"));
@@ -251,12 +229,25 @@ TEST(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
               HasSubstr("in the last dimension, kernels take 1"));
 }
 
-TEST(Linear, RefusesADeviceThatThisBuildLacks) {
-  const TestTensor x({1, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({1, 6}, DType::kF32);
+TEST_F(Linear, RefusesATensorOfAnotherDevice) {
+  const TestTensor x({1, 8}, DType::kF32), weight({6, 8}, DType::kF32), out({1, 6}, DType::kF32);
   Stream stream{.device = {DeviceType::kCuda, 0}, .handle = nullptr};
   const LinearArgs args = {.x = x, .weight = weight, .bias = {}, .out = out};
-  EXPECT_EQ(error_message(ErrorCode::kUnsupported, [&] { linear(args, stream); }),
-            "linear on cuda:0: this build has kernels for cpu");
+  EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { linear(args, stream); }),
+            "x float32[1, 8] on cpu: expected on cuda:0");
+}
+
+TEST_F(Linear, RefusesAWorkspaceThatIsTooSmall) {
+  const size_t needed = linear_workspace_bytes(4, 8, {});
+  if (needed == 0) GTEST_SKIP() << "this machine's kernels need no workspace";
+  const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
+  std::vector<std::byte> workspace(needed - 1);
+  EXPECT_THAT(refusal({.x = x,
+                       .weight = weight,
+                       .bias = {},
+                       .out = out,
+                       .workspace = {workspace.data(), workspace.size()}}),
+              testing::HasSubstr("4 rows of 8 input features need " + std::to_string(needed) + ", or none"));
 }
 
 }  // namespace

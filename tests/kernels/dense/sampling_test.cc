@@ -10,17 +10,22 @@
 #include <random>
 #include <vector>
 
-#include "attend/kernels/cpu/sampling.h"
+#include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {
 namespace {
 
-using cpu::Isa;
 using testing::HasSubstr;
 using testing_support::error_message;
+using testing_support::NeedsTarget;
+using testing_support::Target;
+using testing_support::targets;
 using testing_support::TestTensor;
+
+using Argmax = NeedsTarget;
+using Sample = NeedsTarget;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -34,17 +39,17 @@ TestTensor rows_of(const std::vector<std::vector<float>>& rows) {
   return logits;
 }
 
-std::vector<int32_t> argmax_of(const std::vector<std::vector<float>>& rows, Isa isa) {
+std::vector<int32_t> argmax_of(const std::vector<std::vector<float>>& rows, const Target& target) {
   const TestTensor logits = rows_of(rows);
   std::vector<int32_t> ids(rows.size(), -1);
-  cpu::argmax(logits, ids, isa);
+  target.argmax(logits, ids);
   return ids;
 }
 
-int32_t sample_of(const std::vector<float>& row, const SamplingRule& rule, Isa isa) {
+int32_t sample_of(const std::vector<float>& row, const SamplingRule& rule, const Target& target) {
   const TestTensor logits = rows_of({row});
   int32_t id = -1;
-  cpu::sample(logits, {&rule, 1}, {&id, 1}, isa);
+  target.sample(logits, {&rule, 1}, {&id, 1});
   return id;
 }
 
@@ -56,57 +61,57 @@ std::vector<float> random_row(size_t vocab_size, uint64_t seed, float deviation)
   return row;
 }
 
-TEST(Argmax, FindsTheLargestWhereverItStands) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Argmax, FindsTheLargestWhereverItStands) {
+  for (const auto& target : targets())
     for (const size_t vocab_size : {1u, 2u, 3u, 15u, 16u, 17u, 33u, 511u, 512u, 513u, 1040u})
       for (size_t at = 0; at < vocab_size; at += 1 + vocab_size / 50) {
         std::vector<float> row = random_row(vocab_size, 1, 1.0f);
         row[at] = 100.0f;
-        ASSERT_EQ(argmax_of({row}, isa)[0], static_cast<int32_t>(at)) << isa << " of " << vocab_size;
+        ASSERT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(at)) << *target << " of " << vocab_size;
       }
 }
 
-TEST(Argmax, TakesTheLowestOfEquals) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Argmax, TakesTheLowestOfEquals) {
+  for (const auto& target : targets())
     for (const size_t second : {1u, 7u, 15u, 16u, 300u, 600u, 1299u}) {
       std::vector<float> row(1300, -2.0f);
       row[second] = row[1299] = row[second / 2 + 1] = -1.0f;
-      EXPECT_EQ(argmax_of({row}, isa)[0], static_cast<int32_t>(std::min(second, second / 2 + 1))) << isa;
+      EXPECT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(std::min(second, second / 2 + 1)))
+          << *target;
     }
 }
 
-TEST(Argmax, TakesMinusZeroAndZeroForEqual) {
-  for (const Isa isa : cpu::available_isas()) {
-    EXPECT_EQ(argmax_of({{-1.0f, -0.0f, 0.0f}}, isa)[0], 1);
-    EXPECT_EQ(argmax_of({{-1.0f, 0.0f, -0.0f}}, isa)[0], 1);
+TEST_F(Argmax, TakesMinusZeroAndZeroForEqual) {
+  for (const auto& target : targets()) {
+    EXPECT_EQ(argmax_of({{-1.0f, -0.0f, 0.0f}}, *target)[0], 1);
+    EXPECT_EQ(argmax_of({{-1.0f, 0.0f, -0.0f}}, *target)[0], 1);
   }
 }
 
-TEST(Argmax, NeverTakesNan) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Argmax, NeverTakesNan) {
+  for (const auto& target : targets())
     for (size_t at = 0; at < 40; ++at) {
       std::vector<float> row(40, kNan);
       row[at] = -5.0f;
-      EXPECT_EQ(argmax_of({row}, isa)[0], static_cast<int32_t>(at)) << isa;
+      EXPECT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(at)) << *target;
       row[at] = -kInfinity;
-      EXPECT_EQ(argmax_of({row}, isa)[0], static_cast<int32_t>(at)) << isa;
+      EXPECT_EQ(argmax_of({row}, *target)[0], static_cast<int32_t>(at)) << *target;
     }
 }
 
-TEST(Argmax, NamesTheRowThatIsAllNan) {
+TEST_F(Argmax, NamesTheRowThatIsAllNan) {
   const std::vector<float> good(50, 1.0f), bad(50, kNan);
-  for (const Isa isa : cpu::available_isas())
-    EXPECT_EQ(error_message(ErrorCode::kInternal,
-                            [&] {
-                              argmax_of({good, bad}, isa);
-                            }),
-              "logits of row 1: all 50 are NaN");
+  const TestTensor logits = rows_of({good, bad});
+  std::vector<int32_t> ids(2);
+  Stream stream;
+  EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { argmax(logits, ids, stream); }),
+            "logits of row 1: all 50 are NaN");
 }
 
-TEST(Argmax, GivesEachRowItsOwnResultWhenThreadsShareTheRows) {
+TEST_F(Argmax, GivesEachRowItsOwnResultWhenThreadsShareTheRows) {
   const TestTensor logits = TestTensor::random({30, 5000}, DType::kF32, 3);
   std::vector<int32_t> ids(30);
-  cpu::argmax(logits, ids, cpu::detect_isa());
+  targets().back()->argmax(logits, ids);
   for (int64_t row = 0; row < 30; ++row) {
     const float* const begin = logits.view().as<float>() + row * 5000;
     EXPECT_EQ(ids[static_cast<size_t>(row)], std::max_element(begin, begin + 5000) - begin) << row;
@@ -168,44 +173,44 @@ const std::vector<SamplingRule> kRules = {
     {.top_p = 0.999f, .min_p = 0.3f},
 };
 
-TEST(Sample, InvertsTheSumOfTheFilteredProbabilities) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Sample, InvertsTheSumOfTheFilteredProbabilities) {
+  for (const auto& target : targets())
     for (const size_t vocab_size : {1u, 2u, 17u, 100u, 512u, 513u, 3000u})
       for (SamplingRule rule : kRules)
         for (uint64_t step = 0; step < 8; ++step) {
           rule.step = step;
           rule.seed = vocab_size;
           const std::vector<float> row = random_row(vocab_size, step, 3.0f);
-          SCOPED_TRACE(testing::Message() << isa << " of " << vocab_size << " temperature "
+          SCOPED_TRACE(testing::Message() << *target << " of " << vocab_size << " temperature "
                                           << rule.temperature << " top_k " << rule.top_k << " top_p "
                                           << rule.top_p << " min_p " << rule.min_p << " step " << step);
           expect_inverts_the_sum(filtered_probabilities(row, rule), uniform_draw(rule.seed, rule.step),
-                                 sample_of(row, rule, isa));
+                                 sample_of(row, rule, *target));
         }
 }
 
-TEST(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheEdge) {
+TEST_F(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheEdge) {
   // Four distinct values, so that every filter cuts through a run of equals.
   std::vector<float> row(60);
   for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(i * 7 % 4);
-  for (const Isa isa : cpu::available_isas())
+  for (const auto& target : targets())
     for (SamplingRule rule :
          {SamplingRule{.top_k = 5}, SamplingRule{.top_k = 20}, SamplingRule{.top_p = 0.2f},
           SamplingRule{.top_p = 0.8f}, SamplingRule{.top_k = 20, .top_p = 0.85f}})
       for (uint64_t step = 0; step < 50; ++step) {
         rule.step = step;
-        SCOPED_TRACE(testing::Message() << isa << " top_k " << rule.top_k << " top_p " << rule.top_p);
+        SCOPED_TRACE(testing::Message() << *target << " top_k " << rule.top_k << " top_p " << rule.top_p);
         expect_inverts_the_sum(filtered_probabilities(row, rule), uniform_draw(0, step),
-                               sample_of(row, rule, isa));
+                               sample_of(row, rule, *target));
       }
 }
 
-TEST(Sample, MeasuresTopPOnWhatTopKLeaves) {
+TEST_F(Sample, MeasuresTopPOnWhatTopKLeaves) {
   // Of all tokens the first has 0.4, so 0.5 needs two; of the two largest it has 0.57, and is enough alone.
   const std::vector<float> row = {std::log(0.4f), std::log(0.3f), std::log(0.2f), std::log(0.1f)};
-  for (const Isa isa : cpu::available_isas())
+  for (const auto& target : targets())
     for (uint64_t step = 0; step < 100; ++step)
-      EXPECT_EQ(sample_of(row, {.top_k = 2, .top_p = 0.5f, .step = step}, isa), 0);
+      EXPECT_EQ(sample_of(row, {.top_k = 2, .top_p = 0.5f, .step = step}, *target), 0);
 }
 
 // How far counts are from what probabilities predict, in standard deviations of the chi-square statistic.
@@ -232,23 +237,32 @@ double chi_square_excess(const std::vector<int64_t>& counts, const std::vector<d
   return (statistic - freedom) / std::sqrt(2 * freedom);
 }
 
-TEST(Sample, DrawsTokensAsOftenAsTheirProbability) {
-  constexpr int kDraws = 20000;
+TEST_F(Sample, DrawsTokensAsOftenAsTheirProbability) {
+  constexpr size_t kBatch = 1000, kBatches = 20;
   const std::vector<float> row = random_row(200, 5, 2.0f);
   const std::vector<SamplingRule> rules = {
       {.temperature = 1.0f}, {.temperature = 0.5f},
       {.top_k = 10},         {.top_p = 0.7f},
       {.min_p = 0.1f},       {.temperature = 1.2f, .top_k = 50, .top_p = 0.9f, .min_p = 0.01f}};
   const TestTensor logits = rows_of({row});
-  const Isa isa = cpu::detect_isa();
+  // The same row for every draw of a batch.
+  TensorView batch = logits;
+  batch.shape[0] = kBatch;
+  batch.strides[0] = 0;
+  const Target& target = *targets().back();
   for (const bool over_seeds : {false, true})
     for (SamplingRule rule : rules) {
       std::vector<int64_t> counts(row.size(), 0);
-      for (int draw = 0; draw < kDraws; ++draw) {
-        (over_seeds ? rule.seed : rule.step) = static_cast<uint64_t>(draw);
-        int32_t id = -1;
-        cpu::sample(logits, {&rule, 1}, {&id, 1}, isa);
-        ++counts[static_cast<size_t>(id)];
+      std::vector<SamplingRule> draws;
+      std::vector<int32_t> ids(kBatch);
+      for (size_t i = 0; i < kBatches; ++i) {
+        draws.clear();
+        for (size_t draw = i * kBatch; draw < (i + 1) * kBatch; ++draw) {
+          (over_seeds ? rule.seed : rule.step) = draw;
+          draws.push_back(rule);
+        }
+        target.sample(batch, draws, ids);
+        for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
       }
       const std::vector<double> probabilities = filtered_probabilities(row, rule);
       for (size_t i = 0; i < counts.size(); ++i)
@@ -258,48 +272,49 @@ TEST(Sample, DrawsTokensAsOftenAsTheirProbability) {
     }
 }
 
-TEST(Sample, AtTemperatureZeroIsArgmax) {
-  for (const Isa isa : cpu::available_isas())
+TEST_F(Sample, AtTemperatureZeroIsArgmax) {
+  for (const auto& target : targets())
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const std::vector<float> row = random_row(300, seed, 1.0f);
       const SamplingRule rule = {.temperature = 0.0f, .top_k = 5, .top_p = 0.5f, .min_p = 0.1f, .seed = seed};
-      EXPECT_EQ(sample_of(row, rule, isa), argmax_of({row}, isa)[0]) << isa;
+      EXPECT_EQ(sample_of(row, rule, *target), argmax_of({row}, *target)[0]) << *target;
     }
 }
 
-TEST(Sample, AtAVanishingTemperatureIsArgmax) {
+TEST_F(Sample, AtAVanishingTemperatureIsArgmax) {
   const std::vector<float> row = random_row(300, 1, 1.0f);
-  for (const Isa isa : cpu::available_isas())
+  for (const auto& target : targets())
     for (const float temperature : {1e-6f, 1e-30f, 1e-40f, std::numeric_limits<float>::denorm_min()})
-      EXPECT_EQ(sample_of(row, {.temperature = temperature, .seed = 3}, isa), argmax_of({row}, isa)[0])
-          << isa << " " << temperature;
+      EXPECT_EQ(sample_of(row, {.temperature = temperature, .seed = 3}, *target),
+                argmax_of({row}, *target)[0])
+          << *target << " " << temperature;
 }
 
-TEST(Sample, NeverTakesNanOrWhatIsImpossible) {
+TEST_F(Sample, NeverTakesNanOrWhatIsImpossible) {
   std::vector<float> row(100, kNan);
   for (size_t i = 0; i < 40; ++i) row[i] = -kInfinity;
   row[33] = row[70] = 1.5f;
-  for (const Isa isa : cpu::available_isas())
+  for (const auto& target : targets())
     for (SamplingRule rule : kRules)
       for (uint64_t step = 0; step < 10; ++step) {
         rule.step = step;
-        const int32_t id = sample_of(row, rule, isa);
-        EXPECT_TRUE(id == 33 || id == 70) << isa << " took " << id;
+        const int32_t id = sample_of(row, rule, *target);
+        EXPECT_TRUE(id == 33 || id == 70) << *target << " took " << id;
       }
 }
 
-TEST(Sample, OfAnInfiniteLogitIsThatToken) {
+TEST_F(Sample, OfAnInfiniteLogitIsThatToken) {
   std::vector<float> row = random_row(100, 1, 1.0f);
   row[60] = row[80] = kInfinity;
   const std::vector<float> impossible(20, -kInfinity);
-  for (const Isa isa : cpu::available_isas())
+  for (const auto& target : targets())
     for (uint64_t step = 0; step < 10; ++step) {
-      EXPECT_EQ(sample_of(row, {.step = step}, isa), 60) << isa;
-      EXPECT_EQ(sample_of(impossible, {.step = step}, isa), 0) << isa;
+      EXPECT_EQ(sample_of(row, {.step = step}, *target), 60) << *target;
+      EXPECT_EQ(sample_of(impossible, {.step = step}, *target), 0) << *target;
     }
 }
 
-TEST(Sample, NamesTheRowThatIsAllNan) {
+TEST_F(Sample, NamesTheRowThatIsAllNan) {
   const TestTensor logits = rows_of({random_row(9, 1, 1.0f), std::vector<float>(9, kNan)});
   const std::vector<SamplingRule> rules(2);
   std::vector<int32_t> ids(2);
@@ -308,7 +323,7 @@ TEST(Sample, NamesTheRowThatIsAllNan) {
             "logits of row 1: all 9 are NaN");
 }
 
-TEST(Sample, DoesNotDependOnTheBatch) {
+TEST_F(Sample, DoesNotDependOnTheBatch) {
   constexpr int64_t kRows = 24, kVocab = 4000;
   const TestTensor logits = TestTensor::random({kRows, kVocab}, DType::kF32, 9, 2.0f);
   std::vector<SamplingRule> rules;
@@ -317,25 +332,25 @@ TEST(Sample, DoesNotDependOnTheBatch) {
     rules.back().seed = row;
     rules.back().step = 100 - row;
   }
-  for (const Isa isa : cpu::available_isas()) {
+  for (const auto& target : targets()) {
     std::vector<int32_t> together(kRows);
-    cpu::sample(logits, rules, together, isa);
+    target->sample(logits, rules, together);
     for (int64_t row = 0; row < kRows; ++row) {
       const auto i = static_cast<size_t>(row);
       int32_t alone = -1;
-      cpu::sample(logits.view().slice(0, row, row + 1), {&rules[i], 1}, {&alone, 1}, isa);
-      EXPECT_EQ(alone, together[i]) << isa << " row " << row;
+      target->sample(logits.view().slice(0, row, row + 1), {&rules[i], 1}, {&alone, 1});
+      EXPECT_EQ(alone, together[i]) << *target << " row " << row;
     }
   }
 }
 
-TEST(Sample, ChangesWithTheSeedAndWithTheStep) {
+TEST_F(Sample, ChangesWithTheSeedAndWithTheStep) {
   const std::vector<float> row(1000, 0.0f);
-  const Isa isa = cpu::detect_isa();
+  const Target& target = *targets().back();
   std::vector<int32_t> by_seed, by_step;
   for (uint64_t i = 0; i < 20; ++i) {
-    by_seed.push_back(sample_of(row, {.seed = i}, isa));
-    by_step.push_back(sample_of(row, {.step = i}, isa));
+    by_seed.push_back(sample_of(row, {.seed = i}, target));
+    by_step.push_back(sample_of(row, {.step = i}, target));
   }
   EXPECT_NE(by_seed, by_step);
   for (std::vector<int32_t>* ids : {&by_seed, &by_step}) {
@@ -385,7 +400,7 @@ TEST(SamplingRule, NamesTheFieldThatIsOutOfRange) {
   for (const SamplingRule& rule : kRules) EXPECT_NO_THROW(check(rule));
 }
 
-TEST(Sample, RefusesWhatDoesNotFitAndSaysWhy) {
+TEST_F(Sample, RefusesWhatDoesNotFitAndSaysWhy) {
   const TestTensor logits({2, 9}, DType::kF32), half({2, 9}, DType::kF16);
   std::vector<SamplingRule> rules(2), one(1);
   std::vector<int32_t> ids(2), three(3);

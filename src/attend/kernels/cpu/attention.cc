@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstring>
 
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/attention_kernel.h"
 #include "attend/kernels/cpu/attention_problem.h"
-#include "attend/kernels/cpu/parallel.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -63,12 +63,12 @@ void run(const AttentionProblem& problem, AttentionPlan& plan, Isa isa) {
 
 Isa attention_isa() {
   const Isa highest = detect_isa();
-  return highest == Isa::kAvx512Bf16 && is_intel() ? Isa::kAvx512 : highest;
+  return highest >= Isa::kAvx512Bf16 && is_intel() ? Isa::kAvx512 : highest;
 }
 
 AttentionKernel attention_kernel(Isa isa, DType q, DType kv) {
   if constexpr (kX86Kernels) {
-    if (isa == Isa::kAvx512Bf16) return attention_kernel_avx512bf16(q, kv);
+    if (isa >= Isa::kAvx512Bf16) return attention_kernel_avx512bf16(q, kv);
     if (isa == Isa::kAvx512) return attention_kernel_avx512(q, kv);
     if (isa == Isa::kAvx2) return attention_kernel_avx2(q, kv);
   }

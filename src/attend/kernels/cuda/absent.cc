@@ -1,5 +1,9 @@
 // The GPU kernels of a build without CUDA: there are none.
 #include "attend/kernels/cuda/attention.h"
+#include "attend/kernels/cuda/elementwise.h"
+#include "attend/kernels/cuda/linear.h"
+#include "attend/kernels/cuda/metadata.h"
+#include "attend/kernels/cuda/sampling.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -20,5 +24,27 @@ void merge(const MergeArgs&, Stream&) { refuse("merge"); }
 void merge_splits(const MergeSplitsArgs&, Stream&) { refuse("merge_splits"); }
 void store_kv(const StoreKvArgs&, Stream&) { refuse("store_kv"); }
 void store_mla(const StoreMlaArgs&, Stream&) { refuse("store_mla"); }
+
+void embedding(View<const int32_t>, const TensorView&, const TensorView&, Stream&) { refuse("embedding"); }
+void rms_norm(const TensorView&, const TensorView&, float, const TensorView&, Stream&, float) {
+  refuse("rms_norm");
+}
+void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float, const TensorView&,
+                  Stream&) {
+  refuse("add_rms_norm");
+}
+void silu_mul(const TensorView&, const TensorView&, Stream&) { refuse("silu_mul"); }
+void norm_rope(const NormRopeArgs&, Stream&) { refuse("rope"); }
+void norm_rope_store(const NormRopeArgs&, const StoreKvArgs&, Stream&) { refuse("rope"); }
+void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
+  refuse("gather_rows");
+}
+void linear(const LinearArgs&, Stream&) { refuse("linear"); }
+bool gated_linear(const GatedLinearArgs&, Stream&) { refuse("gated_linear"); }
+void build_page_table(const RequestRows&, int, int, View<int32_t>, Stream&) { refuse("build_page_table"); }
+void build_csr(const RequestRows&, int, View<int32_t>, View<int32_t>, Stream&) { refuse("build_csr"); }
+void write_new_slots(const NewSlots&, const TensorView&, Stream&) { refuse("write_new_slots"); }
+void argmax(const TensorView&, View<int32_t>, Stream&) { refuse("argmax"); }
+void sample(const TensorView&, View<const SamplingRule>, View<int32_t>, Stream&) { refuse("sample"); }
 
 }  // namespace attend::kernels::cuda

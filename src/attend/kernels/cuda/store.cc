@@ -1,10 +1,10 @@
 #include "attend/kernels/cuda/attention.h"
-#include "attend/kernels/cuda/store_kernel.h"
+#include "attend/kernels/cuda/store_params.h"
 #include "attend/kernels/cuda/view_params.h"
 
 namespace attend::kernels::cuda {
 
-void store_kv(const StoreKvArgs& args, Stream& stream) {
+StoreParams store_params(const StoreKvArgs& args, const Stream& stream) {
   require_on_device("k", args.k, stream);
   require_on_device("v", args.v, stream);
   require_on_device("k_cache", args.k_cache, stream);
@@ -21,13 +21,16 @@ void store_kv(const StoreKvArgs& args, Stream& stream) {
                      .from_element = element_of(from.dtype),
                      .to_element = element_of(cache.dtype)};
   };
-  launch_store({.rows = {rows(args.k, args.k_cache, args.k_scale), rows(args.v, args.v_cache, args.v_scale)},
-                .slots = args.slots.data(),
-                .slot_map = args.slot_map,
-                .num_tokens = static_cast<int32_t>(args.k.shape[0]),
-                .num_heads = static_cast<int32_t>(args.k.shape[1]),
-                .page_size = static_cast<int32_t>(args.k_cache.shape[1])},
-               stream.handle);
+  return {.rows = {rows(args.k, args.k_cache, args.k_scale), rows(args.v, args.v_cache, args.v_scale)},
+          .slots = args.slots.data(),
+          .slot_map = args.slot_map,
+          .num_tokens = static_cast<int32_t>(args.k.shape[0]),
+          .num_heads = static_cast<int32_t>(args.k.shape[1]),
+          .page_size = static_cast<int32_t>(args.k_cache.shape[1])};
+}
+
+void store_kv(const StoreKvArgs& args, Stream& stream) {
+  launch_store(store_params(args, stream), stream.handle);
 }
 
 void store_mla(const StoreMlaArgs& args, Stream& stream) {

@@ -1,0 +1,17 @@
+// Timing of GPU work, and the limit it is held against.
+#pragma once
+
+#include <functional>
+
+#include "attend/tensor/cuda.h"
+
+namespace attend::bench {
+
+// The median over rounds of the time of one of `repeats` calls that a graph holds, in microseconds. queue(i)
+// queues call i.
+double time_graph(Stream& stream, int repeats, const std::function<void(int)>& queue);
+
+// The fastest read of device memory seen, in bytes per microsecond.
+double fastest_read(Stream& stream);
+
+}  // namespace attend::bench

@@ -1,0 +1,41 @@
+#include "attend/engine/graph_runner.h"
+
+#include <algorithm>
+
+namespace attend {
+
+std::vector<int> default_graph_sizes(int max_batch_size) {
+  std::vector<int> sizes;
+  const auto add = [&](int first, int last, int step) {
+    for (int size = first; size <= std::min(last, max_batch_size - 1); size += step) sizes.push_back(size);
+  };
+  add(1, 2, 1);
+  add(4, 16, 4);
+  add(24, 256, 8);
+  add(272, 512, 16);
+  add(544, max_batch_size, 32);
+  sizes.push_back(max_batch_size);
+  return sizes;
+}
+
+int GraphRunner::padded_size(int num_reqs) const {
+  const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), num_reqs);
+  return found == sizes_.end() ? num_reqs : *found;
+}
+
+void GraphRunner::record(Stream& stream, const std::function<void(int size)>& queue) {
+  for (size_t i = sizes_.size(); i-- > 0;) {
+    queue(sizes_[i]);
+    cuda::synchronize(stream);
+    graphs_.emplace_back(stream, [&] { queue(sizes_[i]); });
+  }
+}
+
+bool GraphRunner::launch(int size, Stream& stream) {
+  const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), size);
+  if (graphs_.empty() || found == sizes_.end() || *found != size) return false;
+  graphs_[static_cast<size_t>(sizes_.end() - found) - 1].launch(stream);
+  return true;
+}
+
+}  // namespace attend

@@ -1,0 +1,83 @@
+#include "attend/engine/step_runner.h"
+
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/kernels/sampling.h"
+
+namespace attend {
+namespace {
+
+Tensor allocate(std::initializer_list<int64_t> shape, DType dtype, Device device) {
+  return device.type == DeviceType::kCuda ? cuda::empty(shape, dtype, device) : Tensor::empty(shape, dtype);
+}
+
+}  // namespace
+
+StepRunner::StepRunner(Model& model, AttentionBackend& attention, const ReqToTokenPool& rows,
+                       const BatchLimits& limits, Device device)
+    : model_(model),
+      attention_(attention),
+      rows_(rows),
+      stream_{device},
+      inputs_(limits, rows, device),
+      logits_(allocate({limits.max_reqs, model.config().vocab_size}, DType::kF32, device)),
+      tokens_(allocate({limits.max_reqs}, DType::kI32, device)),
+      host_tokens_(tokens_) {
+  if (device.type == DeviceType::kCpu) return;
+  gpu_stream_.emplace(device);
+  stream_ = gpu_stream_->get();
+  host_tokens_ = cuda::empty_pinned({limits.max_reqs}, DType::kI32);
+}
+
+void StepRunner::pad_decodes(std::vector<int> sizes, bool record) {
+  ensure(gpu_stream_.has_value(), "graphs of a CPU's steps");
+  graphs_ = GraphRunner(std::move(sizes));
+  if (!record) return;
+  const ScheduledStep padding{.requests = {}, .num_tokens = 0, .mode = ForwardMode::kDecode};
+  int built = 0;
+  graphs_.record(stream_, [&](int size) {
+    // The same inputs serve the run before and the recording, which must not hold their upload.
+    if (built != size) inputs_.build(padding, stream_, size);
+    built = size;
+    queue_step();
+  });
+}
+
+View<const int32_t> StepRunner::run(const ScheduledStep& step) {
+  const auto num_reqs = static_cast<int>(step.requests.size());
+  const int size = step.mode == ForwardMode::kDecode ? graphs_.padded_size(num_reqs) : 0;
+  inputs_.build(step, stream_, size);
+  if (!graphs_.launch(size, stream_)) queue_step();
+  const View<const int32_t> tokens = fetch_tokens(inputs_.sampling_requests().size());
+  for (size_t row = 0; row < tokens.size(); ++row)
+    ensure(tokens[row] >= 0, "logits of row ", row, ": all ", model_.config().vocab_size, " are NaN");
+  return tokens;
+}
+
+void StepRunner::queue_step() {
+  const ForwardBatch& batch = inputs_.batch();
+  rows_.upload({.rows = raw(batch.request_rows),
+                .cu_seqlen_q = batch.cu_seqlen_q,
+                .positions = batch.positions,
+                .slots = raw(batch.out_slots)},
+               stream_);
+  attention_.plan(batch, stream_);
+  const auto num_rows = static_cast<int64_t>(inputs_.rules().size());
+  const TensorView logits = logits_.view().slice(0, 0, num_rows);
+  model_.forward(inputs_.model_input(), batch, attention_, logits, stream_);
+  if (num_rows > 0)
+    kernels::sample(logits, inputs_.rules(), tokens_.span<int32_t>().first(inputs_.rules().size()), stream_);
+}
+
+View<const int32_t> StepRunner::fetch_tokens(size_t count) {
+  if (gpu_stream_.has_value()) {
+    const auto size = static_cast<int64_t>(count);
+    if (count > 0)
+      cuda::copy(tokens_.view().slice(0, 0, size), host_tokens_.view().slice(0, 0, size), stream_);
+    cuda::synchronize(stream_);
+  }
+  return host_tokens_.span<int32_t>().first(count);
+}
+
+}  // namespace attend

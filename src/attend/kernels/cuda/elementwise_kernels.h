@@ -1,0 +1,68 @@
+// The small operations between attention and the dense layers, on the device.
+#pragma once
+
+#include "attend/kernels/cuda/store_kernel.h"
+
+namespace attend::kernels::cuda {
+
+// Rows of elements. Row r begins at element r / inner * outer_stride + r % inner * inner_stride.
+struct DeviceRows {
+  void* data;  // null: not given
+  int64_t outer_stride, inner_stride;
+  int32_t inner;
+  Element element;
+};
+
+// A vector of weights.
+struct DeviceVector {
+  const void* data;  // null: not given
+  Element element;
+};
+
+// out[i] = from[rows[i]], converted; without rows from[i].
+struct CopyRowsParams {
+  DeviceRows from, out;
+  const int32_t* rows;  // [num_rows]; null: 0, 1, 2, ...
+  int32_t num_rows, num_columns;
+  bool aligned;  // every row begins at a multiple of 16 bytes and holds whole groups
+};
+void launch_copy_rows(const CopyRowsParams& params, void* stream);
+
+// residual += x, if there is one; out = norm of that sum, or of x.
+struct NormParams {
+  DeviceRows x, residual, out;
+  DeviceVector weight;  // [dim]
+  float eps, weight_offset;
+  int32_t num_rows, dim;
+  bool aligned;
+};
+void launch_rms_norm(const NormParams& params, void* stream);
+
+struct SiluMulParams {
+  DeviceRows gate_up, out;
+  int32_t num_rows, num_columns;  // of out
+  bool aligned;
+};
+void launch_silu_mul(const SiluMulParams& params, void* stream);
+
+// Heads [num_tokens, num_heads, head_dim], normed where there is a weight.
+struct RopeHeads {
+  void* data;
+  int64_t token_stride, head_stride;
+  int32_t num_heads;
+  Element element;
+  DeviceVector norm;  // [head_dim]
+};
+struct NormRopeParams {
+  RopeHeads heads[2];  // q and k; the second may have no heads
+  // Where k, once turned, and v go; without slots k stays where it was and there is no v.
+  StoreParams store;
+  const int32_t* positions;
+  const float *cos, *sin;  // row p of either begins at p * its stride
+  int64_t cos_stride, sin_stride;
+  float eps;
+  int32_t num_tokens, head_dim, half;  // half: pairs that turn
+};
+void launch_norm_rope(const NormRopeParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,27 @@
+// Launching a kernel that may start before the one before it has ended.
+#pragma once
+
+#include "attend/tensor/cuda_check.h"
+
+namespace attend::kernels::cuda {
+
+// Launches `kernel(params)` with programmatic dependent launch (CUDA programming guide, "Programmatic
+// Dependent Launch and Synchronization"): it must call ptx::wait_for_previous_kernel() before it touches what
+// another kernel writes. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
+template <class Params>
+void launch_dependent(void (*kernel)(Params), dim3 grid, int num_threads, size_t shared_bytes, void* stream,
+                      const Params& params, const char* what) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(num_threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  attend::cuda::check(cudaLaunchKernelEx(&config, kernel, params), what);
+}
+
+}  // namespace attend::kernels::cuda

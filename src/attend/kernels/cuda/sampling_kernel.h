@@ -1,0 +1,19 @@
+// Choosing tokens, on the device.
+#pragma once
+
+#include "attend/kernels/sampling_rule.h"
+
+namespace attend::kernels::cuda {
+
+struct SamplingParams {
+  const float* logits;  // row r begins at r * row_stride
+  int64_t row_stride;
+  const SamplingRule* rules;  // [num_rows]; null: all greedy
+  int32_t* ids;               // [num_rows]; -1: the row is all NaN
+  int32_t num_rows, vocab_size;
+};
+
+// A CTA per row. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
+void launch_sampling(const SamplingParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,72 @@
+// What sampling on a GPU promises beyond what it shares with the CPU.
+#include "attend/kernels/sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+
+namespace attend::testing_cuda {
+namespace {
+
+using kernels::SamplingRule;
+using CudaSampling = NeedsGpu;
+
+// The tokens that the GPU draws.
+std::vector<int32_t> sampled(const Tensor& logits, std::span<const SamplingRule> rules) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  DeviceArrays arrays(stream);
+  const Tensor ids = Tensor::zeros({std::ssize(rules)}, DType::kI32);
+  const DeviceCopy device_logits(logits, stream), device_ids(ids, stream);
+  kernels::sample(device_logits.view(), arrays.view(rules), device_ids.view().span<int32_t>(), stream);
+  device_ids.download(stream);
+  cuda::synchronize(stream);
+  return {ids.span<int32_t>().begin(), ids.span<int32_t>().end()};
+}
+
+Tensor normal_logits(int64_t num_rows, int64_t vocab_size, float deviation) {
+  const Tensor logits = Tensor::empty({num_rows, vocab_size}, DType::kF32);
+  std::mt19937_64 generator(11);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  for (float& logit : logits.span<float>()) logit = normal(generator);
+  return logits;
+}
+
+TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) {
+  constexpr size_t kRows = 64;
+  const Tensor logits = normal_logits(kRows, 128256, 2.5f);
+  const SamplingRule kinds[] = {{.temperature = 0.0f},
+                                {},
+                                {.temperature = 0.7f, .top_k = 50},
+                                {.top_p = 0.9f},
+                                {.min_p = 0.05f},
+                                {.temperature = 1.3f, .top_k = 1000, .top_p = 0.95f, .min_p = 0.001f}};
+  std::vector<SamplingRule> rules;
+  for (size_t row = 0; row < kRows; ++row) {
+    rules.push_back(kinds[row % std::size(kinds)]);
+    rules.back().seed = row;
+    rules.back().step = 3 * row;
+  }
+  std::vector<int32_t> expected(kRows);
+  Stream host;
+  kernels::sample(logits, rules, expected, host);
+  EXPECT_EQ(sampled(logits, rules), expected);
+}
+
+TEST_F(CudaSampling, MarksARowThatIsAllNan) {
+  const Tensor logits = normal_logits(3, 1000, 1.0f);
+  for (float& logit : logits.view()[1].span<float>()) logit = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<SamplingRule> rules(3);
+  const std::vector<int32_t> ids = sampled(logits, rules);
+  EXPECT_GE(ids[0], 0);
+  EXPECT_EQ(ids[1], -1);
+  EXPECT_GE(ids[2], 0);
+}
+
+}  // namespace
+}  // namespace attend::testing_cuda

@@ -1,0 +1,152 @@
+// The first GPU of this machine, through the public entries.
+#include <vector>
+
+#include "attend/tensor/cuda.h"
+#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/dense/target.h"
+
+namespace attend::testing_support {
+namespace {
+
+using kernels::LinearArgs;
+using kernels::NormRopeArgs;
+using kernels::SamplingRule;
+using testing_cuda::DeviceArrays;
+using testing_cuda::DeviceCopy;
+using testing_cuda::kGpu;
+
+// The tensors of one call on the GPU.
+class Call {
+ public:
+  Call() : stream_(kGpu), arrays_(stream_.get()) {}
+
+  Stream& stream() { return stream_.get(); }
+  TensorView in(const TensorView& host) { return copies_.emplace_back(host, stream()).view(); }
+  // Comes back with finish(). Tensors that share memory share the copy.
+  TensorView out(const TensorView& host) {
+    results_.push_back(copies_.size());
+    return in(host);
+  }
+  template <class T>
+  View<const T> array(View<const T> host) {
+    return arrays_.view(host);
+  }
+  void finish() {
+    for (const size_t i : results_) copies_[i].download(stream());
+    cuda::synchronize(stream());
+  }
+
+ private:
+  cuda::OwnedStream stream_;
+  DeviceArrays arrays_;
+  std::vector<DeviceCopy> copies_;
+  std::vector<size_t> results_;
+};
+
+class GpuTarget : public Target {
+ public:
+  std::string name() const override { return "gpu"; }
+  DType activation_for(DType weight) const override { return weight; }
+  // Tensor cores cut off what they align away when they add.
+  double linear_tolerance() const override { return 2e-6; }
+
+  void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out) const override {
+    Call call;
+    kernels::embedding(call.array(ids), call.in(table), call.out(out), call.stream());
+    call.finish();
+  }
+  void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
+                float weight_offset) const override {
+    Call call;
+    const TensorView device_out = call.out(out);
+    const TensorView device_x = x.data == out.data ? device_out : call.in(x);
+    kernels::rms_norm(device_x, call.in(weight), eps, device_out, call.stream(), weight_offset);
+    call.finish();
+  }
+  void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
+                    const TensorView& out) const override {
+    Call call;
+    const TensorView device_out = call.out(out);
+    const TensorView device_x = x.data == out.data ? device_out : call.in(x);
+    kernels::add_rms_norm(device_x, call.out(residual), call.in(weight), eps, device_out, call.stream());
+    call.finish();
+  }
+  void silu_mul(const TensorView& gate_up, const TensorView& out) const override {
+    Call call;
+    kernels::silu_mul(call.in(gate_up), call.out(out), call.stream());
+    call.finish();
+  }
+  void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos,
+            const TensorView& sin) const override {
+    Call call;
+    kernels::rope(call.out(x), call.array(positions), call.in(cos), call.in(sin), call.stream());
+    call.finish();
+  }
+  void norm_rope(const NormRopeArgs& args) const override {
+    Call call;
+    NormRopeArgs device = args;
+    device.q = call.out(args.q);
+    device.k = call.out(args.k);
+    device.q_norm = call.in(args.q_norm);
+    device.k_norm = call.in(args.k_norm);
+    device.positions = call.array(args.positions);
+    device.cos = call.in(args.cos);
+    device.sin = call.in(args.sin);
+    kernels::norm_rope(device, call.stream());
+    call.finish();
+  }
+  void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out) const override {
+    Call call;
+    kernels::gather_rows(call.in(x), call.array(rows), call.out(out), call.stream());
+    call.finish();
+  }
+  void linear(const LinearArgs& args) const override {
+    Call call;
+    kernels::linear({.x = call.in(args.x),
+                     .weight = call.in(args.weight),
+                     .bias = call.in(args.bias),
+                     .out = call.out(args.out)},
+                    call.stream());
+    call.finish();
+  }
+  void gated_linear(const kernels::GatedLinearArgs& args) const override {
+    Call call;
+    kernels::gated_linear({.x = call.in(args.x),
+                           .weight = call.in(args.weight),
+                           .bias = call.in(args.bias),
+                           .gate_up = call.in(args.gate_up),
+                           .out = call.out(args.out)},
+                          call.stream());
+    call.finish();
+  }
+  void argmax(const TensorView& logits, View<int32_t> ids) const override {
+    Call call;
+    const TensorView device_ids = call.out(ids_view(ids));
+    kernels::argmax(call.in(logits), device_ids.span<int32_t>(), call.stream());
+    call.finish();
+  }
+  void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids) const override {
+    Call call;
+    const TensorView device_ids = call.out(ids_view(ids));
+    kernels::sample(call.in(logits), call.array(rules), device_ids.span<int32_t>(), call.stream());
+    call.finish();
+  }
+
+ private:
+  static TensorView ids_view(View<int32_t> ids) {
+    return TensorView::contiguous(ids.data(), DType::kI32, {std::ssize(ids)});
+  }
+};
+
+}  // namespace
+
+std::span<const std::unique_ptr<Target>> targets() {
+  static const auto all = [] {
+    std::vector<std::unique_ptr<Target>> made;
+    if (cuda::device_count() > 0) made.push_back(std::make_unique<GpuTarget>());
+    return made;
+  }();
+  return all;
+}
+
+}  // namespace attend::testing_support

@@ -1,0 +1,57 @@
+// Target: what the dense kernels are tested on. The same tests run on every instruction set of the CPU and,
+// linked with the other list of targets, on the GPU. Tensors and arrays of a call lie in host memory.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+
+#include "attend/kernels/elementwise.h"
+#include "attend/kernels/linear.h"
+#include "attend/kernels/sampling.h"
+
+namespace attend::testing_support {
+
+class Target {
+ public:
+  virtual ~Target() = default;
+  virtual std::string name() const = 0;
+  // What x is when a layer's weights are `weight`: GPUs multiply equal types alone.
+  virtual DType activation_for(DType weight) const = 0;
+  // Largest error of a sum of products, in parts of the sum of their magnitudes.
+  virtual double linear_tolerance() const = 0;
+
+  virtual void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out) const = 0;
+  virtual void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
+                        float weight_offset) const = 0;
+  virtual void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
+                            float eps, const TensorView& out) const = 0;
+  virtual void silu_mul(const TensorView& gate_up, const TensorView& out) const = 0;
+  virtual void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos,
+                    const TensorView& sin) const = 0;
+  virtual void norm_rope(const kernels::NormRopeArgs& args) const = 0;
+  virtual void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out) const = 0;
+  virtual void linear(const kernels::LinearArgs& args) const = 0;
+  virtual void gated_linear(const kernels::GatedLinearArgs& args) const = 0;
+  virtual void argmax(const TensorView& logits, View<int32_t> ids) const = 0;
+  virtual void sample(const TensorView& logits, View<const kernels::SamplingRule> rules,
+                      View<int32_t> ids) const = 0;
+};
+
+// Those of this executable; the last one is the best. Each executable links one definition; empty: this
+// machine has none of them.
+std::span<const std::unique_ptr<Target>> targets();
+
+class NeedsTarget : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (targets().empty()) GTEST_SKIP() << "this machine has no GPU that this build can use";
+  }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Target& target) { return out << target.name(); }
+
+}  // namespace attend::testing_support
