@@ -16,18 +16,8 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
   const dim3 grid = params.plan.streamed ? dim3(static_cast<unsigned>(params.plan.num_ctas))
                                          : dim3(static_cast<unsigned>(num_row_tiles),
                                                 static_cast<unsigned>(params.num_kv_heads));
-  // The CTAs may start while the last of the kernel before end; they wait before they read anything.
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &early;
-  config.numAttrs = 1;
-  attend::cuda::check(cudaLaunchKernelEx(&config, kernel, params), "attention");
+  constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kThreads;
+  launch_dependent<AttentionParams>(kernel, grid, kThreads, kSharedBytes, stream, params, "attention");
 }
 
 template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8>
