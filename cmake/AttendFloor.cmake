@@ -1,14 +1,28 @@
-# attend_floor(NAME SOURCES a.cc b.cc ... [PUBLIC targets] [PRIVATE targets])
+# attend_floor(NAME HEADERS a.h ... SOURCES a.cc ... [PUBLIC targets] [PRIVATE targets])
 #
-# One static library per floor of src/attend (docs: the floors). A floor links only floors that stand above
-# it in the list of docs/architecture.md; scripts/check_floors.py checks the includes.
+# One static library per floor of src/attend (docs/architecture.md). A floor links only floors that stand above it in
+# that list. HEADERS are those that are installed: what they declare is what libattend.so exports.
+# scripts/check_floors.py checks the includes of all of them.
 function(attend_floor name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(attend_${name} STATIC ${ARG_SOURCES})
   add_library(attend::${name} ALIAS attend_${name})
-  target_include_directories(attend_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+  set_target_properties(attend_${name} PROPERTIES
+    EXPORT_NAME ${name}
+    CXX_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  target_include_directories(attend_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(attend_${name} PUBLIC cxx_std_20)
   target_link_libraries(attend_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   attend_warnings(attend_${name})
+  set_property(GLOBAL APPEND PROPERTY ATTEND_FLOORS ${name})
+
+  if(ATTEND_INSTALL)
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR})
+    install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder} COMPONENT dev)
+  endif()
 endfunction()
 
 function(attend_warnings target)
@@ -35,6 +49,8 @@ function(attend_test name)
   attend_warnings(${name})
   # An empty LABELS would be dropped on the way to ctest and take TIMEOUT for its value.
   set(properties TIMEOUT ${ARG_TIMEOUT})
+  # RapidCheck's own 100 cases of a property are few.
+  list(APPEND properties ENVIRONMENT "RC_PARAMS=max_success=1000")
   if(ARG_LABELS)
     list(APPEND properties LABELS "${ARG_LABELS}")
   endif()

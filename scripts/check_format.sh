@@ -2,5 +2,5 @@
 # Checks that clang-format 14 would change nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror
+git ls-files '*.h' '*.cc' '*.cpp' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror
 echo "format: clean"

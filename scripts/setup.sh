@@ -6,8 +6,9 @@ set -euo pipefail
 attend_packages=(
   g++ cmake ninja-build pkg-config
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
-  libdnnl-dev libpcre2-dev libutf8proc-dev
+  libpcre2-dev libutf8proc-dev
   libgtest-dev libgmock-dev librapidcheck-dev
+  ${ATTEND_EXTRA_PACKAGES:-}
 )
 
 install_packages() {

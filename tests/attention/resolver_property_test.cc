@@ -1,175 +1,192 @@
-// What a resolution promises, for any table, model, machine and wishes.
+// What a resolution promises, for any table, model, machine and wishes. Who can serve what is judged by
+// broken_limits(), which shares no code with the resolver.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
-#include <array>
+#include <algorithm>
+#include <optional>
+#include <set>
 
 #include "attend/attention/resolver.h"
 #include "attend/base/error.h"
+#include "tests/attention/any_question.h"
+#include "tests/attention/broken_limits.h"
 
-namespace attend {
+namespace attend::test {
 namespace {
 
-constexpr std::array kArchitectures = {Architecture::kCpu, Architecture::kAmpere, Architecture::kHopper,
-                                       Architecture::kBlackwell, Architecture::kAmd};
-// Names that preference lists know, and two that they do not.
-constexpr std::string_view kNames[] = {"cpu",        "triton", "flashinfer", "fa3",
-                                       "trtllm_mha", "other",  "another"};
+constexpr Phase kPhases[] = {Phase::kPrefill, Phase::kDecode};
 
-// Numbers [0, end), as likely in the first case as in the last (inRange alone grows with the size).
-int number_below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
-// True seven times of eight: few limits, so that resolutions succeed often.
-bool mostly() { return number_below(8) > 0; }
-bool sometimes() { return !mostly(); }
-
-PageSizes any_page_sizes() {
-  if (mostly()) return PageSizes::all();
-  return PageSizes{1 << number_below(9), 1 << number_below(9)};
+bool is_called(const BackendEntry& entry, std::string_view name) {
+  return entry.name == name || std::ranges::count(entry.aliases, name) > 0;
 }
 
-Set<Architecture> any_architectures() {
-  if (mostly()) return Set<Architecture>::all();
-  return Set<Architecture>{*rc::gen::elementOf(kArchitectures)};
+// The name that the user gave for a phase; "": none.
+const std::string& wish_for(const Wishes& wishes, Phase phase) {
+  const std::string& own = phase == Phase::kPrefill ? wishes.prefill_backend : wishes.decode_backend;
+  return own.empty() ? wishes.attention_backend : own;
 }
 
-Capability any_capability() {
-  Capability can{.prefill = any_architectures(),
-                 .decode = any_architectures(),
-                 .page_sizes = any_page_sizes(),
-                 .tree_page_sizes = any_page_sizes(),
-                 .window_tree_page_sizes = any_page_sizes(),
-                 .ungrouped_page_sizes = any_page_sizes(),
-                 .dtypes = {DType::kBF16},
-                 .kv_dtypes = mostly() ? Set<DType>{DType::kBF16, DType::kF8E4M3} : Set<DType>{DType::kBF16}};
-  can.preferred_page_size = mostly() ? 0 : 64;
-  can.window = mostly();
-  can.chunk = mostly();
-  can.sinks = mostly();
-  can.cross = mostly();
-  can.cross_with_window = mostly();
-  can.speculation =
-      *rc::gen::element(Speculation::kNone, Speculation::kChain, Speculation::kTree, Speculation::kTree);
-  can.deterministic = any_architectures();
-  if (number_below(4) == 0) can.prefill = {};
-  return can;
+// Whether a wish for both phases leaves this one open: the backend does only the other, and no wish overrides
+// it there.
+bool leaves_open(const BackendEntry& entry, const Wishes& wishes, Phase phase, KvKind kind) {
+  const bool prefill = phase == Phase::kPrefill;
+  const Capability& can = entry.capability(kind);
+  const Set<Architecture>& mine = prefill ? can.prefill : can.decode;
+  const Set<Architecture>& other = prefill ? can.decode : can.prefill;
+  return (prefill ? wishes.prefill_backend : wishes.decode_backend).empty() &&
+         (prefill ? wishes.decode_backend : wishes.prefill_backend).empty() && mine.empty() && !other.empty();
 }
 
-std::vector<BackendEntry> any_table() {
-  std::vector<BackendEntry> table;
-  for (std::string_view name : kNames) {
-    if (sometimes()) continue;
-    BackendEntry entry{.name = name};
-    if (mostly()) entry.mha = any_capability();
-    if (mostly()) entry.mla = any_capability();
-    table.push_back(entry);
+struct Question {
+  std::vector<BackendEntry> table = any_table();
+  Requirement needs = any_requirement();
+  Hardware hardware = any_hardware();
+  Wishes wishes = any_wishes(table);
+
+  std::optional<Resolution> answer() const {
+    try {
+      return resolve(needs, hardware, wishes, table);
+    } catch (const Error& error) {
+      RC_ASSERT(error.code() == ErrorCode::kUnsupported);
+      return std::nullopt;
+    }
   }
-  return table;
-}
-
-Requirement any_requirement() {
-  Requirement needs{.kind = mostly() ? KvKind::kMha : KvKind::kMla,
-                    .num_q_heads = 32,
-                    .q_heads_per_kv = mostly() ? 4 : 1,
-                    .head_dims = {128, 128},
-                    .dtype = DType::kBF16,
-                    .kv_dtype = mostly() ? DType::kBF16 : DType::kF8E4M3};
-  needs.window = sometimes();
-  needs.chunk = sometimes();
-  needs.sinks = sometimes();
-  needs.cross = sometimes();
-  needs.deterministic = sometimes();
-  needs.speculation =
-      *rc::gen::element(Speculation::kNone, Speculation::kNone, Speculation::kChain, Speculation::kTree);
-  return needs;
-}
-
-std::string any_name(const std::vector<BackendEntry>& table) {
-  if (table.empty() || number_below(2) == 0) return "";
-  return std::string((*rc::gen::elementOf(table)).name);
-}
-
-Wishes any_wishes(const std::vector<BackendEntry>& table) {
-  Wishes wishes{.attention_backend = any_name(table),
-                .prefill_backend = any_name(table),
-                .decode_backend = any_name(table),
-                .page_size = {}};
-  if (sometimes()) wishes.page_size = 1 << number_below(9);
-  return wishes;
-}
-
-bool asked(const Wishes& wishes, const std::string& own, std::string_view name) {
-  return own.empty() ? wishes.attention_backend == name : own == name;
-}
-
-void check_resolution(const Resolution& resolution, const Requirement& needs, const Hardware& hardware,
-                      const Wishes& wishes) {
-  RC_ASSERT(reasons_against(*resolution.prefill, Phase::kPrefill, needs, hardware, resolution.page_size,
-                            asked(wishes, wishes.prefill_backend, resolution.prefill->name))
-                .empty());
-  RC_ASSERT(reasons_against(*resolution.decode, Phase::kDecode, needs, hardware, resolution.page_size,
-                            asked(wishes, wishes.decode_backend, resolution.decode->name))
-                .empty());
-  RC_ASSERT(resolution.page_size == wishes.page_size.value_or(resolution.page_size));
-  if (!wishes.prefill_backend.empty()) RC_ASSERT(resolution.prefill->name == wishes.prefill_backend);
-  if (!wishes.decode_backend.empty()) RC_ASSERT(resolution.decode->name == wishes.decode_backend);
-  // A backend for both phases serves at least one of those that were not overridden.
-  if (!wishes.attention_backend.empty() && (wishes.prefill_backend.empty() || wishes.decode_backend.empty()))
-    RC_ASSERT(resolution.prefill->name == wishes.attention_backend ||
-              resolution.decode->name == wishes.attention_backend);
-}
-
-// Whether some pair of backends serves both phases with one page size.
-bool some_pair_serves(const std::vector<BackendEntry>& table, const Requirement& needs,
-                      const Hardware& hardware, const Wishes& wishes) {
-  for (const BackendEntry& first : table)
-    for (const BackendEntry& second : table)
-      for (int page_size = 1; page_size <= 256; page_size *= 2)
-        if ((!wishes.page_size || *wishes.page_size == page_size) &&
-            reasons_against(first, Phase::kPrefill, needs, hardware, page_size, false).empty() &&
-            reasons_against(second, Phase::kDecode, needs, hardware, page_size, false).empty())
-          return true;
-  return false;
-}
-
-RC_GTEST_PROP(ResolverProperty, NeverContainsABackendThatCanNotServe, ()) {
-  const auto table = any_table();
-  const Requirement needs = any_requirement();
-  const Hardware hardware{.architecture = *rc::gen::elementOf(kArchitectures), .name = "any"};
-  const Wishes wishes = any_wishes(table);
-  std::optional<Resolution> resolution;
-  try {
-    resolution = resolve(needs, hardware, wishes, table);
-  } catch (const Error& error) {
-    RC_ASSERT(error.code() == ErrorCode::kUnsupported);
-  }
-  RC_CLASSIFY(resolution.has_value(), "resolved");
-  if (resolution) check_resolution(*resolution, needs, hardware, wishes);
-}
-
-RC_GTEST_PROP(ResolverProperty, GivesUpOnlyWhenNoPairServesAndThenTellsEveryReason, ()) {
-  auto table = any_table();
-  if (table.size() > 2) table.resize(2);  // few, so that it gives up often
-  const Requirement needs = any_requirement();
-  const Hardware hardware{.architecture = *rc::gen::elementOf(kArchitectures), .name = "any"};
-  Wishes wishes;
-  if (sometimes()) wishes.page_size = 1 << number_below(9);
-  const bool possible = some_pair_serves(table, needs, hardware, wishes);
-  RC_CLASSIFY(possible, "possible");
-  try {
-    resolve(needs, hardware, wishes, table);
-    RC_ASSERT(possible);
-  } catch (const Error& error) {
-    RC_ASSERT(!possible);
-    const std::string message = error.what();
-    if (message.starts_with("no page size serves both phases")) return;
+  // The row that a phase has to use; null: any.
+  const BackendEntry* asked_for(Phase phase) const {
+    const std::string& name = wish_for(wishes, phase);
     for (const BackendEntry& entry : table)
-      for (Phase phase : {Phase::kPrefill, Phase::kDecode})
-        for (const std::string& reason :
-             reasons_against(entry, phase, needs, hardware, wishes.page_size, false))
-          RC_ASSERT(message.find(reason) != std::string::npos);
+      if (!name.empty() && is_called(entry, name))
+        return leaves_open(entry, wishes, phase, needs.kind) ? nullptr : &entry;
+    return nullptr;
+  }
+  std::set<std::string> broken(const BackendEntry& entry, Phase phase, std::optional<int> page_size) const {
+    return broken_limits(entry, phase, needs, hardware, page_size, asked_for(phase) == &entry);
+  }
+  bool can_serve(const BackendEntry& entry, Phase phase, int page_size) const {
+    const BackendEntry* asked = asked_for(phase);
+    return (asked == nullptr || asked == &entry) && broken(entry, phase, page_size).empty();
+  }
+  // Whether some pair of backends serves both phases as wished, with one page size.
+  bool has_an_answer() const {
+    for (const BackendEntry& first : table)
+      for (const BackendEntry& second : table)
+        for (int page_size = 1; page_size <= 256; page_size *= 2)
+          if (page_size == wishes.page_size.value_or(page_size) &&
+              can_serve(first, Phase::kPrefill, page_size) && can_serve(second, Phase::kDecode, page_size))
+            return true;
+    return false;
+  }
+};
+
+RC_GTEST_PROP(ReasonsAgainstProperty, NameExactlyTheLimitsThatAreBroken, ()) {
+  const Question question;
+  for (const BackendEntry& entry : question.table)
+    for (const Phase phase : kPhases)
+      for (const bool asked_by_name : {false, true}) {
+        const auto reasons = reasons_against(entry, phase, question.needs, question.hardware,
+                                             question.wishes.page_size, asked_by_name);
+        RC_ASSERT(limits_named(reasons, entry.name, phase) ==
+                  broken_limits(entry, phase, question.needs, question.hardware, question.wishes.page_size,
+                                asked_by_name));
+      }
+}
+
+RC_GTEST_PROP(ResolverProperty, AChoiceServesTheModelInBothPhasesWithOnePageSize, ()) {
+  const Question question;
+  const std::optional<Resolution> answer = question.answer();
+  RC_CLASSIFY(answer.has_value(), "resolved");
+  if (!answer) return;
+  RC_ASSERT(question.broken(*answer->prefill, Phase::kPrefill, answer->page_size).empty());
+  RC_ASSERT(question.broken(*answer->decode, Phase::kDecode, answer->page_size).empty());
+}
+
+RC_GTEST_PROP(ResolverProperty, NoWishIsEverCoerced, ()) {
+  const Question question;
+  const std::optional<Resolution> answer = question.answer();
+  if (!answer) return;
+  RC_CLASSIFY(question.asked_for(Phase::kPrefill) || question.asked_for(Phase::kDecode), "asked for");
+  if (question.wishes.page_size) RC_ASSERT(answer->page_size == *question.wishes.page_size);
+  for (const Phase phase : kPhases) {
+    const BackendEntry* asked = question.asked_for(phase);
+    const BackendEntry* chosen = phase == Phase::kPrefill ? answer->prefill : answer->decode;
+    if (asked != nullptr) RC_ASSERT(chosen == asked);
+    // By choice, nothing runs elsewhere than at home.
+    if (asked == nullptr)
+      RC_ASSERT(chosen->capability(question.needs.kind)
+                    .architectures(phase)
+                    .contains(question.hardware.architecture));
+  }
+}
+
+RC_GTEST_PROP(ResolverProperty, RefusesEveryBackendThatCanNotServeForEveryLimitThatItBreaks, ()) {
+  const Question question;
+  const std::optional<Resolution> answer = question.answer();
+  if (!answer) return;
+  size_t num_expected = 0;
+  for (const Phase phase : kPhases)
+    for (const BackendEntry& entry : question.table) {
+      if (question.asked_for(phase) == &entry) continue;
+      const auto broken = question.broken(entry, phase, question.wishes.page_size);
+      const auto refusal = std::ranges::find_if(answer->refusals, [&](const Refusal& one) {
+        return one.backend == entry.name && one.phase == phase;
+      });
+      RC_ASSERT((refusal != answer->refusals.end()) == !broken.empty());
+      if (broken.empty()) continue;
+      ++num_expected;
+      RC_ASSERT(limits_named(refusal->reasons, entry.name, phase) == broken);
+    }
+  RC_CLASSIFY(num_expected > 0, "with refusals");
+  RC_ASSERT(answer->refusals.size() == num_expected);
+}
+
+RC_GTEST_PROP(ResolverProperty, GivesUpOnlyWhenNoPairServes, ()) {
+  Question question;
+  if (question.table.size() > 2 && number_below(2) == 0) {
+    question.table.resize(2);  // few, so that it gives up often
+    question.wishes = any_wishes(question.table);
+  }
+  const bool possible = question.has_an_answer();
+  RC_CLASSIFY(possible, "possible");
+  RC_ASSERT(question.answer().has_value() == possible);
+}
+
+RC_GTEST_PROP(ResolverProperty, ARefusedWishIsToldEveryReasonAgainstIt, ()) {
+  const Question question;
+  std::set<std::string> against;
+  for (const Phase phase : kPhases)
+    if (const BackendEntry* asked = question.asked_for(phase))
+      for (const std::string& limit : question.broken(*asked, phase, question.wishes.page_size))
+        against.insert(limit);
+  RC_CLASSIFY(!against.empty(), "refused");
+  if (against.empty()) return;
+  try {
+    resolve(question.needs, question.hardware, question.wishes, question.table);
+    RC_FAIL("resolved against a limit");
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    RC_ASSERT(!message.starts_with("no attention backend serves"));
+    for (const std::string& limit : against) RC_ASSERT(message.find(limit) != std::string::npos);
+  }
+}
+
+RC_GTEST_PROP(ResolverProperty, GivingUpTellsEveryReasonAgainstWhatCouldHaveBeenChosen, ()) {
+  Question question;
+  if (question.table.size() > 2) question.table.resize(2);
+  question.wishes = {.page_size = question.wishes.page_size};
+  try {
+    resolve(question.needs, question.hardware, question.wishes, question.table);
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    const bool of_page_sizes = message.starts_with("no page size serves both phases");
+    RC_CLASSIFY(!of_page_sizes, "gave up");
+    for (const BackendEntry& entry : question.table)
+      for (const Phase phase : kPhases)
+        for (const std::string& limit : question.broken(entry, phase, question.wishes.page_size))
+          RC_ASSERT(of_page_sizes || message.find(limit) != std::string::npos);
   }
 }
 
 }  // namespace
-}  // namespace attend
+}  // namespace attend::test

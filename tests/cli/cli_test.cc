@@ -52,6 +52,24 @@ std::string write_file(const std::string& name, const std::string& content) {
   return path;
 }
 
+TEST(AttendCommand, TellsItsVersionItsCommitAndTheDevicesThatThereAre) {
+  const Ran ran = attend("--version", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_THAT(lines[0], testing::MatchesRegex("attend [0-9]+\\.[0-9]+\\.[0-9]+ \\(git .+\\)"));
+  EXPECT_THAT(lines[1], testing::MatchesRegex("cpu     .+, [0-9]+ cores, .+"));
+  EXPECT_THAT(lines[2], StartsWith("cuda"));
+}
+
+// Stale? build/release/attend backends --markdown > docs/support-matrix.md
+TEST(SupportMatrix, InTheDocsIsWhatTheCapabilityRecordsSay) {
+  std::ifstream file(ATTEND_SOURCE_DIR "/docs/support-matrix.md");
+  std::ostringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(page.str(), attend("backends --markdown", Streams::kStdout).out);
+}
+
 TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
   const Ran ran = attend(
       "generate --model-path " + kTiny + " --prompt 'copy: laugh [ scout coffee writer pea ] roll milk ->'",
@@ -148,7 +166,29 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTiny + kPrompt + " --threads 0", "--threads 0"},
         BadInput{"--model-path " + kTiny + kPrompt + " --threads 100000", "--threads 100000: at most 1024"},
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size x",
-                 "attend: Could not convert: --page-size"},
+                 "attend: --page-size 'x': expected a whole number from -2147483648 to 2147483647"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size ''",
+                 "--page-size '': expected a whole number"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size 0x10", "--page-size '0x10'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size 16.0", "--page-size '16.0'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size ' 16'", "--page-size ' 16'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size 99999999999", "--page-size '99999999999'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size 16 --page-size 32", "--page-size"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --seed -1",
+                 "--seed '-1': expected a whole number from 0 to 18446744073709551615"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --seed 18446744073709551616", "--seed"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --random-seed -1", "--random-seed '-1'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --temperature nan", "--temperature 'nan'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --temperature inf", "--temperature 'inf'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --temperature 1e99", "--temperature '1e99'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --top-p 0", "top_p 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --stop-token-ids 3,4", "--stop-token-ids '3,4'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --stop-token-ids -1", "stop_token_ids: -1"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --stop ''", "stop: an empty string"},
+        BadInput{"--model-path ''" + kPrompt, "--model-path '': expected a text that is not empty"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --attention-backend ''", "--attention-backend ''"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --kv-cache-dtype ''", "--kv-cache-dtype ''"},
+        BadInput{"--model-path " + kTiny + " --prompts-file ''", "--prompts-file ''"},
         BadInput{"--model-path " + kTiny + kPrompt + " --max-total-tokens 9223372036854775807",
                  "max_total_tokens"},
         BadInput{"--model-path " + kTiny + kPrompt + " --max-total-tokens 0", "--max-total-tokens 0"},
@@ -160,6 +200,42 @@ TEST(GenerateCommand, NamesTheBrokenLineOfAPromptsFile) {
   const Ran ran = attend("generate --model-path " + kTiny + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("broken.jsonl:2: \"prompt\" is number, expected a string"));
+}
+
+TEST(GenerateCommand, ReadsLeadingZerosAsDecimal) {
+  const Ran ran =
+      attend("generate --model-path " + kTiny + " --prompt x -n 010 --ignore-eos --json", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(nlohmann::json::parse(ran.out).at("output_ids").size(), 10u);
+}
+
+TEST(GenerateCommand, RefusesPromptsFilesThatAreNotUtf8Text) {
+  const auto refusal = [](const std::string& name, const std::string& content) {
+    const Ran ran = attend("generate --model-path " + kTiny + " --prompts-file " + write_file(name, content));
+    EXPECT_EQ(ran.exit_code, 2) << name;
+    return ran.out;
+  };
+  EXPECT_THAT(refusal("utf16.txt", std::string("\xff\xfe"
+                                               "a\0b\0\n\0",
+                                               8)),
+              HasSubstr("utf16.txt:1: byte 4 is NUL: expected UTF-8 text (is it UTF-16?)"));
+  EXPECT_THAT(refusal("latin1.txt", "fine\ncaf\xe9\n"), HasSubstr("latin1.txt:2: expected UTF-8 text"));
+  EXPECT_THAT(refusal("binary.jsonl", "{\"prompt\": \"\xc3\"}\n"),
+              HasSubstr("binary.jsonl:1: expected UTF-8"));
+  EXPECT_THAT(refusal("both.jsonl", "{\"prompt\": \"x\", \"input_ids\": [5]}\n"),
+              HasSubstr("both.jsonl:1: has \"prompt\" and \"input_ids\": expected one of them"));
+  EXPECT_THAT(refusal("twice.jsonl", "{\"prompt\": \"x\", \"prompt\": \"y\"}\n"),
+              HasSubstr("twice.jsonl:1: \"prompt\" stands twice"));
+  EXPECT_THAT(refusal("cut.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": \n"),
+              HasSubstr("cut.jsonl:2: expected JSON, line 1, column 12: unexpected end of input"));
+  EXPECT_THAT(refusal("empty.txt", "\n \n"), HasSubstr("empty.txt\": no prompts"));
+}
+
+TEST(GenerateCommand, RefusesAPromptBeforeItSaysWhatWasChosen) {
+  const std::string file = write_file("ids.jsonl", "{\"input_ids\": [5]}\n{\"input_ids\": [128]}\n");
+  const Ran ran = attend("generate --model-path " + kGolden + " --prompts-file " + file);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, StartsWith("attend: prompt 2: token id 128: 0 to 127"));
 }
 
 TEST(GenerateCommand, TakesAPromptInBracketsAsItIs) {

@@ -1,4 +1,5 @@
-// Random batches of admissions, decodes, extends and ends, against a model that knows which slots are out.
+// Random batches of admissions, decodes, extends, ends and misuses, against a model that knows which slots
+// are out.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -8,11 +9,14 @@
 #include <unordered_set>
 #include <vector>
 
+#include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kv/allocator.h"
 
 namespace attend {
 namespace {
+
+int number_below(int end) { return *rc::gen::inRange(0, end); }
 
 struct ModelRequest {
   std::vector<TokenSlot> slots;  // of positions 0, 1, ...
@@ -76,9 +80,41 @@ class Model {
     for (size_t i = 0; i < requests_.size(); ++i) requests_[i].slots.push_back(out[i]);
   }
 
-  void end(int request_idx) {
-    allocator_->free(requests_[static_cast<size_t>(request_idx)].slots);
-    requests_.erase(requests_.begin() + request_idx);
+  // Ends requests in one call, the slots in any order; one slot of a page is enough to give it back.
+  void end(const std::vector<int>& request_idxs, bool one_slot_per_page) {
+    std::vector<TokenSlot> slots;
+    for (const int i : request_idxs)
+      for (const TokenSlot slot : requests_[static_cast<size_t>(i)].slots)
+        if (!one_slot_per_page || slot.value % page_size() == 0) slots.push_back(slot);
+    for (size_t i = slots.size(); i > 1; --i)
+      std::swap(slots[i - 1], slots[static_cast<size_t>(number_below(static_cast<int>(i)))]);
+    allocator_->free(slots);
+    std::vector<ModelRequest> left;
+    for (size_t i = 0; i < requests_.size(); ++i)
+      if (std::ranges::count(request_idxs, static_cast<int>(i)) == 0) left.push_back(requests_[i]);
+    requests_ = std::move(left);
+  }
+
+  // Gives back what is out together with one slot that is not: nothing may come of it.
+  void free_too_much(int32_t bad_slot) {
+    std::vector<TokenSlot> slots;
+    for (const ModelRequest& request : requests_)
+      slots.insert(slots.end(), request.slots.begin(), request.slots.end());
+    for (const TokenSlot slot : slots)
+      if (slot.value / page_size() == bad_slot / page_size()) return;  // not bad at all
+    slots.insert(slots.begin() + number_below(static_cast<int>(slots.size()) + 1), TokenSlot(bad_slot));
+    RC_ASSERT_THROWS_AS(allocator_->free(slots), Error);
+  }
+
+  // Grows a request from a slot that is not its last.
+  void extend_from(int request_idx, int32_t bad_slot) {
+    const ModelRequest& request = requests_[static_cast<size_t>(request_idx)];
+    if (bad_slot % page_size() == request.last().value % page_size()) return;  // looks like one
+    const std::vector<int32_t> before{request.seqlen()}, after{request.seqlen() + 1};
+    const std::vector<TokenSlot> last{TokenSlot(bad_slot)};
+    std::vector<TokenSlot> out(1);
+    RC_ASSERT_THROWS_AS((void)allocator_->alloc_extend(before, after, last, out), Error);
+    RC_ASSERT_THROWS_AS((void)allocator_->alloc_decode(after, last, out), Error);
   }
 
   void check() const {
@@ -109,12 +145,20 @@ class Model {
   std::vector<ModelRequest> requests_;
 };
 
+std::vector<int> some_of(int count) {
+  std::vector<int> chosen;
+  for (int i = 0; i < count; ++i)
+    if (number_below(3) == 0) chosen.push_back(i);
+  return chosen;
+}
+
 RC_GTEST_PROP(AllocatorProperty, ConservesAndKeepsPagesApartOverRandomBatches, ()) {
   const int page_size = *rc::gen::element(1, 2, 4, 16, 64);
   Model model(page_size, *rc::gen::inRange(2, 40));
+  const int num_slots = model.allocator().num_total_slots() + page_size;
   const int num_steps = *rc::gen::inRange(1, 60);
   for (int step = 0; step < num_steps; ++step) {
-    switch (*rc::gen::inRange(0, 4)) {
+    switch (number_below(6)) {
       case 0:
         model.extend(*rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 3 * page_size + 2)));
         break;
@@ -123,12 +167,19 @@ RC_GTEST_PROP(AllocatorProperty, ConservesAndKeepsPagesApartOverRandomBatches, (
         model.decode();
         break;
       case 3:
-        if (model.num_requests() > 0) model.end(*rc::gen::inRange(0, model.num_requests()));
+        model.end(some_of(model.num_requests()), number_below(2) == 0);
+        break;
+      case 4:
+        model.free_too_much(*rc::gen::inRange(-1, num_slots + 2));
+        break;
+      case 5:
+        if (model.num_requests() > 0)
+          model.extend_from(number_below(model.num_requests()), *rc::gen::inRange(-1, num_slots + 2));
         break;
     }
     model.check();
   }
-  while (model.num_requests() > 0) model.end(0);
+  while (model.num_requests() > 0) model.end({0}, false);
   model.check();
   RC_ASSERT(model.allocator().num_used_slots() == 0);
 }

@@ -140,8 +140,17 @@ RC_GTEST_PROP(ReqToTokenPoolProperty, RowsHoldWhatWasWrittenLastAndNothingElse, 
   std::map<RequestRow, std::vector<TokenSlot>> model;
   const int num_steps = *rc::gen::inRange(1, 40);
   for (int step = 0; step < num_steps; ++step) {
-    const int action = *rc::gen::inRange(0, 4);
-    if (action == 0) {
+    const int action = *rc::gen::inRange(0, 5);
+    if (action == 4) {  // misuse changes nothing
+      const RequestRow row(*rc::gen::inRange(-1, max_reqs + 2));
+      if (!model.contains(row)) {
+        RC_ASSERT_THROWS_AS(pool.free(row), Error);
+        RC_ASSERT_THROWS_AS(pool.write(row, 0, slots_of({5})), Error);
+      } else {
+        RC_ASSERT_THROWS_AS(pool.write(row, max_context_len, slots_of({5})), Error);
+        RC_ASSERT_THROWS_AS(pool.write(row, 0, slots_of({-1})), Error);
+      }
+    } else if (action == 0) {
       const auto row = pool.allocate();
       RC_ASSERT(row.has_value() == (model.size() < static_cast<size_t>(max_reqs)));
       if (row)

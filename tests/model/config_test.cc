@@ -412,6 +412,39 @@ TEST(ReadRope, RefusesAnUnknownTypeWithTheKnownOnes) {
                  ErrorCode::kUnsupported, {"rope_parameters.full_attention", "all layers"});
 }
 
+TEST(ReadRope, RefusesAFactorThatIsNoStretching) {
+  for (const char* type : {"linear", "dynamic", "yarn"})
+    for (const char* factor : {"0.5", "1048577", "1e300", "-4"}) {
+      const std::string scaling =
+          R"({"rope_type": ")" + std::string(type) + R"(", "factor": )" + factor + "}";
+      expect_refused({{"rope_scaling", scaling}}, ErrorCode::kCorruptFile,
+                     {"rope_scaling.factor", "expected a number"});
+    }
+  expect_refused({{"rope_scaling",
+                   R"({"rope_type": "llama3", "factor": 0.5, "low_freq_factor": 1, "high_freq_factor": 4})"}},
+                 ErrorCode::kCorruptFile, {"rope_scaling.factor 0.5", "from 1 to 1048576"});
+}
+
+TEST(ReadRope, RefusesAYarnThatSaysNothingOrContradictsItself) {
+  expect_refused({{"rope_scaling", R"({"type": "yarn"})"}}, ErrorCode::kCorruptFile,
+                 {"rope_scaling.factor is missing"});
+  // Without a shorter original length a null factor says nothing either.
+  expect_refused({{"rope_scaling", R"({"type": "yarn", "factor": null})"}}, ErrorCode::kCorruptFile,
+                 {"rope_scaling.factor is missing"});
+  expect_refused(
+      {{"rope_scaling", R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 512})"}},
+      ErrorCode::kCorruptFile,
+      {"rope_scaling.original_max_position_embeddings 512", "at most max_position_embeddings 256"});
+  for (const char* betas : {R"("beta_fast": 1)", R"("beta_slow": 32)", R"("beta_fast": 2, "beta_slow": 3)"})
+    expect_refused({{"rope_scaling", R"({"type": "yarn", "factor": 4, )" + std::string(betas) + "}"}},
+                   ErrorCode::kCorruptFile, {"rope_scaling.beta_fast", "more than beta_slow"});
+  for (const char* field : {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"})
+    for (const char* value : {"0", "-1", "\"1\"", "1e300", "1e-300", "true"})
+      expect_refused({{"rope_scaling",
+                       R"({"type": "yarn", "factor": 4, ")" + std::string(field) + "\": " + value + "}"}},
+                     ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field, "a number above 0"});
+}
+
 TEST(ReadRope, RefusesAMissingOrIllTypedParameter) {
   for (const char* type : {"linear", "dynamic", "llama3"}) {
     const std::string scaling = R"({"rope_type": ")" + std::string(type) + "\"}";
@@ -447,7 +480,7 @@ TEST(ModelConfig, MaxContextLenIsWhatTheRopeStretchesTo) {
   const char* llama3 = R"({"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
                            "original_max_position_embeddings": 32})";
   EXPECT_EQ(llama({{"rope_scaling", llama3}}).max_context_len(), 256);
-  EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 1e300})"}}).max_context_len(), 1 << 30);
+  EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 1048576})"}}).max_context_len(), 1 << 28);
 }
 
 TEST(ModelConfig, GeometryDescribesEachLayerToBackends) {

@@ -1,7 +1,12 @@
 #include "attend/model/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <chrono>
+#include <csignal>
+
+#include "attend/model/mapped_range.h"
 #include "tests/model/test_files.h"
 
 namespace attend {
@@ -114,6 +119,61 @@ TEST(SafetensorsFile, FetchRefusesAFileThatWasCutShortAfterItWasOpened) {
   std::filesystem::resize_file(path, 4096);
   expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "\"w\"", "cut short"},
                [&] { file.fetch(*file.find("w"), [](size_t) {}); });
+}
+
+TEST(SafetensorsFile, FetchRefusesAFileThatWasWrittenToAfterItWasOpened) {
+  const TempDir dir;
+  const std::vector<TestTensor> tensors{{"w", "U8", {100}, std::string(100, 'x')}};
+  const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
+  const SafetensorsFile file(path);
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
+  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "\"w\"", "written to", "nobody writes"},
+               [&] { file.fetch(*file.find("w"), [](size_t) {}); });
+}
+
+TEST(SafetensorsFile, AFileThatIsReplacedOrDisappearsIsStillTheOneThatWasOpened) {
+  const TempDir dir;
+  const std::vector<TestTensor> tensors{{"w", "U8", {3}, "abc"}}, others{{"w", "U8", {3}, "xyz"}};
+  const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
+  const SafetensorsFile file(path);
+  std::filesystem::rename(dir.write("b.safetensors", safetensors_bytes(others)), path);
+  file.fetch(*file.find("w"), [](size_t) {});
+  EXPECT_THAT(file.tensor("w").span<uint8_t>(), testing::ElementsAre('a', 'b', 'c'));
+  std::filesystem::remove(path);
+  file.fetch(*file.find("w"), [](size_t) {});
+  EXPECT_THAT(file.tensor("w").span<uint8_t>(), testing::ElementsAre('a', 'b', 'c'));
+}
+
+// What the commands do about a file that is cut short after it was loaded.
+TEST(SafetensorsFileDeathTest, AProgramThatAsksForItEndsWithTheNameOfAFileThatWasCutShort) {
+  const TempDir dir;
+  const std::vector<TestTensor> tensors{{"w", "U8", {1 << 20}, std::string(1 << 20, 'x')}};
+  const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
+  const SafetensorsFile file(path);
+  const Tensor tensor = file.tensor("w");
+  std::filesystem::resize_file(path, 4096);
+  const auto read_the_end = [&] {
+    exit_when_a_mapped_file_is_cut_short(2);
+    volatile uint8_t last = tensor.span<uint8_t>()[(1 << 20) - 1];
+    std::exit(last == 'x' ? 0 : 1);
+  };
+  EXPECT_EXIT(read_the_end(), testing::ExitedWithCode(2), "attend: .*a.safetensors: the file was cut short");
+}
+
+TEST(SafetensorsFileDeathTest, AnotherBusErrorEndsTheProgramAsEver) {
+  const auto raise_it = [] {
+    exit_when_a_mapped_file_is_cut_short(2);
+    raise(SIGBUS);
+    raise(SIGBUS);
+  };
+  EXPECT_EXIT(raise_it(), testing::KilledBySignal(SIGBUS), "");
+}
+
+TEST(SafetensorsFile, RefusesAPipe) {
+  const TempDir dir;
+  const auto path = dir.path() / "pipe.safetensors";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  expect_error(ErrorCode::kNotFound, {"pipe.safetensors", "regular file"}, [&] { SafetensorsFile{path}; });
 }
 
 TEST(SafetensorsFile, RefusesATensorThatIsNotThere) {

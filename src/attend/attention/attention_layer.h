@@ -8,6 +8,7 @@
 #include "attend/tensor/dtype.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 enum class AttentionType : uint8_t {
@@ -57,3 +58,4 @@ struct BatchLimits {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

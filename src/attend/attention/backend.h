@@ -14,6 +14,7 @@
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/tensor/stream.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // The caller owns every tensor.
@@ -85,3 +86,4 @@ struct BackendEntry {
 std::string describe(const BackendEntry& entry);
 
 }  // namespace attend
+#pragma GCC visibility pop

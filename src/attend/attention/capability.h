@@ -14,6 +14,7 @@
 #include "attend/attention/forward_batch.h"
 #include "attend/tensor/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 enum class Architecture : uint8_t {
@@ -172,3 +173,4 @@ struct Hardware {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

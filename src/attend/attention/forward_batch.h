@@ -7,6 +7,7 @@
 #include "attend/base/ids.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 enum class ForwardMode : uint8_t {
@@ -42,3 +43,4 @@ struct ForwardBatch {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

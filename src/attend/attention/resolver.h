@@ -9,6 +9,7 @@
 #include "attend/attention/backend.h"
 #include "attend/attention/capability.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // What the user asked for. Empty: choose.
@@ -73,3 +74,4 @@ Hardware detect_cpu();
 Hardware detect_hardware(Device device);
 
 }  // namespace attend
+#pragma GCC visibility pop

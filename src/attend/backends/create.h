@@ -6,6 +6,7 @@
 #include "attend/attention/backend.h"
 #include "attend/attention/resolver.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // Bytes of workspace that create_backend will allocate for both phases.
@@ -15,3 +16,4 @@ size_t workspace_bytes(const Resolution& resolution, const BackendConfig& config
 std::unique_ptr<AttentionBackend> create_backend(const Resolution& resolution, const BackendContext& context);
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -5,9 +5,11 @@
 
 #include "attend/attention/backend.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // Every backend of this build. Static data.
 std::span<const BackendEntry> backend_table();
 
 }  // namespace attend
+#pragma GCC visibility pop

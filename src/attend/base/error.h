@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 enum class ErrorCode {
@@ -58,3 +59,4 @@ void ensure(bool ok, const Parts&... parts) {
 }
 
 }  // namespace attend
+#pragma GCC visibility pop

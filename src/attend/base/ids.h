@@ -10,6 +10,7 @@
 #include <span>
 #include <type_traits>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 template <class Tag>
@@ -55,3 +56,4 @@ template <class Tag>
 struct std::hash<attend::Id<Tag>> {
   size_t operator()(attend::Id<Tag> id) const noexcept { return std::hash<int32_t>{}(id.value); }
 };
+#pragma GCC visibility pop

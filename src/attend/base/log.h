@@ -4,6 +4,7 @@
 #include <sstream>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
@@ -27,3 +28,4 @@ void log_warning(const Parts&... parts) {
 }
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 #include <bit>
 #include <concepts>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // The smallest integer not below value / divisor, for divisor > 0. Never overflows.
@@ -30,3 +31,4 @@ constexpr int log2_exact(T value) {
 }
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "attend/base/thread_team.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // CPUs that this process may use: its affinity mask, and no more than its control group's quota (rounded up).
@@ -43,3 +44,4 @@ void parallel_for_rows(int64_t num_rows, int64_t elements_per_row, const Fn& fn)
 }
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // One function, called once for each of num_tasks tasks.
@@ -65,3 +66,4 @@ class ThreadTeam {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include "attend/backends/table.h"
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
+#include "attend/cli/support_matrix.h"
 #include "attend/model/config.h"
 
 namespace attend::cli {
@@ -47,14 +48,23 @@ std::string choice(const EngineConfig& config) {
 }  // namespace
 
 void add_backends(CLI::App& app, Command& selected) {
-  auto options = std::make_shared<EngineOptions>();
+  struct BackendsOptions {
+    EngineOptions engine;
+    bool markdown = false;
+  };
+  auto options = std::make_shared<BackendsOptions>();
   CLI::App* command = app.add_subcommand("backends", "List attention backends, and which one a model gets");
-  add_engine_options(*command, *options, /*model_required=*/false);
+  add_engine_options(*command, options->engine, /*model_required=*/false);
+  command->add_flag("--markdown", options->markdown, "Print the support matrix of docs/ instead");
   command->callback([command, options, &selected] {
     selected = [command, options] {
-      const EngineConfig config = to_config(*command, *options);
+      if (options->markdown) {
+        fmt::print("{}", support_matrix(backend_table()));
+        return 0;
+      }
+      const EngineConfig config = to_config(*command, options->engine);
       // Everything that can fail comes before the first line.
-      const std::string chosen = options->model_path.empty() ? std::string() : choice(config);
+      const std::string chosen = options->engine.model_path.empty() ? std::string() : choice(config);
       fmt::print("{}{}", capabilities(), chosen);
       return 0;
     };

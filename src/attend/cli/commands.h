@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 namespace attend::cli {
 
@@ -12,5 +13,9 @@ using Command = std::function<int()>;
 // `selected` is set to the body of the command that the user named.
 void add_generate(CLI::App& app, Command& selected);
 void add_backends(CLI::App& app, Command& selected);
+void add_bench(CLI::App& app, Command& selected);
+
+// What --version prints: the version, the commit, and the devices that there are.
+std::string version_text();
 
 }  // namespace attend::cli

@@ -5,6 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
+#include "attend/cli/flags.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::cli {
@@ -41,41 +42,48 @@ void require_positive(const CLI::App& app, const std::string& flag, int64_t valu
 }  // namespace
 
 void add_engine_options(CLI::App& app, EngineOptions& options, bool model_required) {
-  auto* model = app.add_option("--model-path,--model", options.model_path, "Hugging Face model directory");
+  auto* model = add_text(app, "--model-path,--model", options.model_path, "Hugging Face model directory");
   if (model_required) model->required();
-  app.add_option("--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
-  app.add_option("--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
-  app.add_option(
-      "--dtype", options.dtype,
+  add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
+  add_text(app, "--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
+  add_text(
+      app, "--dtype", options.dtype,
       "of activations: auto (float32 on the CPU, the weights' dtype on a GPU), float32, float16 or bfloat16");
-  app.add_option("--attention-backend", options.attention_backend,
-                 "attention backend of both phases (see: attend backends)");
-  app.add_option("--prefill-attention-backend", options.prefill_attention_backend,
-                 "backend of prompts; wins over --attention-backend");
-  app.add_option("--decode-attention-backend", options.decode_attention_backend,
-                 "backend of decode steps; wins over --attention-backend");
-  app.add_option("--page-size,--block-size", options.page_size, "tokens of a KV page: 1, 2, 4, ... 256");
-  app.add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                 "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
-  app.add_option("--context-length,--max-model-len", options.context_length,
-                 "tokens of a request, prompt and completion");
-  app.add_option("--max-running-requests,--max-num-seqs", options.max_running_requests,
-                 "requests in a step at most");
-  app.add_option("--max-total-tokens", options.max_total_tokens, "tokens that the KV pool holds");
-  app.add_option("--mem-fraction-static", options.mem_fraction_static,
-                 "GPUs: share of the memory for weights and KV pool")
-      ->capture_default_str();
+  add_text(app, "--attention-backend", options.attention_backend,
+           "attention backend of both phases (see: attend backends)");
+  add_text(app, "--prefill-attention-backend", options.prefill_attention_backend,
+           "backend of prompts; wins over --attention-backend");
+  add_text(app, "--decode-attention-backend", options.decode_attention_backend,
+           "backend of decode steps; wins over --attention-backend");
+  add_number(app, "--page-size,--block-size", options.page_size, "tokens of a KV page: 1, 2, 4, ... 256");
+  add_text(app, "--kv-cache-dtype", options.kv_cache_dtype,
+           "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
+  add_number(app, "--context-length,--max-model-len", options.context_length,
+             "tokens of a request, prompt and completion");
+  add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
+             "requests in a step at most");
+  add_number(app, "--max-total-tokens", options.max_total_tokens, "tokens that the KV pool holds");
+  add_number(app, "--mem-fraction-static", options.mem_fraction_static,
+             "GPUs: share of the memory for weights and KV pool");
   app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
                "GPUs: launch every decode step's kernels one by one");
-  app.add_option("--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs,
-                 "GPUs: batch sizes of decode steps that get a CUDA graph; smaller batches are padded");
-  app.add_option("--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
-                 "GPUs: the largest of them, when they are chosen");
-  app.add_option("--chunked-prefill-size", options.chunked_prefill_size,
-                 "new tokens in a step at most; longer prompts are computed in chunks");
-  app.add_option("--threads", options.threads,
-                 "CPU threads; default: one per core that this process may use");
-  app.add_option("--random-seed", options.random_seed, "seed of requests that bring none");
+  add_numbers(app, "--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs,
+              "GPUs: batch sizes of decode steps that get a CUDA graph; smaller batches are padded");
+  add_number(app, "--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
+             "GPUs: the largest of them, when they are chosen");
+  add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
+             "new tokens in a step at most; longer prompts are computed in chunks");
+  add_number(app, "--threads", options.threads,
+             "CPU threads; default: one per core that this process may use");
+  app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
+               "a token depends on its own request alone, bit for bit: not on batch, chunks or preemption");
+  add_number(app, "--random-seed", options.random_seed, "seed of requests that bring none");
+}
+
+void set_threads(const CLI::App& app, int threads) {
+  require_positive(app, "--threads", threads);
+  require(threads <= kMaxThreads, "--threads ", threads, ": at most ", kMaxThreads);
+  if (threads > 0) set_num_threads(threads);
 }
 
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
@@ -84,9 +92,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   require_positive(app, "--max-total-tokens", options.max_total_tokens);
   require_positive(app, "--chunked-prefill-size", options.chunked_prefill_size);
   require_positive(app, "--cuda-graph-max-bs", options.cuda_graph_max_bs);
-  require_positive(app, "--threads", options.threads);
-  require(options.threads <= kMaxThreads, "--threads ", options.threads, ": at most ", kMaxThreads);
-  if (options.threads > 0) set_num_threads(options.threads);
+  set_threads(app, options.threads);
 
   EngineConfig config;
   config.model_path = options.model_path;
@@ -106,6 +112,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.cuda_graph_bs = options.cuda_graph_bs;
   config.cuda_graph_max_bs = options.cuda_graph_max_bs;
   config.chunked_prefill_size = options.chunked_prefill_size;
+  config.deterministic_inference = options.deterministic_inference;
   config.random_seed = options.random_seed;
   return config;
 }

@@ -26,11 +26,15 @@ struct EngineOptions {
   int cuda_graph_max_bs = 0;
   int chunked_prefill_size = 2048;
   int threads = 0;
+  bool deterministic_inference = false;
   uint64_t random_seed = 0;
 };
 
 // `model_required`: --model-path must be given.
 void add_engine_options(CLI::App& app, EngineOptions& options, bool model_required);
+
+// The value of --threads; 0 leaves the number as it is. Throws Error(kInvalidArgument).
+void set_threads(const CLI::App& app, int threads);
 
 // Parses the values and sets the number of threads. Throws Error(kInvalidArgument) naming flag, value and
 // choices.

@@ -8,6 +8,7 @@
 #include "attend/base/error.h"
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
+#include "attend/cli/flags.h"
 #include "attend/cli/progress_bar.h"
 #include "attend/cli/prompts.h"
 #include "attend/cli/report.h"
@@ -24,15 +25,6 @@ struct GenerateOptions {
   uint64_t seed = 0;
   bool json = false;
 };
-
-// A flag that takes one text each time it is given, as it is: CLI11 would split a vector's "[a,b]".
-void add_repeated(CLI::App& app, const std::string& flags, std::vector<std::string>& values,
-                  const std::string& help) {
-  app.add_option_function<std::string>(
-         flags, [&values](const std::string& value) { values.push_back(value); }, help)
-      ->take_all()
-      ->trigger_on_parse();
-}
 
 std::vector<Prompt> gather_prompts(const GenerateOptions& options) {
   require(options.prompts.empty() || options.prompts_file.empty(),
@@ -72,8 +64,8 @@ int run(const CLI::App& app, const GenerateOptions& options) {
     engine = std::make_unique<Engine>(to_config(app, options.engine),
                                       [&](size_t done, size_t total) { bar.update(done, total); });
   }
-  print_start(engine->info());
   const auto indices = submit_all(*engine, prompts, sampling);
+  print_start(engine->info());
   Report report(prompts, options.json ? OutputFormat::kJson : OutputFormat::kText);
   while (engine->step([&](const StepOutput& output) { report.add(indices.at(output.id), output); })) {
   }
@@ -90,26 +82,20 @@ void add_generate(CLI::App& app, Command& selected) {
   CLI::App* command = app.add_subcommand("generate", "Complete prompts");
   add_engine_options(*command, options->engine, /*model_required=*/true);
   add_repeated(*command, "--prompt,-p", options->prompts, "a prompt; may be given several times");
-  command->add_option("--prompts-file", options->prompts_file,
-                      "one prompt per line: text, or JSON with \"prompt\" or \"input_ids\" (and \"answer\")");
+  add_text(*command, "--prompts-file", options->prompts_file,
+           "one prompt per line: text, or JSON with \"prompt\" or \"input_ids\" (and \"answer\")");
   SamplingParams& sampling = options->sampling;
-  command
-      ->add_option("--max-new-tokens,--max-tokens,-n", sampling.max_new_tokens,
-                   "tokens of a completion at most")
-      ->capture_default_str();
-  command->add_option("--temperature", sampling.temperature, "0: the likeliest token")->capture_default_str();
-  command->add_option("--top-k", sampling.top_k, "sample from the k likeliest; 0: all")
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", sampling.top_p,
-                   "sample from the likeliest that reach this probability together")
-      ->capture_default_str();
-  command
-      ->add_option("--min-p", sampling.min_p, "drop tokens below this share of the likeliest's probability")
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "seed of every prompt's sampling");
+  add_number(*command, "--max-new-tokens,--max-tokens,-n", sampling.max_new_tokens,
+             "tokens of a completion at most");
+  add_number(*command, "--temperature", sampling.temperature, "0: the likeliest token");
+  add_number(*command, "--top-k", sampling.top_k, "sample from the k likeliest; 0: all");
+  add_number(*command, "--top-p", sampling.top_p,
+             "sample from the likeliest that reach this probability together");
+  add_number(*command, "--min-p", sampling.min_p,
+             "drop tokens below this share of the likeliest's probability");
+  add_number(*command, "--seed", options->seed, "seed of every prompt's sampling");
   add_repeated(*command, "--stop", sampling.stop, "stop before this text; may be given several times");
-  command->add_option("--stop-token-ids", sampling.stop_token_ids, "stop after one of these token ids");
+  add_numbers(*command, "--stop-token-ids", sampling.stop_token_ids, "stop after one of these token ids");
   command->add_flag("--ignore-eos", sampling.ignore_eos, "go on after the end-of-sequence token");
   command->add_flag("--json", options->json, "print one JSON object per prompt");
   command->callback(

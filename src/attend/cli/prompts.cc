@@ -4,6 +4,7 @@
 
 #include "attend/base/error.h"
 #include "attend/model/json.h"
+#include "attend/model/tokenizer/utf8.h"
 
 namespace attend::cli {
 namespace {
@@ -16,7 +17,8 @@ Prompt parse_json_prompt(const std::string& line, const std::string& where) {
   require(json.is_object(), where, ": ", excerpt(json),
           ", expected an object with \"prompt\" or \"input_ids\"");
   Prompt prompt;
-  // Files made for other checks carry both; the text is what a person would have typed.
+  require(!json.contains("prompt") || !json.contains("input_ids"), where,
+          ": has \"prompt\" and \"input_ids\": expected one of them");
   if (json.contains("prompt")) {
     require(json["prompt"].is_string(), where, ": \"prompt\" is ", json["prompt"].type_name(),
             ", expected a string");
@@ -40,6 +42,14 @@ Prompt parse_json_prompt(const std::string& line, const std::string& where) {
   return prompt;
 }
 
+// A line of text; other encodings and binary files are not guessed at.
+void check_text(const std::string& line, const std::string& where) {
+  if (const size_t nul = line.find('\0'); nul != line.npos)
+    fail(ErrorCode::kInvalidArgument, where, ": byte ", nul + 1,
+         " is NUL: expected UTF-8 text (is it UTF-16?)");
+  require(tokenizer::is_valid_utf8(line), where, ": expected UTF-8 text");
+}
+
 }  // namespace
 
 std::vector<Prompt> read_prompts_file(const std::filesystem::path& path) {
@@ -51,12 +61,14 @@ std::vector<Prompt> read_prompts_file(const std::filesystem::path& path) {
   bool json_lines = false;
   for (int number = 1; std::getline(file, line); ++number) {
     if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
+    const std::string where = path.string() + ":" + std::to_string(number);
+    check_text(line, where);
     if (line.ends_with('\r')) line.pop_back();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     if (prompts.empty()) json_lines = line[line.find_first_not_of(" \t")] == '{';
-    const std::string where = path.string() + ":" + std::to_string(number);
     prompts.push_back(json_lines ? parse_json_prompt(line, where) : Prompt{line, {}, std::nullopt});
   }
+  if (file.bad()) fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
   require(!prompts.empty(), "prompts file ", path, ": no prompts");
   return prompts;
 }

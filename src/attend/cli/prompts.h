@@ -17,7 +17,7 @@ struct Prompt {
 
 // One prompt per line: JSON lines (objects with "prompt" or "input_ids", and perhaps "answer") when the first
 // line starts with '{', plain text otherwise. Empty lines are skipped. Throws Error naming file, line and
-// field.
+// field for anything else: a line that is not UTF-8, or an object that holds both.
 std::vector<Prompt> read_prompts_file(const std::filesystem::path& path);
 
 }  // namespace attend::cli

@@ -7,8 +7,14 @@
 #include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
+#include "attend/base/log.h"
 #include "attend/base/math.h"
 #include "attend/engine/graph_runner.h"
+#include "attend/engine/require_memory.h"
+#include "attend/engine/scheduler.h"
+#include "attend/engine/step_inputs.h"
+#include "attend/engine/step_runner.h"
+#include "attend/engine/stop_matcher.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
@@ -76,10 +82,15 @@ Engine::Engine(const EngineConfig& config, const LoadProgress& progress) : rando
   model_config_ = read_config(config.model_path);
   if (std::filesystem::exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
+  if (tokenizer_ && tokenizer_->vocab_size() > model_config_.vocab_size)
+    log_warning((config.model_path / "tokenizer.json").string(), ": has ids 0 to ",
+                tokenizer_->vocab_size() - 1, ", config.json's vocab_size is ", model_config_.vocab_size,
+                ": prompts with a token that the model does not have will be refused");
   resolve_config(config);
   create_pools(config);
-  model_ = load_model(config.model_path, model_config_, config.load_format, progress,
-                      {.device = info_.device, .dtype = info_.dtype});
+  model_ = load_model(
+      config.model_path, model_config_, config.load_format, progress,
+      {.device = info_.device, .dtype = info_.dtype, .batch_invariant = config.deterministic_inference});
   model_->prepare(info_.limits);
   info_.weight_bytes = model_->weight_bytes();
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *rows_, *slots_);
@@ -116,6 +127,10 @@ void Engine::resolve_config(const EngineConfig& config) {
 
   const ModelGeometry geometry = model_config_.geometry(info_.dtype, info_.kv_cache_dtype);
   Requirement requirement = requirement_of(geometry);
+  requirement.deterministic = config.deterministic_inference;
+  if (on_gpu && config.deterministic_inference)
+    fail(ErrorCode::kUnsupported, "deterministic_inference on ", config.device,
+         ": the dense layers offer it on cpu alone");
   requirement.graphs = on_gpu && !config.disable_cuda_graph;
   info_.resolution = resolve(requirement, info_.hardware, config.wishes, backend_table());
 
@@ -167,6 +182,10 @@ void Engine::create_pools(const EngineConfig& config) {
                          .device = info_.device,
                          .scales = {}};
   const int64_t tokens = choose_pool_tokens(config, pool);
+  if (tokens < 1)
+    fail(ErrorCode::kOutOfMemory, "KV pool: needed ", MhaKvPool::num_bytes(pool), " bytes for a page of ",
+         page_size, " tokens, free for it ",
+         static_cast<int64_t>(kPoolMemoryShare * static_cast<double>(available_bytes(info_.device))));
   require(tokens <= kMaxPoolTokens, "max_total_tokens ", tokens, ": at most ", kMaxPoolTokens,
           ", token slots are 32-bit numbers");
   const int64_t num_pages = ceil_div(tokens, int64_t{page_size}) + 1;  // and the padding page
@@ -174,12 +193,23 @@ void Engine::create_pools(const EngineConfig& config) {
   info_.pool_bytes = MhaKvPool::num_bytes(pool);
   info_.pool_slots = (pool.num_pages - 1) * page_size;
   info_.limits.max_kv_tokens = info_.pool_slots;
+  if (!on_gpu)
+    require_host_memory(
+        {{"KV pool of " + std::to_string(tokens) + " tokens", info_.pool_bytes, "--max-total-tokens"},
+         {"table of " + std::to_string(info_.limits.max_reqs) + " requests of " +
+              std::to_string(info_.context_length) + " tokens",
+          ReqToTokenPool::num_bytes(info_.limits.max_reqs, info_.context_length),
+          "--max-running-requests or --context-length"}},
+        available_host_bytes());
 
   pool_ = std::make_unique<MhaKvPool>(pool);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
   slots_ = make_allocator(page_size, pool.num_pages);
-  const BackendConfig backend{
-      .device = config.device, .model = geometry, .limits = info_.limits, .page_size = page_size};
+  const BackendConfig backend{.device = config.device,
+                              .model = geometry,
+                              .limits = info_.limits,
+                              .page_size = page_size,
+                              .deterministic = config.deterministic_inference};
   info_.workspace_bytes = workspace_bytes(info_.resolution, backend);
   attention_ =
       create_backend(info_.resolution, BackendContext{.config = backend, .requests = *rows_, .pool = *pool_});

@@ -10,13 +10,17 @@
 
 #include "attend/engine/engine_config.h"
 #include "attend/engine/request.h"
-#include "attend/engine/scheduler.h"
-#include "attend/engine/step_runner.h"
-#include "attend/engine/stop_matcher.h"
+#include "attend/kv/allocator.h"
 #include "attend/kv/kv_pool.h"
+#include "attend/kv/req_to_token_pool.h"
 #include "attend/model/tokenizer/tokenizer.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
+
+class Scheduler;
+struct ScheduledStep;
+class StepRunner;
 
 // What a step gave one request.
 struct StepOutput {
@@ -112,3 +116,4 @@ class Engine {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include "attend/tensor/device.h"
 #include "attend/tensor/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 struct EngineConfig {
@@ -32,7 +33,10 @@ struct EngineConfig {
   std::vector<int> cuda_graph_bs;
   int cuda_graph_max_bs = 0;        // 0: chosen
   int chunked_prefill_size = 2048;  // new tokens of a step; longer prompts are computed in chunks
-  uint64_t random_seed = 0;         // of requests that bring no seed
+  // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
+  bool deterministic_inference = false;
+  uint64_t random_seed = 0;  // of requests that bring no seed
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include "attend/base/ids.h"
 #include "attend/kernels/sampling.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // What the caller asks of one completion.
@@ -75,3 +76,4 @@ struct Request {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

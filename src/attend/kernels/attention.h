@@ -7,6 +7,7 @@
 #include "attend/kernels/kv_index.h"
 #include "attend/tensor/stream.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 struct AttentionArgs {
@@ -34,3 +35,4 @@ void attention(const AttentionArgs& args);
 }
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // The new tokens of all requests, one request after another. Arrays lie on the device.
@@ -60,3 +61,4 @@ struct ScoreRule {
 inline constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

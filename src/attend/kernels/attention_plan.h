@@ -9,6 +9,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 namespace cuda {
@@ -95,3 +96,4 @@ class AttentionPlan {
 };
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

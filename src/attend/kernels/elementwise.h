@@ -6,6 +6,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // out[i] = table[ids[i]]. ids: [num_tokens], table: [vocab_size, hidden], out: [num_tokens, hidden].
@@ -48,3 +49,4 @@ void norm_rope(const NormRopeArgs& args, Stream& stream);
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 #include "attend/kernels/page_of.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // K and V of one layer. Strides are free but for the last, which is 1; the pool chooses the layout
@@ -22,3 +23,4 @@ struct KvView {
 };
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

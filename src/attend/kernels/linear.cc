@@ -23,6 +23,12 @@ void check(const LinearArgs& args, const Stream& stream) {
           args.x.dtype, ", as x, or float32");
   require_weight("weight", args.weight);
   require_on(stream, "weight", args.weight);
+  const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device);
+  require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
+          " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
+  if (args.batch_invariant && stream.device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, "batch_invariant: linear() on ", stream.device,
+         " does not offer it; cpu does");
   if (args.bias.empty()) return;
   require_shape("bias", args.bias, {out_features});
   require_weight("bias", args.bias);
@@ -30,6 +36,11 @@ void check(const LinearArgs& args, const Stream& stream) {
 }
 
 }  // namespace
+
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device) {
+  if (device.type != DeviceType::kCpu) return 0;
+  return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa());
+}
 
 void linear(const LinearArgs& args, Stream& stream) {
   check(args, stream);

@@ -4,17 +4,28 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 struct LinearArgs {
   TensorView x;  // [num_rows, in_features]; last stride 1. CPU: f32; GPU: f32, f16, bf16
-  TensorView
-      weight;  // [out_features, in_features], contiguous: f32, f16, bf16 as it is stored; GPU: dtype of x
+  // [out_features, in_features], contiguous: f32, f16, bf16 as it is stored; GPU: dtype of x
+  TensorView weight;
   TensorView bias;  // [out_features]: f32, f16, bf16; empty: none
   TensorView out;   // [num_rows, out_features]: dtype of x, or f32; last stride 1
+  // linear_workspace_bytes() of host memory, aligned to 64; overwritten. Empty: slower kernels that need
+  // none.
+  View<std::byte> workspace = {};
+  // A row's bits depend neither on the other rows nor on their number: one algorithm in fixed tiles of rows,
+  // which for many rows may be slower. CPU only.
+  bool batch_invariant = false;
 };
 // Accumulates in float32. A row's result does not depend on the other rows' values.
 void linear(const LinearArgs& args, Stream& stream);
+
+// What the fastest kernels of a device want for products of up to max_rows rows and max_in_features input
+// features with today's num_threads(). 0 where they need none.
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device);
 
 // The first half of a gated MLP: out = silu(gate) * up with [gate | up] = x W^T + b.
 struct GatedLinearArgs {
@@ -28,3 +39,4 @@ struct GatedLinearArgs {
 void gated_linear(const GatedLinearArgs& args, Stream& stream);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -9,6 +9,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 struct MergeArgs {
@@ -38,3 +39,4 @@ void merge_splits(const MergeSplitsArgs& args);
 }  // namespace reference
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -13,6 +13,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // The request rows of a step: table[rows[r] * stride + p] is the token slot of position p of request r.
@@ -126,3 +127,4 @@ TreeRequests expand_tree_requests(View<const uint64_t> tree_mask, int tree_mask_
                                   View<const int32_t> cu_seqlen_q, View<const int32_t> slots);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 #include "attend/kernels/kv_index.h"
 #include "attend/tensor/stream.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 struct MlaArgs {
@@ -33,3 +34,4 @@ void mla(const MlaArgs& args);
 }
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 enum class KvIndexKind : uint8_t {
@@ -66,3 +67,4 @@ ATTEND_HOST_DEVICE inline int32_t page_of(const KvIndex& index, int r, int32_t p
 }
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

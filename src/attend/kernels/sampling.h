@@ -7,6 +7,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // Throws Error(kInvalidArgument) naming the field, its value and what is accepted.
@@ -30,3 +31,4 @@ void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

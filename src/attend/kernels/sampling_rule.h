@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // How one request samples. Filters apply in this order, each to what the one before left: temperature, top_k,
@@ -17,3 +18,4 @@ struct SamplingRule {
 };
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

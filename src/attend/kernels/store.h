@@ -5,6 +5,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 struct StoreKvArgs {
@@ -41,3 +42,4 @@ void store_mla(const StoreMlaArgs& args);
 }  // namespace reference
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -18,6 +18,7 @@
 #include "attend/base/ids.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // What the scheduler sees. All arrays of one call have the same number of requests. Arguments that no right
@@ -88,3 +89,4 @@ class TokenAllocator : public PagedAllocator {
 std::unique_ptr<SlotAllocator> make_allocator(int page_size, int num_pages);
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include "attend/tensor/arena.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // K and V of one layer, as kernels::KvView without its index.
@@ -126,3 +127,4 @@ class MlaKvPool : public KvPool {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include "attend/kernels/metadata.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // int32 [num_rows, max_context_len], zero-initialised; row 0 is the padding row and is never handed out, so a
@@ -56,3 +57,4 @@ class ReqToTokenPool {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

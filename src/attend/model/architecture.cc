@@ -10,15 +10,15 @@ namespace {
 constexpr std::array<const ModelArchitecture*, 4> kTable{&kLlama, &kMistral, &kQwen2, &kQwen3};
 
 // The layers that slide, as layer_types names them.
-std::vector<bool> read_layer_types(const JsonObject& json, const Json& types, int num_layers) {
+std::vector<bool> read_layer_types(const JsonNode& types, int num_layers) {
   const std::string expected =
       "an array of " + std::to_string(num_layers) + " times \"full_attention\" or \"sliding_attention\"";
-  if (!types.is_array() || types.size() != static_cast<size_t>(num_layers))
-    json.refuse("layer_types", expected);
+  if (!types.value().is_array() || types.value().size() != static_cast<size_t>(num_layers))
+    types.refuse(expected);
   std::vector<bool> slides;
-  for (const Json& type : types) {
+  for (const Json& type : types.value()) {
     const bool slide = is_string(type, "sliding_attention");
-    if (!slide && !is_string(type, "full_attention")) json.refuse("layer_types", expected);
+    if (!slide && !is_string(type, "full_attention")) types.refuse(expected);
     slides.push_back(slide);
   }
   return slides;
@@ -37,16 +37,16 @@ const ModelArchitecture& find_architecture(std::string_view name, const std::str
   fail(ErrorCode::kUnsupported, where, " \"", name, "\": attend has ", known);
 }
 
-void read_layer_windows(const JsonObject& json, ModelConfig& config) {
+void read_layer_windows(const JsonNode& json, ModelConfig& config) {
   const bool turned_off = json.mentions("sliding_window") && !json.has("sliding_window");
-  const bool use_window = json.find_flag("use_sliding_window").value_or(false) && !turned_off;
+  const bool use_window = json.find_boolean("use_sliding_window").value_or(false) && !turned_off;
   const int window = json.find_integer("sliding_window", 1, 1 << 30).value_or(4096);
   const auto first_sliding =
       static_cast<size_t>(json.find_integer("max_window_layers", 0, 1 << 30).value_or(28));
 
   std::vector<bool> slides(config.window_left.size(), false);
-  if (const Json* types = json.find("layer_types"))
-    slides = read_layer_types(json, *types, config.num_layers);
+  if (const auto types = json.find("layer_types"))
+    slides = read_layer_types(*types, config.num_layers);
   else
     for (size_t i = first_sliding; i < slides.size(); ++i) slides[i] = use_window;
   for (size_t i = 0; i < slides.size(); ++i) {

@@ -35,7 +35,7 @@ struct ModelArchitecture {
   std::string_view name;
   // Fills in what config.json's fields mean for this architecture: biases, norms, windows. The common fields
   // are read already; window_left holds -1 for each layer.
-  void (*read_config)(const JsonObject& json, ModelConfig& config) = nullptr;
+  void (*read_config)(const JsonNode& json, ModelConfig& config) = nullptr;
   int default_num_kv_heads = 0;  // when the field is absent; 0: num_q_heads
   int default_head_dim = 0;      // when the field is absent; 0: hidden_size / num_q_heads
   DecoderNames names;
@@ -53,6 +53,6 @@ const ModelArchitecture& find_architecture(std::string_view name, const std::str
 
 // sliding_window as window_left of the layers that layer_types (or, without it, max_window_layers) gives one,
 // when use_sliding_window is true: how the Qwen models say it.
-void read_layer_windows(const JsonObject& json, ModelConfig& config);
+void read_layer_windows(const JsonNode& json, ModelConfig& config);
 
 }  // namespace attend

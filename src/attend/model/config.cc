@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "attend/base/error.h"
 #include "attend/model/architecture.h"
@@ -15,14 +14,14 @@ namespace {
 // Above what any model has, below where products of two leave int64.
 constexpr int kMaxExtent = 1 << 30;
 
-const ModelArchitecture& read_architecture(const JsonObject& json) {
-  const Json* names = json.find("architectures");
-  if (names == nullptr || !names->is_array() || names->size() != 1 || !(*names)[0].is_string())
+const ModelArchitecture& read_architecture(const JsonNode& json) {
+  const auto names = json.find("architectures");
+  if (!names || !names->value().is_array() || names->value().size() != 1 || !names->value()[0].is_string())
     json.refuse("architectures", "an array of one name");
-  return find_architecture((*names)[0].get<std::string>(), json.where("architectures"));
+  return find_architecture(names->at(size_t{0}).string(), names->where());
 }
 
-void read_sizes(const JsonObject& json, ModelConfig& config) {
+void read_sizes(const JsonNode& json, ModelConfig& config) {
   config.num_layers = json.integer("num_hidden_layers", 1, 1 << 16);
   config.hidden_size = json.integer("hidden_size", 1, kMaxExtent);
   config.intermediate_size = json.integer("intermediate_size", 1, kMaxExtent);
@@ -31,7 +30,7 @@ void read_sizes(const JsonObject& json, ModelConfig& config) {
   config.rms_norm_eps = static_cast<float>(json.find_positive("rms_norm_eps").value_or(1e-6));
 }
 
-void read_heads(const JsonObject& json, const ModelArchitecture& architecture, ModelConfig& config) {
+void read_heads(const JsonNode& json, const ModelArchitecture& architecture, ModelConfig& config) {
   const int num_q_heads = json.integer("num_attention_heads", 1, 1 << 16);
   int num_kv_heads = num_q_heads;
   if (architecture.default_num_kv_heads != 0 && !json.mentions("num_key_value_heads"))
@@ -57,7 +56,7 @@ void read_heads(const JsonObject& json, const ModelArchitecture& architecture, M
 }
 
 // transformers wrote torch_dtype and now writes dtype.
-DType read_dtype(const JsonObject& json) {
+DType read_dtype(const JsonNode& json) {
   const char* key = json.has("dtype") ? "dtype" : "torch_dtype";
   const std::string name = json.find_string(key).value_or("float32");
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
@@ -66,8 +65,8 @@ DType read_dtype(const JsonObject& json) {
 }
 
 // Whatever would change the model's results and is not read elsewhere.
-void refuse_what_is_missing(const JsonObject& json) {
-  if (const std::optional<JsonObject> quantization = json.find_object("quantization_config"))
+void refuse_what_is_missing(const JsonNode& json) {
+  if (const auto quantization = json.find("quantization_config"))
     fail(ErrorCode::kUnsupported, json.where("quantization_config"), " \"",
          quantization->find_string("quant_method").value_or("?"),
          "\": attend has weights in float32, float16, bfloat16");
@@ -76,44 +75,37 @@ void refuse_what_is_missing(const JsonObject& json) {
     fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", activation, "\": attend has silu");
 }
 
-int32_t read_token_id(const JsonObject& json, const char* key, const Json& value) {
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > std::numeric_limits<int32_t>::max())
-    json.refuse(key, "a token id, an array of them, or null");
-  return value.get<int32_t>();
-}
-
-void add_eos_tokens(const JsonObject& json, std::vector<int32_t>& ids) {
-  constexpr const char* kKey = "eos_token_id";
-  const Json* field = json.find(kKey);
-  if (field == nullptr) return;
-  const Json list = field->is_array() ? *field : Json::array({*field});
-  for (const Json& value : list) {
-    const int32_t id = read_token_id(json, kKey, value);
+// One token id or an array of them.
+void add_eos_tokens(const JsonNode& json, std::vector<int32_t>& ids) {
+  const auto field = json.find("eos_token_id");
+  if (!field) return;
+  const auto add = [&](int32_t id) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
-  }
+  };
+  if (!field->value().is_array()) return add(field->token_id());
+  for (size_t i = 0; i < field->array_size(); ++i) add(field->at(i).token_id());
 }
 
 }  // namespace
 
 ModelConfig read_config(const std::filesystem::path& directory) {
-  const JsonObject json = JsonObject::read(directory / "config.json");
+  const JsonNode json = JsonNode::read(directory / "config.json");
   const ModelArchitecture& architecture = read_architecture(json);
   refuse_what_is_missing(json);
   ModelConfig config;
   config.architecture = architecture.name;
   read_sizes(json, config);
   read_heads(json, architecture, config);
-  config.tie_word_embeddings = json.find_flag("tie_word_embeddings").value_or(false);
+  config.tie_word_embeddings = json.find_boolean("tie_word_embeddings").value_or(false);
   config.dtype = read_dtype(json);
   config.window_left.assign(static_cast<size_t>(config.num_layers), -1);
   architecture.read_config(json, config);
   config.rope = read_rope(json, config.head_dim, config.max_position_embeddings);
 
-  if (const Json* bos = json.find("bos_token_id"))
-    config.bos_token_id = read_token_id(json, "bos_token_id", *bos);
+  if (const auto bos = json.find("bos_token_id")) config.bos_token_id = bos->token_id();
   add_eos_tokens(json, config.eos_token_ids);
   if (const auto path = directory / "generation_config.json"; std::filesystem::exists(path))
-    add_eos_tokens(JsonObject::read(path), config.eos_token_ids);
+    add_eos_tokens(JsonNode::read(path), config.eos_token_ids);
   return config;
 }
 

@@ -11,6 +11,7 @@
 #include "attend/model/rope_config.h"
 #include "attend/tensor/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 struct ModelConfig {
@@ -51,3 +52,4 @@ ModelConfig read_config(const std::filesystem::path& directory);
 std::vector<std::string> supported_architectures();
 
 }  // namespace attend
+#pragma GCC visibility pop

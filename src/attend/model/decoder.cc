@@ -8,22 +8,13 @@
 #include "attend/kernels/linear.h"
 
 namespace attend {
-namespace {
-
-void project(const TensorView& x, const Projection& projection, const TensorView& out, Stream& stream) {
-  kernels::linear({.x = x, .weight = projection.weight, .bias = projection.bias, .out = out}, stream);
-}
-
-}  // namespace
-
 DecoderModel::DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
-                           DType activation_dtype, Device device)
+                           const ModelPlacement& placement)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       weight_bytes_(weight_bytes),
-      activation_dtype_(activation_dtype),
-      device_(device),
-      attention_layers_(config_.geometry(activation_dtype, activation_dtype).layers) {}
+      placement_(placement),
+      attention_layers_(config_.geometry(placement.dtype, placement.dtype).layers) {}
 
 void DecoderModel::prepare(const BatchLimits& limits) {
   require(limits.max_tokens >= 1 && limits.max_kv_tokens >= 1, "limits of ", limits.max_tokens,
@@ -38,19 +29,27 @@ void DecoderModel::prepare(const BatchLimits& limits) {
       config_.intermediate_size,
       config_.hidden_size,
   };
-  const size_t element_bytes = size_of(activation_dtype_);
+  const size_t element_bytes = size_of(placement_.dtype);
   size_t total_bytes = 0;
   for (const int64_t width : widths)
     total_bytes += Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * width) * element_bytes);
-  arena_.emplace(total_bytes, "activations", device_);
+  const size_t workspace_bytes = kernels::linear_workspace_bytes(
+      limits.max_tokens, *std::max_element(widths, std::end(widths)), placement_.device);
+  total_bytes += Arena::padded_bytes(workspace_bytes);
+  arena_.emplace(total_bytes, "activations", placement_.device);
   TensorView* const views[] = {
       &activations_.residual, &activations_.x,   &activations_.qkv, &activations_.attended,
       &activations_.gate_up,  &activations_.mlp, &logit_rows_};
   for (size_t i = 0; i < std::size(widths); ++i)
-    *views[i] = arena_->allocate({limits.max_tokens, widths[i]}, activation_dtype_);
+    *views[i] = arena_->allocate({limits.max_tokens, widths[i]}, placement_.dtype);
+  dense_workspace_ = {};
+  if (workspace_bytes > 0) {
+    const TensorView workspace = arena_->allocate({static_cast<int64_t>(workspace_bytes)}, DType::kU8);
+    dense_workspace_ = {static_cast<std::byte*>(workspace.data), workspace_bytes};
+  }
   limits_ = limits;
   const int64_t num_positions = std::min<int64_t>(config_.max_context_len(), limits.max_kv_tokens);
-  rope_.emplace(config_.rope, static_cast<int>(num_positions), limits.max_tokens, device_);
+  rope_.emplace(config_.rope, static_cast<int>(num_positions), limits.max_tokens, placement_.device);
 }
 
 DecoderModel::Activations DecoderModel::Activations::first(int64_t num_tokens) const {
@@ -100,7 +99,18 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   const TensorView rows = logit_rows_.slice(0, 0, std::ssize(input.logit_rows));
   kernels::gather_rows(a.x, input.logit_rows, rows, stream);
   const Tensor& lm_head = weights_.lm_head.view().empty() ? weights_.embedding : weights_.lm_head;
-  kernels::linear({.x = rows, .weight = lm_head, .bias = {}, .out = logits}, stream);
+  project(rows, {.weight = lm_head, .bias = {}}, logits, stream);
+}
+
+void DecoderModel::project(const TensorView& x, const Projection& projection, const TensorView& out,
+                           Stream& stream) const {
+  kernels::linear({.x = x,
+                   .weight = projection.weight,
+                   .bias = projection.bias,
+                   .out = out,
+                   .workspace = dense_workspace_,
+                   .batch_invariant = placement_.batch_invariant},
+                  stream);
 }
 
 void DecoderModel::self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer,

@@ -20,9 +20,8 @@ namespace attend {
 
 class DecoderModel : public Model {
  public:
-  // `activation_dtype`: of everything between the weights; float32 on the CPU, the weights' on a GPU.
-  DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes, DType activation_dtype,
-               Device device);
+  DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
+               const ModelPlacement& placement);
 
   const ModelConfig& config() const override { return config_; }
   void prepare(const BatchLimits& limits) override;
@@ -42,6 +41,8 @@ class DecoderModel : public Model {
     Activations first(int64_t num_tokens) const;
   };
 
+  void project(const TensorView& x, const Projection& projection, const TensorView& out,
+               Stream& stream) const;
   void check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const;
   void self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer, const RopeRows& rope,
                       const Activations& a, const ForwardBatch& batch, AttentionBackend& attention,
@@ -51,13 +52,13 @@ class DecoderModel : public Model {
   ModelConfig config_;
   DecoderWeights weights_;
   size_t weight_bytes_;
-  DType activation_dtype_;
-  Device device_;
+  ModelPlacement placement_;
   std::vector<AttentionLayer> attention_layers_;
   BatchLimits limits_;
   std::optional<Arena> arena_;
   Activations activations_;
-  TensorView logit_rows_;  // [max_tokens, hidden_size]
+  TensorView logit_rows_;            // [max_tokens, hidden_size]
+  View<std::byte> dense_workspace_;  // what kernels::linear wants
   std::optional<RopeTable> rope_;
 };
 

@@ -1,17 +1,19 @@
 #include "attend/model/json.h"
 
-#include <cmath>
+#include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <set>
+#include <limits>
+#include <unordered_set>
 #include <vector>
-
-#include "attend/base/error.h"
 
 namespace attend {
 namespace {
 
 constexpr size_t kExcerptChars = 60;
+constexpr size_t kReasonChars = 100;
+constexpr size_t kPathChars = 80;
+constexpr size_t kWordsChars = 300;
 // Deeper than any file that attend reads; the library prints and compares values by recursion.
 constexpr int kMaxNesting = 64;
 
@@ -30,9 +32,38 @@ class DuplicateKeys {
   }
 
  private:
-  std::vector<std::set<std::string>> open_;
+  std::vector<std::unordered_set<std::string>> open_;
   std::optional<std::string> found_;
 };
+
+// Whether a UTF-8 character begins with this byte.
+bool begins_character(char byte) { return (byte & 0xC0) != 0x80; }
+
+// The middle of a long text left out, between characters.
+std::string shorten(const std::string& text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t head = max_bytes / 2, tail = text.size() - max_bytes / 2;
+  while (head > 0 && !begins_character(text[head])) --head;
+  while (tail < text.size() && !begins_character(text[tail])) ++tail;
+  return text.substr(0, head) + "..." + text.substr(tail);
+}
+
+// Line and column of a byte, both from 1.
+std::string place_of(std::string_view text, size_t byte) {
+  const std::string_view before = text.substr(0, std::min(byte, text.size()));
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const size_t column = before.size() - (before.rfind('\n') + 1) + 1;
+  return "line " + std::to_string(line) + ", column " + std::to_string(column);
+}
+
+// The part of the parser's message that says what is wrong: "[json.exception.parse_error.101] parse error at
+// line 1, column 2: syntax error while parsing value - invalid literal; last read: '{a'".
+std::string reason_of(const Json::exception& error) {
+  std::string_view reason = error.what();
+  reason.remove_prefix(std::min(reason.size(), reason.find("] ") + 2));
+  if (const size_t dash = reason.find(" - "); dash != reason.npos) reason.remove_prefix(dash + 3);
+  return shorten(std::string(reason.substr(0, reason.find("; last read"))), kReasonChars);
+}
 
 std::string integer_range(int lowest, int highest) {
   return "an integer from " + std::to_string(lowest) + " to " + std::to_string(highest);
@@ -50,11 +81,15 @@ Json parse_json(std::string_view text, const std::string& file) {
       duplicates.see(event, value);
       return true;
     });
+  } catch (const Json::parse_error& error) {
+    fail(ErrorCode::kCorruptFile, file, ": expected JSON, ",
+         place_of(text, error.byte == 0 ? 0 : error.byte - 1), ": ", reason_of(error));
   } catch (const Json::exception& error) {
-    fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", error.what());
+    fail(ErrorCode::kCorruptFile, file, ": expected JSON: ", reason_of(error));
   }
   if (duplicates.found())
-    fail(ErrorCode::kCorruptFile, file, ": \"", *duplicates.found(), "\" stands twice in one object");
+    fail(ErrorCode::kCorruptFile, file, ": \"", shorten(*duplicates.found(), kPathChars),
+         "\" stands twice in one object");
   return parsed;
 }
 
@@ -68,87 +103,141 @@ std::string excerpt(const Json& value) {
   return text;
 }
 
-JsonObject::JsonObject(Json value, std::string file, std::string path)
-    : value_(std::move(value)), file_(std::move(file)), path_(std::move(path)) {
-  if (!value_.is_object())
-    fail(ErrorCode::kCorruptFile, where(""), " ", excerpt(value_), ": expected a JSON object");
-}
+JsonNode::JsonNode(Json value, std::string file)
+    : file_(std::make_shared<const File>(File{std::move(value), std::move(file)})), value_(&file_->value) {}
 
-JsonObject JsonObject::read(const std::filesystem::path& path) {
+JsonNode JsonNode::read(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    fail(ErrorCode::kNotFound, path.string(), ": is a directory: expected a file");
   std::ifstream in(path, std::ios::binary);
-  if (!in || std::filesystem::is_directory(path))
-    fail(ErrorCode::kNotFound, path.string(), ": no such file, or it can not be read");
+  if (!in) fail(ErrorCode::kNotFound, path.string(), ": no such file, or it can not be read");
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  return JsonObject(parse_json(text, path.string()), path.string());
+  if (in.bad()) fail(ErrorCode::kNotFound, path.string(), ": can not be read");
+  return JsonNode(parse_json(text, path.string()), path.string());
 }
 
-const Json* JsonObject::find(const char* key) const {
-  const auto field = value_.find(key);
-  return field == value_.end() || field->is_null() ? nullptr : &*field;
+std::string JsonNode::where() const {
+  return path_.empty() ? file_->name : file_->name + ": " + shorten(path_, kPathChars);
 }
 
-int JsonObject::integer(const char* key, int lowest, int highest) const {
+std::string JsonNode::where(std::string_view key) const {
+  return file_->name + ": " + shorten((path_.empty() ? "" : path_ + ".") + std::string(key), kPathChars);
+}
+
+std::optional<JsonNode> JsonNode::find(std::string_view key) const {
+  if (!value_->is_object()) refuse("a JSON object");
+  const auto field = value_->find(key);
+  if (field == value_->end() || field->is_null()) return std::nullopt;
+  return JsonNode(file_, *field, (path_.empty() ? "" : path_ + ".") + std::string(key));
+}
+
+bool JsonNode::mentions(std::string_view key) const { return value_->is_object() && value_->contains(key); }
+
+JsonNode JsonNode::at(std::string_view key) const {
+  std::optional<JsonNode> field = find(key);
+  if (!field) corrupt("field \"", key, "\" is missing");
+  return *std::move(field);
+}
+
+JsonNode JsonNode::at(size_t index) const {
+  return JsonNode(file_, value_->at(index), path_ + "[" + std::to_string(index) + "]");
+}
+
+size_t JsonNode::array_size() const {
+  if (!value_->is_array()) refuse("a JSON array");
+  return value_->size();
+}
+
+size_t JsonNode::object_size() const {
+  if (!value_->is_object()) refuse("a JSON object");
+  return value_->size();
+}
+
+const std::string& JsonNode::string() const {
+  if (!value_->is_string()) refuse("a string");
+  return value_->get_ref<const std::string&>();
+}
+
+const std::string& JsonNode::character() const {
+  const std::string& text = string();
+  if (std::count_if(text.begin(), text.end(), begins_character) != 1) refuse("one character");
+  return text;
+}
+
+bool JsonNode::boolean() const {
+  if (!value_->is_boolean()) refuse("true or false");
+  return value_->get<bool>();
+}
+
+int JsonNode::integer(int lowest, int highest) const {
+  // A number above the range of int64 is unsigned, and get<int64_t> would wrap.
+  const bool fits = value_->is_number_integer() &&
+                    !(value_->is_number_unsigned() && value_->get<uint64_t>() > uint64_t{INT64_MAX});
+  if (!fits || value_->get<int64_t>() < lowest || value_->get<int64_t>() > highest)
+    refuse(integer_range(lowest, highest));
+  return static_cast<int>(value_->get<int64_t>());
+}
+
+double JsonNode::positive() const {
+  using Limits = std::numeric_limits<float>;
+  const double number = value_->is_number() ? value_->get<double>() : 0.0;
+  if (!(number >= Limits::denorm_min() && number <= Limits::max()))
+    refuse("a number above 0 that a float32 holds");
+  return number;
+}
+
+int32_t JsonNode::token_id() const {
+  constexpr uint64_t kEnd = std::numeric_limits<int32_t>::max();
+  // nlohmann-json keeps every integer that is not negative as unsigned.
+  if (!value_->is_number_unsigned() || value_->get<uint64_t>() >= kEnd)
+    refuse("a token id, 0 to " + std::to_string(kEnd - 1));
+  return static_cast<int32_t>(value_->get<uint64_t>());
+}
+
+int JsonNode::integer(std::string_view key, int lowest, int highest) const {
   const std::optional<int> found = find_integer(key, lowest, highest);
   if (!found) refuse(key, integer_range(lowest, highest));
   return *found;
 }
 
-std::optional<int> JsonObject::find_integer(const char* key, int lowest, int highest) const {
-  const Json* field = find(key);
-  if (field == nullptr) return std::nullopt;
-  // A number above the range of int64 is unsigned, and get<int64_t> would wrap.
-  const bool fits = field->is_number_integer() &&
-                    !(field->is_number_unsigned() && field->get<uint64_t>() > uint64_t{INT64_MAX});
-  if (!fits || field->get<int64_t>() < lowest || field->get<int64_t>() > highest)
-    refuse(key, integer_range(lowest, highest));
-  return static_cast<int>(field->get<int64_t>());
-}
-
-double JsonObject::positive(const char* key) const {
+double JsonNode::positive(std::string_view key) const {
   const std::optional<double> found = find_positive(key);
-  if (!found) refuse(key, "a number above 0");
+  if (!found) refuse(key, "a number above 0 that a float32 holds");
   return *found;
 }
 
-std::optional<double> JsonObject::find_positive(const char* key) const {
-  const Json* field = find(key);
-  if (field == nullptr) return std::nullopt;
-  if (!field->is_number() || !std::isfinite(field->get<double>()) || field->get<double>() <= 0.0)
-    refuse(key, "a number above 0");
-  return field->get<double>();
+std::optional<int> JsonNode::find_integer(std::string_view key, int lowest, int highest) const {
+  const auto field = find(key);
+  return field ? std::optional(field->integer(lowest, highest)) : std::nullopt;
 }
 
-std::optional<bool> JsonObject::find_flag(const char* key) const {
-  const Json* field = find(key);
-  if (field == nullptr) return std::nullopt;
-  if (!field->is_boolean()) refuse(key, "true or false");
-  return field->get<bool>();
+std::optional<double> JsonNode::find_positive(std::string_view key) const {
+  const auto field = find(key);
+  return field ? std::optional(field->positive()) : std::nullopt;
 }
 
-std::optional<std::string> JsonObject::find_string(const char* key) const {
-  const Json* field = find(key);
-  if (field == nullptr) return std::nullopt;
-  if (!field->is_string()) refuse(key, "a string");
-  return field->get<std::string>();
+std::optional<bool> JsonNode::find_boolean(std::string_view key) const {
+  const auto field = find(key);
+  return field ? std::optional(field->boolean()) : std::nullopt;
 }
 
-std::optional<JsonObject> JsonObject::find_object(const char* key) const {
-  const Json* field = find(key);
-  if (field == nullptr) return std::nullopt;
-  if (!field->is_object()) refuse(key, "a JSON object");
-  return JsonObject(*field, file_, path_ + key + ".");
+std::optional<std::string> JsonNode::find_string(std::string_view key) const {
+  const auto field = find(key);
+  return field ? std::optional(field->string()) : std::nullopt;
 }
 
-std::string JsonObject::where(std::string_view key) const {
-  std::string place = file_ + ": " + path_ + std::string(key);
-  if (key.empty()) place.resize(place.find_last_not_of(". :") + 1);
-  return place;
+void JsonNode::fail_here(ErrorCode code, const std::string& words) const {
+  fail(code, where(), ": ", shorten(words, kWordsChars));
 }
 
-void JsonObject::refuse(const char* key, std::string_view expected) const {
-  const Json* field = find(key);
-  if (field == nullptr) fail(ErrorCode::kCorruptFile, where(key), " is missing: expected ", expected);
-  fail(ErrorCode::kCorruptFile, where(key), " ", excerpt(*field), ": expected ", expected);
+void JsonNode::refuse(std::string_view expected) const {
+  fail(ErrorCode::kCorruptFile, where(), " ", excerpt(*value_), ": expected ", expected);
+}
+
+void JsonNode::refuse(std::string_view key, std::string_view expected) const {
+  if (const auto field = find(key)) field->refuse(expected);
+  fail(ErrorCode::kCorruptFile, where(key), " is missing: expected ", expected);
 }
 
 }  // namespace attend

@@ -2,18 +2,24 @@
 // was expected. Internal to the model floor.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
+
+#include "attend/base/error.h"
 
 namespace attend {
 
 using Json = nlohmann::json;
 
 // Parses `text`; `file` is how errors call it. Refuses a key that stands twice in one object, which JSON
-// leaves open and readers resolve differently. Throws Error(kCorruptFile) with the byte where parsing ended.
+// leaves open and readers resolve differently, and deep nesting. Throws Error(kCorruptFile) with the line and
+// column where parsing ended.
 Json parse_json(std::string_view text, const std::string& file);
 
 // Whether `value` is this string.
@@ -22,40 +28,80 @@ bool is_string(const Json& value, std::string_view text);
 // The start of a value as it stands in the file, for messages.
 std::string excerpt(const Json& value);
 
-// A JSON object that knows where it stands. A field that is null counts as absent.
-class JsonObject {
+// A value of a JSON file that knows where it stands. Cheap to copy; copies and parts keep the file's values
+// alive. A field that is null counts as absent. What refuses throws Error(kCorruptFile).
+class JsonNode {
  public:
-  // `file` and `path` are how errors call the object: "config.json" and "rope_scaling.".
-  JsonObject(Json value, std::string file, std::string path = "");
-  // Reads a whole file. Throws Error(kNotFound) when it can not be read, Error(kCorruptFile) when it holds
-  // something else than one object.
-  static JsonObject read(const std::filesystem::path& path);
+  JsonNode(Json value, std::string file);
+  // Reads a whole file. Throws Error(kNotFound) when it can not be read.
+  static JsonNode read(const std::filesystem::path& path);
 
-  bool has(const char* key) const { return find(key) != nullptr; }
-  // Present, if only as null.
-  bool mentions(const char* key) const { return value_.contains(key); }
-  // The value, or null when it is absent.
-  const Json* find(const char* key) const;
-  const Json& value() const { return value_; }
-
-  // Throw Error(kCorruptFile) for another type or a value out of range; those without `find` also for an
-  // absent field.
-  int integer(const char* key, int lowest, int highest) const;
-  std::optional<int> find_integer(const char* key, int lowest, int highest) const;
-  double positive(const char* key) const;  // finite, above 0
-  std::optional<double> find_positive(const char* key) const;
-  std::optional<bool> find_flag(const char* key) const;
-  std::optional<std::string> find_string(const char* key) const;
-  std::optional<JsonObject> find_object(const char* key) const;
-
-  // "dir/config.json: rope_scaling.factor"
+  const Json& value() const { return *value_; }
+  // "dir/tokenizer.json: model.merges[3]"
+  std::string where() const;
+  // The same for a field of this object, whether it is there or not.
   std::string where(std::string_view key) const;
-  // Throws Error(kCorruptFile): where, the value if there is one, and what was expected.
-  [[noreturn]] void refuse(const char* key, std::string_view expected) const;
+
+  // Parts of an object or an array, which refuse what is neither. Keys.
+  std::optional<JsonNode> find(std::string_view key) const;
+  bool has(std::string_view key) const { return find(key).has_value(); }
+  // Present, if only as null.
+  bool mentions(std::string_view key) const;
+  JsonNode at(std::string_view key) const;
+  JsonNode at(size_t index) const;
+  size_t array_size() const;
+  size_t object_size() const;
+
+  // The value itself; refused when it is of another type or out of range.
+  const std::string& string() const;
+  const std::string& character() const;  // a string of one character
+  bool boolean() const;
+  int integer(int lowest, int highest) const;
+  double positive() const;   // above 0, within float32
+  int32_t token_id() const;  // 0 <= id < 2^31 - 1
+
+  // A field's value; those without `find` also refuse when it is absent.
+  int integer(std::string_view key, int lowest, int highest) const;
+  double positive(std::string_view key) const;
+  std::optional<int> find_integer(std::string_view key, int lowest, int highest) const;
+  std::optional<double> find_positive(std::string_view key) const;
+  std::optional<bool> find_boolean(std::string_view key) const;
+  std::optional<std::string> find_string(std::string_view key) const;
+  bool boolean_or(std::string_view key, bool missing) const { return find_boolean(key).value_or(missing); }
+
+  // Refuses this value, or a field that may be absent: where, the value, and what was expected.
+  [[noreturn]] void refuse(std::string_view expected) const;
+  [[noreturn]] void refuse(std::string_view key, std::string_view expected) const;
+  // Refuses in other words: kCorruptFile for what contradicts the format, kUnsupported for what attend lacks.
+  template <class... Parts>
+  [[noreturn]] void corrupt(const Parts&... parts) const {
+    fail_here(ErrorCode::kCorruptFile, join(parts...));
+  }
+  template <class... Parts>
+  [[noreturn]] void unsupported(const Parts&... parts) const {
+    fail_here(ErrorCode::kUnsupported, join(parts...));
+  }
 
  private:
-  Json value_;
-  std::string file_, path_;
+  struct File {
+    Json value;
+    std::string name;
+  };
+  JsonNode(std::shared_ptr<const File> file, const Json& value, std::string path)
+      : file_(std::move(file)), value_(&value), path_(std::move(path)) {}
+
+  template <class... Parts>
+  static std::string join(const Parts&... parts) {
+    std::ostringstream text;
+    (text << ... << parts);
+    return text.str();
+  }
+  // The middle of long words is left out: they quote the file.
+  [[noreturn]] void fail_here(ErrorCode code, const std::string& words) const;
+
+  std::shared_ptr<const File> file_;
+  const Json* value_;
+  std::string path_;
 };
 
 }  // namespace attend

@@ -48,8 +48,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
     weight_bytes = device_weight_bytes(slots, placement.dtype);
     move_to_device(slots, placement.dtype, placement.device, progress, weights);
   }
-  return std::make_unique<DecoderModel>(config, std::move(weights), weight_bytes, placement.dtype,
-                                        placement.device);
+  return std::make_unique<DecoderModel>(config, std::move(weights), weight_bytes, placement);
 }
 
 }  // namespace attend

@@ -13,6 +13,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // One step's input beside its ForwardBatch; arrays lie on the device.
@@ -49,6 +50,9 @@ struct ModelPlacement {
   // Of activations and, on a GPU, of weights: float32, float16 or bfloat16. On the CPU activations are
   // float32 and weights stay as they are stored.
   DType dtype = DType::kF32;
+  // A token's bits depend on its own sequence alone: dense layers use one algorithm for every number of
+  // tokens. CPU only.
+  bool batch_invariant = false;
 };
 
 // Bytes that the weights of such a model take on a GPU; known before they are read.
@@ -62,3 +66,4 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
                                   const ModelPlacement& placement = {});
 
 }  // namespace attend
+#pragma GCC visibility pop

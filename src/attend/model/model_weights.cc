@@ -34,10 +34,11 @@ ModelWeights::ModelWeights(const std::filesystem::path& directory) : directory_(
 }
 
 void ModelWeights::open_shards(const std::filesystem::path& index_path) {
-  const std::optional<JsonObject> weight_map = JsonObject::read(index_path).find_object("weight_map");
+  const std::optional<JsonNode> weight_map = JsonNode::read(index_path).find("weight_map");
   if (!weight_map)
     fail(ErrorCode::kCorruptFile, index_path.string(),
          ": weight_map is missing: expected an object of tensor names and file names");
+  weight_map->object_size();
   std::map<std::string, size_t> file_index;
   for (const auto& [name, value] : weight_map->value().items()) {
     if (!value.is_string() || !is_plain_file_name(value.get<std::string>()))

@@ -10,6 +10,7 @@
 
 #include "attend/model/safetensors.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // Thread-safe after construction.
@@ -39,3 +40,4 @@ class ModelWeights {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

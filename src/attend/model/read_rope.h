@@ -8,6 +8,6 @@ namespace attend {
 
 // From rope_theta and rope_scaling, or from rope_parameters as transformers 5 writes. Throws
 // Error(kCorruptFile) naming the field, or Error(kUnsupported) with the rope types that attend has.
-RopeConfig read_rope(const JsonObject& config, int head_dim, int max_position_embeddings);
+RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embeddings);
 
 }  // namespace attend

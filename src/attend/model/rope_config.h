@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // Rotary position embedding (arXiv 2104.09864) and its extensions, named as in config.json's rope_scaling.
@@ -25,3 +26,4 @@ struct RopeConfig {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

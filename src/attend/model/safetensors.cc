@@ -1,17 +1,11 @@
 #include "attend/model/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <string>
 
 #include "attend/base/error.h"
-#include "attend/base/math.h"
+#include "attend/model/file_mapping.h"
 
 namespace attend {
 namespace {
@@ -19,52 +13,31 @@ namespace {
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kFetchBytes = 16u << 20;
 
-struct Mapping {
-  std::shared_ptr<void> memory;
-  size_t num_bytes = 0;
-};
-
-[[noreturn]] void refuse_to_read(const std::filesystem::path& path, int error_number) {
-  fail(ErrorCode::kNotFound, path.string(), ": can not be read: ", std::strerror(error_number));
-}
-
-Mapping map_file(const std::filesystem::path& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) refuse_to_read(path, errno);
-  const std::unique_ptr<const int, void (*)(const int*)> closer(&file, [](const int* f) { close(*f); });
-  struct stat status {};
-  if (fstat(file, &status) != 0) refuse_to_read(path, errno);
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kNotFound, path.string(), ": expected a regular file");
-  const auto num_bytes = static_cast<size_t>(status.st_size);
-  if (num_bytes < kLengthBytes)
-    fail(ErrorCode::kCorruptFile, path.string(), ": ", num_bytes,
-         " bytes: expected at least the 8 bytes of a safetensors header length");
-  void* memory = mmap(nullptr, num_bytes, PROT_READ, MAP_SHARED, file, 0);
-  if (memory == MAP_FAILED) refuse_to_read(path, errno);
-  return {std::shared_ptr<void>(memory, [num_bytes](void* m) { munmap(m, num_bytes); }), num_bytes};
-}
-
-uint64_t read_little_endian(const std::byte* bytes) {
+uint64_t read_little_endian(std::string_view bytes) {
   uint64_t value = 0;
-  for (size_t i = kLengthBytes; i-- > 0;) value = value << 8 | std::to_integer<uint64_t>(bytes[i]);
+  for (size_t i = kLengthBytes; i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
   return value;
 }
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
-  const Mapping mapping = map_file(path);
-  mapping_ = mapping.memory;
-  const auto* file = static_cast<const std::byte*>(mapping_.get());
-  const uint64_t header_bytes = read_little_endian(file);
-  const uint64_t rest_bytes = mapping.num_bytes - kLengthBytes;
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : path_(path), mapping_(std::make_shared<FileMapping>(path)) {
+  const size_t file_bytes = mapping_->num_bytes();
+  // Copies, which nobody can change between a check and its use.
+  const std::string length = mapping_->read(0, kLengthBytes);
+  if (length.size() < kLengthBytes)
+    fail(ErrorCode::kCorruptFile, path.string(), ": ", length.size(),
+         " bytes: expected at least the 8 bytes of a safetensors header length");
+  const uint64_t header_bytes = read_little_endian(length);
+  const uint64_t rest_bytes = file_bytes - std::min(file_bytes, kLengthBytes);
   if (header_bytes > std::min(rest_bytes, kMaxSafetensorsHeaderBytes))
     fail(ErrorCode::kCorruptFile, path.string(), ": header length ", header_bytes, ": at most ",
-         std::min(rest_bytes, kMaxSafetensorsHeaderBytes), " (the file has ", mapping.num_bytes, " bytes)");
-  const std::string_view header(reinterpret_cast<const char*>(file) + kLengthBytes, header_bytes);
-  data_ = file + kLengthBytes + header_bytes;
+         std::min(rest_bytes, kMaxSafetensorsHeaderBytes), " (the file has ", file_bytes, " bytes)");
+  const std::string header = mapping_->read(kLengthBytes, header_bytes);
   entries_ = parse_safetensors_header(header, rest_bytes - header_bytes, path.string());
   for (const SafetensorsEntry& entry : entries_) by_name_.emplace(entry.name, &entry);
+  data_begin_ = kLengthBytes + header_bytes;
 }
 
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
@@ -82,7 +55,7 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
     fail(ErrorCode::kUnsupported, path_.string(), ": tensor \"", name, "\": rank ", entry->shape.size(),
          ": attend has at most ", kMaxRank);
   // The mapping is read-only; views have one pointer type for what may and what may not be written.
-  void* data = const_cast<std::byte*>(data_) + entry->begin;
+  void* data = const_cast<std::byte*>(mapping_->bytes()) + data_begin_ + entry->begin;
   const TensorView view = TensorView::contiguous(data, *entry->dtype, entry->shape);
   if (reinterpret_cast<uintptr_t>(data) % size_of(*entry->dtype) == 0) return Tensor(view, mapping_);
   const Tensor copy = Tensor::empty({view.num_elements()}, *entry->dtype);
@@ -92,20 +65,17 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
 
 void SafetensorsFile::fetch(const SafetensorsEntry& entry,
                             const std::function<void(size_t bytes)>& fetched) const {
-  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(data_) + entry.begin;
-  const auto end = reinterpret_cast<uintptr_t>(data_) + entry.end;
-  for (uintptr_t first = begin; first < end; first += kFetchBytes) {
-    const uintptr_t last = std::min<uintptr_t>(first + kFetchBytes, end);
-    const uintptr_t first_page = first / page_bytes * page_bytes;
-    void* pages = reinterpret_cast<void*>(first_page);
-    // Unlike a read of our own, this fails instead of raising SIGBUS when the file was cut short. Kernels
-    // before 5.14 do not know it; there the pages come when they are first used.
-    if (madvise(pages, last - first_page, MADV_POPULATE_READ) != 0 && errno == EFAULT)
-      fail(ErrorCode::kCorruptFile, path_.string(), ": tensor \"", entry.name,
-           "\": the file was cut short while it was read");
-    fetched(last - first);
+  const auto refuse = [&](std::string_view what) {
+    fail(ErrorCode::kCorruptFile, path_.string(), ": tensor \"", entry.name, "\": the file was ", what,
+         " while it was read: expected a file that nobody writes to");
+  };
+  const uint64_t end = data_begin_ + entry.end;
+  for (uint64_t first = data_begin_ + entry.begin; first < end; first += kFetchBytes) {
+    const size_t num_bytes = std::min<uint64_t>(kFetchBytes, end - first);
+    if (!mapping_->fetch(first, num_bytes)) refuse("cut short");
+    fetched(num_bytes);
   }
+  if (!mapping_->unchanged()) refuse("written to");
 }
 
 }  // namespace attend

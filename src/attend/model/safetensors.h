@@ -11,7 +11,10 @@
 #include "attend/model/safetensors_header.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
+
+class FileMapping;
 
 // Read-only: writing to a tensor of a mapped file ends the process. Thread-safe after construction.
 class SafetensorsFile {
@@ -33,15 +36,18 @@ class SafetensorsFile {
   Tensor tensor(std::string_view name) const;
 
   // Reads a tensor's pages into memory, so that the first step does not wait for the disk. Throws
-  // Error(kCorruptFile) when the file was cut short since it was opened.
+  // Error(kCorruptFile) when the file was written to or cut short since it was opened. One that disappears or
+  // is replaced does no harm: the mapping is of the file that was opened. Whoever cuts that one short later
+  // ends the process (mapped_range.h).
   void fetch(const SafetensorsEntry& entry, const std::function<void(size_t bytes)>& fetched) const;
 
  private:
   std::filesystem::path path_;
-  std::shared_ptr<void> mapping_;
-  const std::byte* data_ = nullptr;  // behind the header
+  std::shared_ptr<FileMapping> mapping_;
+  size_t data_begin_ = 0;  // behind the header
   std::vector<SafetensorsEntry> entries_;
   std::unordered_map<std::string_view, const SafetensorsEntry*> by_name_;
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -14,6 +14,7 @@
 
 #include "attend/tensor/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 struct SafetensorsEntry {
@@ -35,3 +36,4 @@ std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view header, 
                                                        const std::string& file);
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -12,6 +12,7 @@
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend::cuda {
 
 // GPUs that the driver shows; 0 without a driver, without a GPU, and in a build without CUDA.
@@ -105,3 +106,4 @@ class Graph {
 };
 
 }  // namespace attend::cuda
+#pragma GCC visibility pop

@@ -4,12 +4,14 @@
 namespace attend::cuda {
 namespace {
 
-[[noreturn]] void refuse() { fail(ErrorCode::kUnsupported, "device cuda: this build was made without CUDA"); }
+[[noreturn]] void refuse(Device device = {DeviceType::kCuda, 0}) {
+  fail(ErrorCode::kUnsupported, "device ", device, ": this build was made without CUDA");
+}
 
 }  // namespace
 
 int device_count() { return 0; }
-DeviceInfo device_info(Device) { refuse(); }
+DeviceInfo device_info(Device device) { refuse(device); }
 DeviceScope::DeviceScope(Device) { refuse(); }
 DeviceScope::~DeviceScope() = default;
 Tensor empty(std::initializer_list<int64_t>, DType, Device) { refuse(); }

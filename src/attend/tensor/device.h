@@ -5,6 +5,7 @@
 #include <ostream>
 #include <string>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 enum class DeviceType : uint8_t { kCpu, kCuda };
@@ -21,3 +22,4 @@ inline std::ostream& operator<<(std::ostream& out, Device device) {
 }
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "attend/tensor/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 namespace dlpack {
@@ -77,3 +78,4 @@ dlpack::DLManagedTensor* to_dlpack(const Tensor& tensor);
 dlpack::DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -10,6 +10,7 @@
 
 #include "attend/base/ids.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kI32, kI64, kU8, kU64 };
@@ -129,3 +130,4 @@ bool visit_float_dtype(DType dtype, Fn&& fn) {
 }
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include "attend/tensor/device.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // On the CPU every operation is done when its call returns, and `handle` is null. On a GPU `handle` is the
@@ -13,3 +14,4 @@ struct Stream {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -14,6 +14,7 @@
 #include "attend/tensor/device.h"
 #include "attend/tensor/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // A contiguous run of elements that somebody else owns.
@@ -123,3 +124,4 @@ Tensor Tensor::from(std::span<const T> values, std::initializer_list<int64_t> sh
 }
 
 }  // namespace attend
+#pragma GCC visibility pop

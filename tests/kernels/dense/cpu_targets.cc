@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "attend/kernels/cpu/elementwise.h"
-#include "attend/kernels/cpu/linear.h"
 #include "attend/kernels/cpu/sampling.h"
+#include "tests/kernels/dense/linear_with_workspace.h"
 #include "tests/kernels/dense/target.h"
 
 namespace attend::testing_support {
@@ -47,7 +47,7 @@ class CpuTarget : public Target {
   void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out) const override {
     cpu::gather_rows(x, rows, out, isa_);
   }
-  void linear(const LinearArgs& args) const override { cpu::linear(args, isa_); }
+  void linear(const LinearArgs& args) const override { linear_with_workspace(args, isa_); }
   void gated_linear(const GatedLinearArgs& args) const override {
     Stream stream;
     kernels::gated_linear(args, stream);

@@ -237,5 +237,18 @@ TEST_F(Linear, RefusesATensorOfAnotherDevice) {
             "x float32[1, 8] on cpu: expected on cuda:0");
 }
 
+TEST_F(Linear, RefusesAWorkspaceThatIsTooSmall) {
+  const size_t needed = linear_workspace_bytes(4, 8, {});
+  if (needed == 0) GTEST_SKIP() << "this machine's kernels need no workspace";
+  const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
+  std::vector<std::byte> workspace(needed - 1);
+  EXPECT_THAT(refusal({.x = x,
+                       .weight = weight,
+                       .bias = {},
+                       .out = out,
+                       .workspace = {workspace.data(), workspace.size()}}),
+              testing::HasSubstr("4 rows of 8 input features need " + std::to_string(needed) + ", or none"));
+}
+
 }  // namespace
 }  // namespace attend::kernels

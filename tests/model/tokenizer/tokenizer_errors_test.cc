@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "attend/base/error.h"
@@ -73,11 +74,49 @@ TEST(TokenizerErrors, NameAFileThatIsNotThere) {
   }
 }
 
+TEST(TokenizerErrors, NameADirectoryInPlaceOfAFile) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    const TempFolder folder;
+    folder.write("tokenizer.json", small().dump());
+    std::filesystem::remove(folder.path() / name);
+    std::filesystem::create_directory(folder.path() / name);
+    try {
+      Tokenizer::from_path(folder.path());
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+      EXPECT_THAT(error.what(),
+                  HasSubstr((folder.path() / name).string() + ": is a directory: expected a file"));
+    }
+  }
+}
+
+TEST(TokenizerErrors, RefuseAKeyThatStandsTwice) {
+  expect_refused(R"({"version": "1.0", "model": {"vocab": {"a": 0, "a": 1}}})", kCorrupt,
+                 "\"a\" stands twice");
+}
+
+TEST(TokenizerErrors, NeverPrintWhatTheFileHoldsInFull) {
+  const std::string garbage(100'000, 'x');
+  const TempFolder folder;
+  for (const std::string& text :
+       {garbage, "{\"version\": \"" + garbage, "{\"version\": [\"" + garbage + "\"]}",
+        "{\"version\": \"" + garbage + "\"}", "{\"" + garbage + "\": 1, \"" + garbage + "\": 2}"}) {
+    folder.write("tokenizer.json", text);
+    try {
+      Tokenizer::from_path(folder.path());
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_LT(std::string(error.what()).size(), 400u);
+    }
+  }
+}
+
 TEST(TokenizerErrors, RefuseWhatIsNotJson) {
-  expect_refused("", kCorrupt, "not JSON");
-  expect_refused("{\"model\": ", kCorrupt, "not JSON");
-  expect_refused("{\"version\": \"\xFF\"}", kCorrupt, "not JSON");
-  expect_refused("[]", kCorrupt, "is a JSON array, not an object");
+  expect_refused("", kCorrupt, "expected JSON, line 1, column 1: unexpected end of input");
+  expect_refused("{\n\"model\": ", kCorrupt, "expected JSON, line 2, column 10: unexpected end of input");
+  expect_refused("{\"version\": \"\xFF\"}", kCorrupt, "expected JSON, line 1, column 14: invalid string");
+  expect_refused("[]", kCorrupt, "tokenizer.json []: expected a JSON object");
   expect_refused("{}", kCorrupt, "field \"model\" is missing");
 }
 
@@ -111,11 +150,11 @@ TEST(TokenizerErrors, RefuseOptionsThatWouldChangeTheResult) {
 }
 
 TEST(TokenizerErrors, RefuseIdsThatAreNone) {
-  expect_refused("/model/vocab/a", -1, kCorrupt, "model.vocab.a: \"-1\" is no token id");
-  expect_refused("/model/vocab/a", 0.5, kCorrupt, "is no token id");
-  expect_refused("/model/vocab/a", "0", kCorrupt, "is no token id");
+  expect_refused("/model/vocab/a", -1, kCorrupt, "model.vocab.a -1: expected a token id, 0 to 2147483646");
+  expect_refused("/model/vocab/a", 0.5, kCorrupt, "expected a token id");
+  expect_refused("/model/vocab/a", "0", kCorrupt, "expected a token id");
   expect_refused("/model/vocab/a", 4294967296, kCorrupt, "far beyond the 4 tokens");
-  expect_refused("/added_tokens/0/id", 4294967296, kCorrupt, "is no token id");
+  expect_refused("/added_tokens/0/id", 4294967296, kCorrupt, "expected a token id");
   expect_refused("/model/vocab/a", 2147483646, kCorrupt, "far beyond the 4 tokens");
   expect_refused("/added_tokens/0/id", -4, kCorrupt, "added_tokens[0].id");
 }
@@ -137,15 +176,15 @@ TEST(TokenizerErrors, RefuseMergesOfUnknownTokens) {
 }
 
 TEST(TokenizerErrors, RefuseValuesOfTheWrongShape) {
-  expect_refused("/model/vocab", json::array(), kCorrupt, "model.vocab: is a JSON array, not an object");
+  expect_refused("/model/vocab", json::array(), kCorrupt, "model.vocab []: expected a JSON object");
   expect_refused("/model/vocab", json::object(), kCorrupt, "model.vocab: is empty");
-  expect_refused("/model/merges", "a b", kCorrupt, "model.merges: is a JSON string, not an array");
-  expect_refused("/model/fuse_unk", "yes", kCorrupt, "model.fuse_unk: is a JSON string, not true or false");
-  expect_refused("/normalizer", "NFC", kCorrupt, "normalizer: is a JSON string, not an object");
+  expect_refused("/model/merges", "a b", kCorrupt, "model.merges \"a b\": expected a JSON array");
+  expect_refused("/model/fuse_unk", "yes", kCorrupt, "model.fuse_unk \"yes\": expected true or false");
+  expect_refused("/normalizer", "NFC", kCorrupt, "normalizer \"NFC\": expected a JSON object");
   expect_refused("/normalizer", json::object(), kCorrupt, "normalizer: field \"type\" is missing");
-  expect_refused("/added_tokens", 3, kCorrupt, "added_tokens: is a JSON number, not an array");
+  expect_refused("/added_tokens", 3, kCorrupt, "added_tokens 3: expected a JSON array");
   expect_refused("/decoder", json::parse(R"({"type": "Strip", "content": "ab", "start": 1, "stop": 0})"),
-                 kCorrupt, "decoder.content: \"ab\" is not one character");
+                 kCorrupt, "decoder.content \"ab\": expected one character");
   expect_refused(
       "/pre_tokenizer",
       json::parse(R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Kept", "invert": false})"),
@@ -193,8 +232,13 @@ TEST(TokenizerErrors, RefuseSequencesThatAreNestedWithoutEnd) {
                                     {"/post_processor", "processors"},
                                     {"/decoder", "decoders"}}) {
     json nested = {{"type", "Sequence"}, {list, json::array()}};
-    for (int i = 0; i < 1000; ++i) nested = {{"type", "Sequence"}, {list, {nested}}};
+    for (int i = 0; i < 20; ++i) nested = {{"type", "Sequence"}, {list, {nested}}};
     expect_refused(field, nested, kUnsupported, "nested more than");
+    // The place is 16 times the same; its middle is left out.
+    expect_refused(field, nested, kUnsupported, std::string(field).substr(1) + "." + list + "[0].");
+    expect_refused(field, nested, kUnsupported, "...");
+    for (int i = 0; i < 1000; ++i) nested = {{"type", "Sequence"}, {list, {nested}}};
+    expect_refused(field, nested, kCorrupt, "nested at most 64 levels deep");
   }
 }
 

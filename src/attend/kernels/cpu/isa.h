@@ -35,6 +35,7 @@ inline constexpr bool kX86Kernels = false;
 // CPUID and asks Linux for the use of AMX's tiles, which holds for all threads of the process.
 Isa detect_isa();
 
+
 // Those of kAllIsas that this machine runs: what a test loops over.
 std::span<const Isa> available_isas();
 

@@ -5,6 +5,7 @@
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/cpu/linear_kernel.h"
+#include "attend/kernels/cpu/linear_tiles.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -52,7 +53,8 @@ Tasks few_rows_tasks(const LinearPart& part) {
   const int64_t out_bytes = part.in_features * static_cast<int64_t>(size_of(part.weight_dtype));
   const int64_t fair = ceil_div(part.num_outs, kTasksPerThread * num_threads());
   const int64_t worthwhile = ceil_div(kMinTaskBytes, std::max<int64_t>(out_bytes, 1));
-  return {.num_rows = part.num_rows, .num_outs = round_up(std::max(fair, worthwhile), kFewRowsOuts)};
+  return {.num_rows = std::min<int64_t>(part.num_rows, kFewRows),
+          .num_outs = round_up(std::max(fair, worthwhile), kFewRowsOuts)};
 }
 
 Tasks many_rows_tasks(const LinearPart& part) {
@@ -65,6 +67,29 @@ Tasks many_rows_tasks(const LinearPart& part) {
   return tasks;
 }
 
+bool takes_tiles(const LinearArgs& args, Isa isa) {
+  return isa >= Isa::kAmx && args.weight.dtype == DType::kBF16 && !args.workspace.empty() &&
+         (args.batch_invariant || args.x.shape[0] >= kTileMinRows);
+}
+
+// Rows are packed for all tasks, then each task multiplies its output features with all of them.
+void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
+  const TileLinear kernel = tile_linear_amx();
+  std::byte* const scratch = workspace;
+  const PackedRows packed = {reinterpret_cast<char*>(workspace + num_threads() * kTileScratchBytes),
+                             ceil_div(rows.num_rows, int64_t{kTileRows})};
+  parallel_for_rows(packed.num_row_tiles, kTileRows * rows.in_features, [&](int64_t tile) {
+    kernel.pack(part_of(rows, tile * kTileRows, kTileRows, 0, 0), packed, tile);
+  });
+  int64_t task_outs = kTileTaskOuts;
+  while (task_outs > kTileMinTaskOuts && ceil_div(rows.num_outs, task_outs) < kTasksPerThread * num_threads())
+    task_outs /= 2;
+  parallel_for(ceil_div(rows.num_outs, task_outs), [&](int64_t task, int thread) {
+    kernel.multiply(part_of(rows, 0, rows.num_rows, task * task_outs, task_outs), packed,
+                    scratch + thread * kTileScratchBytes);
+  });
+}
+
 }  // namespace
 
 LinearKernel linear_kernel(Isa isa) {
@@ -75,11 +100,23 @@ LinearKernel linear_kernel(Isa isa) {
   return linear_kernel_portable();
 }
 
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa) {
+  if (isa < Isa::kAmx) return 0;
+  const int64_t row_tiles = ceil_div(std::min<int64_t>(max_rows, kTileMaxRows), int64_t{kTileRows});
+  const int64_t blocks = row_tiles * ceil_div(max_in_features, int64_t{kTileBlockFeatures});
+  return static_cast<size_t>(num_threads() * kTileScratchBytes + blocks * kTileBlockBytes);
+}
+
 void linear(const LinearArgs& args, Isa isa) {
   require_isa(isa);
-  const LinearKernel kernel = linear_kernel(isa);
   const LinearPart all = whole(args);
-  const bool few = all.num_rows <= kFewRows;
+  if (takes_tiles(args, isa)) {
+    for (int64_t row = 0; row < all.num_rows; row += kTileMaxRows)
+      linear_by_tiles(part_of(all, row, kTileMaxRows, 0, all.num_outs), args.workspace.data());
+    return;
+  }
+  const LinearKernel kernel = linear_kernel(isa);
+  const bool few = args.batch_invariant || all.num_rows <= kFewRows;
   const Tasks tasks = few ? few_rows_tasks(all) : many_rows_tasks(all);
   const int64_t num_out_tasks = ceil_div(all.num_outs, tasks.num_outs);
   const int64_t num_row_tasks = ceil_div(all.num_rows, tasks.num_rows);

@@ -6,8 +6,10 @@
 
 namespace attend::kernels::cpu {
 
-// Arguments as kernels::linear checks them. A row's bits depend on its own values, and on whether it comes
-// with kFewRows or more others (linear_kernel.h); not on how many, nor on the number of threads.
+// Arguments as kernels::linear checks them. A row's bits depend on its own values, and on the algorithm,
+// which the number of rows chooses unless args.batch_invariant; not on the number of threads.
 void linear(const LinearArgs& args, Isa isa);
+
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa);
 
 }  // namespace attend::kernels::cpu

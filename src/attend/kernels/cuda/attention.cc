@@ -20,6 +20,11 @@ bool rows_aligned(const TensorView& view, int64_t num_bytes) {
   return true;
 }
 
+// 2^32 / group, rounded up: the product with x holds x / group in its upper half while x * group < 2^32.
+uint32_t reciprocal(int32_t group) {
+  return group == 1 ? 0 : static_cast<uint32_t>(((uint64_t{1} << 32) + group - 1) / group);
+}
+
 // The tiled instance for these arguments, or null.
 sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   const DType q = args.q.dtype, kv = args.kv.k.dtype, out = args.out.dtype;
@@ -76,6 +81,7 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.v_scale = args.kv.v_scale;
   params.num_kv_heads = static_cast<int32_t>(args.kv.k.shape[2]);
   params.group = params.num_q_heads / params.num_kv_heads;
+  params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
   const sm80::AttentionLaunch launch = find_instance(args);
   if (launch == nullptr) return sm80::launch_row_attention(params, stream.handle);

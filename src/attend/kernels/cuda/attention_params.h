@@ -33,6 +33,7 @@ struct alignas(16) RowTile {
   int32_t first_token;          // of the request, in the batch
   int32_t seqlen_q, seqlen_kv;  // of the request
   int32_t row_begin;
+  int32_t first_query;       // new token of row_begin
   int32_t kv_begin, kv_end;  // keys that any of its rows may see; empty: none
   int32_t first_key_tile;    // kv_begin / kKeyTile
   int32_t num_key_tiles;     // at least 1, so that rows without keys are written too
@@ -94,6 +95,7 @@ struct AttentionParams {
   float v_scale;
   int32_t num_tokens;  // padding included
   int32_t num_q_heads, num_kv_heads, group;
+  uint32_t group_reciprocal;  // 2^32 / group, rounded up; 0 where the group is 1
   int32_t head_dim_qk, head_dim_v;
   int32_t rope_dim;  // of q_rope; 0: none
   Element q_element, kv_element, out_element;

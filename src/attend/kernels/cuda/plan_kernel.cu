@@ -61,6 +61,7 @@ __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
           .seqlen_q = span.seqlen_q,
           .seqlen_kv = span.seqlen_kv,
           .row_begin = row_begin,
+          .first_query = j_first,
           .kv_begin = keys.begin,
           .kv_end = keys.end,
           .first_key_tile = first_key_tile,

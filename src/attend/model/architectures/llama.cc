@@ -4,10 +4,10 @@
 namespace attend {
 namespace {
 
-void read_llama_config(const JsonObject& json, ModelConfig& config) {
-  config.attention_bias = json.find_flag("attention_bias").value_or(false);
+void read_llama_config(const JsonNode& json, ModelConfig& config) {
+  config.attention_bias = json.find_boolean("attention_bias").value_or(false);
   config.attention_output_bias = config.attention_bias;
-  config.mlp_bias = json.find_flag("mlp_bias").value_or(false);
+  config.mlp_bias = json.find_boolean("mlp_bias").value_or(false);
 }
 
 }  // namespace

@@ -8,18 +8,18 @@
 namespace attend {
 namespace {
 
-void read_mistral_config(const JsonObject& json, ModelConfig& config) {
+void read_mistral_config(const JsonNode& json, ModelConfig& config) {
   const bool turned_off = json.mentions("sliding_window") && !json.has("sliding_window");
   const int window = json.find_integer("sliding_window", 1, 1 << 30).value_or(4096);
   if (!turned_off) std::fill(config.window_left.begin(), config.window_left.end(), window - 1);
 
   // transformers ignores the field here; one that says something else describes another model.
   const char* expected_type = turned_off ? "full_attention" : "sliding_attention";
-  if (const Json* types = json.find("layer_types"))
-    for (const Json& type : *types)
+  if (const auto types = json.find("layer_types"))
+    for (const Json& type : types->value())
       if (!is_string(type, expected_type))
-        fail(ErrorCode::kUnsupported, json.where("layer_types"), " ", excerpt(*types),
-             ": all layers of MistralForCausalLM are alike, expected ", expected_type);
+        types->unsupported(excerpt(types->value()), ": all layers of MistralForCausalLM are alike, expected ",
+                           expected_type);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 namespace attend {
 namespace {
 
-void read_qwen2_config(const JsonObject& json, ModelConfig& config) {
+void read_qwen2_config(const JsonNode& json, ModelConfig& config) {
   config.attention_bias = true;
   read_layer_windows(json, config);
 }

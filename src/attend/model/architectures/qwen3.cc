@@ -4,9 +4,9 @@
 namespace attend {
 namespace {
 
-void read_qwen3_config(const JsonObject& json, ModelConfig& config) {
+void read_qwen3_config(const JsonNode& json, ModelConfig& config) {
   config.qk_norm = true;
-  config.attention_bias = json.find_flag("attention_bias").value_or(false);
+  config.attention_bias = json.find_boolean("attention_bias").value_or(false);
   config.attention_output_bias = config.attention_bias;
   read_layer_windows(json, config);
 }

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "attend/model/json.h"
 #include "attend/model/tokenizer/bpe_merge.h"
-#include "attend/model/tokenizer/json_node.h"
 #include "attend/model/tokenizer/word_cache.h"
 
 namespace attend::tokenizer {

@@ -265,7 +265,7 @@ std::unique_ptr<DecoderConfig> make_decoder_config(const JsonNode& node, std::st
   }
   if (type == "Strip") {
     Stripping config{{}, count_of(node.at("start")), count_of(node.at("stop"))};
-    append_char(config.content, node.at("content").character());
+    config.content = node.at("content").character();
     return std::make_unique<ConfigOf<Stripping, StripStep>>(std::move(config));
   }
   return nullptr;

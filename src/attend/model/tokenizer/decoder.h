@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/model/tokenizer/json_node.h"
+#include "attend/model/json.h"
 
 namespace attend::tokenizer {
 

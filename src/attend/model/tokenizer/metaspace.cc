@@ -1,11 +1,9 @@
 #include "attend/model/tokenizer/metaspace.h"
 
-#include "attend/model/tokenizer/utf8.h"
-
 namespace attend::tokenizer {
 
 Metaspace::Metaspace(const JsonNode& node) {
-  append_char(replacement, node.at("replacement").character());
+  replacement = node.at("replacement").character();
   if (const auto scheme = node.find("prepend_scheme")) {
     const std::string& name = scheme->string();
     if (name == "first") {

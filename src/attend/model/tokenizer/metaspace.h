@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "attend/model/tokenizer/json_node.h"
+#include "attend/model/json.h"
 
 namespace attend::tokenizer {
 

@@ -39,6 +39,7 @@ class Lowercase : public Normalizer {
   }
 };
 
+// Of the marks that PCRE2 knows (Unicode 14 in Debian 12). The library has the tables of Unicode 9 here.
 class StripAccents : public Normalizer {
  public:
   void apply(NormalizedText& text, RegexScratch&) const override {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "attend/model/tokenizer/json_node.h"
+#include "attend/model/json.h"
 #include "attend/model/tokenizer/regex.h"
 
 namespace attend::tokenizer {

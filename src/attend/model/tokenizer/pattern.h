@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/model/tokenizer/json_node.h"
+#include "attend/model/json.h"
 #include "attend/model/tokenizer/regex.h"
 
 namespace attend::tokenizer {

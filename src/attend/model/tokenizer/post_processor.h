@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "attend/model/tokenizer/json_node.h"
+#include "attend/model/json.h"
 
 namespace attend::tokenizer {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "attend/model/tokenizer/json_node.h"
+#include "attend/model/json.h"
 #include "attend/model/tokenizer/normalizer.h"
 #include "attend/model/tokenizer/regex.h"
 

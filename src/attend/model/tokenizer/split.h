@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "attend/model/tokenizer/json_node.h"
+#include "attend/model/json.h"
 #include "attend/model/tokenizer/regex.h"
 
 namespace attend::tokenizer {

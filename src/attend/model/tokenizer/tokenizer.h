@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // Immutable, and cheap to copy. All functions may be called from several threads at once.
@@ -81,3 +82,4 @@ class StreamDecoder {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

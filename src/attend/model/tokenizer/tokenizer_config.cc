@@ -57,10 +57,8 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const std::filesystem::path path = directory / name;
     if (!std::filesystem::exists(path)) continue;
-    const Json json = read_json_file(path);
-    const std::string file = path.string();
-    const JsonNode root(json, file);
-    if (config.file.empty()) config.file = file;
+    const JsonNode root = JsonNode::read(path);
+    if (config.file.empty()) config.file = path.string();
     for (auto role = open_roles.begin(); role != open_roles.end();) {
       const auto node = root.find(*role);
       if (!node) {

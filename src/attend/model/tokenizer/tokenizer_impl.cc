@@ -9,7 +9,6 @@ namespace attend {
 
 using tokenizer::AddedToken;
 using tokenizer::AddedTokens;
-using tokenizer::JsonNode;
 using tokenizer::TokenizerConfig;
 
 namespace {
@@ -29,8 +28,7 @@ std::filesystem::path find_file(const std::filesystem::path& path) {
 Tokenizer::Impl::Impl(const std::filesystem::path& path) {
   const std::filesystem::path path_of_file = find_file(path);
   const std::string file = path_of_file.string();
-  const tokenizer::Json json = tokenizer::read_json_file(path_of_file);
-  const JsonNode root(json, file);
+  const JsonNode root = JsonNode::read(path_of_file);
   if (const auto version = root.find("version")) {
     if (version->string() != "1.0") version->unsupported("\"", version->string(), "\"; attend reads \"1.0\"");
   }

@@ -50,7 +50,7 @@ struct Tokenizer::Impl {
  private:
   void encode_normalized(tokenizer::NormalizedText text, tokenizer::RegexScratch& scratch,
                          std::vector<int32_t>& ids) const;
-  void read_added_tokens(const tokenizer::JsonNode& root, const tokenizer::TokenizerConfig& config);
+  void read_added_tokens(const JsonNode& root, const tokenizer::TokenizerConfig& config);
   void add_token(tokenizer::AddedToken token, std::optional<int32_t> declared_id, const std::string& where);
   void list_tokens(const std::string& file);
   void name_tokens(const tokenizer::TokenizerConfig& config);

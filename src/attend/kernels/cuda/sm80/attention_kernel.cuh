@@ -23,6 +23,7 @@ class AttentionCta {
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads;
   static constexpr int kKeysPerWarp = kKeyTile / Config::kWarpsN;
   using Stages = KeyStages<kHeadDimQk, kHeadDimV, kFp8 ? 1 : 2, kThreads, Config::kStages>;
+  using Queries = SwizzledRows<kHeadDimQk * 2>;
   using Warp = WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp>;
 
   static constexpr int kQueryBytes = kRows * kHeadDimQk * 2;
@@ -78,7 +79,9 @@ class AttentionCta {
   // Key tiles [first, first + count) of a row tile for one KV head. `partial`: slot of the result, -1: final.
   __device__ void attend(RowTile tile, int head, int first, int count, int partial) {
     span_ = request_span(tile);
-    row_begin_ = tile.row_begin;
+    first_query_ = tile.first_query;
+    first_in_group_ = tile.row_begin - tile.first_query * params_.group;
+    num_rows_ = min(kRows, span_.seqlen_q * params_.group - tile.row_begin);
     head_ = head;
     find_ranges(tile);
     // The plan may be one of a layer without a window: what lies behind this layer's window is not read.
@@ -92,18 +95,21 @@ class AttentionCta {
     warp.clear();
     const bool capped = params_.logit_cap > 0.0f;
     const float factor = capped ? kLog2E : params_.scale * kLog2E;
-    const uint32_t q = ptx::shared_address(shared_) + static_cast<uint32_t>(warp_row() * kHeadDimQk * 2);
+    const uint32_t q = ptx::shared_address(shared_) + static_cast<uint32_t>(warp_row() * kHeadDimQk * 2) +
+                       Warp::query_lane();
+    const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * 2) + Warp::key_lane();
+    const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * 2) + Warp::value_lane();
     int first_key = (tile.first_key_tile + first) * kKeyTile;
     for (int i = 0; i < count; ++i, first_key += kKeyTile) {
       stages_.wait(i);
       stages_.refill(i);
       uint32_t k = stages_.k(i), v = stages_.v(i);
       if constexpr (kFp8) convert(k, v);
-      warp.multiply_qk(q, k + static_cast<uint32_t>(warp_key() * kHeadDimQk * 2));
+      warp.multiply_qk(q, k + in_k);
       if (capped) cap(warp);
       if (first_key < full_begin_ || first_key + kKeyTile > full_end_) hide(warp, first_key + warp_key());
       warp.softmax(factor);
-      warp.multiply_pv(v + static_cast<uint32_t>(warp_key() * kHeadDimV * 2));
+      warp.multiply_pv(v + in_v);
     }
     warp.finish_sums();
     ptx::wait_copies<0>();
@@ -120,41 +126,53 @@ class AttentionCta {
     return static_cast<int>(threadIdx.x) / 32 % Config::kWarpsN * kKeysPerWarp;
   }
 
+  // What a row of the tile is: a new token of the request and a query head.
+  struct TileRow {
+    int query, head;
+  };
+  __device__ TileRow row_at(int tile_row) const {
+    const int row = first_in_group_ + tile_row;
+    const int queries =
+        params_.group == 1 ? row
+                           : static_cast<int>(__umulhi(static_cast<uint32_t>(row), params_.group_reciprocal));
+    return {first_query_ + queries, head_ * params_.group + row - queries * params_.group};
+  }
+
   // Narrows the tile's keys to those of this layer, and finds [full_begin_, full_end_), which are visible to
   // every row of the tile.
   __device__ void find_ranges(RowTile& tile) {
     const BatchParams& batch = params_.batch;
-    const RequestSpan& span = span_;
-    const int num_rows = span.seqlen_q * params_.group;
-    const int j_first = row_begin_ / params_.group;
-    const int j_last = (min(num_rows, row_begin_ + kRows) - 1) / params_.group;
+    const int j_first = first_query_, j_last = row_at(num_rows_ - 1).query;
     if (batch.window_left >= 0 || batch.chunk > 0)
-      tile.kv_begin = max(tile.kv_begin, key_range(batch, span, j_first, j_last).begin);
+      tile.kv_begin = max(tile.kv_begin, key_range(batch, span_, j_first, j_last).begin);
     full_begin_ = 0;
     full_end_ = 0;
     if (batch.tree_mask != nullptr && batch.causal) return;
-    full_begin_ = first_visible(batch, position_of(batch, span, j_last));
-    full_end_ = min(position_of(batch, span, j_first) + 1, span.seqlen_kv);
+    full_begin_ = first_visible(batch, position_of(batch, span_, j_last));
+    full_end_ = min(position_of(batch, span_, j_first) + 1, span_.seqlen_kv);
   }
 
-  // Rows beyond the request's are zero.
+  // Rows beyond the request's are zero. A few neighbouring threads share a row.
   __device__ void copy_queries() {
-    constexpr int kPieces = kHeadDimQk / 8;
-    const RequestSpan& span = span_;
-    const int num_rows = span.seqlen_q * params_.group;
-    const uint32_t to = ptx::shared_address(shared_);
-#pragma unroll 4
-    for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
-      const int tile_row = i / kPieces, piece = i % kPieces;
-      const int row = row_begin_ + tile_row;
-      const bool valid = row < num_rows && piece * 8 < params_.head_dim_qk;
-      const char* from = static_cast<const char*>(params_.q.data);
-      if (valid)
-        from += ((span.first_token + row / params_.group) * params_.q.token_stride +
-                 q_head_of(row) * params_.q.head_stride) *
-                    2 +
-                piece * 16;
-      ptx::copy_async_16(to + SwizzledRows<kHeadDimQk * 2>::offset(tile_row, piece), from, valid);
+    constexpr int kPieces = kHeadDimQk / 8, kLanes = 8, kRowsPerRound = kThreads / kLanes;
+    static_assert(kPieces % kLanes == 0 && kRows % kRowsPerRound == 0);
+    const int first_row = static_cast<int>(threadIdx.x) / kLanes;
+    const int first_piece = static_cast<int>(threadIdx.x) % kLanes;
+    const char* q = static_cast<const char*>(params_.q.data);
+    const uint32_t to = ptx::shared_address(shared_) + Queries::offset(first_row, first_piece);
+#pragma unroll
+    for (int round = 0; round < kRows / kRowsPerRound; ++round) {
+      const int tile_row = first_row + round * kRowsPerRound;
+      const TileRow row = row_at(tile_row);
+      const char* from =
+          q +
+          ((span_.first_token + row.query) * params_.q.token_stride + row.head * params_.q.head_stride) * 2;
+#pragma unroll
+      for (int piece = 0; piece < kPieces; piece += kLanes) {
+        const bool valid = tile_row < num_rows_ && (first_piece + piece) * 8 < params_.head_dim_qk;
+        ptx::copy_async_16(to + round * kRowsPerRound * kHeadDimQk * 2 + piece * 16,
+                           valid ? from + (first_piece + piece) * 16 : q, valid);
+      }
     }
   }
 
@@ -184,15 +202,14 @@ class AttentionCta {
   }
 
   // Bit i: the row sees key first_key + i.
-  __device__ uint64_t visible_keys(int row, int first_key) const {
-    const RequestSpan& span = span_;
-    if (row >= span.seqlen_q * params_.group) return 0;
-    const QueryRange query = query_range(params_.batch, span, row / params_.group);
+  __device__ uint64_t visible_keys(int tile_row, int first_key) const {
+    if (tile_row >= num_rows_) return 0;
+    const QueryRange query = query_range(params_.batch, span_, row_at(tile_row).query);
     uint64_t visible = 0;
     if (params_.batch.tree_mask != nullptr && params_.batch.causal) {
 #pragma unroll 1
       for (int i = 0; i < kKeysPerWarp; ++i)
-        if (sees(params_.batch, span, query, first_key + i)) visible |= uint64_t{1} << i;
+        if (sees(params_.batch, span_, query, first_key + i)) visible |= uint64_t{1} << i;
     } else {
       const int begin = max(query.lo - first_key, 0), end = min(query.hi + 1 - first_key, 64);
       if (begin < end) visible = ~uint64_t{0} >> (64 - (end - begin)) << begin;
@@ -207,8 +224,8 @@ class AttentionCta {
     for (int b = 0; b < Config::kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = row_begin_ + warp_row() + b * 16 + half * 8 + lane / 4;
-        const uint64_t visible = visible_keys(row, first_key) >> (lane % 4 * 2);
+        const int tile_row = warp_row() + b * 16 + half * 8 + lane / 4;
+        const uint64_t visible = visible_keys(tile_row, first_key) >> (lane % 4 * 2);
 #pragma unroll
         for (int n = 0; n < kKeysPerWarp / 8; ++n)
 #pragma unroll
@@ -222,53 +239,48 @@ class AttentionCta {
     float out_factor, lse;
   };
   // The last step of a row: `largest` and `sum` of the softmax to the factor of its output and to its LSE.
-  __device__ RowResult finish_row(float largest, float sum, float factor, int row, bool final) const {
+  __device__ RowResult finish_row(float largest, float sum, float factor, int q_head, bool final) const {
     if (sum == 0.0f) return {0.0f, -INFINITY};
     const float lse = largest * factor * kLn2 + __logf(sum);
-    if (!final) return {1.0f / sum, lse};
+    if (!final) return {__frcp_rn(sum), lse};
     float denominator = sum;
     if (params_.sinks != nullptr)
-      denominator += ptx::exp2_fast(params_.sinks[q_head_of(row)] * kLog2E - largest * factor);
-    return {params_.v_scale / denominator, lse};
+      denominator += ptx::exp2_fast(params_.sinks[q_head] * kLog2E - largest * factor);
+    return {params_.v_scale * __frcp_rn(denominator), lse};
   }
-
-  __device__ int q_head_of(int row) const { return head_ * params_.group + row % params_.group; }
 
   // Where a row's result goes: to `out` and `lse`, or to slot `partial` of the plan.
   struct RowTarget {
     char* out;
     float* lse;  // null: not wanted
   };
-  __device__ RowTarget target_of(int row, int partial) const {
+  __device__ RowTarget target_of(int tile_row, const TileRow& row, int partial) const {
     if (partial >= 0) {
-      const int64_t slot_row = int64_t{partial} * kRows + row - row_begin_;
+      const int64_t slot_row = partial * kRows + tile_row;
       return {reinterpret_cast<char*>(params_.plan.partial_out + slot_row * params_.head_dim_v),
               params_.plan.partial_lse + slot_row};
     }
-    const int64_t token = span_.first_token + row / params_.group;
-    const int64_t head = q_head_of(row);
-    const int64_t at = token * params_.out.token_stride + head * params_.out.head_stride;
+    const int64_t token = span_.first_token + row.query;
+    const int64_t at = token * params_.out.token_stride + row.head * params_.out.head_stride;
     float* lse = params_.lse;
-    if (lse != nullptr) lse += token * params_.lse_token_stride + head * params_.lse_head_stride;
+    if (lse != nullptr) lse += token * params_.lse_token_stride + row.head * params_.lse_head_stride;
     return {static_cast<char*>(params_.out.data) + at * (params_.out_element == Element::kF32 ? 4 : 2), lse};
   }
-
-  __device__ int num_rows() const { return span_.seqlen_q * params_.group; }
 
   // Results are float32 or T.
   __device__ void write_rows(const Warp& warp, float factor, int partial) {
     const int lane = threadIdx.x % 32, column = lane % 4 * 2;
     const bool wide = partial >= 0 || params_.out_element == Element::kF32;
-    const int row_end = num_rows();
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = row_begin_ + warp_row() + b * 16 + half * 8 + lane / 4;
-        if (row >= row_end) continue;
+        const int tile_row = warp_row() + b * 16 + half * 8 + lane / 4;
+        if (tile_row >= num_rows_) continue;
+        const TileRow row = row_at(tile_row);
         const RowResult result =
-            finish_row(warp.largest[b][half], warp.sum[b][half], factor, row, partial < 0);
-        const RowTarget target = target_of(row, partial);
+            finish_row(warp.largest[b][half], warp.sum[b][half], factor, row.head, partial < 0);
+        const RowTarget target = target_of(tile_row, row, partial);
         if (lane % 4 == 0 && target.lse != nullptr) *target.lse = result.lse;
         if (wide) {
           float* to = reinterpret_cast<float*>(target.out) + column;
@@ -315,11 +327,9 @@ class AttentionCta {
     __syncthreads();
     constexpr int kPairs = kHeadDimV / 2;
     const bool wide = partial >= 0 || params_.out_element == Element::kF32;
-    const int row_end = num_rows();
     for (int i = threadIdx.x; i < kRows * kPairs; i += kThreads) {
       const int tile_row = i / kPairs, column = i % kPairs * 2;
-      const int row = row_begin_ + tile_row;
-      if (row >= row_end || column >= params_.head_dim_v) continue;
+      if (tile_row >= num_rows_ || column >= params_.head_dim_v) continue;
       float largest = -INFINITY;
 #pragma unroll
       for (int other = 0; other < kWarps; ++other)
@@ -335,8 +345,9 @@ class AttentionCta {
         a += weight * pair.x;
         b += weight * pair.y;
       }
-      const RowResult result = finish_row(largest, sum, factor, row, partial < 0);
-      const RowTarget target = target_of(row, partial);
+      const TileRow row = row_at(tile_row);
+      const RowResult result = finish_row(largest, sum, factor, row.head, partial < 0);
+      const RowTarget target = target_of(tile_row, row, partial);
       if (column == 0 && target.lse != nullptr) *target.lse = result.lse;
       a *= result.out_factor;
       b *= result.out_factor;
@@ -351,7 +362,8 @@ class AttentionCta {
   char* shared_;
   Stages stages_;
   RequestSpan span_;
-  int row_begin_, head_;
+  int first_query_, first_in_group_, num_rows_;
+  int head_;
   int full_begin_, full_end_;
 };
 

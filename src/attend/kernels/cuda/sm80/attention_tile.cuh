@@ -14,6 +14,11 @@ struct SwizzledRows {
   __device__ static uint32_t offset(int row, int piece) {
     return static_cast<uint32_t>(row * kRowBytes + ((piece ^ (row & 7)) << 4));
   }
+  // `address` of a row's piece 0 or 1, in rows that begin at a multiple of 128 bytes, to that of the piece an
+  // even number behind it: one xor and an immediate.
+  __device__ static uint32_t advance(uint32_t address, int pieces) {
+    return (address ^ static_cast<uint32_t>((pieces & 7) << 4)) + static_cast<uint32_t>(pieces / 8 * 128);
+  }
 };
 
 __device__ inline uint32_t pack(float a, float b, __nv_bfloat16) {
@@ -61,31 +66,53 @@ struct WarpTile {
     }
   }
 
-  // scores = q k^T. `q`: first row of the warp; `k`: first key of the warp.
-  __device__ void multiply_qk(uint32_t q, uint32_t k) {
+  // What this lane adds to the address of a block's first row, for load_matrices: rows by rows of the left
+  // operand and of V (by columns), and keys.
+  template <class Rows>
+  __device__ static uint32_t row_lane() {
     const int lane = threadIdx.x % 32;
-    const int q_row = lane % 16, q_piece = lane / 16;
-    const int k_row = lane % 8 + lane / 16 * 8, k_piece = lane / 8 % 2;
+    return Rows::offset(lane % 16, lane / 16);
+  }
+  __device__ static uint32_t query_lane() { return row_lane<QkRows>(); }
+  __device__ static uint32_t value_lane() { return row_lane<VRows>(); }
+  __device__ static uint32_t key_lane() {
+    const int lane = threadIdx.x % 32;
+    return QkRows::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  }
+
+  // scores = q k^T. `q`: first row of the warp plus query_lane(); `k`: first key of the warp plus key_lane().
+  // What the next products need is loaded before the present ones.
+  __device__ void multiply_qk(uint32_t q, uint32_t k) {
+    constexpr int kSteps = kHeadDimQk / 16, kBlocks = kKeys / 16;
+    uint32_t a[2][kRowBlocks][4], keys[2][4];
+    const auto load_queries = [&](int step) {
+#pragma unroll
+      for (int b = 0; b < kRowBlocks; ++b)
+        ptx::load_matrices(a[step % 2][b], QkRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
+    };
+    const auto load_keys = [&](int i) {
+      ptx::load_matrices(keys[i % 2],
+                         QkRows::advance(k, i / kBlocks * 2) + i % kBlocks * 16 * kHeadDimQk * 2);
+    };
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) scores[b][n][i] = 0.0f;
+    load_queries(0);
+    load_keys(0);
 #pragma unroll
-    for (int step = 0; step < kHeadDimQk / 16; ++step) {
-      uint32_t a[kRowBlocks][4];
+    for (int step = 0; step < kSteps; ++step) {
+      if (step + 1 < kSteps) load_queries(step + 1);
 #pragma unroll
-      for (int b = 0; b < kRowBlocks; ++b)
-        ptx::load_matrices(a[b], q + b * 16 * kHeadDimQk * 2 + QkRows::offset(q_row, step * 2 + q_piece));
-#pragma unroll
-      for (int n = 0; n < kKeys / 16; ++n) {
-        uint32_t keys[4];
-        ptx::load_matrices(keys, k + n * 16 * kHeadDimQk * 2 + QkRows::offset(k_row, step * 2 + k_piece));
+      for (int n = 0; n < kBlocks; ++n) {
+        const int i = step * kBlocks + n;
+        if (i + 1 < kSteps * kBlocks) load_keys(i + 1);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
-          ptx::multiply_add(scores[b][2 * n], a[b], keys[0], keys[1], T());
-          ptx::multiply_add(scores[b][2 * n + 1], a[b], keys[2], keys[3], T());
+          ptx::multiply_add(scores[b][2 * n], a[step % 2][b], keys[i % 2][0], keys[i % 2][1], T());
+          ptx::multiply_add(scores[b][2 * n + 1], a[step % 2][b], keys[i % 2][2], keys[i % 2][3], T());
         }
       }
     }
@@ -130,13 +157,17 @@ struct WarpTile {
         for (int i = 0; i < 4; ++i) out[b][n][i] *= rescale[b][i / 2];
   }
 
-  // out += weights v. `v`: first key of the warp.
+  // out += weights v. `v`: first key of the warp plus value_lane().
   __device__ void multiply_pv(uint32_t v) {
-    const int lane = threadIdx.x % 32;
-    const int v_row = lane % 16, v_piece = lane / 16;
+    constexpr int kSteps = kKeys / 16, kBlocks = kHeadDimV / 16;
+    uint32_t weights[kRowBlocks][4], values[2][4];
+    const auto load_values = [&](int i) {
+      ptx::load_matrices_transposed(values[i % 2],
+                                    VRows::advance(v, i % kBlocks * 2) + i / kBlocks * 16 * kHeadDimV * 2);
+    };
+    load_values(0);
 #pragma unroll
-    for (int step = 0; step < kKeys / 16; ++step) {
-      uint32_t weights[kRowBlocks][4];
+    for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int b = 0; b < kRowBlocks; ++b) {
         const auto& low = scores[b][2 * step];
@@ -147,14 +178,13 @@ struct WarpTile {
         weights[b][3] = pack(high[2], high[3], T());
       }
 #pragma unroll
-      for (int n = 0; n < kHeadDimV / 16; ++n) {
-        uint32_t values[4];
-        ptx::load_matrices_transposed(values,
-                                      v + step * 16 * kHeadDimV * 2 + VRows::offset(v_row, n * 2 + v_piece));
+      for (int n = 0; n < kBlocks; ++n) {
+        const int i = step * kBlocks + n;
+        if (i + 1 < kSteps * kBlocks) load_values(i + 1);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
-          ptx::multiply_add(out[b][2 * n], weights[b], values[0], values[1], T());
-          ptx::multiply_add(out[b][2 * n + 1], weights[b], values[2], values[3], T());
+          ptx::multiply_add(out[b][2 * n], weights[b], values[i % 2][0], values[i % 2][1], T());
+          ptx::multiply_add(out[b][2 * n + 1], weights[b], values[i % 2][2], values[i % 2][3], T());
         }
       }
     }

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Installs a build tree into a fresh folder, once with static libraries and once with libattend.so, and builds and runs
+# examples/ against each, by CMake and by pkg-config, knowing nothing of the source tree.
+#   scripts/check_install.sh [BUILD_FOLDER]    default: build/release, built already
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+source_dir=$PWD
+build=${1:-build/release}
+jobs=$(nproc)
+model=$source_dir/models/attend-tiny
+prompt='recall: sun=42, river=17, fox=80; river='
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+
+fail() { echo "check_install: $*" >&2; exit 1; }
+quietly() { "$@" >"$fresh/log" 2>&1 || { cat "$fresh/log" >&2; fail "$*"; }; }
+
+run_examples() { # FOLDER
+  "$1/paged_decode" >/dev/null || fail "$1/paged_decode"
+  local answer
+  answer=$("$1/generate" "$model" "$prompt" 2>/dev/null) || fail "$1/generate"
+  [ "$answer" = "${prompt}17" ] || fail "$1/generate answered '$answer': not 17"
+}
+
+# Only what consumers may see: no header of a private dependency, nothing that is not installed.
+check_headers() { # PREFIX
+  ! grep -rnE '#\s*include\s+[<"](fmt|spdlog|nlohmann|CLI|boost|pcre2|utf8proc)' "$1/include" ||
+    fail "an installed header includes a private dependency"
+  (cd "$1/include" && find attend -name '*.h' | sort | sed 's/.*/#include <&>/') >"$fresh/all.cc"
+  quietly g++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I "$1/include" "$fresh/all.cc"
+}
+
+check_package() { # PREFIX
+  mkdir -p "$fresh/package"
+  printf 'cmake_minimum_required(VERSION 3.25)\nproject(package LANGUAGES CXX)\nfind_package(attend %s)\n' \
+    "9.9 REQUIRED" >"$fresh/package/CMakeLists.txt"
+  ! cmake -S "$fresh/package" -B "$fresh/package/build" -DCMAKE_PREFIX_PATH="$1" >/dev/null 2>&1 ||
+    fail "version 9.9 is found"
+  sed -i 's/9.9 REQUIRED/REQUIRED COMPONENTS kernels kitchen/' "$fresh/package/CMakeLists.txt"
+  ! cmake -S "$fresh/package" -B "$fresh/package/build" -DCMAKE_PREFIX_PATH="$1" >"$fresh/log" 2>&1 ||
+    fail "component kitchen is found"
+  grep -q "component kitchen: attend has base, tensor, kernels" "$fresh/log" || fail "no word of the components there are"
+  rm -rf "$fresh/package"
+}
+
+# The runtime alone runs, and brings nothing to build with.
+check_runtime() { # PREFIX
+  quietly cmake --install "$build" --prefix "$1" --component runtime
+  "$1/bin/attend" --version | grep -q '^attend [0-9]' || fail "attend --version"
+  ! find "$1" -name '*.h' -o -name '*.a' -o -name '*.cmake' -o -name '*.pc' | grep . || fail "the runtime has more than that"
+}
+
+# libattend.so shows what installed headers declare, and none of what it is made of.
+check_symbols() { # LIBRARY
+  local shown
+  shown=$(nm -DC --defined-only "$1" | awk '$2 ~ /[TBDRV]/' | cut -d' ' -f3-)
+  grep -q '^attend::Engine::step' <<<"$shown" || fail "$1 does not show attend::Engine"
+  ! grep -E '^(vtable for |typeinfo (name )?for )?(spdlog|fmt|nlohmann|attend::kernels::cpu|attend::tokenizer)::' <<<"$shown" ||
+    fail "$1 shows what it is made of"
+}
+
+for shared in OFF ON; do
+  [ $shared = ON ] && kind=shared || kind=static
+  prefix=$fresh/$kind
+  quietly cmake -S . -B "$build" -DBUILD_SHARED_LIBS=$shared
+  [ $shared = OFF ] || quietly cmake --build "$build" --target attend_shared -j "$jobs"
+  quietly cmake --install "$build" --prefix "$prefix"
+  check_headers "$prefix"
+  check_package "$prefix"
+
+  cp -r examples "$fresh/examples"
+  quietly cmake -G Ninja -S "$fresh/examples" -B "$fresh/$kind-build" -DCMAKE_PREFIX_PATH="$prefix"
+  quietly cmake --build "$fresh/$kind-build" -j "$jobs"
+  run_examples "$fresh/$kind-build"
+
+  pc_dir=$(dirname "$(find "$prefix" -name attend.pc)")
+  [ $shared = ON ] && pc_flags=() || pc_flags=(--static)
+  flags=$(PKG_CONFIG_PATH=$pc_dir pkg-config "${pc_flags[@]}" --cflags --libs attend)
+  mkdir "$fresh/$kind-pc"
+  for example in paged_decode generate; do
+    # shellcheck disable=SC2086  # flags are words
+    quietly g++ "$fresh/examples/$example.cpp" -o "$fresh/$kind-pc/$example" $flags -Wl,-rpath,"$(dirname "$pc_dir")"
+  done
+  run_examples "$fresh/$kind-pc"
+  rm -rf "$fresh/examples"
+
+  check_runtime "$fresh/$kind-runtime"
+  if [ $shared = ON ]; then
+    library=$(find "$prefix" -name libattend.so)
+    check_symbols "$library"
+    ! readelf -d "$fresh/$kind-build/generate" | grep -E 'NEEDED.*(spdlog|fmt|pcre2|utf8proc)' ||
+      fail "a program on libattend.so links what libattend.so is made of"
+  fi
+  echo "installed, $kind: $(du -sh --apparent-size "$prefix" | cut -f1), examples run"
+done
+quietly cmake -S . -B "$build" -DBUILD_SHARED_LIBS=OFF

@@ -1,0 +1,24 @@
+// `attend bench attention`: attention on the CPU beside what the machine can do at most.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attend/bench/report.h"
+
+namespace attend::bench {
+
+struct AttentionBenchOptions {
+  std::string filter;             // cases whose name contains it
+  double seconds_per_case = 0.6;  // repeats stop then, but there are at least kMinRepeats
+  std::vector<int> threads = {};  // thread counts; empty: 1 and all
+};
+
+// The limit of a case is the faster of two times it can not beat: reading its K/V as fast as the read probe
+// reads the same bytes, and its operations at the peak of the fastest vector arithmetic (AMX's tiles are
+// shown beside, not taken for a limit). Every repeat runs both probes and the case one after another, so that
+// a busy machine disturbs them alike. Throws Error(kInvalidArgument) for a filter without cases, and
+// Error(kOutOfMemory) when K/V beyond the caches does not fit.
+Report bench_attention(const AttentionBenchOptions& options);
+
+}  // namespace attend::bench

@@ -1,0 +1,162 @@
+#include "attend/bench/model_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "attend/bench/probes.h"
+#include "attend/bench/timing.h"
+#include "attend/engine/engine.h"
+#include "attend/kernels/cpu/attention.h"
+#include "attend/base/parallel.h"
+#include "attend/tensor/arena.h"
+
+namespace attend::bench {
+namespace {
+
+std::vector<int32_t> random_prompt(int num_tokens, int vocab_size) {
+  std::mt19937 random(1);
+  std::vector<int32_t> ids(static_cast<size_t>(num_tokens));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<unsigned>(vocab_size));
+  return ids;
+}
+
+// How long the last step of the prompt and each decode step of one request took.
+struct RequestTimes {
+  double last_prompt_seconds = 0;
+  std::vector<double> decode_seconds;
+};
+
+RequestTimes run_request(Engine& engine, int prompt_tokens, int new_tokens) {
+  engine.submit(random_prompt(prompt_tokens, engine.model_config().vocab_size),
+                {.max_new_tokens = new_tokens, .ignore_eos = true});
+  RequestTimes times;
+  int num_outputs = 0;
+  while (true) {
+    const int outputs_before = num_outputs;
+    bool more = false;
+    const double seconds = seconds_of([&] { more = engine.step([&](const StepOutput&) { ++num_outputs; }); });
+    if (!more) return times;
+    if (outputs_before == 0) times.last_prompt_seconds = seconds;
+    if (outputs_before > 0) times.decode_seconds.push_back(seconds);
+  }
+}
+
+class ModelBench {
+ public:
+  explicit ModelBench(const ModelBenchOptions& options)
+      : options_(options), engine_(engine_config(options)), threads_(attend::num_threads()) {
+    vectors_ = best_vectors(threads_);
+    const size_t bytes = read_bytes_per_token(0);
+    Arena arena(bytes, "bench: a buffer of the weights' size to read");
+    probe_ = arena.allocate({static_cast<int64_t>(bytes)}, DType::kU8);
+    std::fill_n(static_cast<std::byte*>(probe_.view().data), bytes, std::byte{1});
+  }
+
+  Report run() {
+    report_ = {.bench = "model",
+               .machine = engine_.info().hardware.name,
+               .instruction_set = std::string(to_string(kernels::cpu::attention_isa())),
+               .threads = threads_};
+    run_request(engine_, options_.prompt_tokens, 2);  // warm-up
+    for (int depth : options_.depths) {
+      const RequestTimes deep = run_request(engine_, depth + options_.prompt_tokens, options_.new_tokens + 1);
+      add_prompt(depth, deep.last_prompt_seconds);
+      if (depth == 0)
+        add_generation(depth, 1, run_request(engine_, 1, options_.new_tokens + 1).decode_seconds);
+      else
+        add_generation(depth, depth + options_.prompt_tokens, deep.decode_seconds);
+    }
+    return report_;
+  }
+
+ private:
+  static EngineConfig engine_config(const ModelBenchOptions& options) {
+    EngineConfig config = options.engine;
+    const int deepest = *std::max_element(options.depths.begin(), options.depths.end());
+    config.context_length = deepest + options.prompt_tokens + options.new_tokens + 1;
+    config.max_total_tokens = config.context_length;
+    config.max_running_requests = 1;
+    config.chunked_prefill_size = options.prompt_tokens;
+    return config;
+  }
+
+  std::string suffix(int depth) const { return depth == 0 ? "" : fmt::format(" @ d{}", depth); }
+
+  // Weights that a token multiplies: all but the embedding table, which a tied lm_head multiplies too.
+  size_t multiplied_bytes() const {
+    const ModelConfig& config = engine_.model_config();
+    const size_t table = size_of(config.dtype) * static_cast<size_t>(config.vocab_size) *
+                         static_cast<size_t>(config.hidden_size);
+    return engine_.info().weight_bytes - (config.tie_word_embeddings ? 0 : table);
+  }
+  size_t read_bytes_per_token(int context) const {
+    const ModelConfig& config = engine_.model_config();
+    const size_t kv_row = size_of(engine_.info().kv_cache_dtype) * 2 *
+                          static_cast<size_t>(config.num_kv_heads) * static_cast<size_t>(config.head_dim);
+    return multiplied_bytes() +
+           kv_row * static_cast<size_t>(config.num_layers) * static_cast<size_t>(context);
+  }
+  // Of a prompt's last `num_tokens` tokens behind `depth` others; only the last token meets the lm_head.
+  double prompt_operations(int depth, int num_tokens) const {
+    const ModelConfig& config = engine_.model_config();
+    const double lm_head = static_cast<double>(config.vocab_size) * config.hidden_size;
+    const double weights =
+        static_cast<double>(multiplied_bytes()) / static_cast<double>(size_of(config.dtype));
+    const double pairs = num_tokens * (depth + (num_tokens + 1) / 2.0);
+    return 2 * ((weights - lm_head) * num_tokens + lm_head) +
+           4 * pairs * config.num_layers * config.num_q_heads * config.head_dim;
+  }
+
+  void add_prompt(int depth, double seconds) {
+    const double peak = operations_per_second(vectors_, threads_);
+    const double limit_seconds = prompt_operations(depth, options_.prompt_tokens) / peak;
+    report_.cases.push_back({.name = fmt::format("pp{}{}", options_.prompt_tokens, suffix(depth)),
+                             .threads = threads_,
+                             .us = seconds * 1e6,
+                             .value = options_.prompt_tokens / seconds,
+                             .unit = "tokens/s",
+                             .limit = options_.prompt_tokens / limit_seconds,
+                             .bound = std::string(to_string(vectors_)),
+                             .repeats = 1});
+  }
+
+  void add_generation(int depth, int context, const std::vector<double>& seconds) {
+    std::vector<double> rates;
+    for (int i = 0; i < 3; ++i)
+      rates.push_back(read_bytes_per_second(
+          {static_cast<const std::byte*>(probe_.view().data), probe_.view().num_bytes()}, threads_));
+    const double step_seconds = median(seconds);
+    const double bytes = static_cast<double>(read_bytes_per_token(context + options_.new_tokens / 2));
+    report_.cases.push_back({.name = fmt::format("tg{}{}", options_.new_tokens, suffix(depth)),
+                             .threads = threads_,
+                             .us = step_seconds * 1e6,
+                             .value = 1 / step_seconds,
+                             .unit = "tokens/s",
+                             .limit = median(rates) / bytes,
+                             .bound = fmt::format("read {:.2f} GB", 1e-9 * bytes),
+                             .repeats = static_cast<int>(seconds.size())});
+  }
+
+  const ModelBenchOptions options_;
+  Engine engine_;
+  const int threads_;
+  Arithmetic vectors_ = Arithmetic::kPortableF32;
+  Tensor probe_;
+  Report report_;
+};
+
+}  // namespace
+
+Report bench_model(const ModelBenchOptions& options) {
+  require(options.prompt_tokens >= 1 && options.new_tokens >= 1, "prompt tokens ", options.prompt_tokens,
+          ", new tokens ", options.new_tokens, ": at least 1");
+  require(!options.depths.empty(), "--depth: at least one");
+  for (int depth : options.depths)
+    require(depth >= 0 && depth % options.prompt_tokens == 0, "--depth ", depth, ": a multiple of ",
+            options.prompt_tokens);
+  return ModelBench(options).run();
+}
+
+}  // namespace attend::bench

@@ -1,0 +1,179 @@
+#include "attend/bench/peak_loops.h"
+
+#include <cstring>
+
+#include "attend/base/error.h"
+#include "attend/kernels/cpu/isa.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace attend::bench {
+namespace {
+
+// Independent sums: latency times rate of the slowest instruction measured. Their start values differ, so
+// that the compiler can not take one for another.
+constexpr int kSums = 12;
+
+float portable_peak(int64_t num_steps) {
+  constexpr int kFloats = 32;
+  float sums[kFloats];
+  for (int i = 0; i < kFloats; ++i) sums[i] = static_cast<float>(i);
+  for (int64_t step = 0; step < num_steps; ++step)
+    for (int i = 0; i < kFloats; ++i) sums[i] = sums[i] * 0.5f + 0.25f;
+  float total = 0;
+  for (float sum : sums) total += sum;
+  return total;
+}
+
+uint64_t portable_read(std::span<const std::byte> memory) {
+  constexpr size_t kWords = 8;
+  uint64_t sums[kWords] = {};
+  for (size_t at = 0; at < memory.size(); at += sizeof(sums)) {
+    uint64_t words[kWords];
+    std::memcpy(words, memory.data() + at, sizeof(words));
+    for (size_t i = 0; i < kWords; ++i) sums[i] += words[i];
+  }
+  for (size_t i = 1; i < kWords; ++i) sums[0] += sums[i];
+  return sums[0];
+}
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx2"))) uint64_t avx2_read(std::span<const std::byte> memory) {
+  __m256i sums[8] = {};
+  for (size_t at = 0; at < memory.size(); at += sizeof(sums)) {
+    const auto* words = reinterpret_cast<const __m256i*>(memory.data() + at);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) sums[i] = _mm256_add_epi64(sums[i], _mm256_loadu_si256(words + i));
+  }
+  for (int i = 1; i < 8; ++i) sums[0] = _mm256_add_epi64(sums[0], sums[i]);
+  return static_cast<uint64_t>(sums[0][0] + sums[0][1] + sums[0][2] + sums[0][3]);
+}
+
+__attribute__((target("avx512f"))) uint64_t avx512_read(std::span<const std::byte> memory) {
+  __m512i sums[8] = {};
+  for (size_t at = 0; at < memory.size(); at += sizeof(sums)) {
+    const std::byte* words = memory.data() + at;
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) sums[i] = _mm512_add_epi64(sums[i], _mm512_loadu_si512(words + i * 64));
+  }
+  for (int i = 1; i < 8; ++i) sums[0] = _mm512_add_epi64(sums[0], sums[i]);
+  return static_cast<uint64_t>(_mm512_reduce_add_epi64(sums[0]));
+}
+
+__attribute__((target("avx2,fma"))) float avx2_peak(int64_t num_steps) {
+  __m256 sums[kSums];
+  for (int i = 0; i < kSums; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
+  const __m256 x = _mm256_set1_ps(0.5f);
+  for (int64_t step = 0; step < num_steps; ++step)
+#pragma GCC unroll 12
+    for (int i = 0; i < kSums; ++i) sums[i] = _mm256_fmadd_ps(sums[i], x, x);
+  float total = 0;
+  for (int i = 0; i < kSums; ++i) total += sums[i][0];
+  return total;
+}
+
+__attribute__((target("avx512f"))) float avx512_peak(int64_t num_steps) {
+  __m512 sums[kSums];
+  for (int i = 0; i < kSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
+  const __m512 x = _mm512_set1_ps(0.5f);
+  for (int64_t step = 0; step < num_steps; ++step)
+#pragma GCC unroll 12
+    for (int i = 0; i < kSums; ++i) sums[i] = _mm512_fmadd_ps(sums[i], x, x);
+  float total = 0;
+  for (int i = 0; i < kSums; ++i) total += sums[i][0];
+  return total;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) float avx512bf16_peak(int64_t num_steps) {
+  __m512 sums[kSums];
+  for (int i = 0; i < kSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
+  // Pairs of the bfloat16 value 2^-7.
+  const auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3c00));
+  for (int64_t step = 0; step < num_steps; ++step)
+#pragma GCC unroll 12
+    for (int i = 0; i < kSums; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], x, x);
+  float total = 0;
+  for (int i = 0; i < kSums; ++i) total += sums[i][0];
+  return total;
+}
+
+// Intel SDM, LDTILECFG: palette 1, then bytes per row and rows of each tile.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t num_rows[16] = {};
+};
+
+constexpr int kAmxSums = 4;  // tiles of sums; the other four of eight hold operands
+
+__attribute__((target("amx-tile,amx-bf16"))) float amx_peak(int64_t num_steps) {
+  TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) {
+    config.row_bytes[tile] = 64;
+    config.num_rows[tile] = 16;
+  }
+  _tile_loadconfig(&config);
+  uint16_t ones[16 * 32];
+  for (uint16_t& one : ones) one = 0x3f80;  // the bfloat16 value 1
+  _tile_loadd(4, ones, 64);
+  _tile_loadd(5, ones, 64);
+  _tile_loadd(6, ones, 64);
+  _tile_loadd(7, ones, 64);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t step = 0; step < num_steps; ++step) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  float sums[4][16 * 16];
+  _tile_stored(0, sums[0], 64);
+  _tile_stored(1, sums[1], 64);
+  _tile_stored(2, sums[2], 64);
+  _tile_stored(3, sums[3], 64);
+  _tile_release();
+  return sums[0][0] + sums[1][1] + sums[2][2] + sums[3][3];
+}
+
+#endif
+
+}  // namespace
+
+float read_loop(std::span<const std::byte> memory) {
+  ensure(memory.size() % kReadUnit == 0, "read probe of ", memory.size(), " bytes");
+#if defined(__x86_64__)
+  const kernels::cpu::Isa isa = kernels::cpu::detect_isa();
+  if (isa >= kernels::cpu::Isa::kAvx512) return static_cast<float>(avx512_read(memory));
+  if (isa >= kernels::cpu::Isa::kAvx2) return static_cast<float>(avx2_read(memory));
+#endif
+  return static_cast<float>(portable_read(memory));
+}
+
+PeakLoop peak_loop(Arithmetic arithmetic) {
+#if defined(__x86_64__)
+  switch (arithmetic) {
+    case Arithmetic::kPortableF32:
+      break;
+    case Arithmetic::kAvx2F32:
+      return {avx2_peak, 2.0 * 8 * kSums};
+    case Arithmetic::kAvx512F32:
+      return {avx512_peak, 2.0 * 16 * kSums};
+    case Arithmetic::kAvx512Bf16:
+      return {avx512bf16_peak, 2.0 * 32 * kSums};
+    case Arithmetic::kAmxBf16:
+      return {amx_peak, 2.0 * 16 * 16 * 32 * kAmxSums};
+  }
+#endif
+  ensure(arithmetic == Arithmetic::kPortableF32, "peak loop of ", to_string(arithmetic));
+  return {portable_peak, 2.0 * 32};
+}
+
+}  // namespace attend::bench

@@ -1,0 +1,24 @@
+// The loops behind the probes, each compiled for the instruction set that it measures.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "attend/bench/probes.h"
+
+namespace attend::bench {
+
+// read_loop takes multiples of it.
+inline constexpr size_t kReadUnit = 4096;
+
+// Reads every byte; what it returns depends on all of them.
+float read_loop(std::span<const std::byte> memory);
+
+struct PeakLoop {
+  float (*run)(int64_t num_steps);  // the result depends on every operation
+  double operations_per_step;
+};
+PeakLoop peak_loop(Arithmetic arithmetic);
+
+}  // namespace attend::bench

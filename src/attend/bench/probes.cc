@@ -1,0 +1,82 @@
+#include "attend/bench/probes.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "attend/base/error.h"
+#include "attend/bench/peak_loops.h"
+#include "attend/bench/timing.h"
+#include "attend/kernels/cpu/isa.h"
+#include "attend/base/parallel.h"
+
+namespace attend::bench {
+namespace {
+
+using kernels::cpu::Isa;
+
+// Takes results of probes, so that no compiler leaves their computation out.
+std::atomic<float> sink = 0;
+
+// Long enough that waking a thread does not count.
+constexpr int64_t kPeakSteps = 400'000;
+
+}  // namespace
+
+double read_bytes_per_second(std::span<const std::byte> memory, int num_threads) {
+  const size_t share = memory.size() / static_cast<size_t>(num_threads) / kReadUnit * kReadUnit;
+  ensure(share > 0, "read probe: ", memory.size(), " bytes for ", num_threads, " threads");
+  const double seconds = seconds_of([&] {
+    parallel_for(num_threads, [&](int64_t part, int) {
+      sink = read_loop(memory.subspan(static_cast<size_t>(part) * share, share));
+    });
+  });
+  return static_cast<double>(share) * num_threads / seconds;
+}
+
+std::string_view to_string(Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::kPortableF32:
+      return "portable f32";
+    case Arithmetic::kAvx2F32:
+      return "avx2 f32";
+    case Arithmetic::kAvx512F32:
+      return "avx512 f32";
+    case Arithmetic::kAvx512Bf16:
+      return "avx512 bf16";
+    case Arithmetic::kAmxBf16:
+      return "amx bf16";
+  }
+  return "unknown";
+}
+
+std::vector<Arithmetic> available_arithmetic() {
+  const Isa isa = kernels::cpu::detect_isa();
+  std::vector<Arithmetic> available;
+  if (isa == Isa::kPortable) available.push_back(Arithmetic::kPortableF32);
+  if (isa >= Isa::kAvx2) available.push_back(Arithmetic::kAvx2F32);
+  if (isa >= Isa::kAvx512) available.push_back(Arithmetic::kAvx512F32);
+  if (isa >= Isa::kAvx512Bf16) available.push_back(Arithmetic::kAvx512Bf16);
+  if (kernels::cpu::detect_isa() >= kernels::cpu::Isa::kAmx) available.push_back(Arithmetic::kAmxBf16);
+  return available;
+}
+
+double operations_per_second(Arithmetic arithmetic, int num_threads) {
+  const PeakLoop loop = peak_loop(arithmetic);
+  const double seconds = seconds_of(
+      [&] { parallel_for(num_threads, [&](int64_t, int) { sink = loop.run(kPeakSteps); }); });
+  return loop.operations_per_step * static_cast<double>(kPeakSteps) * num_threads / seconds;
+}
+
+Arithmetic best_vectors(int num_threads) {
+  Arithmetic best = Arithmetic::kPortableF32;
+  double best_rate = 0;
+  for (Arithmetic arithmetic : available_arithmetic()) {
+    if (arithmetic == Arithmetic::kAmxBf16) continue;
+    const double rate = operations_per_second(arithmetic, num_threads);
+    if (rate > best_rate) best = arithmetic;
+    best_rate = std::max(best_rate, rate);
+  }
+  return best;
+}
+
+}  // namespace attend::bench

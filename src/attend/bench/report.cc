@@ -1,0 +1,67 @@
+#include "attend/bench/report.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "attend/base/error.h"
+
+namespace attend::bench {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json to_json(const MachineFigure& figure) {
+  return {{"name", figure.name}, {"threads", figure.threads}, {figure.unit, figure.value}};
+}
+
+ordered_json to_json(const CaseResult& result) {
+  ordered_json json = {
+      {"case", result.name}, {"threads", result.threads}, {"us", result.us}, {result.unit, result.value}};
+  if (result.limit > 0) {
+    json["limit"] = result.limit;
+    json["bound"] = result.bound;
+    json["share"] = result.share();
+  }
+  json["repeats"] = result.repeats;
+  return json;
+}
+
+}  // namespace
+
+void print(const Report& report) {
+  fmt::print("{}, {}, {} threads\n\n", report.machine, report.instruction_set, report.threads);
+  for (const MachineFigure& figure : report.figures)
+    fmt::print("{:<28} {:>2}T {:>10.1f} {}\n", figure.name, figure.threads, figure.value, figure.unit);
+  fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6}\n", "case", "", "us", "", "", "limit",
+             "bound", "share");
+  for (const CaseResult& result : report.cases) {
+    fmt::print("{:<40} {:>2}T {:>11.1f} {:>10.1f} {:<9}", result.name, result.threads, result.us,
+               result.value, result.unit);
+    if (result.limit > 0)
+      fmt::print(" {:>8.1f}  {:<16} {:>4.0f} %", result.limit, result.bound, 100 * result.share());
+    fmt::print("\n");
+  }
+}
+
+void write_json(const Report& report, const std::filesystem::path& path) {
+  ordered_json json = {{"bench", report.bench},
+                       {"machine", report.machine},
+                       {"instruction_set", report.instruction_set},
+                       {"threads", report.threads},
+                       {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+                       {"version", ATTEND_VERSION},
+                       {"figures", ordered_json::array()},
+                       {"cases", ordered_json::array()}};
+  for (const MachineFigure& figure : report.figures) json["figures"].push_back(to_json(figure));
+  for (const CaseResult& result : report.cases) json["cases"].push_back(to_json(result));
+  std::ofstream file(path);
+  file << json.dump(2) << '\n';
+  file.close();
+  require(file.good(), "--json ", path.string(), ": can not be written");
+}
+
+}  // namespace attend::bench

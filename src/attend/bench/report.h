@@ -1,0 +1,48 @@
+// What a bench prints and writes: cases, each beside its limit.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace attend::bench {
+
+// One line about the machine: "read 16 MiB", 1 thread, 32.1 GB/s.
+struct MachineFigure {
+  std::string name;
+  int threads;
+  double value;
+  std::string unit;  // "GB/s", "GFLOP/s"
+};
+
+struct CaseResult {
+  std::string name;
+  int threads;
+  double us;          // median of the repeats
+  double value;       // what the limit bounds, in `unit`
+  std::string unit;   // "GB/s", "GFLOP/s", "tokens/s"
+  double limit;       // in `unit`; 0: none was measured
+  std::string bound;  // what limits: "read 16 MiB", "avx512 f32"
+  int repeats;
+
+  double share() const { return limit > 0 ? value / limit : 0.0; }
+};
+
+struct Report {
+  std::string bench;            // "attention", "model"
+  std::string machine;          // CPU
+  std::string instruction_set;  // that attention runs with
+  int threads = 0;              // all of them
+  std::vector<MachineFigure> figures = {};
+  std::vector<CaseResult> cases = {};
+};
+
+// A table on stdout.
+void print(const Report& report);
+
+// {"machine", "instruction_set", "threads", "date", "version", "figures": [...], "cases": [{"case",
+// "threads", "us", <unit>: value, "limit", "bound", "share", "repeats"}]}. The date is UTC. Throws
+// Error(kInvalidArgument) for a file that can not be written.
+void write_json(const Report& report, const std::filesystem::path& path);
+
+}  // namespace attend::bench

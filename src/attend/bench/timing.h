@@ -1,0 +1,29 @@
+// Times of repeated runs.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace attend::bench {
+
+inline double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class Fn>
+double seconds_of(const Fn& fn) {
+  const double start = seconds_now();
+  fn();
+  return seconds_now() - start;
+}
+
+// 0 of nothing.
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace attend::bench

@@ -1,0 +1,71 @@
+#include "attend/cli/flags.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <system_error>
+#include <type_traits>
+
+#include "attend/base/error.h"
+
+namespace attend::cli {
+
+template <class Number>
+Number parse_number(std::string_view flag, std::string_view text) {
+  constexpr bool kWhole = std::is_integral_v<Number>;
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  bool read = error == std::errc() && stop == end;
+  if constexpr (!kWhole) read = read && std::isfinite(number);
+  using Limits = std::numeric_limits<Number>;
+  require(read, flag, " '", text, "': expected a ", kWhole ? "whole number" : "number", " from ",
+          Limits::lowest(), " to ", Limits::max(), " in decimal digits");
+  return number;
+}
+
+template int parse_number<int>(std::string_view, std::string_view);
+template int64_t parse_number<int64_t>(std::string_view, std::string_view);
+template uint64_t parse_number<uint64_t>(std::string_view, std::string_view);
+template float parse_number<float>(std::string_view, std::string_view);
+template double parse_number<double>(std::string_view, std::string_view);
+
+std::string_view first_name(std::string_view flags) { return flags.substr(0, flags.find(',')); }
+
+CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<int>& values,
+                         const std::string& help) {
+  const std::string name(first_name(flags));
+  return app
+      .add_option_function<std::vector<std::string>>(
+          flags,
+          [&values, name](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) values.push_back(parse_number<int>(name, text));
+          },
+          help)
+      ->type_name("NUMBER");
+}
+
+CLI::Option* add_text(CLI::App& app, const std::string& flags, std::string& value, const std::string& help) {
+  const std::string name(first_name(flags));
+  CLI::Option* option = app.add_option_function<std::string>(
+      flags,
+      [&value, name](const std::string& text) {
+        require(!text.empty(), name, " '': expected a text that is not empty");
+        value = text;
+      },
+      help);
+  if (!value.empty()) option->default_str(value);
+  return option->type_name("TEXT");
+}
+
+CLI::Option* add_repeated(CLI::App& app, const std::string& flags, std::vector<std::string>& values,
+                          const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          flags, [&values](const std::string& value) { values.push_back(value); }, help)
+      ->take_all()
+      ->trigger_on_parse();
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,20 @@
+// Refuses what does not fit into memory before anything is allocated, in the words of whoever asked for it.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+
+namespace attend {
+
+struct MemoryPart {
+  std::string what;  // "KV pool of 4096 tokens"
+  size_t num_bytes;
+  std::string lower;  // the flag that makes it smaller
+};
+
+// Throws Error(kOutOfMemory) for the first part that does not fit beside those before it, with needed and
+// free bytes and the flag: "KV pool of 4096 tokens: needed N bytes, free M; lower --max-total-tokens".
+void require_host_memory(std::initializer_list<MemoryPart> parts, size_t free_bytes);
+
+}  // namespace attend

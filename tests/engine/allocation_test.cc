@@ -1,0 +1,40 @@
+// A decode step takes no heap memory once the engine is warm.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "attend/engine/engine.h"
+#include "tests/support/count_allocations.h"
+
+namespace attend {
+namespace {
+
+using testing_support::num_allocations;
+
+void expect_warm_steps_do_not_allocate(const SamplingParams& params) {
+  EngineConfig config;
+  config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
+  config.max_running_requests = 16;
+  config.context_length = 512;
+  Engine engine(config);
+  for (int32_t request = 0; request < 16; ++request)
+    engine.submit(std::vector<int32_t>(static_cast<size_t>(5 + 9 * request), 40 + request), params);
+  const OutputSink ignore = [](const StepOutput&) {};
+  // The first steps hold prompts; pages are handed out in the others.
+  for (int step = 0; step < 40; ++step) ASSERT_TRUE(engine.step(ignore));
+  const int64_t before = num_allocations();
+  for (int step = 0; step < 80; ++step) ASSERT_TRUE(engine.step(ignore));
+  EXPECT_EQ(num_allocations() - before, 0);
+}
+
+TEST(EngineStep, AllocatesNothingWhileItDecodesGreedily) {
+  expect_warm_steps_do_not_allocate({.max_new_tokens = 200, .ignore_eos = true});
+}
+
+TEST(EngineStep, AllocatesNothingWhileItSamples) {
+  expect_warm_steps_do_not_allocate(
+      {.max_new_tokens = 200, .temperature = 1.0f, .top_k = 50, .top_p = 0.9f, .ignore_eos = true});
+}
+
+}  // namespace
+}  // namespace attend

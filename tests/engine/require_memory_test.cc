@@ -1,0 +1,57 @@
+#include "attend/engine/require_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attend/engine/engine.h"
+#include "tests/support/error_message.h"
+
+namespace attend {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_support::error_message;
+
+TEST(RequireHostMemory, TakesWhatFitsToTheLastByte) {
+  EXPECT_NO_THROW(require_host_memory({{"a", 60, "--a"}, {"b", 40, "--b"}}, 100));
+}
+
+TEST(RequireHostMemory, NamesThePartThatDoesNotFitBesideTheOthers) {
+  EXPECT_EQ(error_message(ErrorCode::kOutOfMemory,
+                          [] {
+                            require_host_memory({{"a", 60, "--a"}, {"b", 41, "--b"}}, 100);
+                          }),
+            "b: needed 41 bytes, free 40; lower --b");
+}
+
+EngineConfig tiny() {
+  EngineConfig config;
+  config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
+  return config;
+}
+
+// The message of an engine that has no memory; no weight may have been read by then.
+std::string start(const EngineConfig& config) {
+  return error_message(ErrorCode::kOutOfMemory, [&] {
+    Engine(config, [](size_t, size_t) { FAIL() << "read weights of a model that does not fit"; });
+  });
+}
+
+TEST(EngineMemory, RefusesAPoolThatDoesNotFitByItsFlag) {
+  EngineConfig config = tiny();
+  config.max_total_tokens = 2'000'000'000;
+  EXPECT_THAT(start(config), AllOf(HasSubstr("KV pool of 2000000000 tokens: needed "),
+                                   HasSubstr(" bytes, free "), HasSubstr("; lower --max-total-tokens")));
+}
+
+TEST(EngineMemory, RefusesMoreRequestsThanFitByTheirFlag) {
+  EngineConfig config = tiny();
+  config.max_total_tokens = 1024;
+  config.max_running_requests = 1'000'000'000;
+  EXPECT_THAT(start(config),
+              AllOf(HasSubstr("table of 1000000000 requests"), HasSubstr("; lower --max-running-requests")));
+}
+
+}  // namespace
+}  // namespace attend
