@@ -5,7 +5,6 @@
 //
 //   linear_bench [threads] [out_features] [in_features] [number of weight matrices, used in turn]
 #include <immintrin.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/linear.h"
-#include "attend/kernels/cpu/parallel.h"
 #include "attend/tensor/arena.h"
 
 namespace {
@@ -27,7 +26,7 @@ using attend::kernels::cpu::Isa;
 
 double seconds_now() {
   timespec now;
-  clock_gettime(attend::kernels::cpu::num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  clock_gettime(attend::num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
@@ -49,9 +48,9 @@ __attribute__((target("avx2"))) float read_floats(const float* data, int64_t cou
 
 void read_all(const Tensor& weight) {
   const int64_t count = static_cast<int64_t>(weight.view().num_bytes()) / 4;
-  const int64_t threads = attend::kernels::cpu::num_threads(), share = count / threads;
+  const int64_t threads = attend::num_threads(), share = count / threads;
   volatile float sink = 0;
-  attend::kernels::cpu::parallel_for(threads, [&](int64_t part, int) {
+  attend::parallel_for(threads, [&](int64_t part, int) {
     sink = read_floats(static_cast<const float*>(weight.view().data) + part * share, share);
   });
 }
@@ -83,11 +82,11 @@ __attribute__((target("avx2,fma"))) float multiply_add_256() {
 
 // Multiply-adds per second of all threads.
 double measure_peak(Isa isa) {
-  const int threads = attend::kernels::cpu::num_threads(), lanes = isa >= Isa::kAvx512 ? 16 : 8;
+  const int threads = attend::num_threads(), lanes = isa >= Isa::kAvx512 ? 16 : 8;
   volatile float sink = 0;
   const double seconds = seconds_of([&] {
-    attend::kernels::cpu::parallel_for(
-        threads, [&](int64_t, int) { sink = lanes == 16 ? multiply_add_512() : multiply_add_256(); });
+    attend::parallel_for(threads,
+                         [&](int64_t, int) { sink = lanes == 16 ? multiply_add_512() : multiply_add_256(); });
   });
   return static_cast<double>(threads) * kPeakSteps * kPeakSums * lanes / seconds;
 }
@@ -145,12 +144,12 @@ void time_dtype(const Setup& setup, DType dtype) {
 
 int main(int argc, char** argv) {
   const auto argument = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
-  omp_set_num_threads(static_cast<int>(argument(1, 1)));
+  attend::set_num_threads(static_cast<int>(argument(1, 1)));
   const Setup setup = {.num_outs = argument(2, 4096),
                        .in_features = argument(3, 4096),
                        .num_weights = argument(4, 8),
                        .isa = attend::kernels::cpu::detect_isa()};
-  std::printf("%d threads, %s, %ld x %ld, %ld matrices in turn\n", attend::kernels::cpu::num_threads(),
+  std::printf("%d threads, %s, %ld x %ld, %ld matrices in turn\n", attend::num_threads(),
               std::string(attend::kernels::cpu::to_string(setup.isa)).c_str(),
               static_cast<long>(setup.num_outs), static_cast<long>(setup.in_features),
               static_cast<long>(setup.num_weights));

@@ -35,8 +35,6 @@ function(attend_test name)
   attend_warnings(${name})
   # An empty LABELS would be dropped on the way to ctest and take TIMEOUT for its value.
   set(properties TIMEOUT ${ARG_TIMEOUT})
-  # Several tests run at once: a thread that waits gives its core away instead of spinning on it.
-  list(APPEND properties ENVIRONMENT "OMP_WAIT_POLICY=passive")
   if(ARG_LABELS)
     list(APPEND properties LABELS "${ARG_LABELS}")
   endif()

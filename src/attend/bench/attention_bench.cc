@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "attend/attention/resolver.h"
+#include "attend/base/parallel.h"
 #include "attend/bench/attention_case.h"
 #include "attend/bench/case_tensors.h"
 #include "attend/bench/probes.h"
 #include "attend/bench/timing.h"
 #include "attend/kernels/cpu/attention.h"
-#include "attend/kernels/cpu/parallel.h"
 
 namespace attend::bench {
 namespace {
@@ -94,7 +94,7 @@ Report bench_attention(const AttentionBenchOptions& options) {
   Report report{.bench = "attention",
                 .machine = detect_cpu().name,
                 .instruction_set = std::string(to_string(kernels::cpu::attention_isa())),
-                .threads = kernels::cpu::num_threads()};
+                .threads = num_threads()};
   std::vector<int> thread_counts = options.threads;
   if (thread_counts.empty()) {
     thread_counts.push_back(1);

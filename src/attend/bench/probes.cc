@@ -4,10 +4,10 @@
 #include <atomic>
 
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 #include "attend/bench/peak_loops.h"
 #include "attend/bench/timing.h"
 #include "attend/kernels/cpu/isa.h"
-#include "attend/kernels/cpu/parallel.h"
 
 namespace attend::bench {
 namespace {
@@ -26,7 +26,7 @@ double read_bytes_per_second(std::span<const std::byte> memory, int num_threads)
   const size_t share = memory.size() / static_cast<size_t>(num_threads) / kReadUnit * kReadUnit;
   ensure(share > 0, "read probe: ", memory.size(), " bytes for ", num_threads, " threads");
   const double seconds = seconds_of([&] {
-    kernels::cpu::parallel_for(num_threads, [&](int64_t part, int) {
+    parallel_for(num_threads, [&](int64_t part, int) {
       sink = read_loop(memory.subspan(static_cast<size_t>(part) * share, share));
     });
   });
@@ -62,8 +62,8 @@ std::vector<Arithmetic> available_arithmetic() {
 
 double operations_per_second(Arithmetic arithmetic, int num_threads) {
   const PeakLoop loop = peak_loop(arithmetic);
-  const double seconds = seconds_of(
-      [&] { kernels::cpu::parallel_for(num_threads, [&](int64_t, int) { sink = loop.run(kPeakSteps); }); });
+  const double seconds =
+      seconds_of([&] { parallel_for(num_threads, [&](int64_t, int) { sink = loop.run(kPeakSteps); }); });
   return loop.operations_per_step * static_cast<double>(kPeakSteps) * num_threads / seconds;
 }
 

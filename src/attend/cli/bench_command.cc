@@ -10,7 +10,6 @@
 #include "attend/bench/model_bench.h"
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
-#include "attend/kernels/cpu/parallel.h"
 
 namespace attend::cli {
 namespace {

@@ -1,10 +1,9 @@
 #include "attend/cli/engine_options.h"
 
-#include <omp.h>
-
 #include <thread>
 
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 
 namespace attend::cli {
 namespace {
@@ -61,7 +60,7 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
 void set_threads(const CLI::App& app, int threads) {
   require_positive(app, "--threads", threads);
   require(threads <= kMaxThreads, "--threads ", threads, ": at most ", kMaxThreads);
-  if (threads > 0) omp_set_num_threads(threads);
+  if (threads > 0) set_num_threads(threads);
 }
 
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {

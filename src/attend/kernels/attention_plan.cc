@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "attend/kernels/cpu/parallel.h"
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/tile_scratch.h"
 #include "attend/kernels/cuda/device_plan.h"
 #include "attend/kernels/metadata.h"
@@ -22,7 +22,7 @@ AttentionPlanLimits checked(AttentionPlanLimits limits) {
           limits.split_tokens, ": expected a multiple of 64");
   require(limits.num_workers >= 0, "attention plan: num_workers ", limits.num_workers,
           ": expected above 0, or 0 for all threads");
-  if (limits.num_workers == 0) limits.num_workers = cpu::num_threads();
+  if (limits.num_workers == 0) limits.num_workers = num_threads();
   return limits;
 }
 

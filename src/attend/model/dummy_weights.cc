@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "attend/base/math.h"
+#include "attend/base/parallel.h"
 #include "attend/model/fill_weights.h"
 #include "attend/tensor/arena.h"
 
@@ -40,9 +42,10 @@ void fill_slot(const WeightSlot& slot, uint64_t seed) {
   visit_float_dtype(view.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* elements = view.as<T>();
-#pragma omp parallel for
-    for (int64_t begin = 0; begin < num_elements; begin += kRunElements)
+    parallel_for(ceil_div(num_elements, kRunElements), [&](int64_t run, int) {
+      const int64_t begin = run * kRunElements;
       fill(elements, begin, std::min(begin + kRunElements, num_elements), seed, mean);
+    });
   });
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 
 namespace attend {
 namespace {
@@ -113,10 +114,10 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
     return;
   }
   rope_frequencies(config_, 0, frequencies_);
-#pragma omp parallel for
-  for (int position = 0; position < num_positions; ++position)
-    fill_row(frequencies_, position, attention_factor_, cos_.view()[position].as<float>(),
+  parallel_for_rows(num_positions, config.rotary_dim, [&](int64_t position) {
+    fill_row(frequencies_, static_cast<int>(position), attention_factor_, cos_.view()[position].as<float>(),
              sin_.view()[position].as<float>());
+  });
 }
 
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens) {

@@ -2,12 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/linear.h"
 #include "attend/kernels/cpu/linear_kernel.h"
 #include "tests/kernels/dense/test_tensor.h"
@@ -202,18 +202,18 @@ TEST(Linear, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
 }
 
 TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
-  const int all_threads = omp_get_max_threads();
+  const int all_threads = num_threads();
   const TestTensor weight = TestTensor::random({700, 512}, DType::kBF16, 2);
   for (const int64_t num_rows : {2, 40}) {
     const TestTensor x = TestTensor::random({num_rows, 512}, DType::kF32, 1);
     std::vector<std::vector<double>> results;
     for (const int threads : {1, 2, 3, 7}) {
-      omp_set_num_threads(threads);
+      set_num_threads(threads);
       TestTensor out({num_rows, 700}, DType::kF32);
       cpu::linear({.x = x, .weight = weight, .bias = {}, .out = out}, cpu::detect_isa());
       results.push_back(out.values());
     }
-    omp_set_num_threads(all_threads);
+    set_num_threads(all_threads);
     for (const std::vector<double>& result : results) EXPECT_EQ(result, results[0]) << num_rows << " rows";
   }
 }

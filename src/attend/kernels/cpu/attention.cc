@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstring>
 
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/attention_kernel.h"
 #include "attend/kernels/cpu/attention_problem.h"
-#include "attend/kernels/cpu/parallel.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -1,8 +1,8 @@
 #include "attend/kernels/cpu/elementwise.h"
 
 #include "attend/base/math.h"
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/elementwise_kernels.h"
-#include "attend/kernels/cpu/parallel.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -1,6 +1,7 @@
 #include "attend/kernels/cpu/isa.h"
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -10,20 +11,19 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// The kernel saves tile registers only for processes that have asked (Linux,
-// Documentation/arch/x86/xstate.rst).
-bool ask_for_tiles() {
-#if defined(__x86_64__) && defined(__linux__)
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
+#if defined(__x86_64__)
+// CPUID leaf 7 has AMX-BF16 in bit 22 of EDX and AMX-TILE in bit 24. A thread's tiles are 8 KiB that Linux
+// saves only for processes that have asked for them (its arch/x86/xstate documentation).
+bool may_use_tiles() {
+  constexpr unsigned kAmxBits = 1u << 22 | 1u << 24;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAmxBits) == kAmxBits &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
+#endif
 
-}  // namespace
-
-Isa detect_isa() {
+Isa find_isa() {
 #if defined(__x86_64__)
   // The builtin also asks the operating system whether it saves the wide registers.
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
@@ -32,11 +32,17 @@ Isa detect_isa() {
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
     return Isa::kAvx2;
   if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
-  static const bool has_tiles = __builtin_cpu_supports("avx512vbmi") && ask_for_tiles();
-  return has_tiles ? Isa::kAmx : Isa::kAvx512Bf16;
+  return __builtin_cpu_supports("avx512vbmi") && may_use_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
 #else
   return Isa::kPortable;
 #endif
+}
+
+}  // namespace
+
+Isa detect_isa() {
+  static const Isa isa = find_isa();
+  return isa;
 }
 
 std::span<const Isa> available_isas() {

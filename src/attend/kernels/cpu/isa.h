@@ -18,7 +18,8 @@ enum class Isa {
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // kAvx2 and AVX-512 F, BW, DQ, VL
   kAvx512Bf16,  // kAvx512 and AVX512-BF16
-  kAmx,         // kAvx512Bf16, AVX512-VBMI and AMX tiles of bfloat16
+  kAmx,         // kAvx512Bf16, AVX512-VBMI and the tiles of AMX-BF16, where the operating system lets this
+                // process use them
 };
 
 inline constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,
@@ -31,8 +32,8 @@ inline constexpr bool kX86Kernels = true;
 inline constexpr bool kX86Kernels = false;
 #endif
 
-// The best that this machine and its operating system offer. Reads CPUID; cheap enough for every call. The
-// first call asks the operating system for the use of AMX tiles, which then holds for every thread.
+// The best that this machine and its operating system offer. Cheap enough for every call: the first one reads
+// CPUID and asks Linux for the use of AMX's tiles, which holds for all threads of the process.
 Isa detect_isa();
 
 // Those of kAllIsas that this machine runs: what a test loops over.

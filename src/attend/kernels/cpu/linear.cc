@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "attend/base/math.h"
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/linear_kernel.h"
-#include "attend/kernels/cpu/parallel.h"
 
 namespace attend::kernels::cpu {
 namespace {

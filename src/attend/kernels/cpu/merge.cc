@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attend/kernels/cpu/parallel.h"
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/row_kernels.h"
 
 namespace attend::kernels::cpu {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "attend/kernels/cpu/parallel.h"
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/sampling_cut.h"
 #include "attend/kernels/cpu/sampling_kernels.h"
 

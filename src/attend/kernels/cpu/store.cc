@@ -1,6 +1,6 @@
 #include "attend/kernels/cpu/store.h"
 
-#include "attend/kernels/cpu/parallel.h"
+#include "attend/base/parallel.h"
 #include "attend/kernels/cpu/row_kernels.h"
 
 namespace attend::kernels::cpu {

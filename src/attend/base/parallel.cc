@@ -1,0 +1,60 @@
+#include "attend/base/parallel.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "attend/base/error.h"
+
+namespace attend {
+namespace {
+
+// CPUs of the scheduler's affinity mask, which containers and taskset narrow.
+int cpus_of_affinity() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  // More than 1,024 CPUs do not fit the mask.
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0)
+    return static_cast<int>(std::thread::hardware_concurrency());
+  return CPU_COUNT(&cpus);
+}
+
+// What the control group grants: "max 100000", or microseconds of CPU time and the period they are for
+// (Linux's admin-guide/cgroup-v2, cpu.max). 0: no limit.
+int cpus_of_quota() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  int64_t quota = 0, period = 0;
+  if (!(file >> quota >> period) || quota <= 0 || period <= 0) return 0;
+  return static_cast<int>((quota + period - 1) / period);
+}
+
+int default_num_threads() {
+  const char* wish = std::getenv("OMP_NUM_THREADS");
+  const int num_threads = wish != nullptr ? std::atoi(wish) : 0;
+  return num_threads >= 1 ? num_threads : num_available_cpus();
+}
+
+// Made when it is first used, so that a process that never computes starts no threads.
+std::unique_ptr<ThreadTeam>& the_team() {
+  static std::unique_ptr<ThreadTeam> team = std::make_unique<ThreadTeam>(default_num_threads());
+  return team;
+}
+
+}  // namespace
+
+int num_available_cpus() {
+  const int cpus = std::max(1, cpus_of_affinity()), quota = cpus_of_quota();
+  return quota > 0 ? std::min(cpus, quota) : cpus;
+}
+
+int num_threads() { return ThreadTeam::in_task() ? 1 : the_team()->num_threads(); }
+
+void set_num_threads(int num_threads) { the_team() = std::make_unique<ThreadTeam>(num_threads); }
+
+void run_parallel(const TeamJob& job) { the_team()->run(job); }
+
+}  // namespace attend

@@ -1,0 +1,146 @@
+#include "attend/base/thread_team.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "attend/base/parallel.h"
+#include "tests/support/error_message.h"
+
+namespace attend {
+namespace {
+
+// Runs fn(task_idx, thread_idx) on the team.
+template <class Fn>
+void run(ThreadTeam& team, int64_t num_tasks, Fn fn) {
+  team.run({.task = [](void* context, int64_t task_idx,
+                       int thread_idx) { (*static_cast<Fn*>(context))(task_idx, thread_idx); },
+            .context = &fn,
+            .num_tasks = num_tasks});
+}
+
+TEST(ThreadTeam, RunsEveryTaskOnce) {
+  for (const int num_threads : {1, 2, 3, 8}) {
+    ThreadTeam team(num_threads);
+    EXPECT_EQ(team.num_threads(), num_threads);
+    for (const int64_t num_tasks : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> times(static_cast<size_t>(num_tasks));
+      run(team, num_tasks, [&](int64_t task_idx, int) { ++times[static_cast<size_t>(task_idx)]; });
+      for (const auto& count : times) EXPECT_EQ(count, 1);
+    }
+  }
+}
+
+// Jobs right after one another, and jobs that find the members asleep.
+TEST(ThreadTeam, FinishesEachJobBeforeItReturns) {
+  ThreadTeam team(4);
+  std::vector<int> values(64);
+  for (int job = 0; job < 20000; ++job) {
+    run(team, 64, [&](int64_t task_idx, int) { values[static_cast<size_t>(task_idx)] += 1; });
+    if (job % 4000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_THAT(values, testing::Each(job + 1));
+  }
+}
+
+TEST(ThreadTeam, GivesTasksThatRunAtOnceDifferentThreadIndices) {
+  ThreadTeam team(4);
+  std::vector<std::atomic<bool>> busy(4);
+  std::atomic<int> clashes = 0;
+  run(team, 2000, [&](int64_t, int thread_idx) {
+    if (busy[static_cast<size_t>(thread_idx)].exchange(true)) ++clashes;
+    std::this_thread::yield();
+    busy[static_cast<size_t>(thread_idx)] = false;
+  });
+  EXPECT_EQ(clashes, 0);
+}
+
+// Each task waits for the others: only as many threads as tasks can finish them.
+TEST(ThreadTeam, RunsTasksAtTheSameTime) {
+  ThreadTeam team(3);
+  std::atomic<int> arrived = 0;
+  run(team, 3, [&](int64_t, int) {
+    ++arrived;
+    while (arrived < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(arrived, 3);
+}
+
+TEST(ThreadTeam, RunsAJobInsideATaskOnThatThread) {
+  ThreadTeam team(4);
+  std::atomic<int> inner_tasks = 0, strangers = 0;
+  run(team, 8, [&](int64_t, int) {
+    const auto self = std::this_thread::get_id();
+    run(team, 5, [&](int64_t, int thread_idx) {
+      ++inner_tasks;
+      if (thread_idx != 0 || std::this_thread::get_id() != self) ++strangers;
+    });
+  });
+  EXPECT_EQ(inner_tasks, 40);
+  EXPECT_EQ(strangers, 0);
+}
+
+TEST(ThreadTeam, RunsJobsOfSeveralCallersAtOnce) {
+  ThreadTeam team(2);
+  std::atomic<int64_t> sum = 0;
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller)
+    callers.emplace_back([&] {
+      for (int job = 0; job < 500; ++job) run(team, 10, [&](int64_t task_idx, int) { sum += task_idx; });
+    });
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum, 4 * 500 * 45);
+}
+
+TEST(ThreadTeam, RethrowsWhatATaskThrowsAndGoesOn) {
+  ThreadTeam team(3);
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<int> started = 0;
+    EXPECT_THROW(run(team, 100000,
+                     [&](int64_t, int) {
+                       ++started;
+                       throw std::runtime_error("task");
+                     }),
+                 std::runtime_error);
+    EXPECT_LE(started, 3);
+    std::atomic<int> done = 0;
+    run(team, 10, [&](int64_t, int) { ++done; });
+    EXPECT_EQ(done, 10);
+  }
+}
+
+TEST(ThreadTeam, LeavesNoTaskMarkAfterAJob) {
+  ThreadTeam team(2);
+  run(team, 4, [](int64_t, int) { EXPECT_TRUE(ThreadTeam::in_task()); });
+  EXPECT_FALSE(ThreadTeam::in_task());
+}
+
+TEST(ThreadTeam, RefusesToHaveNoThread) {
+  EXPECT_THAT(testing_support::error_message(ErrorCode::kInvalidArgument, [] { ThreadTeam team(0); }),
+              testing::HasSubstr("num_threads 0: at least 1"));
+}
+
+TEST(Parallel, SplitsWorkOverTheProcessesTeam) {
+  set_num_threads(3);
+  EXPECT_EQ(num_threads(), 3);
+  std::atomic<int> arrived = 0;
+  parallel_for(3, [&](int64_t, int) {
+    EXPECT_EQ(num_threads(), 1);
+    ++arrived;
+    while (arrived < 3) std::this_thread::yield();
+  });
+  set_num_threads(num_available_cpus());
+}
+
+TEST(Parallel, UsesNoMoreThreadsThanThereAreCpus) {
+  EXPECT_GE(num_available_cpus(), 1);
+  EXPECT_LE(num_available_cpus(), static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+}  // namespace attend
