@@ -333,6 +333,50 @@ TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
   EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
 }
 
+TEST(BenchCommand, WritesEveryCaseOfAFilterBesideItsLimit) {
+  const std::string file = write_file("attention.json", "");
+  const Ran ran = attend("bench attention --threads 1 --case 'verify bf16' --json " + file);
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  ASSERT_EQ(json.at("cases").size(), 1u);
+  const auto& result = json.at("cases")[0];
+  EXPECT_EQ(result.at("case"), "verify bf16 q8 kv4096");
+  EXPECT_EQ(result.at("threads"), 1);
+  for (const char* key : {"us", "limit", "share"}) EXPECT_GT(result.at(key), 0.0) << key;
+  for (const char* key : {"machine", "instruction_set", "date", "version"})
+    EXPECT_FALSE(json.at(key).get<std::string>().empty()) << key;
+  EXPECT_FALSE(json.at("figures").empty());
+  EXPECT_THAT(ran.out, HasSubstr("verify bf16 q8 kv4096"));
+}
+
+TEST(BenchCommand, RefusesAFilterWithoutCasesAndNamesThem) {
+  const Ran ran = attend("bench attention --case nothing");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("decode bf16 kv32768 dram"));
+}
+
+TEST(BenchCommand, CountsPromptAndGenerationOfAModel) {
+  const std::string file = write_file("model.json", "");
+  const Ran ran = attend("bench model --model-path " + kTiny + " --depth 0,512 --json " + file);
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  std::vector<std::string> names;
+  for (const auto& result : json.at("cases")) {
+    names.push_back(result.at("case"));
+    EXPECT_GT(result.at("tokens/s"), 0.0);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"pp512", "tg128", "pp512 @ d512", "tg128 @ d512"}));
+}
+
+TEST(BenchCommand, RefusesAnUnknownShapeAndADepthBetweenChunks) {
+  const Ran shape = attend("bench model --shape llama-9");
+  EXPECT_EQ(shape.exit_code, 2);
+  EXPECT_THAT(shape.out, HasSubstr("llama-3.1-8b"));
+  const Ran depth = attend("bench model --model-path " + kTiny + " --depth 100");
+  EXPECT_EQ(depth.exit_code, 2);
+  EXPECT_THAT(depth.out, HasSubstr("a multiple of 512"));
+}
+
 TEST(Command, RefusesAnUnknownCommandAndHelpsOnRequest) {
   EXPECT_EQ(attend("frobnicate").exit_code, 2);
   EXPECT_EQ(attend("").exit_code, 2);

@@ -94,7 +94,7 @@ Report bench_attention(const AttentionBenchOptions& options) {
   Report report{.bench = "attention",
                 .machine = detect_cpu().name,
                 .instruction_set = std::string(to_string(kernels::cpu::attention_isa())),
-                .threads = attend::num_threads()};
+                .threads = num_threads()};
   std::vector<int> thread_counts = options.threads;
   if (thread_counts.empty()) {
     thread_counts.push_back(1);

@@ -63,7 +63,7 @@ void run(const AttentionProblem& problem, AttentionPlan& plan, Isa isa) {
 
 Isa attention_isa() {
   const Isa highest = detect_isa();
-  return highest >= Isa::kAvx512Bf16 && is_intel() ? Isa::kAvx512 : highest;
+  return highest == Isa::kAvx512Bf16 && is_intel() ? Isa::kAvx512 : highest;
 }
 
 AttentionKernel attention_kernel(Isa isa, DType q, DType kv) {

@@ -9,7 +9,7 @@ namespace attend::kernels::cpu {
 
 // The instruction set that attention runs fastest with on this CPU. Not always the highest: Intel's
 // AVX512-BF16 multiplies pairs at a quarter of the rate of its two float32 units (measured on Sapphire
-// Rapids: 121 against 241 GFLOP/s per core), AMD's at twice the rate.
+// Rapids: 121 against 241 GFLOP/s per core), AMD's at twice the rate. AMX's tiles reach 3550 there.
 Isa attention_isa();
 
 // As kernels::attention and kernels::mla, with the instruction set chosen by the caller, who knows that the

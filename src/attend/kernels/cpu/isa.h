@@ -18,7 +18,8 @@ enum class Isa {
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // kAvx2 and AVX-512 F, BW, DQ, VL
   kAvx512Bf16,  // kAvx512 and AVX512-BF16
-  kAmx,         // kAvx512Bf16, AVX512-VBMI and AMX tiles of bfloat16, which Linux lets this process use
+  kAmx,         // kAvx512Bf16, AVX512-VBMI and the tiles of AMX-BF16, where the operating system lets this
+                // process use them
 };
 
 inline constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,

@@ -1,6 +1,7 @@
 // The launch function of one instance, over all its tile heights.
 #pragma once
 
+#include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/sm80/attention_kernel.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
 #include "attend/tensor/cuda_check.h"
