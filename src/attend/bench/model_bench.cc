@@ -43,6 +43,9 @@ RequestTimes run_request(Engine& engine, int prompt_tokens, int new_tokens) {
   }
 }
 
+// Requests and decode steps that the host's own work is timed with.
+constexpr int kHostRequests = 16, kHostSteps = 32;
+
 class ModelBench {
  public:
   explicit ModelBench(const ModelBenchOptions& options)
@@ -68,6 +71,7 @@ class ModelBench {
       else
         add_generation(depth, depth + options_.prompt_tokens, deep.decode_seconds);
     }
+    add_host_work();
     return report_;
   }
 
@@ -76,8 +80,8 @@ class ModelBench {
     EngineConfig config = options.engine;
     const int deepest = *std::max_element(options.depths.begin(), options.depths.end());
     config.context_length = deepest + options.prompt_tokens + options.new_tokens + 1;
-    config.max_total_tokens = config.context_length;
-    config.max_running_requests = 1;
+    config.max_total_tokens = std::max(config.context_length, kHostRequests * 2 * kHostSteps);
+    config.max_running_requests = kHostRequests;
     config.chunked_prefill_size = options.prompt_tokens;
     return config;
   }
@@ -138,6 +142,26 @@ class ModelBench {
                              .limit = median(rates) / bytes,
                              .bound = fmt::format("read {:.2f} GB", 1e-9 * bytes),
                              .repeats = static_cast<int>(seconds.size())});
+  }
+
+  // What a decode step costs beyond plan, model and sampling.
+  void add_host_work() {
+    for (int i = 0; i < kHostRequests; ++i)
+      engine_.submit(random_prompt(1, engine_.model_config().vocab_size),
+                     {.max_new_tokens = kHostSteps + 1, .ignore_eos = true});
+    const EngineStats before = engine_.stats();
+    while (engine_.step([](const StepOutput&) {})) {
+    }
+    const EngineStats& after = engine_.stats();
+    report_.cases.push_back(
+        {.name = fmt::format("host work of a step, {} requests", kHostRequests),
+         .threads = threads_,
+         .us = 1e6 * (after.decode_seconds - before.decode_seconds) / kHostSteps,
+         .value = 1e6 * (after.decode_host_seconds - before.decode_host_seconds) / kHostSteps,
+         .unit = "us of host",
+         .limit = 0,
+         .bound = {},
+         .repeats = kHostSteps});
   }
 
   const ModelBenchOptions options_;

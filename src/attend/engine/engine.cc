@@ -288,6 +288,8 @@ bool Engine::step(const OutputSink& sink) {
   stats_.peak_used_slots = std::max(stats_.peak_used_slots, slots_->num_used_slots());
   count(step, seconds_since(start));
   advance(step, tokens, sink);
+  if (step.mode == ForwardMode::kDecode)
+    stats_.decode_host_seconds += seconds_since(start) - runner_->device_seconds();
   return true;
 }
 

@@ -57,6 +57,9 @@ struct EngineStats {
   int peak_used_slots = 0;
   double prefill_seconds = 0.0;  // extend and mixed steps
   double decode_seconds = 0.0;
+  // Of decode steps: what is not plan, model and sampling, but choosing requests, the step's arrays, tokens
+  // to text, and the sink.
+  double decode_host_seconds = 0.0;
 };
 
 // One thread owns an engine. Everything that can be known before weights are read fails before weights are

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/engine/request.h"
 #include "attend/kernels/sampling.h"
 
 namespace attend {
@@ -48,8 +49,10 @@ View<const int32_t> StepRunner::run(const ScheduledStep& step) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   const int size = step.mode == ForwardMode::kDecode ? graphs_.padded_size(num_reqs) : 0;
   inputs_.build(step, stream_, size);
+  const auto start = Clock::now();
   if (!graphs_.launch(size, stream_)) queue_step();
   const View<const int32_t> tokens = fetch_tokens(inputs_.sampling_requests().size());
+  device_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
   for (size_t row = 0; row < tokens.size(); ++row)
     ensure(tokens[row] >= 0, "logits of row ", row, ": all ", model_.config().vocab_size, " are NaN");
   return tokens;

@@ -25,6 +25,8 @@ class StepRunner {
   // Computes the step and samples. Returns the token of each of sampling_requests(), in host memory, until
   // the next call. Throws Error(kInternal) when all logits of a row are NaN.
   View<const int32_t> run(const ScheduledStep& step);
+  // How long the last step took from the first launch until its tokens were there.
+  double device_seconds() const { return device_seconds_; }
   // f32 [rows, vocab_size] on the device: logits of the last step, those of padding left out.
   TensorView logits() const { return logits_.view().slice(0, 0, std::ssize(sampling_requests())); }
   // Indices into the step's requests of those that sampled.
@@ -43,6 +45,7 @@ class StepRunner {
   Stream stream_;
   StepInputs inputs_;
   GraphRunner graphs_;
+  double device_seconds_ = 0.0;
   Tensor logits_;       // f32 [max_reqs, vocab_size]
   Tensor tokens_;       // int32 [max_reqs] on the device
   Tensor host_tokens_;  // the same on the CPU; else page-locked
