@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "attend/kernels/cpu/amx_tiles.h"
 #include "attend/kernels/cpu/linear_instances.h"
 #include "attend/kernels/cpu/linear_tiles.h"
 #include "attend/kernels/cpu/simd_avx512.h"
@@ -15,25 +16,6 @@ namespace {
 constexpr int64_t kFewRowPairs = 2;
 
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-// Tiles are configured while an object lives.
-class TileScope {
- public:
-  TileScope() {
-    const TileConfig config;
-    _tile_loadconfig(&config);
-  }
-  ~TileScope() { _tile_release(); }
-  TileScope(const TileScope&) = delete;
-  TileScope& operator=(const TileScope&) = delete;
-};
 
 // The nearest bf16 values of 32 floats; takes them off a and b. A value without a finite remainder (infinite,
 // NaN) leaves none.
@@ -101,34 +83,34 @@ struct NextWeights {
 template <int kRowTiles>
 void multiply_block(const WeightBlock& weights, const char* packed, int64_t num_steps,
                     const NextWeights& next, PairSums& sums) {
-  _tile_loadd(0, sums[0][0], 64);
-  _tile_loadd(1, sums[0][1], 64);
+  load_tile<0>(sums[0][0], 64);
+  load_tile<1>(sums[0][1], 64);
   if constexpr (kRowTiles == 2) {
-    _tile_loadd(2, sums[1][0], 64);
-    _tile_loadd(3, sums[1][1], 64);
+    load_tile<2>(sums[1][0], 64);
+    load_tile<3>(sums[1][1], 64);
   }
   constexpr int64_t kOutBytes = sizeof weights[0];
   for (int64_t step = 0; step < num_steps; ++step) {
     next.fetch(step);
-    _tile_loadd(4, &weights[0][step * kTileSteps], kOutBytes);
-    _tile_loadd(5, &weights[kTileOuts][step * kTileSteps], kOutBytes);
+    load_tile<4>(&weights[0][step * kTileSteps], kOutBytes);
+    load_tile<5>(&weights[kTileOuts][step * kTileSteps], kOutBytes);
     for (int part = 0; part < kTileParts; ++part) {
-      _tile_loadd(6, packed + part * kTileBytes, 64);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 5, 6);
+      load_tile<6>(packed + part * kTileBytes, 64);
+      multiply_tile<0, 4, 6>();
+      multiply_tile<1, 5, 6>();
       if constexpr (kRowTiles == 2) {
-        _tile_loadd(7, packed + kTileBlockBytes + part * kTileBytes, 64);
-        _tile_dpbf16ps(2, 4, 7);
-        _tile_dpbf16ps(3, 5, 7);
+        load_tile<7>(packed + kTileBlockBytes + part * kTileBytes, 64);
+        multiply_tile<2, 4, 7>();
+        multiply_tile<3, 5, 7>();
       }
     }
     packed += kTileParts * kTileBytes;
   }
-  _tile_stored(0, sums[0][0], 64);
-  _tile_stored(1, sums[0][1], 64);
+  store_tile<0>(sums[0][0], 64);
+  store_tile<1>(sums[0][1], 64);
   if constexpr (kRowTiles == 2) {
-    _tile_stored(2, sums[1][0], 64);
-    _tile_stored(3, sums[1][1], 64);
+    store_tile<2>(sums[1][0], 64);
+    store_tile<3>(sums[1][1], 64);
   }
 }
 
@@ -218,7 +200,7 @@ void multiply(const LinearPart& part, const PackedRows& packed, void* memory) {
   const int64_t num_row_pairs = (part.num_rows + kPairRows - 1) / kPairRows;
   std::memset(scratch.sums, 0, sizeof scratch.sums[0] * static_cast<size_t>(num_row_pairs));
   {
-    const TileScope tiles;
+    const WholeTiles tiles;
     num_row_pairs <= kFewRowPairs ? multiply_few(part, packed, scratch)
                                   : multiply_many(part, packed, scratch);
   }
