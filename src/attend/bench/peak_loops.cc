@@ -46,10 +46,10 @@ __attribute__((target("avx2"))) uint64_t avx2_read(std::span<const std::byte> me
   for (size_t at = 0; at < memory.size(); at += sizeof(sums)) {
     const auto* words = reinterpret_cast<const __m256i*>(memory.data() + at);
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) sums[i] = _mm256_add_epi64(sums[i], _mm256_loadu_si256(words + i));
+    for (int i = 0; i < 8; ++i) sums[i] = _mm256_xor_si256(sums[i], _mm256_loadu_si256(words + i));
   }
-  for (int i = 1; i < 8; ++i) sums[0] = _mm256_add_epi64(sums[0], sums[i]);
-  return static_cast<uint64_t>(sums[0][0] + sums[0][1] + sums[0][2] + sums[0][3]);
+  for (int i = 1; i < 8; ++i) sums[0] = _mm256_xor_si256(sums[0], sums[i]);
+  return static_cast<uint64_t>(sums[0][0] ^ sums[0][1] ^ sums[0][2] ^ sums[0][3]);
 }
 
 __attribute__((target("avx512f"))) uint64_t avx512_read(std::span<const std::byte> memory) {
@@ -57,10 +57,10 @@ __attribute__((target("avx512f"))) uint64_t avx512_read(std::span<const std::byt
   for (size_t at = 0; at < memory.size(); at += sizeof(sums)) {
     const std::byte* words = memory.data() + at;
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) sums[i] = _mm512_add_epi64(sums[i], _mm512_loadu_si512(words + i * 64));
+    for (int i = 0; i < 8; ++i) sums[i] = _mm512_xor_si512(sums[i], _mm512_loadu_si512(words + i * 64));
   }
-  for (int i = 1; i < 8; ++i) sums[0] = _mm512_add_epi64(sums[0], sums[i]);
-  return static_cast<uint64_t>(_mm512_reduce_add_epi64(sums[0]));
+  for (int i = 1; i < 8; ++i) sums[0] = _mm512_xor_si512(sums[0], sums[i]);
+  return static_cast<uint64_t>(_mm512_reduce_or_epi64(sums[0]));
 }
 
 __attribute__((target("avx2,fma"))) float avx2_peak(int64_t num_steps) {
