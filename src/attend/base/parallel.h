@@ -19,6 +19,7 @@ int num_threads();
 // Replaces the team. Throws Error(kInvalidArgument) below 1. Not while another thread uses the team.
 void set_num_threads(int num_threads);
 
+// Runs a job on the process's team, as ThreadTeam::run does. parallel_for is the convenient form.
 void run_parallel(const TeamJob& job);
 
 // Calls fn(task_idx, thread_idx) for every task_idx in [0, num_tasks), as ThreadTeam::run does. thread_idx is

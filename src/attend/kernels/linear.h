@@ -20,11 +20,13 @@ struct LinearArgs {
   // which for many rows may be slower. CPU only.
   bool batch_invariant = false;
 };
-// Accumulates in float32. A row's result does not depend on the other rows' values.
+// Accumulates in float32. A row's result does not depend on the other rows' values. Throws
+// Error(kInvalidArgument) for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the
+// stream's device has no kernel for.
 void linear(const LinearArgs& args, Stream& stream);
 
-// What the fastest kernels of a device want for products of up to max_rows rows and max_in_features input
-// features with today's num_threads(). 0 where they need none.
+// Bytes that the fastest kernels of a device want for products of up to max_rows rows and max_in_features
+// input features with today's num_threads(). 0 where they need none.
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device);
 
 // The first half of a gated MLP: out = silu(gate) * up with [gate | up] = x W^T + b.
@@ -35,7 +37,7 @@ struct GatedLinearArgs {
   TensorView gate_up;  // [num_rows, 2 * intermediate]: scratch
   TensorView out;      // [num_rows, intermediate]
 };
-// dtypes and strides as linear() and silu_mul() take them. On a GPU a few rows are one launch.
+// dtypes, strides and errors as of linear() and silu_mul(). On a GPU a few rows are one launch.
 void gated_linear(const GatedLinearArgs& args, Stream& stream);
 
 }  // namespace attend::kernels

@@ -1,4 +1,5 @@
-// Dense layers on the CPU. Weights are converted to f32 as they are read; products and sums are f32.
+// Dense layers on the CPU. Weights are converted to f32 as they are read, or met by AMX tiles as they are
+// (linear_tiles.h); products and sums are f32.
 #pragma once
 
 #include "attend/kernels/cpu/isa.h"
@@ -10,6 +11,7 @@ namespace attend::kernels::cpu {
 // which the number of rows chooses unless args.batch_invariant; not on the number of threads.
 void linear(const LinearArgs& args, Isa isa);
 
+// As kernels::linear_workspace_bytes, for one instruction set.
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa);
 
 }  // namespace attend::kernels::cpu
