@@ -33,10 +33,15 @@ template <int kSums, int kA, int kB>
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
 }
 
-// Every tile whole, for as long as it lives. Other code of this thread must not use tiles meanwhile.
-class WholeTiles {
+// Rows of each tile register; a row is whole.
+struct TileRowCounts {
+  int rows[8] = {kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide};
+};
+
+// Tiles of these shapes, for as long as it lives. Other code of this thread must not use tiles meanwhile.
+class ConfiguredTiles {
  public:
-  WholeTiles() {
+  explicit ConfiguredTiles(const TileRowCounts& counts) {
     // Intel SDM, LDTILECFG.
     struct alignas(64) {
       uint8_t palette = 1;
@@ -47,13 +52,18 @@ class WholeTiles {
     } config;
     for (int tile = 0; tile < 8; ++tile) {
       config.row_bytes[tile] = kTileRowBytes;
-      config.num_rows[tile] = kTileSide;
+      config.num_rows[tile] = static_cast<uint8_t>(counts.rows[tile]);
     }
     asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
   }
-  ~WholeTiles() { asm volatile("tilerelease" ::: "memory"); }
-  WholeTiles(const WholeTiles&) = delete;
-  WholeTiles& operator=(const WholeTiles&) = delete;
+  ~ConfiguredTiles() { asm volatile("tilerelease" ::: "memory"); }
+  ConfiguredTiles(const ConfiguredTiles&) = delete;
+  ConfiguredTiles& operator=(const ConfiguredTiles&) = delete;
+};
+
+class WholeTiles : public ConfiguredTiles {
+ public:
+  WholeTiles() : ConfiguredTiles(TileRowCounts{}) {}
 };
 
 // c = a b, or c += a b, summed over parts: a number may be a sum of bfloat16 parts, the first the largest.
