@@ -1,12 +1,12 @@
 // The products of an item with AMX tiles, in bfloat16 parts (amx_parts.h): q and the weights in as many as
 // the dtype of q asks for, K and V in as many as theirs does. What comes out is as exact as float32
 // arithmetic for a float32 q, and as bfloat16 arithmetic with float32 sums for a bfloat16 q.
-// K is transposed on the way; few rows do without (amx_few_rows.h).
+// K is transposed on the way; few rows do without (amx_few_rows_fp8.h).
 #pragma once
 
 #include "attend/kernels/cpu/amx_parts.h"
-#include "attend/kernels/cpu/amx_tiles.h"
 #include "attend/kernels/cpu/amx_rows.h"
+#include "attend/kernels/cpu/amx_tiles.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -1,22 +1,21 @@
-#include "attend/kernels/cpu/amx_few_rows.h"
+#include "attend/kernels/cpu/amx_few_rows_fp8.h"
 #include "attend/kernels/cpu/amx_products.h"
 #include "attend/kernels/cpu/attend_item.h"
 
 namespace attend::kernels::cpu {
 namespace {
 
-// Few rows of 16-bit or 8-bit K and V have products of their own, or those of vectors where the head dim has a
-// rest or K and V are float16, whose two parts cost more than vectors do. Under fixed splits a row's bits must
-// not depend on how many rows there are.
+// Few rows leave most of a tile empty: only fp8 gains by it. The others are done before K and V would be
+// packed. Under fixed splits a row's bits must not depend on how many rows there are.
 template <class Q, class T>
 void attend_item_amx(const AttentionProblem& problem, const WorkItem& item, int kv_head,
                      TileScratch& scratch) {
   const int num_rows = (item.q_end - item.q_begin) * problem.group();
   if (num_rows > kFewAmxRows || problem.split_tokens > 0)
     return attend_item<AmxProducts<Q, T>>(problem, item, kv_head, scratch);
-  if constexpr (kNumParts<T> == 1)
-    if (AmxFewRows<Q, T>::serves(problem))
-      return attend_item<AmxFewRows<Q, T>>(problem, item, kv_head, scratch);
+  if constexpr (sizeof(T) == 1)
+    if (AmxFewRowsFp8<Q, T>::serves(problem))
+      return attend_item<AmxFewRowsFp8<Q, T>>(problem, item, kv_head, scratch);
   attention_kernel_avx512(problem.q_dtype, problem.kv_dtype).attend_item(problem, item, kv_head, scratch);
 }
 

@@ -1,37 +1,38 @@
-// The products of an item of few rows, as in decode, with AMX tiles.
+// The products of an item of few rows, as in decode, of fp8 K and V with AMX tiles.
 //
-// K and V of a tile are first read from end to end, in the order in which they lie, and put down in the first
-// level cache as bfloat16: that pass keeps a hardware prefetcher busy and costs little more than the read. Then
-// S^T = K Q^T, whose rows are keys, needs no transposed K, and only the scores are transposed. The bfloat16
-// parts of q (amx_parts.h) are columns beside one another there.
+// Vectors convert fp8 to float32 and then have little left to do; as bfloat16 (fp8_blocks.h) it takes a third
+// of the instructions. S^T = K Q^T, whose rows are keys, needs no transposed K: only the scores are
+// transposed. The bfloat16 parts of q (amx_parts.h) are columns beside one another there. A register's worth
+// of keys is converted and multiplied before the next, so that the conversion of one goes on beside the
+// products of another.
 #pragma once
 
 #include <bit>
 #include <cstring>
 
-#include "attend/kernels/cpu/amx_blocks.h"
 #include "attend/kernels/cpu/amx_parts.h"
-#include "attend/kernels/cpu/amx_tiles.h"
 #include "attend/kernels/cpu/amx_rows.h"
+#include "attend/kernels/cpu/amx_tiles.h"
+#include "attend/kernels/cpu/fp8_blocks.h"
 
 namespace attend::kernels::cpu {
 namespace {
 
 inline constexpr int kFewAmxRows = 8;
 
-// For up to kFewAmxRows rows. Q: element type of q. T: bf16 or fp8, of K and V.
+// For up to kFewAmxRows rows. Q: element type of q; T: of K and V.
 template <class Q, class T>
-class AmxFewRows {
+class AmxFewRowsFp8 {
  public:
   using Simd = Avx512;
   static constexpr int kWeightVecs = 2;
 
   // Whether K and V come in whole blocks.
   static bool serves(const AttentionProblem& problem) {
-    return problem.k.dim % Blocks::kElements == 0 && problem.v.dim % Blocks::kElements == 0;
+    return problem.k.dim % Fp8Blocks<T>::kElements == 0 && problem.v.dim % Fp8Blocks<T>::kElements == 0;
   }
 
-  explicit AmxFewRows(const ItemContext& context)
+  explicit AmxFewRowsFp8(const ItemContext& context)
       : problem_(context.problem),
         context_(context),
         scratch_(context.scratch),
@@ -44,7 +45,7 @@ class AmxFewRows {
     std::memset(q(), 0, static_cast<size_t>(num_column_tiles() * k_dim_ / 2 * kTileRowBytes));
     for (int row = 0; row < context_.num_rows; ++row) {
       load_query<Q>(context_, row, scratch_.query);
-      Blocks::order_query(scratch_.query, k_dim_);
+      Fp8Blocks<T>::order_query(scratch_.query, k_dim_);
       for (int d = 0; d < k_dim_; d += kTileInner) {
         Pairs parts[kQParts];
         split(_mm512_loadu_ps(scratch_.query + d), _mm512_loadu_ps(scratch_.query + d + 16), parts);
@@ -60,17 +61,16 @@ class AmxFewRows {
   }
 
   void multiply_keys(const TileRows& tile, const TileRows& next, int, int) {
-    pack_keys(tile);
-    prefetch_runs(problem_, next);
-    for (int column_tile = 0; column_tile < num_column_tiles(); ++column_tile) {
-      multiply_key_tiles(q() + column_tile * (k_dim_ / 2 * kTileSide));
-      constexpr int kTileGroups = kTileSide / 4;
-      for (int i = 0; i < kTileGroups; ++i) {
-        const int group = column_tile * kTileGroups + i;
-        if (group >= kQParts * row_groups_) break;
-        add_scores(i * 4, group % row_groups_ * 4, group < row_groups_);
-      }
+    for (int key = 0; key < kTileKeys; key += kTileSide) {
+      if ((tile.present >> key & 0xffff) == 0) continue;
+      pack_keys(tile, next, key);
+      for (int column_tile = 0; column_tile < num_column_tiles(); ++column_tile)
+        multiply_key_tile(q() + column_tile * (k_dim_ / 2 * kTileSide),
+                          products_ + (column_tile * kTileKeys + key) * kTileSide);
     }
+    for (int group = 0; group < kQParts * row_groups_; ++group)
+      add_scores(products_ + group / 4 * kTileKeys * kTileSide + group % 4 * 4, group % row_groups_ * 4,
+                 group < row_groups_);
   }
 
   void store_weights(int row, int key, const __m512 (&weights)[2]) {
@@ -80,8 +80,7 @@ class AmxFewRows {
       _mm512_storeu_si512(weights_of(row) + part * kTileKeys + key, to_neighbours(parts[part]));
   }
 
-  void add_values(const TileRows& tile, const TileRows&, int row_begin, int row_end) {
-    pack_values(tile);
+  void add_values(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
     for (int row = 0; row < context_.num_rows; ++row) {
       // All rows are multiplied: those that this tile of keys does not concern get nothing added.
       if (row < row_begin || row >= row_end)
@@ -89,17 +88,26 @@ class AmxFewRows {
       else
         rescale_row(scratch_.acc + row * v_dim_, scratch_.row_rescale[row], v_dim_);
     }
-    multiply_value_tiles();
+    for (int key = 0; key < kTileKeys; key += kTileInner) {
+      if ((tile.present >> key & 0xffffffff) == 0) continue;
+      pack_values(tile, next, key);
+      multiply_value_tiles(key);
+    }
   }
 
-  void restore_columns(float* row) const { Blocks::restore_columns(row, v_dim_); }
+  void restore_columns(float* row) const { Fp8Blocks<T>::restore_columns(row, v_dim_); }
 
  private:
-  using Blocks = AmxBlocks<T>;
   static constexpr int kQParts = kNumParts<Q>;
 
+  // Asks for a line that the next tile needs.
+  static void prefetch(const char* row, int d) {
+    if (row != nullptr) __builtin_prefetch(row + d, 0, 2);
+  }
+
   // Tile registers. Sums and weights of V's products have as many rows as the item.
-  static constexpr int kKeySums = 0, kKeys = 2, kValueSums = 4, kWeights = 6, kOperand = 7;
+  static constexpr int kKeySums = 0, kKeys = 1, kQueries = 2;
+  static constexpr int kValueSums = 3, kWeights = 5, kValues = 6;
   static TileRowCounts value_rows(int num_rows) {
     TileRowCounts counts;
     for (int tile : {kValueSums, kValueSums + 1, kWeights}) counts.rows[tile] = num_rows;
@@ -109,48 +117,47 @@ class AmxFewRows {
   int num_column_tiles() const { return (kQParts * row_groups_ * 4 + kTileSide - 1) / kTileSide; }
 
   uint32_t* q() const { return static_cast<uint32_t*>(scratch_.q); }  // [column tiles, k_dim_ / 2, 16]
-  uint16_t* k() const { return static_cast<uint16_t*>(scratch_.k); }  // [kTileKeys, k_dim_]
-  uint32_t* v() const { return static_cast<uint32_t*>(scratch_.v); }  // [kTileKeys / 2, v_dim_]
+  uint16_t* k() const { return static_cast<uint16_t*>(scratch_.k); }  // [kTileSide keys, k_dim_]
+  uint32_t* v() const {
+    return static_cast<uint32_t*>(scratch_.v);
+  }  // [kTileInner / 2 pairs of keys, v_dim_]
   uint16_t* weights_of(int row) const { return scratch_.weights + row * kQParts * kTileKeys; }
 
-  void pack_keys(const TileRows& tile) {
+  // The keys of one tile register.
+  void pack_keys(const TileRows& tile, const TileRows& next, int first_key) {
     const char* const any_row = tile.k[std::countr_zero(tile.present)];
-    const Blocks blocks = blocks_;
+    const Fp8Blocks<T> blocks = blocks_;
     const int dim = k_dim_;
     uint16_t* to = k();
-    for (int key = 0; key < kTileKeys; ++key, to += dim) {
-      const T* const row = reinterpret_cast<const T*>(tile.k[key] != nullptr ? tile.k[key] : any_row);
-      for (int d = 0; d < dim; d += Blocks::kElements) blocks.convert_keys(row + d, to + d);
-    }
-  }
-
-  // products_ = K Q^T for 16 columns of q.
-  void multiply_key_tiles(const uint32_t* q_columns) {
-    const int dim = k_dim_;
-    const int64_t row_bytes = dim * 2;
-    const uint16_t* keys = k();
-    for (int key = 0; key < kTileKeys; key += 2 * kTileSide, keys += 2 * kTileSide * dim) {
-      zero_tile<kKeySums>();
-      zero_tile<kKeySums + 1>();
-      for (int d = 0; d < dim; d += kTileInner) {
-        load_tile<kOperand>(q_columns + d / 2 * kTileSide, kTileRowBytes);
-        load_tile<kKeys>(keys + d, row_bytes);
-        multiply_tile<kKeySums, kKeys, kOperand>();
-        load_tile<kKeys + 1>(keys + kTileSide * dim + d, row_bytes);
-        multiply_tile<kKeySums + 1, kKeys + 1, kOperand>();
+    for (int key = first_key; key < first_key + kTileSide; ++key, to += dim) {
+      const char* const row = tile.k[key] != nullptr ? tile.k[key] : any_row;
+      for (int d = 0; d < dim; d += Fp8Blocks<T>::kElements) {
+        prefetch(next.k[key], d);
+        blocks.convert_keys(row + d, to + d);
       }
-      store_tile<kKeySums>(products_ + key * kTileSide, kTileRowBytes);
-      store_tile<kKeySums + 1>(products_ + (key + kTileSide) * kTileSide, kTileRowBytes);
     }
   }
 
-  // scores of four rows = (or +=) four columns of products_.
-  void add_scores(int column, int row, bool is_first) {
+  // products = K Q^T for 16 columns of q.
+  void multiply_key_tile(const uint32_t* q_columns, float* products) {
+    const int dim = k_dim_;
+    const uint16_t* const keys = k();
+    zero_tile<kKeySums>();
+    for (int d = 0; d < dim; d += kTileInner) {
+      load_tile<kQueries>(q_columns + d / 2 * kTileSide, kTileRowBytes);
+      load_tile<kKeys>(keys + d, dim * 2);
+      multiply_tile<kKeySums, kKeys, kQueries>();
+    }
+    store_tile<kKeySums>(products, kTileRowBytes);
+  }
+
+  // scores of four rows = (or +=) four columns of products.
+  void add_scores(const float* products, int row, bool is_first) {
     for (int key = 0; key < kTileKeys; key += 16) {
       // Each 128 bits of quads[i] are the columns of one key: i, 4 + i, 8 + i, 12 + i.
       __m512 quads[4];
       unrolled<4>([&](auto i) {
-        const float* const from = products_ + (key + i) * kTileSide + column;
+        const float* const from = products + (key + i) * kTileSide;
         const auto key_columns = [&](int n) { return _mm_load_ps(from + n * 4 * kTileSide); };
         __m512 quad = _mm512_castps128_ps512(key_columns(0));
         quad = _mm512_insertf32x4(quad, key_columns(1), 1);
@@ -171,42 +178,42 @@ class AmxFewRows {
     }
   }
 
-  // A pair of V are neighbouring keys, as in the weights.
-  void pack_values(const TileRows& tile) {
-    const Blocks blocks = blocks_;
+  // The keys that one instruction sums over. A pair are neighbouring keys, as in the weights.
+  void pack_values(const TileRows& tile, const TileRows& next, int first_key) {
+    alignas(64) static constexpr char kZeros[Fp8Blocks<T>::kElements] = {};
+    const Fp8Blocks<T> blocks = blocks_;
     const int dim = v_dim_;
     uint32_t* to = v();
-    for (int key = 0; key < kTileKeys; key += 2, to += dim) {
-      const T* const first = reinterpret_cast<const T*>(tile.v[key]);
-      const T* const second = reinterpret_cast<const T*>(tile.v[key + 1]);
-      if (first != nullptr && second != nullptr)
-        for (int d = 0; d < dim; d += Blocks::kElements) blocks.convert_values(first + d, second + d, to + d);
-      else
-        for (int d = 0; d < dim; d += Blocks::kElements)
-          blocks.convert_present_values(first == nullptr ? nullptr : first + d,
-                                        second == nullptr ? nullptr : second + d, to + d);
+    for (int key = first_key; key < first_key + kTileInner; key += 2, to += dim) {
+      const char* const first = tile.v[key];
+      const char* const second = tile.v[key + 1];
+      for (int d = 0; d < dim; d += Fp8Blocks<T>::kElements) {
+        const char* const a = first != nullptr ? first + d : kZeros;
+        const char* const b = second != nullptr ? second + d : kZeros;
+        prefetch(next.v[key], d);
+        prefetch(next.v[key + 1], d);
+        blocks.convert_values(a, b, to + d);
+      }
     }
   }
 
   // acc += weights V, two tiles of columns at a time.
-  void multiply_value_tiles() {
+  void multiply_value_tiles(int first_key) {
     const int dim = v_dim_;
     const int64_t sum_bytes = dim * 4, weight_bytes = kQParts * kTileKeys * 2;
+    const uint16_t* const weights = scratch_.weights + first_key;
     float* sums = scratch_.acc;
-    const uint16_t* const weights = scratch_.weights;
     const uint32_t* values = v();
     for (int d = 0; d < dim; d += 2 * kTileSide, sums += 2 * kTileSide, values += 2 * kTileSide) {
       load_tile<kValueSums>(sums, sum_bytes);
       load_tile<kValueSums + 1>(sums + kTileSide, sum_bytes);
-      for (int part = 0; part < kQParts; ++part)
-        for (int key = 0; key < kTileKeys; key += kTileInner) {
-          const uint32_t* const pairs = values + key / 2 * dim;
-          load_tile<kWeights>(weights + part * kTileKeys + key, weight_bytes);
-          load_tile<kOperand>(pairs, sum_bytes);
-          multiply_tile<kValueSums, kWeights, kOperand>();
-          load_tile<kOperand>(pairs + kTileSide, sum_bytes);
-          multiply_tile<kValueSums + 1, kWeights, kOperand>();
-        }
+      load_tile<kValues>(values, sum_bytes);
+      load_tile<kValues + 1>(values + kTileSide, sum_bytes);
+      for (int part = 0; part < kQParts; ++part) {
+        load_tile<kWeights>(weights + part * kTileKeys, weight_bytes);
+        multiply_tile<kValueSums, kWeights, kValues>();
+        multiply_tile<kValueSums + 1, kWeights, kValues + 1>();
+      }
       store_tile<kValueSums>(sums, sum_bytes);
       store_tile<kValueSums + 1>(sums + kTileSide, sum_bytes);
     }
@@ -217,9 +224,10 @@ class AmxFewRows {
   TileScratch& scratch_;
   const int k_dim_, v_dim_;
   const int row_groups_;  // of four rows
-  const Blocks blocks_{};
+  const Fp8Blocks<T> blocks_{};
   const ConfiguredTiles tiles_;
-  alignas(64) float products_[kTileKeys * kTileSide];
+  static constexpr int kMaxColumnTiles = kQParts * kFewAmxRows / kTileSide + 1;
+  alignas(64) float products_[kMaxColumnTiles * kTileKeys * kTileSide];
 };
 
 }  // namespace
