@@ -101,21 +101,21 @@ void multiply_tile_group(const TileProduct& product, int tile_row, int tile_colu
         zero_tile<row * kColumns + column>();
     });
   });
-  unrolled<kAParts>([&](auto part_a) {
+  // All products of an inner step before the next: what a part is multiplied with again is still near.
+  for (int inner = 0; inner < num_inner; inner += kTileInner)
     unrolled<kBParts>([&](auto part_b) {
-      if constexpr (part_a + part_b <= kMaxPartOrder)
-        for (int inner = 0; inner < num_inner; inner += kTileInner) {
-          unrolled<kColumns>([&](auto column) {
-            load_tile<6 + column>(b + part_b * b_part + inner / 2 * b_stride + column * kTileSide, b_bytes);
-          });
+      unrolled<kColumns>([&](auto column) {
+        load_tile<6 + column>(b + part_b * b_part + inner / 2 * b_stride + column * kTileSide, b_bytes);
+      });
+      unrolled<kAParts>([&](auto part_a) {
+        if constexpr (part_a + part_b <= kMaxPartOrder)
           unrolled<kRows>([&](auto row) {
             load_tile<4 + row>(a + part_a * a_part + row * kTileSide * a_stride + inner, a_bytes);
             unrolled<kColumns>(
                 [&](auto column) { multiply_tile<row * kColumns + column, 4 + row, 6 + column>(); });
           });
-        }
+      });
     });
-  });
   unrolled<kRows>([&](auto row) {
     unrolled<kColumns>([&](auto column) {
       store_tile<row * kColumns + column>(c + row * kTileSide * c_stride + column * kTileSide, c_bytes);
