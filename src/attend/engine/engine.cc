@@ -66,10 +66,11 @@ struct Engine::TextState {
   StopMatcher stops;
   std::string text;  // what the last token added
 
-  // The text that a token adds. A token that stops the request is not part of the text.
+  // The text that a token adds, or kNoToken. A token that stops the request is not part of the text.
   std::string_view add(int32_t token_id, FinishReason reason) {
     text.clear();
-    if (reason != FinishReason::kStop) text = stops.push(decoder.push(token_id));
+    if (token_id != kernels::kNoToken && reason != FinishReason::kStop)
+      text = stops.push(decoder.push(token_id));
     if (reason != FinishReason::kNone && !stops.matched()) {
       text += stops.push(decoder.flush());
       text += stops.flush();
@@ -293,6 +294,8 @@ bool Engine::step(const OutputSink& sink) {
   return true;
 }
 
+void Engine::check_weights() const { model_->check_weights(); }
+
 void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink) {
   size_t row = 0;
   const View<const int32_t> sampling = runner_->sampling_requests();
@@ -307,13 +310,14 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
 }
 
 void Engine::accept_token(Request& request, int32_t token_id, const OutputSink& sink) {
-  request.tokens.push_back(token_id);
-  if (request.num_output() == 1) request.times.first_token = Clock::now();
+  if (token_id != kernels::kNoToken) request.tokens.push_back(token_id);
+  if (request.num_output() <= 1) request.times.first_token = Clock::now();
   request.finish_reason = finish_reason_after(request, token_id);
   std::string_view text;
   if (const auto found = texts_.find(request.id); found != texts_.end()) {
     text = found->second.add(token_id, request.finish_reason);
-    if (found->second.stops.matched()) request.finish_reason = FinishReason::kStop;
+    if (found->second.stops.matched() && token_id != kernels::kNoToken)
+      request.finish_reason = FinishReason::kStop;
   }
   const bool finished = request.finish_reason != FinishReason::kNone;
   if (finished) request.times.finished = Clock::now();
@@ -325,6 +329,7 @@ void Engine::accept_token(Request& request, int32_t token_id, const OutputSink& 
 }
 
 FinishReason Engine::finish_reason_after(const Request& request, int32_t token_id) const {
+  if (token_id == kernels::kNoToken) return FinishReason::kError;
   const auto contains = [&](const std::vector<int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), token_id) != ids.end();
   };

@@ -25,7 +25,7 @@ class StepRunner;
 // What a step gave one request.
 struct StepOutput {
   RequestId id;
-  int32_t token_id;            // the new token
+  int32_t token_id;            // the new token; kernels::kNoToken with FinishReason::kError
   std::string_view text;       // new text; never splits UTF-8, never shows the start of a stop string
   FinishReason finish_reason;  // kNone: goes on
   const Request& request;      // valid during the call
@@ -79,6 +79,10 @@ class Engine {
   // One step: admit, allocate, batch, plan, run, sample. Calls `sink` once per request that got a token.
   // Returns false when there was nothing to do.
   bool step(const OutputSink& sink);
+
+  // As Model::check_weights. For when requests have finished: a file that is written to where it lies changes
+  // the model under them.
+  void check_weights() const;
 
   const EngineInfo& info() const { return info_; }
   const EngineStats& stats() const { return stats_; }
