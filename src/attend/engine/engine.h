@@ -95,16 +95,10 @@ class Engine {
   // Text of one request while it is generated.
   struct TextState;
 
-  void resolve_config(const EngineConfig& config);
   // Says what the model's files say about ids that the model does not have.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
-  // Token slots of the KV pool, chosen by the memory there is when the user names no number.
-  int64_t choose_pool_tokens(const EngineConfig& config, const MhaKvPool::Config& two_pages) const;
-  void create_pools(const EngineConfig& config);
-  // Refuses sizes that do not fit into memory together, by the flag that chose them.
-  void check_memory() const;
-  // Records CUDA graphs of decode steps, or only pads them as if there were some.
-  void prepare_graphs(const EngineConfig& config);
+  // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
+  void prepare_graphs(std::vector<int> sizes, bool record);
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const OutputSink& sink);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;
