@@ -86,7 +86,7 @@ void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
   });
   const int64_t wanted = kTasksPerThread * num_threads();
   const int64_t task_outs = std::min(max_tile_task_outs(rows.weight_dtype),
-                                     round_up(ceil_div(rows.num_outs, wanted), int64_t{kPairOuts}));
+                                     round_up(ceil_div(rows.num_outs, wanted), int64_t{kGroupOuts}));
   parallel_for(ceil_div(rows.num_outs, task_outs), [&](int64_t task, int thread) {
     kernel.multiply(part_of(rows, 0, rows.num_rows, task * task_outs, task_outs), packed,
                     scratch + thread * kTileScratchBytes);

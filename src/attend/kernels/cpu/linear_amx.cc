@@ -13,8 +13,8 @@ namespace attend::kernels::cpu {
 namespace {
 
 constexpr int kPairRows = 2 * kTileRows;
-// Pairs of tiles of rows up to which memory, not the products, sets the pace.
-constexpr int64_t kFewRowPairs = 2;
+// Bytes of an output feature that are read from memory at once: a page of it.
+constexpr int64_t kRunBytes = 4096;
 
 // kTileParts tiles of kTileSteps input features from `feature` on: [16 pairs of input features][16 rows][2].
 // Which two make a pair is what the weights' reader chose.
@@ -46,133 +46,168 @@ void pack(const LinearPart& part, const PackedRows& packed, int64_t row_tile, in
   });
 }
 
-// Sums of two tiles of rows by two tiles of output features: [rows][output features], and inside a tile
-// [output feature][row].
-using PairSums = float[2][2][kTileOuts * kTileRows];
+// The sums of a tile: [output feature][row].
+using Sums = float[kTileOuts * kTileRows];
 
-// sums += weights * rows over num_steps tiles of input features. Between the products, which have a unit of
-// their own, vectors copy the weights that are wanted next. The sums take turns: one takes 52 cycles, and one
-// can begin every 16.
+// Tiles 0 to 3 hold the sums of kRowTiles tiles of rows by kOutTiles of output features, row by row. They
+// take turns: a sum takes 52 cycles, and one can begin every 16.
+template <int kRowTiles, int kOutTiles, class Fn>
+[[gnu::always_inline]] inline void for_each_sum(const Fn& fn) {
+  static_assert(kRowTiles * kOutTiles == 4);
+  unrolled<kRowTiles>([&](auto row) {
+    unrolled<kOutTiles>([&](auto out) { fn(Index<row * kOutTiles + out>{}, row, out); });
+  });
+}
+
+// Adds the products of a step's weights and rows.
 template <class T, int kRowTiles>
-void multiply_block(const WeightBlock<T>& weights, const char* packed, int64_t num_steps,
-                    const BlockCopy<T>& next, PairSums& sums) {
-  load_tile<0>(sums[0][0], 64);
-  load_tile<1>(sums[0][1], 64);
-  if constexpr (kRowTiles == 2) {
-    load_tile<2>(sums[1][0], 64);
-    load_tile<3>(sums[1][1], 64);
-  }
-  constexpr int64_t kOutBytes = sizeof weights.parts[0][0];
-  for (int64_t step = 0; step < num_steps; ++step, packed += kTileParts * kTileBytes) {
+[[gnu::always_inline]] inline void multiply_step(const WeightTiles<T>& weights, int64_t out_tile,
+                                                 int64_t step, const char* rows) {
+  const char* const outs = weights.tile(out_tile, step);
+  const int64_t out_bytes = weights.num_steps * WeightTiles<T>::kStepBytes;
+  if constexpr (kRowTiles == 1) {
+    // The parts of the rows fill three tiles; weights pass through one.
+    unrolled<kTileParts>([&](auto part) { load_tile<4 + part>(rows + part * kTileBytes, 64); });
     unrolled<kNumParts<T>>([&](auto weight_part) {
-      const auto& outs = weights.parts[weight_part];
-      load_tile<4>(&outs[0][step * kTileSteps], kOutBytes);
-      load_tile<5>(&outs[kTileOuts][step * kTileSteps], kOutBytes);
-      unrolled<kTileParts>([&](auto row_part) {
-        if constexpr (weight_part + row_part <= kMaxPartOrder) {
-          load_tile<6>(packed + row_part * kTileBytes, 64);
-          multiply_tile<0, 4, 6>();
-          multiply_tile<1, 5, 6>();
-          if constexpr (kRowTiles == 2) {
-            load_tile<7>(packed + kTileBlockBytes + row_part * kTileBytes, 64);
-            multiply_tile<2, 4, 7>();
-            multiply_tile<3, 5, 7>();
-          }
-        }
+      unrolled<4>([&](auto out) {
+        load_tile<7>(outs + out * out_bytes + weight_part * kTileBytes, 64);
+        unrolled<kTileParts>([&](auto part) {
+          if constexpr (weight_part + part <= kMaxPartOrder) multiply_tile<out, 7, 4 + part>();
+        });
       });
     });
-    next.copy(step * kPairOuts / num_steps, (step + 1) * kPairOuts / num_steps);
-  }
-  store_tile<0>(sums[0][0], 64);
-  store_tile<1>(sums[0][1], 64);
-  if constexpr (kRowTiles == 2) {
-    store_tile<2>(sums[1][0], 64);
-    store_tile<3>(sums[1][1], 64);
+  } else {
+    unrolled<kNumParts<T>>([&](auto weight_part) {
+      unrolled<2>(
+          [&](auto out) { load_tile<4 + out>(outs + out * out_bytes + weight_part * kTileBytes, 64); });
+      unrolled<kTileParts>([&](auto part) {
+        if constexpr (weight_part + part <= kMaxPartOrder)
+          unrolled<2>([&](auto row) {
+            load_tile<6 + row>(rows + row * kTileBlockBytes + part * kTileBytes, 64);
+            unrolled<2>([&](auto out) { multiply_tile<row * 2 + out, 4 + out, 6 + row>(); });
+          });
+      });
+    });
   }
 }
 
-// A task's memory.
-template <class T>
-struct Scratch {
-  static constexpr int64_t kMaxOutPairs = max_tile_task_outs(std::is_same_v<T, float> ? DType::kF32
-                                                             : std::is_same_v<T, F16> ? DType::kF16
-                                                                                      : DType::kBF16) /
-                                          kPairOuts;
-  alignas(64) PairSums sums[kTileMaxRows / kPairRows][kMaxOutPairs];
-  WeightBlock<T> weights[kMaxOutPairs];
-};
-
-// A task.
+// A task: some output features of up to kTileMaxRows rows.
 template <class T>
 class TileTask {
  public:
   TileTask(const LinearPart& part, const PackedRows& packed, void* scratch)
-      : part_(part), packed_(packed), scratch_(*static_cast<Scratch<T>*>(scratch)) {
-    static_assert(sizeof(Scratch<T>) <= kTileScratchBytes);
+      : part_(part), packed_(packed), weights_(part), scratch_(*static_cast<Scratch*>(scratch)) {
+    static_assert(sizeof(Scratch) <= kTileScratchBytes);
   }
 
   void run() {
-    const int64_t num_row_pairs = (part_.num_rows + kPairRows - 1) / kPairRows;
-    std::memset(scratch_.sums, 0, sizeof scratch_.sums[0] * static_cast<size_t>(num_row_pairs));
     {
       const WholeTiles tiles;
-      BlockCopy<T>(part_, 0, 0, scratch_.weights[0]).copy(0, kPairOuts);
-      num_row_pairs <= kFewRowPairs || part_.num_outs <= kPairOuts ? multiply_few() : multiply_many();
+      if (part_.num_rows <= kTileRows)
+        multiply_stream<1>();
+      else if (part_.num_rows <= kPairRows)
+        multiply_stream<2>();
+      else
+        multiply_blocks();
     }
     for (int64_t out = 0; out < part_.num_outs; out += kTileOuts)
       for (int64_t row = 0; row < part_.num_rows; row += kTileRows) write_tile(row, out);
   }
 
  private:
-  // For few rows: weights come from memory in the order in which they lie there.
-  void multiply_few() {
-    int64_t turn = 0;
-    for (int64_t out = 0; out < part_.num_outs; out += kPairOuts)
-      for (int64_t feature = 0; feature < part_.in_features; feature += kTileBlockFeatures, turn = 1 - turn) {
-        const bool is_last = feature + kTileBlockFeatures >= part_.in_features;
-        BlockCopy<T> next(part_, is_last ? out + kPairOuts : out, is_last ? 0 : feature + kTileBlockFeatures,
-                          scratch_.weights[1 - turn]);
-        for (int64_t row = 0; row < part_.num_rows; row += kPairRows, next = {})
-          add_products(scratch_.weights[turn], feature, out, row, next);
+  static constexpr int64_t kBlockSteps = kTileBlockFeatures / kTileSteps;
+  static constexpr int64_t kGroupBytes = kGroupOutTiles * kBlockSteps * WeightTiles<T>::kStepBytes;
+  static constexpr int64_t kMaxOutTiles = max_tile_task_outs(std::is_same_v<T, float> ? DType::kF32
+                                                             : std::is_same_v<T, F16> ? DType::kF16
+                                                                                      : DType::kBF16) /
+                                          kTileOuts;
+  struct alignas(64) Scratch {
+    Sums sums[kTileMaxRows / kTileRows][kMaxOutTiles];
+    char weights[kMaxOutTiles / kGroupOutTiles][kGroupBytes];
+  };
+
+  // For few rows memory sets the pace. Their sums stay in the tiles while the weights of some output features
+  // stream by: page by page into the L2 cache, and thence, for each step while that before it is multiplied,
+  // into the L1 cache.
+  template <int kRowTiles>
+  void multiply_stream() {
+    constexpr int kOutTiles = 4 / kRowTiles, kOuts = kOutTiles * kTileOuts;
+    constexpr int64_t kRun = kRunBytes / static_cast<int64_t>(sizeof(T)), kRunSteps = kRun / kTileSteps;
+    static_assert(2 * kOutTiles * WeightTiles<T>::kStepBytes <= kGroupBytes);
+    const auto tiles_of = [&](int64_t step) {
+      return WeightTiles<T>{scratch_.weights[0] + step % 2 * kOutTiles * WeightTiles<T>::kStepBytes, 1};
+    };
+    for (int64_t o = 0; o < kOuts; ++o) weights_.fetch_run(o, 0, kRun);
+    for (int64_t out = 0; out < part_.num_outs; out += kOuts) {
+      for_each_sum<kRowTiles, kOutTiles>([](auto sum, auto, auto) { zero_tile<sum>(); });
+      weights_.read_step(out, kOuts, 0, tiles_of(0));
+      for (int64_t feature = 0; feature < part_.in_features; feature += kTileSteps) {
+        const int64_t step = feature / kTileSteps, next = feature + kTileSteps;
+        multiply_step<T, kRowTiles>(tiles_of(step), 0, 0, packed_.tile(feature, 0));
+        if (next < part_.in_features) weights_.read_step(out, kOuts, next, tiles_of(step + 1));
+        fetch_next_run<kOuts, kRunSteps>(out, step);
       }
+      for_each_sum<kRowTiles, kOutTiles>([&](auto sum, auto row_tile, auto out_tile) {
+        store_tile<sum>(scratch_.sums[row_tile][out / kTileOuts + out_tile], 64);
+      });
+    }
   }
 
-  // For more: two tiles of rows stay in the L1 cache while the weights, in the L2 cache, take turns. More
-  // than one block of them: the next is copied beside the one in use.
-  void multiply_many() {
-    const int64_t last_out = (part_.num_outs - 1) / kPairOuts * kPairOuts;
-    const int64_t last_row = (part_.num_rows - 1) / kPairRows * kPairRows;
+  // At a step of a run, asks for its share of those weights that come after the run.
+  template <int64_t kOuts, int64_t kRunSteps>
+  void fetch_next_run(int64_t out, int64_t step) {
+    const int64_t run = step / kRunSteps * kRunSteps * kTileSteps;
+    const int64_t num_steps = least((part_.in_features - run + kTileSteps - 1) / kTileSteps, kRunSteps);
+    int64_t next_run = run + kRunSteps * kTileSteps;
+    if (next_run >= part_.in_features) {
+      next_run = 0;
+      out += kOuts;
+    }
+    const int64_t turn = step % kRunSteps;
+    for (int64_t o = turn * kOuts / num_steps; o < (turn + 1) * kOuts / num_steps; ++o)
+      weights_.fetch_run(out + o, next_run, kRunSteps * kTileSteps);
+  }
+
+  // For many rows: two tiles of them stay in the L1 cache while the weights of a block of input features, in
+  // the L2 cache, take turns.
+  void multiply_blocks() {
+    const int64_t num_row_tiles = (part_.num_rows + kTileRows - 1) / kTileRows;
+    std::memset(scratch_.sums, 0, sizeof scratch_.sums[0] * static_cast<size_t>(num_row_tiles));
+    const auto tiles_of = [&](int64_t out) {
+      return WeightTiles<T>{scratch_.weights[out / kGroupOuts], kBlockSteps};
+    };
     for (int64_t feature = 0; feature < part_.in_features; feature += kTileBlockFeatures)
       for (int64_t row = 0; row < part_.num_rows; row += kPairRows)
-        for (int64_t out = 0; out < part_.num_outs; out += kPairOuts) {
-          BlockCopy<T> next;
-          if (row == 0 && out < last_out)
-            next = {part_, out + kPairOuts, feature, scratch_.weights[out / kPairOuts + 1]};
-          else if (row == last_row && out == last_out)
-            next = {part_, 0, feature + kTileBlockFeatures, scratch_.weights[0]};
-          add_products(scratch_.weights[out / kPairOuts], feature, out, row, next);
+        for (int64_t out = 0; out < part_.num_outs; out += kGroupOuts) {
+          if (row == 0)
+            for (int64_t o = 0; o < kGroupOuts; ++o) weights_.read_run(out, o, feature, tiles_of(out));
+          if (part_.num_rows - row <= kTileRows)
+            add_block<1>(tiles_of(out), 0, feature, out, row);
+          else
+            for (int64_t o = 0; o < least(kGroupOuts, part_.num_outs - out); o += 2 * kTileOuts)
+              add_block<2>(tiles_of(out), o / kTileOuts, feature, out + o, row);
         }
   }
 
-  // Adds a block of input features to the sums of two tiles of rows by two of output features.
-  void add_products(const WeightBlock<T>& weights, int64_t feature, int64_t out, int64_t row,
-                    const BlockCopy<T>& next) {
-    const int64_t num_steps =
-        (least(part_.in_features - feature, kTileBlockFeatures) + kTileSteps - 1) / kTileSteps;
-    const char* const rows = packed_.block(feature, row / kTileRows);
-    PairSums& sums = scratch_.sums[row / kPairRows][out / kPairOuts];
-    if (part_.num_rows - row > kTileRows)
-      multiply_block<T, 2>(weights, rows, num_steps, next, sums);
-    else
-      multiply_block<T, 1>(weights, rows, num_steps, next, sums);
+  template <int kRowTiles>
+  void add_block(const WeightTiles<T>& weights, int64_t out_tile, int64_t feature, int64_t out, int64_t row) {
+    const auto sums_of = [&](int64_t row_tile, int64_t o) -> Sums& {
+      return scratch_.sums[row / kTileRows + row_tile][out / kTileOuts + o];
+    };
+    for_each_sum<kRowTiles, 4 / kRowTiles>(
+        [&](auto sum, auto row_tile, auto o) { load_tile<sum>(sums_of(row_tile, o), 64); });
+    for (int64_t i = feature; i < least(feature + kTileBlockFeatures, part_.in_features); i += kTileSteps)
+      multiply_step<T, kRowTiles>(weights, out_tile, (i - feature) / kTileSteps,
+                                  packed_.tile(i, row / kTileRows));
+    for_each_sum<kRowTiles, 4 / kRowTiles>(
+        [&](auto sum, auto row_tile, auto o) { store_tile<sum>(sums_of(row_tile, o), 64); });
   }
 
   // Turns a tile of sums into rows of `out`.
   void write_tile(int64_t row, int64_t out) {
-    const float* const sums =
-        scratch_.sums[row / kPairRows][out / kPairOuts][row / kTileRows % 2][out / kTileOuts % 2];
+    const Sums& sums = scratch_.sums[row / kTileRows][out / kTileOuts];
     __m512 rows[kTileRows];
-    for (int o = 0; o < kTileOuts; ++o) rows[o] = _mm512_load_ps(sums + o * kTileRows);
+    for (int o = 0; o < kTileOuts; ++o) rows[o] = _mm512_load_ps(&sums[o * kTileRows]);
     Avx512::transpose(rows);
     const auto num_outs = static_cast<int>(least(part_.num_outs - out, kTileOuts));
     const int64_t num_rows = least(part_.num_rows - row, kTileRows);
@@ -201,7 +236,8 @@ class TileTask {
 
   const LinearPart& part_;
   const PackedRows& packed_;
-  Scratch<T>& scratch_;
+  const WeightReader<T> weights_;
+  Scratch& scratch_;
 };
 
 void multiply(const LinearPart& part, const PackedRows& packed, void* scratch) {

@@ -1,4 +1,4 @@
-// Weights as the tiles of linear_amx.cc multiply them: blocks of bf16 parts.
+// Weights as the tiles of linear_amx.cc multiply them: split into bf16 parts, out of their place.
 //
 // Where weights lie, output features are often a power of two apart: used in place, they would push one
 // another out of the caches.
@@ -12,50 +12,69 @@ namespace {
 
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// kPairOuts output features by kTileBlockFeatures input features. What lies beyond the matrix's last output
-// feature is anything.
+// Tiles of kTileOuts output features by kTileSteps input features: [tiles of output features][num_steps
+// tiles of input features][kNumParts][kTileBytes]. Beyond the matrix's last output feature stands anything.
 template <class T>
-struct WeightBlock {
-  alignas(64) uint16_t parts[kNumParts<T>][kPairOuts][kTileBlockFeatures];
+struct WeightTiles {
+  static constexpr int64_t kStepBytes = kNumParts<T> * kTileBytes;
+
+  char* data;
+  int64_t num_steps;
+
+  char* tile(int64_t out_tile, int64_t step) const {
+    return data + (out_tile * num_steps + step) * kStepBytes;
+  }
+  // Where the first part of an output feature goes.
+  char* row(int64_t out, int64_t step) const { return tile(out / kTileOuts, step) + out % kTileOuts * 64; }
 };
 
-// The block of `part` at an output and an input feature, to be copied bit by bit; none beyond the matrix.
+// Reads the weights of a part.
 template <class T>
-class BlockCopy {
+class WeightReader {
  public:
-  BlockCopy() = default;
-  BlockCopy(const LinearPart& part, int64_t out, int64_t feature, WeightBlock<T>& block)
-      : weight_(static_cast<const T*>(part.weight) + out * part.in_features + feature),
-        stride_(part.in_features),
-        num_outs_(feature < part.in_features ? least(part.num_outs - out, kPairOuts) : 0),
-        num_features_(least(part.in_features - feature, kTileBlockFeatures)),
-        block_(&block) {}
+  explicit WeightReader(const LinearPart& part)
+      : weight_(static_cast<const T*>(part.weight)),
+        num_outs_(part.num_outs),
+        in_features_(part.in_features) {}
 
-  // The output features [begin, end) of the block.
-  void copy(int64_t begin, int64_t end) const {
-    for (int64_t o = begin; o < least(end, num_outs_); ++o) {
-      const T* const row = weight_ + o * stride_;
-      int64_t i = 0;
-      for (; i + kTileSteps <= num_features_; i += kTileSteps)
-        store(o, i, [&](auto& parts) { reader_.read(row + i, parts); });
-      if (i < num_features_)
-        store(o, i,
-              [&](auto& parts) { reader_.read_first(row + i, static_cast<int>(num_features_ - i), parts); });
-    }
+  // The tiles' num_steps steps from `feature` on of the output feature that stands at out + idx, if any.
+  void read_run(int64_t out, int64_t idx, int64_t feature, const WeightTiles<T>& tiles) const {
+    if (out + idx >= num_outs_) return;
+    const T* const weights = weight_ + (out + idx) * in_features_;
+    for (int64_t step = 0; step < tiles.num_steps && feature < in_features_; ++step, feature += kTileSteps)
+      read(weights + feature, in_features_ - feature, tiles.row(idx, step));
+  }
+
+  // A single step of num_outs output features.
+  void read_step(int64_t out, int64_t num_outs, int64_t feature, const WeightTiles<T>& tiles) const {
+    const int64_t count = in_features_ - feature, end = least(num_outs, num_outs_ - out);
+    const T* weights = weight_ + out * in_features_ + feature;
+    for (int64_t idx = 0; idx < end; ++idx, weights += in_features_) read(weights, count, tiles.row(idx, 0));
+  }
+
+  // Asks for num_features input features of an output feature, if any: in their order, which the hardware
+  // foresees.
+  void fetch_run(int64_t out, int64_t feature, int64_t num_features) const {
+    if (out >= num_outs_) return;
+    const T* const weights = weight_ + out * in_features_ + feature;
+    const int64_t count = least(num_features, in_features_ - feature);
+    for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T)))
+      _mm_prefetch(reinterpret_cast<const char*>(weights + i), _MM_HINT_T1);
   }
 
  private:
-  template <class Read>
-  void store(int64_t out, int64_t feature, const Read& read) const {
+  void read(const T* weights, int64_t count, char* to) const {
     Pairs parts[kNumParts<T>];
-    read(parts);
-    for (int p = 0; p < kNumParts<T>; ++p) _mm512_store_si512(&block_->parts[p][out][feature], parts[p]);
+    if (count >= kTileSteps)
+      parts_.read(weights, parts);
+    else
+      parts_.read_first(weights, static_cast<int>(count), parts);
+    for (int p = 0; p < kNumParts<T>; ++p) _mm512_store_si512(to + p * kTileBytes, parts[p]);
   }
 
-  const T* weight_ = nullptr;
-  int64_t stride_ = 0, num_outs_ = 0, num_features_ = 0;
-  WeightBlock<T>* block_ = nullptr;
-  PartsReader<T> reader_;
+  const T* weight_;
+  int64_t num_outs_, in_features_;
+  PartsReader<T> parts_;
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ inline constexpr int kTileSteps = 32;  // input features in a tile
 inline constexpr int kTileParts = 3;   // bf16 vectors that a row is split into
 inline constexpr int64_t kTileBytes = 1024;
 // Output features whose weights are prepared and multiplied together.
-inline constexpr int kPairOuts = 2 * kTileOuts;
+inline constexpr int kGroupOutTiles = 4, kGroupOuts = kGroupOutTiles * kTileOuts;
 // Rows that are packed at once and share each read of the weights. Some input features of all rows, and the
 // sums, stay in the L2 cache.
 inline constexpr int kTileMaxRows = 256;
@@ -31,15 +31,14 @@ inline constexpr int kTileMinRows = 5;
 inline constexpr int kTileBlockFeatures = 256;
 inline constexpr int64_t kTileBlockBytes = kTileBlockFeatures / kTileSteps * kTileParts * kTileBytes;
 
-// Output features of a task at most, which share each read of the packed rows: the parts of some input
-// features of all of them take 256 KiB.
+// Output features of a task at most, which share each read of the packed rows. More parts, fewer features.
 constexpr int64_t max_tile_task_outs(DType weight_dtype) {
   const int64_t num_parts = weight_dtype == DType::kF32 ? 3 : weight_dtype == DType::kF16 ? 2 : 1;
-  return 512 / num_parts / kPairOuts * kPairOuts;
+  return 512 / num_parts / kGroupOuts * kGroupOuts;
 }
+// A task's memory: the parts of a block of input features of all its weights, and its sums.
 inline constexpr int64_t kTileScratchBytes =
-    (kTileMaxRows * static_cast<int64_t>(sizeof(float)) + kTileBlockFeatures * 2) *
-    max_tile_task_outs(DType::kBF16);
+    (kTileBlockFeatures * 2 + kTileMaxRows * 4) * max_tile_task_outs(DType::kBF16);
 
 // Packed rows: [blocks of input features][tiles of rows][tiles of input features][kTileParts][kTileBytes].
 struct PackedRows {
@@ -48,6 +47,9 @@ struct PackedRows {
 
   char* block(int64_t feature, int64_t row_tile) const {
     return data + (feature / kTileBlockFeatures * num_row_tiles + row_tile) * kTileBlockBytes;
+  }
+  char* tile(int64_t feature, int64_t row_tile) const {
+    return block(feature, row_tile) + feature % kTileBlockFeatures / kTileSteps * kTileParts * kTileBytes;
   }
 };
 
