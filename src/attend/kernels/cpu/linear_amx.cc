@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <utility>
 
 #include "attend/kernels/cpu/amx_tiles.h"
 #include "attend/kernels/cpu/linear_instances.h"
@@ -13,8 +14,8 @@ namespace attend::kernels::cpu {
 namespace {
 
 constexpr int kPairRows = 2 * kTileRows;
-// Bytes of an output feature that are read from memory at once: a page of it.
-constexpr int64_t kRunBytes = 4096;
+// How far ahead of the products weights are fetched.
+constexpr int64_t kAheadBytes = 4096;
 
 // kTileParts tiles of kTileSteps input features from `feature` on: [16 pairs of input features][16 rows][2].
 // Which two make a pair is what the weights' reader chose.
@@ -53,14 +54,13 @@ using Sums = float[kTileOuts * kTileRows];
 // take turns: a sum takes 52 cycles, and one can begin every 16.
 template <int kRowTiles, int kOutTiles, class Fn>
 [[gnu::always_inline]] inline void for_each_sum(const Fn& fn) {
-  static_assert(kRowTiles * kOutTiles == 4);
   unrolled<kRowTiles>([&](auto row) {
     unrolled<kOutTiles>([&](auto out) { fn(Index<row * kOutTiles + out>{}, row, out); });
   });
 }
 
 // Adds the products of a step's weights and rows.
-template <class T, int kRowTiles>
+template <class T, int kRowTiles, int kOutTiles>
 [[gnu::always_inline]] inline void multiply_step(const WeightTiles<T>& weights, int64_t out_tile,
                                                  int64_t step, const char* rows) {
   const char* const outs = weights.tile(out_tile, step);
@@ -69,7 +69,7 @@ template <class T, int kRowTiles>
     // The parts of the rows fill three tiles; weights pass through one.
     unrolled<kTileParts>([&](auto part) { load_tile<4 + part>(rows + part * kTileBytes, 64); });
     unrolled<kNumParts<T>>([&](auto weight_part) {
-      unrolled<4>([&](auto out) {
+      unrolled<kOutTiles>([&](auto out) {
         load_tile<7>(outs + out * out_bytes + weight_part * kTileBytes, 64);
         unrolled<kTileParts>([&](auto part) {
           if constexpr (weight_part + part <= kMaxPartOrder) multiply_tile<out, 7, 4 + part>();
@@ -104,9 +104,9 @@ class TileTask {
     {
       const WholeTiles tiles;
       if (part_.num_rows <= kTileRows)
-        multiply_stream<1>();
+        multiply_stream<1, 1>();
       else if (part_.num_rows <= kPairRows)
-        multiply_stream<2>();
+        multiply_stream<2, 2>();
       else
         multiply_blocks();
     }
@@ -123,49 +123,34 @@ class TileTask {
                                           kTileOuts;
   struct alignas(64) Scratch {
     Sums sums[kTileMaxRows / kTileRows][kMaxOutTiles];
-    char weights[kMaxOutTiles / kGroupOutTiles][kGroupBytes];
+    char weights[kMaxOutTiles / kGroupOutTiles][kGroupBytes];  // of groups of output features
   };
 
   // For few rows memory sets the pace. Their sums stay in the tiles while the weights of some output features
-  // stream by: page by page into the L2 cache, and thence, for each step while that before it is multiplied,
-  // into the L1 cache.
-  template <int kRowTiles>
+  // stream by: into the L2 cache, and thence, for each step while that before it is multiplied, into the L1
+  // cache. The fewer output features at once, the better the hardware follows.
+  template <int kRowTiles, int kOutTiles>
   void multiply_stream() {
-    constexpr int kOutTiles = 4 / kRowTiles, kOuts = kOutTiles * kTileOuts;
-    constexpr int64_t kRun = kRunBytes / static_cast<int64_t>(sizeof(T)), kRunSteps = kRun / kTileSteps;
-    static_assert(2 * kOutTiles * WeightTiles<T>::kStepBytes <= kGroupBytes);
-    const auto tiles_of = [&](int64_t step) {
-      return WeightTiles<T>{scratch_.weights[0] + step % 2 * kOutTiles * WeightTiles<T>::kStepBytes, 1};
-    };
-    for (int64_t o = 0; o < kOuts; ++o) weights_.fetch_run(o, 0, kRun);
+    constexpr int64_t kOuts = kOutTiles * kTileOuts;
+    const int64_t end = (part_.in_features + kTileSteps - 1) / kTileSteps * kTileSteps;
+    const int64_t ahead = least(kAheadBytes / static_cast<int64_t>(sizeof(T)), end);
+    WeightTiles<T> now = {scratch_.weights[0], 1}, next = {scratch_.weights[1], 1};
     for (int64_t out = 0; out < part_.num_outs; out += kOuts) {
       for_each_sum<kRowTiles, kOutTiles>([](auto sum, auto, auto) { zero_tile<sum>(); });
-      weights_.read_step(out, kOuts, 0, tiles_of(0));
-      for (int64_t feature = 0; feature < part_.in_features; feature += kTileSteps) {
-        const int64_t step = feature / kTileSteps, next = feature + kTileSteps;
-        multiply_step<T, kRowTiles>(tiles_of(step), 0, 0, packed_.tile(feature, 0));
-        if (next < part_.in_features) weights_.read_step(out, kOuts, next, tiles_of(step + 1));
-        fetch_next_run<kOuts, kRunSteps>(out, step);
+      weights_.read_step(out, kOuts, 0, now);
+      for (int64_t feature = 0; feature < end; feature += kTileSteps) {
+        multiply_step<T, kRowTiles, kOutTiles>(now, 0, 0, packed_.tile(feature, 0));
+        weights_.read_step(out, kOuts, feature + kTileSteps, next);
+        std::swap(now, next);
+        if (feature + ahead < end)
+          weights_.fetch_step(out, kOuts, feature + ahead);
+        else
+          weights_.fetch_step(out + kOuts, kOuts, feature + ahead - end);
       }
       for_each_sum<kRowTiles, kOutTiles>([&](auto sum, auto row_tile, auto out_tile) {
         store_tile<sum>(scratch_.sums[row_tile][out / kTileOuts + out_tile], 64);
       });
     }
-  }
-
-  // At a step of a run, asks for its share of those weights that come after the run.
-  template <int64_t kOuts, int64_t kRunSteps>
-  void fetch_next_run(int64_t out, int64_t step) {
-    const int64_t run = step / kRunSteps * kRunSteps * kTileSteps;
-    const int64_t num_steps = least((part_.in_features - run + kTileSteps - 1) / kTileSteps, kRunSteps);
-    int64_t next_run = run + kRunSteps * kTileSteps;
-    if (next_run >= part_.in_features) {
-      next_run = 0;
-      out += kOuts;
-    }
-    const int64_t turn = step % kRunSteps;
-    for (int64_t o = turn * kOuts / num_steps; o < (turn + 1) * kOuts / num_steps; ++o)
-      weights_.fetch_run(out + o, next_run, kRunSteps * kTileSteps);
   }
 
   // For many rows: two tiles of them stay in the L1 cache while the weights of a block of input features, in
@@ -182,24 +167,24 @@ class TileTask {
           if (row == 0)
             for (int64_t o = 0; o < kGroupOuts; ++o) weights_.read_run(out, o, feature, tiles_of(out));
           if (part_.num_rows - row <= kTileRows)
-            add_block<1>(tiles_of(out), 0, feature, out, row);
+            add_block<1, 4>(tiles_of(out), 0, feature, out, row);
           else
             for (int64_t o = 0; o < least(kGroupOuts, part_.num_outs - out); o += 2 * kTileOuts)
-              add_block<2>(tiles_of(out), o / kTileOuts, feature, out + o, row);
+              add_block<2, 2>(tiles_of(out), o / kTileOuts, feature, out + o, row);
         }
   }
 
-  template <int kRowTiles>
+  template <int kRowTiles, int kOutTiles>
   void add_block(const WeightTiles<T>& weights, int64_t out_tile, int64_t feature, int64_t out, int64_t row) {
     const auto sums_of = [&](int64_t row_tile, int64_t o) -> Sums& {
       return scratch_.sums[row / kTileRows + row_tile][out / kTileOuts + o];
     };
-    for_each_sum<kRowTiles, 4 / kRowTiles>(
+    for_each_sum<kRowTiles, kOutTiles>(
         [&](auto sum, auto row_tile, auto o) { load_tile<sum>(sums_of(row_tile, o), 64); });
     for (int64_t i = feature; i < least(feature + kTileBlockFeatures, part_.in_features); i += kTileSteps)
-      multiply_step<T, kRowTiles>(weights, out_tile, (i - feature) / kTileSteps,
-                                  packed_.tile(i, row / kTileRows));
-    for_each_sum<kRowTiles, 4 / kRowTiles>(
+      multiply_step<T, kRowTiles, kOutTiles>(weights, out_tile, (i - feature) / kTileSteps,
+                                             packed_.tile(i, row / kTileRows));
+    for_each_sum<kRowTiles, kOutTiles>(
         [&](auto sum, auto row_tile, auto o) { store_tile<sum>(sums_of(row_tile, o), 64); });
   }
 

@@ -45,21 +45,21 @@ class WeightReader {
       read(weights + feature, in_features_ - feature, tiles.row(idx, step));
   }
 
-  // A single step of num_outs output features.
+  // A single step, if any, of num_outs output features.
   void read_step(int64_t out, int64_t num_outs, int64_t feature, const WeightTiles<T>& tiles) const {
     const int64_t count = in_features_ - feature, end = least(num_outs, num_outs_ - out);
+    if (count <= 0) return;
     const T* weights = weight_ + out * in_features_ + feature;
     for (int64_t idx = 0; idx < end; ++idx, weights += in_features_) read(weights, count, tiles.row(idx, 0));
   }
 
-  // Asks for num_features input features of an output feature, if any: in their order, which the hardware
-  // foresees.
-  void fetch_run(int64_t out, int64_t feature, int64_t num_features) const {
-    if (out >= num_outs_) return;
-    const T* const weights = weight_ + out * in_features_ + feature;
-    const int64_t count = least(num_features, in_features_ - feature);
-    for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T)))
-      _mm_prefetch(reinterpret_cast<const char*>(weights + i), _MM_HINT_T1);
+  // Asks for what read_step will want.
+  void fetch_step(int64_t out, int64_t num_outs, int64_t feature) const {
+    const int64_t end = least(num_outs, num_outs_ - out);
+    const T* weights = weight_ + out * in_features_ + feature;
+    for (int64_t idx = 0; idx < end; ++idx, weights += in_features_)
+      for (int64_t i = 0; i < kTileSteps; i += 64 / static_cast<int64_t>(sizeof(T)))
+        _mm_prefetch(reinterpret_cast<const char*>(weights + i), _MM_HINT_T1);
   }
 
  private:
