@@ -14,8 +14,10 @@ namespace attend::kernels::cpu {
 namespace {
 
 constexpr int kPairRows = 2 * kTileRows;
-// How far ahead of the products weights are fetched.
-constexpr int64_t kAheadBytes = 4096;
+// Rows up to which weights are better converted again for every kPairRows than kept.
+constexpr int64_t kStreamRows = 64;
+// Input features after which few rows turn to other output features, so that 16 of them stay in the L2 cache.
+constexpr int64_t kStreamFeatures = 4096;
 
 // kTileParts tiles of kTileSteps input features from `feature` on: [16 pairs of input features][16 rows][2].
 // Which two make a pair is what the weights' reader chose.
@@ -101,20 +103,19 @@ class TileTask {
   }
 
   void run() {
+    const int64_t num_row_tiles = (part_.num_rows + kTileRows - 1) / kTileRows;
+    std::memset(scratch_.sums, 0, sizeof scratch_.sums[0] * static_cast<size_t>(num_row_tiles));
     {
       const WholeTiles tiles;
-      if (part_.num_rows <= kTileRows)
-        multiply_stream<1, 1>();
-      else if (part_.num_rows <= kPairRows)
-        multiply_stream<2, 2>();
-      else
-        multiply_blocks();
+      part_.num_rows <= kStreamRows ? multiply_stream() : multiply_blocks();
     }
     for (int64_t out = 0; out < part_.num_outs; out += kTileOuts)
       for (int64_t row = 0; row < part_.num_rows; row += kTileRows) write_tile(row, out);
   }
 
  private:
+  // Input features from those that are multiplied to those that are fetched.
+  static constexpr int64_t kAheadFeatures = 4096 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kBlockSteps = kTileBlockFeatures / kTileSteps;
   static constexpr int64_t kGroupBytes = kGroupOutTiles * kBlockSteps * WeightTiles<T>::kStepBytes;
   static constexpr int64_t kMaxOutTiles = max_tile_task_outs(std::is_same_v<T, float> ? DType::kF32
@@ -126,38 +127,53 @@ class TileTask {
     char weights[kMaxOutTiles / kGroupOutTiles][kGroupBytes];  // of groups of output features
   };
 
-  // For few rows memory sets the pace. Their sums stay in the tiles while the weights of some output features
-  // stream by: into the L2 cache, and thence, for each step while that before it is multiplied, into the L1
-  // cache. The fewer output features at once, the better the hardware follows.
-  template <int kRowTiles, int kOutTiles>
+  // For few rows: weights stream by, some output features at a time. The fewer, the better the hardware
+  // follows, and while a single tile of rows is multiplied, memory sets the pace.
   void multiply_stream() {
+    constexpr int64_t kOuts = 2 * kTileOuts;
+    for (int64_t feature = 0; feature < part_.in_features; feature += kStreamFeatures)
+      for (int64_t out = 0; out < part_.num_outs; out += kOuts)
+        for (int64_t row = 0; row < part_.num_rows; row += kPairRows) {
+          if (part_.num_rows - row > kTileRows) {
+            stream<2, 2>(feature, out, row);
+          } else {
+            stream<1, 1>(feature, out, row);
+            stream<1, 1>(feature, out + kTileOuts, row);
+          }
+        }
+  }
+
+  // Weights come into the L2 cache well ahead, and thence into the L1 cache while the step before is
+  // multiplied.
+  template <int kRowTiles, int kOutTiles>
+  void stream(int64_t feature, int64_t out, int64_t row) {
     constexpr int64_t kOuts = kOutTiles * kTileOuts;
-    const int64_t end = (part_.in_features + kTileSteps - 1) / kTileSteps * kTileSteps;
-    const int64_t ahead = least(kAheadBytes / static_cast<int64_t>(sizeof(T)), end);
-    WeightTiles<T> now = {scratch_.weights[0], 1}, next = {scratch_.weights[1], 1};
-    for (int64_t out = 0; out < part_.num_outs; out += kOuts) {
-      for_each_sum<kRowTiles, kOutTiles>([](auto sum, auto, auto) { zero_tile<sum>(); });
-      weights_.read_step(out, kOuts, 0, now);
-      for (int64_t feature = 0; feature < end; feature += kTileSteps) {
-        multiply_step<T, kRowTiles, kOutTiles>(now, 0, 0, packed_.tile(feature, 0));
-        weights_.read_step(out, kOuts, feature + kTileSteps, next);
-        std::swap(now, next);
-        if (feature + ahead < end)
-          weights_.fetch_step(out, kOuts, feature + ahead);
-        else
-          weights_.fetch_step(out + kOuts, kOuts, feature + ahead - end);
-      }
+    if (out >= part_.num_outs) return;
+    const int64_t begin = feature, end = least(feature + kStreamFeatures, part_.in_features);
+    const auto for_each = [&](const auto& fn) {
       for_each_sum<kRowTiles, kOutTiles>([&](auto sum, auto row_tile, auto out_tile) {
-        store_tile<sum>(scratch_.sums[row_tile][out / kTileOuts + out_tile], 64);
+        fn(sum, scratch_.sums[row / kTileRows + row_tile][out / kTileOuts + out_tile]);
       });
+    };
+    for_each([](auto sum, Sums& values) { load_tile<sum>(values, 64); });
+    WeightTiles<T> now = {scratch_.weights[0], 1}, next = {scratch_.weights[1], 1};
+    weights_.read_step(out, kOuts, begin, now);
+    for (; feature < end; feature += kTileSteps) {
+      multiply_step<T, kRowTiles, kOutTiles>(now, 0, 0, packed_.tile(feature, row / kTileRows));
+      if (feature + kTileSteps < end) weights_.read_step(out, kOuts, feature + kTileSteps, next);
+      std::swap(now, next);
+      const int64_t ahead = feature + kAheadFeatures;
+      if (ahead < end)
+        weights_.fetch_step(out, kOuts, ahead);
+      else if (begin + ahead - end < end)
+        weights_.fetch_step(out + kOuts, kOuts, begin + ahead - end);
     }
+    for_each([](auto sum, Sums& values) { store_tile<sum>(values, 64); });
   }
 
   // For many rows: two tiles of them stay in the L1 cache while the weights of a block of input features, in
   // the L2 cache, take turns.
   void multiply_blocks() {
-    const int64_t num_row_tiles = (part_.num_rows + kTileRows - 1) / kTileRows;
-    std::memset(scratch_.sums, 0, sizeof scratch_.sums[0] * static_cast<size_t>(num_row_tiles));
     const auto tiles_of = [&](int64_t out) {
       return WeightTiles<T>{scratch_.weights[out / kGroupOuts], kBlockSteps};
     };

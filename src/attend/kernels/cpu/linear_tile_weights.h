@@ -45,10 +45,9 @@ class WeightReader {
       read(weights + feature, in_features_ - feature, tiles.row(idx, step));
   }
 
-  // A single step, if any, of num_outs output features.
+  // A single step of num_outs output features.
   void read_step(int64_t out, int64_t num_outs, int64_t feature, const WeightTiles<T>& tiles) const {
     const int64_t count = in_features_ - feature, end = least(num_outs, num_outs_ - out);
-    if (count <= 0) return;
     const T* weights = weight_ + out * in_features_ + feature;
     for (int64_t idx = 0; idx < end; ++idx, weights += in_features_) read(weights, count, tiles.row(idx, 0));
   }
