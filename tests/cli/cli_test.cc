@@ -377,6 +377,28 @@ TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
   EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
 }
 
+TEST(BackendsCommand, ChoosesByTheFlagsAsAnEngineWould) {
+  const std::string backends = "backends --model-path " + kTiny;
+  EXPECT_THAT(attend(backends + " --attention-backend fa3").out,
+              HasSubstr("fa3            chosen for prefill"));
+  const Ran deterministic = attend(backends + " --enable-deterministic-inference", Streams::kStdout);
+  EXPECT_EQ(deterministic.exit_code, 0);
+  EXPECT_NE(deterministic.out, attend(backends, Streams::kStdout).out);
+  EXPECT_EQ(attend(backends + " --context-length 99999999").exit_code, 2);
+}
+
+TEST(BackendsCommand, RefusesFlagsThatWouldChangeNothing) {
+  for (const std::string flags : {"--page-size 16", "--enable-deterministic-inference", "--device cpu",
+                                  "--attention-backend fa9", "--threads 2"}) {
+    const Ran ran = attend("backends " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": expected --model-path too"));
+  }
+  const Ran matrix = attend("backends --markdown --model-path " + kTiny);
+  EXPECT_EQ(matrix.exit_code, 2);
+  EXPECT_THAT(matrix.out, HasSubstr("--model-path: the support matrix is of every model"));
+}
+
 TEST(BenchCommand, WritesEveryCaseOfAFilterBesideItsLimit) {
   const std::string file = write_file("attention.json", "");
   const Ran ran = attend("bench attention --threads 1 --case 'verify bf16' --json " + file);
