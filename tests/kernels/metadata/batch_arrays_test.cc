@@ -53,12 +53,13 @@ TEST(BatchArrays, SumsAreTakenBeforeLengths) {
 
 TEST(BatchArrays, NewKeysGoBehindCachedOnesThroughThePageTable) {
   const std::vector<int32_t> cached{3, 0}, table{5, 2, -1, 7, -1, -1};
-  const Derived derived = derive({.num_reqs = 2,
-                                  .seqlen_q = {.all = 2},
-                                  .seqlen_cached = {.each = cached.data()},
-                                  .seqlen_new = {.all = 2},
-                                  .places = {.table = table.data(), .table_stride = 3, .page_size = 4, .capacity = 12}},
-                                 4);
+  const Derived derived =
+      derive({.num_reqs = 2,
+              .seqlen_q = {.all = 2},
+              .seqlen_cached = {.each = cached.data()},
+              .seqlen_new = {.all = 2},
+              .places = {.table = table.data(), .table_stride = 3, .page_size = 4, .capacity = 12}},
+             4);
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(5, 2));
   EXPECT_THAT(derived.new_slots, ElementsAre(23, 8, 28, 29));
 }
@@ -77,7 +78,10 @@ TEST(BatchArrays, NewKeysOfChosenRowsAndPaddingBehindTheLastRequest) {
 TEST(BatchArrays, RefusesKeysThatThereIsNoRoomFor) {
   const std::vector<int32_t> cached{2, 7};
   try {
-    derive({.num_reqs = 2, .seqlen_cached = {.each = cached.data()}, .seqlen_new = {.all = 2}, .places = {.capacity = 8}},
+    derive({.num_reqs = 2,
+            .seqlen_cached = {.each = cached.data()},
+            .seqlen_new = {.all = 2},
+            .places = {.capacity = 8}},
            4);
     FAIL() << "9 keys fit into 8";
   } catch (const Error& error) {
