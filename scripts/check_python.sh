@@ -3,7 +3,7 @@
 #   scripts/check_python.sh [BUILD_FOLDER]    over the attend built there; without one, builds it from the sources too
 # Further packages for the tests, such as torch: ATTEND_PYTHON_EXTRA="torch jax".
 set -euo pipefail
-cd "$(dirname "$0")/.."
+ATTEND_EXTRA_PACKAGES="python3-venv python3-dev" source "$(dirname "$0")/setup.sh"
 
 source_dir=$PWD
 build=${1:-}
