@@ -10,7 +10,7 @@ from attend.flash_attn_interface import flash_attn_with_kvcache, get_scheduler_m
 from attend.flash_mla import flash_mla_with_kvcache
 
 
-def microseconds(call, repeats=300, rounds=15):
+def microseconds(call, repeats=50, rounds=60):
     """Median over rounds of `repeats` calls; the GPU is idle when a round begins and may not fall behind for long."""
     for _ in range(20):
         call()

@@ -82,7 +82,7 @@ Workspaces& workspaces() {
   return *held;
 }
 
-void run_for(nb::handle queries, const AttentionCall& call) {
+void run_for(nb::handle queries, AttentionCall& call) {
   const Stream stream = stream_of(queries, call.q.device);
   if (stream.device.type == DeviceType::kCuda) return run(call, workspaces(), stream);
   const nb::gil_scoped_release others_run;

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "attend/kernels/attention_batch.h"
-#include "attention_call.h"
 #include "tensor_argument.h"
+#include "workspaces.h"
 
 namespace attend::python {
 
@@ -38,6 +38,6 @@ void require_same_device(std::string_view name, const TensorView& view, Device d
 Workspaces& workspaces();
 
 // Runs the call on the stream of the object's library; on the CPU other threads of Python run meanwhile.
-void run_for(nb::handle queries, const AttentionCall& call);
+void run_for(nb::handle queries, AttentionCall& call);
 
 }  // namespace attend::python

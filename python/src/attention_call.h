@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "attend/kernels/attention.h"
 #include "attend/kernels/batch_arrays.h"
@@ -21,8 +19,8 @@ struct AttentionCall {
   // MLA: k is the latent [num_pages, page_size, rank + rope_dim], and there is no v. An index of contiguous
   // keys without indptr takes the derived one.
   kernels::KvView kv;
-  TensorView k_new,
-      v_new;  // [num_new_tokens, num_kv_heads, head_dim]: appended before attending; empty: none
+  // [num_new_tokens, num_kv_heads, head_dim]: appended before attending; empty: none.
+  TensorView k_new, v_new;
 
   kernels::BatchSource source;
   View<const int32_t> cu_seqlen_q, seqlen_kv;  // as the kernels take them; empty: derived from `source`
@@ -37,6 +35,11 @@ struct AttentionCall {
 
   bool is_mla() const { return !q_rope.empty(); }
   bool appends() const { return !k_new.empty(); }
+  int64_t num_new_tokens() const { return appends() ? k_new.shape[0] : 0; }
+  // Dense rows of keys: where each request's begin is derived.
+  bool needs_first_key() const {
+    return !kv.k.empty() && kv.index.kind == kernels::KvIndexKind::kContiguous && kv.index.indptr == nullptr;
+  }
 };
 
 // The limits of a plan for exactly this call. On the CPU reads the lengths.
@@ -50,39 +53,20 @@ class Workspace {
   const kernels::AttentionPlanLimits& limits() const { return plan_.limits(); }
   int64_t num_new_tokens() const { return new_slots_.shape(0); }
 
-  // Derives what the call does not give of its query and key lengths, and plans.
+  // Derives what the call does not give of its lengths and, when it has keys, where they lie and new ones go,
+  // all in one launch; and plans.
   void plan(const AttentionCall& call, Stream& stream);
+  // Derives where keys lie and new ones go: for a call that was planned without its keys.
+  void derive_places(const AttentionCall& call, Stream& stream);
   // Appends the new keys and attends, for the lengths of the last plan().
   void attend(const AttentionCall& call, Stream& stream);
 
  private:
+  kernels::BatchArrays wanted_arrays(const AttentionCall& call, bool wants_lengths) const;
+
   kernels::AttentionPlan plan_;
   Tensor cu_seqlen_q_, seqlen_kv_, first_key_, new_slots_;
   kernels::QueryBatch batch_;  // of the last plan()
 };
-
-// Also while a stream of the calling thread is being captured.
-std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
-                                          Device device);
-
-// Workspaces on GPUs, kept for the process: one per stream and geometry, so that a call whose sizes were seen
-// before allocates its results alone. One that is too small is followed by one of twice the size and stays,
-// because a captured graph may use it.
-class Workspaces {
- public:
-  Workspace& find(const AttentionCall& call, const Stream& stream);
-
- private:
-  struct Entry {
-    Stream stream;
-    std::unique_ptr<Workspace> workspace;
-  };
-  std::vector<Entry> entries_;
-};
-
-// Plans and attends, on the CPU after a check of every length and page id that kernels trust.
-void run(const AttentionCall& call, Workspaces& workspaces, Stream stream);
-// Attends with a plan made before for these lengths; checked likewise.
-void run_planned(const AttentionCall& call, Workspace& workspace, Stream stream);
 
 }  // namespace attend::python

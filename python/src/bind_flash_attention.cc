@@ -113,9 +113,8 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
           call.source.num_reqs, ", ", needed.max_tokens, " (", call.max_seqlen_q, "), ", needed.num_q_heads,
           "/", needed.num_kv_heads, ", ", needed.head_dim_v, " on ", call.q.device,
           "; num_splits is to be the same too");
-  require(metadata.workspace->num_new_tokens() >= (call.appends() ? call.k_new.shape[0] : 0),
-          "scheduler_metadata: made for ", metadata.workspace->num_new_tokens(),
-          " keys to append, there are ", call.k_new.shape[0]);
+  require(metadata.workspace->num_new_tokens() >= call.num_new_tokens(), "scheduler_metadata: made for ",
+          metadata.workspace->num_new_tokens(), " keys to append, there are ", call.num_new_tokens());
 }
 
 // out, or (out, softmax_lse).

@@ -413,6 +413,11 @@ TEST(BenchCommand, WritesEveryCaseOfAFilterBesideItsLimit) {
     EXPECT_FALSE(json.at(key).get<std::string>().empty()) << key;
   EXPECT_FALSE(json.at("figures").empty());
   EXPECT_THAT(ran.out, HasSubstr("verify bf16 q8 kv4096"));
+  // A case that vectors bound stands beside the peak of matrix tiles too, where the machine has them.
+  bool has_tiles = false;
+  for (const auto& figure : json.at("figures")) has_tiles |= figure.at("name") == "amx bf16";
+  EXPECT_EQ(result.contains("tiles_limit"), has_tiles);
+  EXPECT_LT(result.value("tiles_share", 0.5), 1.0);
 }
 
 TEST(BenchCommand, RefusesAFilterWithoutCasesAndNamesThem) {
