@@ -30,6 +30,17 @@ struct Case {
   int page_size = 64;
   bool causal = true;
   DType kv_dtype = DType::kBF16;
+  bool skewed = false;  // lengths from near 0 to 2 seqlen_kv, seqlen_kv in the mean
+  kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
+
+  std::vector<int32_t> lengths() const {
+    std::vector<int32_t> all(static_cast<size_t>(batch), seqlen_kv);
+    for (size_t r = 0; skewed && r < all.size(); ++r)
+      all[r] = std::max(
+          seqlen_q,
+          static_cast<int>(seqlen_kv * 2.0 * (static_cast<double>(r * 7919 % all.size()) + 0.5) / batch));
+    return all;
+  }
 };
 
 // The median over rounds of the time of one of `repeats` calls that a graph holds, in microseconds.
@@ -69,8 +80,10 @@ class Bench {
     const int64_t row_bytes =
         int64_t{c.num_kv_heads} * c.head_dim * static_cast<int64_t>(size_of(c.kv_dtype));
     const int64_t num_pool_pages = kPoolBytes / 2 / row_bytes / c.page_size;
-    const int64_t width = (c.seqlen_kv + c.page_size - 1) / c.page_size;
-    const int64_t kv_bytes = 2 * int64_t{c.batch} * c.seqlen_kv * row_bytes;
+    std::vector<int32_t> lengths = c.lengths();
+    const int64_t width = (*std::max_element(lengths.begin(), lengths.end()) + c.page_size - 1) / c.page_size;
+    const int64_t num_kv_tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+    const int64_t kv_bytes = 2 * num_kv_tokens * row_bytes;
     const int rotations =
         static_cast<int>(std::clamp<int64_t>(3 * static_cast<int64_t>(info_.l2_bytes) / kv_bytes + 1, 1,
                                              std::max<int64_t>(1, num_pool_pages / (width * c.batch))));
@@ -82,8 +95,7 @@ class Bench {
     std::mt19937 random(1);
     for (size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[random() % i]);
     const Tensor table = upload(pages);
-    std::vector<int32_t> cu(static_cast<size_t>(c.batch) + 1),
-        lengths(static_cast<size_t>(c.batch), c.seqlen_kv);
+    std::vector<int32_t> cu(static_cast<size_t>(c.batch) + 1);
     for (int r = 0; r <= c.batch; ++r) cu[static_cast<size_t>(r)] = r * c.seqlen_q;
     const Tensor cu_seqlen_q = upload(cu), seqlen_kv = upload(lengths);
 
@@ -107,10 +119,11 @@ class Bench {
     args.score.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
     kernels::AttentionPlan plan({.max_reqs = c.batch,
                                  .max_tokens = static_cast<int>(num_tokens),
-                                 .max_kv_tokens = int64_t{c.batch} * c.seqlen_kv,
+                                 .max_kv_tokens = num_kv_tokens,
                                  .num_q_heads = c.num_q_heads,
                                  .num_kv_heads = c.num_kv_heads,
-                                 .head_dim_v = c.head_dim},
+                                 .head_dim_v = c.head_dim,
+                                 .split_rule = c.split_rule},
                                 kGpu);
     Stream& stream = stream_.get();
     const double plan_us =
@@ -202,30 +215,51 @@ std::vector<Case> cases() {
   for (int q : {2, 4, 8})
     list.push_back(
         {.name = "verify b32 kv8192 q" + std::to_string(q), .batch = 32, .seqlen_q = q, .seqlen_kv = 8192});
-  list.push_back(
-      {.name = "decode b32 kv8192 fp8", .batch = 32, .seqlen_kv = 8192, .kv_dtype = DType::kF8E4M3});
-  for (int seqlen : {512, 1024, 2048, 4096, 8192, 16384})
-    for (const bool causal : {true, false})
-      list.push_back({.name = "prefill 32/8 d128 " + std::to_string(seqlen) + (causal ? " causal" : " full"),
-                      .batch = 16384 / seqlen,
-                      .seqlen_q = seqlen,
-                      .seqlen_kv = seqlen,
-                      .num_q_heads = 32,
-                      .causal = causal});
-  list.push_back({.name = "prefill 64/8 d128 b1 8192 causal", .seqlen_q = 8192, .seqlen_kv = 8192});
-  list.push_back({.name = "prefill 32/8 d64 8192 causal",
+  for (const auto& [name, dtype] : {std::pair{"e4m3", DType::kF8E4M3}, {"e5m2", DType::kF8E5M2}})
+    for (const int batch : {8, 32})
+      list.push_back({.name = "decode b" + std::to_string(batch) + " kv8192 " + name,
+                      .batch = batch,
+                      .seqlen_kv = 8192,
+                      .kv_dtype = dtype});
+  for (const auto& [batch, kv] : {std::pair{16, 2048}, {64, 1024}, {64, 4096}})
+    list.push_back({.name = "ragged decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
+                    .batch = batch,
+                    .seqlen_kv = kv,
+                    .skewed = true});
+  for (const auto& [batch, kv] : {std::pair{1, 8192}, {1, 131072}, {32, 8192}})
+    list.push_back({.name = "fixed splits decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
+                    .batch = batch,
+                    .seqlen_kv = kv,
+                    .split_rule = kernels::SplitRule::kFixed});
+  list.push_back({.name = "fixed splits prefill 32/8 d128 8192 causal",
                   .batch = 2,
                   .seqlen_q = 8192,
                   .seqlen_kv = 8192,
                   .num_q_heads = 32,
-                  .head_dim = 64});
-  list.push_back({.name = "prefill 8/2 d256 8192 causal",
+                  .split_rule = kernels::SplitRule::kFixed});
+  struct Shape {
+    int num_q_heads, num_kv_heads, head_dim;
+  };
+  for (const Shape& shape : {Shape{32, 8, 128}, {32, 8, 64}, {8, 2, 256}})
+    for (int seqlen : {512, 1024, 2048, 4096, 8192, 16384})
+      for (const bool causal : {true, false})
+        list.push_back({.name = "prefill " + std::to_string(shape.num_q_heads) + "/" +
+                                std::to_string(shape.num_kv_heads) + " d" + std::to_string(shape.head_dim) +
+                                " " + std::to_string(seqlen) + (causal ? " causal" : " full"),
+                        .batch = 16384 / seqlen,
+                        .seqlen_q = seqlen,
+                        .seqlen_kv = seqlen,
+                        .num_q_heads = shape.num_q_heads,
+                        .num_kv_heads = shape.num_kv_heads,
+                        .head_dim = shape.head_dim,
+                        .causal = causal});
+  list.push_back({.name = "prefill 64/8 d128 b1 8192 causal", .seqlen_q = 8192, .seqlen_kv = 8192});
+  list.push_back({.name = "prefill 32/8 d128 8192 causal e4m3",
                   .batch = 2,
                   .seqlen_q = 8192,
                   .seqlen_kv = 8192,
-                  .num_q_heads = 8,
-                  .num_kv_heads = 2,
-                  .head_dim = 256});
+                  .num_q_heads = 32,
+                  .kv_dtype = DType::kF8E4M3});
   return list;
 }
 

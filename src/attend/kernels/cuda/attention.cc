@@ -38,7 +38,8 @@ uint32_t reciprocal(int32_t group) {
 sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   const DType q = args.q.dtype, kv = args.kv.k.dtype, out = args.out.dtype;
   const int64_t head_dim_qk = args.q.shape[2], head_dim_v = args.out.shape[2];
-  if ((kv != q && !is_fp8(kv)) || (out != q && out != DType::kF32) || !(args.score.scale > 0.0f))
+  if (q == DType::kF32 || (kv != q && !is_fp8(kv)) || (out != q && out != DType::kF32) ||
+      !(args.score.scale > 0.0f))
     return nullptr;
   if (!rows_aligned(args.q, 16) || !rows_aligned(args.kv.k, 16) || !rows_aligned(args.kv.v, 16) ||
       !rows_aligned(args.out, 16))
@@ -46,7 +47,7 @@ sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   if (!strides_fit(args.kv.k) || !strides_fit(args.kv.v)) return nullptr;
   if (is_fp8(kv) && (head_dim_qk % 16 != 0 || head_dim_v % 16 != 0)) return nullptr;
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
-    if (instance.q == element_of(q) && instance.fp8 == is_fp8(kv) && head_dim_qk <= instance.head_dim_qk &&
+    if (instance.kv == element_of(kv) && head_dim_qk <= instance.head_dim_qk &&
         head_dim_v <= instance.head_dim_v)
       return instance.launch;
   return nullptr;

@@ -9,6 +9,7 @@ namespace attend::kernels::cuda {
 
 // Element types as device code tells them apart.
 enum class Element : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2 };
+constexpr bool is_fp8(Element element) { return element == Element::kF8E4M3 || element == Element::kF8E5M2; }
 
 // QueryBatch and Visibility (attention_batch.h).
 struct BatchParams {

@@ -7,7 +7,9 @@
 #include "attend/kernels/cuda/padding.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/ptx/thread.cuh"
-#include "attend/kernels/cuda/sm80/convert_tile.cuh"
+#include "attend/kernels/cuda/sm80/attention_tile.cuh"
+#include "attend/kernels/cuda/sm80/fp8_queries.cuh"
+#include "attend/kernels/cuda/sm80/fp8_tile.cuh"
 #include "attend/kernels/cuda/sm80/key_stages.cuh"
 #include "attend/kernels/cuda/sm80/tile_config.h"
 #include "attend/kernels/cuda/visible.cuh"
@@ -17,30 +19,35 @@ namespace attend::kernels::cuda::sm80 {
 inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr float kLn2 = 0.69314718055994530942f;
 
-// `T`: of q and of the products. `kFp8`: K and V are fp8, converted to T; else they are T.
-template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
+// `kElement`: of K and V. The products are of this type, of f16 for fp8.
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows>
 class AttentionCta {
+  static constexpr bool kFp8 = is_fp8(kElement);
+  using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
   using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
   static constexpr int kKeysPerWarp = kKeys / Config::kWarpsN;
-  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kFp8 ? 1 : 2, kKeys, kThreads, Config::kStages>;
+  static constexpr int kBytes = kFp8 ? 1 : 2;
+  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kBytes, kKeys, kThreads, Config::kStages>;
   using Queries = SwizzledRows<kHeadDimQk * 2>;
-  using Warp = WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>;
+  using Warp = std::conditional_t<
+      kFp8,
+      Fp8WarpTile<kElement, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>,
+      WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>>;
 
   static constexpr int kQueryBytes = kRows * kHeadDimQk * 2;
-  static constexpr int kConvertedBytesK = kFp8 ? kKeys * kHeadDimQk * 2 : 0;
-  static constexpr int kConvertedBytesV = kFp8 ? kKeys * kHeadDimV * 2 : 0;
   // Warps that share rows leave their results here, over the stages.
   static constexpr int kMergePitch = kHeadDimV + 4;
   static constexpr int kMergeBytes = Config::kWarpsN > 1 ? Config::kWarpsN* kRows*(kMergePitch + 2) *
                                                                static_cast<int>(sizeof(float))
                                                          : 0;
-  static constexpr int kKeyBytes = Stages::kSharedBytes + kConvertedBytesK + kConvertedBytesV;
+  static constexpr int kKeyBytes = Stages::kSharedBytes;
 
   static constexpr int kFullKeysAt = kQueryBytes + (kKeyBytes > kMergeBytes ? kKeyBytes : kMergeBytes);
+  static constexpr int kRowScalesAt = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
 
  public:
-  static constexpr int kSharedBytes = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
+  static constexpr int kSharedBytes = kRowScalesAt + (kFp8 ? kRows * static_cast<int>(sizeof(float)) : 0);
 
   __device__ AttentionCta(const AttentionParams& params, char* shared)
       : params_(params), shared_(shared), stages_(params, shared + kQueryBytes) {}
@@ -94,7 +101,10 @@ class AttentionCta {
     const int part_end = min(part_begin + count * kKeyTile, tile.kv_end);
     const int num_tiles = max(0, (part_end - first_position + kKeys - 1) / kKeys);
     stages_.aim(tile, head, first_position, num_tiles);
-    copy_queries();
+    if constexpr (kFp8)
+      convert_queries();
+    else
+      copy_queries();
     stages_.begin();
 
     Warp warp;
@@ -103,22 +113,21 @@ class AttentionCta {
     const float factor = capped ? kLog2E : params_.scale * kLog2E;
     const uint32_t q = ptx::shared_address(shared_) +
                        static_cast<uint32_t>(warp_row(threadIdx.x) * kHeadDimQk * 2) + Warp::query_lane();
-    const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * 2) + Warp::key_lane();
-    const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * 2) + Warp::value_lane();
+    const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * kBytes) + Warp::key_lane();
+    const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * kBytes) + Warp::value_lane();
     for (int i = 0; i < stages_.count(); ++i) {
       stages_.wait(i);
       if (i == 0) warp.hold_queries(q);
       stages_.refill(i);
-      uint32_t k = stages_.k(i), v = stages_.v(i);
-      if constexpr (kFp8) convert(k, v);
-      warp.multiply_qk(q, k + in_k);
+      warp.multiply_qk(q, stages_.k(i) + in_k);
       stages_.wait_for_values(i);
+      if constexpr (kFp8) unscale(warp);
       if (capped) cap(warp);
       const int first_key = stages_.first_position(i);
       const KeyRange full = full_keys();
       if (first_key < full.begin || first_key + kKeys > full.end) hide(warp, first_key + warp_key());
       warp.softmax(factor);
-      warp.multiply_pv(v + in_v);
+      warp.multiply_pv(stages_.v(i) + in_v);
     }
     warp.finish_sums();
     ptx::wait_copies<0>();
@@ -186,16 +195,44 @@ class AttentionCta {
     }
   }
 
-  // Moves the tile at shared addresses k and v to 16-bit rows and points k and v there.
-  __device__ void convert(uint32_t& k, uint32_t& v) {
-    const bool e5m2 = params_.kv_element == Element::kF8E5M2;
-    char* converted = shared_ + kQueryBytes + Stages::kSharedBytes;
-    const uint32_t base = ptx::shared_address(shared_);
-    convert_rows<T, kKeys, kHeadDimQk, kThreads>(shared_ + (k - base), converted, e5m2);
-    convert_rows<T, kKeys, kHeadDimV, kThreads>(shared_ + (v - base), converted + kConvertedBytesK, e5m2);
-    __syncthreads();
-    k = ptx::shared_address(converted);
-    v = k + kConvertedBytesK;
+  // The same as f16, each row scaled by a power of two that unscale() takes back.
+  __device__ void convert_queries() {
+    constexpr int kLanes = 8, kRowsPerRound = kThreads / kLanes, kGroups = kHeadDimQk / 8 / kLanes;
+    static_assert(kHeadDimQk / 8 % kLanes == 0 && kRows % kRowsPerRound == 0);
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+#pragma unroll
+    for (int round = 0; round < kRows / kRowsPerRound; ++round) {
+      const int tile_row = static_cast<int>(threadIdx.x) / kLanes + round * kRowsPerRound;
+      const TileRow row = row_at(tile_row);
+      const int64_t from =
+          (span_.first_token + row.query) * params_.q.token_stride + row.head * params_.q.head_stride;
+      float columns[kGroups][kGroupElements] = {};
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        const int column = (lane + g * kLanes) * kGroupElements;
+        if (tile_row < num_rows_ && column < params_.head_dim_qk)
+          load_group(params_.q.data, from + column, params_.q_element, columns[g]);
+      }
+      const float scale = store_f16_queries<kHeadDimQk>(columns, shared_, tile_row, lane);
+      if (lane == 0) row_scales()[tile_row] = scale;
+    }
+  }
+  __device__ float* row_scales() const { return reinterpret_cast<float*>(shared_ + kRowScalesAt); }
+
+  __device__ void unscale(Warp& warp) {
+    const int first_row = warp_row(threadIdx.x) + static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+    for (int b = 0; b < Config::kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float scale = row_scales()[first_row + b * 16 + half * 8];
+#pragma unroll
+        for (auto& eight : warp.scores[b]) {
+          eight[2 * half] *= scale;
+          eight[2 * half + 1] *= scale;
+        }
+      }
+    }
   }
 
   __device__ void cap(Warp& warp) {
@@ -277,7 +314,7 @@ class AttentionCta {
     return {static_cast<char*>(params_.out.data) + at * (params_.out_element == Element::kF32 ? 4 : 2), lse};
   }
 
-  // Results are float32 or T.
+  // Results are float32, or 16 bits wide.
   __device__ void write_rows(const Warp& warp, float factor, int partial) {
     if (partial >= 0 || params_.out_element == Element::kF32)
       write_wide_rows(warp, factor, partial);
@@ -286,7 +323,7 @@ class AttentionCta {
   }
 
   __device__ void write_wide_rows(const Warp& warp, float factor, int partial) {
-    const int thread = ptx::fresh_thread(), lane = thread % 32, column = lane % 4 * 2;
+    const int thread = ptx::fresh_thread(), lane = thread % 32;
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
 #pragma unroll
@@ -298,15 +335,23 @@ class AttentionCta {
             finish_row(warp.largest[b][half], warp.sum[b][half], factor, row.head, partial < 0);
         const RowTarget target = target_of(tile_row, row, partial);
         if (lane % 4 == 0 && target.lse != nullptr) *target.lse = result.lse;
-        float* to = reinterpret_cast<float*>(target.out) + column;
 #pragma unroll
-        for (int n = 0; n < kHeadDimV / 8; ++n)
-          if (n * 8 < params_.head_dim_v)
-            *reinterpret_cast<float2*>(to + n * 8) =
-                make_float2(warp.out[b][n][2 * half] * result.out_factor,
-                            warp.out[b][n][2 * half + 1] * result.out_factor);
+        for (int n = 0; n < kHeadDimV / 8; ++n) {
+          const int column = Warp::pair_column(lane, n);
+          const float2 pair = warp.pair(b, half, n);
+          if (column < params_.head_dim_v)
+            reinterpret_cast<float2*>(target.out)[column / 2] =
+                make_float2(pair.x * result.out_factor, pair.y * result.out_factor);
+        }
       }
     }
+  }
+
+  // K and V of fp8 leave open which of the two 16-bit types the result has.
+  __device__ uint32_t pack_out(float a, float b) const {
+    if constexpr (kFp8)
+      if (params_.out_element == Element::kBF16) return pack(a, b, __nv_bfloat16());
+    return pack(a, b, T());
   }
 
   // By way of shared memory, so that a warp writes whole rows.
@@ -327,10 +372,12 @@ class AttentionCta {
         if (lane % 4 == 0 && params_.lse != nullptr && tile_row < num_rows_)
           *target_of(tile_row, row, -1).lse = result.lse;
 #pragma unroll
-        for (int n = 0; n < kHeadDimV / 8; ++n)
-          *reinterpret_cast<uint32_t*>(staged + Rows::offset(warp_tile_row, n) + lane % 4 * 4) =
-              pack(warp.out[b][n][2 * half] * result.out_factor,
-                   warp.out[b][n][2 * half + 1] * result.out_factor, T());
+        for (int n = 0; n < kHeadDimV / 8; ++n) {
+          const int column = Warp::pair_column(lane, n);
+          const float2 pair = warp.pair(b, half, n);
+          *reinterpret_cast<uint32_t*>(staged + Rows::offset(warp_tile_row, column / 8) + column % 8 * 2) =
+              pack_out(pair.x * result.out_factor, pair.y * result.out_factor);
+        }
       }
     }
     __syncwarp();
@@ -362,8 +409,8 @@ class AttentionCta {
       }
 #pragma unroll
       for (int n = 0; n < kHeadDimV / 8; ++n)
-        *reinterpret_cast<float2*>(outs + at * kMergePitch + n * 8 + lane % 4 * 2) =
-            make_float2(warp.out[0][n][2 * half], warp.out[0][n][2 * half + 1]);
+        *reinterpret_cast<float2*>(outs + at * kMergePitch + Warp::pair_column(lane, n)) =
+            warp.pair(0, half, n);
     }
     __syncthreads();
     // A few neighbouring threads share a row.
@@ -405,7 +452,7 @@ class AttentionCta {
             make_float4(out.x * f, out.y * f, out.z * f, out.w * f);
       else
         *reinterpret_cast<uint2*>(target.out + column * 2) =
-            make_uint2(pack(out.x * f, out.y * f, T()), pack(out.z * f, out.w * f, T()));
+            make_uint2(pack_out(out.x * f, out.y * f), pack_out(out.z * f, out.w * f));
     }
   }
 
@@ -417,12 +464,12 @@ class AttentionCta {
   int head_;
 };
 
-template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
-__global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kThreads,
-                                  TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kCtasPerSm)
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows>
+__global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads,
+                                  TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kCtasPerSm)
     attention_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
-  AttentionCta<T, kHeadDimQk, kHeadDimV, kFp8, kTileRows>(params, shared).run();
+  AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows>(params, shared).run();
   write_padding(params);
 }
 
