@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "attend/kernels/cuda/sm80/attention_launch.h"
+#include "attend/kernels/cuda/sm80/tile_config.h"
 #include "attend/kernels/cuda/view_params.h"
 #include "attend_generated/sm80_instances.h"
 
@@ -49,7 +50,10 @@ sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
     if (instance.kv == element_of(kv) && head_dim_qk <= instance.head_dim_qk &&
         head_dim_v <= instance.head_dim_v)
-      return instance.launch;
+      // The plan knows the head dim of V alone.
+      return sm80::max_tile_rows(instance.head_dim_v) == sm80::max_tile_rows(static_cast<int>(head_dim_v))
+                 ? instance.launch
+                 : nullptr;
   return nullptr;
 }
 
@@ -97,7 +101,6 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   const sm80::AttentionLaunch launch = find_instance(args);
   if (launch == nullptr) return sm80::launch_row_attention(params, stream.handle);
   launch(params, plan.num_row_tiles(), stream.handle);
-  if (params.plan.streamed) sm80::launch_merge_partials(params, stream.handle);
 }
 
 void mla(const MlaArgs& args, Stream& stream) {

@@ -11,16 +11,15 @@
 #include "attend/kernels/cuda/sm80/fp8_queries.cuh"
 #include "attend/kernels/cuda/sm80/fp8_tile.cuh"
 #include "attend/kernels/cuda/sm80/key_stages.cuh"
+#include "attend/kernels/cuda/sm80/merge_parts.cuh"
+#include "attend/kernels/cuda/sm80/row_state.cuh"
 #include "attend/kernels/cuda/sm80/tile_config.h"
 #include "attend/kernels/cuda/visible.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
-inline constexpr float kLog2E = 1.44269504088896340736f;
-inline constexpr float kLn2 = 0.69314718055994530942f;
-
-// `kElement`: of K and V. The products are of this type, of f16 for fp8.
-template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows>
+// `kElement`: of K and V. The products are of this type, of f16 for fp8. `kFixedSplits`: the plan has them.
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
 class AttentionCta {
   static constexpr bool kFp8 = is_fp8(kElement);
   using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
@@ -61,34 +60,67 @@ class AttentionCta {
     const PlanHeader header = *plan.header;
     int unit, unit_end;
     if (plan.streamed) {
-      ptx::allow_next_kernel();
       unit = cta * header.units_per_cta;
       unit_end = min(unit + header.units_per_cta, header.num_units);
     } else {
-      unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_key_tiles;
-      unit_end = cta < header.num_row_tiles ? unit + tile.num_key_tiles : unit;
+      unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_units;
+      unit_end = cta < header.num_row_tiles ? unit + tile.num_units : unit;
     }
     while (unit < unit_end) {
-      const int head = (unit - tile.unit_begin) / tile.num_key_tiles;
-      const int first = (unit - tile.unit_begin) % tile.num_key_tiles;
-      const int count = min(tile.num_key_tiles - first, unit_end - unit);
-      int partial = -1;
-      if (first > 0)
-        partial = 2 * cta;
-      else if (count < tile.num_key_tiles)
-        partial = 2 * cta + 1;
-      attend(tile, head, first, count, partial);
-      unit += count;
-      if (unit >= unit_end) return;
-      if (unit == tile.unit_begin + tile.num_key_tiles * params_.num_kv_heads)
-        tile = plan.row_tiles[tile.index + 1];
+      const int head = (unit - tile.unit_begin) / tile.num_units;
+      const int first = (unit - tile.unit_begin) % tile.num_units;
+      const Part part = part_at(tile, header, unit, first, min(tile.num_units - first, unit_end - unit));
+      if (part.computed) {
+        attend(tile, head, first, part.count, part.slot);
+        if (part.slot >= 0) finish_job(tile, head, header.units_per_cta);
+      }
+      unit += part.count;
+      if (unit < unit_end) {
+        if (unit == tile.unit_begin + tile.num_units * params_.num_kv_heads)
+          tile = plan.row_tiles[tile.index + 1];
+      } else {
+        const int next = tile.index + static_cast<int>(gridDim.x);
+        if (plan.streamed || next >= header.num_row_tiles) return;
+        tile = plan.row_tiles[next];
+        unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_units;
+        unit_end = unit + tile.num_units;
+      }
       __syncthreads();
     }
   }
 
  private:
-  // Key tiles [first, first + count) of a row tile for one KV head. `partial`: slot of the result, -1: final.
-  __device__ void attend(RowTile tile, int head, int first, int count, int partial) {
+  // Units of a job that are computed in one go, or passed over. `slot` of the result, -1: final.
+  struct Part {
+    int count, slot;
+    bool computed;
+  };
+  // At unit `first` of a job, with `count` of its units left in this CTA's share.
+  __device__ Part part_at(const RowTile& tile, const PlanHeader& header, int unit, int first,
+                          int count) const {
+    const PlanView& plan = params_.plan;
+    const int cta = static_cast<int>(blockIdx.x);
+    if (!kFixedSplits || !plan.streamed) {
+      if (count == tile.num_units) return {count, -1, true};
+      return {count, first > 0 ? 2 * cta : 2 * cta + 1, true};
+    }
+    if (tile.num_units == 1) return {1, -1, true};
+    if (header.num_units <= plan.num_slots) return {1, unit, true};
+    return {tile.num_units - first, -1, first == 0};
+  }
+
+  // After a part of the job: merges all of them if this was the last to be computed.
+  __device__ void finish_job(const RowTile& tile, int head, int units_per_cta) {
+    const JobParts parts = parts_of<kFixedSplits>(tile, head, units_per_cta);
+    if (!is_last_part(params_.plan, tile, head, params_.num_kv_heads, parts.count)) return;
+    merge_parts<kHeadDimV, kThreads>(params_, parts, num_rows_, [this](int tile_row) {
+      const TileRow row = row_at(tile_row);
+      return TileRow{span_.first_token + row.query, row.head};
+    });
+  }
+
+  // Units [first, first + count) of a row tile for one KV head. `slot` of the result, -1: final.
+  __device__ void attend(RowTile tile, int head, int first, int count, int slot) {
     span_ = request_span(tile);
     first_query_ = tile.first_query;
     first_in_group_ = tile.row_begin - tile.first_query * params_.group;
@@ -96,9 +128,10 @@ class AttentionCta {
     head_ = head;
     find_ranges(tile);
     // The plan may be one of a layer without a window: what lies behind this layer's window is not read.
-    const int part_begin = (tile.first_key_tile + first) * kKeyTile;
+    const int unit_keys = params_.plan.unit_keys;
+    const int part_begin = (tile.first_unit + first) * unit_keys;
     const int first_position = max(part_begin, tile.kv_begin / kKeys * kKeys);
-    const int part_end = min(part_begin + count * kKeyTile, tile.kv_end);
+    const int part_end = min(part_begin + count * unit_keys, tile.kv_end);
     const int num_tiles = max(0, (part_end - first_position + kKeys - 1) / kKeys);
     stages_.aim(tile, head, first_position, num_tiles);
     if constexpr (kFp8)
@@ -110,12 +143,24 @@ class AttentionCta {
     Warp warp;
     warp.clear();
     const bool capped = params_.logit_cap > 0.0f;
-    const float factor = capped ? kLog2E : params_.scale * kLog2E;
+    const float factor = score_factor(params_);
+    int split_end = (first_position / unit_keys + 1) * unit_keys;
+    bool banked = false;
     const uint32_t q = ptx::shared_address(shared_) +
                        static_cast<uint32_t>(warp_row(threadIdx.x) * kHeadDimQk * 2) + Warp::query_lane();
     const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * kBytes) + Warp::key_lane();
     const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * kBytes) + Warp::value_lane();
     for (int i = 0; i < stages_.count(); ++i) {
+      if constexpr (kFixedSplits) {
+        if (stages_.first_position(i) >= split_end) {
+          warp.finish_sums();
+          if (banked) add_banked(warp, factor);
+          bank(warp);
+          warp.clear();
+          banked = true;
+          split_end += unit_keys;
+        }
+      }
       stages_.wait(i);
       if (i == 0) warp.hold_queries(q);
       stages_.refill(i);
@@ -131,10 +176,61 @@ class AttentionCta {
     }
     warp.finish_sums();
     ptx::wait_copies<0>();
-    if constexpr (Config::kWarpsN > 1)
-      merge_warps(warp, factor, partial);
-    else
-      write_rows(warp, factor, partial);
+    if constexpr (Config::kWarpsN > 1) {
+      merge_warps(warp, factor, slot);
+    } else {
+      if constexpr (kFixedSplits)
+        if (banked) add_banked(warp, factor);
+      write_rows(warp, factor, slot);
+    }
+  }
+
+  // A thread banks what it has of its rows, by itself: [result pieces and states, kThreads].
+  static constexpr int kBankPieces = Config::kRowBlocks * (kHeadDimV / 8 + 1);
+  static_assert(kBankPieces * kThreads * 4 <= split_bank_floats(kHeadDimV));
+  static_assert(!kFixedSplits || Config::kWarpsN == 1);
+  __device__ float4& banked_piece(int i) const {
+    const int cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
+    return reinterpret_cast<float4*>(
+        params_.plan.split_bank)[(int64_t{cta} * kBankPieces + i) * kThreads + ptx::fresh_thread()];
+  }
+  __device__ void bank(const Warp& warp) {
+#pragma unroll
+    for (int b = 0; b < Config::kRowBlocks; ++b) {
+      const int first = b * (kHeadDimV / 8 + 1);
+      banked_piece(first) =
+          make_float4(warp.largest[b][0], warp.largest[b][1], warp.sum[b][0], warp.sum[b][1]);
+#pragma unroll
+      for (int n = 0; n < kHeadDimV / 8; ++n)
+        banked_piece(first + 1 + n) =
+            make_float4(warp.out[b][n][0], warp.out[b][n][1], warp.out[b][n][2], warp.out[b][n][3]);
+    }
+  }
+  // The splits in the bank come before that of the warp.
+  __device__ void add_banked(Warp& warp, float factor) {
+#pragma unroll
+    for (int b = 0; b < Config::kRowBlocks; ++b) {
+      const int first = b * (kHeadDimV / 8 + 1);
+      const float4 state = banked_piece(first);
+      const float largest[2] = {state.x, state.y}, sum[2] = {state.z, state.w};
+      MergeWeights weights[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float highest = fmaxf(largest[half], warp.largest[b][half]);
+        weights[half] = merge_weights(largest[half], warp.largest[b][half], highest, factor);
+        warp.largest[b][half] = highest;
+        warp.sum[b][half] = merged(sum[half], warp.sum[b][half], weights[half]);
+      }
+#pragma unroll
+      for (int n = 0; n < kHeadDimV / 8; ++n) {
+        const float4 before = banked_piece(first + 1 + n);
+        float(&out)[4] = warp.out[b][n];
+        out[0] = merged(before.x, out[0], weights[0]);
+        out[1] = merged(before.y, out[1], weights[0]);
+        out[2] = merged(before.z, out[2], weights[1]);
+        out[3] = merged(before.w, out[3], weights[1]);
+      }
+    }
   }
 
   __device__ static int warp_row(int thread) {
@@ -282,47 +378,41 @@ class AttentionCta {
     }
   }
 
-  struct RowResult {
-    float out_factor, lse;
-  };
-  // The last step of a row: `largest` and `sum` of the softmax to the factor of its output and to its LSE.
-  __device__ RowResult finish_row(float largest, float sum, float factor, int q_head, bool final) const {
-    if (sum == 0.0f) return {0.0f, -INFINITY};
-    const float lse = largest * factor * kLn2 + __logf(sum);
-    if (!final) return {__frcp_rn(sum), lse};
-    float denominator = sum;
-    if (params_.sinks != nullptr)
-      denominator += ptx::exp2_fast(params_.sinks[q_head] * kLog2E - largest * factor);
-    return {params_.v_scale * __frcp_rn(denominator), lse};
-  }
-
-  // Where a row's result goes: to `out` and `lse`, or to slot `partial` of the plan.
+  // Where a row's result goes, in the output or in slot `slot` of the plan, and what it is multiplied with.
   struct RowTarget {
     char* out;
-    float* lse;  // null: not wanted
+    float factor;
   };
-  __device__ RowTarget target_of(int tile_row, const TileRow& row, int partial) const {
-    if (partial >= 0) {
-      const int64_t slot_row = partial * kRows + tile_row;
-      return {reinterpret_cast<char*>(params_.plan.partial_out + slot_row * params_.head_dim_v),
-              params_.plan.partial_lse + slot_row};
-    }
+  __device__ char* out_row(const TileRow& row) const {
     const int64_t token = span_.first_token + row.query;
     const int64_t at = token * params_.out.token_stride + row.head * params_.out.head_stride;
-    float* lse = params_.lse;
-    if (lse != nullptr) lse += token * params_.lse_token_stride + row.head * params_.lse_head_stride;
-    return {static_cast<char*>(params_.out.data) + at * (params_.out_element == Element::kF32 ? 4 : 2), lse};
+    return static_cast<char*>(params_.out.data) + at * (params_.out_element == Element::kF32 ? 4 : 2);
+  }
+  // One of the threads of a row `leads`: it writes what the row has one of.
+  __device__ RowTarget finish(int tile_row, float largest, float sum, float factor, int slot,
+                              bool leads) const {
+    if (slot >= 0) {
+      const int64_t slot_row = int64_t{slot} * params_.plan.partial_rows + tile_row;
+      if (leads) params_.plan.partial_state[slot_row] = make_float2(largest, sum);
+      return {reinterpret_cast<char*>(params_.plan.partial_out + slot_row * params_.head_dim_v), 1.0f};
+    }
+    const TileRow row = row_at(tile_row);
+    const RowResult result = finish_row(params_, largest, sum, factor, row.head);
+    if (leads && params_.lse != nullptr)
+      params_.lse[(span_.first_token + row.query) * params_.lse_token_stride +
+                  row.head * params_.lse_head_stride] = result.lse;
+    return {out_row(row), result.out_factor};
   }
 
   // Results are float32, or 16 bits wide.
-  __device__ void write_rows(const Warp& warp, float factor, int partial) {
-    if (partial >= 0 || params_.out_element == Element::kF32)
-      write_wide_rows(warp, factor, partial);
+  __device__ void write_rows(const Warp& warp, float factor, int slot) {
+    if (slot >= 0 || params_.out_element == Element::kF32)
+      write_wide_rows(warp, factor, slot);
     else
       write_narrow_rows(warp, factor);
   }
 
-  __device__ void write_wide_rows(const Warp& warp, float factor, int partial) {
+  __device__ void write_wide_rows(const Warp& warp, float factor, int slot) {
     const int thread = ptx::fresh_thread(), lane = thread % 32;
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
@@ -330,18 +420,15 @@ class AttentionCta {
       for (int half = 0; half < 2; ++half) {
         const int tile_row = warp_row(thread) + b * 16 + half * 8 + lane / 4;
         if (tile_row >= num_rows_) continue;
-        const TileRow row = row_at(tile_row);
-        const RowResult result =
-            finish_row(warp.largest[b][half], warp.sum[b][half], factor, row.head, partial < 0);
-        const RowTarget target = target_of(tile_row, row, partial);
-        if (lane % 4 == 0 && target.lse != nullptr) *target.lse = result.lse;
+        const RowTarget target =
+            finish(tile_row, warp.largest[b][half], warp.sum[b][half], factor, slot, lane % 4 == 0);
 #pragma unroll
         for (int n = 0; n < kHeadDimV / 8; ++n) {
           const int column = Warp::pair_column(lane, n);
           const float2 pair = warp.pair(b, half, n);
           if (column < params_.head_dim_v)
             reinterpret_cast<float2*>(target.out)[column / 2] =
-                make_float2(pair.x * result.out_factor, pair.y * result.out_factor);
+                make_float2(pair.x * target.factor, pair.y * target.factor);
         }
       }
     }
@@ -367,16 +454,15 @@ class AttentionCta {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int warp_tile_row = b * 16 + half * 8 + lane / 4, tile_row = first_row + warp_tile_row;
-        const TileRow row = row_at(tile_row);
-        const RowResult result = finish_row(warp.largest[b][half], warp.sum[b][half], factor, row.head, true);
-        if (lane % 4 == 0 && params_.lse != nullptr && tile_row < num_rows_)
-          *target_of(tile_row, row, -1).lse = result.lse;
+        const float out_factor = finish(tile_row, warp.largest[b][half], warp.sum[b][half], factor, -1,
+                                        lane % 4 == 0 && tile_row < num_rows_)
+                                     .factor;
 #pragma unroll
         for (int n = 0; n < kHeadDimV / 8; ++n) {
           const int column = Warp::pair_column(lane, n);
           const float2 pair = warp.pair(b, half, n);
           *reinterpret_cast<uint32_t*>(staged + Rows::offset(warp_tile_row, column / 8) + column % 8 * 2) =
-              pack_out(pair.x * result.out_factor, pair.y * result.out_factor);
+              pack_out(pair.x * out_factor, pair.y * out_factor);
         }
       }
     }
@@ -386,14 +472,14 @@ class AttentionCta {
     for (int i = lane; i < kWarpRows * kPieces; i += 32) {
       const int row = i / kPieces, piece = i % kPieces, tile_row = first_row + row;
       if (tile_row >= num_rows_ || piece * 8 >= params_.head_dim_v) continue;
-      *reinterpret_cast<uint4*>(target_of(tile_row, row_at(tile_row), -1).out + piece * 16) =
+      *reinterpret_cast<uint4*>(out_row(row_at(tile_row)) + piece * 16) =
           *reinterpret_cast<const uint4*>(staged + Rows::offset(row, piece));
     }
   }
 
   // The warps hold results of the same rows over different keys. Warp 0 comes first, so that the order is
   // fixed.
-  __device__ void merge_warps(const Warp& warp, float factor, int partial) {
+  __device__ void merge_warps(const Warp& warp, float factor, int slot) {
     constexpr int kWarps = Config::kWarpsN;
     float* outs = reinterpret_cast<float*>(shared_ + kQueryBytes);  // [kWarps, kRows, kMergePitch]
     float* largests = outs + kWarps * kRows * kMergePitch;          // [kWarps, kRows]
@@ -427,11 +513,8 @@ class AttentionCta {
       weights[other] = ptx::exp2_fast(largests[other * kRows + tile_row] * factor - shift);
       sum += weights[other] * sums[other * kRows + tile_row];
     }
-    const TileRow row = row_at(tile_row);
-    const RowResult result = finish_row(largest, sum, factor, row.head, partial < 0);
-    const RowTarget target = target_of(tile_row, row, partial);
-    const bool wide = partial >= 0 || params_.out_element == Element::kF32;
-    if (threadIdx.x % kLanes == 0 && target.lse != nullptr) *target.lse = result.lse;
+    const RowTarget target = finish(tile_row, largest, sum, factor, slot, threadIdx.x % kLanes == 0);
+    const bool wide = slot >= 0 || params_.out_element == Element::kF32;
 #pragma unroll
     for (int first = 0; first < kHeadDimV; first += 4 * kLanes) {
       const int column = first + threadIdx.x % kLanes * 4;
@@ -446,7 +529,7 @@ class AttentionCta {
         out.z += weights[other] * part.z;
         out.w += weights[other] * part.w;
       }
-      const float f = result.out_factor;
+      const float f = target.factor;
       if (wide)
         *reinterpret_cast<float4*>(target.out + column * 4) =
             make_float4(out.x * f, out.y * f, out.z * f, out.w * f);
@@ -464,12 +547,13 @@ class AttentionCta {
   int head_;
 };
 
-template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows>
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
 __global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads,
                                   TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kCtasPerSm)
     attention_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
-  AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows>(params, shared).run();
+  AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>(params, shared).run();
+  ptx::allow_next_kernel();
   write_padding(params);
 }
 

@@ -9,9 +9,6 @@ namespace attend::kernels::cuda::sm80 {
 // Error(kDevice).
 using AttentionLaunch = void (*)(const AttentionParams& params, int num_row_tiles, void* stream);
 
-// Merges what the CTAs of a streamed plan left. Launched after every streamed attention.
-void launch_merge_partials(const AttentionParams& params, void* stream);
-
 // Any dtype, head dim, stride and alignment, MLA's split q too: a warp per token and query head, no plan.
 void launch_row_attention(const AttentionParams& params, void* stream);
 

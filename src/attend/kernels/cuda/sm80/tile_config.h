@@ -29,4 +29,10 @@ struct TileConfig {
 // The tallest tile for a head dim of V; the plan chooses among 16, 64 and 128 rows up to it.
 constexpr int max_tile_rows(int head_dim_v) { return head_dim_v > 128 ? 64 : 128; }
 
+// What a CTA banks at the end of a fixed split: results of every row, and for 16 rows 4 floats of each lane,
+// for the largest instance of a head dim of V and the tallest tile.
+constexpr int split_bank_floats(int head_dim_v) {
+  return max_tile_rows(head_dim_v) * ((head_dim_v > 128 ? 256 : 128) + 32 / 16 * 4);
+}
+
 }  // namespace attend::kernels::cuda::sm80

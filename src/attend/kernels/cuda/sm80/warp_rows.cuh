@@ -89,8 +89,9 @@ struct WarpRows {
         for (int n = 0; n < kKeys / 8; ++n)
           highest = fmaxf(highest, fmaxf(scores[b][n][2 * half], scores[b][n][2 * half + 1]));
         highest = quad_max(highest);
-        const float shift = highest == -INFINITY ? 0.0f : highest * factor;
-        rescale[b][half] = ptx::exp2_fast(largest[b][half] * factor - shift);
+        const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
+        // The product rounded by itself: exactly 1 for a row whose largest score stays.
+        rescale[b][half] = ptx::exp2_fast(__fmul_rn(largest[b][half], factor) - shift);
         changed |= highest != largest[b][half];
         largest[b][half] = highest;
         float row_sum = 0.0f;
