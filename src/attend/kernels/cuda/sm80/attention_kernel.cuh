@@ -72,7 +72,7 @@ class AttentionCta {
       const Part part = part_at(tile, header, unit, first, min(tile.num_units - first, unit_end - unit));
       if (part.computed) {
         attend(tile, head, first, part.count, part.slot);
-        if (part.slot >= 0) finish_job(tile, head, header.units_per_cta);
+        if (part.slot >= 0) finish_job(tile, head, part, header.units_per_cta);
       }
       unit += part.count;
       if (unit < unit_end) {
@@ -90,7 +90,8 @@ class AttentionCta {
   }
 
  private:
-  // Units of a job that are computed in one go, or passed over. `slot` of the result, -1: final.
+  // Units of a job that are computed in one go, or passed over. `slot` of the result, of the first one's
+  // where splits are fixed; -1: final.
   struct Part {
     int count, slot;
     bool computed;
@@ -104,22 +105,23 @@ class AttentionCta {
       if (count == tile.num_units) return {count, -1, true};
       return {count, first > 0 ? 2 * cta : 2 * cta + 1, true};
     }
-    if (tile.num_units == 1) return {1, -1, true};
-    if (header.num_units <= plan.num_slots) return {1, unit, true};
+    if (count == tile.num_units) return {count, -1, true};
+    if (header.num_units <= plan.num_slots) return {count, unit, true};
     return {tile.num_units - first, -1, first == 0};
   }
 
   // After a part of the job: merges all of them if this was the last to be computed.
-  __device__ void finish_job(const RowTile& tile, int head, int units_per_cta) {
+  __device__ void finish_job(const RowTile& tile, int head, const Part& part, int units_per_cta) {
     const JobParts parts = parts_of<kFixedSplits>(tile, head, units_per_cta);
-    if (!is_last_part(params_.plan, tile, head, params_.num_kv_heads, parts.count)) return;
+    int32_t* const num_done = params_.plan.parts_done + tile.index * params_.num_kv_heads + head;
+    if (!complete_parts(num_done, kFixedSplits ? part.count : 1, parts.count)) return;
     merge_parts<kHeadDimV, kThreads>(params_, parts, num_rows_, [this](int tile_row) {
       const TileRow row = row_at(tile_row);
       return TileRow{span_.first_token + row.query, row.head};
     });
   }
 
-  // Units [first, first + count) of a row tile for one KV head. `slot` of the result, -1: final.
+  // Units [first, first + count) of a row tile for one KV head. `slot` as of Part.
   __device__ void attend(RowTile tile, int head, int first, int count, int slot) {
     span_ = request_span(tile);
     first_query_ = tile.first_query;
@@ -144,91 +146,101 @@ class AttentionCta {
     warp.clear();
     const bool capped = params_.logit_cap > 0.0f;
     const float factor = score_factor(params_);
-    int split_end = (first_position / unit_keys + 1) * unit_keys;
-    bool banked = false;
     const uint32_t q = ptx::shared_address(shared_) +
                        static_cast<uint32_t>(warp_row(threadIdx.x) * kHeadDimQk * 2) + Warp::query_lane();
     const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * kBytes) + Warp::key_lane();
     const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * kBytes) + Warp::value_lane();
-    for (int i = 0; i < stages_.count(); ++i) {
-      if constexpr (kFixedSplits) {
-        if (stages_.first_position(i) >= split_end) {
-          warp.finish_sums();
-          if (banked) add_banked(warp, factor);
-          bank(warp);
-          warp.clear();
-          banked = true;
-          split_end += unit_keys;
-        }
+    int i = 0;
+    const int num_splits = kFixedSplits ? count : 1;
+    for (int split = 0; split < num_splits; ++split) {
+      const int split_end = part_begin + (split + 1) * unit_keys;
+      const int end = kFixedSplits ? min(num_tiles, (split_end - first_position) / kKeys) : num_tiles;
+      for (; i < end; ++i) {
+        stages_.wait(i);
+        if (i == 0) warp.hold_queries(q);
+        stages_.refill(i);
+        warp.multiply_qk(q, stages_.k(i) + in_k);
+        stages_.wait_for_values(i);
+        if constexpr (kFp8) unscale(warp);
+        if (capped) cap(warp);
+        const int first_key = stages_.first_position(i);
+        const KeyRange full = full_keys();
+        if (first_key < full.begin || first_key + kKeys > full.end) hide(warp, first_key + warp_key());
+        warp.softmax(factor);
+        warp.multiply_pv(stages_.v(i) + in_v);
       }
-      stages_.wait(i);
-      if (i == 0) warp.hold_queries(q);
-      stages_.refill(i);
-      warp.multiply_qk(q, stages_.k(i) + in_k);
-      stages_.wait_for_values(i);
-      if constexpr (kFp8) unscale(warp);
-      if (capped) cap(warp);
-      const int first_key = stages_.first_position(i);
-      const KeyRange full = full_keys();
-      if (first_key < full.begin || first_key + kKeys > full.end) hide(warp, first_key + warp_key());
-      warp.softmax(factor);
-      warp.multiply_pv(stages_.v(i) + in_v);
-    }
-    warp.finish_sums();
-    ptx::wait_copies<0>();
-    if constexpr (Config::kWarpsN > 1) {
-      merge_warps(warp, factor, slot);
-    } else {
-      if constexpr (kFixedSplits)
-        if (banked) add_banked(warp, factor);
-      write_rows(warp, factor, slot);
+      warp.finish_sums();
+      const bool last = split + 1 == num_splits;
+      if constexpr (kFixedSplits) {
+        if (slot < 0 && split > 0) add_banked(warp, factor);
+        if (slot < 0 && !last) bank(warp);
+      }
+      if (last) ptx::wait_copies<0>();
+      if (slot >= 0 || last) write(warp, factor, slot < 0 ? slot : slot + split);
+      if (!last) warp.clear();
     }
   }
 
-  // A thread banks what it has of its rows, by itself: [result pieces and states, kThreads].
-  static constexpr int kBankPieces = Config::kRowBlocks * (kHeadDimV / 8 + 1);
-  static_assert(kBankPieces * kThreads * 4 <= split_bank_floats(kHeadDimV));
+  __device__ void write(const Warp& warp, float factor, int slot) {
+    if constexpr (Config::kWarpsN > 1)
+      merge_warps(warp, factor, slot);
+    else if (slot >= 0 || params_.out_element == Element::kF32)
+      write_wide_rows(warp, factor, slot);
+    else
+      write_narrow_rows(warp, factor);
+  }
+
+  // A thread banks what it has of its rows, by itself: [pieces, kThreads], of a row block the state and then
+  // the result.
+  static constexpr int kBankPieces = kHeadDimV / 8 + 1;
+  static_assert(Config::kRowBlocks * kBankPieces * kThreads * 4 <= split_bank_floats(kHeadDimV));
   static_assert(!kFixedSplits || Config::kWarpsN == 1);
-  __device__ float4& banked_piece(int i) const {
+  __device__ float4* banked_rows(int row_block) const {
     const int cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
-    return reinterpret_cast<float4*>(
-        params_.plan.split_bank)[(int64_t{cta} * kBankPieces + i) * kThreads + ptx::fresh_thread()];
+    return reinterpret_cast<float4*>(params_.plan.split_bank) +
+           (int64_t{cta} * Config::kRowBlocks + row_block) * kBankPieces * kThreads + ptx::fresh_thread();
   }
   __device__ void bank(const Warp& warp) {
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
-      const int first = b * (kHeadDimV / 8 + 1);
-      banked_piece(first) =
-          make_float4(warp.largest[b][0], warp.largest[b][1], warp.sum[b][0], warp.sum[b][1]);
+      float4* const banked = banked_rows(b);
+      banked[0] = make_float4(warp.largest[b][0], warp.largest[b][1], warp.sum[b][0], warp.sum[b][1]);
 #pragma unroll
       for (int n = 0; n < kHeadDimV / 8; ++n)
-        banked_piece(first + 1 + n) =
+        banked[(n + 1) * kThreads] =
             make_float4(warp.out[b][n][0], warp.out[b][n][1], warp.out[b][n][2], warp.out[b][n][3]);
     }
   }
-  // The splits in the bank come before that of the warp.
+  // What is in the bank comes before what the warp has. Scores take no registers meanwhile: so many loads at
+  // a time.
   __device__ void add_banked(Warp& warp, float factor) {
+    constexpr int kAtOnce = 8;
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
-      const int first = b * (kHeadDimV / 8 + 1);
-      const float4 state = banked_piece(first);
+      const float4* const banked = banked_rows(b);
+      const float4 state = banked[0];
       const float largest[2] = {state.x, state.y}, sum[2] = {state.z, state.w};
       MergeWeights weights[2];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float highest = fmaxf(largest[half], warp.largest[b][half]);
-        weights[half] = merge_weights(largest[half], warp.largest[b][half], highest, factor);
-        warp.largest[b][half] = highest;
-        warp.sum[b][half] = merged(sum[half], warp.sum[b][half], weights[half]);
-      }
+      for (int first = 0; first < kHeadDimV / 8; first += kAtOnce) {
+        float4 before[kAtOnce];
 #pragma unroll
-      for (int n = 0; n < kHeadDimV / 8; ++n) {
-        const float4 before = banked_piece(first + 1 + n);
-        float(&out)[4] = warp.out[b][n];
-        out[0] = merged(before.x, out[0], weights[0]);
-        out[1] = merged(before.y, out[1], weights[0]);
-        out[2] = merged(before.z, out[2], weights[1]);
-        out[3] = merged(before.w, out[3], weights[1]);
+        for (int n = 0; n < kAtOnce; ++n) before[n] = banked[(first + n + 1) * kThreads];
+#pragma unroll
+        for (int half = 0; half < 2 && first == 0; ++half) {
+          const float highest = fmaxf(largest[half], warp.largest[b][half]);
+          weights[half] = merge_weights(largest[half], warp.largest[b][half], highest, factor);
+          warp.largest[b][half] = highest;
+          warp.sum[b][half] = merged(sum[half], warp.sum[b][half], weights[half]);
+        }
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+          float(&out)[4] = warp.out[b][first + n];
+          out[0] = merged(before[n].x, out[0], weights[0]);
+          out[1] = merged(before[n].y, out[1], weights[0]);
+          out[2] = merged(before[n].z, out[2], weights[1]);
+          out[3] = merged(before[n].w, out[3], weights[1]);
+        }
       }
     }
   }
@@ -404,14 +416,7 @@ class AttentionCta {
     return {out_row(row), result.out_factor};
   }
 
-  // Results are float32, or 16 bits wide.
-  __device__ void write_rows(const Warp& warp, float factor, int slot) {
-    if (slot >= 0 || params_.out_element == Element::kF32)
-      write_wide_rows(warp, factor, slot);
-    else
-      write_narrow_rows(warp, factor);
-  }
-
+  // Float32: the output or a partial result.
   __device__ void write_wide_rows(const Warp& warp, float factor, int slot) {
     const int thread = ptx::fresh_thread(), lane = thread % 32;
 #pragma unroll

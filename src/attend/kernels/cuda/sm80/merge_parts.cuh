@@ -24,15 +24,14 @@ __device__ JobParts parts_of(const RowTile& tile, int head, int units_per_cta) {
       .count = last_cta - first_cta + 1, .first = 2 * first_cta + 1, .second = 2 * first_cta + 2, .step = 2};
 }
 
-// Whether this CTA's part of the job was the last to be written. All threads call it; all get the answer.
-__device__ inline bool is_last_part(const PlanView& plan, const RowTile& tile, int head, int num_kv_heads,
-                                    int num_parts) {
+// Counts `num_new` parts of a job that this CTA has written. Whether they were the last of `num_parts`. All
+// threads call it; all get the answer.
+__device__ inline bool complete_parts(int32_t* num_done, int num_new, int num_parts) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    int32_t* num_done = plan.parts_done + tile.index * num_kv_heads + head;
-    last = atomicAdd(num_done, 1) == num_parts - 1;
+    last = atomicAdd(num_done, num_new) + num_new == num_parts;
     // For the next launch.
     if (last) *num_done = 0;
   }
