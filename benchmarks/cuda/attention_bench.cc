@@ -10,10 +10,12 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attend/kernels/attention.h"
 #include "attend/kernels/cuda/device_plan.h"
+#include "attend/kernels/mla.h"
 #include "attend/tensor/cuda.h"
 #include "benchmarks/cuda/read_kernel.h"
 
@@ -29,6 +31,7 @@ struct Case {
   int head_dim = 128;
   int page_size = 64;
   bool causal = true;
+  bool mla = false;  // absorbed, 512 + 64
   DType kv_dtype = DType::kBF16;
   bool skewed = false;  // lengths from near 0 to 2 seqlen_kv, seqlen_kv in the mean
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
@@ -77,13 +80,15 @@ class Bench {
 
   void run(const Case& c) {
     const int64_t num_tokens = int64_t{c.batch} * c.seqlen_q;
-    const int64_t row_bytes =
-        int64_t{c.num_kv_heads} * c.head_dim * static_cast<int64_t>(size_of(c.kv_dtype));
-    const int64_t num_pool_pages = kPoolBytes / 2 / row_bytes / c.page_size;
+    // Of K and V each, or of the latent row that is both.
+    const int64_t row_bytes = (c.mla ? kLatentDim : int64_t{c.num_kv_heads} * c.head_dim) *
+                              static_cast<int64_t>(size_of(c.kv_dtype));
+    const int64_t num_pools = c.mla ? 1 : 2;
+    const int64_t num_pool_pages = kPoolBytes / num_pools / row_bytes / c.page_size;
     std::vector<int32_t> lengths = c.lengths();
     const int64_t width = (*std::max_element(lengths.begin(), lengths.end()) + c.page_size - 1) / c.page_size;
     const int64_t num_kv_tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-    const int64_t kv_bytes = 2 * num_kv_tokens * row_bytes;
+    const int64_t kv_bytes = num_pools * num_kv_tokens * row_bytes;
     const int rotations =
         static_cast<int>(std::clamp<int64_t>(3 * static_cast<int64_t>(info_.l2_bytes) / kv_bytes + 1, 1,
                                              std::max<int64_t>(1, num_pool_pages / (width * c.batch))));
@@ -99,6 +104,17 @@ class Bench {
     for (int r = 0; r <= c.batch; ++r) cu[static_cast<size_t>(r)] = r * c.seqlen_q;
     const Tensor cu_seqlen_q = upload(cu), seqlen_kv = upload(lengths);
 
+    kernels::MlaArgs latent;
+    const auto rows = [&](const Tensor& in, int64_t head_dim) {
+      return TensorView::contiguous(in.view().data, DType::kBF16, {num_tokens, c.num_q_heads, head_dim},
+                                    kGpu);
+    };
+    latent.q = rows(queries_, kLatentDim - kRopeDim);
+    latent.q_rope = rows(queries_, kRopeDim);
+    latent.out = rows(out_, kLatentDim - kRopeDim);
+    latent.latent =
+        TensorView::contiguous(pool_.view().data, DType::kBF16,
+                               {kPoolBytes / 2 / kLatentDim / c.page_size, c.page_size, kLatentDim}, kGpu);
     kernels::AttentionArgs args;
     args.q = TensorView::contiguous(queries_.view().data, DType::kBF16,
                                     {num_tokens, c.num_q_heads, c.head_dim}, kGpu);
@@ -117,12 +133,14 @@ class Bench {
     args.batch.max_seqlen_q = c.seqlen_q;
     args.visibility.causal = c.causal;
     args.score.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    latent.batch = args.batch;
+    latent.score.scale = 0.07f;
     kernels::AttentionPlan plan({.max_reqs = c.batch,
                                  .max_tokens = static_cast<int>(num_tokens),
                                  .max_kv_tokens = num_kv_tokens,
                                  .num_q_heads = c.num_q_heads,
-                                 .num_kv_heads = c.num_kv_heads,
-                                 .head_dim_v = c.head_dim,
+                                 .num_kv_heads = c.mla ? 1 : c.num_kv_heads,
+                                 .head_dim_v = c.mla ? kLatentDim - kRopeDim : c.head_dim,
                                  .split_rule = c.split_rule},
                                 kGpu);
     Stream& stream = stream_.get();
@@ -130,12 +148,16 @@ class Bench {
         time_graph(stream, 32, [&](int) { plan.plan(args.batch, args.visibility, stream); });
     const double us = time_graph(stream, repeats, [&](int i) {
       args.kv.index.table = table.as<int32_t>() + i % rotations * width * c.batch;
-      kernels::attention(args, plan, stream);
+      latent.index = args.kv.index;
+      c.mla ? kernels::mla(latent, plan, stream) : kernels::attention(args, plan, stream);
     });
     std::printf("%-34s %10.1f us", c.name.c_str(), us);
     if (c.seqlen_q <= 16) {
       const double rate = static_cast<double>(kv_bytes) / us * 1e-3;
       std::printf(" %7.0f GB/s, %5.1f %% of read", rate, 100.0 * rate / read_gbps_);
+      if (c.mla)
+        std::printf(", %.0f TFLOP/s", 2.0 * static_cast<double>(num_kv_tokens) * c.seqlen_q * c.num_q_heads *
+                                          (2 * kLatentDim - kRopeDim) / us * 1e-6);
     } else {
       const double s = c.seqlen_kv, pairs = c.causal ? s * s / 2 : s * s;
       std::printf(" %7.1f TFLOP/s", 4.0 * c.batch * c.num_q_heads * c.head_dim * pairs / us * 1e-6);
@@ -145,6 +167,7 @@ class Bench {
   }
 
  private:
+  static constexpr int64_t kLatentDim = 576, kRopeDim = 64;
   static constexpr int64_t kPoolBytes = int64_t{9} << 30, kQueryBytes = int64_t{1} << 29;
 
   // Random bf16 in (-1, 1); as fp8 the bytes are ordinary numbers too.
@@ -237,6 +260,18 @@ std::vector<Case> cases() {
                   .seqlen_kv = 8192,
                   .num_q_heads = 32,
                   .split_rule = kernels::SplitRule::kFixed});
+  for (const auto& [batch, kv, heads] : {std::tuple{1, 4096, 128},
+                                         {1, 65536, 128},
+                                         {32, 8192, 16},
+                                         {32, 8192, 128},
+                                         {128, 4096, 16},
+                                         {128, 4096, 128}})
+    list.push_back({.name = "mla decode b" + std::to_string(batch) + " kv" + std::to_string(kv) + " h" +
+                            std::to_string(heads),
+                    .batch = batch,
+                    .seqlen_kv = kv,
+                    .num_q_heads = heads,
+                    .mla = true});
   struct Shape {
     int num_q_heads, num_kv_heads, head_dim;
   };

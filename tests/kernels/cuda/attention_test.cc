@@ -81,6 +81,22 @@ TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {
 TEST_F(CudaAttention, ServesMlaLayers) {
   run_mla_conformance(mla_on_gpu, conformance::mla_conformance_cases());
 }
+TEST_F(CudaAttention, ServesMlaLayersOnTensorCores) {
+  std::vector<AttentionCase> cases = conformance::mla_conformance_cases();
+  // Many keys, so that CTAs share them: few rows, and several tiles of rows.
+  for (const int num_heads : {16, 128})
+    cases.push_back({.requests = {{1, 1500}, {2, 333}, {1, 1}},
+                     .num_q_heads = num_heads,
+                     .num_kv_heads = 1,
+                     .head_dim_qk = 576,
+                     .head_dim_v = 512,
+                     .rope_dim = 64,
+                     .page_size = 64,
+                     .split_rule = kernels::SplitRule::kBalanced});
+  cases = on_tensor_cores(cases);
+  for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
+  run_mla_conformance(mla_on_gpu, cases);
+}
 
 // Decode of a few requests on the GPU, whose lengths may change between calls.
 class DecodeStep {

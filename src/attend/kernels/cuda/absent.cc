@@ -19,7 +19,7 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("atten
 void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
-void mla(const MlaArgs&, Stream&) { refuse("mla"); }
+void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }
 void merge(const MergeArgs&, Stream&) { refuse("merge"); }
 void merge_splits(const MergeSplitsArgs&, Stream&) { refuse("merge_splits"); }
 void store_kv(const StoreKvArgs&, Stream&) { refuse("store_kv"); }

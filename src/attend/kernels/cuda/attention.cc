@@ -57,6 +57,15 @@ sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   return nullptr;
 }
 
+// Whether MLA's tiled kernel takes these arguments.
+bool tiles_take(const MlaArgs& args, const PlanView& plan) {
+  const DType q = args.q.dtype, out = args.out.dtype;
+  return (q == DType::kBF16 || q == DType::kF16) && args.latent.dtype == q &&
+         (out == q || out == DType::kF32) && args.score.scale > 0.0f && plan.split_bank == nullptr &&
+         rows_aligned(args.q, 16) && rows_aligned(args.q_rope, 16) && rows_aligned(args.latent, 16) &&
+         rows_aligned(args.out, 16) && strides_fit(args.latent);
+}
+
 AttentionParams common_params(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& score,
                               const TensorView& q, const TensorView& out, const TensorView& lse) {
   AttentionParams params{};
@@ -103,7 +112,7 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   launch(params, plan.num_row_tiles(), stream.handle);
 }
 
-void mla(const MlaArgs& args, Stream& stream) {
+void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   require_on_device("q", args.q, stream);
   require_on_device("q_rope", args.q_rope, stream);
   require_on_device("latent", args.latent, stream);
@@ -122,7 +131,11 @@ void mla(const MlaArgs& args, Stream& stream) {
   params.num_kv_heads = 1;
   params.group = params.num_q_heads;
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
-  sm80::launch_row_attention(params, stream.handle);
+  params.plan = plan.view();
+  if (tiles_take(args, plan.view()) && sm80::device_takes_mla())
+    sm80::launch_mla(params, plan.num_row_tiles(), stream.handle);
+  else
+    sm80::launch_row_attention(params, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

@@ -12,6 +12,7 @@
 #include "attend/kernels/cuda/sm80/fp8_tile.cuh"
 #include "attend/kernels/cuda/sm80/key_stages.cuh"
 #include "attend/kernels/cuda/sm80/merge_parts.cuh"
+#include "attend/kernels/cuda/sm80/plan_walk.cuh"
 #include "attend/kernels/cuda/sm80/row_state.cuh"
 #include "attend/kernels/cuda/sm80/tile_config.h"
 #include "attend/kernels/cuda/visible.cuh"
@@ -53,65 +54,16 @@ class AttentionCta {
 
   __device__ void run() {
     ptx::wait_for_previous_kernel();
-    const PlanView& plan = params_.plan;
-    const int cta = static_cast<int>(blockIdx.x);
-    // Both loads at once; a tile that the plan does not have is not looked at.
-    RowTile tile = plan.streamed ? plan.cta_first_tile[cta] : plan.row_tiles[cta];
-    const PlanHeader header = *plan.header;
-    int unit, unit_end;
-    if (plan.streamed) {
-      unit = cta * header.units_per_cta;
-      unit_end = min(unit + header.units_per_cta, header.num_units);
-    } else {
-      unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_units;
-      unit_end = cta < header.num_row_tiles ? unit + tile.num_units : unit;
-    }
-    while (unit < unit_end) {
-      const int head = (unit - tile.unit_begin) / tile.num_units;
-      const int first = (unit - tile.unit_begin) % tile.num_units;
-      const Part part = part_at(tile, header, unit, first, min(tile.num_units - first, unit_end - unit));
-      if (part.computed) {
-        attend(tile, head, first, part.count, part.slot);
-        if (part.slot >= 0) finish_job(tile, head, part, header.units_per_cta);
-      }
-      unit += part.count;
-      if (unit < unit_end) {
-        if (unit == tile.unit_begin + tile.num_units * params_.num_kv_heads)
-          tile = plan.row_tiles[tile.index + 1];
-      } else {
-        const int next = tile.index + static_cast<int>(gridDim.x);
-        if (plan.streamed || next >= header.num_row_tiles) return;
-        tile = plan.row_tiles[next];
-        unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_units;
-        unit_end = unit + tile.num_units;
-      }
-      __syncthreads();
-    }
+    walk_plan<kFixedSplits>(params_,
+                            [&](const RowTile& tile, int head, const JobPart& part, int units_per_cta) {
+                              attend(tile, head, part);
+                              if (part.slot >= 0) finish_job(tile, head, part, units_per_cta);
+                            });
   }
 
  private:
-  // Units of a job that are computed in one go, or passed over. `slot` of the result, of the first one's
-  // where splits are fixed; -1: final.
-  struct Part {
-    int count, slot;
-    bool computed;
-  };
-  // At unit `first` of a job, with `count` of its units left in this CTA's share.
-  __device__ Part part_at(const RowTile& tile, const PlanHeader& header, int unit, int first,
-                          int count) const {
-    const PlanView& plan = params_.plan;
-    const int cta = static_cast<int>(blockIdx.x);
-    if (!kFixedSplits || !plan.streamed) {
-      if (count == tile.num_units) return {count, -1, true};
-      return {count, first > 0 ? 2 * cta : 2 * cta + 1, true};
-    }
-    if (count == tile.num_units) return {count, -1, true};
-    if (header.num_units <= plan.num_slots) return {count, unit, true};
-    return {tile.num_units - first, -1, first == 0};
-  }
-
   // After a part of the job: merges all of them if this was the last to be computed.
-  __device__ void finish_job(const RowTile& tile, int head, const Part& part, int units_per_cta) {
+  __device__ void finish_job(const RowTile& tile, int head, const JobPart& part, int units_per_cta) {
     const JobParts parts = parts_of<kFixedSplits>(tile, head, units_per_cta);
     int32_t* const num_done = params_.plan.parts_done + tile.index * params_.num_kv_heads + head;
     if (!complete_parts(num_done, kFixedSplits ? part.count : 1, parts.count)) return;
@@ -121,8 +73,7 @@ class AttentionCta {
     });
   }
 
-  // Units [first, first + count) of a row tile for one KV head. `slot` as of Part.
-  __device__ void attend(RowTile tile, int head, int first, int count, int slot) {
+  __device__ void attend(RowTile tile, int head, const JobPart& part) {
     span_ = request_span(tile);
     first_query_ = tile.first_query;
     first_in_group_ = tile.row_begin - tile.first_query * params_.group;
@@ -131,9 +82,9 @@ class AttentionCta {
     find_ranges(tile);
     // The plan may be one of a layer without a window: what lies behind this layer's window is not read.
     const int unit_keys = params_.plan.unit_keys;
-    const int part_begin = (tile.first_unit + first) * unit_keys;
+    const int part_begin = (tile.first_unit + part.first) * unit_keys;
     const int first_position = max(part_begin, tile.kv_begin / kKeys * kKeys);
-    const int part_end = min(part_begin + count * unit_keys, tile.kv_end);
+    const int part_end = min(part_begin + part.count * unit_keys, tile.kv_end);
     const int num_tiles = max(0, (part_end - first_position + kKeys - 1) / kKeys);
     stages_.aim(tile, head, first_position, num_tiles);
     if constexpr (kFp8)
@@ -151,7 +102,7 @@ class AttentionCta {
     const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * kBytes) + Warp::key_lane();
     const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * kBytes) + Warp::value_lane();
     int i = 0;
-    const int num_splits = kFixedSplits ? count : 1;
+    const int num_splits = kFixedSplits ? part.count : 1;
     for (int split = 0; split < num_splits; ++split) {
       const int split_end = part_begin + (split + 1) * unit_keys;
       const int end = kFixedSplits ? min(num_tiles, (split_end - first_position) / kKeys) : num_tiles;
@@ -172,11 +123,11 @@ class AttentionCta {
       warp.finish_sums();
       const bool last = split + 1 == num_splits;
       if constexpr (kFixedSplits) {
-        if (slot < 0 && split > 0) add_banked(warp, factor);
-        if (slot < 0 && !last) bank(warp);
+        if (part.slot < 0 && split > 0) add_banked(warp, factor);
+        if (part.slot < 0 && !last) bank(warp);
       }
       if (last) ptx::wait_copies<0>();
-      if (slot >= 0 || last) write(warp, factor, slot < 0 ? slot : slot + split);
+      if (part.slot >= 0 || last) write(warp, factor, part.slot < 0 ? -1 : part.slot + split);
       if (!last) warp.clear();
     }
   }

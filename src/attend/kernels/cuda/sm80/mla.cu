@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
 #include "attend/kernels/cuda/sm80/mla_kernel.cuh"
@@ -27,6 +29,12 @@ void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream) 
              : launch<__half, 4>(params, num_row_tiles, stream);
 }
 
-size_t mla_shared_bytes() { return MlaCta<__half, 4>::kSharedBytes; }
+bool device_takes_mla() {
+  int device = 0, num_bytes = 0;
+  attend::cuda::check(cudaGetDevice(&device), "MLA: device");
+  attend::cuda::check(cudaDeviceGetAttribute(&num_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                      "MLA: shared memory");
+  return num_bytes >= std::max(MlaCta<__half, 1>::kSharedBytes, MlaCta<__half, 4>::kSharedBytes);
+}
 
 }  // namespace attend::kernels::cuda::sm80

@@ -10,6 +10,7 @@
 
 #include "attend/kernels/cuda/padding.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/cuda/ptx/thread.cuh"
 #include "attend/kernels/cuda/sm80/key_stages.cuh"
 #include "attend/kernels/cuda/sm80/merge_parts.cuh"
 #include "attend/kernels/cuda/sm80/plan_walk.cuh"
@@ -136,19 +137,20 @@ class MlaCta {
 
   // This warp's columns of its 16 rows and 16 keys.
   __device__ void multiply_qk(uint32_t keys) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const int thread = ptx::fresh_thread(), warp = thread / 32, lane = thread % 32;
     const int row_block = warp % kRowBlocks, key_block = warp / kRowBlocks % kKeyBlocks;
     const int column_part = warp / (kRowBlocks * kKeyBlocks);
-    const uint32_t q_rows = ptx::shared_address(shared_);
+    const uint32_t q_rows =
+        ptx::shared_address(shared_) + Latent::offset(row_block * 16 + lane % 16, lane / 16);
+    const uint32_t key_rows = keys + Latent::offset(key_block * 16 + lane % 8 + lane / 16 * 8, lane / 8 % 2);
     // Two chains of products for each 8 keys.
     float scores[2][2][4] = {};
 #pragma unroll
     for (int step = 0; step < kStepsPerWarp; ++step) {
       const int piece = (column_part * kStepsPerWarp + step) * 2;
       uint32_t a[4], b[4];
-      ptx::load_matrices(a, q_rows + Latent::offset(row_block * 16 + lane % 16, piece + lane / 16));
-      ptx::load_matrices(
-          b, keys + Latent::offset(key_block * 16 + lane % 8 + lane / 16 * 8, piece + lane / 8 % 2));
+      ptx::load_matrices(a, Latent::advance(q_rows, piece));
+      ptx::load_matrices(b, Latent::advance(key_rows, piece));
       ptx::multiply_add(scores[step % 2][0], a, b[0], b[1], T());
       ptx::multiply_add(scores[step % 2][1], a, b[2], b[3], T());
     }
@@ -233,8 +235,11 @@ class MlaCta {
   // out += weights times this warp's columns of the latent rows.
   template <class Out>
   __device__ void multiply_pv(uint32_t keys, Out& out) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const int thread = ptx::fresh_thread(), warp = thread / 32, lane = thread % 32;
     const uint32_t weights = ptx::shared_address(shared_) + kWeightsAt;
+    // kWarpColumns are the pieces of a whole number of swizzle groups.
+    const uint32_t value_rows = keys + Latent::offset(lane % 16, lane / 16) + warp * kWarpColumns * 2;
+    static_assert(kWarpColumns / 8 % Latent::kGroup == 0);
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       uint32_t a[kRowBlocks][4];
@@ -244,8 +249,8 @@ class MlaCta {
 #pragma unroll
       for (int n = 0; n < kWarpColumns / 16; ++n) {
         uint32_t values[4];
-        ptx::load_matrices_transposed(
-            values, keys + Latent::offset(step * 16 + lane % 16, warp * kWarpColumns / 8 + n * 2 + lane / 16));
+        ptx::load_matrices_transposed(values,
+                                      Latent::advance(value_rows, n * 2) + step * 16 * kMlaHeadDimQk * 2);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
           ptx::multiply_add(out[b][2 * n], a[b], values[0], values[1], T());

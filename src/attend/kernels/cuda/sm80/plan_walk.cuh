@@ -44,8 +44,8 @@ __device__ void walk_plan(const AttentionParams& params, const Compute& compute)
   while (unit < unit_end) {
     const int head = (unit - tile.unit_begin) / tile.num_units;
     const int first = (unit - tile.unit_begin) % tile.num_units;
-    const JobPart part = part_at<kFixedSplits>(plan, tile, header, unit, first,
-                                               min(tile.num_units - first, unit_end - unit));
+    const JobPart part =
+        part_at<kFixedSplits>(plan, tile, header, unit, first, min(tile.num_units - first, unit_end - unit));
     if (part.computed) compute(tile, head, part, header.units_per_cta);
     unit += part.count;
     if (unit < unit_end) {
