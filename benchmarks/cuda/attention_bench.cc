@@ -35,6 +35,7 @@ struct Case {
   DType kv_dtype = DType::kBF16;
   bool skewed = false;  // lengths from near 0 to 2 seqlen_kv, seqlen_kv in the mean
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
+  int split_tokens = 256;
 
   std::vector<int32_t> lengths() const {
     std::vector<int32_t> all(static_cast<size_t>(batch), seqlen_kv);
@@ -81,8 +82,8 @@ class Bench {
   void run(const Case& c) {
     const int64_t num_tokens = int64_t{c.batch} * c.seqlen_q;
     // Of K and V each, or of the latent row that is both.
-    const int64_t row_bytes = (c.mla ? kLatentDim : int64_t{c.num_kv_heads} * c.head_dim) *
-                              static_cast<int64_t>(size_of(c.kv_dtype));
+    const int64_t row_bytes =
+        int64_t{c.mla ? kLatentDim : c.num_kv_heads * c.head_dim} * static_cast<int64_t>(size_of(c.kv_dtype));
     const int64_t num_pools = c.mla ? 1 : 2;
     const int64_t num_pool_pages = kPoolBytes / num_pools / row_bytes / c.page_size;
     std::vector<int32_t> lengths = c.lengths();
@@ -141,7 +142,8 @@ class Bench {
                                  .num_q_heads = c.num_q_heads,
                                  .num_kv_heads = c.mla ? 1 : c.num_kv_heads,
                                  .head_dim_v = c.mla ? kLatentDim - kRopeDim : c.head_dim,
-                                 .split_rule = c.split_rule},
+                                 .split_rule = c.split_rule,
+                                 .split_tokens = c.split_tokens},
                                 kGpu);
     Stream& stream = stream_.get();
     const double plan_us =
@@ -167,7 +169,7 @@ class Bench {
   }
 
  private:
-  static constexpr int64_t kLatentDim = 576, kRopeDim = 64;
+  static constexpr int kLatentDim = 576, kRopeDim = 64;
   static constexpr int64_t kPoolBytes = int64_t{9} << 30, kQueryBytes = int64_t{1} << 29;
 
   // Random bf16 in (-1, 1); as fp8 the bytes are ordinary numbers too.
@@ -249,17 +251,22 @@ std::vector<Case> cases() {
                     .batch = batch,
                     .seqlen_kv = kv,
                     .skewed = true});
-  for (const auto& [batch, kv] : {std::pair{1, 8192}, {1, 131072}, {32, 8192}})
-    list.push_back({.name = "fixed splits decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
-                    .batch = batch,
-                    .seqlen_kv = kv,
-                    .split_rule = kernels::SplitRule::kFixed});
-  list.push_back({.name = "fixed splits prefill 32/8 d128 8192 causal",
-                  .batch = 2,
-                  .seqlen_q = 8192,
-                  .seqlen_kv = 8192,
-                  .num_q_heads = 32,
-                  .split_rule = kernels::SplitRule::kFixed});
+  for (const int split_tokens : {256, 1024}) {
+    const std::string prefix = "splits of " + std::to_string(split_tokens) + " ";
+    for (const auto& [batch, kv] : {std::pair{1, 8192}, {1, 131072}, {32, 8192}})
+      list.push_back({.name = prefix + "decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
+                      .batch = batch,
+                      .seqlen_kv = kv,
+                      .split_rule = kernels::SplitRule::kFixed,
+                      .split_tokens = split_tokens});
+    list.push_back({.name = prefix + "prefill 32/8 d128 8192 causal",
+                    .batch = 2,
+                    .seqlen_q = 8192,
+                    .seqlen_kv = 8192,
+                    .num_q_heads = 32,
+                    .split_rule = kernels::SplitRule::kFixed,
+                    .split_tokens = split_tokens});
+  }
   for (const auto& [batch, kv, heads] : {std::tuple{1, 4096, 128},
                                          {1, 65536, 128},
                                          {32, 8192, 16},

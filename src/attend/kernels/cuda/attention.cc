@@ -62,8 +62,8 @@ bool tiles_take(const MlaArgs& args, const PlanView& plan) {
   const DType q = args.q.dtype, out = args.out.dtype;
   return (q == DType::kBF16 || q == DType::kF16) && args.latent.dtype == q &&
          (out == q || out == DType::kF32) && args.score.scale > 0.0f && plan.split_bank == nullptr &&
-         rows_aligned(args.q, 16) && rows_aligned(args.q_rope, 16) && rows_aligned(args.latent, 16) &&
-         rows_aligned(args.out, 16) && strides_fit(args.latent);
+         plan.tile_rows <= 64 && rows_aligned(args.q, 16) && rows_aligned(args.q_rope, 16) &&
+         rows_aligned(args.latent, 16) && rows_aligned(args.out, 16) && strides_fit(args.latent);
 }
 
 AttentionParams common_params(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& score,

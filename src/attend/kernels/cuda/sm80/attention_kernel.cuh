@@ -14,6 +14,7 @@
 #include "attend/kernels/cuda/sm80/merge_parts.cuh"
 #include "attend/kernels/cuda/sm80/plan_walk.cuh"
 #include "attend/kernels/cuda/sm80/row_state.cuh"
+#include "attend/kernels/cuda/sm80/split_bank.cuh"
 #include "attend/kernels/cuda/sm80/tile_config.h"
 #include "attend/kernels/cuda/visible.cuh"
 
@@ -25,6 +26,7 @@ class AttentionCta {
   static constexpr bool kFp8 = is_fp8(kElement);
   using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
   using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
+  static_assert(!kFixedSplits || Config::kWarpsN == 1, "warps that share rows add in another order");
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
   static constexpr int kKeysPerWarp = kKeys / Config::kWarpsN;
   static constexpr int kBytes = kFp8 ? 1 : 2;
@@ -101,6 +103,8 @@ class AttentionCta {
                        static_cast<uint32_t>(warp_row(threadIdx.x) * kHeadDimQk * 2) + Warp::query_lane();
     const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * kBytes) + Warp::key_lane();
     const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * kBytes) + Warp::value_lane();
+    // With 64 rows and few of them there, most warps have none.
+    const bool has_rows = kRows != 64 || warp_row(threadIdx.x) < num_rows_;
     int i = 0;
     const int num_splits = kFixedSplits ? part.count : 1;
     for (int split = 0; split < num_splits; ++split) {
@@ -110,8 +114,9 @@ class AttentionCta {
         stages_.wait(i);
         if (i == 0) warp.hold_queries(q);
         stages_.refill(i);
-        warp.multiply_qk(q, stages_.k(i) + in_k);
+        if (has_rows) warp.multiply_qk(q, stages_.k(i) + in_k);
         stages_.wait_for_values(i);
+        if (!has_rows) continue;
         if constexpr (kFp8) unscale(warp);
         if (capped) cap(warp);
         const int first_key = stages_.first_position(i);
@@ -123,8 +128,10 @@ class AttentionCta {
       warp.finish_sums();
       const bool last = split + 1 == num_splits;
       if constexpr (kFixedSplits) {
-        if (part.slot < 0 && split > 0) add_banked(warp, factor);
-        if (part.slot < 0 && !last) bank(warp);
+        const SplitBank<kHeadDimV, Config::kRowBlocks, kThreads> bank(params_.plan.split_bank);
+        const bool banks = has_rows && part.slot < 0;
+        if (banks && split > 0) bank.add_to(warp, factor);
+        if (banks && !last) bank.put(warp);
       }
       if (last) ptx::wait_copies<0>();
       if (part.slot >= 0 || last) write(warp, factor, part.slot < 0 ? -1 : part.slot + split);
@@ -139,61 +146,6 @@ class AttentionCta {
       write_wide_rows(warp, factor, slot);
     else
       write_narrow_rows(warp, factor);
-  }
-
-  // A thread banks what it has of its rows, by itself: [pieces, kThreads], of a row block the state and then
-  // the result.
-  static constexpr int kBankPieces = kHeadDimV / 8 + 1;
-  static_assert(Config::kRowBlocks * kBankPieces * kThreads * 4 <= split_bank_floats(kHeadDimV));
-  static_assert(!kFixedSplits || Config::kWarpsN == 1);
-  __device__ float4* banked_rows(int row_block) const {
-    const int cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
-    return reinterpret_cast<float4*>(params_.plan.split_bank) +
-           (int64_t{cta} * Config::kRowBlocks + row_block) * kBankPieces * kThreads + ptx::fresh_thread();
-  }
-  __device__ void bank(const Warp& warp) {
-#pragma unroll
-    for (int b = 0; b < Config::kRowBlocks; ++b) {
-      float4* const banked = banked_rows(b);
-      banked[0] = make_float4(warp.largest[b][0], warp.largest[b][1], warp.sum[b][0], warp.sum[b][1]);
-#pragma unroll
-      for (int n = 0; n < kHeadDimV / 8; ++n)
-        banked[(n + 1) * kThreads] =
-            make_float4(warp.out[b][n][0], warp.out[b][n][1], warp.out[b][n][2], warp.out[b][n][3]);
-    }
-  }
-  // What is in the bank comes before what the warp has. Scores take no registers meanwhile: so many loads at
-  // a time.
-  __device__ void add_banked(Warp& warp, float factor) {
-    constexpr int kAtOnce = 8;
-#pragma unroll
-    for (int b = 0; b < Config::kRowBlocks; ++b) {
-      const float4* const banked = banked_rows(b);
-      const float4 state = banked[0];
-      const float largest[2] = {state.x, state.y}, sum[2] = {state.z, state.w};
-      MergeWeights weights[2];
-#pragma unroll
-      for (int first = 0; first < kHeadDimV / 8; first += kAtOnce) {
-        float4 before[kAtOnce];
-#pragma unroll
-        for (int n = 0; n < kAtOnce; ++n) before[n] = banked[(first + n + 1) * kThreads];
-#pragma unroll
-        for (int half = 0; half < 2 && first == 0; ++half) {
-          const float highest = fmaxf(largest[half], warp.largest[b][half]);
-          weights[half] = merge_weights(largest[half], warp.largest[b][half], highest, factor);
-          warp.largest[b][half] = highest;
-          warp.sum[b][half] = merged(sum[half], warp.sum[b][half], weights[half]);
-        }
-#pragma unroll
-        for (int n = 0; n < kAtOnce; ++n) {
-          float(&out)[4] = warp.out[b][first + n];
-          out[0] = merged(before[n].x, out[0], weights[0]);
-          out[1] = merged(before[n].y, out[1], weights[0]);
-          out[2] = merged(before[n].z, out[2], weights[1]);
-          out[3] = merged(before[n].w, out[3], weights[1]);
-        }
-      }
-    }
   }
 
   __device__ static int warp_row(int thread) {

@@ -45,7 +45,7 @@ __device__ inline bool complete_parts(int32_t* num_done, int num_new, int num_pa
 template <int kHeadDimV, int kThreads, class RowOf>
 __device__ void merge_parts(const AttentionParams& params, const JobParts& parts, int num_rows,
                             const RowOf& row_of) {
-  constexpr int kLanes = 16, kGroups = kHeadDimV / 64, kAtOnce = 16 / kGroups;
+  constexpr int kLanes = 16, kGroups = kHeadDimV / 64, kAtOnce = kGroups == 1 ? 16 : 32 / kGroups;
   static_assert(kHeadDimV % 64 == 0 && kLanes % kAtOnce == 0);
   const PlanView& plan = params.plan;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -59,10 +59,11 @@ __device__ void merge_parts(const AttentionParams& params, const JobParts& parts
     };
     float largest = -INFINITY, sum = 0.0f;
     float4 out[kGroups] = {};
+    float2 next_state = __ldcg(plan.partial_state + slot_row(lane));
     for (int first_part = 0; first_part < parts.count; first_part += kLanes) {
       // Lane n: of part first_part + n, and the weights with which it meets those before it.
-      float2 state = __ldcg(plan.partial_state + slot_row(first_part + lane));
-      if (first_part + lane >= parts.count) state = make_float2(-INFINITY, 0.0f);
+      const float2 state = first_part + lane < parts.count ? next_state : make_float2(-INFINITY, 0.0f);
+      next_state = __ldcg(plan.partial_state + slot_row(first_part + kLanes + lane));
       float highest = fmaxf(largest, state.x);
 #pragma unroll
       for (int step = 1; step < kLanes; step *= 2) {

@@ -16,12 +16,15 @@ struct JobPart {
 template <bool kFixedSplits>
 __device__ JobPart part_at(const PlanView& plan, const RowTile& tile, const PlanHeader& header, int unit,
                            int first, int count) {
-  if (count == tile.num_units) return {0, count, -1, true};
-  if (!kFixedSplits) {
+  const bool whole = count == tile.num_units;
+  if (!kFixedSplits && !whole) {
     const int cta = static_cast<int>(blockIdx.x);
     return {first, count, first > 0 ? 2 * cta : 2 * cta + 1, true};
   }
-  if (header.num_units <= plan.num_slots) return {first, count, unit, true};
+  // Slots are only written on the way over the keys; the bank is waited for.
+  const bool has_slots = kFixedSplits && plan.streamed && header.num_units <= plan.num_slots;
+  if (has_slots && tile.num_units > 1) return {first, count, unit, true};
+  if (whole) return {0, count, -1, true};
   return {first, tile.num_units - first, -1, first == 0};
 }
 
