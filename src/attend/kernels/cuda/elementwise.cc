@@ -14,7 +14,8 @@ void copy_rows(const TensorView& from, View<const int32_t> rows, const TensorVie
                     .rows = rows.data(),
                     .num_rows = static_cast<int32_t>(out.shape[0]),
                     .num_columns = static_cast<int32_t>(out.shape[1]),
-                    .aligned = out.shape[1] % kGroup == 0 && rows_aligned({&from, &out})},
+                    .aligned = out.shape[1] % kGroup == 0 && rows_aligned({&from, &out}),
+                    .add = false},
                    stream.handle);
 }
 

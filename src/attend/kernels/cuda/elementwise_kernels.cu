@@ -66,6 +66,12 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_consta
   for (int g = threadIdx.x; g < num_groups_of(params.num_columns); g += kThreads) {
     Group group;
     read(params.from, from, g, params.num_columns, params.aligned, group);
+    if (params.add) {
+      Group sum;
+      read(params.out, to, g, params.num_columns, params.aligned, sum);
+#pragma unroll
+      for (int i = 0; i < kGroupElements; ++i) group[i] += sum[i];
+    }
     write(params.out, to, g, params.num_columns, params.aligned, group);
   }
 }

@@ -19,12 +19,13 @@ struct DeviceVector {
   Element element;
 };
 
-// out[i] = from[rows[i]], converted; without rows from[i].
+// out[i] = from[rows[i]], converted; without rows from[i]; with `add`, out[i] += that.
 struct CopyRowsParams {
   DeviceRows from, out;
   const int32_t* rows;  // [num_rows]; null: 0, 1, 2, ...
   int32_t num_rows, num_columns;
   bool aligned;  // every row begins at a multiple of 16 bytes and holds whole groups
+  bool add;
 };
 void launch_copy_rows(const CopyRowsParams& params, void* stream);
 

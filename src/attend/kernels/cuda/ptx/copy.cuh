@@ -32,6 +32,11 @@ __device__ inline uint4 load_once_16(const void* from) {
   return bits;
 }
 
+// Asks for the line of global memory at this address to be brought into L2. "prefetch.global.L2".
+__device__ inline void prefetch_to_l2(const void* line) {
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(line));
+}
+
 // Ends a group of copies. "cp.async.commit_group".
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
