@@ -29,8 +29,6 @@ struct LinearArgs {
   InputNorm norm = {};
   // out += x weight^T + bias, rounded once. GPU only.
   bool accumulate = false;
-  // GPU: what a product soon after this one reads, worth having in L2 while less is read in between. A hint.
-  TensorView read_next = {};
 };
 // Accumulates in float32. A row's result does not depend on the other rows' values. Throws
 // Error(kInvalidArgument) for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the

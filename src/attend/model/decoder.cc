@@ -149,13 +149,11 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
   const TensorView k = a.qkv.slice(1, k_begin, v_begin);
   const TensorView v = a.qkv.slice(1, v_begin, a.qkv.shape[1]);
   if (on_gpu_) {
-    // Rope and attention read little, at least of short contexts.
     kernels::linear({.x = a.residual,
                      .weight = weights.qkv.weight,
                      .bias = weights.qkv.bias,
                      .out = a.qkv,
-                     .norm = {weights.attention_norm, config_.rms_norm_eps, a.x},
-                     .read_next = weights.o.weight},
+                     .norm = {weights.attention_norm, config_.rms_norm_eps, a.x}},
                     stream);
   } else {
     project(a.x, weights.q, q, stream);

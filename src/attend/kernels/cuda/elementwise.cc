@@ -1,5 +1,6 @@
 #include "attend/kernels/cuda/elementwise.h"
 
+#include "attend/base/error.h"
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/store_params.h"
 
@@ -47,6 +48,8 @@ RopeHeads rope_heads(const TensorView& x, const TensorView& norm_weight) {
 }
 
 NormRopeParams norm_rope_params(const NormRopeArgs& args) {
+  if (args.cos.shape[1] > kMaxRopeHalf)
+    fail(ErrorCode::kUnsupported, "cos ", args.cos, ": GPUs turn at most ", kMaxRopeHalf, " pairs of a head");
   return {.heads = {rope_heads(args.q, args.q_norm), rope_heads(args.k, args.k_norm)},
           .store = {},
           .positions = args.positions.data(),

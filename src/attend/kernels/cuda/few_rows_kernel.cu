@@ -12,104 +12,112 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 32 * kFewRowsWarps;
-constexpr int kLineBytes = 128;
 
-// Rows of x times a norm's weights, in place; adds their squares to `squares`.
-__device__ void apply_norm(uint4& x, const uint4& norm, float& squares) {
-  auto* const pairs = reinterpret_cast<__nv_bfloat162*>(&x);
-  const auto* const weights = reinterpret_cast<const __nv_bfloat162*>(&norm);
+__device__ float squares_of(const uint4& x) {
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
+  float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 pair = __bfloat1622float2(pairs[i]);
-    squares += pair.x * pair.x + pair.y * pair.y;
-    pairs[i] = __hmul2(pairs[i], weights[i]);
+    sum += pair.x * pair.x + pair.y * pair.y;
   }
+  return sum;
+}
+
+// Rounded to bf16 once.
+__device__ uint4 times(const uint4& x, const uint4& norm) {
+  uint4 product;
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
+  const auto* const weights = reinterpret_cast<const __nv_bfloat162*>(&norm);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) reinterpret_cast<__nv_bfloat162*>(&product)[i] = __hmul2(pairs[i], weights[i]);
+  return product;
 }
 
 // A CTA takes a share of the output features, a few groups of eight at a time; its warps take turns at chunks
 // of the inputs and add their sums in the end, always in the same order, so a row's bits depend on the row
 // alone.
-template <class T, int kGroups, int kTokens>
+template <class T, int kGroups, int kTokens, int kRingBytes>
 class FewRowsCta {
-  using Ring = FewRowsRing<kGroups, kTokens>;
+  using Ring = FewRowsRing<kGroups, kTokens, kRingBytes>;
   static constexpr int kGroupSums = kTokens * kFeatures;
+  static constexpr int kTiles = kTokens > kFeatures ? 2 : 1;  // of eight tokens
+  // Of the warps, and their sums of squares.
+  static constexpr int kSumBytes =
+      (kFewRowsWarps * (kGroups * kGroupSums + kTokens) * static_cast<int>(sizeof(float)) + 127) / 128 * 128;
   static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
 
  public:
-  static constexpr int kSharedBytes =
-      Ring::kSharedBytes + kFewRowsWarps * (kGroups * kGroupSums + kTokens) * static_cast<int>(sizeof(float));
+  static int shared_bytes(int chunks_of_warp) { return kSumBytes + Ring::shared_bytes(chunks_of_warp); }
 
   __device__ FewRowsCta(const FewRowsParams& params, char* shared)
       : params_(params),
         share_(params, kGroups),
-        ring_(params, share_, shared),
-        partial_(reinterpret_cast<float*>(shared + Ring::kSharedBytes)),
+        ring_(params, share_, shared + kSumBytes),
+        partial_(reinterpret_cast<float*>(shared)),
         squares_(partial_ + kFewRowsWarps * kGroups * kGroupSums) {}
 
+  // Weights do not depend on the kernel before, so the first of them come while it ends.
   __device__ __forceinline__ void run() {
-    // Weights do not depend on the kernel before, so the first of them come while it ends. The next kernel
-    // may do the same only now: were it let in earlier, kernels would pile up on the SMs.
-    ring_.start([] {
-      ptx::wait_for_previous_kernel();
-      ptx::allow_next_kernel();
-    });
-    const int num_chunks = (params_.in_features + kChunkElements - 1) / kChunkElements;
-    for (int unit = share_.begin; unit < share_.end; unit += share_.units_at_once) {
+    ring_.start();
+    bool first = true;
+    for (int unit = share_.begin; unit < share_.end; unit += share_.at_once) {
       float sums[kGroups][4] = {};
-      for (int chunk = warp_; chunk < num_chunks; chunk += kFewRowsWarps) {
-        ring_.wait();
-        multiply(sums);
-        ring_.refill();
-      }
-      if (unit + share_.units_at_once >= share_.end) ask_for_next();
-      keep(sums);
+      for (int chunk = warp_; chunk < share_.num_chunks; chunk += kFewRowsWarps) multiply(first, sums);
+      keep(first, sums);
       __syncthreads();
-      write(unit, min(share_.units_at_once, share_.end - unit));
+      write(unit, min(share_.at_once, share_.end - unit));
       __syncthreads();
+      first = false;
     }
   }
 
  private:
   // Inputs are numbered as the pieces come: which of them the tensor cores take together does not matter as
   // long as weights and x agree.
-  __device__ __forceinline__ void multiply(float (&sums)[kGroups][4]) {
+  __device__ __forceinline__ void multiply(bool first, float (&sums)[kGroups][4]) {
+    typename Ring::Chunk chunk;
+    ring_.take(chunk);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int piece = half * 4 + lane_ % 4, row = lane_ / 4;
-      uint4 low = ring_.x(row, piece), high = make_uint4(0, 0, 0, 0);
-      if constexpr (kTokens > kFeatures) high = ring_.x(row + kFeatures, piece);
+      uint4 high = make_uint4(0, 0, 0, 0);
+      if constexpr (kTiles == 2) high = chunk.x[half][1];
+      uint4 low = chunk.x[half][0];
       if constexpr (kCanNorm) {
         if (params_.norm != nullptr) {
-          const uint4 norm = ring_.norm(piece);
-          apply_norm(low, norm, token_squares_[0]);
-          if constexpr (kTokens > kFeatures) apply_norm(high, norm, token_squares_[1]);
+          if (first) {
+            squares_of_tile_[0] += squares_of(low);
+            if constexpr (kTiles == 2) squares_of_tile_[1] += squares_of(high);
+          }
+          low = times(low, chunk.norm[half]);
+          if constexpr (kTiles == 2) high = times(high, chunk.norm[half]);
         }
       }
-      const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
+      const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
-        const uint4 weight = ring_.weight(group, row, piece);
-        ptx::multiply_add(sums[group], first, weight.x, weight.y, T{});
-        ptx::multiply_add(sums[group], second, weight.z, weight.w, T{});
+        const uint4 weight = chunk.weights[half][group];
+        ptx::multiply_add(sums[group], even, weight.x, weight.y, T{});
+        ptx::multiply_add(sums[group], odd, weight.z, weight.w, T{});
       }
     }
   }
 
   // Lane l holds tokens l / 4 and l / 4 + 8 of features 2 (l % 4) and the next.
-  __device__ __forceinline__ void keep(const float (&sums)[kGroups][4]) {
+  __device__ __forceinline__ void keep(bool first, const float (&sums)[kGroups][4]) {
 #pragma unroll
-    for (int half = 0; half < kTokens / kFeatures; ++half) {
-      const int token = lane_ / 4 + half * kFeatures;
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int token = lane_ / 4 + tile * kFeatures;
+      if (token >= kTokens) break;
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
         *reinterpret_cast<float2*>(partial_ + (warp_ * kGroups + group) * kGroupSums + token * kFeatures +
                                    lane_ % 4 * 2) =
-            make_float2(sums[group][2 * half], sums[group][2 * half + 1]);
-      if (params_.norm == nullptr) continue;
-      float& squares = token_squares_[half];
-      for (int step = 1; step < 4; step *= 2) squares += __shfl_xor_sync(0xffffffffu, squares, step);
+            make_float2(sums[group][2 * tile], sums[group][2 * tile + 1]);
+      if (params_.norm == nullptr || !first) continue;
+      float squares = squares_of_tile_[tile];
+      for (int step = 1; step < 4; step *= 2) squares += __shfl_xor_sync(__activemask(), squares, step);
       if (lane_ % 4 == 0) squares_[warp_ * kTokens + token] = squares;
-      squares = 0.0f;
     }
   }
 
@@ -132,7 +140,6 @@ class FewRowsCta {
     for (int i = static_cast<int>(threadIdx.x); i < params_.num_rows * num_features; i += kThreads) {
       const int token = i / num_features, unit = i % num_features / kFeatures, row = i % kFeatures;
       const int feature = (first_unit + unit) * kFeatures + row;
-      if (feature >= params_.out_features) continue;
       const float scale = scale_of(token);
       const int64_t to = token * params_.out_stride + feature;
       float value;
@@ -148,63 +155,76 @@ class FewRowsCta {
     }
   }
 
-  __device__ void ask_for_next() const {
-    const int64_t step = int64_t{gridDim.x} * kThreads * kLineBytes;
-    for (int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kLineBytes;
-         at < params_.read_next_bytes; at += step)
-      ptx::prefetch_to_l2(static_cast<const char*>(params_.read_next) + at);
-  }
-
   const FewRowsParams& params_;
   const FeatureShare share_;
   Ring ring_;
   float* partial_;  // [warps, groups, tokens, features]
   float* squares_;  // [warps, tokens]
   const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
-  float token_squares_[kTokens / kFeatures] = {};
+  float squares_of_tile_[kTiles] = {};
 };
 
-template <class T, int kGroups, int kTokens>
-__global__ void __launch_bounds__(kThreads, 2) few_rows_kernel(const __grid_constant__ FewRowsParams params) {
-  extern __shared__ __align__(16) char shared[];
-  FewRowsCta<T, kGroups, kTokens>(params, shared).run();
+template <class T, int kGroups, int kTokens, int kRingBytes>
+__global__ void __launch_bounds__(kThreads, kGroups == 6 && kTokens > kFeatures ? 1 : 2)
+    few_rows_kernel(const __grid_constant__ FewRowsParams params) {
+  extern __shared__ __align__(128) char shared[];
+  FewRowsCta<T, kGroups, kTokens, kRingBytes>(params, shared).run();
 }
 
-int num_sms_of_current_device() {
-  int device = 0, num_sms = 0;
+int attribute_of_current_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
   attend::cuda::check(cudaGetDevice(&device), "device");
-  attend::cuda::check(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device),
-                      "SMs of a device");
-  return num_sms;
+  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
+  return value;
 }
 
-template <class T, int kGroups, int kTokens>
-void launch_instance(const FewRowsParams& params, int num_ctas, void* stream) {
-  const auto kernel = few_rows_kernel<T, kGroups, kTokens>;
-  constexpr int kSharedBytes = FewRowsCta<T, kGroups, kTokens>::kSharedBytes;
-  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+// How a layer's units are shared.
+struct Shares {
+  int num_ctas;
+  int num_groups;  // of the largest share
+
+  int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
+};
+
+template <class T, int kGroups, int kTokens, int kRingBytes>
+void launch_instance(const FewRowsParams& params, const Shares& shares, void* stream) {
+  const auto kernel = few_rows_kernel<T, kGroups, kTokens, kRingBytes>;
+  constexpr int kRoundElements = kFewRowsWarps * kChunkElements;
+  const int chunks_of_warp =
+      (params.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
+  const int shared_bytes = FewRowsCta<T, kGroups, kTokens, kRingBytes>::shared_bytes(chunks_of_warp);
+  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
                       "linear: shared memory");
-  launch_dependent<FewRowsParams>(kernel, static_cast<unsigned>(num_ctas), kThreads, kSharedBytes, stream,
-                                  params, "linear");
+  launch_dependent<FewRowsParams>(kernel, static_cast<unsigned>(shares.num_ctas), kThreads,
+                                  static_cast<size_t>(shared_bytes), stream, params, "linear");
 }
 
 template <class T, int kTokens>
 void launch_groups(const FewRowsParams& params, void* stream) {
-  const int num_units = (params.out_features + kFeatures - 1) / kFeatures;
-  const int num_ctas = std::min(num_units, num_sms_of_current_device());
-  const int num_groups = (num_units + num_ctas - 1) / num_ctas * (params.gated ? 2 : 1);
-  const auto num_passes = [&](int at_once) { return (num_groups + at_once - 1) / at_once; };
+  const int num_units = params.out_features / kFeatures;
+  const int num_ctas = std::min(num_units, attribute_of_current_device(cudaDevAttrMultiProcessorCount));
+  const Shares shares{num_ctas, (num_units + num_ctas - 1) / num_ctas * (params.gated ? 2 : 1)};
   // As few passes over x as can be; then as few groups at once as can be, since the ring then holds more
   // chunks.
-  if (num_passes(1) == num_passes(6)) return launch_instance<T, 1, kTokens>(params, num_ctas, stream);
-  if (num_passes(2) == num_passes(6)) return launch_instance<T, 2, kTokens>(params, num_ctas, stream);
-  if (num_passes(4) == num_passes(6)) return launch_instance<T, 4, kTokens>(params, num_ctas, stream);
-  launch_instance<T, 6, kTokens>(params, num_ctas, stream);
+  const auto fewest = [&](int groups, int most) {
+    return shares.num_passes(groups) == shares.num_passes(most);
+  };
+  constexpr int kLarge = 200 << 10, kSmall = 88 << 10;
+  if (attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) < 227 << 10) {
+    if (fewest(1, 2)) return launch_instance<T, 1, kTokens, kSmall>(params, shares, stream);
+    return launch_instance<T, 2, kTokens, kSmall>(params, shares, stream);
+  }
+  if (fewest(1, 6)) return launch_instance<T, 1, kTokens, kLarge>(params, shares, stream);
+  if (fewest(2, 6)) return launch_instance<T, 2, kTokens, kLarge>(params, shares, stream);
+  if (fewest(4, 6)) return launch_instance<T, 4, kTokens, kLarge>(params, shares, stream);
+  launch_instance<T, 6, kTokens, kLarge>(params, shares, stream);
 }
 
 template <class T>
 void launch(const FewRowsParams& params, void* stream) {
-  if (params.num_rows <= kFeatures)
+  if (params.num_rows == 1)
+    launch_groups<T, 1>(params, stream);
+  else if (params.num_rows <= kFeatures)
     launch_groups<T, kFeatures>(params, stream);
   else
     launch_groups<T, kMaxFewRows>(params, stream);

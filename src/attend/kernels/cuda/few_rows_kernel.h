@@ -21,9 +21,6 @@ struct FewRowsParams {
   float norm_eps;
   void* out;  // row r begins at element r * out_stride
   int64_t out_stride;
-  // What a kernel after the next ones reads: comes into L2 while they, which read little, run. May be null.
-  const void* read_next;
-  int64_t read_next_bytes;
   int32_t num_rows, in_features, out_features;  // gated: weight and bias have twice as many outputs
   bool gated;
   bool accumulate;  // not gated: what out holds is added

@@ -26,9 +26,9 @@ void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& s
 
 // Whether the kernel for few rows takes these arguments; its sums are exact products added in float32, as
 // cuBLASLt's.
-bool few_rows(const TensorView& x, const TensorView& weight) {
+bool few_rows(const TensorView& x, const TensorView& weight, const TensorView& out) {
   return x.shape[0] <= kMaxFewRows && x.dtype != DType::kF32 && x.shape[1] % 8 == 0 &&
-         rows_aligned({&x, &weight});
+         out.shape[1] % 8 == 0 && rows_aligned({&x, &weight});
 }
 
 void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
@@ -54,25 +54,22 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
     args.x = normed(args.norm, args.x, stream);
     args.norm = {};
   }
-  launch_few_rows(
-      {.x = args.x.data,
-       .weight = args.weight.data,
-       .x_stride = args.x.strides[0],
-       .bias = device_vector(args.bias),
-       .norm = args.norm.weight.data,
-       .norm_eps = args.norm.eps,
-       .out = args.out.data,
-       .out_stride = args.out.strides[0],
-       .read_next = args.read_next.data,
-       .read_next_bytes = args.read_next.empty() ? 0 : static_cast<int64_t>(args.read_next.num_bytes()),
-       .num_rows = static_cast<int32_t>(args.x.shape[0]),
-       .in_features = static_cast<int32_t>(args.x.shape[1]),
-       .out_features = static_cast<int32_t>(args.out.shape[1]),
-       .gated = gated,
-       .accumulate = args.accumulate,
-       .element = element_of(args.x.dtype),
-       .out_element = element_of(args.out.dtype)},
-      stream.handle);
+  launch_few_rows({.x = args.x.data,
+                   .weight = args.weight.data,
+                   .x_stride = args.x.strides[0],
+                   .bias = device_vector(args.bias),
+                   .norm = args.norm.weight.data,
+                   .norm_eps = args.norm.eps,
+                   .out = args.out.data,
+                   .out_stride = args.out.strides[0],
+                   .num_rows = static_cast<int32_t>(args.x.shape[0]),
+                   .in_features = static_cast<int32_t>(args.x.shape[1]),
+                   .out_features = static_cast<int32_t>(args.out.shape[1]),
+                   .gated = gated,
+                   .accumulate = args.accumulate,
+                   .element = element_of(args.x.dtype),
+                   .out_element = element_of(args.out.dtype)},
+                  stream.handle);
 }
 
 }  // namespace
@@ -80,7 +77,7 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
 void linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return;
-  if (few_rows(args.x, args.weight)) return multiply_few_rows(args, /*gated=*/false, stream);
+  if (few_rows(args.x, args.weight, args.out)) return multiply_few_rows(args, /*gated=*/false, stream);
   const TensorView x = normed(args.norm, args.x, stream);
   if (!args.bias.empty()) put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
   matmul(x, args.weight, args.out, args.accumulate || !args.bias.empty(), stream);
@@ -88,7 +85,7 @@ void linear(const LinearArgs& args, Stream& stream) {
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
-  if (args.out.num_elements() == 0 || !few_rows(args.x, args.weight)) return false;
+  if (args.out.num_elements() == 0 || !few_rows(args.x, args.weight, args.out)) return false;
   multiply_few_rows(
       {.x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm},
       /*gated=*/true, stream);

@@ -32,9 +32,14 @@ __device__ inline uint4 load_once_16(const void* from) {
   return bits;
 }
 
-// Asks for the line of global memory at this address to be brought into L2. "prefetch.global.L2".
-__device__ inline void prefetch_to_l2(const void* line) {
-  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(line));
+// 16 bytes of shared memory. "ld.shared".
+__device__ inline uint4 load_shared_16(uint32_t from) {
+  uint4 bits;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "r"(from)
+               : "memory");
+  return bits;
 }
 
 // Ends a group of copies. "cp.async.commit_group".
