@@ -15,6 +15,13 @@ import matplotlib.pyplot as plt
 COLOURS = ["#4c72b0", "#dd8452", "#55a868", "#c44e52"]
 
 
+def label(case: dict) -> str:
+    text = f"{100 * case['share']:.0f} %  {case['bound']}"
+    if "tiles_share" in case:
+        text += f", {100 * case['tiles_share']:.0f} % of the tiles' peak"
+    return text
+
+
 def main(source: str, target: str) -> int:
     with open(source, encoding="utf-8") as file:
         report = json.load(file)
@@ -29,12 +36,11 @@ def main(source: str, target: str) -> int:
         shares = [100 * case["share"] for case in chosen]
         bars = axes.barh(places, shares, height, color=COLOURS[i % len(COLOURS)],
                          label=f"{count} thread{'s' if count > 1 else ''}")
-        axes.bar_label(bars, [f"{share:.0f} %  {case['bound']}" for share, case in zip(shares, chosen)],
-                       padding=3, fontsize=6)
+        axes.bar_label(bars, [label(case) for case in chosen], padding=3, fontsize=6)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()
     axes.axvline(100, color="black", linewidth=0.8)
-    axes.set_xlim(0, max(115, 1.15 * max(100 * case["share"] for case in cases)))
+    axes.set_xlim(0, max(115, 1.3 * max(100 * case["share"] for case in cases)))
     axes.set_xlabel("% of the limit measured in the same run")
     axes.set_title(f"{report['machine']}, {report['instruction_set']}, {report['date'][:10]}", fontsize=9)
     axes.legend(loc="lower right", fontsize=8)

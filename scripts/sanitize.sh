@@ -4,7 +4,7 @@
 #
 #   scripts/sanitize.sh asan|tsan [TEST_PROGRAM...]
 set -euo pipefail
-source "$(dirname "$0")/setup.sh"
+ATTEND_EXTRA_PACKAGES="clang libclang-rt-dev" source "$(dirname "$0")/setup.sh"
 preset=${1:?"usage: scripts/sanitize.sh asan|tsan [TEST_PROGRAM...]"}
 shift
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1

@@ -35,7 +35,7 @@ TEST(Selection, OfAnOrdinaryModelFollowsTheHardware) {
                   {kBlackwell, llama(), "trtllm_mha", "trtllm_mha", 64},
                   {kBlackwellGeforce, llama(), "flashinfer", "flashinfer", 16},
                   {kAmd, llama(), "aiter", "aiter", 16},
-                  {kCpu, llama(), "cpu", "cpu", 16}});
+                  {kCpu, llama(), "cpu", "cpu", 64}});
 }
 
 TEST(Selection, OfLatentAttentionFollowsTheHardware) {
@@ -46,7 +46,7 @@ TEST(Selection, OfLatentAttentionFollowsTheHardware) {
                   {kBlackwell, deepseek_v3(), "flashinfer", "flashinfer", 16},
                   {kBlackwellGeforce, deepseek_v3(), "triton", "triton", 16},
                   {kAmd, deepseek_v3(), "aiter", "aiter", 16},
-                  {kCpu, deepseek_v3(), "cpu", "cpu", 16}});
+                  {kCpu, deepseek_v3(), "cpu", "cpu", 64}});
 }
 
 TEST(Selection, OfLatentAttentionOnAmdDependsOnTheHeads) {
@@ -65,7 +65,7 @@ TEST(Selection, OfAModelWithSinksPassesOverFlashInfer) {
                   {kBlackwell, gpt_oss(), "trtllm_mha", "trtllm_mha", 64},
                   {kBlackwellGeforce, gpt_oss(), "triton", "triton", 16},
                   {kAmd, gpt_oss(), "triton", "triton", 16},
-                  {kCpu, gpt_oss(), "cpu", "cpu", 16}});
+                  {kCpu, gpt_oss(), "cpu", "cpu", 64}});
 }
 
 TEST(Selection, OfAModelWithChunksPassesOverFlashInfer) {
@@ -76,7 +76,7 @@ TEST(Selection, OfAModelWithChunksPassesOverFlashInfer) {
                   {kBlackwell, llama4(), "trtllm_mha", "trtllm_mha", 64},
                   {kBlackwellGeforce, llama4(), "triton", "triton", 16},
                   {kAmd, llama4(), "aiter", "aiter", 16},
-                  {kCpu, llama4(), "cpu", "cpu", 16}});
+                  {kCpu, llama4(), "cpu", "cpu", 64}});
 }
 
 TEST(Selection, OfCapsAndWindowsFollowsTheHardware) {
@@ -89,14 +89,14 @@ TEST(Selection, OfUnequalHeadDimsTakesFa4OnBlackwell) {
   expect_choices({{kHopper, unequal_head_dims(), "fa3", "fa3", 16},
                   {kBlackwell, unequal_head_dims(), "fa4", "fa4", 128},
                   {kBlackwellGeforce, unequal_head_dims(), "flashinfer", "flashinfer", 16},
-                  {kCpu, unequal_head_dims(), "cpu", "cpu", 16}});
+                  {kCpu, unequal_head_dims(), "cpu", "cpu", 64}});
 }
 
 TEST(Selection, OfDraftChainsIsThatOfTheModel) {
   expect_choices({{kHopper, with_drafts(llama(), Speculation::kChain), "fa3", "fa3", 16},
                   {kBlackwell, with_drafts(llama(), Speculation::kChain), "trtllm_mha", "trtllm_mha", 64},
                   {kAmpere, with_drafts(llama(), Speculation::kChain), "flashinfer", "flashinfer", 16},
-                  {kCpu, with_drafts(llama(), Speculation::kChain), "cpu", "cpu", 16}});
+                  {kCpu, with_drafts(llama(), Speculation::kChain), "cpu", "cpu", 64}});
 }
 
 TEST(Selection, OfDraftTreesFallsBackToFlashInferAndTriton) {
@@ -112,7 +112,7 @@ TEST(Selection, OfDraftTreesFallsBackToFlashInferAndTriton) {
                   // FlashInfer's MLA takes chains only.
                   {kBlackwell, tree(deepseek_v3()), "triton", "triton", 16},
                   {kAmd, tree(llama()), "aiter", "aiter", 1},
-                  {kCpu, tree(llama()), "cpu", "cpu", 16}});
+                  {kCpu, tree(llama()), "cpu", "cpu", 64}});
 }
 
 TEST(Selection, OfDeterministicInferenceTakesWhatIsBatchInvariant) {
@@ -123,7 +123,7 @@ TEST(Selection, OfDeterministicInferenceTakesWhatIsBatchInvariant) {
                   {kBlackwell, deterministic(llama()), "flashinfer", "flashinfer", 16},
                   {kBlackwellGeforce, deterministic(llama()), "flashinfer", "flashinfer", 16},
                   {kAmd, deterministic(llama()), "triton", "triton", 16},
-                  {kCpu, deterministic(llama()), "cpu", "cpu", 16},
+                  {kCpu, deterministic(llama()), "cpu", "cpu", 64},
                   // FA3 has no MLA here, and FlashInfer's is not batch-invariant.
                   {kAmpere, deterministic(deepseek_v3()), "triton", "triton", 16},
                   {kHopper, deterministic(deepseek_v3()), "fa3", "fa3", 16},
@@ -143,7 +143,7 @@ TEST(Selection, OfCrossAttentionPassesOverTritonAndTrtllm) {
                   {kHopper, whisper(), "fa3", "fa3", 16},
                   {kBlackwell, whisper(), "flashinfer", "flashinfer", 16},
                   {kBlackwellGeforce, whisper(), "flashinfer", "flashinfer", 16},
-                  {kCpu, whisper(), "cpu", "cpu", 16}});
+                  {kCpu, whisper(), "cpu", "cpu", 64}});
 }
 
 struct Split {

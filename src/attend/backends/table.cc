@@ -35,16 +35,22 @@ constexpr BackendSpec kTritonSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kCsrSpec{.index = KvIndexKind::kCsr};
 constexpr BackendSpec kPageTableSpec{.index = KvIndexKind::kPageTable};
 
+// A hardware prefetcher follows the rows of one head through a page; at 64 tokens decode from DRAM reads close
+// to what the machine can (docs/cpu-notes.md). The price: a prefix is shared in whole pages only.
+constexpr int kCpuPageSize = 64;
+
 // The whole contract of attend's kernels, without graphs, which a CPU has not.
 constexpr Capability kCpuMha{.prefill = {kCpu},
                              .decode = {kCpu},
                              .page_sizes = PageSizes::all(),
+                             .preferred_page_size = kCpuPageSize,
                              .dtypes = kFloats,
                              .kv_dtypes = kFloatsAndFp8,
                              .graphs = false};
 constexpr Capability kCpuMla{.prefill = {kCpu},
                              .decode = {kCpu},
                              .page_sizes = PageSizes::all(),
+                             .preferred_page_size = kCpuPageSize,
                              .head_dims = kLatentDims,
                              .dtypes = kFloats,
                              .kv_dtypes = kFloatsAndFp8,

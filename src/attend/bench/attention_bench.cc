@@ -22,6 +22,19 @@ std::string size_name(size_t bytes) {
   return mib < 1024 ? fmt::format("{:.0f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
+double best_of(int repeats, const auto& rate) {
+  double best = 0;
+  for (int i = 0; i < repeats; ++i) best = std::max(best, rate());
+  return best;
+}
+
+// 0 where there are none.
+double tiles_per_second(int threads) {
+  const std::vector<Arithmetic> available = available_arithmetic();
+  if (std::find(available.begin(), available.end(), Arithmetic::kAmxBf16) == available.end()) return 0;
+  return best_of(3, [&] { return operations_per_second(Arithmetic::kAmxBf16, threads); });
+}
+
 CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arithmetic vectors, int threads,
                      double seconds) {
   kernels::AttentionPlan plan(tensors.limits(threads), Device{});
@@ -52,13 +65,8 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
           .unit = by_read ? "GB/s" : "GFLOP/s",
           .limit = amount / std::max(read_seconds, peak_seconds) * 1e-9,
           .bound = by_read ? "read " + size_name(rotated) : std::string(to_string(vectors)),
-          .repeats = static_cast<int>(case_seconds.size())};
-}
-
-double best_of(int repeats, const auto& rate) {
-  double best = 0;
-  for (int i = 0; i < repeats; ++i) best = std::max(best, rate());
-  return best;
+          .repeats = static_cast<int>(case_seconds.size()),
+          .tiles_limit = by_read ? 0 : 1e-9 * tiles_per_second(threads)};
 }
 
 void add_machine_figures(std::span<const std::byte> memory, const std::vector<int>& thread_counts,

@@ -15,9 +15,10 @@ struct AttentionBenchOptions {
 };
 
 // The limit of a case is the faster of two times it can not beat: reading its K/V as fast as the read probe
-// reads the same bytes, and its operations at the peak of the fastest vector arithmetic (AMX's tiles are
-// shown beside, not taken for a limit). Every repeat runs both probes and the case one after another, so that
-// a busy machine disturbs them alike. Throws Error(kInvalidArgument) for a filter without cases, and
+// reads the same bytes, and its operations at the peak of the fastest vector arithmetic. Where that is what
+// bounds it and the CPU has AMX, the peak of AMX's bfloat16 tiles stands beside it: attention with tiles can
+// exceed 100 % of the first, not of the second. Every repeat runs both probes and the case one after another,
+// so that a busy machine disturbs them alike. Throws Error(kInvalidArgument) for a filter without cases, and
 // Error(kOutOfMemory) when K/V beyond the caches does not fit.
 Report bench_attention(const AttentionBenchOptions& options);
 

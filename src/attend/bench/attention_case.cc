@@ -27,11 +27,11 @@ std::vector<AttentionCase> all_cases() {
   const DType kv_dtypes[] = {DType::kBF16, DType::kF16, DType::kF8E4M3};
   for (DType kv : kv_dtypes)
     cases.push_back({.kv_dtype = kv, .seqlen_kv = 32768, .residency = Residency::kMemory});
-  for (int page_size : {1, 64})
+  for (int page_size : {1, 16})
     cases.push_back({.seqlen_kv = 32768, .page_size = page_size, .residency = Residency::kMemory});
   cases.push_back({.batch = 16, .seqlen_kv = 2048, .residency = Residency::kMemory});
   for (DType kv : kv_dtypes) cases.push_back({.kv_dtype = kv, .seqlen_kv = 4096});
-  for (int page_size : {1, 64}) cases.push_back({.seqlen_kv = 4096, .page_size = page_size});
+  for (int page_size : {1, 16}) cases.push_back({.seqlen_kv = 4096, .page_size = page_size});
   cases.push_back(
       {.seqlen_kv = 4096, .num_q_heads = 16, .num_kv_heads = 1, .head_dim = 512, .mla_rope_dim = 64});
   for (DType kv : kv_dtypes) cases.push_back({.kv_dtype = kv, .seqlen_q = 8, .seqlen_kv = 4096});

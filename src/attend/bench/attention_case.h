@@ -25,7 +25,7 @@ struct AttentionCase {
   int num_q_heads = 32, num_kv_heads = 8;
   int head_dim = 128;
   int mla_rope_dim = 0;  // above 0: MLA, with head_dim as kv_lora_rank
-  int page_size = 16;
+  int page_size = 64;    // what the CPU backend prefers
   Residency residency = Residency::kCache;
 
   // "decode bf16 kv32768 dram", "prefill bf16 2048", "mla-decode bf16 kv4096", "decode bf16 kv32768 dram

@@ -26,6 +26,10 @@ ordered_json to_json(const CaseResult& result) {
     json["bound"] = result.bound;
     json["share"] = result.share();
   }
+  if (result.tiles_limit > 0) {
+    json["tiles_limit"] = result.tiles_limit;
+    json["tiles_share"] = result.tiles_share();
+  }
   json["repeats"] = result.repeats;
   return json;
 }
@@ -36,13 +40,14 @@ void print(const Report& report) {
   fmt::print("{}, {}, {} threads\n\n", report.machine, report.instruction_set, report.threads);
   for (const MachineFigure& figure : report.figures)
     fmt::print("{:<28} {:>2}T {:>10.1f} {}\n", figure.name, figure.threads, figure.value, figure.unit);
-  fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6}\n", "case", "", "us", "", "", "limit",
-             "bound", "share");
+  fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6} {:>9}\n", "case", "", "us", "", "",
+             "limit", "bound", "share", "of tiles");
   for (const CaseResult& result : report.cases) {
     fmt::print("{:<40} {:>2}T {:>11.1f} {:>10.1f} {:<9}", result.name, result.threads, result.us,
                result.value, result.unit);
     if (result.limit > 0)
       fmt::print(" {:>8.1f}  {:<16} {:>4.0f} %", result.limit, result.bound, 100 * result.share());
+    if (result.tiles_limit > 0) fmt::print(" {:>7.0f} %", 100 * result.tiles_share());
     fmt::print("\n");
   }
 }

@@ -24,8 +24,11 @@ struct CaseResult {
   double limit;       // in `unit`; 0: none was measured
   std::string bound;  // what limits: "read 16 MiB", "avx512 f32"
   int repeats;
+  double tiles_limit =
+      0;  // in `unit`: what matrix tiles (AMX) reach; 0: there are none, or they bound nothing
 
   double share() const { return limit > 0 ? value / limit : 0.0; }
+  double tiles_share() const { return tiles_limit > 0 ? value / tiles_limit : 0.0; }
 };
 
 struct Report {
@@ -41,8 +44,9 @@ struct Report {
 void print(const Report& report);
 
 // {"machine", "instruction_set", "threads", "date", "version", "figures": [...], "cases": [{"case",
-// "threads", "us", <unit>: value, "limit", "bound", "share", "repeats"}]}. The date is UTC. Throws
-// Error(kInvalidArgument) for a file that can not be written.
+// "threads", "us", <unit>: value, "limit", "bound", "share", "tiles_limit", "tiles_share", "repeats"}]}; the
+// limits only where there is one. The date is UTC. Throws Error(kInvalidArgument) for a file that can not be
+// written.
 void write_json(const Report& report, const std::filesystem::path& path);
 
 }  // namespace attend::bench

@@ -51,6 +51,7 @@ std::string page_sizes(const Capability& can) {
   add(can.tree_page_sizes, "with draft trees");
   add(can.window_tree_page_sizes, "with draft trees and a window");
   add(can.ungrouped_page_sizes, "with one query head per KV head");
+  if (can.preferred_page_size > 0) text += fmt::format("; prefers {}", can.preferred_page_size);
   return text;
 }
 

@@ -32,13 +32,18 @@ double activation_bytes(const ModelConfig& config, int max_tokens, DType dtype) 
 }
 
 DecoderModel::DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
-                           const ModelPlacement& placement)
+                           const ModelPlacement& placement, std::optional<ModelWeights> files)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       weight_bytes_(weight_bytes),
       placement_(placement),
       on_gpu_(placement.device.type == DeviceType::kCuda),
+      files_(std::move(files)),
       attention_layers_(config_.geometry(placement.dtype, placement.dtype).layers) {}
+
+void DecoderModel::check_weights() const {
+  if (files_) files_->check_unchanged();
+}
 
 void DecoderModel::prepare(const BatchLimits& limits) {
   require(limits.max_tokens >= 1 && limits.max_kv_tokens >= 1, "limits of ", limits.max_tokens,

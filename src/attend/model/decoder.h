@@ -16,6 +16,7 @@
 
 #include "attend/model/decoder_weights.h"
 #include "attend/model/model.h"
+#include "attend/model/model_weights.h"
 #include "attend/model/rope.h"
 #include "attend/tensor/arena.h"
 
@@ -23,13 +24,15 @@ namespace attend {
 
 class DecoderModel : public Model {
  public:
+  // `files`: where weights that are mapped lie; nothing when they are in memory of their own.
   DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
-               const ModelPlacement& placement);
+               const ModelPlacement& placement, std::optional<ModelWeights> files = {});
 
   const ModelConfig& config() const override { return config_; }
   void prepare(const BatchLimits& limits) override;
   void forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                const TensorView& logits, Stream& stream) override;
+  void check_weights() const override;
   size_t weight_bytes() const override { return weight_bytes_; }
 
  private:
@@ -63,6 +66,7 @@ class DecoderModel : public Model {
   size_t weight_bytes_;
   ModelPlacement placement_;
   bool on_gpu_;
+  std::optional<ModelWeights> files_;
   std::vector<AttentionLayer> attention_layers_;
   BatchLimits limits_;
   std::optional<Arena> arena_;

@@ -63,6 +63,16 @@ DeviceScope::DeviceScope(Device device) {
 }
 DeviceScope::~DeviceScope() { cudaSetDevice(previous_); }
 
+CaptureTolerance::CaptureTolerance() {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  check(cudaThreadExchangeStreamCaptureMode(&mode), "capture mode");
+  previous_ = mode;
+}
+CaptureTolerance::~CaptureTolerance() {
+  auto mode = static_cast<cudaStreamCaptureMode>(previous_);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
 int device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {

@@ -40,6 +40,18 @@ class DeviceScope {
   int previous_ = 0;
 };
 
+// While it lives, the calling thread may allocate though one of its streams is being captured.
+class CaptureTolerance {
+ public:
+  CaptureTolerance();
+  ~CaptureTolerance();
+  CaptureTolerance(const CaptureTolerance&) = delete;
+  CaptureTolerance& operator=(const CaptureTolerance&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
 // Device memory, uninitialised / zeroed, 256-byte aligned. Throws Error(kOutOfMemory) with the bytes wanted
 // and free. Freed, when the last tensor that shares it goes, after all work of the device.
 Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device);

@@ -51,6 +51,20 @@ inline Pairs to_neighbours(Pairs apart) {
   return _mm512_permutexvar_epi16(words, apart);
 }
 
+// Weights of 32 keys in as many parts as there are. One part is rounded to the nearest; weights are not
+// negative.
+template <int kParts>
+void split_weights(const __m512 (&weights)[2], Pairs (&parts)[kParts]) {
+  if constexpr (kParts == 1) {
+    const auto rounded = [](__m512 x) {
+      return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
+    };
+    parts[0] = upper_halves(rounded(weights[0]), rounded(weights[1]));
+  } else {
+    split(weights[0], weights[1], parts);
+  }
+}
+
 // fp8 by its lower seven bits as bfloat16, in lower and upper bytes.
 struct Fp8Table {
   alignas(64) uint8_t low[128], high[128];
@@ -65,6 +79,30 @@ struct Fp8Table {
     }
     return table;
   }
+};
+
+// The table in registers.
+template <class T>
+class Fp8Registers {
+ public:
+  Fp8Registers() {
+    static const Fp8Table table = Fp8Table::of<T>();
+    for (int half = 0; half < 2; ++half) {
+      low_[half] = _mm512_load_si512(table.low + half * 64);
+      high_[half] = _mm512_load_si512(table.high + half * 64);
+    }
+  }
+
+  // The lower and the upper byte of each of 64 values as bfloat16.
+  void look_up(__m512i bytes, __m512i& low, __m512i& high) const {
+    low = _mm512_permutex2var_epi8(low_[0], bytes, low_[1]);
+    // Looked up | (bytes & 0x80), the sign.
+    high = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high_[0], bytes, high_[1]), bytes,
+                                     _mm512_set1_epi8(-0x80), 0xf8);
+  }
+
+ private:
+  __m512i low_[2], high_[2];
 };
 
 // Reads blocks of 32 elements of K or V as pairs.
@@ -96,14 +134,6 @@ requires(std::is_same_v<T, F8E4M3> || std::is_same_v<T, F8E5M2>) class PartsRead
  public:
   static constexpr int kParts = 1;
 
-  PartsReader() {
-    static const Fp8Table table = Fp8Table::of<T>();
-    for (int half = 0; half < 2; ++half) {
-      low_[half] = _mm512_load_si512(table.low + half * 64);
-      high_[half] = _mm512_load_si512(table.high + half * 64);
-    }
-  }
-
   void read(const T* row, Pairs (&parts)[kParts]) const {
     convert(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)), parts);
   }
@@ -116,14 +146,12 @@ requires(std::is_same_v<T, F8E4M3> || std::is_same_v<T, F8E5M2>) class PartsRead
     const __m512i bytes = _mm512_castsi256_si512(block);
     // Eight bytes to the front of each quarter.
     const __m512i spread = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 0, 2, 0, 3, 0), bytes);
-    const __m512i low = _mm512_permutex2var_epi8(low_[0], spread, low_[1]);
-    const __m512i high = _mm512_permutex2var_epi8(high_[0], spread, high_[1]);
-    // high | (spread & 0x80)
-    const __m512i signed_high = _mm512_ternarylogic_epi32(high, spread, _mm512_set1_epi8(-0x80), 0xf8);
-    parts[0] = _mm512_unpacklo_epi8(low, signed_high);
+    __m512i low, high;
+    table_.look_up(spread, low, high);
+    parts[0] = _mm512_unpacklo_epi8(low, high);
   }
 
-  __m512i low_[2], high_[2];
+  const Fp8Registers<T> table_{};
 };
 
 // Columns of a block of 32 as the pairs of two rows of V have them.

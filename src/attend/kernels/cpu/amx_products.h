@@ -1,14 +1,12 @@
 // The products of an item with AMX tiles, in bfloat16 parts (amx_parts.h): q and the weights in as many as
 // the dtype of q asks for, K and V in as many as theirs does. What comes out is as exact as float32
 // arithmetic for a float32 q, and as bfloat16 arithmetic with float32 sums for a bfloat16 q.
-//
-// Few rows multiply K as it lies, S^T = K Q^T, which saves transposing it; the scores are transposed instead.
-// The parts of a row are rows of their own there. Many rows multiply a transposed copy of the tile.
+// K is transposed on the way; few rows do without (amx_few_rows_fp8.h).
 #pragma once
 
 #include "attend/kernels/cpu/amx_parts.h"
+#include "attend/kernels/cpu/amx_rows.h"
 #include "attend/kernels/cpu/amx_tiles.h"
-#include "attend/kernels/cpu/item_context.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -28,7 +26,7 @@ class AmxProducts {
 
   void pack_queries() {
     for (int row = 0; row < context_.num_rows; ++row) {
-      load_query(row, scratch_.query);
+      load_query<Q>(context_, row, scratch_.query);
       for (int d = 0; d < dim_; d += kTileInner) {
         Pairs parts[kQParts];
         split(_mm512_loadu_ps(scratch_.query + d), _mm512_loadu_ps(scratch_.query + d + 16), parts);
@@ -58,14 +56,7 @@ class AmxProducts {
 
   void store_weights(int row, int key, const __m512 (&weights)[2]) {
     Pairs parts[kQParts];
-    if constexpr (kQParts == 1) {
-      // To the nearest: weights are not negative.
-      const __m512i half = _mm512_set1_epi32(0x8000);
-      parts[0] = upper_halves(_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(weights[0]), half)),
-                              _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(weights[1]), half)));
-    } else {
-      split(weights[0], weights[1], parts);
-    }
+    split_weights(weights, parts);
     for (int part = 0; part < kQParts; ++part)
       _mm512_storeu_si512(weights_of(row) + part * kTileKeys + key, parts[part]);
   }
@@ -79,13 +70,8 @@ class AmxProducts {
     };
     clear_weights(tile_begin * kTileSide, row_begin);
     clear_weights(row_end, tile_end * kTileSide);
-    for (int row = row_begin; row < row_end; ++row) {
-      if (scratch_.row_rescale[row] == 1.0f) continue;
-      const __m512 rescale = _mm512_set1_ps(scratch_.row_rescale[row]);
-      float* const acc = scratch_.acc + row * context_.stride_v;
-      for (int d = 0; d < context_.stride_v; d += 16)
-        _mm512_storeu_ps(acc + d, _mm512_mul_ps(rescale, _mm512_loadu_ps(acc + d)));
-    }
+    for (int row = row_begin; row < row_end; ++row)
+      rescale_row(scratch_.acc + row * context_.stride_v, scratch_.row_rescale[row], context_.stride_v);
     multiply_tiles<kQParts, kKvParts, true>({.a = scratch_.weights,
                                              .a_stride = kQParts * kTileKeys,
                                              .a_part = kTileKeys,
@@ -119,19 +105,6 @@ class AmxProducts {
   uint32_t* k() const { return static_cast<uint32_t*>(scratch_.k); }  // [parts, dim_ / 2, kTileKeys]
   uint32_t* v() const { return static_cast<uint32_t*>(scratch_.v); }  // [parts, kKeyPairs, stride_v]
   uint16_t* weights_of(int row) const { return scratch_.weights + row * kQParts * kTileKeys; }
-
-  // A row of q as floats, with zeros behind it up to dim_.
-  void load_query(int row, float* to) const {
-    for (const QueryPart& part : problem_.q) {
-      const Q* elements = static_cast<const Q*>(part.data) +
-                          (context_.first_token + row / context_.group) * part.token_stride +
-                          (context_.kv_head * context_.group + row % context_.group) * part.head_stride;
-      for (int d = 0; d < part.dim; d += 16)
-        _mm512_storeu_ps(to + d, Avx512::load_first(elements + d, part.dim - d < 16 ? part.dim - d : 16));
-      to += part.dim;
-    }
-    for (int d = problem_.k.dim; d < dim_; ++d) *to++ = 0;
-  }
 
   void pack_keys(const TileRows& tile) {
     const PartsReader<T> reader = reader_;

@@ -33,10 +33,15 @@ template <int kSums, int kA, int kB>
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
 }
 
-// Every tile whole, for as long as it lives. Other code of this thread must not use tiles meanwhile.
-class WholeTiles {
+// Rows of each tile register; a row is whole.
+struct TileRowCounts {
+  int rows[8] = {kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide};
+};
+
+// Tiles of these shapes, for as long as it lives. Other code of this thread must not use tiles meanwhile.
+class ConfiguredTiles {
  public:
-  WholeTiles() {
+  explicit ConfiguredTiles(const TileRowCounts& counts) {
     // Intel SDM, LDTILECFG.
     struct alignas(64) {
       uint8_t palette = 1;
@@ -47,13 +52,18 @@ class WholeTiles {
     } config;
     for (int tile = 0; tile < 8; ++tile) {
       config.row_bytes[tile] = kTileRowBytes;
-      config.num_rows[tile] = kTileSide;
+      config.num_rows[tile] = static_cast<uint8_t>(counts.rows[tile]);
     }
     asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
   }
-  ~WholeTiles() { asm volatile("tilerelease" ::: "memory"); }
-  WholeTiles(const WholeTiles&) = delete;
-  WholeTiles& operator=(const WholeTiles&) = delete;
+  ~ConfiguredTiles() { asm volatile("tilerelease" ::: "memory"); }
+  ConfiguredTiles(const ConfiguredTiles&) = delete;
+  ConfiguredTiles& operator=(const ConfiguredTiles&) = delete;
+};
+
+class WholeTiles : public ConfiguredTiles {
+ public:
+  WholeTiles() : ConfiguredTiles(TileRowCounts{}) {}
 };
 
 // c = a b, or c += a b, summed over parts: a number may be a sum of bfloat16 parts, the first the largest.
@@ -91,21 +101,21 @@ void multiply_tile_group(const TileProduct& product, int tile_row, int tile_colu
         zero_tile<row * kColumns + column>();
     });
   });
-  unrolled<kAParts>([&](auto part_a) {
+  // All products of an inner step before the next: what a part is multiplied with again is still near.
+  for (int inner = 0; inner < num_inner; inner += kTileInner)
     unrolled<kBParts>([&](auto part_b) {
-      if constexpr (part_a + part_b <= kMaxPartOrder)
-        for (int inner = 0; inner < num_inner; inner += kTileInner) {
-          unrolled<kColumns>([&](auto column) {
-            load_tile<6 + column>(b + part_b * b_part + inner / 2 * b_stride + column * kTileSide, b_bytes);
-          });
+      unrolled<kColumns>([&](auto column) {
+        load_tile<6 + column>(b + part_b * b_part + inner / 2 * b_stride + column * kTileSide, b_bytes);
+      });
+      unrolled<kAParts>([&](auto part_a) {
+        if constexpr (part_a + part_b <= kMaxPartOrder)
           unrolled<kRows>([&](auto row) {
             load_tile<4 + row>(a + part_a * a_part + row * kTileSide * a_stride + inner, a_bytes);
             unrolled<kColumns>(
                 [&](auto column) { multiply_tile<row * kColumns + column, 4 + row, 6 + column>(); });
           });
-        }
+      });
     });
-  });
   unrolled<kRows>([&](auto row) {
     unrolled<kColumns>([&](auto column) {
       store_tile<row * kColumns + column>(c + row * kTileSide * c_stride + column * kTileSide, c_bytes);

@@ -1,19 +1,22 @@
+#include "attend/kernels/cpu/amx_few_rows_fp8.h"
 #include "attend/kernels/cpu/amx_products.h"
 #include "attend/kernels/cpu/attend_item.h"
 
 namespace attend::kernels::cpu {
 namespace {
 
-// Few rows fill no tile: they are done before K and V would be packed. Under fixed splits a row's bits must
-// not depend on how many rows there are.
+// Few rows leave most of a tile empty: only fp8 gains by it. The others are done before K and V would be
+// packed. Under fixed splits a row's bits must not depend on how many rows there are.
 template <class Q, class T>
 void attend_item_amx(const AttentionProblem& problem, const WorkItem& item, int kv_head,
                      TileScratch& scratch) {
-  constexpr int kFewRows = 8;
-  if ((item.q_end - item.q_begin) * problem.group() <= kFewRows && problem.split_tokens == 0)
-    attention_kernel_avx512(problem.q_dtype, problem.kv_dtype).attend_item(problem, item, kv_head, scratch);
-  else
-    attend_item<AmxProducts<Q, T>>(problem, item, kv_head, scratch);
+  const int num_rows = (item.q_end - item.q_begin) * problem.group();
+  if (num_rows > kFewAmxRows || problem.split_tokens > 0)
+    return attend_item<AmxProducts<Q, T>>(problem, item, kv_head, scratch);
+  if constexpr (sizeof(T) == 1)
+    if (AmxFewRowsFp8<Q, T>::serves(problem))
+      return attend_item<AmxFewRowsFp8<Q, T>>(problem, item, kv_head, scratch);
+  attention_kernel_avx512(problem.q_dtype, problem.kv_dtype).attend_item(problem, item, kv_head, scratch);
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kSearchThreads)
   ptx::wait_for_previous_kernel();
   const float* const logits = params.logits + blockIdx.x * params.row_stride;
   const Largest largest = find_largest(logits, params.vocab_size);
-  int id = largest.index == kNone ? -1 : largest.index;
+  int id = largest.index == kNone ? kNoToken : largest.index;
   if (id >= 0 && params.rules != nullptr && !isinf(largest.value)) {
     const SamplingRule rule = params.rules[blockIdx.x];
     if (rule.temperature > 0.0f) id = sample_row(logits, params.vocab_size, largest, rule);
