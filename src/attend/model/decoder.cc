@@ -111,15 +111,25 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
     feed_forward(layer, a, stream);
   }
   if (input.logit_rows.empty()) return;
-  norm(weights_.final_norm, /*first=*/false, a, stream);
   const TensorView rows = logit_rows_.slice(0, 0, std::ssize(input.logit_rows));
-  kernels::gather_rows(a.x, input.logit_rows, rows, stream);
   const Tensor& lm_head = weights_.lm_head.view().empty() ? weights_.embedding : weights_.lm_head;
-  project(rows, {.weight = lm_head, .bias = {}}, logits, stream);
+  if (on_gpu_) {
+    kernels::gather_rows(a.residual, input.logit_rows, rows, stream);
+    kernels::linear({.x = rows,
+                     .weight = lm_head,
+                     .bias = {},
+                     .out = logits,
+                     .norm = {weights_.final_norm, config_.rms_norm_eps, a.x.slice(0, 0, rows.shape[0])}},
+                    stream);
+  } else {
+    norm(weights_.final_norm, /*first=*/false, a, stream);
+    kernels::gather_rows(a.x, input.logit_rows, rows, stream);
+    project(rows, {.weight = lm_head, .bias = {}}, logits, stream);
+  }
 }
 
 void DecoderModel::norm(const Tensor& weight, bool first, const Activations& a, Stream& stream) const {
-  if (first || on_gpu_)
+  if (first)
     kernels::rms_norm(a.residual, weight, config_.rms_norm_eps, a.x, stream);
   else
     kernels::add_rms_norm(a.x, a.residual, weight, config_.rms_norm_eps, a.x, stream);
