@@ -101,6 +101,9 @@ class Event {
   [[maybe_unused]] void* handle_ = nullptr;
 };
 
+// Whether what is queued on `stream` now is recorded for a graph instead of run.
+bool is_recording(const Stream& stream);
+
 // Work recorded once and launched many times. Movable.
 class Graph {
  public:
