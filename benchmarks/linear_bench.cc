@@ -4,6 +4,7 @@
 // waiting for a CPU adds nothing.
 //
 //   linear_bench [threads] [out_features] [in_features] [number of weight matrices, used in turn]
+//                [dtype of the weights] [instruction set] [rows...]
 #include <immintrin.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/cpu/linear.h"
 #include "attend/tensor/arena.h"
@@ -104,10 +106,13 @@ void fill(const Tensor& tensor) {
 
 struct Setup {
   int64_t num_outs, in_features, num_weights;
+  DType dtype;
   Isa isa;
+  std::vector<int64_t> num_rows;
 };
 
-void time_dtype(const Setup& setup, DType dtype) {
+void time_linear(const Setup& setup) {
+  const DType dtype = setup.dtype;
   const auto bytes = static_cast<size_t>(setup.num_outs * setup.in_features) * attend::size_of(dtype);
   Arena arena((bytes + 64) * static_cast<size_t>(setup.num_weights));
   std::vector<Tensor> weights;
@@ -115,7 +120,7 @@ void time_dtype(const Setup& setup, DType dtype) {
     weights.push_back(arena.allocate({setup.num_outs, setup.in_features}, dtype));
     fill(weights.back());
   }
-  for (const int64_t num_rows : {1, 2, 4, 8, 16, 32, 64, 128, 512}) {
+  for (const int64_t num_rows : setup.num_rows) {
     const Tensor x = Tensor::zeros({num_rows, setup.in_features}, DType::kF32);
     const Tensor out = Tensor::zeros({num_rows, setup.num_outs}, DType::kF32);
     const double products = static_cast<double>(num_rows * setup.num_outs * setup.in_features);
@@ -146,18 +151,36 @@ void time_dtype(const Setup& setup, DType dtype) {
   }
 }
 
+DType dtype_named(const std::string& name) {
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
+    if (name == attend::to_string(dtype)) return dtype;
+  attend::fail(attend::ErrorCode::kInvalidArgument, "dtype ", name,
+               ": linear_bench knows bfloat16, float16, ", "float32");
+}
+
+Isa isa_named(const std::string& name) {
+  for (const Isa isa : attend::kernels::cpu::available_isas())
+    if (name == attend::kernels::cpu::to_string(isa)) return isa;
+  attend::fail(attend::ErrorCode::kInvalidArgument, "instruction set ", name, ": this machine has up to ",
+               attend::kernels::cpu::detect_isa());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const auto argument = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
   attend::set_num_threads(static_cast<int>(argument(1, 1)));
-  const Setup setup = {.num_outs = argument(2, 4096),
-                       .in_features = argument(3, 4096),
-                       .num_weights = argument(4, 8),
-                       .isa = attend::kernels::cpu::detect_isa()};
+  Setup setup = {.num_outs = argument(2, 4096),
+                 .in_features = argument(3, 4096),
+                 .num_weights = argument(4, 8),
+                 .dtype = argc > 5 ? dtype_named(argv[5]) : DType::kBF16,
+                 .isa = argc > 6 ? isa_named(argv[6]) : attend::kernels::cpu::detect_isa(),
+                 .num_rows = {}};
+  for (int i = 7; i < argc; ++i) setup.num_rows.push_back(std::atoll(argv[i]));
+  if (setup.num_rows.empty()) setup.num_rows = {1, 2, 4, 8, 16, 32, 64, 128, 512};
   std::printf("%d threads, %s, %ld x %ld, %ld matrices in turn\n", attend::num_threads(),
               std::string(attend::kernels::cpu::to_string(setup.isa)).c_str(),
               static_cast<long>(setup.num_outs), static_cast<long>(setup.in_features),
               static_cast<long>(setup.num_weights));
-  for (const DType dtype : {DType::kBF16}) time_dtype(setup, dtype);
+  time_linear(setup);
 }

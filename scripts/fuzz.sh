@@ -5,7 +5,7 @@
 #
 #   scripts/fuzz.sh [SECONDS [NAME...]]
 set -euo pipefail
-ATTEND_EXTRA_PACKAGES=clang source "$(dirname "$0")/setup.sh"
+ATTEND_EXTRA_PACKAGES="clang libclang-rt-dev" source "$(dirname "$0")/setup.sh"
 seconds=${1:-60}
 [ $# -gt 0 ] && shift
 names=("$@")

@@ -1,51 +1,16 @@
 // What a backend allocates, and when: all of it in create(), as much as it said before, nothing in a step.
-// Every allocation of this program is counted: operator new, and what tensors ask the C library for.
 #include <gtest/gtest.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
 #include "tests/backends/small_model.h"
-
-namespace {
-
-std::atomic<int64_t> num_allocations = 0;
-std::atomic<int64_t> allocated_bytes = 0;
-
-void* count(void* memory, size_t size) {
-  ++num_allocations;
-  allocated_bytes += static_cast<int64_t>(size);
-  return memory;
-}
-
-void* allocate(size_t size, size_t alignment) {
-  void* memory = nullptr;
-  return posix_memalign(&memory, alignment, size) == 0 ? count(memory, size) : nullptr;
-}
-
-void* allocate_or_throw(size_t size, size_t alignment) {
-  void* memory = allocate(size, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t size) { return allocate_or_throw(size, alignof(std::max_align_t)); }
-void* operator new(size_t size, std::align_val_t alignment) {
-  return allocate_or_throw(size, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept { return allocate(size, alignment); }
+#include "tests/support/count_allocations.h"
 
 namespace attend::conformance {
 namespace {
+
+using testing_support::allocated_bytes;
+using testing_support::num_allocations;
 
 // The reference may allocate in a step: it is the specification, and slow.
 constexpr std::string_view kReference = "torch_native";
@@ -61,18 +26,18 @@ int64_t allocations_of_step(SmallModel& model, AttentionBackend& backend, Forwar
                             const std::vector<int>& num_new) {
   Stream stream;
   const ForwardBatch batch = model.prepare(mode, num_new).batch();
-  const int64_t before = num_allocations;
+  const int64_t before = num_allocations();
   backend.plan(batch, stream);
   for (size_t i = 0; i < model.layers().size(); ++i)
     backend.forward(model.layers()[i], model.input(i), batch, stream);
-  return num_allocations - before;
+  return num_allocations() - before;
 }
 
 TEST(Allocation, IsCounted) {
-  const int64_t before = num_allocations;
+  const int64_t before = num_allocations();
   const Tensor tensor = Tensor::zeros({100}, DType::kF32);
   const std::vector<int> numbers(100);
-  EXPECT_GE(num_allocations - before, 2);
+  EXPECT_GE(num_allocations() - before, 2);
 }
 
 TEST(Allocation, DoesNotHappenInAStep) {
@@ -104,9 +69,9 @@ TEST(Allocation, DoesNotHappenInAStepOfLatentAttention) {
     const BackendCase step(c, ForwardMode::kDecode);
     const auto backend = step.create(entry, false);
     step.run(*backend);  // threads start
-    const int64_t before = num_allocations;
+    const int64_t before = num_allocations();
     step.run(*backend);
-    EXPECT_EQ(num_allocations - before, 0) << entry.name;
+    EXPECT_EQ(num_allocations() - before, 0) << entry.name;
   }
 }
 
@@ -114,9 +79,9 @@ TEST(Allocation, DoesNotHappenInAStepOfLatentAttention) {
 int64_t created_bytes(const SmallModel& model, const BackendEntry& entry, bool deterministic) {
   BackendContext context = model.context();
   context.config = model.config(deterministic);
-  const int64_t before = allocated_bytes;
+  const int64_t before = allocated_bytes();
   const auto backend = entry.create(entry, context);
-  return allocated_bytes - before;
+  return allocated_bytes() - before;
 }
 
 // The backend itself, its config, the shared counters of tensors.

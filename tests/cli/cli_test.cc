@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/overflowing_model.h"
+
 namespace attend {
 namespace {
 
@@ -275,6 +277,48 @@ TEST(GenerateCommand, SaysAtLoadThatNoRequestWillEndAtAnEosToken) {
   EXPECT_THAT(ran.out, HasSubstr("eos_token_id 99999: config.json's vocab_size is 2112: no request"));
 }
 
+TEST(GenerateCommand, RefusesWeightsThatAreNotNumbersAndNamesTheTensor) {
+  const std::string model = changed_model("eos_token_id", 1);
+  const std::string weights = model + "/model.safetensors";
+  std::filesystem::copy_file(kTiny + "/model.safetensors", weights,
+                             std::filesystem::copy_options::overwrite_existing);
+  std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(-2, std::ios::end);
+  file.write("\xff\x7f", 2);
+  file.close();
+  const Ran ran = attend("generate --prompt a --model-path " + model);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, StartsWith("attend: " + weights + ": tensor \"model."));
+  EXPECT_THAT(ran.out, HasSubstr(" is NaN: expected finite numbers"));
+}
+
+TEST(GenerateCommand, FinishesTheOtherPromptsWhenTheModelGivesNoNumbersForOne) {
+  const auto model = std::filesystem::path(testing::TempDir()) / "attend_overflowing";
+  testing_support::make_overflowing_model(kGolden, model, 77);
+  const std::string file =
+      write_file("one_fails.jsonl", "{\"input_ids\": [5]}\n{\"input_ids\": [77]}\n{\"input_ids\": [6]}\n");
+  const std::string generate =
+      "generate -n 3 --ignore-eos --json --model-path " + model.string() + " --prompts-file " + file;
+  const Ran ran = attend(generate, Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 2);
+  const auto lines = lines_of(ran.out);
+  ASSERT_EQ(lines.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const auto json = nlohmann::json::parse(lines[i]);
+    EXPECT_EQ(json.at("finish_reason"), i == 1 ? "error" : "length");
+    EXPECT_EQ(json.at("output_ids").size(), i == 1 ? 0u : 3u);
+    EXPECT_GE(json.at("timings").at("time_to_first_token_ms"), 0.0);
+  }
+  EXPECT_THAT(attend(generate).out, HasSubstr("attend: prompt 2: the model's logits are NaN"));
+}
+
+TEST(GenerateCommand, SaysHowManyThreadsItUses) {
+  EXPECT_THAT(attend("generate --threads 1 -n 1 --prompt a --model-path " + kTiny).out,
+              HasSubstr(", 1 threads, activations"));
+  EXPECT_THAT(attend("generate --threads 3 -n 1 --prompt a --model-path " + kTiny).out,
+              HasSubstr(", 3 threads, activations"));
+}
+
 TEST(GenerateCommand, DoesNotPassOnWhatAFileSaysToATerminal) {
   const Ran ran = attend("generate --prompt a --model-path " +
                          changed_model("architectures", std::vector<std::string>{"\x1b[2JEvil"}));
@@ -331,6 +375,28 @@ TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
   EXPECT_THAT(ran.out, HasSubstr("cpu            chosen for prefill; chosen for decode"));
   EXPECT_THAT(ran.out, HasSubstr("cpu: fa3 runs MHA on ampere, ada, hopper (prefill)"));
   EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
+}
+
+TEST(BackendsCommand, ChoosesByTheFlagsAsAnEngineWould) {
+  const std::string backends = "backends --model-path " + kTiny;
+  EXPECT_THAT(attend(backends + " --attention-backend fa3").out,
+              HasSubstr("fa3            chosen for prefill"));
+  const Ran deterministic = attend(backends + " --enable-deterministic-inference", Streams::kStdout);
+  EXPECT_EQ(deterministic.exit_code, 0);
+  EXPECT_NE(deterministic.out, attend(backends, Streams::kStdout).out);
+  EXPECT_EQ(attend(backends + " --context-length 99999999").exit_code, 2);
+}
+
+TEST(BackendsCommand, RefusesFlagsThatWouldChangeNothing) {
+  for (const std::string flags : {"--page-size 16", "--enable-deterministic-inference", "--device cpu",
+                                  "--attention-backend fa9", "--threads 2"}) {
+    const Ran ran = attend("backends " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": expected --model-path too"));
+  }
+  const Ran matrix = attend("backends --markdown --model-path " + kTiny);
+  EXPECT_EQ(matrix.exit_code, 2);
+  EXPECT_THAT(matrix.out, HasSubstr("--model-path: the support matrix is of every model"));
 }
 
 TEST(BenchCommand, WritesEveryCaseOfAFilterBesideItsLimit) {

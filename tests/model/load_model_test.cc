@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <map>
 
+#include "attend/model/check_finite.h"
 #include "attend/model/fill_weights.h"
 #include "attend/model/model.h"
 #include "tests/model/test_files.h"
@@ -129,6 +131,82 @@ TEST(LoadModel, TakesTensorsOfSeveralDtypes) {
   const TestTensor embedding = tensor_of("model.embed_tokens.weight", {kVocab, kHidden}, "BF16");
   EXPECT_EQ(load(replaced(replaced(tiny_llama(), norm), embedding))->weight_bytes(),
             bytes_of_all(tiny_llama()) + 2 * kHidden);
+}
+
+TEST(LoadModel, RefusesANumberThatIsNotFiniteWhereverItStands) {
+  struct Format {
+    std::string dtype;
+    uint32_t nan, infinity, largest;
+  };
+  for (const Format& format :
+       {Format{"F32", 0xff800001u, 0x7f800000u, 0x7f7fffffu}, Format{"F16", 0xfc01u, 0xfc00u, 0x7bffu},
+        Format{"BF16", 0x7fffu, 0xff80u, 0xff7fu}})
+    for (const size_t at : {size_t{0}, size_t{17}, size_t{kHidden * kIntermediate - 1}}) {
+      TestTensor bad =
+          tensor_of("model.layers.0.mlp.down_proj.weight", {kHidden, kIntermediate}, format.dtype);
+      const size_t word_bytes = bad.data.size() / (kHidden * kIntermediate);
+      const auto set = [&](uint32_t bits) {
+        std::memcpy(bad.data.data() + at * word_bytes, &bits, word_bytes);
+      };
+      const std::string element = "down_proj.weight\": element " + std::to_string(at);
+      set(format.nan);
+      expect_error(ErrorCode::kCorruptFile, {"model.safetensors: tensor", element + " is NaN"},
+                   [&] { load(replaced(tiny_llama(), bad)); });
+      set(format.infinity);
+      expect_error(ErrorCode::kCorruptFile, {element + " is infinite: expected finite numbers"},
+                   [&] { load(replaced(tiny_llama(), bad)); });
+      set(format.largest);
+      load(replaced(tiny_llama(), bad));
+    }
+}
+
+TEST(LoadModel, FindsTheOneBadNumberOfALargeTensor) {
+  constexpr int64_t kElements = 3'000'001;
+  const Tensor tensor = Tensor::empty({kElements}, DType::kBF16);
+  std::fill_n(tensor.as<BF16>(), kElements, BF16(1.0f));
+  check_finite(tensor, "all fine");
+  for (const int64_t at : {int64_t{0}, int64_t{262144}, int64_t{2'000'000}, kElements - 1}) {
+    tensor.as<BF16>()[at] = BF16::from_bits(0x7f80);
+    expect_error(ErrorCode::kCorruptFile, {"tensor w: element " + std::to_string(at) + " is infinite"},
+                 [&] { check_finite(tensor, "tensor w"); });
+    tensor.as<BF16>()[at] = BF16(1.0f);
+  }
+}
+
+TEST(LoadModel, NoticesAShardThatIsWrittenToWhileTheNextOneIsRead) {
+  const TempDir dir;
+  dir.write("config.json", config_json(false));
+  std::string index = R"({"weight_map": {)";
+  std::vector<TestTensor> first, second;
+  for (const TestTensor& tensor : tiny_llama()) {
+    const bool last = tensor.name == "lm_head.weight";
+    (last ? second : first).push_back(tensor);
+    index += "\"" + tensor.name + (last ? "\": \"2.safetensors\"}}" : "\": \"1.safetensors\", ");
+  }
+  dir.write("model.safetensors.index.json", index);
+  const auto shard = dir.write("1.safetensors", safetensors_bytes(first));
+  dir.write("2.safetensors", safetensors_bytes(second));
+  const auto load_and_write = [&](bool write) {
+    return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto, [&](size_t done, size_t total) {
+      if (write && done == total)
+        std::filesystem::last_write_time(shard,
+                                         std::filesystem::last_write_time(shard) + std::chrono::seconds(1));
+    });
+  };
+  load_and_write(false);
+  expect_error(ErrorCode::kCorruptFile, {"1.safetensors: the file was written to", "nobody writes"},
+               [&] { load_and_write(true); });
+}
+
+TEST(LoadModel, NoticesAFileThatIsWrittenToAfterItWasLoaded) {
+  const TempDir dir;
+  dir.write("config.json", config_json(false));
+  const auto file = dir.write("model.safetensors", safetensors_bytes(tiny_llama()));
+  const auto model = load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
+  model->check_weights();
+  std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
+  expect_error(ErrorCode::kCorruptFile, {"model.safetensors: the file was written to"},
+               [&] { model->check_weights(); });
 }
 
 TEST(LoadModel, IgnoresTensorsThatNoLayerNeeds) {

@@ -127,7 +127,7 @@ TEST(SafetensorsFile, FetchRefusesAFileThatWasWrittenToAfterItWasOpened) {
   const auto path = dir.write("a.safetensors", safetensors_bytes(tensors));
   const SafetensorsFile file(path);
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "\"w\"", "written to", "nobody writes"},
+  expect_error(ErrorCode::kCorruptFile, {"a.safetensors", "written to", "nobody writes"},
                [&] { file.fetch(*file.find("w"), [](size_t) {}); });
 }
 

@@ -1,26 +1,53 @@
 #include "tests/support/count_allocations.h"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <new>
 
 namespace {
 
-std::atomic<int64_t> counter{0};
+std::atomic<int64_t> num_counted = 0, bytes_counted = 0;
 
-void* counted(std::size_t bytes) {
-  counter.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+// Null: there is no memory.
+void* allocate(std::size_t alignment, std::size_t bytes) {
+  num_counted.fetch_add(1, std::memory_order_relaxed);
+  bytes_counted.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  void* memory = nullptr;
+  return posix_memalign(&memory, alignment, bytes) == 0 ? memory : nullptr;
+}
+
+void* allocate_or_throw(std::size_t alignment, std::size_t bytes) {
+  if (void* memory = allocate(alignment, bytes)) return memory;
   throw std::bad_alloc();
 }
+
+constexpr std::size_t kAlignment = alignof(std::max_align_t);
 
 }  // namespace
 
 namespace attend::testing_support {
-int64_t num_allocations() { return counter.load(std::memory_order_relaxed); }
+int64_t num_allocations() { return num_counted.load(std::memory_order_relaxed); }
+int64_t allocated_bytes() { return bytes_counted.load(std::memory_order_relaxed); }
 }  // namespace attend::testing_support
 
-// The array, sized and nothrow forms call these.
-void* operator new(std::size_t bytes) { return counted(bytes); }
+// Every form that the programs use: AddressSanitizer has its own of each, which would not go together with
+// only some of these.
+void* operator new(std::size_t bytes) { return allocate_or_throw(kAlignment, bytes); }
+void* operator new[](std::size_t bytes) { return allocate_or_throw(kAlignment, bytes); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate_or_throw(static_cast<std::size_t>(alignment), bytes);
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(kAlignment, bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate(kAlignment, bytes);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+  return allocate(alignment, bytes);
+}

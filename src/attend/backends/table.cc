@@ -7,7 +7,6 @@
 // applied.
 #include "attend/backends/table.h"
 
-#include "attend/backends/kernel_backend.h"
 #include "attend/backends/spec.h"
 
 namespace attend {

@@ -4,11 +4,12 @@
 
 #include <memory>
 
-#include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
+#include "attend/base/error.h"
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
 #include "attend/cli/support_matrix.h"
+#include "attend/engine/resolve_engine.h"
 #include "attend/model/config.h"
 
 namespace attend::cli {
@@ -24,11 +25,7 @@ std::string capabilities() {
 // One line per backend: chosen for what, or every reason why not.
 std::string choice(const EngineConfig& config) {
   const ModelConfig model = read_config(config.model_path);
-  const DType own_dtype = config.device.type == DeviceType::kCuda ? model.dtype : DType::kF32;
-  const Requirement requirement = requirement_of(
-      model.geometry(config.dtype.value_or(own_dtype), config.kv_cache_dtype.value_or(model.dtype)));
-  const Resolution resolution =
-      resolve(requirement, detect_hardware(config.device), config.wishes, backend_table());
+  const Resolution resolution = resolve_engine(config, model).info.resolution;
   std::string lines =
       fmt::format("\n{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
   for (const BackendEntry& entry : backend_table()) {
@@ -45,6 +42,12 @@ std::string choice(const EngineConfig& config) {
   return lines;
 }
 
+// Throws Error(kInvalidArgument) for a flag that would change nothing of what is printed.
+void refuse_flags_but(const CLI::App& command, const std::string& allowed, const char* why) {
+  for (const CLI::Option* option : command.get_options())
+    require(option->count() == 0 || option->get_name() == allowed, option->get_name(), ": ", why);
+}
+
 }  // namespace
 
 void add_backends(CLI::App& app, Command& selected) {
@@ -59,9 +62,12 @@ void add_backends(CLI::App& app, Command& selected) {
   command->callback([command, options, &selected] {
     selected = [command, options] {
       if (options->markdown) {
+        refuse_flags_but(*command, "--markdown", "the support matrix is of every model and device");
         fmt::print("{}", support_matrix(backend_table()));
         return 0;
       }
+      if (options->engine.model_path.empty())
+        refuse_flags_but(*command, "", "expected --model-path too, whose backends it would choose");
       const EngineConfig config = to_config(*command, options->engine);
       // Everything that can fail comes before the first line.
       const std::string chosen = options->engine.model_path.empty() ? std::string() : choice(config);

@@ -70,8 +70,13 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   while (engine->step([&](const StepOutput& output) { report.add(indices.at(output.id), output); })) {
   }
   print_end(*engine);
+  engine->check_weights();
   if (report.num_answers() > 0 && !options.json)
     fmt::print("answers: {} of {} right\n", report.num_right(), report.num_answers());
+  if (!report.failed().empty())
+    fail(ErrorCode::kUnsupported, "prompt ", fmt::format("{}", fmt::join(report.failed(), ", ")),
+         ": the model's logits are NaN: expected weights and a --kv-cache-dtype whose range holds its "
+         "activations");
   return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "attend/base/log.h"
+#include "attend/base/parallel.h"
 
 namespace attend::cli {
 namespace {
@@ -74,6 +75,7 @@ Report::Report(std::vector<Prompt> prompts, OutputFormat format) : format_(forma
 void Report::add(size_t i, const StepOutput& output) {
   Entry& entry = entries_[i];
   entry.text += output.text;
+  if (output.finish_reason == FinishReason::kError) failed_.push_back(i + 1);
   if (output.finish_reason != FinishReason::kNone) finish(entry, output);
   show();
 }
@@ -134,9 +136,10 @@ void Report::end_text(const Entry& entry) const {
 
 void print_start(const EngineInfo& info) {
   const bool on_gpu = info.device.type == DeviceType::kCuda;
+  const int num_workers = on_gpu ? info.hardware.num_workers : num_threads();
   log_info(fmt::format("{} on {}, {} {}, activations in {}, {:.1f} MB of weights", info.model,
-                       info.hardware.name, info.hardware.num_workers, on_gpu ? "SMs" : "threads",
-                       to_string(info.dtype), static_cast<double>(info.weight_bytes) / 1e6));
+                       info.hardware.name, num_workers, on_gpu ? "SMs" : "threads", to_string(info.dtype),
+                       static_cast<double>(info.weight_bytes) / 1e6));
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,
                        info.resolution.decode->name, info.resolution.why));
   log_info(fmt::format(

@@ -25,6 +25,8 @@ class Report {
   // How many prompts brought an answer, and how many of those were completed right.
   int num_answers() const { return num_answers_; }
   int num_right() const { return num_right_; }
+  // The numbers (from 1) of prompts that ended because the model gave no numbers for them.
+  const std::vector<size_t>& failed() const { return failed_; }
 
  private:
   struct Entry {
@@ -43,6 +45,7 @@ class Report {
   OutputFormat format_;
   size_t turn_ = 0;
   int num_answers_ = 0, num_right_ = 0;
+  std::vector<size_t> failed_;
 };
 
 // The middle of a long text replaced by its length.

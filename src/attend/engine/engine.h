@@ -25,7 +25,7 @@ class StepRunner;
 // What a step gave one request.
 struct StepOutput {
   RequestId id;
-  int32_t token_id;            // the new token
+  int32_t token_id;            // the new token; kernels::kNoToken with FinishReason::kError
   std::string_view text;       // new text; never splits UTF-8, never shows the start of a stop string
   FinishReason finish_reason;  // kNone: goes on
   const Request& request;      // valid during the call
@@ -80,6 +80,10 @@ class Engine {
   // Returns false when there was nothing to do.
   bool step(const OutputSink& sink);
 
+  // As Model::check_weights. For when requests have finished: a file that is written to where it lies changes
+  // the model under them.
+  void check_weights() const;
+
   const EngineInfo& info() const { return info_; }
   const EngineStats& stats() const { return stats_; }
   const ModelConfig& model_config() const { return model_config_; }
@@ -91,16 +95,10 @@ class Engine {
   // Text of one request while it is generated.
   struct TextState;
 
-  void resolve_config(const EngineConfig& config);
   // Says what the model's files say about ids that the model does not have.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
-  // Token slots of the KV pool, chosen by the memory there is when the user names no number.
-  int64_t choose_pool_tokens(const EngineConfig& config, const MhaKvPool::Config& two_pages) const;
-  void create_pools(const EngineConfig& config);
-  // Refuses sizes that do not fit into memory together, by the flag that chose them.
-  void check_memory() const;
-  // Records CUDA graphs of decode steps, or only pads them as if there were some.
-  void prepare_graphs(const EngineConfig& config);
+  // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
+  void prepare_graphs(std::vector<int> sizes, bool record);
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const OutputSink& sink);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;

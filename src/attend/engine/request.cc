@@ -23,6 +23,8 @@ std::string_view to_string(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kError:
+      return "error";
   }
   return "";
 }

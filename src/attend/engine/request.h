@@ -34,8 +34,9 @@ enum class FinishReason : uint8_t {
   kNone,    // not finished
   kStop,    // an end-of-sequence or stop token, or a stop string
   kLength,  // max_new_tokens, or the context is full
+  kError,   // the model's logits for it were NaN: activations or K/V beyond the range of their dtype
 };
-// "stop", "length"; "" while not finished.
+// "stop", "length", "error"; "" while not finished.
 std::string_view to_string(FinishReason reason);
 
 using RequestId = int64_t;

@@ -53,8 +53,6 @@ View<const int32_t> StepRunner::run(const ScheduledStep& step) {
   if (!graphs_.launch(size, stream_)) queue_step();
   const View<const int32_t> tokens = fetch_tokens(inputs_.sampling_requests().size());
   device_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
-  for (size_t row = 0; row < tokens.size(); ++row)
-    ensure(tokens[row] >= 0, "logits of row ", row, ": all ", model_.config().vocab_size, " are NaN");
   return tokens;
 }
 

@@ -23,7 +23,7 @@ class StepRunner {
   void pad_decodes(std::vector<int> sizes, bool record);
 
   // Computes the step and samples. Returns the token of each of sampling_requests(), in host memory, until
-  // the next call. Throws Error(kInternal) when all logits of a row are NaN.
+  // the next call; kernels::kNoToken for a request whose logits are all NaN.
   View<const int32_t> run(const ScheduledStep& step);
   // How long the last step took from the first launch until its tokens were there.
   double device_seconds() const { return device_seconds_; }

@@ -19,8 +19,8 @@ void check(const SamplingRule& rule);
 double uniform_draw(uint64_t seed, uint64_t step);
 
 // ids[i] = index of the largest logit of row i; the lowest index of equals. logits: f32 [num_rows,
-// vocab_size], last stride 1. NaN is never chosen; a row of nothing else throws Error(kInternal) naming it,
-// or has id -1 on a GPU, which the caller sees when it reads the ids.
+// vocab_size], last stride 1. NaN is never chosen; the id of a row of nothing else is kNoToken, so that
+// it spoils no other row.
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 
 // ids[i] sampled from row i by rules[i]: with the kept tokens in the order of their ids, the first at which

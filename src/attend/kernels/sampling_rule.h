@@ -6,6 +6,9 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
+// The id of a row of logits without a token to choose.
+constexpr int32_t kNoToken = -1;
+
 // How one request samples. Filters apply in this order, each to what the one before left: temperature, top_k,
 // top_p, min_p (as SGLang and vLLM do).
 struct SamplingRule {

@@ -6,6 +6,9 @@
 //     residual += attention(q, k, v) Wo (+ bias)
 //     x = norm(residual); residual += (silu(x Wgate) * x Wup) Wdown (+ bias)
 //   logits = norm(residual)[rows] Whead
+//
+// On GPUs the dense layers norm what they take and add to the residual themselves, where a kernel does both
+// at once; on CPUs the sum waits for the next norm.
 #pragma once
 
 #include <optional>
@@ -13,6 +16,7 @@
 
 #include "attend/model/decoder_weights.h"
 #include "attend/model/model.h"
+#include "attend/model/model_weights.h"
 #include "attend/model/rope.h"
 #include "attend/tensor/arena.h"
 
@@ -20,13 +24,15 @@ namespace attend {
 
 class DecoderModel : public Model {
  public:
+  // `files`: where weights that are mapped lie; nothing when they are in memory of their own.
   DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
-               const ModelPlacement& placement);
+               const ModelPlacement& placement, std::optional<ModelWeights> files = {});
 
   const ModelConfig& config() const override { return config_; }
   void prepare(const BatchLimits& limits) override;
   void forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                const TensorView& logits, Stream& stream) override;
+  void check_weights() const override;
   size_t weight_bytes() const override { return weight_bytes_; }
 
  private:
@@ -43,6 +49,12 @@ class DecoderModel : public Model {
 
   void project(const TensorView& x, const Projection& projection, const TensorView& out,
                Stream& stream) const;
+  // x = norm(residual), on CPUs with x of before added to the residual, unless it is the `first` norm of a
+  // step.
+  void norm(const Tensor& weight, bool first, const Activations& a, Stream& stream) const;
+  // residual += x W^T + b on GPUs; on CPUs a.x = x W^T + b, for norm() to add.
+  void add_projection(const TensorView& x, const Projection& projection, const Activations& a,
+                      Stream& stream) const;
   void check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const;
   void self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer, const RopeRows& rope,
                       const Activations& a, const ForwardBatch& batch, AttentionBackend& attention,
@@ -53,6 +65,8 @@ class DecoderModel : public Model {
   DecoderWeights weights_;
   size_t weight_bytes_;
   ModelPlacement placement_;
+  bool on_gpu_;
+  std::optional<ModelWeights> files_;
   std::vector<AttentionLayer> attention_layers_;
   BatchLimits limits_;
   std::optional<Arena> arena_;

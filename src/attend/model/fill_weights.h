@@ -11,7 +11,8 @@ namespace attend {
 
 // The tensors as stored, mapped: no copy but of unaligned ones. Tensors that no slot asks for are ignored.
 // Throws Error(kNotFound) for a missing tensor, Error(kCorruptFile) for another shape, Error(kUnsupported)
-// for a dtype other than float32, float16 and bfloat16, all before the first tensor is read.
+// for a dtype other than float32, float16 and bfloat16, all before the first tensor is read;
+// Error(kCorruptFile) for a number that is not finite, which one token would take to all that follow it.
 void load_weights(std::span<const WeightSlot> slots, const ModelWeights& files, const LoadProgress& progress);
 
 // Random weights, the same for the same slots: about N(0, 0.02^2), norms about N(1, 0.02^2). `dtype`:

@@ -33,22 +33,27 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   const LoadProgress fill_progress = on_gpu ? LoadProgress() : progress;
   DecoderWeights weights;
   std::vector<WeightSlot> slots;
+  std::optional<ModelWeights> files;
   if (format == LoadFormat::kDummy) {
     slots = weight_slots(config, names, !config.tie_word_embeddings, weights);
     make_dummy_weights(slots, config.dtype, fill_progress);
   } else {
-    const ModelWeights files(directory);
+    files.emplace(directory);
     // A file that holds an lm_head although the config ties it wins, as in transformers.
-    const bool has_lm_head = files.contains(std::string(names.lm_head) + ".weight");
+    const bool has_lm_head = files->contains(std::string(names.lm_head) + ".weight");
     slots = weight_slots(config, names, has_lm_head || !config.tie_word_embeddings, weights);
-    load_weights(slots, files, fill_progress);
+    load_weights(slots, *files, fill_progress);
   }
   size_t weight_bytes = bytes_of(slots);
   if (on_gpu) {
     weight_bytes = device_weight_bytes(slots, placement.dtype);
     move_to_device(slots, placement.dtype, placement.device, progress, weights);
   }
-  return std::make_unique<DecoderModel>(config, std::move(weights), weight_bytes, placement);
+  // What was read last may have been written while the other files were read.
+  if (files) files->check_unchanged();
+  if (on_gpu) files.reset();
+  return std::make_unique<DecoderModel>(config, std::move(weights), weight_bytes, placement,
+                                        std::move(files));
 }
 
 }  // namespace attend

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
+#include "attend/model/check_finite.h"
 #include "attend/model/fill_weights.h"
 
 namespace attend {
@@ -33,11 +34,13 @@ void load_weights(std::span<const WeightSlot> slots, const ModelWeights& files,
     check_fits(slot, files);
     total_bytes += slot.tensor->view().num_bytes();
   }
-  for (const WeightSlot& slot : slots)
+  for (const WeightSlot& slot : slots) {
     files.fetch(slot.name, [&](size_t bytes) {
       done_bytes += bytes;
       if (progress) progress(done_bytes, total_bytes);
     });
+    check_finite(*slot.tensor, files.where(slot.name));
+  }
 }
 
 }  // namespace attend

@@ -35,6 +35,9 @@ class Model {
   // logits: f32 [logit_rows.size(), vocab_size].
   virtual void forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                        const TensorView& logits, Stream& stream) = 0;
+  // Throws Error(kCorruptFile) when a weights file that forward() reads from, mapped, was written to since it
+  // was opened: what was computed since may be wrong.
+  virtual void check_weights() const = 0;
   // Bytes of weights.
   virtual size_t weight_bytes() const = 0;
 };

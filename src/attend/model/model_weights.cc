@@ -82,4 +82,8 @@ void ModelWeights::fetch(std::string_view name, const std::function<void(size_t 
   file.fetch(*file.find(name), fetched);
 }
 
+void ModelWeights::check_unchanged() const {
+  for (const SafetensorsFile& file : files_) file.check_unchanged();
+}
+
 }  // namespace attend

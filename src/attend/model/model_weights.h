@@ -28,6 +28,8 @@ class ModelWeights {
   std::string where(std::string_view name) const;
   // As SafetensorsFile::fetch.
   void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const;
+  // Throws Error(kCorruptFile) naming a file that was written to since it was opened.
+  void check_unchanged() const;
 
  private:
   const SafetensorsFile* locate(std::string_view name) const;

@@ -65,17 +65,21 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
 
 void SafetensorsFile::fetch(const SafetensorsEntry& entry,
                             const std::function<void(size_t bytes)>& fetched) const {
-  const auto refuse = [&](std::string_view what) {
-    fail(ErrorCode::kCorruptFile, path_.string(), ": tensor \"", entry.name, "\": the file was ", what,
-         " while it was read: expected a file that nobody writes to");
-  };
   const uint64_t end = data_begin_ + entry.end;
   for (uint64_t first = data_begin_ + entry.begin; first < end; first += kFetchBytes) {
     const size_t num_bytes = std::min<uint64_t>(kFetchBytes, end - first);
-    if (!mapping_->fetch(first, num_bytes)) refuse("cut short");
+    if (!mapping_->fetch(first, num_bytes))
+      fail(ErrorCode::kCorruptFile, path_.string(), ": tensor \"", entry.name,
+           "\": the file was cut short while it was read: expected a file that nobody writes to");
     fetched(num_bytes);
   }
-  if (!mapping_->unchanged()) refuse("written to");
+  check_unchanged();
+}
+
+void SafetensorsFile::check_unchanged() const {
+  if (!mapping_->unchanged())
+    fail(ErrorCode::kCorruptFile, path_.string(),
+         ": the file was written to while attend used it: expected a file that nobody writes to");
 }
 
 }  // namespace attend

@@ -35,6 +35,9 @@ class SafetensorsFile {
   // Error(kNotFound), or Error(kUnsupported) for a dtype or rank that attend does not have.
   Tensor tensor(std::string_view name) const;
 
+  // Throws Error(kCorruptFile) when the file was written to since it was opened, as its size and its time of
+  // modification tell.
+  void check_unchanged() const;
   // Reads a tensor's pages into memory, so that the first step does not wait for the disk. Throws
   // Error(kCorruptFile) when the file was written to or cut short since it was opened. One that disappears or
   // is replaced does no harm: the mapping is of the file that was opened. Whoever cuts that one short later

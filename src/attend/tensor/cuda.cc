@@ -63,6 +63,16 @@ DeviceScope::DeviceScope(Device device) {
 }
 DeviceScope::~DeviceScope() { cudaSetDevice(previous_); }
 
+CaptureTolerance::CaptureTolerance() {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  check(cudaThreadExchangeStreamCaptureMode(&mode), "capture mode");
+  previous_ = mode;
+}
+CaptureTolerance::~CaptureTolerance() {
+  auto mode = static_cast<cudaStreamCaptureMode>(previous_);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
 int device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
@@ -194,6 +204,12 @@ float Event::milliseconds_since(const Event& start) const {
                              static_cast<cudaEvent_t>(handle_)),
         "time between events");
   return milliseconds;
+}
+
+bool is_recording(const Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(handle_of(stream), &status), "capture");
+  return status != cudaStreamCaptureStatusNone;
 }
 
 Graph::Graph(Stream& stream, const std::function<void()>& queue) {

@@ -14,6 +14,8 @@ int device_count() { return 0; }
 DeviceInfo device_info(Device device) { refuse(device); }
 DeviceScope::DeviceScope(Device) { refuse(); }
 DeviceScope::~DeviceScope() = default;
+CaptureTolerance::CaptureTolerance() { refuse(); }
+CaptureTolerance::~CaptureTolerance() = default;
 Tensor empty(std::initializer_list<int64_t>, DType, Device) { refuse(); }
 Tensor zeros(std::initializer_list<int64_t>, DType, Device) { refuse(); }
 Tensor empty_pinned(std::initializer_list<int64_t>, DType) { refuse(); }
@@ -34,6 +36,8 @@ void Event::record(Stream&) { refuse(); }
 void Event::make_wait(Stream&) const { refuse(); }
 void Event::synchronize() const { refuse(); }
 float Event::milliseconds_since(const Event&) const { refuse(); }
+
+bool is_recording(const Stream&) { refuse(); }
 
 Graph::Graph(Stream&, const std::function<void()>&) { refuse(); }
 Graph::~Graph() = default;

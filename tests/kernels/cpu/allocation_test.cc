@@ -1,28 +1,15 @@
-// A step allocates nothing: every operator new of this program is counted.
+// A step allocates nothing.
 #include <gtest/gtest.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "attend/kernels/attention.h"
 #include "attend/kernels/metadata.h"
 #include "tests/kernels/cpu/small_step.h"
-
-namespace {
-std::atomic<int64_t> num_allocations = 0;
-}
-
-void* operator new(size_t bytes) {
-  ++num_allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/support/count_allocations.h"
 
 namespace attend::kernels {
 namespace {
+
+using testing_support::num_allocations;
 
 TEST(AttentionStep, AllocatesNothingAfterThePlanIsMade) {
   const SmallStep step({}, {{.sequence = 0, .seqlen_q = 40, .seqlen_kv = 300},
@@ -36,10 +23,10 @@ TEST(AttentionStep, AllocatesNothingAfterThePlanIsMade) {
     Stream stream;
     plan.plan(args.batch, args.visibility, stream);
     attention(args, plan, stream);  // the thread team starts
-    const int64_t before = num_allocations;
+    const int64_t before = num_allocations();
     plan.plan(args.batch, args.visibility, stream);
     attention(args, plan, stream);
-    EXPECT_EQ(num_allocations, before);
+    EXPECT_EQ(num_allocations(), before);
     EXPECT_FALSE(plan.work().items.empty());
   }
 }

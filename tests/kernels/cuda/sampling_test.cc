@@ -64,7 +64,7 @@ TEST_F(CudaSampling, MarksARowThatIsAllNan) {
   const std::vector<SamplingRule> rules(3);
   const std::vector<int32_t> ids = sampled(logits, rules);
   EXPECT_GE(ids[0], 0);
-  EXPECT_EQ(ids[1], -1);
+  EXPECT_EQ(ids[1], kernels::kNoToken);
   EXPECT_GE(ids[2], 0);
 }
 

@@ -68,8 +68,8 @@ Tasks many_rows_tasks(const LinearPart& part) {
 }
 
 bool takes_tiles(const LinearArgs& args, Isa isa) {
-  return isa >= Isa::kAmx && args.weight.dtype == DType::kBF16 && !args.workspace.empty() &&
-         (args.batch_invariant || args.x.shape[0] >= kTileMinRows);
+  return isa >= Isa::kAmx && !args.workspace.empty() &&
+         (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.dtype));
 }
 
 // Rows are packed for all tasks, then each task multiplies its output features with all of them.
@@ -78,12 +78,15 @@ void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
   std::byte* const scratch = workspace;
   const PackedRows packed = {reinterpret_cast<char*>(workspace + num_threads() * kTileScratchBytes),
                              ceil_div(rows.num_rows, int64_t{kTileRows})};
-  parallel_for_rows(packed.num_row_tiles, kTileRows * rows.in_features, [&](int64_t tile) {
-    kernel.pack(part_of(rows, tile * kTileRows, kTileRows, 0, 0), packed, tile);
+  const int64_t num_blocks = ceil_div(rows.in_features, int64_t{kTileBlockFeatures});
+  parallel_for_rows(packed.num_row_tiles * num_blocks, kTileRows * kTileBlockFeatures, [&](int64_t task) {
+    const int64_t tile = task / num_blocks;
+    kernel.pack(part_of(rows, tile * kTileRows, kTileRows, 0, 0), packed, tile,
+                task % num_blocks * kTileBlockFeatures);
   });
-  int64_t task_outs = kTileTaskOuts;
-  while (task_outs > kTileMinTaskOuts && ceil_div(rows.num_outs, task_outs) < kTasksPerThread * num_threads())
-    task_outs /= 2;
+  const int64_t wanted = kTasksPerThread * num_threads();
+  const int64_t task_outs = std::min(max_tile_task_outs(rows.weight_dtype),
+                                     round_up(ceil_div(rows.num_outs, wanted), int64_t{kGroupOuts}));
   parallel_for(ceil_div(rows.num_outs, task_outs), [&](int64_t task, int thread) {
     kernel.multiply(part_of(rows, 0, rows.num_rows, task * task_outs, task_outs), packed,
                     scratch + thread * kTileScratchBytes);

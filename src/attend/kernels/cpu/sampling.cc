@@ -17,11 +17,10 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 struct Logits {
   const float* data;
   int64_t size;
-  int64_t row;  // of the batch, for messages
 };
 
 Logits row_of(const TensorView& logits, int64_t row) {
-  return {.data = logits.as<const float>() + row * logits.strides[0], .size = logits.shape[1], .row = row};
+  return {.data = logits.as<const float>() + row * logits.strides[0], .size = logits.shape[1]};
 }
 
 // Calls fn(first, count) for the chunks of a row.
@@ -32,7 +31,7 @@ void for_each_chunk(int64_t size, const Fn& fn) {
 
 struct Largest {
   float value;
-  int64_t index;  // the lowest of equals
+  int64_t index;  // the lowest of equals; kNoToken: all are NaN
 };
 
 Largest find_largest(const SamplingKernels& kernels, const Logits& logits) {
@@ -47,8 +46,7 @@ Largest find_largest(const SamplingKernels& kernels, const Logits& logits) {
   });
   const float* const end = logits.data + logits.size;
   const float* const found = std::find(logits.data + chunk, end, largest);
-  ensure(found != end, "logits of row ", logits.row, ": all ", logits.size, " are NaN");
-  return {.value = largest, .index = found - logits.data};
+  return {.value = largest, .index = found == end ? kNoToken : found - logits.data};
 }
 
 // The weights (probabilities times a common factor, the largest 1) of a row's tokens, 0 for those that the

@@ -1,5 +1,6 @@
 // The GPU kernels of a build without CUDA: there are none.
 #include "attend/kernels/cuda/attention.h"
+#include "attend/kernels/cuda/batch_arrays.h"
 #include "attend/kernels/cuda/elementwise.h"
 #include "attend/kernels/cuda/linear.h"
 #include "attend/kernels/cuda/metadata.h"
@@ -18,8 +19,9 @@ DevicePlan::DevicePlan(const AttentionPlanLimits&, Device) { refuse("attention p
 size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
 void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 
+void derive_batch(const BatchSource&, const BatchArrays&, Stream&) { refuse("derive_batch"); }
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
-void mla(const MlaArgs&, Stream&) { refuse("mla"); }
+void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }
 void merge(const MergeArgs&, Stream&) { refuse("merge"); }
 void merge_splits(const MergeSplitsArgs&, Stream&) { refuse("merge_splits"); }
 void store_kv(const StoreKvArgs&, Stream&) { refuse("store_kv"); }

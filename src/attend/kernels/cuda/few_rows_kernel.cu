@@ -1,148 +1,233 @@
+#include <algorithm>
 #include <type_traits>
 
 #include "attend/kernels/cuda/element.cuh"
 #include "attend/kernels/cuda/few_rows_kernel.h"
+#include "attend/kernels/cuda/few_rows_ring.cuh"
 #include "attend/kernels/cuda/launch.cuh"
-#include "attend/kernels/cuda/ptx/copy.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/ptx/mma.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kFeatures = 16;    // rows of the weights of a CTA: those of the tensor cores' A
-constexpr int kTokens = 8;       // rows of x: the columns of B
-constexpr int kRunElements = 8;  // that a thread loads at once: 16 bytes
-constexpr int kChunk = 64;       // inputs that a warp takes at once
-constexpr int kRuns = kChunk / (4 * kRunElements);
-constexpr int kChunksAhead = 2;  // loaded before the first of them is used
+constexpr int kThreads = 32 * kFewRowsWarps;
 
-// A thread's part of a chunk of the weights: two rows, kRuns runs.
-struct WeightChunk {
-  uint4 low[kRuns], high[kRuns];
-};
+__device__ float squares_of(const uint4& x) {
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = __bfloat1622float2(pairs[i]);
+    sum += pair.x * pair.x + pair.y * pair.y;
+  }
+  return sum;
+}
 
-// The eight inputs of a run are four pairs, of which the tensor cores take two at a time. Which inputs a pair
-// stands for does not matter as long as weights and x agree, so a thread's run is what it multiplies: no
-// shuffling.
-template <class T>
-class Product {
+// Rounded to bf16 once.
+__device__ uint4 times(const uint4& x, const uint4& norm) {
+  uint4 product;
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
+  const auto* const weights = reinterpret_cast<const __nv_bfloat162*>(&norm);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) reinterpret_cast<__nv_bfloat162*>(&product)[i] = __hmul2(pairs[i], weights[i]);
+  return product;
+}
+
+// A CTA takes a share of the output features, a few groups of eight at a time; its warps take turns at chunks
+// of the inputs and add their sums in the end, always in the same order, so a row's bits depend on the row
+// alone.
+template <class T, int kGroups, int kTokens, int kRingBytes>
+class FewRowsCta {
+  using Ring = FewRowsRing<kGroups, kTokens, kRingBytes>;
+  static constexpr int kGroupSums = kTokens * kFeatures;
+  static constexpr int kTiles = kTokens > kFeatures ? 2 : 1;  // of eight tokens
+  // Of the warps, and their sums of squares.
+  static constexpr int kSumBytes =
+      (kFewRowsWarps * (kGroups * kGroupSums + kTokens) * static_cast<int>(sizeof(float)) + 127) / 128 * 128;
+  static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
+
  public:
-  __device__ Product(const FewRowsParams& params, int first_feature, int lane)
-      : params_(params), group_(lane / 4), first_input_(lane % 4 * kRunElements) {
-    for (int half = 0; half < 2; ++half) {
-      int row = first_feature + group_ + (params.gated ? 0 : 8 * half);
-      inside_[half] = row < params.out_features;
-      // Gated: the first eight rows are of the gate, the others are the same ones of up.
-      if (params.gated) row += half * params.out_features;
-      rows_[half] = static_cast<const T*>(params.weight) +
-                    static_cast<int64_t>(inside_[half] ? row : 0) * params.in_features;
-    }
-  }
+  static int shared_bytes(int chunks_of_warp) { return kSumBytes + Ring::shared_bytes(chunks_of_warp); }
 
-  __device__ void load(int chunk, WeightChunk& weights) const {
-#pragma unroll
-    for (int run = 0; run < kRuns; ++run) {
-      const int k = input(chunk, run);
-      weights.low[run] = load_weights(0, k);
-      weights.high[run] = load_weights(1, k);
-    }
-  }
+  __device__ FewRowsCta(const FewRowsParams& params, char* shared)
+      : params_(params),
+        share_(params, kGroups),
+        ring_(params, share_, shared + kSumBytes),
+        partial_(reinterpret_cast<float*>(shared)),
+        squares_(partial_ + kFewRowsWarps * kGroups * kGroupSums) {}
 
-  template <int kTokenTiles>
-  __device__ void multiply(int chunk, const WeightChunk& weights, float (&sums)[kTokenTiles][4]) const {
-#pragma unroll
-    for (int run = 0; run < kRuns; ++run) {
-      const int k = input(chunk, run);
-      const uint4 low = weights.low[run], high = weights.high[run];
-      const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
-#pragma unroll
-      for (int tile = 0; tile < kTokenTiles; ++tile) {
-        const uint4 x = load_x(tile * kTokens + group_, k);
-        ptx::multiply_add(sums[tile], first, x.x, x.y, T{});
-        ptx::multiply_add(sums[tile], second, x.z, x.w, T{});
-      }
+  // Weights do not depend on the kernel before, so the first of them come while it ends.
+  __device__ __forceinline__ void run() {
+    ring_.start();
+    bool first = true;
+    for (int unit = share_.begin; unit < share_.end; unit += share_.at_once) {
+      float sums[kGroups][4] = {};
+      for (int chunk = warp_; chunk < share_.num_chunks; chunk += kFewRowsWarps) multiply(first, sums);
+      keep(first, sums);
+      __syncthreads();
+      write(unit, min(share_.at_once, share_.end - unit));
+      __syncthreads();
+      first = false;
     }
   }
 
  private:
-  __device__ int input(int chunk, int run) const {
-    return chunk * kChunk + run * 4 * kRunElements + first_input_;
+  // Inputs are numbered as the pieces come: which of them the tensor cores take together does not matter as
+  // long as weights and x agree.
+  __device__ __forceinline__ void multiply(bool first, float (&sums)[kGroups][4]) {
+    typename Ring::Chunk chunk;
+    ring_.take(chunk);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint4 high = make_uint4(0, 0, 0, 0);
+      if constexpr (kTiles == 2) high = chunk.x[half][1];
+      uint4 low = chunk.x[half][0];
+      if constexpr (kCanNorm) {
+        if (params_.norm != nullptr) {
+          if (first) {
+            squares_of_tile_[0] += squares_of(low);
+            if constexpr (kTiles == 2) squares_of_tile_[1] += squares_of(high);
+          }
+          low = times(low, chunk.norm[half]);
+          if constexpr (kTiles == 2) high = times(high, chunk.norm[half]);
+        }
+      }
+      const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        const uint4 weight = chunk.weights[half][group];
+        ptx::multiply_add(sums[group], even, weight.x, weight.y, T{});
+        ptx::multiply_add(sums[group], odd, weight.z, weight.w, T{});
+      }
+    }
   }
-  __device__ uint4 load_weights(int half, int k) const {
-    if (!inside_[half] || k >= params_.in_features) return make_uint4(0, 0, 0, 0);
-    return ptx::load_once_16(rows_[half] + k);
+
+  // Lane l holds tokens l / 4 and l / 4 + 8 of features 2 (l % 4) and the next.
+  __device__ __forceinline__ void keep(bool first, const float (&sums)[kGroups][4]) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int token = lane_ / 4 + tile * kFeatures;
+      if (token >= kTokens) break;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group)
+        *reinterpret_cast<float2*>(partial_ + (warp_ * kGroups + group) * kGroupSums + token * kFeatures +
+                                   lane_ % 4 * 2) =
+            make_float2(sums[group][2 * tile], sums[group][2 * tile + 1]);
+      if (params_.norm == nullptr || !first) continue;
+      float squares = squares_of_tile_[tile];
+      for (int step = 1; step < 4; step *= 2) squares += __shfl_xor_sync(__activemask(), squares, step);
+      if (lane_ % 4 == 0) squares_[warp_ * kTokens + token] = squares;
+    }
   }
-  __device__ uint4 load_x(int token, int k) const {
-    if (token >= params_.num_rows || k >= params_.in_features) return make_uint4(0, 0, 0, 0);
-    return *reinterpret_cast<const uint4*>(static_cast<const T*>(params_.x) + token * params_.x_stride + k);
+
+  __device__ float scale_of(int token) const {
+    if (params_.norm == nullptr) return 1.0f;
+    float squares = 0.0f;
+    for (int warp = 0; warp < kFewRowsWarps; ++warp) squares += squares_[warp * kTokens + token];
+    return 1.0f / sqrtf(squares / static_cast<float>(params_.in_features) + params_.norm_eps);
+  }
+  __device__ float sum_of(int group, int token, int row, float scale, int bias_idx) const {
+    float sum = 0.0f;
+    for (int warp = 0; warp < kFewRowsWarps; ++warp)
+      sum += partial_[(warp * kGroups + group) * kGroupSums + token * kFeatures + row];
+    const DeviceVector& bias = params_.bias;
+    return sum * scale + (bias.data == nullptr ? 0.0f : load_element(bias.data, bias_idx, bias.element));
+  }
+
+  __device__ __forceinline__ void write(int first_unit, int num_units) const {
+    const int num_features = num_units * kFeatures;
+    for (int i = static_cast<int>(threadIdx.x); i < params_.num_rows * num_features; i += kThreads) {
+      const int token = i / num_features, unit = i % num_features / kFeatures, row = i % kFeatures;
+      const int feature = (first_unit + unit) * kFeatures + row;
+      const float scale = scale_of(token);
+      const int64_t to = token * params_.out_stride + feature;
+      float value;
+      if (params_.gated) {
+        const float gate = sum_of(2 * unit, token, row, scale, feature);
+        const float up = sum_of(2 * unit + 1, token, row, scale, params_.out_features + feature);
+        value = gate / (1.0f + expf(-gate)) * up;
+      } else {
+        value = sum_of(unit, token, row, scale, feature);
+        if (params_.accumulate) value += load_element(params_.out, to, params_.out_element);
+      }
+      store_element(params_.out, to, params_.out_element, value);
+    }
   }
 
   const FewRowsParams& params_;
-  int group_, first_input_;
-  const T* rows_[2];
-  bool inside_[2];
+  const FeatureShare share_;
+  Ring ring_;
+  float* partial_;  // [warps, groups, tokens, features]
+  float* squares_;  // [warps, tokens]
+  const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
+  float squares_of_tile_[kTiles] = {};
 };
 
-// A CTA per 16 rows of the weights; its warps share the inputs and add their sums in the end, always in the
-// same order, so a row's bits depend on the row alone.
-template <class T, int kTokenTiles>
-__global__ void __launch_bounds__(32 * kWarps) few_rows_kernel(const __grid_constant__ FewRowsParams params) {
-  __shared__ float partial[kWarps][kTokenTiles][32][4];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int num_features = params.gated ? kFeatures / 2 : kFeatures;
-  const int first_feature = static_cast<int>(blockIdx.x) * num_features;
-  const Product<T> product(params, first_feature, lane);
-  const int num_chunks = (params.in_features + kChunk - 1) / kChunk;
+template <class T, int kGroups, int kTokens, int kRingBytes>
+__global__ void __launch_bounds__(kThreads, kGroups == 6 && kTokens > kFeatures ? 1 : 2)
+    few_rows_kernel(const __grid_constant__ FewRowsParams params) {
+  extern __shared__ __align__(128) char shared[];
+  FewRowsCta<T, kGroups, kTokens, kRingBytes>(params, shared).run();
+}
 
-  // Weights do not depend on the kernel before, so the first of them are on their way while it ends.
-  WeightChunk weights[kChunksAhead];
-#pragma unroll
-  for (int i = 0; i < kChunksAhead; ++i) product.load(warp + i * kWarps, weights[i]);
-  ptx::wait_for_previous_kernel();
-  float sums[kTokenTiles][4] = {};
-  for (int first = warp; first < num_chunks; first += kChunksAhead * kWarps) {
-#pragma unroll
-    for (int i = 0; i < kChunksAhead; ++i) {
-      const int chunk = first + i * kWarps;
-      product.multiply(chunk, weights[i], sums);
-      product.load(chunk + kChunksAhead * kWarps, weights[i]);
-    }
-  }
-  // Earlier, the CTAs of the next kernels would hold room that this one's still want.
-  ptx::allow_next_kernel();
-#pragma unroll
-  for (int tile = 0; tile < kTokenTiles; ++tile)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) partial[warp][tile][lane][i] = sums[tile][i];
-  __syncthreads();
+int attribute_of_current_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  attend::cuda::check(cudaGetDevice(&device), "device");
+  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
+  return value;
+}
 
-  // Lane l holds features l / 4 and l / 4 + 8 of tokens 2 (l % 4) and the next.
-  const auto sum_of = [&](int token, int row, int feature) {
-    const int holder = row % 8 * 4 + token % kTokens / 2, part = row / 8 * 2 + token % 2;
-    float sum =
-        params.bias.data == nullptr ? 0.0f : load_element(params.bias.data, feature, params.bias.element);
-    for (int w = 0; w < kWarps; ++w) sum += partial[w][token / kTokens][holder][part];
-    return sum;
+// How a layer's units are shared.
+struct Shares {
+  int num_ctas;
+  int num_groups;  // of the largest share
+
+  int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
+};
+
+template <class T, int kGroups, int kTokens, int kRingBytes>
+void launch_instance(const FewRowsParams& params, const Shares& shares, void* stream) {
+  const auto kernel = few_rows_kernel<T, kGroups, kTokens, kRingBytes>;
+  constexpr int kRoundElements = kFewRowsWarps * kChunkElements;
+  const int chunks_of_warp =
+      (params.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
+  const int shared_bytes = FewRowsCta<T, kGroups, kTokens, kRingBytes>::shared_bytes(chunks_of_warp);
+  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+                      "linear: shared memory");
+  launch_dependent<FewRowsParams>(kernel, static_cast<unsigned>(shares.num_ctas), kThreads,
+                                  static_cast<size_t>(shared_bytes), stream, params, "linear");
+}
+
+template <class T, int kTokens>
+void launch_groups(const FewRowsParams& params, void* stream) {
+  const int num_units = params.out_features / kFeatures;
+  const int num_ctas = std::min(num_units, attribute_of_current_device(cudaDevAttrMultiProcessorCount));
+  const Shares shares{num_ctas, (num_units + num_ctas - 1) / num_ctas * (params.gated ? 2 : 1)};
+  // As few passes over x as can be; then as few groups at once as can be, since the ring then holds more
+  // chunks.
+  const auto fewest = [&](int groups, int most) {
+    return shares.num_passes(groups) == shares.num_passes(most);
   };
-  for (int i = static_cast<int>(threadIdx.x); i < kTokenTiles * kTokens * num_features; i += 32 * kWarps) {
-    const int token = i / num_features, row = i % num_features, feature = first_feature + row;
-    if (token >= params.num_rows || feature >= params.out_features) continue;
-    float value = sum_of(token, row, feature);
-    if (params.gated)
-      value =
-          value / (1.0f + expf(-value)) * sum_of(token, row + kFeatures / 2, params.out_features + feature);
-    store_element(params.out, token * params.out_stride + feature, params.out_element, value);
+  constexpr int kLarge = 200 << 10, kSmall = 88 << 10;
+  if (attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) < 227 << 10) {
+    if (fewest(1, 2)) return launch_instance<T, 1, kTokens, kSmall>(params, shares, stream);
+    return launch_instance<T, 2, kTokens, kSmall>(params, shares, stream);
   }
+  if (fewest(1, 6)) return launch_instance<T, 1, kTokens, kLarge>(params, shares, stream);
+  if (fewest(2, 6)) return launch_instance<T, 2, kTokens, kLarge>(params, shares, stream);
+  if (fewest(4, 6)) return launch_instance<T, 4, kTokens, kLarge>(params, shares, stream);
+  launch_instance<T, 6, kTokens, kLarge>(params, shares, stream);
 }
 
 template <class T>
 void launch(const FewRowsParams& params, void* stream) {
-  const int num_features = params.gated ? kFeatures / 2 : kFeatures;
-  const auto num_ctas = static_cast<unsigned>((params.out_features + num_features - 1) / num_features);
-  const auto kernel = params.num_rows <= kTokens ? few_rows_kernel<T, 1> : few_rows_kernel<T, 2>;
-  launch_dependent<FewRowsParams>(kernel, num_ctas, 32 * kWarps, 0, stream, params, "linear");
+  if (params.num_rows == 1)
+    launch_groups<T, 1>(params, stream);
+  else if (params.num_rows <= kFeatures)
+    launch_groups<T, kFeatures>(params, stream);
+  else
+    launch_groups<T, kMaxFewRows>(params, stream);
 }
 
 }  // namespace

@@ -26,8 +26,18 @@ struct Largest {
 __device__ Largest find_largest(const float* logits, int size) {
   __shared__ Largest of_warps[kSearchWarps];
   Largest largest{-INFINITY, kNone};
+  // By four, where the row begins at a multiple of 16 bytes.
+  const int num_fours = reinterpret_cast<uintptr_t>(logits) % sizeof(float4) == 0 ? size / 4 : 0;
 #pragma unroll 8
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += kSearchThreads) largest.take(logits[i], i);
+  for (int i = static_cast<int>(threadIdx.x); i < num_fours; i += kSearchThreads) {
+    const float4 four = reinterpret_cast<const float4*>(logits)[i];
+    largest.take(four.x, 4 * i);
+    largest.take(four.y, 4 * i + 1);
+    largest.take(four.z, 4 * i + 2);
+    largest.take(four.w, 4 * i + 3);
+  }
+  for (int i = 4 * num_fours + static_cast<int>(threadIdx.x); i < size; i += kSearchThreads)
+    largest.take(logits[i], i);
   for (int step = 16; step > 0; step /= 2)
     largest.take(__shfl_xor_sync(kAllLanes, largest.value, step),
                  __shfl_xor_sync(kAllLanes, largest.index, step));
@@ -112,7 +122,7 @@ __global__ void __launch_bounds__(kSearchThreads)
   ptx::wait_for_previous_kernel();
   const float* const logits = params.logits + blockIdx.x * params.row_stride;
   const Largest largest = find_largest(logits, params.vocab_size);
-  int id = largest.index == kNone ? -1 : largest.index;
+  int id = largest.index == kNone ? kNoToken : largest.index;
   if (id >= 0 && params.rules != nullptr && !isinf(largest.value)) {
     const SamplingRule rule = params.rules[blockIdx.x];
     if (rule.temperature > 0.0f) id = sample_row(logits, params.vocab_size, largest, rule);

@@ -9,7 +9,7 @@ struct SamplingParams {
   const float* logits;  // row r begins at r * row_stride
   int64_t row_stride;
   const SamplingRule* rules;  // [num_rows]; null: all greedy
-  int32_t* ids;               // [num_rows]; -1: the row is all NaN
+  int32_t* ids;               // [num_rows]; kNoToken: the row is all NaN
   int32_t num_rows, vocab_size;
 };
 

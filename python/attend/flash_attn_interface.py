@@ -1,0 +1,175 @@
+"""FlashAttention-3's flash_attn_interface over attend's kernels: the same calls, on GPUs from Ampere on and on CPUs.
+
+Every argument is honoured or refused by name with what would be accepted. What differs from FlashAttention-3:
+  - queries are float32, float16 or bfloat16; K/V of the same dtype, another of them, or fp8 (on a GPU fast for q's own
+    dtype and fp8);
+  - sinks (also under the name learnable_sink) are float32 [num_heads]; softmax_lse leaves them out;
+  - k_descale and v_descale are one number for all requests and heads;
+  - the LSE of a query that sees no key is -inf, its output 0;
+  - num_splits is 0 (balanced over the device) unless it is said to be 1; results are deterministic either way.
+"""
+
+from ._attend import Error, flash_attention, scheduler_metadata as _scheduler_metadata
+
+__all__ = [
+    "flash_attn_func",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+    "get_scheduler_metadata",
+]
+
+
+def _refuse(**arguments):
+    """Raises for the first argument that is given: (value, what is accepted) by name."""
+    for name, (value, accepted) in arguments.items():
+        if value is not None:
+            raise Error(f"{name}: attend.flash_attn_interface takes {accepted}")
+
+
+def _check_hints(pack_gqa, sm_margin):
+    if pack_gqa is False:
+        raise Error("pack_gqa False: expected None or True; query heads of a group are always packed")
+    if sm_margin:
+        raise Error(f"sm_margin {sm_margin}: expected 0; kernels use every multiprocessor")
+
+
+_QV = "None; for absorbed MLA call attend.flash_mla or attend.mla"
+
+
+def flash_attn_func(
+    q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None,
+    window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=0, pack_gqa=None, deterministic=False,
+    sm_margin=0, return_attn_probs=False, *, sinks=None, learnable_sink=None,
+):  # fmt: skip
+    """Attention of requests that are all of one length.
+
+    q  [batch, seqlen_q, num_heads, head_dim]     k  [batch, seqlen_k, num_kv_heads, head_dim]
+    v  [batch, seqlen_k, num_kv_heads, head_dim_v]
+    causal       query j sees the keys up to j + seqlen_k - seqlen_q (aligned at the end)
+    window_size  (left, right), both inclusive, -1 for no bound; right is 0 or the mask causal when left is given
+    attention_chunk  a query sees its chunk of so many positions alone; 0: none
+    softcap      scores become softcap * tanh(score / softcap); 0: none
+    sinks, learnable_sink  float32 [num_heads]: a logit that enters the denominator
+
+    Returns out [batch, seqlen_q, num_heads, head_dim_v]; with return_attn_probs also softmax_lse, float32
+    [batch, num_heads, seqlen_q].
+    """
+    if qv is not None or pack_gqa is not None or sm_margin:
+        _refuse(qv=(qv, _QV))
+        _check_hints(pack_gqa, sm_margin)
+    return flash_attention(
+        q, k, v, None, None, None, None, None, None, None, None, None, softmax_scale, causal, window_size[0],
+        window_size[1], attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale,
+        num_splits, None, None, return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_func(
+    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k=None, seqused_q=None, seqused_k=None,
+    softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None, window_size=(-1, -1),
+    attention_chunk=0, softcap=0.0, num_splits=0, pack_gqa=None, deterministic=False, sm_margin=0,
+    return_attn_probs=False, *, page_table=None, out=None, return_softmax_lse=False, sinks=None, learnable_sink=None,
+):  # fmt: skip
+    """Attention of ragged requests.
+
+    q  [total_q, num_heads, head_dim]     cu_seqlens_q  int32 [batch + 1], where each request's queries begin
+    k  [total_k, num_kv_heads, head_dim], v  [total_k, num_kv_heads, head_dim_v]
+    cu_seqlens_k  int32 [batch + 1];  seqused_k  int32 [batch], fewer keys than that; or, with
+    page_table    int32 [batch, width], k and v [num_pages, page_size, num_kv_heads, ...], cu_seqlens_k None and
+                  seqused_k the lengths
+    max_seqlen_q  the largest number of queries of a request, or more; max_seqlen_k is not needed
+    out           written instead of a new tensor: [total_q, num_heads, head_dim_v]
+
+    The other arguments are those of flash_attn_func. Returns out; with return_softmax_lse (or return_attn_probs) also
+    softmax_lse, float32 [num_heads, total_q].
+    """
+    if qv is not None or seqused_q is not None or pack_gqa is not None or sm_margin:
+        _refuse(qv=(qv, _QV), seqused_q=(seqused_q, "None; pack the queries and say where they begin by cu_seqlens_q"))
+        _check_hints(pack_gqa, sm_margin)
+    return flash_attention(
+        q, k, v, None, None, cu_seqlens_q, cu_seqlens_k, None, seqused_k, page_table, None, max_seqlen_q, softmax_scale,
+        causal, window_size[0], window_size[1], attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale,
+        k_descale, v_descale, num_splits, None, out, return_softmax_lse or return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_with_kvcache(
+    q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
+    cache_batch_idx=None, cache_leftpad=None, page_table=None, cu_seqlens_q=None, cu_seqlens_k_new=None,
+    max_seqlen_q=None, rotary_seqlens=None, q_descale=None, k_descale=None, v_descale=None, softmax_scale=None,
+    causal=False, window_size=(-1, -1), attention_chunk=0, softcap=0.0, rotary_interleaved=True,
+    scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0, return_softmax_lse=False, *, sinks=None,
+    learnable_sink=None, out=None,
+):  # fmt: skip
+    """Attention over a K/V cache, to which new keys may be appended in the same call.
+
+    q  [batch, seqlen_q, num_heads, head_dim]; or, with cu_seqlens_q int32 [batch + 1] and max_seqlen_q,
+       [total_q, num_heads, head_dim]
+    k_cache, v_cache  [num_pages, page_size, num_kv_heads, head_dim] with page_table int32 [batch, width]; page sizes
+                      are powers of two up to 256; or [cache_batch, seqlen_cache, num_kv_heads, head_dim], of which
+                      request r has row cache_batch_idx[r] (int32 [batch]), or row r
+    cache_seqlens     int32 [batch], or a number: keys in the cache, before the new ones are appended; None, for a
+                      cache without pages: seqlen_cache
+    k, v              [batch, seqlen_new, num_kv_heads, head_dim], or with cu_seqlens_k_new int32 [batch + 1]
+                      [total_new, num_kv_heads, head_dim]: stored in the cache behind cache_seqlens, and seen. On a
+                      GPU what there is no room for is left out, on a CPU refused
+    scheduler_metadata  of get_scheduler_metadata, made once for all layers
+    out               written instead of a new tensor
+
+    The other arguments are those of flash_attn_func. Returns out, of q's shape with head_dim_v; with
+    return_softmax_lse also softmax_lse, float32 [batch, num_heads, seqlen_q] or [num_heads, total_q].
+    """
+    if (
+        qv is not None or rotary_cos is not None or rotary_sin is not None or rotary_seqlens is not None
+        or cache_leftpad is not None or pack_gqa is not None or sm_margin
+    ):  # fmt: skip
+        rotated = "None; rotate q and k before the call"
+        _refuse(
+            qv=(qv, _QV),
+            rotary_cos=(rotary_cos, rotated),
+            rotary_sin=(rotary_sin, rotated),
+            rotary_seqlens=(rotary_seqlens, rotated),
+            cache_leftpad=(cache_leftpad, "None; begin each request's keys at position 0"),
+        )
+        _check_hints(pack_gqa, sm_margin)
+    return flash_attention(
+        q, k_cache, v_cache, k, v, cu_seqlens_q, None, cu_seqlens_k_new, cache_seqlens, page_table, cache_batch_idx,
+        max_seqlen_q, softmax_scale, causal, window_size[0], window_size[1], attention_chunk, softcap,
+        _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale, num_splits, scheduler_metadata, out,
+        return_softmax_lse,
+    )  # fmt: skip
+
+
+def get_scheduler_metadata(
+    batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, num_heads_kv, headdim, cache_seqlens, qkv_dtype=None,
+    headdim_v=None, cu_seqlens_q=None, cu_seqlens_k_new=None, cache_leftpad=None, page_size=None, max_seqlen_k_new=0,
+    causal=False, window_size=(-1, -1), attention_chunk=0, has_softcap=False, num_splits=0, pack_gqa=None, sm_margin=0,
+    *, total_q=None,
+):  # fmt: skip
+    """Plans a batch once, for the flash_attn_with_kvcache calls of all layers with these lengths, heads and masks.
+
+    cache_seqlens     int32 [batch_size], before max_seqlen_k_new keys (or those of cu_seqlens_k_new) are appended
+    cu_seqlens_q      int32 [batch_size + 1] with total_q, the number of queries; otherwise each request has
+                      max_seqlen_q of them
+    max_seqlen_k, headdim (the values' is headdim_v, if it is another), qkv_dtype, page_size and has_softcap are not
+    needed, since they do not change the plan.
+
+    On a GPU this is one or two launches on the current stream, which may be captured: replayed with other lengths in
+    cache_seqlens it plans anew, for the calls that follow. The result is to live as long as such a graph.
+    """
+    if cache_leftpad is not None or pack_gqa is not None or sm_margin:
+        _refuse(cache_leftpad=(cache_leftpad, "None; begin each request's keys at position 0"))
+        _check_hints(pack_gqa, sm_margin)
+    if cu_seqlens_q is not None and total_q is None:
+        raise Error("total_q None: expected the number of queries, since cu_seqlens_q is given")
+    return _scheduler_metadata(
+        batch_size, max_seqlen_q, num_heads_q, num_heads_kv, headdim if headdim_v is None else headdim_v, cache_seqlens,
+        cu_seqlens_q, batch_size * max_seqlen_q if cu_seqlens_q is None else total_q, cu_seqlens_k_new,
+        max_seqlen_k_new, causal, window_size[0], window_size[1], attention_chunk, num_splits,
+    )  # fmt: skip
+
+
+def _sinks(sinks, learnable_sink):
+    if sinks is not None and learnable_sink is not None:
+        raise Error("sinks and learnable_sink: expected one of them, they are the same")
+    return learnable_sink if sinks is None else sinks

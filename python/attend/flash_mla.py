@@ -1,0 +1,53 @@
+"""FlashMLA's decode call over attend's MLA kernels: absorbed multi-head latent attention over a paged cache.
+
+What differs from FlashMLA: GPUs from Ampere on and CPUs, any page size that is a power of two up to 256, float32,
+float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64; the LSE of a request without keys is -inf;
+sparse attention and the fp8 cache of 656 bytes a token are refused.
+"""
+
+from ._attend import Error, flash_mla
+
+__all__ = ["get_mla_metadata", "flash_mla_with_kvcache"]
+
+
+class MlaMetadata:
+    """Nothing yet: a call of flash_mla_with_kvcache plans for itself, so one object serves any lengths."""
+
+
+def get_mla_metadata(*args, **kwargs):
+    """(metadata, None), to be passed on to flash_mla_with_kvcache. Arguments of older interfaces are not needed."""
+    return MlaMetadata(), None
+
+
+def flash_mla_with_kvcache(
+    q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata=None, num_splits=None,
+    softmax_scale=None, causal=False, is_fp8_kvcache=False, indices=None, attn_sink=None, extra_k_cache=None,
+    extra_indices_in_kvcache=None, topk_length=None, extra_topk_length=None,
+):  # fmt: skip
+    """Attention of absorbed queries over latent rows.
+
+    q              [batch, seqlen_q, num_heads, head_dim], 576 of DeepSeek: latent part, then rotary part
+    k_cache        [num_pages, page_size, 1, head_dim]: a latent row of each token is its key, the first head_dim_v
+                   elements its value
+    block_table    int32 [batch, width], page ids
+    cache_seqlens  int32 [batch], the keys of each request, those of the new tokens included
+    softmax_scale  of the scores; None: 1 / sqrt(head_dim)
+    causal         query j sees the keys up to j + cache_seqlens - seqlen_q
+    attn_sink      float32 [num_heads]: a logit that enters the denominator; the LSE leaves it out
+
+    Returns (out [batch, seqlen_q, num_heads, head_dim_v], softmax_lse float32 [batch, num_heads, seqlen_q]).
+    """
+    if is_fp8_kvcache:
+        raise Error("is_fp8_kvcache True: attend.flash_mla takes caches of float32, float16 and bfloat16")
+    for name, value in (
+        ("indices", indices),
+        ("extra_k_cache", extra_k_cache),
+        ("extra_indices_in_kvcache", extra_indices_in_kvcache),
+        ("topk_length", topk_length),
+        ("extra_topk_length", extra_topk_length),
+    ):
+        if value is not None:
+            raise Error(f"{name}: attend.flash_mla takes None; attention is not sparse")
+    if num_splits is not None:
+        raise Error("num_splits: attend.flash_mla takes None; splits follow the lengths")
+    return flash_mla(q, k_cache, block_table, cache_seqlens, head_dim_v, softmax_scale, causal, attn_sink)

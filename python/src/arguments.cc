@@ -1,0 +1,92 @@
+#include "arguments.h"
+
+#include <cmath>
+
+namespace attend::python {
+
+TensorView merge_first_two(std::string_view name, const TensorView& view) {
+  require(view.rank >= 2, name, " ", view, ": expected at least 2 dimensions");
+  const int64_t outer = view.shape[0], inner = view.shape[1];
+  if (outer > 1 && inner > 1 && view.strides[0] != inner * view.strides[1])
+    fail(ErrorCode::kUnsupported, name, " ", view, ": strides ", view.strides[0], " and ", view.strides[1],
+         " of the first two dimensions: kernels take them as one, so the first is to be ",
+         inner * view.strides[1]);
+  TensorView merged = view;
+  --merged.rank;
+  for (int dim = 1; dim < merged.rank; ++dim) {
+    const auto d = static_cast<size_t>(dim);
+    merged.shape[d] = view.shape[d + 1];
+    merged.strides[d] = view.strides[d + 1];
+  }
+  merged.shape[0] = outer * inner;
+  merged.strides[0] = inner > 1 ? view.strides[1] : view.strides[0];
+  return merged;
+}
+
+float descale(std::string_view name, nb::handle value) {
+  if (value.is_none()) return 1.0f;
+  if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())) return nb::cast<float>(value);
+  const TensorArgument tensor(name, value);
+  if (tensor->device.type != DeviceType::kCpu || tensor->dtype != DType::kF32 || !tensor->is_contiguous() ||
+      tensor->num_elements() == 0)
+    fail(
+        ErrorCode::kUnsupported, name, " ", *tensor,
+        ": expected a number, or a float32 tensor in host memory: one descale serves all requests and heads");
+  const View<const float> values = tensor->span<const float>();
+  for (float element : values)
+    if (element != values[0])
+      fail(ErrorCode::kUnsupported, name, " holds ", values[0], " and ", element,
+           ": expected equal elements: one descale serves all requests and heads");
+  return values[0];
+}
+
+float scale_or_default(nb::handle value, int64_t head_dim) {
+  if (value.is_none()) return 1.0f / std::sqrt(static_cast<float>(head_dim));
+  float scale = 0.0f;
+  require(nb::try_cast(value, scale), "scale ", nb::cast<std::string>(nb::repr(value)),
+          ": expected a number, or None for 1 / sqrt(", head_dim, ")");
+  return scale;
+}
+
+View<const float> sinks_of(const TensorArgument& sinks, Device device) {
+  if (!sinks.given()) return {};
+  require(sinks->rank == 1 && sinks->dtype == DType::kF32 && sinks->is_contiguous(), "sinks ", *sinks,
+          ": expected a contiguous float32 vector, one number per query head");
+  require_same_device("sinks", *sinks, device);
+  return {static_cast<const float*>(sinks->data), static_cast<size_t>(sinks->shape[0])};
+}
+
+kernels::Visibility visibility_of(bool causal, int window_left, int window_right, int chunk) {
+  // A causal mask looks no further than the query, whatever is said of its right.
+  const bool only_left = causal || window_right == 0;
+  if (!only_left && (window_left >= 0 || window_right >= 0 || chunk > 0))
+    fail(ErrorCode::kUnsupported, "window_size (", window_left, ", ", window_right, "), attention_chunk ",
+         chunk, ": expected causal=True or a right of 0 with a window or chunk, or (-1, -1) and no chunk");
+  return {.causal = only_left, .window_left = window_left < 0 ? -1 : window_left, .chunk = chunk};
+}
+
+kernels::SplitRule split_rule_of(int num_splits) {
+  if (num_splits == 0) return kernels::SplitRule::kBalanced;
+  if (num_splits == 1) return kernels::SplitRule::kNone;
+  fail(ErrorCode::kUnsupported, "num_splits ", num_splits,
+       ": expected 0 (balanced over the device) or 1 (none); splits follow the lengths, not a number");
+}
+
+void require_same_device(std::string_view name, const TensorView& view, Device device) {
+  require(view.device == device, name, " ", view, ": expected on ", device);
+}
+
+Workspaces& workspaces() {
+  // Never destroyed: at exit the driver may be gone before it.
+  static auto* const held = new Workspaces;
+  return *held;
+}
+
+void run_for(nb::handle queries, AttentionCall& call) {
+  const Stream stream = stream_of(queries, call.q.device);
+  if (stream.device.type == DeviceType::kCuda) return run(call, workspaces(), stream);
+  const nb::gil_scoped_release others_run;
+  run(call, workspaces(), stream);
+}
+
+}  // namespace attend::python

@@ -1,0 +1,43 @@
+// Arguments of the interfaces that attend offers to Python, read into the kernels' words.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "attend/kernels/attention_batch.h"
+#include "tensor_argument.h"
+#include "workspaces.h"
+
+namespace attend::python {
+
+// Dimensions 0 and 1 as one. Throws Error(kUnsupported) when they do not follow one another in memory.
+TensorView merge_first_two(std::string_view name, const TensorView& view);
+
+// A descale: a number above 0, a tensor of one element or of equal elements in host memory; None: 1. Kernels
+// take one for all requests and heads, from the host: throws Error(kUnsupported) for a tensor on a GPU.
+float descale(std::string_view name, nb::handle value);
+
+// 1 / sqrt(head_dim) for None.
+float scale_or_default(nb::handle value, int64_t head_dim);
+
+// [num_q_heads] float32 on `device`; None: empty.
+View<const float> sinks_of(const TensorArgument& sinks, Device device);
+
+// FlashAttention's window (left, right), with -1 for no bound, and its chunk. Kernels look to the right not
+// at all (causal) or without bound: throws Error(kUnsupported) for what lies in between.
+kernels::Visibility visibility_of(bool causal, int window_left, int window_right, int chunk);
+
+// FlashAttention's num_splits: 0 balances splits over the GPU or the threads, 1 is none. Throws
+// Error(kUnsupported) for another number.
+kernels::SplitRule split_rule_of(int num_splits);
+
+void require_same_device(std::string_view name, const TensorView& view, Device device);
+
+// Workspaces of this process. Calls that use them hold Python's lock.
+Workspaces& workspaces();
+
+// Runs the call on the stream of the object's library; on the CPU other threads of Python run meanwhile.
+void run_for(nb::handle queries, AttentionCall& call);
+
+}  // namespace attend::python

@@ -1,0 +1,106 @@
+#include "attention_call.h"
+
+#include "attend/kernels/store.h"
+#include "attend/tensor/cuda.h"
+#include "check_on_host.h"
+
+namespace attend::python {
+namespace {
+
+Tensor int32_array(int64_t size, Device device) {
+  return device.type == DeviceType::kCpu ? Tensor::empty({size}, DType::kI32)
+                                         : cuda::empty({size}, DType::kI32, device);
+}
+
+// The first `size` entries, when they are wanted.
+View<int32_t> head(const Tensor& array, int64_t size, bool wanted) {
+  return wanted ? View<int32_t>(array.as<int32_t>(), static_cast<size_t>(size)) : View<int32_t>();
+}
+
+void derive_if_any(const AttentionCall& call, const kernels::BatchArrays& arrays, Stream& stream) {
+  if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty() ||
+      !arrays.new_slots.empty())
+    kernels::derive_batch(call.source, arrays, stream);
+}
+
+}  // namespace
+
+kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device) {
+  kernels::AttentionPlanLimits limits{
+      .max_reqs = call.source.num_reqs,
+      .max_tokens = static_cast<int>(call.q.shape[0]),
+      .num_q_heads = static_cast<int>(call.q.shape[1]),
+      .num_kv_heads = call.is_mla() ? 1 : static_cast<int>(call.kv.k.shape[2]),
+      .head_dim_v = static_cast<int>(call.out.shape[2]),
+      .split_rule = call.split_rule};
+  if (device.type == DeviceType::kCpu) limits.max_kv_tokens = num_kv_tokens_on_host(call);
+  return limits;
+}
+
+Workspace::Workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens, Device device)
+    : plan_(limits, device),
+      cu_seqlen_q_(int32_array(limits.max_reqs + 1, device)),
+      seqlen_kv_(int32_array(limits.max_reqs, device)),
+      first_key_(int32_array(limits.max_reqs + 1, device)),
+      new_slots_(int32_array(num_new_tokens, device)) {}
+
+kernels::BatchArrays Workspace::wanted_arrays(const AttentionCall& call, bool wants_lengths) const {
+  const int64_t num_reqs = call.source.num_reqs;
+  return {.cu_seqlen_q = head(cu_seqlen_q_, num_reqs + 1, wants_lengths && call.cu_seqlen_q.empty()),
+          .seqlen_kv = head(seqlen_kv_, num_reqs, wants_lengths && call.seqlen_kv.empty()),
+          .first_key = head(first_key_, num_reqs + 1, call.needs_first_key()),
+          .new_slots = head(new_slots_, call.num_new_tokens(), call.appends())};
+}
+
+void Workspace::plan(const AttentionCall& call, Stream& stream) {
+  const kernels::BatchArrays arrays = wanted_arrays(call, true);
+  batch_ = {.cu_seqlen_q = call.cu_seqlen_q.empty() ? arrays.cu_seqlen_q : call.cu_seqlen_q,
+            .seqlen_kv = call.seqlen_kv.empty() ? arrays.seqlen_kv : call.seqlen_kv,
+            .max_seqlen_q = call.max_seqlen_q};
+  derive_if_any(call, arrays, stream);
+  plan_.plan(batch_, call.visibility, stream);
+}
+
+void Workspace::derive_places(const AttentionCall& call, Stream& stream) {
+  derive_if_any(call, wanted_arrays(call, false), stream);
+}
+
+void Workspace::attend(const AttentionCall& call, Stream& stream) {
+  kernels::KvView kv = call.kv;
+  if (call.needs_first_key()) kv.index.indptr = first_key_.as<int32_t>();
+  if (call.appends())
+    kernels::store_kv({.k = call.k_new,
+                       .v = call.v_new,
+                       .k_cache = kv.k,
+                       .v_cache = kv.v,
+                       .slots = head(new_slots_, call.num_new_tokens(), true),
+                       .k_scale = kv.k_scale,
+                       .v_scale = kv.v_scale},
+                      stream);
+  kernels::QueryBatch batch = batch_;
+  batch.tree_mask = call.tree_mask;
+  batch.tree_mask_words = call.tree_mask_words;
+  batch.positions = call.positions;
+  if (call.is_mla())
+    return kernels::mla({.q = call.q,
+                         .q_rope = call.q_rope,
+                         .out = call.out,
+                         .lse = call.lse,
+                         .latent = kv.k,
+                         .index = kv.index,
+                         .scale_kv = kv.k_scale,
+                         .batch = batch,
+                         .visibility = call.visibility,
+                         .score = call.score},
+                        plan_, stream);
+  kernels::attention({.q = call.q,
+                      .out = call.out,
+                      .lse = call.lse,
+                      .kv = kv,
+                      .batch = batch,
+                      .visibility = call.visibility,
+                      .score = call.score},
+                     plan_, stream);
+}
+
+}  // namespace attend::python

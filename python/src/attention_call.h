@@ -1,0 +1,72 @@
+// One call of attention from Python: arrays derived, new keys stored, planned and attended, on the caller's
+// stream.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/attention.h"
+#include "attend/kernels/batch_arrays.h"
+#include "attend/kernels/mla.h"
+
+namespace attend::python {
+
+// What a call is about, in the kernels' words. Tensors lie on one device.
+struct AttentionCall {
+  TensorView q;       // [num_tokens, num_q_heads, head_dim]
+  TensorView q_rope;  // MLA: [num_tokens, num_q_heads, rope_dim]; otherwise empty
+  TensorView out;     // [num_tokens, num_q_heads, head_dim_v]
+  TensorView lse;     // [num_tokens, num_q_heads]; empty: not wanted
+  // MLA: k is the latent [num_pages, page_size, rank + rope_dim], and there is no v. An index of contiguous
+  // keys without indptr takes the derived one.
+  kernels::KvView kv;
+  // [num_new_tokens, num_kv_heads, head_dim]: appended before attending; empty: none.
+  TensorView k_new, v_new;
+
+  kernels::BatchSource source;
+  View<const int32_t> cu_seqlen_q, seqlen_kv;  // as the kernels take them; empty: derived from `source`
+  int max_seqlen_q = 0;
+  View<const uint64_t> tree_mask;
+  int tree_mask_words = 0;
+  View<const int32_t> positions;
+
+  kernels::Visibility visibility;
+  kernels::ScoreRule score;
+  kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
+
+  bool is_mla() const { return !q_rope.empty(); }
+  bool appends() const { return !k_new.empty(); }
+  int64_t num_new_tokens() const { return appends() ? k_new.shape[0] : 0; }
+  // Dense rows of keys: where each request's begin is derived.
+  bool needs_first_key() const {
+    return !kv.k.empty() && kv.index.kind == kernels::KvIndexKind::kContiguous && kv.index.indptr == nullptr;
+  }
+};
+
+// The limits of a plan for exactly this call. On the CPU reads the lengths.
+kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device);
+
+// A plan, and the arrays of a batch. Allocates everything in its constructor.
+class Workspace {
+ public:
+  Workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens, Device device);
+
+  const kernels::AttentionPlanLimits& limits() const { return plan_.limits(); }
+  int64_t num_new_tokens() const { return new_slots_.shape(0); }
+
+  // Derives what the call does not give of its lengths and, when it has keys, where they lie and new ones go,
+  // all in one launch; and plans.
+  void plan(const AttentionCall& call, Stream& stream);
+  // Derives where keys lie and new ones go: for a call that was planned without its keys.
+  void derive_places(const AttentionCall& call, Stream& stream);
+  // Appends the new keys and attends, for the lengths of the last plan().
+  void attend(const AttentionCall& call, Stream& stream);
+
+ private:
+  kernels::BatchArrays wanted_arrays(const AttentionCall& call, bool wants_lengths) const;
+
+  kernels::AttentionPlan plan_;
+  Tensor cu_seqlen_q_, seqlen_kv_, first_key_, new_slots_;
+  kernels::QueryBatch batch_;  // of the last plan()
+};
+
+}  // namespace attend::python

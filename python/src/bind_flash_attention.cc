@@ -1,0 +1,280 @@
+// FlashAttention-3's calls, as attend/flash_attn_interface.py documents them.
+#include <array>
+#include <limits>
+#include <memory>
+
+#include "arguments.h"
+#include "check_on_host.h"
+#include "key_layout.h"
+#include "module.h"
+#include "result_tensor.h"
+
+namespace attend::python {
+namespace {
+
+// A batch planned once, for the calls of all layers. Its arrays stay where they are, so a captured call that
+// uses it serves whatever lengths the last replayed plan saw.
+struct SchedulerMetadata {
+  Device device = {};
+  int num_reqs = 0, num_tokens = 0, max_seqlen_q = 0;
+  std::unique_ptr<Workspace> workspace = {};
+};
+
+// Where an argument that may be a vector, a number or None says the lengths of requests.
+kernels::Lengths lengths_of(std::string_view name, nb::handle number, const TensorArgument& vector,
+                            int num_reqs, Device device) {
+  if (!vector.given()) return {.all = nb::cast<int32_t>(number)};
+  const View<const int32_t> each = int32_vector(name, vector, device);
+  require(each.size() == static_cast<size_t>(num_reqs), name, " of ", each.size(), " entries: expected ",
+          num_reqs);
+  return {.each = each.data()};
+}
+
+bool is_number(nb::handle object) { return PyLong_Check(object.ptr()) != 0; }
+
+// None or a number instead of a tensor.
+TensorArgument tensor_unless_number(std::string_view name, nb::handle object) {
+  return is_number(object) ? TensorArgument() : TensorArgument(name, object);
+}
+
+// Sums of lengths: one entry more than there are requests.
+View<const int32_t> sums_of(std::string_view name, const TensorArgument& tensor, int num_reqs,
+                            Device device) {
+  const View<const int32_t> cu = int32_vector(name, tensor, device);
+  require(!tensor.given() || cu.size() == static_cast<size_t>(num_reqs) + 1, name, " of ", cu.size(),
+          " entries: expected ", num_reqs + 1, " for ", num_reqs, " requests");
+  return cu;
+}
+
+// Queries, ragged (with sums) or dense, as tokens.
+struct Queries {
+  TensorView tokens;  // [num_tokens, num_q_heads, head_dim]
+  int num_reqs = 0, max_seqlen_q = 0;
+  View<const int32_t> cu_seqlens = {};  // empty: dense
+};
+Queries queries_of(const TensorView& q, const TensorArgument& cu_seqlens_q, nb::handle max_seqlen_q) {
+  if (!cu_seqlens_q.given()) {
+    require(q.rank == 4, "q ", q,
+            ": expected [batch, seqlen, num_heads, head_dim], or [total_q, num_heads, head_dim] with "
+            "cu_seqlens_q");
+    return {.tokens = merge_first_two("q", q),
+            .num_reqs = static_cast<int>(q.shape[0]),
+            .max_seqlen_q = static_cast<int>(q.shape[1])};
+  }
+  require(q.rank == 3, "q ", q, ": expected [total_q, num_heads, head_dim] with cu_seqlens_q");
+  const View<const int32_t> cu = int32_vector("cu_seqlens_q", cu_seqlens_q, q.device);
+  require(!cu.empty(), "cu_seqlens_q of 0 entries: expected one more than there are requests");
+  require(
+      !max_seqlen_q.is_none(),
+      "max_seqlen_q None: expected the largest number of queries of a request, since cu_seqlens_q is given");
+  return {.tokens = q,
+          .num_reqs = static_cast<int>(cu.size()) - 1,
+          .max_seqlen_q = nb::cast<int>(max_seqlen_q),
+          .cu_seqlens = cu};
+}
+
+// Puts keys to append into the call.
+void append_keys(AttentionCall& call, const TensorArgument& k, const TensorArgument& v,
+                 View<const int32_t> cu_seqlens) {
+  require(k.given() == v.given(), "k and v to append: expected both or neither");
+  require(k.given() || cu_seqlens.empty(), "cu_seqlens_k_new: expected None without k and v to append");
+  if (!k.given()) return;
+  require_same_device("k to append", *k, call.q.device);
+  require_same_device("v to append", *v, call.q.device);
+  if (!cu_seqlens.empty()) {
+    call.k_new = *k;
+    call.v_new = *v;
+    call.source.seqlen_new = {.cu = cu_seqlens.data()};
+    return;
+  }
+  require(k->rank == 4 && v->rank == 4 && k->shape[0] == call.source.num_reqs, "k ", *k, ", v ", *v,
+          " to append: expected [", call.source.num_reqs,
+          ", seqlen, num_kv_heads, head_dim], or cu_seqlens_k_new");
+  call.k_new = merge_first_two("k to append", *k);
+  call.v_new = merge_first_two("v to append", *v);
+  call.source.seqlen_new = {.all = static_cast<int32_t>(k->shape[1])};
+}
+
+// A tensor without elements may have no address. Kernels want one, which they do not read.
+void give_address(TensorView& view, const TensorView& other) {
+  if (view.data == nullptr && view.num_elements() == 0) view.data = other.data;
+}
+
+void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall& call) {
+  const kernels::AttentionPlanLimits needed = limits_of(call, call.q.device),
+                                     &has = metadata.workspace->limits();
+  require(metadata.device == call.q.device && metadata.num_reqs == call.source.num_reqs &&
+              metadata.num_tokens == needed.max_tokens && metadata.max_seqlen_q == call.max_seqlen_q &&
+              has.num_q_heads == needed.num_q_heads && has.num_kv_heads == needed.num_kv_heads &&
+              has.head_dim_v == needed.head_dim_v && has.split_rule == needed.split_rule,
+          "scheduler_metadata for ", metadata.num_reqs, " requests, ", metadata.num_tokens, " queries (",
+          metadata.max_seqlen_q, " of a request at most), ", has.num_q_heads, "/", has.num_kv_heads,
+          " heads, head_dim_v ", has.head_dim_v, " on ", metadata.device, ": the call has ",
+          call.source.num_reqs, ", ", needed.max_tokens, " (", call.max_seqlen_q, "), ", needed.num_q_heads,
+          "/", needed.num_kv_heads, ", ", needed.head_dim_v, " on ", call.q.device,
+          "; num_splits is to be the same too");
+  require(metadata.workspace->num_new_tokens() >= call.num_new_tokens(), "scheduler_metadata: made for ",
+          metadata.workspace->num_new_tokens(), " keys to append, there are ", call.num_new_tokens());
+}
+
+// out, or (out, softmax_lse).
+nb::object flash_attention(nb::handle q_object, nb::handle k_object, nb::handle v_object,
+                           nb::handle k_new_object, nb::handle v_new_object, nb::handle cu_seqlens_q_object,
+                           nb::handle cu_seqlens_k_object, nb::handle cu_seqlens_k_new_object,
+                           nb::handle seqlens_k_object, nb::handle page_table_object, nb::handle rows_object,
+                           nb::handle max_seqlen_q, nb::handle softmax_scale, bool causal, int window_left,
+                           int window_right, int attention_chunk, float softcap, nb::handle sinks_object,
+                           nb::handle q_descale, nb::handle k_descale, nb::handle v_descale, int num_splits,
+                           nb::handle metadata_object, nb::handle out_object, bool return_lse) {
+  const Access cache_access = k_new_object.is_none() ? Access::kRead : Access::kWrite;
+  const TensorArgument q("q", q_object), k("k", k_object, cache_access), v("v", v_object, cache_access);
+  const TensorArgument k_new("k to append", k_new_object), v_new("v to append", v_new_object);
+  const TensorArgument cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object);
+  const TensorArgument cu_seqlens_k("cu_seqlens_k", cu_seqlens_k_object);
+  const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object);
+  const TensorArgument seqlens_k = tensor_unless_number("cache_seqlens", seqlens_k_object);
+  const TensorArgument page_table("page_table", page_table_object), rows("cache_batch_idx", rows_object);
+  const TensorArgument sinks("sinks", sinks_object), given_out("out", out_object, Access::kWrite);
+  require(q.given() && k.given() && v.given(), "q, k, v: expected tensors, not None");
+  const Device device = q->device;
+  require_same_device("k", *k, device);
+  require_same_device("v", *v, device);
+
+  const Queries queries = queries_of(*q, cu_seqlens_q, max_seqlen_q);
+  const bool is_dense = queries.cu_seqlens.empty();
+  const int num_reqs = queries.num_reqs;
+  AttentionCall call;
+  call.q = queries.tokens;
+  call.max_seqlen_q = queries.max_seqlen_q;
+  call.source.num_reqs = num_reqs;
+  call.source.seqlen_q = {.cu = queries.cu_seqlens.data(), .all = queries.max_seqlen_q};
+  call.cu_seqlen_q = queries.cu_seqlens;
+
+  const View<const int32_t> cu_k = sums_of("cu_seqlens_k", cu_seqlens_k, num_reqs, device);
+  require(!page_table.given() || (cu_k.empty() && !rows.given()),
+          "page_table with cu_seqlens_k or cache_batch_idx: expected one of them");
+  require(cu_k.empty() || !rows.given(), "cu_seqlens_k with cache_batch_idx: expected one of them");
+  const KeyLayout keys = page_table.given() ? paged_keys(*k, *v, *page_table, num_reqs)
+                         : cu_k.empty()
+                             ? dense_keys(*k, *v, int32_vector("cache_batch_idx", rows, device), num_reqs)
+                             : ragged_keys(*k, *v, cu_k);
+  call.kv = keys.kv;
+  call.source.places = keys.places;
+  call.source.seqlen_cached = keys.seqlens;
+  const bool says_seqlens = seqlens_k.given() || is_number(seqlens_k_object);
+  require(says_seqlens || !page_table.given(),
+          "cache_seqlens None: expected the lengths of requests with page_table");
+  if (says_seqlens)
+    call.source.seqlen_cached = lengths_of("cache_seqlens", seqlens_k_object, seqlens_k, num_reqs, device);
+  append_keys(call, k_new, v_new, sums_of("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device));
+  if (!call.appends() && call.source.seqlen_cached.each != nullptr)
+    call.seqlen_kv = {call.source.seqlen_cached.each, static_cast<size_t>(num_reqs)};
+
+  call.visibility = visibility_of(causal, window_left, window_right, attention_chunk);
+  call.kv.k_scale = descale("k_descale", k_descale);
+  call.kv.v_scale = descale("v_descale", v_descale);
+  call.score = {.scale = scale_or_default(softmax_scale, q->shape[static_cast<size_t>(q->rank) - 1]) *
+                         descale("q_descale", q_descale),
+                .logit_cap = softcap,
+                .sinks = sinks_of(sinks, device)};
+  call.split_rule = split_rule_of(num_splits);
+
+  const int64_t num_q_heads = call.q.shape[1], head_dim_v = call.kv.v.shape[3];
+  const std::array<int64_t, 4> dense_out{num_reqs, queries.max_seqlen_q, num_q_heads, head_dim_v};
+  const std::array<int64_t, 3> ragged_out{call.q.shape[0], num_q_heads, head_dim_v};
+  ResultTensor made_out;
+  if (!given_out.given())
+    made_out =
+        is_dense ? ResultTensor::like(q_object, *q, dense_out) : ResultTensor::like(q_object, *q, ragged_out);
+  const TensorView& out = given_out.given() ? *given_out : made_out.view();
+  require(out.rank == q->rank, "out ", out, ": expected ", q->rank, " dimensions, as q ", *q);
+  call.out = is_dense ? merge_first_two("out", out) : out;
+
+  // As [num_tokens, num_q_heads] for the kernels; the interface's heads come before its tokens.
+  ResultTensor lse;
+  if (return_lse && is_dense) {
+    lse = ResultTensor::float32_like(q_object, *q,
+                                     std::array<int64_t, 3>{num_reqs, queries.max_seqlen_q, num_q_heads});
+    call.lse = merge_first_two("softmax_lse", lse.view());
+  } else if (return_lse) {
+    lse = ResultTensor::float32_like(q_object, *q, std::array<int64_t, 2>{num_q_heads, call.q.shape[0]});
+    call.lse = lse.view().transpose(0, 1);
+  }
+
+  if (call.q.num_elements() > 0) {
+    give_address(call.kv.k, call.q);
+    give_address(call.kv.v, call.q);
+    if (metadata_object.is_none()) {
+      run_for(q_object, call);
+    } else {
+      const auto& metadata = nb::cast<const SchedulerMetadata&>(metadata_object);
+      require_planned_for(metadata, call);
+      run_planned(call, *metadata.workspace, stream_of(q_object, device));
+    }
+  }
+  nb::object result_out = given_out.given() ? nb::borrow(out_object) : made_out.take();
+  if (!return_lse) return result_out;
+  nb::object result_lse = lse.take();
+  return nb::make_tuple(std::move(result_out),
+                        is_dense ? nb::object(result_lse.attr("mT")) : std::move(result_lse));
+}
+
+// One plan for the calls of all layers whose batch, lengths, heads and mask are these.
+SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_heads, int num_kv_heads,
+                                     int head_dim_v, nb::handle seqlens_k_object,
+                                     nb::handle cu_seqlens_q_object, int num_tokens,
+                                     nb::handle cu_seqlens_k_new_object, int max_seqlen_k_new, bool causal,
+                                     int window_left, int window_right, int attention_chunk, int num_splits) {
+  const TensorArgument seqlens_k("cache_seqlens", seqlens_k_object),
+      cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object),
+      cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object);
+  require(seqlens_k.given(), "cache_seqlens None: expected an int32 vector of ", num_reqs, " lengths");
+  const Device device = seqlens_k->device;
+  AttentionCall call;
+  call.max_seqlen_q = max_seqlen_q;
+  call.source = {
+      .num_reqs = num_reqs,
+      .seqlen_q = {.cu = sums_of("cu_seqlens_q", cu_seqlens_q, num_reqs, device).data(), .all = max_seqlen_q},
+      .seqlen_cached = lengths_of("cache_seqlens", seqlens_k_object, seqlens_k, num_reqs, device),
+      .seqlen_new = {.cu = sums_of("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device).data(),
+                     .all = max_seqlen_k_new},
+      .places = {.capacity = std::numeric_limits<int32_t>::max()}};
+  call.visibility = visibility_of(causal, window_left, window_right, attention_chunk);
+  const kernels::AttentionPlanLimits limits{
+      .max_reqs = num_reqs,
+      .max_tokens = num_tokens,
+      .max_kv_tokens = device.type == DeviceType::kCpu ? num_kv_tokens_on_host(call) : 0,
+      .num_q_heads = num_q_heads,
+      .num_kv_heads = num_kv_heads,
+      .head_dim_v = head_dim_v,
+      .split_rule = split_rule_of(num_splits)};
+  Stream stream = stream_of(seqlens_k_object, device);
+  SchedulerMetadata metadata{
+      .device = device, .num_reqs = num_reqs, .num_tokens = num_tokens, .max_seqlen_q = max_seqlen_q};
+  metadata.workspace = make_workspace(limits, int64_t{num_reqs} * max_seqlen_k_new, device);
+  metadata.workspace->plan(call, stream);
+  return metadata;
+}
+
+}  // namespace
+
+void bind_flash_attention(nb::module_& module) {
+  nb::class_<SchedulerMetadata>(module, "SchedulerMetadata",
+                                "A batch planned once, for the calls of all layers.");
+  const auto object = [](const char* name) { return nb::arg(name).none(); };
+  using nb::arg;
+  module.def("flash_attention", &flash_attention, object("q"), object("k"), object("v"), object("k_new"),
+             object("v_new"), object("cu_seqlens_q"), object("cu_seqlens_k"), object("cu_seqlens_k_new"),
+             object("cache_seqlens"), object("page_table"), object("cache_batch_idx"), object("max_seqlen_q"),
+             object("softmax_scale"), arg("causal"), arg("window_left"), arg("window_right"),
+             arg("attention_chunk"), arg("softcap"), object("sinks"), object("q_descale"),
+             object("k_descale"), object("v_descale"), arg("num_splits"), object("scheduler_metadata"),
+             object("out"), arg("return_softmax_lse"));
+  module.def("scheduler_metadata", &scheduler_metadata, arg("batch_size"), arg("max_seqlen_q"),
+             arg("num_heads_q"), arg("num_heads_kv"), arg("headdim_v"), object("cache_seqlens"),
+             object("cu_seqlens_q"), arg("total_q"), object("cu_seqlens_k_new"), arg("max_seqlen_k_new"),
+             arg("causal"), arg("window_left"), arg("window_right"), arg("attention_chunk"),
+             arg("num_splits"));
+}
+
+}  // namespace attend::python

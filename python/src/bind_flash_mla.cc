@@ -1,0 +1,72 @@
+// FlashMLA's call, as attend/flash_mla.py documents it.
+#include <array>
+
+#include "arguments.h"
+#include "key_layout.h"
+#include "module.h"
+#include "result_tensor.h"
+
+namespace attend::python {
+namespace {
+
+// (out, softmax_lse).
+nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle page_table_object,
+                    nb::handle cache_seqlens_object, int64_t head_dim_v, nb::handle softmax_scale,
+                    bool causal, nb::handle sinks_object) {
+  const TensorArgument q("q", q_object), k_cache("k_cache", k_cache_object),
+      page_table("block_table", page_table_object);
+  const TensorArgument cache_seqlens("cache_seqlens", cache_seqlens_object), sinks("attn_sink", sinks_object);
+  require(q.given() && k_cache.given() && page_table.given() && cache_seqlens.given(),
+          "q, k_cache, block_table, cache_seqlens: expected tensors, not None");
+  require(q->rank == 4, "q ", *q, ": expected [batch, seqlen_q, num_heads, head_dim]");
+  require(k_cache->rank == 4 && k_cache->shape[2] == 1, "k_cache ", *k_cache,
+          ": expected [num_pages, page_size, 1, head_dim]");
+  const Device device = q->device;
+  require_same_device("k_cache", *k_cache, device);
+  const auto num_reqs = static_cast<int>(q->shape[0]);
+  const int64_t seqlen_q = q->shape[1], num_q_heads = q->shape[2], head_dim = q->shape[3];
+  require(head_dim_v > 0 && head_dim_v < head_dim, "head_dim_v ", head_dim_v,
+          ": expected less than the head_dim ", head_dim, " of q, whose other elements are its rotary part");
+  const View<const int32_t> seqlens = int32_vector("cache_seqlens", cache_seqlens, device);
+  require(seqlens.size() == static_cast<size_t>(num_reqs), "cache_seqlens of ", seqlens.size(),
+          " entries: expected ", num_reqs);
+
+  AttentionCall call;
+  const TensorView tokens = merge_first_two("q", *q);
+  call.q = tokens.slice(2, 0, head_dim_v);
+  call.q_rope = tokens.slice(2, head_dim_v, head_dim);
+  const KeyLayout keys = paged_keys(*k_cache, *k_cache, *page_table, num_reqs);
+  call.kv = keys.kv;
+  call.kv.k = k_cache->slice(2, 0, 1);
+  call.kv.k.rank = 3;
+  call.kv.k.shape[2] = k_cache->shape[3];
+  call.kv.k.strides[2] = k_cache->strides[3];
+  call.source = {.num_reqs = num_reqs,
+                 .seqlen_q = {.all = static_cast<int32_t>(seqlen_q)},
+                 .seqlen_cached = {.each = seqlens.data()},
+                 .places = keys.places};
+  call.seqlen_kv = seqlens;
+  call.max_seqlen_q = static_cast<int>(seqlen_q);
+  call.visibility = {.causal = causal};
+  call.score = {.scale = scale_or_default(softmax_scale, head_dim), .sinks = sinks_of(sinks, device)};
+
+  ResultTensor out =
+      ResultTensor::like(q_object, *q, std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v});
+  ResultTensor lse =
+      ResultTensor::float32_like(q_object, *q, std::array<int64_t, 3>{num_reqs, seqlen_q, num_q_heads});
+  call.out = merge_first_two("out", out.view());
+  call.lse = merge_first_two("softmax_lse", lse.view());
+  if (tokens.num_elements() > 0) run_for(q_object, call);
+  return nb::make_tuple(out.take(), lse.take().attr("mT"));
+}
+
+}  // namespace
+
+void bind_flash_mla(nb::module_& module) {
+  const auto object = [](const char* name) { return nb::arg(name).none(); };
+  module.def("flash_mla", &flash_mla, object("q"), object("k_cache"), object("block_table"),
+             object("cache_seqlens"), nb::arg("head_dim_v"), object("softmax_scale"), nb::arg("causal"),
+             object("attn_sink"));
+}
+
+}  // namespace attend::python

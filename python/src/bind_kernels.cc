@@ -1,0 +1,369 @@
+// The kernels' public entries: attention, MLA, store and merge, in attend's own words.
+#include <nanobind/stl/string_view.h>
+
+#include <algorithm>
+#include <array>
+
+#include "arguments.h"
+#include "attend/kernels/merge.h"
+#include "attend/kernels/store.h"
+#include "attend/tensor/cuda.h"
+#include "module.h"
+#include "result_tensor.h"
+
+namespace attend::python {
+namespace {
+
+// How positions are looked up: exactly one of four.
+struct IndexArguments {
+  TensorArgument page_table;                  // int32 [num_reqs, width]
+  TensorArgument kv_indptr, kv_indices;       // int32 [num_reqs + 1] in pages, [num_pages_used]
+  TensorArgument cu_seqlen_kv;                // int32 [num_reqs + 1]
+  TensorArgument req_to_token, request_rows;  // int32 [num_rows, max_context_len], [num_reqs]
+
+  kernels::KvIndex index(int32_t page_size, int64_t num_reqs, Device device) const;
+};
+
+const int32_t* int32_rows(std::string_view name, const TensorArgument& table, Device device) {
+  require(table->rank == 2 && table->dtype == DType::kI32 && (table->strides[1] == 1 || table->shape[1] <= 1),
+          name, " ", *table, ": expected int32 of two dimensions with rows in one run");
+  require_same_device(name, *table, device);
+  return static_cast<const int32_t*>(table->data);
+}
+
+const int32_t* int32_entries(std::string_view name, const TensorArgument& vector, int64_t size,
+                             Device device) {
+  require(vector.given(), name, " None: expected an int32 vector of ", size, " entries");
+  const View<const int32_t> entries = int32_vector(name, vector, device);
+  require(static_cast<int64_t>(entries.size()) == size, name, " of ", entries.size(), " entries: expected ",
+          size);
+  return entries.data();
+}
+
+kernels::KvIndex IndexArguments::index(int32_t page_size, int64_t num_reqs, Device device) const {
+  using kernels::KvIndexKind;
+  const int num_given = page_table.given() + kv_indices.given() + cu_seqlen_kv.given() + req_to_token.given();
+  require(num_given == 1, num_given,
+          " indices: expected one of page_table, kv_indptr with kv_indices, cu_seqlen_kv, ",
+          "req_to_token with request_rows");
+  kernels::KvIndex index{.page_size = page_size};
+  if (page_table.given()) {
+    index.kind = KvIndexKind::kPageTable;
+    index.table = int32_rows("page_table", page_table, device);
+    index.table_stride = page_table->strides[0];
+    require(page_table->shape[0] == num_reqs, "page_table ", *page_table, ": expected a row for each of ",
+            num_reqs, " requests");
+  } else if (kv_indices.given()) {
+    index.kind = KvIndexKind::kCsr;
+    index.table = int32_vector("kv_indices", kv_indices, device).data();
+    index.indptr = int32_entries("kv_indptr", kv_indptr, num_reqs + 1, device);
+  } else if (cu_seqlen_kv.given()) {
+    index.kind = KvIndexKind::kContiguous;
+    index.indptr = int32_entries("cu_seqlen_kv", cu_seqlen_kv, num_reqs + 1, device);
+  } else {
+    index.kind = KvIndexKind::kRequestRows;
+    index.table = int32_rows("req_to_token", req_to_token, device);
+    index.table_stride = req_to_token->strides[0];
+    index.rows = int32_entries("request_rows", request_rows, num_reqs, device);
+  }
+  return index;
+}
+
+// Positions of a request that the index has entries for; read on the CPU alone.
+int32_t capacity_of(const IndexArguments& arguments, int32_t page_size, int64_t num_pages) {
+  const int64_t tokens = arguments.page_table.given()     ? arguments.page_table->shape[1] * page_size
+                         : arguments.req_to_token.given() ? arguments.req_to_token->shape[1]
+                         : arguments.kv_indices.given()   ? arguments.kv_indices->shape[0] * page_size
+                                                          : num_pages;
+  return static_cast<int32_t>(std::min<int64_t>(tokens, std::numeric_limits<int32_t>::max()));
+}
+
+kernels::SplitRule split_rule_named(std::string_view name) {
+  if (name == "balanced") return kernels::SplitRule::kBalanced;
+  if (name == "fixed") return kernels::SplitRule::kFixed;
+  require(name == "none", "split_rule ", name, ": expected balanced, fixed or none");
+  return kernels::SplitRule::kNone;
+}
+
+// What attention and mla are told alike.
+struct BatchArguments {
+  TensorArgument cu_seqlen_q, seqlen_kv, sinks, tree_mask, positions;
+  IndexArguments index;
+};
+
+void set_batch(AttentionCall& call, const BatchArguments& batch, int32_t page_size, nb::handle max_seqlen_q,
+               std::string_view split_rule) {
+  const Device device = call.q.device;
+  require(batch.seqlen_kv.given() && batch.cu_seqlen_q.given(),
+          "cu_seqlen_q, seqlen_kv: expected tensors, not None");
+  call.seqlen_kv = int32_vector("seqlen_kv", batch.seqlen_kv, device);
+  const auto num_reqs = static_cast<int64_t>(call.seqlen_kv.size());
+  call.cu_seqlen_q = {int32_entries("cu_seqlen_q", batch.cu_seqlen_q, num_reqs + 1, device),
+                      static_cast<size_t>(num_reqs) + 1};
+  call.max_seqlen_q =
+      max_seqlen_q.is_none() ? static_cast<int>(call.q.shape[0]) : nb::cast<int>(max_seqlen_q);
+  call.kv.index = batch.index.index(page_size, num_reqs, device);
+  call.source = {.num_reqs = static_cast<int32_t>(num_reqs),
+                 .seqlen_q = {.cu = call.cu_seqlen_q.data()},
+                 .seqlen_cached = {.each = call.seqlen_kv.data()},
+                 .places = {.capacity = capacity_of(batch.index, page_size, call.kv.k.shape[0])}};
+  call.score.sinks = sinks_of(batch.sinks, device);
+  call.split_rule = split_rule_named(split_rule);
+  if (!batch.tree_mask.given()) return;
+  require(
+      batch.tree_mask->rank == 2 && batch.tree_mask->dtype == DType::kU64 && batch.tree_mask->is_contiguous(),
+      "tree_mask ", *batch.tree_mask, ": expected uint64 [num_tokens, words]");
+  require_same_device("tree_mask", *batch.tree_mask, device);
+  call.tree_mask = batch.tree_mask->span<const uint64_t>();
+  call.tree_mask_words = static_cast<int>(batch.tree_mask->shape[1]);
+  call.positions = int32_vector("positions", batch.positions, device);
+}
+
+// Runs the call into new tensors, or into `out`.
+nb::object run_into(nb::handle q_object, AttentionCall& call, int64_t head_dim_v, nb::handle out_object,
+                    bool return_lse) {
+  const TensorArgument given("out", out_object, Access::kWrite);
+  ResultTensor made, lse;
+  if (!given.given())
+    made = ResultTensor::like(q_object, call.q,
+                              std::array<int64_t, 3>{call.q.shape[0], call.q.shape[1], head_dim_v});
+  call.out = given.given() ? *given : made.view();
+  if (return_lse) {
+    lse = ResultTensor::float32_like(q_object, call.q,
+                                     std::array<int64_t, 2>{call.q.shape[0], call.q.shape[1]});
+    call.lse = lse.view();
+  }
+  if (call.q.num_elements() > 0) run_for(q_object, call);
+  nb::object out = given.given() ? nb::borrow(out_object) : made.take();
+  return return_lse ? nb::make_tuple(std::move(out), lse.take()) : std::move(out);
+}
+
+nb::object attention(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle cu_seqlen_q,
+                     nb::handle seqlen_kv, nb::handle max_seqlen_q, nb::handle page_table,
+                     nb::handle kv_indptr, nb::handle kv_indices, nb::handle cu_seqlen_kv,
+                     nb::handle req_to_token, nb::handle request_rows, nb::handle scale, bool causal,
+                     int window_left, int chunk, float logit_cap, nb::handle sinks, float k_scale,
+                     float v_scale, nb::handle tree_mask, nb::handle positions, std::string_view split_rule,
+                     nb::handle out, bool return_lse) {
+  const TensorArgument q("q", q_object), k("k", k_object), v("v", v_object);
+  const BatchArguments batch{.cu_seqlen_q{"cu_seqlen_q", cu_seqlen_q},
+                             .seqlen_kv{"seqlen_kv", seqlen_kv},
+                             .sinks{"sinks", sinks},
+                             .tree_mask{"tree_mask", tree_mask},
+                             .positions{"positions", positions},
+                             .index{{"page_table", page_table},
+                                    {"kv_indptr", kv_indptr},
+                                    {"kv_indices", kv_indices},
+                                    {"cu_seqlen_kv", cu_seqlen_kv},
+                                    {"req_to_token", req_to_token},
+                                    {"request_rows", request_rows}}};
+  require(q.given() && k.given() && v.given(), "q, k, v: expected tensors, not None");
+  require(
+      q->rank == 3 && k->rank == 4 && v->rank == 4, "q ", *q, ", k ", *k, ", v ", *v,
+      ": expected [num_tokens, num_q_heads, head_dim] and [num_pages, page_size, num_kv_heads, head_dim]");
+  require_same_device("k", *k, q->device);
+  require_same_device("v", *v, q->device);
+  AttentionCall call;
+  call.q = *q;
+  call.kv.k = *k;
+  call.kv.v = *v;
+  call.kv.k_scale = k_scale;
+  call.kv.v_scale = v_scale;
+  call.visibility = {.causal = causal, .window_left = window_left, .chunk = chunk};
+  call.score = {.scale = scale_or_default(scale, q->shape[2]), .logit_cap = logit_cap};
+  set_batch(call, batch, static_cast<int32_t>(k->shape[1]), max_seqlen_q, split_rule);
+  return run_into(q_object, call, v->shape[3], out, return_lse);
+}
+
+nb::object mla(nb::handle q_object, nb::handle q_rope_object, nb::handle latent_object,
+               nb::handle cu_seqlen_q, nb::handle seqlen_kv, nb::handle scale, nb::handle max_seqlen_q,
+               nb::handle page_table, nb::handle kv_indptr, nb::handle kv_indices, nb::handle cu_seqlen_kv,
+               nb::handle req_to_token, nb::handle request_rows, bool causal, int window_left, int chunk,
+               float logit_cap, nb::handle sinks, float scale_kv, nb::handle tree_mask, nb::handle positions,
+               std::string_view split_rule, nb::handle out, bool return_lse) {
+  const TensorArgument q("q", q_object), q_rope("q_rope", q_rope_object), latent("latent", latent_object);
+  const BatchArguments batch{.cu_seqlen_q{"cu_seqlen_q", cu_seqlen_q},
+                             .seqlen_kv{"seqlen_kv", seqlen_kv},
+                             .sinks{"sinks", sinks},
+                             .tree_mask{"tree_mask", tree_mask},
+                             .positions{"positions", positions},
+                             .index{{"page_table", page_table},
+                                    {"kv_indptr", kv_indptr},
+                                    {"kv_indices", kv_indices},
+                                    {"cu_seqlen_kv", cu_seqlen_kv},
+                                    {"req_to_token", req_to_token},
+                                    {"request_rows", request_rows}}};
+  require(q.given() && q_rope.given() && latent.given(), "q, q_rope, latent: expected tensors, not None");
+  require(q->rank == 3 && q_rope->rank == 3 && latent->rank == 3, "q ", *q, ", q_rope ", *q_rope, ", latent ",
+          *latent,
+          ": expected [num_tokens, num_q_heads, dim] and [num_pages, page_size, kv_lora_rank + rope_dim]");
+  require_same_device("q_rope", *q_rope, q->device);
+  require_same_device("latent", *latent, q->device);
+  AttentionCall call;
+  call.q = *q;
+  call.q_rope = *q_rope;
+  call.kv.k = *latent;
+  call.kv.k_scale = scale_kv;
+  call.visibility = {.causal = causal, .window_left = window_left, .chunk = chunk};
+  call.score = {.scale = nb::cast<float>(scale), .logit_cap = logit_cap};
+  set_batch(call, batch, static_cast<int32_t>(latent->shape[1]), max_seqlen_q, split_rule);
+  return run_into(q_object, call, q->shape[2], out, return_lse);
+}
+
+// Calls fn(stream) for work over `object`'s memory.
+template <class Fn>
+void on_stream_of(nb::handle object, Device device, const Fn& fn) {
+  Stream stream = stream_of(object, device);
+  if (device.type == DeviceType::kCpu) {
+    const nb::gil_scoped_release others_run;
+    return fn(stream);
+  }
+  const cuda::DeviceScope scope(device);
+  fn(stream);
+}
+
+// Slots on the CPU are checked, since a kernel trusts them.
+View<const int32_t> slots_of(const TensorArgument& slots, const TensorView& cache) {
+  const View<const int32_t> entries = int32_vector("slots", slots, cache.device);
+  if (cache.device.type == DeviceType::kCpu)
+    for (int32_t slot : entries)
+      require(slot >= -1 && slot < cache.shape[0] * cache.shape[1], "slot ", slot, ": the cache has ",
+              cache.shape[0] * cache.shape[1]);
+  return entries;
+}
+
+void store_kv(nb::handle k_object, nb::handle v_object, nb::handle k_cache_object, nb::handle v_cache_object,
+              nb::handle slots_object, float k_scale, float v_scale) {
+  const TensorArgument k("k", k_object), v("v", v_object), slots("slots", slots_object);
+  const TensorArgument k_cache("k_cache", k_cache_object, Access::kWrite),
+      v_cache("v_cache", v_cache_object, Access::kWrite);
+  require(k.given() && k_cache.given() && k_cache->rank == 4, "k_cache ", *k_cache,
+          ": expected [num_pages, page_size, num_kv_heads, head_dim]");
+  for (const TensorView& view : {*k, *v, *v_cache})
+    require_same_device("k, v, v_cache", view, k_cache->device);
+  const kernels::StoreKvArgs args{.k = *k,
+                                  .v = *v,
+                                  .k_cache = *k_cache,
+                                  .v_cache = *v_cache,
+                                  .slots = slots_of(slots, *k_cache),
+                                  .k_scale = k_scale,
+                                  .v_scale = v_scale};
+  on_stream_of(k_cache_object, k_cache->device, [&](Stream& stream) { kernels::store_kv(args, stream); });
+}
+
+void store_mla(nb::handle latent_object, nb::handle rope_object, nb::handle cache_object,
+               nb::handle slots_object, float scale) {
+  const TensorArgument latent("latent", latent_object), rope("rope", rope_object),
+      slots("slots", slots_object);
+  const TensorArgument cache("cache", cache_object, Access::kWrite);
+  require(cache.given() && cache->rank == 3, "cache ", *cache,
+          ": expected [num_pages, page_size, kv_lora_rank + rope_dim]");
+  for (const TensorView& view : {*latent, *rope}) require_same_device("latent, rope", view, cache->device);
+  const kernels::StoreMlaArgs args{
+      .latent = *latent, .rope = *rope, .cache = *cache, .slots = slots_of(slots, *cache), .scale = scale};
+  on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::store_mla(args, stream); });
+}
+
+nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out_b_object,
+                nb::handle lse_b_object) {
+  const TensorArgument out_a("out_a", out_a_object), lse_a("lse_a", lse_a_object),
+      out_b("out_b", out_b_object), lse_b("lse_b", lse_b_object);
+  require(out_a.given() && out_a->rank == 3, "out_a ", *out_a,
+          ": expected [num_tokens, num_q_heads, head_dim]");
+  for (const TensorView& view : {*lse_a, *out_b, *lse_b})
+    require_same_device("out_a, lse_a, out_b, lse_b", view, out_a->device);
+  const std::array<int64_t, 3> shape{out_a->shape[0], out_a->shape[1], out_a->shape[2]};
+  ResultTensor out = ResultTensor::like(out_a_object, *out_a, shape);
+  ResultTensor lse = ResultTensor::float32_like(out_a_object, *out_a, std::span(shape).first(2));
+  const kernels::MergeArgs args{.out_a = *out_a,
+                                .out_b = *out_b,
+                                .lse_a = *lse_a,
+                                .lse_b = *lse_b,
+                                .out = out.view(),
+                                .lse = lse.view()};
+  on_stream_of(out_a_object, out_a->device, [&](Stream& stream) { kernels::merge(args, stream); });
+  return nb::make_tuple(out.take(), lse.take());
+}
+
+constexpr const char* kAttentionDoc =
+    R"(softmax(scale * q k^T) v over paged or contiguous K/V of ragged requests.
+
+q           [num_tokens, num_q_heads, head_dim], the new tokens of all requests, one request after another
+k, v        [num_pages, page_size, num_kv_heads, head_dim], pages of 1 to 256 tokens (a power of two);
+            float32, float16, bfloat16 or fp8; query head h reads KV head h * num_kv_heads // num_q_heads
+cu_seqlen_q int32 [num_reqs + 1]; query j of request r is token cu_seqlen_q[r] + j
+seqlen_kv   int32 [num_reqs], all keys, those of the new tokens included: they are stored already
+
+Where keys lie, one of:
+page_table                 int32 [num_reqs, width], page ids
+kv_indptr, kv_indices      int32 [num_reqs + 1] in pages, and the page ids of all requests
+cu_seqlen_kv               int32 [num_reqs + 1]; K/V of one request after another, page_size 1
+req_to_token, request_rows int32 [num_rows, max_context_len] token slots, and [num_reqs] the requests' rows
+
+max_seqlen_q  an upper bound of the new tokens of a request
+causal        query j sees keys up to position seqlen_kv - seqlen_q + j; otherwise all keys
+window_left   how far back a query sees (inclusive); -1: no bound.  chunk: chunked local attention; 0: none
+logit_cap     scores become cap * tanh(score / cap); 0: none
+sinks         float32 [num_q_heads], a logit that enters the denominator; the LSE leaves it out
+k_scale, v_scale  what is stored is x / scale
+tree_mask, positions  uint64 [num_tokens, words] and int32 [num_tokens]: new tokens that a new token sees
+split_rule    how keys are shared among workers: balanced, fixed (a token's bits depend on its request alone) or none
+
+Returns out [num_tokens, num_q_heads, head_dim_v] of q's dtype, or (out, lse) with lse float32
+[num_tokens, num_q_heads], natural logarithm; a token that sees no key has output 0 and LSE -inf.)";
+
+constexpr const char* kMlaDoc =
+    R"(Absorbed multi-head latent attention: one latent row per token is K, and its first part V, of all heads.
+
+q       [num_tokens, num_q_heads, kv_lora_rank]     q_rope  [num_tokens, num_q_heads, rope_dim]
+latent  [num_pages, page_size, kv_lora_rank + rope_dim]
+scale   of the scores; there is no default, since it follows the head dim before absorption
+
+The other arguments, and what is returned (head_dim_v is kv_lora_rank), are those of attention.)";
+
+constexpr const char* kStoreKvDoc =
+    R"(Stores new K/V at their token slots: k / k_scale and v / v_scale, rounded to the cache's dtype.
+
+k, v              [num_tokens, num_kv_heads, head_dim]
+k_cache, v_cache  [num_pages, page_size, num_kv_heads, head_dim], changed in place
+slots             int32 [num_tokens]: page id * page_size + offset; -1: not stored)";
+
+constexpr const char* kStoreMlaDoc =
+    R"(Stores latent rows at their token slots: [latent, rope] / scale, rounded to the cache's dtype.
+
+latent [num_tokens, kv_lora_rank], rope [num_tokens, rope_dim]
+cache  [num_pages, page_size, kv_lora_rank + rope_dim], changed in place
+slots  int32 [num_tokens]; -1: not stored)";
+
+constexpr const char* kMergeDoc = R"(Merges attention over two parts of the keys by their LSE: (out, lse).
+
+out_a, out_b [num_tokens, num_q_heads, head_dim], lse_a, lse_b float32 [num_tokens, num_q_heads], natural logarithm;
+-inf (or +inf, other libraries' mark) for a part without keys, whose output is not read.)";
+
+}  // namespace
+
+void bind_kernels(nb::module_& module) {
+  const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
+  module.def("attention", &attention, kAttentionDoc, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+             nb::arg("cu_seqlen_q"), nb::arg("seqlen_kv"), nb::kw_only(), none("max_seqlen_q"),
+             none("page_table"), none("kv_indptr"), none("kv_indices"), none("cu_seqlen_kv"),
+             none("req_to_token"), none("request_rows"), none("scale"), nb::arg("causal") = true,
+             nb::arg("window_left") = -1, nb::arg("chunk") = 0, nb::arg("logit_cap") = 0.0f, none("sinks"),
+             nb::arg("k_scale") = 1.0f, nb::arg("v_scale") = 1.0f, none("tree_mask"), none("positions"),
+             nb::arg("split_rule") = "balanced", none("out"), nb::arg("return_lse") = false);
+  module.def("mla", &mla, kMlaDoc, nb::arg("q"), nb::arg("q_rope"), nb::arg("latent"), nb::arg("cu_seqlen_q"),
+             nb::arg("seqlen_kv"), nb::arg("scale"), nb::kw_only(), none("max_seqlen_q"), none("page_table"),
+             none("kv_indptr"), none("kv_indices"), none("cu_seqlen_kv"), none("req_to_token"),
+             none("request_rows"), nb::arg("causal") = true, nb::arg("window_left") = -1,
+             nb::arg("chunk") = 0, nb::arg("logit_cap") = 0.0f, none("sinks"), nb::arg("scale_kv") = 1.0f,
+             none("tree_mask"), none("positions"), nb::arg("split_rule") = "balanced", none("out"),
+             nb::arg("return_lse") = false);
+  module.def("store_kv", &store_kv, kStoreKvDoc, nb::arg("k"), nb::arg("v"), nb::arg("k_cache"),
+             nb::arg("v_cache"), nb::arg("slots"), nb::arg("k_scale") = 1.0f, nb::arg("v_scale") = 1.0f);
+  module.def("store_mla", &store_mla, kStoreMlaDoc, nb::arg("latent"), nb::arg("rope"), nb::arg("cache"),
+             nb::arg("slots"), nb::arg("scale") = 1.0f);
+  module.def("merge", &merge, kMergeDoc, nb::arg("out_a"), nb::arg("lse_a"), nb::arg("out_b"),
+             nb::arg("lse_b"));
+}
+
+}  // namespace attend::python

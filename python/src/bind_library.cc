@@ -1,0 +1,82 @@
+// What the library says of itself.
+#include <nanobind/stl/string.h>
+
+#include <array>
+#include <utility>
+
+#include "attend/attention/capability.h"
+#include "attend/backends/table.h"
+#include "attend/base/parallel.h"
+#include "attend/base/version.h"
+#include "module.h"
+
+namespace attend::python {
+namespace {
+
+namespace nb = nanobind;
+
+constexpr std::array kArchitectures = {
+    Architecture::kCpu,    Architecture::kTuring,    Architecture::kAmpere,           Architecture::kAda,
+    Architecture::kHopper, Architecture::kBlackwell, Architecture::kBlackwellGeforce, Architecture::kAmd};
+
+nb::str text(std::string_view view) { return nb::str(view.data(), view.size()); }
+
+nb::list names_of(Set<Architecture> architectures) {
+  nb::list names;
+  for (Architecture architecture : kArchitectures)
+    if (architectures.contains(architecture)) names.append(text(to_string(architecture)));
+  return names;
+}
+
+nb::list page_sizes_of(PageSizes sizes) {
+  nb::list list;
+  for (int size = 1; size <= 256; size *= 2)
+    if (sizes.contains(size)) list.append(size);
+  return list;
+}
+
+nb::dict record_of(const Capability& can) {
+  nb::dict record;
+  record["prefill"] = names_of(can.prefill);
+  record["decode"] = names_of(can.decode);
+  record["page_sizes"] = page_sizes_of(can.page_sizes);
+  record["head_dims"] = nb::make_tuple(can.head_dims.qk, can.head_dims.v);
+  record["window"] = can.window;
+  record["chunk"] = can.chunk;
+  record["logit_cap"] = can.logit_cap;
+  record["sinks"] = can.sinks;
+  record["kv_scales"] = can.kv_scales;
+  record["speculation"] = text(to_string(can.speculation));
+  record["deterministic"] = names_of(can.deterministic);
+  record["graphs"] = can.graphs;
+  record["text"] = describe(can);
+  return record;
+}
+
+nb::dict backends() {
+  nb::dict table;
+  for (const BackendEntry& entry : backend_table()) {
+    nb::dict record;
+    for (const auto& [kind, capability] :
+         {std::pair{KvKind::kMha, entry.mha}, std::pair{KvKind::kMla, entry.mla}})
+      if (capability.served()) record[text(to_string(kind))] = record_of(capability);
+    table[text(entry.name)] = record;
+  }
+  return table;
+}
+
+}  // namespace
+
+void bind_library(nb::module_& module) {
+  module.def("version", [] { return text(version()); });
+  module.def(
+      "backends", &backends,
+      "Support records by backend name: {name: {'mha': {...}, 'mla': {...}}}, a kind that is not served left "
+      "out. A record says on which architectures it prefills and decodes, which page sizes, the largest head "
+      "dims, which features, and all of it as 'text'.");
+  module.def("num_threads", &num_threads, "Threads that the CPU kernels use.");
+  module.def("set_num_threads", &set_num_threads, nb::arg("num_threads"),
+             "How many threads the CPU kernels use from now on. Not while another thread calls attend.");
+}
+
+}  // namespace attend::python

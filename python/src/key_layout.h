@@ -1,0 +1,27 @@
+// Keys and values as FlashAttention's interface passes them, as pages for the kernels.
+#pragma once
+
+#include "attend/kernels/batch_arrays.h"
+#include "attend/kernels/kv_index.h"
+#include "tensor_argument.h"
+
+namespace attend::python {
+
+struct KeyLayout {
+  kernels::KvView kv;             // the index of dense rows has no indptr: it is derived from `places`
+  kernels::KeyPlaces places;      // where appended keys go, and for how many there is room
+  kernels::Lengths seqlens = {};  // keys of each request, unless the caller says
+};
+
+// [num_pages, page_size, num_kv_heads, head_dim], and page_table int32 [num_reqs, width]. What a row holds
+// beyond the request's keys is not read.
+KeyLayout paged_keys(const TensorView& k, const TensorView& v, const TensorView& page_table, int num_reqs);
+
+// [num_rows, seqlen, num_kv_heads, head_dim]; request r has row rows[r], or row r when `rows` is empty. Rows
+// may lie apart, in k and v alike.
+KeyLayout dense_keys(const TensorView& k, const TensorView& v, View<const int32_t> rows, int num_reqs);
+
+// [total_k, num_kv_heads, head_dim], one request after another: cu_seqlens_k of num_reqs + 1 entries.
+KeyLayout ragged_keys(const TensorView& k, const TensorView& v, View<const int32_t> cu_seqlens_k);
+
+}  // namespace attend::python

@@ -1,0 +1,16 @@
+// The parts of the extension module attend._attend.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace attend::python {
+
+// attention, mla, store_kv, store_mla, merge.
+void bind_kernels(nanobind::module_& module);
+// What attend.flash_attn_interface and attend.flash_mla call.
+void bind_flash_attention(nanobind::module_& module);
+void bind_flash_mla(nanobind::module_& module);
+// version, backends, num_threads.
+void bind_library(nanobind::module_& module);
+
+}  // namespace attend::python

@@ -1,0 +1,117 @@
+#include "result_tensor.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "tensor_argument.h"
+
+namespace attend::python {
+namespace {
+
+// DLPack's code of the dtypes that results have.
+dlpack::DataType dlpack_code(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return {dlpack::kFloat, 32, 1};
+    case DType::kF16:
+      return {dlpack::kFloat, 16, 1};
+    case DType::kBF16:
+      return {dlpack::kBfloat, 16, 1};
+    default:
+      fail(ErrorCode::kUnsupported, "result of dtype ", dtype, ": expected float32, float16 or bfloat16");
+  }
+}
+
+// Keeps what `set_error` is told until the C function has returned: nothing may be thrown through it.
+struct AllocationError {
+  std::string text;
+  static void set(void* context, const char* kind, const char* message) {
+    static_cast<AllocationError*>(context)->text = std::string(kind) + ": " + message;
+  }
+};
+
+nb::tuple tuple_of(std::span<const int64_t> shape) {
+  nb::list extents;
+  for (int64_t extent : shape) extents.append(extent);
+  return nb::tuple(extents);
+}
+
+// The module that has from_dlpack for arrays like this one.
+nb::object namespace_of(nb::handle like) {
+  if (nb::hasattr(like, "__array_namespace__")) return like.attr("__array_namespace__")();
+  const std::string module = module_of(like);
+  return nb::module_::import_(module.substr(0, module.find('.')).c_str());
+}
+
+}  // namespace
+
+ResultTensor ResultTensor::make(nb::handle like, Device device, DType dtype, std::span<const int64_t> shape,
+                                nb::handle numpy_dtype) {
+  ResultTensor result;
+  if (const DlpackExchange* exchange = exchange_of(like)) {
+    std::array<int64_t, kMaxRank> extents{};
+    std::copy(shape.begin(), shape.end(), extents.begin());
+    dlpack::DLTensor prototype{
+        .data = nullptr,
+        .device = {device.type == DeviceType::kCpu ? dlpack::kCpu : dlpack::kCuda, device.index},
+        .ndim = static_cast<int32_t>(shape.size()),
+        .dtype = dlpack_code(dtype),
+        .shape = extents.data(),
+        .strides = nullptr,
+        .byte_offset = 0};
+    dlpack::DLManagedTensorVersioned* managed = nullptr;
+    AllocationError error;
+    if (exchange->allocate(&prototype, &managed, &error, AllocationError::set) != 0) {
+      if (PyErr_Occurred() != nullptr) throw nb::python_error();
+      fail(ErrorCode::kOutOfMemory, "new tensor on ", device, ": ", error.text);
+    }
+    result.view_ = view_of(managed->dl_tensor);
+    void* object = nullptr;
+    if (exchange->to_python(managed, &object) != 0) throw nb::python_error();
+    result.object_ = nb::steal(static_cast<PyObject*>(object));
+    return result;
+  }
+  if (numpy_dtype.is_valid()) {
+    result.object_ = nb::module_::import_("numpy").attr("empty")(tuple_of(shape), numpy_dtype);
+    result.view_ = TensorArgument("result", result.object_, Access::kWrite).view();
+    return result;
+  }
+  require(device.type == DeviceType::kCpu, "result on ", device, ": expected tensors of torch");
+  const Tensor flat = Tensor::empty({TensorView::contiguous(nullptr, dtype, shape).num_elements()}, dtype);
+  result.view_ = TensorView::contiguous(flat.view().data, dtype, shape);
+  result.storage_ = Tensor(result.view_, flat.storage());
+  result.namespace_ = namespace_of(like);
+  return result;
+}
+
+ResultTensor ResultTensor::like(nb::handle like, const TensorView& view, std::span<const int64_t> shape) {
+  return make(like, view.device, view.dtype, shape, is_numpy(like) ? like.attr("dtype") : nb::object());
+}
+
+ResultTensor ResultTensor::float32_like(nb::handle like, const TensorView& view,
+                                        std::span<const int64_t> shape) {
+  return make(like, view.device, DType::kF32, shape, is_numpy(like) ? nb::str("float32") : nb::object());
+}
+
+nb::object ResultTensor::take() {
+  if (!namespace_.is_valid()) return std::move(object_);
+  return namespace_.attr("from_dlpack")(nb::cast(ExportedTensor{storage_}));
+}
+
+void bind_exported_tensor(nb::module_& module) {
+  nb::class_<ExportedTensor>(module, "ExportedTensor", "A result on its way to the caller's library.")
+      .def("__dlpack__",
+           [](const ExportedTensor& self, nb::kwargs) {
+             return nb::steal(PyCapsule_New(to_dlpack(self.tensor), "dltensor", [](PyObject* capsule) {
+               // A capsule that nobody consumed; consumers rename it.
+               if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+               auto* managed =
+                   static_cast<dlpack::DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
+               managed->deleter(managed);
+             }));
+           })
+      .def("__dlpack_device__", [](const ExportedTensor&) { return nb::make_tuple(int{dlpack::kCpu}, 0); });
+}
+
+}  // namespace attend::python

@@ -1,0 +1,45 @@
+// Tensors that attend returns: of the library, and where there is a choice in the memory, that the queries
+// came from.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <span>
+
+#include "attend/tensor/tensor.h"
+
+namespace attend::python {
+
+namespace nb = nanobind;
+
+// A tensor to be written and then handed to Python. torch's come from torch's own allocator, so they are
+// valid in its CUDA graphs; numpy's are numpy's; those of other libraries (CPU only) are attend's, imported
+// by the library.
+class ResultTensor {
+ public:
+  ResultTensor() = default;
+  // Of the library, device and dtype of `like`, whose view is `view`; or of float32.
+  static ResultTensor like(nb::handle like, const TensorView& view, std::span<const int64_t> shape);
+  static ResultTensor float32_like(nb::handle like, const TensorView& view, std::span<const int64_t> shape);
+
+  const TensorView& view() const { return view_; }
+  // The Python object; once, after the tensor is written.
+  nb::object take();
+
+ private:
+  static ResultTensor make(nb::handle like, Device device, DType dtype, std::span<const int64_t> shape,
+                           nb::handle numpy_dtype);
+
+  TensorView view_;
+  nb::object object_;     // numpy's or torch's
+  Tensor storage_;        // of other libraries
+  nb::object namespace_;  // has from_dlpack
+};
+
+// What libraries import a Tensor by: the DLPack protocol of Python. CPU only.
+struct ExportedTensor {
+  Tensor tensor;
+};
+void bind_exported_tensor(nb::module_& module);
+
+}  // namespace attend::python

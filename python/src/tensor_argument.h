@@ -1,0 +1,60 @@
+// Tensors that Python gives: torch's through DLPack's C exchange functions, others through __dlpack__.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <string_view>
+
+#include "attend/tensor/stream.h"
+#include "attend/tensor/tensor.h"
+#include "dlpack_exchange.h"
+
+namespace attend::python {
+
+namespace nb = nanobind;
+
+enum class Access { kRead, kWrite };
+
+// The exchange functions of the object's type; null when it has none of version 1.
+const DlpackExchange* exchange_of(nb::handle object);
+
+// The module of the object's type: "numpy", "jaxlib._jax", ...
+std::string module_of(nb::handle object);
+bool is_numpy(nb::handle object);
+
+// A tensor of any library as a view. The memory is valid while this and the Python object live.
+//
+// numpy's arrays may be of ml_dtypes (bfloat16, float8_e4m3fn, float8_e5m2). Throws Error naming the argument
+// when the object is no tensor, when its dtype or device is none of attend's, and, to write, when it is
+// read-only or an array of jax, which are immutable.
+class TensorArgument {
+ public:
+  // Not given: an empty view.
+  TensorArgument() = default;
+  // None is "not given".
+  TensorArgument(std::string_view name, nb::handle object, Access access = Access::kRead);
+
+  bool given() const { return given_; }
+  const TensorView& view() const { return view_; }
+  const TensorView& operator*() const { return view_; }
+  const TensorView* operator->() const { return &view_; }
+
+ private:
+  void read_capsule(std::string_view name, nb::handle object, Access access);
+
+  bool given_ = false;
+  TensorView view_;
+  nb::object capsule_;
+};
+
+// The elements of a contiguous int32 vector on `device`, or of an empty view. Throws Error naming the
+// argument.
+View<const int32_t> int32_vector(std::string_view name, const TensorArgument& tensor, Device device);
+
+// The stream on which work over the object's memory is to be queued: the current one of its library. Throws
+// Error(kUnsupported) for a GPU tensor of a library that does not tell.
+Stream stream_of(nb::handle object, Device device);
+
+}  // namespace attend::python

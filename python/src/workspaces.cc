@@ -1,0 +1,100 @@
+#include "workspaces.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "attend/tensor/cuda.h"
+#include "check_on_host.h"
+
+namespace attend::python {
+namespace {
+
+bool same_geometry(const kernels::AttentionPlanLimits& a, const kernels::AttentionPlanLimits& b) {
+  return a.num_q_heads == b.num_q_heads && a.num_kv_heads == b.num_kv_heads && a.head_dim_v == b.head_dim_v &&
+         a.split_rule == b.split_rule;
+}
+
+bool holds(const Workspace& workspace, const kernels::AttentionPlanLimits& needed, int64_t num_new_tokens) {
+  return needed.max_reqs <= workspace.limits().max_reqs &&
+         needed.max_tokens <= workspace.limits().max_tokens && num_new_tokens <= workspace.num_new_tokens();
+}
+
+int next_size(int64_t needed) {
+  return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(needed, 64))));
+}
+
+}  // namespace
+
+std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
+                                          Device device) {
+  if (device.type == DeviceType::kCpu) return std::make_unique<Workspace>(limits, num_new_tokens, device);
+  const cuda::CaptureTolerance tolerance;
+  return std::make_unique<Workspace>(limits, num_new_tokens, device);
+}
+
+Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
+  const kernels::AttentionPlanLimits needed = limits_of(call, stream.device);
+  kernels::AttentionPlanLimits limits = needed;
+  int64_t num_new_tokens = call.num_new_tokens();
+  // The last one made is the largest.
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    Workspace& workspace = *entry->workspace;
+    if (entry->stream.handle != stream.handle || entry->stream.device != stream.device ||
+        !same_geometry(workspace.limits(), needed))
+      continue;
+    if (holds(workspace, needed, call.num_new_tokens())) return workspace;
+    limits.max_reqs = std::max(needed.max_reqs, workspace.limits().max_reqs);
+    limits.max_tokens = std::max(needed.max_tokens, workspace.limits().max_tokens);
+    num_new_tokens = std::max(num_new_tokens, workspace.num_new_tokens());
+    break;
+  }
+  limits.max_reqs = next_size(limits.max_reqs);
+  limits.max_tokens = next_size(limits.max_tokens);
+  entries_.push_back({stream, make_workspace(limits, next_size(num_new_tokens), stream.device)});
+  return *entries_.back().workspace;
+}
+
+View<const int32_t> Workspaces::uniform_sums(int seqlen_q, int num_reqs, Device device) {
+  constexpr int kLongest = 16;
+  if (seqlen_q > kLongest) return {};
+  const int64_t size = int64_t{num_reqs} + 1;
+  const auto first = [size](const Tensor& sums) {
+    return View<const int32_t>(sums.as<int32_t>(), static_cast<size_t>(size));
+  };
+  for (const Sums& entry : sums_)
+    if (entry.seqlen_q == seqlen_q && entry.sums.view().device == device && entry.sums.shape(0) >= size)
+      return first(entry.sums);
+  const Tensor sums = Tensor::empty({next_size(size)}, DType::kI32);
+  for (int32_t i = 0; i < sums.shape(0); ++i) sums.as<int32_t>()[i] = i * seqlen_q;
+  const cuda::CaptureTolerance tolerance;
+  sums_.push_back({seqlen_q, cuda::copy_to(sums, device)});
+  return first(sums_.back().sums);
+}
+
+void run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
+  if (stream.device.type == DeviceType::kCpu) {
+    check_on_host(call);
+    Workspace workspace(limits_of(call, stream.device), call.num_new_tokens(), stream.device);
+    workspace.plan(call, stream);
+    return workspace.attend(call, stream);
+  }
+  const cuda::DeviceScope scope(stream.device);
+  if (call.cu_seqlen_q.empty())
+    call.cu_seqlen_q = workspaces.uniform_sums(call.max_seqlen_q, call.source.num_reqs, stream.device);
+  Workspace& workspace = workspaces.find(call, stream);
+  workspace.plan(call, stream);
+  workspace.attend(call, stream);
+}
+
+void run_planned(const AttentionCall& call, Workspace& workspace, Stream stream) {
+  if (stream.device.type == DeviceType::kCpu) {
+    check_on_host(call);
+    workspace.derive_places(call, stream);
+    return workspace.attend(call, stream);
+  }
+  const cuda::DeviceScope scope(stream.device);
+  workspace.derive_places(call, stream);
+  workspace.attend(call, stream);
+}
+
+}  // namespace attend::python

@@ -1,0 +1,44 @@
+// What calls need besides their tensors, and where it comes from: made for the call on the CPU, kept for the
+// process on GPUs.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "attention_call.h"
+
+namespace attend::python {
+
+// Also while a stream of the calling thread is being captured.
+std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
+                                          Device device);
+
+// Those of GPUs: a call whose sizes were seen before allocates its results alone. What is too small is
+// followed by something of twice the size and stays, because a captured graph may use it.
+class Workspaces {
+ public:
+  // One per stream and geometry: calls on one stream use it one after another.
+  Workspace& find(const AttentionCall& call, const Stream& stream);
+  // 0, seqlen_q, 2 seqlen_q, ..., num_reqs seqlen_q. Constant, so that all streams share it and a decode step
+  // needs no launch to make it; empty where seqlen_q is longer than a decode step's.
+  View<const int32_t> uniform_sums(int seqlen_q, int num_reqs, Device device);
+
+ private:
+  struct Entry {
+    Stream stream;
+    std::unique_ptr<Workspace> workspace;
+  };
+  struct Sums {
+    int seqlen_q;
+    Tensor sums;
+  };
+  std::vector<Entry> entries_;
+  std::vector<Sums> sums_;
+};
+
+// Plans and attends, on the CPU after a check of every length and page id that kernels trust.
+void run(AttentionCall& call, Workspaces& workspaces, Stream stream);
+// Attends with a plan made before for these lengths; checked likewise.
+void run_planned(const AttentionCall& call, Workspace& workspace, Stream stream);
+
+}  // namespace attend::python

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Installs the Python package into a fresh environment and runs tests/python there.
+#   scripts/check_python.sh [BUILD_FOLDER]    over the attend built there; without one, builds it from the sources too
+# Further packages for the tests, such as torch: ATTEND_PYTHON_EXTRA="torch jax".
+set -euo pipefail
+ATTEND_EXTRA_PACKAGES="python3-venv python3-dev" source "$(dirname "$0")/setup.sh"
+
+source_dir=$PWD
+build=${1:-}
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+
+fail() { echo "check_python: $*" >&2; exit 1; }
+quietly() { "$@" >"$fresh/log" 2>&1 || { cat "$fresh/log" >&2; fail "$*"; }; }
+
+quietly python3 -m venv "$fresh/venv"
+python=$fresh/venv/bin/python
+prefix=()
+if [ -n "$build" ]; then
+  quietly cmake --install "$build" --prefix "$fresh/attend" --component dev
+  prefix=(CMAKE_PREFIX_PATH="$fresh/attend")
+fi
+# shellcheck disable=SC2086  # extra packages are words
+quietly env "${prefix[@]}" "$python" -m pip install --quiet ".[test]" ${ATTEND_PYTHON_EXTRA:-}
+
+# Elsewhere than in the source tree: what is tested is what was installed.
+cd "$fresh"
+"$python" -m pytest -q -p no:cacheprovider "$source_dir/tests/python" | tee "$fresh/tests.log" | grep -vE '^[.sx]+ +\[' ||
+  fail "tests/python"
+"$python" "$source_dir/examples/attend_over_numpy.py" || fail "examples/attend_over_numpy.py"

@@ -1,0 +1,197 @@
+#include "attend/engine/resolve_engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "attend/backends/create.h"
+#include "attend/backends/table.h"
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/engine/graph_runner.h"
+#include "attend/engine/require_memory.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend {
+namespace {
+
+// Chosen when the user names no number: enough to fill a device with decodes.
+constexpr int kDefaultMaxRunningRequests = 32, kDefaultMaxRunningRequestsOnGpu = 256;
+// Larger decode steps gain little from a graph.
+constexpr int kDefaultMaxGraphSize = 256;
+// A pool's slots are 32-bit numbers; some room for the last page and the padding page.
+constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
+// Share of the free memory that the KV pool may take when the user names no size.
+constexpr double kPoolMemoryShare = 0.5;
+
+bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }
+
+// The numbers of a config that no other choice depends on.
+void check_numbers(const EngineConfig& config, const ModelConfig& model) {
+  const int longest = model.max_context_len();
+  require(config.context_length >= 0 && config.context_length <= longest, "context_length ",
+          config.context_length, ": 1 to ", longest, ", which is what the model's positions reach");
+  require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,
+          ": at least 1");
+  require(config.max_total_tokens >= 0, "max_total_tokens ", config.max_total_tokens, ": at least 1");
+  require(config.chunked_prefill_size >= 1, "chunked_prefill_size ", config.chunked_prefill_size,
+          ": at least 1");
+  require(config.mem_fraction_static > 0.0 && config.mem_fraction_static < 1.0, "mem_fraction_static ",
+          config.mem_fraction_static, ": above 0 and below 1");
+  require(config.cuda_graph_max_bs >= 0, "cuda_graph_max_bs ", config.cuda_graph_max_bs, ": at least 1");
+}
+
+DType activation_dtype(const EngineConfig& config, const ModelConfig& model) {
+  const DType dtype = config.dtype.value_or(on_gpu(config) ? model.dtype : DType::kF32);
+  if (!on_gpu(config) && dtype != DType::kF32)
+    fail(ErrorCode::kUnsupported, "dtype ", dtype, ": activations are float32 on the CPU");
+  require(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16, "dtype ", dtype,
+          ": expected float32, float16 or bfloat16");
+  return dtype;
+}
+
+// What a GPU does not have yet.
+void check_gpu_features(const EngineConfig& config, const ModelConfig& model) {
+  if (model.rope.type == RopeType::kDynamic)
+    fail(ErrorCode::kUnsupported, "rope type dynamic on ", config.device, ": attend has it on the CPU only");
+  if (config.deterministic_inference)
+    fail(ErrorCode::kUnsupported, "deterministic_inference on ", config.device,
+         ": the dense layers offer it on cpu alone");
+}
+
+BatchLimits choose_limits(const EngineConfig& config) {
+  BatchLimits limits;
+  const int default_reqs = on_gpu(config) ? kDefaultMaxRunningRequestsOnGpu : kDefaultMaxRunningRequests;
+  limits.max_reqs = config.max_running_requests > 0 ? config.max_running_requests : default_reqs;
+  // Every running request adds at least one token to a step.
+  limits.max_tokens = std::max(config.chunked_prefill_size, limits.max_reqs);
+  return limits;
+}
+
+// The batch sizes that decode steps are padded to. Throws Error(kInvalidArgument) for one that no step
+// reaches.
+std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimits& limits) {
+  if (config.cuda_graph_bs.empty()) {
+    const int wanted = config.cuda_graph_max_bs > 0 ? config.cuda_graph_max_bs : kDefaultMaxGraphSize;
+    return default_graph_sizes(std::min(wanted, limits.max_reqs));
+  }
+  std::vector<int> sizes = config.cuda_graph_bs;
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  require(sizes.front() >= 1 && sizes.back() <= limits.max_reqs, "cuda_graph_bs ",
+          sizes.front() < 1 ? sizes.front() : sizes.back(), ": 1 to ", limits.max_reqs,
+          ", the requests of a step");
+  return sizes;
+}
+
+// Bytes that a GPU can give to the KV pool: it holds the weights too, which are not loaded yet. Throws
+// Error(kOutOfMemory) when a pool of two pages, or of the tokens that were asked for, does not fit.
+double gpu_pool_bytes(const EngineConfig& config, const ModelConfig& model, DType dtype, double page_bytes,
+                      int page_size) {
+  const auto free_bytes = static_cast<double>(available_bytes(config.device));
+  const auto weight_bytes = static_cast<double>(device_weight_bytes(model, dtype));
+  const double total_bytes = static_cast<double>(cuda::device_info(config.device).total_bytes);
+  const double reserved_bytes = (1.0 - config.mem_fraction_static) * total_bytes;
+  const double needed_bytes =
+      config.max_total_tokens > 0
+          ? page_bytes * (static_cast<double>(config.max_total_tokens) / page_size + 1.0)
+          : 2.0 * page_bytes + reserved_bytes;
+  if (weight_bytes + needed_bytes > free_bytes)
+    fail(ErrorCode::kOutOfMemory, "device ", config.device, ": needed ",
+         static_cast<int64_t>(weight_bytes + needed_bytes), " bytes (", static_cast<int64_t>(weight_bytes),
+         " of weights), free ", static_cast<int64_t>(free_bytes));
+  return free_bytes - weight_bytes - reserved_bytes;
+}
+
+// Token slots of the KV pool, chosen by the memory there is when the user names no number. `two_pages` is
+// the smallest pool.
+int64_t choose_pool_tokens(const EngineConfig& config, const ModelConfig& model, const EngineInfo& info,
+                           const MhaKvPool::Config& two_pages) {
+  const auto page_bytes = static_cast<double>(MhaKvPool::num_bytes(two_pages)) / 2.0;
+  const double host_bytes = kPoolMemoryShare * static_cast<double>(available_bytes(config.device));
+  const double pool_bytes = on_gpu(config)
+                                ? gpu_pool_bytes(config, model, info.dtype, page_bytes, two_pages.page_size)
+                                : host_bytes;
+  int64_t tokens = config.max_total_tokens;
+  if (tokens == 0) {
+    const int64_t affordable = static_cast<int64_t>(pool_bytes / page_bytes) * two_pages.page_size;
+    tokens = std::min(int64_t{info.limits.max_reqs} * info.context_length, affordable);
+  }
+  if (tokens < 1)
+    fail(ErrorCode::kOutOfMemory, "KV pool: needed ", MhaKvPool::num_bytes(two_pages),
+         " bytes for a page of ", two_pages.page_size, " tokens, free for it ",
+         static_cast<int64_t>(pool_bytes));
+  require(tokens <= kMaxPoolTokens, "max_total_tokens ", tokens, ": at most ", kMaxPoolTokens,
+          ", token slots are 32-bit numbers");
+  return tokens;
+}
+
+// Refuses sizes that do not fit into the host's memory together.
+void check_host_memory(const EngineInfo& info, const ModelConfig& model) {
+  const BatchLimits& limits = info.limits;
+  const auto text = [](int number) { return std::to_string(number); };
+  require_host_memory(
+      {{"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
+        "--max-total-tokens"},
+       {"table of " + text(limits.max_reqs) + " requests of " + text(info.context_length) + " tokens",
+        static_cast<double>(ReqToTokenPool::num_bytes(limits.max_reqs, info.context_length)),
+        "--max-running-requests or --context-length"},
+       {"logits of " + text(limits.max_reqs) + " requests",
+        1.0 * limits.max_reqs * model.vocab_size * sizeof(float), "--max-running-requests"},
+       {"activations of " + text(limits.max_tokens) + " tokens a step",
+        activation_bytes(model, limits.max_tokens, DType::kF32),
+        "--chunked-prefill-size or --max-running-requests"}},
+      available_host_bytes());
+}
+
+}  // namespace
+
+ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& model) {
+  ResolvedEngine resolved;
+  EngineInfo& info = resolved.info;
+  check_numbers(config, model);
+  if (on_gpu(config)) check_gpu_features(config, model);
+  info.model = model.architecture;
+  info.device = config.device;
+  info.hardware = detect_hardware(config.device);
+  info.dtype = activation_dtype(config, model);
+  info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
+  info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
+
+  ModelGeometry geometry = model.geometry(info.dtype, info.kv_cache_dtype);
+  Requirement requirement = requirement_of(geometry);
+  requirement.deterministic = config.deterministic_inference;
+  requirement.graphs = on_gpu(config) && !config.disable_cuda_graph;
+  info.resolution = resolve(requirement, info.hardware, config.wishes, backend_table());
+  info.limits = choose_limits(config);
+  if (on_gpu(config)) resolved.decode_sizes = choose_decode_sizes(config, info.limits);
+
+  const int page_size = info.resolution.page_size;
+  resolved.pool = {.num_layers = model.num_layers,
+                   .num_kv_heads = model.num_kv_heads,
+                   .head_dim_qk = model.head_dim,
+                   .head_dim_v = model.head_dim,
+                   .page_size = page_size,
+                   .num_pages = 2,
+                   .dtype = info.kv_cache_dtype,
+                   .layout = on_gpu(config) ? KvLayout::kTokenMajor : KvLayout::kHeadMajor,
+                   .device = info.device,
+                   .scales = {}};
+  const int64_t tokens = choose_pool_tokens(config, model, info, resolved.pool);
+  resolved.pool.num_pages = static_cast<int>(ceil_div(tokens, int64_t{page_size}) + 1);  // the padding page
+  info.pool_bytes = MhaKvPool::num_bytes(resolved.pool);
+  info.pool_slots = (resolved.pool.num_pages - 1) * page_size;
+  info.limits.max_kv_tokens = info.pool_slots;
+  if (!on_gpu(config)) check_host_memory(info, model);
+
+  geometry.max_context_len = info.context_length;
+  resolved.backend = {.device = config.device,
+                      .model = geometry,
+                      .limits = info.limits,
+                      .page_size = page_size,
+                      .deterministic = config.deterministic_inference};
+  info.workspace_bytes = workspace_bytes(info.resolution, resolved.backend);
+  return resolved;
+}
+
+}  // namespace attend

@@ -1,0 +1,22 @@
+// What an engine's config means for a model on this machine: all that can be known before weights are read.
+#pragma once
+
+#include <vector>
+
+#include "attend/engine/engine.h"
+
+namespace attend {
+
+struct ResolvedEngine {
+  EngineInfo info;  // without weight_bytes, graph_bytes and graph_sizes, which come later
+  MhaKvPool::Config pool;
+  BackendConfig backend;
+  std::vector<int> decode_sizes;  // GPUs: the batch sizes that decode steps are padded to, ascending
+};
+
+// Chooses backends, limits and the sizes of pools. Allocates nothing. Throws Error(kInvalidArgument) or
+// Error(kUnsupported) for a wish that can not be served, Error(kOutOfMemory) with needed and free bytes for
+// sizes that do not fit into memory together, by the flag that chose them.
+ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& model);
+
+}  // namespace attend

@@ -1,0 +1,56 @@
+#include "attend/model/check_finite.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/base/parallel.h"
+
+namespace attend {
+namespace {
+
+constexpr int64_t kRunElements = 1 << 18;
+
+// Numbers whose exponent is all ones are NaN or infinite, in all formats of IEEE 754 and in bfloat16.
+template <class Word>
+Word exponent_mask(DType dtype) {
+  if (dtype == DType::kF32) return static_cast<Word>(0x7f800000u);
+  return static_cast<Word>(dtype == DType::kF16 ? 0x7c00u : 0x7f80u);
+}
+
+// Without a branch in the loop, so that it runs as fast as memory is read.
+template <class Word>
+bool all_finite(const Word* words, int64_t count, Word mask) {
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) finite &= (words[i] & mask) != mask;
+  return finite;
+}
+
+template <class Word>
+void check_words(const TensorView& tensor, const std::string& where) {
+  const auto* const words = static_cast<const Word*>(tensor.data);
+  const int64_t count = tensor.num_elements();
+  const Word mask = exponent_mask<Word>(tensor.dtype);
+  std::atomic<bool> finite = true;
+  parallel_for(ceil_div(count, kRunElements), [&](int64_t run, int) {
+    const int64_t begin = run * kRunElements;
+    if (!all_finite(words + begin, std::min(kRunElements, count - begin), mask)) finite = false;
+  });
+  if (finite) return;
+  const Word* const found =
+      std::find_if(words, words + count, [&](Word word) { return (word & mask) == mask; });
+  const Word fraction_mask = (mask & -mask) - 1;
+  fail(ErrorCode::kCorruptFile, where, ": element ", found - words, " is ",
+       (*found & fraction_mask) == 0 ? "infinite" : "NaN", ": expected finite numbers");
+}
+
+}  // namespace
+
+void check_finite(const TensorView& tensor, const std::string& where) {
+  if (tensor.dtype == DType::kF32) return check_words<uint32_t>(tensor, where);
+  check_words<uint16_t>(tensor, where);
+}
+
+}  // namespace attend

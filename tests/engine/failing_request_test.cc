@@ -1,0 +1,88 @@
+// A request for which the model gives no numbers.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "attend/engine/engine.h"
+#include "tests/support/overflowing_model.h"
+
+namespace attend {
+namespace {
+
+constexpr int32_t kBadToken = 77;
+
+class FailingRequest : public testing::Test {
+ protected:
+  FailingRequest() {
+    // Tests run at once, each in a process of its own.
+    const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+    config_.model_path = std::filesystem::path(testing::TempDir()) / ("attend_failing_" + test);
+    testing_support::make_overflowing_model(ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32",
+                                            config_.model_path, kBadToken);
+    config_.max_total_tokens = 256;
+  }
+  ~FailingRequest() override { std::filesystem::remove_all(config_.model_path); }
+
+  struct Result {
+    std::vector<int32_t> tokens;  // as the sink got them
+    FinishReason reason = FinishReason::kNone;
+    int num_output = -1;  // what the request holds at its end
+    bool operator==(const Result&) const = default;
+  };
+
+  static std::map<RequestId, Result> finish_all(Engine& engine) {
+    std::map<RequestId, Result> results;
+    while (engine.step([&](const StepOutput& output) {
+      Result& result = results[output.id];
+      result.tokens.push_back(output.token_id);
+      result.reason = output.finish_reason;
+      result.num_output = output.request.num_output();
+    })) {
+    }
+    EXPECT_EQ(engine.num_used_slots(), 0);
+    return results;
+  }
+
+  std::vector<Result> complete(const std::vector<std::vector<int32_t>>& prompts) const {
+    Engine engine(config_);
+    std::vector<RequestId> ids;
+    for (const auto& prompt : prompts) ids.push_back(engine.submit(prompt, params_));
+    auto results = finish_all(engine);
+    std::vector<Result> ordered;
+    for (const RequestId id : ids) ordered.push_back(results.at(id));
+    return ordered;
+  }
+
+  EngineConfig config_;
+  SamplingParams params_{.max_new_tokens = 8, .stop_token_ids = {kBadToken}, .ignore_eos = true};
+};
+
+TEST_F(FailingRequest, EndsWithAnErrorAndTouchesNoOther) {
+  const std::vector<int32_t> first = {5, 6, 7, 8}, last = {30, 31, 32}, bad = {9, kBadToken, 10};
+  const std::vector<Result> good = complete({first, last});
+  const std::vector<Result> with_bad = complete({first, bad, last});
+  EXPECT_EQ(with_bad[1],
+            (Result{.tokens = {kernels::kNoToken}, .reason = FinishReason::kError, .num_output = 0}));
+  EXPECT_EQ(good[0].reason, FinishReason::kLength);
+  EXPECT_EQ(with_bad[0], good[0]);
+  EXPECT_EQ(with_bad[2], good[1]);
+}
+
+TEST_F(FailingRequest, LeavesNothingBehindInThePagesThatTheNextOneGets) {
+  Engine used(config_);
+  const std::vector<int32_t> good = {5, 6, 7, 8};
+  // Fills the whole pool with K/V that no sum survives.
+  std::vector<int32_t> bad(250, kBadToken);
+  used.submit(bad, params_);
+  EXPECT_EQ(finish_all(used).begin()->second.reason, FinishReason::kError);
+  const RequestId id = used.submit(good, params_);
+  EXPECT_EQ(finish_all(used).at(id), complete({good})[0]);
+}
+
+TEST_F(FailingRequest, SamplesNoTokenAtAnyTemperatureEither) {
+  params_.temperature = 0.7f;
+  EXPECT_EQ(complete({{9, kBadToken}})[0].reason, FinishReason::kError);
+}
+
+}  // namespace
+}  // namespace attend

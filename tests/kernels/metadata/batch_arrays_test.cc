@@ -1,0 +1,99 @@
+// The arrays of a batch from lengths, sums of lengths and keys to append.
+#include "attend/kernels/batch_arrays.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "attend/base/error.h"
+
+namespace attend::kernels {
+namespace {
+
+using ::testing::ElementsAre;
+
+struct Derived {
+  std::vector<int32_t> cu_seqlen_q, seqlen_kv, first_key, new_slots;
+};
+
+Derived derive(const BatchSource& source, size_t num_new_tokens = 0) {
+  const auto num_reqs = static_cast<size_t>(source.num_reqs);
+  Derived derived{std::vector<int32_t>(num_reqs + 1, -7), std::vector<int32_t>(num_reqs, -7),
+                  std::vector<int32_t>(num_reqs + 1, -7), std::vector<int32_t>(num_new_tokens, -7)};
+  Stream stream;
+  derive_batch(source,
+               {.cu_seqlen_q = derived.cu_seqlen_q,
+                .seqlen_kv = derived.seqlen_kv,
+                .first_key = derived.first_key,
+                .new_slots = derived.new_slots},
+               stream);
+  return derived;
+}
+
+TEST(BatchArrays, OneLengthForAllMakesMultiples) {
+  const Derived derived = derive({.num_reqs = 3,
+                                  .seqlen_q = {.all = 2},
+                                  .seqlen_cached = {.all = 9},
+                                  .places = {.row_spacing = 16, .capacity = 16}});
+  EXPECT_THAT(derived.cu_seqlen_q, ElementsAre(0, 2, 4, 6));
+  EXPECT_THAT(derived.seqlen_kv, ElementsAre(9, 9, 9));
+  EXPECT_THAT(derived.first_key, ElementsAre(0, 16, 32, 0));
+}
+
+TEST(BatchArrays, SumsAreTakenBeforeLengths) {
+  const std::vector<int32_t> cu_q{0, 3, 3, 4}, cu_kv{0, 5, 6, 16}, each{50, 50, 50};
+  const Derived derived = derive({.num_reqs = 3,
+                                  .seqlen_q = {.cu = cu_q.data(), .all = 8},
+                                  .seqlen_cached = {.cu = cu_kv.data(), .each = each.data()},
+                                  .places = {.capacity = 16}});
+  EXPECT_THAT(derived.cu_seqlen_q, ElementsAre(0, 3, 3, 4));
+  EXPECT_THAT(derived.seqlen_kv, ElementsAre(5, 1, 10));
+}
+
+TEST(BatchArrays, NewKeysGoBehindCachedOnesThroughThePageTable) {
+  const std::vector<int32_t> cached{3, 0}, table{5, 2, -1, 7, -1, -1};
+  const Derived derived =
+      derive({.num_reqs = 2,
+              .seqlen_q = {.all = 2},
+              .seqlen_cached = {.each = cached.data()},
+              .seqlen_new = {.all = 2},
+              .places = {.table = table.data(), .table_stride = 3, .page_size = 4, .capacity = 12}},
+             4);
+  EXPECT_THAT(derived.seqlen_kv, ElementsAre(5, 2));
+  EXPECT_THAT(derived.new_slots, ElementsAre(23, 8, 28, 29));
+}
+
+TEST(BatchArrays, NewKeysOfChosenRowsAndPaddingBehindTheLastRequest) {
+  const std::vector<int32_t> cached{1, 4}, rows{2, 0}, cu_new{0, 0, 2};
+  const Derived derived = derive({.num_reqs = 2,
+                                  .seqlen_cached = {.each = cached.data()},
+                                  .seqlen_new = {.cu = cu_new.data()},
+                                  .places = {.rows = rows.data(), .row_spacing = 10, .capacity = 8}},
+                                 3);
+  EXPECT_THAT(derived.first_key, ElementsAre(20, 0, 0));
+  EXPECT_THAT(derived.new_slots, ElementsAre(4, 5, -1));
+}
+
+TEST(BatchArrays, RefusesKeysThatThereIsNoRoomFor) {
+  const std::vector<int32_t> cached{2, 7};
+  try {
+    derive({.num_reqs = 2,
+            .seqlen_cached = {.each = cached.data()},
+            .seqlen_new = {.all = 2},
+            .places = {.capacity = 8}},
+           4);
+    FAIL() << "9 keys fit into 8";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "request 1: 7 keys and 2 new ones: there is room for 8");
+  }
+}
+
+TEST(BatchArrays, RefusesAnArrayOfAnotherSize) {
+  std::vector<int32_t> lengths(3);
+  Stream stream;
+  EXPECT_THROW(derive_batch({.num_reqs = 2}, {.seqlen_kv = lengths}, stream), Error);
+}
+
+}  // namespace
+}  // namespace attend::kernels

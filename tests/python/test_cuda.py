@@ -1,0 +1,173 @@
+"""What is special about GPUs: streams and graphs. Skips where torch sees none."""
+
+import attend
+import numpy as np
+import pytest
+import reference
+from attend import flash_attn_interface as flash
+from attend import flash_mla
+from conftest import check
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+
+BATCH, PAGE_SIZE, WIDTH, HEADS, KV_HEADS, DIM = 5, 16, 8, 8, 2, 128
+CAPACITY = PAGE_SIZE * WIDTH
+
+
+@pytest.fixture
+def cache():
+    torch.manual_seed(0)
+    k, v = (torch.randn(BATCH * WIDTH, PAGE_SIZE, KV_HEADS, DIM, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return k, v, torch.randperm(BATCH * WIDTH, device="cuda").int().view(BATCH, WIDTH)
+
+
+def queries(seqlen_q=1):
+    return torch.randn(BATCH, seqlen_q, HEADS, DIM, device="cuda", dtype=torch.bfloat16)
+
+
+def captured(call):
+    """A graph of the call, and what it writes. Not warmed up on the stream that captures."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = call()
+    return graph, out
+
+
+LENGTHS = [[1, 128, 17, 64, 5], [128] * 5, [1] * 5, [16, 15, 100, 3, 99]]
+
+
+@pytest.mark.parametrize("seqlen_q", [1, 4])
+def test_a_graph_serves_lengths_that_grow_and_shrink(cache, seqlen_q):
+    k, v, table = cache
+    q, lengths = queries(seqlen_q), torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
+    call = lambda: flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, page_table=table, causal=True)
+    call()
+    graph, out = captured(call)
+    for step in LENGTHS:
+        lengths.copy_(torch.tensor([max(n, seqlen_q) for n in step]))
+        graph.replay()
+        torch.cuda.synchronize()
+        np.testing.assert_array_equal(out.float().cpu(), call().float().cpu())
+
+
+def test_a_graph_appends_where_the_lengths_say(cache):
+    k, v, table = cache
+    q, lengths = queries(), torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
+    k_new, v_new = (torch.randn(BATCH, 1, KV_HEADS, DIM, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    graph, out = captured(
+        lambda: flash.flash_attn_with_kvcache(
+            q, k, v, k_new, v_new, cache_seqlens=lengths, page_table=table, causal=True
+        )
+    )
+    for step in ([3, 0, 16, 127, 50], [4, 1, 17, 126, 51]):
+        lengths.copy_(torch.tensor(step))
+        k_new.normal_()
+        graph.replay()
+        for r, n in enumerate(step):
+            row = [x[table[r].long()].view(-1, KV_HEADS, DIM) for x in (k, v)]
+            assert torch.equal(row[0][n], k_new[r, 0]) and torch.equal(row[1][n], v_new[r, 0])
+            want, _ = reference.attend(*(x.float().cpu().numpy() for x in (q[r], row[0][: n + 1], row[1][: n + 1])))
+            check(out[r].float().cpu(), want, "bfloat16")
+
+
+def test_keys_without_room_are_left_out(cache):
+    k, v, table = cache
+    before = k.clone()
+    new = torch.ones(BATCH, 2, KV_HEADS, DIM, device="cuda", dtype=torch.bfloat16)
+    full = torch.full((BATCH,), CAPACITY - 1, dtype=torch.int32, device="cuda")
+    attend.store_kv(new[:, 0], new[:, 0], k, v, torch.full((BATCH,), -1, dtype=torch.int32, device="cuda"))
+    assert torch.equal(k, before)
+    flash.flash_attn_with_kvcache(
+        queries(), k, v, new, new, cache_seqlens=full, page_table=table.repeat(1, 2)[:, :WIDTH], causal=True
+    )
+    changed = (k != before).flatten(2).any(2)
+    assert changed.sum() == BATCH and changed[table[:, -1].long(), PAGE_SIZE - 1].all()
+
+
+def test_a_captured_plan_serves_the_layers_of_every_step(cache):
+    k, v, table = cache
+    q, lengths = queries(), torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
+    kept = []
+
+    def step():
+        metadata = flash.get_scheduler_metadata(
+            BATCH, 1, CAPACITY, HEADS, KV_HEADS, DIM, lengths, causal=True, page_size=PAGE_SIZE
+        )
+        kept.append(metadata)
+        arguments = dict(cache_seqlens=lengths, page_table=table, causal=True, scheduler_metadata=metadata)
+        return [flash.flash_attn_with_kvcache(q, k, v * layer, **arguments) for layer in (1, 2)]
+
+    graph, outs = captured(step)
+    for lengths_of_step in LENGTHS:
+        lengths.copy_(torch.tensor(lengths_of_step))
+        graph.replay()
+        eager = flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, page_table=table, causal=True)
+        assert torch.equal(outs[0], eager)
+        torch.testing.assert_close(outs[1], 2 * eager)
+
+
+def test_work_is_queued_on_the_current_stream(cache):
+    k, v, table = cache
+    lengths = torch.full((BATCH,), CAPACITY, dtype=torch.int32, device="cuda")
+    want = flash.flash_attn_with_kvcache(q := queries(), k, v, cache_seqlens=lengths, page_table=table)
+    late, stream = torch.zeros_like(q), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        # The queries arrive long after the call has returned.
+        torch.cuda._sleep(50_000_000)
+        late.copy_(q)
+        out = flash.flash_attn_with_kvcache(late, k, v, cache_seqlens=lengths, page_table=table)
+    assert not stream.query()
+    stream.synchronize()
+    assert torch.equal(out, want)
+
+
+def test_bits_repeat(cache):
+    k, v, table = cache
+    q, lengths = queries(), torch.tensor([1, 128, 17, 64, 5], dtype=torch.int32, device="cuda")
+    call = lambda: flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, page_table=table, causal=True)
+    first = call()
+    assert all(torch.equal(call(), first) for _ in range(100))
+
+
+def test_fp8_keys_serve_bfloat16_queries(cache):
+    k, v, table = cache
+    k8, v8 = k.to(torch.float8_e4m3fn), (v / 2).to(torch.float8_e4m3fn)
+    lengths = torch.tensor([1, 128, 17, 64, 5], dtype=torch.int32, device="cuda")
+    q = queries()
+    out = flash.flash_attn_with_kvcache(
+        q, k8, v8, cache_seqlens=lengths, page_table=table, causal=True, v_descale=2.0
+    )
+    want = flash.flash_attn_with_kvcache(
+        q, k8.bfloat16(), v8.bfloat16() * 2, cache_seqlens=lengths, page_table=table, causal=True
+    )
+    torch.testing.assert_close(out, want, rtol=2e-2, atol=2e-2)
+
+
+def test_mla_may_be_captured():
+    q = torch.randn(2, 1, 16, 576, device="cuda", dtype=torch.bfloat16)
+    latent = torch.randn(6, 64, 1, 576, device="cuda", dtype=torch.bfloat16)
+    table = torch.tensor([[3, 0, 5], [1, 4, 2]], dtype=torch.int32, device="cuda")
+    lengths = torch.tensor([150, 7], dtype=torch.int32, device="cuda")
+    call = lambda: flash_mla.flash_mla_with_kvcache(q, latent, table, lengths, 512, *flash_mla.get_mla_metadata())
+    graph, (out, lse) = captured(call)
+    lengths.copy_(torch.tensor([12, 192]))
+    graph.replay()
+    want, want_lse = call()
+    assert torch.equal(out, want) and torch.equal(lse, want_lse)
+
+
+def test_a_descale_on_the_gpu_is_refused(cache):
+    k, v, table = cache
+    lengths = torch.ones(BATCH, dtype=torch.int32, device="cuda")
+    with pytest.raises(attend.Error, match="k_descale .*: expected a number"):
+        flash.flash_attn_with_kvcache(
+            queries(), k, v, cache_seqlens=lengths, page_table=table, k_descale=torch.ones(BATCH, KV_HEADS, device="cuda")
+        )
+
+
+def test_tensors_of_a_call_lie_on_one_device(cache):
+    k, v, table = cache
+    with pytest.raises(attend.Error, match="page_table .* expected on cuda:0"):
+        flash.flash_attn_with_kvcache(queries(), k, v, cache_seqlens=1, page_table=table.cpu())

@@ -1,0 +1,75 @@
+"""attend.flash_mla against the float64 reference: keys are latent rows, values their first part."""
+
+import attend
+import numpy as np
+import pytest
+import reference
+from attend import flash_mla
+from conftest import check
+
+
+def draw_pages(rng, library, seqlens, page_size, head_dim, dtype):
+    """A cache of pages in random order with NaN in unused slots, the table, and each request's rows."""
+    counts = [-(-n // page_size) for n in seqlens]
+    ids = rng.permutation(sum(counts) + 2)
+    cache = np.full((len(ids), page_size, 1, head_dim), np.nan, np.float32)
+    table = np.full((len(seqlens), max(counts) + 1), 2**30, np.int32)
+    at = 0
+    for r, (count, n) in enumerate(zip(counts, seqlens)):
+        table[r, :count] = ids[at : at + count]
+        at += count
+        for p in range(n):
+            cache[table[r, p // page_size], p % page_size] = rng.standard_normal((1, head_dim))
+    cache = library.tensor(cache, dtype)
+    values = library.array(cache).astype(np.float64)
+    rows = [reference.gather(values, table[r, :count], n) for r, (count, n) in enumerate(zip(counts, seqlens))]
+    return cache, library.tensor(table), rows
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("seqlen_q, num_heads, page_size", [(1, 16, 64), (2, 3, 64), (1, 9, 16)])
+def test_decode_agrees_with_the_reference(rng, library, dtype, seqlen_q, num_heads, page_size):
+    seqlens = [20, 140, 64]
+    cache, table, rows = draw_pages(rng, library, seqlens, page_size, 576, dtype)
+    q = library.tensor(rng.standard_normal((3, seqlen_q, num_heads, 576), dtype=np.float32), dtype)
+    metadata, num_splits = flash_mla.get_mla_metadata()
+    out, lse = flash_mla.flash_mla_with_kvcache(
+        q, cache, table, library.tensor(np.array(seqlens, np.int32)), 512, metadata, num_splits, causal=True
+    )
+    assert tuple(out.shape) == (3, seqlen_q, num_heads, 512) and tuple(lse.shape) == (3, num_heads, seqlen_q)
+    for r in range(3):
+        want, want_lse = reference.attend(library.array(q)[r], rows[r], rows[r][..., :512], causal=True)
+        check(library.array(out)[r], want, dtype)
+        check(library.array(lse)[r], want_lse, dtype)
+
+
+def test_a_sink_and_a_scale_are_honoured(rng, library):
+    cache, table, rows = draw_pages(rng, library, [30], 16, 80, "float32")
+    q = library.tensor(rng.standard_normal((1, 1, 2, 80), dtype=np.float32))
+    sinks = np.array([1.0, -2.0], np.float32)
+    out, _ = flash_mla.flash_mla_with_kvcache(
+        q, cache, table, library.tensor(np.array([30], np.int32)), 64, softmax_scale=0.2, attn_sink=library.tensor(sinks)
+    )
+    check(library.array(out)[0], reference.attend(library.array(q)[0], rows[0], rows[0][..., :64], 0.2, sinks=sinks)[0])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(is_fp8_kvcache=True), "is_fp8_kvcache True"),
+        (dict(indices=1), "indices: .* not sparse"),
+        (dict(topk_length=1), "topk_length: .* not sparse"),
+        (dict(num_splits=3), "num_splits: .* None"),
+        (dict(head_dim_v=80), "head_dim_v 80: expected less than the head_dim 80"),
+        (dict(k_cache=np.ones((1, 16, 2, 80), np.float32)), r"k_cache .* expected \[num_pages, page_size, 1, head_dim\]"),
+        (dict(cache_seqlens=np.array([17], np.int32)), "request 0 has 17 keys: there is room for 16"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_honoured_is_refused_by_name(arguments, message):
+    call = dict(
+        q=np.ones((1, 1, 2, 80), np.float32), k_cache=np.ones((1, 16, 1, 80), np.float32),
+        block_table=np.zeros((1, 1), np.int32), cache_seqlens=np.array([5], np.int32), head_dim_v=64,
+    )  # fmt: skip
+    with pytest.raises(attend.Error, match=message):
+        flash_mla.flash_mla_with_kvcache(**{**call, **arguments})

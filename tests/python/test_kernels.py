@@ -1,0 +1,175 @@
+"""The kernels' own entries: attention, mla, store_kv, store_mla, merge, and what the library says of itself."""
+
+import attend
+import numpy as np
+import pytest
+import reference
+from conftest import check
+
+SEQLENS_Q, SEQLENS_KV, PAGE_SIZE = [2, 1, 4], [7, 1, 30], 8
+
+
+class Batch:
+    """Three ragged requests over one paged cache."""
+
+    def __init__(self, rng, library):
+        self.library = library
+        self.cu_q = np.cumsum([0] + SEQLENS_Q).astype(np.int32)
+        pages = [-(-n // PAGE_SIZE) for n in SEQLENS_KV]
+        self.indptr = np.cumsum([0] + pages).astype(np.int32)
+        self.ids = rng.permutation(self.indptr[-1] + 2)[: self.indptr[-1]].astype(np.int32)
+        self.k, self.v = (rng.standard_normal((self.indptr[-1] + 2, PAGE_SIZE, 2, 32), dtype=np.float32) for _ in range(2))
+        self.q = rng.standard_normal((self.cu_q[-1], 4, 32), dtype=np.float32)
+
+    def pages(self, r):
+        return self.ids[self.indptr[r] : self.indptr[r + 1]]
+
+    def keys(self, r):
+        return (reference.gather(x, self.pages(r), SEQLENS_KV[r]) for x in (self.k, self.v))
+
+    def index(self, kind):
+        to = self.library.tensor
+        if kind == "CSR":
+            return dict(kv_indptr=to(self.indptr), kv_indices=to(self.ids))
+        table = np.full((3, 5), 2**30, np.int32)
+        for r in range(3):
+            table[r, : len(self.pages(r))] = self.pages(r)
+        if kind == "page table":
+            return dict(page_table=to(table))
+        # Every row of the pool but 2, 0, 4 is of other requests.
+        rows = np.full((5, 5 * PAGE_SIZE), 2**30, np.int32)
+        for r, row in enumerate([2, 0, 4]):
+            slots = self.pages(r)[:, None] * PAGE_SIZE + np.arange(PAGE_SIZE)
+            rows[row, : slots.size] = slots.reshape(-1)
+        return dict(req_to_token=to(rows), request_rows=to(np.array([2, 0, 4], np.int32)))
+
+    def attend(self, index, **arguments):
+        to = self.library.tensor
+        return attend.attention(
+            to(self.q), to(self.k), to(self.v), to(self.cu_q), to(np.array(SEQLENS_KV, np.int32)), **index, **arguments
+        )
+
+
+@pytest.mark.parametrize("kind", ["page table", "CSR", "request rows"])
+@pytest.mark.parametrize("split_rule", ["balanced", "fixed", "none"])
+def test_attention_agrees_with_the_reference_through_every_index(rng, library, kind, split_rule):
+    batch = Batch(rng, library)
+    out, lse = batch.attend(batch.index(kind), split_rule=split_rule, return_lse=True)
+    for r in range(3):
+        rows = slice(batch.cu_q[r], batch.cu_q[r + 1])
+        want, want_lse = reference.attend(batch.q[rows], *batch.keys(r), causal=True)
+        check(library.array(out)[rows], want)
+        check(library.array(lse)[rows], want_lse.T)
+
+
+def test_contiguous_keys_need_no_pages(rng, library):
+    batch = Batch(rng, library)
+    keys = [np.concatenate(x)[:, None] for x in zip(*(batch.keys(r) for r in range(3)))]
+    to = library.tensor
+    cu = np.cumsum([0] + SEQLENS_KV).astype(np.int32)
+    out = attend.attention(
+        to(batch.q), to(keys[0]), to(keys[1]), to(batch.cu_q), to(np.array(SEQLENS_KV, np.int32)), cu_seqlen_kv=to(cu)
+    )
+    np.testing.assert_array_equal(library.array(out), library.array(batch.attend(batch.index("page table"))))
+
+
+def test_a_tree_mask_chooses_among_the_new_tokens(rng, library):
+    batch, to = Batch(rng, library), library.tensor
+    # Request 2: its new tokens are a root with two children, of which the second has one.
+    bits = {3: [0], 4: [0, 1], 5: [0, 2], 6: [0, 2, 3]}
+    words = np.array([[1], [3], [1]] + [[sum(1 << b for b in seen)] for seen in bits.values()], np.uint64)
+    positions = np.array([5, 6, 0, 26, 27, 27, 28], np.int32)
+    out = batch.attend(batch.index("page table"), tree_mask=to(words), positions=to(positions), max_seqlen_q=4)
+    k, v = batch.keys(2)
+    for token, seen in bits.items():
+        keys = list(range(26)) + [26 + b for b in seen]
+        want, _ = reference.attend(batch.q[token : token + 1], k[keys], v[keys])
+        check(library.array(out)[token : token + 1], want)
+
+
+def test_attention_wants_one_index(rng, library):
+    batch = Batch(rng, library)
+    with pytest.raises(attend.Error, match="0 indices: expected one of page_table"):
+        batch.attend({})
+    with pytest.raises(attend.Error, match="2 indices: expected one of page_table"):
+        batch.attend({**batch.index("page table"), **batch.index("CSR")})
+
+
+def test_stored_keys_lie_at_their_slots(rng, library):
+    k, v = (library.tensor(rng.standard_normal((3, 2, 16), dtype=np.float32)) for _ in range(2))
+    k_cache, v_cache = (library.tensor(np.zeros((4, 8, 2, 16), np.float32)) for _ in range(2))
+    attend.store_kv(k, v, k_cache, v_cache, library.tensor(np.array([9, -1, 31], np.int32)), k_scale=2.0)
+    want = np.zeros((32, 2, 16), np.float32)
+    want[[9, 31]] = library.array(k)[[0, 2]] / 2
+    np.testing.assert_array_equal(library.array(k_cache).reshape(32, 2, 16), want)
+    want[[9, 31]] = library.array(v)[[0, 2]]
+    np.testing.assert_array_equal(library.array(v_cache).reshape(32, 2, 16), want)
+
+
+def test_slots_are_checked_on_the_cpu():
+    x, cache = np.ones((1, 1, 8), np.float32), np.zeros((2, 4, 1, 8), np.float32)
+    with pytest.raises(attend.Error, match="slot 8: the cache has 8"):
+        attend.store_kv(x, x, cache, cache, np.array([8], np.int32))
+
+
+def test_a_read_only_cache_is_refused():
+    x, cache = np.ones((1, 1, 8), np.float32), np.zeros((2, 4, 1, 8), np.float32)
+    cache.flags.writeable = False
+    with pytest.raises((attend.Error, BufferError), match="(?i)read-?only"):
+        attend.store_kv(x, x, cache, cache, np.array([0], np.int32))
+
+
+def test_latent_rows_are_stored_and_attended(rng, library):
+    latent, rope = (library.tensor(rng.standard_normal((5, d), dtype=np.float32)) for d in (64, 16))
+    cache = library.tensor(np.zeros((3, 4, 80), np.float32))
+    slots = np.array([8, 9, 10, 11, 0], np.int32)
+    attend.store_mla(latent, rope, cache, library.tensor(slots))
+    rows = np.concatenate([library.array(latent), library.array(rope)], 1)
+    np.testing.assert_array_equal(library.array(cache).reshape(12, 80)[slots], rows)
+    q, q_rope = (rng.standard_normal((1, 3, d), dtype=np.float32) for d in (64, 16))
+    out, lse = attend.mla(
+        library.tensor(q), library.tensor(q_rope), cache, library.tensor(np.array([0, 1], np.int32)),
+        library.tensor(np.array([5], np.int32)), 0.25, page_table=library.tensor(np.array([[2, 0]], np.int32)),
+        return_lse=True,
+    )  # fmt: skip
+    want, want_lse = reference.attend(np.concatenate([q, q_rope], 2), rows[:, None], rows[:, None, :64], 0.25)
+    check(library.array(out), want)
+    check(library.array(lse), want_lse.T)
+
+
+def test_merged_parts_are_the_whole(rng, any_library):
+    to = any_library.tensor
+    q, k, v = (rng.standard_normal(s, dtype=np.float32) for s in ((2, 4, 16), (9, 2, 16), (9, 2, 16)))
+    parts = [reference.attend(q, k[s], v[s]) for s in (slice(0, 5), slice(5, 9))]
+    arguments = [to(x.astype(np.float32)) for out, lse in parts for x in (out, lse.T)]
+    out, lse = attend.merge(*arguments)
+    want, want_lse = reference.attend(q, k, v)
+    check(any_library.array(out), want)
+    check(any_library.array(lse), want_lse.T)
+
+
+def test_backends_are_described():
+    table = attend.backends()
+    assert {"torch_native", "triton", "flashinfer", "fa3", "flashmla"} <= set(table)
+    assert table["flashmla"]["MLA"]["page_sizes"] == [64]
+    assert "cpu" in table["torch_native"]["MHA"]["decode"]
+
+
+def test_errors_carry_a_code():
+    with pytest.raises(RuntimeError) as caught:
+        attend.merge(np.ones(3, np.float32), *[np.ones((1, 1), np.float32)] * 3)
+    assert caught.type is attend.Error and caught.value.code == "invalid_argument"
+
+
+def test_the_version_is_the_package_s():
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        assert attend.__version__ == version("attend-llm")
+    except PackageNotFoundError:
+        pytest.skip("attend is imported from a folder, not installed")
+
+
+def test_every_function_says_its_shapes():
+    for function in (attend.attention, attend.store_kv, attend.store_mla, attend.merge):
+        assert "num_tokens" in function.__doc__
