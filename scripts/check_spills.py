@@ -15,6 +15,7 @@ ALLOWED = {
     r"attention_kernelI.*ElementE[34]ELi128ELi128ELi128ELb0E": 128,
     # Fixed splits: what is banked on top.
     r"attention_kernelI.*Li(64|128)ELb1E": 136,
+    r"attention_kernelI.*Li256ELi256ELi64ELb1E": 432,
 }
 
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")

@@ -14,7 +14,8 @@ namespace attend::kernels::cuda {
 // scale, and rows that begin at multiples of 16 bytes; the rest, float32 above all, runs on a plain kernel.
 void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream);
 // The same, with q and latent rows of one 16-bit dtype and splits that are not fixed, on a GPU with 163 KiB
-// of shared memory for a CTA; the rest runs on the plain kernel.
+// of shared memory for a CTA, except more than 64 rows of a request where kv_lora_rank is at most 128; the
+// rest runs on the plain kernel.
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream);
 
 void merge(const MergeArgs& args, Stream& stream);
