@@ -28,7 +28,7 @@ struct Shape {
 // Whole groups and chunks of the few-row kernel, rests of both, more groups than a CTA takes at once, widths
 // that it does not take, more CTAs' shares than one.
 constexpr Shape kShapes[] = {{64, 512}, {129, 264}, {8, 8}, {27, 45}, {8200, 16}, {200, 1032}};
-constexpr int64_t kRows[] = {1, 8, 9, 16, 40};
+constexpr int64_t kRows[] = {1, 8, 9, 16, 17, 32, 40};
 
 // Relative error of a value rounded to `dtype`.
 double rounding_of(DType dtype) {

@@ -27,7 +27,7 @@ void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& s
 // Whether the kernel for few rows takes these arguments; its sums are exact products added in float32, as
 // cuBLASLt's.
 bool few_rows(const TensorView& x, const TensorView& weight, const TensorView& out) {
-  return x.shape[0] <= kMaxFewRows && x.dtype != DType::kF32 && x.shape[1] % 8 == 0 &&
+  return x.shape[0] <= max_few_rows() && x.dtype != DType::kF32 && x.shape[1] % 8 == 0 &&
          out.shape[1] % 8 == 0 && rows_aligned({&x, &weight});
 }
 
@@ -54,22 +54,22 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
     args.x = normed(args.norm, args.x, stream);
     args.norm = {};
   }
-  launch_few_rows({.x = args.x.data,
-                   .weight = args.weight.data,
-                   .x_stride = args.x.strides[0],
-                   .bias = device_vector(args.bias),
-                   .norm = args.norm.weight.data,
-                   .norm_eps = args.norm.eps,
-                   .out = args.out.data,
-                   .out_stride = args.out.strides[0],
-                   .num_rows = static_cast<int32_t>(args.x.shape[0]),
-                   .in_features = static_cast<int32_t>(args.x.shape[1]),
-                   .out_features = static_cast<int32_t>(args.out.shape[1]),
-                   .gated = gated,
-                   .accumulate = args.accumulate,
-                   .element = element_of(args.x.dtype),
-                   .out_element = element_of(args.out.dtype)},
-                  stream.handle);
+  const auto launch = args.x.dtype == DType::kBF16 ? launch_few_rows_bf16 : launch_few_rows_f16;
+  launch({.x = args.x.data,
+          .weight = args.weight.data,
+          .x_stride = args.x.strides[0],
+          .bias = device_vector(args.bias),
+          .norm = args.norm.weight.data,
+          .norm_eps = args.norm.eps,
+          .out = args.out.data,
+          .out_stride = args.out.strides[0],
+          .num_rows = static_cast<int32_t>(args.x.shape[0]),
+          .in_features = static_cast<int32_t>(args.x.shape[1]),
+          .out_features = static_cast<int32_t>(args.out.shape[1]),
+          .gated = gated,
+          .accumulate = args.accumulate,
+          .out_element = element_of(args.out.dtype)},
+         stream.handle);
 }
 
 }  // namespace
