@@ -10,10 +10,12 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attend/kernels/attention.h"
 #include "attend/kernels/cuda/device_plan.h"
+#include "attend/kernels/mla.h"
 #include "attend/tensor/cuda.h"
 #include "benchmarks/cuda/read_kernel.h"
 
@@ -29,7 +31,20 @@ struct Case {
   int head_dim = 128;
   int page_size = 64;
   bool causal = true;
+  bool mla = false;  // absorbed, 512 + 64
   DType kv_dtype = DType::kBF16;
+  bool skewed = false;  // lengths from near 0 to 2 seqlen_kv, seqlen_kv in the mean
+  kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
+  int split_tokens = 256;
+
+  std::vector<int32_t> lengths() const {
+    std::vector<int32_t> all(static_cast<size_t>(batch), seqlen_kv);
+    for (size_t r = 0; skewed && r < all.size(); ++r)
+      all[r] = std::max(
+          seqlen_q,
+          static_cast<int>(seqlen_kv * 2.0 * (static_cast<double>(r * 7919 % all.size()) + 0.5) / batch));
+    return all;
+  }
 };
 
 // The median over rounds of the time of one of `repeats` calls that a graph holds, in microseconds.
@@ -66,11 +81,15 @@ class Bench {
 
   void run(const Case& c) {
     const int64_t num_tokens = int64_t{c.batch} * c.seqlen_q;
+    // Of K and V each, or of the latent row that is both.
     const int64_t row_bytes =
-        int64_t{c.num_kv_heads} * c.head_dim * static_cast<int64_t>(size_of(c.kv_dtype));
-    const int64_t num_pool_pages = kPoolBytes / 2 / row_bytes / c.page_size;
-    const int64_t width = (c.seqlen_kv + c.page_size - 1) / c.page_size;
-    const int64_t kv_bytes = 2 * int64_t{c.batch} * c.seqlen_kv * row_bytes;
+        int64_t{c.mla ? kLatentDim : c.num_kv_heads * c.head_dim} * static_cast<int64_t>(size_of(c.kv_dtype));
+    const int64_t num_pools = c.mla ? 1 : 2;
+    const int64_t num_pool_pages = kPoolBytes / num_pools / row_bytes / c.page_size;
+    std::vector<int32_t> lengths = c.lengths();
+    const int64_t width = (*std::max_element(lengths.begin(), lengths.end()) + c.page_size - 1) / c.page_size;
+    const int64_t num_kv_tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+    const int64_t kv_bytes = num_pools * num_kv_tokens * row_bytes;
     const int rotations =
         static_cast<int>(std::clamp<int64_t>(3 * static_cast<int64_t>(info_.l2_bytes) / kv_bytes + 1, 1,
                                              std::max<int64_t>(1, num_pool_pages / (width * c.batch))));
@@ -82,11 +101,21 @@ class Bench {
     std::mt19937 random(1);
     for (size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[random() % i]);
     const Tensor table = upload(pages);
-    std::vector<int32_t> cu(static_cast<size_t>(c.batch) + 1),
-        lengths(static_cast<size_t>(c.batch), c.seqlen_kv);
+    std::vector<int32_t> cu(static_cast<size_t>(c.batch) + 1);
     for (int r = 0; r <= c.batch; ++r) cu[static_cast<size_t>(r)] = r * c.seqlen_q;
     const Tensor cu_seqlen_q = upload(cu), seqlen_kv = upload(lengths);
 
+    kernels::MlaArgs latent;
+    const auto rows = [&](const Tensor& in, int64_t head_dim) {
+      return TensorView::contiguous(in.view().data, DType::kBF16, {num_tokens, c.num_q_heads, head_dim},
+                                    kGpu);
+    };
+    latent.q = rows(queries_, kLatentDim - kRopeDim);
+    latent.q_rope = rows(queries_, kRopeDim);
+    latent.out = rows(out_, kLatentDim - kRopeDim);
+    latent.latent =
+        TensorView::contiguous(pool_.view().data, DType::kBF16,
+                               {kPoolBytes / 2 / kLatentDim / c.page_size, c.page_size, kLatentDim}, kGpu);
     kernels::AttentionArgs args;
     args.q = TensorView::contiguous(queries_.view().data, DType::kBF16,
                                     {num_tokens, c.num_q_heads, c.head_dim}, kGpu);
@@ -105,24 +134,32 @@ class Bench {
     args.batch.max_seqlen_q = c.seqlen_q;
     args.visibility.causal = c.causal;
     args.score.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    latent.batch = args.batch;
+    latent.score.scale = 0.07f;
     kernels::AttentionPlan plan({.max_reqs = c.batch,
                                  .max_tokens = static_cast<int>(num_tokens),
-                                 .max_kv_tokens = int64_t{c.batch} * c.seqlen_kv,
+                                 .max_kv_tokens = num_kv_tokens,
                                  .num_q_heads = c.num_q_heads,
-                                 .num_kv_heads = c.num_kv_heads,
-                                 .head_dim_v = c.head_dim},
+                                 .num_kv_heads = c.mla ? 1 : c.num_kv_heads,
+                                 .head_dim_v = c.mla ? kLatentDim - kRopeDim : c.head_dim,
+                                 .split_rule = c.split_rule,
+                                 .split_tokens = c.split_tokens},
                                 kGpu);
     Stream& stream = stream_.get();
     const double plan_us =
         time_graph(stream, 32, [&](int) { plan.plan(args.batch, args.visibility, stream); });
     const double us = time_graph(stream, repeats, [&](int i) {
       args.kv.index.table = table.as<int32_t>() + i % rotations * width * c.batch;
-      kernels::attention(args, plan, stream);
+      latent.index = args.kv.index;
+      c.mla ? kernels::mla(latent, plan, stream) : kernels::attention(args, plan, stream);
     });
     std::printf("%-34s %10.1f us", c.name.c_str(), us);
     if (c.seqlen_q <= 16) {
       const double rate = static_cast<double>(kv_bytes) / us * 1e-3;
       std::printf(" %7.0f GB/s, %5.1f %% of read", rate, 100.0 * rate / read_gbps_);
+      if (c.mla)
+        std::printf(", %.0f TFLOP/s", 2.0 * static_cast<double>(num_kv_tokens) * c.seqlen_q * c.num_q_heads *
+                                          (2 * kLatentDim - kRopeDim) / us * 1e-6);
     } else {
       const double s = c.seqlen_kv, pairs = c.causal ? s * s / 2 : s * s;
       std::printf(" %7.1f TFLOP/s", 4.0 * c.batch * c.num_q_heads * c.head_dim * pairs / us * 1e-6);
@@ -132,6 +169,7 @@ class Bench {
   }
 
  private:
+  static constexpr int kLatentDim = 576, kRopeDim = 64;
   static constexpr int64_t kPoolBytes = int64_t{9} << 30, kQueryBytes = int64_t{1} << 29;
 
   // Random bf16 in (-1, 1); as fp8 the bytes are ordinary numbers too.
@@ -202,30 +240,68 @@ std::vector<Case> cases() {
   for (int q : {2, 4, 8})
     list.push_back(
         {.name = "verify b32 kv8192 q" + std::to_string(q), .batch = 32, .seqlen_q = q, .seqlen_kv = 8192});
-  list.push_back(
-      {.name = "decode b32 kv8192 fp8", .batch = 32, .seqlen_kv = 8192, .kv_dtype = DType::kF8E4M3});
-  for (int seqlen : {512, 1024, 2048, 4096, 8192, 16384})
-    for (const bool causal : {true, false})
-      list.push_back({.name = "prefill 32/8 d128 " + std::to_string(seqlen) + (causal ? " causal" : " full"),
-                      .batch = 16384 / seqlen,
-                      .seqlen_q = seqlen,
-                      .seqlen_kv = seqlen,
-                      .num_q_heads = 32,
-                      .causal = causal});
+  for (const auto& [name, dtype] : {std::pair{"e4m3", DType::kF8E4M3}, {"e5m2", DType::kF8E5M2}})
+    for (const int batch : {8, 32})
+      list.push_back({.name = "decode b" + std::to_string(batch) + " kv8192 " + name,
+                      .batch = batch,
+                      .seqlen_kv = 8192,
+                      .kv_dtype = dtype});
+  for (const auto& [batch, kv] : {std::pair{16, 2048}, {64, 1024}, {64, 4096}})
+    list.push_back({.name = "ragged decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
+                    .batch = batch,
+                    .seqlen_kv = kv,
+                    .skewed = true});
+  for (const int split_tokens : {256, 1024}) {
+    const std::string prefix = "splits of " + std::to_string(split_tokens) + " ";
+    for (const auto& [batch, kv] : {std::pair{1, 8192}, {1, 131072}, {32, 8192}})
+      list.push_back({.name = prefix + "decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
+                      .batch = batch,
+                      .seqlen_kv = kv,
+                      .split_rule = kernels::SplitRule::kFixed,
+                      .split_tokens = split_tokens});
+    list.push_back({.name = prefix + "prefill 32/8 d128 8192 causal",
+                    .batch = 2,
+                    .seqlen_q = 8192,
+                    .seqlen_kv = 8192,
+                    .num_q_heads = 32,
+                    .split_rule = kernels::SplitRule::kFixed,
+                    .split_tokens = split_tokens});
+  }
+  for (const auto& [batch, kv, heads] : {std::tuple{1, 4096, 128},
+                                         {1, 65536, 128},
+                                         {32, 8192, 16},
+                                         {32, 8192, 128},
+                                         {128, 4096, 16},
+                                         {128, 4096, 128}})
+    list.push_back({.name = "mla decode b" + std::to_string(batch) + " kv" + std::to_string(kv) + " h" +
+                            std::to_string(heads),
+                    .batch = batch,
+                    .seqlen_kv = kv,
+                    .num_q_heads = heads,
+                    .mla = true});
+  struct Shape {
+    int num_q_heads, num_kv_heads, head_dim;
+  };
+  for (const Shape& shape : {Shape{32, 8, 128}, {32, 8, 64}, {8, 2, 256}})
+    for (int seqlen : {512, 1024, 2048, 4096, 8192, 16384})
+      for (const bool causal : {true, false})
+        list.push_back({.name = "prefill " + std::to_string(shape.num_q_heads) + "/" +
+                                std::to_string(shape.num_kv_heads) + " d" + std::to_string(shape.head_dim) +
+                                " " + std::to_string(seqlen) + (causal ? " causal" : " full"),
+                        .batch = 16384 / seqlen,
+                        .seqlen_q = seqlen,
+                        .seqlen_kv = seqlen,
+                        .num_q_heads = shape.num_q_heads,
+                        .num_kv_heads = shape.num_kv_heads,
+                        .head_dim = shape.head_dim,
+                        .causal = causal});
   list.push_back({.name = "prefill 64/8 d128 b1 8192 causal", .seqlen_q = 8192, .seqlen_kv = 8192});
-  list.push_back({.name = "prefill 32/8 d64 8192 causal",
+  list.push_back({.name = "prefill 32/8 d128 8192 causal e4m3",
                   .batch = 2,
                   .seqlen_q = 8192,
                   .seqlen_kv = 8192,
                   .num_q_heads = 32,
-                  .head_dim = 64});
-  list.push_back({.name = "prefill 8/2 d256 8192 causal",
-                  .batch = 2,
-                  .seqlen_q = 8192,
-                  .seqlen_kv = 8192,
-                  .num_q_heads = 8,
-                  .num_kv_heads = 2,
-                  .head_dim = 256});
+                  .kv_dtype = DType::kF8E4M3});
   return list;
 }
 

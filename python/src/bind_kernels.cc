@@ -5,6 +5,7 @@
 #include <array>
 
 #include "arguments.h"
+#include "attend/base/math.h"
 #include "attend/kernels/merge.h"
 #include "attend/kernels/store.h"
 #include "attend/tensor/cuda.h"
@@ -69,6 +70,21 @@ kernels::KvIndex IndexArguments::index(int32_t page_size, int64_t num_reqs, Devi
   return index;
 }
 
+// What run() does not know of the index: which rows and entries there are. On the CPU alone.
+void check_index_on_host(const IndexArguments& arguments, const kernels::KvIndex& index,
+                         View<const int32_t> seqlen_kv) {
+  for (size_t r = 0; r < seqlen_kv.size(); ++r) {
+    if (index.kind == kernels::KvIndexKind::kRequestRows)
+      require(index.rows[r] >= 0 && index.rows[r] < arguments.req_to_token->shape[0], "request_rows[", r,
+              "] is ", index.rows[r], ": req_to_token has ", arguments.req_to_token->shape[0], " rows");
+    if (index.kind == kernels::KvIndexKind::kCsr)
+      require(index.indptr[r] >= 0 && index.indptr[r + 1] <= arguments.kv_indices->shape[0] &&
+                  ceil_div(seqlen_kv[r], index.page_size) <= index.indptr[r + 1] - index.indptr[r],
+              "kv_indptr of request ", r, " from ", index.indptr[r], " to ", index.indptr[r + 1], ": it has ",
+              seqlen_kv[r], " keys, and there are ", arguments.kv_indices->shape[0], " kv_indices");
+  }
+}
+
 // Positions of a request that the index has entries for; read on the CPU alone.
 int32_t capacity_of(const IndexArguments& arguments, int32_t page_size, int64_t num_pages) {
   const int64_t tokens = arguments.page_table.given()     ? arguments.page_table->shape[1] * page_size
@@ -103,6 +119,7 @@ void set_batch(AttentionCall& call, const BatchArguments& batch, int32_t page_si
   call.max_seqlen_q =
       max_seqlen_q.is_none() ? static_cast<int>(call.q.shape[0]) : nb::cast<int>(max_seqlen_q);
   call.kv.index = batch.index.index(page_size, num_reqs, device);
+  if (device.type == DeviceType::kCpu) check_index_on_host(batch.index, call.kv.index, call.seqlen_kv);
   call.source = {.num_reqs = static_cast<int32_t>(num_reqs),
                  .seqlen_q = {.cu = call.cu_seqlen_q.data()},
                  .seqlen_cached = {.each = call.seqlen_kv.data()},

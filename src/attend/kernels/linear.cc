@@ -67,8 +67,12 @@ void linear(const LinearArgs& args, Stream& stream) {
 }
 
 void gated_linear(const GatedLinearArgs& args, Stream& stream) {
-  const LinearArgs both{
-      .x = args.x, .weight = args.weight, .bias = args.bias, .out = args.gate_up, .norm = args.norm};
+  const LinearArgs both{.x = args.x,
+                        .weight = args.weight,
+                        .bias = args.bias,
+                        .out = args.gate_up,
+                        .workspace = args.workspace,
+                        .norm = args.norm};
   check(both, stream);
   require_shape("out", args.out, {args.x.shape[0], args.weight.shape[0] / 2});
   require_activation_of(stream, "out", args.out);

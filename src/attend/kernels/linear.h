@@ -41,12 +41,13 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
 
 // The first half of a gated MLP: out = silu(gate) * up with [gate | up] = x W^T + b.
 struct GatedLinearArgs {
-  TensorView x;        // [num_rows, in_features]
-  TensorView weight;   // [2 * intermediate, in_features]
-  TensorView bias;     // [2 * intermediate]; empty: none
-  TensorView gate_up;  // [num_rows, 2 * intermediate]: scratch
-  TensorView out;      // [num_rows, intermediate]
-  InputNorm norm = {};
+  TensorView x;                    // [num_rows, in_features]
+  TensorView weight;               // [2 * intermediate, in_features]
+  TensorView bias;                 // [2 * intermediate]; empty: none
+  TensorView gate_up;              // [num_rows, 2 * intermediate]: scratch
+  TensorView out;                  // [num_rows, intermediate]
+  View<std::byte> workspace = {};  // as of linear()
+  InputNorm norm = {};             // as of linear()
 };
 // dtypes, strides and errors as of linear() and silu_mul(). On a GPU a few rows are one launch.
 void gated_linear(const GatedLinearArgs& args, Stream& stream);

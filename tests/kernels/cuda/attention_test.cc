@@ -59,8 +59,43 @@ TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderFixedSplits) {
 TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderFixedSplitsOnTensorCores) {
   run_batch_invariance(attention_on_gpu, on_tensor_cores(conformance::batch_invariance_cases()));
 }
+// Requests of many splits, whose last token is decoded by CTAs that share them.
+TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {
+  AttentionCase c{.requests = {{1, 5000}, {3, 2100}, {17, 900}, {150, 1500}},
+                  .num_q_heads = 8,
+                  .num_kv_heads = 2,
+                  .head_dim_qk = 128,
+                  .head_dim_v = 128,
+                  .page_size = 16,
+                  .split_rule = kernels::SplitRule::kFixed,
+                  .split_tokens = 256};
+  std::vector<AttentionCase> cases(4, c);
+  cases[1].sinks = true;
+  cases[1].window_left = 1000;
+  cases[2].head_dim_qk = cases[2].head_dim_v = 256;
+  cases[3].head_dim_qk = cases[3].head_dim_v = 64;
+  cases[3].logit_cap = 8.0f;
+  run_batch_invariance(attention_on_gpu, on_tensor_cores(cases));
+}
+
 TEST_F(CudaAttention, ServesMlaLayers) {
   run_mla_conformance(mla_on_gpu, conformance::mla_conformance_cases());
+}
+TEST_F(CudaAttention, ServesMlaLayersOnTensorCores) {
+  std::vector<AttentionCase> cases = conformance::mla_conformance_cases();
+  // Many keys, so that CTAs share them: few rows, and several tiles of rows.
+  for (const int num_heads : {16, 128})
+    cases.push_back({.requests = {{1, 1500}, {2, 333}, {1, 1}},
+                     .num_q_heads = num_heads,
+                     .num_kv_heads = 1,
+                     .head_dim_qk = 576,
+                     .head_dim_v = 512,
+                     .rope_dim = 64,
+                     .page_size = 64,
+                     .split_rule = kernels::SplitRule::kBalanced});
+  cases = on_tensor_cores(cases);
+  for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
+  run_mla_conformance(mla_on_gpu, cases);
 }
 
 // Decode of a few requests on the GPU, whose lengths may change between calls.
@@ -68,15 +103,18 @@ class DecodeStep {
  public:
   static constexpr int kMaxLength = 3000, kPageSize = 16, kHeads = 8, kKvHeads = 2, kHeadDim = 128;
 
-  DecodeStep(int num_reqs, Stream& stream)
+  DecodeStep(int num_reqs, Stream& stream, kernels::SplitRule rule = kernels::SplitRule::kBalanced)
+      : DecodeStep(num_reqs, stream, rule, int64_t{num_reqs} * kMaxLength) {}
+  DecodeStep(int num_reqs, Stream& stream, kernels::SplitRule rule, int64_t max_kv_tokens)
       : stream_(stream),
         arrays_(stream),
         plan_({.max_reqs = num_reqs,
                .max_tokens = num_reqs,
-               .max_kv_tokens = int64_t{num_reqs} * kMaxLength,
+               .max_kv_tokens = max_kv_tokens,
                .num_q_heads = kHeads,
                .num_kv_heads = kKvHeads,
-               .head_dim_v = kHeadDim},
+               .head_dim_v = kHeadDim,
+               .split_rule = rule},
               kGpu) {
     const int64_t num_pages = int64_t{num_reqs} * kMaxLength / kPageSize + num_reqs;
     std::vector<int32_t> table, cu_seqlen_q{0};
@@ -141,9 +179,9 @@ class DecodeStep {
   kernels::AttentionArgs args_;
 };
 
-TEST_F(CudaAttention, GivesTheSameBitsAHundredTimes) {
+void expect_the_same_bits_a_hundred_times(kernels::SplitRule rule) {
   cuda::OwnedStream stream(kGpu);
-  DecodeStep step(5, stream.get());
+  DecodeStep step(5, stream.get(), rule);
   const std::vector<int32_t> lengths{3000, 1, 64, 777, 0};
   step.set_lengths(lengths);
   step.queue();
@@ -152,6 +190,24 @@ TEST_F(CudaAttention, GivesTheSameBitsAHundredTimes) {
     step.queue();
     ASSERT_EQ(step.result(), first) << "repeat " << i;
   }
+}
+TEST_F(CudaAttention, GivesTheSameBitsAHundredTimes) {
+  expect_the_same_bits_a_hundred_times(kernels::SplitRule::kBalanced);
+}
+TEST_F(CudaAttention, GivesTheSameBitsAHundredTimesUnderFixedSplits) {
+  expect_the_same_bits_a_hundred_times(kernels::SplitRule::kFixed);
+}
+
+TEST_F(CudaAttention, GivesFixedSplitsTheSameBitsWhenTheirResultsDoNotFitTheWorkspace) {
+  cuda::OwnedStream stream(kGpu);
+  const std::vector<int32_t> lengths{3000, 1, 2900, 777, 0};
+  DecodeStep roomy(5, stream.get(), kernels::SplitRule::kFixed);
+  DecodeStep tight(5, stream.get(), kernels::SplitRule::kFixed, 1);
+  for (DecodeStep* step : {&roomy, &tight}) {
+    step->set_lengths(lengths);
+    step->queue();
+  }
+  EXPECT_EQ(roomy.result(), tight.result());
 }
 
 TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {

@@ -21,7 +21,7 @@ void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("a
 
 void derive_batch(const BatchSource&, const BatchArrays&, Stream&) { refuse("derive_batch"); }
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
-void mla(const MlaArgs&, Stream&) { refuse("mla"); }
+void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }
 void merge(const MergeArgs&, Stream&) { refuse("merge"); }
 void merge_splits(const MergeSplitsArgs&, Stream&) { refuse("merge_splits"); }
 void store_kv(const StoreKvArgs&, Stream&) { refuse("store_kv"); }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "attend/kernels/cuda/sm80/attention_launch.h"
+#include "attend/kernels/cuda/sm80/tile_config.h"
 #include "attend/kernels/cuda/view_params.h"
 #include "attend_generated/sm80_instances.h"
 
@@ -38,7 +39,8 @@ uint32_t reciprocal(int32_t group) {
 sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   const DType q = args.q.dtype, kv = args.kv.k.dtype, out = args.out.dtype;
   const int64_t head_dim_qk = args.q.shape[2], head_dim_v = args.out.shape[2];
-  if ((kv != q && !is_fp8(kv)) || (out != q && out != DType::kF32) || !(args.score.scale > 0.0f))
+  if (q == DType::kF32 || (kv != q && !is_fp8(kv)) || (out != q && out != DType::kF32) ||
+      !(args.score.scale > 0.0f))
     return nullptr;
   if (!rows_aligned(args.q, 16) || !rows_aligned(args.kv.k, 16) || !rows_aligned(args.kv.v, 16) ||
       !rows_aligned(args.out, 16))
@@ -46,10 +48,22 @@ sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   if (!strides_fit(args.kv.k) || !strides_fit(args.kv.v)) return nullptr;
   if (is_fp8(kv) && (head_dim_qk % 16 != 0 || head_dim_v % 16 != 0)) return nullptr;
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
-    if (instance.q == element_of(q) && instance.fp8 == is_fp8(kv) && head_dim_qk <= instance.head_dim_qk &&
+    if (instance.kv == element_of(kv) && head_dim_qk <= instance.head_dim_qk &&
         head_dim_v <= instance.head_dim_v)
-      return instance.launch;
+      // The plan knows the head dim of V alone.
+      return sm80::max_tile_rows(instance.head_dim_v) == sm80::max_tile_rows(static_cast<int>(head_dim_v))
+                 ? instance.launch
+                 : nullptr;
   return nullptr;
+}
+
+// Whether MLA's tiled kernel takes these arguments.
+bool tiles_take(const MlaArgs& args, const PlanView& plan) {
+  const DType q = args.q.dtype, out = args.out.dtype;
+  return (q == DType::kBF16 || q == DType::kF16) && args.latent.dtype == q &&
+         (out == q || out == DType::kF32) && args.score.scale > 0.0f && plan.split_bank == nullptr &&
+         plan.tile_rows <= 64 && rows_aligned(args.q, 16) && rows_aligned(args.q_rope, 16) &&
+         rows_aligned(args.latent, 16) && rows_aligned(args.out, 16) && strides_fit(args.latent);
 }
 
 AttentionParams common_params(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& score,
@@ -96,10 +110,9 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   const sm80::AttentionLaunch launch = find_instance(args);
   if (launch == nullptr) return sm80::launch_row_attention(params, stream.handle);
   launch(params, plan.num_row_tiles(), stream.handle);
-  if (params.plan.streamed) sm80::launch_merge_partials(params, stream.handle);
 }
 
-void mla(const MlaArgs& args, Stream& stream) {
+void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   require_on_device("q", args.q, stream);
   require_on_device("q_rope", args.q_rope, stream);
   require_on_device("latent", args.latent, stream);
@@ -118,7 +131,11 @@ void mla(const MlaArgs& args, Stream& stream) {
   params.num_kv_heads = 1;
   params.group = params.num_q_heads;
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
-  sm80::launch_row_attention(params, stream.handle);
+  params.plan = plan.view();
+  if (tiles_take(args, plan.view()) && sm80::device_takes_mla())
+    sm80::launch_mla(params, plan.num_row_tiles(), stream.handle);
+  else
+    sm80::launch_row_attention(params, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

@@ -13,8 +13,9 @@ namespace attend::kernels::cuda {
 // Tensor core kernels take q of bf16 or f16, K/V of that dtype or fp8, out of that dtype or f32, a positive
 // scale, and rows that begin at multiples of 16 bytes; the rest, float32 above all, runs on a plain kernel.
 void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream);
-// Plain: a warp per token and head.
-void mla(const MlaArgs& args, Stream& stream);
+// The same, with q and latent rows of one 16-bit dtype and splits that are not fixed, on a GPU with 163 KiB
+// of shared memory for a CTA; the rest runs on the plain kernel.
+void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream);
 
 void merge(const MergeArgs& args, Stream& stream);
 void merge_splits(const MergeSplitsArgs& args, Stream& stream);

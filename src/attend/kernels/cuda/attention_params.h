@@ -1,6 +1,8 @@
 // What crosses to the device for attention: plain structs. Strides count elements.
 #pragma once
 
+#include <vector_types.h>
+
 #include <cstdint>
 
 #include "attend/kernels/page_of.h"
@@ -9,6 +11,7 @@ namespace attend::kernels::cuda {
 
 // Element types as device code tells them apart.
 enum class Element : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2 };
+constexpr bool is_fp8(Element element) { return element == Element::kF8E4M3 || element == Element::kF8E5M2; }
 
 // QueryBatch and Visibility (attention_batch.h).
 struct BatchParams {
@@ -24,7 +27,8 @@ struct BatchParams {
 };
 
 // Rows of one request for one KV head: query head g of the head's group of new token j is row j * group + g.
-// A row tile is tile_rows of them; key tiles begin at multiples of kKeyTile.
+// A row tile is tile_rows of them. Key tiles begin at multiples of kKeyTile; a unit is the key tiles that
+// CTAs share the work by: one, or those of a split where splits are fixed.
 inline constexpr int kKeyTile = 64;
 
 // A row tile says all that a CTA wants to know of it, so that one load leads to the first keys.
@@ -35,30 +39,39 @@ struct alignas(16) RowTile {
   int32_t row_begin;
   int32_t first_query;       // new token of row_begin
   int32_t kv_begin, kv_end;  // keys that any of its rows may see; empty: none
-  int32_t first_key_tile;    // kv_begin / kKeyTile
-  int32_t num_key_tiles;     // at least 1, so that rows without keys are written too
-  int32_t unit_begin;        // key tiles of all heads of the row tiles before this one
+  int32_t first_unit;        // kv_begin / unit_keys
+  int32_t num_units;         // at least 1, so that rows without keys are written too
+  int32_t unit_begin;        // units of all heads of the row tiles before this one
   int32_t index;             // of this row tile
 };
 
 // What the plan kernel writes first.
 struct PlanHeader {
   int32_t num_row_tiles;
-  int32_t num_units;      // key tiles of all row tiles and heads
+  int32_t num_units;      // of all row tiles and heads
   int32_t units_per_cta;  // streamed: CTA c takes units [c, c + 1) * units_per_cta
 };
 
 // How CTAs share the work.
-//   whole     CTA (i, h) computes the job of row tile i and KV head h: all its keys
+//   whole     CTA (i, h) computes the jobs of row tiles i, i + grid.x, ... and KV head h: all keys of each
 //   streamed  every CTA takes the same number of consecutive units; a job that lies in several CTAs leaves
 //             partial results: slot 2 c for a job that began before CTA c, slot 2 c + 1 for one that
 //             begins in c
+//
+// With fixed splits (split_bank is not null) a split's result never depends on what lies before it. A CTA
+// that goes on over the end of a split leaves the splits so far in its bank and begins anew; streamed, each
+// split is a partial result in the slot of its unit. Where there are more units than slots, the CTA in which
+// a job begins computes all of it.
 struct PlanView {
   const PlanHeader* header;
   const RowTile* row_tiles;
   const RowTile* cta_first_tile;  // [num_ctas + 1] streamed: a copy of the row tile of a CTA's first unit
-  float* partial_out;             // [2 num_ctas, tile_rows, head_dim_v], normalised
-  float* partial_lse;             // [2 num_ctas, tile_rows], natural log
+  float* partial_out;             // [num_slots, partial_rows, head_dim_v], relative to the largest score
+  float2* partial_state;          // [num_slots, partial_rows]: largest score, sum of weights
+  int32_t* parts_done;            // [num_row_tiles, num_kv_heads], 0 between launches
+  float* split_bank;              // [num_ctas, floats of an instance]
+  int32_t num_slots, partial_rows;
+  int32_t unit_keys;
   int32_t tile_rows;
   int32_t num_ctas;
   bool streamed;

@@ -16,6 +16,11 @@ constexpr int kCtasPerSm = 2;
 constexpr int kWholeWaves = 4;
 // Below this, a split costs more than it brings.
 constexpr int kMinUnitsPerCta = 2;
+// Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
+// work to share, and partial results would be many.
+constexpr int kFixedSplitRows = 16;
+// Where so many splits for each CTA do not do, there are jobs enough to leave them whole.
+constexpr int kFixedSplitsPerCta = 64;
 
 int group_of(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
 
@@ -42,6 +47,8 @@ AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
           "attention plan: num_q_heads ", limits.num_q_heads, ": expected a multiple of num_kv_heads ",
           limits.num_kv_heads);
   require(limits.head_dim_v > 0, "attention plan: head_dim_v ", limits.head_dim_v, ": expected above 0");
+  require(limits.split_tokens > 0 && limits.split_tokens % kKeyTile == 0, "attention plan: split_tokens ",
+          limits.split_tokens, ": expected a multiple of ", kKeyTile);
   require(limits.num_workers >= 0, "attention plan: num_workers ", limits.num_workers,
           ": expected above 0, or 0 for all SMs");
   if (limits.num_workers == 0) limits.num_workers = attend::cuda::device_info(device).num_sms;
@@ -49,14 +56,28 @@ AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
 }
 
 struct Sizes {
-  int64_t num_row_tiles, num_ctas, num_partial_rows;
+  int64_t num_row_tiles, num_ctas, num_slots, partial_rows, num_banks, bank_floats;
+  int64_t num_partial_rows() const { return num_slots * partial_rows; }
 };
 Sizes sizes_of(const AttentionPlanLimits& limits) {
   const int64_t num_ctas = int64_t{kCtasPerSm} * limits.num_workers;
-  const int64_t tile_rows = tile_rows_for(limits, limits.max_tokens);
-  return {.num_row_tiles = limits.max_tokens * int64_t{group_of(limits)} / 64 + limits.max_reqs,
-          .num_ctas = num_ctas,
-          .num_partial_rows = limits.split_rule == SplitRule::kBalanced ? 2 * num_ctas * tile_rows : 0};
+  Sizes sizes{.num_row_tiles = limits.max_tokens * int64_t{group_of(limits)} / 64 + limits.max_reqs,
+              .num_ctas = num_ctas,
+              .num_slots = 0,
+              .partial_rows = 0,
+              .num_banks = 0,
+              .bank_floats = sm80::split_bank_floats(limits.head_dim_v)};
+  if (limits.split_rule == SplitRule::kBalanced) {
+    sizes.num_slots = 2 * num_ctas;
+    sizes.partial_rows = tile_rows_for(limits, limits.max_tokens);
+  } else if (limits.split_rule == SplitRule::kFixed) {
+    sizes.num_slots = std::min<int64_t>(
+        kFixedSplitsPerCta * num_ctas,
+        (limits.max_kv_tokens / limits.split_tokens + limits.max_reqs) * limits.num_kv_heads);
+    sizes.partial_rows = kFixedSplitRows;
+    sizes.num_banks = std::max<int64_t>(num_ctas, limits.num_kv_heads);
+  }
+  return sizes;
 }
 
 int64_t bytes_of_row_tiles(int64_t count) { return count * static_cast<int64_t>(sizeof(RowTile)); }
@@ -81,22 +102,33 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
   header_ = attend::cuda::zeros({static_cast<int64_t>(sizeof(PlanHeader))}, DType::kU8, device);
   row_tiles_ = attend::cuda::empty({bytes_of_row_tiles(sizes.num_row_tiles)}, DType::kU8, device);
   cta_first_tile_ = attend::cuda::empty({bytes_of_row_tiles(sizes.num_ctas + 1)}, DType::kU8, device);
-  partial_out_ = attend::cuda::empty({sizes.num_partial_rows, limits_.head_dim_v}, DType::kF32, device);
-  partial_lse_ = attend::cuda::empty({sizes.num_partial_rows}, DType::kF32, device);
+  partial_out_ = attend::cuda::empty({sizes.num_partial_rows(), limits_.head_dim_v}, DType::kF32, device);
+  partial_state_ = attend::cuda::empty({sizes.num_partial_rows(), 2}, DType::kF32, device);
+  parts_done_ = attend::cuda::zeros({sizes.num_row_tiles, limits_.num_kv_heads}, DType::kI32, device);
+  split_bank_ = attend::cuda::empty({sizes.num_banks, sizes.bank_floats}, DType::kF32, device);
   view_.header = static_cast<const PlanHeader*>(header_.view().data);
   view_.row_tiles = static_cast<const RowTile*>(row_tiles_.view().data);
   view_.cta_first_tile = static_cast<const RowTile*>(cta_first_tile_.view().data);
   view_.partial_out = partial_out_.as<float>();
-  view_.partial_lse = partial_lse_.as<float>();
+  view_.partial_state = static_cast<float2*>(partial_state_.view().data);
+  view_.parts_done = parts_done_.as<int32_t>();
+  view_.num_slots = static_cast<int32_t>(sizes.num_slots);
   view_.num_ctas = static_cast<int32_t>(sizes.num_ctas);
+  view_.unit_keys = kKeyTile;
+  if (limits_.split_rule == SplitRule::kFixed) {
+    view_.split_bank = split_bank_.as<float>();
+    view_.unit_keys = limits_.split_tokens;
+  }
 }
 
 size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
   const AttentionPlanLimits full = filled(limits, device);
   const Sizes sizes = sizes_of(full);
-  return static_cast<size_t>((full.max_reqs + 1) * int64_t{sizeof(int32_t)} + int64_t{sizeof(PlanHeader)} +
-                             bytes_of_row_tiles(sizes.num_row_tiles + sizes.num_ctas + 1) +
-                             sizes.num_partial_rows * (full.head_dim_v + 1) * int64_t{sizeof(float)});
+  const int64_t num_ints = full.max_reqs + 1 + sizes.num_row_tiles * full.num_kv_heads;
+  const int64_t num_floats =
+      sizes.num_partial_rows() * (full.head_dim_v + 2) + sizes.num_banks * sizes.bank_floats;
+  return static_cast<size_t>((num_ints + num_floats) * int64_t{sizeof(float)} + int64_t{sizeof(PlanHeader)} +
+                             bytes_of_row_tiles(sizes.num_row_tiles + sizes.num_ctas + 1));
 }
 
 void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
@@ -106,16 +138,22 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
   const int64_t num_tokens = std::min<int64_t>(max_seqlen_q * batch.num_reqs(), limits_.max_tokens);
   view_.tile_rows = tile_rows_for(limits_, max_seqlen_q);
   const int64_t num_row_tiles = max_row_tiles(limits_, num_tokens, batch.num_reqs(), max_seqlen_q);
-  view_.streamed =
-      limits_.split_rule == SplitRule::kBalanced &&
-      (view_.tile_rows == 16 || num_row_tiles * limits_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
+  const bool fixed_splits = limits_.split_rule == SplitRule::kFixed;
+  view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
+  if (fixed_splits)
+    view_.streamed = max_seqlen_q * group_of(limits_) <= kFixedSplitRows;
+  else
+    view_.streamed = limits_.split_rule == SplitRule::kBalanced &&
+                     (view_.tile_rows == 16 ||
+                      num_row_tiles * limits_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
   num_row_tiles_ = static_cast<int>(std::max<int64_t>(1, num_row_tiles));
   launch_plan({.batch = batch_params(batch, visibility),
                .group = group_of(limits_),
                .num_kv_heads = limits_.num_kv_heads,
                .tile_rows = view_.tile_rows,
                .num_ctas = view_.num_ctas,
-               .min_units_per_cta = kMinUnitsPerCta,
+               .min_units_per_cta = fixed_splits ? 1 : kMinUnitsPerCta,
+               .unit_keys = view_.unit_keys,
                .streamed = view_.streamed,
                .first_row_tile = first_row_tile_.as<int32_t>(),
                .header = static_cast<PlanHeader*>(header_.view().data),

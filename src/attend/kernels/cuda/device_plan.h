@@ -12,8 +12,10 @@ namespace attend::kernels::cuda {
 // so a captured plan and attention serve every batch of the padded size.
 //
 // kBalanced: every CTA gets the same number of key tiles, or one row tile and head where there are many.
-// kNone and kFixed: a CTA computes all keys of a row tile, in tiles at multiples of kKeyTile; under kFixed
-// the kernel is one for extend, decode and verify, so that a token's bits depend on its own sequence alone.
+// kNone: a CTA computes all keys of a row tile.
+// kFixed: the keys of a row are summed by splits of split_tokens, and those from left to right, whether a CTA
+// computes them one after another or, where few rows meet many keys, several at the same time. With one
+// kernel for extend, decode and verify a token's bits depend on its own sequence alone.
 class DevicePlan {
  public:
   DevicePlan(const AttentionPlanLimits& limits, Device device);
@@ -32,7 +34,8 @@ class DevicePlan {
 
  private:
   AttentionPlanLimits limits_;
-  Tensor first_row_tile_, header_, row_tiles_, cta_first_tile_, partial_out_, partial_lse_;
+  Tensor first_row_tile_, header_, row_tiles_, cta_first_tile_;
+  Tensor partial_out_, partial_state_, parts_done_, split_bank_;
   PlanView view_{};
   int num_row_tiles_ = 0;
 };

@@ -57,7 +57,7 @@ __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
   const int row_last = min(span.seqlen_q * params.group, row_begin + params.tile_rows) - 1;
   const int j_first = row_begin / params.group, j_last = row_last / params.group;
   const KeyRange keys = key_range(batch, span, j_first, j_last);
-  const int first_key_tile = keys.begin / kKeyTile;
+  const int first_unit = keys.begin / params.unit_keys;
   return {.request = request,
           .first_token = span.first_token,
           .seqlen_q = span.seqlen_q,
@@ -66,8 +66,8 @@ __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
           .first_query = j_first,
           .kv_begin = keys.begin,
           .kv_end = keys.end,
-          .first_key_tile = first_key_tile,
-          .num_key_tiles = max(1, (keys.end + kKeyTile - 1) / kKeyTile - first_key_tile),
+          .first_unit = first_unit,
+          .num_units = max(1, (keys.end + params.unit_keys - 1) / params.unit_keys - first_unit),
           .unit_begin = 0,
           .index = tile_idx};
 }
@@ -106,9 +106,9 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
     RowTile tile{};
     if (tile_idx < num_row_tiles) tile = make_row_tile(params, tile_idx);
     int total;
-    const int before = exclusive_sum(tile.num_key_tiles * params.num_kv_heads, total);
+    const int before = exclusive_sum(tile.num_units * params.num_kv_heads, total);
     tile.unit_begin = num_units + before;
-    atomicMax(&longest, tile.num_key_tiles);
+    atomicMax(&longest, tile.num_units);
     if (tile_idx < num_row_tiles) params.row_tiles[tile_idx] = tile;
     num_units += total;
   }
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   // A warp per row tile: one long request alone has units for every CTA.
   for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
     const RowTile tile = params.row_tiles[tile_idx];
-    const int unit_end = tile.unit_begin + tile.num_key_tiles * params.num_kv_heads;
+    const int unit_end = tile.unit_begin + tile.num_units * params.num_kv_heads;
     int cta = (tile.unit_begin + units_per_cta - 1) / units_per_cta + static_cast<int>(threadIdx.x % 32);
     for (; cta * units_per_cta < unit_end; cta += 32) params.cta_first_tile[cta] = tile;
   }

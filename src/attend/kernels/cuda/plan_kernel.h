@@ -12,6 +12,7 @@ struct PlanParams {
   int32_t tile_rows;
   int32_t num_ctas;
   int32_t min_units_per_cta;
+  int32_t unit_keys;
   bool streamed;
   int32_t* first_row_tile;  // [num_reqs + 1] scratch
   PlanHeader* header;

@@ -1,6 +1,8 @@
 // The launch function of one instance, over all its tile heights.
 #pragma once
 
+#include <algorithm>
+
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/sm80/attention_kernel.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
@@ -8,30 +10,36 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
 void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
-  const auto kernel = attention_kernel<T, kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
-  constexpr int kSharedBytes = AttentionCta<T, kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kSharedBytes;
+  const auto kernel = attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>;
+  constexpr int kSharedBytes =
+      AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>::kSharedBytes;
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                       "attention: shared memory");
+  // Fixed splits: no more CTAs than there are banks.
+  if (kFixedSplits)
+    num_row_tiles = std::min(num_row_tiles, std::max(1, params.plan.num_ctas / params.num_kv_heads));
   const dim3 grid = params.plan.streamed ? dim3(static_cast<unsigned>(params.plan.num_ctas))
                                          : dim3(static_cast<unsigned>(num_row_tiles),
                                                 static_cast<unsigned>(params.num_kv_heads));
-  constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kThreads;
+  constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads;
   launch_dependent<AttentionParams>(kernel, grid, kThreads, kSharedBytes, stream, params, "attention");
 }
 
-template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8>
+// The plan never has 16 rows with fixed splits, nor more rows than max_tile_rows().
+template <Element kElement, int kHeadDimQk, int kHeadDimV>
 void launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
-  switch (params.plan.tile_rows) {
-    case 16:
-      return launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 16>(params, num_row_tiles, stream);
-    case 64:
-      return launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 64>(params, num_row_tiles, stream);
-    default:
-      if constexpr (max_tile_rows(kHeadDimV) == 128)
-        launch_tile<T, kHeadDimQk, kHeadDimV, kFp8, 128>(params, num_row_tiles, stream);
-  }
+  const auto launch = [&]<int kTileRows, bool kFixedSplits>() {
+    launch_tile<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>(params, num_row_tiles, stream);
+  };
+  const bool fixed_splits = params.plan.split_bank != nullptr;
+  if (params.plan.tile_rows == 16) return launch.template operator()<16, false>();
+  if constexpr (max_tile_rows(kHeadDimV) == 128)
+    if (params.plan.tile_rows == 128)
+      return fixed_splits ? launch.template operator()<128, true>()
+                          : launch.template operator()<128, false>();
+  return fixed_splits ? launch.template operator()<64, true>() : launch.template operator()<64, false>();
 }
 
 }  // namespace attend::kernels::cuda::sm80

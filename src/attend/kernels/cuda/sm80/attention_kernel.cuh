@@ -7,81 +7,75 @@
 #include "attend/kernels/cuda/padding.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/ptx/thread.cuh"
-#include "attend/kernels/cuda/sm80/convert_tile.cuh"
+#include "attend/kernels/cuda/sm80/attention_tile.cuh"
+#include "attend/kernels/cuda/sm80/fp8_queries.cuh"
+#include "attend/kernels/cuda/sm80/fp8_tile.cuh"
 #include "attend/kernels/cuda/sm80/key_stages.cuh"
+#include "attend/kernels/cuda/sm80/merge_parts.cuh"
+#include "attend/kernels/cuda/sm80/plan_walk.cuh"
+#include "attend/kernels/cuda/sm80/row_state.cuh"
+#include "attend/kernels/cuda/sm80/split_bank.cuh"
 #include "attend/kernels/cuda/sm80/tile_config.h"
 #include "attend/kernels/cuda/visible.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
-inline constexpr float kLog2E = 1.44269504088896340736f;
-inline constexpr float kLn2 = 0.69314718055994530942f;
-
-// `T`: of q and of the products. `kFp8`: K and V are fp8, converted to T; else they are T.
-template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
+// `kElement`: of K and V. The products are of this type, of f16 for fp8. `kFixedSplits`: the plan has them.
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
 class AttentionCta {
+  static constexpr bool kFp8 = is_fp8(kElement);
+  using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
   using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
+  static_assert(!kFixedSplits || Config::kWarpsN == 1, "warps that share rows add in another order");
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
   static constexpr int kKeysPerWarp = kKeys / Config::kWarpsN;
-  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kFp8 ? 1 : 2, kKeys, kThreads, Config::kStages>;
+  static constexpr int kBytes = kFp8 ? 1 : 2;
+  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kBytes, kKeys, kThreads, Config::kStages>;
   using Queries = SwizzledRows<kHeadDimQk * 2>;
-  using Warp = WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>;
+  using Warp = std::conditional_t<
+      kFp8,
+      Fp8WarpTile<kElement, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>,
+      WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>>;
 
   static constexpr int kQueryBytes = kRows * kHeadDimQk * 2;
-  static constexpr int kConvertedBytesK = kFp8 ? kKeys * kHeadDimQk * 2 : 0;
-  static constexpr int kConvertedBytesV = kFp8 ? kKeys * kHeadDimV * 2 : 0;
   // Warps that share rows leave their results here, over the stages.
   static constexpr int kMergePitch = kHeadDimV + 4;
   static constexpr int kMergeBytes = Config::kWarpsN > 1 ? Config::kWarpsN* kRows*(kMergePitch + 2) *
                                                                static_cast<int>(sizeof(float))
                                                          : 0;
-  static constexpr int kKeyBytes = Stages::kSharedBytes + kConvertedBytesK + kConvertedBytesV;
+  static constexpr int kKeyBytes = Stages::kSharedBytes;
 
   static constexpr int kFullKeysAt = kQueryBytes + (kKeyBytes > kMergeBytes ? kKeyBytes : kMergeBytes);
+  static constexpr int kRowScalesAt = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
 
  public:
-  static constexpr int kSharedBytes = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
+  static constexpr int kSharedBytes = kRowScalesAt + (kFp8 ? kRows * static_cast<int>(sizeof(float)) : 0);
 
   __device__ AttentionCta(const AttentionParams& params, char* shared)
       : params_(params), shared_(shared), stages_(params, shared + kQueryBytes) {}
 
   __device__ void run() {
     ptx::wait_for_previous_kernel();
-    const PlanView& plan = params_.plan;
-    const int cta = static_cast<int>(blockIdx.x);
-    // Both loads at once; a tile that the plan does not have is not looked at.
-    RowTile tile = plan.streamed ? plan.cta_first_tile[cta] : plan.row_tiles[cta];
-    const PlanHeader header = *plan.header;
-    int unit, unit_end;
-    if (plan.streamed) {
-      ptx::allow_next_kernel();
-      unit = cta * header.units_per_cta;
-      unit_end = min(unit + header.units_per_cta, header.num_units);
-    } else {
-      unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_key_tiles;
-      unit_end = cta < header.num_row_tiles ? unit + tile.num_key_tiles : unit;
-    }
-    while (unit < unit_end) {
-      const int head = (unit - tile.unit_begin) / tile.num_key_tiles;
-      const int first = (unit - tile.unit_begin) % tile.num_key_tiles;
-      const int count = min(tile.num_key_tiles - first, unit_end - unit);
-      int partial = -1;
-      if (first > 0)
-        partial = 2 * cta;
-      else if (count < tile.num_key_tiles)
-        partial = 2 * cta + 1;
-      attend(tile, head, first, count, partial);
-      unit += count;
-      if (unit >= unit_end) return;
-      if (unit == tile.unit_begin + tile.num_key_tiles * params_.num_kv_heads)
-        tile = plan.row_tiles[tile.index + 1];
-      __syncthreads();
-    }
+    walk_plan<kFixedSplits>(params_,
+                            [&](const RowTile& tile, int head, const JobPart& part, int units_per_cta) {
+                              attend(tile, head, part);
+                              if (part.slot >= 0) finish_job(tile, head, part, units_per_cta);
+                            });
   }
 
  private:
-  // Key tiles [first, first + count) of a row tile for one KV head. `partial`: slot of the result, -1: final.
-  __device__ void attend(RowTile tile, int head, int first, int count, int partial) {
+  // After a part of the job: merges all of them if this was the last to be computed.
+  __device__ void finish_job(const RowTile& tile, int head, const JobPart& part, int units_per_cta) {
+    const JobParts parts = parts_of<kFixedSplits>(tile, head, units_per_cta);
+    int32_t* const num_done = params_.plan.parts_done + tile.index * params_.num_kv_heads + head;
+    if (!complete_parts(num_done, kFixedSplits ? part.count : 1, parts.count)) return;
+    merge_parts<kHeadDimV, kThreads>(params_, parts, num_rows_, [this](int tile_row) {
+      const TileRow row = row_at(tile_row);
+      return TileRow{span_.first_token + row.query, row.head};
+    });
+  }
+
+  __device__ void attend(RowTile tile, int head, const JobPart& part) {
     span_ = request_span(tile);
     first_query_ = tile.first_query;
     first_in_group_ = tile.row_begin - tile.first_query * params_.group;
@@ -89,43 +83,69 @@ class AttentionCta {
     head_ = head;
     find_ranges(tile);
     // The plan may be one of a layer without a window: what lies behind this layer's window is not read.
-    const int part_begin = (tile.first_key_tile + first) * kKeyTile;
+    const int unit_keys = params_.plan.unit_keys;
+    const int part_begin = (tile.first_unit + part.first) * unit_keys;
     const int first_position = max(part_begin, tile.kv_begin / kKeys * kKeys);
-    const int part_end = min(part_begin + count * kKeyTile, tile.kv_end);
+    const int part_end = min(part_begin + part.count * unit_keys, tile.kv_end);
     const int num_tiles = max(0, (part_end - first_position + kKeys - 1) / kKeys);
     stages_.aim(tile, head, first_position, num_tiles);
-    copy_queries();
+    if constexpr (kFp8)
+      convert_queries();
+    else
+      copy_queries();
     stages_.begin();
 
     Warp warp;
     warp.clear();
     const bool capped = params_.logit_cap > 0.0f;
-    const float factor = capped ? kLog2E : params_.scale * kLog2E;
+    const float factor = score_factor(params_);
     const uint32_t q = ptx::shared_address(shared_) +
                        static_cast<uint32_t>(warp_row(threadIdx.x) * kHeadDimQk * 2) + Warp::query_lane();
-    const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * 2) + Warp::key_lane();
-    const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * 2) + Warp::value_lane();
-    for (int i = 0; i < stages_.count(); ++i) {
-      stages_.wait(i);
-      if (i == 0) warp.hold_queries(q);
-      stages_.refill(i);
-      uint32_t k = stages_.k(i), v = stages_.v(i);
-      if constexpr (kFp8) convert(k, v);
-      warp.multiply_qk(q, k + in_k);
-      stages_.wait_for_values(i);
-      if (capped) cap(warp);
-      const int first_key = stages_.first_position(i);
-      const KeyRange full = full_keys();
-      if (first_key < full.begin || first_key + kKeys > full.end) hide(warp, first_key + warp_key());
-      warp.softmax(factor);
-      warp.multiply_pv(v + in_v);
+    const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * kBytes) + Warp::key_lane();
+    const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * kBytes) + Warp::value_lane();
+    // With 64 rows and few of them there, most warps have none.
+    const bool has_rows = kRows != 64 || warp_row(threadIdx.x) < num_rows_;
+    int i = 0;
+    const int num_splits = kFixedSplits ? part.count : 1;
+    for (int split = 0; split < num_splits; ++split) {
+      const int split_end = part_begin + (split + 1) * unit_keys;
+      const int end = kFixedSplits ? min(num_tiles, (split_end - first_position) / kKeys) : num_tiles;
+      for (; i < end; ++i) {
+        stages_.wait(i);
+        if (i == 0) warp.hold_queries(q);
+        stages_.refill(i);
+        if (has_rows) warp.multiply_qk(q, stages_.k(i) + in_k);
+        stages_.wait_for_values(i);
+        if (!has_rows) continue;
+        if constexpr (kFp8) unscale(warp);
+        if (capped) cap(warp);
+        const int first_key = stages_.first_position(i);
+        const KeyRange full = full_keys();
+        if (first_key < full.begin || first_key + kKeys > full.end) hide(warp, first_key + warp_key());
+        warp.softmax(factor);
+        warp.multiply_pv(stages_.v(i) + in_v);
+      }
+      warp.finish_sums();
+      const bool last = split + 1 == num_splits;
+      if constexpr (kFixedSplits) {
+        const SplitBank<kHeadDimV, Config::kRowBlocks, kThreads> bank(params_.plan.split_bank);
+        const bool banks = has_rows && part.slot < 0;
+        if (banks && split > 0) bank.add_to(warp, factor);
+        if (banks && !last) bank.put(warp);
+      }
+      if (last) ptx::wait_copies<0>();
+      if (part.slot >= 0 || last) write(warp, factor, part.slot < 0 ? -1 : part.slot + split);
+      if (!last) warp.clear();
     }
-    warp.finish_sums();
-    ptx::wait_copies<0>();
+  }
+
+  __device__ void write(const Warp& warp, float factor, int slot) {
     if constexpr (Config::kWarpsN > 1)
-      merge_warps(warp, factor, partial);
+      merge_warps(warp, factor, slot);
+    else if (slot >= 0 || params_.out_element == Element::kF32)
+      write_wide_rows(warp, factor, slot);
     else
-      write_rows(warp, factor, partial);
+      write_narrow_rows(warp, factor);
   }
 
   __device__ static int warp_row(int thread) {
@@ -186,16 +206,44 @@ class AttentionCta {
     }
   }
 
-  // Moves the tile at shared addresses k and v to 16-bit rows and points k and v there.
-  __device__ void convert(uint32_t& k, uint32_t& v) {
-    const bool e5m2 = params_.kv_element == Element::kF8E5M2;
-    char* converted = shared_ + kQueryBytes + Stages::kSharedBytes;
-    const uint32_t base = ptx::shared_address(shared_);
-    convert_rows<T, kKeys, kHeadDimQk, kThreads>(shared_ + (k - base), converted, e5m2);
-    convert_rows<T, kKeys, kHeadDimV, kThreads>(shared_ + (v - base), converted + kConvertedBytesK, e5m2);
-    __syncthreads();
-    k = ptx::shared_address(converted);
-    v = k + kConvertedBytesK;
+  // The same as f16, each row scaled by a power of two that unscale() takes back.
+  __device__ void convert_queries() {
+    constexpr int kLanes = 8, kRowsPerRound = kThreads / kLanes, kGroups = kHeadDimQk / 8 / kLanes;
+    static_assert(kHeadDimQk / 8 % kLanes == 0 && kRows % kRowsPerRound == 0);
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+#pragma unroll
+    for (int round = 0; round < kRows / kRowsPerRound; ++round) {
+      const int tile_row = static_cast<int>(threadIdx.x) / kLanes + round * kRowsPerRound;
+      const TileRow row = row_at(tile_row);
+      const int64_t from =
+          (span_.first_token + row.query) * params_.q.token_stride + row.head * params_.q.head_stride;
+      float columns[kGroups][kGroupElements] = {};
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        const int column = (lane + g * kLanes) * kGroupElements;
+        if (tile_row < num_rows_ && column < params_.head_dim_qk)
+          load_group(params_.q.data, from + column, params_.q_element, columns[g]);
+      }
+      const float scale = store_f16_queries<kHeadDimQk>(columns, shared_, tile_row, lane);
+      if (lane == 0) row_scales()[tile_row] = scale;
+    }
+  }
+  __device__ float* row_scales() const { return reinterpret_cast<float*>(shared_ + kRowScalesAt); }
+
+  __device__ void unscale(Warp& warp) {
+    const int first_row = warp_row(threadIdx.x) + static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+    for (int b = 0; b < Config::kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float scale = row_scales()[first_row + b * 16 + half * 8];
+#pragma unroll
+        for (auto& eight : warp.scores[b]) {
+          eight[2 * half] *= scale;
+          eight[2 * half + 1] *= scale;
+        }
+      }
+    }
   }
 
   __device__ void cap(Warp& warp) {
@@ -245,68 +293,60 @@ class AttentionCta {
     }
   }
 
-  struct RowResult {
-    float out_factor, lse;
-  };
-  // The last step of a row: `largest` and `sum` of the softmax to the factor of its output and to its LSE.
-  __device__ RowResult finish_row(float largest, float sum, float factor, int q_head, bool final) const {
-    if (sum == 0.0f) return {0.0f, -INFINITY};
-    const float lse = largest * factor * kLn2 + __logf(sum);
-    if (!final) return {__frcp_rn(sum), lse};
-    float denominator = sum;
-    if (params_.sinks != nullptr)
-      denominator += ptx::exp2_fast(params_.sinks[q_head] * kLog2E - largest * factor);
-    return {params_.v_scale * __frcp_rn(denominator), lse};
-  }
-
-  // Where a row's result goes: to `out` and `lse`, or to slot `partial` of the plan.
+  // Where a row's result goes, in the output or in slot `slot` of the plan, and what it is multiplied with.
   struct RowTarget {
     char* out;
-    float* lse;  // null: not wanted
+    float factor;
   };
-  __device__ RowTarget target_of(int tile_row, const TileRow& row, int partial) const {
-    if (partial >= 0) {
-      const int64_t slot_row = partial * kRows + tile_row;
-      return {reinterpret_cast<char*>(params_.plan.partial_out + slot_row * params_.head_dim_v),
-              params_.plan.partial_lse + slot_row};
-    }
+  __device__ char* out_row(const TileRow& row) const {
     const int64_t token = span_.first_token + row.query;
     const int64_t at = token * params_.out.token_stride + row.head * params_.out.head_stride;
-    float* lse = params_.lse;
-    if (lse != nullptr) lse += token * params_.lse_token_stride + row.head * params_.lse_head_stride;
-    return {static_cast<char*>(params_.out.data) + at * (params_.out_element == Element::kF32 ? 4 : 2), lse};
+    return static_cast<char*>(params_.out.data) + at * (params_.out_element == Element::kF32 ? 4 : 2);
+  }
+  // One of the threads of a row `leads`: it writes what the row has one of.
+  __device__ RowTarget finish(int tile_row, float largest, float sum, float factor, int slot,
+                              bool leads) const {
+    if (slot >= 0) {
+      const int64_t slot_row = int64_t{slot} * params_.plan.partial_rows + tile_row;
+      if (leads) params_.plan.partial_state[slot_row] = make_float2(largest, sum);
+      return {reinterpret_cast<char*>(params_.plan.partial_out + slot_row * params_.head_dim_v), 1.0f};
+    }
+    const TileRow row = row_at(tile_row);
+    const RowResult result = finish_row(params_, largest, sum, factor, row.head);
+    if (leads && params_.lse != nullptr)
+      params_.lse[(span_.first_token + row.query) * params_.lse_token_stride +
+                  row.head * params_.lse_head_stride] = result.lse;
+    return {out_row(row), result.out_factor};
   }
 
-  // Results are float32 or T.
-  __device__ void write_rows(const Warp& warp, float factor, int partial) {
-    if (partial >= 0 || params_.out_element == Element::kF32)
-      write_wide_rows(warp, factor, partial);
-    else
-      write_narrow_rows(warp, factor);
-  }
-
-  __device__ void write_wide_rows(const Warp& warp, float factor, int partial) {
-    const int thread = ptx::fresh_thread(), lane = thread % 32, column = lane % 4 * 2;
+  // Float32: the output or a partial result.
+  __device__ void write_wide_rows(const Warp& warp, float factor, int slot) {
+    const int thread = ptx::fresh_thread(), lane = thread % 32;
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int tile_row = warp_row(thread) + b * 16 + half * 8 + lane / 4;
         if (tile_row >= num_rows_) continue;
-        const TileRow row = row_at(tile_row);
-        const RowResult result =
-            finish_row(warp.largest[b][half], warp.sum[b][half], factor, row.head, partial < 0);
-        const RowTarget target = target_of(tile_row, row, partial);
-        if (lane % 4 == 0 && target.lse != nullptr) *target.lse = result.lse;
-        float* to = reinterpret_cast<float*>(target.out) + column;
+        const RowTarget target =
+            finish(tile_row, warp.largest[b][half], warp.sum[b][half], factor, slot, lane % 4 == 0);
 #pragma unroll
-        for (int n = 0; n < kHeadDimV / 8; ++n)
-          if (n * 8 < params_.head_dim_v)
-            *reinterpret_cast<float2*>(to + n * 8) =
-                make_float2(warp.out[b][n][2 * half] * result.out_factor,
-                            warp.out[b][n][2 * half + 1] * result.out_factor);
+        for (int n = 0; n < kHeadDimV / 8; ++n) {
+          const int column = Warp::pair_column(lane, n);
+          const float2 pair = warp.pair(b, half, n);
+          if (column < params_.head_dim_v)
+            reinterpret_cast<float2*>(target.out)[column / 2] =
+                make_float2(pair.x * target.factor, pair.y * target.factor);
+        }
       }
     }
+  }
+
+  // K and V of fp8 leave open which of the two 16-bit types the result has.
+  __device__ uint32_t pack_out(float a, float b) const {
+    if constexpr (kFp8)
+      if (params_.out_element == Element::kBF16) return pack(a, b, __nv_bfloat16());
+    return pack(a, b, T());
   }
 
   // By way of shared memory, so that a warp writes whole rows.
@@ -322,15 +362,16 @@ class AttentionCta {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int warp_tile_row = b * 16 + half * 8 + lane / 4, tile_row = first_row + warp_tile_row;
-        const TileRow row = row_at(tile_row);
-        const RowResult result = finish_row(warp.largest[b][half], warp.sum[b][half], factor, row.head, true);
-        if (lane % 4 == 0 && params_.lse != nullptr && tile_row < num_rows_)
-          *target_of(tile_row, row, -1).lse = result.lse;
+        const float out_factor = finish(tile_row, warp.largest[b][half], warp.sum[b][half], factor, -1,
+                                        lane % 4 == 0 && tile_row < num_rows_)
+                                     .factor;
 #pragma unroll
-        for (int n = 0; n < kHeadDimV / 8; ++n)
-          *reinterpret_cast<uint32_t*>(staged + Rows::offset(warp_tile_row, n) + lane % 4 * 4) =
-              pack(warp.out[b][n][2 * half] * result.out_factor,
-                   warp.out[b][n][2 * half + 1] * result.out_factor, T());
+        for (int n = 0; n < kHeadDimV / 8; ++n) {
+          const int column = Warp::pair_column(lane, n);
+          const float2 pair = warp.pair(b, half, n);
+          *reinterpret_cast<uint32_t*>(staged + Rows::offset(warp_tile_row, column / 8) + column % 8 * 2) =
+              pack_out(pair.x * out_factor, pair.y * out_factor);
+        }
       }
     }
     __syncwarp();
@@ -339,14 +380,14 @@ class AttentionCta {
     for (int i = lane; i < kWarpRows * kPieces; i += 32) {
       const int row = i / kPieces, piece = i % kPieces, tile_row = first_row + row;
       if (tile_row >= num_rows_ || piece * 8 >= params_.head_dim_v) continue;
-      *reinterpret_cast<uint4*>(target_of(tile_row, row_at(tile_row), -1).out + piece * 16) =
+      *reinterpret_cast<uint4*>(out_row(row_at(tile_row)) + piece * 16) =
           *reinterpret_cast<const uint4*>(staged + Rows::offset(row, piece));
     }
   }
 
   // The warps hold results of the same rows over different keys. Warp 0 comes first, so that the order is
   // fixed.
-  __device__ void merge_warps(const Warp& warp, float factor, int partial) {
+  __device__ void merge_warps(const Warp& warp, float factor, int slot) {
     constexpr int kWarps = Config::kWarpsN;
     float* outs = reinterpret_cast<float*>(shared_ + kQueryBytes);  // [kWarps, kRows, kMergePitch]
     float* largests = outs + kWarps * kRows * kMergePitch;          // [kWarps, kRows]
@@ -362,8 +403,8 @@ class AttentionCta {
       }
 #pragma unroll
       for (int n = 0; n < kHeadDimV / 8; ++n)
-        *reinterpret_cast<float2*>(outs + at * kMergePitch + n * 8 + lane % 4 * 2) =
-            make_float2(warp.out[0][n][2 * half], warp.out[0][n][2 * half + 1]);
+        *reinterpret_cast<float2*>(outs + at * kMergePitch + Warp::pair_column(lane, n)) =
+            warp.pair(0, half, n);
     }
     __syncthreads();
     // A few neighbouring threads share a row.
@@ -380,11 +421,8 @@ class AttentionCta {
       weights[other] = ptx::exp2_fast(largests[other * kRows + tile_row] * factor - shift);
       sum += weights[other] * sums[other * kRows + tile_row];
     }
-    const TileRow row = row_at(tile_row);
-    const RowResult result = finish_row(largest, sum, factor, row.head, partial < 0);
-    const RowTarget target = target_of(tile_row, row, partial);
-    const bool wide = partial >= 0 || params_.out_element == Element::kF32;
-    if (threadIdx.x % kLanes == 0 && target.lse != nullptr) *target.lse = result.lse;
+    const RowTarget target = finish(tile_row, largest, sum, factor, slot, threadIdx.x % kLanes == 0);
+    const bool wide = slot >= 0 || params_.out_element == Element::kF32;
 #pragma unroll
     for (int first = 0; first < kHeadDimV; first += 4 * kLanes) {
       const int column = first + threadIdx.x % kLanes * 4;
@@ -399,13 +437,13 @@ class AttentionCta {
         out.z += weights[other] * part.z;
         out.w += weights[other] * part.w;
       }
-      const float f = result.out_factor;
+      const float f = target.factor;
       if (wide)
         *reinterpret_cast<float4*>(target.out + column * 4) =
             make_float4(out.x * f, out.y * f, out.z * f, out.w * f);
       else
         *reinterpret_cast<uint2*>(target.out + column * 2) =
-            make_uint2(pack(out.x * f, out.y * f, T()), pack(out.z * f, out.w * f, T()));
+            make_uint2(pack_out(out.x * f, out.y * f), pack_out(out.z * f, out.w * f));
     }
   }
 
@@ -417,12 +455,13 @@ class AttentionCta {
   int head_;
 };
 
-template <class T, int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
-__global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kThreads,
-                                  TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>::kCtasPerSm)
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
+__global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads,
+                                  TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kCtasPerSm)
     attention_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
-  AttentionCta<T, kHeadDimQk, kHeadDimV, kFp8, kTileRows>(params, shared).run();
+  AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>(params, shared).run();
+  ptx::allow_next_kernel();
   write_padding(params);
 }
 

@@ -9,8 +9,11 @@ namespace attend::kernels::cuda::sm80 {
 // Error(kDevice).
 using AttentionLaunch = void (*)(const AttentionParams& params, int num_row_tiles, void* stream);
 
-// Merges what the CTAs of a streamed plan left. Launched after every streamed attention.
-void launch_merge_partials(const AttentionParams& params, void* stream);
+// MLA for q and latent rows of one 16-bit dtype that begin at multiples of 16 bytes, up to 576 and 512 wide,
+// and plans without fixed splits. As AttentionLaunch.
+void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream);
+// Whether the current device has the shared memory that launch_mla() takes (163 KiB).
+bool device_takes_mla();
 
 // Any dtype, head dim, stride and alignment, MLA's split q too: a warp per token and query head, no plan.
 void launch_row_attention(const AttentionParams& params, void* stream);

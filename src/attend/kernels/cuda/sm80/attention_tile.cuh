@@ -1,88 +1,35 @@
-// One warp's part of a tile: scores, online softmax, and the product with V, in registers.
+// One warp's part of a tile with K and V of 16 bits: their products with the rows.
 #pragma once
 
-#include "attend/kernels/cuda/ptx/mma.cuh"
+#include "attend/kernels/cuda/sm80/warp_rows.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
-// Rows of kRowBytes in shared memory in pieces of 16 bytes, the piece index xored with the row's low 3 bits,
-// so that the 8 rows that one ldmatrix phase reads lie in different banks.
-template <int kRowBytes>
-struct SwizzledRows {
-  static constexpr int kPieces = kRowBytes / 16;
-  static_assert(kPieces % 8 == 0);
-  __device__ static uint32_t offset(int row, int piece) {
-    return static_cast<uint32_t>(row * kRowBytes + ((piece ^ (row & 7)) << 4));
-  }
-  // `address` of a row's piece 0 or 1, in rows that begin at a multiple of 128 bytes, to that of the piece an
-  // even number behind it: one xor and an immediate.
-  __device__ static uint32_t advance(uint32_t address, int pieces) {
-    return (address ^ static_cast<uint32_t>((pieces & 7) << 4)) + static_cast<uint32_t>(pieces / 8 * 128);
-  }
-};
-
-__device__ inline uint32_t pack(float a, float b, __nv_bfloat16) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ inline uint32_t pack(float a, float b, __half) {
-  const __half2 pair = __floats2half2_rn(a, b);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
-__device__ inline float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ inline float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-// A warp's accumulators: kRowBlocks blocks of 16 rows. Lane l holds rows l / 4 and l / 4 + 8 of a block
-// (`half` 0 and 1), and of every 8 columns 2 (l % 4) and 2 (l % 4) + 1. `kHeldSteps`: how many steps of 16
-// elements of q are in registers at a time.
+// `kHeldSteps`: how many steps of 16 elements of q are in registers at a time.
 template <class T, int kHeadDimQk, int kHeadDimV, int kRowBlocks, int kKeys, int kHeldSteps>
-struct WarpTile {
+struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
+  using WarpRows<T, kHeadDimV, kRowBlocks, kKeys>::scores;
+  using WarpRows<T, kHeadDimV, kRowBlocks, kKeys>::out;
   static constexpr int kQuerySteps = kHeadDimQk / 16;
   static constexpr bool kHoldQueries = kHeldSteps == kQuerySteps;
   static_assert(kHoldQueries || kHeldSteps <= 2);
   using QkRows = SwizzledRows<kHeadDimQk * 2>;
   using VRows = SwizzledRows<kHeadDimV * 2>;
 
-  float scores[kRowBlocks][kKeys / 8][4];
-  float out[kRowBlocks][kHeadDimV / 8][4];
-  float largest[kRowBlocks][2];  // of the scores, before the factor of exp2
-  float sum[kRowBlocks][2];      // of this lane's columns only
   uint32_t queries[kHeldSteps][kRowBlocks][4];
 
-  __device__ void clear() {
-#pragma unroll
-    for (int b = 0; b < kRowBlocks; ++b) {
-#pragma unroll
-      for (int n = 0; n < kHeadDimV / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) out[b][n][i] = 0.0f;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        largest[b][half] = -INFINITY;
-        sum[b][half] = 0.0f;
-      }
-    }
-  }
-
-  // What this lane adds to the address of a block's first row, for load_matrices: rows by rows of the left
-  // operand and of V (by columns), and keys.
-  template <class Rows>
-  __device__ static uint32_t row_lane() {
-    const int lane = threadIdx.x % 32;
-    return Rows::offset(lane % 16, lane / 16);
-  }
+  // What this lane adds to the address of a block's first row, for load_matrices.
   __device__ static uint32_t query_lane() { return row_lane<QkRows>(); }
   __device__ static uint32_t value_lane() { return row_lane<VRows>(); }
   __device__ static uint32_t key_lane() {
     const int lane = threadIdx.x % 32;
     return QkRows::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  }
+
+  // Of the kHeadDimV / 8 pairs of results that a lane has of a row: the first column, and the two values.
+  __device__ static int pair_column(int lane, int n) { return n * 8 + lane % 4 * 2; }
+  __device__ float2 pair(int b, int half, int n) const {
+    return make_float2(out[b][n][2 * half], out[b][n][2 * half + 1]);
   }
 
   // Before the first multiply_qk(), with its `q`.
@@ -102,12 +49,7 @@ struct WarpTile {
       ptx::load_matrices(keys[i % 2],
                          QkRows::advance(k, i / kBlocks * 2) + i % kBlocks * 16 * kHeadDimQk * 2);
     };
-#pragma unroll
-    for (int b = 0; b < kRowBlocks; ++b)
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) scores[b][n][i] = 0.0f;
+    this->clear_scores();
     if constexpr (!kHoldQueries && kHeldSteps == 2) load_queries(q, 0);
     load_keys(0);
 #pragma unroll
@@ -130,45 +72,6 @@ struct WarpTile {
     }
   }
 
-  // scores become weights 2^(factor (score - largest)); out and sum are rescaled to the new largest score.
-  __device__ void softmax(float factor) {
-    float rescale[kRowBlocks][2];
-    bool changed = false;
-#pragma unroll
-    for (int b = 0; b < kRowBlocks; ++b) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float highest = largest[b][half];
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
-          highest = fmaxf(highest, fmaxf(scores[b][n][2 * half], scores[b][n][2 * half + 1]));
-        highest = quad_max(highest);
-        const float shift = highest == -INFINITY ? 0.0f : highest * factor;
-        rescale[b][half] = ptx::exp2_fast(largest[b][half] * factor - shift);
-        changed |= highest != largest[b][half];
-        largest[b][half] = highest;
-        float row_sum = 0.0f;
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[b][n][i] = ptx::exp2_fast(scores[b][n][i] * factor - shift);
-            row_sum += scores[b][n][i];
-          }
-        }
-        sum[b][half] = sum[b][half] * rescale[b][half] + row_sum;
-      }
-    }
-    // Where no row of the warp has a new largest score all factors are 1: leaving them out changes no bit.
-    if (!__any_sync(0xffffffffu, changed)) return;
-#pragma unroll
-    for (int b = 0; b < kRowBlocks; ++b)
-#pragma unroll
-      for (int n = 0; n < kHeadDimV / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) out[b][n][i] *= rescale[b][i / 2];
-  }
-
   // out += weights v. `v`: first key of the warp plus value_lane().
   __device__ void multiply_pv(uint32_t v) {
     constexpr int kSteps = kKeys / 16, kBlocks = kHeadDimV / 16;
@@ -180,15 +83,7 @@ struct WarpTile {
     load_values(0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-      for (int b = 0; b < kRowBlocks; ++b) {
-        const auto& low = scores[b][2 * step];
-        const auto& high = scores[b][2 * step + 1];
-        weights[b][0] = pack(low[0], low[1], T());
-        weights[b][1] = pack(low[2], low[3], T());
-        weights[b][2] = pack(high[0], high[1], T());
-        weights[b][3] = pack(high[2], high[3], T());
-      }
+      this->pack_weights(step, weights);
 #pragma unroll
       for (int n = 0; n < kBlocks; ++n) {
         const int i = step * kBlocks + n;
@@ -200,14 +95,6 @@ struct WarpTile {
         }
       }
     }
-  }
-
-  // Sums over all columns: call once, after the last tile.
-  __device__ void finish_sums() {
-#pragma unroll
-    for (int b = 0; b < kRowBlocks; ++b)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) sum[b][half] = quad_sum(sum[b][half]);
   }
 
  private:

@@ -4,12 +4,12 @@
 
 #include "attend/kernels/cuda/attention_params.h"
 #include "attend/kernels/cuda/ptx/copy.cuh"
-#include "attend/kernels/cuda/sm80/attention_tile.cuh"
+#include "attend/kernels/cuda/sm80/warp_rows.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
-// `kBytes`: of a stored element. 16-bit rows are swizzled as ldmatrix wants them; 8-bit rows lie one after
-// another, to be converted. Positions outside [kv_begin, kv_end) become zero rows, whatever the pool holds.
+// `kBytes`: of a stored element. Rows are swizzled as ldmatrix wants them. Positions outside [kv_begin,
+// kv_end) become zero rows, whatever the pool holds.
 template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages>
 class KeyStages {
   // Where the K and V rows of a position begin in global memory; 0: no row.
@@ -155,7 +155,8 @@ class KeyStages {
   template <int kHeadDim, class AddressOf>
   __device__ void copy_rows(const AddressOf& address_of, int head_dim, bool whole, const void* somewhere,
                             uint32_t to) {
-    constexpr int kPieces = kHeadDim * kBytes / 16;
+    using Rows = SwizzledRows<kHeadDim * kBytes>;
+    constexpr int kPieces = Rows::kPieces;
     constexpr int kLanes = kPieces % 8 == 0 ? 8 : 4;
     constexpr int kRowsPerRound = kThreads / kLanes, kRounds = kKeys / kRowsPerRound;
     static_assert(kPieces % kLanes == 0 && kKeys % kRowsPerRound == 0);
@@ -170,9 +171,8 @@ class KeyStages {
       for (int round = 0; round < kRounds; ++round)
 #pragma unroll
         for (int piece = 0; piece < kPieces; piece += kLanes)
-          ptx::copy_async_16(
-              to + shared_offset<kPieces>(first_row + round * kRowsPerRound, first_piece + piece),
-              reinterpret_cast<const char*>(addresses[round]) + first_piece * 16 + piece * 16);
+          ptx::copy_async_16(to + Rows::offset(first_row + round * kRowsPerRound, first_piece + piece),
+                             reinterpret_cast<const char*>(addresses[round]) + first_piece * 16 + piece * 16);
       return;
     }
 #pragma unroll
@@ -181,19 +181,11 @@ class KeyStages {
       for (int piece = 0; piece < kPieces; piece += kLanes) {
         const bool valid = addresses[round] != 0 && (first_piece + piece) * 16 < head_dim * kBytes;
         ptx::copy_async_16(
-            to + shared_offset<kPieces>(first_row + round * kRowsPerRound, first_piece + piece),
+            to + Rows::offset(first_row + round * kRowsPerRound, first_piece + piece),
             valid ? reinterpret_cast<const char*>(addresses[round]) + (first_piece + piece) * 16 : somewhere,
             valid);
       }
     }
-  }
-
-  template <int kPieces>
-  __device__ static uint32_t shared_offset(int row, int piece) {
-    if constexpr (kBytes == 2)
-      return SwizzledRows<kPieces * 16>::offset(row, piece);
-    else
-      return static_cast<uint32_t>((row * kPieces + piece) * 16);
   }
 
   const AttentionParams& params_;

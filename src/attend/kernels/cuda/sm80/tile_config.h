@@ -12,22 +12,27 @@ struct TileConfig {
   static constexpr int kRows = kTileRows;
   static constexpr bool kDecode = kRows == 16;
   static constexpr bool kWide = kHeadDimQk > 128;
-  // The widest rows: what leaves room for two CTAs. One stage cannot be converted from.
-  static constexpr bool kTight = kHeadDimQk > 192 && !kDecode;
-  static constexpr int kKeys = kTight && kFp8 ? kKeyTile / 2 : kKeyTile;
-  static constexpr int kStages = kTight && !kFp8 ? 1 : kDecode && !kWide ? 3 : 2;
+  static constexpr int kKeys = kKeyTile;
+  // The widest rows: what leaves room for two CTAs.
+  static constexpr int kStages = kHeadDimQk > 192 && !kDecode && !kFp8 ? 1 : kDecode && !kWide ? 3 : 2;
   static constexpr int kWarpsN = kDecode ? 4 : 1;
   static constexpr int kRowBlocks = kRows == 128 && !kWide ? 2 : 1;
   static constexpr int kWarpsM = kRows / 16 / kRowBlocks;
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
   // Steps of 16 elements of q that a warp has in registers: all, and they are read once for a job; or the
   // present one and the next.
-  static constexpr int kHeldSteps = kHeadDimQk <= 64 ? kHeadDimQk / 16 : 2;
+  static constexpr int kHeldSteps = kHeadDimQk <= (kDecode ? 128 : 64) ? kHeadDimQk / 16 : 2;
   // Registers: 65,536 of an SM among so many threads.
-  static constexpr int kCtasPerSm = kWide && (kRows == 128 || (kDecode && kHeadDimQk > 192)) ? 1 : 2;
+  static constexpr int kCtasPerSm = kWide && (kRows == 128 || (kDecode && !kFp8 && kHeadDimQk > 192)) ? 1 : 2;
 };
 
 // The tallest tile for a head dim of V; the plan chooses among 16, 64 and 128 rows up to it.
 constexpr int max_tile_rows(int head_dim_v) { return head_dim_v > 128 ? 64 : 128; }
+
+// What a CTA banks at the end of a fixed split: results of every row, and for 16 rows 4 floats of each lane,
+// for the largest instance of a head dim of V and the tallest tile.
+constexpr int split_bank_floats(int head_dim_v) {
+  return max_tile_rows(head_dim_v) * ((head_dim_v > 128 ? 256 : 128) + 32 / 16 * 4);
+}
 
 }  // namespace attend::kernels::cuda::sm80
