@@ -6,7 +6,6 @@
 #include "attend/kernels/cuda/few_rows_kernel.h"
 #include "attend/kernels/cuda/ptx/copy.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/cuda/ptx/shared.cuh"
 
 namespace attend::kernels::cuda {
 
