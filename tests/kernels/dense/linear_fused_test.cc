@@ -178,5 +178,34 @@ TEST_F(FusedLinear, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
   });
 }
 
+// Shares of one to six groups of eight outputs a CTA, and inputs that take all the shared memory that there
+// is.
+TEST_F(FusedLinear, TakesLayersThatFillTheSharedMemoryOfAnSm) {
+  const Target& target = *targets().back();
+  if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
+  for (const Shape& shape : {Shape{1056, 11264}, Shape{2112, 5120}, Shape{4224, 3072}, Shape{6336, 2560}}) {
+    TestTensor weight({shape.num_outs, shape.in_features}, DType::kBF16);
+    for (int64_t i = 0; i < weight.size(); ++i)
+      weight.set(i, 0.01f * static_cast<float>(i * 2654435761 % 1009 - 504) / 504.0f);
+    for (const int64_t num_rows : {1, 8, 16, 32}) {
+      const TestTensor x = TestTensor::random({num_rows, shape.in_features}, DType::kBF16, 1);
+      TestTensor out({num_rows, shape.num_outs}, DType::kF32);
+      out.fill(NAN);
+      target.linear({.x = x, .weight = weight, .bias = {}, .out = out});
+      for (int64_t row = 0; row < num_rows; row += 7)
+        for (int64_t o = row; o < shape.num_outs; o += 311) {
+          double expected = 0.0, magnitude = 0.0;
+          for (int64_t i = 0; i < shape.in_features; ++i) {
+            const double term = x.at(row * shape.in_features + i) * weight.at(o * shape.in_features + i);
+            expected += term;
+            magnitude += std::abs(term);
+          }
+          ASSERT_NEAR(out.at(row * shape.num_outs + o), expected, target.linear_tolerance() * magnitude)
+              << num_rows << " rows of " << shape.in_features << ", output " << o << " of row " << row;
+        }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attend::kernels

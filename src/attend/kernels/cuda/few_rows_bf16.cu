@@ -15,8 +15,7 @@ int attribute_of_current_device(cudaDeviceAttr attribute) {
 int num_sms() { return attribute_of_current_device(cudaDevAttrMultiProcessorCount); }
 
 int max_few_rows() {
-  constexpr int kRoomBytes = 227 << 10;
-  return attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kRoomBytes
+  return attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kLargeSharedBytes
              ? kMaxRowsWithRoom
              : kMaxRowsAnywhere;
 }

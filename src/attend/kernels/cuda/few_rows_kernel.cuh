@@ -39,15 +39,15 @@ __device__ inline uint4 times(const uint4& x, const uint4& norm) {
 // A CTA takes a share of the output features, a few groups of eight at a time; its warps take turns at chunks
 // of the inputs and add their sums in the end, always in the same order, so a row's bits depend on the row
 // alone.
-template <class T, int kGroups, int kTokens, int kRingBytes>
+template <class T, int kGroups, int kTokens, int kSharedBytes>
 class FewRowsCta {
-  using Ring = FewRowsRing<kGroups, kTokens, kRingBytes>;
   static constexpr int kGroupSums = kTokens * kFeatures;
-  static constexpr int kTiles = Ring::kTiles;
-  static constexpr int kPairs = (kTiles + 1) / 2;  // of tiles: what the tensor cores take as A
   // Of the warps, and their sums of squares.
   static constexpr int kSumBytes =
       (kFewRowsWarps * (kGroups * kGroupSums + kTokens) * static_cast<int>(sizeof(float)) + 127) / 128 * 128;
+  using Ring = FewRowsRing<kGroups, kTokens, kSharedBytes - kSumBytes>;
+  static constexpr int kTiles = Ring::kTiles;
+  static constexpr int kPairs = (kTiles + 1) / 2;  // of tiles: what the tensor cores take as A
   static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
 
  public:
@@ -174,11 +174,11 @@ class FewRowsCta {
   float squares_of_tile_[kTiles] = {};
 };
 
-template <class T, int kGroups, int kTokens, int kRingBytes>
+template <class T, int kGroups, int kTokens, int kSharedBytes>
 __global__ void __launch_bounds__(kFewRowsThreads, kGroups* kTokens > 6 * kFeatures ? 1 : 2)
     few_rows_kernel(const __grid_constant__ FewRowsParams params) {
   extern __shared__ __align__(128) char shared[];
-  FewRowsCta<T, kGroups, kTokens, kRingBytes>(params, shared).run();
+  FewRowsCta<T, kGroups, kTokens, kSharedBytes>(params, shared).run();
 }
 
 // How a layer's units are shared.
@@ -189,13 +189,13 @@ struct Shares {
   int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
 };
 
-template <class T, int kGroups, int kTokens, int kRingBytes>
+template <class T, int kGroups, int kTokens, int kSharedBytes>
 void launch_instance(const FewRowsParams& params, const Shares& shares, void* stream) {
-  const auto kernel = few_rows_kernel<T, kGroups, kTokens, kRingBytes>;
+  const auto kernel = few_rows_kernel<T, kGroups, kTokens, kSharedBytes>;
   constexpr int kRoundElements = kFewRowsWarps * kChunkElements;
   const int chunks_of_warp =
       (params.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
-  const int shared_bytes = FewRowsCta<T, kGroups, kTokens, kRingBytes>::shared_bytes(chunks_of_warp);
+  const int shared_bytes = FewRowsCta<T, kGroups, kTokens, kSharedBytes>::shared_bytes(chunks_of_warp);
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
                       "linear: shared memory");
   launch_dependent<FewRowsParams>(kernel, static_cast<unsigned>(shares.num_ctas), kFewRowsThreads,
@@ -212,17 +212,17 @@ void launch_tokens(const FewRowsParams& params, void* stream) {
   const auto fewest = [&](int groups, int most) {
     return shares.num_passes(groups) == shares.num_passes(most);
   };
-  constexpr int kLargeRing = 200 << 10, kSmallRing = 86 << 10;
+  constexpr int kLarge = kLargeSharedBytes, kSmall = kSmallSharedBytes;
   if constexpr (kTokens <= kMaxRowsAnywhere) {
     if (max_few_rows() == kMaxRowsAnywhere) {
-      if (fewest(1, 2)) return launch_instance<T, 1, kTokens, kSmallRing>(params, shares, stream);
-      return launch_instance<T, 2, kTokens, kSmallRing>(params, shares, stream);
+      if (fewest(1, 2)) return launch_instance<T, 1, kTokens, kSmall>(params, shares, stream);
+      return launch_instance<T, 2, kTokens, kSmall>(params, shares, stream);
     }
   }
-  if (fewest(1, 6)) return launch_instance<T, 1, kTokens, kLargeRing>(params, shares, stream);
-  if (fewest(2, 6)) return launch_instance<T, 2, kTokens, kLargeRing>(params, shares, stream);
-  if (fewest(4, 6)) return launch_instance<T, 4, kTokens, kLargeRing>(params, shares, stream);
-  launch_instance<T, 6, kTokens, kLargeRing>(params, shares, stream);
+  if (fewest(1, 6)) return launch_instance<T, 1, kTokens, kLarge>(params, shares, stream);
+  if (fewest(2, 6)) return launch_instance<T, 2, kTokens, kLarge>(params, shares, stream);
+  if (fewest(4, 6)) return launch_instance<T, 4, kTokens, kLarge>(params, shares, stream);
+  launch_instance<T, 6, kTokens, kLarge>(params, shares, stream);
 }
 
 template <class T>

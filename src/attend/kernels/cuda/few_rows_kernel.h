@@ -5,7 +5,8 @@
 
 namespace attend::kernels::cuda {
 
-// With the shared memory of sm_90, of which the kernel takes nearly all, and with that of sm_86, the least.
+// With the shared memory that a CTA of sm_90 can have, and with that of sm_86, the least.
+inline constexpr int kLargeSharedBytes = 227 << 10, kSmallSharedBytes = 99 << 10;
 inline constexpr int kMaxRowsWithRoom = 32, kMaxRowsAnywhere = 16;
 // Rows that the kernel takes on the current device: one of these.
 int max_few_rows();
