@@ -25,15 +25,13 @@ void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& s
 }
 
 // Whether the kernel for few rows takes these arguments; its sums are exact products added in float32, as
-// cuBLASLt's.
+// cuBLASLt's. Of many rows x weighs as much as the features that a CTA takes at once, so layers of many
+// features (heads) are left to cuBLASLt.
 bool few_rows(const TensorView& x, const TensorView& weight, const TensorView& out) {
-  return x.shape[0] <= max_few_rows() && x.dtype != DType::kF32 && x.shape[1] % 8 == 0 &&
-         out.shape[1] % 8 == 0 && rows_aligned({&x, &weight});
-}
-
-void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
-  if (weight.dtype != x.dtype)
-    fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
+  constexpr int64_t kMostFeatures = 32768;
+  return x.shape[0] <= max_few_rows() && (x.shape[0] <= kMaxRowsAnywhere || out.shape[1] <= kMostFeatures) &&
+         x.dtype != DType::kF32 && x.shape[1] % 8 == 0 && out.shape[1] % 8 == 0 &&
+         rows_aligned({&x, &weight});
 }
 
 // Whether that kernel norms x as well. The range of f16 is too small for a product of x and the norm's weight
