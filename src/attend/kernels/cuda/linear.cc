@@ -34,8 +34,13 @@ bool few_rows(const TensorView& x, const TensorView& weight, const TensorView& o
          rows_aligned({&x, &weight});
 }
 
-// Whether that kernel norms x as well. The range of f16 is too small for a product of x and the norm's weight
-// before it is scaled.
+void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
+  if (weight.dtype != x.dtype)
+    fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
+}
+
+// Whether the kernel for few rows norms x as well. The range of f16 is too small for a product of x and the
+// norm's weight before it is scaled.
 bool norms_few_rows(const InputNorm& norm, const TensorView& x) {
   return x.dtype == DType::kBF16 && norm.weight.dtype == DType::kBF16 && rows_aligned({&norm.weight});
 }
