@@ -28,7 +28,7 @@ struct Shape {
 // Whole groups and chunks of the few-row kernel, rests of both, more groups than a CTA takes at once, widths
 // that it does not take, more CTAs' shares than one.
 constexpr Shape kShapes[] = {{64, 512}, {129, 264}, {8, 8}, {27, 45}, {8200, 16}, {200, 1032}};
-constexpr int64_t kRows[] = {1, 8, 9, 16, 40};
+constexpr int64_t kRows[] = {1, 8, 9, 16, 17, 32, 40};
 
 // Relative error of a value rounded to `dtype`.
 double rounding_of(DType dtype) {
@@ -176,6 +176,35 @@ TEST_F(FusedLinear, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
         }
     }
   });
+}
+
+// Shares of one to six groups of eight outputs a CTA, and inputs that take all the shared memory that there
+// is.
+TEST_F(FusedLinear, TakesLayersThatFillTheSharedMemoryOfAnSm) {
+  const Target& target = *targets().back();
+  if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
+  for (const Shape& shape : {Shape{1056, 11264}, Shape{2112, 5120}, Shape{4224, 3072}, Shape{6336, 2560}}) {
+    TestTensor weight({shape.num_outs, shape.in_features}, DType::kBF16);
+    for (int64_t i = 0; i < weight.size(); ++i)
+      weight.set(i, 0.01f * static_cast<float>(i * 2654435761 % 1009 - 504) / 504.0f);
+    for (const int64_t num_rows : {1, 8, 16, 32}) {
+      const TestTensor x = TestTensor::random({num_rows, shape.in_features}, DType::kBF16, 1);
+      TestTensor out({num_rows, shape.num_outs}, DType::kF32);
+      out.fill(NAN);
+      target.linear({.x = x, .weight = weight, .bias = {}, .out = out});
+      for (int64_t row = 0; row < num_rows; row += 7)
+        for (int64_t o = row; o < shape.num_outs; o += 311) {
+          double expected = 0.0, magnitude = 0.0;
+          for (int64_t i = 0; i < shape.in_features; ++i) {
+            const double term = x.at(row * shape.in_features + i) * weight.at(o * shape.in_features + i);
+            expected += term;
+            magnitude += std::abs(term);
+          }
+          ASSERT_NEAR(out.at(row * shape.num_outs + o), expected, target.linear_tolerance() * magnitude)
+              << num_rows << " rows of " << shape.in_features << ", output " << o << " of row " << row;
+        }
+    }
+  }
 }
 
 }  // namespace

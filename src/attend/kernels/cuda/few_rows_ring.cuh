@@ -40,7 +40,8 @@ class FewRowsRing {
   static constexpr int kRowsAtOnce = 32 / kPieces;
 
  public:
-  static constexpr int kStepBytes = kFewRowsWarps * kSlotBytes;  // from a warp's slot to its next
+  static constexpr int kTiles = (kTokens + kFeatures - 1) / kFeatures;  // of eight tokens
+  static constexpr int kStepBytes = kFewRowsWarps * kSlotBytes;         // from a warp's slot to its next
   static constexpr int kSlots = kRingBytes / kStepBytes;
   // A CTA that needs fewer slots leaves the rest of the SM to the next kernel's.
   static __host__ __device__ int shared_bytes(int chunks_of_warp) {
@@ -49,10 +50,10 @@ class FewRowsRing {
   static_assert(kSlots >= 2);
 
   // What a lane multiplies of one chunk: piece l % 4 (first half) and l % 4 + 4 of row l / 4 of each group,
-  // and of rows l / 4 and l / 4 + 8 of x.
+  // and of rows l / 4, l / 4 + 8, ... of x.
   struct Chunk {
     uint4 weights[2][kGroups];
-    uint4 x[2][kTokens > kFeatures ? 2 : 1];
+    uint4 x[2][kTiles];
     uint4 norm[2];
   };
 
@@ -99,7 +100,7 @@ class FewRowsRing {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int tile = 0; tile < (kTokens > kFeatures ? 2 : 1); ++tile)
+      for (int tile = 0; tile < kTiles; ++tile)
         chunk.x[half][tile] = ptx::load_shared_16((x_from_ ^ (half * 64)) + slot_ + kWeightBytes +
                                                   tile * kFeatures * kRowBytes);
       if (params_.norm != nullptr)

@@ -25,10 +25,13 @@ void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& s
 }
 
 // Whether the kernel for few rows takes these arguments; its sums are exact products added in float32, as
-// cuBLASLt's.
+// cuBLASLt's. Of many rows x weighs as much as the features that a CTA takes at once, so layers of many
+// features (heads) are left to cuBLASLt.
 bool few_rows(const TensorView& x, const TensorView& weight, const TensorView& out) {
-  return x.shape[0] <= kMaxFewRows && x.dtype != DType::kF32 && x.shape[1] % 8 == 0 &&
-         out.shape[1] % 8 == 0 && rows_aligned({&x, &weight});
+  constexpr int64_t kMostFeatures = 32768;
+  return x.shape[0] <= max_few_rows() && (x.shape[0] <= kMaxRowsAnywhere || out.shape[1] <= kMostFeatures) &&
+         x.dtype != DType::kF32 && x.shape[1] % 8 == 0 && out.shape[1] % 8 == 0 &&
+         rows_aligned({&x, &weight});
 }
 
 void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
@@ -36,8 +39,8 @@ void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
     fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
 }
 
-// Whether that kernel norms x as well. The range of f16 is too small for a product of x and the norm's weight
-// before it is scaled.
+// Whether the kernel for few rows norms x as well. The range of f16 is too small for a product of x and the
+// norm's weight before it is scaled.
 bool norms_few_rows(const InputNorm& norm, const TensorView& x) {
   return x.dtype == DType::kBF16 && norm.weight.dtype == DType::kBF16 && rows_aligned({&norm.weight});
 }
@@ -54,22 +57,22 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
     args.x = normed(args.norm, args.x, stream);
     args.norm = {};
   }
-  launch_few_rows({.x = args.x.data,
-                   .weight = args.weight.data,
-                   .x_stride = args.x.strides[0],
-                   .bias = device_vector(args.bias),
-                   .norm = args.norm.weight.data,
-                   .norm_eps = args.norm.eps,
-                   .out = args.out.data,
-                   .out_stride = args.out.strides[0],
-                   .num_rows = static_cast<int32_t>(args.x.shape[0]),
-                   .in_features = static_cast<int32_t>(args.x.shape[1]),
-                   .out_features = static_cast<int32_t>(args.out.shape[1]),
-                   .gated = gated,
-                   .accumulate = args.accumulate,
-                   .element = element_of(args.x.dtype),
-                   .out_element = element_of(args.out.dtype)},
-                  stream.handle);
+  const auto launch = args.x.dtype == DType::kBF16 ? launch_few_rows_bf16 : launch_few_rows_f16;
+  launch({.x = args.x.data,
+          .weight = args.weight.data,
+          .x_stride = args.x.strides[0],
+          .bias = device_vector(args.bias),
+          .norm = args.norm.weight.data,
+          .norm_eps = args.norm.eps,
+          .out = args.out.data,
+          .out_stride = args.out.strides[0],
+          .num_rows = static_cast<int32_t>(args.x.shape[0]),
+          .in_features = static_cast<int32_t>(args.x.shape[1]),
+          .out_features = static_cast<int32_t>(args.out.shape[1]),
+          .gated = gated,
+          .accumulate = args.accumulate,
+          .out_element = element_of(args.out.dtype)},
+         stream.handle);
 }
 
 }  // namespace

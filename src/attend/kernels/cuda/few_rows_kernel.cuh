@@ -1,3 +1,6 @@
+// Dense layers of few rows: the kernel and its launch, for x and weights of type T.
+#pragma once
+
 #include <algorithm>
 #include <type_traits>
 
@@ -9,11 +12,10 @@
 #include "attend/kernels/cuda/ptx/mma.cuh"
 
 namespace attend::kernels::cuda {
-namespace {
 
-constexpr int kThreads = 32 * kFewRowsWarps;
+constexpr int kFewRowsThreads = 32 * kFewRowsWarps;
 
-__device__ float squares_of(const uint4& x) {
+__device__ inline float squares_of(const uint4& x) {
   const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
   float sum = 0.0f;
 #pragma unroll
@@ -25,7 +27,7 @@ __device__ float squares_of(const uint4& x) {
 }
 
 // Rounded to bf16 once.
-__device__ uint4 times(const uint4& x, const uint4& norm) {
+__device__ inline uint4 times(const uint4& x, const uint4& norm) {
   uint4 product;
   const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
   const auto* const weights = reinterpret_cast<const __nv_bfloat162*>(&norm);
@@ -37,14 +39,15 @@ __device__ uint4 times(const uint4& x, const uint4& norm) {
 // A CTA takes a share of the output features, a few groups of eight at a time; its warps take turns at chunks
 // of the inputs and add their sums in the end, always in the same order, so a row's bits depend on the row
 // alone.
-template <class T, int kGroups, int kTokens, int kRingBytes>
+template <class T, int kGroups, int kTokens, int kSharedBytes>
 class FewRowsCta {
-  using Ring = FewRowsRing<kGroups, kTokens, kRingBytes>;
   static constexpr int kGroupSums = kTokens * kFeatures;
-  static constexpr int kTiles = kTokens > kFeatures ? 2 : 1;  // of eight tokens
   // Of the warps, and their sums of squares.
   static constexpr int kSumBytes =
       (kFewRowsWarps * (kGroups * kGroupSums + kTokens) * static_cast<int>(sizeof(float)) + 127) / 128 * 128;
+  using Ring = FewRowsRing<kGroups, kTokens, kSharedBytes - kSumBytes>;
+  static constexpr int kTiles = Ring::kTiles;
+  static constexpr int kPairs = (kTiles + 1) / 2;  // of tiles: what the tensor cores take as A
   static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
 
  public:
@@ -62,7 +65,7 @@ class FewRowsCta {
     ring_.start();
     bool first = true;
     for (int unit = share_.begin; unit < share_.end; unit += share_.at_once) {
-      float sums[kGroups][4] = {};
+      Sums sums = {};
       for (int chunk = warp_; chunk < share_.num_chunks; chunk += kFewRowsWarps) multiply(first, sums);
       keep(first, sums);
       __syncthreads();
@@ -73,38 +76,45 @@ class FewRowsCta {
   }
 
  private:
+  using Sums = float[kGroups][kPairs][4];
+
   // Inputs are numbered as the pieces come: which of them the tensor cores take together does not matter as
   // long as weights and x agree.
-  __device__ __forceinline__ void multiply(bool first, float (&sums)[kGroups][4]) {
+  __device__ __forceinline__ void multiply(bool first, Sums& sums) {
     typename Ring::Chunk chunk;
     ring_.take(chunk);
+    if constexpr (kCanNorm)
+      if (params_.norm != nullptr) apply_norm(first, chunk);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint4 high = make_uint4(0, 0, 0, 0);
-      if constexpr (kTiles == 2) high = chunk.x[half][1];
-      uint4 low = chunk.x[half][0];
-      if constexpr (kCanNorm) {
-        if (params_.norm != nullptr) {
-          if (first) {
-            squares_of_tile_[0] += squares_of(low);
-            if constexpr (kTiles == 2) squares_of_tile_[1] += squares_of(high);
-          }
-          low = times(low, chunk.norm[half]);
-          if constexpr (kTiles == 2) high = times(high, chunk.norm[half]);
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const uint4 low = chunk.x[half][2 * pair];
+        uint4 high = make_uint4(0, 0, 0, 0);
+        if constexpr (kTiles > 1) high = chunk.x[half][2 * pair + 1];
+        const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+          const uint4 weight = chunk.weights[half][group];
+          ptx::multiply_add(sums[group][pair], even, weight.x, weight.y, T{});
+          ptx::multiply_add(sums[group][pair], odd, weight.z, weight.w, T{});
         }
       }
-      const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        const uint4 weight = chunk.weights[half][group];
-        ptx::multiply_add(sums[group], even, weight.x, weight.y, T{});
-        ptx::multiply_add(sums[group], odd, weight.z, weight.w, T{});
-      }
-    }
   }
 
-  // Lane l holds tokens l / 4 and l / 4 + 8 of features 2 (l % 4) and the next.
-  __device__ __forceinline__ void keep(bool first, const float (&sums)[kGroups][4]) {
+  // Squares do not depend on the features, so the first pass over x is enough for them.
+  __device__ __forceinline__ void apply_norm(bool first, typename Ring::Chunk& chunk) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        if (first) squares_of_tile_[tile] += squares_of(chunk.x[half][tile]);
+        chunk.x[half][tile] = times(chunk.x[half][tile], chunk.norm[half]);
+      }
+  }
+
+  // Lane l holds tokens l / 4, l / 4 + 8, ... of features 2 (l % 4) and the next.
+  __device__ __forceinline__ void keep(bool first, const Sums& sums) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const int token = lane_ / 4 + tile * kFeatures;
@@ -113,7 +123,7 @@ class FewRowsCta {
       for (int group = 0; group < kGroups; ++group)
         *reinterpret_cast<float2*>(partial_ + (warp_ * kGroups + group) * kGroupSums + token * kFeatures +
                                    lane_ % 4 * 2) =
-            make_float2(sums[group][2 * tile], sums[group][2 * tile + 1]);
+            make_float2(sums[group][tile / 2][tile % 2 * 2], sums[group][tile / 2][tile % 2 * 2 + 1]);
       if (params_.norm == nullptr || !first) continue;
       float squares = squares_of_tile_[tile];
       for (int step = 1; step < 4; step *= 2) squares += __shfl_xor_sync(__activemask(), squares, step);
@@ -137,7 +147,7 @@ class FewRowsCta {
 
   __device__ __forceinline__ void write(int first_unit, int num_units) const {
     const int num_features = num_units * kFeatures;
-    for (int i = static_cast<int>(threadIdx.x); i < params_.num_rows * num_features; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < params_.num_rows * num_features; i += kFewRowsThreads) {
       const int token = i / num_features, unit = i % num_features / kFeatures, row = i % kFeatures;
       const int feature = (first_unit + unit) * kFeatures + row;
       const float scale = scale_of(token);
@@ -164,18 +174,11 @@ class FewRowsCta {
   float squares_of_tile_[kTiles] = {};
 };
 
-template <class T, int kGroups, int kTokens, int kRingBytes>
-__global__ void __launch_bounds__(kThreads, kGroups == 6 && kTokens > kFeatures ? 1 : 2)
+template <class T, int kGroups, int kTokens, int kSharedBytes>
+__global__ void __launch_bounds__(kFewRowsThreads, kGroups* kTokens > 6 * kFeatures ? 1 : 2)
     few_rows_kernel(const __grid_constant__ FewRowsParams params) {
   extern __shared__ __align__(128) char shared[];
-  FewRowsCta<T, kGroups, kTokens, kRingBytes>(params, shared).run();
-}
-
-int attribute_of_current_device(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  attend::cuda::check(cudaGetDevice(&device), "device");
-  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
-  return value;
+  FewRowsCta<T, kGroups, kTokens, kSharedBytes>(params, shared).run();
 }
 
 // How a layer's units are shared.
@@ -186,33 +189,35 @@ struct Shares {
   int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
 };
 
-template <class T, int kGroups, int kTokens, int kRingBytes>
+template <class T, int kGroups, int kTokens, int kSharedBytes>
 void launch_instance(const FewRowsParams& params, const Shares& shares, void* stream) {
-  const auto kernel = few_rows_kernel<T, kGroups, kTokens, kRingBytes>;
+  const auto kernel = few_rows_kernel<T, kGroups, kTokens, kSharedBytes>;
   constexpr int kRoundElements = kFewRowsWarps * kChunkElements;
   const int chunks_of_warp =
       (params.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
-  const int shared_bytes = FewRowsCta<T, kGroups, kTokens, kRingBytes>::shared_bytes(chunks_of_warp);
+  const int shared_bytes = FewRowsCta<T, kGroups, kTokens, kSharedBytes>::shared_bytes(chunks_of_warp);
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
                       "linear: shared memory");
-  launch_dependent<FewRowsParams>(kernel, static_cast<unsigned>(shares.num_ctas), kThreads,
+  launch_dependent<FewRowsParams>(kernel, static_cast<unsigned>(shares.num_ctas), kFewRowsThreads,
                                   static_cast<size_t>(shared_bytes), stream, params, "linear");
 }
 
 template <class T, int kTokens>
-void launch_groups(const FewRowsParams& params, void* stream) {
+void launch_tokens(const FewRowsParams& params, void* stream) {
   const int num_units = params.out_features / kFeatures;
-  const int num_ctas = std::min(num_units, attribute_of_current_device(cudaDevAttrMultiProcessorCount));
+  const int num_ctas = std::min(num_units, num_sms());
   const Shares shares{num_ctas, (num_units + num_ctas - 1) / num_ctas * (params.gated ? 2 : 1)};
   // As few passes over x as can be; then as few groups at once as can be, since the ring then holds more
   // chunks.
   const auto fewest = [&](int groups, int most) {
     return shares.num_passes(groups) == shares.num_passes(most);
   };
-  constexpr int kLarge = 200 << 10, kSmall = 88 << 10;
-  if (attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) < 227 << 10) {
-    if (fewest(1, 2)) return launch_instance<T, 1, kTokens, kSmall>(params, shares, stream);
-    return launch_instance<T, 2, kTokens, kSmall>(params, shares, stream);
+  constexpr int kLarge = kLargeSharedBytes, kSmall = kSmallSharedBytes;
+  if constexpr (kTokens <= kMaxRowsAnywhere) {
+    if (max_few_rows() == kMaxRowsAnywhere) {
+      if (fewest(1, 2)) return launch_instance<T, 1, kTokens, kSmall>(params, shares, stream);
+      return launch_instance<T, 2, kTokens, kSmall>(params, shares, stream);
+    }
   }
   if (fewest(1, 6)) return launch_instance<T, 1, kTokens, kLarge>(params, shares, stream);
   if (fewest(2, 6)) return launch_instance<T, 2, kTokens, kLarge>(params, shares, stream);
@@ -221,22 +226,15 @@ void launch_groups(const FewRowsParams& params, void* stream) {
 }
 
 template <class T>
-void launch(const FewRowsParams& params, void* stream) {
+void launch_rows(const FewRowsParams& params, void* stream) {
   if (params.num_rows == 1)
-    launch_groups<T, 1>(params, stream);
-  else if (params.num_rows <= kFeatures)
-    launch_groups<T, kFeatures>(params, stream);
+    launch_tokens<T, 1>(params, stream);
+  else if (params.num_rows <= 8)
+    launch_tokens<T, 8>(params, stream);
+  else if (params.num_rows <= kMaxRowsAnywhere)
+    launch_tokens<T, kMaxRowsAnywhere>(params, stream);
   else
-    launch_groups<T, kMaxFewRows>(params, stream);
-}
-
-}  // namespace
-
-void launch_few_rows(const FewRowsParams& params, void* stream) {
-  if (params.element == Element::kBF16)
-    launch<__nv_bfloat16>(params, stream);
-  else
-    launch<__half>(params, stream);
+    launch_tokens<T, kMaxRowsWithRoom>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda
