@@ -75,6 +75,8 @@ struct PlanView {
   int32_t tile_rows;
   int32_t num_ctas;
   bool streamed;
+  bool ctas_merge;  // streamed: the CTA that ends a job's last part merges them; else a kernel does it
+                    // afterwards
 };
 
 // Rows of new tokens: [num_tokens, num_heads, head_dim].
