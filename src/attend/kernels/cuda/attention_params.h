@@ -1,11 +1,12 @@
 // What crosses to the device for attention: plain structs. Strides count elements.
 #pragma once
 
-#include <vector_types.h>
-
 #include <cstdint>
 
 #include "attend/kernels/page_of.h"
+
+// CUDA's pair of floats; builds without CUDA see this header too.
+struct float2;
 
 namespace attend::kernels::cuda {
 
