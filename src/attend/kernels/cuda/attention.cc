@@ -57,6 +57,9 @@ sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   return nullptr;
 }
 
+// Whether parts of jobs are left for a kernel of its own to merge.
+bool leaves_parts(const PlanView& plan) { return plan.streamed && !plan.ctas_merge; }
+
 // Whether MLA's tiled kernel takes these arguments.
 bool tiles_take(const MlaArgs& args, const PlanView& plan) {
   const DType q = args.q.dtype, out = args.out.dtype;
@@ -110,6 +113,7 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   const sm80::AttentionLaunch launch = find_instance(args);
   if (launch == nullptr) return sm80::launch_row_attention(params, stream.handle);
   launch(params, plan.num_row_tiles(), stream.handle);
+  if (leaves_parts(params.plan)) sm80::launch_merge_jobs(params, stream.handle);
 }
 
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
@@ -132,10 +136,10 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   params.group = params.num_q_heads;
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
   params.plan = plan.view();
-  if (tiles_take(args, plan.view()) && sm80::device_takes_mla())
-    sm80::launch_mla(params, plan.num_row_tiles(), stream.handle);
-  else
-    sm80::launch_row_attention(params, stream.handle);
+  if (!tiles_take(args, plan.view()) || !sm80::device_takes_mla())
+    return sm80::launch_row_attention(params, stream.handle);
+  sm80::launch_mla(params, plan.num_row_tiles(), stream.handle);
+  if (leaves_parts(params.plan)) sm80::launch_merge_jobs(params, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

@@ -1,11 +1,12 @@
 // What crosses to the device for attention: plain structs. Strides count elements.
 #pragma once
 
-#include <vector_types.h>
-
 #include <cstdint>
 
 #include "attend/kernels/page_of.h"
+
+// CUDA's pair of floats; builds without CUDA see this header too.
+struct float2;
 
 namespace attend::kernels::cuda {
 
@@ -75,6 +76,8 @@ struct PlanView {
   int32_t tile_rows;
   int32_t num_ctas;
   bool streamed;
+  bool ctas_merge;  // streamed: the CTA that ends a job's last part merges them; else a kernel does it
+                    // afterwards
 };
 
 // Rows of new tokens: [num_tokens, num_heads, head_dim].

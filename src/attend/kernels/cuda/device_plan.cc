@@ -19,6 +19,8 @@ constexpr int kMinUnitsPerCta = 2;
 // Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
 // work to share, and partial results would be many.
 constexpr int kFixedSplitRows = 16;
+// What one CTA reads of a part of a job in good time: with more floats, many CTAs merge.
+constexpr int64_t kMergeFloats = 32 * 128;
 // Where so many splits for each CTA do not do, there are jobs enough to leave them whole.
 constexpr int kFixedSplitsPerCta = 64;
 
@@ -139,6 +141,7 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
   view_.tile_rows = tile_rows_for(limits_, max_seqlen_q);
   const int64_t num_row_tiles = max_row_tiles(limits_, num_tokens, batch.num_reqs(), max_seqlen_q);
   const bool fixed_splits = limits_.split_rule == SplitRule::kFixed;
+  view_.ctas_merge = fixed_splits || max_seqlen_q * group_of(limits_) * limits_.head_dim_v <= kMergeFloats;
   view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
   if (fixed_splits)
     view_.streamed = max_seqlen_q * group_of(limits_) <= kFixedSplitRows;

@@ -27,6 +27,8 @@ class AttentionCta {
   using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
   using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
   static_assert(!kFixedSplits || Config::kWarpsN == 1, "warps that share rows add in another order");
+  // Where a taller tile takes many rows, this one may have few, and some warps none.
+  static constexpr bool kMayHaveFewRows = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
   static constexpr int kKeysPerWarp = kKeys / Config::kWarpsN;
   static constexpr int kBytes = kFp8 ? 1 : 2;
@@ -59,7 +61,8 @@ class AttentionCta {
     walk_plan<kFixedSplits>(params_,
                             [&](const RowTile& tile, int head, const JobPart& part, int units_per_cta) {
                               attend(tile, head, part);
-                              if (part.slot >= 0) finish_job(tile, head, part, units_per_cta);
+                              if (part.slot >= 0 && params_.plan.ctas_merge)
+                                finish_job(tile, head, part, units_per_cta);
                             });
   }
 
@@ -69,9 +72,9 @@ class AttentionCta {
     const JobParts parts = parts_of<kFixedSplits>(tile, head, units_per_cta);
     int32_t* const num_done = params_.plan.parts_done + tile.index * params_.num_kv_heads + head;
     if (!complete_parts(num_done, kFixedSplits ? part.count : 1, parts.count)) return;
-    merge_parts<kHeadDimV, kThreads>(params_, parts, num_rows_, [this](int tile_row) {
+    merge_parts<kHeadDimV, kThreads>(params_, parts, 0, num_rows_, [this](int tile_row) {
       const TileRow row = row_at(tile_row);
-      return TileRow{span_.first_token + row.query, row.head};
+      return OutputRow{span_.first_token + row.query, row.head};
     });
   }
 
@@ -103,8 +106,7 @@ class AttentionCta {
                        static_cast<uint32_t>(warp_row(threadIdx.x) * kHeadDimQk * 2) + Warp::query_lane();
     const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * kBytes) + Warp::key_lane();
     const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * kBytes) + Warp::value_lane();
-    // With 64 rows and few of them there, most warps have none.
-    const bool has_rows = kRows != 64 || warp_row(threadIdx.x) < num_rows_;
+    const bool has_rows = !kMayHaveFewRows || warp_row(threadIdx.x) < num_rows_;
     int i = 0;
     const int num_splits = kFixedSplits ? part.count : 1;
     for (int split = 0; split < num_splits; ++split) {

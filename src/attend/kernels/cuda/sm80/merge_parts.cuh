@@ -1,5 +1,6 @@
-// The parts of a job that lies in several CTAs become its result. The CTA that ends last does it: a counter
-// of the job tells it so. Which one that is changes no bit.
+// The parts of a job that lies in several CTAs become its result. Where rows are few, the CTA that ends last
+// does it: a counter of the job tells it so. Which one that is changes no bit. Where rows are many, their
+// parts are more than one SM can read in good time, and a kernel of its own does it (merge_jobs.cu).
 #pragma once
 
 #include "attend/kernels/cuda/element.cuh"
@@ -40,10 +41,15 @@ __device__ inline bool complete_parts(int32_t* num_done, int num_new, int num_pa
   return last;
 }
 
-// kLanes neighbouring threads share a row; each has kGroups times 4 of its columns. `row_of(tile_row)`: the
-// token and query head of a row. Reads past L1, which other SMs' writes do not reach.
+// Where a row's result goes.
+struct OutputRow {
+  int token, q_head;
+};
+
+// Rows [row_begin, row_end) of a tile. kLanes neighbouring threads share a row; each has kGroups times 4 of
+// its columns. `row_of(tile_row)`: its OutputRow. Reads past L1, which other SMs' writes do not reach.
 template <int kHeadDimV, int kThreads, class RowOf>
-__device__ void merge_parts(const AttentionParams& params, const JobParts& parts, int num_rows,
+__device__ void merge_parts(const AttentionParams& params, const JobParts& parts, int row_begin, int row_end,
                             const RowOf& row_of) {
   constexpr int kLanes = 16, kGroups = kHeadDimV / 64, kAtOnce = kGroups == 1 ? 16 : 32 / kGroups;
   static_assert(kHeadDimV % 64 == 0 && kLanes % kAtOnce == 0);
@@ -51,9 +57,9 @@ __device__ void merge_parts(const AttentionParams& params, const JobParts& parts
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const float factor = score_factor(params);
   // Threads without a row keep the others of their warp company in shuffles.
-  for (int first_row = 0; first_row < num_rows; first_row += kThreads / kLanes) {
+  for (int first_row = row_begin; first_row < row_end; first_row += kThreads / kLanes) {
     const int tile_row = first_row + static_cast<int>(threadIdx.x) / kLanes;
-    const int safe_row = min(tile_row, num_rows - 1);
+    const int safe_row = min(tile_row, row_end - 1);
     const auto slot_row = [&](int part) {
       return int64_t{parts.slot(min(part, parts.count - 1))} * plan.partial_rows + safe_row;
     };
@@ -102,7 +108,7 @@ __device__ void merge_parts(const AttentionParams& params, const JobParts& parts
       }
       largest = __shfl_sync(0xffffffffu, highest, kLanes - 1, kLanes);
     }
-    if (tile_row >= num_rows) continue;
+    if (tile_row >= row_end) continue;
     const auto [token, q_head] = row_of(tile_row);
     const RowResult result = finish_row(params, largest, sum, factor, q_head);
     if (lane == 0 && params.lse != nullptr)

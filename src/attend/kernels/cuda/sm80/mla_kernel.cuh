@@ -57,12 +57,12 @@ class MlaCta {
     ptx::wait_for_previous_kernel();
     walk_plan<false>(params_, [&](const RowTile& tile, int, const JobPart& part, int units_per_cta) {
       attend(tile, part);
-      if (part.slot < 0) return;
+      if (part.slot < 0 || !params_.plan.ctas_merge) return;
       const JobParts parts = parts_of<false>(tile, 0, units_per_cta);
       if (complete_parts(params_.plan.parts_done + tile.index, 1, parts.count))
-        merge_parts<kMlaHeadDimV, kThreads>(params_, parts, num_rows_, [this](int tile_row) {
+        merge_parts<kMlaHeadDimV, kThreads>(params_, parts, 0, num_rows_, [this](int tile_row) {
           const TileRow row = row_at(tile_row);
-          return TileRow{span_.first_token + row.query, row.head};
+          return OutputRow{span_.first_token + row.query, row.head};
         });
     });
   }
