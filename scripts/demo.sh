@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds attend and shows a real model answer: the bundled attend-tiny over prompts whose answers are known.
-# Fails when fewer than 90 % are right.
+# Fails when fewer than 90 % are right. Arguments are flags of attend generate.
 set -euo pipefail
 source "$(dirname "$0")/setup.sh"
 build release attend_cli

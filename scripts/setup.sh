@@ -34,6 +34,7 @@ install_packages() {
 build() {
   local preset=$1 start=$SECONDS
   shift
+  [ -t 1 ] || echo "building preset $preset (build/build.log)"
   cmake --preset "$preset" >"$(log_file configure)" 2>&1 || { cat "$(log_file configure)" >&2; exit 1; }
   cmake --build --preset "$preset" ${1:+--target "$@"} | tee "$(log_file build)" | build_progress
   echo "built preset $preset in $((SECONDS - start)) s"

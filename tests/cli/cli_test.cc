@@ -312,9 +312,47 @@ TEST(GenerateCommand, FinishesTheOtherPromptsWhenTheModelGivesNoNumbersForOne) {
   EXPECT_THAT(attend(generate).out, HasSubstr("attend: prompt 2: the model's logits are NaN"));
 }
 
+TEST(GenerateCommand, RefusesALineOfJsonAmongLinesOfText) {
+  const std::string file = write_file("mixed.txt", "a line of text\n{\"prompt\": \"b\"}\n");
+  const Ran ran = attend("generate -n 1 --model-path " + kTiny + " --prompts-file " + file);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr(":2: a line of JSON"));
+  const std::string code = write_file("code.txt", "int main()\n{ return 0; }\n");
+  EXPECT_EQ(attend("generate -n 1 --model-path " + kTiny + " --prompts-file " + code).exit_code, 0);
+}
+
+TEST(GenerateCommand, NamesKeysOfPromptsThatItDoesNotRead) {
+  const std::string file = write_file("keys.jsonl", "{\"prompt\": \"a\", \"temperature\": 1}\n");
+  const Ran ran = attend("generate -n 1 --model-path " + kTiny + " --prompts-file " + file);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("\"temperature\" is not read"));
+}
+
+TEST(GenerateCommand, ReadsPromptsFromStandardInput) {
+  const std::string file = write_file("stdin.txt", "recall: sun=42, river=17, fox=80; river=\n");
+  const Ran ran = attend("generate --model-path " + kTiny + " --prompts-file - < " + file, Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("17"));
+}
+
+TEST(GenerateCommand, CountsEveryGeneratedToken) {
+  const Ran ran = attend("generate -n 3 --ignore-eos --prompt a --prompt b --model-path " + kTiny);
+  EXPECT_THAT(ran.out, HasSubstr("6 tokens generated"));
+}
+
+TEST(GenerateCommand, RefusesFlagsOfGpusOnACpu) {
+  const std::string generate = "generate -n 1 --device cpu --prompt a --model-path " + kTiny;
+  for (const std::string flags :
+       {"--mem-fraction-static 0.5", "--disable-cuda-graph", "--cuda-graph-bs 4", "--cuda-graph-max-bs 4"}) {
+    const Ran ran = attend(generate + " " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": for GPUs alone"));
+  }
+}
+
 TEST(GenerateCommand, SaysHowManyThreadsItUses) {
   EXPECT_THAT(attend("generate --threads 1 -n 1 --prompt a --model-path " + kTiny).out,
-              HasSubstr(", 1 threads, activations"));
+              HasSubstr(", 1 thread, activations"));
   EXPECT_THAT(attend("generate --threads 3 -n 1 --prompt a --model-path " + kTiny).out,
               HasSubstr(", 3 threads, activations"));
 }
@@ -373,7 +411,7 @@ TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
   const Ran ran = attend("backends --model-path " + kTiny, Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("cpu            chosen for prefill; chosen for decode"));
-  EXPECT_THAT(ran.out, HasSubstr("cpu: fa3 runs MHA on ampere, ada, hopper (prefill)"));
+  EXPECT_THAT(ran.out, HasSubstr("fa3            cpu: fa3 runs MHA on ampere, ada, hopper\n"));
   EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
 }
 

@@ -41,7 +41,7 @@ void print(const Report& report) {
   for (const MachineFigure& figure : report.figures)
     fmt::print("{:<28} {:>2}T {:>10.1f} {}\n", figure.name, figure.threads, figure.value, figure.unit);
   fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6} {:>9}\n", "case", "", "us", "", "",
-             "limit", "bound", "share", "of tiles");
+             "limit", "of", "share", "of AMX");
   for (const CaseResult& result : report.cases) {
     fmt::print("{:<40} {:>2}T {:>11.1f} {:>10.1f} {:<9}", result.name, result.threads, result.us,
                result.value, result.unit);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "attend/backends/table.h"
@@ -22,23 +23,44 @@ std::string capabilities() {
   return lines;
 }
 
+// Reasons against a backend; what both phases say is said once, without the phase.
+std::vector<std::string> reasons_against(const BackendEntry& entry, const std::vector<Refusal>& refusals) {
+  constexpr std::string_view kPrefill = " (prefill)", kDecode = " (decode)";
+  std::vector<std::string> reasons;
+  for (const Refusal& refusal : refusals) {
+    if (refusal.backend != entry.name) continue;
+    for (const std::string& reason : refusal.reasons) {
+      std::string same;
+      if (reason.ends_with(kDecode)) same = reason.substr(0, reason.size() - kDecode.size());
+      const auto said = std::find(reasons.begin(), reasons.end(), same + std::string(kPrefill));
+      if (said == reasons.end())
+        reasons.push_back(reason);
+      else
+        *said = same;
+    }
+  }
+  return reasons;
+}
+
 // One line per backend: chosen for what, or every reason why not.
 std::string choice(const EngineConfig& config) {
   const ModelConfig model = read_config(config.model_path);
   const Resolution resolution = resolve_engine(config, model).info.resolution;
   std::string lines =
-      fmt::format("\n{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
+      fmt::format("{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
   for (const BackendEntry& entry : backend_table()) {
     std::string verdict;
     const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };
     if (&entry == resolution.prefill) add("chosen for prefill");
     if (&entry == resolution.decode) add("chosen for decode");
-    for (const Refusal& refusal : resolution.refusals)
-      if (refusal.backend == entry.name)
-        for (const std::string& reason : refusal.reasons) add(reason);
+    for (const std::string& reason : reasons_against(entry, resolution.refusals)) add(reason);
     if (verdict.empty()) verdict = "could serve; not preferred";
     lines += fmt::format("{:<14} {}\n", entry.name, verdict);
   }
+  if (config.device.type == DeviceType::kCpu)
+    lines +=
+        "What is refused for the hardware alone may be asked for: --attention-backend NAME runs its contract "
+        "over the CPU kernels.\n";
   return lines;
 }
 
@@ -69,9 +91,7 @@ void add_backends(CLI::App& app, Command& selected) {
       if (options->engine.model_path.empty())
         refuse_flags_but(*command, "", "expected --model-path too, whose backends it would choose");
       const EngineConfig config = to_config(*command, options->engine);
-      // Everything that can fail comes before the first line.
-      const std::string chosen = options->engine.model_path.empty() ? std::string() : choice(config);
-      fmt::print("{}{}", capabilities(), chosen);
+      fmt::print("{}", options->engine.model_path.empty() ? capabilities() : choice(config));
       return 0;
     };
   });

@@ -82,7 +82,9 @@ void add_bench(CLI::App& app, Command& selected) {
   select(command, attention, run_attention);
 
   auto model = std::make_shared<BenchOptions>();
-  command = group->add_subcommand("model", "pp512 and tg128 as llama-bench counts them");
+  command = group->add_subcommand(
+      "model",
+      "One request: pp512, a prompt of 512 tokens, and tg128, 128 generated ones (llama-bench's names)");
   add_engine_options(*command, model->engine, /*model_required=*/false);
   command->add_option("--shape", model->shape,
                       "instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b");

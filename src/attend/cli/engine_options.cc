@@ -39,6 +39,13 @@ void require_positive(const CLI::App& app, const std::string& flag, int64_t valu
   require(app.count(flag) == 0 || value >= 1, flag, " ", value, ": at least 1");
 }
 
+// Flags that would change nothing on a CPU.
+void refuse_gpu_flags(const CLI::App& app) {
+  for (const char* flag :
+       {"--mem-fraction-static", "--disable-cuda-graph", "--cuda-graph-bs", "--cuda-graph-max-bs"})
+    if (app.count(flag) > 0) fail(ErrorCode::kUnsupported, flag, ": for GPUs alone; the device is cpu");
+}
+
 }  // namespace
 
 void add_engine_options(CLI::App& app, EngineOptions& options, bool model_required) {
@@ -46,23 +53,26 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
   if (model_required) model->required();
   add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
   add_text(app, "--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
-  add_text(
-      app, "--dtype", options.dtype,
-      "of activations: auto (float32 on the CPU, the weights' dtype on a GPU), float32, float16 or bfloat16");
+  add_text(app, "--dtype", options.dtype,
+           "of activations: auto (float32 on the CPU, the weights' dtype on a GPU), float32, and on GPUs "
+           "float16 or "
+           "bfloat16");
   add_text(app, "--attention-backend", options.attention_backend,
            "attention backend of both phases (see: attend backends)");
   add_text(app, "--prefill-attention-backend", options.prefill_attention_backend,
            "backend of prompts; wins over --attention-backend");
   add_text(app, "--decode-attention-backend", options.decode_attention_backend,
            "backend of decode steps; wins over --attention-backend");
-  add_number(app, "--page-size,--block-size", options.page_size, "tokens of a KV page: 1, 2, 4, ... 256");
+  add_number(app, "--page-size,--block-size", options.page_size,
+             "tokens of a KV page: 1, 2, 4, ... 256; default: what the backends prefer, 64 on a CPU");
   add_text(app, "--kv-cache-dtype", options.kv_cache_dtype,
            "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
   add_number(app, "--context-length,--max-model-len", options.context_length,
-             "tokens of a request, prompt and completion");
+             "tokens of a request, prompt and completion; default: the model's");
   add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
-             "requests in a step at most");
-  add_number(app, "--max-total-tokens", options.max_total_tokens, "tokens that the KV pool holds");
+             "requests in a step at most; default: 32 on a CPU, 256 on a GPU");
+  add_number(app, "--max-total-tokens", options.max_total_tokens,
+             "tokens that the KV pool holds, in whole pages; default: by the memory there is");
   add_number(app, "--mem-fraction-static", options.mem_fraction_static,
              "GPUs: share of the memory for weights and KV pool");
   app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
@@ -77,7 +87,7 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
              "CPU threads; default: one per core that this process may use");
   app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
                "a token depends on its own request alone, bit for bit: not on batch, chunks or preemption");
-  add_number(app, "--random-seed", options.random_seed, "seed of requests that bring none");
+  add_number(app, "--random-seed", options.random_seed, "seed of requests that bring none; default 0");
 }
 
 void set_threads(const CLI::App& app, int threads) {
@@ -98,6 +108,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.model_path = options.model_path;
   config.load_format = parse_load_format(options.load_format);
   config.device = parse_device(options.device);
+  if (config.device.type == DeviceType::kCpu) refuse_gpu_flags(app);
   config.wishes.attention_backend = options.attention_backend;
   config.wishes.prefill_backend = options.prefill_attention_backend;
   config.wishes.decode_backend = options.decode_attention_backend;

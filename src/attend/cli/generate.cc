@@ -88,21 +88,24 @@ void add_generate(CLI::App& app, Command& selected) {
   add_engine_options(*command, options->engine, /*model_required=*/true);
   add_repeated(*command, "--prompt,-p", options->prompts, "a prompt; may be given several times");
   add_text(*command, "--prompts-file", options->prompts_file,
-           "one prompt per line: text, or JSON with \"prompt\" or \"input_ids\" (and \"answer\")");
+           "one prompt per line (- for standard input): all text, or all JSON objects with \"prompt\" or "
+           "\"input_ids\" and perhaps \"answer\"");
   SamplingParams& sampling = options->sampling;
   add_number(*command, "--max-new-tokens,--max-tokens,-n", sampling.max_new_tokens,
              "tokens of a completion at most");
-  add_number(*command, "--temperature", sampling.temperature, "0: the likeliest token");
-  add_number(*command, "--top-k", sampling.top_k, "sample from the k likeliest; 0: all");
+  add_number(*command, "--temperature", sampling.temperature, "0, the default: the likeliest token");
+  add_number(*command, "--top-k", sampling.top_k, "sample from the k likeliest; 0, the default: all");
   add_number(*command, "--top-p", sampling.top_p,
              "sample from the likeliest that reach this probability together");
   add_number(*command, "--min-p", sampling.min_p,
-             "drop tokens below this share of the likeliest's probability");
-  add_number(*command, "--seed", options->seed, "seed of every prompt's sampling");
+             "drop tokens below this share of the likeliest's probability; default 0");
+  add_number(*command, "--seed", options->seed,
+             "seed of every prompt's sampling; default: one for each prompt, of --random-seed");
   add_repeated(*command, "--stop", sampling.stop, "stop before this text; may be given several times");
   add_numbers(*command, "--stop-token-ids", sampling.stop_token_ids, "stop after one of these token ids");
   command->add_flag("--ignore-eos", sampling.ignore_eos, "go on after the end-of-sequence token");
-  command->add_flag("--json", options->json, "print one JSON object per prompt");
+  command->add_flag("--json", options->json,
+                    "print one JSON object per prompt when it is done, in the order of the prompts");
   command->callback(
       [command, options, &selected] { selected = [command, options] { return run(*command, *options); }; });
 }

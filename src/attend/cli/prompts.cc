@@ -1,11 +1,15 @@
 #include "attend/cli/prompts.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <iostream>
+#include <set>
 #include <sstream>
 
 #include "attend/base/error.h"
+#include "attend/base/log.h"
 #include "attend/model/json.h"
 #include "attend/model/tokenizer/utf8.h"
 
@@ -16,10 +20,15 @@ constexpr size_t kMaxFileBytes = 1u << 30;
 // What some editors put before UTF-8 text.
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-Prompt parse_json_prompt(const std::string& line, const std::string& where) {
+// The keys of a line of JSON that are read. Files of tasks hold others, which are named once in a warning.
+constexpr std::array<std::string_view, 3> kKeys = {"prompt", "input_ids", "answer"};
+
+Prompt parse_json_prompt(const std::string& line, const std::string& where, std::set<std::string>& unread) {
   const Json json = parse_json(line, where);
   require(json.is_object(), where, ": ", excerpt(json),
           ", expected an object with \"prompt\" or \"input_ids\"");
+  for (const auto& item : json.items())
+    if (std::find(kKeys.begin(), kKeys.end(), item.key()) == kKeys.end()) unread.insert(excerpt(item.key()));
   Prompt prompt;
   require(!json.contains("prompt") || !json.contains("input_ids"), where,
           ": has \"prompt\" and \"input_ids\": expected one of them");
@@ -46,9 +55,18 @@ Prompt parse_json_prompt(const std::string& line, const std::string& where) {
   return prompt;
 }
 
-// The whole file, or as much as it takes to see that it is none of text: a NUL ends it.
+// A line that was meant to be read as JSON.
+bool is_json_prompt(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && (json.contains("prompt") || json.contains("input_ids"));
+}
+
+// The whole file (standard input is "-"), or as much as it takes to see that it is none of text: a NUL ends
+// it.
 std::string read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream named;
+  if (path != "-") named.open(path, std::ios::binary);
+  std::istream& file = path == "-" ? std::cin : named;
   if (!file || std::filesystem::is_directory(path))
     fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
   std::string text;
@@ -77,6 +95,7 @@ std::vector<Prompt> read_prompts_file(const std::filesystem::path& path) {
   std::vector<Prompt> prompts;
   std::string line;
   bool json_lines = false;
+  std::set<std::string> unread;
   for (int number = 1; std::getline(file, line); ++number) {
     if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     const std::string where = path.string() + ":" + std::to_string(number);
@@ -84,8 +103,13 @@ std::vector<Prompt> read_prompts_file(const std::filesystem::path& path) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     if (prompts.empty()) json_lines = line[line.find_first_not_of(" \t")] == '{';
-    prompts.push_back(json_lines ? parse_json_prompt(line, where) : Prompt{line, {}, std::nullopt});
+    require(json_lines || line[line.find_first_not_of(" \t")] != '{' || !is_json_prompt(line), where,
+            ": a line of JSON in a file that begins with a line of text: expected all lines of one kind");
+    prompts.push_back(json_lines ? parse_json_prompt(line, where, unread) : Prompt{line, {}, std::nullopt});
   }
+  for (const std::string& key : unread)
+    log_warning("prompts file ", path.string(), ": ", key, " is not read; \"prompt\", \"input_ids\" and ",
+                "\"answer\" are");
   require(!prompts.empty(), "prompts file ", path, ": no prompts");
   return prompts;
 }

@@ -26,6 +26,11 @@ std::string_view trim(std::string_view text) {
 
 bool right(const Prompt& prompt, std::string_view text) { return trim(text) == trim(*prompt.answer); }
 
+// "1 token", "2 tokens".
+std::string counted(int64_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+}
+
 // A byte inside of a UTF-8 sequence, not its first.
 bool continues_utf8(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
@@ -137,15 +142,16 @@ void Report::end_text(const Entry& entry) const {
 void print_start(const EngineInfo& info) {
   const bool on_gpu = info.device.type == DeviceType::kCuda;
   const int num_workers = on_gpu ? info.hardware.num_workers : num_threads();
-  log_info(fmt::format("{} on {}, {} {}, activations in {}, {:.1f} MB of weights", info.model,
-                       info.hardware.name, num_workers, on_gpu ? "SMs" : "threads", to_string(info.dtype),
-                       static_cast<double>(info.weight_bytes) / 1e6));
+  log_info(fmt::format("{} on {}, {}, activations in {}, {:.1f} MB of weights", info.model,
+                       info.hardware.name, counted(num_workers, on_gpu ? "SM" : "thread"),
+                       to_string(info.dtype), static_cast<double>(info.weight_bytes) / 1e6));
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,
                        info.resolution.decode->name, info.resolution.why));
-  log_info(fmt::format(
-      "KV pool: {} tokens in {} pages of {}, {}, {:.1f} MB; context {}, {} requests at once", info.pool_slots,
-      info.pool_slots / info.resolution.page_size, info.resolution.page_size, to_string(info.kv_cache_dtype),
-      static_cast<double>(info.pool_bytes) / 1e6, info.context_length, info.limits.max_reqs));
+  log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once",
+                       info.pool_slots, counted(info.pool_slots / info.resolution.page_size, "page"),
+                       info.resolution.page_size, to_string(info.kv_cache_dtype),
+                       static_cast<double>(info.pool_bytes) / 1e6, info.context_length,
+                       counted(info.limits.max_reqs, "request")));
   if (!info.graph_sizes.empty())
     log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", info.graph_sizes.size(),
                          info.graph_sizes.back(), static_cast<double>(info.graph_bytes) / 1e6));
@@ -159,10 +165,12 @@ void print_end(const Engine& engine) {
   const auto rate = [](int64_t tokens, double seconds) {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
   };
-  log_info(fmt::format("prefill {} tokens at {:.0f} tokens/s, decode {} tokens at {:.0f} tokens/s, {} steps",
-                       stats.num_prefill_tokens, rate(stats.num_prefill_tokens, stats.prefill_seconds),
-                       stats.num_decode_tokens, rate(stats.num_decode_tokens, stats.decode_seconds),
-                       stats.num_steps));
+  log_info(fmt::format("{} generated in {}", counted(stats.num_generated_tokens, "token"),
+                       counted(stats.num_steps, "step")));
+  log_info(fmt::format(
+      "steps with prompts: {} at {:.0f} tokens/s; decode steps: {} at {:.0f} tokens/s",
+      counted(stats.num_prefill_tokens, "token"), rate(stats.num_prefill_tokens, stats.prefill_seconds),
+      counted(stats.num_decode_tokens, "token"), rate(stats.num_decode_tokens, stats.decode_seconds)));
   log_info(fmt::format("KV pool at its fullest: {} of {} tokens ({:.1f} %)", stats.peak_used_slots,
                        engine.info().pool_slots,
                        100.0 * stats.peak_used_slots / std::max(1, engine.info().pool_slots)));

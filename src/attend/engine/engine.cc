@@ -159,7 +159,10 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
 }
 
 void Engine::accept_token(Request& request, int32_t token_id, const OutputSink& sink) {
-  if (token_id != kernels::kNoToken) request.tokens.push_back(token_id);
+  if (token_id != kernels::kNoToken) {
+    request.tokens.push_back(token_id);
+    ++stats_.num_generated_tokens;
+  }
   if (request.num_output() <= 1) request.times.first_token = Clock::now();
   request.finish_reason = finish_reason_after(request, token_id);
   std::string_view text;
