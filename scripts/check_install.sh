@@ -56,6 +56,7 @@ check_symbols() { # LIBRARY
   local shown
   shown=$(nm -DC --defined-only "$1" | awk '$2 ~ /[TBDRV]/' | cut -d' ' -f3-)
   grep -q '^attend::Engine::step' <<<"$shown" || fail "$1 does not show attend::Engine"
+  grep -q '^attend::create_kernel_backend' <<<"$shown" || fail "$1 does not show what a row of one's own needs"
   ! grep -E '^(vtable for |typeinfo (name )?for )?(spdlog|fmt|nlohmann|attend::kernels::cpu|attend::tokenizer)::' <<<"$shown" ||
     fail "$1 shows what it is made of"
 }

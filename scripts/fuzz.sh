@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the libFuzzer targets under AddressSanitizer and UndefinedBehaviorSanitizer and runs each for SECONDS (60 when
 # not given), two at a time. An input that breaks one stays in build/fuzz/findings; run it again with
-# build/asan/tests/fuzz/fuzz_NAME FILE.
+# build/fuzz/tests/fuzz/fuzz_NAME FILE.
 #
 #   scripts/fuzz.sh [SECONDS [NAME...]]
 set -euo pipefail
@@ -11,7 +11,7 @@ seconds=${1:-60}
 names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(safetensors_header config tokenizer text)
 
-build asan fuzzers
+build fuzz
 mkdir -p build/fuzz/findings
 python3 scripts/make_fuzz_seeds.py build/fuzz/seeds
 
@@ -20,7 +20,7 @@ run_one() {
   local name=$1 seconds=$2 dictionary=() log=build/fuzz/$1.log
   mkdir -p "build/fuzz/corpus/$name"
   [ "$name" = text ] || dictionary=(-dict=tests/fuzz/json.dict)
-  if nice build/asan/tests/fuzz/fuzz_"$name" "build/fuzz/corpus/$name" "build/fuzz/seeds/$name" \
+  if nice build/fuzz/tests/fuzz/fuzz_"$name" "build/fuzz/corpus/$name" "build/fuzz/seeds/$name" \
     -max_total_time="$seconds" -max_len=20000 -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 \
     "${dictionary[@]}" -artifact_prefix="build/fuzz/findings/$name-" >"$log" 2>&1; then
     echo "fuzz $name: $(awk '/number_of_executed_units/ { print $2 }' "$log") inputs, nothing found"

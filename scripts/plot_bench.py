@@ -40,7 +40,7 @@ def main(source: str, target: str) -> int:
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()
     axes.axvline(100, color="black", linewidth=0.8)
-    axes.set_xlim(0, max(115, 1.3 * max(100 * case["share"] for case in cases)))
+    axes.set_xlim(0, max(115, 1.4 * max(100 * case["share"] for case in cases)))
     axes.set_xlabel("% of the limit measured in the same run")
     axes.set_title(f"{report['machine']}, {report['instruction_set']}, {report['date'][:10]}", fontsize=9)
     axes.legend(loc="lower right", fontsize=8)

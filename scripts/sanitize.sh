@@ -4,7 +4,7 @@
 #
 #   scripts/sanitize.sh asan|tsan [TEST_PROGRAM...]
 set -euo pipefail
-ATTEND_EXTRA_PACKAGES="clang libclang-rt-dev" source "$(dirname "$0")/setup.sh"
+source "$(dirname "$0")/setup.sh"
 preset=${1:?"usage: scripts/sanitize.sh asan|tsan [TEST_PROGRAM...]"}
 shift
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1
@@ -14,8 +14,16 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 build "$preset" "$@"
 if [ $# -eq 0 ]; then
   ctest --preset "$preset" -j "$(nproc)"
-else
-  for name in "$@"; do
-    "$(find "build/$preset/tests" -name "$name" -type f -executable)" --gtest_brief=1
-  done
+  exit
 fi
+
+# One program's output, whole, when it has ended.
+run_one() {
+  local program output status=0
+  program=$(find "build/$1/tests" -name "$2" -type f -executable)
+  output=$("$program" --gtest_brief=1 2>&1) || status=1
+  printf '%s: %s\n' "$2" "$output"
+  return $status
+}
+export -f run_one
+printf '%s\n' "$@" | xargs -P "$(nproc)" -I NAME bash -c "run_one $preset NAME"

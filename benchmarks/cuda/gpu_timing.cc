@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "attend/tensor/cuda_check.h"
+#include "benchmarks/cuda/random_kernel.h"
 #include "benchmarks/cuda/read_kernel.h"
 
 namespace attend::bench {
@@ -28,9 +30,25 @@ double time_graph(Stream& stream, int repeats, const std::function<void(int)>& q
   return times[kRounds / 2];
 }
 
+GpuFacts gpu_facts(Device device) {
+  GpuFacts facts{};
+  const auto read = [&](int& value, cudaDeviceAttr attribute) {
+    cuda::check(cudaDeviceGetAttribute(&value, attribute, device.index), "device attribute");
+  };
+  constexpr int kKilo = 1000;
+  read(facts.sm_clock, cudaDevAttrClockRate);
+  read(facts.memory_clock, cudaDevAttrMemoryClockRate);
+  facts.sm_clock /= kKilo;
+  facts.memory_clock /= kKilo;
+  cuda::check(cudaDriverGetVersion(&facts.driver_version), "driver version");
+  cuda::check(cudaRuntimeGetVersion(&facts.runtime_version), "runtime version");
+  return facts;
+}
+
 double fastest_read(Stream& stream) {
   constexpr int64_t kBytes = int64_t{4} << 30;
-  const Tensor data = cuda::zeros({kBytes}, DType::kU8, stream.device);
+  const Tensor data = cuda::empty({kBytes}, DType::kU8, stream.device);
+  launch_fill_random(data.view().data, kBytes / 2, 1.0f, stream.handle);
   const Tensor sink = cuda::empty({1}, DType::kF32, stream.device);
   const int num_sms = cuda::device_info(stream.device).num_sms;
   double fastest = 0.0;

@@ -4,6 +4,7 @@
 
 #include "attend/kernels/linear.h"
 #include "benchmarks/cuda/gpu_timing.h"
+#include "benchmarks/cuda/random_kernel.h"
 
 namespace attend::bench {
 namespace {
@@ -21,13 +22,67 @@ constexpr Shape kShapes[] = {{"8B qkv", 6144, 4096},      {"8B o", 4096, 4096},
                              {"0.6B o", 1024, 2048},      {"0.6B gate_up", 6144, 1024},
                              {"0.6B down", 1024, 3072},   {"0.6B head", 151936, 1024}};
 
+struct LayerShape {
+  const char* name;
+  int64_t hidden, qkv, attended, intermediate;
+};
+constexpr LayerShape kLayers[] = {{"8B layer", 4096, 6144, 4096, 14336},
+                                  {"0.6B layer", 1024, 4096, 2048, 3072}};
+
+// Microseconds of a layer's dense products one after another, with its norms and sums.
+double time_layer(const LayerShape& shape, int64_t num_rows, const Tensor& pool, Stream& stream) {
+  int64_t used = 0;
+  const auto take = [&](int64_t rows, int64_t columns) {
+    if (used + rows * columns > pool.view().num_elements()) used = 0;
+    const int64_t first = used;
+    used += rows * columns;
+    return pool.view().slice(0, first, used).reshape({rows, columns});
+  };
+  const auto made = [&](int64_t columns) {
+    Tensor tensor = cuda::empty({num_rows, columns}, DType::kBF16, kGpu);
+    launch_fill_random(tensor.view().data, num_rows * columns, 1.0f, stream.handle);
+    return tensor;
+  };
+  const Tensor residual = made(shape.hidden), x = made(shape.hidden), qkv = made(shape.qkv),
+               attended = made(shape.attended), gate_up = made(2 * shape.intermediate),
+               mlp = made(shape.intermediate);
+  return time_graph(stream, 16, [&](int) {
+    const kernels::InputNorm norm{
+        .weight = take(1, shape.hidden).reshape({shape.hidden}), .eps = 1e-5f, .normed = x};
+    kernels::linear(
+        {.x = residual, .weight = take(shape.qkv, shape.hidden), .bias = {}, .out = qkv, .norm = norm},
+        stream);
+    kernels::linear({.x = attended,
+                     .weight = take(shape.hidden, shape.attended),
+                     .bias = {},
+                     .out = residual,
+                     .accumulate = true},
+                    stream);
+    kernels::gated_linear({.x = residual,
+                           .weight = take(2 * shape.intermediate, shape.hidden),
+                           .bias = {},
+                           .gate_up = gate_up,
+                           .out = mlp,
+                           .norm = norm},
+                          stream);
+    kernels::linear({.x = mlp,
+                     .weight = take(shape.hidden, shape.intermediate),
+                     .bias = {},
+                     .out = residual,
+                     .accumulate = true},
+                    stream);
+  });
+}
+
 int main() {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   const double read_rate = fastest_read(stream);
   std::printf("fastest read %.0f GB/s\n", read_rate * 1e-3);
-  const Tensor pool = cuda::zeros({kPoolBytes / 2}, DType::kBF16, kGpu);
-  const Tensor x = cuda::zeros({256, 14336}, DType::kBF16, kGpu);
+  const Tensor pool = cuda::empty({kPoolBytes / 2}, DType::kBF16, kGpu);
+  launch_fill_random(pool.view().data, kPoolBytes / 2, 0.05f, stream.handle);
+  const Tensor x = cuda::empty({256, 14336}, DType::kBF16, kGpu);
+  launch_fill_random(x.view().data, x.view().num_elements(), 1.0f, stream.handle);
   const Tensor out = cuda::empty({256 * 151936}, DType::kBF16, kGpu);
   for (const Shape& shape : kShapes) {
     const int64_t num_elements = shape.out_features * shape.in_features;
@@ -49,6 +104,16 @@ int main() {
       const double limit = 2.0 * static_cast<double>(num_elements) / read_rate;
       std::printf("  %3d rows %7.1f us %5.1f %%", static_cast<int>(num_rows), microseconds,
                   100.0 * limit / microseconds);
+    }
+    std::printf("\n");
+  }
+  for (const LayerShape& shape : kLayers) {
+    std::printf("%-12s", shape.name);
+    const int64_t num_elements = shape.hidden * (shape.qkv + shape.attended + 3 * shape.intermediate);
+    for (const int64_t num_rows : {1, 8, 16, 32, 128}) {
+      const double microseconds = time_layer(shape, num_rows, pool, stream);
+      std::printf("  %3d rows %7.1f us %5.1f %%", static_cast<int>(num_rows), microseconds,
+                  200.0 * static_cast<double>(num_elements) / read_rate / microseconds);
     }
     std::printf("\n");
   }

@@ -43,8 +43,9 @@ float descale(std::string_view name, nb::handle value) {
 float scale_or_default(nb::handle value, int64_t head_dim) {
   if (value.is_none()) return 1.0f / std::sqrt(static_cast<float>(head_dim));
   float scale = 0.0f;
-  require(nb::try_cast(value, scale), "scale ", nb::cast<std::string>(nb::repr(value)),
-          ": expected a number, or None for 1 / sqrt(", head_dim, ")");
+  if (!nb::try_cast(value, scale))
+    fail(ErrorCode::kInvalidArgument, "scale ", nb::cast<std::string>(nb::repr(value)),
+         ": expected a number, or None for 1 / sqrt(", head_dim, ")");
   return scale;
 }
 

@@ -33,7 +33,11 @@ kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device)
       .num_kv_heads = call.is_mla() ? 1 : static_cast<int>(call.kv.k.shape[2]),
       .head_dim_v = static_cast<int>(call.out.shape[2]),
       .split_rule = call.split_rule};
-  if (device.type == DeviceType::kCpu) limits.max_kv_tokens = num_kv_tokens_on_host(call);
+  if (device.type == DeviceType::kCpu)
+    limits.max_kv_tokens = num_kv_tokens_on_host(call);
+  else if (call.split_rule == kernels::SplitRule::kFixed)
+    // Lengths are not read; what shares no pages fits into the cache.
+    limits.max_kv_tokens = call.kv.k.shape[0] * call.kv.k.shape[1];
   return limits;
 }
 

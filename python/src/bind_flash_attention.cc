@@ -20,10 +20,17 @@ struct SchedulerMetadata {
   std::unique_ptr<Workspace> workspace = {};
 };
 
+int int_argument(std::string_view name, nb::handle value) {
+  int number = 0;
+  if (!nb::try_cast(value, number))
+    fail(ErrorCode::kInvalidArgument, name, " ", nb::cast<std::string>(nb::repr(value)), ": expected an int");
+  return number;
+}
+
 // Where an argument that may be a vector, a number or None says the lengths of requests.
 kernels::Lengths lengths_of(std::string_view name, nb::handle number, const TensorArgument& vector,
                             int num_reqs, Device device) {
-  if (!vector.given()) return {.all = nb::cast<int32_t>(number)};
+  if (!vector.given()) return {.all = int_argument(name, number)};
   const View<const int32_t> each = int32_vector(name, vector, device);
   require(each.size() == static_cast<size_t>(num_reqs), name, " of ", each.size(), " entries: expected ",
           num_reqs);
@@ -69,7 +76,7 @@ Queries queries_of(const TensorView& q, const TensorArgument& cu_seqlens_q, nb::
       "max_seqlen_q None: expected the largest number of queries of a request, since cu_seqlens_q is given");
   return {.tokens = q,
           .num_reqs = static_cast<int>(cu.size()) - 1,
-          .max_seqlen_q = nb::cast<int>(max_seqlen_q),
+          .max_seqlen_q = int_argument("max_seqlen_q", max_seqlen_q),
           .cu_seqlens = cu};
 }
 
@@ -117,106 +124,144 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
           metadata.workspace->num_new_tokens(), " keys to append, there are ", call.num_new_tokens());
 }
 
-// out, or (out, softmax_lse).
-nb::object flash_attention(nb::handle q_object, nb::handle k_object, nb::handle v_object,
-                           nb::handle k_new_object, nb::handle v_new_object, nb::handle cu_seqlens_q_object,
-                           nb::handle cu_seqlens_k_object, nb::handle cu_seqlens_k_new_object,
-                           nb::handle seqlens_k_object, nb::handle page_table_object, nb::handle rows_object,
-                           nb::handle max_seqlen_q, nb::handle softmax_scale, bool causal, int window_left,
-                           int window_right, int attention_chunk, float softcap, nb::handle sinks_object,
-                           nb::handle q_descale, nb::handle k_descale, nb::handle v_descale, int num_splits,
-                           nb::handle metadata_object, nb::handle out_object, bool return_lse) {
-  const Access cache_access = k_new_object.is_none() ? Access::kRead : Access::kWrite;
-  const TensorArgument q("q", q_object), k("k", k_object, cache_access), v("v", v_object, cache_access);
+// The keys of a call: pages, dense rows or ragged, and how many each request has.
+struct KeyArguments {
+  TensorArgument k, v, cu_seqlens, page_table, rows;
+  nb::handle seqlens_object;  // a vector, a number or None
+  TensorArgument seqlens;     // when it is a vector
+};
+void set_keys(AttentionCall& call, const KeyArguments& keys) {
+  const Device device = call.q.device;
+  const int num_reqs = call.source.num_reqs;
+  require_same_device("k", *keys.k, device);
+  require_same_device("v", *keys.v, device);
+  const View<const int32_t> cu_seqlens = sums_of("cu_seqlens_k", keys.cu_seqlens, num_reqs, device);
+  require(keys.page_table.given() + keys.rows.given() + keys.cu_seqlens.given() <= 1,
+          "page_table, cache_batch_idx, cu_seqlens_k: expected one of them at most");
+  const KeyLayout layout =
+      keys.page_table.given() ? paged_keys(*keys.k, *keys.v, *keys.page_table, num_reqs)
+      : keys.cu_seqlens.given()
+          ? ragged_keys(*keys.k, *keys.v, cu_seqlens)
+          : dense_keys(*keys.k, *keys.v, int32_vector("cache_batch_idx", keys.rows, device), num_reqs);
+  call.kv = layout.kv;
+  call.source.places = layout.places;
+  call.source.seqlen_cached = layout.seqlens;
+  if (!keys.seqlens_object.is_none())
+    call.source.seqlen_cached =
+        lengths_of("cache_seqlens", keys.seqlens_object, keys.seqlens, num_reqs, device);
+  else
+    require(!keys.page_table.given(), "cache_seqlens None: expected the lengths of requests with page_table");
+}
+
+// What a call writes: new tensors, but for an `out` that was given.
+class Results {
+ public:
+  // `call` is given their views. The interface's LSE has heads before tokens, the kernels' tokens before
+  // heads.
+  Results(AttentionCall& call, nb::handle q_object, const TensorArgument& q, nb::handle out_object,
+          bool wants_lse)
+      : is_dense_(q->rank == 4) {
+    const int64_t num_tokens = call.q.shape[0], num_q_heads = call.q.shape[1],
+                  head_dim_v = call.kv.v.shape[3];
+    const int64_t num_reqs = call.source.num_reqs, seqlen_q = call.max_seqlen_q;
+    const TensorArgument given("out", out_object, Access::kWrite);
+    if (given.given())
+      given_out_ = nb::borrow(out_object);
+    else if (is_dense_)
+      out_ = ResultTensor::like(q_object, *q,
+                                std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v});
+    else
+      out_ = ResultTensor::like(q_object, *q, std::array<int64_t, 3>{num_tokens, num_q_heads, head_dim_v});
+    const TensorView& out = given.given() ? *given : out_.view();
+    require(out.rank == q->rank, "out ", out, ": expected ", q->rank, " dimensions, as q ", *q);
+    call.out = is_dense_ ? merge_first_two("out", out) : out;
+
+    has_lse_ = wants_lse;
+    if (!wants_lse) return;
+    if (is_dense_) {
+      lse_ =
+          ResultTensor::float32_like(q_object, *q, std::array<int64_t, 3>{num_reqs, seqlen_q, num_q_heads});
+      call.lse = merge_first_two("softmax_lse", lse_.view());
+    } else {
+      lse_ = ResultTensor::float32_like(q_object, *q, std::array<int64_t, 2>{num_q_heads, num_tokens});
+      call.lse = lse_.view().transpose(0, 1);
+    }
+  }
+
+  // out, or (out, softmax_lse); once, after they are written.
+  nb::object take() {
+    nb::object out = given_out_.is_valid() ? std::move(given_out_) : out_.take();
+    if (!has_lse_) return out;
+    nb::object lse = lse_.take();
+    if (is_dense_) lse = lse.attr("mT");
+    return nb::make_tuple(std::move(out), std::move(lse));
+  }
+
+ private:
+  bool is_dense_, has_lse_ = false;
+  nb::object given_out_;
+  ResultTensor out_, lse_;
+};
+
+// Runs the call, with the plan of `metadata_object` unless that is None.
+void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& call) {
+  if (call.q.num_elements() == 0) return;
+  give_address(call.kv.k, call.q);
+  give_address(call.kv.v, call.q);
+  if (metadata_object.is_none()) return run_for(q_object, call);
+  require(nb::isinstance<SchedulerMetadata>(metadata_object),
+          "scheduler_metadata: expected what attend's get_scheduler_metadata returned");
+  const auto& metadata = nb::cast<const SchedulerMetadata&>(metadata_object);
+  require_planned_for(metadata, call);
+  run_planned(call, *metadata.workspace, stream_of(q_object, call.q.device));
+}
+
+// The three functions of the interface are calls of this one. Returns out, or (out, softmax_lse).
+nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::handle k_new_object,
+                           nb::handle v_new_object, nb::handle cu_seqlens_q_object, nb::handle cu_seqlens_k,
+                           nb::handle cu_seqlens_k_new_object, nb::handle cache_seqlens,
+                           nb::handle page_table, nb::handle cache_batch_idx, nb::handle max_seqlen_q,
+                           nb::handle softmax_scale, bool causal, int window_left, int window_right,
+                           int attention_chunk, float softcap, nb::handle sinks_object, nb::handle q_descale,
+                           nb::handle k_descale, nb::handle v_descale, int num_splits,
+                           nb::handle scheduler_metadata, nb::handle out, bool return_lse) {
+  const Access access = k_new_object.is_none() ? Access::kRead : Access::kWrite;
+  const TensorArgument q("q", q_object), sinks("sinks", sinks_object);
   const TensorArgument k_new("k to append", k_new_object), v_new("v to append", v_new_object);
   const TensorArgument cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object);
-  const TensorArgument cu_seqlens_k("cu_seqlens_k", cu_seqlens_k_object);
   const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object);
-  const TensorArgument seqlens_k = tensor_unless_number("cache_seqlens", seqlens_k_object);
-  const TensorArgument page_table("page_table", page_table_object), rows("cache_batch_idx", rows_object);
-  const TensorArgument sinks("sinks", sinks_object), given_out("out", out_object, Access::kWrite);
-  require(q.given() && k.given() && v.given(), "q, k, v: expected tensors, not None");
-  const Device device = q->device;
-  require_same_device("k", *k, device);
-  require_same_device("v", *v, device);
+  const KeyArguments keys{.k{"k", k, access},
+                          .v{"v", v, access},
+                          .cu_seqlens{"cu_seqlens_k", cu_seqlens_k},
+                          .page_table{"page_table", page_table},
+                          .rows{"cache_batch_idx", cache_batch_idx},
+                          .seqlens_object = cache_seqlens,
+                          .seqlens = tensor_unless_number("cache_seqlens", cache_seqlens)};
+  require(q.given() && keys.k.given() && keys.v.given(), "q, k, v: expected tensors, not None");
 
-  const Queries queries = queries_of(*q, cu_seqlens_q, max_seqlen_q);
-  const bool is_dense = queries.cu_seqlens.empty();
-  const int num_reqs = queries.num_reqs;
   AttentionCall call;
+  const Queries queries = queries_of(*q, cu_seqlens_q, max_seqlen_q);
   call.q = queries.tokens;
   call.max_seqlen_q = queries.max_seqlen_q;
-  call.source.num_reqs = num_reqs;
-  call.source.seqlen_q = {.cu = queries.cu_seqlens.data(), .all = queries.max_seqlen_q};
   call.cu_seqlen_q = queries.cu_seqlens;
-
-  const View<const int32_t> cu_k = sums_of("cu_seqlens_k", cu_seqlens_k, num_reqs, device);
-  require(!page_table.given() || (cu_k.empty() && !rows.given()),
-          "page_table with cu_seqlens_k or cache_batch_idx: expected one of them");
-  require(cu_k.empty() || !rows.given(), "cu_seqlens_k with cache_batch_idx: expected one of them");
-  const KeyLayout keys = page_table.given() ? paged_keys(*k, *v, *page_table, num_reqs)
-                         : cu_k.empty()
-                             ? dense_keys(*k, *v, int32_vector("cache_batch_idx", rows, device), num_reqs)
-                             : ragged_keys(*k, *v, cu_k);
-  call.kv = keys.kv;
-  call.source.places = keys.places;
-  call.source.seqlen_cached = keys.seqlens;
-  const bool says_seqlens = seqlens_k.given() || is_number(seqlens_k_object);
-  require(says_seqlens || !page_table.given(),
-          "cache_seqlens None: expected the lengths of requests with page_table");
-  if (says_seqlens)
-    call.source.seqlen_cached = lengths_of("cache_seqlens", seqlens_k_object, seqlens_k, num_reqs, device);
-  append_keys(call, k_new, v_new, sums_of("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device));
+  call.source.num_reqs = queries.num_reqs;
+  call.source.seqlen_q = {.cu = queries.cu_seqlens.data(), .all = queries.max_seqlen_q};
+  set_keys(call, keys);
+  append_keys(call, k_new, v_new, sums_of("cu_seqlens_k_new", cu_seqlens_k_new, queries.num_reqs, q->device));
   if (!call.appends() && call.source.seqlen_cached.each != nullptr)
-    call.seqlen_kv = {call.source.seqlen_cached.each, static_cast<size_t>(num_reqs)};
+    call.seqlen_kv = {call.source.seqlen_cached.each, static_cast<size_t>(queries.num_reqs)};
 
   call.visibility = visibility_of(causal, window_left, window_right, attention_chunk);
   call.kv.k_scale = descale("k_descale", k_descale);
   call.kv.v_scale = descale("v_descale", v_descale);
-  call.score = {.scale = scale_or_default(softmax_scale, q->shape[static_cast<size_t>(q->rank) - 1]) *
-                         descale("q_descale", q_descale),
+  call.score = {.scale = scale_or_default(softmax_scale, call.q.shape[2]) * descale("q_descale", q_descale),
                 .logit_cap = softcap,
-                .sinks = sinks_of(sinks, device)};
+                .sinks = sinks_of(sinks, q->device)};
   call.split_rule = split_rule_of(num_splits);
 
-  const int64_t num_q_heads = call.q.shape[1], head_dim_v = call.kv.v.shape[3];
-  const std::array<int64_t, 4> dense_out{num_reqs, queries.max_seqlen_q, num_q_heads, head_dim_v};
-  const std::array<int64_t, 3> ragged_out{call.q.shape[0], num_q_heads, head_dim_v};
-  ResultTensor made_out;
-  if (!given_out.given())
-    made_out =
-        is_dense ? ResultTensor::like(q_object, *q, dense_out) : ResultTensor::like(q_object, *q, ragged_out);
-  const TensorView& out = given_out.given() ? *given_out : made_out.view();
-  require(out.rank == q->rank, "out ", out, ": expected ", q->rank, " dimensions, as q ", *q);
-  call.out = is_dense ? merge_first_two("out", out) : out;
-
-  // As [num_tokens, num_q_heads] for the kernels; the interface's heads come before its tokens.
-  ResultTensor lse;
-  if (return_lse && is_dense) {
-    lse = ResultTensor::float32_like(q_object, *q,
-                                     std::array<int64_t, 3>{num_reqs, queries.max_seqlen_q, num_q_heads});
-    call.lse = merge_first_two("softmax_lse", lse.view());
-  } else if (return_lse) {
-    lse = ResultTensor::float32_like(q_object, *q, std::array<int64_t, 2>{num_q_heads, call.q.shape[0]});
-    call.lse = lse.view().transpose(0, 1);
-  }
-
-  if (call.q.num_elements() > 0) {
-    give_address(call.kv.k, call.q);
-    give_address(call.kv.v, call.q);
-    if (metadata_object.is_none()) {
-      run_for(q_object, call);
-    } else {
-      const auto& metadata = nb::cast<const SchedulerMetadata&>(metadata_object);
-      require_planned_for(metadata, call);
-      run_planned(call, *metadata.workspace, stream_of(q_object, device));
-    }
-  }
-  nb::object result_out = given_out.given() ? nb::borrow(out_object) : made_out.take();
-  if (!return_lse) return result_out;
-  nb::object result_lse = lse.take();
-  return nb::make_tuple(std::move(result_out),
-                        is_dense ? nb::object(result_lse.attr("mT")) : std::move(result_lse));
+  Results results(call, q_object, q, out, return_lse);
+  run_call(q_object, scheduler_metadata, call);
+  return results.take();
 }
 
 // One plan for the calls of all layers whose batch, lengths, heads and mask are these.

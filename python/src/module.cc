@@ -18,7 +18,8 @@ NB_MODULE(_attend, module) {
     }
   });
   attend::python::bind_exported_tensor(module);
-  attend::python::bind_kernels(module);
+  attend::python::bind_attention(module);
+  attend::python::bind_store_merge(module);
   attend::python::bind_flash_attention(module);
   attend::python::bind_flash_mla(module);
   attend::python::bind_library(module);

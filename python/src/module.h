@@ -5,8 +5,9 @@
 
 namespace attend::python {
 
-// attention, mla, store_kv, store_mla, merge.
-void bind_kernels(nanobind::module_& module);
+// The kernels' public entries: attention, mla; store_kv, store_mla, merge.
+void bind_attention(nanobind::module_& module);
+void bind_store_merge(nanobind::module_& module);
 // What attend.flash_attn_interface and attend.flash_mla call.
 void bind_flash_attention(nanobind::module_& module);
 void bind_flash_mla(nanobind::module_& module);

@@ -81,10 +81,12 @@ TensorArgument::TensorArgument(std::string_view name, nb::handle object, Access 
 }
 
 void TensorArgument::read_capsule(std::string_view name, nb::handle object, Access access) {
-  require(nb::hasattr(object, "__dlpack__"), name, ": ", described_type(object),
-          ": expected a tensor (of torch, numpy, jax, or whatever has __dlpack__)");
-  require(access == Access::kRead || module_of(object).substr(0, 3) != "jax", name, ": ",
-          described_type(object), " is immutable: expected a tensor that can be written");
+  if (!nb::hasattr(object, "__dlpack__"))
+    fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
+         ": expected a tensor (of torch, numpy, jax, or whatever has __dlpack__)");
+  if (access == Access::kWrite && module_of(object).starts_with("jax"))
+    fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
+         " is immutable: expected a tensor that can be written");
   const ForeignDtype* foreign = foreign_dtype(object);
   capsule_ = dlpack_capsule(foreign == nullptr ? nb::borrow(object) : object.attr("view")(foreign->bits));
   if (PyCapsule_IsValid(capsule_.ptr(), "dltensor_versioned")) {

@@ -15,8 +15,9 @@ bool same_geometry(const kernels::AttentionPlanLimits& a, const kernels::Attenti
 }
 
 bool holds(const Workspace& workspace, const kernels::AttentionPlanLimits& needed, int64_t num_new_tokens) {
-  return needed.max_reqs <= workspace.limits().max_reqs &&
-         needed.max_tokens <= workspace.limits().max_tokens && num_new_tokens <= workspace.num_new_tokens();
+  const kernels::AttentionPlanLimits& has = workspace.limits();
+  return needed.max_reqs <= has.max_reqs && needed.max_tokens <= has.max_tokens &&
+         needed.max_kv_tokens <= has.max_kv_tokens && num_new_tokens <= workspace.num_new_tokens();
 }
 
 int next_size(int64_t needed) {
@@ -45,6 +46,7 @@ Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
     if (holds(workspace, needed, call.num_new_tokens())) return workspace;
     limits.max_reqs = std::max(needed.max_reqs, workspace.limits().max_reqs);
     limits.max_tokens = std::max(needed.max_tokens, workspace.limits().max_tokens);
+    limits.max_kv_tokens = std::max(needed.max_kv_tokens, workspace.limits().max_kv_tokens);
     num_new_tokens = std::max(num_new_tokens, workspace.num_new_tokens());
     break;
   }

@@ -440,6 +440,17 @@ TEST(BenchCommand, CountsPromptAndGenerationOfAModel) {
                                              "host work of a step, 16 requests"}));
 }
 
+TEST(BenchCommand, RefusesAModelThatGivesNoNumbers) {
+  const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_overflowing";
+  testing_support::make_overflowing_model(kGolden, model, 77);  // among 512 random tokens of 128
+  auto config = nlohmann::json::parse(std::ifstream(model / "config.json"));
+  config["max_position_embeddings"] = 1024;
+  std::ofstream(model / "config.json") << config;
+  const Ran ran = attend("bench model --model-path " + model.string());
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("logits are not numbers"));
+}
+
 TEST(BenchCommand, RefusesAnUnknownShapeAndADepthBetweenChunks) {
   const Ran shape = attend("bench model --shape llama-9");
   EXPECT_EQ(shape.exit_code, 2);

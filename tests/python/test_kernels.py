@@ -4,7 +4,7 @@ import attend
 import numpy as np
 import pytest
 import reference
-from conftest import check
+from conftest import Numpy, check
 
 SEQLENS_Q, SEQLENS_KV, PAGE_SIZE = [2, 1, 4], [7, 1, 30], 8
 
@@ -93,6 +93,21 @@ def test_attention_wants_one_index(rng, library):
         batch.attend({})
     with pytest.raises(attend.Error, match="2 indices: expected one of page_table"):
         batch.attend({**batch.index("page table"), **batch.index("CSR")})
+
+
+@pytest.mark.parametrize(
+    "kind, name, value, message",
+    [
+        ("request rows", "request_rows", [2, 5, 4], r"request_rows\[1\] is 5: req_to_token has 5 rows"),
+        ("CSR", "kv_indptr", [0, 1, 2, 9], "kv_indptr of request 2 from 2 to 9: it has 30 keys"),
+        ("CSR", "kv_indptr", [0, 1, 2, 5], "kv_indptr of request 2 from 2 to 5: it has 30 keys"),
+        ("page table", "page_table", [[0] * 5, [0] * 5, [0, 1, 99, 2, 0]], "page id 99 at position 16 of request 2"),
+    ],
+)
+def test_indices_are_checked_on_the_cpu(rng, kind, name, value, message):
+    batch = Batch(rng, Numpy())
+    with pytest.raises(attend.Error, match=message):
+        batch.attend({**batch.index(kind), name: np.array(value, np.int32)})
 
 
 def test_stored_keys_lie_at_their_slots(rng, library):

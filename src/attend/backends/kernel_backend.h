@@ -68,9 +68,4 @@ class KernelBackend : public AttentionBackend {
   int planned_reqs_ = -1, planned_tokens_ = -1;  // of the last plan(); -1: none
 };
 
-// The factory functions of rows whose data is a BackendSpec.
-std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendEntry& entry,
-                                                        const BackendContext& context);
-WorkspaceSize kernel_backend_workspace(const BackendEntry& entry, const BackendConfig& config);
-
 }  // namespace attend

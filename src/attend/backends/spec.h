@@ -1,9 +1,13 @@
-// A backend as data: one class (kernel_backend.h) runs a kernel family by such a spec.
+// A backend as data: what most rows of the table are, and what a row of your own can be.
 #pragma once
 
+#include <memory>
+
+#include "attend/attention/backend.h"
 #include "attend/kernels/attention_plan.h"
 #include "attend/kernels/kv_index.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 enum class KernelChoice : uint8_t {
@@ -18,4 +22,12 @@ struct BackendSpec {
   int split_tokens = 256;  // kFixed, and every rule in deterministic mode
 };
 
+// For BackendEntry::create and BackendEntry::workspace of a row with such a spec: attend's kernels, run by
+// it. Throws Error(kInvalidArgument) when the pools do not fit the config, and Error(kUnsupported) for layers
+// that no kernel family serves: expanded MLA, which attends to contiguous K/V and not to a pool.
+std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendEntry& entry,
+                                                        const BackendContext& context);
+WorkspaceSize kernel_backend_workspace(const BackendEntry& entry, const BackendConfig& config);
+
 }  // namespace attend
+#pragma GCC visibility pop

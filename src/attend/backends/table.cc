@@ -7,7 +7,6 @@
 // applied.
 #include "attend/backends/table.h"
 
-#include "attend/backends/kernel_backend.h"
 #include "attend/backends/spec.h"
 
 namespace attend {
@@ -35,8 +34,8 @@ constexpr BackendSpec kTritonSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kCsrSpec{.index = KvIndexKind::kCsr};
 constexpr BackendSpec kPageTableSpec{.index = KvIndexKind::kPageTable};
 
-// A hardware prefetcher follows the rows of one head through a page; at 64 tokens decode from DRAM reads close
-// to what the machine can (docs/cpu-notes.md). The price: a prefix is shared in whole pages only.
+// A hardware prefetcher follows the rows of one head through a page; at 64 tokens decode from DRAM reads
+// close to what the machine can (docs/cpu-notes.md). The price: a prefix is shared in whole pages only.
 constexpr int kCpuPageSize = 64;
 
 // The whole contract of attend's kernels, without graphs, which a CPU has not.

@@ -22,6 +22,12 @@ std::vector<int32_t> random_prompt(int num_tokens, int vocab_size) {
   return ids;
 }
 
+// A request that ended without a token has not done the work that is timed.
+void require_token(const StepOutput& output) {
+  if (output.finish_reason == FinishReason::kError)
+    fail(ErrorCode::kCorruptFile, "model: its logits are not numbers, so there is nothing to time");
+}
+
 // How long the last step of the prompt and each decode step of one request took.
 struct RequestTimes {
   double last_prompt_seconds = 0;
@@ -36,7 +42,12 @@ RequestTimes run_request(Engine& engine, int prompt_tokens, int new_tokens) {
   while (true) {
     const int outputs_before = num_outputs;
     bool more = false;
-    const double seconds = seconds_of([&] { more = engine.step([&](const StepOutput&) { ++num_outputs; }); });
+    const double seconds = seconds_of([&] {
+      more = engine.step([&](const StepOutput& output) {
+        require_token(output);
+        ++num_outputs;
+      });
+    });
     if (!more) return times;
     if (outputs_before == 0) times.last_prompt_seconds = seconds;
     if (outputs_before > 0) times.decode_seconds.push_back(seconds);
@@ -150,7 +161,7 @@ class ModelBench {
       engine_.submit(random_prompt(1, engine_.model_config().vocab_size),
                      {.max_new_tokens = kHostSteps + 1, .ignore_eos = true});
     const EngineStats before = engine_.stats();
-    while (engine_.step([](const StepOutput&) {})) {
+    while (engine_.step(require_token)) {
     }
     const EngineStats& after = engine_.stats();
     report_.cases.push_back(

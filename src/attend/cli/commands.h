@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <string>
 
 namespace attend::cli {
 
@@ -14,8 +13,5 @@ using Command = std::function<int()>;
 void add_generate(CLI::App& app, Command& selected);
 void add_backends(CLI::App& app, Command& selected);
 void add_bench(CLI::App& app, Command& selected);
-
-// What --version prints: the version, the commit, and the devices that there are.
-std::string version_text();
 
 }  // namespace attend::cli

@@ -8,6 +8,7 @@
 
 #include "attend/base/error.h"
 #include "attend/cli/commands.h"
+#include "attend/cli/version.h"
 #include "attend/model/mapped_range.h"
 
 namespace {

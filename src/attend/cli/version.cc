@@ -1,10 +1,10 @@
-#include "attend/base/version.h"
+#include "attend/cli/version.h"
 
 #include <fmt/format.h>
 
 #include "attend/attention/resolver.h"
+#include "attend/base/version.h"
 #include "attend/cli/build_info.h"
-#include "attend/cli/commands.h"
 #include "attend/kernels/cpu/isa.h"
 #include "attend/tensor/cuda.h"
 

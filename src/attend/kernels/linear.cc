@@ -9,6 +9,16 @@
 namespace attend::kernels {
 namespace {
 
+void check_norm(const InputNorm& norm, const TensorView& x, const Stream& stream) {
+  if (norm.weight.empty()) return;
+  require_shape("norm.weight", norm.weight, {x.shape[1]});
+  require_weight("norm.weight", norm.weight);
+  require_on(stream, "norm.weight", norm.weight);
+  require_shape("norm.normed", norm.normed, {x.shape[0], x.shape[1]});
+  require_activation_of(stream, "norm.normed", norm.normed);
+  require_dtype("norm.normed", norm.normed, x.dtype);
+}
+
 void check(const LinearArgs& args, const Stream& stream) {
   require_rank("x", args.x, 2);
   require_rank("weight", args.weight, 2);
@@ -29,6 +39,9 @@ void check(const LinearArgs& args, const Stream& stream) {
   if (args.batch_invariant && stream.device.type != DeviceType::kCpu)
     fail(ErrorCode::kUnsupported, "batch_invariant: linear() on ", stream.device,
          " does not offer it; cpu does");
+  if (args.accumulate && stream.device.type != DeviceType::kCuda)
+    fail(ErrorCode::kUnsupported, "accumulate: linear() on ", stream.device, " does not offer it; cuda does");
+  check_norm(args.norm, args.x, stream);
   if (args.bias.empty()) return;
   require_shape("bias", args.bias, {out_features});
   require_weight("bias", args.bias);
@@ -45,11 +58,21 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
 void linear(const LinearArgs& args, Stream& stream) {
   check(args, stream);
   if (stream.device.type == DeviceType::kCuda) return cuda::linear(args, stream);
-  cpu::linear(args, cpu::detect_isa());
+  if (args.norm.weight.empty()) return cpu::linear(args, cpu::detect_isa());
+  rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normed, stream);
+  LinearArgs normed = args;
+  normed.x = args.norm.normed;
+  normed.norm = {};
+  cpu::linear(normed, cpu::detect_isa());
 }
 
 void gated_linear(const GatedLinearArgs& args, Stream& stream) {
-  const LinearArgs both{.x = args.x, .weight = args.weight, .bias = args.bias, .out = args.gate_up};
+  const LinearArgs both{.x = args.x,
+                        .weight = args.weight,
+                        .bias = args.bias,
+                        .out = args.gate_up,
+                        .workspace = args.workspace,
+                        .norm = args.norm};
   check(both, stream);
   require_shape("out", args.out, {args.x.shape[0], args.weight.shape[0] / 2});
   require_activation_of(stream, "out", args.out);

@@ -7,6 +7,13 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
+// RMSNorm of x before the product: as rms_norm() of elementwise.h.
+struct InputNorm {
+  TensorView weight;  // [in_features]; empty: x is taken as it is
+  float eps = 0.0f;
+  TensorView normed;  // as x: scratch, which kernels that norm x while they multiply leave alone
+};
+
 struct LinearArgs {
   TensorView x;  // [num_rows, in_features]; last stride 1. CPU: f32; GPU: f32, f16, bf16
   // [out_features, in_features], contiguous: f32, f16, bf16 as it is stored; GPU: dtype of x
@@ -19,6 +26,9 @@ struct LinearArgs {
   // A row's bits depend neither on the other rows nor on their number: one algorithm in fixed tiles of rows,
   // which for many rows may be slower. CPU only.
   bool batch_invariant = false;
+  InputNorm norm = {};
+  // out += x weight^T + bias, rounded once. GPU only.
+  bool accumulate = false;
 };
 // Accumulates in float32. A row's result does not depend on the other rows' values. Throws
 // Error(kInvalidArgument) for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the
@@ -31,11 +41,13 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
 
 // The first half of a gated MLP: out = silu(gate) * up with [gate | up] = x W^T + b.
 struct GatedLinearArgs {
-  TensorView x;        // [num_rows, in_features]
-  TensorView weight;   // [2 * intermediate, in_features]
-  TensorView bias;     // [2 * intermediate]; empty: none
-  TensorView gate_up;  // [num_rows, 2 * intermediate]: scratch
-  TensorView out;      // [num_rows, intermediate]
+  TensorView x;                    // [num_rows, in_features]
+  TensorView weight;               // [2 * intermediate, in_features]
+  TensorView bias;                 // [2 * intermediate]; empty: none
+  TensorView gate_up;              // [num_rows, 2 * intermediate]: scratch
+  TensorView out;                  // [num_rows, intermediate]
+  View<std::byte> workspace = {};  // as of linear()
+  InputNorm norm = {};             // as of linear()
 };
 // dtypes, strides and errors as of linear() and silu_mul(). On a GPU a few rows are one launch.
 void gated_linear(const GatedLinearArgs& args, Stream& stream);

@@ -37,6 +37,7 @@ DecoderModel::DecoderModel(ModelConfig config, DecoderWeights weights, size_t we
       weights_(std::move(weights)),
       weight_bytes_(weight_bytes),
       placement_(placement),
+      on_gpu_(placement.device.type == DeviceType::kCuda),
       files_(std::move(files)),
       attention_layers_(config_.geometry(placement.dtype, placement.dtype).layers) {}
 
@@ -100,25 +101,46 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   if (batch.num_tokens == 0) return;
   const Activations a = activations_.first(batch.num_tokens);
   const RopeRows rope = rope_->rows(batch, input.prompt_lens);
-  const float eps = config_.rms_norm_eps;
 
   kernels::embedding(input.token_ids, weights_.embedding, a.residual, stream);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayerWeights& layer = weights_.layers[i];
-    if (i == 0)
-      kernels::rms_norm(a.residual, layer.attention_norm, eps, a.x, stream);
-    else
-      kernels::add_rms_norm(a.x, a.residual, layer.attention_norm, eps, a.x, stream);
+    if (!on_gpu_) norm(layer.attention_norm, /*first=*/i == 0, a, stream);
     self_attention(layer, attention_layers_[i], rope, a, batch, attention, stream);
-    kernels::add_rms_norm(a.x, a.residual, layer.mlp_norm, eps, a.x, stream);
+    if (!on_gpu_) norm(layer.mlp_norm, /*first=*/false, a, stream);
     feed_forward(layer, a, stream);
   }
   if (input.logit_rows.empty()) return;
-  kernels::add_rms_norm(a.x, a.residual, weights_.final_norm, eps, a.x, stream);
   const TensorView rows = logit_rows_.slice(0, 0, std::ssize(input.logit_rows));
-  kernels::gather_rows(a.x, input.logit_rows, rows, stream);
   const Tensor& lm_head = weights_.lm_head.view().empty() ? weights_.embedding : weights_.lm_head;
-  project(rows, {.weight = lm_head, .bias = {}}, logits, stream);
+  if (on_gpu_) {
+    kernels::gather_rows(a.residual, input.logit_rows, rows, stream);
+    kernels::linear({.x = rows,
+                     .weight = lm_head,
+                     .bias = {},
+                     .out = logits,
+                     .norm = {weights_.final_norm, config_.rms_norm_eps, a.x.slice(0, 0, rows.shape[0])}},
+                    stream);
+  } else {
+    norm(weights_.final_norm, /*first=*/false, a, stream);
+    kernels::gather_rows(a.x, input.logit_rows, rows, stream);
+    project(rows, {.weight = lm_head, .bias = {}}, logits, stream);
+  }
+}
+
+void DecoderModel::norm(const Tensor& weight, bool first, const Activations& a, Stream& stream) const {
+  if (first)
+    kernels::rms_norm(a.residual, weight, config_.rms_norm_eps, a.x, stream);
+  else
+    kernels::add_rms_norm(a.x, a.residual, weight, config_.rms_norm_eps, a.x, stream);
+}
+
+void DecoderModel::add_projection(const TensorView& x, const Projection& projection, const Activations& a,
+                                  Stream& stream) const {
+  if (!on_gpu_) return project(x, projection, a.x, stream);
+  kernels::linear(
+      {.x = x, .weight = projection.weight, .bias = projection.bias, .out = a.residual, .accumulate = true},
+      stream);
 }
 
 void DecoderModel::project(const TensorView& x, const Projection& projection, const TensorView& out,
@@ -141,12 +163,17 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
   const TensorView q = a.qkv.slice(1, 0, k_begin);
   const TensorView k = a.qkv.slice(1, k_begin, v_begin);
   const TensorView v = a.qkv.slice(1, v_begin, a.qkv.shape[1]);
-  if (weights.qkv.weight.view().empty()) {
+  if (on_gpu_) {
+    kernels::linear({.x = a.residual,
+                     .weight = weights.qkv.weight,
+                     .bias = weights.qkv.bias,
+                     .out = a.qkv,
+                     .norm = {weights.attention_norm, config_.rms_norm_eps, a.x}},
+                    stream);
+  } else {
     project(a.x, weights.q, q, stream);
     project(a.x, weights.k, k, stream);
     project(a.x, weights.v, v, stream);
-  } else {
-    project(a.x, weights.qkv, a.qkv, stream);
   }
 
   const TensorView q_heads = q.split(1, head_dim), k_heads = k.split(1, head_dim);
@@ -166,25 +193,26 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
   input.out = a.attended.split(1, head_dim);
   input.rope = &norm_rope;
   attention.forward(layer, input, batch, stream);
-  project(a.attended, weights.o, a.x, stream);
+  add_projection(a.attended, weights.o, a, stream);
 }
 
 void DecoderModel::feed_forward(const DecoderLayerWeights& weights, const Activations& a,
                                 Stream& stream) const {
   const int64_t intermediate = config_.intermediate_size;
-  if (weights.gate_up.weight.view().empty()) {
-    project(a.x, weights.gate, a.gate_up.slice(1, 0, intermediate), stream);
-    project(a.x, weights.up, a.gate_up.slice(1, intermediate, 2 * intermediate), stream);
-    kernels::silu_mul(a.gate_up, a.mlp, stream);
-  } else {
-    kernels::gated_linear({.x = a.x,
+  if (on_gpu_) {
+    kernels::gated_linear({.x = a.residual,
                            .weight = weights.gate_up.weight,
                            .bias = weights.gate_up.bias,
                            .gate_up = a.gate_up,
-                           .out = a.mlp},
+                           .out = a.mlp,
+                           .norm = {weights.mlp_norm, config_.rms_norm_eps, a.x}},
                           stream);
+  } else {
+    project(a.x, weights.gate, a.gate_up.slice(1, 0, intermediate), stream);
+    project(a.x, weights.up, a.gate_up.slice(1, intermediate, 2 * intermediate), stream);
+    kernels::silu_mul(a.gate_up, a.mlp, stream);
   }
-  project(a.mlp, weights.down, a.x, stream);
+  add_projection(a.mlp, weights.down, a, stream);
 }
 
 }  // namespace attend

@@ -6,6 +6,9 @@
 //     residual += attention(q, k, v) Wo (+ bias)
 //     x = norm(residual); residual += (silu(x Wgate) * x Wup) Wdown (+ bias)
 //   logits = norm(residual)[rows] Whead
+//
+// On GPUs the dense layers norm what they take and add to the residual themselves, where a kernel does both
+// at once; on CPUs the sum waits for the next norm.
 #pragma once
 
 #include <optional>
@@ -46,6 +49,12 @@ class DecoderModel : public Model {
 
   void project(const TensorView& x, const Projection& projection, const TensorView& out,
                Stream& stream) const;
+  // x = norm(residual), on CPUs with x of before added to the residual, unless it is the `first` norm of a
+  // step.
+  void norm(const Tensor& weight, bool first, const Activations& a, Stream& stream) const;
+  // residual += x W^T + b on GPUs; on CPUs a.x = x W^T + b, for norm() to add.
+  void add_projection(const TensorView& x, const Projection& projection, const Activations& a,
+                      Stream& stream) const;
   void check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const;
   void self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer, const RopeRows& rope,
                       const Activations& a, const ForwardBatch& batch, AttentionBackend& attention,
@@ -56,6 +65,7 @@ class DecoderModel : public Model {
   DecoderWeights weights_;
   size_t weight_bytes_;
   ModelPlacement placement_;
+  bool on_gpu_;
   std::optional<ModelWeights> files_;
   std::vector<AttentionLayer> attention_layers_;
   BatchLimits limits_;

@@ -206,6 +206,12 @@ float Event::milliseconds_since(const Event& start) const {
   return milliseconds;
 }
 
+bool is_recording(const Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(handle_of(stream), &status), "capture");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 Graph::Graph(Stream& stream, const std::function<void()>& queue) {
   const DeviceScope scope(stream.device);
   cudaGraph_t graph = nullptr;

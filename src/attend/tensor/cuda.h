@@ -37,7 +37,7 @@ class DeviceScope {
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  int previous_ = 0;
+  [[maybe_unused]] int previous_ = 0;  // not in a build without CUDA
 };
 
 // While it lives, the calling thread may allocate though one of its streams is being captured.
@@ -49,7 +49,7 @@ class CaptureTolerance {
   CaptureTolerance& operator=(const CaptureTolerance&) = delete;
 
  private:
-  int previous_ = 0;
+  [[maybe_unused]] int previous_ = 0;  // not in a build without CUDA
 };
 
 // Device memory, uninitialised / zeroed, 256-byte aligned. Throws Error(kOutOfMemory) with the bytes wanted
@@ -98,8 +98,11 @@ class Event {
   float milliseconds_since(const Event& start) const;
 
  private:
-  void* handle_ = nullptr;
+  [[maybe_unused]] void* handle_ = nullptr;
 };
+
+// Whether what is queued on `stream` now is recorded for a graph instead of run.
+bool is_recording(const Stream& stream);
 
 // Work recorded once and launched many times. Movable.
 class Graph {
@@ -114,7 +117,7 @@ class Graph {
   void launch(Stream& stream);
 
  private:
-  void* handle_ = nullptr;
+  [[maybe_unused]] void* handle_ = nullptr;
 };
 
 }  // namespace attend::cuda

@@ -37,6 +37,8 @@ void Event::make_wait(Stream&) const { refuse(); }
 void Event::synchronize() const { refuse(); }
 float Event::milliseconds_since(const Event&) const { refuse(); }
 
+bool is_recording(const Stream&) { refuse(); }
+
 Graph::Graph(Stream&, const std::function<void()>&) { refuse(); }
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;

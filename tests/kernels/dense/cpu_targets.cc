@@ -47,7 +47,11 @@ class CpuTarget : public Target {
   void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out) const override {
     cpu::gather_rows(x, rows, out, isa_);
   }
-  void linear(const LinearArgs& args) const override { linear_with_workspace(args, isa_); }
+  void linear(const LinearArgs& args) const override {
+    if (args.norm.weight.empty()) return linear_with_workspace(args, isa_);
+    Stream stream;
+    kernels::linear(args, stream);
+  }
   void gated_linear(const GatedLinearArgs& args) const override {
     Stream stream;
     kernels::gated_linear(args, stream);

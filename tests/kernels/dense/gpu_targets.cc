@@ -105,7 +105,9 @@ class GpuTarget : public Target {
     kernels::linear({.x = call.in(args.x),
                      .weight = call.in(args.weight),
                      .bias = call.in(args.bias),
-                     .out = call.out(args.out)},
+                     .out = call.out(args.out),
+                     .norm = in(args.norm, call),
+                     .accumulate = args.accumulate},
                     call.stream());
     call.finish();
   }
@@ -115,7 +117,8 @@ class GpuTarget : public Target {
                            .weight = call.in(args.weight),
                            .bias = call.in(args.bias),
                            .gate_up = call.in(args.gate_up),
-                           .out = call.out(args.out)},
+                           .out = call.out(args.out),
+                           .norm = in(args.norm, call)},
                           call.stream());
     call.finish();
   }
@@ -133,6 +136,9 @@ class GpuTarget : public Target {
   }
 
  private:
+  static kernels::InputNorm in(const kernels::InputNorm& norm, Call& call) {
+    return {.weight = call.in(norm.weight), .eps = norm.eps, .normed = call.in(norm.normed)};
+  }
   static TensorView ids_view(View<int32_t> ids) {
     return TensorView::contiguous(ids.data(), DType::kI32, {std::ssize(ids)});
   }

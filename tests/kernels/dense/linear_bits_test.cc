@@ -19,6 +19,8 @@ using testing_support::kWeightTypes;
 using testing_support::linear_with_workspace;
 using testing_support::TestTensor;
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 // Bits of row `row` of a product with `num_rows` rows, when the other rows are NaN.
 std::vector<double> row_among_others(const TestTensor& x, const TestTensor& weight, int64_t row,
                                      int64_t num_rows, Isa isa, bool batch_invariant) {
@@ -52,29 +54,89 @@ TEST(LinearBits, AFewRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
     for (const DType dtype : kWeightTypes) {
       const TestTensor weight = TestTensor::random({101, 333}, dtype, 2);
       const std::vector<double> alone = row_among_others(x, weight, 0, 1, isa, false);
-      for (int64_t num_rows = 2; num_rows < cpu::kTileMinRows; ++num_rows)
+      for (int64_t num_rows = 2; num_rows < cpu::tile_min_rows(dtype); ++num_rows)
         for (const int64_t row : {int64_t{0}, num_rows - 1})
           ASSERT_EQ(row_among_others(x, weight, row, num_rows, isa, false), alone)
               << isa << " " << dtype << " row " << row << " of " << num_rows;
     }
 }
 
-// Matrix tiles split a float into parts; what has no parts must come out as other kernels have it.
+// Matrix tiles split a number into parts; what has no parts must come out as other kernels have it.
 TEST(LinearBits, KeepsInfinitiesAndNaNsInTheirRows) {
-  const float infinity = std::numeric_limits<float>::infinity();
   for (const Isa isa : cpu::available_isas())
-    for (const int64_t num_rows : {2, 20, 40}) {
-      TestTensor x({num_rows, 40}, DType::kF32), weight({3, 40}, DType::kBF16),
-          out({num_rows, 3}, DType::kF32);
-      x.fill(1.0f);
-      weight.fill(1.0f);
-      x.set(5, infinity);
-      x.set(40 + 7, std::numeric_limits<float>::quiet_NaN());
+    for (const DType dtype : kWeightTypes)
+      for (const int64_t num_rows : {2, 20, 40, 70}) {
+        TestTensor x({num_rows, 40}, DType::kF32), weight({3, 40}, dtype), out({num_rows, 3}, DType::kF32);
+        x.fill(1.0f);
+        weight.fill(1.0f);
+        x.set(5, kInfinity);
+        x.set(40 + 7, std::numeric_limits<float>::quiet_NaN());
+        linear_with_workspace({.x = x, .weight = weight, .bias = {}, .out = out}, isa);
+        for (int64_t o = 0; o < 3; ++o) {
+          EXPECT_EQ(out.at(o), kInfinity) << isa << " " << dtype << " " << num_rows;
+          EXPECT_TRUE(std::isnan(out.at(3 + o))) << isa << " " << dtype << " " << num_rows;
+          for (int64_t row = 2; row < num_rows; ++row)
+            EXPECT_EQ(out.at(row * 3 + o), 40.0) << isa << " " << dtype;
+        }
+      }
+}
+
+TEST(LinearBits, KeepsInfinitiesAndNaNsInTheirOutputFeatures) {
+  for (const Isa isa : cpu::available_isas())
+    for (const DType dtype : kWeightTypes)
+      for (const int64_t num_rows : {2, 20, 40, 70}) {
+        TestTensor x({num_rows, 40}, DType::kF32), weight({4, 40}, dtype), out({num_rows, 4}, DType::kF32);
+        x.fill(1.0f);
+        weight.fill(1.0f);
+        weight.set(5, kInfinity);
+        weight.set(40 + 7, -kInfinity);
+        weight.set(2 * 40 + 9, std::numeric_limits<float>::quiet_NaN());
+        linear_with_workspace({.x = x, .weight = weight, .bias = {}, .out = out}, isa);
+        for (int64_t row = 0; row < num_rows; ++row) {
+          EXPECT_EQ(out.at(row * 4), kInfinity) << isa << " " << dtype << " " << num_rows;
+          EXPECT_EQ(out.at(row * 4 + 1), -kInfinity) << isa << " " << dtype << " " << num_rows;
+          EXPECT_TRUE(std::isnan(out.at(row * 4 + 2))) << isa << " " << dtype << " " << num_rows;
+          EXPECT_EQ(out.at(row * 4 + 3), 40.0) << isa << " " << dtype << " " << num_rows;
+        }
+      }
+}
+
+// Every f16 value, subnormals and the largest among them, is the sum of its parts.
+TEST(LinearBits, TakesEveryFloat16WeightExactly) {
+  constexpr int64_t kOuts = 0x8000, kRows = 20;
+  TestTensor x({kRows, 1}, DType::kF32), weight({kOuts, 1}, DType::kF16), out({kRows, kOuts}, DType::kF32);
+  for (int64_t row = 0; row < kRows; ++row) x.set(row, row % 2 == 0 ? 1.0f : -0x1p-100f);
+  for (int64_t bits = 0; bits < kOuts; ++bits)
+    weight.set(bits, static_cast<float>(F16::from_bits(static_cast<uint16_t>(bits))));
+  for (const Isa isa : cpu::available_isas()) {
+    linear_with_workspace({.x = x, .weight = weight, .bias = {}, .out = out}, isa);
+    for (int64_t row = 0; row < kRows; ++row)
+      for (int64_t o = 0; o < kOuts; ++o)
+        if (const double expected = weight.at(o) * x.at(row); std::isnan(expected))
+          ASSERT_TRUE(std::isnan(out.at(row * kOuts + o))) << isa << " bits " << o;
+        else
+          ASSERT_EQ(out.at(row * kOuts + o), expected) << isa << " bits " << o << " row " << row;
+  }
+}
+
+// One product each, so that nothing hides what a lost part would cost.
+TEST(LinearBits, LosesNoBitOfTheLargestAndTheLongestValues) {
+  const float largest = std::numeric_limits<float>::max();
+  const std::vector<float> values = {largest,         -largest,  0x1.fffffep+0f, -0x1.010101p-20f,
+                                     0x1.fefefep+60f, 0x1p-120f, 0x1.000002p+0f, 0.1f};
+  constexpr int64_t kRows = 20;
+  TestTensor x({kRows, 1}, DType::kF32);
+  for (int64_t row = 0; row < kRows; ++row) x.set(row, values[static_cast<size_t>(row) % values.size()]);
+  for (const Isa isa : cpu::available_isas())
+    for (const DType dtype : kWeightTypes) {
+      TestTensor weight({2, 1}, dtype), out({kRows, 2}, DType::kF32);
+      weight.set(0, 1.0f);
+      weight.set(1, -0.75f);
       linear_with_workspace({.x = x, .weight = weight, .bias = {}, .out = out}, isa);
-      for (int64_t o = 0; o < 3; ++o) {
-        EXPECT_EQ(out.at(o), infinity) << isa << " " << num_rows;
-        EXPECT_TRUE(std::isnan(out.at(3 + o))) << isa << " " << num_rows;
-        for (int64_t row = 2; row < num_rows; ++row) EXPECT_EQ(out.at(row * 3 + o), 40.0) << isa;
+      for (int64_t row = 0; row < kRows; ++row) {
+        EXPECT_EQ(out.at(row * 2), x.at(row)) << isa << " " << dtype;
+        EXPECT_NEAR(out.at(row * 2 + 1), -0.75 * x.at(row), 0x1p-23 * std::abs(x.at(row)))
+            << isa << " " << dtype;
       }
     }
 }
@@ -88,6 +150,27 @@ TEST(LinearBits, NeedsNoWorkspace) {
     cpu::linear({.x = x, .weight = weight, .bias = {}, .out = without}, isa);
     for (int64_t i = 0; i < with.size(); ++i) ASSERT_NEAR(with.at(i), without.at(i), 1e-4) << isa;
   }
+}
+
+TEST(LinearBits, GatedLinearTakesTheKernelsThatAWorkspaceOffersToLinear) {
+  constexpr int64_t kRows = 40, kDim = 64;
+  const TestTensor x = TestTensor::random({kRows, kDim}, DType::kF32, 1);
+  const TestTensor weight = TestTensor::random({2 * kDim, kDim}, DType::kBF16, 2);
+  TestTensor product({kRows, 2 * kDim}, DType::kF32), gate_up({kRows, 2 * kDim}, DType::kF32),
+      out({kRows, kDim}, DType::kF32);
+  const size_t num_bytes = linear_workspace_bytes(kRows, kDim, {});
+  Arena arena(num_bytes + 64);
+  const Tensor buffer = arena.allocate({static_cast<int64_t>(num_bytes)}, DType::kU8);
+  Stream stream;
+  gated_linear({.x = x,
+                .weight = weight,
+                .bias = {},
+                .gate_up = gate_up,
+                .out = out,
+                .workspace = {static_cast<std::byte*>(buffer.view().data), num_bytes}},
+               stream);
+  linear_with_workspace({.x = x, .weight = weight, .bias = {}, .out = product}, cpu::detect_isa());
+  EXPECT_EQ(gate_up.values(), product.values());
 }
 
 TEST(LinearBits, ManyRowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {

@@ -61,6 +61,7 @@ class AmxFewRowsFp8 {
   }
 
   void multiply_keys(const TileRows& tile, const TileRows& next, int, int) {
+    announce_runs(problem_, next);
     for (int key = 0; key < kTileKeys; key += kTileSide) {
       if ((tile.present >> key & 0xffff) == 0) continue;
       pack_keys(tile, next, key);

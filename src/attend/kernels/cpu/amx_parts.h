@@ -31,7 +31,8 @@ inline Pairs upper_halves(__m512 first, __m512 second) {
   return _mm512_ternarylogic_epi32(high, low, _mm512_set1_epi32(static_cast<int>(0xffff0000u)), 0xec);
 }
 
-// Splits 32 floats into kParts parts each: bits are cut off, so that what is left fits the next part.
+// Splits 32 floats into kParts parts each: bits are cut off, so that what is left fits the next part. An
+// infinity leaves NaN.
 template <int kParts>
 void split(__m512 first, __m512 second, Pairs (&parts)[kParts]) {
   const __m512 upper = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000u)));

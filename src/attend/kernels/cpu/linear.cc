@@ -69,7 +69,7 @@ Tasks many_rows_tasks(const LinearPart& part) {
 
 bool takes_tiles(const LinearArgs& args, Isa isa) {
   return isa >= Isa::kAmx && !args.workspace.empty() &&
-         (args.batch_invariant || args.x.shape[0] >= kTileMinRows);
+         (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.dtype));
 }
 
 // Rows are packed for all tasks, then each task multiplies its output features with all of them.

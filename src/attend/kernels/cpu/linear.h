@@ -1,5 +1,5 @@
-// Dense layers on the CPU. Weights are converted to f32 as they are read, or met by AMX tiles as they are
-// (linear_tiles.h); products and sums are f32.
+// Dense layers on the CPU. Weights are converted to f32 as they are read, or split into bf16 parts for AMX
+// tiles (linear_tiles.h); products and sums are f32.
 #pragma once
 
 #include "attend/kernels/cpu/isa.h"

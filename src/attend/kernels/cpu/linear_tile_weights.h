@@ -52,8 +52,9 @@ class WeightReader {
     for (int64_t idx = 0; idx < end; ++idx, weights += in_features_) read(weights, count, tiles.row(idx, 0));
   }
 
-  // Asks for what read_step will want.
-  void fetch_step(int64_t out, int64_t num_outs, int64_t feature) const {
+  // Asks for what read_step will want. Inlined, because gcc takes a function that only prefetches for one
+  // that does nothing.
+  [[gnu::always_inline]] void fetch_step(int64_t out, int64_t num_outs, int64_t feature) const {
     const int64_t end = least(num_outs, num_outs_ - out);
     const T* weights = weight_ + out * in_features_ + feature;
     for (int64_t idx = 0; idx < end; ++idx, weights += in_features_)

@@ -24,8 +24,10 @@ inline constexpr int kGroupOutTiles = 4, kGroupOuts = kGroupOutTiles * kTileOuts
 // Rows that are packed at once and share each read of the weights. Some input features of all rows, and the
 // sums, stay in the L2 cache.
 inline constexpr int kTileMaxRows = 256;
-// From here on tiles are faster than the kernel of few rows.
-inline constexpr int kTileMinRows = 5;
+// From here on tiles are faster than the kernel of few rows: weights of fewer parts are sooner prepared.
+constexpr int tile_min_rows(DType weight_dtype) {
+  return weight_dtype == DType::kF32 ? 13 : weight_dtype == DType::kF16 ? 10 : 5;
+}
 
 // Input features after which a task turns to its next rows, so that two tiles of rows stay in the L1 cache.
 inline constexpr int kTileBlockFeatures = 256;

@@ -29,6 +29,13 @@ void prefetch_runs(const AttentionProblem& problem, const TileRows& rows) {
   prefetch_runs(rows.v, problem.v.dim * element_bytes);
 }
 
+void announce_runs(const AttentionProblem& problem, const TileRows& rows) {
+  const auto row_bytes = static_cast<int64_t>(size_of(problem.kv_dtype)) * problem.k.dim;
+  const bool rows_touch = problem.k.token_stride == row_bytes;
+  if (rows_touch && static_cast<uintptr_t>(problem.index.page_size * row_bytes) >= kPrefetcherPage)
+    prefetch_runs(problem, rows);
+}
+
 void locate_rows(const AttentionProblem& problem, int request, int kv_head, int32_t first, uint64_t present,
                  TileRows& rows) {
   const int page_size = problem.index.page_size;

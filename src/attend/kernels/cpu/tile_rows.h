@@ -24,4 +24,8 @@ void locate_rows(const AttentionProblem& problem, int request, int kv_head, int3
 // line (docs/cpu-notes.md has the figures).
 void prefetch_runs(const AttentionProblem& problem, const TileRows& rows);
 
+// The same ahead of asking for every line: the hardware prefetcher then begins on all runs early. Does
+// nothing where pages are too short for it to follow.
+void announce_runs(const AttentionProblem& problem, const TileRows& rows);
+
 }  // namespace attend::kernels::cpu

@@ -1,5 +1,6 @@
 #include "attend/kernels/cuda/elementwise.h"
 
+#include "attend/base/error.h"
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/store_params.h"
 
@@ -14,7 +15,8 @@ void copy_rows(const TensorView& from, View<const int32_t> rows, const TensorVie
                     .rows = rows.data(),
                     .num_rows = static_cast<int32_t>(out.shape[0]),
                     .num_columns = static_cast<int32_t>(out.shape[1]),
-                    .aligned = out.shape[1] % kGroup == 0 && rows_aligned({&from, &out})},
+                    .aligned = out.shape[1] % kGroup == 0 && rows_aligned({&from, &out}),
+                    .add = false},
                    stream.handle);
 }
 
@@ -46,6 +48,8 @@ RopeHeads rope_heads(const TensorView& x, const TensorView& norm_weight) {
 }
 
 NormRopeParams norm_rope_params(const NormRopeArgs& args) {
+  if (args.cos.shape[1] > kMaxRopeHalf)
+    fail(ErrorCode::kUnsupported, "cos ", args.cos, ": GPUs turn at most ", kMaxRopeHalf, " pairs of a head");
   return {.heads = {rope_heads(args.q, args.q_norm), rope_heads(args.k, args.k_norm)},
           .store = {},
           .positions = args.positions.data(),

@@ -9,7 +9,6 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRopeWarps = 4;
 constexpr int kMaxNormThreads = 512;
 // Groups of a row that a thread of the norm keeps in registers: rows of up to 8192 elements are read once.
 constexpr int kKeptGroups = 2;
@@ -66,6 +65,12 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_consta
   for (int g = threadIdx.x; g < num_groups_of(params.num_columns); g += kThreads) {
     Group group;
     read(params.from, from, g, params.num_columns, params.aligned, group);
+    if (params.add) {
+      Group sum;
+      read(params.out, to, g, params.num_columns, params.aligned, sum);
+#pragma unroll
+      for (int i = 0; i < kGroupElements; ++i) group[i] += sum[i];
+    }
     write(params.out, to, g, params.num_columns, params.aligned, group);
   }
 }
@@ -104,10 +109,12 @@ class NormRow {
       read(params_.x, x_, g, params_.dim, params_.aligned, group);
   }
 
-  __device__ void write_normed(int g, Group& group, float scale) const {
-    Group weight;
-    const DeviceRows weights{const_cast<void*>(params_.weight.data), 0, 0, 1, params_.weight.element};
-    read(weights, 0, g, params_.dim, params_.aligned, weight);
+  // What group `g` is multiplied with: no kernel of a step writes it.
+  __device__ void read_weights(int g, Group& weights) const {
+    const DeviceRows row{const_cast<void*>(params_.weight.data), 0, 0, 1, params_.weight.element};
+    read(row, 0, g, params_.dim, params_.aligned, weights);
+  }
+  __device__ void write_normed(int g, Group& group, const Group& weight, float scale) const {
 #pragma unroll
     for (int i = 0; i < kGroupElements; ++i) group[i] *= scale * (weight[i] + params_.weight_offset);
     write(params_.out, out_, g, params_.dim, params_.aligned, group);
@@ -122,11 +129,16 @@ class NormRow {
 __global__ void __launch_bounds__(kMaxNormThreads)
     rms_norm_kernel(const __grid_constant__ NormParams params) {
   ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
   const NormRow row(params, blockIdx.x);
   const int num_groups = num_groups_of(params.dim), num_threads = static_cast<int>(blockDim.x);
   const int first_group = static_cast<int>(threadIdx.x);
-  float kept[kKeptGroups][kGroupElements];
+  float kept[kKeptGroups][kGroupElements], weights[kKeptGroups][kGroupElements];
+#pragma unroll
+  for (int j = 0; j < kKeptGroups; ++j) {
+    const int g = first_group + j * num_threads;
+    if (g < num_groups) row.read_weights(g, weights[j]);
+  }
+  ptx::wait_for_previous_kernel();
   float sum = 0.0f;
 #pragma unroll
   for (int j = 0; j < kKeptGroups; ++j) {
@@ -141,12 +153,13 @@ __global__ void __launch_bounds__(kMaxNormThreads)
 #pragma unroll
   for (int j = 0; j < kKeptGroups; ++j) {
     const int g = first_group + j * num_threads;
-    if (g < num_groups) row.write_normed(g, kept[j], scale);
+    if (g < num_groups) row.write_normed(g, kept[j], weights[j], scale);
   }
   for (int g = first_group + kKeptGroups * num_threads; g < num_groups; g += num_threads) {
-    Group group;
+    Group group, group_weights;
     row.reread(g, group);
-    row.write_normed(g, group, scale);
+    row.read_weights(g, group_weights);
+    row.write_normed(g, group, group_weights, scale);
   }
 }
 
@@ -166,95 +179,6 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(const __grid_constan
 #pragma unroll
   for (int j = 0; j < kGroupElements; ++j) gate[j] = gate[j] / (1.0f + expf(-gate[j])) * up[j];
   write(params.out, row_begin(params.out, row), g, params.num_columns, params.aligned, gate);
-}
-
-// The cache row of a token and head; nowhere for a token that is not stored.
-struct CacheRow {
-  void* data = nullptr;
-  int64_t begin = 0;
-  Element element = Element::kF32;
-  float scale = 1.0f;
-
-  __device__ CacheRow(const StoreParams& store, int kind, int64_t token, int head) {
-    int slot = store.slots[token];
-    if (slot >= 0 && store.slot_map != nullptr) slot = store.slot_map[slot];
-    if (slot < 0) return;
-    const StoreRows& rows = store.rows[kind];
-    data = rows.to;
-    begin = slot / store.page_size * rows.page_stride + slot % store.page_size * rows.token_stride +
-            head * rows.head_stride;
-    element = rows.to_element;
-    scale = rows.scale;
-  }
-  __device__ void write(int d, float value) const {
-    if (data != nullptr) store_element(data, begin + d, element, value / scale);
-  }
-};
-
-__device__ void store_v(const StoreParams& store, int64_t token, int head, int lane) {
-  const StoreRows& rows = store.rows[1];
-  const CacheRow cache(store, 1, token, head);
-  const int64_t from = token * rows.from.token_stride + head * rows.from.head_stride;
-  for (int d = lane; d < rows.head_dim; d += 32)
-    cache.write(d, load_element(rows.from.data, from + d, rows.from_element));
-}
-
-// Norms and turns one head; calls write(d, value) for each of its elements that changes, or for all that
-// there are when `all` is set.
-template <class Write>
-__device__ void norm_rope_head(const NormRopeParams& params, const RopeHeads& heads, int64_t token, int head,
-                               int lane, bool all, const Write& write) {
-  const int64_t begin = token * heads.token_stride + head * heads.head_stride;
-  float scale = 1.0f;
-  if (heads.norm.data != nullptr) {
-    float sum = 0.0f;
-    for (int d = lane; d < params.head_dim; d += 32) {
-      const float x = load_element(heads.data, begin + d, heads.element);
-      sum += x * x;
-    }
-    scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(params.head_dim) + params.eps);
-  }
-  const auto normed = [&](int d) {
-    const float x = load_element(heads.data, begin + d, heads.element);
-    return heads.norm.data == nullptr ? x : x * scale * load_element(heads.norm.data, d, heads.norm.element);
-  };
-  const int64_t position = params.positions[token];
-  for (int i = lane; i < params.half; i += 32) {
-    const float cos = params.cos[position * params.cos_stride + i];
-    const float sin = params.sin[position * params.sin_stride + i];
-    const float a = normed(i), b = normed(i + params.half);
-    write(i, a * cos - b * sin);
-    write(i + params.half, b * cos + a * sin);
-  }
-  if (!all && heads.norm.data == nullptr) return;
-  for (int d = 2 * params.half + lane; d < params.head_dim; d += 32) write(d, normed(d));
-}
-
-// A warp per token and head.
-__global__ void __launch_bounds__(32 * kRopeWarps)
-    norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
-  const bool stores = params.store.slots != nullptr;
-  const int num_q = params.heads[0].num_heads, num_k = params.heads[1].num_heads;
-  const int num_heads = num_q + (stores ? 2 : 1) * num_k;
-  const int64_t row = int64_t{blockIdx.x} * kRopeWarps + threadIdx.x / 32;
-  const int lane = threadIdx.x % 32, head = static_cast<int>(row % num_heads);
-  const int64_t token = row / num_heads;
-  if (token >= params.num_tokens) return;
-  if (head >= num_q + num_k) return store_v(params.store, token, head - num_q - num_k, lane);
-  const RopeHeads& heads = params.heads[head < num_q ? 0 : 1];
-  if (head >= num_q && stores) {
-    const CacheRow cache(params.store, 0, token, head - num_q);
-    // The cache holds what would be read back from k.
-    norm_rope_head(params, heads, token, head - num_q, lane, /*all=*/true,
-                   [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
-    return;
-  }
-  const int local_head = head < num_q ? head : head - num_q;
-  const int64_t begin = token * heads.token_stride + local_head * heads.head_stride;
-  norm_rope_head(params, heads, token, local_head, lane, /*all=*/false,
-                 [&](int d, float value) { store_element(heads.data, begin + d, heads.element, value); });
 }
 
 unsigned ceil_div(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
@@ -280,14 +204,6 @@ void launch_silu_mul(const SiluMulParams& params, void* stream) {
   if (params.num_rows == 0 || num_groups == 0) return;
   launch_dependent<SiluMulParams>(silu_mul_kernel, ceil_div(params.num_rows * num_groups, kThreads), kThreads,
                                   0, stream, params, "silu_mul");
-}
-
-void launch_norm_rope(const NormRopeParams& params, void* stream) {
-  const int64_t num_kinds = params.store.slots != nullptr ? 2 : 1;
-  const int64_t num_heads = params.heads[0].num_heads + num_kinds * params.heads[1].num_heads;
-  if (params.num_tokens * num_heads == 0) return;
-  launch_dependent<NormRopeParams>(norm_rope_kernel, ceil_div(params.num_tokens * num_heads, kRopeWarps),
-                                   32 * kRopeWarps, 0, stream, params, "rope");
 }
 
 }  // namespace attend::kernels::cuda

@@ -19,12 +19,13 @@ struct DeviceVector {
   Element element;
 };
 
-// out[i] = from[rows[i]], converted; without rows from[i].
+// out[i] = from[rows[i]], converted; without rows from[i]; with `add`, out[i] += that.
 struct CopyRowsParams {
   DeviceRows from, out;
   const int32_t* rows;  // [num_rows]; null: 0, 1, 2, ...
   int32_t num_rows, num_columns;
   bool aligned;  // every row begins at a multiple of 16 bytes and holds whole groups
+  bool add;
 };
 void launch_copy_rows(const CopyRowsParams& params, void* stream);
 
@@ -53,6 +54,8 @@ struct RopeHeads {
   Element element;
   DeviceVector norm;  // [head_dim]
 };
+inline constexpr int kMaxRopeHalf = 128;
+// Positions and angles are read while the kernel before may still run: no kernel may just have written them.
 struct NormRopeParams {
   RopeHeads heads[2];  // q and k; the second may have no heads
   // Where k, once turned, and v go; without slots k stays where it was and there is no v.
@@ -61,7 +64,7 @@ struct NormRopeParams {
   const float *cos, *sin;  // row p of either begins at p * its stride
   int64_t cos_stride, sin_stride;
   float eps;
-  int32_t num_tokens, head_dim, half;  // half: pairs that turn
+  int32_t num_tokens, head_dim, half;  // half: pairs that turn, at most kMaxRopeHalf
 };
 void launch_norm_rope(const NormRopeParams& params, void* stream);
 

@@ -26,8 +26,18 @@ struct Largest {
 __device__ Largest find_largest(const float* logits, int size) {
   __shared__ Largest of_warps[kSearchWarps];
   Largest largest{-INFINITY, kNone};
+  // By four, where the row begins at a multiple of 16 bytes.
+  const int num_fours = reinterpret_cast<uintptr_t>(logits) % sizeof(float4) == 0 ? size / 4 : 0;
 #pragma unroll 8
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += kSearchThreads) largest.take(logits[i], i);
+  for (int i = static_cast<int>(threadIdx.x); i < num_fours; i += kSearchThreads) {
+    const float4 four = reinterpret_cast<const float4*>(logits)[i];
+    largest.take(four.x, 4 * i);
+    largest.take(four.y, 4 * i + 1);
+    largest.take(four.z, 4 * i + 2);
+    largest.take(four.w, 4 * i + 3);
+  }
+  for (int i = 4 * num_fours + static_cast<int>(threadIdx.x); i < size; i += kSearchThreads)
+    largest.take(logits[i], i);
   for (int step = 16; step > 0; step /= 2)
     largest.take(__shfl_xor_sync(kAllLanes, largest.value, step),
                  __shfl_xor_sync(kAllLanes, largest.index, step));

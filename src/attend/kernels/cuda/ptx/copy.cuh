@@ -22,13 +22,13 @@ __device__ inline void copy_async_16(uint32_t to_shared, const void* from_global
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to_shared), "l"(from_global) : "memory");
 }
 
-// 16 bytes of global memory that nobody writes meanwhile and that are read once: they leave no trace in L1.
-// "ld.global.nc.L1::no_allocate".
-__device__ inline uint4 load_once_16(const void* from) {
+// 16 bytes of shared memory. "ld.shared".
+__device__ inline uint4 load_shared_16(uint32_t from) {
   uint4 bits;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "l"(from));
+               : "r"(from)
+               : "memory");
   return bits;
 }
 

@@ -1,13 +1,11 @@
-// The kernels' public entries: attention, MLA, store and merge, in attend's own words.
+// attention and mla, in the kernels' own words.
 #include <nanobind/stl/string_view.h>
 
 #include <algorithm>
 #include <array>
 
 #include "arguments.h"
-#include "attend/kernels/merge.h"
-#include "attend/kernels/store.h"
-#include "attend/tensor/cuda.h"
+#include "attend/base/math.h"
 #include "module.h"
 #include "result_tensor.h"
 
@@ -69,6 +67,21 @@ kernels::KvIndex IndexArguments::index(int32_t page_size, int64_t num_reqs, Devi
   return index;
 }
 
+// What run() does not know of the index: which rows and entries there are. On the CPU alone.
+void check_index_on_host(const IndexArguments& arguments, const kernels::KvIndex& index,
+                         View<const int32_t> seqlen_kv) {
+  for (size_t r = 0; r < seqlen_kv.size(); ++r) {
+    if (index.kind == kernels::KvIndexKind::kRequestRows)
+      require(index.rows[r] >= 0 && index.rows[r] < arguments.req_to_token->shape[0], "request_rows[", r,
+              "] is ", index.rows[r], ": req_to_token has ", arguments.req_to_token->shape[0], " rows");
+    if (index.kind == kernels::KvIndexKind::kCsr)
+      require(index.indptr[r] >= 0 && index.indptr[r + 1] <= arguments.kv_indices->shape[0] &&
+                  ceil_div(seqlen_kv[r], index.page_size) <= index.indptr[r + 1] - index.indptr[r],
+              "kv_indptr of request ", r, " from ", index.indptr[r], " to ", index.indptr[r + 1], ": it has ",
+              seqlen_kv[r], " keys, and there are ", arguments.kv_indices->shape[0], " kv_indices");
+  }
+}
+
 // Positions of a request that the index has entries for; read on the CPU alone.
 int32_t capacity_of(const IndexArguments& arguments, int32_t page_size, int64_t num_pages) {
   const int64_t tokens = arguments.page_table.given()     ? arguments.page_table->shape[1] * page_size
@@ -103,6 +116,7 @@ void set_batch(AttentionCall& call, const BatchArguments& batch, int32_t page_si
   call.max_seqlen_q =
       max_seqlen_q.is_none() ? static_cast<int>(call.q.shape[0]) : nb::cast<int>(max_seqlen_q);
   call.kv.index = batch.index.index(page_size, num_reqs, device);
+  if (device.type == DeviceType::kCpu) check_index_on_host(batch.index, call.kv.index, call.seqlen_kv);
   call.source = {.num_reqs = static_cast<int32_t>(num_reqs),
                  .seqlen_q = {.cu = call.cu_seqlen_q.data()},
                  .seqlen_cached = {.each = call.seqlen_kv.data()},
@@ -210,81 +224,6 @@ nb::object mla(nb::handle q_object, nb::handle q_rope_object, nb::handle latent_
   return run_into(q_object, call, q->shape[2], out, return_lse);
 }
 
-// Calls fn(stream) for work over `object`'s memory.
-template <class Fn>
-void on_stream_of(nb::handle object, Device device, const Fn& fn) {
-  Stream stream = stream_of(object, device);
-  if (device.type == DeviceType::kCpu) {
-    const nb::gil_scoped_release others_run;
-    return fn(stream);
-  }
-  const cuda::DeviceScope scope(device);
-  fn(stream);
-}
-
-// Slots on the CPU are checked, since a kernel trusts them.
-View<const int32_t> slots_of(const TensorArgument& slots, const TensorView& cache) {
-  const View<const int32_t> entries = int32_vector("slots", slots, cache.device);
-  if (cache.device.type == DeviceType::kCpu)
-    for (int32_t slot : entries)
-      require(slot >= -1 && slot < cache.shape[0] * cache.shape[1], "slot ", slot, ": the cache has ",
-              cache.shape[0] * cache.shape[1]);
-  return entries;
-}
-
-void store_kv(nb::handle k_object, nb::handle v_object, nb::handle k_cache_object, nb::handle v_cache_object,
-              nb::handle slots_object, float k_scale, float v_scale) {
-  const TensorArgument k("k", k_object), v("v", v_object), slots("slots", slots_object);
-  const TensorArgument k_cache("k_cache", k_cache_object, Access::kWrite),
-      v_cache("v_cache", v_cache_object, Access::kWrite);
-  require(k.given() && k_cache.given() && k_cache->rank == 4, "k_cache ", *k_cache,
-          ": expected [num_pages, page_size, num_kv_heads, head_dim]");
-  for (const TensorView& view : {*k, *v, *v_cache})
-    require_same_device("k, v, v_cache", view, k_cache->device);
-  const kernels::StoreKvArgs args{.k = *k,
-                                  .v = *v,
-                                  .k_cache = *k_cache,
-                                  .v_cache = *v_cache,
-                                  .slots = slots_of(slots, *k_cache),
-                                  .k_scale = k_scale,
-                                  .v_scale = v_scale};
-  on_stream_of(k_cache_object, k_cache->device, [&](Stream& stream) { kernels::store_kv(args, stream); });
-}
-
-void store_mla(nb::handle latent_object, nb::handle rope_object, nb::handle cache_object,
-               nb::handle slots_object, float scale) {
-  const TensorArgument latent("latent", latent_object), rope("rope", rope_object),
-      slots("slots", slots_object);
-  const TensorArgument cache("cache", cache_object, Access::kWrite);
-  require(cache.given() && cache->rank == 3, "cache ", *cache,
-          ": expected [num_pages, page_size, kv_lora_rank + rope_dim]");
-  for (const TensorView& view : {*latent, *rope}) require_same_device("latent, rope", view, cache->device);
-  const kernels::StoreMlaArgs args{
-      .latent = *latent, .rope = *rope, .cache = *cache, .slots = slots_of(slots, *cache), .scale = scale};
-  on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::store_mla(args, stream); });
-}
-
-nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out_b_object,
-                nb::handle lse_b_object) {
-  const TensorArgument out_a("out_a", out_a_object), lse_a("lse_a", lse_a_object),
-      out_b("out_b", out_b_object), lse_b("lse_b", lse_b_object);
-  require(out_a.given() && out_a->rank == 3, "out_a ", *out_a,
-          ": expected [num_tokens, num_q_heads, head_dim]");
-  for (const TensorView& view : {*lse_a, *out_b, *lse_b})
-    require_same_device("out_a, lse_a, out_b, lse_b", view, out_a->device);
-  const std::array<int64_t, 3> shape{out_a->shape[0], out_a->shape[1], out_a->shape[2]};
-  ResultTensor out = ResultTensor::like(out_a_object, *out_a, shape);
-  ResultTensor lse = ResultTensor::float32_like(out_a_object, *out_a, std::span(shape).first(2));
-  const kernels::MergeArgs args{.out_a = *out_a,
-                                .out_b = *out_b,
-                                .lse_a = *lse_a,
-                                .lse_b = *lse_b,
-                                .out = out.view(),
-                                .lse = lse.view()};
-  on_stream_of(out_a_object, out_a->device, [&](Stream& stream) { kernels::merge(args, stream); });
-  return nb::make_tuple(out.take(), lse.take());
-}
-
 constexpr const char* kAttentionDoc =
     R"(softmax(scale * q k^T) v over paged or contiguous K/V of ragged requests.
 
@@ -321,28 +260,9 @@ scale   of the scores; there is no default, since it follows the head dim before
 
 The other arguments, and what is returned (head_dim_v is kv_lora_rank), are those of attention.)";
 
-constexpr const char* kStoreKvDoc =
-    R"(Stores new K/V at their token slots: k / k_scale and v / v_scale, rounded to the cache's dtype.
-
-k, v              [num_tokens, num_kv_heads, head_dim]
-k_cache, v_cache  [num_pages, page_size, num_kv_heads, head_dim], changed in place
-slots             int32 [num_tokens]: page id * page_size + offset; -1: not stored)";
-
-constexpr const char* kStoreMlaDoc =
-    R"(Stores latent rows at their token slots: [latent, rope] / scale, rounded to the cache's dtype.
-
-latent [num_tokens, kv_lora_rank], rope [num_tokens, rope_dim]
-cache  [num_pages, page_size, kv_lora_rank + rope_dim], changed in place
-slots  int32 [num_tokens]; -1: not stored)";
-
-constexpr const char* kMergeDoc = R"(Merges attention over two parts of the keys by their LSE: (out, lse).
-
-out_a, out_b [num_tokens, num_q_heads, head_dim], lse_a, lse_b float32 [num_tokens, num_q_heads], natural logarithm;
--inf (or +inf, other libraries' mark) for a part without keys, whose output is not read.)";
-
 }  // namespace
 
-void bind_kernels(nb::module_& module) {
+void bind_attention(nb::module_& module) {
   const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
   module.def("attention", &attention, kAttentionDoc, nb::arg("q"), nb::arg("k"), nb::arg("v"),
              nb::arg("cu_seqlen_q"), nb::arg("seqlen_kv"), nb::kw_only(), none("max_seqlen_q"),
@@ -358,12 +278,6 @@ void bind_kernels(nb::module_& module) {
              nb::arg("chunk") = 0, nb::arg("logit_cap") = 0.0f, none("sinks"), nb::arg("scale_kv") = 1.0f,
              none("tree_mask"), none("positions"), nb::arg("split_rule") = "balanced", none("out"),
              nb::arg("return_lse") = false);
-  module.def("store_kv", &store_kv, kStoreKvDoc, nb::arg("k"), nb::arg("v"), nb::arg("k_cache"),
-             nb::arg("v_cache"), nb::arg("slots"), nb::arg("k_scale") = 1.0f, nb::arg("v_scale") = 1.0f);
-  module.def("store_mla", &store_mla, kStoreMlaDoc, nb::arg("latent"), nb::arg("rope"), nb::arg("cache"),
-             nb::arg("slots"), nb::arg("scale") = 1.0f);
-  module.def("merge", &merge, kMergeDoc, nb::arg("out_a"), nb::arg("lse_a"), nb::arg("out_b"),
-             nb::arg("lse_b"));
 }
 
 }  // namespace attend::python

@@ -1,0 +1,120 @@
+// store_kv, store_mla and merge, in the kernels' own words.
+#include <array>
+#include <span>
+
+#include "arguments.h"
+#include "attend/kernels/merge.h"
+#include "attend/kernels/store.h"
+#include "attend/tensor/cuda.h"
+#include "module.h"
+#include "result_tensor.h"
+
+namespace attend::python {
+namespace {
+
+// Calls fn(stream) for work over `object`'s memory.
+template <class Fn>
+void on_stream_of(nb::handle object, Device device, const Fn& fn) {
+  Stream stream = stream_of(object, device);
+  if (device.type == DeviceType::kCpu) {
+    const nb::gil_scoped_release others_run;
+    return fn(stream);
+  }
+  const cuda::DeviceScope scope(device);
+  fn(stream);
+}
+
+// Slots on the CPU are checked, since a kernel trusts them.
+View<const int32_t> slots_of(const TensorArgument& slots, const TensorView& cache) {
+  const View<const int32_t> entries = int32_vector("slots", slots, cache.device);
+  if (cache.device.type == DeviceType::kCpu)
+    for (int32_t slot : entries)
+      require(slot >= -1 && slot < cache.shape[0] * cache.shape[1], "slot ", slot, ": the cache has ",
+              cache.shape[0] * cache.shape[1]);
+  return entries;
+}
+
+void store_kv(nb::handle k_object, nb::handle v_object, nb::handle k_cache_object, nb::handle v_cache_object,
+              nb::handle slots_object, float k_scale, float v_scale) {
+  const TensorArgument k("k", k_object), v("v", v_object), slots("slots", slots_object);
+  const TensorArgument k_cache("k_cache", k_cache_object, Access::kWrite),
+      v_cache("v_cache", v_cache_object, Access::kWrite);
+  require(k.given() && k_cache.given() && k_cache->rank == 4, "k_cache ", *k_cache,
+          ": expected [num_pages, page_size, num_kv_heads, head_dim]");
+  for (const TensorView& view : {*k, *v, *v_cache})
+    require_same_device("k, v, v_cache", view, k_cache->device);
+  const kernels::StoreKvArgs args{.k = *k,
+                                  .v = *v,
+                                  .k_cache = *k_cache,
+                                  .v_cache = *v_cache,
+                                  .slots = slots_of(slots, *k_cache),
+                                  .k_scale = k_scale,
+                                  .v_scale = v_scale};
+  on_stream_of(k_cache_object, k_cache->device, [&](Stream& stream) { kernels::store_kv(args, stream); });
+}
+
+void store_mla(nb::handle latent_object, nb::handle rope_object, nb::handle cache_object,
+               nb::handle slots_object, float scale) {
+  const TensorArgument latent("latent", latent_object), rope("rope", rope_object),
+      slots("slots", slots_object);
+  const TensorArgument cache("cache", cache_object, Access::kWrite);
+  require(cache.given() && cache->rank == 3, "cache ", *cache,
+          ": expected [num_pages, page_size, kv_lora_rank + rope_dim]");
+  for (const TensorView& view : {*latent, *rope}) require_same_device("latent, rope", view, cache->device);
+  const kernels::StoreMlaArgs args{
+      .latent = *latent, .rope = *rope, .cache = *cache, .slots = slots_of(slots, *cache), .scale = scale};
+  on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::store_mla(args, stream); });
+}
+
+nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out_b_object,
+                nb::handle lse_b_object) {
+  const TensorArgument out_a("out_a", out_a_object), lse_a("lse_a", lse_a_object),
+      out_b("out_b", out_b_object), lse_b("lse_b", lse_b_object);
+  require(out_a.given() && out_a->rank == 3, "out_a ", *out_a,
+          ": expected [num_tokens, num_q_heads, head_dim]");
+  for (const TensorView& view : {*lse_a, *out_b, *lse_b})
+    require_same_device("out_a, lse_a, out_b, lse_b", view, out_a->device);
+  const std::array<int64_t, 3> shape{out_a->shape[0], out_a->shape[1], out_a->shape[2]};
+  ResultTensor out = ResultTensor::like(out_a_object, *out_a, shape);
+  ResultTensor lse = ResultTensor::float32_like(out_a_object, *out_a, std::span(shape).first(2));
+  const kernels::MergeArgs args{.out_a = *out_a,
+                                .out_b = *out_b,
+                                .lse_a = *lse_a,
+                                .lse_b = *lse_b,
+                                .out = out.view(),
+                                .lse = lse.view()};
+  on_stream_of(out_a_object, out_a->device, [&](Stream& stream) { kernels::merge(args, stream); });
+  return nb::make_tuple(out.take(), lse.take());
+}
+
+constexpr const char* kStoreKvDoc =
+    R"(Stores new K/V at their token slots: k / k_scale and v / v_scale, rounded to the cache's dtype.
+
+k, v              [num_tokens, num_kv_heads, head_dim]
+k_cache, v_cache  [num_pages, page_size, num_kv_heads, head_dim], changed in place
+slots             int32 [num_tokens]: page id * page_size + offset; -1: not stored)";
+
+constexpr const char* kStoreMlaDoc =
+    R"(Stores latent rows at their token slots: [latent, rope] / scale, rounded to the cache's dtype.
+
+latent [num_tokens, kv_lora_rank], rope [num_tokens, rope_dim]
+cache  [num_pages, page_size, kv_lora_rank + rope_dim], changed in place
+slots  int32 [num_tokens]; -1: not stored)";
+
+constexpr const char* kMergeDoc = R"(Merges attention over two parts of the keys by their LSE: (out, lse).
+
+out_a, out_b [num_tokens, num_q_heads, head_dim], lse_a, lse_b float32 [num_tokens, num_q_heads], natural logarithm;
+-inf (or +inf, other libraries' mark) for a part without keys, whose output is not read.)";
+
+}  // namespace
+
+void bind_store_merge(nb::module_& module) {
+  module.def("store_kv", &store_kv, kStoreKvDoc, nb::arg("k"), nb::arg("v"), nb::arg("k_cache"),
+             nb::arg("v_cache"), nb::arg("slots"), nb::arg("k_scale") = 1.0f, nb::arg("v_scale") = 1.0f);
+  module.def("store_mla", &store_mla, kStoreMlaDoc, nb::arg("latent"), nb::arg("rope"), nb::arg("cache"),
+             nb::arg("slots"), nb::arg("scale") = 1.0f);
+  module.def("merge", &merge, kMergeDoc, nb::arg("out_a"), nb::arg("lse_a"), nb::arg("out_b"),
+             nb::arg("lse_b"));
+}
+
+}  // namespace attend::python

@@ -1,0 +1,240 @@
+// Dense layers of few rows: the kernel and its launch, for x and weights of type T.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "attend/kernels/cuda/element.cuh"
+#include "attend/kernels/cuda/few_rows_kernel.h"
+#include "attend/kernels/cuda/few_rows_ring.cuh"
+#include "attend/kernels/cuda/launch.cuh"
+#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/cuda/ptx/mma.cuh"
+
+namespace attend::kernels::cuda {
+
+constexpr int kFewRowsThreads = 32 * kFewRowsWarps;
+
+__device__ inline float squares_of(const uint4& x) {
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = __bfloat1622float2(pairs[i]);
+    sum += pair.x * pair.x + pair.y * pair.y;
+  }
+  return sum;
+}
+
+// Rounded to bf16 once.
+__device__ inline uint4 times(const uint4& x, const uint4& norm) {
+  uint4 product;
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
+  const auto* const weights = reinterpret_cast<const __nv_bfloat162*>(&norm);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) reinterpret_cast<__nv_bfloat162*>(&product)[i] = __hmul2(pairs[i], weights[i]);
+  return product;
+}
+
+// A CTA takes a share of the output features, a few groups of eight at a time; its warps take turns at chunks
+// of the inputs and add their sums in the end, always in the same order, so a row's bits depend on the row
+// alone.
+template <class T, int kGroups, int kTokens, int kSharedBytes>
+class FewRowsCta {
+  static constexpr int kGroupSums = kTokens * kFeatures;
+  // Of the warps, and their sums of squares.
+  static constexpr int kSumBytes =
+      (kFewRowsWarps * (kGroups * kGroupSums + kTokens) * static_cast<int>(sizeof(float)) + 127) / 128 * 128;
+  using Ring = FewRowsRing<kGroups, kTokens, kSharedBytes - kSumBytes>;
+  static constexpr int kTiles = Ring::kTiles;
+  static constexpr int kPairs = (kTiles + 1) / 2;  // of tiles: what the tensor cores take as A
+  static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
+
+ public:
+  static int shared_bytes(int chunks_of_warp) { return kSumBytes + Ring::shared_bytes(chunks_of_warp); }
+
+  __device__ FewRowsCta(const FewRowsParams& params, char* shared)
+      : params_(params),
+        share_(params, kGroups),
+        ring_(params, share_, shared + kSumBytes),
+        partial_(reinterpret_cast<float*>(shared)),
+        squares_(partial_ + kFewRowsWarps * kGroups * kGroupSums) {}
+
+  // Weights do not depend on the kernel before, so the first of them come while it ends.
+  __device__ __forceinline__ void run() {
+    ring_.start();
+    bool first = true;
+    for (int unit = share_.begin; unit < share_.end; unit += share_.at_once) {
+      Sums sums = {};
+      for (int chunk = warp_; chunk < share_.num_chunks; chunk += kFewRowsWarps) multiply(first, sums);
+      keep(first, sums);
+      __syncthreads();
+      write(unit, min(share_.at_once, share_.end - unit));
+      __syncthreads();
+      first = false;
+    }
+  }
+
+ private:
+  using Sums = float[kGroups][kPairs][4];
+
+  // Inputs are numbered as the pieces come: which of them the tensor cores take together does not matter as
+  // long as weights and x agree.
+  __device__ __forceinline__ void multiply(bool first, Sums& sums) {
+    typename Ring::Chunk chunk;
+    ring_.take(chunk);
+    if constexpr (kCanNorm)
+      if (params_.norm != nullptr) apply_norm(first, chunk);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const uint4 low = chunk.x[half][2 * pair];
+        uint4 high = make_uint4(0, 0, 0, 0);
+        if constexpr (kTiles > 1) high = chunk.x[half][2 * pair + 1];
+        const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+          const uint4 weight = chunk.weights[half][group];
+          ptx::multiply_add(sums[group][pair], even, weight.x, weight.y, T{});
+          ptx::multiply_add(sums[group][pair], odd, weight.z, weight.w, T{});
+        }
+      }
+  }
+
+  // Squares do not depend on the features, so the first pass over x is enough for them.
+  __device__ __forceinline__ void apply_norm(bool first, typename Ring::Chunk& chunk) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        if (first) squares_of_tile_[tile] += squares_of(chunk.x[half][tile]);
+        chunk.x[half][tile] = times(chunk.x[half][tile], chunk.norm[half]);
+      }
+  }
+
+  // Lane l holds tokens l / 4, l / 4 + 8, ... of features 2 (l % 4) and the next.
+  __device__ __forceinline__ void keep(bool first, const Sums& sums) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int token = lane_ / 4 + tile * kFeatures;
+      if (token >= kTokens) break;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group)
+        *reinterpret_cast<float2*>(partial_ + (warp_ * kGroups + group) * kGroupSums + token * kFeatures +
+                                   lane_ % 4 * 2) =
+            make_float2(sums[group][tile / 2][tile % 2 * 2], sums[group][tile / 2][tile % 2 * 2 + 1]);
+      if (params_.norm == nullptr || !first) continue;
+      float squares = squares_of_tile_[tile];
+      for (int step = 1; step < 4; step *= 2) squares += __shfl_xor_sync(__activemask(), squares, step);
+      if (lane_ % 4 == 0) squares_[warp_ * kTokens + token] = squares;
+    }
+  }
+
+  __device__ float scale_of(int token) const {
+    if (params_.norm == nullptr) return 1.0f;
+    float squares = 0.0f;
+    for (int warp = 0; warp < kFewRowsWarps; ++warp) squares += squares_[warp * kTokens + token];
+    return 1.0f / sqrtf(squares / static_cast<float>(params_.in_features) + params_.norm_eps);
+  }
+  __device__ float sum_of(int group, int token, int row, float scale, int bias_idx) const {
+    float sum = 0.0f;
+    for (int warp = 0; warp < kFewRowsWarps; ++warp)
+      sum += partial_[(warp * kGroups + group) * kGroupSums + token * kFeatures + row];
+    const DeviceVector& bias = params_.bias;
+    return sum * scale + (bias.data == nullptr ? 0.0f : load_element(bias.data, bias_idx, bias.element));
+  }
+
+  __device__ __forceinline__ void write(int first_unit, int num_units) const {
+    const int num_features = num_units * kFeatures;
+    for (int i = static_cast<int>(threadIdx.x); i < params_.num_rows * num_features; i += kFewRowsThreads) {
+      const int token = i / num_features, unit = i % num_features / kFeatures, row = i % kFeatures;
+      const int feature = (first_unit + unit) * kFeatures + row;
+      const float scale = scale_of(token);
+      const int64_t to = token * params_.out_stride + feature;
+      float value;
+      if (params_.gated) {
+        const float gate = sum_of(2 * unit, token, row, scale, feature);
+        const float up = sum_of(2 * unit + 1, token, row, scale, params_.out_features + feature);
+        value = gate / (1.0f + expf(-gate)) * up;
+      } else {
+        value = sum_of(unit, token, row, scale, feature);
+        if (params_.accumulate) value += load_element(params_.out, to, params_.out_element);
+      }
+      store_element(params_.out, to, params_.out_element, value);
+    }
+  }
+
+  const FewRowsParams& params_;
+  const FeatureShare share_;
+  Ring ring_;
+  float* partial_;  // [warps, groups, tokens, features]
+  float* squares_;  // [warps, tokens]
+  const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
+  float squares_of_tile_[kTiles] = {};
+};
+
+template <class T, int kGroups, int kTokens, int kSharedBytes>
+__global__ void __launch_bounds__(kFewRowsThreads, kGroups* kTokens > 6 * kFeatures ? 1 : 2)
+    few_rows_kernel(const __grid_constant__ FewRowsParams params) {
+  extern __shared__ __align__(128) char shared[];
+  FewRowsCta<T, kGroups, kTokens, kSharedBytes>(params, shared).run();
+}
+
+// How a layer's units are shared.
+struct Shares {
+  int num_ctas;
+  int num_groups;  // of the largest share
+
+  int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
+};
+
+template <class T, int kGroups, int kTokens, int kSharedBytes>
+void launch_instance(const FewRowsParams& params, const Shares& shares, void* stream) {
+  const auto kernel = few_rows_kernel<T, kGroups, kTokens, kSharedBytes>;
+  constexpr int kRoundElements = kFewRowsWarps * kChunkElements;
+  const int chunks_of_warp =
+      (params.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
+  const int shared_bytes = FewRowsCta<T, kGroups, kTokens, kSharedBytes>::shared_bytes(chunks_of_warp);
+  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+                      "linear: shared memory");
+  launch_dependent<FewRowsParams>(kernel, static_cast<unsigned>(shares.num_ctas), kFewRowsThreads,
+                                  static_cast<size_t>(shared_bytes), stream, params, "linear");
+}
+
+template <class T, int kTokens>
+void launch_tokens(const FewRowsParams& params, void* stream) {
+  const int num_units = params.out_features / kFeatures;
+  const int num_ctas = std::min(num_units, num_sms());
+  const Shares shares{num_ctas, (num_units + num_ctas - 1) / num_ctas * (params.gated ? 2 : 1)};
+  // As few passes over x as can be; then as few groups at once as can be, since the ring then holds more
+  // chunks.
+  const auto fewest = [&](int groups, int most) {
+    return shares.num_passes(groups) == shares.num_passes(most);
+  };
+  constexpr int kLarge = kLargeSharedBytes, kSmall = kSmallSharedBytes;
+  if constexpr (kTokens <= kMaxRowsAnywhere) {
+    if (max_few_rows() == kMaxRowsAnywhere) {
+      if (fewest(1, 2)) return launch_instance<T, 1, kTokens, kSmall>(params, shares, stream);
+      return launch_instance<T, 2, kTokens, kSmall>(params, shares, stream);
+    }
+  }
+  if (fewest(1, 6)) return launch_instance<T, 1, kTokens, kLarge>(params, shares, stream);
+  if (fewest(2, 6)) return launch_instance<T, 2, kTokens, kLarge>(params, shares, stream);
+  if (fewest(4, 6)) return launch_instance<T, 4, kTokens, kLarge>(params, shares, stream);
+  launch_instance<T, 6, kTokens, kLarge>(params, shares, stream);
+}
+
+template <class T>
+void launch_rows(const FewRowsParams& params, void* stream) {
+  if (params.num_rows == 1)
+    launch_tokens<T, 1>(params, stream);
+  else if (params.num_rows <= 8)
+    launch_tokens<T, 8>(params, stream);
+  else if (params.num_rows <= kMaxRowsAnywhere)
+    launch_tokens<T, kMaxRowsAnywhere>(params, stream);
+  else
+    launch_tokens<T, kMaxRowsWithRoom>(params, stream);
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,206 @@
+// A warp's share of the weights and of x on their way through shared memory.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/cuda/few_rows_kernel.h"
+#include "attend/kernels/cuda/ptx/copy.cuh"
+#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+
+namespace attend::kernels::cuda {
+
+inline constexpr int kFewRowsWarps = 8;
+inline constexpr int kFeatures = 8;    // rows of weights that the tensor cores take at once: a group
+inline constexpr int kPieces = 8;      // of 16 bytes, of a row: a warp takes whole lines of memory
+inline constexpr int kRowBytes = 128;  // of a chunk
+inline constexpr int kChunkElements = 64;
+
+// The output features of a CTA, which it goes through a few at a time. A unit is eight of them: one group of
+// weight rows, or two (gate and up).
+struct FeatureShare {
+  int begin, end, at_once;  // in units
+  int num_chunks;           // of the inputs, which the warps take in turn
+
+  __device__ FeatureShare(const FewRowsParams& params, int num_groups)
+      : at_once(params.gated ? num_groups / 2 : num_groups),
+        num_chunks((params.in_features + kChunkElements - 1) / kChunkElements) {
+    const int num_units = params.out_features / kFeatures;
+    begin = static_cast<int>(int64_t{num_units} * blockIdx.x / gridDim.x);
+    end = static_cast<int>(int64_t{num_units} * (blockIdx.x + 1) / gridDim.x);
+  }
+};
+
+// Slots of one chunk of the inputs: kGroups groups of weight rows, kTokens rows of x and one of the norm's
+// weights. Chunks come in the order in which the warp takes them: for some units all of its inputs, then for
+// the next units.
+template <int kGroups, int kTokens, int kRingBytes>
+class FewRowsRing {
+  static constexpr int kWeightBytes = kGroups * kFeatures * kRowBytes;
+  static constexpr int kSlotBytes = kWeightBytes + (kTokens + 1) * kRowBytes;
+  static constexpr int kRowsAtOnce = 32 / kPieces;
+
+ public:
+  static constexpr int kTiles = (kTokens + kFeatures - 1) / kFeatures;  // of eight tokens
+  static constexpr int kStepBytes = kFewRowsWarps * kSlotBytes;         // from a warp's slot to its next
+  static constexpr int kSlots = kRingBytes / kStepBytes;
+  // A CTA that needs fewer slots leaves the rest of the SM to the next kernel's.
+  static __host__ __device__ int shared_bytes(int chunks_of_warp) {
+    return kStepBytes * (chunks_of_warp < kSlots ? chunks_of_warp : kSlots);
+  }
+  static_assert(kSlots >= 2);
+
+  // What a lane multiplies of one chunk: piece l % 4 (first half) and l % 4 + 4 of row l / 4 of each group,
+  // and of rows l / 4, l / 4 + 8, ... of x.
+  struct Chunk {
+    uint4 weights[2][kGroups];
+    uint4 x[2][kTiles];
+    uint4 norm[2];
+  };
+
+  __device__ FewRowsRing(const FewRowsParams& params, const FeatureShare& share, char* shared)
+      : params_(params), share_(share) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    row_ = lane / kPieces;
+    input_ = warp * kChunkElements + lane % kPieces * 8;
+    const uint32_t slots = ptx::shared_address(shared) + static_cast<uint32_t>(warp * kSlotBytes);
+    to_ = slots + swizzled(row_, lane % kPieces);
+    from_ = slots + swizzled(lane / 4, lane % 4);
+    norm_from_ = slots + swizzled(0, lane % 4);
+    x_from_ = kTokens == 1 ? norm_from_ : from_;
+    chunks_of_pass_ = (share.num_chunks - warp + kFewRowsWarps - 1) / kFewRowsWarps;
+    const int64_t row_bytes = 2 * int64_t{params.in_features};
+    group_pair_bytes_ = (params.gated ? 1 : 2) * kFeatures * row_bytes;
+    odd_group_bytes_ = (params.gated ? params.out_features : kFeatures) * row_bytes;
+  }
+
+  // Fills every slot: with weights, then, once the kernel before has ended, with x.
+  __device__ __forceinline__ void start() {
+    begin(weights_cursor_);
+#pragma unroll 1
+    for (int slot = 0; slot < kSlots && weights_cursor_.left > 0; ++slot) {
+      copy_weights(weights_cursor_, slot * kStepBytes);
+      advance(weights_cursor_);
+    }
+    ptx::wait_for_previous_kernel();
+    Cursor cursor;
+    begin(cursor);
+#pragma unroll 1
+    for (int slot = 0; slot < kSlots; ++slot) {
+      if (cursor.left > 0) copy_x(cursor, slot * kStepBytes);
+      if (cursor.left > 0) advance(cursor);
+      ptx::commit_copies();
+    }
+    ptx::allow_next_kernel();
+  }
+
+  // Takes the oldest chunk, and lets another one follow.
+  __device__ __forceinline__ void take(Chunk& chunk) {
+    ptx::wait_copies<kSlots - 1>();
+    __syncwarp();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile)
+        chunk.x[half][tile] = ptx::load_shared_16((x_from_ ^ (half * 64)) + slot_ + kWeightBytes +
+                                                  tile * kFeatures * kRowBytes);
+      if (params_.norm != nullptr)
+        chunk.norm[half] =
+            ptx::load_shared_16((norm_from_ ^ (half * 64)) + slot_ + kWeightBytes + kTokens * kRowBytes);
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group)
+        chunk.weights[half][group] =
+            ptx::load_shared_16((from_ ^ (half * 64)) + slot_ + group * kFeatures * kRowBytes);
+    }
+    __syncwarp();
+    if (weights_cursor_.left > 0) {
+      copy_weights(weights_cursor_, slot_);
+      copy_x(weights_cursor_, slot_);
+      advance(weights_cursor_);
+    }
+    ptx::commit_copies();
+    slot_ = slot_ + kStepBytes == kSlots * kStepBytes ? 0 : slot_ + kStepBytes;
+  }
+
+ private:
+  // What is to be copied next.
+  struct Cursor {
+    const char* weights;  // of this lane, in the first group
+    int unit, input;      // `input`: of this lane
+    int left_of_pass, left;
+  };
+
+  // Where in a slot a piece of a row lies. Odd rows have their halves exchanged, so that eight lanes that
+  // read four pieces of two rows meet in no bank.
+  __device__ static uint32_t swizzled(int row, int piece) {
+    return static_cast<uint32_t>(row * kRowBytes + (piece ^ ((row & 1) << 2)) * 16);
+  }
+
+  __device__ __forceinline__ void begin(Cursor& cursor) const {
+    cursor.unit = share_.begin;
+    cursor.left = chunks_of_pass_ * ((share_.end - share_.begin + share_.at_once - 1) / share_.at_once);
+    begin_pass(cursor);
+  }
+  __device__ __forceinline__ void begin_pass(Cursor& cursor) const {
+    cursor.input = input_;
+    cursor.left_of_pass = chunks_of_pass_;
+    const int64_t row = cursor.unit * kFeatures + row_;
+    cursor.weights = static_cast<const char*>(params_.weight) + 2 * (row * params_.in_features + input_);
+  }
+  __device__ __forceinline__ void advance(Cursor& cursor) const {
+    cursor.input += kFewRowsWarps * kChunkElements;
+    cursor.weights += 2 * kFewRowsWarps * kChunkElements;
+    --cursor.left;
+    if (--cursor.left_of_pass > 0) return;
+    cursor.unit += share_.at_once;
+    begin_pass(cursor);
+  }
+
+  __device__ __forceinline__ void copy_weights(const Cursor& cursor, int slot) const {
+    const int num_groups = (share_.end - cursor.unit) * (params_.gated ? 2 : 1);
+    const bool valid = cursor.input < params_.in_features;
+    const int64_t next_rows = 2 * kRowsAtOnce * int64_t{params_.in_features};
+    const char* from[2] = {cursor.weights, cursor.weights + odd_group_bytes_};
+    uint32_t to = to_ + slot;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      if (group >= num_groups) break;
+      const char*& rows = from[group % 2];
+      ptx::copy_async_16(to, rows, valid);
+      ptx::copy_async_16(to + kRowsAtOnce * kRowBytes, rows + next_rows, valid);
+      rows += group_pair_bytes_;
+      to += kFeatures * kRowBytes;
+    }
+  }
+  __device__ __forceinline__ void copy_x(const Cursor& cursor, int slot) const {
+    const bool valid = cursor.input < params_.in_features;
+    const char* const x = static_cast<const char*>(params_.x) + 2 * int64_t{cursor.input};
+    const char* const norm = static_cast<const char*>(params_.norm) + 2 * int64_t{cursor.input};
+    const uint32_t to = to_ + slot + kWeightBytes;
+    if constexpr (kTokens == 1) {
+      // Rows 0 and 1 are x and the norm; the latter is read as it came, in one piece.
+      const int exchanged = (row_ & 1) * 64;
+      if (row_ == 0 || (row_ == 1 && params_.norm != nullptr))
+        ptx::copy_async_16(to ^ exchanged, row_ == 0 ? x : norm, valid);
+    } else {
+#pragma unroll
+      for (int row = 0; row < kTokens; row += kRowsAtOnce) {
+        const int token = row + row_;
+        const bool given = valid && token < params_.num_rows;
+        ptx::copy_async_16(to + row * kRowBytes, x + (given ? 2 * token * params_.x_stride : 0), given);
+      }
+      if (params_.norm != nullptr && row_ == 0) ptx::copy_async_16(to + kTokens * kRowBytes, norm, valid);
+    }
+  }
+
+  const FewRowsParams& params_;
+  const FeatureShare share_;
+  int row_, input_;  // what this lane copies of each kRowsAtOnce rows, and from where on in the first chunk
+  uint32_t to_;
+  uint32_t from_, x_from_, norm_from_;  // of the first halves
+  int chunks_of_pass_;
+  int64_t group_pair_bytes_, odd_group_bytes_;  // from a group to the next but one, to the next
+  int slot_ = 0;                                // where the oldest chunk's begins
+  Cursor weights_cursor_;
+};
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,211 @@
+// Dense layers that norm their input first, or add to what their output holds.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "tests/kernels/dense/target.h"
+#include "tests/kernels/dense/test_tensor.h"
+#include "tests/support/error_message.h"
+
+namespace attend::kernels {
+namespace {
+
+using testing_support::kWeightTypes;
+using testing_support::NeedsTarget;
+using testing_support::Target;
+using testing_support::targets;
+using testing_support::TestTensor;
+
+using FusedLinear = NeedsTarget;
+
+constexpr float kEps = 1e-5f;
+
+struct Shape {
+  int64_t num_outs, in_features;
+};
+// Whole groups and chunks of the few-row kernel, rests of both, more groups than a CTA takes at once, widths
+// that it does not take, more CTAs' shares than one.
+constexpr Shape kShapes[] = {{64, 512}, {129, 264}, {8, 8}, {27, 45}, {8200, 16}, {200, 1032}};
+constexpr int64_t kRows[] = {1, 8, 9, 16, 17, 32, 40};
+
+// Relative error of a value rounded to `dtype`.
+double rounding_of(DType dtype) {
+  return dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 1e-6;
+}
+
+// The rows of x normed, in float64.
+std::vector<double> normed(const TestTensor& x, const TestTensor& weight) {
+  const int64_t dim = weight.size();
+  std::vector<double> result = x.values();
+  for (int64_t first = 0; first < x.size(); first += dim) {
+    double squares = 0.0;
+    for (int64_t i = 0; i < dim; ++i) squares += x.at(first + i) * x.at(first + i);
+    for (int64_t i = 0; i < dim; ++i)
+      result[static_cast<size_t>(first + i)] *=
+          weight.at(i) / std::sqrt(squares / static_cast<double>(dim) + static_cast<double>(kEps));
+  }
+  return result;
+}
+
+// Row `row` of `x` times row `out` of `weight`, and the root of the sum of the squares of its terms, with
+// which independent rounding errors grow.
+struct Product {
+  double value = 0.0, spread = 0.0;
+
+  Product(const std::vector<double>& x, const std::vector<double>& weight, int64_t row, int64_t out,
+          int64_t in_features) {
+    for (int64_t i = 0; i < in_features; ++i) {
+      const double term =
+          x[static_cast<size_t>(row * in_features + i)] * weight[static_cast<size_t>(out * in_features + i)];
+      value += term;
+      spread += term * term;
+    }
+    spread = std::sqrt(spread);
+  }
+};
+
+// Every test's inputs for one shape.
+struct Tensors {
+  TestTensor x, weight, bias, norm, scratch;
+
+  Tensors(const Shape& shape, int64_t num_rows, DType dtype, const Target& target)
+      : x(TestTensor::random({num_rows, shape.in_features}, target.activation_for(dtype), 1, 3.0f)),
+        weight(TestTensor::random({shape.num_outs, shape.in_features}, dtype, 2, 0.05f)),
+        bias(TestTensor::random({shape.num_outs}, dtype, 3)),
+        norm(TestTensor::random({shape.in_features}, dtype, 4)),
+        scratch({num_rows, shape.in_features}, target.activation_for(dtype)) {}
+};
+
+void for_each_case(const std::function<void(const Target&, DType, int64_t num_rows, const Shape&)>& test) {
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes)
+      for (const int64_t num_rows : kRows)
+        for (const Shape& shape : kShapes) {
+          SCOPED_TRACE(testing::Message() << *target << " " << dtype << " " << num_rows << " rows, "
+                                          << shape.num_outs << " of " << shape.in_features);
+          test(*target, dtype, num_rows, shape);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+}
+
+TEST_F(FusedLinear, NormsItsInputFirst) {
+  for_each_case([](const Target& target, DType dtype, int64_t num_rows, const Shape& shape) {
+    const Tensors t(shape, num_rows, dtype, target);
+    TestTensor out({num_rows, shape.num_outs}, DType::kF32);
+    out.fill(NAN);
+    target.linear({.x = t.x,
+                   .weight = t.weight,
+                   .bias = t.bias,
+                   .out = out,
+                   .norm = {.weight = t.norm, .eps = kEps, .normed = t.scratch}});
+    const std::vector<double> x = normed(t.x, t.norm), weight = t.weight.values();
+    for (int64_t row = 0; row < num_rows; ++row)
+      for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
+        const Product product(x, weight, row, o, shape.in_features);
+        const double expected = product.value + t.bias.at(o);
+        ASSERT_NEAR(out.at(row * shape.num_outs + o), expected,
+                    4.0 * rounding_of(t.x.view().dtype) * product.spread + 1e-5 * (1.0 + std::abs(expected)))
+            << "row " << row << ", output " << o;
+      }
+  });
+}
+
+TEST_F(FusedLinear, GatedNormsItsInputFirst) {
+  for_each_case([](const Target& target, DType dtype, int64_t num_rows, const Shape& shape) {
+    const Tensors t({2 * shape.num_outs, shape.in_features}, num_rows, dtype, target);
+    const DType x_dtype = t.x.view().dtype;
+    const TestTensor gate_up({num_rows, 2 * shape.num_outs}, x_dtype);
+    TestTensor out({num_rows, shape.num_outs}, x_dtype);
+    out.fill(NAN);
+    target.gated_linear({.x = t.x,
+                         .weight = t.weight,
+                         .bias = {},
+                         .gate_up = gate_up,
+                         .out = out,
+                         .norm = {.weight = t.norm, .eps = kEps, .normed = t.scratch}});
+    const std::vector<double> x = normed(t.x, t.norm), weight = t.weight.values();
+    for (int64_t row = 0; row < num_rows; ++row)
+      for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
+        const Product gate(x, weight, row, o, shape.in_features);
+        const Product up(x, weight, row, shape.num_outs + o, shape.in_features);
+        const double rounding = 4.0 * rounding_of(x_dtype);
+        ASSERT_NEAR(
+            out.at(row * shape.num_outs + o), gate.value / (1.0 + std::exp(-gate.value)) * up.value,
+            rounding * (1.0 + std::abs(gate.value) + gate.spread) * (1.0 + std::abs(up.value) + up.spread))
+            << "row " << row << ", output " << o;
+      }
+  });
+}
+
+TEST_F(FusedLinear, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
+  for_each_case([](const Target& target, DType dtype, int64_t num_rows, const Shape& shape) {
+    const Tensors t(shape, num_rows, dtype, target);
+    const DType x_dtype = t.x.view().dtype;
+    TestTensor out = TestTensor::random({num_rows, shape.num_outs}, x_dtype, 5);
+    const std::vector<double> before = out.values();
+    if (target.name() != "gpu") {
+      Stream stream;
+      EXPECT_EQ(testing_support::error_message(
+                    ErrorCode::kUnsupported,
+                    [&] {
+                      linear({.x = t.x, .weight = t.weight, .bias = {}, .out = out, .accumulate = true},
+                             stream);
+                    }),
+                "accumulate: linear() on cpu does not offer it; cuda does");
+      return;
+    }
+    for (const bool with_bias : {false, true}) {
+      for (int64_t i = 0; i < out.size(); ++i) out.set(i, static_cast<float>(before[static_cast<size_t>(i)]));
+      target.linear({.x = t.x,
+                     .weight = t.weight,
+                     .bias = with_bias ? t.bias.view() : TensorView{},
+                     .out = out,
+                     .accumulate = true});
+      const std::vector<double> x = t.x.values(), weight = t.weight.values();
+      for (int64_t row = 0; row < num_rows; ++row)
+        for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
+          const Product product(x, weight, row, o, shape.in_features);
+          const double was = before[static_cast<size_t>(row * shape.num_outs + o)];
+          const double bias = with_bias ? t.bias.at(o) : 0.0;
+          ASSERT_NEAR(out.at(row * shape.num_outs + o), product.value + bias + was,
+                      2.0 * rounding_of(x_dtype) *
+                          (std::abs(product.value) + std::abs(bias) + std::abs(was) + product.spread))
+              << "row " << row << ", output " << o << (with_bias ? ", with bias" : "");
+        }
+    }
+  });
+}
+
+// Shares of one to six groups of eight outputs a CTA, and inputs that take all the shared memory that there
+// is.
+TEST_F(FusedLinear, TakesLayersThatFillTheSharedMemoryOfAnSm) {
+  const Target& target = *targets().back();
+  if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
+  for (const Shape& shape : {Shape{1056, 11264}, Shape{2112, 5120}, Shape{4224, 3072}, Shape{6336, 2560}}) {
+    TestTensor weight({shape.num_outs, shape.in_features}, DType::kBF16);
+    for (int64_t i = 0; i < weight.size(); ++i)
+      weight.set(i, 0.01f * static_cast<float>(i * 2654435761 % 1009 - 504) / 504.0f);
+    for (const int64_t num_rows : {1, 8, 16, 32}) {
+      const TestTensor x = TestTensor::random({num_rows, shape.in_features}, DType::kBF16, 1);
+      TestTensor out({num_rows, shape.num_outs}, DType::kF32);
+      out.fill(NAN);
+      target.linear({.x = x, .weight = weight, .bias = {}, .out = out});
+      for (int64_t row = 0; row < num_rows; row += 7)
+        for (int64_t o = row; o < shape.num_outs; o += 311) {
+          double expected = 0.0, magnitude = 0.0;
+          for (int64_t i = 0; i < shape.in_features; ++i) {
+            const double term = x.at(row * shape.in_features + i) * weight.at(o * shape.in_features + i);
+            expected += term;
+            magnitude += std::abs(term);
+          }
+          ASSERT_NEAR(out.at(row * shape.num_outs + o), expected, target.linear_tolerance() * magnitude)
+              << num_rows << " rows of " << shape.in_features << ", output " << o << " of row " << row;
+        }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attend::kernels
