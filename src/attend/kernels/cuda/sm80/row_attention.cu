@@ -1,5 +1,5 @@
-// One warp per token and query head, any dtype and layout, in float32: what the tiled kernels do not take,
-// and MLA.
+// One warp per token and query head, any dtype and layout, in float32: what the tiled kernels of attention
+// and MLA do not take.
 #include "attend/kernels/cuda/padding.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
 #include "attend/kernels/cuda/visible.cuh"
