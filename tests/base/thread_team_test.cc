@@ -122,7 +122,13 @@ TEST(ThreadTeam, LeavesNoTaskMarkAfterAJob) {
 
 TEST(ThreadTeam, RefusesToHaveNoThread) {
   EXPECT_THAT(testing_support::error_message(ErrorCode::kInvalidArgument, [] { ThreadTeam team(0); }),
-              testing::HasSubstr("num_threads 0: at least 1"));
+              testing::HasSubstr("num_threads 0: 1 to 1024"));
+}
+
+TEST(Parallel, RefusesMoreThreadsThanASystemStarts) {
+  EXPECT_THAT(testing_support::error_message(ErrorCode::kInvalidArgument, [] { set_num_threads(40000); }),
+              testing::HasSubstr("num_threads 40000: 1 to 1024"));
+  EXPECT_GE(num_threads(), 1);
 }
 
 TEST(Parallel, SplitsWorkOverTheProcessesTeam) {

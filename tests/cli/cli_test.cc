@@ -498,6 +498,23 @@ TEST(BenchCommand, RefusesAnUnknownShapeAndADepthBetweenChunks) {
   EXPECT_THAT(depth.out, HasSubstr("a multiple of 512"));
 }
 
+TEST(BenchCommand, ReadsNumbersAsStrictlyAsAnEngine) {
+  const std::string model = "bench model --model-path " + kTiny;
+  for (const std::string flags :
+       {"--num-layers ''", "--depth ''", "--shape ''", "--threads x", "--depth 0,b"}) {
+    const Ran ran = attend(model + " " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')))) << flags;
+  }
+}
+
+TEST(GenerateCommand, RefusesAPromptThatIsNoText) {
+  const Ran ran =
+      attend("generate -n 1 --model-path " + kTiny + " --prompt a --prompt \"$(printf 'b\\377')\"");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("prompt 2: expected UTF-8 text"));
+}
+
 TEST(Command, RefusesAnUnknownCommandAndHelpsOnRequest) {
   EXPECT_EQ(attend("frobnicate").exit_code, 2);
   EXPECT_EQ(attend("").exit_code, 2);

@@ -34,8 +34,9 @@ int cpus_of_quota() {
 
 int default_num_threads() {
   const char* wish = std::getenv("OMP_NUM_THREADS");
-  const int num_threads = wish != nullptr ? std::atoi(wish) : 0;
-  return num_threads >= 1 ? num_threads : num_available_cpus();
+  const long num_threads = wish != nullptr ? std::strtol(wish, nullptr, 10) : 0;
+  return num_threads >= 1 ? static_cast<int>(std::min<long>(num_threads, ThreadTeam::kMaxThreads))
+                          : num_available_cpus();
 }
 
 // Made when it is first used, so that a process that never computes starts no threads.

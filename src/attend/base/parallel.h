@@ -16,7 +16,8 @@ int num_available_cpus();
 // Threads of the team: what set_num_threads() said last, or OMP_NUM_THREADS, or num_available_cpus(). 1
 // inside a task.
 int num_threads();
-// Replaces the team. Throws Error(kInvalidArgument) below 1. Not while another thread uses the team.
+// Replaces the team. Throws Error(kInvalidArgument) below 1 or above ThreadTeam::kMaxThreads, and
+// Error(kOutOfMemory) when the system starts fewer. Not while another thread uses the team.
 void set_num_threads(int num_threads);
 
 // Runs a job on the process's team, as ThreadTeam::run does. parallel_for is the convenient form.

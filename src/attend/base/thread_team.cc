@@ -1,6 +1,7 @@
 #include "attend/base/thread_team.h"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "attend/base/error.h"
@@ -51,13 +52,23 @@ void run_alone(const TeamJob& job) {
 }  // namespace
 
 ThreadTeam::ThreadTeam(int num_threads) {
-  require(num_threads >= 1, "num_threads ", num_threads, ": at least 1");
+  require(num_threads >= 1 && num_threads <= kMaxThreads, "num_threads ", num_threads, ": 1 to ",
+          kMaxThreads);
   members_.reserve(static_cast<size_t>(num_threads - 1));
-  for (int thread_idx = 1; thread_idx < num_threads; ++thread_idx)
-    members_.emplace_back([this, thread_idx] { member_loop(thread_idx); });
+  try {
+    for (int thread_idx = 1; thread_idx < num_threads; ++thread_idx)
+      members_.emplace_back([this, thread_idx] { member_loop(thread_idx); });
+  } catch (const std::system_error& error) {
+    const size_t num_started = members_.size() + 1;
+    stop();
+    fail(ErrorCode::kOutOfMemory, "num_threads ", num_threads, ": the system starts ", num_started, ": ",
+         error.what());
+  }
 }
 
-ThreadTeam::~ThreadTeam() {
+ThreadTeam::~ThreadTeam() { stop(); }
+
+void ThreadTeam::stop() {
   stopping_ = true;
   state_.fetch_add(kNextJob);
   state_.notify_all();

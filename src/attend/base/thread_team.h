@@ -25,7 +25,11 @@ struct TeamJob {
 // whose cores are busy otherwise, whoever is there does the work.
 class ThreadTeam {
  public:
-  // Throws Error(kInvalidArgument) for num_threads below 1.
+  // More than any machine has.
+  static constexpr int kMaxThreads = 1024;
+
+  // Throws Error(kInvalidArgument) for num_threads below 1 or above kMaxThreads, Error(kOutOfMemory) when the
+  // system starts fewer.
   explicit ThreadTeam(int num_threads);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -43,6 +47,7 @@ class ThreadTeam {
   void run(const TeamJob& job);
 
  private:
+  void stop();
   void member_loop(int thread_idx);
   void take_tasks(int thread_idx);
   void wait_for_job(uint64_t seen) const;

@@ -11,6 +11,7 @@
 #include "attend/bench/model_bench.h"
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
+#include "attend/cli/flags.h"
 
 namespace attend::cli {
 namespace {
@@ -70,15 +71,15 @@ void add_bench(CLI::App& app, Command& selected) {
   CLI::App* group = app.add_subcommand("bench", "Time attention or a model beside the machine's limits");
   group->require_subcommand(1);
   const auto select = [&selected](CLI::App* command, std::shared_ptr<BenchOptions> options, auto run) {
-    command->add_option("--json", options->json, "write the figures to this file");
+    add_text(*command, "--json", options->json, "write the figures to this file");
     command->callback([=, &selected] { selected = [=] { return run(*command, *options); }; });
   };
 
   auto attention = std::make_shared<BenchOptions>();
   CLI::App* command = group->add_subcommand("attention", "Attention alone, with 1 and with all threads");
-  command->add_option("--device", attention->engine.device, "auto or cpu");
-  command->add_option("--threads", attention->engine.threads, "CPU threads at most");
-  command->add_option("--case", attention->filter, "only cases that have this in their name");
+  add_text(*command, "--device", attention->engine.device, "auto or cpu");
+  add_number(*command, "--threads", attention->engine.threads, "CPU threads at most");
+  add_text(*command, "--case", attention->filter, "only cases that have this in their name");
   select(command, attention, run_attention);
 
   auto model = std::make_shared<BenchOptions>();
@@ -86,10 +87,11 @@ void add_bench(CLI::App& app, Command& selected) {
       "model",
       "One request: pp512, a prompt of 512 tokens, and tg128, 128 generated ones (llama-bench's names)");
   add_engine_options(*command, model->engine, /*model_required=*/false);
-  command->add_option("--shape", model->shape,
-                      "instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b");
-  command->add_option("--num-layers", model->num_layers, "layers to keep; needs random weights");
-  command->add_option("--depth", model->depths, "tokens of context before the timed ones: 0,4096,16384")
+  add_text(*command, "--shape", model->shape,
+           "instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b");
+  add_number(*command, "--num-layers", model->num_layers, "layers to keep; needs random weights");
+  add_numbers(*command, "--depth", model->depths,
+              "tokens of context before the timed ones, such as 0,4096,16384; default: 0")
       ->delimiter(',');
   select(command, model, run_model);
 }

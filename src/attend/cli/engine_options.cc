@@ -11,9 +11,6 @@
 namespace attend::cli {
 namespace {
 
-// More than any machine has; a thread team that the system can not start ends the process.
-constexpr int kMaxThreads = 1024;
-
 Device parse_device(const std::string& name) {
   constexpr std::string_view kCuda = "cuda:";
   if (name == "auto") return {cuda::device_count() > 0 ? DeviceType::kCuda : DeviceType::kCpu, 0};
@@ -92,7 +89,7 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
 
 void set_threads(const CLI::App& app, int threads) {
   require_positive(app, "--threads", threads);
-  require(threads <= kMaxThreads, "--threads ", threads, ": at most ", kMaxThreads);
+  require(threads <= ThreadTeam::kMaxThreads, "--threads ", threads, ": at most ", ThreadTeam::kMaxThreads);
   if (threads > 0) set_num_threads(threads);
 }
 

@@ -40,6 +40,7 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<in
       .add_option_function<std::vector<std::string>>(
           flags,
           [&values, name](const std::vector<std::string>& texts) {
+            values.clear();
             for (const std::string& text : texts) values.push_back(parse_number<int>(name, text));
           },
           help)

@@ -26,7 +26,7 @@ CLI::Option* add_number(CLI::App& app, const std::string& flags, Number& value, 
   return option->type_name("NUMBER");
 }
 
-// A flag that takes several numbers.
+// A flag that takes several numbers instead of those that are there.
 CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<int>& values,
                          const std::string& help);
 

@@ -13,6 +13,7 @@
 #include "attend/cli/prompts.h"
 #include "attend/cli/report.h"
 #include "attend/engine/engine.h"
+#include "attend/model/tokenizer/utf8.h"
 
 namespace attend::cli {
 namespace {
@@ -33,7 +34,10 @@ std::vector<Prompt> gather_prompts(const GenerateOptions& options) {
           "no prompt: give --prompt or --prompts-file");
   if (!options.prompts_file.empty()) return read_prompts_file(options.prompts_file);
   std::vector<Prompt> prompts;
-  for (const std::string& text : options.prompts) prompts.push_back({text, {}, std::nullopt});
+  for (const std::string& text : options.prompts) {
+    require(tokenizer::is_valid_utf8(text), "prompt ", prompts.size() + 1, ": expected UTF-8 text");
+    prompts.push_back({text, {}, std::nullopt});
+  }
   return prompts;
 }
 

@@ -9,6 +9,8 @@
 namespace attend::kernels {
 namespace {
 
+constexpr uintptr_t kWorkspaceAlignment = 64;
+
 void check_norm(const InputNorm& norm, const TensorView& x, const Stream& stream) {
   if (norm.weight.empty()) return;
   require_shape("norm.weight", norm.weight, {x.shape[1]});
@@ -36,6 +38,9 @@ void check(const LinearArgs& args, const Stream& stream) {
   const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device);
   require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
           " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
+  require(reinterpret_cast<uintptr_t>(args.workspace.data()) % kWorkspaceAlignment == 0, "workspace at ",
+          static_cast<const void*>(args.workspace.data()), ": expected an address that ", kWorkspaceAlignment,
+          " divides");
   if (args.batch_invariant && stream.device.type != DeviceType::kCpu)
     fail(ErrorCode::kUnsupported, "batch_invariant: linear() on ", stream.device,
          " does not offer it; cpu does");
@@ -57,6 +62,7 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
 
 void linear(const LinearArgs& args, Stream& stream) {
   check(args, stream);
+  if (args.out.num_elements() == 0) return;
   if (stream.device.type == DeviceType::kCuda) return cuda::linear(args, stream);
   if (args.norm.weight.empty()) return cpu::linear(args, cpu::detect_isa());
   rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normed, stream);
@@ -76,6 +82,7 @@ void gated_linear(const GatedLinearArgs& args, Stream& stream) {
   check(both, stream);
   require_shape("out", args.out, {args.x.shape[0], args.weight.shape[0] / 2});
   require_activation_of(stream, "out", args.out);
+  if (args.out.num_elements() == 0) return;
   if (stream.device.type == DeviceType::kCuda && cuda::gated_linear(args, stream)) return;
   linear(both, stream);
   silu_mul(args.gate_up, args.out, stream);

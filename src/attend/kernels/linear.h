@@ -30,9 +30,10 @@ struct LinearArgs {
   // out += x weight^T + bias, rounded once. GPU only.
   bool accumulate = false;
 };
-// Accumulates in float32. A row's result does not depend on the other rows' values. Throws
-// Error(kInvalidArgument) for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the
-// stream's device has no kernel for.
+// Accumulates in float32; CPUs with AMX may take factors below 2^-126 (subnormal in float32, or such parts of
+// a number) for 0. A row's result does not depend on the other rows' values. Throws Error(kInvalidArgument)
+// for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the stream's device has no
+// kernel for.
 void linear(const LinearArgs& args, Stream& stream);
 
 // Bytes that the fastest kernels of a device want for products of up to max_rows rows and max_in_features

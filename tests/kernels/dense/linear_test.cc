@@ -5,9 +5,11 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "attend/kernels/cpu/linear_kernel.h"
+#include "attend/tensor/arena.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/error_message.h"
@@ -248,6 +250,37 @@ TEST_F(Linear, RefusesAWorkspaceThatIsTooSmall) {
                        .out = out,
                        .workspace = {workspace.data(), workspace.size()}}),
               testing::HasSubstr("4 rows of 8 input features need " + std::to_string(needed) + ", or none"));
+}
+
+TEST_F(Linear, RefusesAWorkspaceOffItsAlignment) {
+  const TestTensor x({4, 8}, DType::kF32), weight({6, 8}, DType::kBF16), out({4, 6}, DType::kF32);
+  std::vector<std::byte> workspace(linear_workspace_bytes(4, 8, {}) + 128);
+  const size_t off = 64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64 + 4;
+  EXPECT_THAT(refusal({.x = x,
+                       .weight = weight,
+                       .bias = {},
+                       .out = out,
+                       .workspace = {workspace.data() + off, workspace.size() - off}}),
+              testing::HasSubstr("expected an address that 64 divides"));
+}
+
+TEST_F(Linear, OfNoRowsOrNoOutputFeaturesDoesNothing) {
+  Stream stream;
+  for (const auto& [num_rows, num_outs] : {std::pair<int64_t, int64_t>{0, 6}, {4, 0}, {16, 0}, {0, 0}})
+    for (const bool batch_invariant : {false, true}) {
+      const TestTensor x({num_rows, 8}, DType::kF32), weight({num_outs, 8}, DType::kBF16);
+      const TestTensor out({num_rows, num_outs}, DType::kF32);
+      Arena arena(linear_workspace_bytes(num_rows, 8, {}) + 64);
+      const Tensor workspace =
+          arena.allocate({static_cast<int64_t>(linear_workspace_bytes(num_rows, 8, {}))}, DType::kU8);
+      linear({.x = x,
+              .weight = weight,
+              .bias = {},
+              .out = out,
+              .workspace = {static_cast<std::byte*>(workspace.view().data), workspace.view().num_bytes()},
+              .batch_invariant = batch_invariant},
+             stream);
+    }
 }
 
 }  // namespace
