@@ -498,6 +498,12 @@ TEST(BenchCommand, RefusesAnUnknownShapeAndADepthBetweenChunks) {
   EXPECT_THAT(depth.out, HasSubstr("a multiple of 512"));
 }
 
+TEST(BenchCommand, LeavesGpusToTheProgramThatKnowsTheirLimits) {
+  const Ran ran = attend("bench model --device cuda --model-path " + kTiny);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("cuda_decode_bench"));
+}
+
 TEST(BenchCommand, ReadsNumbersAsStrictlyAsAnEngine) {
   const std::string model = "bench model --model-path " + kTiny;
   for (const std::string flags :

@@ -50,6 +50,11 @@ std::string read_config_file(const std::string& model_path) {
 int run_model(const CLI::App& app, const BenchOptions& options) {
   require(options.engine.model_path.empty() != options.shape.empty(), "give one of --model-path and --shape");
   bench::ModelBenchOptions bench{.engine = to_config(app, options.engine), .depths = options.depths};
+  if (bench.engine.device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, "--device ", bench.engine.device,
+         ": the limits of attend bench are a CPU's; decode steps on GPUs are timed by cuda_decode_bench "
+         "(build "
+         "with -DATTEND_BENCHMARKS=ON)");
   std::optional<bench::ConfigDirectory> made;
   if (!options.shape.empty() || options.num_layers > 0) {
     require(!options.shape.empty() || bench.engine.load_format == LoadFormat::kDummy,
@@ -86,6 +91,7 @@ void add_bench(CLI::App& app, Command& selected) {
   command = group->add_subcommand(
       "model",
       "One request: pp512, a prompt of 512 tokens, and tg128, 128 generated ones (llama-bench's names)");
+  model->engine.device = "cpu";
   add_engine_options(*command, model->engine, /*model_required=*/false);
   add_text(*command, "--shape", model->shape,
            "instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b");

@@ -32,6 +32,8 @@ struct QueryBatch {
 //   lo <= k <= p,  lo = max(0, p - window_left, floor(p / chunk) * chunk).
 // Without `causal` (bidirectional and cross attention) p is the last key, seqlen_kv - 1. Under a tree mask a
 // new token is seen when its bit is set and lo <= its position: windows use positions, not indices.
+// Kernels may give a key that a query does not see the weight 0 instead of leaving it out, so an infinity or
+// a NaN among the values of a request's keys may reach its other queries of the same step.
 struct Visibility {
   bool causal = true;
   int32_t window_left = -1;  // inclusive distance: Hugging Face's sliding_window w is w - 1; -1: no window
