@@ -61,7 +61,8 @@ def flash_attn_func(
         _refuse(qv=(qv, _QV))
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
-        q, k, v, None, None, None, None, None, None, None, None, None, softmax_scale, causal, *_window(window_size), attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale,
+        q, k, v, None, None, None, None, None, None, None, None, None, softmax_scale, causal, *_window(window_size),
+        attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale,
         num_splits, None, None, return_attn_probs, False,
     )  # fmt: skip
 
@@ -79,7 +80,8 @@ def flash_attn_varlen_func(
     cu_seqlens_k  int32 [batch + 1];  seqused_k  int32 [batch], fewer keys than that; or, with
     page_table    int32 [batch, width], k and v [num_pages, page_size, num_kv_heads, ...], cu_seqlens_k None and
                   seqused_k the lengths
-    max_seqlen_q  the largest number of queries of a request, or more (less is refused on a CPU); max_seqlen_k is not needed
+    max_seqlen_q  the largest number of queries of a request, or more; less is refused on a CPU, where lengths are read
+    max_seqlen_k  not needed
     out           written instead of a new tensor: [total_q, num_heads, head_dim_v]
 
     The other arguments are those of flash_attn_func. Returns out; with return_softmax_lse (or return_attn_probs) also
@@ -115,8 +117,8 @@ def flash_attn_with_kvcache(
     k, v              [batch, seqlen_new, num_kv_heads, head_dim], or with cu_seqlens_k_new int32 [batch + 1]
                       [total_new, num_kv_heads, head_dim]: stored in the cache behind cache_seqlens, and seen. On a
                       GPU what there is no room for is left out, on a CPU refused
-    scheduler_metadata  of get_scheduler_metadata, made once for all layers of a step; with other lengths, masks or heads
-                      than it was made for a call is refused, but see there what a GPU cannot tell
+    scheduler_metadata  of get_scheduler_metadata, made once for all layers of a step. A call with other heads, masks
+                      or, on a CPU, lengths is refused; on a GPU lengths are not read by the host: see there
     out               written instead of a new tensor
 
     The other arguments are those of flash_attn_func. Returns out, of q's shape with head_dim_v; with
@@ -160,7 +162,7 @@ def get_scheduler_metadata(
     cu_seqlens_q      int32 [batch_size + 1] with total_q, the number of queries; otherwise each request has
                       max_seqlen_q of them
     max_seqlen_k, headdim (the values' is headdim_v, if it is another), qkv_dtype, page_size and has_softcap are not
-    needed, since they do not change the plan. A plan without window_size and attention_chunk serves layers that have one.
+    needed, since they do not change the plan. A plan without window_size and attention_chunk serves layers with either.
 
     On a GPU this is one or two launches on the current stream, which may be captured: replayed with other lengths in
     cache_seqlens it plans anew, for the calls that follow. The result is to live as long as such a graph.
@@ -179,10 +181,13 @@ def get_scheduler_metadata(
 
 def _window(window_size):
     try:
-        left, right = (operator.index(side) for side in window_size)
+        left, right = window_size
+        left, right = operator.index(left), operator.index(right)
+        if -(2**31) <= min(left, right) and max(left, right) < 2**31:
+            return left, right
     except (TypeError, ValueError):
-        raise _refusal("invalid_argument", f"window_size {window_size!r}: expected two ints, (left, right)") from None
-    return left, right
+        pass
+    raise _refusal("invalid_argument", f"window_size {window_size!r}: expected two ints of 32 bits, (left, right)")
 
 
 def _sinks(sinks, learnable_sink):

@@ -39,7 +39,8 @@ def flash_mla_with_kvcache(
     Returns (out [batch, seqlen_q, num_heads, head_dim_v], softmax_lse float32 [batch, num_heads, seqlen_q]).
     """
     if is_fp8_kvcache:
-        raise _refusal("unsupported", "is_fp8_kvcache True: attend.flash_mla takes caches of float32, float16 and bfloat16")
+        accepted = "caches of float32, float16 and bfloat16"
+        raise _refusal("unsupported", f"is_fp8_kvcache True: attend.flash_mla takes {accepted}")
     for name, value in (
         ("indices", indices),
         ("extra_k_cache", extra_k_cache),
