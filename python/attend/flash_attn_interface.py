@@ -9,7 +9,10 @@ Every argument is honoured or refused by name with what would be accepted. What 
   - num_splits is 0 (balanced over the device) unless it is said to be 1; results are deterministic either way.
 """
 
-from ._attend import Error, flash_attention, scheduler_metadata as _scheduler_metadata
+import operator
+
+from ._attend import flash_attention, scheduler_metadata as _scheduler_metadata
+from ._refusal import refusal as _refusal
 
 __all__ = [
     "flash_attn_func",
@@ -23,14 +26,14 @@ def _refuse(**arguments):
     """Raises for the first argument that is given: (value, what is accepted) by name."""
     for name, (value, accepted) in arguments.items():
         if value is not None:
-            raise Error(f"{name}: attend.flash_attn_interface takes {accepted}")
+            raise _refusal("unsupported", f"{name}: attend.flash_attn_interface takes {accepted}")
 
 
 def _check_hints(pack_gqa, sm_margin):
     if pack_gqa is False:
-        raise Error("pack_gqa False: expected None or True; query heads of a group are always packed")
+        raise _refusal("unsupported", "pack_gqa False: expected None or True; query heads of a group are always packed")
     if sm_margin:
-        raise Error(f"sm_margin {sm_margin}: expected 0; kernels use every multiprocessor")
+        raise _refusal("unsupported", f"sm_margin {sm_margin}: expected 0; kernels use every multiprocessor")
 
 
 _QV = "None; for absorbed MLA call attend.flash_mla or attend.mla"
@@ -58,9 +61,9 @@ def flash_attn_func(
         _refuse(qv=(qv, _QV))
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
-        q, k, v, None, None, None, None, None, None, None, None, None, softmax_scale, causal, window_size[0],
-        window_size[1], attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale,
-        num_splits, None, None, return_attn_probs,
+        q, k, v, None, None, None, None, None, None, None, None, None, softmax_scale, causal, *_window(window_size),
+        attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale,
+        num_splits, None, None, return_attn_probs, False,
     )  # fmt: skip
 
 
@@ -77,7 +80,8 @@ def flash_attn_varlen_func(
     cu_seqlens_k  int32 [batch + 1];  seqused_k  int32 [batch], fewer keys than that; or, with
     page_table    int32 [batch, width], k and v [num_pages, page_size, num_kv_heads, ...], cu_seqlens_k None and
                   seqused_k the lengths
-    max_seqlen_q  the largest number of queries of a request, or more; max_seqlen_k is not needed
+    max_seqlen_q  the largest number of queries of a request, or more; less is refused on a CPU, where lengths are read
+    max_seqlen_k  not needed
     out           written instead of a new tensor: [total_q, num_heads, head_dim_v]
 
     The other arguments are those of flash_attn_func. Returns out; with return_softmax_lse (or return_attn_probs) also
@@ -88,8 +92,8 @@ def flash_attn_varlen_func(
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
         q, k, v, None, None, cu_seqlens_q, cu_seqlens_k, None, seqused_k, page_table, None, max_seqlen_q, softmax_scale,
-        causal, window_size[0], window_size[1], attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale,
-        k_descale, v_descale, num_splits, None, out, return_softmax_lse or return_attn_probs,
+        causal, *_window(window_size), attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale,
+        k_descale, v_descale, num_splits, None, out, return_softmax_lse or return_attn_probs, False,
     )  # fmt: skip
 
 
@@ -113,7 +117,8 @@ def flash_attn_with_kvcache(
     k, v              [batch, seqlen_new, num_kv_heads, head_dim], or with cu_seqlens_k_new int32 [batch + 1]
                       [total_new, num_kv_heads, head_dim]: stored in the cache behind cache_seqlens, and seen. On a
                       GPU what there is no room for is left out, on a CPU refused
-    scheduler_metadata  of get_scheduler_metadata, made once for all layers
+    scheduler_metadata  of get_scheduler_metadata, made once for all layers of a step. A call with other heads, masks
+                      or, on a CPU, lengths is refused; on a GPU lengths are not read by the host: see there
     out               written instead of a new tensor
 
     The other arguments are those of flash_attn_func. Returns out, of q's shape with head_dim_v; with
@@ -134,9 +139,9 @@ def flash_attn_with_kvcache(
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
         q, k_cache, v_cache, k, v, cu_seqlens_q, None, cu_seqlens_k_new, cache_seqlens, page_table, cache_batch_idx,
-        max_seqlen_q, softmax_scale, causal, window_size[0], window_size[1], attention_chunk, softcap,
+        max_seqlen_q, softmax_scale, causal, *_window(window_size), attention_chunk, softcap,
         _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale, num_splits, scheduler_metadata, out,
-        return_softmax_lse,
+        return_softmax_lse, True,
     )  # fmt: skip
 
 
@@ -148,11 +153,16 @@ def get_scheduler_metadata(
 ):  # fmt: skip
     """Plans a batch once, for the flash_attn_with_kvcache calls of all layers with these lengths, heads and masks.
 
+    The plan is of the lengths that cache_seqlens holds now: make it anew for every step. On a CPU a call with other
+    lengths is refused. On a GPU the host reads no lengths, so only batch, heads, masks and sizes are compared: whenever
+    cache_seqlens changes the plan is to be made, or a graph that makes it replayed, before the calls that take it;
+    results are wrong otherwise.
+
     cache_seqlens     int32 [batch_size], before max_seqlen_k_new keys (or those of cu_seqlens_k_new) are appended
     cu_seqlens_q      int32 [batch_size + 1] with total_q, the number of queries; otherwise each request has
                       max_seqlen_q of them
     max_seqlen_k, headdim (the values' is headdim_v, if it is another), qkv_dtype, page_size and has_softcap are not
-    needed, since they do not change the plan.
+    needed, since they do not change the plan. A plan without window_size and attention_chunk serves layers with either.
 
     On a GPU this is one or two launches on the current stream, which may be captured: replayed with other lengths in
     cache_seqlens it plans anew, for the calls that follow. The result is to live as long as such a graph.
@@ -161,15 +171,26 @@ def get_scheduler_metadata(
         _refuse(cache_leftpad=(cache_leftpad, "None; begin each request's keys at position 0"))
         _check_hints(pack_gqa, sm_margin)
     if cu_seqlens_q is not None and total_q is None:
-        raise Error("total_q None: expected the number of queries, since cu_seqlens_q is given")
+        raise _refusal("invalid_argument", "total_q None: expected the number of queries, since cu_seqlens_q is given")
     return _scheduler_metadata(
         batch_size, max_seqlen_q, num_heads_q, num_heads_kv, headdim if headdim_v is None else headdim_v, cache_seqlens,
         cu_seqlens_q, batch_size * max_seqlen_q if cu_seqlens_q is None else total_q, cu_seqlens_k_new,
-        max_seqlen_k_new, causal, window_size[0], window_size[1], attention_chunk, num_splits,
+        max_seqlen_k_new, causal, *_window(window_size), attention_chunk, num_splits,
     )  # fmt: skip
+
+
+def _window(window_size):
+    try:
+        left, right = window_size
+        left, right = operator.index(left), operator.index(right)
+        if -(2**31) <= min(left, right) and max(left, right) < 2**31:
+            return left, right
+    except (TypeError, ValueError):
+        pass
+    raise _refusal("invalid_argument", f"window_size {window_size!r}: expected two ints of 32 bits, (left, right)")
 
 
 def _sinks(sinks, learnable_sink):
     if sinks is not None and learnable_sink is not None:
-        raise Error("sinks and learnable_sink: expected one of them, they are the same")
+        raise _refusal("invalid_argument", "sinks and learnable_sink: expected one of them, they are the same")
     return learnable_sink if sinks is None else sinks

@@ -5,7 +5,8 @@ float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64; the 
 sparse attention and the fp8 cache of 656 bytes a token are refused.
 """
 
-from ._attend import Error, flash_mla
+from ._attend import flash_mla
+from ._refusal import refusal as _refusal
 
 __all__ = ["get_mla_metadata", "flash_mla_with_kvcache"]
 
@@ -38,7 +39,8 @@ def flash_mla_with_kvcache(
     Returns (out [batch, seqlen_q, num_heads, head_dim_v], softmax_lse float32 [batch, num_heads, seqlen_q]).
     """
     if is_fp8_kvcache:
-        raise Error("is_fp8_kvcache True: attend.flash_mla takes caches of float32, float16 and bfloat16")
+        accepted = "caches of float32, float16 and bfloat16"
+        raise _refusal("unsupported", f"is_fp8_kvcache True: attend.flash_mla takes {accepted}")
     for name, value in (
         ("indices", indices),
         ("extra_k_cache", extra_k_cache),
@@ -47,7 +49,7 @@ def flash_mla_with_kvcache(
         ("extra_topk_length", extra_topk_length),
     ):
         if value is not None:
-            raise Error(f"{name}: attend.flash_mla takes None; attention is not sparse")
+            raise _refusal("unsupported", f"{name}: attend.flash_mla takes None; attention is not sparse")
     if num_splits is not None:
-        raise Error("num_splits: attend.flash_mla takes None; splits follow the lengths")
+        raise _refusal("unsupported", "num_splits: attend.flash_mla takes None; splits follow the lengths")
     return flash_mla(q, k_cache, block_table, cache_seqlens, head_dim_v, softmax_scale, causal, attn_sink)

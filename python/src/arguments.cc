@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "attend/base/math.h"
+
 namespace attend::python {
 
 TensorView merge_first_two(std::string_view name, const TensorView& view) {
@@ -23,10 +25,58 @@ TensorView merge_first_two(std::string_view name, const TensorView& view) {
   return merged;
 }
 
+namespace {
+
+// A number as float32, or nothing when it is none or too large.
+std::optional<float> number_of(nb::handle value) {
+  if (PyBool_Check(value.ptr()) || nb::hasattr(value, "__dlpack__")) return std::nullopt;
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (number == -1.0 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  const auto rounded = static_cast<float>(number);
+  if (!std::isfinite(rounded)) return std::nullopt;
+  return rounded;
+}
+
+std::string repr_of(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+
+}  // namespace
+
+float positive(std::string_view name, float value) {
+  require(value > 0.0f && std::isfinite(value), name, " ", value, ": expected above 0 and finite");
+  return value;
+}
+
+float cap_of(std::string_view name, float value) {
+  require(value >= 0.0f && std::isfinite(value), name, " ", value,
+          ": expected above 0 and finite, or 0 for none");
+  return value;
+}
+
+int32_t page_size_of(const TensorView& cache) {
+  const int64_t page_size = cache.shape[1];
+  require(is_power_of_two(page_size) && page_size <= 256, "page_size ", page_size,
+          ": expected a power of two from 1 to 256");
+  return static_cast<int32_t>(page_size);
+}
+
+float scale_of(std::string_view name, nb::handle value) {
+  const std::optional<float> number = number_of(value);
+  require(number.has_value(), name, " ", repr_of(value), ": expected a finite number");
+  return *number;
+}
+
 float descale(std::string_view name, nb::handle value) {
   if (value.is_none()) return 1.0f;
-  if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())) return nb::cast<float>(value);
-  const TensorArgument tensor(name, value);
+  if (!nb::hasattr(value, "__dlpack__") && PyNumber_Check(value.ptr()) != 0) {
+    const std::optional<float> number = number_of(value);
+    require(number.has_value() && *number > 0.0f, name, " ", repr_of(value),
+            ": expected a finite number above 0");
+    return *number;
+  }
+  const TensorArgument tensor(name, value, Accepts::kFloat32);
   if (tensor->device.type != DeviceType::kCpu || tensor->dtype != DType::kF32 || !tensor->is_contiguous() ||
       tensor->num_elements() == 0)
     fail(
@@ -37,27 +87,30 @@ float descale(std::string_view name, nb::handle value) {
     if (element != values[0])
       fail(ErrorCode::kUnsupported, name, " holds ", values[0], " and ", element,
            ": expected equal elements: one descale serves all requests and heads");
-  return values[0];
+  return positive(name, values[0]);
 }
 
-float scale_or_default(nb::handle value, int64_t head_dim) {
+float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim) {
   if (value.is_none()) return 1.0f / std::sqrt(static_cast<float>(head_dim));
-  float scale = 0.0f;
-  if (!nb::try_cast(value, scale))
-    fail(ErrorCode::kInvalidArgument, "scale ", nb::cast<std::string>(nb::repr(value)),
-         ": expected a number, or None for 1 / sqrt(", head_dim, ")");
-  return scale;
+  const std::optional<float> number = number_of(value);
+  require(number.has_value(), name, " ", repr_of(value), ": expected a finite number, or None for 1 / sqrt(",
+          head_dim, ")");
+  return *number;
 }
 
-View<const float> sinks_of(const TensorArgument& sinks, Device device) {
+View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, int64_t num_q_heads,
+                           Device device) {
   if (!sinks.given()) return {};
-  require(sinks->rank == 1 && sinks->dtype == DType::kF32 && sinks->is_contiguous(), "sinks ", *sinks,
+  require(sinks->rank == 1 && sinks->dtype == DType::kF32 && sinks->is_contiguous(), name, " ", *sinks,
           ": expected a contiguous float32 vector, one number per query head");
-  require_same_device("sinks", *sinks, device);
+  require_same_device(name, *sinks, device);
+  require(sinks->shape[0] == num_q_heads, name, " ", *sinks, ": expected [", num_q_heads,
+          "], one number per query head");
   return {static_cast<const float*>(sinks->data), static_cast<size_t>(sinks->shape[0])};
 }
 
 kernels::Visibility visibility_of(bool causal, int window_left, int window_right, int chunk) {
+  require(chunk >= 0, "attention_chunk ", chunk, ": expected at least 1, or 0 for none");
   // A causal mask looks no further than the query, whatever is said of its right.
   const bool only_left = causal || window_right == 0;
   if (!only_left && (window_left >= 0 || window_right >= 0 || chunk > 0))

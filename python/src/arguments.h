@@ -14,15 +14,26 @@ namespace attend::python {
 // Dimensions 0 and 1 as one. Throws Error(kUnsupported) when they do not follow one another in memory.
 TensorView merge_first_two(std::string_view name, const TensorView& view);
 
+// `value`, which is to be finite and above 0, or for a cap 0. Throws Error naming the argument otherwise.
+float positive(std::string_view name, float value);
+float cap_of(std::string_view name, float value);
+
+// The page size of [num_pages, page_size, ...]. Throws Error unless it is a power of two from 1 to 256.
+int32_t page_size_of(const TensorView& cache);
+
+// A number of Python. Throws Error naming the argument unless it is finite.
+float scale_of(std::string_view name, nb::handle value);
+
 // A descale: a number above 0, a tensor of one element or of equal elements in host memory; None: 1. Kernels
 // take one for all requests and heads, from the host: throws Error(kUnsupported) for a tensor on a GPU.
 float descale(std::string_view name, nb::handle value);
 
 // 1 / sqrt(head_dim) for None.
-float scale_or_default(nb::handle value, int64_t head_dim);
+float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim);
 
 // [num_q_heads] float32 on `device`; None: empty.
-View<const float> sinks_of(const TensorArgument& sinks, Device device);
+View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, int64_t num_q_heads,
+                           Device device);
 
 // FlashAttention's window (left, right), with -1 for no bound, and its chunk. Kernels look to the right not
 // at all (causal) or without bound: throws Error(kUnsupported) for what lies in between.

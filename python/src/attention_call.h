@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "attend/kernels/attention.h"
 #include "attend/kernels/batch_arrays.h"
@@ -24,6 +25,7 @@ struct AttentionCall {
 
   kernels::BatchSource source;
   View<const int32_t> cu_seqlen_q, seqlen_kv;  // as the kernels take them; empty: derived from `source`
+  std::string_view cu_seqlen_q_name = "cu_seqlens_q";  // the caller's, for messages
   int max_seqlen_q = 0;
   View<const uint64_t> tree_mask;
   int tree_mask_words = 0;

@@ -44,6 +44,10 @@ kernels::KvIndex IndexArguments::index(int32_t page_size, int64_t num_reqs, Devi
   require(num_given == 1, num_given,
           " indices: expected one of page_table, kv_indptr with kv_indices, cu_seqlen_kv, ",
           "req_to_token with request_rows");
+  require(kv_indptr.given() == kv_indices.given(),
+          "kv_indptr, kv_indices: expected both, or neither beside another index");
+  require(request_rows.given() == req_to_token.given(),
+          "req_to_token, request_rows: expected both, or neither beside another index");
   kernels::KvIndex index{.page_size = page_size};
   if (page_table.given()) {
     index.kind = KvIndexKind::kPageTable;
@@ -107,26 +111,29 @@ struct BatchArguments {
 void set_batch(AttentionCall& call, const BatchArguments& batch, int32_t page_size, nb::handle max_seqlen_q,
                std::string_view split_rule) {
   const Device device = call.q.device;
-  require(batch.seqlen_kv.given() && batch.cu_seqlen_q.given(),
-          "cu_seqlen_q, seqlen_kv: expected tensors, not None");
+  require_given("cu_seqlen_q", batch.cu_seqlen_q);
+  require_given("seqlen_kv", batch.seqlen_kv);
+  require(call.q.shape[2] > 0, "q ", call.q, ": expected a head_dim above 0");
   call.seqlen_kv = int32_vector("seqlen_kv", batch.seqlen_kv, device);
   const auto num_reqs = static_cast<int64_t>(call.seqlen_kv.size());
   call.cu_seqlen_q = {int32_entries("cu_seqlen_q", batch.cu_seqlen_q, num_reqs + 1, device),
                       static_cast<size_t>(num_reqs) + 1};
+  call.cu_seqlen_q_name = "cu_seqlen_q";
   call.max_seqlen_q =
-      max_seqlen_q.is_none() ? static_cast<int>(call.q.shape[0]) : nb::cast<int>(max_seqlen_q);
+      max_seqlen_q.is_none() ? static_cast<int>(call.q.shape[0]) : int_argument("max_seqlen_q", max_seqlen_q);
   call.kv.index = batch.index.index(page_size, num_reqs, device);
   if (device.type == DeviceType::kCpu) check_index_on_host(batch.index, call.kv.index, call.seqlen_kv);
   call.source = {.num_reqs = static_cast<int32_t>(num_reqs),
                  .seqlen_q = {.cu = call.cu_seqlen_q.data()},
                  .seqlen_cached = {.each = call.seqlen_kv.data()},
                  .places = {.capacity = capacity_of(batch.index, page_size, call.kv.k.shape[0])}};
-  call.score.sinks = sinks_of(batch.sinks, device);
+  call.score.sinks = sinks_of("sinks", batch.sinks, call.q.shape[1], device);
   call.split_rule = split_rule_named(split_rule);
+  require(batch.tree_mask.given() || !batch.positions.given(), "positions: expected None without tree_mask");
   if (!batch.tree_mask.given()) return;
-  require(
-      batch.tree_mask->rank == 2 && batch.tree_mask->dtype == DType::kU64 && batch.tree_mask->is_contiguous(),
-      "tree_mask ", *batch.tree_mask, ": expected uint64 [num_tokens, words]");
+  require(batch.tree_mask->rank == 2 && batch.tree_mask->shape[1] >= 1 &&
+              batch.tree_mask->dtype == DType::kU64 && batch.tree_mask->is_contiguous(),
+          "tree_mask ", *batch.tree_mask, ": expected uint64 [num_tokens, words]");
   require_same_device("tree_mask", *batch.tree_mask, device);
   call.tree_mask = batch.tree_mask->span<const uint64_t>();
   call.tree_mask_words = static_cast<int>(batch.tree_mask->shape[1]);
@@ -136,12 +143,15 @@ void set_batch(AttentionCall& call, const BatchArguments& batch, int32_t page_si
 // Runs the call into new tensors, or into `out`.
 nb::object run_into(nb::handle q_object, AttentionCall& call, int64_t head_dim_v, nb::handle out_object,
                     bool return_lse) {
-  const TensorArgument given("out", out_object, Access::kWrite);
+  const TensorArgument given("out", out_object, Accepts::kActivations, Access::kWrite);
   ResultTensor made, lse;
   if (!given.given())
     made = ResultTensor::like(q_object, call.q,
                               std::array<int64_t, 3>{call.q.shape[0], call.q.shape[1], head_dim_v});
   call.out = given.given() ? *given : made.view();
+  require(call.out.rank == 3 && call.out.shape[0] == call.q.shape[0] &&
+              call.out.shape[1] == call.q.shape[1] && call.out.shape[2] == head_dim_v,
+          "out ", call.out, ": expected [", call.q.shape[0], ", ", call.q.shape[1], ", ", head_dim_v, "]");
   if (return_lse) {
     lse = ResultTensor::float32_like(q_object, call.q,
                                      std::array<int64_t, 2>{call.q.shape[0], call.q.shape[1]});
@@ -159,19 +169,22 @@ nb::object attention(nb::handle q_object, nb::handle k_object, nb::handle v_obje
                      int window_left, int chunk, float logit_cap, nb::handle sinks, float k_scale,
                      float v_scale, nb::handle tree_mask, nb::handle positions, std::string_view split_rule,
                      nb::handle out, bool return_lse) {
-  const TensorArgument q("q", q_object), k("k", k_object), v("v", v_object);
-  const BatchArguments batch{.cu_seqlen_q{"cu_seqlen_q", cu_seqlen_q},
-                             .seqlen_kv{"seqlen_kv", seqlen_kv},
-                             .sinks{"sinks", sinks},
-                             .tree_mask{"tree_mask", tree_mask},
-                             .positions{"positions", positions},
-                             .index{{"page_table", page_table},
-                                    {"kv_indptr", kv_indptr},
-                                    {"kv_indices", kv_indices},
-                                    {"cu_seqlen_kv", cu_seqlen_kv},
-                                    {"req_to_token", req_to_token},
-                                    {"request_rows", request_rows}}};
-  require(q.given() && k.given() && v.given(), "q, k, v: expected tensors, not None");
+  const TensorArgument q("q", q_object, Accepts::kActivations), k("k", k_object, Accepts::kKeys),
+      v("v", v_object, Accepts::kKeys);
+  const BatchArguments batch{.cu_seqlen_q{"cu_seqlen_q", cu_seqlen_q, Accepts::kInt32},
+                             .seqlen_kv{"seqlen_kv", seqlen_kv, Accepts::kInt32},
+                             .sinks{"sinks", sinks, Accepts::kFloat32},
+                             .tree_mask{"tree_mask", tree_mask, Accepts::kUint64},
+                             .positions{"positions", positions, Accepts::kInt32},
+                             .index{{"page_table", page_table, Accepts::kInt32},
+                                    {"kv_indptr", kv_indptr, Accepts::kInt32},
+                                    {"kv_indices", kv_indices, Accepts::kInt32},
+                                    {"cu_seqlen_kv", cu_seqlen_kv, Accepts::kInt32},
+                                    {"req_to_token", req_to_token, Accepts::kInt32},
+                                    {"request_rows", request_rows, Accepts::kInt32}}};
+  require_given("q", q);
+  require_given("k", k);
+  require_given("v", v);
   require(
       q->rank == 3 && k->rank == 4 && v->rank == 4, "q ", *q, ", k ", *k, ", v ", *v,
       ": expected [num_tokens, num_q_heads, head_dim] and [num_pages, page_size, num_kv_heads, head_dim]");
@@ -181,11 +194,12 @@ nb::object attention(nb::handle q_object, nb::handle k_object, nb::handle v_obje
   call.q = *q;
   call.kv.k = *k;
   call.kv.v = *v;
-  call.kv.k_scale = k_scale;
-  call.kv.v_scale = v_scale;
+  call.kv.k_scale = positive("k_scale", k_scale);
+  call.kv.v_scale = positive("v_scale", v_scale);
   call.visibility = {.causal = causal, .window_left = window_left, .chunk = chunk};
-  call.score = {.scale = scale_or_default(scale, q->shape[2]), .logit_cap = logit_cap};
-  set_batch(call, batch, static_cast<int32_t>(k->shape[1]), max_seqlen_q, split_rule);
+  call.score = {.scale = scale_or_default("scale", scale, q->shape[2]),
+                .logit_cap = cap_of("logit_cap", logit_cap)};
+  set_batch(call, batch, page_size_of(*k), max_seqlen_q, split_rule);
   return run_into(q_object, call, v->shape[3], out, return_lse);
 }
 
@@ -195,19 +209,22 @@ nb::object mla(nb::handle q_object, nb::handle q_rope_object, nb::handle latent_
                nb::handle req_to_token, nb::handle request_rows, bool causal, int window_left, int chunk,
                float logit_cap, nb::handle sinks, float scale_kv, nb::handle tree_mask, nb::handle positions,
                std::string_view split_rule, nb::handle out, bool return_lse) {
-  const TensorArgument q("q", q_object), q_rope("q_rope", q_rope_object), latent("latent", latent_object);
-  const BatchArguments batch{.cu_seqlen_q{"cu_seqlen_q", cu_seqlen_q},
-                             .seqlen_kv{"seqlen_kv", seqlen_kv},
-                             .sinks{"sinks", sinks},
-                             .tree_mask{"tree_mask", tree_mask},
-                             .positions{"positions", positions},
-                             .index{{"page_table", page_table},
-                                    {"kv_indptr", kv_indptr},
-                                    {"kv_indices", kv_indices},
-                                    {"cu_seqlen_kv", cu_seqlen_kv},
-                                    {"req_to_token", req_to_token},
-                                    {"request_rows", request_rows}}};
-  require(q.given() && q_rope.given() && latent.given(), "q, q_rope, latent: expected tensors, not None");
+  const TensorArgument q("q", q_object, Accepts::kActivations),
+      q_rope("q_rope", q_rope_object, Accepts::kActivations), latent("latent", latent_object, Accepts::kKeys);
+  const BatchArguments batch{.cu_seqlen_q{"cu_seqlen_q", cu_seqlen_q, Accepts::kInt32},
+                             .seqlen_kv{"seqlen_kv", seqlen_kv, Accepts::kInt32},
+                             .sinks{"sinks", sinks, Accepts::kFloat32},
+                             .tree_mask{"tree_mask", tree_mask, Accepts::kUint64},
+                             .positions{"positions", positions, Accepts::kInt32},
+                             .index{{"page_table", page_table, Accepts::kInt32},
+                                    {"kv_indptr", kv_indptr, Accepts::kInt32},
+                                    {"kv_indices", kv_indices, Accepts::kInt32},
+                                    {"cu_seqlen_kv", cu_seqlen_kv, Accepts::kInt32},
+                                    {"req_to_token", req_to_token, Accepts::kInt32},
+                                    {"request_rows", request_rows, Accepts::kInt32}}};
+  require_given("q", q);
+  require_given("q_rope", q_rope);
+  require_given("latent", latent);
   require(q->rank == 3 && q_rope->rank == 3 && latent->rank == 3, "q ", *q, ", q_rope ", *q_rope, ", latent ",
           *latent,
           ": expected [num_tokens, num_q_heads, dim] and [num_pages, page_size, kv_lora_rank + rope_dim]");
@@ -217,10 +234,10 @@ nb::object mla(nb::handle q_object, nb::handle q_rope_object, nb::handle latent_
   call.q = *q;
   call.q_rope = *q_rope;
   call.kv.k = *latent;
-  call.kv.k_scale = scale_kv;
+  call.kv.k_scale = positive("scale_kv", scale_kv);
   call.visibility = {.causal = causal, .window_left = window_left, .chunk = chunk};
-  call.score = {.scale = nb::cast<float>(scale), .logit_cap = logit_cap};
-  set_batch(call, batch, static_cast<int32_t>(latent->shape[1]), max_seqlen_q, split_rule);
+  call.score = {.scale = scale_of("scale", scale), .logit_cap = cap_of("logit_cap", logit_cap)};
+  set_batch(call, batch, page_size_of(*latent), max_seqlen_q, split_rule);
   return run_into(q_object, call, q->shape[2], out, return_lse);
 }
 
@@ -264,20 +281,21 @@ The other arguments, and what is returned (head_dim_v is kv_lora_rank), are thos
 
 void bind_attention(nb::module_& module) {
   const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
-  module.def("attention", &attention, kAttentionDoc, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-             nb::arg("cu_seqlen_q"), nb::arg("seqlen_kv"), nb::kw_only(), none("max_seqlen_q"),
-             none("page_table"), none("kv_indptr"), none("kv_indices"), none("cu_seqlen_kv"),
-             none("req_to_token"), none("request_rows"), none("scale"), nb::arg("causal") = true,
-             nb::arg("window_left") = -1, nb::arg("chunk") = 0, nb::arg("logit_cap") = 0.0f, none("sinks"),
-             nb::arg("k_scale") = 1.0f, nb::arg("v_scale") = 1.0f, none("tree_mask"), none("positions"),
-             nb::arg("split_rule") = "balanced", none("out"), nb::arg("return_lse") = false);
-  module.def("mla", &mla, kMlaDoc, nb::arg("q"), nb::arg("q_rope"), nb::arg("latent"), nb::arg("cu_seqlen_q"),
-             nb::arg("seqlen_kv"), nb::arg("scale"), nb::kw_only(), none("max_seqlen_q"), none("page_table"),
-             none("kv_indptr"), none("kv_indices"), none("cu_seqlen_kv"), none("req_to_token"),
-             none("request_rows"), nb::arg("causal") = true, nb::arg("window_left") = -1,
-             nb::arg("chunk") = 0, nb::arg("logit_cap") = 0.0f, none("sinks"), nb::arg("scale_kv") = 1.0f,
+  module.def("attention", &attention, kAttentionDoc, nb::arg("q").none(), nb::arg("k").none(),
+             nb::arg("v").none(), nb::arg("cu_seqlen_q").none(), nb::arg("seqlen_kv").none(), nb::kw_only(),
+             none("max_seqlen_q"), none("page_table"), none("kv_indptr"), none("kv_indices"),
+             none("cu_seqlen_kv"), none("req_to_token"), none("request_rows"), none("scale"),
+             nb::arg("causal") = true, nb::arg("window_left") = -1, nb::arg("chunk") = 0,
+             nb::arg("logit_cap") = 0.0f, none("sinks"), nb::arg("k_scale") = 1.0f, nb::arg("v_scale") = 1.0f,
              none("tree_mask"), none("positions"), nb::arg("split_rule") = "balanced", none("out"),
              nb::arg("return_lse") = false);
+  module.def("mla", &mla, kMlaDoc, nb::arg("q").none(), nb::arg("q_rope").none(), nb::arg("latent").none(),
+             nb::arg("cu_seqlen_q").none(), nb::arg("seqlen_kv").none(), nb::arg("scale").none(),
+             nb::kw_only(), none("max_seqlen_q"), none("page_table"), none("kv_indptr"), none("kv_indices"),
+             none("cu_seqlen_kv"), none("req_to_token"), none("request_rows"), nb::arg("causal") = true,
+             nb::arg("window_left") = -1, nb::arg("chunk") = 0, nb::arg("logit_cap") = 0.0f, none("sinks"),
+             nb::arg("scale_kv") = 1.0f, none("tree_mask"), none("positions"),
+             nb::arg("split_rule") = "balanced", none("out"), nb::arg("return_lse") = false);
 }
 
 }  // namespace attend::python

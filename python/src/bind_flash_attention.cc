@@ -1,31 +1,16 @@
 // FlashAttention-3's calls, as attend/flash_attn_interface.py documents them.
 #include <array>
 #include <limits>
-#include <memory>
 
 #include "arguments.h"
 #include "check_on_host.h"
 #include "key_layout.h"
 #include "module.h"
 #include "result_tensor.h"
+#include "scheduler_metadata.h"
 
 namespace attend::python {
 namespace {
-
-// A batch planned once, for the calls of all layers. Its arrays stay where they are, so a captured call that
-// uses it serves whatever lengths the last replayed plan saw.
-struct SchedulerMetadata {
-  Device device = {};
-  int num_reqs = 0, num_tokens = 0, max_seqlen_q = 0;
-  std::unique_ptr<Workspace> workspace = {};
-};
-
-int int_argument(std::string_view name, nb::handle value) {
-  int number = 0;
-  if (!nb::try_cast(value, number))
-    fail(ErrorCode::kInvalidArgument, name, " ", nb::cast<std::string>(nb::repr(value)), ": expected an int");
-  return number;
-}
 
 // Where an argument that may be a vector, a number or None says the lengths of requests.
 kernels::Lengths lengths_of(std::string_view name, nb::handle number, const TensorArgument& vector,
@@ -37,11 +22,9 @@ kernels::Lengths lengths_of(std::string_view name, nb::handle number, const Tens
   return {.each = each.data()};
 }
 
-bool is_number(nb::handle object) { return PyLong_Check(object.ptr()) != 0; }
-
 // None or a number instead of a tensor.
 TensorArgument tensor_unless_number(std::string_view name, nb::handle object) {
-  return is_number(object) ? TensorArgument() : TensorArgument(name, object);
+  return is_number(object) ? TensorArgument() : TensorArgument(name, object, Accepts::kInt32);
 }
 
 // Sums of lengths: one entry more than there are requests.
@@ -80,77 +63,68 @@ Queries queries_of(const TensorView& q, const TensorArgument& cu_seqlens_q, nb::
           .cu_seqlens = cu};
 }
 
-// Puts keys to append into the call.
-void append_keys(AttentionCall& call, const TensorArgument& k, const TensorArgument& v,
-                 View<const int32_t> cu_seqlens) {
-  require(k.given() == v.given(), "k and v to append: expected both or neither");
-  require(k.given() || cu_seqlens.empty(), "cu_seqlens_k_new: expected None without k and v to append");
-  if (!k.given()) return;
-  require_same_device("k to append", *k, call.q.device);
-  require_same_device("v to append", *v, call.q.device);
-  if (!cu_seqlens.empty()) {
-    call.k_new = *k;
-    call.v_new = *v;
-    call.source.seqlen_new = {.cu = cu_seqlens.data()};
-    return;
-  }
-  require(k->rank == 4 && v->rank == 4 && k->shape[0] == call.source.num_reqs, "k ", *k, ", v ", *v,
-          " to append: expected [", call.source.num_reqs,
-          ", seqlen, num_kv_heads, head_dim], or cu_seqlens_k_new");
-  call.k_new = merge_first_two("k to append", *k);
-  call.v_new = merge_first_two("v to append", *v);
-  call.source.seqlen_new = {.all = static_cast<int32_t>(k->shape[1])};
-}
-
-// A tensor without elements may have no address. Kernels want one, which they do not read.
-void give_address(TensorView& view, const TensorView& other) {
-  if (view.data == nullptr && view.num_elements() == 0) view.data = other.data;
-}
-
-void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall& call) {
-  const kernels::AttentionPlanLimits needed = limits_of(call, call.q.device),
-                                     &has = metadata.workspace->limits();
-  require(metadata.device == call.q.device && metadata.num_reqs == call.source.num_reqs &&
-              metadata.num_tokens == needed.max_tokens && metadata.max_seqlen_q == call.max_seqlen_q &&
-              has.num_q_heads == needed.num_q_heads && has.num_kv_heads == needed.num_kv_heads &&
-              has.head_dim_v == needed.head_dim_v && has.split_rule == needed.split_rule,
-          "scheduler_metadata for ", metadata.num_reqs, " requests, ", metadata.num_tokens, " queries (",
-          metadata.max_seqlen_q, " of a request at most), ", has.num_q_heads, "/", has.num_kv_heads,
-          " heads, head_dim_v ", has.head_dim_v, " on ", metadata.device, ": the call has ",
-          call.source.num_reqs, ", ", needed.max_tokens, " (", call.max_seqlen_q, "), ", needed.num_q_heads,
-          "/", needed.num_kv_heads, ", ", needed.head_dim_v, " on ", call.q.device,
-          "; num_splits is to be the same too");
-  require(metadata.workspace->num_new_tokens() >= call.num_new_tokens(), "scheduler_metadata: made for ",
-          metadata.workspace->num_new_tokens(), " keys to append, there are ", call.num_new_tokens());
-}
-
 // The keys of a call: pages, dense rows or ragged, and how many each request has.
 struct KeyArguments {
+  std::string_view k_name, v_name, seqlens_name;
   TensorArgument k, v, cu_seqlens, page_table, rows;
   nb::handle seqlens_object;  // a vector, a number or None
   TensorArgument seqlens;     // when it is a vector
+
+  KeyTensors tensors() const { return {.k = {k_name, *k}, .v = {v_name, *v}}; }
 };
-void set_keys(AttentionCall& call, const KeyArguments& keys) {
+void set_keys(AttentionCall& call, const TensorView& q, const KeyArguments& keys) {
   const Device device = call.q.device;
   const int num_reqs = call.source.num_reqs;
-  require_same_device("k", *keys.k, device);
-  require_same_device("v", *keys.v, device);
+  require_same_device(keys.k_name, *keys.k, device);
+  require_same_device(keys.v_name, *keys.v, device);
   const View<const int32_t> cu_seqlens = sums_of("cu_seqlens_k", keys.cu_seqlens, num_reqs, device);
   require(keys.page_table.given() + keys.rows.given() + keys.cu_seqlens.given() <= 1,
           "page_table, cache_batch_idx, cu_seqlens_k: expected one of them at most");
   const KeyLayout layout =
-      keys.page_table.given() ? paged_keys(*keys.k, *keys.v, *keys.page_table, num_reqs)
+      keys.page_table.given() ? paged_keys(keys.tensors(), {"page_table", *keys.page_table}, num_reqs)
       : keys.cu_seqlens.given()
-          ? ragged_keys(*keys.k, *keys.v, cu_seqlens)
-          : dense_keys(*keys.k, *keys.v, int32_vector("cache_batch_idx", keys.rows, device), num_reqs);
+          ? ragged_keys(keys.tensors(), cu_seqlens)
+          : dense_keys(keys.tensors(), int32_vector("cache_batch_idx", keys.rows, device), num_reqs);
+  require_keys_for({"q", q}, keys.tensors());
   call.kv = layout.kv;
   call.source.places = layout.places;
   call.source.seqlen_cached = layout.seqlens;
   if (!keys.seqlens_object.is_none())
     call.source.seqlen_cached =
-        lengths_of("cache_seqlens", keys.seqlens_object, keys.seqlens, num_reqs, device);
+        lengths_of(keys.seqlens_name, keys.seqlens_object, keys.seqlens, num_reqs, device);
   else
-    require(!keys.page_table.given(), "cache_seqlens None: expected the lengths of requests with page_table");
+    require(!keys.page_table.given(), keys.seqlens_name,
+            " None: expected the lengths of requests with page_table");
+}
+
+// Puts keys to append into the call.
+void append_keys(AttentionCall& call, const TensorArgument& k, const TensorArgument& v,
+                 View<const int32_t> cu_seqlens, const KeyTensors& cache) {
+  require(k.given() == v.given(), "k and v to append: expected both or neither");
+  require(k.given() || cu_seqlens.empty(), "cu_seqlens_k_new: expected None without k and v to append");
+  if (!k.given()) return;
+  require_same_device("k", *k, call.q.device);
+  require_same_device("v", *v, call.q.device);
+  const KeyTensors added{.k = {"k", *k}, .v = {"v", *v}};
+  const bool is_ragged = !cu_seqlens.empty();
+  for (const NamedView& named : {added.k, added.v}) {
+    require(!is_ragged || named.view.rank == 3, named,
+            ": expected [total_new, num_kv_heads, head_dim] with cu_seqlens_k_new");
+    require(is_ragged || (named.view.rank == 4 && named.view.shape[0] == call.source.num_reqs), named,
+            ": expected [", call.source.num_reqs,
+            ", seqlen_new, num_kv_heads, head_dim], or cu_seqlens_k_new");
+  }
+  require_appendable(added, cache);
+  if (is_ragged) {
+    call.k_new = *k;
+    call.v_new = *v;
+    call.source.seqlen_new = {.cu = cu_seqlens.data()};
+    return;
+  }
+  require(k->shape[1] <= std::numeric_limits<int32_t>::max(), added.k, ": expected fewer than 2^31 keys");
+  call.k_new = merge_first_two("k", *k);
+  call.v_new = merge_first_two("v", *v);
+  call.source.seqlen_new = {.all = static_cast<int32_t>(k->shape[1])};
 }
 
 // What a call writes: new tensors, but for an `out` that was given.
@@ -164,7 +138,7 @@ class Results {
     const int64_t num_tokens = call.q.shape[0], num_q_heads = call.q.shape[1],
                   head_dim_v = call.kv.v.shape[3];
     const int64_t num_reqs = call.source.num_reqs, seqlen_q = call.max_seqlen_q;
-    const TensorArgument given("out", out_object, Access::kWrite);
+    const TensorArgument given("out", out_object, Accepts::kActivations, Access::kWrite);
     if (given.given())
       given_out_ = nb::borrow(out_object);
     else if (is_dense_)
@@ -174,6 +148,10 @@ class Results {
       out_ = ResultTensor::like(q_object, *q, std::array<int64_t, 3>{num_tokens, num_q_heads, head_dim_v});
     const TensorView& out = given.given() ? *given : out_.view();
     require(out.rank == q->rank, "out ", out, ": expected ", q->rank, " dimensions, as q ", *q);
+    for (size_t dim = 0; dim < static_cast<size_t>(out.rank); ++dim) {
+      const int64_t extent = dim + 1 == static_cast<size_t>(out.rank) ? head_dim_v : q->shape[dim];
+      require(out.shape[dim] == extent, "out ", out, ": expected ", extent, " in dimension ", dim);
+    }
     call.out = is_dense_ ? merge_first_two("out", out) : out;
 
     has_lse_ = wants_lse;
@@ -206,8 +184,6 @@ class Results {
 // Runs the call, with the plan of `metadata_object` unless that is None.
 void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& call) {
   if (call.q.num_elements() == 0) return;
-  give_address(call.kv.k, call.q);
-  give_address(call.kv.v, call.q);
   if (metadata_object.is_none()) return run_for(q_object, call);
   require(nb::isinstance<SchedulerMetadata>(metadata_object),
           "scheduler_metadata: expected what attend's get_scheduler_metadata returned");
@@ -224,20 +200,29 @@ nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::
                            nb::handle softmax_scale, bool causal, int window_left, int window_right,
                            int attention_chunk, float softcap, nb::handle sinks_object, nb::handle q_descale,
                            nb::handle k_descale, nb::handle v_descale, int num_splits,
-                           nb::handle scheduler_metadata, nb::handle out, bool return_lse) {
+                           nb::handle scheduler_metadata, nb::handle out, bool return_lse,
+                           bool keys_are_cache) {
   const Access access = k_new_object.is_none() ? Access::kRead : Access::kWrite;
-  const TensorArgument q("q", q_object), sinks("sinks", sinks_object);
-  const TensorArgument k_new("k to append", k_new_object), v_new("v to append", v_new_object);
-  const TensorArgument cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object);
-  const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object);
-  const KeyArguments keys{.k{"k", k, access},
-                          .v{"v", v, access},
-                          .cu_seqlens{"cu_seqlens_k", cu_seqlens_k},
-                          .page_table{"page_table", page_table},
-                          .rows{"cache_batch_idx", cache_batch_idx},
+  const TensorArgument q("q", q_object, Accepts::kActivations),
+      sinks("sinks", sinks_object, Accepts::kFloat32);
+  const TensorArgument k_new("k", k_new_object, Accepts::kActivations),
+      v_new("v", v_new_object, Accepts::kActivations);
+  const TensorArgument cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32);
+  const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object, Accepts::kInt32);
+  const std::string_view k_name = keys_are_cache ? "k_cache" : "k", v_name = keys_are_cache ? "v_cache" : "v",
+                         seqlens_name = keys_are_cache ? "cache_seqlens" : "seqused_k";
+  const KeyArguments keys{.k_name = k_name,
+                          .v_name = v_name,
+                          .seqlens_name = seqlens_name,
+                          .k{k_name, k, Accepts::kKeys, access},
+                          .v{v_name, v, Accepts::kKeys, access},
+                          .cu_seqlens{"cu_seqlens_k", cu_seqlens_k, Accepts::kInt32},
+                          .page_table{"page_table", page_table, Accepts::kInt32},
+                          .rows{"cache_batch_idx", cache_batch_idx, Accepts::kInt32},
                           .seqlens_object = cache_seqlens,
-                          .seqlens = tensor_unless_number("cache_seqlens", cache_seqlens)};
-  require(q.given() && keys.k.given() && keys.v.given(), "q, k, v: expected tensors, not None");
+                          .seqlens = tensor_unless_number(seqlens_name, cache_seqlens)};
+  require(q.given() && keys.k.given() && keys.v.given(), "q, ", k_name, ", ", v_name,
+          ": expected tensors, not None");
 
   AttentionCall call;
   const Queries queries = queries_of(*q, cu_seqlens_q, max_seqlen_q);
@@ -246,17 +231,19 @@ nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::
   call.cu_seqlen_q = queries.cu_seqlens;
   call.source.num_reqs = queries.num_reqs;
   call.source.seqlen_q = {.cu = queries.cu_seqlens.data(), .all = queries.max_seqlen_q};
-  set_keys(call, keys);
-  append_keys(call, k_new, v_new, sums_of("cu_seqlens_k_new", cu_seqlens_k_new, queries.num_reqs, q->device));
+  set_keys(call, *q, keys);
+  append_keys(call, k_new, v_new, sums_of("cu_seqlens_k_new", cu_seqlens_k_new, queries.num_reqs, q->device),
+              keys.tensors());
   if (!call.appends() && call.source.seqlen_cached.each != nullptr)
     call.seqlen_kv = {call.source.seqlen_cached.each, static_cast<size_t>(queries.num_reqs)};
 
   call.visibility = visibility_of(causal, window_left, window_right, attention_chunk);
   call.kv.k_scale = descale("k_descale", k_descale);
   call.kv.v_scale = descale("v_descale", v_descale);
-  call.score = {.scale = scale_or_default(softmax_scale, call.q.shape[2]) * descale("q_descale", q_descale),
-                .logit_cap = softcap,
-                .sinks = sinks_of(sinks, q->device)};
+  call.score = {.scale = scale_or_default("softmax_scale", softmax_scale, call.q.shape[2]) *
+                         descale("q_descale", q_descale),
+                .logit_cap = cap_of("softcap", softcap),
+                .sinks = sinks_of("sinks", sinks, call.q.shape[1], q->device)};
   call.split_rule = split_rule_of(num_splits);
 
   Results results(call, q_object, q, out, return_lse);
@@ -270,9 +257,9 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
                                      nb::handle cu_seqlens_q_object, int num_tokens,
                                      nb::handle cu_seqlens_k_new_object, int max_seqlen_k_new, bool causal,
                                      int window_left, int window_right, int attention_chunk, int num_splits) {
-  const TensorArgument seqlens_k("cache_seqlens", seqlens_k_object),
-      cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object),
-      cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object);
+  const TensorArgument seqlens_k("cache_seqlens", seqlens_k_object, Accepts::kInt32),
+      cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32),
+      cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object, Accepts::kInt32);
   require(seqlens_k.given(), "cache_seqlens None: expected an int32 vector of ", num_reqs, " lengths");
   const Device device = seqlens_k->device;
   AttentionCall call;
@@ -285,6 +272,10 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
                      .all = max_seqlen_k_new},
       .places = {.capacity = std::numeric_limits<int32_t>::max()}};
   call.visibility = visibility_of(causal, window_left, window_right, attention_chunk);
+  if (device.type == DeviceType::kCpu) {
+    check_queries_on_host("cu_seqlens_q", call.source, num_tokens, max_seqlen_q);
+    check_appended_on_host(call.source, max_seqlen_k_new);
+  }
   const kernels::AttentionPlanLimits limits{
       .max_reqs = num_reqs,
       .max_tokens = num_tokens,
@@ -293,12 +284,7 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       .num_kv_heads = num_kv_heads,
       .head_dim_v = head_dim_v,
       .split_rule = split_rule_of(num_splits)};
-  Stream stream = stream_of(seqlens_k_object, device);
-  SchedulerMetadata metadata{
-      .device = device, .num_reqs = num_reqs, .num_tokens = num_tokens, .max_seqlen_q = max_seqlen_q};
-  metadata.workspace = make_workspace(limits, int64_t{num_reqs} * max_seqlen_k_new, device);
-  metadata.workspace->plan(call, stream);
-  return metadata;
+  return plan_once(call, limits, device, stream_of(seqlens_k_object, device));
 }
 
 }  // namespace
@@ -314,7 +300,7 @@ void bind_flash_attention(nb::module_& module) {
              object("softmax_scale"), arg("causal"), arg("window_left"), arg("window_right"),
              arg("attention_chunk"), arg("softcap"), object("sinks"), object("q_descale"),
              object("k_descale"), object("v_descale"), arg("num_splits"), object("scheduler_metadata"),
-             object("out"), arg("return_softmax_lse"));
+             object("out"), arg("return_softmax_lse"), arg("keys_are_cache"));
   module.def("scheduler_metadata", &scheduler_metadata, arg("batch_size"), arg("max_seqlen_q"),
              arg("num_heads_q"), arg("num_heads_kv"), arg("headdim_v"), object("cache_seqlens"),
              object("cu_seqlens_q"), arg("total_q"), object("cu_seqlens_k_new"), arg("max_seqlen_k_new"),

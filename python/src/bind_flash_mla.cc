@@ -13,11 +13,15 @@ namespace {
 nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle page_table_object,
                     nb::handle cache_seqlens_object, int64_t head_dim_v, nb::handle softmax_scale,
                     bool causal, nb::handle sinks_object) {
-  const TensorArgument q("q", q_object), k_cache("k_cache", k_cache_object),
-      page_table("block_table", page_table_object);
-  const TensorArgument cache_seqlens("cache_seqlens", cache_seqlens_object), sinks("attn_sink", sinks_object);
-  require(q.given() && k_cache.given() && page_table.given() && cache_seqlens.given(),
-          "q, k_cache, block_table, cache_seqlens: expected tensors, not None");
+  const TensorArgument q("q", q_object, Accepts::kActivations),
+      k_cache("k_cache", k_cache_object, Accepts::kKeys),
+      page_table("block_table", page_table_object, Accepts::kInt32);
+  const TensorArgument cache_seqlens("cache_seqlens", cache_seqlens_object, Accepts::kInt32),
+      sinks("attn_sink", sinks_object, Accepts::kFloat32);
+  require_given("q", q);
+  require_given("k_cache", k_cache);
+  require_given("block_table", page_table);
+  require_given("cache_seqlens", cache_seqlens);
   require(q->rank == 4, "q ", *q, ": expected [batch, seqlen_q, num_heads, head_dim]");
   require(k_cache->rank == 4 && k_cache->shape[2] == 1, "k_cache ", *k_cache,
           ": expected [num_pages, page_size, 1, head_dim]");
@@ -25,6 +29,8 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   require_same_device("k_cache", *k_cache, device);
   const auto num_reqs = static_cast<int>(q->shape[0]);
   const int64_t seqlen_q = q->shape[1], num_q_heads = q->shape[2], head_dim = q->shape[3];
+  require(k_cache->shape[3] == head_dim, "k_cache ", *k_cache, ": expected a head_dim of ", head_dim,
+          ", as q ", *q);
   require(head_dim_v > 0 && head_dim_v < head_dim, "head_dim_v ", head_dim_v,
           ": expected less than the head_dim ", head_dim, " of q, whose other elements are its rotary part");
   const View<const int32_t> seqlens = int32_vector("cache_seqlens", cache_seqlens, device);
@@ -35,7 +41,8 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   const TensorView tokens = merge_first_two("q", *q);
   call.q = tokens.slice(2, 0, head_dim_v);
   call.q_rope = tokens.slice(2, head_dim_v, head_dim);
-  const KeyLayout keys = paged_keys(*k_cache, *k_cache, *page_table, num_reqs);
+  const KeyLayout keys = paged_keys({.k = {"k_cache", *k_cache}, .v = {"k_cache", *k_cache}},
+                                    {"block_table", *page_table}, num_reqs);
   call.kv = keys.kv;
   call.kv.k = k_cache->slice(2, 0, 1);
   call.kv.k.rank = 3;
@@ -48,7 +55,8 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   call.seqlen_kv = seqlens;
   call.max_seqlen_q = static_cast<int>(seqlen_q);
   call.visibility = {.causal = causal};
-  call.score = {.scale = scale_or_default(softmax_scale, head_dim), .sinks = sinks_of(sinks, device)};
+  call.score = {.scale = scale_or_default("softmax_scale", softmax_scale, head_dim),
+                .sinks = sinks_of("attn_sink", sinks, num_q_heads, device)};
 
   ResultTensor out =
       ResultTensor::like(q_object, *q, std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v});

@@ -71,7 +71,7 @@ void bind_library(nb::module_& module) {
   module.def("version", [] { return text(version()); });
   module.def(
       "backends", &backends,
-      "Support records by backend name: {name: {'mha': {...}, 'mla': {...}}}, a kind that is not served left "
+      "Support records by backend name: {name: {'MHA': {...}, 'MLA': {...}}}, a kind that is not served left "
       "out. A record says on which architectures it prefills and decodes, which page sizes, the largest head "
       "dims, which features, and all of it as 'text'.");
   module.def("num_threads", &num_threads, "Threads that the CPU kernels use.");

@@ -25,8 +25,10 @@ void on_stream_of(nb::handle object, Device device, const Fn& fn) {
 }
 
 // Slots on the CPU are checked, since a kernel trusts them.
-View<const int32_t> slots_of(const TensorArgument& slots, const TensorView& cache) {
+View<const int32_t> slots_of(const TensorArgument& slots, int64_t num_tokens, const TensorView& cache) {
   const View<const int32_t> entries = int32_vector("slots", slots, cache.device);
+  require(entries.size() == static_cast<size_t>(num_tokens), "slots of ", entries.size(),
+          " entries: expected ", num_tokens, ", one per token");
   if (cache.device.type == DeviceType::kCpu)
     for (int32_t slot : entries)
       require(slot >= -1 && slot < cache.shape[0] * cache.shape[1], "slot ", slot, ": the cache has ",
@@ -36,10 +38,16 @@ View<const int32_t> slots_of(const TensorArgument& slots, const TensorView& cach
 
 void store_kv(nb::handle k_object, nb::handle v_object, nb::handle k_cache_object, nb::handle v_cache_object,
               nb::handle slots_object, float k_scale, float v_scale) {
-  const TensorArgument k("k", k_object), v("v", v_object), slots("slots", slots_object);
-  const TensorArgument k_cache("k_cache", k_cache_object, Access::kWrite),
-      v_cache("v_cache", v_cache_object, Access::kWrite);
-  require(k.given() && k_cache.given() && k_cache->rank == 4, "k_cache ", *k_cache,
+  const TensorArgument k("k", k_object, Accepts::kActivations), v("v", v_object, Accepts::kActivations),
+      slots("slots", slots_object, Accepts::kInt32);
+  const TensorArgument k_cache("k_cache", k_cache_object, Accepts::kKeys, Access::kWrite),
+      v_cache("v_cache", v_cache_object, Accepts::kKeys, Access::kWrite);
+  require_given("k", k);
+  require_given("v", v);
+  require_given("k_cache", k_cache);
+  require_given("v_cache", v_cache);
+  require_given("slots", slots);
+  require(k_cache->rank == 4, "k_cache ", *k_cache,
           ": expected [num_pages, page_size, num_kv_heads, head_dim]");
   for (const TensorView& view : {*k, *v, *v_cache})
     require_same_device("k, v, v_cache", view, k_cache->device);
@@ -47,31 +55,41 @@ void store_kv(nb::handle k_object, nb::handle v_object, nb::handle k_cache_objec
                                   .v = *v,
                                   .k_cache = *k_cache,
                                   .v_cache = *v_cache,
-                                  .slots = slots_of(slots, *k_cache),
-                                  .k_scale = k_scale,
-                                  .v_scale = v_scale};
+                                  .slots = slots_of(slots, k->shape[0], *k_cache),
+                                  .k_scale = positive("k_scale", k_scale),
+                                  .v_scale = positive("v_scale", v_scale)};
   on_stream_of(k_cache_object, k_cache->device, [&](Stream& stream) { kernels::store_kv(args, stream); });
 }
 
 void store_mla(nb::handle latent_object, nb::handle rope_object, nb::handle cache_object,
                nb::handle slots_object, float scale) {
-  const TensorArgument latent("latent", latent_object), rope("rope", rope_object),
-      slots("slots", slots_object);
-  const TensorArgument cache("cache", cache_object, Access::kWrite);
-  require(cache.given() && cache->rank == 3, "cache ", *cache,
-          ": expected [num_pages, page_size, kv_lora_rank + rope_dim]");
+  const TensorArgument latent("latent", latent_object, Accepts::kActivations),
+      rope("rope", rope_object, Accepts::kActivations), slots("slots", slots_object, Accepts::kInt32);
+  const TensorArgument cache("cache", cache_object, Accepts::kKeys, Access::kWrite);
+  require_given("latent", latent);
+  require_given("rope", rope);
+  require_given("cache", cache);
+  require_given("slots", slots);
+  require(cache->rank == 3, "cache ", *cache, ": expected [num_pages, page_size, kv_lora_rank + rope_dim]");
   for (const TensorView& view : {*latent, *rope}) require_same_device("latent, rope", view, cache->device);
-  const kernels::StoreMlaArgs args{
-      .latent = *latent, .rope = *rope, .cache = *cache, .slots = slots_of(slots, *cache), .scale = scale};
+  const kernels::StoreMlaArgs args{.latent = *latent,
+                                   .rope = *rope,
+                                   .cache = *cache,
+                                   .slots = slots_of(slots, latent->shape[0], *cache),
+                                   .scale = positive("scale", scale)};
   on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::store_mla(args, stream); });
 }
 
 nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out_b_object,
                 nb::handle lse_b_object) {
-  const TensorArgument out_a("out_a", out_a_object), lse_a("lse_a", lse_a_object),
-      out_b("out_b", out_b_object), lse_b("lse_b", lse_b_object);
-  require(out_a.given() && out_a->rank == 3, "out_a ", *out_a,
-          ": expected [num_tokens, num_q_heads, head_dim]");
+  const TensorArgument out_a("out_a", out_a_object, Accepts::kActivations),
+      lse_a("lse_a", lse_a_object, Accepts::kFloat32), out_b("out_b", out_b_object, Accepts::kActivations),
+      lse_b("lse_b", lse_b_object, Accepts::kFloat32);
+  require_given("out_a", out_a);
+  require_given("lse_a", lse_a);
+  require_given("out_b", out_b);
+  require_given("lse_b", lse_b);
+  require(out_a->rank == 3, "out_a ", *out_a, ": expected [num_tokens, num_q_heads, head_dim]");
   for (const TensorView& view : {*lse_a, *out_b, *lse_b})
     require_same_device("out_a, lse_a, out_b, lse_b", view, out_a->device);
   const std::array<int64_t, 3> shape{out_a->shape[0], out_a->shape[1], out_a->shape[2]};
@@ -109,12 +127,13 @@ out_a, out_b [num_tokens, num_q_heads, head_dim], lse_a, lse_b float32 [num_toke
 }  // namespace
 
 void bind_store_merge(nb::module_& module) {
-  module.def("store_kv", &store_kv, kStoreKvDoc, nb::arg("k"), nb::arg("v"), nb::arg("k_cache"),
-             nb::arg("v_cache"), nb::arg("slots"), nb::arg("k_scale") = 1.0f, nb::arg("v_scale") = 1.0f);
-  module.def("store_mla", &store_mla, kStoreMlaDoc, nb::arg("latent"), nb::arg("rope"), nb::arg("cache"),
-             nb::arg("slots"), nb::arg("scale") = 1.0f);
-  module.def("merge", &merge, kMergeDoc, nb::arg("out_a"), nb::arg("lse_a"), nb::arg("out_b"),
-             nb::arg("lse_b"));
+  module.def("store_kv", &store_kv, kStoreKvDoc, nb::arg("k").none(), nb::arg("v").none(),
+             nb::arg("k_cache").none(), nb::arg("v_cache").none(), nb::arg("slots").none(),
+             nb::arg("k_scale") = 1.0f, nb::arg("v_scale") = 1.0f);
+  module.def("store_mla", &store_mla, kStoreMlaDoc, nb::arg("latent").none(), nb::arg("rope").none(),
+             nb::arg("cache").none(), nb::arg("slots").none(), nb::arg("scale") = 1.0f);
+  module.def("merge", &merge, kMergeDoc, nb::arg("out_a").none(), nb::arg("lse_a").none(),
+             nb::arg("out_b").none(), nb::arg("lse_b").none());
 }
 
 }  // namespace attend::python

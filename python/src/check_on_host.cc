@@ -1,6 +1,6 @@
 #include "check_on_host.h"
 
-#include <string_view>
+#include <limits>
 
 #include "attend/base/math.h"
 #include "attend/kernels/page_of.h"
@@ -11,11 +11,6 @@ namespace {
 using kernels::KvIndex;
 using kernels::KvIndexKind;
 using kernels::Lengths;
-
-int32_t length_of(const Lengths& lengths, int32_t r) {
-  if (lengths.cu != nullptr) return lengths.cu[r + 1] - lengths.cu[r];
-  return lengths.each != nullptr ? lengths.each[r] : lengths.all;
-}
 
 // 0 = cu[0] <= cu[1] <= ... <= cu[num_reqs] <= size.
 void check_sums(std::string_view name, const int32_t* cu, int32_t num_reqs, int64_t size) {
@@ -36,12 +31,37 @@ void check_pages(const KvIndex& index, int32_t r, int32_t seqlen_kv, int64_t num
 
 }  // namespace
 
+int32_t length_on_host(const Lengths& lengths, int32_t r) {
+  if (lengths.cu != nullptr) return lengths.cu[r + 1] - lengths.cu[r];
+  return lengths.each != nullptr ? lengths.each[r] : lengths.all;
+}
+
+void check_queries_on_host(std::string_view cu_seqlens_name, const kernels::BatchSource& source,
+                           int64_t num_tokens, int max_seqlen_q) {
+  check_sums(cu_seqlens_name, source.seqlen_q.cu, source.num_reqs, num_tokens);
+  for (int32_t r = 0; r < source.num_reqs; ++r) {
+    const int32_t seqlen_q = length_on_host(source.seqlen_q, r);
+    require(seqlen_q <= max_seqlen_q, "max_seqlen_q ", max_seqlen_q, ": request ", r, " has ", seqlen_q,
+            " queries: expected the largest number of a request, or more");
+  }
+}
+
+void check_appended_on_host(const kernels::BatchSource& source, int max_seqlen_k_new) {
+  check_sums("cu_seqlens_k_new", source.seqlen_new.cu, source.num_reqs, std::numeric_limits<int32_t>::max());
+  for (int32_t r = 0; r < source.num_reqs; ++r) {
+    const int32_t seqlen_new = length_on_host(source.seqlen_new, r);
+    require(seqlen_new >= 0 && seqlen_new <= max_seqlen_k_new, "max_seqlen_k_new ", max_seqlen_k_new,
+            ": request ", r, " appends ", seqlen_new,
+            " keys: expected the largest number of a request, or more");
+  }
+}
+
 int64_t num_kv_tokens_on_host(const AttentionCall& call) {
   int64_t sum = 0;
   for (int32_t r = 0; r < call.source.num_reqs; ++r) {
-    const int32_t seqlen_cached = length_of(call.source.seqlen_cached, r);
+    const int32_t seqlen_cached = length_on_host(call.source.seqlen_cached, r);
     require(seqlen_cached >= 0, "request ", r, " has ", seqlen_cached, " keys: expected none below 0");
-    sum += seqlen_cached + length_of(call.source.seqlen_new, r);
+    sum += int64_t{seqlen_cached} + length_on_host(call.source.seqlen_new, r);
   }
   return sum;
 }
@@ -50,14 +70,16 @@ void check_on_host(const AttentionCall& call) {
   const kernels::BatchSource& source = call.source;
   const KvIndex& index = call.kv.index;
   const int64_t num_pages = call.kv.k.shape[0];
-  check_sums("cu_seqlens_q", source.seqlen_q.cu, source.num_reqs, call.q.shape[0]);
+  check_queries_on_host(call.cu_seqlen_q_name, source, call.q.shape[0], call.max_seqlen_q);
   check_sums("cu_seqlens_k", source.seqlen_cached.cu, source.num_reqs, num_pages);
   check_sums("cu_seqlens_k_new", source.seqlen_new.cu, source.num_reqs, call.k_new.shape[0]);
   for (int32_t r = 0; r < source.num_reqs; ++r) {
-    const int64_t seqlen_kv = int64_t{length_of(source.seqlen_cached, r)} + length_of(source.seqlen_new, r);
+    const int64_t seqlen_kv =
+        int64_t{length_on_host(source.seqlen_cached, r)} + length_on_host(source.seqlen_new, r);
     require(seqlen_kv <= source.places.capacity, "request ", r, " has ", seqlen_kv,
             " keys: there is room for ", source.places.capacity);
-    if (source.places.rows != nullptr) {
+    // Rows of no tokens are not read.
+    if (source.places.rows != nullptr && source.places.row_spacing > 0) {
       const int32_t row = source.places.rows[r];
       require(row >= 0 && int64_t{row} * source.places.row_spacing < num_pages, "cache_batch_idx ", row,
               " of request ", r, ": the cache has ", ceil_div<int64_t>(num_pages, source.places.row_spacing),

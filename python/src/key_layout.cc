@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "arguments.h"
+
 namespace attend::python {
 namespace {
 
@@ -38,20 +40,63 @@ TensorView as_rows(std::string_view name, const TensorView& view, int64_t spacin
   return tokens;
 }
 
-void require_rank(std::string_view name, const TensorView& view, int rank, std::string_view shape) {
-  require(view.rank == rank, name, " ", view, ": expected ", shape);
+void require_rank(const NamedView& named, int rank, std::string_view shape) {
+  require(named.view.rank == rank, named, ": expected ", shape);
+}
+
+// Counted from the last: 0 is the head dim, 1 the heads.
+int64_t from_end(const TensorView& view, int dim) {
+  return view.shape[static_cast<size_t>(view.rank - 1 - dim)];
+}
+
+void require_unit_stride(const NamedView& named) {
+  const auto last = static_cast<size_t>(named.view.rank) - 1;
+  if (named.view.strides[last] != 1 && named.view.shape[last] != 1)
+    fail(ErrorCode::kUnsupported, named, ": stride ", named.view.strides[last],
+         " in the last dimension, kernels take 1");
 }
 
 }  // namespace
 
-KeyLayout paged_keys(const TensorView& k, const TensorView& v, const TensorView& page_table, int num_reqs) {
-  require_rank("k", k, 4, "[num_pages, page_size, num_kv_heads, head_dim] with a page_table");
-  require_rank("v", v, 4, "[num_pages, page_size, num_kv_heads, head_dim_v] with a page_table");
+void require_keys_for(const NamedView& q, const KeyTensors& keys) {
+  const auto& [k, v] = keys;
+  require(from_end(q.view, 0) > 0, q, ": expected a head_dim above 0");
+  require(from_end(v.view, 0) > 0, v, ": expected a head_dim above 0");
+  require(from_end(k.view, 0) == from_end(q.view, 0), k, ": expected a head_dim of ", from_end(q.view, 0),
+          ", as ", q);
+  require(std::equal(k.view.shape.begin(), k.view.shape.begin() + k.view.rank - 1, v.view.shape.begin()), v,
+          ": expected the shape of ", k, " but for the last dimension");
+  require(v.view.dtype == k.view.dtype, v, ": expected ", k.view.dtype, ", as ", k.name);
+  const int64_t num_q_heads = from_end(q.view, 1), num_kv_heads = from_end(k.view, 1);
+  require(num_kv_heads > 0 && num_q_heads % num_kv_heads == 0, k,
+          ": expected a number of heads that divides the ", num_q_heads, " of ", q.name);
+  for (const NamedView& named : {q, k, v}) require_unit_stride(named);
+}
+
+void require_appendable(const KeyTensors& new_keys, const KeyTensors& keys) {
+  const auto require_like = [](const NamedView& added, const NamedView& cache) {
+    require(from_end(added.view, 1) == from_end(cache.view, 1) &&
+                from_end(added.view, 0) == from_end(cache.view, 0),
+            added, ": expected ", from_end(cache.view, 1), " heads and a head_dim of ",
+            from_end(cache.view, 0), ", as ", cache);
+    require_unit_stride(added);
+  };
+  require_like(new_keys.k, keys.k);
+  require_like(new_keys.v, keys.v);
+  const TensorView &k = new_keys.k.view, &v = new_keys.v.view;
+  require(std::equal(k.shape.begin(), k.shape.begin() + k.rank - 1, v.shape.begin()), new_keys.v,
+          ": expected the shape of ", new_keys.k, " but for the last dimension");
+}
+
+KeyLayout paged_keys(const KeyTensors& keys, const NamedView& named_table, int num_reqs) {
+  const TensorView &k = keys.k.view, &v = keys.v.view, &page_table = named_table.view;
+  require_rank(keys.k, 4, "[num_pages, page_size, num_kv_heads, head_dim] with a page_table");
+  require_rank(keys.v, 4, "[num_pages, page_size, num_kv_heads, head_dim_v] with a page_table");
+  const int32_t page_size = page_size_of(k);
   require(page_table.rank == 2 && page_table.dtype == DType::kI32 && page_table.shape[0] == num_reqs &&
               (page_table.strides[1] == 1 || page_table.shape[1] <= 1),
-          "page_table ", page_table, ": expected int32 [", num_reqs, ", width] with rows in one run");
-  require(page_table.device == k.device, "page_table ", page_table, ": expected on ", k.device);
-  const int32_t page_size = to_int32("page_size", k.shape[1]);
+          named_table, ": expected int32 [", num_reqs, ", width] with rows in one run");
+  require(page_table.device == k.device, named_table, ": expected on ", k.device);
   const auto* const table = static_cast<const int32_t*>(page_table.data);
   return {.kv = {.k = k,
                  .v = v,
@@ -65,18 +110,19 @@ KeyLayout paged_keys(const TensorView& k, const TensorView& v, const TensorView&
                      .capacity = to_int32("keys of a row of page_table", page_table.shape[1] * page_size)}};
 }
 
-KeyLayout dense_keys(const TensorView& k, const TensorView& v, View<const int32_t> rows, int num_reqs) {
-  require_rank("k", k, 4, "[batch, seqlen, num_kv_heads, head_dim]");
-  require_rank("v", v, 4, "[batch, seqlen, num_kv_heads, head_dim_v]");
-  require(v.shape[0] == k.shape[0] && v.shape[1] == k.shape[1], "v ", v, ": expected batch and seqlen of k ",
-          k);
-  require(rows.empty() ? k.shape[0] == num_reqs : rows.size() == static_cast<size_t>(num_reqs), "k ", k,
+KeyLayout dense_keys(const KeyTensors& keys, View<const int32_t> rows, int num_reqs) {
+  const TensorView &k = keys.k.view, &v = keys.v.view;
+  require_rank(keys.k, 4, "[batch, seqlen, num_kv_heads, head_dim]");
+  require_rank(keys.v, 4, "[batch, seqlen, num_kv_heads, head_dim_v]");
+  require(v.shape[0] == k.shape[0] && v.shape[1] == k.shape[1], keys.v, ": expected batch and seqlen of ",
+          keys.k);
+  require(rows.empty() ? k.shape[0] == num_reqs : rows.size() == static_cast<size_t>(num_reqs), keys.k,
           ", cache_batch_idx of ", rows.size(), " entries: expected a row, or an entry, for each of ",
           num_reqs, " requests");
   const int64_t spacing = row_spacing(k);
   const int32_t seqlen = to_int32("seqlen", k.shape[1]);
-  KeyLayout layout{.kv = {.k = as_rows("k", k, spacing),
-                          .v = as_rows("v", v, spacing),
+  KeyLayout layout{.kv = {.k = as_rows(keys.k.name, k, spacing),
+                          .v = as_rows(keys.v.name, v, spacing),
                           .index = {.kind = kernels::KvIndexKind::kContiguous}},
                    .places = {.rows = rows.empty() ? nullptr : rows.data(),
                               .row_spacing = static_cast<int32_t>(spacing),
@@ -86,9 +132,10 @@ KeyLayout dense_keys(const TensorView& k, const TensorView& v, View<const int32_
   return layout;
 }
 
-KeyLayout ragged_keys(const TensorView& k, const TensorView& v, View<const int32_t> cu_seqlens_k) {
-  require_rank("k", k, 3, "[total_k, num_kv_heads, head_dim] with cu_seqlens_k");
-  require_rank("v", v, 3, "[total_k, num_kv_heads, head_dim_v] with cu_seqlens_k");
+KeyLayout ragged_keys(const KeyTensors& keys, View<const int32_t> cu_seqlens_k) {
+  const TensorView &k = keys.k.view, &v = keys.v.view;
+  require_rank(keys.k, 3, "[total_k, num_kv_heads, head_dim] with cu_seqlens_k");
+  require_rank(keys.v, 3, "[total_k, num_kv_heads, head_dim_v] with cu_seqlens_k");
   return {.kv = {.k = as_tokens(k),
                  .v = as_tokens(v),
                  .index = {.kind = kernels::KvIndexKind::kContiguous, .indptr = cu_seqlens_k.data()}},

@@ -66,7 +66,7 @@ ResultTensor ResultTensor::make(nb::handle like, Device device, DType dtype, std
       if (PyErr_Occurred() != nullptr) throw nb::python_error();
       fail(ErrorCode::kOutOfMemory, "new tensor on ", device, ": ", error.text);
     }
-    result.view_ = view_of(managed->dl_tensor);
+    result.view_ = with_address(view_of(managed->dl_tensor));
     void* object = nullptr;
     if (exchange->to_python(managed, &object) != 0) throw nb::python_error();
     result.object_ = nb::steal(static_cast<PyObject*>(object));
@@ -74,7 +74,7 @@ ResultTensor ResultTensor::make(nb::handle like, Device device, DType dtype, std
   }
   if (numpy_dtype.is_valid()) {
     result.object_ = nb::module_::import_("numpy").attr("empty")(tuple_of(shape), numpy_dtype);
-    result.view_ = TensorArgument("result", result.object_, Access::kWrite).view();
+    result.view_ = TensorArgument("result", result.object_, Accepts::kActivations, Access::kWrite).view();
     return result;
   }
   require(device.type == DeviceType::kCpu, "result on ", device, ": expected tensors of torch");

@@ -1,5 +1,7 @@
 #include "tensor_argument.h"
 
+#include <limits>
+#include <span>
 #include <string>
 
 namespace attend::python {
@@ -35,10 +37,90 @@ nb::object dlpack_capsule(nb::handle object) {
   }
 }
 
+struct NamedDtype {
+  std::string_view name;  // of numpy and torch
+  uint8_t code, bits;     // of DLPack
+};
+constexpr NamedDtype kFloats[] = {{"float32", dlpack::kFloat, 32},
+                                  {"float16", dlpack::kFloat, 16},
+                                  {"bfloat16", dlpack::kBfloat, 16},
+                                  {"float8_e4m3fn", dlpack::kFloat8E4M3fn, 8},
+                                  {"float8_e5m2", dlpack::kFloat8E5M2, 8}};
+constexpr NamedDtype kInt32Alone[] = {{"int32", dlpack::kInt, 32}};
+constexpr NamedDtype kUint64Alone[] = {{"uint64", dlpack::kUInt, 64}};
+
+std::span<const NamedDtype> dtypes_of(Accepts accepts) {
+  const std::span<const NamedDtype> floats = kFloats;
+  switch (accepts) {
+    case Accepts::kActivations:
+      return floats.first(3);
+    case Accepts::kKeys:
+      return floats;
+    case Accepts::kFloat32:
+      return floats.first(1);
+    case Accepts::kInt32:
+      return kInt32Alone;
+    case Accepts::kUint64:
+      return kUint64Alone;
+  }
+  fail(ErrorCode::kInternal, "dtypes that an argument may have");
+}
+
+[[noreturn]] void refuse_dtype(std::string_view name, std::string_view dtype, Accepts accepts) {
+  const std::span<const NamedDtype> dtypes = dtypes_of(accepts);
+  std::string accepted;
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    if (i > 0) accepted += i + 1 == dtypes.size() ? " or " : ", ";
+    accepted += dtypes[i].name;
+  }
+  fail(ErrorCode::kInvalidArgument, name, " of ", dtype, ": expected ", accepted);
+}
+
+// DLPack's dtype as libraries write it: "float64", "bool", "int8".
+std::string name_of(dlpack::DataType type) {
+  const std::string bits = std::to_string(type.bits),
+                    lanes = type.lanes == 1 ? "" : "x" + std::to_string(type.lanes);
+  switch (type.code) {
+    case dlpack::kInt:
+      return "int" + bits + lanes;
+    case dlpack::kUInt:
+      return "uint" + bits + lanes;
+    case dlpack::kFloat:
+      return "float" + bits + lanes;
+    case dlpack::kBfloat:
+      return "bfloat" + bits + lanes;
+    case 5:  // kDLComplex
+      return "complex" + bits + lanes;
+    case 6:  // kDLBool
+      return "bool" + lanes;
+    default:
+      for (const NamedDtype& dtype : kFloats)
+        if (dtype.code == type.code && dtype.bits == type.bits) return std::string(dtype.name) + lanes;
+      return "DLPack dtype code " + std::to_string(type.code) + ", " + bits + " bits" + lanes;
+  }
+}
+
+void require_accepted(std::string_view name, dlpack::DataType type, Accepts accepts) {
+  for (const NamedDtype& dtype : dtypes_of(accepts))
+    if (dtype.code == type.code && dtype.bits == type.bits && type.lanes == 1) return;
+  refuse_dtype(name, name_of(type), accepts);
+}
+
+// By the name that numpy has for it: some dtypes of ml_dtypes have no export that would tell.
+void require_accepted_of_numpy(std::string_view name, nb::handle array, Accepts accepts) {
+  const nb::object dtype_object = array.attr("dtype");
+  const auto given = nb::cast<std::string>(dtype_object.attr("name"));
+  if (!nb::cast<bool>(dtype_object.attr("isnative")))
+    refuse_dtype(name, given + " in another byte order than the machine's", accepts);
+  for (const NamedDtype& dtype : dtypes_of(accepts))
+    if (dtype.name == given) return;
+  refuse_dtype(name, given, accepts);
+}
+
 // What view_of refuses, under the argument's name.
 TensorView named_view(std::string_view name, const dlpack::DLTensor& tensor) {
   try {
-    return view_of(tensor);
+    return with_address(view_of(tensor));
   } catch (const Error& error) {
     fail(error.code(), name, ": ", error.what());
   }
@@ -68,40 +150,79 @@ const DlpackExchange* exchange_of(nb::handle object) {
   return known = exchange;
 }
 
-TensorArgument::TensorArgument(std::string_view name, nb::handle object, Access access) {
+TensorArgument::TensorArgument(std::string_view name, nb::handle object, Accepts accepts, Access access) {
   if (object.is_none()) return;
   given_ = true;
   if (const DlpackExchange* exchange = exchange_of(object)) {
     dlpack::DLTensor tensor;
     if (exchange->view(object.ptr(), &tensor) != 0) throw nb::python_error();
+    require_accepted(name, tensor.dtype, accepts);
     view_ = named_view(name, tensor);
     return;
   }
-  read_capsule(name, object, access);
+  read_capsule(name, object, accepts, access);
 }
 
-void TensorArgument::read_capsule(std::string_view name, nb::handle object, Access access) {
+void TensorArgument::read_capsule(std::string_view name, nb::handle object, Accepts accepts, Access access) {
   if (!nb::hasattr(object, "__dlpack__"))
     fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
          ": expected a tensor (of torch, numpy, jax, or whatever has __dlpack__)");
+  if (module_of(object).starts_with("numpy.ma"))
+    fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
+         ": expected an array without a mask");
   if (access == Access::kWrite && module_of(object).starts_with("jax"))
     fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
          " is immutable: expected a tensor that can be written");
   const ForeignDtype* foreign = foreign_dtype(object);
+  if (is_numpy(object)) require_accepted_of_numpy(name, object, accepts);
+  const auto view_named = [&](const dlpack::DLTensor& tensor) {
+    if (foreign == nullptr) require_accepted(name, tensor.dtype, accepts);
+    return named_view(name, tensor);
+  };
   capsule_ = dlpack_capsule(foreign == nullptr ? nb::borrow(object) : object.attr("view")(foreign->bits));
   if (PyCapsule_IsValid(capsule_.ptr(), "dltensor_versioned")) {
     const auto* managed = static_cast<const dlpack::DLManagedTensorVersioned*>(
         PyCapsule_GetPointer(capsule_.ptr(), "dltensor_versioned"));
     require(access == Access::kRead || (managed->flags & dlpack::kFlagReadOnly) == 0, name,
             ": read-only: expected a tensor that can be written");
-    view_ = named_view(name, managed->dl_tensor);
+    view_ = view_named(managed->dl_tensor);
   } else {
     const auto* managed =
         static_cast<const dlpack::DLManagedTensor*>(PyCapsule_GetPointer(capsule_.ptr(), "dltensor"));
     if (managed == nullptr) throw nb::python_error();
-    view_ = named_view(name, managed->dl_tensor);
+    view_ = view_named(managed->dl_tensor);
   }
   if (foreign != nullptr) view_.dtype = foreign->dtype;
+}
+
+TensorView with_address(TensorView view) {
+  static char address[64];
+  if (view.num_elements() > 0) return view;
+  return TensorView::contiguous(view.data == nullptr ? address : view.data, view.dtype,
+                                std::span<const int64_t>(view.shape.data(), static_cast<size_t>(view.rank)),
+                                view.device);
+}
+
+bool is_number(nb::handle object) {
+  return !PyBool_Check(object.ptr()) && PyIndex_Check(object.ptr()) && !nb::hasattr(object, "__dlpack__");
+}
+
+int int_argument(std::string_view name, nb::handle value) {
+  if (is_number(value)) {
+    int overflow = 0;
+    const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+    if (!index.is_valid()) throw nb::python_error();
+    const long number = PyLong_AsLongAndOverflow(index.ptr(), &overflow);
+    if (overflow == 0 && number >= std::numeric_limits<int>::min() &&
+        number <= std::numeric_limits<int>::max())
+      return static_cast<int>(number);
+  }
+  fail(ErrorCode::kInvalidArgument, name, " ", nb::cast<std::string>(nb::repr(value)),
+       ": expected an int of 32 bits");
+}
+
+void require_given(std::string_view name, const TensorArgument& tensor) {
+  require(tensor.given(), name, " None: expected a tensor");
 }
 
 View<const int32_t> int32_vector(std::string_view name, const TensorArgument& tensor, Device device) {

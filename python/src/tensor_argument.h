@@ -17,6 +17,15 @@ namespace nb = nanobind;
 
 enum class Access { kRead, kWrite };
 
+// The dtypes that an argument may have.
+enum class Accepts {
+  kActivations,  // float32, float16, bfloat16
+  kKeys,         // those and the two of fp8
+  kFloat32,
+  kInt32,
+  kUint64,
+};
+
 // The exchange functions of the object's type; null when it has none of version 1.
 const DlpackExchange* exchange_of(nb::handle object);
 
@@ -27,14 +36,14 @@ bool is_numpy(nb::handle object);
 // A tensor of any library as a view. The memory is valid while this and the Python object live.
 //
 // numpy's arrays may be of ml_dtypes (bfloat16, float8_e4m3fn, float8_e5m2). Throws Error naming the argument
-// when the object is no tensor, when its dtype or device is none of attend's, and, to write, when it is
-// read-only or an array of jax, which are immutable.
+// and what is accepted when the object is no tensor, when its dtype is not accepted or its device none of
+// attend's, and, to write, when it is read-only or an array of jax, which are immutable.
 class TensorArgument {
  public:
   // Not given: an empty view.
   TensorArgument() = default;
   // None is "not given".
-  TensorArgument(std::string_view name, nb::handle object, Access access = Access::kRead);
+  TensorArgument(std::string_view name, nb::handle object, Accepts accepts, Access access = Access::kRead);
 
   bool given() const { return given_; }
   const TensorView& view() const { return view_; }
@@ -42,12 +51,23 @@ class TensorArgument {
   const TensorView* operator->() const { return &view_; }
 
  private:
-  void read_capsule(std::string_view name, nb::handle object, Access access);
+  void read_capsule(std::string_view name, nb::handle object, Accepts accepts, Access access);
 
   bool given_ = false;
   TensorView view_;
   nb::object capsule_;
 };
+
+// The same tensor, contiguous and with an address (that nothing is read from) when it has no elements, for
+// which libraries have strides of 0 or null, or no memory.
+TensorView with_address(TensorView view);
+
+// An integer of Python or numpy that is no bool. Throws Error naming the argument and its value.
+bool is_number(nb::handle object);
+int int_argument(std::string_view name, nb::handle value);
+
+// Throws Error naming the argument when it is None.
+void require_given(std::string_view name, const TensorArgument& tensor);
 
 // The elements of a contiguous int32 vector on `device`, or of an empty view. Throws Error naming the
 // argument.

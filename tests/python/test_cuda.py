@@ -107,6 +107,28 @@ def test_a_captured_plan_serves_the_layers_of_every_step(cache):
         torch.testing.assert_close(outs[1], 2 * eager)
 
 
+@pytest.mark.parametrize(
+    "planned, called, message",
+    [
+        (dict(causal=True, window_size=(4, 0)), dict(causal=True, window_size=(3, 0)), "a window_size of 4 .* True, 3, 0"),
+        (dict(causal=True, attention_chunk=8), dict(causal=True), "attention_chunk 8, the call has True, -1, 0"),
+        ({}, dict(causal=True), "made for causal=False"),
+        (dict(max_seqlen_k_new=1), {}, "made for max_seqlen_k_new 1, the call appends 0"),
+        (dict(num_heads_q=4), {}, "4/2 heads"),
+    ],
+    ids=str,
+)
+def test_a_plan_for_other_host_values_is_refused(cache, planned, called, message):
+    k, v, table = cache
+    lengths = torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
+    shape = dict(batch_size=BATCH, max_seqlen_q=1, max_seqlen_k=CAPACITY, num_heads_q=HEADS, num_heads_kv=KV_HEADS)
+    metadata = flash.get_scheduler_metadata(**{**shape, "headdim": DIM, "cache_seqlens": lengths, **planned})
+    with pytest.raises(attend.Error, match="scheduler_metadata.*" + message):
+        flash.flash_attn_with_kvcache(
+            queries(), k, v, cache_seqlens=lengths, page_table=table, scheduler_metadata=metadata, **called
+        )
+
+
 def test_work_is_queued_on_the_current_stream(cache):
     k, v, table = cache
     lengths = torch.full((BATCH,), CAPACITY, dtype=torch.int32, device="cuda")

@@ -62,6 +62,13 @@ def test_a_sink_and_a_scale_are_honoured(rng, library):
         (dict(num_splits=3), "num_splits: .* None"),
         (dict(head_dim_v=80), "head_dim_v 80: expected less than the head_dim 80"),
         (dict(k_cache=np.ones((1, 16, 2, 80), np.float32)), r"k_cache .* expected \[num_pages, page_size, 1, head_dim\]"),
+        (dict(k_cache=np.ones((1, 16, 1, 72), np.float32)), "^k_cache .*: expected a head_dim of 80, as q"),
+        (dict(k_cache=np.ones((1, 3, 1, 80), np.float32)), "page_size 3: expected a power of two"),
+        (dict(block_table=np.zeros((1, 1), np.int64)), "^block_table of int64: expected int32"),
+        (dict(block_table=np.zeros((2, 1), np.int32)), r"^block_table .* expected int32 \[1, width\]"),
+        (dict(attn_sink=np.zeros(3, np.float32)), r"^attn_sink .*: expected \[2\]"),
+        (dict(softmax_scale="x"), "^softmax_scale 'x': expected a finite number"),
+        (dict(k_cache=None), "^k_cache None: expected a tensor"),
         (dict(cache_seqlens=np.array([17], np.int32)), "request 0 has 17 keys: there is room for 16"),
     ],
     ids=str,
@@ -71,5 +78,6 @@ def test_what_cannot_be_honoured_is_refused_by_name(arguments, message):
         q=np.ones((1, 1, 2, 80), np.float32), k_cache=np.ones((1, 16, 1, 80), np.float32),
         block_table=np.zeros((1, 1), np.int32), cache_seqlens=np.array([5], np.int32), head_dim_v=64,
     )  # fmt: skip
-    with pytest.raises(attend.Error, match=message):
+    with pytest.raises(attend.Error, match=message) as caught:
         flash_mla.flash_mla_with_kvcache(**{**call, **arguments})
+    assert caught.value.code in ("invalid_argument", "unsupported")

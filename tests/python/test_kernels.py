@@ -134,6 +134,77 @@ def test_a_read_only_cache_is_refused():
         attend.store_kv(x, x, cache, cache, np.array([0], np.int32))
 
 
+def test_slots_are_one_per_token():
+    x, cache = np.ones((1, 1, 8), np.float32), np.zeros((2, 4, 1, 8), np.float32)
+    with pytest.raises(attend.Error, match="slots of 2 entries: expected 1, one per token"):
+        attend.store_kv(x, x, cache, cache, np.array([0, 1], np.int32))
+
+
+def test_nothing_may_be_stored_and_merged():
+    none, cache = np.ones((0, 1, 8), np.float32), np.zeros((2, 4, 1, 8), np.float32)
+    attend.store_kv(none, none, cache, cache, np.zeros(0, np.int32))
+    assert (cache == 0).all()
+    assert [x.shape for x in attend.merge(none, none[..., 0], none, none[..., 0])] == [(0, 1, 8), (0, 1)]
+
+
+ONE = np.ones((1, 1, 8), np.float32)
+ONE_PAGE, ZERO, INT0 = ONE[None], np.zeros((1, 1), np.int32), np.zeros(1, np.int32)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(q=None), "q None: expected a tensor"),
+        (dict(seqlen_kv=None), "seqlen_kv None: expected a tensor"),
+        (dict(request_rows=INT0), "req_to_token, request_rows: expected both, or neither"),
+        (dict(kv_indptr=np.array([0, 1], np.int32)), "kv_indptr, kv_indices: expected both, or neither"),
+        (dict(positions=INT0), "positions: expected None without tree_mask"),
+        (dict(positions=INT0, tree_mask=np.ones((1, 0), np.uint64)), "tree_mask .*: expected uint64 .num_tokens, words"),
+        (dict(tree_mask=np.ones((1, 1), np.int64)), "tree_mask of int64: expected uint64"),
+        (dict(cu_seqlen_q=np.array([1, 1], np.int32)), r"cu_seqlen_q\[0\] is 1: expected 0"),
+        (dict(max_seqlen_q=0), "max_seqlen_q 0: request 0 has 1 queries"),
+        (dict(max_seqlen_q=2.0), "max_seqlen_q 2.0: expected an int"),
+        (dict(out=ONE[0]), r"out .*: expected \[1, 1, 8\]"),
+        (dict(logit_cap=float("inf")), "logit_cap inf: expected above 0 and finite"),
+        (dict(k_scale=float("nan")), "k_scale nan: expected above 0 and finite"),
+        (dict(q=ONE[..., :0]), "q .*: expected a head_dim above 0"),
+        (dict(k=np.ones((1, 0, 1, 8), np.float32)), "page_size 0: expected a power of two from 1 to 256"),
+        (dict(k=np.ones((1, 3, 1, 8), np.float32)), "page_size 3: expected a power of two from 1 to 256"),
+    ],
+)
+def test_arguments_of_attention_are_refused_by_name(arguments, message):
+    call = dict(
+        q=ONE, k=ONE_PAGE, v=ONE_PAGE, cu_seqlen_q=np.array([0, 1], np.int32), seqlen_kv=INT0 + 1, page_table=ZERO
+    )
+    assert attend.attention(**call).shape == ONE.shape
+    with pytest.raises(attend.Error, match="^" + message):
+        attend.attention(**{**call, **arguments})
+
+
+@pytest.mark.parametrize("page_size", [0, 3])
+def test_pages_of_no_power_of_two_are_refused_with_csr(page_size):
+    cache = np.ones((1, page_size, 1, 8), np.float32)
+    with pytest.raises(attend.Error, match=f"page_size {page_size}: expected a power of two"):
+        attend.attention(
+            ONE, cache, cache, np.array([0, 1], np.int32), INT0, kv_indptr=np.array([0, 1], np.int32), kv_indices=INT0
+        )
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: attend.store_kv(None, ONE, ONE_PAGE, ONE_PAGE, INT0), "k None"),
+        (lambda: attend.store_kv(ONE, ONE, ONE_PAGE, ONE_PAGE, INT0, k_scale=float("inf")), "k_scale inf"),
+        (lambda: attend.store_mla(ONE[0], ONE[0], None, INT0), "cache None"),
+        (lambda: attend.merge(ONE, None, ONE, ONE[0]), "lse_a None"),
+        (lambda: attend.mla(ONE, ONE, np.ones((1, 1, 16), np.float32), INT0, INT0, "x"), "scale 'x'"),
+    ],
+)
+def test_what_is_no_tensor_or_scale_is_refused_by_name(call, message):
+    with pytest.raises(attend.Error, match=f"^{message}: expected"):
+        call()
+
+
 def test_latent_rows_are_stored_and_attended(rng, library):
     latent, rope = (library.tensor(rng.standard_normal((5, d), dtype=np.float32)) for d in (64, 16))
     cache = library.tensor(np.zeros((3, 4, 80), np.float32))

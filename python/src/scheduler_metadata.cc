@@ -1,0 +1,96 @@
+#include "scheduler_metadata.h"
+
+#include <string_view>
+
+#include "check_on_host.h"
+#include "workspaces.h"
+
+namespace attend::python {
+namespace {
+
+RequestLengths copied_lengths(const kernels::BatchSource& source) {
+  RequestLengths lengths;
+  for (int32_t r = 0; r < source.num_reqs; ++r) {
+    lengths.queries.push_back(length_on_host(source.seqlen_q, r));
+    lengths.cached.push_back(length_on_host(source.seqlen_cached, r));
+    lengths.appended.push_back(length_on_host(source.seqlen_new, r));
+  }
+  return lengths;
+}
+
+// "[5, 6]", the first few of many.
+std::string listed(const std::vector<int32_t>& values) {
+  constexpr size_t kMostListed = 8;
+  std::string text = "[";
+  for (size_t i = 0; i < std::min(values.size(), kMostListed); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(values[i]);
+  return text + (values.size() > kMostListed ? ", ...]" : "]");
+}
+
+void require_lengths(std::string_view what, const std::vector<int32_t>& planned,
+                     const kernels::Lengths& lengths) {
+  for (size_t r = 0; r < planned.size(); ++r) {
+    const int32_t length = length_on_host(lengths, static_cast<int32_t>(r));
+    if (length != planned[r])
+      fail(ErrorCode::kInvalidArgument, "scheduler_metadata: made for ", what, " ", listed(planned),
+           ", request ", r, " has ", length, ": expected get_scheduler_metadata anew");
+  }
+}
+
+std::string_view python_bool(bool value) { return value ? "True" : "False"; }
+
+}  // namespace
+
+SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionPlanLimits& limits,
+                            Device device, Stream stream) {
+  SchedulerMetadata metadata{.device = device,
+                             .num_reqs = call.source.num_reqs,
+                             .num_tokens = limits.max_tokens,
+                             .max_seqlen_q = call.max_seqlen_q,
+                             .appended_are_ragged = call.source.seqlen_new.cu != nullptr,
+                             .max_seqlen_appended = call.source.seqlen_new.all,
+                             .visibility = call.visibility};
+  if (device.type == DeviceType::kCpu) metadata.lengths = copied_lengths(call.source);
+  metadata.workspace =
+      make_workspace(limits, int64_t{call.source.num_reqs} * call.source.seqlen_new.all, device);
+  metadata.workspace->plan(call, stream);
+  return metadata;
+}
+
+void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall& call) {
+  const kernels::AttentionPlanLimits needed = limits_of(call, call.q.device),
+                                     &has = metadata.workspace->limits();
+  require(metadata.device == call.q.device && metadata.num_reqs == call.source.num_reqs &&
+              metadata.num_tokens == needed.max_tokens && metadata.max_seqlen_q == call.max_seqlen_q &&
+              has.num_q_heads == needed.num_q_heads && has.num_kv_heads == needed.num_kv_heads &&
+              has.head_dim_v == needed.head_dim_v && has.split_rule == needed.split_rule,
+          "scheduler_metadata for ", metadata.num_reqs, " requests, ", metadata.num_tokens, " queries (",
+          metadata.max_seqlen_q, " of a request at most), ", has.num_q_heads, "/", has.num_kv_heads,
+          " heads, head_dim_v ", has.head_dim_v, " on ", metadata.device, ": the call has ",
+          call.source.num_reqs, ", ", needed.max_tokens, " (", call.max_seqlen_q, "), ", needed.num_q_heads,
+          "/", needed.num_kv_heads, ", ", needed.head_dim_v, " on ", call.q.device,
+          "; num_splits is to be the same too");
+  // A plan without window and chunk serves layers that have one: they leave parts of its work out.
+  const kernels::Visibility &planned = metadata.visibility, unrestricted{.causal = call.visibility.causal};
+  require(planned == call.visibility || planned == unrestricted,
+          "scheduler_metadata: made for causal=", python_bool(planned.causal), ", a window_size of ",
+          planned.window_left, " to the left, attention_chunk ", planned.chunk, ", the call has ",
+          python_bool(call.visibility.causal), ", ", call.visibility.window_left, ", ", call.visibility.chunk,
+          ": expected the same, or a plan without window and chunk");
+  const kernels::Lengths& appended = call.source.seqlen_new;
+  const bool compared_by_request = metadata.device.type == DeviceType::kCpu;
+  require(compared_by_request || metadata.appended_are_ragged || appended.cu != nullptr ||
+              metadata.max_seqlen_appended == appended.all,
+          "scheduler_metadata: made for max_seqlen_k_new ", metadata.max_seqlen_appended,
+          ", the call appends ", appended.all, " keys: expected get_scheduler_metadata anew");
+  if (compared_by_request) {
+    require_lengths("queries", metadata.lengths.queries, call.source.seqlen_q);
+    require_lengths("cache_seqlens", metadata.lengths.cached, call.source.seqlen_cached);
+    require_lengths("keys to append", metadata.lengths.appended, appended);
+  }
+  require(metadata.workspace->num_new_tokens() >= call.num_new_tokens(), "scheduler_metadata: made for ",
+          metadata.workspace->num_new_tokens(), " keys to append, there are ", call.num_new_tokens(),
+          ": expected max_seqlen_k_new to be the most of a request");
+}
+
+}  // namespace attend::python
