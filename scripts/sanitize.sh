@@ -17,13 +17,16 @@ if [ $# -eq 0 ]; then
   exit
 fi
 
-# One program's output, whole, when it has ended.
-run_one() {
-  local program output status=0
-  program=$(find "build/$1/tests" -name "$2" -type f -executable)
-  output=$("$program" --gtest_brief=1 2>&1) || status=1
-  printf '%s: %s\n' "$2" "$output"
+# One shard of a program; its output, whole, when it has ended.
+run_shard() {
+  local preset=$1 shards=$2 name=$3 shard=$4 program output status=0
+  program=$(find "build/$preset/tests" -name "$name" -type f -executable)
+  output=$(GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "$program" --gtest_brief=1 2>&1) || status=1
+  printf '%s, %s of %s: %s\n' "$name" "$((shard + 1))" "$shards" "$output"
   return $status
 }
-export -f run_one
-printf '%s\n' "$@" | xargs -P "$(nproc)" -I NAME bash -c "run_one $preset NAME"
+export -f run_shard
+shards=$(nproc)
+for name in "$@"; do
+  for ((shard = 0; shard < shards; ++shard)); do echo "$name $shard"; done
+done | xargs -P "$shards" -L 1 bash -c 'run_shard "$@"' run_shard "$preset" "$shards"
