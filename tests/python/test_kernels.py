@@ -13,7 +13,7 @@ class Batch:
     """Three ragged requests over one paged cache."""
 
     def __init__(self, rng, library):
-        self.library = library
+        self.maker = library
         self.cu_q = np.cumsum([0] + SEQLENS_Q).astype(np.int32)
         pages = [-(-n // PAGE_SIZE) for n in SEQLENS_KV]
         self.indptr = np.cumsum([0] + pages).astype(np.int32)
@@ -28,7 +28,7 @@ class Batch:
         return (reference.gather(x, self.pages(r), SEQLENS_KV[r]) for x in (self.k, self.v))
 
     def index(self, kind):
-        to = self.library.tensor
+        to = self.maker.tensor
         if kind == "CSR":
             return dict(kv_indptr=to(self.indptr), kv_indices=to(self.ids))
         table = np.full((3, 5), 2**30, np.int32)
@@ -44,7 +44,7 @@ class Batch:
         return dict(req_to_token=to(rows), request_rows=to(np.array([2, 0, 4], np.int32)))
 
     def attend(self, index, **arguments):
-        to = self.library.tensor
+        to = self.maker.tensor
         return attend.attention(
             to(self.q), to(self.k), to(self.v), to(self.cu_q), to(np.array(SEQLENS_KV, np.int32)), **index, **arguments
         )

@@ -1,0 +1,142 @@
+// attend backends and attend bench as a user runs them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_command.h"
+#include "tests/support/overflowing_model.h"
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using namespace testing_support;
+
+TEST(BackendsCommand, PrintsNothingWhenTheModelIsMissing) {
+  const Ran ran = attend("backends --model-path /nowhere", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, testing::IsEmpty());
+}
+
+TEST(BackendsCommand, StartsEachLineWithAName) {
+  const Ran ran = attend("backends", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_GE(lines.size(), 2u);
+  EXPECT_THAT(lines[0], StartsWith("torch_native "));
+  EXPECT_THAT(lines[1], StartsWith("cpu "));
+}
+
+TEST(BackendsCommand, SaysWhichOneAModelGetsAndWhyNotTheOthers) {
+  const Ran ran = attend("backends --model-path " + kTiny, Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("cpu            chosen for prefill; chosen for decode"));
+  EXPECT_THAT(ran.out, HasSubstr("fa3            cpu: fa3 runs MHA on ampere, ada, hopper\n"));
+  EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
+}
+
+TEST(BackendsCommand, ChoosesByTheFlagsAsAnEngineWould) {
+  const std::string backends = "backends --model-path " + kTiny;
+  EXPECT_THAT(attend(backends + " --attention-backend fa3").out,
+              HasSubstr("fa3            chosen for prefill"));
+  const Ran deterministic = attend(backends + " --enable-deterministic-inference", Streams::kStdout);
+  EXPECT_EQ(deterministic.exit_code, 0);
+  EXPECT_NE(deterministic.out, attend(backends, Streams::kStdout).out);
+  EXPECT_EQ(attend(backends + " --context-length 99999999").exit_code, 2);
+}
+
+TEST(BackendsCommand, RefusesFlagsThatWouldChangeNothing) {
+  for (const std::string flags : {"--page-size 16", "--enable-deterministic-inference", "--device cpu",
+                                  "--attention-backend fa9", "--threads 2"}) {
+    const Ran ran = attend("backends " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": expected --model-path too"));
+  }
+  const Ran matrix = attend("backends --markdown --model-path " + kTiny);
+  EXPECT_EQ(matrix.exit_code, 2);
+  EXPECT_THAT(matrix.out, HasSubstr("--model-path: the support matrix is of every model"));
+}
+
+TEST(BenchCommand, WritesEveryCaseOfAFilterBesideItsLimit) {
+  const std::string file = write_file("attention.json", "");
+  const Ran ran = attend("bench attention --threads 1 --case 'verify bf16' --json " + file);
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  ASSERT_EQ(json.at("cases").size(), 1u);
+  const auto& result = json.at("cases")[0];
+  EXPECT_EQ(result.at("case"), "verify bf16 q8 kv4096");
+  EXPECT_EQ(result.at("threads"), 1);
+  for (const char* key : {"us", "limit", "share"}) EXPECT_GT(result.at(key), 0.0) << key;
+  for (const char* key : {"machine", "instruction_set", "date", "version"})
+    EXPECT_FALSE(json.at(key).get<std::string>().empty()) << key;
+  EXPECT_FALSE(json.at("figures").empty());
+  EXPECT_THAT(ran.out, HasSubstr("verify bf16 q8 kv4096"));
+  // A case that vectors bound stands beside the peak of matrix tiles too, where the machine has them.
+  bool has_tiles = false;
+  for (const auto& figure : json.at("figures")) has_tiles |= figure.at("name") == "amx bf16";
+  EXPECT_EQ(result.contains("tiles_limit"), has_tiles);
+  EXPECT_LT(result.value("tiles_share", 0.5), 1.0);
+}
+
+TEST(BenchCommand, RefusesAFilterWithoutCasesAndNamesThem) {
+  const Ran ran = attend("bench attention --case nothing");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("decode bf16 kv32768 dram"));
+}
+
+TEST(BenchCommand, CountsPromptAndGenerationOfAModel) {
+  const std::string file = write_file("model.json", "");
+  const Ran ran = attend("bench model --model-path " + kTiny + " --depth 0,512 --json " + file);
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  std::vector<std::string> names;
+  for (const auto& result : json.at("cases")) {
+    names.push_back(result.at("case"));
+    EXPECT_GT(result.at(names.back().starts_with("host") ? "us of host" : "tokens/s"), 0.0);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"pp512", "tg128", "pp512 @ d512", "tg128 @ d512",
+                                             "host work of a step, 16 requests"}));
+}
+
+TEST(BenchCommand, RefusesAModelThatGivesNoNumbers) {
+  const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_overflowing";
+  testing_support::make_overflowing_model(kGolden, model, 77);  // among 512 random tokens of 128
+  auto config = nlohmann::json::parse(std::ifstream(model / "config.json"));
+  config["max_position_embeddings"] = 1024;
+  std::ofstream(model / "config.json") << config;
+  const Ran ran = attend("bench model --model-path " + model.string());
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("logits are not numbers"));
+}
+
+TEST(BenchCommand, RefusesAnUnknownShapeAndADepthBetweenChunks) {
+  const Ran shape = attend("bench model --shape llama-9");
+  EXPECT_EQ(shape.exit_code, 2);
+  EXPECT_THAT(shape.out, HasSubstr("llama-3.1-8b"));
+  const Ran depth = attend("bench model --model-path " + kTiny + " --depth 100");
+  EXPECT_EQ(depth.exit_code, 2);
+  EXPECT_THAT(depth.out, HasSubstr("a multiple of 512"));
+}
+
+TEST(BenchCommand, LeavesGpusToTheProgramThatKnowsTheirLimits) {
+  const Ran ran = attend("bench model --device cuda --model-path " + kTiny);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("cuda_decode_bench"));
+}
+
+TEST(BenchCommand, ReadsNumbersAsStrictlyAsAnEngine) {
+  const std::string model = "bench model --model-path " + kTiny;
+  for (const std::string flags :
+       {"--num-layers ''", "--depth ''", "--shape ''", "--threads x", "--depth 0,b"}) {
+    const Ran ran = attend(model + " " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')))) << flags;
+  }
+}
+
+}  // namespace
+}  // namespace attend

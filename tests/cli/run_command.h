@@ -1,0 +1,52 @@
+// Runs the attend command as a user does: the built binary, its output, its exit code.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace attend::testing_support {
+
+inline const std::string kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
+inline const std::string kGolden = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32";
+
+struct Ran {
+  int exit_code;
+  std::string out;  // stdout, or both
+};
+
+enum class Streams { kStdout, kBoth };
+
+inline Ran attend(const std::string& arguments, Streams streams = Streams::kBoth) {
+  const std::string command =
+      std::string(ATTEND_BINARY) + " " + arguments + (streams == Streams::kBoth ? " 2>&1" : " 2>/dev/null");
+  FILE* pipe = popen(command.c_str(), "r");
+  Ran ran{-1, {}};
+  std::array<char, 4096> buffer;
+  for (size_t read; (read = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    ran.out.append(buffer.data(), read);
+  ran.exit_code = WEXITSTATUS(pclose(pipe));
+  return ran;
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+inline std::string write_file(const std::string& name, const std::string& content) {
+  const std::string path = (std::filesystem::path(testing::TempDir()) / name).string();
+  std::ofstream(path) << content;
+  return path;
+}
+
+}  // namespace attend::testing_support
