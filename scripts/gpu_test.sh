@@ -11,10 +11,9 @@ build=build/gpu
 architectures=${ATTEND_CUDA_ARCHITECTURES:-90-real}
 cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DATTEND_CUDA=ON -DATTEND_BENCHMARKS=ON \
   -DATTEND_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_FLAGS=-Xptxas=-v >/dev/null
-cmake --build "$build" --target kernels_cuda_test dense_gpu_test \
-  tensor_test engine_test tiny_model_test model_golden_test cuda_attention_bench cuda_linear_bench -j "$jobs" | tee "$build/build.log" |
-  grep -E "error|FAILED" || true
-test "${PIPESTATUS[0]}" -eq 0
+cmake --build "$build" --target kernels_cuda_test dense_gpu_test tensor_test engine_test tiny_model_test \
+  model_golden_test cuda_attention_bench cuda_linear_bench -j "$jobs" >"$build/build.log" 2>&1 ||
+  { grep -E "error|FAILED" "$build/build.log" >&2; exit 1; }
 
 scripts/check_spills.py --allow-none "$build/build.log"
 # Suites of the GPU alone, then the GPU's share of those that know both devices.
