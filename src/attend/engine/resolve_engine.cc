@@ -50,15 +50,6 @@ DType activation_dtype(const EngineConfig& config, const ModelConfig& model) {
   return dtype;
 }
 
-// What a GPU does not have yet.
-void check_gpu_features(const EngineConfig& config, const ModelConfig& model) {
-  if (model.rope.type == RopeType::kDynamic)
-    fail(ErrorCode::kUnsupported, "rope type dynamic on ", config.device, ": attend has it on the CPU only");
-  if (config.deterministic_inference)
-    fail(ErrorCode::kUnsupported, "deterministic_inference on ", config.device,
-         ": the dense layers offer it on cpu alone");
-}
-
 BatchLimits choose_limits(const EngineConfig& config) {
   BatchLimits limits;
   const int default_reqs = on_gpu(config) ? kDefaultMaxRunningRequestsOnGpu : kDefaultMaxRunningRequests;
@@ -150,7 +141,6 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& mod
   ResolvedEngine resolved;
   EngineInfo& info = resolved.info;
   check_numbers(config, model);
-  if (on_gpu(config)) check_gpu_features(config, model);
   info.model = model.architecture;
   info.device = config.device;
   info.hardware = detect_hardware(config.device);
