@@ -2,7 +2,7 @@
 // milliseconds of a step beside those that reading weights and K/V takes at the fastest read seen in this
 // run.
 //
-//   cuda_decode_bench MODEL_PATH [--no-graph] [--json FILE] [BATCH_SIZE...]
+//   cuda_decode_bench MODEL_PATH [--no-graph] [--deterministic] [--json FILE] [BATCH_SIZE...]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -109,6 +109,8 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     if (std::strcmp(argv[i], "--no-graph") == 0)
       config.disable_cuda_graph = true;
+    else if (std::strcmp(argv[i], "--deterministic") == 0)
+      config.deterministic_inference = true;
     else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc)
       json = argv[++i];
     else
