@@ -28,6 +28,7 @@ suites=(
   "engine_test=*gpu*:*Gpu*"
   "tiny_model_test=*gpu*"
   "model_golden_test=*gpu*"
+  "cli_test=CommandOnGpu.*"
 )
 # A part of the conformance suite, MLA, fixed splits, graphs, what a model computes besides, and replayed steps.
 memcheck=(
