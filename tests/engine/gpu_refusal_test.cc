@@ -24,8 +24,10 @@ class GpuRefusals : public testing::Test {
   }
 
   std::string refusal(ErrorCode code) const {
-    return testing_support::error_message(
-        code, [&] { Engine(config_, [](size_t, size_t) { FAIL() << "read weights for what is refused"; }); });
+    return testing_support::error_message(code, [&] {
+      Engine(config_,
+             {.weights = [](size_t, size_t) { FAIL() << "read weights for what is refused"; }, .graphs = {}});
+    });
   }
 
   EngineConfig config_;
