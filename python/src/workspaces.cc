@@ -33,6 +33,12 @@ std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& li
   return std::make_unique<Workspace>(limits, num_new_tokens, device);
 }
 
+Workspace& Workspaces::find_for(AttentionCall& call, const Stream& stream) {
+  if (call.cu_seqlen_q.empty())
+    call.cu_seqlen_q = uniform_sums(call.max_seqlen_q, call.source.num_reqs, stream.device);
+  return find(call, stream);
+}
+
 Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
   const kernels::AttentionPlanLimits needed = limits_of(call, stream.device);
   kernels::AttentionPlanLimits limits = needed;
@@ -81,9 +87,7 @@ void run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
     return workspace.attend(call, stream);
   }
   const cuda::DeviceScope scope(stream.device);
-  if (call.cu_seqlen_q.empty())
-    call.cu_seqlen_q = workspaces.uniform_sums(call.max_seqlen_q, call.source.num_reqs, stream.device);
-  Workspace& workspace = workspaces.find(call, stream);
+  Workspace& workspace = workspaces.find_for(call, stream);
   workspace.plan(call, stream);
   workspace.attend(call, stream);
 }

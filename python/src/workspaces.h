@@ -17,13 +17,16 @@ std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& li
 // followed by something of twice the size and stays, because a captured graph may use it.
 class Workspaces {
  public:
-  // One per stream and geometry: calls on one stream use it one after another.
+  // What the call is planned in, one per stream and geometry: calls on one stream use it one after another.
+  // Gives the call the sums of its query lengths where those are constants.
+  Workspace& find_for(AttentionCall& call, const Stream& stream);
+
+ private:
   Workspace& find(const AttentionCall& call, const Stream& stream);
   // 0, seqlen_q, 2 seqlen_q, ..., num_reqs seqlen_q. Constant, so that all streams share it and a decode step
   // needs no launch to make it; empty where seqlen_q is longer than a decode step's.
   View<const int32_t> uniform_sums(int seqlen_q, int num_reqs, Device device);
 
- private:
   struct Entry {
     Stream stream;
     std::unique_ptr<Workspace> workspace;
