@@ -34,7 +34,8 @@ EngineConfig tiny() {
 // The message of an engine that has no memory; no weight may have been read by then.
 std::string start(const EngineConfig& config) {
   return error_message(ErrorCode::kOutOfMemory, [&] {
-    Engine(config, [](size_t, size_t) { FAIL() << "read weights of a model that does not fit"; });
+    Engine(config, {.weights = [](size_t, size_t) { FAIL() << "read weights of a model that does not fit"; },
+                    .graphs = {}});
   });
 }
 

@@ -31,18 +31,19 @@ StepRunner::StepRunner(Model& model, AttentionBackend& attention, const ReqToTok
   host_tokens_ = cuda::empty_pinned({limits.max_reqs}, DType::kI32);
 }
 
-void StepRunner::pad_decodes(std::vector<int> sizes, bool record) {
+void StepRunner::pad_decodes(std::vector<int> sizes) { graphs_ = GraphRunner(std::move(sizes)); }
+
+void StepRunner::record_graphs(const GraphProgress& progress) {
   ensure(gpu_stream_.has_value(), "graphs of a CPU's steps");
-  graphs_ = GraphRunner(std::move(sizes));
-  if (!record) return;
   const ScheduledStep padding{.requests = {}, .num_tokens = 0, .mode = ForwardMode::kDecode};
   int built = 0;
-  graphs_.record(stream_, [&](int size) {
+  const auto queue = [&](int size) {
     // The same inputs serve the run before and the recording, which must not hold their upload.
     if (built != size) inputs_.build(padding, stream_, size);
     built = size;
     queue_step();
-  });
+  };
+  graphs_.record(stream_, queue, progress);
 }
 
 View<const int32_t> StepRunner::run(const ScheduledStep& step) {

@@ -18,9 +18,10 @@ class StepRunner {
   StepRunner(Model& model, AttentionBackend& attention, const ReqToTokenPool& rows, const BatchLimits& limits,
              Device device);
 
-  // GPUs: from now on decode steps are padded to these batch sizes (rising, at most limits.max_reqs) and,
-  // when `record` says so, replayed from graphs that are recorded here.
-  void pad_decodes(std::vector<int> sizes, bool record);
+  // GPUs: from now on decode steps are padded to these batch sizes (rising, at most limits.max_reqs).
+  void pad_decodes(std::vector<int> sizes);
+  // From now on they are replayed from graphs, which are recorded here.
+  void record_graphs(const GraphProgress& progress = {});
 
   // Computes the step and samples. Returns the token of each of sampling_requests(), in host memory, until
   // the next call; kernels::kNoToken for a request whose logits are all NaN.

@@ -2,6 +2,7 @@
 #include "attend/kernels/cuda/attention.h"
 #include "attend/kernels/cuda/batch_arrays.h"
 #include "attend/kernels/cuda/elementwise.h"
+#include "attend/kernels/cuda/fill_random.h"
 #include "attend/kernels/cuda/linear.h"
 #include "attend/kernels/cuda/metadata.h"
 #include "attend/kernels/cuda/sampling.h"
@@ -41,6 +42,7 @@ void norm_rope_store(const NormRopeArgs&, const StoreKvArgs&, Stream&) { refuse(
 void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
   refuse("gather_rows");
 }
+void fill_random(const TensorView&, const RandomNormal&, Stream&) { refuse("fill_random"); }
 void linear(const LinearArgs&, Stream&) { refuse("linear"); }
 bool gated_linear(const GatedLinearArgs&, Stream&) { refuse("gated_linear"); }
 void build_page_table(const RequestRows&, int, int, View<int32_t>, Stream&) { refuse("build_page_table"); }
