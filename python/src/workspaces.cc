@@ -62,6 +62,28 @@ Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
   return *entries_.back().workspace;
 }
 
+std::shared_ptr<Workspace> Workspaces::lend(const kernels::AttentionPlanLimits& limits,
+                                            int64_t num_new_tokens, const Stream& stream) {
+  const auto found = std::find_if(unlent_.begin(), unlent_.end(), [&](const Entry& entry) {
+    return entry.stream.handle == stream.handle && entry.stream.device == stream.device &&
+           same_geometry(entry.workspace->limits(), limits) &&
+           holds(*entry.workspace, limits, num_new_tokens);
+  });
+  std::unique_ptr<Workspace> workspace;
+  if (found != unlent_.end()) {
+    workspace = std::move(found->workspace);
+    unlent_.erase(found);
+  } else {
+    kernels::AttentionPlanLimits rounded = limits;
+    rounded.max_reqs = next_size(limits.max_reqs);
+    rounded.max_tokens = next_size(limits.max_tokens);
+    workspace = make_workspace(rounded, next_size(num_new_tokens), stream.device);
+  }
+  return {workspace.release(), [this, stream](Workspace* returned) {
+            unlent_.push_back({stream, std::unique_ptr<Workspace>(returned)});
+          }};
+}
+
 View<const int32_t> Workspaces::uniform_sums(int seqlen_q, int num_reqs, Device device) {
   constexpr int kLongest = 16;
   if (seqlen_q > kLongest) return {};

@@ -107,6 +107,20 @@ def test_a_captured_plan_serves_the_layers_of_every_step(cache):
         torch.testing.assert_close(outs[1], 2 * eager)
 
 
+def test_plans_that_live_at_once_do_not_share_memory(cache):
+    k, v, table = cache
+    q = queries()
+    kept, wants = [], []
+    for step in LENGTHS * 3:
+        lengths = torch.tensor(step, dtype=torch.int32, device="cuda")
+        arguments = dict(cache_seqlens=lengths, page_table=table, causal=True)
+        wants.append(flash.flash_attn_with_kvcache(q, k, v, **arguments))
+        metadata = flash.get_scheduler_metadata(BATCH, 1, CAPACITY, HEADS, KV_HEADS, DIM, lengths, causal=True)
+        kept = (kept + [(metadata, arguments)])[-2:]
+        for (plan, planned_for), want in zip(kept, wants[-len(kept):]):
+            assert torch.equal(flash.flash_attn_with_kvcache(q, k, v, scheduler_metadata=plan, **planned_for), want)
+
+
 @pytest.mark.parametrize(
     "planned, called, message",
     [
