@@ -65,11 +65,13 @@ class FewRowsCta {
     ring_.start();
     bool first = true;
     for (int unit = share_.begin; unit < share_.end; unit += share_.at_once) {
+      float before[kOutsOfThread] = {};
+      if (params_.accumulate) load_before(unit, before);
       Sums sums = {};
       for (int chunk = warp_; chunk < share_.num_chunks; chunk += kFewRowsWarps) multiply(first, sums);
       keep(first, sums);
       __syncthreads();
-      write(unit, min(share_.at_once, share_.end - unit));
+      write(unit, before);
       __syncthreads();
       first = false;
     }
@@ -145,13 +147,40 @@ class FewRowsCta {
     return sum * scale + (bias.data == nullptr ? 0.0f : load_element(bias.data, bias_idx, bias.element));
   }
 
-  __device__ __forceinline__ void write(int first_unit, int num_units) const {
-    const int num_features = num_units * kFeatures;
-    for (int i = static_cast<int>(threadIdx.x); i < params_.num_rows * num_features; i += kFewRowsThreads) {
-      const int token = i / num_features, unit = i % num_features / kFeatures, row = i % kFeatures;
+  // Threads that share the outputs of a token, a power of two: half as many where the product is gated, since
+  // a unit is two groups then. A thread has outputs of several tokens.
+  static constexpr int kThreadsOfToken = (kGroups <= 4 ? kGroups : 8) * kFeatures;
+  static constexpr int kOutsOfThread = (kTokens * kThreadsOfToken + kFewRowsThreads - 1) / kFewRowsThreads;
+
+  // Calls visit(i, token, unit, row) for the i-th output of this thread: row `row` of the pass's unit `unit`.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_out(int first_unit, const Visit& visit) const {
+    const int threads_of_token = params_.gated ? kThreadsOfToken / 2 : kThreadsOfToken;
+    const int tokens_at_once =
+        params_.gated ? 2 * kFewRowsThreads / kThreadsOfToken : kFewRowsThreads / kThreadsOfToken;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int unit = (thread & (threads_of_token - 1)) / kFeatures, row = thread % kFeatures;
+    if (unit >= min(share_.at_once, share_.end - first_unit)) return;
+    int token = params_.gated ? thread / (kThreadsOfToken / 2) : thread / kThreadsOfToken;
+#pragma unroll
+    for (int i = 0; i < kOutsOfThread; ++i) {
+      if (token < params_.num_rows) visit(i, token, unit, row);
+      token += tokens_at_once;
+    }
+  }
+
+  // What out holds: asked for before the weights of a pass, behind which it would come late.
+  __device__ __forceinline__ void load_before(int first_unit, float (&before)[kOutsOfThread]) const {
+    for_each_out(first_unit, [&](int i, int token, int unit, int row) {
+      const int64_t from = token * params_.out_stride + (first_unit + unit) * kFeatures + row;
+      before[i] = load_element(params_.out, from, params_.out_element);
+    });
+  }
+
+  __device__ __forceinline__ void write(int first_unit, const float (&before)[kOutsOfThread]) const {
+    for_each_out(first_unit, [&](int i, int token, int unit, int row) {
       const int feature = (first_unit + unit) * kFeatures + row;
       const float scale = scale_of(token);
-      const int64_t to = token * params_.out_stride + feature;
       float value;
       if (params_.gated) {
         const float gate = sum_of(2 * unit, token, row, scale, feature);
@@ -159,10 +188,10 @@ class FewRowsCta {
         value = gate / (1.0f + expf(-gate)) * up;
       } else {
         value = sum_of(unit, token, row, scale, feature);
-        if (params_.accumulate) value += load_element(params_.out, to, params_.out_element);
+        if (params_.accumulate) value += before[i];
       }
-      store_element(params_.out, to, params_.out_element, value);
-    }
+      store_element(params_.out, token * params_.out_stride + feature, params_.out_element, value);
+    });
   }
 
   const FewRowsParams& params_;
@@ -175,7 +204,7 @@ class FewRowsCta {
 };
 
 template <class T, int kGroups, int kTokens, int kSharedBytes>
-__global__ void __launch_bounds__(kFewRowsThreads, kGroups* kTokens > 6 * kFeatures ? 1 : 2)
+__global__ void __launch_bounds__(kFewRowsThreads, kGroups > 4 || kGroups * kTokens > 6 * kFeatures ? 1 : 2)
     few_rows_kernel(const __grid_constant__ FewRowsParams params) {
   extern __shared__ __align__(128) char shared[];
   FewRowsCta<T, kGroups, kTokens, kSharedBytes>(params, shared).run();

@@ -42,7 +42,9 @@ class FewRowsRing {
  public:
   static constexpr int kTiles = (kTokens + kFeatures - 1) / kFeatures;  // of eight tokens
   static constexpr int kStepBytes = kFewRowsWarps * kSlotBytes;         // from a warp's slot to its next
-  static constexpr int kSlots = kRingBytes / kStepBytes;
+  // More than twelve would be more than it takes to keep memory busy, and each is a step before the first
+  // product.
+  static constexpr int kSlots = kRingBytes / kStepBytes < 12 ? kRingBytes / kStepBytes : 12;
   // A CTA that needs fewer slots leaves the rest of the SM to the next kernel's.
   static __host__ __device__ int shared_bytes(int chunks_of_warp) {
     return kStepBytes * (chunks_of_warp < kSlots ? chunks_of_warp : kSlots);
@@ -73,11 +75,13 @@ class FewRowsRing {
     odd_group_bytes_ = (params.gated ? params.out_features : kFeatures) * row_bytes;
   }
 
-  // Fills every slot: with weights, then, once the kernel before has ended, with x.
+  // Fills every slot: with weights, then, once the kernel before has ended, with x. What is asked for later
+  // comes later, so x does not go behind more than half of all weights.
   __device__ __forceinline__ void start() {
     begin(weights_cursor_);
+    const int num_early = min(kSlots, (weights_cursor_.left + 1) / 2);
 #pragma unroll 1
-    for (int slot = 0; slot < kSlots && weights_cursor_.left > 0; ++slot) {
+    for (int slot = 0; slot < num_early; ++slot) {
       copy_weights(weights_cursor_, slot * kStepBytes);
       advance(weights_cursor_);
     }
@@ -86,10 +90,14 @@ class FewRowsRing {
     begin(cursor);
 #pragma unroll 1
     for (int slot = 0; slot < kSlots; ++slot) {
-      if (cursor.left > 0) copy_x(cursor, slot * kStepBytes);
-      if (cursor.left > 0) advance(cursor);
+      if (cursor.left > 0) {
+        copy_x(cursor, slot * kStepBytes);
+        if (slot >= num_early) copy_weights(cursor, slot * kStepBytes);
+        advance(cursor);
+      }
       ptx::commit_copies();
     }
+    weights_cursor_ = cursor;
     ptx::allow_next_kernel();
   }
 
