@@ -210,10 +210,13 @@ float Event::milliseconds_since(const Event& start) const {
   return milliseconds;
 }
 
-bool is_recording(const Stream& stream) {
+bool is_recording(const Stream& stream) { return recording_id(stream) != 0; }
+
+uint64_t recording_id(const Stream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(handle_of(stream), &status), "capture");
-  return status != cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  check(cudaStreamGetCaptureInfo(handle_of(stream), &status, &id), "capture");
+  return status == cudaStreamCaptureStatusNone ? 0 : id;
 }
 
 Graph::Graph(Stream& stream, const std::function<void()>& queue) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -104,6 +105,8 @@ class Event {
 
 // Whether what is queued on `stream` now is recorded for a graph instead of run.
 bool is_recording(const Stream& stream);
+// Which recording that is, unlike that of any other; 0 for none.
+uint64_t recording_id(const Stream& stream);
 
 // Work recorded once and launched many times. Movable.
 class Graph {
