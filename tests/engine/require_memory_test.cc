@@ -13,14 +13,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::error_message;
 
-TEST(RequireHostMemory, TakesWhatFitsToTheLastByte) {
-  EXPECT_NO_THROW(require_host_memory({{"a", 60, "--a"}, {"b", 40, "--b"}}, 100));
+TEST(RequireMemory, TakesWhatFitsToTheLastByte) {
+  EXPECT_NO_THROW(require_memory({{"a", 60, "--a"}, {"b", 40, "--b"}}, 100));
 }
 
-TEST(RequireHostMemory, NamesThePartThatDoesNotFitBesideTheOthers) {
+TEST(RequireMemory, NamesThePartThatDoesNotFitBesideTheOthers) {
   EXPECT_EQ(error_message(ErrorCode::kOutOfMemory,
                           [] {
-                            require_host_memory({{"a", 60, "--a"}, {"b", 41, "--b"}}, 100);
+                            require_memory({{"a", 60, "--a"}, {"b", 41, "--b"}}, 100);
                           }),
             "b: needed 41 bytes, free 40; lower --b");
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "attend/tensor/cuda_check.h"
+#include "attend/tensor/driver_version.h"
 
 namespace attend::cuda {
 namespace {
@@ -84,7 +85,10 @@ int device_count() {
 
 DeviceInfo device_info(Device device) {
   require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
-  int count = 0;
+  int driver_version = 0, runtime_version = 0, count = 0;
+  check(cudaDriverGetVersion(&driver_version), "version of the driver");
+  check(cudaRuntimeGetVersion(&runtime_version), "version of the runtime");
+  require_driver(device, driver_version, runtime_version);
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
     cudaGetLastError();
     fail(ErrorCode::kInvalidArgument, "device ", device, ": ", cudaGetErrorString(status));

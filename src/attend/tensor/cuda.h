@@ -26,7 +26,8 @@ struct DeviceInfo {
   size_t l2_bytes = 0;
   size_t free_bytes = 0, total_bytes = 0;  // free when asked
 };
-// Throws Error(kInvalidArgument) unless `device` is a GPU that exists.
+// Throws Error(kInvalidArgument) unless `device` is a GPU that exists, and Error(kUnsupported) naming both
+// versions for a driver that is older than the CUDA of this build.
 DeviceInfo device_info(Device device);
 
 // Makes `device` the calling thread's device while it lives.

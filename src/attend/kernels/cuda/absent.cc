@@ -39,6 +39,7 @@ void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float
 void silu_mul(const TensorView&, const TensorView&, Stream&) { refuse("silu_mul"); }
 void norm_rope(const NormRopeArgs&, Stream&) { refuse("rope"); }
 void norm_rope_store(const NormRopeArgs&, const StoreKvArgs&, Stream&) { refuse("rope"); }
+void dynamic_angles(const DynamicAnglesArgs&, Stream&) { refuse("dynamic_angles"); }
 void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
   refuse("gather_rows");
 }
