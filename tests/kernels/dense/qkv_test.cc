@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <list>
 #include <utility>
 #include <vector>
@@ -57,10 +57,10 @@ class Layer {
     const auto part = [&](int64_t begin, int64_t end) {
       return product_.out.slice(1, begin, end).split(1, heads.head_dim);
     };
-    std::vector<int32_t> positions, slots;
+    std::vector<int32_t> positions;
     for (int64_t row = 0; row < num_rows; ++row) {
       positions.push_back(static_cast<int32_t>((row * 7 + 3) % kPositions));
-      slots.push_back(row % 5 == 4 ? -1 : static_cast<int32_t>(kPageSize + (row * 11) % 40));
+      slots_.push_back(row % 5 == 4 ? -1 : static_cast<int32_t>(kPageSize + (row * 11) % 40));
     }
     rope_ = {.q = part(0, q_features),
              .k = part(q_features, q_features + kv_features),
@@ -73,7 +73,7 @@ class Layer {
               .v = part(q_features + kv_features, features),
               .k_cache = cache(heads, variant.cache_dtype),
               .v_cache = cache(heads, variant.cache_dtype),
-              .slots = arrays_.view<int32_t>(slots),
+              .slots = arrays_.view<int32_t>(slots_),
               .k_scale = 0.5f,
               .v_scale = 2.0f};
   }
@@ -102,6 +102,21 @@ class Layer {
     }
     return bytes;
   }
+  // Of the cache, which begins as zeros.
+  std::vector<int> written_slots() {
+    const std::vector<std::byte> k = bytes_of(store_.k_cache), v = bytes_of(store_.v_cache);
+    const int64_t num_slots = store_.k_cache.shape[0] * kPageSize;
+    const int64_t slot_bytes = std::ssize(k) / num_slots;
+    const auto is_written = [&](const std::vector<std::byte>& bytes, int64_t slot) {
+      const auto first = bytes.begin() + slot * slot_bytes;
+      return std::any_of(first, first + slot_bytes, [](std::byte byte) { return byte != std::byte{}; });
+    };
+    std::vector<int> written;
+    for (int64_t slot = 0; slot < num_slots; ++slot)
+      if (is_written(k, slot) || is_written(v, slot)) written.push_back(static_cast<int>(slot));
+    return written;
+  }
+  const std::vector<int32_t>& slots() const { return slots_; }
   Stream& stream() { return stream_.get(); }
 
  private:
@@ -133,6 +148,7 @@ class Layer {
   cuda::OwnedStream stream_;
   DeviceArrays arrays_;
   int64_t num_rows_;
+  std::vector<int32_t> slots_;
   std::list<TestTensor> tensors_;
   std::list<Tensor> caches_;
   std::vector<TensorView> hosts_;
@@ -163,6 +179,16 @@ TEST_F(QkvNormRopeStore, HasTheBitsOfSeparateLaunches) {
             << (variant.bias ? ", bias" : "") << (variant.head_norms ? ", norms of heads" : "")
             << (variant.unturned > 0 ? ", turned in part" : "");
       }
+}
+
+TEST_F(QkvNormRopeStore, LeavesTheCacheOfOtherSlotsAlone) {
+  Layer layer(kHeads[1], 16, {});
+  layer.run_in_one();
+  const std::vector<int> written = layer.written_slots();
+  std::vector<int> expected(layer.slots().begin(), layer.slots().end());
+  std::erase(expected, -1);
+  std::ranges::sort(expected);
+  EXPECT_EQ(written, expected);
 }
 
 TEST_F(QkvNormRopeStore, GivesTheSameBitsAHundredTimesAndReplayed) {

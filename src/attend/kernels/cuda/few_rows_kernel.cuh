@@ -149,30 +149,27 @@ class FewRowsCta {
     return sum * scale + (bias.data == nullptr ? 0.0f : load_element(bias.data, bias_idx, bias.element));
   }
 
-  // Threads that share the outputs of a token, a power of two: half as many where a unit is two groups. A
-  // thread has outputs of several tokens.
-  static constexpr int kThreadsOfToken = (kGroups <= 4 ? kGroups : 8) * kFeatures;
-  static constexpr int kOutsOfThread = (kTokens * kThreadsOfToken + kFewRowsThreads - 1) / kFewRowsThreads;
+  // Eight threads take a token's outputs of a unit, the next eight the next token's, so that the partial sums
+  // which a warp reads lie side by side.
+  static constexpr int kUnitsAtOnce = kFewRowsThreads / (kTokens * kFeatures);
+  static constexpr int kOutsOfThread = (kGroups + kUnitsAtOnce - 1) / kUnitsAtOnce;
 
-  // Many outputs' answers would take the registers that multiply().
+  // With many tokens, what is asked for would take registers from the products.
   static constexpr bool kAsksEarly = kTokens <= kMaxRowsAnywhere;
   using Early = typename Out::Early[kAsksEarly ? kOutsOfThread : 1];
 
   // Calls visit(i, token, unit, row) for the i-th output of this thread: row `row` of the pass's unit `unit`.
   template <class Visit>
   __device__ __forceinline__ void for_each_out(int first_unit, const Visit& visit) const {
-    const bool paired = groups_of_unit(params_) == 2;
-    const int threads_of_token = paired ? kThreadsOfToken / 2 : kThreadsOfToken;
-    const int tokens_at_once =
-        paired ? 2 * kFewRowsThreads / kThreadsOfToken : kFewRowsThreads / kThreadsOfToken;
     const int thread = static_cast<int>(threadIdx.x);
-    const int unit = (thread & (threads_of_token - 1)) / kFeatures, row = thread % kFeatures;
-    if (unit >= min(share_.at_once, share_.end - first_unit)) return;
-    int token = paired ? thread / (kThreadsOfToken / 2) : thread / kThreadsOfToken;
+    const int row = thread % kFeatures, token = thread / kFeatures % kTokens;
+    if (token >= params_.num_rows) return;
+    const int num_units = min(share_.at_once, share_.end - first_unit);
+    int unit = thread / (kFeatures * kTokens);
 #pragma unroll(kAsksEarly ? kOutsOfThread : 1)
     for (int i = 0; i < kOutsOfThread; ++i) {
-      if (token < params_.num_rows) visit(i, token, unit, row);
-      token += tokens_at_once;
+      if (unit < num_units) visit(i, token, unit, row);
+      unit += kUnitsAtOnce;
     }
   }
 
