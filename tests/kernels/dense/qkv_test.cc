@@ -28,7 +28,7 @@ struct Heads {
 };
 // One group of features a half; CTAs whose features are of several heads, of which they take two, four and
 // six groups at once; rests of chunks; fewer units than CTAs.
-constexpr Heads kHeads[] = {{2, 1, 16, 8},    {8, 2, 64, 72},   {32, 8, 128, 520},
+constexpr Heads kHeads[] = {{2, 1, 16, 8},    {8, 2, 64, 72},   {32, 8, 128, 136},
                             {3, 3, 256, 200}, {14, 2, 64, 896}, {80, 8, 128, 64}};
 constexpr int64_t kRows[] = {1, 2, 7, 8, 16};
 
