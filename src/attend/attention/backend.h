@@ -32,8 +32,8 @@ struct AttentionInput {
   // q and k come as they were projected: they are normed and turned first. Its q and k are those above, and
   // its q is changed in place. Null: they are ready.
   const kernels::NormRopeArgs* rope = nullptr;
-  // With `rope` alone: q, k and v are still to be computed, by this product, of whose out they are parts.
-  // Null: they are there.
+  // With `rope` alone: q, k and v are still to be computed, by linear() of this, of whose out they are parts
+  // (or all at once: kernels/qkv.h). Null: they are there.
   const kernels::LinearArgs* qkv = nullptr;
 };
 

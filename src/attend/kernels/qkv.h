@@ -4,6 +4,7 @@
 #include "attend/kernels/linear.h"
 #include "attend/kernels/store.h"
 
+#pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // linear(product), then norm_rope_store(rope, store): q and k of `rope` and v of `store` are parts of
@@ -14,3 +15,4 @@ void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
                          Stream& stream);
 
 }  // namespace attend::kernels
+#pragma GCC visibility pop
