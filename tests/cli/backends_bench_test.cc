@@ -52,7 +52,7 @@ TEST(BackendsCommand, ChoosesByTheFlagsAsAnEngineWould) {
 
 TEST(BackendsCommand, RefusesFlagsThatWouldChangeNothing) {
   for (const std::string flags : {"--page-size 16", "--enable-deterministic-inference", "--device cpu",
-                                  "--attention-backend fa9", "--threads 2"}) {
+                                  "--attention-backend fa9", "--context-length 9"}) {
     const Ran ran = attend("backends " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": expected --model-path too"));
@@ -132,13 +132,31 @@ TEST(BenchCommand, RefusesFlagsOfTheOtherKindOfDeviceByName) {
   EXPECT_THAT(depths.out, HasSubstr("--depth: for CPUs alone; the device is cuda:0"));
 }
 
-TEST(BenchCommand, RefusesSizesThatItChoosesItself) {
-  for (const std::string flag :
-       {"--context-length", "--max-running-requests", "--max-total-tokens", "--chunked-prefill-size"}) {
-    const Ran ran = attend("bench model --model-path " + kTiny + " " + flag + " 64");
-    EXPECT_EQ(ran.exit_code, 2);
-    EXPECT_THAT(ran.out, HasSubstr(flag + ": attend bench chooses it"));
+// Each of the flags is refused, and the help of the command is silent about it.
+void expect_without(const std::string& command, const std::vector<std::string>& flags) {
+  const Ran help = attend(command + " --help", Streams::kStdout);
+  ASSERT_EQ(help.exit_code, 0);
+  for (const std::string& flag : flags) {
+    EXPECT_THAT(help.out, Not(HasSubstr(flag))) << command;
+    const Ran ran = attend(command + " --model-path " + kTiny + " " + flag + " 1");
+    EXPECT_EQ(ran.exit_code, 2) << command << " " << flag;
+    EXPECT_THAT(ran.out, HasSubstr(flag)) << command;
   }
+}
+
+TEST(BenchCommand, HasNoFlagsForSizesThatItChoosesItself) {
+  expect_without("bench model", {"--context-length", "--max-running-requests", "--max-total-tokens",
+                                 "--chunked-prefill-size", "--mem-fraction-static", "--random-seed"});
+}
+
+TEST(BackendsCommand, HasNoFlagsThatChooseNothing) {
+  expect_without("backends", {"--random-seed", "--threads", "--load-format"});
+}
+
+TEST(BenchCommand, SaysWhatTimesAttentionOnAGpu) {
+  for (const std::string flags : {"--device cuda", "--help"})
+    EXPECT_THAT(attend("bench attention " + flags).out,
+                AllOf(HasSubstr("cuda_attention_bench"), HasSubstr("-DATTEND_BENCHMARKS=ON")));
 }
 
 TEST(BenchCommand, RefusesBatchesThatTheModelsContextDoesNotHold) {

@@ -79,7 +79,8 @@ void add_backends(CLI::App& app, Command& selected) {
   };
   auto options = std::make_shared<BackendsOptions>();
   CLI::App* command = app.add_subcommand("backends", "List attention backends, and which one a model gets");
-  add_engine_options(*command, options->engine, /*model_required=*/false);
+  add_choice_options(*command, options->engine, /*model_required=*/false);
+  add_size_options(*command, options->engine);  // an engine's refusals are part of the answer
   command->add_flag("--markdown", options->markdown, "Print the support matrix of docs/ instead");
   command->callback([command, options, &selected] {
     selected = [command, options] {

@@ -36,7 +36,9 @@ void show(const bench::Report& report, const std::string& json) {
 
 int run_attention(const CLI::App& app, const BenchOptions& options) {
   require(options.engine.device == "auto" || options.engine.device == "cpu", "--device ",
-          options.engine.device, ": expected auto or cpu");
+          options.engine.device,
+          ": expected auto or cpu; attention on a GPU is timed by cuda_attention_bench, "
+          "which -DATTEND_BENCHMARKS=ON builds");
   set_threads(app, options.engine.threads);
   show(bench::bench_attention({.filter = options.filter}), options.json);
   return 0;
@@ -53,7 +55,7 @@ std::string read_config_file(const std::string& model_path) {
 
 // Flags that the bench of the other kind of device takes.
 void refuse_flag(const CLI::App& app, const char* flag, std::string_view for_whom, Device device) {
-  if (app.count(flag) > 0)
+  if (given(app, flag))
     fail(ErrorCode::kUnsupported, flag, ": for ", for_whom, " alone; the device is ", device);
 }
 
@@ -68,17 +70,8 @@ bench::Report bench_model(const CLI::App& app, const BenchOptions& options, cons
   return bench::bench_model({.engine = engine, .depths = options.depths, .progress = bars.progress()});
 }
 
-// Sizes of an engine that a bench chooses by what it times.
-void refuse_sizes(const CLI::App& app) {
-  for (const char* flag :
-       {"--context-length", "--max-running-requests", "--max-total-tokens", "--chunked-prefill-size"})
-    if (app.count(flag) > 0)
-      fail(ErrorCode::kUnsupported, flag, ": attend bench chooses it by what it times");
-}
-
 int run_model(const CLI::App& app, const BenchOptions& options) {
   require(options.engine.model_path.empty() != options.shape.empty(), "give one of --model-path and --shape");
-  refuse_sizes(app);
   EngineConfig engine = to_config(app, options.engine);
   std::optional<bench::ConfigDirectory> made;
   if (!options.shape.empty() || options.num_layers > 0) {
@@ -106,8 +99,10 @@ void add_bench(CLI::App& app, Command& selected) {
   };
 
   auto attention = std::make_shared<BenchOptions>();
-  CLI::App* command = group->add_subcommand("attention", "Attention alone, with 1 and with all threads");
-  add_text(*command, "--device", attention->engine.device, "auto or cpu");
+  CLI::App* command =
+      group->add_subcommand("attention", "Attention alone on the CPU, with 1 and with all threads");
+  add_text(*command, "--device", attention->engine.device,
+           "auto or cpu; on a GPU cuda_attention_bench times attention (cmake -DATTEND_BENCHMARKS=ON)");
   add_number(*command, "--threads", attention->engine.threads, "CPU threads at most");
   add_text(*command, "--case", attention->filter, "only cases that have this in their name");
   select(command, attention, run_attention);
@@ -118,16 +113,16 @@ void add_bench(CLI::App& app, Command& selected) {
                             "On a CPU one request: pp512, a prompt of 512 tokens, and tg128, 128 generated "
                             "ones (llama-bench's names). "
                             "On a GPU decode steps of batches with 1k of context, and a prompt of 8k tokens");
-  add_engine_options(*command, model->engine, /*model_required=*/false);
+  // Without sizes: a bench chooses them by what it times.
+  add_choice_options(*command, model->engine, /*model_required=*/false);
+  add_run_options(*command, model->engine);
   add_text(*command, "--shape", model->shape,
            "instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b");
   add_number(*command, "--num-layers", model->num_layers, "layers to keep; needs random weights");
-  add_numbers(*command, "--depth", model->depths,
-              "CPUs: tokens of context before the timed ones, such as 0,4096,16384; default: 0")
-      ->delimiter(',');
-  add_numbers(*command, "--batch-sizes", model->batch_sizes,
-              "GPUs: requests of the timed decode steps; default: 1,8,32,128,256")
-      ->delimiter(',');
+  add_numbers(*command, "--depth", model->depths, "a multiple of 512 within the model's positions",
+              "CPUs: tokens of context before the timed ones, such as 0,4096,16384; default: 0");
+  add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to what the model's positions hold",
+              "GPUs: requests of the timed decode steps; default: 1,8,32,128,256");
   select(command, model, run_model);
 }
 

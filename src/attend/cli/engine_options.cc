@@ -33,27 +33,25 @@ LoadFormat parse_load_format(const std::string& name) {
 
 // Given on the command line: then it must be at least 1; 0 stands for "choose" only while nobody names it.
 void require_positive(const CLI::App& app, const std::string& flag, int64_t value) {
-  require(app.count(flag) == 0 || value >= 1, flag, " ", value, ": at least 1");
+  require(!given(app, flag) || value >= 1, flag, " ", value, ": at least 1");
 }
 
 // Flags that would change nothing on a CPU.
 void refuse_gpu_flags(const CLI::App& app) {
   for (const char* flag :
        {"--mem-fraction-static", "--disable-cuda-graph", "--cuda-graph-bs", "--cuda-graph-max-bs"})
-    if (app.count(flag) > 0) fail(ErrorCode::kUnsupported, flag, ": for GPUs alone; the device is cpu");
+    if (given(app, flag)) fail(ErrorCode::kUnsupported, flag, ": for GPUs alone; the device is cpu");
 }
 
 }  // namespace
 
-void add_engine_options(CLI::App& app, EngineOptions& options, bool model_required) {
+void add_choice_options(CLI::App& app, EngineOptions& options, bool model_required) {
   auto* model = add_text(app, "--model-path,--model", options.model_path, "Hugging Face model directory");
   if (model_required) model->required();
-  add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
   add_text(app, "--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
   add_text(app, "--dtype", options.dtype,
            "of activations: auto (float32 on the CPU, the weights' dtype on a GPU), float32, and on GPUs "
-           "float16 or "
-           "bfloat16");
+           "float16 or bfloat16");
   add_text(app, "--attention-backend", options.attention_backend,
            "attention backend of both phases (see: attend backends)");
   add_text(app, "--prefill-attention-backend", options.prefill_attention_backend,
@@ -64,6 +62,18 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
              "tokens of a KV page: 1, 2, 4, ... 256; default: what the backends prefer, 64 on a CPU");
   add_text(app, "--kv-cache-dtype", options.kv_cache_dtype,
            "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
+  app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
+               "a token depends on its own request alone, bit for bit: not on batch, chunks or preemption");
+  app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
+               "GPUs: launch every decode step's kernels one by one");
+  add_numbers(
+      app, "--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs, "1 to the requests of a step",
+      "GPUs: batch sizes of decode steps that get a CUDA graph, such as 1,2,4; smaller batches are padded");
+  add_number(app, "--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
+             "GPUs: the largest of them, when they are chosen");
+}
+
+void add_size_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--context-length,--max-model-len", options.context_length,
              "tokens of a request, prompt and completion; default: the model's");
   add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
@@ -72,19 +82,14 @@ void add_engine_options(CLI::App& app, EngineOptions& options, bool model_requir
              "tokens that the KV pool holds, in whole pages; default: by the memory there is");
   add_number(app, "--mem-fraction-static", options.mem_fraction_static,
              "GPUs: share of the memory for weights and KV pool");
-  app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
-               "GPUs: launch every decode step's kernels one by one");
-  add_numbers(app, "--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs,
-              "GPUs: batch sizes of decode steps that get a CUDA graph; smaller batches are padded");
-  add_number(app, "--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
-             "GPUs: the largest of them, when they are chosen");
   add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
              "new tokens in a step at most; longer prompts are computed in chunks");
+}
+
+void add_run_options(CLI::App& app, EngineOptions& options) {
+  add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
   add_number(app, "--threads", options.threads,
              "CPU threads; default: one per core that this process may use");
-  app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
-               "a token depends on its own request alone, bit for bit: not on batch, chunks or preemption");
-  add_number(app, "--random-seed", options.random_seed, "seed of requests that bring none; default 0");
 }
 
 void set_threads(const CLI::App& app, int threads) {
@@ -109,7 +114,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.wishes.attention_backend = options.attention_backend;
   config.wishes.prefill_backend = options.prefill_attention_backend;
   config.wishes.decode_backend = options.decode_attention_backend;
-  if (app.count("--page-size") > 0) config.wishes.page_size = options.page_size;
+  if (given(app, "--page-size")) config.wishes.page_size = options.page_size;
   if (options.dtype != "auto") config.dtype = parse_dtype(options.dtype);
   if (options.kv_cache_dtype != "auto") config.kv_cache_dtype = parse_dtype(options.kv_cache_dtype);
   config.context_length = options.context_length;

@@ -1,4 +1,4 @@
-// The flags that every command with an engine takes. Names and aliases are SGLang's.
+// The flags of an engine, in groups: a command takes those that it honours. Names and aliases are SGLang's.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -30,14 +30,19 @@ struct EngineOptions {
   uint64_t random_seed = 0;
 };
 
-// `model_required`: --model-path must be given.
-void add_engine_options(CLI::App& app, EngineOptions& options, bool model_required);
+// What attention is chosen by: model, device, dtypes, wishes, graphs. `model_required`: --model-path must be
+// given.
+void add_choice_options(CLI::App& app, EngineOptions& options, bool model_required);
+// Sizes of batches and of the KV pool.
+void add_size_options(CLI::App& app, EngineOptions& options);
+// Where weights come from, and how many threads compute.
+void add_run_options(CLI::App& app, EngineOptions& options);
 
 // The value of --threads; 0 leaves the number as it is. Throws Error(kInvalidArgument).
 void set_threads(const CLI::App& app, int threads);
 
-// Parses the values and sets the number of threads. Throws Error(kInvalidArgument) naming flag, value and
-// choices.
+// Parses the values, those of groups that the command does not take being their defaults, and sets the number
+// of threads. Throws Error(kInvalidArgument) naming flag, value and choices.
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options);
 
 }  // namespace attend::cli

@@ -11,17 +11,27 @@
 
 namespace attend::cli {
 
+namespace {
+
+// Whether all of `text` is a number in decimal digits.
+template <class Number>
+bool read_number(std::string_view text, Number& number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if constexpr (std::is_floating_point_v<Number>)
+    if (!std::isfinite(number)) return false;
+  return error == std::errc() && stop == end;
+}
+
+}  // namespace
+
 template <class Number>
 Number parse_number(std::string_view flag, std::string_view text) {
   constexpr bool kWhole = std::is_integral_v<Number>;
   Number number{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  bool read = error == std::errc() && stop == end;
-  if constexpr (!kWhole) read = read && std::isfinite(number);
   using Limits = std::numeric_limits<Number>;
-  require(read, flag, " '", text, "': expected a ", kWhole ? "whole number" : "number", " from ",
-          Limits::lowest(), " to ", Limits::max(), " in decimal digits");
+  require(read_number(text, number), flag, " '", text, "': expected a ", kWhole ? "whole number" : "number",
+          " from ", Limits::lowest(), " to ", Limits::max(), " in decimal digits");
   return number;
 }
 
@@ -34,17 +44,25 @@ template double parse_number<double>(std::string_view, std::string_view);
 std::string_view first_name(std::string_view flags) { return flags.substr(0, flags.find(',')); }
 
 CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<int>& values,
-                         const std::string& help) {
+                         const std::string& range, const std::string& help) {
   const std::string name(first_name(flags));
   return app
       .add_option_function<std::vector<std::string>>(
           flags,
-          [&values, name](const std::vector<std::string>& texts) {
+          [&values, name, range](const std::vector<std::string>& texts) {
             values.clear();
-            for (const std::string& text : texts) values.push_back(parse_number<int>(name, text));
+            for (const std::string& text : texts)
+              require(read_number(text, values.emplace_back()), name, " '", text,
+                      "': expected whole numbers with commas between them, each ", range);
           },
           help)
-      ->type_name("NUMBER");
+      ->delimiter(',')
+      ->type_name("NUMBER,...");
+}
+
+bool given(const CLI::App& app, const std::string& flag) {
+  const CLI::Option* option = app.get_option_no_throw(flag);
+  return option != nullptr && option->count() > 0;
 }
 
 CLI::Option* add_text(CLI::App& app, const std::string& flags, std::string& value, const std::string& help) {

@@ -26,9 +26,13 @@ CLI::Option* add_number(CLI::App& app, const std::string& flags, Number& value, 
   return option->type_name("NUMBER");
 }
 
-// A flag that takes several numbers instead of those that are there.
+// A flag that takes several numbers, with commas between them, instead of those that are there. `range`: what
+// each of them may be, for the refusal of what is no number; whoever uses them checks it.
 CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<int>& values,
-                         const std::string& help);
+                         const std::string& range, const std::string& help);
+
+// Whether the command has this flag and it was given.
+bool given(const CLI::App& app, const std::string& flag);
 
 // A flag that takes a text, which must not be empty.
 CLI::Option* add_text(CLI::App& app, const std::string& flags, std::string& value, const std::string& help);

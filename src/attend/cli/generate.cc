@@ -59,7 +59,7 @@ std::unordered_map<RequestId, size_t> submit_all(Engine& engine, const std::vect
 
 int run(const CLI::App& app, const GenerateOptions& options) {
   SamplingParams sampling = options.sampling;
-  if (app.count("--seed") > 0) sampling.seed = options.seed;
+  if (given(app, "--seed")) sampling.seed = options.seed;
   check(sampling);
   const std::vector<Prompt> prompts = gather_prompts(options);
   std::unique_ptr<Engine> engine;
@@ -88,7 +88,11 @@ int run(const CLI::App& app, const GenerateOptions& options) {
 void add_generate(CLI::App& app, Command& selected) {
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Complete prompts");
-  add_engine_options(*command, options->engine, /*model_required=*/true);
+  add_choice_options(*command, options->engine, /*model_required=*/true);
+  add_size_options(*command, options->engine);
+  add_run_options(*command, options->engine);
+  add_number(*command, "--random-seed", options->engine.random_seed,
+             "seed of requests that bring none; default 0");
   add_repeated(*command, "--prompt,-p", options->prompts, "a prompt; may be given several times");
   add_text(*command, "--prompts-file", options->prompts_file,
            "one prompt per line (- for standard input): all text, or all JSON objects with \"prompt\" or "
@@ -105,7 +109,8 @@ void add_generate(CLI::App& app, Command& selected) {
   add_number(*command, "--seed", options->seed,
              "seed of every prompt's sampling; default: one for each prompt, of --random-seed");
   add_repeated(*command, "--stop", sampling.stop, "stop before this text; may be given several times");
-  add_numbers(*command, "--stop-token-ids", sampling.stop_token_ids, "stop after one of these token ids");
+  add_numbers(*command, "--stop-token-ids", sampling.stop_token_ids, "0 or above, of the model's vocabulary",
+              "stop after one of these token ids, such as 1,2");
   command->add_flag("--ignore-eos", sampling.ignore_eos, "go on after the end-of-sequence token");
   command->add_flag("--json", options->json,
                     "print one JSON object per prompt when it is done, in the order of the prompts");
