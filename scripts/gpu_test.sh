@@ -7,15 +7,23 @@
 # ATTEND_CUDA_ARCHITECTURES: what to build for; without it the GPU's own architecture. ATTEND_SKIP_PACKAGES=1 goes on
 # without a look at the installed packages.
 set -euo pipefail
-source "$(dirname "$0")/setup.sh"
+usage() { sed -n '2,8s/^# \?//p' "$0"; }
 mode=${1:-}
 case $mode in
-  "" | --sanitize | --bench) ;;
-  *) sed -n '2,8s/^# \?//p' "$0" >&2; exit 2 ;;
+  "" | --bench) ;;
+  --sanitize)
+    command -v compute-sanitizer >/dev/null || {
+      echo "gpu_test: --sanitize needs compute-sanitizer on the PATH: package cuda-sanitizer-13-0 for CUDA 13.0" >&2
+      exit 2
+    } ;;
+  --help | -h) usage; exit ;;
+  *) usage >&2; exit 2 ;;
 esac
+source "$(dirname "$0")/setup.sh"  # changes the folder
 
 # What CMake calls the first GPU; Hopper has instructions of its own besides.
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d . || true)
+[[ -n $capability ]] || echo "gpu_test: nvidia-smi shows no GPU here: everything is built, and what needs a GPU skips"
 native=${capability:-90}-real
 [[ $native == 90-real ]] && native="90a-real;90-real"
 architectures=${ATTEND_CUDA_ARCHITECTURES:-$native}

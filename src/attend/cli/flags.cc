@@ -57,7 +57,7 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<in
           },
           help)
       ->delimiter(',')
-      ->type_name("NUMBER,...");
+      ->type_name("NUMBER,NUMBER");
 }
 
 bool given(const CLI::App& app, const std::string& flag) {

@@ -1,0 +1,11 @@
+# Refuses ATTEND_CUDA_ARCHITECTURES that the kernels are not written for: they need mma.sync, cp.async and bf16 of
+# compute capability 8.0. `native` is whatever GPU the machine has.
+foreach(architecture IN LISTS ATTEND_CUDA_ARCHITECTURES)
+  if(architecture STREQUAL "native")
+    continue()
+  endif()
+  if(NOT architecture MATCHES "^([0-9]+)[af]?(-real|-virtual)?$" OR CMAKE_MATCH_1 LESS 80)
+    message(FATAL_ERROR "ATTEND_CUDA_ARCHITECTURES has ${architecture}: attend's kernels need compute capability 8.0: "
+      "expected 80 or above, such as 80-real or 90-real, or native")
+  endif()
+endforeach()
