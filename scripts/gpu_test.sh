@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 jobs=$(nproc)
 build=build/gpu
-architectures=${ATTEND_CUDA_ARCHITECTURES:-90-real}
+architectures=${ATTEND_CUDA_ARCHITECTURES:-90a-real;90-real}
 cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DATTEND_CUDA=ON -DATTEND_BENCHMARKS=ON \
   -DATTEND_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_FLAGS=-Xptxas=-v >/dev/null
 cmake --build "$build" --target kernels_cuda_test dense_gpu_test tensor_test engine_test tiny_model_test \

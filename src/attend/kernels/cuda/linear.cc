@@ -5,6 +5,7 @@
 #include "attend/kernels/cuda/elementwise.h"
 #include "attend/kernels/cuda/few_rows_kernel.h"
 #include "attend/kernels/cuda/matmul.h"
+#include "attend/kernels/cuda/sm90/dense.h"
 #include "attend/kernels/cuda/view_params.h"
 
 namespace attend::kernels::cuda {
@@ -75,11 +76,24 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
          stream.handle);
 }
 
+// Products of decode steps that are too many for the kernel for few rows. Returns false, having done nothing,
+// where sm_90's kernel does not take them.
+bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
+  constexpr int64_t kMostRows = 256;
+  const TensorView x = args.x;
+  if (!args.norm.weight.empty()) args.x = args.norm.normed;
+  if (x.shape[0] <= kMaxRowsAnywhere || x.shape[0] > kMostRows || !sm90::takes(args, stream)) return false;
+  args.x = normed(args.norm, x, stream);
+  sm90::dense(args, gated, stream);
+  return true;
+}
+
 }  // namespace
 
 void linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return;
+  if (multiply_tiles(args, /*gated=*/false, stream)) return;
   if (few_rows(args.x, args.weight, args.out)) return multiply_few_rows(args, /*gated=*/false, stream);
   const TensorView x = normed(args.norm, args.x, stream);
   if (!args.bias.empty()) put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
@@ -88,10 +102,12 @@ void linear(const LinearArgs& args, Stream& stream) {
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
-  if (args.out.num_elements() == 0 || !few_rows(args.x, args.weight, args.out)) return false;
-  multiply_few_rows(
-      {.x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm},
-      /*gated=*/true, stream);
+  if (args.out.num_elements() == 0) return false;
+  const LinearArgs product{
+      .x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm};
+  if (multiply_tiles(product, /*gated=*/true, stream)) return true;
+  if (!few_rows(args.x, args.weight, args.out)) return false;
+  multiply_few_rows(product, /*gated=*/true, stream);
   return true;
 }
 
