@@ -175,10 +175,14 @@ TEST_F(Sm90Dense, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
         device_out.download(given.stream.get());
         attend::cuda::synchronize(given.stream.get());
         for_some(num_rows, num_outs, [&](int64_t row, int64_t o) {
-          const double gate = given.sum(row, o).value + given.bias.at(o);
-          const double up = given.sum(row, num_outs + o).value + given.bias.at(num_outs + o);
-          ASSERT_NEAR(out.at(row * num_outs + o), gate / (1.0 + std::exp(-gate)) * up,
-                      rounding_of(dtype) * (std::abs(gate * up) + 1e-3))
+          const Case::Sum gates = given.sum(row, o), ups = given.sum(row, num_outs + o);
+          const double gate = gates.value + given.bias.at(o), up = ups.value + given.bias.at(num_outs + o);
+          const double expected = gate / (1.0 + std::exp(-gate)) * up;
+          ASSERT_NEAR(
+              out.at(row * num_outs + o), expected,
+              rounding_of(dtype) * std::abs(expected) + 1e-7 +
+                  2.0 * kTolerance *
+                      (gates.magnitude * (1.0 + std::abs(up)) + ups.magnitude * (1.0 + std::abs(gate))))
               << "row " << row << ", output " << o;
         });
         if (HasFatalFailure()) return;

@@ -79,7 +79,7 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
 // Products of decode steps that are too many for the kernel for few rows. Returns false, having done nothing,
 // where sm_90's kernel does not take them.
 bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
-  constexpr int64_t kMostRows = 256;
+  constexpr int64_t kMostRows = 128;
   const TensorView x = args.x;
   if (!args.norm.weight.empty()) args.x = args.norm.normed;
   if (x.shape[0] <= kMaxRowsAnywhere || x.shape[0] > kMostRows || !sm90::takes(args, stream)) return false;

@@ -1,6 +1,7 @@
 #include "attend/kernels/cuda/sm90/dense.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,104 +15,86 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-constexpr int kMaxTiles = 1 << 14;
-
-// Where CTAs that share a tile meet. Products of different streams may run at once, so each stream has its
-// own.
-struct Meeting {
-  Tensor partials, counters;
-};
-
-// What a device is, and the meetings of its streams.
-class DenseDevice {
- public:
-  explicit DenseDevice(Device device) : device_(device) {
-    const attend::cuda::DeviceInfo info = attend::cuda::device_info(device);
-    can_run_ = info.major == 9 && info.minor == 0;
-    num_sms_ = info.num_sms;
-  }
-
-  bool can_run() const { return can_run_; }
-  int num_sms() const { return num_sms_; }
-
-  const Meeting& meeting_of(const Stream& stream) {
-    const std::lock_guard lock(mutex_);
-    const auto [found, added] = meetings_.try_emplace(stream.handle);
-    if (added) {
-      const attend::cuda::CaptureTolerance tolerance;
-      try {
-        found->second = {attend::cuda::empty({2 * num_sms_, kMaxWarpgroups * kWarpgroupRows * kMaxTokens},
-                                             DType::kF32, device_),
-                         attend::cuda::zeros({kMaxTiles}, DType::kI32, device_)};
-      } catch (...) {
-        meetings_.erase(found);
-        throw;
-      }
-    }
-    return found->second;
-  }
-
- private:
-  Device device_;
-  bool can_run_ = false;
-  int num_sms_ = 0;
-  std::mutex mutex_;
-  std::map<void*, Meeting> meetings_;
-};
-
-// The state of each device, made when it is first used and never taken down: the driver may be gone by the
-// time that static objects are.
-DenseDevice& device_of(Device device) {
-  static std::mutex mutex;
-  static auto& devices = *new std::map<int, std::unique_ptr<DenseDevice>>;
-  const std::lock_guard lock(mutex);
-  auto& found = devices[device.index];
-  if (found == nullptr) found = std::make_unique<DenseDevice>(device);
-  return *found;
-}
+constexpr std::array kClusterSizes = {1, 2, 4, kMaxClusterSize};
 
 int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-// Of the weight's shape alone, as the order of the sums depends on it: small layers have twice as many
-// tiles, so that fewer CTAs meet at each.
-int warpgroups_for(int64_t num_weight_rows, int64_t in_features) {
-  constexpr int64_t kSmallLayer = int64_t{1} << 23;  // elements
-  return num_weight_rows * in_features < kSmallLayer ? 1 : kMaxWarpgroups;
+// What the choice of a shape depends on.
+struct DeviceClusters {
+  bool can_run = false;
+  std::array<int, kClusterSizes.size()> num_clusters{};  // of each size, that run at once
+
+  explicit DeviceClusters(Device device) {
+    const attend::cuda::DeviceInfo info = attend::cuda::device_info(device);
+    can_run = info.major == 9 && info.minor == 0;
+    if (!can_run) return;
+    const attend::cuda::DeviceScope scope(device);
+    for (size_t i = 0; i < kClusterSizes.size(); ++i) num_clusters[i] = max_clusters(kClusterSizes[i]);
+  }
+};
+
+const DeviceClusters& clusters_of(Device device) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<int, std::unique_ptr<DeviceClusters>>;
+  const std::lock_guard lock(mutex);
+  auto& found = devices[device.index];
+  if (found == nullptr) found = std::make_unique<DeviceClusters>(device);
+  return *found;
 }
 
 int tokens_for(int64_t num_rows) {
-  for (const int num_tokens : {32, 64, 128})
+  for (const int num_tokens : {32, 64})
     if (num_rows <= num_tokens) return num_tokens;
   return kMaxTokens;
 }
 
+// The fastest way to share a layer, as estimated: a CTA's chunks at the rate that an SM reads them, and what
+// each of its tiles takes beside. Of the weight's shape and the device alone, as bits depend on it.
+DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceClusters& device) {
+  constexpr double kChunkMicroseconds = 0.14;  // of 64 rows
+  constexpr double kTileMicroseconds = 1.0;
+  DenseShape best{};
+  double best_microseconds = 0.0;
+  for (const int num_warpgroups : {2, 1})
+    for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+      const int cluster_size = kClusterSizes[i];
+      if (cluster_size > num_chunks || device.num_clusters[i] == 0) continue;
+      const int num_tiles = ceil_div(num_weight_rows, num_warpgroups * kWarpgroupRows);
+      const int num_clusters = std::min(num_tiles, device.num_clusters[i]);
+      const double microseconds =
+          ceil_div(num_tiles, num_clusters) *
+          (ceil_div(num_chunks, cluster_size) * num_warpgroups * kChunkMicroseconds + kTileMicroseconds);
+      if (best.num_clusters > 0 && microseconds >= best_microseconds) continue;
+      best = {num_warpgroups, cluster_size, num_clusters, 0};
+      best_microseconds = microseconds;
+    }
+  return best;
+}
+
 void launch(const LinearArgs& args, bool gated, Stream& stream) {
-  const int64_t num_weight_rows = args.weight.shape[0], in_features = args.x.shape[1];
-  const DenseShape shape{warpgroups_for(num_weight_rows, in_features), tokens_for(args.x.shape[0])};
+  const int64_t num_weight_rows = args.weight.shape[0];
+  const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
+  DenseShape shape = shape_for(num_weight_rows, num_chunks, clusters_of(stream.device));
+  shape.num_tokens = tokens_for(args.x.shape[0]);
   const int tile_rows = shape.num_warpgroups * kWarpgroupRows;
-  DenseDevice& device = device_of(stream.device);
-  const Meeting& meeting = device.meeting_of(stream);
-  DenseShares shares{.num_tiles = ceil_div(num_weight_rows, tile_rows),
-                     .num_chunks = ceil_div(in_features, kChunkElements),
-                     .num_ctas = 0};
-  const int64_t num_units = int64_t{shares.num_tiles} * shares.num_chunks;
-  shares.num_ctas = static_cast<int>(std::min<int64_t>(device.num_sms(), num_units));
-  const DenseParams params{
-      .weight = map_row_pairs(args.weight, gated, tile_rows / kPairRows),
-      .x = map_rows(args.x, shape.num_tokens),
-      .bias = device_vector(args.bias),
-      .out = args.out.data,
-      .out_stride = args.out.strides[0],
-      .partials = meeting.partials.as<float>(),
-      .counters = meeting.counters.as<int32_t>(),
-      .shares = shares,
-      .num_rows = static_cast<int32_t>(args.x.shape[0]),
-      .out_features = static_cast<int32_t>(args.out.shape[1]),
-      .weight_slots = std::min(max_weight_slots(shape), ceil_div(num_units, shares.num_ctas)),
-      .gated = gated,
-      .accumulate = args.accumulate,
-      .out_aligned = rows_aligned({&args.out}),
-      .out_element = element_of(args.out.dtype)};
+  const int num_tiles = ceil_div(num_weight_rows, tile_rows);
+  const int chunks_of_cta =
+      ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.cluster_size);
+  const DenseParams params{.weight = map_row_pairs(args.weight, gated, tile_rows / kPairRows),
+                           .x = map_rows(args.x, shape.num_tokens),
+                           .bias = device_vector(args.bias),
+                           .out = args.out.data,
+                           .out_stride = args.out.strides[0],
+                           .num_rows = static_cast<int32_t>(args.x.shape[0]),
+                           .out_features = static_cast<int32_t>(args.out.shape[1]),
+                           .num_tiles = num_tiles,
+                           .num_chunks = num_chunks,
+                           .cluster_size = shape.cluster_size,
+                           .weight_slots = std::min(max_weight_slots(shape), chunks_of_cta),
+                           .gated = gated,
+                           .accumulate = args.accumulate,
+                           .out_aligned = rows_aligned({&args.out}),
+                           .out_element = element_of(args.out.dtype)};
   const auto launch_dtype = args.x.dtype == DType::kBF16 ? launch_dense_bf16 : launch_dense_f16;
   launch_dtype(params, shape, stream.handle);
 }
@@ -120,8 +103,7 @@ void launch(const LinearArgs& args, bool gated, Stream& stream) {
 
 bool takes(const LinearArgs& args, const Stream& stream) {
   return args.x.dtype != DType::kF32 && args.x.shape[1] % 8 == 0 && args.weight.shape[0] % kPairRows == 0 &&
-         args.weight.shape[0] <= int64_t{kMaxTiles} * kWarpgroupRows &&
-         rows_aligned({&args.x, &args.weight}) && device_of(stream.device).can_run();
+         rows_aligned({&args.x, &args.weight}) && clusters_of(stream.device).can_run;
 }
 
 void dense(const LinearArgs& args, bool gated, Stream& stream) {

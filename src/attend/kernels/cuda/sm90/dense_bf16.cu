@@ -2,12 +2,31 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-int max_weight_slots(DenseShape shape) {
+int max_weight_slots(const DenseShape& shape) {
   return visit_dense_shape(
       shape, [](auto warpgroups, auto tokens) { return DenseRing<warpgroups(), tokens()>::kMaxWeightSlots; });
 }
 
-void launch_dense_bf16(const DenseParams& params, DenseShape shape, void* stream) {
+// Of the largest instance: others may fit more than once on an SM, which they do not need.
+int max_clusters(int cluster_size) {
+  const auto kernel = dense_kernel<__nv_bfloat16, 2, kMaxTokens>;
+  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+                      "linear: shared memory");
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(cluster_size), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(cluster_size));
+  config.blockDim = dim3(kDenseThreads<2>);
+  config.dynamicSmemBytes = kSharedBytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int num_clusters = 0;
+  attend::cuda::check(cudaOccupancyMaxActiveClusters(&num_clusters, kernel, &config), "linear: clusters");
+  return num_clusters;
+}
+
+void launch_dense_bf16(const DenseParams& params, const DenseShape& shape, void* stream) {
   launch_dense<__nv_bfloat16>(params, shape, stream);
 }
 

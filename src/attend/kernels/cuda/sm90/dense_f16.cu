@@ -2,7 +2,7 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-void launch_dense_f16(const DenseParams& params, DenseShape shape, void* stream) {
+void launch_dense_f16(const DenseParams& params, const DenseShape& shape, void* stream) {
   launch_dense<__half>(params, shape, stream);
 }
 

@@ -1,5 +1,5 @@
-// Dense layers on sm_90a: the kernel and its launch, for x and weights of type T. Warps of weights and of x
-// copy, the warpgroups before them multiply: weights are A (64 rows a warpgroup), rows of x are B.
+// Dense layers on sm_90a: the kernel and its launch, for x and weights of type T. A warp copies weights and
+// one copies x; the warpgroups before them multiply: weights are A, 64 rows a warpgroup, rows of x are B.
 #pragma once
 
 #include <type_traits>
@@ -14,25 +14,23 @@ namespace attend::kernels::cuda::sm90 {
 template <int kWarpgroups>
 constexpr int kDenseThreads = kWarpgroups * 128 + 64;
 
-// A consumer's part: units [begin, end), tile by tile.
+// A consumer's part.
 template <class T, int kWarpgroups, int kTokens>
-__device__ __forceinline__ void multiply_units(const DenseRing<kWarpgroups, kTokens>& ring,
-                                               const DenseSums<kWarpgroups, kTokens>& tile_sums, int begin,
-                                               int end) {
+__device__ __forceinline__ void multiply(const DenseRing<kWarpgroups, kTokens>& ring, char* shared) {
   constexpr int kProductBytes = 32;  // of a row: 16 elements
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, lane = static_cast<int>(threadIdx.x) % 32;
-  const int num_chunks = ring.params.shares.num_chunks;
+  DenseSums<kWarpgroups, kTokens> tile_sums(ring, shared);
   RingPlace weights, tokens;
   const auto release = [&](int weight_slot, int token_slot) {
     if (lane != 0) return;
     ptx::arrive(ring.weights_empty(weight_slot));
     ptx::arrive(ring.tokens_empty(token_slot));
   };
-  while (begin < end) {
-    const int tile = begin / num_chunks, tile_end = min((tile + 1) * num_chunks, end);
+  const DenseShare& share = ring.share;
+  for (int tile = share.first_tile; tile < ring.params.num_tiles; tile += share.num_clusters) {
     float sums[kTokens / 2];
     int last_weights = 0, last_tokens = 0;
-    for (int unit = begin; unit < tile_end; ++unit) {
+    for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
       ptx::wait_for_phase(ring.weights_full(weights.slot), weights.parity);
       ptx::wait_for_phase(ring.tokens_full(tokens.slot), tokens.parity);
       const uint64_t a =
@@ -42,11 +40,11 @@ __device__ __forceinline__ void multiply_units(const DenseRing<kWarpgroups, kTok
 #pragma unroll
       for (int k = 0; k < kRowBytes / kProductBytes; ++k)
         ptx::multiply_async(sums, a + k * (kProductBytes / 16), b + k * (kProductBytes / 16),
-                            unit > begin || k > 0, T{});
+                            chunk > share.chunk_begin || k > 0, T{});
       ptx::commit_products();
       // The products before these have ended, and their slots are free.
       ptx::wait_products<1>();
-      if (unit > begin) release(last_weights, last_tokens);
+      if (chunk > share.chunk_begin) release(last_weights, last_tokens);
       last_weights = weights.slot;
       last_tokens = tokens.slot;
       weights.advance(ring.params.weight_slots);
@@ -55,8 +53,7 @@ __device__ __forceinline__ void multiply_units(const DenseRing<kWarpgroups, kTok
     ptx::wait_products<0>();
     ptx::use_after_wait(sums);
     release(last_weights, last_tokens);
-    tile_sums.put(tile, begin, tile_end, sums);
-    begin = tile_end;
+    tile_sums.put(tile, sums);
   }
 }
 
@@ -67,45 +64,44 @@ __global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
   extern __shared__ __align__(kSwizzleBytes) char shared[];
   const Ring ring(params, shared);
   if (threadIdx.x == 0) ring.init();
-  __syncthreads();
+  // Nobody writes to a CTA whose barriers are not there yet.
+  ptx::arrive_at_cluster();
+  ptx::wait_for_cluster();
   ptx::allow_next_kernel();
-  const int cta = static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / 32;
-  const int begin = share_begin(params.shares, cta), end = share_begin(params.shares, cta + 1);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   if (warp < Ring::kConsumerWarps) {
     ptx::wait_for_previous_kernel();
-    multiply_units<T>(ring, DenseSums<kWarpgroups, kTokens>(params, shared), begin, end);
+    multiply<T>(ring, shared);
   } else if (threadIdx.x % 32 == 0) {
     if (warp == Ring::kConsumerWarps)
-      ring.copy_weights(begin, end);
+      ring.copy_weights();
     else
-      ring.copy_tokens(begin, end);
+      ring.copy_tokens();
   }
 }
 
 template <class T, int kWarpgroups, int kTokens>
-void launch_instance(const DenseParams& params, void* stream) {
+void launch_instance(const DenseParams& params, const DenseShape& shape, void* stream) {
   const auto kernel = dense_kernel<T, kWarpgroups, kTokens>;
   const int shared_bytes = DenseRing<kWarpgroups, kTokens>::shared_bytes(params.weight_slots);
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
                       "linear: shared memory");
-  launch_dependent<DenseParams>(kernel, static_cast<unsigned>(params.shares.num_ctas),
+  launch_dependent<DenseParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size),
                                 kDenseThreads<kWarpgroups>, static_cast<size_t>(shared_bytes), stream, params,
-                                "linear");
+                                "linear", shape.cluster_size);
 }
 
 // Calls visit(warpgroups, tokens), both std::integral_constant, for the instance of this shape.
 template <class Visit>
-auto visit_dense_shape(DenseShape shape, const Visit& visit) {
+auto visit_dense_shape(const DenseShape& shape, const Visit& visit) {
   const auto with_tokens = [&](auto warpgroups) {
     switch (shape.num_tokens) {
       case 32:
         return visit(warpgroups, std::integral_constant<int, 32>{});
       case 64:
         return visit(warpgroups, std::integral_constant<int, 64>{});
-      case 128:
-        return visit(warpgroups, std::integral_constant<int, 128>{});
       default:
-        return visit(warpgroups, std::integral_constant<int, 256>{});
+        return visit(warpgroups, std::integral_constant<int, 128>{});
     }
   };
   return shape.num_warpgroups == 1 ? with_tokens(std::integral_constant<int, 1>{})
@@ -113,9 +109,9 @@ auto visit_dense_shape(DenseShape shape, const Visit& visit) {
 }
 
 template <class T>
-void launch_dense(const DenseParams& params, DenseShape shape, void* stream) {
+void launch_dense(const DenseParams& params, const DenseShape& shape, void* stream) {
   visit_dense_shape(shape, [&](auto warpgroups, auto tokens) {
-    launch_instance<T, warpgroups(), tokens()>(params, stream);
+    launch_instance<T, warpgroups(), tokens()>(params, shape, stream);
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attend/kernels/cuda/ptx/cluster.cuh"
 #include "attend/kernels/cuda/ptx/copy.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/ptx/mbarrier.cuh"
@@ -15,14 +16,18 @@ inline constexpr int kRowBytes = 128;           // of a chunk
 inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
 inline constexpr int kSwizzleBytes = 1024;      // what slots are aligned to
 
-// The first unit of a CTA's share; that of the CTA after the last one is the number of units.
-__device__ inline int share_begin(const DenseShares& shares, int cta) {
-  return static_cast<int>(int64_t{shares.num_tiles} * shares.num_chunks * cta / shares.num_ctas);
-}
-__device__ inline int cta_of_unit(const DenseShares& shares, int unit) {
-  return static_cast<int>(((int64_t{unit} + 1) * shares.num_ctas - 1) /
-                          (int64_t{shares.num_tiles} * shares.num_chunks));
-}
+// A CTA's part of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the chunks
+// [chunk_begin, chunk_end).
+struct DenseShare {
+  int rank, first_tile, num_clusters, chunk_begin, chunk_end;
+
+  __device__ explicit DenseShare(const DenseParams& params)
+      : rank(ptx::cluster_rank()),
+        first_tile(static_cast<int>(blockIdx.x) / params.cluster_size),
+        num_clusters(static_cast<int>(gridDim.x) / params.cluster_size),
+        chunk_begin(params.num_chunks * rank / params.cluster_size),
+        chunk_end(params.num_chunks * (rank + 1) / params.cluster_size) {}
+};
 
 // A place in a ring of slots. Each turn round flips the parity of its barriers' phases.
 struct RingPlace {
@@ -37,98 +42,98 @@ struct RingPlace {
 };
 
 // Two rings, since weights come from far and x from L2: a slot of the one holds a chunk of the tile's rows of
-// weights, one of the other a chunk of x. Layout: x, weights, stage of the results, barriers.
+// weights, one of the other a chunk of x. Layout: x, weights, what DenseSums keeps, barriers.
 template <int kWarpgroups, int kTokens>
 struct DenseRing {
+  static constexpr int kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kWeightBytes = kWarpgroups * kWarpgroupRows * kRowBytes;
   static constexpr int kTokenBytes = kTokens * kRowBytes;
-  static constexpr int kTokenSlots = kTokens <= 64 ? 8 : kTokens <= 128 ? 4 : 3;
-  static constexpr int kConsumerWarps = 4 * kWarpgroups;
-  // A warp turns its results round here: 16 tokens by 16 features or 32 by 8, rows padded by four floats.
-  static constexpr int kStageFloats = 384;
-  static constexpr int kStageBytes = kConsumerWarps * kStageFloats * static_cast<int>(sizeof(float));
-  static constexpr int kBarrierBytes = 512;  // with a word in the end that consumers share
-  static constexpr int kMaxWeightSlots =
-      (kSharedBytes - kTokenSlots * kTokenBytes - kStageBytes - kBarrierBytes) / kWeightBytes < 16
-          ? (kSharedBytes - kTokenSlots * kTokenBytes - kStageBytes - kBarrierBytes) / kWeightBytes
-          : 16;
-  static_assert(2 * 8 * (kMaxWeightSlots + kTokenSlots) < kBarrierBytes);
+  static constexpr int kTokenSlots = kTokens == 32 ? 8 : kTokens == 64 ? 6 : 4;
+  // Sums of the cluster's CTAs, and a square of 16 features by 16 tokens a warp, rows padded by four floats.
+  static constexpr int kSumBytes = kWarpgroups * kWarpgroupRows * kTokens * static_cast<int>(sizeof(float));
+  static constexpr int kSquareStride = 20;
+  static constexpr int kSquareBytes = 16 * kSquareStride * static_cast<int>(sizeof(float));
+  static constexpr int kBarrierBytes = 512;
+  static constexpr int kRestBytes =
+      kTokenSlots * kTokenBytes + kSumBytes + kConsumerWarps * kSquareBytes + kBarrierBytes;
+  static constexpr int kMostSlots = (kSharedBytes - kRestBytes) / kWeightBytes;
+  static constexpr int kMaxWeightSlots = kMostSlots < 16 ? kMostSlots : 16;
+  static_assert(8 * (2 * kMaxWeightSlots + 2 * kTokenSlots + 2) <= kBarrierBytes);
 
-  static constexpr __host__ __device__ int stage_offset(int weight_slots) {
-    return kTokenSlots * kTokenBytes + weight_slots * kWeightBytes;
-  }
-  static constexpr __host__ __device__ int shared_bytes(int weight_slots) {
-    return stage_offset(weight_slots) + kStageBytes + kBarrierBytes;
-  }
+  static constexpr int shared_bytes(int weight_slots) { return kRestBytes + weight_slots * kWeightBytes; }
 
   const DenseParams& params;
-  uint32_t tokens, weights, barriers;  // in the shared window
+  const DenseShare share;
+  uint32_t tokens, weights, sums, squares, barriers;  // in the shared window
 
   __device__ __forceinline__ DenseRing(const DenseParams& dense, const char* shared)
       : params(dense),
+        share(dense),
         tokens(ptx::shared_address(shared)),
         weights(tokens + kTokenSlots * kTokenBytes),
-        barriers(tokens + stage_offset(dense.weight_slots) + kStageBytes) {}
+        sums(weights + dense.weight_slots * kWeightBytes),
+        squares(sums + kSumBytes),
+        barriers(squares + kConsumerWarps * kSquareBytes) {}
 
-  __device__ __forceinline__ uint32_t weights_full(int slot) const { return barriers + 8 * slot; }
+  __device__ __forceinline__ uint32_t barrier(int i) const { return barriers + 8 * i; }
+  // When the sums of all CTAs of the cluster have come, and when all have read those from this one.
+  __device__ __forceinline__ uint32_t sums_full() const { return barrier(0); }
+  __device__ __forceinline__ uint32_t sums_empty() const { return barrier(1); }
+  __device__ __forceinline__ uint32_t tokens_full(int slot) const { return barrier(2 + slot); }
+  __device__ __forceinline__ uint32_t tokens_empty(int slot) const { return barrier(2 + kTokenSlots + slot); }
+  __device__ __forceinline__ uint32_t weights_full(int slot) const {
+    return barrier(2 + 2 * kTokenSlots + slot);
+  }
   __device__ __forceinline__ uint32_t weights_empty(int slot) const {
     return weights_full(params.weight_slots + slot);
   }
-  __device__ __forceinline__ uint32_t tokens_full(int slot) const {
-    return weights_full(2 * params.weight_slots + slot);
-  }
-  __device__ __forceinline__ uint32_t tokens_empty(int slot) const { return tokens_full(kTokenSlots + slot); }
   __device__ __forceinline__ uint32_t weights_at(int slot) const { return weights + slot * kWeightBytes; }
   __device__ __forceinline__ uint32_t tokens_at(int slot) const { return tokens + slot * kTokenBytes; }
 
   // By one thread.
   __device__ __forceinline__ void init() const {
-    for (int slot = 0; slot < params.weight_slots; ++slot) {
-      ptx::init_barrier(weights_full(slot), 1);
-      ptx::init_barrier(weights_empty(slot), kConsumerWarps);
-    }
+    ptx::init_barrier(sums_full(), 1);
+    ptx::init_barrier(sums_empty(), params.cluster_size * kConsumerWarps);
     for (int slot = 0; slot < kTokenSlots; ++slot) {
       ptx::init_barrier(tokens_full(slot), 1);
       ptx::init_barrier(tokens_empty(slot), kConsumerWarps);
     }
+    for (int slot = 0; slot < params.weight_slots; ++slot) {
+      ptx::init_barrier(weights_full(slot), 1);
+      ptx::init_barrier(weights_empty(slot), kConsumerWarps);
+    }
     ptx::publish_barriers();
   }
 
-  // By one thread: the weights of units [begin, end). They do not depend on the kernel before.
-  __device__ __forceinline__ void copy_weights(int begin, int end) const {
+  // By one thread. Weights do not depend on the kernel before.
+  __device__ __forceinline__ void copy_weights() const {
     constexpr int kTilePairs = kWarpgroups * kWarpgroupRows / kPairRows;
     const uint64_t policy = ptx::evict_first();
-    const int num_chunks = params.shares.num_chunks;
-    int pair = begin / num_chunks * kTilePairs, chunk = begin % num_chunks;
     RingPlace place;
-    for (int unit = begin; unit < end; ++unit) {
-      ptx::wait_for_phase(weights_empty(place.slot), place.parity ^ 1);
-      const uint32_t full = weights_full(place.slot);
-      ptx::arrive_and_expect(full, kWeightBytes);
-      ptx::copy_box(weights_at(place.slot), &params.weight, chunk * kChunkElements, 0, 0, pair, full, policy);
-      place.advance(params.weight_slots);
-      if (++chunk == num_chunks) {
-        chunk = 0;
-        pair += kTilePairs;
+    for (int tile = share.first_tile; tile < params.num_tiles; tile += share.num_clusters)
+      for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
+        ptx::wait_for_phase(weights_empty(place.slot), place.parity ^ 1);
+        const uint32_t full = weights_full(place.slot);
+        ptx::arrive_and_expect(full, kWeightBytes);
+        ptx::copy_box(weights_at(place.slot), &params.weight, chunk * kChunkElements, 0, 0, tile * kTilePairs,
+                      full, policy);
+        place.advance(params.weight_slots);
       }
-    }
   }
 
-  // By one thread: what those units multiply.
-  __device__ __forceinline__ void copy_tokens(int begin, int end) const {
+  // By one thread: what those weights are multiplied with.
+  __device__ __forceinline__ void copy_tokens() const {
     const uint64_t policy = ptx::evict_last();
-    const int num_chunks = params.shares.num_chunks;
-    int chunk = begin % num_chunks;
     ptx::wait_for_previous_kernel();
     RingPlace place;
-    for (int unit = begin; unit < end; ++unit) {
-      ptx::wait_for_phase(tokens_empty(place.slot), place.parity ^ 1);
-      const uint32_t full = tokens_full(place.slot);
-      ptx::arrive_and_expect(full, kTokenBytes);
-      ptx::copy_box(tokens_at(place.slot), &params.x, chunk * kChunkElements, 0, full, policy);
-      place.advance(kTokenSlots);
-      chunk = chunk + 1 == num_chunks ? 0 : chunk + 1;
-    }
+    for (int tile = share.first_tile; tile < params.num_tiles; tile += share.num_clusters)
+      for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
+        ptx::wait_for_phase(tokens_empty(place.slot), place.parity ^ 1);
+        const uint32_t full = tokens_full(place.slot);
+        ptx::arrive_and_expect(full, kTokenBytes);
+        ptx::copy_box(tokens_at(place.slot), &params.x, chunk * kChunkElements, 0, full, policy);
+        place.advance(kTokenSlots);
+      }
   }
 };
 

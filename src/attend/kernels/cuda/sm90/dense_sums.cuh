@@ -1,184 +1,163 @@
-// The sums of a tile: summed up with those of other CTAs, and written as results.
+// The sums of a tile: exchanged in the cluster, added and written as results.
 #pragma once
 
 #include <cstdint>
 
 #include "attend/kernels/cuda/element_group.cuh"
-#include "attend/kernels/cuda/ptx/thread.cuh"
 #include "attend/kernels/cuda/sm90/dense_ring.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
 // A thread of a consumer holds rows l / 4 and l / 4 + 8 of its warp's 16, and of each group of eight tokens
 // 2 (l % 4) and the next: four sums a group (wgmma_products.cuh.in). Gated, the two rows are gate and up of
-// one feature.
+// one feature. A square is two groups of a warp; squares go to the CTAs of the cluster in turn, where warps
+// add them from rank 0 on and write the results.
 template <int kWarpgroups, int kTokens>
 class DenseSums {
   using Ring = DenseRing<kWarpgroups, kTokens>;
-  static constexpr int kGroups = kTokens / 8;
-  static constexpr int kThreads = kWarpgroups * 128;
+  static constexpr int kWarps = Ring::kConsumerWarps;
+  static constexpr int kColumns = kTokens / 16;  // of squares
   static constexpr int kTileRows = kWarpgroups * kWarpgroupRows;
-  // Of parts: as many as registers can take beside the sums.
-  static constexpr int kGroupsAtOnce = kTokens == 32 ? 4 : 8;
+  static constexpr int kFloatsOfLane = 8;       // of a square
+  static constexpr int kHalfSquareBytes = 512;  // four floats of 32 lanes
 
  public:
   using Sums = float[kTokens / 2];
 
-  // `shared`: that of the ring.
-  __device__ __forceinline__ DenseSums(const DenseParams& params, char* shared)
-      : params_(params),
-        stage_(reinterpret_cast<float*>(shared + Ring::stage_offset(params.weight_slots)) +
-               static_cast<int>(threadIdx.x) / 32 * Ring::kStageFloats),
-        is_last_(reinterpret_cast<int*>(shared + Ring::shared_bytes(params.weight_slots)) - 1) {}
+  __device__ __forceinline__ DenseSums(const Ring& ring, char* shared)
+      : ring_(ring),
+        params_(ring.params),
+        square_(
+            reinterpret_cast<float*>(shared + (ring.squares - ring.tokens) + warp_ * Ring::kSquareBytes)) {}
 
-  // The sums of all of a tile, or of units [begin, end) of one that other CTAs have the rest of.
-  __device__ __forceinline__ void put(int tile, int begin, int end, Sums& sums) const {
-    const DenseShares& shares = params_.shares;
-    const int tile_begin = tile * shares.num_chunks;
-    if (end - begin < shares.num_chunks && !sum_up(tile, tile_begin, begin > tile_begin, sums)) return;
-    if (params_.gated)
-      write_gated(tile, sums);
-    else
-      write(tile, sums);
+  // By all consumers: this CTA's sums of a tile, tiles in order.
+  __device__ __forceinline__ void put(int tile, const Sums& sums) {
+    send(sums);
+    ptx::wait_for_cluster_phase(ring_.sums_full(), parity_);
+    const int num_columns = num_columns_used();
+    for (int square = warp_ * params_.cluster_size + ring_.share.rank; square < num_columns * kWarps;
+         square += kWarps * params_.cluster_size)
+      write(tile, square);
+    __syncwarp();
+    if (tile + ring_.share.num_clusters < params_.num_tiles && lane_ < params_.cluster_size)
+      ptx::arrive_in_cluster(ptx::map_to_rank(ring_.sums_empty(), lane_));
+    parity_ ^= 1;
+    first_ = false;
   }
 
  private:
-  // Whether this CTA's was the last part of the tile; then `sums` are those of all parts, in order.
-  __device__ __forceinline__ bool sum_up(int tile, int tile_begin, bool begins_inside, Sums& sums) const {
-    const DenseShares& shares = params_.shares;
-    const int first = cta_of_unit(shares, tile_begin),
-              last = cta_of_unit(shares, tile_begin + shares.num_chunks - 1);
-    float4* const part = part_of(static_cast<int>(blockIdx.x), begins_inside);
-    constexpr int kStep = 8 * kGroupsAtOnce;
-    const int num_groups = (params_.num_rows + kStep - 1) / kStep * kGroupsAtOnce;
-#pragma unroll
-    for (int i = 0; i < kGroups; ++i)
-      if (i < num_groups)
-        part[i * kThreads] = make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
-    __threadfence();
-    synchronize_consumers();
+  // Columns of squares that hold tokens.
+  __device__ __forceinline__ int num_columns_used() const { return (params_.num_rows + 15) / 16; }
+
+  // Where this lane's floats of a square from the CTA of a rank lie in the CTA that writes the square.
+  __device__ __forceinline__ uint32_t place_of(int square, int rank) const {
+    return ring_.sums + 2 * kHalfSquareBytes * (square / params_.cluster_size * params_.cluster_size + rank) +
+           16 * lane_;
+  }
+
+  __device__ __forceinline__ void send(const Sums& sums) const {
+    const int cluster_size = params_.cluster_size, num_columns = num_columns_used();
     if (threadIdx.x == 0) {
-      *is_last_ = atomicAdd(&params_.counters[tile], 1) == last - first;
-      if (*is_last_ != 0) params_.counters[tile] = 0;
-      __threadfence();
+      // Squares of this rank, from each rank.
+      const int num_squares = (num_columns * kWarps - ring_.share.rank + cluster_size - 1) / cluster_size;
+      ptx::arrive_and_expect(ring_.sums_full(), 2 * kHalfSquareBytes * cluster_size * num_squares);
     }
-    synchronize_consumers();
-    if (*is_last_ == 0) return false;
+    if (!first_) ptx::wait_for_cluster_phase(ring_.sums_empty(), parity_ ^ 1);
 #pragma unroll
-    for (int i = 0; i < kGroups; i += kGroupsAtOnce) {
-      if (i >= num_groups) continue;
-      float4 totals[kGroupsAtOnce] = {};
-#pragma unroll 1
-      for (int cta = first; cta <= last; ++cta) {
-        const float4* const other = part_of(cta, share_begin(shares, cta) > tile_begin) + i * kThreads;
+    for (int column = 0; column < kColumns; ++column) {
+      if (column >= num_columns) continue;
+      const int square = column * kWarps + warp_, to_rank = square % cluster_size;
+      const uint32_t to = ptx::map_to_rank(place_of(square, ring_.share.rank), to_rank);
+      const uint32_t full = ptx::map_to_rank(ring_.sums_full(), to_rank);
 #pragma unroll
-        for (int j = 0; j < kGroupsAtOnce; ++j) {
-          const float4 four = __ldcg(other + j * kThreads);
-          totals[j].x += four.x;
-          totals[j].y += four.y;
-          totals[j].z += four.z;
-          totals[j].w += four.w;
-        }
+      for (int half = 0; half < 2; ++half) {
+        const int first = column * kFloatsOfLane + half * 4;
+        ptx::store_async_16(to + half * kHalfSquareBytes, sums[first], sums[first + 1], sums[first + 2],
+                            sums[first + 3], full);
       }
-#pragma unroll
-      for (int j = 0; j < kGroupsAtOnce; ++j) {
-        sums[4 * (i + j)] = totals[j].x;
-        sums[4 * (i + j) + 1] = totals[j].y;
-        sums[4 * (i + j) + 2] = totals[j].z;
-        sums[4 * (i + j) + 3] = totals[j].w;
-      }
-    }
-    return true;
-  }
-
-  // This thread's sums in the part that a CTA has of its first tile (when it begins inside of it) or of its
-  // last one.
-  __device__ __forceinline__ float4* part_of(int cta, bool begins_inside) const {
-    constexpr int64_t kPartFloats = kTileRows * kTokens;
-    return reinterpret_cast<float4*>(params_.partials + (2 * cta + (begins_inside ? 0 : 1)) * kPartFloats) +
-           threadIdx.x;
-  }
-
-  __device__ static void synchronize_consumers() { ptx::synchronize_threads<1, kThreads>(); }
-
-  // The warp's 16 features of 16 tokens at a time.
-  __device__ __forceinline__ void write(int tile, const Sums& sums) const {
-    constexpr int kStride = 20;
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    const int feature = tile * kTileRows + warp * 16 + lane % 2 * 8;
-    const bool valid = feature < params_.out_features;
-    float bias[kGroupElements] = {};
-    if (valid && params_.bias.data != nullptr)
-      load_some(params_.bias.data, feature, params_.bias.element, kGroupElements, bias);
-#pragma unroll
-    for (int pair = 0; pair < kGroups / 2; ++pair) {
-      if (pair * 16 >= params_.num_rows) continue;
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int token = i / 4 * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 % 2 * 8;
-        stage_[token * kStride + row] = sums[pair * 8 + i];
-      }
-      __syncwarp();
-      const int token = pair * 16 + lane / 2;
-      if (!valid || token >= params_.num_rows) continue;
-      float group[kGroupElements];
-      read_stage(lane / 2 * kStride + lane % 2 * 8, group);
-#pragma unroll
-      for (int i = 0; i < kGroupElements; ++i) group[i] += bias[i];
-      put_group(token, feature, group);
     }
   }
 
-  // The warp's 8 features of 32 tokens at a time.
-  __device__ __forceinline__ void write_gated(int tile, const Sums& sums) const {
-    constexpr int kStride = 12;
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    const int feature = tile * (kTileRows / 2) + warp * 8;
+  // By one warp.
+  __device__ __forceinline__ void write(int tile, int square) const {
+    float sums[kFloatsOfLane] = {};
+    for (int rank = 0; rank < params_.cluster_size; ++rank)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4 bits = ptx::load_shared_16(place_of(square, rank) + half * kHalfSquareBytes);
+        sums[half * 4] += __uint_as_float(bits.x);
+        sums[half * 4 + 1] += __uint_as_float(bits.y);
+        sums[half * 4 + 2] += __uint_as_float(bits.z);
+        sums[half * 4 + 3] += __uint_as_float(bits.w);
+      }
+    const int row = tile * kTileRows + square % kWarps * kPairRows, first_token = square / kWarps * 16;
+    if (params_.gated)
+      write_gated(row / 2, first_token, sums);
+    else
+      write_plain(row, first_token, sums);
+  }
+
+  // 16 features of 16 tokens. Half a row of the square for each lane.
+  __device__ __forceinline__ void write_plain(int feature, int token,
+                                              const float (&sums)[kFloatsOfLane]) const {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kFloatsOfLane; ++i)
+      square_[token_of(i) * Ring::kSquareStride + lane_ / 4 + i / 2 % 2 * 8] = sums[i];
+    __syncwarp();
+    put_group(lane_ / 2, lane_ % 2 * 8, token, feature, params_.bias.data);
+  }
+
+  // 8 features of 16 tokens: gate and up are the lane's own. A row of the square for each of 16 lanes.
+  __device__ __forceinline__ void write_gated(int feature, int token,
+                                              const float (&sums)[kFloatsOfLane]) const {
     if (feature >= params_.out_features) return;
     float gate_bias = 0.0f, up_bias = 0.0f;
-    if (params_.bias.data != nullptr) {
-      gate_bias = load_element(params_.bias.data, feature + lane / 4, params_.bias.element);
-      up_bias =
-          load_element(params_.bias.data, params_.out_features + feature + lane / 4, params_.bias.element);
+    if (const DeviceVector& bias = params_.bias; bias.data != nullptr) {
+      gate_bias = load_element(bias.data, feature + lane_ / 4, bias.element);
+      up_bias = load_element(bias.data, params_.out_features + feature + lane_ / 4, bias.element);
     }
+    __syncwarp();
 #pragma unroll
-    for (int four = 0; four < kGroups / 4; ++four) {
-      if (four * 32 >= params_.num_rows) continue;
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int token = i / 2 * 8 + lane % 4 * 2 + i % 2, sum = four * 16 + i / 2 * 4 + i % 2;
-        const float gate = sums[sum] + gate_bias;
-        stage_[token * kStride + lane / 4] = gate / (1.0f + expf(-gate)) * (sums[sum + 2] + up_bias);
-      }
-      __syncwarp();
-      const int token = four * 32 + lane;
-      if (token >= params_.num_rows) continue;
-      float group[kGroupElements];
-      read_stage(lane * kStride, group);
-      put_group(token, feature, group);
+    for (int i = 0; i < kFloatsOfLane; ++i) {
+      if (i / 2 % 2 == 1) continue;  // up
+      const float gate = sums[i] + gate_bias;
+      square_[token_of(i) * Ring::kSquareStride + lane_ / 4] =
+          gate / (1.0f + expf(-gate)) * (sums[i + 2] + up_bias);
     }
+    __syncwarp();
+    if (lane_ < 16) put_group(lane_, 0, token, feature, /*bias=*/nullptr);
   }
 
-  __device__ __forceinline__ void read_stage(int from, float (&group)[kGroupElements]) const {
-    const auto* const fours = reinterpret_cast<const float4*>(stage_ + from);
-    const float4 low = fours[0], high = fours[1];
-    const float values[kGroupElements] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int i = 0; i < kGroupElements; ++i) group[i] = values[i];
-  }
+  // Of a square, that float i of this lane is of.
+  __device__ __forceinline__ int token_of(int i) const { return i / 4 * 8 + lane_ % 4 * 2 + i % 2; }
 
-  __device__ __forceinline__ void put_group(int token, int feature, float (&group)[kGroupElements]) const {
+  // Eight features of a row of the square, from `column` on, to the output.
+  __device__ __forceinline__ void put_group(int row, int column, int first_token, int first_feature,
+                                            const void* bias) const {
+    const int token = first_token + row, feature = first_feature + column;
+    if (token >= params_.num_rows || feature >= params_.out_features) return;
+    float group[kGroupElements];
+#pragma unroll
+    for (int i = 0; i < kGroupElements; i += 4) {
+      const auto four = *reinterpret_cast<const float4*>(square_ + row * Ring::kSquareStride + column + i);
+      group[i] = four.x;
+      group[i + 1] = four.y;
+      group[i + 2] = four.z;
+      group[i + 3] = four.w;
+    }
     const int64_t to = token * params_.out_stride + feature;
+    float added[kGroupElements];
+    if (bias != nullptr) {
+      load_some(bias, feature, params_.bias.element, kGroupElements, added);
+      add(group, added);
+    }
     if (params_.accumulate) {
-      float before[kGroupElements];
       if (params_.out_aligned)
-        load_group(params_.out, to, params_.out_element, before);
+        load_group(params_.out, to, params_.out_element, added);
       else
-        load_some(params_.out, to, params_.out_element, kGroupElements, before);
-#pragma unroll
-      for (int i = 0; i < kGroupElements; ++i) group[i] += before[i];
+        load_some(params_.out, to, params_.out_element, kGroupElements, added);
+      add(group, added);
     }
     if (params_.out_aligned)
       store_group(params_.out, to, params_.out_element, group);
@@ -186,9 +165,17 @@ class DenseSums {
       store_some(params_.out, to, params_.out_element, kGroupElements, group);
   }
 
+  __device__ static void add(float (&group)[kGroupElements], const float (&added)[kGroupElements]) {
+#pragma unroll
+    for (int i = 0; i < kGroupElements; ++i) group[i] += added[i];
+  }
+
+  const Ring& ring_;
   const DenseParams& params_;
-  float* stage_;  // of this warp
-  int* is_last_;
+  const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
+  float* square_;        // of this warp
+  uint32_t parity_ = 0;  // of this tile's exchange
+  bool first_ = true;
 };
 
 }  // namespace attend::kernels::cuda::sm90
