@@ -13,11 +13,11 @@
 #include <tuple>
 #include <vector>
 
+#include "attend/bench/cuda/read_kernel.h"
 #include "attend/kernels/attention.h"
 #include "attend/kernels/cuda/device_plan.h"
 #include "attend/kernels/mla.h"
 #include "attend/tensor/cuda.h"
-#include "benchmarks/cuda/read_kernel.h"
 
 namespace attend::bench {
 namespace {

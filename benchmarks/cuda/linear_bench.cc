@@ -7,10 +7,11 @@
 #include <cstdlib>
 #include <vector>
 
+#include "attend/bench/cuda/gpu_probes.h"
+#include "attend/bench/cuda/gpu_timing.h"
 #include "attend/kernels/cuda/matmul.h"
 #include "attend/kernels/elementwise.h"
 #include "attend/kernels/linear.h"
-#include "benchmarks/cuda/gpu_timing.h"
 #include "benchmarks/cuda/random_kernel.h"
 
 namespace attend::bench {

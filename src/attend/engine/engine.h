@@ -69,7 +69,7 @@ struct EngineStats {
 class Engine {
  public:
   // Throws Error for a model, wish or size that can not be served; see load_model, resolve.
-  explicit Engine(const EngineConfig& config, const LoadProgress& progress = {});
+  explicit Engine(const EngineConfig& config, const EngineProgress& progress = {});
   ~Engine();
 
   // Queues a prompt. Throws Error(kInvalidArgument), changing nothing, when it is empty, holds an id outside
@@ -100,7 +100,7 @@ class Engine {
   // Says what the model's files say about ids that the model does not have.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
   // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
-  void prepare_graphs(std::vector<int> sizes, bool record);
+  void prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress);
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const OutputSink& sink);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;

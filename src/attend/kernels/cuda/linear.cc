@@ -4,6 +4,7 @@
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/elementwise.h"
 #include "attend/kernels/cuda/few_rows_kernel.h"
+#include "attend/kernels/cuda/invariant_linear.h"
 #include "attend/kernels/cuda/matmul.h"
 #include "attend/kernels/cuda/sm90/dense.h"
 #include "attend/kernels/cuda/view_params.h"
@@ -93,6 +94,11 @@ bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
 void linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return;
+  if (args.batch_invariant) {
+    LinearArgs invariant = args;
+    invariant.x = normed(args.norm, args.x, stream);
+    return invariant_linear(invariant, stream);
+  }
   if (multiply_tiles(args, /*gated=*/false, stream)) return;
   if (few_rows(args.x, args.weight, args.out)) return multiply_few_rows(args, /*gated=*/false, stream);
   const TensorView x = normed(args.norm, args.x, stream);
@@ -102,7 +108,7 @@ void linear(const LinearArgs& args, Stream& stream) {
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
-  if (args.out.num_elements() == 0) return false;
+  if (args.batch_invariant || args.out.num_elements() == 0) return false;
   const LinearArgs product{
       .x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm};
   if (multiply_tiles(product, /*gated=*/true, stream)) return true;

@@ -1,7 +1,6 @@
 #include <cfloat>
-#include <climits>
 
-#include "attend/kernels/cuda/cta_search.cuh"
+#include "attend/kernels/cuda/cluster_search.cuh"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/sampling_kernel.h"
@@ -10,6 +9,8 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kNone = INT_MAX;
+// Of a slice in shared memory, of which every GPU has that much: rows of up to 163840 tokens on sm_90.
+constexpr size_t kMaxKeptBytes = 80 << 10;
 
 struct Largest {
   float value;
@@ -23,21 +24,25 @@ struct Largest {
   }
 };
 
-__device__ Largest find_largest(const float* logits, int size) {
+// The largest of a slice, whose elements are kept in `kept` unless that is null.
+__device__ Largest find_largest(const float* logits, int size, float* kept) {
   __shared__ Largest of_warps[kSearchWarps];
   Largest largest{-INFINITY, kNone};
-  // By four, where the row begins at a multiple of 16 bytes.
+  // By four, where the slice begins at a multiple of 16 bytes.
   const int num_fours = reinterpret_cast<uintptr_t>(logits) % sizeof(float4) == 0 ? size / 4 : 0;
-#pragma unroll 8
+#pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < num_fours; i += kSearchThreads) {
     const float4 four = reinterpret_cast<const float4*>(logits)[i];
+    if (kept != nullptr) reinterpret_cast<float4*>(kept)[i] = four;
     largest.take(four.x, 4 * i);
     largest.take(four.y, 4 * i + 1);
     largest.take(four.z, 4 * i + 2);
     largest.take(four.w, 4 * i + 3);
   }
-  for (int i = 4 * num_fours + static_cast<int>(threadIdx.x); i < size; i += kSearchThreads)
+  for (int i = 4 * num_fours + static_cast<int>(threadIdx.x); i < size; i += kSearchThreads) {
+    if (kept != nullptr) kept[i] = logits[i];
     largest.take(logits[i], i);
+  }
   for (int step = 16; step > 0; step /= 2)
     largest.take(__shfl_xor_sync(kAllLanes, largest.value, step),
                  __shfl_xor_sync(kAllLanes, largest.index, step));
@@ -45,6 +50,17 @@ __device__ Largest find_largest(const float* logits, int size) {
   __syncthreads();
   for (int warp = 0; warp < kSearchWarps; ++warp) largest.take(of_warps[warp].value, of_warps[warp].index);
   return largest;
+}
+
+// The largest of all slices, its index counted in the row. As one integer, whose order is that of the values
+// and, among equal ones, has the lowest index last.
+__device__ Largest find_largest(Cluster& cluster, const Largest& mine, int slice_begin) {
+  const uint32_t index = static_cast<uint32_t>(slice_begin) + static_cast<uint32_t>(mine.index);
+  const uint64_t code = mine.index == kNone ? 0 : uint64_t{float_order(mine.value)} << 32 | ~index;
+  const uint64_t found = cluster.largest(code);
+  if (found == 0) return {-INFINITY, kNone};
+  return {float_of_order(static_cast<uint32_t>(found >> 32)),
+          static_cast<int>(~static_cast<uint32_t>(found))};
 }
 
 // e^x for x <= 0, to the bit as cpu/simd.h computes it with fused multiply-adds, so that both devices draw
@@ -74,68 +90,126 @@ __device__ double draw(uint64_t seed, uint64_t step) {
   return static_cast<double>(scramble(scramble(seed) + (step + 1) * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
-// The weights (probabilities times a common factor, the largest 1) of a row's tokens, 0 for those that the
+// A CTA's part of a row.
+struct Slice {
+  const float* logits;
+  int begin, size;  // in the row
+};
+
+// The weights (probabilities times a common factor, the largest 1) of a slice's tokens, 0 for those that the
 // filters drop.
 struct Weights {
-  const float* logits;
+  Slice slice;
   float max, inverse_temperature;
   float lowest = -INFINITY;  // logits above it are kept
   int last_tie = kNone;      // and those that equal it, up to this id
   float min_weight = 0.0f;
 
   __device__ double operator()(int i) const {
-    const float logit = logits[i];
-    const bool kept = logit > lowest || (logit == lowest && i <= last_tie);
+    const float logit = slice.logits[i];
+    const bool kept = logit > lowest || (logit == lowest && slice.begin + i <= last_tie);
     if (!kept) return 0.0;
     const float weight = exp_nonpositive(__fmul_rn(__fsub_rn(logit, max), inverse_temperature));
     return weight < min_weight ? 0.0 : static_cast<double>(weight);
   }
 };
 
-__device__ void apply(const SearchCut& cut, int size, Weights& weights) {
-  const float* const logits = weights.logits;
-  weights.lowest = cut.lowest;
-  // The tie at which as many are counted as are kept; if there are no more than that, the last one.
-  weights.last_tie =
-      first_exceeding(size, cut.num_ties - 1.0, [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; });
-}
+// The choice of a row's token, by the cluster that has its slices.
+class RowSampler {
+ public:
+  __device__ RowSampler(Cluster& cluster, const Slice& slice, int slice_size, const Largest& largest,
+                        const SamplingRule& rule)
+      : cluster_(cluster),
+        rule_(rule),
+        slice_size_(slice_size),
+        weights_{.slice = slice,
+                 .max = largest.value,
+                 .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)} {}
 
-__device__ int sample_row(const float* logits, int size, const Largest& largest, const SamplingRule& rule) {
-  Weights weights{
-      .logits = logits, .max = largest.value, .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
-  const auto logit_of = [&](int i) { return logits[i]; };
-  if (rule.top_k > 0 && rule.top_k < size) {
-    const auto count = [&](int i) { return isnan(logits[i]) ? 0.0 : 1.0; };
-    apply(find_cut(size, rule.top_k, logit_of, count), size, weights);
+  __device__ int sample(int vocab_size) {
+    const float* const logits = weights_.slice.logits;
+    const int size = weights_.slice.size;
+    const auto logit_of = [&](int i) { return logits[i]; };
+    if (rule_.top_k > 0 && rule_.top_k < vocab_size) {
+      const auto count = [&](int i) { return isnan(logits[i]) ? 0.0 : 1.0; };
+      apply(find_cut(cluster_, size, rule_.top_k, logit_of, count));
+    }
+    if (rule_.top_p < 1.0f) {
+      const double target = static_cast<double>(rule_.top_p) * cluster_total(cluster_, size, weights_);
+      apply(find_cut(cluster_, size, target, logit_of, weights_));
+    }
+    weights_.min_weight = rule_.min_p;
+    const double total = cluster_total(cluster_, size, weights_);
+    return first_exceeding_id(draw(rule_.seed, rule_.step) * total, weights_);
   }
-  if (rule.top_p < 1.0f) {
-    const double target = static_cast<double>(rule.top_p) * cta_total(size, weights);
-    apply(find_cut(size, target, logit_of, weights), size, weights);
+
+ private:
+  __device__ void apply(const SearchCut& cut) {
+    const float* const logits = weights_.slice.logits;
+    weights_.lowest = cut.lowest;
+    // The tie at which as many are counted as are kept; if there are no more than that, the last one.
+    weights_.last_tie =
+        first_exceeding_id(cut.num_ties - 1.0, [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; });
   }
-  weights.min_weight = rule.min_p;
-  return first_exceeding(size, draw(rule.seed, rule.step) * cta_total(size, weights), weights);
-}
+
+  template <class Measure>
+  __device__ int first_exceeding_id(double target, const Measure& measure) {
+    const Found found = first_exceeding(cluster_, weights_.slice.size, target, measure);
+    return found.rank * slice_size_ + found.i;
+  }
+
+  Cluster& cluster_;
+  SamplingRule rule_;
+  int slice_size_;
+  Weights weights_;
+};
 
 __global__ void __launch_bounds__(kSearchThreads)
     sampling_kernel(const __grid_constant__ SamplingParams params) {
+  extern __shared__ __align__(16) float kept[];
+  __shared__ uint64_t words[2];
   ptx::allow_next_kernel();
   ptx::wait_for_previous_kernel();
-  const float* const logits = params.logits + blockIdx.x * params.row_stride;
-  const Largest largest = find_largest(logits, params.vocab_size);
+  Cluster cluster(words);
+  const int row = static_cast<int>(blockIdx.x) / cluster.size();
+  const int begin = min(params.vocab_size, cluster.rank() * params.slice_size);
+  Slice slice{.logits = params.logits + row * params.row_stride + begin,
+              .begin = begin,
+              .size = min(params.slice_size, params.vocab_size - begin)};
+  const SamplingRule rule = params.rules != nullptr ? params.rules[row] : SamplingRule{.temperature = 0.0f};
+  const bool keeps = params.keeps_slice && rule.temperature > 0.0f;
+  const Largest of_slice = find_largest(slice.logits, slice.size, keeps ? kept : nullptr);
+  const Largest largest = find_largest(cluster, of_slice, slice.begin);
+  if (keeps) slice.logits = kept;
   int id = largest.index == kNone ? kNoToken : largest.index;
-  if (id >= 0 && params.rules != nullptr && !isinf(largest.value)) {
-    const SamplingRule rule = params.rules[blockIdx.x];
-    if (rule.temperature > 0.0f) id = sample_row(logits, params.vocab_size, largest, rule);
-  }
-  if (threadIdx.x == 0) params.ids[blockIdx.x] = id;
+  if (id >= 0 && rule.temperature > 0.0f && !isinf(largest.value))
+    id = RowSampler(cluster, slice, params.slice_size, largest, rule).sample(params.vocab_size);
+  if (threadIdx.x == 0 && cluster.rank() == 0) params.ids[row] = id;
+  cluster.synchronize();  // others may still read this CTA's words
+}
+
+// CTAs of a row: before sm_90, and in code for such a GPU that was compiled when it was loaded, one.
+int ctas_of_row() {
+  cudaFuncAttributes attributes;
+  attend::cuda::check(cudaFuncGetAttributes(&attributes, sampling_kernel), "sampling");
+  return attributes.ptxVersion >= 90 ? kMaxClusterCtas : 1;
 }
 
 }  // namespace
 
-void launch_sampling(const SamplingParams& params, void* stream) {
+void launch_sampling(SamplingParams params, void* stream) {
   if (params.num_rows == 0) return;
-  launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(params.num_rows), kSearchThreads, 0,
-                                   stream, params, "sampling");
+  const int num_ctas = ctas_of_row();
+  constexpr int kFour = 4;  // slices begin where four elements are read at once
+  params.slice_size = (params.vocab_size + kFour * num_ctas - 1) / (kFour * num_ctas) * kFour;
+  const size_t slice_bytes = sizeof(float) * static_cast<size_t>(params.slice_size);
+  params.keeps_slice = slice_bytes <= kMaxKeptBytes && params.rules != nullptr;
+  const size_t shared_bytes = params.keeps_slice ? slice_bytes : 0;
+  attend::cuda::check(cudaFuncSetAttribute(sampling_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(shared_bytes)),
+                      "sampling: shared memory");
+  launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(num_ctas * params.num_rows),
+                                   kSearchThreads, shared_bytes, stream, params, "sampling", num_ctas);
 }
 
 }  // namespace attend::kernels::cuda

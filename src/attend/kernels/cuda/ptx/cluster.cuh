@@ -1,62 +1,66 @@
-// Clusters of CTAs and their shared memory: PTX ISA, "barrier.cluster", "mapa", "st.async" and "mbarrier"
-// (sm_90). Addresses are of the shared window; those of other CTAs come from map_to_rank().
+// Clusters of CTAs, which read each other's shared memory: PTX ISA, "%cluster_ctarank", "barrier.cluster",
+// "mapa" (sm_90). Before sm_90 a CTA is a cluster by itself.
 #pragma once
 
 #include <cstdint>
 
 namespace attend::kernels::cuda::ptx {
 
-// "%cluster_ctarank".
+// The CTA's place in its cluster. "%cluster_ctarank".
 __device__ inline int cluster_rank() {
-  uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+  uint32_t rank = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+#endif
   return static_cast<int>(rank);
 }
 
-// "barrier.cluster.arrive": of every thread of the cluster that has not ended.
+// CTAs of the cluster. "%cluster_nctarank".
+__device__ inline int cluster_size() {
+  uint32_t size = 1;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%cluster_nctarank;\n" : "=r"(size));
+#endif
+  return static_cast<int>(size);
+}
+
+// What the thread wrote to shared memory so far is seen by those of the cluster that wait. By all threads of
+// a warp. "barrier.cluster.arrive".
 __device__ inline void arrive_at_cluster() {
-  asm volatile("barrier.cluster.arrive.release;\n" ::: "memory");
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+#endif
 }
-// "barrier.cluster.wait".
+
+// Waits until all threads of the cluster have arrived. By all threads of a warp. "barrier.cluster.wait".
 __device__ inline void wait_for_cluster() {
-  asm volatile("barrier.cluster.wait.acquire;\n" ::: "memory");
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+#else
+  __syncthreads();
+#endif
 }
 
-// The same place in the CTA of this rank. "mapa".
-__device__ inline uint32_t map_to_rank(uint32_t shared, int rank) {
-  uint32_t mapped;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(mapped) : "r"(shared), "r"(rank));
-  return mapped;
+// The address of what CTA `rank` has where this one has `shared_address`. "mapa".
+__device__ inline uint32_t address_in_cta(uint32_t shared_address, int rank) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(address) : "r"(shared_address), "r"(rank));
+  return address;
+#else
+  return shared_address;
+#endif
 }
 
-// Stores 16 bytes, which the barrier of the same CTA counts when they have come. "st.async".
-__device__ inline void store_async_16(uint32_t to, float a, float b, float c, float d, uint32_t barrier) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];\n" ::"r"(
-          to),
-      "f"(a), "f"(b), "f"(c), "f"(d), "r"(barrier)
-      : "memory");
-}
-
-// An arrival at a barrier of any CTA, after what this thread did before. "mbarrier.arrive.release.cluster".
-__device__ inline void arrive_in_cluster(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
-}
-
-// "mbarrier.try_wait.acquire.cluster".
-__device__ inline bool cluster_phase_ended(uint32_t barrier, uint32_t parity) {
-  uint32_t ended;
-  asm volatile(
-      "{\n.reg .pred ended;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, ended;\n}\n"
-      : "=r"(ended)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return ended != 0;
-}
-__device__ __forceinline__ void wait_for_cluster_phase(uint32_t barrier, uint32_t parity) {
-  while (!cluster_phase_ended(barrier, parity)) {
-  }
+// 8 bytes of the shared memory of any CTA of the cluster. "ld.shared::cluster".
+__device__ inline uint64_t load_from_cluster(uint32_t address) {
+  uint64_t bits;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("ld.shared::cluster.u64 %0, [%1];\n" : "=l"(bits) : "r"(address) : "memory");
+#else
+  asm volatile("ld.shared.u64 %0, [%1];\n" : "=l"(bits) : "r"(address) : "memory");
+#endif
+  return bits;
 }
 
 }  // namespace attend::kernels::cuda::ptx

@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
   extern __shared__ __align__(kSwizzleBytes) char shared[];
   const Ring ring(params, shared);
   if (threadIdx.x == 0) ring.init();
+  __syncwarp();
   // Nobody writes to a CTA whose barriers are not there yet.
   ptx::arrive_at_cluster();
   ptx::wait_for_cluster();

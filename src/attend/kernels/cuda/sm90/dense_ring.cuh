@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attend/kernels/cuda/ptx/cluster.cuh"
+#include "attend/kernels/cuda/ptx/cluster_exchange.cuh"
 #include "attend/kernels/cuda/ptx/copy.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/ptx/mbarrier.cuh"

@@ -40,7 +40,7 @@ class DenseSums {
       write(tile, square);
     __syncwarp();
     if (tile + ring_.share.num_clusters < params_.num_tiles && lane_ < params_.cluster_size)
-      ptx::arrive_in_cluster(ptx::map_to_rank(ring_.sums_empty(), lane_));
+      ptx::arrive_in_cluster(ptx::address_in_cta(ring_.sums_empty(), lane_));
     parity_ ^= 1;
     first_ = false;
   }
@@ -67,8 +67,8 @@ class DenseSums {
     for (int column = 0; column < kColumns; ++column) {
       if (column >= num_columns) continue;
       const int square = column * kWarps + warp_, to_rank = square % cluster_size;
-      const uint32_t to = ptx::map_to_rank(place_of(square, ring_.share.rank), to_rank);
-      const uint32_t full = ptx::map_to_rank(ring_.sums_full(), to_rank);
+      const uint32_t to = ptx::address_in_cta(place_of(square, ring_.share.rank), to_rank);
+      const uint32_t full = ptx::address_in_cta(ring_.sums_full(), to_rank);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int first = column * kFloatsOfLane + half * 4;

@@ -1,8 +1,14 @@
-// Searches that a CTA of kSearchThreads does together over measures of the elements of a row. Every thread
-// calls them and gets the result. Sums are made in an order that depends on the length alone.
+// Searches that a cluster of CTAs of kSearchThreads threads does together over measures of the elements of a
+// row, of which each CTA has a slice, one after another by their ranks. Elements are counted within the
+// slice. Every thread of the cluster calls them and gets the result. Sums are made in an order that depends
+// on the lengths of the slices alone.
 #pragma once
 
+#include <climits>
 #include <cstdint>
+
+#include "attend/kernels/cuda/ptx/cluster.cuh"
+#include "attend/kernels/cuda/ptx/copy.cuh"
 
 namespace attend::kernels::cuda {
 
@@ -18,7 +24,65 @@ __device__ inline double warp_total(double value) {
   return value;
 }
 
-// Sum of measure(i) over [0, size).
+inline constexpr int kMaxClusterCtas = 8;  // as many as run on every GPU that has clusters
+
+// What the CTAs of a cluster tell each other.
+class Cluster {
+ public:
+  // `words`: two of shared memory, which take turns: a CTA that is told the second time has read the first.
+  __device__ explicit Cluster(uint64_t* words)
+      : words_(words), rank_(ptx::cluster_rank()), size_(ptx::cluster_size()) {}
+
+  __device__ int rank() const { return rank_; }
+  __device__ int size() const { return size_; }
+
+  // Also between the threads of a CTA.
+  __device__ void synchronize() const {
+    ptx::arrive_at_cluster();
+    ptx::wait_for_cluster();
+  }
+
+  // all[r] = what thread 0 of CTA r gave.
+  __device__ void gather(uint64_t mine, uint64_t (&all)[kMaxClusterCtas]) {
+    uint64_t* const word = words_ + turn_;
+    turn_ ^= 1;
+    if (threadIdx.x == 0) *word = mine;
+    synchronize();
+#pragma unroll
+    for (int r = 0; r < kMaxClusterCtas; ++r) all[r] = r < size_ ? load(word, r) : 0;
+  }
+  __device__ uint64_t largest(uint64_t mine) {
+    uint64_t all[kMaxClusterCtas];
+    gather(mine, all);
+    uint64_t found = 0;
+    for (const uint64_t other : all) found = other > found ? other : found;
+    return found;
+  }
+
+  // The sum of a word of shared memory over the CTAs, after a synchronize().
+  __device__ uint64_t sum(const uint64_t* word) const {
+    uint64_t total = 0;
+#pragma unroll
+    for (int r = 0; r < kMaxClusterCtas; ++r) total += r < size_ ? load(word, r) : 0;
+    return total;
+  }
+
+ private:
+  __device__ static uint64_t load(const uint64_t* word, int rank) {
+    return ptx::load_from_cluster(ptx::address_in_cta(ptx::shared_address(word), rank));
+  }
+
+  uint64_t* words_;
+  int rank_, size_;
+  int turn_ = 0;
+};
+
+__device__ inline uint64_t bits_of(double value) {
+  return static_cast<uint64_t>(__double_as_longlong(value));
+}
+__device__ inline double double_of(uint64_t bits) { return __longlong_as_double(static_cast<int64_t>(bits)); }
+
+// Sum of measure(i) over a CTA's slice.
 template <class Measure>
 __device__ double cta_total(int size, const Measure& measure) {
   __shared__ double totals[kSearchWarps];
@@ -33,15 +97,24 @@ __device__ double cta_total(int size, const Measure& measure) {
   return total;
 }
 
-// The first i in [0, size) at which the sum of measures (none below 0) of [0, i] exceeds `target`. When
-// rounding keeps it from being exceeded, the last i with a measure; without any, size.
+// Over all slices.
+template <class Measure>
+__device__ double cluster_total(Cluster& cluster, int size, const Measure& measure) {
+  uint64_t all[kMaxClusterCtas];
+  cluster.gather(bits_of(cta_total(size, measure)), all);
+  double total = 0.0;
+  for (const uint64_t part : all) total += double_of(part);
+  return total;
+}
+
+// The first i in a CTA's slice at which `before` and the sum of measures (none below 0) of [0, i] exceed
+// `target`. When rounding keeps it from being exceeded, the last i with a measure; without any, size.
 //
 // Each warp sums a part of the range; the part that holds the answer becomes the range.
 template <class Measure>
-__device__ int first_exceeding(int size, double target, const Measure& measure) {
+__device__ int first_exceeding_in_cta(int size, double before, double target, const Measure& measure) {
   __shared__ double totals[kSearchWarps];
   int begin = 0, end = size;
-  double before = 0.0;
   while (end - begin > 32) {
     const int part = (end - begin + kSearchWarps - 1) / kSearchWarps;
     const int part_begin = min(end, begin + warp_idx() * part), part_end = min(end, part_begin + part);
@@ -77,6 +150,33 @@ __device__ int first_exceeding(int size, double target, const Measure& measure) 
   const uint32_t exceeding = __ballot_sync(kAllLanes, mine > 0.0 && before + sum > target);
   if (exceeding != 0) return begin + __ffs(static_cast<int>(exceeding)) - 1;
   return with_measure == 0 ? size : begin + 31 - __clz(static_cast<int>(with_measure));
+}
+
+// The rank of a CTA and an element of its slice.
+struct Found {
+  int rank;  // -1: there is none
+  int i;
+};
+
+// As first_exceeding_in_cta(), over all slices.
+template <class Measure>
+__device__ Found first_exceeding(Cluster& cluster, int size, double target, const Measure& measure) {
+  uint64_t totals[kMaxClusterCtas];
+  cluster.gather(bits_of(cta_total(size, measure)), totals);
+  Found found{-1, 0};
+  double sum = 0.0, before = 0.0;
+#pragma unroll
+  for (int r = 0; r < kMaxClusterCtas; ++r) {
+    const double total = double_of(totals[r]);
+    if (total == 0.0 || (found.rank >= 0 && sum > target)) continue;
+    found.rank = r;
+    before = sum;
+    sum += total;
+  }
+  int mine = 0;
+  if (found.rank == cluster.rank()) mine = first_exceeding_in_cta(size, before, target, measure);
+  found.i = static_cast<int>(cluster.largest(static_cast<uint64_t>(mine)));
+  return found;
 }
 
 // Unsigned integers in the order of the floats that they stand for; -0 and 0 are the same.
@@ -155,39 +255,49 @@ __device__ inline ChosenBucket choose_bucket(const uint64_t* sums, uint64_t abov
   return chosen;
 }
 
-// The cut that keeps the largest of value(i), as few as together reach `target` by their measure. Equal
-// values have equal measures, or 0; of NaN it is 0. At least one measure is above 0.
+// The cut that keeps the largest of value(i) of all slices, as few as together reach `target` by their
+// measure. Equal values have equal measures, or 0; of NaN it is 0. At least one measure is above 0.
 //
 // A radix search, as cpu/sampling_cut.h.
 template <class Value, class Measure>
-__device__ SearchCut find_cut(int size, double target, const Value& value, const Measure& measure) {
+__device__ SearchCut find_cut(Cluster& cluster, int size, double target, const Value& value,
+                              const Measure& measure) {
+  // Two that take turns, since others may still read the one before.
+  __shared__ uint64_t sums_of_slice[2][kBuckets];
   __shared__ uint64_t sums[kBuckets];
   const double fixed_target = target * static_cast<double>(uint64_t{1} << kMeasureBits);
-  uint64_t above = 0, of_one = 1;
+  const int thread = static_cast<int>(threadIdx.x);
+  uint64_t above = 0;
   uint32_t prefix = 0;
-  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
-    __syncthreads();
-    for (int bucket = static_cast<int>(threadIdx.x); bucket < kBuckets; bucket += kSearchThreads)
-      sums[bucket] = 0;
+  int turn = 0;
+  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits, turn ^= 1) {
+    if (thread < kBuckets) sums_of_slice[turn][thread] = 0;
     __syncthreads();
     for (int first = 0; first < size; first += kSearchThreads) {
-      const int i = first + static_cast<int>(threadIdx.x);
+      const int i = first + thread;
       const uint32_t order = i < size ? float_order(value(i)) : 0u;
       const bool inside = i < size && uint64_t{order} >> (shift + kDigitBits) == prefix;
       const uint64_t amount = inside ? fixed_point(measure(i)) : 0;
-      add_to_buckets(sums, amount != 0, order >> shift & (kBuckets - 1), amount);
+      add_to_buckets(sums_of_slice[turn], amount != 0, order >> shift & (kBuckets - 1), amount);
     }
+    cluster.synchronize();
+    if (thread < kBuckets) sums[thread] = cluster.sum(&sums_of_slice[turn][thread]);
     __syncthreads();
     const ChosenBucket chosen = choose_bucket(sums, above, fixed_target);
     above = chosen.above;
     prefix = prefix << kDigitBits | chosen.bucket;
   }
   // After the last digit a bucket holds equal values only; one of them tells what one measures.
-  __shared__ int holder;
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += kSearchThreads)
-    if (float_order(value(i)) == prefix && fixed_point(measure(i)) != 0) holder = i;
+  __shared__ uint64_t measure_of_one;
+  if (thread == 0) measure_of_one = 0;
   __syncthreads();
-  of_one = fixed_point(measure(holder));
+  for (int i = thread; i < size; i += kSearchThreads) {
+    if (float_order(value(i)) != prefix) continue;
+    const uint64_t amount = fixed_point(measure(i));
+    if (amount != 0) measure_of_one = amount;
+  }
+  __syncthreads();
+  const uint64_t of_one = cluster.largest(measure_of_one);
   const double num_ties = ceil((fixed_target - static_cast<double>(above)) / static_cast<double>(of_one));
   return {float_of_order(prefix), fmax(1.0, num_ties)};
 }
