@@ -9,7 +9,8 @@ namespace attend::kernels::cuda::ptx {
 // Stores 16 bytes, which the barrier, of the same CTA, counts when they have come. "st.async".
 __device__ inline void store_async_16(uint32_t to, float a, float b, float c, float d, uint32_t barrier) {
   asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];\n" ::"r"(to),
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];\n" ::"r"(
+          to),
       "f"(a), "f"(b), "f"(c), "f"(d), "r"(barrier)
       : "memory");
 }

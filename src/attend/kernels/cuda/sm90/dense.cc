@@ -48,6 +48,9 @@ int tokens_for(int64_t num_rows) {
   return kMaxTokens;
 }
 
+// Rows of x come from L2, which is nearer than where weights come from.
+int token_slots_for(int num_tokens) { return num_tokens == kMaxTokens ? 4 : kMaxTokenSlots; }
+
 // The fastest way to share a layer, as estimated: a CTA's chunks at the rate that an SM reads them, and what
 // each of its tiles takes beside. Of the weight's shape and the device alone, as bits depend on it.
 DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceClusters& device) {
@@ -80,21 +83,23 @@ void launch(const LinearArgs& args, bool gated, Stream& stream) {
   const int num_tiles = ceil_div(num_weight_rows, tile_rows);
   const int chunks_of_cta =
       ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.cluster_size);
-  const DenseParams params{.weight = map_row_pairs(args.weight, gated, tile_rows / kPairRows),
-                           .x = map_rows(args.x, shape.num_tokens),
-                           .bias = device_vector(args.bias),
-                           .out = args.out.data,
-                           .out_stride = args.out.strides[0],
-                           .num_rows = static_cast<int32_t>(args.x.shape[0]),
-                           .out_features = static_cast<int32_t>(args.out.shape[1]),
-                           .num_tiles = num_tiles,
-                           .num_chunks = num_chunks,
-                           .cluster_size = shape.cluster_size,
-                           .weight_slots = std::min(max_weight_slots(shape), chunks_of_cta),
-                           .gated = gated,
-                           .accumulate = args.accumulate,
-                           .out_aligned = rows_aligned({&args.out}),
-                           .out_element = element_of(args.out.dtype)};
+  const DenseParams params{
+      .weight = map_row_pairs(args.weight, gated, tile_rows / kPairRows),
+      .x = map_rows(args.x, shape.num_tokens),
+      .bias = device_vector(args.bias),
+      .out = args.out.data,
+      .out_stride = args.out.strides[0],
+      .num_rows = static_cast<int32_t>(args.x.shape[0]),
+      .out_features = static_cast<int32_t>(args.out.shape[1]),
+      .num_tiles = num_tiles,
+      .num_chunks = num_chunks,
+      .cluster_size = shape.cluster_size,
+      .weight_slots = std::min(weight_slots_in(kSharedBytes, token_slots, shape), chunks_of_cta),
+      .token_slots = token_slots,
+      .gated = gated,
+      .accumulate = args.accumulate,
+      .out_aligned = rows_aligned({&args.out}),
+      .out_element = element_of(args.out.dtype)};
   const auto launch_dtype = args.x.dtype == DType::kBF16 ? launch_dense_bf16 : launch_dense_f16;
   launch_dtype(params, shape, stream.handle);
 }

@@ -1,10 +1,15 @@
+#include <algorithm>
+
 #include "attend/kernels/cuda/sm90/dense_kernel.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
-int max_weight_slots(const DenseShape& shape) {
-  return visit_dense_shape(
-      shape, [](auto warpgroups, auto tokens) { return DenseRing<warpgroups(), tokens()>::kMaxWeightSlots; });
+int weight_slots_in(int shared_bytes, int token_slots, const DenseShape& shape) {
+  return visit_dense_shape(shape, [&](auto warpgroups, auto tokens) {
+    using Ring = DenseRing<warpgroups(), tokens()>;
+    return std::min((shared_bytes - Ring::shared_bytes(0, token_slots)) / Ring::kWeightBytes,
+                    kMaxWeightSlots);
+  });
 }
 
 // Of the largest instance: others may fit more than once on an SM, which they do not need.

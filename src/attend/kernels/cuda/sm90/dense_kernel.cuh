@@ -48,7 +48,7 @@ __device__ __forceinline__ void multiply(const DenseRing<kWarpgroups, kTokens>& 
       last_weights = weights.slot;
       last_tokens = tokens.slot;
       weights.advance(ring.params.weight_slots);
-      tokens.advance(ring.kTokenSlots);
+      tokens.advance(ring.params.token_slots);
     }
     ptx::wait_products<0>();
     ptx::use_after_wait(sums);
@@ -64,9 +64,9 @@ __global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
   extern __shared__ __align__(kSwizzleBytes) char shared[];
   const Ring ring(params, shared);
   if (threadIdx.x == 0) ring.init();
-  __syncwarp();
+  __syncthreads();
   // Nobody writes to a CTA whose barriers are not there yet.
-  ptx::arrive_at_cluster();
+  ptx::arrive_at_cluster_relaxed();
   ptx::wait_for_cluster();
   ptx::allow_next_kernel();
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -84,7 +84,8 @@ __global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
 template <class T, int kWarpgroups, int kTokens>
 void launch_instance(const DenseParams& params, const DenseShape& shape, void* stream) {
   const auto kernel = dense_kernel<T, kWarpgroups, kTokens>;
-  const int shared_bytes = DenseRing<kWarpgroups, kTokens>::shared_bytes(params.weight_slots);
+  const int shared_bytes =
+      DenseRing<kWarpgroups, kTokens>::shared_bytes(params.weight_slots, params.token_slots);
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
                       "linear: shared memory");
   launch_dependent<DenseParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size),

@@ -12,6 +12,8 @@ inline constexpr int kPairRows = 16;       // eight rows of weights and their pa
 inline constexpr int kMaxTokens = 128;
 inline constexpr int kWarpgroupRows = 64;  // of weights, that a warpgroup multiplies
 inline constexpr int kMaxClusterSize = 8;
+inline constexpr int kMaxWeightSlots = 16, kMaxTokenSlots = 8;
+inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
 
 // How a layer is shared. A cluster takes tiles of warpgroups * 64 rows of weights, one after another; each of
 // its CTAs multiplies an even share of the inputs' chunks. Their sums are added in the order of the inputs,
@@ -34,15 +36,15 @@ struct DenseParams {
   int32_t num_rows, out_features;
   int32_t num_tiles, num_chunks;
   int32_t cluster_size;
-  int32_t weight_slots;  // of the ring; at most what fits
+  int32_t weight_slots, token_slots;  // of the rings
   bool gated;
   bool accumulate;   // not gated: what out holds is added
   bool out_aligned;  // groups of eight features begin at multiples of 16 bytes
   Element out_element;
 };
 
-// The most slots of weights that fit beside the rest.
-int max_weight_slots(const DenseShape& shape);
+// The most slots of weights, at most kMaxWeightSlots, that fit beside the rest into so much shared memory.
+int weight_slots_in(int shared_bytes, int token_slots, const DenseShape& shape);
 // Clusters of this size that run on the current device at once.
 int max_clusters(int cluster_size);
 // Throws Error(kDevice) when the launch fails.

@@ -13,9 +13,8 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kRowBytes = 128;           // of a chunk
-inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
-inline constexpr int kSwizzleBytes = 1024;      // what slots are aligned to
+inline constexpr int kRowBytes = 128;       // of a chunk
+inline constexpr int kSwizzleBytes = 1024;  // what slots are aligned to
 
 // A CTA's part of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the chunks
 // [chunk_begin, chunk_end).
@@ -49,19 +48,17 @@ struct DenseRing {
   static constexpr int kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kWeightBytes = kWarpgroups * kWarpgroupRows * kRowBytes;
   static constexpr int kTokenBytes = kTokens * kRowBytes;
-  static constexpr int kTokenSlots = kTokens == 32 ? 8 : kTokens == 64 ? 6 : 4;
   // Sums of the cluster's CTAs, and a square of 16 features by 16 tokens a warp, rows padded by four floats.
   static constexpr int kSumBytes = kWarpgroups * kWarpgroupRows * kTokens * static_cast<int>(sizeof(float));
   static constexpr int kSquareStride = 20;
   static constexpr int kSquareBytes = 16 * kSquareStride * static_cast<int>(sizeof(float));
   static constexpr int kBarrierBytes = 512;
-  static constexpr int kRestBytes =
-      kTokenSlots * kTokenBytes + kSumBytes + kConsumerWarps * kSquareBytes + kBarrierBytes;
-  static constexpr int kMostSlots = (kSharedBytes - kRestBytes) / kWeightBytes;
-  static constexpr int kMaxWeightSlots = kMostSlots < 16 ? kMostSlots : 16;
-  static_assert(8 * (2 * kMaxWeightSlots + 2 * kTokenSlots + 2) <= kBarrierBytes);
+  static constexpr int kRestBytes = kSumBytes + kConsumerWarps * kSquareBytes + kBarrierBytes;
+  static_assert(8 * (2 * kMaxWeightSlots + 2 * kMaxTokenSlots + 2) <= kBarrierBytes);
 
-  static constexpr int shared_bytes(int weight_slots) { return kRestBytes + weight_slots * kWeightBytes; }
+  static constexpr int shared_bytes(int weight_slots, int token_slots) {
+    return kRestBytes + weight_slots * kWeightBytes + token_slots * kTokenBytes;
+  }
 
   const DenseParams& params;
   const DenseShare share;
@@ -71,7 +68,7 @@ struct DenseRing {
       : params(dense),
         share(dense),
         tokens(ptx::shared_address(shared)),
-        weights(tokens + kTokenSlots * kTokenBytes),
+        weights(tokens + dense.token_slots * kTokenBytes),
         sums(weights + dense.weight_slots * kWeightBytes),
         squares(sums + kSumBytes),
         barriers(squares + kConsumerWarps * kSquareBytes) {}
@@ -81,9 +78,11 @@ struct DenseRing {
   __device__ __forceinline__ uint32_t sums_full() const { return barrier(0); }
   __device__ __forceinline__ uint32_t sums_empty() const { return barrier(1); }
   __device__ __forceinline__ uint32_t tokens_full(int slot) const { return barrier(2 + slot); }
-  __device__ __forceinline__ uint32_t tokens_empty(int slot) const { return barrier(2 + kTokenSlots + slot); }
+  __device__ __forceinline__ uint32_t tokens_empty(int slot) const {
+    return barrier(2 + params.token_slots + slot);
+  }
   __device__ __forceinline__ uint32_t weights_full(int slot) const {
-    return barrier(2 + 2 * kTokenSlots + slot);
+    return barrier(2 + 2 * params.token_slots + slot);
   }
   __device__ __forceinline__ uint32_t weights_empty(int slot) const {
     return weights_full(params.weight_slots + slot);
@@ -95,7 +94,7 @@ struct DenseRing {
   __device__ __forceinline__ void init() const {
     ptx::init_barrier(sums_full(), 1);
     ptx::init_barrier(sums_empty(), params.cluster_size * kConsumerWarps);
-    for (int slot = 0; slot < kTokenSlots; ++slot) {
+    for (int slot = 0; slot < params.token_slots; ++slot) {
       ptx::init_barrier(tokens_full(slot), 1);
       ptx::init_barrier(tokens_empty(slot), kConsumerWarps);
     }
@@ -133,7 +132,7 @@ struct DenseRing {
         const uint32_t full = tokens_full(place.slot);
         ptx::arrive_and_expect(full, kTokenBytes);
         ptx::copy_box(tokens_at(place.slot), &params.x, chunk * kChunkElements, 0, full, policy);
-        place.advance(kTokenSlots);
+        place.advance(params.token_slots);
       }
   }
 };

@@ -32,14 +32,21 @@ class DenseSums {
 
   // By all consumers: this CTA's sums of a tile, tiles in order.
   __device__ __forceinline__ void put(int tile, const Sums& sums) {
-    send(sums);
-    ptx::wait_for_cluster_phase(ring_.sums_full(), parity_);
-    const int num_columns = num_columns_used();
-    for (int square = warp_ * params_.cluster_size + ring_.share.rank; square < num_columns * kWarps;
+    const bool alone = params_.cluster_size == 1;
+    if (alone) {
+      keep(sums);
+      __syncwarp();
+    } else {
+      send(sums);
+      ptx::wait_for_cluster_phase(ring_.sums_full(), parity_);
+    }
+    const int num_squares = num_columns_used() * kWarps;
+    for (int square = warp_ * params_.cluster_size + ring_.share.rank; square < num_squares;
          square += kWarps * params_.cluster_size)
       write(tile, square);
     __syncwarp();
-    if (tile + ring_.share.num_clusters < params_.num_tiles && lane_ < params_.cluster_size)
+    const bool is_last = tile + ring_.share.num_clusters >= params_.num_tiles;
+    if (!alone && !is_last && lane_ < params_.cluster_size)
       ptx::arrive_in_cluster(ptx::address_in_cta(ring_.sums_empty(), lane_));
     parity_ ^= 1;
     first_ = false;
@@ -53,6 +60,18 @@ class DenseSums {
   __device__ __forceinline__ uint32_t place_of(int square, int rank) const {
     return ring_.sums + 2 * kHalfSquareBytes * (square / params_.cluster_size * params_.cluster_size + rank) +
            16 * lane_;
+  }
+
+  // Without a cluster a warp writes its own squares: `put` begins with those, in the same order.
+  __device__ __forceinline__ void keep(const Sums& sums) const {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int first = column * kFloatsOfLane + half * 4;
+        ptx::store_shared_16(place_of(column * kWarps + warp_, 0) + half * kHalfSquareBytes, sums[first],
+                             sums[first + 1], sums[first + 2], sums[first + 3]);
+      }
   }
 
   __device__ __forceinline__ void send(const Sums& sums) const {
