@@ -83,6 +83,7 @@ void launch(const LinearArgs& args, bool gated, Stream& stream) {
   const int num_tiles = ceil_div(num_weight_rows, tile_rows);
   const int chunks_of_cta =
       ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.cluster_size);
+  const int token_slots = std::min(token_slots_for(shape.num_tokens), chunks_of_cta);
   const DenseParams params{
       .weight = map_row_pairs(args.weight, gated, tile_rows / kPairRows),
       .x = map_rows(args.x, shape.num_tokens),
