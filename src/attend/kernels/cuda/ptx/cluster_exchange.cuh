@@ -15,9 +15,10 @@ __device__ inline void store_async_16(uint32_t to, float a, float b, float c, fl
       : "memory");
 }
 
-// An arrival at a barrier of any CTA, after what this thread did before. "mbarrier.arrive.release.cluster".
-__device__ inline void arrive_in_cluster(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+// An arrival at a barrier of any CTA. It may overtake what this thread did before, but for reads whose values
+// were used. "mbarrier.arrive.relaxed.cluster".
+__device__ inline void arrive_in_cluster_relaxed(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
 // "mbarrier.try_wait.acquire.cluster".

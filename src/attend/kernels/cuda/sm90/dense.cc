@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -95,6 +96,7 @@ void launch(const LinearArgs& args, bool gated, Stream& stream) {
       .num_tiles = num_tiles,
       .num_chunks = num_chunks,
       .cluster_size = shape.cluster_size,
+      .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
       .weight_slots = std::min(weight_slots_in(kSharedBytes, token_slots, shape), chunks_of_cta),
       .token_slots = token_slots,
       .gated = gated,

@@ -35,8 +35,8 @@ struct DenseParams {
   int64_t out_stride;
   int32_t num_rows, out_features;
   int32_t num_tiles, num_chunks;
-  int32_t cluster_size;
-  int32_t weight_slots, token_slots;  // of the rings
+  int32_t cluster_size, cluster_shift;  // 2^shift
+  int32_t weight_slots, token_slots;    // of the rings
   bool gated;
   bool accumulate;   // not gated: what out holds is added
   bool out_aligned;  // groups of eight features begin at multiples of 16 bytes

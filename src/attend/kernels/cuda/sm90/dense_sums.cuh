@@ -41,13 +41,13 @@ class DenseSums {
       ptx::wait_for_cluster_phase(ring_.sums_full(), parity_);
     }
     const int num_squares = num_columns_used() * kWarps;
-    for (int square = warp_ * params_.cluster_size + ring_.share.rank; square < num_squares;
-         square += kWarps * params_.cluster_size)
+    for (int square = (warp_ << params_.cluster_shift) + ring_.share.rank; square < num_squares;
+         square += kWarps << params_.cluster_shift)
       write(tile, square);
     __syncwarp();
     const bool is_last = tile + ring_.share.num_clusters >= params_.num_tiles;
     if (!alone && !is_last && lane_ < params_.cluster_size)
-      ptx::arrive_in_cluster(ptx::address_in_cta(ring_.sums_empty(), lane_));
+      ptx::arrive_in_cluster_relaxed(ptx::address_in_cta(ring_.sums_empty(), lane_));
     parity_ ^= 1;
     first_ = false;
   }
@@ -58,7 +58,8 @@ class DenseSums {
 
   // Where this lane's floats of a square from the CTA of a rank lie in the CTA that writes the square.
   __device__ __forceinline__ uint32_t place_of(int square, int rank) const {
-    return ring_.sums + 2 * kHalfSquareBytes * (square / params_.cluster_size * params_.cluster_size + rank) +
+    return ring_.sums +
+           2 * kHalfSquareBytes * ((square >> params_.cluster_shift << params_.cluster_shift) + rank) +
            16 * lane_;
   }
 
@@ -75,17 +76,18 @@ class DenseSums {
   }
 
   __device__ __forceinline__ void send(const Sums& sums) const {
-    const int cluster_size = params_.cluster_size, num_columns = num_columns_used();
+    const int last_rank = params_.cluster_size - 1, num_columns = num_columns_used();
     if (threadIdx.x == 0) {
       // Squares of this rank, from each rank.
-      const int num_squares = (num_columns * kWarps - ring_.share.rank + cluster_size - 1) / cluster_size;
-      ptx::arrive_and_expect(ring_.sums_full(), 2 * kHalfSquareBytes * cluster_size * num_squares);
+      const int num_squares = (num_columns * kWarps - ring_.share.rank + last_rank) >> params_.cluster_shift;
+      ptx::arrive_and_expect(ring_.sums_full(), (2 * kHalfSquareBytes * num_squares)
+                                                    << params_.cluster_shift);
     }
     if (!first_) ptx::wait_for_cluster_phase(ring_.sums_empty(), parity_ ^ 1);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       if (column >= num_columns) continue;
-      const int square = column * kWarps + warp_, to_rank = square % cluster_size;
+      const int square = column * kWarps + warp_, to_rank = square & last_rank;
       const uint32_t to = ptx::address_in_cta(place_of(square, ring_.share.rank), to_rank);
       const uint32_t full = ptx::address_in_cta(ring_.sums_full(), to_rank);
 #pragma unroll
