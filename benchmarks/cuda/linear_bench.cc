@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
-#include <string>
 
 #include "attend/bench/cuda/gpu_probes.h"
 #include "attend/bench/cuda/gpu_timing.h"
@@ -155,17 +154,6 @@ int main(const std::vector<int64_t>& row_counts) {
                [&](Kernels kernels, int64_t num_rows) {
                  return time_product(kernels, shape, num_rows, pool, x, out, stream);
                });
-  if (getenv("SWEEP")) {
-  for (const Shape& shape : kShapes) { if (shape.out_features>100000) continue;
-    for (int r : {32, 128}) for (int small : {0, 1}) for (int w : {1, 2}) { std::printf("%-12s r%d s%d w%d ", shape.name, r, small, w);
-      if (small && w == 2 && r == 128) { std::printf("\n"); continue; }
-      for (int c : {1, 2, 4, 8}) { setenv("DENSE_W", std::to_string(w).c_str(), 1); setenv("DENSE_C", std::to_string(c).c_str(), 1);
-      setenv("DENSE_S", small ? "113" : "0", 1); setenv("DENSE_T", small && r == 128 ? "2" : small ? "4" : "0", 1);
-      std::printf(" %6.1f", time_product(Kernels::kAttend, shape, r, pool, x, out, stream)); }
-      std::printf("\n"); std::fflush(stdout); } }
-  unsetenv("DENSE_S"); unsetenv("DENSE_T");
-  unsetenv("DENSE_W"); unsetenv("DENSE_C"); }
-
   for (const LayerShape& shape : kLayers)
     print_line(shape.name, row_counts,
                2.0 *
