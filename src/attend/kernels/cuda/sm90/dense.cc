@@ -52,12 +52,13 @@ int tokens_for(int64_t num_rows) {
 // Rows of x come from L2, which is nearer than where weights come from.
 int token_slots_for(int num_tokens) { return num_tokens == kMaxTokens ? 4 : kMaxTokenSlots; }
 
-// The fastest way to share a layer, as estimated from timings of one H200: how long a CTA takes for a chunk
-// of its tile, and for what comes before and after a tile's chunks. Of the weight's shape and the device
-// alone, as bits depend on it.
+// The fastest way to share a layer, as estimated from timings of up to 64 rows on an H200: a CTA takes its
+// chunks at the rate that an SM reads them, or at its share of what memory gives when more CTAs read; more
+// time goes into the ends of its tiles. Of the weight's shape and the device alone, as bits depend on it.
 DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceClusters& device) {
-  constexpr double kTileMicroseconds = 2.0;
+  constexpr double kTileMicroseconds = 1.0;
   constexpr double kChunkMicroseconds[] = {0.20, 0.24};  // of one and two warpgroups
+  constexpr double kSharedChunkMicroseconds = 0.0019;    // of one, for each CTA that reads
   DenseShape best{};
   double best_microseconds = 0.0;
   for (const int num_warpgroups : {2, 1})
@@ -66,9 +67,12 @@ DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceCl
       if (cluster_size > num_chunks || device.num_clusters[i] == 0) continue;
       const int num_tiles = ceil_div(num_weight_rows, num_warpgroups * kWarpgroupRows);
       const int num_clusters = std::min(num_tiles, device.num_clusters[i]);
+      const double chunk_microseconds =
+          std::max(kChunkMicroseconds[num_warpgroups - 1],
+                   kSharedChunkMicroseconds * num_warpgroups * num_clusters * cluster_size);
       const double microseconds =
           ceil_div(num_tiles, num_clusters) *
-          (ceil_div(num_chunks, cluster_size) * kChunkMicroseconds[num_warpgroups - 1] + kTileMicroseconds);
+          (ceil_div(num_chunks, cluster_size) * chunk_microseconds + kTileMicroseconds);
       if (best.num_clusters > 0 && microseconds >= best_microseconds) continue;
       best = {num_warpgroups, cluster_size, num_clusters, 0};
       best_microseconds = microseconds;
