@@ -61,7 +61,7 @@ DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceCl
   constexpr double kSharedChunkMicroseconds = 0.0019;    // of one, for each CTA that reads
   DenseShape best{};
   double best_microseconds = 0.0;
-  for (const int num_warpgroups : {2, 1})
+  for (const int num_warpgroups : {1, 2})
     for (size_t i = 0; i < kClusterSizes.size(); ++i) {
       const int cluster_size = kClusterSizes[i];
       if (cluster_size > num_chunks || device.num_clusters[i] == 0) continue;
