@@ -132,6 +132,15 @@ TEST(BenchCommand, RefusesFlagsOfTheOtherKindOfDeviceByName) {
   EXPECT_THAT(depths.out, HasSubstr("--depth: for CPUs alone; the device is cuda:0"));
 }
 
+TEST(BenchCommand, RefusesSizesThatItChoosesItself) {
+  for (const std::string flag :
+       {"--context-length", "--max-running-requests", "--max-total-tokens", "--chunked-prefill-size"}) {
+    const Ran ran = attend("bench model --model-path " + kTiny + " " + flag + " 64");
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_THAT(ran.out, HasSubstr(flag + ": attend bench chooses it"));
+  }
+}
+
 TEST(BenchCommand, RefusesBatchesThatTheModelsContextDoesNotHold) {
   for (const auto& [sizes, why] : {std::pair{"0", "--batch-sizes 0: 1 to 8191"},
                                    {"8,1500", "--batch-sizes 1500: the model's positions reach"}}) {

@@ -68,8 +68,17 @@ bench::Report bench_model(const CLI::App& app, const BenchOptions& options, cons
   return bench::bench_model({.engine = engine, .depths = options.depths, .progress = bars.progress()});
 }
 
+// Sizes of an engine that a bench chooses by what it times.
+void refuse_sizes(const CLI::App& app) {
+  for (const char* flag :
+       {"--context-length", "--max-running-requests", "--max-total-tokens", "--chunked-prefill-size"})
+    if (app.count(flag) > 0)
+      fail(ErrorCode::kUnsupported, flag, ": attend bench chooses it by what it times");
+}
+
 int run_model(const CLI::App& app, const BenchOptions& options) {
   require(options.engine.model_path.empty() != options.shape.empty(), "give one of --model-path and --shape");
+  refuse_sizes(app);
   EngineConfig engine = to_config(app, options.engine);
   std::optional<bench::ConfigDirectory> made;
   if (!options.shape.empty() || options.num_layers > 0) {

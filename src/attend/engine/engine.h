@@ -40,6 +40,7 @@ struct EngineInfo {
   Resolution resolution;
   DType dtype = DType::kF32;  // of activations
   DType kv_cache_dtype = DType::kF32;
+  bool deterministic = false;  // a token's bits depend on its own request alone
   int context_length = 0;
   BatchLimits limits;
   size_t weight_bytes = 0;

@@ -152,6 +152,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& mod
   info.hardware = detect_hardware(config.device);
   info.dtype = activation_dtype(config, model);
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
+  info.deterministic = config.deterministic_inference;
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
 
   ModelGeometry geometry = model.geometry(info.dtype, info.kv_cache_dtype);

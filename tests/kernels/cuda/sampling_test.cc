@@ -62,6 +62,22 @@ TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) { expect_tokens_of_the_cpu(64, 1282
 // Its rows begin anywhere, and their slices are too large for shared memory.
 TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromAVocabularyOfOddSize) { expect_tokens_of_the_cpu(12, 200003); }
 
+// Rows share the SMs in other ways when there are more of them.
+TEST_F(CudaSampling, ChoosesARowsTokenHoweverManyRowsThereAre) {
+  constexpr int64_t kRows = 150;
+  const Tensor logits = normal_logits(kRows, 40001, 2.0f);
+  std::vector<SamplingRule> rules;
+  for (int64_t row = 0; row < kRows; ++row)
+    rules.push_back({.top_k = row % 3 == 0 ? 400 : 0, .top_p = row % 2 == 0 ? 0.8f : 1.0f, .seed = 7});
+  const std::vector<int32_t> all = sampled(logits, rules);
+  for (const size_t num_rows : {1, 20, 40, 100}) {
+    const Tensor some(logits.view().slice(0, 0, static_cast<int64_t>(num_rows)), logits.storage());
+    EXPECT_EQ(sampled(some, std::span(rules).first(num_rows)),
+              std::vector<int32_t>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(num_rows)))
+        << num_rows << " rows";
+  }
+}
+
 TEST_F(CudaSampling, MarksARowThatIsAllNan) {
   const Tensor logits = normal_logits(3, 1000, 1.0f);
   for (float& logit : logits.view()[1].span<float>()) logit = std::numeric_limits<float>::quiet_NaN();

@@ -1,7 +1,7 @@
 // Searches that a cluster of CTAs of kSearchThreads threads does together over measures of the elements of a
-// row, of which each CTA has a slice, one after another by their ranks. Elements are counted within the
-// slice. Every thread of the cluster calls them and gets the result. Sums are made in an order that depends
-// on the lengths of the slices alone.
+// row. A row is kSlices slices, one after another, of which each CTA has as many; elements are counted within
+// the part that these are. Every thread of the cluster calls them and gets the result. Sums are made by
+// slices, in an order that depends on their length alone: so results do not depend on the number of CTAs.
 #pragma once
 
 #include <climits>
@@ -24,17 +24,20 @@ __device__ inline double warp_total(double value) {
   return value;
 }
 
-inline constexpr int kMaxClusterCtas = 8;  // as many as run on every GPU that has clusters
+inline constexpr int kSlices = 8;  // CTAs of a cluster at most: as many as run on every GPU that has clusters
 
 // What the CTAs of a cluster tell each other.
 class Cluster {
  public:
-  // `words`: two of shared memory, which take turns: a CTA that is told the second time has read the first.
+  // `words`: 2 kSlices of shared memory, whose halves take turns: who is told the second time has read the
+  // first.
   __device__ explicit Cluster(uint64_t* words)
       : words_(words), rank_(ptx::cluster_rank()), size_(ptx::cluster_size()) {}
 
   __device__ int rank() const { return rank_; }
   __device__ int size() const { return size_; }
+  __device__ int num_own_slices() const { return kSlices / size_; }
+  __device__ int first_own_slice() const { return rank_ * num_own_slices(); }
 
   // Also between the threads of a CTA.
   __device__ void synchronize() const {
@@ -42,18 +45,23 @@ class Cluster {
     ptx::wait_for_cluster();
   }
 
-  // all[r] = what thread 0 of CTA r gave.
-  __device__ void gather(uint64_t mine, uint64_t (&all)[kMaxClusterCtas]) {
-    uint64_t* const word = words_ + turn_;
+  // all[first_own_slice() + j] = own(j), which all threads of the CTA call in turn for each of their slices.
+  template <class Own>
+  __device__ void gather(const Own& own, uint64_t (&all)[kSlices]) {
+    uint64_t* const words = words_ + turn_ * kSlices;
     turn_ ^= 1;
-    if (threadIdx.x == 0) *word = mine;
+    for (int j = 0; j < num_own_slices(); ++j) {
+      const uint64_t mine = own(j);
+      if (threadIdx.x == 0) words[first_own_slice() + j] = mine;
+    }
     synchronize();
 #pragma unroll
-    for (int r = 0; r < kMaxClusterCtas; ++r) all[r] = r < size_ ? load(word, r) : 0;
+    for (int slice = 0; slice < kSlices; ++slice) all[slice] = load(words + slice, slice * size_ / kSlices);
   }
+  // Of what each CTA gives.
   __device__ uint64_t largest(uint64_t mine) {
-    uint64_t all[kMaxClusterCtas];
-    gather(mine, all);
+    uint64_t all[kSlices];
+    gather([=](int) { return mine; }, all);
     uint64_t found = 0;
     for (const uint64_t other : all) found = other > found ? other : found;
     return found;
@@ -62,8 +70,7 @@ class Cluster {
   // The sum of a word of shared memory over the CTAs, after a synchronize().
   __device__ uint64_t sum(const uint64_t* word) const {
     uint64_t total = 0;
-#pragma unroll
-    for (int r = 0; r < kMaxClusterCtas; ++r) total += r < size_ ? load(word, r) : 0;
+    for (int rank = 0; rank < size_; ++rank) total += load(word, rank);
     return total;
   }
 
@@ -77,17 +84,25 @@ class Cluster {
   int turn_ = 0;
 };
 
+// The elements of a CTA: its slices, of `slice_size` elements but for those with which the row ends.
+struct Part {
+  int size;
+  int slice_size;
+
+  __device__ int slice_begin(int j) const { return min(size, j * slice_size); }
+};
+
 __device__ inline uint64_t bits_of(double value) {
   return static_cast<uint64_t>(__double_as_longlong(value));
 }
 __device__ inline double double_of(uint64_t bits) { return __longlong_as_double(static_cast<int64_t>(bits)); }
 
-// Sum of measure(i) over a CTA's slice.
+// Sum of measure(i) over [begin, end) of a CTA's part.
 template <class Measure>
-__device__ double cta_total(int size, const Measure& measure) {
+__device__ double cta_total(int begin, int end, const Measure& measure) {
   __shared__ double totals[kSearchWarps];
   double mine = 0.0;
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += kSearchThreads) mine += measure(i);
+  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kSearchThreads) mine += measure(i);
   mine = warp_total(mine);
   __syncthreads();
   if (lane_idx() == 0) totals[warp_idx()] = mine;
@@ -97,24 +112,36 @@ __device__ double cta_total(int size, const Measure& measure) {
   return total;
 }
 
-// Over all slices.
+// Those of all slices of the row.
 template <class Measure>
-__device__ double cluster_total(Cluster& cluster, int size, const Measure& measure) {
-  uint64_t all[kMaxClusterCtas];
-  cluster.gather(bits_of(cta_total(size, measure)), all);
+__device__ void slice_totals(Cluster& cluster, const Part& part, const Measure& measure,
+                             double (&totals)[kSlices]) {
+  uint64_t all[kSlices];
+  cluster.gather(
+      [&](int j) { return bits_of(cta_total(part.slice_begin(j), part.slice_begin(j + 1), measure)); }, all);
+#pragma unroll
+  for (int slice = 0; slice < kSlices; ++slice) totals[slice] = double_of(all[slice]);
+}
+
+template <class Measure>
+__device__ double cluster_total(Cluster& cluster, const Part& part, const Measure& measure) {
+  double totals[kSlices];
+  slice_totals(cluster, part, measure, totals);
   double total = 0.0;
-  for (const uint64_t part : all) total += double_of(part);
+  for (const double one : totals) total += one;
   return total;
 }
 
-// The first i in a CTA's slice at which `before` and the sum of measures (none below 0) of [0, i] exceed
-// `target`. When rounding keeps it from being exceeded, the last i with a measure; without any, size.
+// The first i in [begin, end) of a CTA's part at which `before` and the sum of measures (none below 0) of
+// [begin, i] exceed `target`. When rounding keeps it from being exceeded, the last i with a measure; without
+// any, `end`.
 //
 // Each warp sums a part of the range; the part that holds the answer becomes the range.
 template <class Measure>
-__device__ int first_exceeding_in_cta(int size, double before, double target, const Measure& measure) {
+__device__ int first_exceeding_in_cta(int begin, int end, double before, double target,
+                                      const Measure& measure) {
+  const int none = end;
   __shared__ double totals[kSearchWarps];
-  int begin = 0, end = size;
   while (end - begin > 32) {
     const int part = (end - begin + kSearchWarps - 1) / kSearchWarps;
     const int part_begin = min(end, begin + warp_idx() * part), part_end = min(end, part_begin + part);
@@ -133,7 +160,7 @@ __device__ int first_exceeding_in_cta(int size, double before, double target, co
       sum += totals[warp];
       if (sum > target) break;
     }
-    if (chosen < 0) return size;
+    if (chosen < 0) return none;
     before = before_chosen;
     begin += chosen * part;
     end = min(end, begin + part);
@@ -149,34 +176,29 @@ __device__ int first_exceeding_in_cta(int size, double before, double target, co
   const uint32_t with_measure = __ballot_sync(kAllLanes, mine > 0.0);
   const uint32_t exceeding = __ballot_sync(kAllLanes, mine > 0.0 && before + sum > target);
   if (exceeding != 0) return begin + __ffs(static_cast<int>(exceeding)) - 1;
-  return with_measure == 0 ? size : begin + 31 - __clz(static_cast<int>(with_measure));
+  return with_measure == 0 ? none : begin + 31 - __clz(static_cast<int>(with_measure));
 }
 
-// The rank of a CTA and an element of its slice.
-struct Found {
-  int rank;  // -1: there is none
-  int i;
-};
-
-// As first_exceeding_in_cta(), over all slices.
+// As first_exceeding_in_cta(), over all slices: an element of the row. At least one measure is above 0.
 template <class Measure>
-__device__ Found first_exceeding(Cluster& cluster, int size, double target, const Measure& measure) {
-  uint64_t totals[kMaxClusterCtas];
-  cluster.gather(bits_of(cta_total(size, measure)), totals);
-  Found found{-1, 0};
+__device__ int first_exceeding(Cluster& cluster, const Part& part, double target, const Measure& measure) {
+  double totals[kSlices];
+  slice_totals(cluster, part, measure, totals);
+  int chosen = 0;
   double sum = 0.0, before = 0.0;
 #pragma unroll
-  for (int r = 0; r < kMaxClusterCtas; ++r) {
-    const double total = double_of(totals[r]);
-    if (total == 0.0 || (found.rank >= 0 && sum > target)) continue;
-    found.rank = r;
+  for (int slice = 0; slice < kSlices; ++slice) {
+    if (totals[slice] == 0.0 || (sum > 0.0 && sum > target)) continue;
+    chosen = slice;
     before = sum;
-    sum += total;
+    sum += totals[slice];
   }
-  int mine = 0;
-  if (found.rank == cluster.rank()) mine = first_exceeding_in_cta(size, before, target, measure);
-  found.i = static_cast<int>(cluster.largest(static_cast<uint64_t>(mine)));
-  return found;
+  const int j = chosen - cluster.first_own_slice();
+  int found = 0;
+  if (0 <= j && j < cluster.num_own_slices())
+    found = cluster.first_own_slice() * part.slice_size +
+            first_exceeding_in_cta(part.slice_begin(j), part.slice_begin(j + 1), before, target, measure);
+  return static_cast<int>(cluster.largest(static_cast<uint64_t>(found)));
 }
 
 // Unsigned integers in the order of the floats that they stand for; -0 and 0 are the same.
@@ -255,15 +277,42 @@ __device__ inline ChosenBucket choose_bucket(const uint64_t* sums, uint64_t abov
   return chosen;
 }
 
-// The cut that keeps the largest of value(i) of all slices, as few as together reach `target` by their
+// The sums of one digit's buckets over a CTA's part: sums[b] of the elements whose order begins with `prefix`
+// and then b. Elements that count 1 are counted as whole numbers, which shared memory adds up by itself.
+template <class Value, class Measure>
+__device__ void sum_by_buckets(int size, uint32_t prefix, int shift, const Value& value,
+                               const Measure& measure, uint64_t* sums) {
+  __shared__ uint32_t counts[kBuckets];
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kBuckets) sums[thread] = counts[thread] = 0;
+  __syncthreads();
+  for (int first = 0; first < size; first += kSearchThreads) {
+    const int i = first + thread;
+    const uint32_t order = i < size ? float_order(value(i)) : 0u;
+    const bool inside = i < size && uint64_t{order} >> (shift + kDigitBits) == prefix;
+    const uint32_t bucket = order >> shift & (kBuckets - 1);
+    const double amount = inside ? measure(i) : 0.0;
+    if constexpr (Measure::kCounts) {
+      if (amount != 0.0) atomicAdd(&counts[bucket], 1u);
+    } else {
+      add_to_buckets(sums, fixed_point(amount) != 0, bucket, fixed_point(amount));
+    }
+  }
+  if constexpr (Measure::kCounts) {
+    __syncthreads();
+    if (thread < kBuckets) sums[thread] = uint64_t{counts[thread]} << kMeasureBits;
+  }
+}
+
+// The cut that keeps the largest of value(i) of the row, as few as together reach `target` by their
 // measure. Equal values have equal measures, or 0; of NaN it is 0. At least one measure is above 0.
 //
 // A radix search, as cpu/sampling_cut.h.
 template <class Value, class Measure>
-__device__ SearchCut find_cut(Cluster& cluster, int size, double target, const Value& value,
+__device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target, const Value& value,
                               const Measure& measure) {
   // Two that take turns, since others may still read the one before.
-  __shared__ uint64_t sums_of_slice[2][kBuckets];
+  __shared__ uint64_t sums_of_part[2][kBuckets];
   __shared__ uint64_t sums[kBuckets];
   const double fixed_target = target * static_cast<double>(uint64_t{1} << kMeasureBits);
   const int thread = static_cast<int>(threadIdx.x);
@@ -271,17 +320,9 @@ __device__ SearchCut find_cut(Cluster& cluster, int size, double target, const V
   uint32_t prefix = 0;
   int turn = 0;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits, turn ^= 1) {
-    if (thread < kBuckets) sums_of_slice[turn][thread] = 0;
-    __syncthreads();
-    for (int first = 0; first < size; first += kSearchThreads) {
-      const int i = first + thread;
-      const uint32_t order = i < size ? float_order(value(i)) : 0u;
-      const bool inside = i < size && uint64_t{order} >> (shift + kDigitBits) == prefix;
-      const uint64_t amount = inside ? fixed_point(measure(i)) : 0;
-      add_to_buckets(sums_of_slice[turn], amount != 0, order >> shift & (kBuckets - 1), amount);
-    }
+    sum_by_buckets(part.size, prefix, shift, value, measure, sums_of_part[turn]);
     cluster.synchronize();
-    if (thread < kBuckets) sums[thread] = cluster.sum(&sums_of_slice[turn][thread]);
+    if (thread < kBuckets) sums[thread] = cluster.sum(&sums_of_part[turn][thread]);
     __syncthreads();
     const ChosenBucket chosen = choose_bucket(sums, above, fixed_target);
     above = chosen.above;
@@ -291,7 +332,7 @@ __device__ SearchCut find_cut(Cluster& cluster, int size, double target, const V
   __shared__ uint64_t measure_of_one;
   if (thread == 0) measure_of_one = 0;
   __syncthreads();
-  for (int i = thread; i < size; i += kSearchThreads) {
+  for (int i = thread; i < part.size; i += kSearchThreads) {
     if (float_order(value(i)) != prefix) continue;
     const uint64_t amount = fixed_point(measure(i));
     if (amount != 0) measure_of_one = amount;

@@ -9,8 +9,6 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kNone = INT_MAX;
-// Of a slice in shared memory, of which every GPU has that much: rows of up to 163840 tokens on sm_90.
-constexpr size_t kMaxKeptBytes = 80 << 10;
 
 struct Largest {
   float value;
@@ -24,11 +22,11 @@ struct Largest {
   }
 };
 
-// The largest of a slice, whose elements are kept in `kept` unless that is null.
+// The largest of a part of a row, whose elements are kept in `kept` unless that is null.
 __device__ Largest find_largest(const float* logits, int size, float* kept) {
   __shared__ Largest of_warps[kSearchWarps];
   Largest largest{-INFINITY, kNone};
-  // By four, where the slice begins at a multiple of 16 bytes.
+  // By four, where the part begins at a multiple of 16 bytes.
   const int num_fours = reinterpret_cast<uintptr_t>(logits) % sizeof(float4) == 0 ? size / 4 : 0;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < num_fours; i += kSearchThreads) {
@@ -52,10 +50,10 @@ __device__ Largest find_largest(const float* logits, int size, float* kept) {
   return largest;
 }
 
-// The largest of all slices, its index counted in the row. As one integer, whose order is that of the values
+// The largest of all parts, its index counted in the row. As one integer, whose order is that of the values
 // and, among equal ones, has the lowest index last.
-__device__ Largest find_largest(Cluster& cluster, const Largest& mine, int slice_begin) {
-  const uint32_t index = static_cast<uint32_t>(slice_begin) + static_cast<uint32_t>(mine.index);
+__device__ Largest find_largest(Cluster& cluster, const Largest& mine, int part_begin) {
+  const uint32_t index = static_cast<uint32_t>(part_begin) + static_cast<uint32_t>(mine.index);
   const uint64_t code = mine.index == kNone ? 0 : uint64_t{float_order(mine.value)} << 32 | ~index;
   const uint64_t found = cluster.largest(code);
   if (found == 0) return {-INFINITY, kNone};
@@ -90,121 +88,131 @@ __device__ double draw(uint64_t seed, uint64_t step) {
   return static_cast<double>(scramble(scramble(seed) + (step + 1) * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
-// A CTA's part of a row.
-struct Slice {
-  const float* logits;
-  int begin, size;  // in the row
-};
-
-// The weights (probabilities times a common factor, the largest 1) of a slice's tokens, 0 for those that the
+// The weights (probabilities times a common factor, the largest 1) of a part's tokens, 0 for those that the
 // filters drop.
 struct Weights {
-  Slice slice;
+  static constexpr bool kCounts = false;
+
+  const float* logits;
+  int part_begin;  // in the row
   float max, inverse_temperature;
   float lowest = -INFINITY;  // logits above it are kept
   int last_tie = kNone;      // and those that equal it, up to this id
   float min_weight = 0.0f;
 
   __device__ double operator()(int i) const {
-    const float logit = slice.logits[i];
-    const bool kept = logit > lowest || (logit == lowest && slice.begin + i <= last_tie);
+    const float logit = logits[i];
+    const bool kept = logit > lowest || (logit == lowest && part_begin + i <= last_tie);
     if (!kept) return 0.0;
     const float weight = exp_nonpositive(__fmul_rn(__fsub_rn(logit, max), inverse_temperature));
     return weight < min_weight ? 0.0 : static_cast<double>(weight);
   }
 };
 
-// The choice of a row's token, by the cluster that has its slices.
+// Counts the logits that are numbers.
+struct NumbersOf {
+  static constexpr bool kCounts = true;
+
+  const float* logits;
+
+  __device__ double operator()(int i) const { return isnan(logits[i]) ? 0.0 : 1.0; }
+};
+
+// The choice of a row's token, by the cluster that has its parts.
 class RowSampler {
  public:
-  __device__ RowSampler(Cluster& cluster, const Slice& slice, int slice_size, const Largest& largest,
-                        const SamplingRule& rule)
-      : cluster_(cluster),
-        rule_(rule),
-        slice_size_(slice_size),
-        weights_{.slice = slice,
-                 .max = largest.value,
-                 .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)} {}
+  __device__ RowSampler(Cluster& cluster, const Part& part, const Weights& weights, const SamplingRule& rule)
+      : cluster_(cluster), part_(part), weights_(weights), rule_(rule) {}
 
   __device__ int sample(int vocab_size) {
-    const float* const logits = weights_.slice.logits;
-    const int size = weights_.slice.size;
+    const float* const logits = weights_.logits;
     const auto logit_of = [&](int i) { return logits[i]; };
     if (rule_.top_k > 0 && rule_.top_k < vocab_size) {
-      const auto count = [&](int i) { return isnan(logits[i]) ? 0.0 : 1.0; };
-      apply(find_cut(cluster_, size, rule_.top_k, logit_of, count));
+      apply(find_cut(cluster_, part_, rule_.top_k, logit_of, NumbersOf{logits}));
     }
     if (rule_.top_p < 1.0f) {
-      const double target = static_cast<double>(rule_.top_p) * cluster_total(cluster_, size, weights_);
-      apply(find_cut(cluster_, size, target, logit_of, weights_));
+      const double target = static_cast<double>(rule_.top_p) * cluster_total(cluster_, part_, weights_);
+      apply(find_cut(cluster_, part_, target, logit_of, weights_));
     }
     weights_.min_weight = rule_.min_p;
-    const double total = cluster_total(cluster_, size, weights_);
-    return first_exceeding_id(draw(rule_.seed, rule_.step) * total, weights_);
+    const double total = cluster_total(cluster_, part_, weights_);
+    return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * total, weights_);
   }
 
  private:
   __device__ void apply(const SearchCut& cut) {
-    const float* const logits = weights_.slice.logits;
+    const float* const logits = weights_.logits;
     weights_.lowest = cut.lowest;
     // The tie at which as many are counted as are kept; if there are no more than that, the last one.
-    weights_.last_tie =
-        first_exceeding_id(cut.num_ties - 1.0, [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; });
-  }
-
-  template <class Measure>
-  __device__ int first_exceeding_id(double target, const Measure& measure) {
-    const Found found = first_exceeding(cluster_, weights_.slice.size, target, measure);
-    return found.rank * slice_size_ + found.i;
+    weights_.last_tie = first_exceeding(cluster_, part_, cut.num_ties - 1.0,
+                                        [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; });
   }
 
   Cluster& cluster_;
-  SamplingRule rule_;
-  int slice_size_;
+  Part part_;
   Weights weights_;
+  SamplingRule rule_;
 };
 
 __global__ void __launch_bounds__(kSearchThreads)
     sampling_kernel(const __grid_constant__ SamplingParams params) {
   extern __shared__ __align__(16) float kept[];
-  __shared__ uint64_t words[2];
+  __shared__ uint64_t words[2 * kSlices];
   ptx::allow_next_kernel();
   ptx::wait_for_previous_kernel();
   Cluster cluster(words);
   const int row = static_cast<int>(blockIdx.x) / cluster.size();
-  const int begin = min(params.vocab_size, cluster.rank() * params.slice_size);
-  Slice slice{.logits = params.logits + row * params.row_stride + begin,
-              .begin = begin,
-              .size = min(params.slice_size, params.vocab_size - begin)};
+  const int begin = min(params.vocab_size, cluster.first_own_slice() * params.slice_size);
+  const Part part{.size = min(cluster.num_own_slices() * params.slice_size, params.vocab_size - begin),
+                  .slice_size = params.slice_size};
+  const float* logits = params.logits + row * params.row_stride + begin;
   const SamplingRule rule = params.rules != nullptr ? params.rules[row] : SamplingRule{.temperature = 0.0f};
-  const bool keeps = params.keeps_slice && rule.temperature > 0.0f;
-  const Largest of_slice = find_largest(slice.logits, slice.size, keeps ? kept : nullptr);
-  const Largest largest = find_largest(cluster, of_slice, slice.begin);
-  if (keeps) slice.logits = kept;
+  const bool keeps = params.keeps_part && rule.temperature > 0.0f;
+  const Largest largest =
+      find_largest(cluster, find_largest(logits, part.size, keeps ? kept : nullptr), begin);
+  if (keeps) logits = kept;
   int id = largest.index == kNone ? kNoToken : largest.index;
-  if (id >= 0 && rule.temperature > 0.0f && !isinf(largest.value))
-    id = RowSampler(cluster, slice, params.slice_size, largest, rule).sample(params.vocab_size);
+  if (id >= 0 && rule.temperature > 0.0f && !isinf(largest.value)) {
+    const Weights weights{.logits = logits,
+                          .part_begin = begin,
+                          .max = largest.value,
+                          .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
+    id = RowSampler(cluster, part, weights, rule).sample(params.vocab_size);
+  }
   if (threadIdx.x == 0 && cluster.rank() == 0) params.ids[row] = id;
   cluster.synchronize();  // others may still read this CTA's words
 }
 
-// CTAs of a row: before sm_90, and in code for such a GPU that was compiled when it was loaded, one.
-int ctas_of_row() {
-  cudaFuncAttributes attributes;
-  attend::cuda::check(cudaFuncGetAttributes(&attributes, sampling_kernel), "sampling");
-  return attributes.ptxVersion >= 90 ? kMaxClusterCtas : 1;
+int attribute_of_current_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  attend::cuda::check(cudaGetDevice(&device), "current device");
+  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
+  return value;
+}
+
+// CTAs of a row: as many as the SMs take at once. One before sm_90, and in code for such a GPU that was
+// compiled when it was loaded.
+int ctas_of_row(int num_rows, const cudaFuncAttributes& attributes) {
+  if (attributes.ptxVersion < 90) return 1;
+  int num_ctas = kSlices;
+  while (num_ctas > 1 && num_rows * num_ctas > attribute_of_current_device(cudaDevAttrMultiProcessorCount))
+    num_ctas /= 2;
+  return num_ctas;
 }
 
 }  // namespace
 
 void launch_sampling(SamplingParams params, void* stream) {
   if (params.num_rows == 0) return;
-  const int num_ctas = ctas_of_row();
+  cudaFuncAttributes attributes;
+  attend::cuda::check(cudaFuncGetAttributes(&attributes, sampling_kernel), "sampling");
+  const int num_ctas = ctas_of_row(params.num_rows, attributes);
   constexpr int kFour = 4;  // slices begin where four elements are read at once
-  params.slice_size = (params.vocab_size + kFour * num_ctas - 1) / (kFour * num_ctas) * kFour;
-  const size_t slice_bytes = sizeof(float) * static_cast<size_t>(params.slice_size);
-  params.keeps_slice = slice_bytes <= kMaxKeptBytes && params.rules != nullptr;
-  const size_t shared_bytes = params.keeps_slice ? slice_bytes : 0;
+  params.slice_size = (params.vocab_size + kFour * kSlices - 1) / (kFour * kSlices) * kFour;
+  const size_t part_bytes = sizeof(float) * static_cast<size_t>(kSlices / num_ctas * params.slice_size);
+  const auto room = static_cast<size_t>(attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  params.keeps_part = params.rules != nullptr && part_bytes + attributes.sharedSizeBytes <= room;
+  const size_t shared_bytes = params.keeps_part ? part_bytes : 0;
   attend::cuda::check(cudaFuncSetAttribute(sampling_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            static_cast<int>(shared_bytes)),
                       "sampling: shared memory");
