@@ -57,24 +57,25 @@ int token_slots_for(int num_tokens) { return num_tokens == kMaxTokens ? 4 : kMax
 // time goes into the ends of its tiles. Of the weight's shape and the device alone, as bits depend on it.
 DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceClusters& device) {
   constexpr double kTileMicroseconds = 1.0;
-  constexpr double kChunkMicroseconds[] = {0.20, 0.24};  // of one and two warpgroups
-  constexpr double kSharedChunkMicroseconds = 0.0019;    // of one, for each CTA that reads
+  constexpr double kChunkMicroseconds = 0.16, kPairMicroseconds = 0.01;
+  constexpr double kSharedPairMicroseconds = 0.000475;  // for each CTA that reads
+  constexpr int kMostPairs = kMaxWarpgroups * kWarpgroupRows / kPairRows;
   DenseShape best{};
   double best_microseconds = 0.0;
-  for (const int num_warpgroups : {1, 2})
+  for (int tile_pairs = 1; tile_pairs <= kMostPairs; ++tile_pairs)
     for (size_t i = 0; i < kClusterSizes.size(); ++i) {
       const int cluster_size = kClusterSizes[i];
       if (cluster_size > num_chunks || device.num_clusters[i] == 0) continue;
-      const int num_tiles = ceil_div(num_weight_rows, num_warpgroups * kWarpgroupRows);
-      const int num_clusters = std::min(num_tiles, device.num_clusters[i]);
+      const int num_tiles = ceil_div(num_weight_rows, tile_pairs * kPairRows);
+      const int num_rounds = ceil_div(num_tiles, device.num_clusters[i]);
+      const int num_clusters = ceil_div(num_tiles, num_rounds);
       const double chunk_microseconds =
-          std::max(kChunkMicroseconds[num_warpgroups - 1],
-                   kSharedChunkMicroseconds * num_warpgroups * num_clusters * cluster_size);
+          std::max(kChunkMicroseconds + kPairMicroseconds * tile_pairs,
+                   kSharedPairMicroseconds * tile_pairs * num_clusters * cluster_size);
       const double microseconds =
-          ceil_div(num_tiles, num_clusters) *
-          (ceil_div(num_chunks, cluster_size) * chunk_microseconds + kTileMicroseconds);
+          num_rounds * (ceil_div(num_chunks, cluster_size) * chunk_microseconds + kTileMicroseconds);
       if (best.num_clusters > 0 && microseconds >= best_microseconds) continue;
-      best = {num_warpgroups, cluster_size, num_clusters, 0};
+      best = {tile_pairs, cluster_size, num_clusters, 0};
       best_microseconds = microseconds;
     }
   return best;
@@ -85,13 +86,12 @@ void launch(const LinearArgs& args, bool gated, Stream& stream) {
   const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
   DenseShape shape = shape_for(num_weight_rows, num_chunks, clusters_of(stream.device));
   shape.num_tokens = tokens_for(args.x.shape[0]);
-  const int tile_rows = shape.num_warpgroups * kWarpgroupRows;
-  const int num_tiles = ceil_div(num_weight_rows, tile_rows);
+  const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
   const int chunks_of_cta =
       ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.cluster_size);
   const int token_slots = std::min(token_slots_for(shape.num_tokens), chunks_of_cta);
   const DenseParams params{
-      .weight = map_row_pairs(args.weight, gated, tile_rows / kPairRows),
+      .weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
       .x = map_rows(args.x, shape.num_tokens),
       .bias = device_vector(args.bias),
       .out = args.out.data,
@@ -100,6 +100,7 @@ void launch(const LinearArgs& args, bool gated, Stream& stream) {
       .out_features = static_cast<int32_t>(args.out.shape[1]),
       .num_tiles = num_tiles,
       .num_chunks = num_chunks,
+      .tile_pairs = shape.tile_pairs,
       .cluster_size = shape.cluster_size,
       .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
       .weight_slots = std::min(weight_slots_in(kSharedBytes, token_slots, shape), chunks_of_cta),

@@ -7,7 +7,7 @@ namespace attend::kernels::cuda::sm90 {
 int weight_slots_in(int shared_bytes, int token_slots, const DenseShape& shape) {
   return visit_dense_shape(shape, [&](auto warpgroups, auto tokens) {
     using Ring = DenseRing<warpgroups(), tokens()>;
-    return std::min((shared_bytes - Ring::shared_bytes(0, token_slots)) / Ring::kWeightBytes,
+    return std::min((shared_bytes - Ring::shared_bytes(0, 0, token_slots)) / (shape.tile_pairs * kPairBytes),
                     kMaxWeightSlots);
   });
 }

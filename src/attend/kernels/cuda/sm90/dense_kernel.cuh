@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
 template <class T, int kWarpgroups, int kTokens>
 void launch_instance(const DenseParams& params, const DenseShape& shape, void* stream) {
   const auto kernel = dense_kernel<T, kWarpgroups, kTokens>;
-  const int shared_bytes =
-      DenseRing<kWarpgroups, kTokens>::shared_bytes(params.weight_slots, params.token_slots);
+  const int shared_bytes = DenseRing<kWarpgroups, kTokens>::shared_bytes(
+      params.weight_slots, params.tile_pairs, params.token_slots);
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
                       "linear: shared memory");
   launch_dependent<DenseParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size),
@@ -106,8 +106,8 @@ auto visit_dense_shape(const DenseShape& shape, const Visit& visit) {
         return visit(warpgroups, std::integral_constant<int, 128>{});
     }
   };
-  return shape.num_warpgroups == 1 ? with_tokens(std::integral_constant<int, 1>{})
-                                   : with_tokens(std::integral_constant<int, 2>{});
+  return shape.num_warpgroups() == 1 ? with_tokens(std::integral_constant<int, 1>{})
+                                     : with_tokens(std::integral_constant<int, 2>{});
 }
 
 template <class T>

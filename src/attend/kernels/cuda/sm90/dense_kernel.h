@@ -11,18 +11,22 @@ inline constexpr int kChunkElements = 64;  // inputs that are copied at once: 12
 inline constexpr int kPairRows = 16;       // eight rows of weights and their partners
 inline constexpr int kMaxTokens = 128;
 inline constexpr int kWarpgroupRows = 64;  // of weights, that a warpgroup multiplies
+inline constexpr int kMaxWarpgroups = 2;
 inline constexpr int kMaxClusterSize = 8;
-inline constexpr int kMaxWeightSlots = 16, kMaxTokenSlots = 8;
+inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 8;
 inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
 
-// How a layer is shared. A cluster takes tiles of warpgroups * 64 rows of weights, one after another; each of
-// its CTAs multiplies an even share of the inputs' chunks. Their sums are added in the order of the inputs,
-// so bits depend on `num_warpgroups` and `cluster_size` alone.
+// How a layer is shared. A cluster takes tiles of 16 to 128 rows of weights, one after another; each of its
+// CTAs multiplies an even share of the inputs' chunks. Their sums are added in the order of the inputs, so
+// bits depend on `cluster_size` alone.
 struct DenseShape {
-  int num_warpgroups;  // of a CTA: 1 or 2
-  int cluster_size;    // 1, 2, 4 or 8; at most the number of chunks
+  int tile_pairs;    // rows of weights in 16s: 1 to 8
+  int cluster_size;  // 1, 2, 4 or 8; at most the number of chunks
   int num_clusters;
   int num_tokens;  // of the instance: 32, 64 or 128
+
+  // Of a CTA. The rest of the last one's 64 rows is multiplied too, and left.
+  int num_warpgroups() const { return tile_pairs * kPairRows > kWarpgroupRows ? 2 : 1; }
 };
 
 // out = x weight^T (+ bias) (+ out), or silu(gate) * up of its two halves.
@@ -35,6 +39,7 @@ struct DenseParams {
   int64_t out_stride;
   int32_t num_rows, out_features;
   int32_t num_tiles, num_chunks;
+  int32_t tile_pairs;
   int32_t cluster_size, cluster_shift;  // 2^shift
   int32_t weight_slots, token_slots;    // of the rings
   bool gated;

@@ -16,6 +16,8 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kRowBytes = 128;       // of a chunk
 inline constexpr int kSwizzleBytes = 1024;  // what slots are aligned to
 
+inline constexpr int kPairBytes = kPairRows * kRowBytes;
+
 // A CTA's part of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the chunks
 // [chunk_begin, chunk_end).
 struct DenseShare {
@@ -46,7 +48,6 @@ struct RingPlace {
 template <int kWarpgroups, int kTokens>
 struct DenseRing {
   static constexpr int kConsumerWarps = 4 * kWarpgroups;
-  static constexpr int kWeightBytes = kWarpgroups * kWarpgroupRows * kRowBytes;
   static constexpr int kTokenBytes = kTokens * kRowBytes;
   // Sums of the cluster's CTAs, and a square of 16 features by 16 tokens a warp, rows padded by four floats.
   static constexpr int kSumBytes = kWarpgroups * kWarpgroupRows * kTokens * static_cast<int>(sizeof(float));
@@ -56,8 +57,11 @@ struct DenseRing {
   static constexpr int kRestBytes = kSumBytes + kConsumerWarps * kSquareBytes + kBarrierBytes;
   static_assert(8 * (2 * kMaxWeightSlots + 2 * kMaxTokenSlots + 2) <= kBarrierBytes);
 
-  static constexpr int shared_bytes(int weight_slots, int token_slots) {
-    return kRestBytes + weight_slots * kWeightBytes + token_slots * kTokenBytes;
+  // What the last warpgroup reads beyond its rows are the slots after, or sums.
+  static_assert(kSumBytes >= kWarpgroupRows * kRowBytes);
+
+  static constexpr int shared_bytes(int weight_slots, int tile_pairs, int token_slots) {
+    return kRestBytes + weight_slots * tile_pairs * kPairBytes + token_slots * kTokenBytes;
   }
 
   const DenseParams& params;
@@ -69,7 +73,7 @@ struct DenseRing {
         share(dense),
         tokens(ptx::shared_address(shared)),
         weights(tokens + dense.token_slots * kTokenBytes),
-        sums(weights + dense.weight_slots * kWeightBytes),
+        sums(weights + dense.weight_slots * dense.tile_pairs * kPairBytes),
         squares(sums + kSumBytes),
         barriers(squares + kConsumerWarps * kSquareBytes) {}
 
@@ -87,7 +91,9 @@ struct DenseRing {
   __device__ __forceinline__ uint32_t weights_empty(int slot) const {
     return weights_full(params.weight_slots + slot);
   }
-  __device__ __forceinline__ uint32_t weights_at(int slot) const { return weights + slot * kWeightBytes; }
+  __device__ __forceinline__ uint32_t weights_at(int slot) const {
+    return weights + slot * params.tile_pairs * kPairBytes;
+  }
   __device__ __forceinline__ uint32_t tokens_at(int slot) const { return tokens + slot * kTokenBytes; }
 
   // By one thread.
@@ -107,16 +113,15 @@ struct DenseRing {
 
   // By one thread. Weights do not depend on the kernel before.
   __device__ __forceinline__ void copy_weights() const {
-    constexpr int kTilePairs = kWarpgroups * kWarpgroupRows / kPairRows;
     const uint64_t policy = ptx::evict_first();
     RingPlace place;
     for (int tile = share.first_tile; tile < params.num_tiles; tile += share.num_clusters)
       for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
         ptx::wait_for_phase(weights_empty(place.slot), place.parity ^ 1);
         const uint32_t full = weights_full(place.slot);
-        ptx::arrive_and_expect(full, kWeightBytes);
-        ptx::copy_box(weights_at(place.slot), &params.weight, chunk * kChunkElements, 0, 0, tile * kTilePairs,
-                      full, policy);
+        ptx::arrive_and_expect(full, params.tile_pairs * kPairBytes);
+        ptx::copy_box(weights_at(place.slot), &params.weight, chunk * kChunkElements, 0, 0,
+                      tile * params.tile_pairs, full, policy);
         place.advance(params.weight_slots);
       }
   }

@@ -17,9 +17,8 @@ class DenseSums {
   using Ring = DenseRing<kWarpgroups, kTokens>;
   static constexpr int kWarps = Ring::kConsumerWarps;
   static constexpr int kColumns = kTokens / 16;  // of squares
-  static constexpr int kTileRows = kWarpgroups * kWarpgroupRows;
-  static constexpr int kFloatsOfLane = 8;       // of a square
-  static constexpr int kHalfSquareBytes = 512;  // four floats of 32 lanes
+  static constexpr int kFloatsOfLane = 8;        // of a square
+  static constexpr int kHalfSquareBytes = 512;   // four floats of 32 lanes
 
  public:
   using Sums = float[kTokens / 2];
@@ -40,10 +39,11 @@ class DenseSums {
       send(sums);
       ptx::wait_for_cluster_phase(ring_.sums_full(), parity_);
     }
-    const int num_squares = num_columns_used() * kWarps;
-    for (int square = (warp_ << params_.cluster_shift) + ring_.share.rank; square < num_squares;
-         square += kWarps << params_.cluster_shift)
-      write(tile, square);
+    const int num_squares = num_columns_used() * params_.tile_pairs;
+    const int first =
+        alone && !has_rows() ? num_squares : (warp_ << params_.cluster_shift) + ring_.share.rank;
+    const int step = alone ? params_.tile_pairs : kWarps << params_.cluster_shift;
+    for (int square = first; square < num_squares; square += step) write(tile, square);
     __syncwarp();
     const bool is_last = tile + ring_.share.num_clusters >= params_.num_tiles;
     if (!alone && !is_last && lane_ < params_.cluster_size)
@@ -53,6 +53,8 @@ class DenseSums {
   }
 
  private:
+  // Whether this warp's rows are of the tile.
+  __device__ __forceinline__ bool has_rows() const { return warp_ < params_.tile_pairs; }
   // Columns of squares that hold tokens.
   __device__ __forceinline__ int num_columns_used() const { return (params_.num_rows + 15) / 16; }
 
@@ -63,15 +65,16 @@ class DenseSums {
            16 * lane_;
   }
 
-  // Without a cluster a warp writes its own squares: `put` begins with those, in the same order.
+  // Without a cluster a warp writes its own squares.
   __device__ __forceinline__ void keep(const Sums& sums) const {
+    if (!has_rows()) return;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int first = column * kFloatsOfLane + half * 4;
-        ptx::store_shared_16(place_of(column * kWarps + warp_, 0) + half * kHalfSquareBytes, sums[first],
-                             sums[first + 1], sums[first + 2], sums[first + 3]);
+        ptx::store_shared_16(place_of(column * params_.tile_pairs + warp_, 0) + half * kHalfSquareBytes,
+                             sums[first], sums[first + 1], sums[first + 2], sums[first + 3]);
       }
   }
 
@@ -79,15 +82,17 @@ class DenseSums {
     const int last_rank = params_.cluster_size - 1, num_columns = num_columns_used();
     if (threadIdx.x == 0) {
       // Squares of this rank, from each rank.
-      const int num_squares = (num_columns * kWarps - ring_.share.rank + last_rank) >> params_.cluster_shift;
+      const int num_squares =
+          (num_columns * params_.tile_pairs - ring_.share.rank + last_rank) >> params_.cluster_shift;
       ptx::arrive_and_expect(ring_.sums_full(), (2 * kHalfSquareBytes * num_squares)
                                                     << params_.cluster_shift);
     }
+    if (!has_rows()) return;
     if (!first_) ptx::wait_for_cluster_phase(ring_.sums_empty(), parity_ ^ 1);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       if (column >= num_columns) continue;
-      const int square = column * kWarps + warp_, to_rank = square & last_rank;
+      const int square = column * params_.tile_pairs + warp_, to_rank = square & last_rank;
       const uint32_t to = ptx::address_in_cta(place_of(square, ring_.share.rank), to_rank);
       const uint32_t full = ptx::address_in_cta(ring_.sums_full(), to_rank);
 #pragma unroll
@@ -111,7 +116,8 @@ class DenseSums {
         sums[half * 4 + 2] += __uint_as_float(bits.z);
         sums[half * 4 + 3] += __uint_as_float(bits.w);
       }
-    const int row = tile * kTileRows + square % kWarps * kPairRows, first_token = square / kWarps * 16;
+    const int column = square / params_.tile_pairs, pair = square - column * params_.tile_pairs;
+    const int row = (tile * params_.tile_pairs + pair) * kPairRows, first_token = column * 16;
     if (params_.gated)
       write_gated(row / 2, first_token, sums);
     else
