@@ -77,15 +77,15 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
          stream.handle);
 }
 
-// Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200: for up to
-// 64 rows where the weight is small, for more where sums are long (down projections), which clusters share.
+// Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200: above 64
+// rows where the weight is small or sums are long (down projections), which clusters share.
 bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
-  constexpr int64_t kMostRows = 128, kMostRowsOfSmall = 64;
+  constexpr int64_t kMostRows = 128, kMostRowsOfAnyLayer = 64;
   constexpr int64_t kSmallElements = int64_t{1} << 23;
+  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows) return false;
   const bool small = weight.shape[0] * weight.shape[1] < kSmallElements;
   const bool deep = weight.shape[1] > weight.shape[0];
-  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows) return false;
-  return (small && num_rows <= kMostRowsOfSmall) || (deep && num_rows > kMaxRowsWithRoom);
+  return num_rows <= kMostRowsOfAnyLayer || small || deep;
 }
 
 // Returns false, having done nothing, where tiles are not faster or not taken.

@@ -65,7 +65,8 @@ DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceCl
   for (int tile_pairs = 1; tile_pairs <= kMostPairs; ++tile_pairs)
     for (size_t i = 0; i < kClusterSizes.size(); ++i) {
       const int cluster_size = kClusterSizes[i];
-      if (cluster_size > num_chunks || device.num_clusters[i] == 0) continue;
+      if (cluster_size > std::min<int64_t>(num_chunks, kMinColumns * tile_pairs)) continue;
+      if (device.num_clusters[i] == 0) continue;
       const int num_tiles = ceil_div(num_weight_rows, tile_pairs * kPairRows);
       const int num_rounds = ceil_div(num_tiles, device.num_clusters[i]);
       const int num_clusters = ceil_div(num_tiles, num_rounds);

@@ -13,6 +13,7 @@ inline constexpr int kMaxTokens = 128;
 inline constexpr int kWarpgroupRows = 64;  // of weights, that a warpgroup multiplies
 inline constexpr int kMaxWarpgroups = 2;
 inline constexpr int kMaxClusterSize = 8;
+inline constexpr int kMinColumns = 2;  // of 16 rows of x: that many are exchanged though x has fewer
 inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 8;
 inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
 
@@ -20,8 +21,10 @@ inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
 // CTAs multiplies an even share of the inputs' chunks. Their sums are added in the order of the inputs, so
 // bits depend on `cluster_size` alone.
 struct DenseShape {
-  int tile_pairs;    // rows of weights in 16s: 1 to 8
-  int cluster_size;  // 1, 2, 4 or 8; at most the number of chunks
+  int tile_pairs;  // rows of weights in 16s: 1 to 8
+  // 1, 2, 4 or 8. At most the number of chunks, and kMinColumns * tile_pairs: each CTA then adds sums of all
+  // others for every tile, which keeps them from running ahead.
+  int cluster_size;
   int num_clusters;
   int num_tokens;  // of the instance: 32, 64 or 128
 

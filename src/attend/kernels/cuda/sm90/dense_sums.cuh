@@ -55,8 +55,10 @@ class DenseSums {
  private:
   // Whether this warp's rows are of the tile.
   __device__ __forceinline__ bool has_rows() const { return warp_ < params_.tile_pairs; }
-  // Columns of squares that hold tokens.
-  __device__ __forceinline__ int num_columns_used() const { return (params_.num_rows + 15) / 16; }
+  // Columns of squares that hold tokens, but at least so many.
+  __device__ __forceinline__ int num_columns_used() const {
+    return max(kMinColumns, (params_.num_rows + 15) / 16);
+  }
 
   // Where this lane's floats of a square from the CTA of a rank lie in the CTA that writes the square.
   __device__ __forceinline__ uint32_t place_of(int square, int rank) const {
