@@ -20,16 +20,7 @@ native=${capability:-90}-real
 [[ $native == 90-real ]] && native="90a-real;90-real"
 architectures=${ATTEND_CUDA_ARCHITECTURES:-$native}
 build=build/gpu
-<<<<<<< HEAD
-architectures=${ATTEND_CUDA_ARCHITECTURES:-90a-real;90-real}
-cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DATTEND_CUDA=ON -DATTEND_BENCHMARKS=ON \
-  -DATTEND_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_FLAGS=-Xptxas=-v >/dev/null
-cmake --build "$build" --target kernels_cuda_test dense_gpu_test tensor_test engine_test tiny_model_test \
-  model_golden_test cuda_attention_bench cuda_linear_bench -j "$jobs" >"$build/build.log" 2>&1 ||
-  { grep -E "error|FAILED" "$build/build.log" >&2; exit 1; }
-=======
 log=$build/build.log
->>>>>>> main
 
 # Programs of GPU tests alone, and the GPU's share of those that know both devices.
 suites=(

@@ -127,6 +127,36 @@ TEST_F(Sm90Dense, MatchesFloat64) {
       }
 }
 
+// Tiles of every height, every size of clusters, and clusters that have several tiles, the last ones of which
+// not all clusters have.
+TEST_F(Sm90Dense, MatchesFloat64HoweverItIsShared) {
+  constexpr Shape kShape{1040, 1032};
+  for (const int64_t num_rows : {5, 40, 128}) {
+    Case given(kShape, num_rows, DType::kBF16);
+    for (int tile_pairs = 1; tile_pairs <= 8; ++tile_pairs)
+      for (const int cluster_size : {1, 2, 4, 8})
+        for (const int num_clusters : {1, 3}) {
+          if (cluster_size > sm90::kMinColumns * tile_pairs) continue;
+          SCOPED_TRACE(testing::Message() << num_rows << " rows, tiles of " << tile_pairs << " pairs, "
+                                          << num_clusters << " clusters of " << cluster_size);
+          TestTensor out({num_rows, kShape.weight_rows}, DType::kF32);
+          out.fill(NAN);
+          const DeviceCopy device_out(out, given.stream.get());
+          sm90::dense(given.args(device_out.view()), /*gated=*/false,
+                      {.tile_pairs = tile_pairs, .cluster_size = cluster_size, .num_clusters = num_clusters},
+                      given.stream.get());
+          device_out.download(given.stream.get());
+          attend::cuda::synchronize(given.stream.get());
+          for_some(num_rows, kShape.weight_rows, [&](int64_t row, int64_t o) {
+            const Case::Sum expected = given.sum(row, o);
+            ASSERT_NEAR(out.at(row * kShape.weight_rows + o), expected.value, kTolerance * expected.magnitude)
+                << "row " << row << ", output " << o;
+          });
+          if (HasFatalFailure()) return;
+        }
+  }
+}
+
 TEST_F(Sm90Dense, AddsToRowsOfAWiderTensor) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}})

@@ -6,7 +6,9 @@ namespace attend::kernels::cuda::sm90 {
 
 bool takes(const LinearArgs&, const Stream&) { return false; }
 
-void dense(const LinearArgs&, bool, Stream&) {
+void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, DenseShape{}, stream); }
+
+void dense(const LinearArgs&, bool, const DenseShape&, Stream&) {
   fail(ErrorCode::kUnsupported, "dense: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 

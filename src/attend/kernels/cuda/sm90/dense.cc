@@ -76,16 +76,15 @@ DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceCl
       const double microseconds =
           num_rounds * (ceil_div(num_chunks, cluster_size) * chunk_microseconds + kTileMicroseconds);
       if (best.num_clusters > 0 && microseconds >= best_microseconds) continue;
-      best = {tile_pairs, cluster_size, num_clusters, 0};
+      best = {tile_pairs, cluster_size, num_clusters};
       best_microseconds = microseconds;
     }
   return best;
 }
 
-void launch(const LinearArgs& args, bool gated, Stream& stream) {
+void launch(const LinearArgs& args, bool gated, DenseShape shape, Stream& stream) {
   const int64_t num_weight_rows = args.weight.shape[0];
   const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
-  DenseShape shape = shape_for(num_weight_rows, num_chunks, clusters_of(stream.device));
   shape.num_tokens = tokens_for(args.x.shape[0]);
   const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
   const int chunks_of_cta =
@@ -122,6 +121,11 @@ bool takes(const LinearArgs& args, const Stream& stream) {
 }
 
 void dense(const LinearArgs& args, bool gated, Stream& stream) {
+  const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
+  dense(args, gated, shape_for(args.weight.shape[0], num_chunks, clusters_of(stream.device)), stream);
+}
+
+void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
   const int64_t num_rows = args.x.shape[0];
   for (int64_t first = 0; first < num_rows; first += kMaxTokens) {
@@ -129,7 +133,7 @@ void dense(const LinearArgs& args, bool gated, Stream& stream) {
     LinearArgs rows = args;
     rows.x = args.x.slice(0, first, last);
     rows.out = args.out.slice(0, first, last);
-    launch(rows, gated, stream);
+    launch(rows, gated, shape, stream);
   }
 }
 

@@ -1,6 +1,7 @@
 // Dense layers with TMA and wgmma on GPUs of compute capability 9.0.
 #pragma once
 
+#include "attend/kernels/cuda/sm90/dense_shape.h"
 #include "attend/kernels/linear.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -13,5 +14,7 @@ bool takes(const LinearArgs& args, const Stream& stream);
 // out = x weight^T (+ bias) (+ out); `gated`: silu(gate) * up of its two halves. A row's bits depend neither
 // on the other rows nor on their number. There is no norm.
 void dense(const LinearArgs& args, bool gated, Stream& stream);
+// The same, shared as the caller says.
+void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

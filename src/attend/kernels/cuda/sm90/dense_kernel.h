@@ -4,33 +4,14 @@
 #include <cuda.h>
 
 #include "attend/kernels/cuda/elementwise_kernels.h"
+#include "attend/kernels/cuda/sm90/dense_shape.h"
 
 namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kChunkElements = 64;  // inputs that are copied at once: 128 bytes of a row
-inline constexpr int kPairRows = 16;       // eight rows of weights and their partners
 inline constexpr int kMaxTokens = 128;
-inline constexpr int kWarpgroupRows = 64;  // of weights, that a warpgroup multiplies
-inline constexpr int kMaxWarpgroups = 2;
-inline constexpr int kMaxClusterSize = 8;
-inline constexpr int kMinColumns = 2;  // of 16 rows of x: that many are exchanged though x has fewer
 inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 8;
 inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
-
-// How a layer is shared. A cluster takes tiles of 16 to 128 rows of weights, one after another; each of its
-// CTAs multiplies an even share of the inputs' chunks. Their sums are added in the order of the inputs, so
-// bits depend on `cluster_size` alone.
-struct DenseShape {
-  int tile_pairs;  // rows of weights in 16s: 1 to 8
-  // 1, 2, 4 or 8. At most the number of chunks, and kMinColumns * tile_pairs: each CTA then adds sums of all
-  // others for every tile, which keeps them from running ahead.
-  int cluster_size;
-  int num_clusters;
-  int num_tokens;  // of the instance: 32, 64 or 128
-
-  // Of a CTA. The rest of the last one's 64 rows is multiplied too, and left.
-  int num_warpgroups() const { return tile_pairs * kPairRows > kWarpgroupRows ? 2 : 1; }
-};
 
 // out = x weight^T (+ bias) (+ out), or silu(gate) * up of its two halves.
 struct DenseParams {
