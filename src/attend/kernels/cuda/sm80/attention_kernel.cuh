@@ -34,7 +34,10 @@ class AttentionCta {
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
   static constexpr int kKeysPerWarp = kKeys / Config::kWarpsN;
   static constexpr int kBytes = kFp8 ? 1 : 2;
-  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kBytes, kKeys, kThreads, Config::kStages>;
+  // Fixed splits may end between two key tiles.
+  static constexpr int kTilesPerStage = kFixedSplits ? 1 : Config::kTilesPerStage;
+  static constexpr int kStageKeys = kKeys * kTilesPerStage;
+  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kBytes, kStageKeys, kThreads, Config::kStages>;
   using Warp = std::conditional_t<
       kFp8,
       Fp8WarpTile<kElement, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>,
@@ -87,8 +90,8 @@ class AttentionCta {
     const int part_begin = (tile.first_unit + part.first) * unit_keys;
     const int first_position = max(part_begin, tile.kv_begin / kKeys * kKeys);
     const int part_end = min(part_begin + part.count * unit_keys, tile.kv_end);
-    const int num_tiles = max(0, (part_end - first_position + kKeys - 1) / kKeys);
-    stages_.aim(tile, rows.head, first_position, num_tiles);
+    const int num_stages = max(0, (part_end - first_position + kStageKeys - 1) / kStageKeys);
+    stages_.aim(tile, rows.head, first_position, part_end, num_stages);
     if constexpr (kFp8)
       convert_queries<kHeadDimQk, kRows, kThreads>(params_, rows, shared_, row_scales());
     else
@@ -108,7 +111,7 @@ class AttentionCta {
     const int num_splits = kFixedSplits ? part.count : 1;
     for (int split = 0; split < num_splits; ++split) {
       const int split_end = part_begin + (split + 1) * unit_keys;
-      const int end = kFixedSplits ? min(num_tiles, (split_end - first_position) / kKeys) : num_tiles;
+      const int end = kFixedSplits ? min(num_stages, (split_end - first_position) / kStageKeys) : num_stages;
       for (; i < end; ++i) {
         stages_.wait(i);
         if (i == 0) warp.hold_queries(q);
@@ -118,24 +121,15 @@ class AttentionCta {
           stages_.publish_next(i);
           continue;
         }
-        if constexpr (Config::kWeighsAtOnce && !kFixedSplits) {
-          bool raises = i == 0;
-          uint32_t rows_to_raise = ~0u;
-          while (true) {
-            warp.multiply_qk(q, stages_.k(i) + in_k);
-            finish_scores(rows, warp, i);
-            if (raises) warp.raise_largest(factor, rows_to_raise);
-            if (warp.weigh(factor, raises, rows_to_raise)) break;
-            raises = true;
-          }
-        } else {
-          warp.multiply_qk(q, stages_.k(i) + in_k);
-          stages_.wait_for_values(i);
-          finish_scores(rows, warp, i);
-          warp.softmax(factor);
+#pragma unroll 1
+        for (int t = 0; t < kTilesPerStage; ++t) {
+          const int first_key = stages_.first_position(i) + t * kKeys;
+          if (kTilesPerStage > 1 && first_key >= part_end) break;
+          const uint32_t k = stages_.k(i) + in_k + static_cast<uint32_t>(t * kKeys * kHeadDimQk * kBytes);
+          weigh_keys(rows, warp, q, k, factor, i, first_key, i == 0 && t == 0);
+          if (t == 0) stages_.publish_next(i);
+          warp.multiply_pv(stages_.v(i) + in_v + static_cast<uint32_t>(t * kKeys * kHeadDimV * kBytes));
         }
-        stages_.publish_next(i);
-        warp.multiply_pv(stages_.v(i) + in_v);
       }
       warp.finish_sums();
       const bool last = split + 1 == num_splits;
@@ -153,11 +147,31 @@ class AttentionCta {
     }
   }
 
-  // What scores of key tile i are besides products.
-  __device__ void finish_scores(const JobRows& rows, Warp& warp, int i) {
+  // Scores of the tile of keys from `first_key` on, in stage i, become weights. `first`: of the job.
+  __device__ void weigh_keys(const JobRows& rows, Warp& warp, uint32_t q, uint32_t k, float factor, int i,
+                             int first_key, bool first) {
+    if constexpr (Config::kWeighsAtOnce && !kFixedSplits) {
+      bool raises = first;
+      uint32_t rows_to_raise = ~0u;
+      while (true) {
+        warp.multiply_qk(q, k);
+        finish_scores(rows, warp, first_key);
+        if (raises) warp.raise_largest(factor, rows_to_raise);
+        if (warp.weigh(factor, raises, rows_to_raise)) return;
+        raises = true;
+      }
+    } else {
+      warp.multiply_qk(q, k);
+      stages_.wait_for_values(i);
+      finish_scores(rows, warp, first_key);
+      warp.softmax(factor);
+    }
+  }
+
+  // What scores are besides products.
+  __device__ void finish_scores(const JobRows& rows, Warp& warp, int first_key) {
     if constexpr (kFp8) unscale_scores(warp, row_scales() + warp_row<Config>(threadIdx.x));
     if (params_.logit_cap > 0.0f) cap_scores(params_, warp);
-    const int first_key = stages_.first_position(i);
     const KeyRange full = full_keys();
     if (first_key < full.begin || first_key + kKeys > full.end)
       hide_scores(params_, rows, warp, warp_row<Config>, first_key + warp_key());

@@ -38,11 +38,12 @@ class KeyStages {
         tiles_(ptx::shared_address(shared)),
         addresses_(reinterpret_cast<RowAddress*>(shared + kStages * kStageBytes)) {}
 
-  // Names `count` tiles from `first_position` on for one KV head and starts the look-ups of the first.
-  __device__ void aim(const RowTile& tile, int head, int first_position, int count) {
+  // Names `count` tiles of positions [first_position, end) for one KV head and starts the look-ups of the
+  // first.
+  __device__ void aim(const RowTile& tile, int head, int first_position, int end, int count) {
     request_ = tile.request;
     kv_begin_ = tile.kv_begin;
-    kv_end_ = tile.kv_end;
+    kv_end_ = end;
     first_position_ = first_position;
     head_ = head;
     count_ = count;

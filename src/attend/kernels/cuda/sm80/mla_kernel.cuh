@@ -98,7 +98,7 @@ class MlaCta {
     const int part_begin = (tile.first_unit + part.first) * unit_keys;
     const int first_position = max(part_begin, tile.kv_begin / kKeys * kKeys);
     const int part_end = min(part_begin + part.count * unit_keys, tile.kv_end);
-    stages_.aim(tile, 0, first_position, max(0, (part_end - first_position + kKeys - 1) / kKeys));
+    stages_.aim(tile, 0, first_position, part_end, max(0, (part_end - first_position + kKeys - 1) / kKeys));
     copy_queries();
     stages_.begin();
 

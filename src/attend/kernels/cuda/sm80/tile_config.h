@@ -17,6 +17,8 @@ struct TileConfig {
   static constexpr int kStages = kHeadDimQk > 192 && !kDecode && !kFp8 ? 1
                                  : kDecode && !kWide && kFp8           ? 3
                                                                        : 2;
+  // Key tiles of a stage: where they are small, two share the waiting for it.
+  static constexpr int kTilesPerStage = kRows == 128 && kHeadDimQk <= 64 && !kFp8 ? 2 : 1;
   static constexpr int kWarpsN = kDecode ? 4 : 1;
   static constexpr int kRowBlocks = kRows == 128 && !kWide ? 2 : 1;
   static constexpr int kWarpsM = kRows / 16 / kRowBlocks;
