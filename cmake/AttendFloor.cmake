@@ -39,7 +39,8 @@ endfunction()
 
 # attend_test(NAME SOURCES ... LINK targets... [LABELS labels] [PREFIX prefix])
 #
-# One executable; each TEST in it is one ctest case, whose name begins with the prefix.
+# One executable; each TEST in it is one ctest case, whose name begins with the prefix. Cases with gpu or Gpu in their
+# names have the label gpu instead of the program's own: ctest -L gpu.
 function(attend_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -50,12 +51,15 @@ function(attend_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ATTEND_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   attend_warnings(${name})
-  # An empty LABELS would be dropped on the way to ctest and take TIMEOUT for its value.
   set(properties TIMEOUT ${ARG_TIMEOUT})
   # RapidCheck's own 100 cases of a property are few.
   list(APPEND properties ENVIRONMENT "RC_PARAMS=max_success=1000")
+  set(labels)
   if(ARG_LABELS)
-    list(APPEND properties LABELS "${ARG_LABELS}")
+    set(labels LABELS ${ARG_LABELS})
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX "${ARG_PREFIX}" NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+  set(discovery TEST_PREFIX "${ARG_PREFIX}" NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60)
+  gtest_discover_tests(${name} ${discovery} TEST_FILTER "-*gpu*:*Gpu*" PROPERTIES ${properties} ${labels})
+  gtest_discover_tests(${name} ${discovery} TEST_FILTER "*gpu*:*Gpu*" TEST_LIST ${name}_gpu_cases
+    PROPERTIES ${properties} LABELS gpu)
 endfunction()

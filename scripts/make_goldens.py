@@ -9,6 +9,7 @@ dimension, a GQA ratio, a rope type, a bias, a window, a way of storing weights.
     pip install torch transformers safetensors
     python3 scripts/make_goldens.py                    # all cases
     python3 scripts/make_goldens.py llama-gqa4-hd32    # one case
+    python3 scripts/make_goldens.py --rounding         # rounding.json alone, of goldens that are there
 
 The config is written first and the model is then loaded from the folder, so the goldens
 are what transformers makes of exactly the files that are committed.
@@ -21,7 +22,7 @@ import pathlib
 import shutil
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 GREEDY_TOKENS = 16
@@ -384,6 +385,24 @@ def rounding(folder, prompt, logits):
     return ((logits.double() - exact).abs().max() / exact.abs().max()).item()
 
 
+def write_rounding(folder):
+    """rounding.json: for each 16-bit dtype and prompt, how far transformers computing in that dtype
+    is from the goldens, relative to the largest logit. What a 16-bit model may be off by.
+    """
+    golden = load_file(folder / "golden.safetensors")
+    errors = {}
+    for dtype in (torch.float16, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        errors[name] = []
+        for index in range(sum(key.endswith(".logits") for key in golden)):
+            ids = golden[f"prompt.{index}.input_ids"].long()[None]
+            expected = golden[f"prompt.{index}.logits"]
+            logits = load(folder, dtype)(input_ids=ids).logits[0].float()
+            error = (logits - expected).abs().max() / expected.abs().max()
+            errors[name].append(float(f"{error.item():.3g}"))
+    (folder / "rounding.json").write_text(json.dumps(errors) + "\n")
+
+
 def make_prompt(folder, vocab_size, length, generator):
     """Draws prompts until greedy decoding is safe; returns the prompt's golden tensors.
 
@@ -422,11 +441,15 @@ def make_case(folder, case, seed):
         tensors = make_prompt(folder, case.config["vocab_size"], length, generator)
         golden.update({f"prompt.{index}.{name}": tensor for name, tensor in tensors.items()})
     save_file(golden, folder / "golden.safetensors")
+    write_rounding(folder)
 
 
 def main():
     parser = argparse.ArgumentParser(description="Writes the golden models of tests/goldens.")
     parser.add_argument("cases", nargs="*", help="cases to write (default: all)")
+    parser.add_argument(
+        "--rounding", action="store_true", help="write rounding.json only, of goldens that are there"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/goldens"))
     arguments = parser.parse_args()
     unknown = set(arguments.cases) - set(CASES)
@@ -434,7 +457,11 @@ def main():
         parser.error(f"unknown case {sorted(unknown)}; known: {', '.join(CASES)}")
     with torch.inference_mode():
         for number, (name, case) in enumerate(CASES.items()):
-            if not arguments.cases or name in arguments.cases:
+            if arguments.cases and name not in arguments.cases:
+                continue
+            if arguments.rounding:
+                write_rounding(arguments.out / name)
+            else:
                 make_case(arguments.out / name, case, seed=1000 * number + 7)
 
 

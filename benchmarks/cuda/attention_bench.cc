@@ -12,13 +12,13 @@
 #include <tuple>
 #include <vector>
 
+#include "attend/bench/cuda/gpu_timing.h"
+#include "attend/bench/cuda/read_kernel.h"
 #include "attend/kernels/attention.h"
 #include "attend/kernels/cuda/device_plan.h"
 #include "attend/kernels/mla.h"
 #include "attend/tensor/cuda.h"
-#include "benchmarks/cuda/gpu_timing.h"
 #include "benchmarks/cuda/random_kernel.h"
-#include "benchmarks/cuda/read_kernel.h"
 
 namespace attend::bench {
 namespace {

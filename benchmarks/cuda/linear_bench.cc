@@ -2,8 +2,9 @@
 // seen in this run. Weights rotate through a pool larger than L2, as a model's layers do.
 #include <cstdio>
 
+#include "attend/bench/cuda/gpu_probes.h"
+#include "attend/bench/cuda/gpu_timing.h"
 #include "attend/kernels/linear.h"
-#include "benchmarks/cuda/gpu_timing.h"
 #include "benchmarks/cuda/random_kernel.h"
 
 namespace attend::bench {

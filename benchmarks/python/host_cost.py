@@ -7,7 +7,7 @@ import time
 import attend
 import torch
 from attend.flash_attn_interface import flash_attn_with_kvcache, get_scheduler_metadata
-from attend.flash_mla import flash_mla_with_kvcache
+from attend.flash_mla import flash_mla_with_kvcache, get_mla_metadata
 
 
 def microseconds(call, repeats=50, rounds=60):
@@ -33,7 +33,8 @@ def main():
     table = torch.arange(batch * pages, dtype=torch.int32, device="cuda").view(batch, pages)
     lengths = torch.full((batch,), 60, dtype=torch.int32, device="cuda")
     where = dict(cache_seqlens=lengths, page_table=table, causal=True)
-    metadata = get_scheduler_metadata(batch, 1, 256, heads, kv_heads, dim, lengths, causal=True)
+    plan = lambda: get_scheduler_metadata(batch, 1, 256, heads, kv_heads, dim, lengths, causal=True)
+    metadata, mla_metadata = plan(), get_mla_metadata()
     out = torch.empty_like(q)
     q_mla = torch.randn(batch, 1, 16, 576, **bf16)
     latent = torch.randn(batch * pages, page_size, 1, 576, **bf16)
@@ -48,6 +49,8 @@ def main():
         ),
         "decode, with appended keys": lambda: flash_attn_with_kvcache(q, k, v, k_new, v_new, **where),
         "mla": lambda: flash_mla_with_kvcache(q_mla, latent, table, lengths, 512),
+        "mla, planned before": lambda: flash_mla_with_kvcache(q_mla, latent, table, lengths, 512, *mla_metadata),
+        "a plan": plan,
         "replay of a captured decode": graph.replay,
         "torch.add, for comparison": lambda: torch.add(q, q),
     }

@@ -5,19 +5,20 @@ float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64; the 
 sparse attention and the fp8 cache of 656 bytes a token are refused.
 """
 
-from ._attend import flash_mla
+from ._attend import MlaPlan, flash_mla
 from ._refusal import refusal as _refusal
 
 __all__ = ["get_mla_metadata", "flash_mla_with_kvcache"]
 
 
-class MlaMetadata:
-    """Nothing yet: a call of flash_mla_with_kvcache plans for itself, so one object serves any lengths."""
-
-
 def get_mla_metadata(*args, **kwargs):
-    """(metadata, None), to be passed on to flash_mla_with_kvcache. Arguments of older interfaces are not needed."""
-    return MlaMetadata(), None
+    """(metadata, None), to be passed on to flash_mla_with_kvcache. Arguments of older interfaces are not needed.
+
+    Take a new one for every step: on a GPU the first call with it plans for the lengths of then, the calls of further
+    layers use that plan. Other shapes or masks, another tensor of lengths and another captured graph are planned for
+    anew, but lengths written into the same tensor are not read by the host. On a CPU every call plans for itself.
+    """
+    return MlaPlan(), None
 
 
 def flash_mla_with_kvcache(
@@ -32,6 +33,7 @@ def flash_mla_with_kvcache(
                    elements its value
     block_table    int32 [batch, width], page ids
     cache_seqlens  int32 [batch], the keys of each request, those of the new tokens included
+    tile_scheduler_metadata  of get_mla_metadata, made once for all layers of a step; None: this call plans for itself
     softmax_scale  of the scores; None: 1 / sqrt(head_dim)
     causal         query j sees the keys up to j + cache_seqlens - seqlen_q
     attn_sink      float32 [num_heads]: a logit that enters the denominator; the LSE leaves it out
@@ -52,4 +54,6 @@ def flash_mla_with_kvcache(
             raise _refusal("unsupported", f"{name}: attend.flash_mla takes None; attention is not sparse")
     if num_splits is not None:
         raise _refusal("unsupported", "num_splits: attend.flash_mla takes None; splits follow the lengths")
-    return flash_mla(q, k_cache, block_table, cache_seqlens, head_dim_v, softmax_scale, causal, attn_sink)
+    return flash_mla(
+        q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, softmax_scale, causal, attn_sink
+    )

@@ -63,6 +63,7 @@ void Workspace::plan(const AttentionCall& call, Stream& stream) {
             .max_seqlen_q = call.max_seqlen_q};
   derive_if_any(call, arrays, stream);
   plan_.plan(batch_, call.visibility, stream);
+  ++num_plans_;
 }
 
 void Workspace::derive_places(const AttentionCall& call, Stream& stream) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string_view>
 
 #include "attend/kernels/attention.h"
@@ -54,6 +55,10 @@ class Workspace {
 
   const kernels::AttentionPlanLimits& limits() const { return plan_.limits(); }
   int64_t num_new_tokens() const { return new_slots_.shape(0); }
+  // How often plan() was called: whether a plan is still the last.
+  int64_t num_plans() const { return num_plans_; }
+  // For calls that share a plan from several threads: attend() writes into it.
+  std::mutex& in_use() { return in_use_; }
 
   // Derives what the call does not give of its lengths and, when it has keys, where they lie and new ones go,
   // all in one launch; and plans.
@@ -69,6 +74,8 @@ class Workspace {
   kernels::AttentionPlan plan_;
   Tensor cu_seqlen_q_, seqlen_kv_, first_key_, new_slots_;
   kernels::QueryBatch batch_;  // of the last plan()
+  int64_t num_plans_ = 0;
+  std::mutex in_use_;
 };
 
 }  // namespace attend::python

@@ -102,8 +102,26 @@ kernels::SplitRule split_rule_named(std::string_view name) {
   return kernels::SplitRule::kNone;
 }
 
-// What attention and mla are told alike.
+// What attention and mla are told alike, in the order in which both list it.
+struct BatchObjects {
+  nb::handle cu_seqlen_q, seqlen_kv, page_table, kv_indptr, kv_indices, cu_seqlen_kv, req_to_token,
+      request_rows, sinks, tree_mask, positions;
+};
+
 struct BatchArguments {
+  explicit BatchArguments(const BatchObjects& given)
+      : cu_seqlen_q("cu_seqlen_q", given.cu_seqlen_q, Accepts::kInt32),
+        seqlen_kv("seqlen_kv", given.seqlen_kv, Accepts::kInt32),
+        sinks("sinks", given.sinks, Accepts::kFloat32),
+        tree_mask("tree_mask", given.tree_mask, Accepts::kUint64),
+        positions("positions", given.positions, Accepts::kInt32),
+        index{{"page_table", given.page_table, Accepts::kInt32},
+              {"kv_indptr", given.kv_indptr, Accepts::kInt32},
+              {"kv_indices", given.kv_indices, Accepts::kInt32},
+              {"cu_seqlen_kv", given.cu_seqlen_kv, Accepts::kInt32},
+              {"req_to_token", given.req_to_token, Accepts::kInt32},
+              {"request_rows", given.request_rows, Accepts::kInt32}} {}
+
   TensorArgument cu_seqlen_q, seqlen_kv, sinks, tree_mask, positions;
   IndexArguments index;
 };
@@ -171,17 +189,8 @@ nb::object attention(nb::handle q_object, nb::handle k_object, nb::handle v_obje
                      nb::handle out, bool return_lse) {
   const TensorArgument q("q", q_object, Accepts::kActivations), k("k", k_object, Accepts::kKeys),
       v("v", v_object, Accepts::kKeys);
-  const BatchArguments batch{.cu_seqlen_q{"cu_seqlen_q", cu_seqlen_q, Accepts::kInt32},
-                             .seqlen_kv{"seqlen_kv", seqlen_kv, Accepts::kInt32},
-                             .sinks{"sinks", sinks, Accepts::kFloat32},
-                             .tree_mask{"tree_mask", tree_mask, Accepts::kUint64},
-                             .positions{"positions", positions, Accepts::kInt32},
-                             .index{{"page_table", page_table, Accepts::kInt32},
-                                    {"kv_indptr", kv_indptr, Accepts::kInt32},
-                                    {"kv_indices", kv_indices, Accepts::kInt32},
-                                    {"cu_seqlen_kv", cu_seqlen_kv, Accepts::kInt32},
-                                    {"req_to_token", req_to_token, Accepts::kInt32},
-                                    {"request_rows", request_rows, Accepts::kInt32}}};
+  const BatchArguments batch({cu_seqlen_q, seqlen_kv, page_table, kv_indptr, kv_indices, cu_seqlen_kv,
+                              req_to_token, request_rows, sinks, tree_mask, positions});
   require_given("q", q);
   require_given("k", k);
   require_given("v", v);
@@ -211,17 +220,8 @@ nb::object mla(nb::handle q_object, nb::handle q_rope_object, nb::handle latent_
                std::string_view split_rule, nb::handle out, bool return_lse) {
   const TensorArgument q("q", q_object, Accepts::kActivations),
       q_rope("q_rope", q_rope_object, Accepts::kActivations), latent("latent", latent_object, Accepts::kKeys);
-  const BatchArguments batch{.cu_seqlen_q{"cu_seqlen_q", cu_seqlen_q, Accepts::kInt32},
-                             .seqlen_kv{"seqlen_kv", seqlen_kv, Accepts::kInt32},
-                             .sinks{"sinks", sinks, Accepts::kFloat32},
-                             .tree_mask{"tree_mask", tree_mask, Accepts::kUint64},
-                             .positions{"positions", positions, Accepts::kInt32},
-                             .index{{"page_table", page_table, Accepts::kInt32},
-                                    {"kv_indptr", kv_indptr, Accepts::kInt32},
-                                    {"kv_indices", kv_indices, Accepts::kInt32},
-                                    {"cu_seqlen_kv", cu_seqlen_kv, Accepts::kInt32},
-                                    {"req_to_token", req_to_token, Accepts::kInt32},
-                                    {"request_rows", request_rows, Accepts::kInt32}}};
+  const BatchArguments batch({cu_seqlen_q, seqlen_kv, page_table, kv_indptr, kv_indices, cu_seqlen_kv,
+                              req_to_token, request_rows, sinks, tree_mask, positions});
   require_given("q", q);
   require_given("q_rope", q_rope);
   require_given("latent", latent);

@@ -189,7 +189,12 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
           "scheduler_metadata: expected what attend's get_scheduler_metadata returned");
   const auto& metadata = nb::cast<const SchedulerMetadata&>(metadata_object);
   require_planned_for(metadata, call);
-  run_planned(call, *metadata.workspace, stream_of(q_object, call.q.device));
+  const Stream stream = stream_of(q_object, call.q.device);
+  if (stream.device.type == DeviceType::kCuda) return run_planned(call, *metadata.workspace, stream);
+  // In this order: who waits for the plan does not hold Python's lock.
+  const nb::gil_scoped_release others_run;
+  const std::lock_guard one_call_at_a_time(metadata.workspace->in_use());
+  run_planned(call, *metadata.workspace, stream);
 }
 
 // The three functions of the interface are calls of this one. Returns out, or (out, softmax_lse).

@@ -3,16 +3,27 @@
 
 #include "arguments.h"
 #include "key_layout.h"
+#include "mla_plan.h"
 #include "module.h"
 #include "result_tensor.h"
 
 namespace attend::python {
 namespace {
 
+// With the plan of `metadata_object` on a GPU; on the CPU, where lengths are read, each call plans for
+// itself.
+void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& call) {
+  require(metadata_object.is_none() || nb::isinstance<MlaPlan>(metadata_object),
+          "tile_scheduler_metadata: expected what attend's get_mla_metadata returned, or None");
+  if (call.q.num_elements() == 0) return;
+  if (metadata_object.is_none() || call.q.device.type == DeviceType::kCpu) return run_for(q_object, call);
+  nb::cast<MlaPlan&>(metadata_object).run(call, workspaces(), stream_of(q_object, call.q.device));
+}
+
 // (out, softmax_lse).
 nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle page_table_object,
-                    nb::handle cache_seqlens_object, int64_t head_dim_v, nb::handle softmax_scale,
-                    bool causal, nb::handle sinks_object) {
+                    nb::handle cache_seqlens_object, int64_t head_dim_v, nb::handle metadata_object,
+                    nb::handle softmax_scale, bool causal, nb::handle sinks_object) {
   const TensorArgument q("q", q_object, Accepts::kActivations),
       k_cache("k_cache", k_cache_object, Accepts::kKeys),
       page_table("block_table", page_table_object, Accepts::kInt32);
@@ -64,7 +75,7 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
       ResultTensor::float32_like(q_object, *q, std::array<int64_t, 3>{num_reqs, seqlen_q, num_q_heads});
   call.out = merge_first_two("out", out.view());
   call.lse = merge_first_two("softmax_lse", lse.view());
-  if (tokens.num_elements() > 0) run_for(q_object, call);
+  run_call(q_object, metadata_object, call);
   return nb::make_tuple(out.take(), lse.take().attr("mT"));
 }
 
@@ -72,9 +83,11 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
 
 void bind_flash_mla(nb::module_& module) {
   const auto object = [](const char* name) { return nb::arg(name).none(); };
+  nb::class_<MlaPlan>(module, "MlaPlan", "What calls of flash_mla_with_kvcache share within a step.")
+      .def(nb::init<>());
   module.def("flash_mla", &flash_mla, object("q"), object("k_cache"), object("block_table"),
-             object("cache_seqlens"), nb::arg("head_dim_v"), object("softmax_scale"), nb::arg("causal"),
-             object("attn_sink"));
+             object("cache_seqlens"), nb::arg("head_dim_v"), object("tile_scheduler_metadata"),
+             object("softmax_scale"), nb::arg("causal"), object("attn_sink"));
 }
 
 }  // namespace attend::python

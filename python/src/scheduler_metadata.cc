@@ -2,8 +2,8 @@
 
 #include <string_view>
 
+#include "arguments.h"
 #include "check_on_host.h"
-#include "workspaces.h"
 
 namespace attend::python {
 namespace {
@@ -49,10 +49,14 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
                              .max_seqlen_q = call.max_seqlen_q,
                              .appended_are_ragged = call.source.seqlen_new.cu != nullptr,
                              .max_seqlen_appended = call.source.seqlen_new.all,
+                             .num_appended = int64_t{call.source.num_reqs} * call.source.seqlen_new.all,
                              .visibility = call.visibility};
-  if (device.type == DeviceType::kCpu) metadata.lengths = copied_lengths(call.source);
-  metadata.workspace =
-      make_workspace(limits, int64_t{call.source.num_reqs} * call.source.seqlen_new.all, device);
+  if (device.type == DeviceType::kCpu) {
+    metadata.lengths = copied_lengths(call.source);
+    metadata.workspace = make_workspace(limits, metadata.num_appended, device);
+  } else {
+    metadata.workspace = workspaces().lend(limits, metadata.num_appended, stream);
+  }
   metadata.workspace->plan(call, stream);
   return metadata;
 }
@@ -88,8 +92,8 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
     require_lengths("cache_seqlens", metadata.lengths.cached, call.source.seqlen_cached);
     require_lengths("keys to append", metadata.lengths.appended, appended);
   }
-  require(metadata.workspace->num_new_tokens() >= call.num_new_tokens(), "scheduler_metadata: made for ",
-          metadata.workspace->num_new_tokens(), " keys to append, there are ", call.num_new_tokens(),
+  require(metadata.num_appended >= call.num_new_tokens(), "scheduler_metadata: made for ",
+          metadata.num_appended, " keys to append, there are ", call.num_new_tokens(),
           ": expected max_seqlen_k_new to be the most of a request");
 }
 

@@ -21,9 +21,10 @@ struct SchedulerMetadata {
   int num_reqs = 0, num_tokens = 0, max_seqlen_q = 0;
   bool appended_are_ragged = false;
   int32_t max_seqlen_appended = 0;  // of each request, unless they are ragged
+  int64_t num_appended = 0;         // of all, at most
   kernels::Visibility visibility = {};
   RequestLengths lengths = {};  // on the CPU; a GPU's are not read by the host
-  std::unique_ptr<Workspace> workspace = {};
+  std::shared_ptr<Workspace> workspace = {};
 };
 
 // Plans `call`, of which only the lengths and the mask are read.

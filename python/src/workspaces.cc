@@ -33,6 +33,12 @@ std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& li
   return std::make_unique<Workspace>(limits, num_new_tokens, device);
 }
 
+Workspace& Workspaces::find_for(AttentionCall& call, const Stream& stream) {
+  if (call.cu_seqlen_q.empty())
+    call.cu_seqlen_q = uniform_sums(call.max_seqlen_q, call.source.num_reqs, stream.device);
+  return find(call, stream);
+}
+
 Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
   const kernels::AttentionPlanLimits needed = limits_of(call, stream.device);
   kernels::AttentionPlanLimits limits = needed;
@@ -54,6 +60,28 @@ Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
   limits.max_tokens = next_size(limits.max_tokens);
   entries_.push_back({stream, make_workspace(limits, next_size(num_new_tokens), stream.device)});
   return *entries_.back().workspace;
+}
+
+std::shared_ptr<Workspace> Workspaces::lend(const kernels::AttentionPlanLimits& limits,
+                                            int64_t num_new_tokens, const Stream& stream) {
+  const auto found = std::find_if(unlent_.begin(), unlent_.end(), [&](const Entry& entry) {
+    return entry.stream.handle == stream.handle && entry.stream.device == stream.device &&
+           same_geometry(entry.workspace->limits(), limits) &&
+           holds(*entry.workspace, limits, num_new_tokens);
+  });
+  std::unique_ptr<Workspace> workspace;
+  if (found != unlent_.end()) {
+    workspace = std::move(found->workspace);
+    unlent_.erase(found);
+  } else {
+    kernels::AttentionPlanLimits rounded = limits;
+    rounded.max_reqs = next_size(limits.max_reqs);
+    rounded.max_tokens = next_size(limits.max_tokens);
+    workspace = make_workspace(rounded, next_size(num_new_tokens), stream.device);
+  }
+  return {workspace.release(), [this, stream](Workspace* returned) {
+            unlent_.push_back({stream, std::unique_ptr<Workspace>(returned)});
+          }};
 }
 
 View<const int32_t> Workspaces::uniform_sums(int seqlen_q, int num_reqs, Device device) {
@@ -81,9 +109,7 @@ void run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
     return workspace.attend(call, stream);
   }
   const cuda::DeviceScope scope(stream.device);
-  if (call.cu_seqlen_q.empty())
-    call.cu_seqlen_q = workspaces.uniform_sums(call.max_seqlen_q, call.source.num_reqs, stream.device);
-  Workspace& workspace = workspaces.find(call, stream);
+  Workspace& workspace = workspaces.find_for(call, stream);
   workspace.plan(call, stream);
   workspace.attend(call, stream);
 }

@@ -17,11 +17,14 @@ std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& li
 // followed by something of twice the size and stays, because a captured graph may use it.
 class Workspaces {
  public:
-  // One per stream and geometry: calls on one stream use it one after another.
-  Workspace& find(const AttentionCall& call, const Stream& stream);
-  // 0, seqlen_q, 2 seqlen_q, ..., num_reqs seqlen_q. Constant, so that all streams share it and a decode step
-  // needs no launch to make it; empty where seqlen_q is longer than a decode step's.
-  View<const int32_t> uniform_sums(int seqlen_q, int num_reqs, Device device);
+  // What the call is planned in, one per stream and geometry: calls on one stream use it one after another.
+  // Gives the call the sums of its query lengths where those are constants.
+  Workspace& find_for(AttentionCall& call, const Stream& stream);
+  // One for a plan that its caller keeps, used on no other stream before. When its last owner is gone it is
+  // there for the next plan: memory of a GPU is not taken and given back, which waits for the GPU, in every
+  // step.
+  std::shared_ptr<Workspace> lend(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
+                                  const Stream& stream);
 
  private:
   struct Entry {
@@ -32,7 +35,13 @@ class Workspaces {
     int seqlen_q;
     Tensor sums;
   };
-  std::vector<Entry> entries_;
+
+  Workspace& find(const AttentionCall& call, const Stream& stream);
+  // 0, seqlen_q, 2 seqlen_q, ..., num_reqs seqlen_q. Constant, so that all streams share it and a decode step
+  // needs no launch to make it; empty where seqlen_q is longer than a decode step's.
+  View<const int32_t> uniform_sums(int seqlen_q, int num_reqs, Device device);
+
+  std::vector<Entry> entries_, unlent_;
   std::vector<Sums> sums_;
 };
 

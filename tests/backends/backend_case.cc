@@ -123,8 +123,8 @@ ForwardBatch StepArrays::batch() const {
           .tree_mask = tree_mask};
 }
 
-BackendCase::BackendCase(const AttentionCase& c, ForwardMode mode)
-    : spec_(c), tokens_(c), index_(c, tokens_) {
+BackendCase::BackendCase(const AttentionCase& c, ForwardMode mode, Device device)
+    : spec_(c), tokens_(c), index_(c, tokens_), device_(device) {
   ensure(is_a_step(c), "not a step: ", c);
   const CaseValues values(c);
   q_values_ = values.q;
@@ -135,27 +135,29 @@ BackendCase::BackendCase(const AttentionCase& c, ForwardMode mode)
   int longest = 1;
   for (int32_t seqlen : tokens_.seqlen_kv) longest = std::max(longest, seqlen);
   model_ = model_of(c, sinks_, longest);
-  make_pool();
+  pool_ = make_pool({});
   make_request_rows();
   make_step(mode);
   make_input();
   poison_pool();
   store_prefix();
   pool_before_ = pool_bytes();
+  if (device_.type == DeviceType::kCpu) return;
+  on_gpu_ = std::make_unique<DeviceStep>(make_pool(device_), *requests_, sinks_, device_);
+  if (spec_.sinks) model_.layers[kLayerId].sinks = on_gpu_->sinks();
 }
 
-void BackendCase::make_pool() {
-  if (spec_.is_mla()) {
-    pool_ = std::make_unique<MlaKvPool>(MlaKvPool::Config{.num_layers = 2,
-                                                          .kv_lora_rank = spec_.head_dim_v,
-                                                          .rope_dim = spec_.rope_dim,
-                                                          .page_size = spec_.page_size,
-                                                          .num_pages = index_.num_pages,
-                                                          .dtype = spec_.kv_dtype,
-                                                          .scales = {1.0f, spec_.k_scale}});
-    return;
-  }
-  pool_ = std::make_unique<MhaKvPool>(
+std::unique_ptr<KvPool> BackendCase::make_pool(Device device) const {
+  if (spec_.is_mla())
+    return std::make_unique<MlaKvPool>(MlaKvPool::Config{.num_layers = 2,
+                                                         .kv_lora_rank = spec_.head_dim_v,
+                                                         .rope_dim = spec_.rope_dim,
+                                                         .page_size = spec_.page_size,
+                                                         .num_pages = index_.num_pages,
+                                                         .dtype = spec_.kv_dtype,
+                                                         .device = device,
+                                                         .scales = {1.0f, spec_.k_scale}});
+  return std::make_unique<MhaKvPool>(
       MhaKvPool::Config{.num_layers = 2,
                         .num_kv_heads = spec_.num_kv_heads,
                         .head_dim_qk = spec_.head_dim_qk,
@@ -164,6 +166,7 @@ void BackendCase::make_pool() {
                         .num_pages = index_.num_pages,
                         .dtype = spec_.kv_dtype,
                         .layout = spec_.layout,
+                        .device = device,
                         .scales = {{}, {.k = spec_.k_scale, .v = spec_.v_scale}}});
 }
 
@@ -319,7 +322,7 @@ void BackendCase::store_prefix() {
 }
 
 BackendConfig BackendCase::config(bool deterministic) const {
-  return {.device = {},
+  return {.device = device_,
           .model = model_,
           .limits = {.max_reqs = std::max(1, spec_.num_reqs()),
                      .max_tokens = std::max(1, spec_.num_tokens()),
@@ -329,14 +332,20 @@ BackendConfig BackendCase::config(bool deterministic) const {
 }
 
 std::unique_ptr<AttentionBackend> BackendCase::create(const BackendEntry& entry, bool deterministic) const {
-  return entry.create(entry, {.config = config(deterministic), .requests = *requests_, .pool = *pool_});
+  return entry.create(entry, {.config = config(deterministic),
+                              .requests = on_gpu_ ? on_gpu_->requests() : *requests_,
+                              .pool = on_gpu_ ? on_gpu_->pool() : *pool_});
 }
 
-void BackendCase::run(AttentionBackend& backend) const {
+void BackendCase::run(AttentionBackend& backend) const { compute(backend, input(), step_); }
+
+void BackendCase::compute(AttentionBackend& backend, const AttentionInput& input,
+                          const StepArrays& step) const {
+  const ForwardBatch batch = step.batch();
+  if (on_gpu_) return on_gpu_->run(backend, layer(), input, batch, *pool_);
   Stream stream;
-  const ForwardBatch batch = step_.batch();
   backend.plan(batch, stream);
-  backend.forward(layer(), input(), batch, stream);
+  backend.forward(layer(), input, batch, stream);
 }
 
 std::vector<unsigned char> BackendCase::pool_bytes() const {
@@ -392,9 +401,7 @@ bool BackendCase::part_agrees(AttentionBackend& backend, int request, int begin,
   if (spec_.is_mla()) attend.q_rope = attend.q_rope.slice(0, first, first + num_tokens);
   attend.out = out;
   attend.k = attend.v = attend.k_rope = attend.lse = {};
-  Stream stream;
-  backend.plan(part.batch(), stream);
-  backend.forward(layer(), attend, part.batch(), stream);
+  compute(backend, attend, part);
   return bytes_of(out) == bytes_of(out_.view.slice(0, first, first + num_tokens));
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attend/attention/backend.h"
+#include "tests/backends/device_step.h"
 #include "tests/kernels/conformance/attention_case.h"
 #include "tests/kernels/conformance/case_index.h"
 #include "tests/kernels/conformance/new_tokens.h"
@@ -44,8 +45,9 @@ struct StepArrays {
 
 class BackendCase {
  public:
-  // The pools, with the prefix stored. `c` is without backend choices, and a step.
-  BackendCase(const AttentionCase& c, ForwardMode mode);
+  // The pools, with the prefix stored. `c` is without backend choices, and a step. On a GPU what the
+  // backend reads lies there, while this object's tensors stay the host's.
+  BackendCase(const AttentionCase& c, ForwardMode mode, Device device = {});
   BackendCase(const BackendCase&) = delete;
 
   // As an engine makes it, with limits that the step just meets.
@@ -76,12 +78,13 @@ class BackendCase {
   };
 
   Rows make_rows(int64_t num_heads, int64_t head_dim, DType dtype) const;
-  void make_pool();
+  std::unique_ptr<KvPool> make_pool(Device device) const;
   void make_request_rows();
   void make_step(ForwardMode mode);
   void make_input();
   void store_prefix();
   void poison_pool();
+  void compute(AttentionBackend& backend, const AttentionInput& input, const StepArrays& step) const;
   // The bytes of the pool's layer: K, then V.
   std::vector<unsigned char> pool_bytes() const;
   // Whether the pool holds what it held before run(), but for the slots of the new tokens.
@@ -99,6 +102,8 @@ class BackendCase {
   StepArrays step_;
   Rows q_, k_, v_, out_, lse_;
   std::vector<unsigned char> pool_before_;
+  const Device device_;
+  std::unique_ptr<DeviceStep> on_gpu_;
 };
 
 }  // namespace attend::conformance

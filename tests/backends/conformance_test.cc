@@ -1,5 +1,5 @@
-// Every row of the table on the CPU, through plan() and forward() with real pools: a backend that declares a
-// capability is tested on it, one that lacks it refuses.
+// Every row of the table on the CPU and on a GPU, through plan() and forward() with real pools: a backend
+// that declares a capability is tested on it, one that lacks it refuses.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -8,6 +8,7 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
+#include "attend/tensor/cuda.h"
 #include "tests/backends/backend_case.h"
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/random.h"
@@ -15,8 +16,25 @@
 namespace attend::conformance {
 namespace {
 
-const Hardware kCpu{.architecture = Architecture::kCpu, .name = "a CPU"};
-constexpr std::string_view kDefault = "cpu";
+constexpr Device kCpu{}, kGpu{DeviceType::kCuda, 0};
+
+// The row of the table that serves a device where nobody asks for another.
+std::string_view default_of(Device device) { return device == kCpu ? "cpu" : "triton"; }
+
+// What a row is asked to serve. On a CPU every contract runs; a GPU stands for the one on which a contract
+// offers most, since all contracts run over the same kernels.
+Hardware hardware_for(const BackendEntry& entry, KvKind kind, Device device) {
+  if (device == kCpu) return {.architecture = Architecture::kCpu, .name = "a CPU"};
+  const Capability& can = entry.capability(kind);
+  const auto offers = [&](Architecture architecture) {
+    return can.prefill.contains(architecture) + can.decode.contains(architecture) +
+           can.deterministic.contains(architecture);
+  };
+  const auto architectures = {Architecture::kHopper, Architecture::kBlackwell,
+                              Architecture::kBlackwellGeforce};
+  return {.architecture = std::ranges::max(architectures, {}, offers), .name = "a GPU"};
+}
+
 constexpr int kPageSizes[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
 
 // A case as a step of one mode, for one backend.
@@ -24,12 +42,24 @@ struct Trial {
   AttentionCase spec;
   ForwardMode mode;
   bool deterministic;
+  Device device;
 
   Requirement requirement() const { return requirement_of_case(spec, mode, deterministic); }
   std::vector<std::string> refused_by(const BackendEntry& entry) const {
-    return reasons_against(entry, phase_of(mode), requirement(), kCpu, spec.page_size, true);
+    const Requirement needs = requirement();
+    return reasons_against(entry, phase_of(mode), needs, hardware_for(entry, needs.kind, device),
+                           spec.page_size,
+                           /*asked_by_name=*/true);
   }
 };
+
+// Rows of CPUs alone do not serve GPUs.
+bool served_on(const BackendEntry& entry, KvKind kind, Device device) {
+  const Capability& can = entry.capability(kind);
+  if (device == kCpu || !can.served()) return can.served();
+  const Architecture architecture = hardware_for(entry, kind, device).architecture;
+  return can.prefill.contains(architecture) || can.decode.contains(architecture);
+}
 
 // The mode in which a case is run; those that are no one's in particular come as every mode in turn.
 ForwardMode mode_of(const AttentionCase& c, size_t case_idx) {
@@ -41,10 +71,11 @@ ForwardMode mode_of(const AttentionCase& c, size_t case_idx) {
   return kModes[case_idx % std::size(kModes)];
 }
 
-Trial trial_of(const AttentionCase& c, size_t case_idx) {
+Trial trial_of(const AttentionCase& c, size_t case_idx, Device device) {
   return {.spec = without_backend_choices(c),
           .mode = mode_of(c, case_idx),
-          .deterministic = c.split_rule == kernels::SplitRule::kFixed};
+          .deterministic = c.split_rule == kernels::SplitRule::kFixed,
+          .device = device};
 }
 
 // Every request brings at most one new token.
@@ -103,7 +134,7 @@ class ExpectedResults {
 
 // What is wrong, or nothing.
 std::string run_trial(const Trial& trial, const BackendEntry& entry, const Expected& expected) {
-  BackendCase step(trial.spec, trial.mode);
+  BackendCase step(trial.spec, trial.mode, trial.device);
   const auto backend = step.create(entry, trial.deterministic);
   step.run(*backend);
   if (std::string problem = step.problem(expected); !problem.empty()) return problem;
@@ -113,30 +144,35 @@ std::string run_trial(const Trial& trial, const BackendEntry& entry, const Expec
   return step.result_bytes() == bits ? "" : "a second run gave other bits";
 }
 
-std::vector<AttentionCase> steps_among(const std::vector<AttentionCase>& cases) {
+// On a GPU cases come in the dtypes of its tensor cores too.
+std::vector<AttentionCase> steps_among(const std::vector<AttentionCase>& cases, Device device) {
   std::vector<AttentionCase> steps;
-  for (const AttentionCase& c : cases)
-    if (is_a_step(c)) steps.push_back(c);
+  const auto add = [&](const std::vector<AttentionCase>& more) {
+    std::ranges::copy_if(more, std::back_inserter(steps), is_a_step);
+  };
+  add(cases);
+  if (device == kGpu) add(on_tensor_cores(cases));
   return steps;
 }
 
-// Whether a row runs a case. Rows share their code: the default of this machine runs every case, the others
+// Whether a row runs a case. Rows share their code: the default of the device runs every case, the others
 // a third of them, each another third than its neighbours. MLA has few cases, so that all run all.
-bool takes_part(const BackendEntry& entry, const AttentionCase& c, size_t case_idx) {
+bool takes_part(const BackendEntry& entry, const AttentionCase& c, size_t case_idx, Device device) {
   const auto row = static_cast<size_t>(&entry - backend_table().data());
-  return c.is_mla() || entry.name == kDefault || Random(case_idx).below(3) == static_cast<int>(row % 3);
+  return c.is_mla() || entry.name == default_of(device) ||
+         Random(case_idx).below(3) == static_cast<int>(row % 3);
 }
 
 // Runs every part-th case, from the `part`-th of `num_parts`, with every backend that does not refuse it.
-void run_part(const std::vector<AttentionCase>& cases, size_t part, size_t num_parts) {
+void run_part(const std::vector<AttentionCase>& cases, Device device, size_t part, size_t num_parts) {
   std::map<std::string_view, int> num_failed;
   int num_runs = 0;
   for (size_t i = part; i < cases.size(); i += num_parts) {
-    const Trial trial = trial_of(cases[i], i);
+    const Trial trial = trial_of(cases[i], i, device);
     ExpectedResults expected;
     for (const BackendEntry& entry : backend_table()) {
       const Trial mine = within_limits(trial, entry, i);
-      if (!takes_part(entry, cases[i], i) || !mine.refused_by(entry).empty()) continue;
+      if (!takes_part(entry, cases[i], i, device) || !mine.refused_by(entry).empty()) continue;
       ++num_runs;
       std::string problem;
       try {
@@ -153,19 +189,23 @@ void run_part(const std::vector<AttentionCase>& cases, size_t part, size_t num_p
   EXPECT_GT(num_runs, 0);
 }
 
-TEST(BackendConformance, HoldsForMhaCasesOfTheFirstQuarter) {
-  run_part(steps_among(conformance_cases()), 0, 4);
-}
-TEST(BackendConformance, HoldsForMhaCasesOfTheSecondQuarter) {
-  run_part(steps_among(conformance_cases()), 1, 4);
-}
-TEST(BackendConformance, HoldsForMhaCasesOfTheThirdQuarter) {
-  run_part(steps_among(conformance_cases()), 2, 4);
-}
-TEST(BackendConformance, HoldsForMhaCasesOfTheLastQuarter) {
-  run_part(steps_among(conformance_cases()), 3, 4);
-}
-TEST(BackendConformance, HoldsForMlaCases) { run_part(steps_among(mla_conformance_cases()), 0, 1); }
+class OnDevice : public testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == kGpu && cuda::device_count() == 0)
+      GTEST_SKIP() << "this machine has no GPU that this build can use";
+  }
+
+  static std::vector<AttentionCase> mha_steps() { return steps_among(conformance_cases(), GetParam()); }
+  static std::vector<AttentionCase> mla_steps() { return steps_among(mla_conformance_cases(), GetParam()); }
+};
+
+using BackendConformance = OnDevice;
+TEST_P(BackendConformance, HoldsForMhaCasesOfTheFirstQuarter) { run_part(mha_steps(), GetParam(), 0, 4); }
+TEST_P(BackendConformance, HoldsForMhaCasesOfTheSecondQuarter) { run_part(mha_steps(), GetParam(), 1, 4); }
+TEST_P(BackendConformance, HoldsForMhaCasesOfTheThirdQuarter) { run_part(mha_steps(), GetParam(), 2, 4); }
+TEST_P(BackendConformance, HoldsForMhaCasesOfTheLastQuarter) { run_part(mha_steps(), GetParam(), 3, 4); }
+TEST_P(BackendConformance, HoldsForMlaCases) { run_part(mla_steps(), GetParam(), 0, 1); }
 
 constexpr std::string_view kPageNames[] = {"page_size 1",  "page_size 2",   "page_size 4",
                                            "page_size 8",  "page_size 16",  "page_size 32",
@@ -214,16 +254,16 @@ void count_refusals(const Trial& trial, const BackendEntry& entry, Coverage& cov
   }
 }
 
-Coverage coverage_of(const BackendEntry& entry, const std::vector<AttentionCase>& cases) {
+Coverage coverage_of(const BackendEntry& entry, const std::vector<AttentionCase>& cases, Device device) {
   Coverage coverage;
   for (size_t i = 0; i < cases.size(); ++i) {
-    Trial trial = trial_of(cases[i], i);
+    Trial trial = trial_of(cases[i], i, device);
     count_refusals(trial, entry, coverage);
     trial.spec.page_size = kPageSizes[i % std::size(kPageSizes)];
     count_refusals(trial, entry, coverage);
 
-    const Trial mine = within_limits(trial_of(cases[i], i), entry, i);
-    if (!takes_part(entry, cases[i], i) || !mine.refused_by(entry).empty()) continue;
+    const Trial mine = within_limits(trial_of(cases[i], i, device), entry, i);
+    if (!takes_part(entry, cases[i], i, device) || !mine.refused_by(entry).empty()) continue;
     ++coverage.modes[mine.mode];
     for (const Feature& feature : features(mine, entry.capability(mine.requirement().kind)))
       coverage.ran[feature.name] += feature.wanted;
@@ -232,12 +272,12 @@ Coverage coverage_of(const BackendEntry& entry, const std::vector<AttentionCase>
 }
 
 // `absent`: features that no case of the kind has.
-void expect_coverage(KvKind kind, const std::vector<AttentionCase>& cases,
+void expect_coverage(KvKind kind, const std::vector<AttentionCase>& cases, Device device,
                      std::initializer_list<std::string_view> absent) {
   for (const BackendEntry& entry : backend_table()) {
     const Capability& can = entry.capability(kind);
-    Coverage coverage = coverage_of(entry, cases);
-    if (!can.served()) {
+    Coverage coverage = coverage_of(entry, cases, device);
+    if (!served_on(entry, kind, device)) {
       EXPECT_TRUE(coverage.modes.empty()) << entry.name;
       continue;
     }
@@ -258,25 +298,28 @@ void expect_coverage(KvKind kind, const std::vector<AttentionCase>& cases,
   }
 }
 
-TEST(BackendConformance, TestsEveryMhaCapabilityOrSeesItRefused) {
-  expect_coverage(KvKind::kMha, steps_among(conformance_cases()), {});
+// Which cases run is known without the device.
+using BackendCoverage = testing::TestWithParam<Device>;
+TEST_P(BackendCoverage, TestsEveryMhaCapabilityOrSeesItRefused) {
+  expect_coverage(KvKind::kMha, steps_among(conformance_cases(), GetParam()), GetParam(), {});
 }
-TEST(BackendConformance, TestsEveryMlaCapabilityOrSeesItRefused) {
-  expect_coverage(KvKind::kMla, steps_among(mla_conformance_cases()),
+TEST_P(BackendCoverage, TestsEveryMlaCapabilityOrSeesItRefused) {
+  expect_coverage(KvKind::kMla, steps_among(mla_conformance_cases(), GetParam()), GetParam(),
                   {"chunked local attention", "cross attention", "bidirectional attention"});
 }
 
-TEST(BackendConformance, GivesATokenTheSameBitsInAnyBatchWhenDeterministic) {
-  const std::vector<AttentionCase> cases = batch_invariance_cases();
+TEST_P(BackendConformance, GivesATokenTheSameBitsInAnyBatchWhenDeterministic) {
+  const std::vector<AttentionCase> cases = steps_among(batch_invariance_cases(), GetParam());
   for (const BackendEntry& entry : backend_table())
     for (size_t i = 0; i < cases.size(); ++i) {
       const Trial trial = within_limits(
           {.spec = without_backend_choices(cases[i]),
            .mode = mode_of(cases[i], i) == ForwardMode::kDecode ? ForwardMode::kDecode : ForwardMode::kExtend,
-           .deterministic = true},
+           .deterministic = true,
+           .device = GetParam()},
           entry, i);
       if (!trial.deterministic || !trial.refused_by(entry).empty()) continue;
-      const BackendCase step(trial.spec, trial.mode);
+      const BackendCase step(trial.spec, trial.mode, trial.device);
       const auto backend = step.create(entry, true);
       step.run(*backend);
       for (int r = 0; r < static_cast<int>(trial.spec.requests.size()); ++r) {
@@ -291,6 +334,10 @@ TEST(BackendConformance, GivesATokenTheSameBitsInAnyBatchWhenDeterministic) {
       }
     }
 }
+
+std::string name_of(const testing::TestParamInfo<Device>& test) { return test.param == kCpu ? "cpu" : "gpu"; }
+INSTANTIATE_TEST_SUITE_P(Every, BackendConformance, testing::Values(kCpu, kGpu), name_of);
+INSTANTIATE_TEST_SUITE_P(Every, BackendCoverage, testing::Values(kCpu, kGpu), name_of);
 
 }  // namespace
 }  // namespace attend::conformance

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "attend/tensor/cuda.h"
 #include "tests/cli/run_command.h"
 #include "tests/support/overflowing_model.h"
 
@@ -90,7 +91,7 @@ TEST(BenchCommand, RefusesAFilterWithoutCasesAndNamesThem) {
 
 TEST(BenchCommand, CountsPromptAndGenerationOfAModel) {
   const std::string file = write_file("model.json", "");
-  const Ran ran = attend("bench model --model-path " + kTiny + " --depth 0,512 --json " + file);
+  const Ran ran = attend("bench model --device cpu --model-path " + kTiny + " --depth 0,512 --json " + file);
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
   const auto json = nlohmann::json::parse(std::ifstream(file));
   std::vector<std::string> names;
@@ -108,7 +109,7 @@ TEST(BenchCommand, RefusesAModelThatGivesNoNumbers) {
   auto config = nlohmann::json::parse(std::ifstream(model / "config.json"));
   config["max_position_embeddings"] = 1024;
   std::ofstream(model / "config.json") << config;
-  const Ran ran = attend("bench model --model-path " + model.string());
+  const Ran ran = attend("bench model --device cpu --model-path " + model.string());
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("logits are not numbers"));
 }
@@ -117,21 +118,71 @@ TEST(BenchCommand, RefusesAnUnknownShapeAndADepthBetweenChunks) {
   const Ran shape = attend("bench model --shape llama-9");
   EXPECT_EQ(shape.exit_code, 2);
   EXPECT_THAT(shape.out, HasSubstr("llama-3.1-8b"));
-  const Ran depth = attend("bench model --model-path " + kTiny + " --depth 100");
+  const Ran depth = attend("bench model --device cpu --model-path " + kTiny + " --depth 100");
   EXPECT_EQ(depth.exit_code, 2);
   EXPECT_THAT(depth.out, HasSubstr("a multiple of 512"));
 }
 
-TEST(BenchCommand, LeavesGpusToTheProgramThatKnowsTheirLimits) {
-  const Ran ran = attend("bench model --device cuda --model-path " + kTiny);
+TEST(BenchCommand, RefusesFlagsOfTheOtherKindOfDeviceByName) {
+  const Ran batches = attend("bench model --device cpu --batch-sizes 1,8 --model-path " + kTiny);
+  EXPECT_EQ(batches.exit_code, 2);
+  EXPECT_THAT(batches.out, HasSubstr("--batch-sizes: for GPUs alone; the device is cpu"));
+  const Ran depths = attend("bench model --device cuda --depth 512 --model-path " + kTiny);
+  EXPECT_EQ(depths.exit_code, 2);
+  EXPECT_THAT(depths.out, HasSubstr("--depth: for CPUs alone; the device is cuda:0"));
+}
+
+TEST(BenchCommand, RefusesSizesThatItChoosesItself) {
+  for (const std::string flag :
+       {"--context-length", "--max-running-requests", "--max-total-tokens", "--chunked-prefill-size"}) {
+    const Ran ran = attend("bench model --model-path " + kTiny + " " + flag + " 64");
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_THAT(ran.out, HasSubstr(flag + ": attend bench chooses it"));
+  }
+}
+
+TEST(BenchCommand, RefusesBatchesThatTheModelsContextDoesNotHold) {
+  for (const auto& [sizes, why] : {std::pair{"0", "--batch-sizes 0: 1 to 8191"},
+                                   {"8,1500", "--batch-sizes 1500: the model's positions reach"}}) {
+    const Ran ran = attend("bench model --device cuda --model-path " + kTiny + " --batch-sizes " + sizes);
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_THAT(ran.out, HasSubstr(why));
+  }
+}
+
+TEST(BenchCommand, RefusesAGpuThatIsNotThere) {
+  const Ran ran = attend("bench model --device cuda:77 --model-path " + kTiny);
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("cuda_decode_bench"));
+  EXPECT_THAT(ran.out, testing::AnyOf(HasSubstr("cuda:77"), HasSubstr("without CUDA")));
+}
+
+TEST(BenchCommand, TimesDecodesAndAPromptOnAGpuBesideTheirLimits) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
+  const std::string file = write_file("gpu_model.json", "");
+  const Ran ran =
+      attend("bench model --device cuda --batch-sizes 1,3 --model-path " + kTiny + " --json " + file);
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  std::vector<std::string> names;
+  for (const auto& result : json.at("cases")) {
+    names.push_back(result.at("case"));
+    const bool host = names.back().starts_with("host");
+    EXPECT_GT(result.at(host ? "us of host" : "tokens/s"), 0.0);
+    EXPECT_EQ(result.contains("share"), !host);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "decode, batch 1", "host work, median, batch 1", "host work, 99th percentile, batch 1",
+                       "decode, batch 3", "host work, median, batch 3", "host work, 99th percentile, batch 3",
+                       "prefill of 2047 tokens"}));
+  for (const char* key : {"machine", "driver", "cuda", "model", "attention", "date"})
+    EXPECT_FALSE(json.at(key).get<std::string>().empty()) << key;
+  EXPECT_EQ(json.at("graphs").get<std::string>().substr(0, 13), "2 batch sizes");
 }
 
 TEST(BenchCommand, ReadsNumbersAsStrictlyAsAnEngine) {
   const std::string model = "bench model --model-path " + kTiny;
   for (const std::string flags :
-       {"--num-layers ''", "--depth ''", "--shape ''", "--threads x", "--depth 0,b"}) {
+       {"--num-layers ''", "--depth ''", "--shape ''", "--threads x", "--depth 0,b", "--batch-sizes 1,b"}) {
     const Ran ran = attend(model + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')))) << flags;

@@ -8,6 +8,7 @@
 
 #include "attend/base/parallel.h"
 #include "attend/engine/engine.h"
+#include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
 
 namespace attend {
@@ -26,8 +27,17 @@ std::vector<Tokens> prompts() {
   return prompts;
 }
 
-EngineConfig deterministic_config() {
+constexpr Device kGpu{DeviceType::kCuda, 0};
+
+struct Place {
+  Device device = {};
+  DType dtype = DType::kF32;
+};
+
+EngineConfig deterministic_config(const Place& place) {
   EngineConfig config;
+  config.device = place.device;
+  config.dtype = place.dtype;
   config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
   config.deterministic_inference = true;
   config.max_running_requests = 12;
@@ -73,49 +83,91 @@ Outcome run_one_by_one(const EngineConfig& config, const std::vector<Tokens>& pr
   return outcome;
 }
 
-TEST(DeterministicInference, GivesTheSameTokensAloneAndInABatch) {
-  const EngineConfig config = deterministic_config();
-  EXPECT_EQ(run_together(config, prompts()).outputs, run_one_by_one(config, prompts()).outputs);
+// Where, and in what, the model runs.
+class DeterministicInference : public testing::TestWithParam<Place> {
+ protected:
+  void SetUp() override {
+    if (GetParam().device == kGpu && cuda::device_count() == 0)
+      GTEST_SKIP() << "this machine has no GPU that this build can use";
+  }
+
+  static EngineConfig config() { return deterministic_config(GetParam()); }
+};
+
+TEST_P(DeterministicInference, GivesTheSameTokensAloneAndInABatch) {
+  EXPECT_EQ(run_together(config(), prompts()).outputs, run_one_by_one(config(), prompts()).outputs);
 }
 
-TEST(DeterministicInference, GivesTheSameTokensForEverySizeOfChunks) {
-  EngineConfig config = deterministic_config();
-  const std::vector<Tokens> whole = run_together(config, prompts()).outputs;
+TEST_P(DeterministicInference, GivesTheSameTokensForEverySizeOfChunks) {
+  EngineConfig chunked = config();
+  const std::vector<Tokens> whole = run_together(chunked, prompts()).outputs;
   for (const int size : {12, 31, 100}) {
-    config.chunked_prefill_size = size;
-    EXPECT_EQ(run_together(config, prompts()).outputs, whole) << "chunks of " << size;
+    chunked.chunked_prefill_size = size;
+    EXPECT_EQ(run_together(chunked, prompts()).outputs, whole) << "chunks of " << size;
   }
 }
 
-TEST(DeterministicInference, GivesTheSameTokensAfterPreemption) {
+TEST_P(DeterministicInference, GivesTheSameTokensAfterPreemption) {
   for (const int page_size : {1, 16, 64}) {
-    EngineConfig config = deterministic_config();
-    config.wishes.page_size = page_size;
-    const std::vector<Tokens> expected = run_one_by_one(config, prompts()).outputs;
+    EngineConfig small = config();
+    small.wishes.page_size = page_size;
+    const std::vector<Tokens> expected = run_one_by_one(small, prompts()).outputs;
     size_t longest = 0;
     for (const Tokens& prompt : prompts()) longest = std::max(longest, prompt.size());
     // Room for the longest request and little more.
-    config.max_total_tokens = static_cast<int64_t>(longest) + 110;
-    const Outcome outcome = run_together(config, prompts());
+    small.max_total_tokens = static_cast<int64_t>(longest) + 110;
+    const Outcome outcome = run_together(small, prompts());
     EXPECT_GT(outcome.num_preemptions, 0) << "page size " << page_size;
     EXPECT_EQ(outcome.outputs, expected) << "page size " << page_size;
   }
 }
 
-TEST(DeterministicInference, GivesTheSameTokensOnEveryNumberOfThreads) {
+TEST_P(DeterministicInference, GivesTheSameTokensForEveryPageSize) {
+  const std::vector<Tokens> expected = run_together(config(), prompts()).outputs;
+  for (const int page_size : {1, 16, 128}) {
+    EngineConfig paged = config();
+    paged.wishes.page_size = page_size;
+    EXPECT_EQ(run_together(paged, prompts()).outputs, expected) << "page size " << page_size;
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Place>& test) {
+  return (test.param.device == kGpu ? "gpu_" : "cpu_") + std::string(to_string(test.param.dtype));
+}
+
+constexpr Place kOnGpu[] = {{kGpu, DType::kF32}, {kGpu, DType::kF16}, {kGpu, DType::kBF16}};
+INSTANTIATE_TEST_SUITE_P(OnCpu, DeterministicInference, testing::Values(Place{}), name_of);
+INSTANTIATE_TEST_SUITE_P(OnGpu, DeterministicInference, testing::ValuesIn(kOnGpu), name_of);
+
+class DeterministicGraphs : public DeterministicInference {};
+
+TEST_P(DeterministicGraphs, GiveTheTokensOfLaunchedStepsWhateverTheirSizes) {
+  EngineConfig launched = config();
+  launched.disable_cuda_graph = true;
+  const std::vector<Tokens> expected = run_together(launched, prompts()).outputs;
+  for (const std::vector<int>& sizes : {std::vector<int>{12}, {1, 3, 5}, {}}) {
+    EngineConfig replayed = config();
+    replayed.cuda_graph_bs = sizes;
+    EXPECT_EQ(run_together(replayed, prompts()).outputs, expected) << sizes.size() << " sizes";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OnGpu, DeterministicGraphs, testing::ValuesIn(kOnGpu), name_of);
+
+TEST(DeterministicInferenceOnCpu, GivesTheSameTokensOnEveryNumberOfThreads) {
   const int all_threads = num_threads();
   std::vector<std::vector<Tokens>> outputs;
   for (const int threads : {1, 2, 5}) {
     set_num_threads(threads);
-    outputs.push_back(run_together(deterministic_config(), prompts()).outputs);
+    outputs.push_back(run_together(deterministic_config({}), prompts()).outputs);
   }
   set_num_threads(all_threads);
   EXPECT_EQ(outputs[1], outputs[0]);
   EXPECT_EQ(outputs[2], outputs[0]);
 }
 
-TEST(DeterministicInference, RefusesABackendThatDoesNotOfferIt) {
-  EngineConfig config = deterministic_config();
+TEST(DeterministicInferenceOnCpu, RefusesABackendThatDoesNotOfferIt) {
+  EngineConfig config = deterministic_config({});
   config.wishes.attention_backend = "trtllm_mha";
   EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported, [&] { Engine engine(config); }),
               testing::HasSubstr("deterministic inference"));

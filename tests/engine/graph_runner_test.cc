@@ -65,8 +65,9 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     model_->prepare(limits_);
     for (std::optional<StepRunner>* runner : {&replaying_, &launching_})
       runner->emplace(*model_, *attention_, *rows_, limits_, kGpu);
-    replaying_->pad_decodes({1, 2, 4, kMaxReqs}, /*record=*/true);
-    launching_->pad_decodes({1, 2, 4, kMaxReqs}, /*record=*/false);
+    for (std::optional<StepRunner>* runner : {&replaying_, &launching_})
+      (*runner)->pad_decodes({1, 2, 4, kMaxReqs});
+    replaying_->record_graphs([this](const GraphsSoFar& graphs) { told_.push_back(graphs); });
     add_requests();
   }
 
@@ -122,7 +123,19 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
   std::unique_ptr<AttentionBackend> attention_;
   std::optional<StepRunner> replaying_, launching_;
   std::vector<Request> requests_;
+  std::vector<GraphsSoFar> told_;
 };
+
+TEST_P(ReplayOnGpu, TellsEachSizeBeforeItsGraphIsRecordedTheLargestFirst) {
+  std::vector<int> sizes, num_done;
+  for (const GraphsSoFar& graphs : told_) {
+    sizes.push_back(graphs.batch_size);
+    num_done.push_back(graphs.num_done);
+    EXPECT_EQ(graphs.num_sizes, 4);
+  }
+  EXPECT_THAT(sizes, ElementsAre(kMaxReqs, 4, 2, 1, 1));
+  EXPECT_THAT(num_done, ElementsAre(0, 1, 2, 3, 4));
+}
 
 TEST_P(ReplayOnGpu, HasTheBitsOfTheLaunchedStepForLengthsThatGrowAndShrink) {
   for (const std::vector<int>& lengths : std::vector<std::vector<int>>{{1},

@@ -13,14 +13,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::error_message;
 
-TEST(RequireHostMemory, TakesWhatFitsToTheLastByte) {
-  EXPECT_NO_THROW(require_host_memory({{"a", 60, "--a"}, {"b", 40, "--b"}}, 100));
+TEST(RequireMemory, TakesWhatFitsToTheLastByte) {
+  EXPECT_NO_THROW(require_memory({{"a", 60, "--a"}, {"b", 40, "--b"}}, 100));
 }
 
-TEST(RequireHostMemory, NamesThePartThatDoesNotFitBesideTheOthers) {
+TEST(RequireMemory, NamesThePartThatDoesNotFitBesideTheOthers) {
   EXPECT_EQ(error_message(ErrorCode::kOutOfMemory,
                           [] {
-                            require_host_memory({{"a", 60, "--a"}, {"b", 41, "--b"}}, 100);
+                            require_memory({{"a", 60, "--a"}, {"b", 41, "--b"}}, 100);
                           }),
             "b: needed 41 bytes, free 40; lower --b");
 }
@@ -34,7 +34,8 @@ EngineConfig tiny() {
 // The message of an engine that has no memory; no weight may have been read by then.
 std::string start(const EngineConfig& config) {
   return error_message(ErrorCode::kOutOfMemory, [&] {
-    Engine(config, [](size_t, size_t) { FAIL() << "read weights of a model that does not fit"; });
+    Engine(config, {.weights = [](size_t, size_t) { FAIL() << "read weights of a model that does not fit"; },
+                    .graphs = {}});
   });
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/error_message.h"
+
 namespace attend {
 namespace {
 
@@ -47,27 +49,57 @@ TEST(StepInputs, DescribesAMixedStep) {
   EXPECT_THAT(inputs.sampling_requests(), ElementsAre(0));
 }
 
-TEST(StepInputs, KeepsItsAddressesFromStepToStep) {
-  const BatchLimits limits{.max_reqs = 2, .max_tokens = 8, .max_kv_tokens = 16};
-  ReqToTokenPool rows(2, 8);
+TEST(StepInputs, HasTheSameAddressesInStepsPaddedToTheSameSize) {
+  const BatchLimits limits{.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16};
+  ReqToTokenPool rows(3, 8);
+  std::vector<Request> requests(2);
+  for (Request& request : requests) {
+    request.tokens = {1, 2};
+    request.num_prompt = 1;
+    request.num_computed = 1;
+    request.row = *rows.allocate();
+    const TokenSlot slots[] = {TokenSlot(1), TokenSlot(2)};
+    rows.write(request.row, 0, slots);
+  }
+  StepInputs inputs(limits, rows);
+  Stream stream;
+  ScheduledStep step{.requests = {{&requests[0], 1}}, .num_tokens = 1, .mode = ForwardMode::kDecode};
+  inputs.build(step, stream, 3);
+  const auto addresses = [&] {
+    const ForwardBatch& batch = inputs.batch();
+    return std::vector<const void*>{batch.request_rows.data(),
+                                    batch.seqlen_kv.data(),
+                                    batch.cu_seqlen_q.data(),
+                                    batch.positions.data(),
+                                    batch.out_slots.data(),
+                                    inputs.model_input().token_ids.data(),
+                                    inputs.model_input().logit_rows.data(),
+                                    inputs.model_input().prompt_lens.data(),
+                                    inputs.rules().data()};
+  };
+  const auto before = addresses();
+  step.requests.push_back({&requests[1], 1});
+  step.num_tokens = 2;
+  inputs.build(step, stream, 3);
+  EXPECT_EQ(addresses(), before);
+  EXPECT_EQ(inputs.batch().num_tokens, 3);
+  EXPECT_THAT(inputs.batch().seqlen_kv, ElementsAre(2, 2, 1));
+  EXPECT_THAT(inputs.batch().out_slots, ElementsAre(TokenSlot(2), TokenSlot(2), kNoSlot));
+}
+
+TEST(StepInputs, RefusesAStepThatCountsItsTokensWrong) {
+  const BatchLimits limits{.max_reqs = 1, .max_tokens = 8, .max_kv_tokens = 16};
+  ReqToTokenPool rows(1, 8);
   Request request;
   request.tokens = {1, 2};
   request.num_prompt = 2;
   request.row = *rows.allocate();
-  const TokenSlot slots[] = {TokenSlot(1), TokenSlot(2)};
-  rows.write(request.row, 0, slots);
   StepInputs inputs(limits, rows);
   Stream stream;
-  ScheduledStep step{.requests = {{&request, 2}}, .num_tokens = 2, .mode = ForwardMode::kExtend};
-  inputs.build(step, stream);
-  const auto* lengths = inputs.batch().seqlen_kv.data();
-  const auto* ids = inputs.model_input().token_ids.data();
-  step.requests[0].num_new = 1;
-  step.num_tokens = 1;
-  inputs.build(step, stream);
-  EXPECT_EQ(inputs.batch().seqlen_kv.data(), lengths);
-  EXPECT_EQ(inputs.model_input().token_ids.data(), ids);
-  EXPECT_EQ(inputs.batch().num_tokens, 1);
+  const std::string message = testing_support::error_message(ErrorCode::kInternal, [&] {
+    inputs.build({.requests = {{&request, 2}}, .num_tokens = 3, .mode = ForwardMode::kExtend}, stream);
+  });
+  EXPECT_THAT(message, testing::HasSubstr("a step of 3 tokens whose requests have 2"));
 }
 
 }  // namespace

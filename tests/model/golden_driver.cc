@@ -68,7 +68,7 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
                              .model = geometry,
                              .limits = limits,
                              .page_size = page_size,
-                             .deterministic = false};
+                             .deterministic = placement.batch_invariant};
   attention_ = backend.create(backend, {.config = config, .requests = rows_, .pool = pool_});
   model_.prepare(limits);
 }

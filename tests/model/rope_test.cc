@@ -148,12 +148,17 @@ TEST(RopeAttentionFactor, OfYarnIsThatOfTransformers) {
   EXPECT_EQ(rope_attention_factor(config), 1.5f) << "what is given wins";
 }
 
+RopeRows rows_of(RopeTable& table, const ForwardBatch& batch, View<const int32_t> prompt_lens) {
+  Stream stream;
+  return table.rows(batch, prompt_lens, stream);
+}
+
 TEST(RopeTable, RowOfAPositionHoldsTheCosinesAndSinesOfItsAngles) {
   RopeConfig config = config_of(RopeType::kYarn);
   config.factor = 4.0;
   RopeTable table(config, 100, 8);
   const Step step({0, 97}, {2, 3});
-  const RopeRows rows = table.rows(step.batch, {});
+  const RopeRows rows = rows_of(table, step.batch, {});
   EXPECT_EQ(rows.cos.shape[0], 100);
   EXPECT_EQ(rows.positions.data(), step.positions.data());
   const std::vector<float> frequencies = frequencies_of(config);
@@ -168,7 +173,8 @@ TEST(RopeTable, RowOfAPositionHoldsTheCosinesAndSinesOfItsAngles) {
 TEST(RopeTable, RefusesAPositionThatItDoesNotHold) {
   RopeTable table(config_of(RopeType::kDefault), 100, 8);
   const Step step({99}, {2});
-  expect_error(ErrorCode::kInvalidArgument, {"position 100", "0 to 99"}, [&] { table.rows(step.batch, {}); });
+  expect_error(ErrorCode::kInvalidArgument, {"position 100", "0 to 99"},
+               [&] { rows_of(table, step.batch, {}); });
 }
 
 // Row of token `token` as one list.
@@ -195,7 +201,7 @@ TEST(RopeTable, DynamicTurnsPromptTokensByThePromptsLengthAndLaterOnesByTheirOwn
   RopeTable table(config, 512, 16);
   const Step step({298}, {4});  // tokens 298 and 299 of the prompt, 300 and 301 after it
   const std::vector<int32_t> prompt_lens{300};
-  const RopeRows rows = table.rows(step.batch, prompt_lens);
+  const RopeRows rows = rows_of(table, step.batch, prompt_lens);
   EXPECT_EQ(angles_of(rows, 0), angles_of(config, 298, 300));
   EXPECT_EQ(angles_of(rows, 1), angles_of(config, 299, 300));
   EXPECT_EQ(angles_of(rows, 2), angles_of(config, 300, 301));
@@ -207,11 +213,11 @@ TEST(RopeTable, DynamicGivesATokenTheSameRowAloneChunkedAndInABatch) {
   RopeTable table(config, 512, 400);
   const Step whole({0}, {300});
   const std::vector<int32_t> long_prompt{300}, both{20, 300};
-  const std::vector<float> expected = angles_of(table.rows(whole.batch, long_prompt), 290);
+  const std::vector<float> expected = angles_of(rows_of(table, whole.batch, long_prompt), 290);
   const Step chunk({280}, {20});
-  EXPECT_EQ(angles_of(table.rows(chunk.batch, long_prompt), 10), expected);
+  EXPECT_EQ(angles_of(rows_of(table, chunk.batch, long_prompt), 10), expected);
   const Step batch({0, 288}, {20, 12});
-  EXPECT_EQ(angles_of(table.rows(batch.batch, both), 22), expected);
+  EXPECT_EQ(angles_of(rows_of(table, batch.batch, both), 22), expected);
 }
 
 TEST(RopeTable, DynamicLeavesPaddingTokensUnturned) {
@@ -221,7 +227,7 @@ TEST(RopeTable, DynamicLeavesPaddingTokensUnturned) {
   step.batch.positions = step.positions;
   step.batch.num_tokens = 3;
   const std::vector<int32_t> prompt_lens{6};
-  const RopeRows rows = table.rows(step.batch, prompt_lens);
+  const RopeRows rows = rows_of(table, step.batch, prompt_lens);
   const std::vector<float> unturned{1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(angles_of(rows, 1), unturned);
   EXPECT_EQ(angles_of(rows, 2), unturned);
@@ -233,9 +239,9 @@ TEST(RopeTable, DynamicRefusesAStepWithoutPromptLengthsOrWithTooManyTokens) {
   const std::vector<int32_t> prompt_lens{3};
   const Step two({0}, {2}), three({0}, {3});
   expect_error(ErrorCode::kInvalidArgument, {"prompt_lens of 0", "dynamic", "1"},
-               [&] { table.rows(two.batch, {}); });
+               [&] { rows_of(table, two.batch, {}); });
   expect_error(ErrorCode::kInvalidArgument, {"num_tokens 3", "2"},
-               [&] { table.rows(three.batch, prompt_lens); });
+               [&] { rows_of(table, three.batch, prompt_lens); });
 }
 
 }  // namespace

@@ -42,6 +42,8 @@ class Jax:
         pytest.importorskip("jax")
         import jax.numpy
 
+        # attend reads its arrays on the CPU, and its GPU build would take most of a GPU's memory.
+        jax.config.update("jax_platforms", "cpu")
         self.jnp = jax.numpy
 
     def tensor(self, array, dtype=None):

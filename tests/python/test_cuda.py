@@ -107,6 +107,20 @@ def test_a_captured_plan_serves_the_layers_of_every_step(cache):
         torch.testing.assert_close(outs[1], 2 * eager)
 
 
+def test_plans_that_live_at_once_do_not_share_memory(cache):
+    k, v, table = cache
+    q = queries()
+    kept, wants = [], []
+    for step in LENGTHS * 3:
+        lengths = torch.tensor(step, dtype=torch.int32, device="cuda")
+        arguments = dict(cache_seqlens=lengths, page_table=table, causal=True)
+        wants.append(flash.flash_attn_with_kvcache(q, k, v, **arguments))
+        metadata = flash.get_scheduler_metadata(BATCH, 1, CAPACITY, HEADS, KV_HEADS, DIM, lengths, causal=True)
+        kept = (kept + [(metadata, arguments)])[-2:]
+        for (plan, planned_for), want in zip(kept, wants[-len(kept):]):
+            assert torch.equal(flash.flash_attn_with_kvcache(q, k, v, scheduler_metadata=plan, **planned_for), want)
+
+
 @pytest.mark.parametrize(
     "planned, called, message",
     [
@@ -178,6 +192,39 @@ def test_mla_may_be_captured():
     graph.replay()
     want, want_lse = call()
     assert torch.equal(out, want) and torch.equal(lse, want_lse)
+
+
+def test_mla_metadata_serves_the_layers_of_captured_and_eager_steps():
+    q = torch.randn(2, 1, 16, 576, device="cuda", dtype=torch.bfloat16)
+    latents = [torch.randn(6, 64, 1, 576, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    table = torch.tensor([[3, 0, 5], [1, 4, 2]], dtype=torch.int32, device="cuda")
+    lengths = torch.tensor([150, 7], dtype=torch.int32, device="cuda")
+
+    def layers(metadata):
+        return [flash_mla.flash_mla_with_kvcache(q, latent, table, lengths, 512, *metadata)[0] for latent in latents]
+
+    # One object for the warm-up, the graph and later calls: each recording plans for itself.
+    metadata = flash_mla.get_mla_metadata()
+    layers(metadata)
+    graph, outs = captured(lambda: layers(metadata))
+    for step in ([12, 192], [192, 1], [150, 7]):
+        lengths.copy_(torch.tensor(step))
+        graph.replay()
+        want = [flash_mla.flash_mla_with_kvcache(q, latent, table, lengths, 512)[0] for latent in latents]
+        assert all(torch.equal(a, b) for a, b in zip(outs, want))
+        assert all(torch.equal(a, b) for a, b in zip(layers(flash_mla.get_mla_metadata()), want))
+
+
+def test_mla_metadata_outlives_another_call_in_between():
+    q = torch.randn(1, 1, 16, 576, device="cuda", dtype=torch.bfloat16)
+    latent = torch.randn(3, 64, 1, 576, device="cuda", dtype=torch.bfloat16)
+    table = torch.tensor([[2, 0, 1]], dtype=torch.int32, device="cuda")
+    long, short = (torch.tensor([n], dtype=torch.int32, device="cuda") for n in (190, 3))
+    call = lambda lengths, metadata=(None, None): flash_mla.flash_mla_with_kvcache(q, latent, table, lengths, 512, *metadata)
+    metadata = flash_mla.get_mla_metadata()
+    want, _ = call(long, metadata)
+    call(short)
+    assert torch.equal(call(long, metadata)[0], want)
 
 
 def test_a_descale_on_the_gpu_is_refused(cache):

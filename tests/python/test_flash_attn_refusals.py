@@ -1,5 +1,9 @@
 """What attend.flash_attn_interface refuses on the CPU, and under which names; and what looks refusable and is not."""
 
+import concurrent.futures
+import sys
+import threading
+
 import attend
 import ml_dtypes
 import numpy as np
@@ -110,6 +114,37 @@ def test_a_plan_without_a_window_serves_layers_that_have_one(rng):
     cache = rng.standard_normal((4, 16, 2, 32), dtype=np.float32)
     call = dict(q=q, k_cache=cache, v_cache=cache, causal=True, window_size=(3, 0))
     np.testing.assert_array_equal(paged_call(scheduler_metadata=plan(causal=True), **call), paged_call(**call))
+
+
+def test_a_plan_may_be_used_from_several_threads():
+    rng = np.random.default_rng(3)
+    q, cache = rng.standard_normal((8, 1, 4, 32), dtype=np.float32), rng.standard_normal((16, 16, 2, 32), dtype=np.float32)
+    lengths = np.arange(25, 33, dtype=np.int32)
+    call = dict(num_reqs=8, q=q, k_cache=cache, v_cache=cache, cache_seqlens=lengths, scheduler_metadata=plan(lengths))
+    want = paged_call(**call)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for out in pool.map(lambda _: paged_call(**call), range(200)):
+            np.testing.assert_array_equal(out, want)
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["for itself", "planned before"])
+def test_calls_on_the_cpu_let_other_threads_run(planned):
+    begin, ran = threading.Event(), threading.Event()
+    other = threading.Thread(target=lambda: begin.wait() and ran.set())
+    other.start()
+    metadata = plan() if planned else None
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e6)  # from here on the other thread runs when this one lets it, not before
+    try:
+        begin.set()
+        for _ in range(100_000):
+            if ran.is_set():
+                break
+            paged_call(scheduler_metadata=metadata)
+        assert ran.is_set()
+    finally:
+        sys.setswitchinterval(interval)
+        other.join()
 
 
 @pytest.mark.parametrize("sums", [[0, 5, 3], [0, -7, 3], [0, 2**31 - 1, 3], [0, -(2**31), 3], [1, 2, 3]], ids=str)

@@ -43,6 +43,25 @@ def test_decode_agrees_with_the_reference(rng, library, dtype, seqlen_q, num_hea
         check(library.array(lse)[r], want_lse, dtype)
 
 
+def test_metadata_serves_the_layers_of_a_step(rng, library):
+    cache, table, rows = draw_pages(rng, library, [30, 7], 16, 80, "float32")
+    lengths, metadata = library.tensor(np.array([30, 7], np.int32)), flash_mla.get_mla_metadata()
+    for seqlen_q in (1, 1, 2):
+        q = library.tensor(rng.standard_normal((2, seqlen_q, 4, 80), dtype=np.float32))
+        out, _ = flash_mla.flash_mla_with_kvcache(q, cache, table, lengths, 64, *metadata, causal=True)
+        for r in range(2):
+            check(library.array(out)[r], reference.attend(library.array(q)[r], rows[r], rows[r][..., :64], causal=True)[0])
+
+
+def test_metadata_is_made_anew_for_another_tensor_of_lengths(rng, library):
+    cache, table, rows = draw_pages(rng, library, [30], 16, 80, "float32")
+    q, metadata = library.tensor(rng.standard_normal((1, 1, 2, 80), dtype=np.float32)), flash_mla.get_mla_metadata()
+    for n in (30, 11):
+        lengths = library.tensor(np.array([n], np.int32))
+        out, _ = flash_mla.flash_mla_with_kvcache(q, cache, table, lengths, 64, *metadata)
+        check(library.array(out)[0], reference.attend(library.array(q)[0], rows[0][:n], rows[0][:n, :, :64])[0])
+
+
 def test_a_sink_and_a_scale_are_honoured(rng, library):
     cache, table, rows = draw_pages(rng, library, [30], 16, 80, "float32")
     q = library.tensor(rng.standard_normal((1, 1, 2, 80), dtype=np.float32))
@@ -60,6 +79,7 @@ def test_a_sink_and_a_scale_are_honoured(rng, library):
         (dict(indices=1), "indices: .* not sparse"),
         (dict(topk_length=1), "topk_length: .* not sparse"),
         (dict(num_splits=3), "num_splits: .* None"),
+        (dict(tile_scheduler_metadata=1), "^tile_scheduler_metadata: expected what attend's get_mla_metadata returned"),
         (dict(head_dim_v=80), "head_dim_v 80: expected less than the head_dim 80"),
         (dict(k_cache=np.ones((1, 16, 2, 80), np.float32)), r"k_cache .* expected \[num_pages, page_size, 1, head_dim\]"),
         (dict(k_cache=np.ones((1, 16, 1, 72), np.float32)), "^k_cache .*: expected a head_dim of 80, as q"),

@@ -41,7 +41,10 @@ Architecture architecture_of(const cuda::DeviceInfo& gpu, Device device) {
 
 Hardware detect_hardware(Device device) {
   if (device.type == DeviceType::kCpu) return detect_cpu();
-  const cuda::DeviceInfo gpu = cuda::device_info(device);
+  return hardware_of(cuda::device_info(device), device);
+}
+
+Hardware hardware_of(const cuda::DeviceInfo& gpu, Device device) {
   return {.architecture = architecture_of(gpu, device), .name = gpu.name, .num_workers = gpu.num_sms};
 }
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "attend/base/parallel.h"
+#include "attend/bench/model_steps.h"
 #include "attend/bench/probes.h"
 #include "attend/bench/timing.h"
 #include "attend/engine/engine.h"
@@ -14,19 +14,6 @@
 
 namespace attend::bench {
 namespace {
-
-std::vector<int32_t> random_prompt(int num_tokens, int vocab_size) {
-  std::mt19937 random(1);
-  std::vector<int32_t> ids(static_cast<size_t>(num_tokens));
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<unsigned>(vocab_size));
-  return ids;
-}
-
-// A request that ended without a token has not done the work that is timed.
-void require_token(const StepOutput& output) {
-  if (output.finish_reason == FinishReason::kError)
-    fail(ErrorCode::kCorruptFile, "model: its logits are not numbers, so there is nothing to time");
-}
 
 // How long the last step of the prompt and each decode step of one request took.
 struct RequestTimes {
@@ -60,9 +47,9 @@ constexpr int kHostRequests = 16, kHostSteps = 32;
 class ModelBench {
  public:
   explicit ModelBench(const ModelBenchOptions& options)
-      : options_(options), engine_(engine_config(options)), threads_(num_threads()) {
+      : options_(options), engine_(engine_config(options), options.progress), threads_(num_threads()) {
     vectors_ = best_vectors(threads_);
-    const size_t bytes = read_bytes_per_token(0);
+    const auto bytes = static_cast<size_t>(multiplied_bytes(engine_));
     Arena arena(bytes, "bench: a buffer of the weights' size to read");
     probe_ = arena.allocate({static_cast<int64_t>(bytes)}, DType::kU8);
     std::fill_n(static_cast<std::byte*>(probe_.view().data), bytes, std::byte{1});
@@ -99,35 +86,10 @@ class ModelBench {
 
   std::string suffix(int depth) const { return depth == 0 ? "" : fmt::format(" @ d{}", depth); }
 
-  // Weights that a token multiplies: all but the embedding table, which a tied lm_head multiplies too.
-  size_t multiplied_bytes() const {
-    const ModelConfig& config = engine_.model_config();
-    const size_t table = size_of(config.dtype) * static_cast<size_t>(config.vocab_size) *
-                         static_cast<size_t>(config.hidden_size);
-    return engine_.info().weight_bytes - (config.tie_word_embeddings ? 0 : table);
-  }
-  size_t read_bytes_per_token(int context) const {
-    const ModelConfig& config = engine_.model_config();
-    const size_t kv_row = size_of(engine_.info().kv_cache_dtype) * 2 *
-                          static_cast<size_t>(config.num_kv_heads) * static_cast<size_t>(config.head_dim);
-    return multiplied_bytes() +
-           kv_row * static_cast<size_t>(config.num_layers) * static_cast<size_t>(context);
-  }
-  // Of a prompt's last `num_tokens` tokens behind `depth` others; only the last token meets the lm_head.
-  double prompt_operations(int depth, int num_tokens) const {
-    const ModelConfig& config = engine_.model_config();
-    const double lm_head = static_cast<double>(config.vocab_size) * config.hidden_size;
-    const double weights =
-        static_cast<double>(multiplied_bytes()) / static_cast<double>(size_of(config.dtype));
-    const double pairs = num_tokens * (depth + (num_tokens + 1) / 2.0);
-    return 2 * ((weights - lm_head) * num_tokens + lm_head) +
-           4 * pairs * config.num_layers * config.num_q_heads * config.head_dim;
-  }
-
   void add_prompt(int depth, double seconds) {
     double peak = 0;
     for (int i = 0; i < 3; ++i) peak = std::max(peak, operations_per_second(vectors_, threads_));
-    const double limit_seconds = prompt_operations(depth, options_.prompt_tokens) / peak;
+    const double limit_seconds = prompt_operations(engine_, depth, options_.prompt_tokens) / peak;
     report_.cases.push_back({.name = fmt::format("pp{}{}", options_.prompt_tokens, suffix(depth)),
                              .threads = threads_,
                              .us = seconds * 1e6,
@@ -144,7 +106,7 @@ class ModelBench {
       rates.push_back(read_bytes_per_second(
           {static_cast<const std::byte*>(probe_.view().data), probe_.view().num_bytes()}, threads_));
     const double step_seconds = median(seconds);
-    const double bytes = static_cast<double>(read_bytes_per_token(context + options_.new_tokens / 2));
+    const double bytes = decode_bytes(engine_, 1, context + options_.new_tokens / 2);
     report_.cases.push_back({.name = fmt::format("tg{}{}", options_.new_tokens, suffix(depth)),
                              .threads = threads_,
                              .us = step_seconds * 1e6,

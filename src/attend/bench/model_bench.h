@@ -1,8 +1,7 @@
-// `attend bench model`: prompt processing and token generation of one request, as llama-bench counts them.
+// `attend bench model` on a CPU: prompt processing and token generation of one request, as llama-bench counts
+// them.
 #pragma once
 
-#include <filesystem>
-#include <string>
 #include <vector>
 
 #include "attend/bench/report.h"
@@ -15,6 +14,7 @@ struct ModelBenchOptions {
   int prompt_tokens = 512;
   int new_tokens = 128;
   std::vector<int> depths = {0};  // tokens of context before the first timed one
+  EngineProgress progress = {};
 };
 
 // ppN @ dD: the step of the last N tokens of a prompt of D + N. tgN @ dD: N decode steps; at depth 0 they
@@ -25,27 +25,5 @@ struct ModelBenchOptions {
 // bound of pp is its products and sums at the peak of the fastest vector arithmetic. Throws what Engine
 // throws.
 Report bench_model(const ModelBenchOptions& options);
-
-// A model directory in the system's temporary files that holds a config.json alone: for dummy weights.
-// Removed with the object.
-class ConfigDirectory {
- public:
-  explicit ConfigDirectory(const std::string& config_json);
-  ~ConfigDirectory();
-  ConfigDirectory(const ConfigDirectory&) = delete;
-  ConfigDirectory& operator=(const ConfigDirectory&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-// config.json of a well-known shape: "llama-3.1-8b", "llama-3.2-1b", "qwen3-0.6b". Throws
-// Error(kInvalidArgument) with the list of shapes.
-std::string shape_config(const std::string& shape);
-
-// The same config with another number of layers.
-std::string with_num_layers(const std::string& config_json, int num_layers);
 
 }  // namespace attend::bench

@@ -1,3 +1,5 @@
+#include "attend/bench/model_shapes.h"
+
 #include <stdlib.h>
 
 #include <fstream>
@@ -5,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "attend/base/error.h"
-#include "attend/bench/model_bench.h"
 
 namespace attend::bench {
 namespace {

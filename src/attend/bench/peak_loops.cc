@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "attend/kernels/cpu/amx_tiles.h"
 #endif
 
 namespace attend::bench {
@@ -100,46 +102,26 @@ __attribute__((target("avx512f,avx512bf16"))) float avx512bf16_peak(int64_t num_
   return total;
 }
 
-// Intel SDM, LDTILECFG: palette 1, then bytes per row and rows of each tile.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t num_rows[16] = {};
-};
-
 constexpr int kAmxSums = 4;  // tiles of sums; the other four of eight hold operands
 
-__attribute__((target("amx-tile,amx-bf16"))) float amx_peak(int64_t num_steps) {
-  TileConfig config;
-  for (int tile = 0; tile < 8; ++tile) {
-    config.row_bytes[tile] = 64;
-    config.num_rows[tile] = 16;
-  }
-  _tile_loadconfig(&config);
-  uint16_t ones[16 * 32];
+float amx_peak(int64_t num_steps) {
+  using namespace kernels::cpu;
+  const WholeTiles tiles;
+  uint16_t ones[kTileSide * kTileInner];
   for (uint16_t& one : ones) one = 0x3f80;  // the bfloat16 value 1
-  _tile_loadd(4, ones, 64);
-  _tile_loadd(5, ones, 64);
-  _tile_loadd(6, ones, 64);
-  _tile_loadd(7, ones, 64);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  load_tile<4>(ones, kTileRowBytes);
+  load_tile<5>(ones, kTileRowBytes);
+  load_tile<6>(ones, kTileRowBytes);
+  load_tile<7>(ones, kTileRowBytes);
+  unrolled<kAmxSums>([](auto sum) { zero_tile<sum>(); });
   for (int64_t step = 0; step < num_steps; ++step) {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+    multiply_tile<0, 4, 6>();
+    multiply_tile<1, 4, 7>();
+    multiply_tile<2, 5, 6>();
+    multiply_tile<3, 5, 7>();
   }
-  float sums[4][16 * 16];
-  _tile_stored(0, sums[0], 64);
-  _tile_stored(1, sums[1], 64);
-  _tile_stored(2, sums[2], 64);
-  _tile_stored(3, sums[3], 64);
-  _tile_release();
+  float sums[kAmxSums][kTileSide * kTileSide];
+  unrolled<kAmxSums>([&](auto sum) { store_tile<sum>(sums[sum], kTileRowBytes); });
   return sums[0][0] + sums[1][1] + sums[2][2] + sums[3][3];
 }
 

@@ -38,6 +38,7 @@ ordered_json to_json(const CaseResult& result) {
 
 void print(const Report& report) {
   fmt::print("{}, {}, {} threads\n\n", report.machine, report.instruction_set, report.threads);
+  for (const auto& [name, text] : report.facts) fmt::print("{:<28} {}\n", name, text);
   for (const MachineFigure& figure : report.figures)
     fmt::print("{:<28} {:>2}T {:>10.1f} {}\n", figure.name, figure.threads, figure.value, figure.unit);
   fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6} {:>9}\n", "case", "", "us", "", "",
@@ -58,9 +59,10 @@ void write_json(const Report& report, const std::filesystem::path& path) {
                        {"instruction_set", report.instruction_set},
                        {"threads", report.threads},
                        {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
-                       {"version", ATTEND_VERSION},
-                       {"figures", ordered_json::array()},
-                       {"cases", ordered_json::array()}};
+                       {"version", ATTEND_VERSION}};
+  for (const auto& [name, text] : report.facts) json[name] = text;
+  json["figures"] = ordered_json::array();
+  json["cases"] = ordered_json::array();
   for (const MachineFigure& figure : report.figures) json["figures"].push_back(to_json(figure));
   for (const CaseResult& result : report.cases) json["cases"].push_back(to_json(result));
   std::ofstream file(path);

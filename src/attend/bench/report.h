@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace attend::bench {
@@ -33,9 +34,11 @@ struct CaseResult {
 
 struct Report {
   std::string bench;            // "attention", "model"
-  std::string machine;          // CPU
-  std::string instruction_set;  // that attention runs with
+  std::string machine;          // CPU or GPU
+  std::string instruction_set;  // that attention runs with; on a GPU its architecture
   int threads = 0;              // all of them
+  std::vector<std::pair<std::string, std::string>> facts =
+      {};  // "driver", "580.65.06": what was chosen and found
   std::vector<MachineFigure> figures = {};
   std::vector<CaseResult> cases = {};
 };
@@ -43,10 +46,10 @@ struct Report {
 // A table on stdout.
 void print(const Report& report);
 
-// {"machine", "instruction_set", "threads", "date", "version", "figures": [...], "cases": [{"case",
-// "threads", "us", <unit>: value, "limit", "bound", "share", "tiles_limit", "tiles_share", "repeats"}]}; the
-// limits only where there is one. The date is UTC. Throws Error(kInvalidArgument) for a file that can not be
-// written.
+// {"machine", "instruction_set", "threads", "date", "version", <fact>: text, "figures": [...], "cases":
+// [{"case", "threads", "us", <unit>: value, "limit", "bound", "share", "tiles_limit", "tiles_share",
+// "repeats"}]}; the limits only where there is one. The date is UTC. Throws Error(kInvalidArgument) for a
+// file that can not be written.
 void write_json(const Report& report, const std::filesystem::path& path);
 
 }  // namespace attend::bench

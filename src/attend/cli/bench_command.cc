@@ -8,10 +8,13 @@
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/bench/attention_bench.h"
+#include "attend/bench/gpu_model_bench.h"
 #include "attend/bench/model_bench.h"
+#include "attend/bench/model_shapes.h"
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
 #include "attend/cli/flags.h"
+#include "attend/cli/progress_bar.h"
 
 namespace attend::cli {
 namespace {
@@ -20,7 +23,8 @@ struct BenchOptions {
   EngineOptions engine;
   std::string filter;
   std::string shape;
-  std::vector<int> depths = {0};
+  std::vector<int> depths = bench::ModelBenchOptions().depths;
+  std::vector<int> batch_sizes = bench::GpuModelBenchOptions().batch_sizes;
   int num_layers = 0;  // 0: as the config says
   std::string json;
 };
@@ -47,26 +51,47 @@ std::string read_config_file(const std::string& model_path) {
   return content.str();
 }
 
+// Flags that the bench of the other kind of device takes.
+void refuse_flag(const CLI::App& app, const char* flag, std::string_view for_whom, Device device) {
+  if (app.count(flag) > 0)
+    fail(ErrorCode::kUnsupported, flag, ": for ", for_whom, " alone; the device is ", device);
+}
+
+bench::Report bench_model(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine) {
+  EngineBars bars;
+  if (engine.device.type == DeviceType::kCuda) {
+    refuse_flag(app, "--depth", "CPUs", engine.device);
+    return bench::bench_model_on_gpu(
+        {.engine = engine, .batch_sizes = options.batch_sizes, .progress = bars.progress()});
+  }
+  refuse_flag(app, "--batch-sizes", "GPUs", engine.device);
+  return bench::bench_model({.engine = engine, .depths = options.depths, .progress = bars.progress()});
+}
+
+// Sizes of an engine that a bench chooses by what it times.
+void refuse_sizes(const CLI::App& app) {
+  for (const char* flag :
+       {"--context-length", "--max-running-requests", "--max-total-tokens", "--chunked-prefill-size"})
+    if (app.count(flag) > 0)
+      fail(ErrorCode::kUnsupported, flag, ": attend bench chooses it by what it times");
+}
+
 int run_model(const CLI::App& app, const BenchOptions& options) {
   require(options.engine.model_path.empty() != options.shape.empty(), "give one of --model-path and --shape");
-  bench::ModelBenchOptions bench{.engine = to_config(app, options.engine), .depths = options.depths};
-  if (bench.engine.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "--device ", bench.engine.device,
-         ": the limits of attend bench are a CPU's; decode steps on GPUs are timed by cuda_decode_bench "
-         "(build "
-         "with -DATTEND_BENCHMARKS=ON)");
+  refuse_sizes(app);
+  EngineConfig engine = to_config(app, options.engine);
   std::optional<bench::ConfigDirectory> made;
   if (!options.shape.empty() || options.num_layers > 0) {
-    require(!options.shape.empty() || bench.engine.load_format == LoadFormat::kDummy,
+    require(!options.shape.empty() || engine.load_format == LoadFormat::kDummy,
             "--num-layers: only with --load-format dummy");
     std::string config = options.shape.empty() ? read_config_file(options.engine.model_path)
                                                : bench::shape_config(options.shape);
     if (options.num_layers > 0) config = bench::with_num_layers(config, options.num_layers);
     made.emplace(config);
-    bench.engine.model_path = made->path();
-    bench.engine.load_format = LoadFormat::kDummy;
+    engine.model_path = made->path();
+    engine.load_format = LoadFormat::kDummy;
   }
-  show(bench_model(bench), options.json);
+  show(bench_model(app, options, engine), options.json);
   return 0;
 }
 
@@ -88,16 +113,20 @@ void add_bench(CLI::App& app, Command& selected) {
   select(command, attention, run_attention);
 
   auto model = std::make_shared<BenchOptions>();
-  command = group->add_subcommand(
-      "model",
-      "One request: pp512, a prompt of 512 tokens, and tg128, 128 generated ones (llama-bench's names)");
-  model->engine.device = "cpu";
+  command =
+      group->add_subcommand("model",
+                            "On a CPU one request: pp512, a prompt of 512 tokens, and tg128, 128 generated "
+                            "ones (llama-bench's names). "
+                            "On a GPU decode steps of batches with 1k of context, and a prompt of 8k tokens");
   add_engine_options(*command, model->engine, /*model_required=*/false);
   add_text(*command, "--shape", model->shape,
            "instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b");
   add_number(*command, "--num-layers", model->num_layers, "layers to keep; needs random weights");
   add_numbers(*command, "--depth", model->depths,
-              "tokens of context before the timed ones, such as 0,4096,16384; default: 0")
+              "CPUs: tokens of context before the timed ones, such as 0,4096,16384; default: 0")
+      ->delimiter(',');
+  add_numbers(*command, "--batch-sizes", model->batch_sizes,
+              "GPUs: requests of the timed decode steps; default: 1,8,32,128,256")
       ->delimiter(',');
   select(command, model, run_model);
 }

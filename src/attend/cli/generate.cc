@@ -64,9 +64,8 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   const std::vector<Prompt> prompts = gather_prompts(options);
   std::unique_ptr<Engine> engine;
   {
-    ProgressBar bar("loading weights");
-    engine = std::make_unique<Engine>(to_config(app, options.engine),
-                                      [&](size_t done, size_t total) { bar.update(done, total); });
+    EngineBars bars;
+    engine = std::make_unique<Engine>(to_config(app, options.engine), bars.progress());
   }
   const auto indices = submit_all(*engine, prompts, sampling);
   print_start(engine->info());

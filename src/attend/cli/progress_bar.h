@@ -1,21 +1,29 @@
-// A loading bar on a terminal; nothing elsewhere.
+// Bars on a terminal that show how far something is; nothing elsewhere.
 #pragma once
 
-#include <cstddef>
 #include <string>
+#include <string_view>
+
+#include "attend/engine/engine_config.h"
 
 namespace attend::cli {
 
-class ProgressBar {
+// What an engine tells while it is made, as one bar after another. They are gone with the object.
+class EngineBars {
  public:
-  explicit ProgressBar(std::string label);
-  ~ProgressBar();
-  void update(size_t done, size_t total);
+  EngineBars();
+  ~EngineBars();
+  EngineBars(const EngineBars&) = delete;
+  EngineBars& operator=(const EngineBars&) = delete;
+
+  // Refers to this object.
+  EngineProgress progress();
 
  private:
-  std::string label_;
+  void show(std::string_view label, double share, const std::string& note);
+
   bool on_terminal_;
-  int shown_percent_ = -1;
+  std::string shown_;
 };
 
 }  // namespace attend::cli

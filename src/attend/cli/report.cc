@@ -147,6 +147,7 @@ void print_start(const EngineInfo& info) {
                        to_string(info.dtype), static_cast<double>(info.weight_bytes) / 1e6));
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,
                        info.resolution.decode->name, info.resolution.why));
+  if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request alone");
   log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once",
                        info.pool_slots, counted(info.pool_slots / info.resolution.page_size, "page"),
                        info.resolution.page_size, to_string(info.kv_cache_dtype),

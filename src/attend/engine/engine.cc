@@ -48,7 +48,8 @@ struct Engine::TextState {
   }
 };
 
-Engine::Engine(const EngineConfig& config, const LoadProgress& progress) : random_seed_(config.random_seed) {
+Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
+    : random_seed_(config.random_seed) {
   model_config_ = read_config(config.model_path);
   if (std::filesystem::exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
@@ -61,14 +62,14 @@ Engine::Engine(const EngineConfig& config, const LoadProgress& progress) : rando
   attention_ = create_backend(info_.resolution,
                               BackendContext{.config = resolved.backend, .requests = *rows_, .pool = *pool_});
   model_ = load_model(
-      config.model_path, model_config_, config.load_format, progress,
+      config.model_path, model_config_, config.load_format, progress.weights,
       {.device = info_.device, .dtype = info_.dtype, .batch_invariant = config.deterministic_inference});
   model_->prepare(info_.limits);
   info_.weight_bytes = model_->weight_bytes();
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *rows_, *slots_);
   runner_ = std::make_unique<StepRunner>(*model_, *attention_, *rows_, info_.limits, info_.device);
   if (info_.device.type == DeviceType::kCuda)
-    prepare_graphs(std::move(resolved.decode_sizes), !config.disable_cuda_graph);
+    prepare_graphs(std::move(resolved.decode_sizes), !config.disable_cuda_graph, progress);
 }
 
 Engine::~Engine() = default;
@@ -119,11 +120,13 @@ RequestId Engine::submit(std::vector<int32_t> prompt, const SamplingParams& para
   return next_id_++;
 }
 
-void Engine::prepare_graphs(std::vector<int> sizes, bool record) {
-  const size_t free_before = available_bytes(info_.device);
-  runner_->pad_decodes(sizes, record);
+void Engine::prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress) {
+  runner_->pad_decodes(sizes);
   if (!record) return;
-  info_.graph_bytes = free_before - std::min(free_before, available_bytes(info_.device));
+  runner_->record_graphs([&](const GraphsSoFar& graphs) {
+    info_.graph_bytes = graphs.num_bytes;
+    if (progress.graphs) progress.graphs(graphs);
+  });
   info_.graph_sizes = std::move(sizes);
 }
 

@@ -40,6 +40,7 @@ struct EngineInfo {
   Resolution resolution;
   DType dtype = DType::kF32;  // of activations
   DType kv_cache_dtype = DType::kF32;
+  bool deterministic = false;  // a token's bits depend on its own request alone
   int context_length = 0;
   BatchLimits limits;
   size_t weight_bytes = 0;
@@ -69,7 +70,7 @@ struct EngineStats {
 class Engine {
  public:
   // Throws Error for a model, wish or size that can not be served; see load_model, resolve.
-  explicit Engine(const EngineConfig& config, const LoadProgress& progress = {});
+  explicit Engine(const EngineConfig& config, const EngineProgress& progress = {});
   ~Engine();
 
   // Queues a prompt. Throws Error(kInvalidArgument), changing nothing, when it is empty, holds an id outside
@@ -100,7 +101,7 @@ class Engine {
   // Says what the model's files say about ids that the model does not have.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
   // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
-  void prepare_graphs(std::vector<int> sizes, bool record);
+  void prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress);
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const OutputSink& sink);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -36,6 +37,20 @@ struct EngineConfig {
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
   bool deterministic_inference = false;
   uint64_t random_seed = 0;  // of requests that bring no seed
+};
+
+// CUDA graphs of decode steps while they are recorded, the largest batch size first.
+struct GraphsSoFar {
+  int batch_size;  // in hand; once all are done the last one
+  int num_done;    // of num_sizes
+  int num_sizes;
+  size_t num_bytes;  // of device memory that those which are done take
+};
+
+// What is told while an engine is made, on the thread that makes it. Either may be empty.
+struct EngineProgress {
+  LoadProgress weights;
+  std::function<void(const GraphsSoFar&)> graphs;
 };
 
 }  // namespace attend

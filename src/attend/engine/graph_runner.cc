@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "attend/tensor/arena.h"
+
 namespace attend {
 
 std::vector<int> default_graph_sizes(int max_batch_size) {
@@ -23,12 +25,23 @@ int GraphRunner::padded_size(int num_reqs) const {
   return found == sizes_.end() ? num_reqs : *found;
 }
 
-void GraphRunner::record(Stream& stream, const std::function<void(int size)>& queue) {
+void GraphRunner::record(Stream& stream, const std::function<void(int size)>& queue,
+                         const GraphProgress& progress) {
+  const size_t free_before = available_bytes(stream.device);
+  const auto tell = [&](int size) {
+    if (progress)
+      progress({.batch_size = size,
+                .num_done = static_cast<int>(graphs_.size()),
+                .num_sizes = static_cast<int>(sizes_.size()),
+                .num_bytes = free_before - std::min(free_before, available_bytes(stream.device))});
+  };
   for (size_t i = sizes_.size(); i-- > 0;) {
+    tell(sizes_[i]);
     queue(sizes_[i]);
     cuda::synchronize(stream);
     graphs_.emplace_back(stream, [&] { queue(sizes_[i]); });
   }
+  tell(sizes_.front());
 }
 
 bool GraphRunner::launch(int size, Stream& stream) {

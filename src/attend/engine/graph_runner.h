@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "attend/engine/engine_config.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
@@ -13,6 +14,8 @@ namespace attend {
 // SGLang's list of batch sizes, up to `max_batch_size`, which is always in it: 1, 2, 4, 8, 12, 16, then every
 // 8 up to 256, every 16 up to 512, every 32.
 std::vector<int> default_graph_sizes(int max_batch_size);
+
+using GraphProgress = std::function<void(const GraphsSoFar&)>;
 
 class GraphRunner {
  public:
@@ -25,8 +28,9 @@ class GraphRunner {
   int padded_size(int num_reqs) const;
 
   // Records what `queue(size)` puts on the stream, for every size, largest first. It is run once before it is
-  // recorded: libraries load their kernels and take their memory when they are first called.
-  void record(Stream& stream, const std::function<void(int size)>& queue);
+  // recorded: libraries load their kernels and take their memory when they are first called. `progress` is
+  // told before each size and after the last one.
+  void record(Stream& stream, const std::function<void(int size)>& queue, const GraphProgress& progress = {});
 
   // Replays the graph of this size. Returns false when there is none.
   bool launch(int size, Stream& stream);

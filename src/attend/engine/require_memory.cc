@@ -17,7 +17,7 @@ std::string whole(double number) {
 
 }  // namespace
 
-void require_host_memory(std::initializer_list<MemoryPart> parts, size_t free_bytes) {
+void require_memory(std::initializer_list<MemoryPart> parts, size_t free_bytes) {
   for (const MemoryPart& part : parts) {
     if (part.num_bytes > static_cast<double>(free_bytes))
       fail(ErrorCode::kOutOfMemory, part.what, ": needed ", whole(part.num_bytes), " bytes, free ",

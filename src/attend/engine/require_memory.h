@@ -15,6 +15,6 @@ struct MemoryPart {
 
 // Throws Error(kOutOfMemory) for the first part that does not fit beside those before it, with needed and
 // free bytes and the flag: "KV pool of 4096 tokens: needed N bytes, free M; lower --max-total-tokens".
-void require_host_memory(std::initializer_list<MemoryPart> parts, size_t free_bytes);
+void require_memory(std::initializer_list<MemoryPart> parts, size_t free_bytes);
 
 }  // namespace attend

@@ -50,15 +50,6 @@ DType activation_dtype(const EngineConfig& config, const ModelConfig& model) {
   return dtype;
 }
 
-// What a GPU does not have yet.
-void check_gpu_features(const EngineConfig& config, const ModelConfig& model) {
-  if (model.rope.type == RopeType::kDynamic)
-    fail(ErrorCode::kUnsupported, "rope type dynamic on ", config.device, ": attend has it on the CPU only");
-  if (config.deterministic_inference)
-    fail(ErrorCode::kUnsupported, "deterministic_inference on ", config.device,
-         ": the dense layers offer it on cpu alone");
-}
-
 BatchLimits choose_limits(const EngineConfig& config) {
   BatchLimits limits;
   const int default_reqs = on_gpu(config) ? kDefaultMaxRunningRequestsOnGpu : kDefaultMaxRunningRequests;
@@ -66,22 +57,6 @@ BatchLimits choose_limits(const EngineConfig& config) {
   // Every running request adds at least one token to a step.
   limits.max_tokens = std::max(config.chunked_prefill_size, limits.max_reqs);
   return limits;
-}
-
-// The batch sizes that decode steps are padded to. Throws Error(kInvalidArgument) for one that no step
-// reaches.
-std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimits& limits) {
-  if (config.cuda_graph_bs.empty()) {
-    const int wanted = config.cuda_graph_max_bs > 0 ? config.cuda_graph_max_bs : kDefaultMaxGraphSize;
-    return default_graph_sizes(std::min(wanted, limits.max_reqs));
-  }
-  std::vector<int> sizes = config.cuda_graph_bs;
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  require(sizes.front() >= 1 && sizes.back() <= limits.max_reqs, "cuda_graph_bs ",
-          sizes.front() < 1 ? sizes.front() : sizes.back(), ": 1 to ", limits.max_reqs,
-          ", the requests of a step");
-  return sizes;
 }
 
 // Bytes that a GPU can give to the KV pool: it holds the weights too, which are not loaded yet. Throws
@@ -126,12 +101,16 @@ int64_t choose_pool_tokens(const EngineConfig& config, const ModelConfig& model,
   return tokens;
 }
 
-// Refuses sizes that do not fit into the host's memory together.
-void check_host_memory(const EngineInfo& info, const ModelConfig& model) {
+// Refuses sizes that do not fit into the device's memory together.
+void check_memory(const EngineInfo& info, const ModelConfig& model) {
   const BatchLimits& limits = info.limits;
   const auto text = [](int number) { return std::to_string(number); };
-  require_host_memory(
-      {{"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
+  // On the CPU weights are mapped from their files.
+  const size_t weight_bytes =
+      info.device.type == DeviceType::kCuda ? device_weight_bytes(model, info.dtype) : 0;
+  require_memory(
+      {{"weights", static_cast<double>(weight_bytes), "--dtype"},
+       {"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
         "--max-total-tokens"},
        {"table of " + text(limits.max_reqs) + " requests of " + text(info.context_length) + " tokens",
         static_cast<double>(ReqToTokenPool::num_bytes(limits.max_reqs, info.context_length)),
@@ -139,9 +118,27 @@ void check_host_memory(const EngineInfo& info, const ModelConfig& model) {
        {"logits of " + text(limits.max_reqs) + " requests",
         1.0 * limits.max_reqs * model.vocab_size * sizeof(float), "--max-running-requests"},
        {"activations of " + text(limits.max_tokens) + " tokens a step",
-        activation_bytes(model, limits.max_tokens, DType::kF32),
+        activation_bytes(model, limits.max_tokens, info.dtype),
         "--chunked-prefill-size or --max-running-requests"}},
-      available_host_bytes());
+      available_bytes(info.device));
+}
+
+// The batch sizes that decode steps are padded to. A running request has a page at least. Throws
+// Error(kInvalidArgument) for one that no step reaches.
+std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimits& limits, int num_pages) {
+  if (config.cuda_graph_bs.empty()) {
+    const int wanted = config.cuda_graph_max_bs > 0 ? config.cuda_graph_max_bs : kDefaultMaxGraphSize;
+    return default_graph_sizes(std::min({wanted, limits.max_reqs, num_pages}));
+  }
+  std::vector<int> sizes = config.cuda_graph_bs;
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  require(sizes.front() >= 1 && sizes.back() <= limits.max_reqs, "cuda_graph_bs ",
+          sizes.front() < 1 ? sizes.front() : sizes.back(), ": 1 to ", limits.max_reqs,
+          ", the requests of a step");
+  require(sizes.back() <= num_pages, "cuda_graph_bs ", sizes.back(), ": 1 to ", num_pages,
+          ", the pages of the KV pool, of which every request takes one");
+  return sizes;
 }
 
 }  // namespace
@@ -150,12 +147,12 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& mod
   ResolvedEngine resolved;
   EngineInfo& info = resolved.info;
   check_numbers(config, model);
-  if (on_gpu(config)) check_gpu_features(config, model);
   info.model = model.architecture;
   info.device = config.device;
   info.hardware = detect_hardware(config.device);
   info.dtype = activation_dtype(config, model);
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
+  info.deterministic = config.deterministic_inference;
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
 
   ModelGeometry geometry = model.geometry(info.dtype, info.kv_cache_dtype);
@@ -164,7 +161,6 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& mod
   requirement.graphs = on_gpu(config) && !config.disable_cuda_graph;
   info.resolution = resolve(requirement, info.hardware, config.wishes, backend_table());
   info.limits = choose_limits(config);
-  if (on_gpu(config)) resolved.decode_sizes = choose_decode_sizes(config, info.limits);
 
   const int page_size = info.resolution.page_size;
   resolved.pool = {.num_layers = model.num_layers,
@@ -182,7 +178,9 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& mod
   info.pool_bytes = MhaKvPool::num_bytes(resolved.pool);
   info.pool_slots = (resolved.pool.num_pages - 1) * page_size;
   info.limits.max_kv_tokens = info.pool_slots;
-  if (!on_gpu(config)) check_host_memory(info, model);
+  check_memory(info, model);
+  if (on_gpu(config))
+    resolved.decode_sizes = choose_decode_sizes(config, info.limits, resolved.pool.num_pages - 1);
 
   geometry.max_context_len = info.context_length;
   resolved.backend = {.device = config.device,

@@ -6,37 +6,36 @@
 
 namespace attend {
 
-StepInputs::Arrays::Arrays(std::byte* base, const BatchLimits& limits) {
+StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens) {
   size_t offset = 0;
   const auto carve = [&]<class T>(T*& array, int count) {
     array = reinterpret_cast<T*>(base + offset);
     offset += static_cast<size_t>(count) * sizeof(T);
   };
   // The widest elements come first, so that all are aligned.
-  carve(rules, limits.max_reqs);
-  carve(request_rows, limits.max_reqs);
-  carve(seqlen_kv, limits.max_reqs);
-  carve(cu_seqlen_q, limits.max_reqs + 1);
-  carve(prompt_lens, limits.max_reqs);
-  carve(logit_rows, limits.max_reqs);
-  carve(positions, limits.max_tokens);
-  carve(token_ids, limits.max_tokens);
-  carve(out_slots, limits.max_tokens);
+  carve(rules, num_reqs);
+  carve(request_rows, num_reqs);
+  carve(seqlen_kv, num_reqs);
+  carve(cu_seqlen_q, num_reqs + 1);
+  carve(prompt_lens, num_reqs);
+  carve(logit_rows, num_reqs);
+  carve(positions, num_tokens);
+  carve(token_ids, num_tokens);
+  carve(out_slots, num_tokens);
   num_bytes = offset;
 }
 
 StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device)
-    : limits_(limits),
-      rows_(rows),
-      ring_(Arrays(nullptr, limits).num_bytes, device),
-      on_device_(static_cast<std::byte*>(ring_.device_bytes().data), limits),
+    : rows_(rows),
+      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens).num_bytes, device),
       sampling_requests_(static_cast<size_t>(limits.max_reqs)) {}
 
 void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_reqs) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   const int num_padding = std::max(0, padded_reqs - num_reqs);
   ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step that is no decode");
-  const Arrays arrays(ring_.next_slot().data(), limits_);
+  const int all_reqs = num_reqs + num_padding, all_tokens = step.num_tokens + num_padding;
+  const Arrays arrays(ring_.next_slot().data(), all_reqs, all_tokens);
   int num_tokens = 0, max_seqlen_q = 0;
   num_sampling_ = 0;
   arrays.cu_seqlen_q[0] = 0;
@@ -45,9 +44,11 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
     num_tokens = add_request(arrays, i, part, num_tokens);
     max_seqlen_q = std::max(max_seqlen_q, part.num_new);
   }
-  for (int i = num_reqs; i < num_reqs + num_padding; ++i) num_tokens = add_padding(arrays, i, num_tokens);
+  for (int i = num_reqs; i < all_reqs; ++i) num_tokens = add_padding(arrays, i, num_tokens);
+  ensure(num_tokens == all_tokens, "a step of ", step.num_tokens, " tokens whose requests have ",
+         num_tokens - num_padding);
   ring_.upload(arrays.num_bytes, stream);
-  view_arrays(step.mode, num_reqs + num_padding, num_tokens, max_seqlen_q,
+  view_arrays(step.mode, all_reqs, all_tokens, max_seqlen_q,
               num_sampling_ + static_cast<size_t>(num_padding));
 }
 
@@ -90,21 +91,22 @@ int StepInputs::add_padding(const Arrays& arrays, int request_idx, int num_token
 
 void StepInputs::view_arrays(ForwardMode mode, int num_reqs, int num_tokens, int max_seqlen_q,
                              size_t num_logit_rows) {
+  const Arrays on_device(static_cast<std::byte*>(ring_.device_bytes().data), num_reqs, num_tokens);
   const auto reqs = static_cast<size_t>(num_reqs), tokens = static_cast<size_t>(num_tokens);
   batch_ = {.mode = mode,
             .num_reqs = num_reqs,
             .num_tokens = num_tokens,
             .max_seqlen_q = max_seqlen_q,
-            .request_rows = {on_device_.request_rows, reqs},
-            .seqlen_kv = {on_device_.seqlen_kv, reqs},
-            .cu_seqlen_q = {on_device_.cu_seqlen_q, reqs + 1},
-            .positions = {on_device_.positions, tokens},
-            .out_slots = {on_device_.out_slots, tokens},
+            .request_rows = {on_device.request_rows, reqs},
+            .seqlen_kv = {on_device.seqlen_kv, reqs},
+            .cu_seqlen_q = {on_device.cu_seqlen_q, reqs + 1},
+            .positions = {on_device.positions, tokens},
+            .out_slots = {on_device.out_slots, tokens},
             .tree_mask = {}};
-  model_input_ = {.token_ids = {on_device_.token_ids, tokens},
-                  .logit_rows = {on_device_.logit_rows, num_logit_rows},
-                  .prompt_lens = {on_device_.prompt_lens, reqs}};
-  rules_ = {on_device_.rules, num_logit_rows};
+  model_input_ = {.token_ids = {on_device.token_ids, tokens},
+                  .logit_rows = {on_device.logit_rows, num_logit_rows},
+                  .prompt_lens = {on_device.prompt_lens, reqs}};
+  rules_ = {on_device.rules, num_logit_rows};
 }
 
 }  // namespace attend

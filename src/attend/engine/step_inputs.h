@@ -1,4 +1,4 @@
-// StepInputs: a step's arrays at fixed addresses on the device, and the ForwardBatch that views them.
+// StepInputs: a step's arrays on the device, and the ForwardBatch that views them.
 #pragma once
 
 #include <vector>
@@ -31,9 +31,10 @@ class StepInputs {
   View<const int32_t> sampling_requests() const { return {sampling_requests_.data(), num_sampling_}; }
 
  private:
-  // Where the arrays lie in a block of bytes that begins at `base`.
+  // Where the arrays of a step lie in a block of bytes that begins at `base`: one after another, so that they
+  // are few bytes to upload. Padded steps of one size have the same addresses, as a graph wants.
   struct Arrays {
-    Arrays(std::byte* base, const BatchLimits& limits);
+    Arrays(std::byte* base, int num_reqs, int num_tokens);
 
     kernels::SamplingRule* rules;
     RequestRow* request_rows;
@@ -47,10 +48,8 @@ class StepInputs {
   int add_padding(const Arrays& arrays, int request_idx, int num_tokens);
   void view_arrays(ForwardMode mode, int num_reqs, int num_tokens, int max_seqlen_q, size_t num_logit_rows);
 
-  BatchLimits limits_;
   const ReqToTokenPool& rows_;
   StagingRing ring_;
-  Arrays on_device_;
   std::vector<int32_t> sampling_requests_;
   size_t num_sampling_ = 0;
   ForwardBatch batch_;

@@ -23,26 +23,26 @@ StepRunner::StepRunner(Model& model, AttentionBackend& attention, const ReqToTok
       stream_{device},
       inputs_(limits, rows, device),
       logits_(allocate({limits.max_reqs, model.config().vocab_size}, DType::kF32, device)),
-      tokens_(allocate({limits.max_reqs}, DType::kI32, device)),
-      host_tokens_(tokens_) {
+      tokens_(device.type == DeviceType::kCuda ? cuda::empty_pinned({limits.max_reqs}, DType::kI32)
+                                               : Tensor::empty({limits.max_reqs}, DType::kI32)) {
   if (device.type == DeviceType::kCpu) return;
   gpu_stream_.emplace(device);
   stream_ = gpu_stream_->get();
-  host_tokens_ = cuda::empty_pinned({limits.max_reqs}, DType::kI32);
 }
 
-void StepRunner::pad_decodes(std::vector<int> sizes, bool record) {
+void StepRunner::pad_decodes(std::vector<int> sizes) { graphs_ = GraphRunner(std::move(sizes)); }
+
+void StepRunner::record_graphs(const GraphProgress& progress) {
   ensure(gpu_stream_.has_value(), "graphs of a CPU's steps");
-  graphs_ = GraphRunner(std::move(sizes));
-  if (!record) return;
   const ScheduledStep padding{.requests = {}, .num_tokens = 0, .mode = ForwardMode::kDecode};
   int built = 0;
-  graphs_.record(stream_, [&](int size) {
+  const auto queue = [&](int size) {
     // The same inputs serve the run before and the recording, which must not hold their upload.
     if (built != size) inputs_.build(padding, stream_, size);
     built = size;
     queue_step();
-  });
+  };
+  graphs_.record(stream_, queue, progress);
 }
 
 View<const int32_t> StepRunner::run(const ScheduledStep& step) {
@@ -51,9 +51,9 @@ View<const int32_t> StepRunner::run(const ScheduledStep& step) {
   inputs_.build(step, stream_, size);
   const auto start = Clock::now();
   if (!graphs_.launch(size, stream_)) queue_step();
-  const View<const int32_t> tokens = fetch_tokens(inputs_.sampling_requests().size());
+  if (gpu_stream_.has_value()) cuda::synchronize(stream_);
   device_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
-  return tokens;
+  return tokens_.span<int32_t>().first(inputs_.sampling_requests().size());
 }
 
 void StepRunner::queue_step() {
@@ -69,16 +69,6 @@ void StepRunner::queue_step() {
   model_.forward(inputs_.model_input(), batch, attention_, logits, stream_);
   if (num_rows > 0)
     kernels::sample(logits, inputs_.rules(), tokens_.span<int32_t>().first(inputs_.rules().size()), stream_);
-}
-
-View<const int32_t> StepRunner::fetch_tokens(size_t count) {
-  if (gpu_stream_.has_value()) {
-    const auto size = static_cast<int64_t>(count);
-    if (count > 0)
-      cuda::copy(tokens_.view().slice(0, 0, size), host_tokens_.view().slice(0, 0, size), stream_);
-    cuda::synchronize(stream_);
-  }
-  return host_tokens_.span<int32_t>().first(count);
 }
 
 }  // namespace attend

@@ -18,9 +18,10 @@ class StepRunner {
   StepRunner(Model& model, AttentionBackend& attention, const ReqToTokenPool& rows, const BatchLimits& limits,
              Device device);
 
-  // GPUs: from now on decode steps are padded to these batch sizes (rising, at most limits.max_reqs) and,
-  // when `record` says so, replayed from graphs that are recorded here.
-  void pad_decodes(std::vector<int> sizes, bool record);
+  // GPUs: from now on decode steps are padded to these batch sizes (rising, at most limits.max_reqs).
+  void pad_decodes(std::vector<int> sizes);
+  // From now on they are replayed from graphs, which are recorded here.
+  void record_graphs(const GraphProgress& progress = {});
 
   // Computes the step and samples. Returns the token of each of sampling_requests(), in host memory, until
   // the next call; kernels::kNoToken for a request whose logits are all NaN.
@@ -35,8 +36,6 @@ class StepRunner {
  private:
   // What a step does on the device once its inputs are there: kernel launches only.
   void queue_step();
-  // The first `count` sampled tokens, once they are there.
-  View<const int32_t> fetch_tokens(size_t count);
 
   Model& model_;
   AttentionBackend& attention_;
@@ -46,9 +45,10 @@ class StepRunner {
   StepInputs inputs_;
   GraphRunner graphs_;
   double device_seconds_ = 0.0;
-  Tensor logits_;       // f32 [max_reqs, vocab_size]
-  Tensor tokens_;       // int32 [max_reqs] on the device
-  Tensor host_tokens_;  // the same on the CPU; else page-locked
+  Tensor logits_;  // f32 [max_reqs, vocab_size]
+  // int32 [max_reqs] in host memory; for a GPU page-locked, where it writes them itself: a copy after the
+  // last kernel would come some microseconds later.
+  Tensor tokens_;
 };
 
 }  // namespace attend

@@ -17,6 +17,7 @@ size_t partial_match(std::string_view text, std::string_view stop) {
 
 std::string StopMatcher::push(std::string_view text) {
   if (matched_) return {};
+  if (stops_.empty()) return std::string(text);
   held_ += text;
   size_t first = std::string::npos;
   size_t hold = 0;

@@ -131,6 +131,21 @@ void norm_rope(const NormRopeArgs& args, Stream& stream) {
   if (!args.k.empty()) turn(args.k, args.k_norm);
 }
 
+void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
+  if (!on_gpu(stream)) fail(ErrorCode::kUnsupported, "dynamic_angles on ", stream.device, ": for GPUs");
+  require(args.cu_seqlen_q.size() == args.prompt_lens.size() + 1, "cu_seqlen_q of ", args.cu_seqlen_q.size(),
+          ": expected one more than the ", args.prompt_lens.size(), " requests of prompt_lens");
+  require(args.original_length > 0, "original_length ", args.original_length, ": at least 1");
+  require_rank("cos", args.cos, 2);
+  for (const auto& [name, angles] : {std::pair{"cos", &args.cos}, {"sin", &args.sin}}) {
+    require_shape(name, *angles, {std::ssize(args.positions), args.cos.shape[1]});
+    require_dtype(name, *angles, DType::kF32);
+    require_on(stream, name, *angles);
+    require(angles->is_contiguous(), name, " ", *angles, ": expected a contiguous tensor");
+  }
+  cuda::dynamic_angles(args, stream);
+}
+
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream) {
   require_rank("x", x, 2);
   require_activation_of(stream, "x", x);

@@ -45,6 +45,22 @@ struct NormRopeArgs {
 void check(const NormRopeArgs& args, const Stream& stream);
 void norm_rope(const NormRopeArgs& args, Stream& stream);
 
+// Angles of rope type "dynamic", whose base grows with a length ("dynamic NTK", as transformers computes it):
+// a token of a prompt takes the prompt's length, a generated one its request's with it, L0 at least. Row t of
+// cos and sin belongs to token t:
+//   angle = position * base^(-2i / d), base = theta * (factor * length / L0 - (factor - 1))^(d / (d - 2))
+// Tokens behind the last request get angles of 0.
+struct DynamicAnglesArgs {
+  View<const int32_t> positions = {};    // [num_tokens]
+  View<const int32_t> cu_seqlen_q = {};  // [num_reqs + 1]
+  View<const int32_t> prompt_lens = {};  // [num_reqs]
+  double theta = 10000.0, factor = 1.0;
+  int original_length = 0;        // L0
+  TensorView cos = {}, sin = {};  // f32 [num_tokens, d / 2], contiguous; written
+};
+// Throws Error(kUnsupported) on the CPU, where whoever steps knows the lengths.
+void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
+
 // out[i] = x[rows[i]]: the rows whose logits are wanted. x: [num_tokens, hidden].
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 

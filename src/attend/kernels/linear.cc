@@ -41,9 +41,6 @@ void check(const LinearArgs& args, const Stream& stream) {
   require(reinterpret_cast<uintptr_t>(args.workspace.data()) % kWorkspaceAlignment == 0, "workspace at ",
           static_cast<const void*>(args.workspace.data()), ": expected an address that ", kWorkspaceAlignment,
           " divides");
-  if (args.batch_invariant && stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "batch_invariant: linear() on ", stream.device,
-         " does not offer it; cpu does");
   if (args.accumulate && stream.device.type != DeviceType::kCuda)
     fail(ErrorCode::kUnsupported, "accumulate: linear() on ", stream.device, " does not offer it; cuda does");
   check_norm(args.norm, args.x, stream);
@@ -78,6 +75,7 @@ void gated_linear(const GatedLinearArgs& args, Stream& stream) {
                         .bias = args.bias,
                         .out = args.gate_up,
                         .workspace = args.workspace,
+                        .batch_invariant = args.batch_invariant,
                         .norm = args.norm};
   check(both, stream);
   require_shape("out", args.out, {args.x.shape[0], args.weight.shape[0] / 2});

@@ -23,8 +23,9 @@ struct LinearArgs {
   // linear_workspace_bytes() of host memory, aligned to 64; overwritten. Empty: slower kernels that need
   // none.
   View<std::byte> workspace = {};
-  // A row's bits depend neither on the other rows nor on their number: one algorithm in fixed tiles of rows,
-  // which for many rows may be slower. CPU only.
+  // A row's bits depend neither on the other rows nor on their number, nor on a GPU on its place among them
+  // as long as x's rows keep their alignment to 16 bytes: one order of additions for all of them, which for
+  // many rows may be slower. A GPU then norms x in a launch before.
   bool batch_invariant = false;
   InputNorm norm = {};
   // out += x weight^T + bias, rounded once. GPU only.
@@ -48,6 +49,7 @@ struct GatedLinearArgs {
   TensorView gate_up;              // [num_rows, 2 * intermediate]: scratch
   TensorView out;                  // [num_rows, intermediate]
   View<std::byte> workspace = {};  // as of linear()
+  bool batch_invariant = false;    // as of linear()
   InputNorm norm = {};             // as of linear()
 };
 // dtypes, strides and errors as of linear() and silu_mul(). On a GPU a few rows are one launch.

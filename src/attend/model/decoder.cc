@@ -100,7 +100,7 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   check(input, batch, logits);
   if (batch.num_tokens == 0) return;
   const Activations a = activations_.first(batch.num_tokens);
-  const RopeRows rope = rope_->rows(batch, input.prompt_lens);
+  const RopeRows rope = rope_->rows(batch, input.prompt_lens, stream);
 
   kernels::embedding(input.token_ids, weights_.embedding, a.residual, stream);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
@@ -119,6 +119,7 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
                      .weight = lm_head,
                      .bias = {},
                      .out = logits,
+                     .batch_invariant = placement_.batch_invariant,
                      .norm = {weights_.final_norm, config_.rms_norm_eps, a.x.slice(0, 0, rows.shape[0])}},
                     stream);
   } else {
@@ -138,9 +139,13 @@ void DecoderModel::norm(const Tensor& weight, bool first, const Activations& a, 
 void DecoderModel::add_projection(const TensorView& x, const Projection& projection, const Activations& a,
                                   Stream& stream) const {
   if (!on_gpu_) return project(x, projection, a.x, stream);
-  kernels::linear(
-      {.x = x, .weight = projection.weight, .bias = projection.bias, .out = a.residual, .accumulate = true},
-      stream);
+  kernels::linear({.x = x,
+                   .weight = projection.weight,
+                   .bias = projection.bias,
+                   .out = a.residual,
+                   .batch_invariant = placement_.batch_invariant,
+                   .accumulate = true},
+                  stream);
 }
 
 void DecoderModel::project(const TensorView& x, const Projection& projection, const TensorView& out,
@@ -168,6 +173,7 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
                      .weight = weights.qkv.weight,
                      .bias = weights.qkv.bias,
                      .out = a.qkv,
+                     .batch_invariant = placement_.batch_invariant,
                      .norm = {weights.attention_norm, config_.rms_norm_eps, a.x}},
                     stream);
   } else {
@@ -205,6 +211,7 @@ void DecoderModel::feed_forward(const DecoderLayerWeights& weights, const Activa
                            .bias = weights.gate_up.bias,
                            .gate_up = a.gate_up,
                            .out = a.mlp,
+                           .batch_invariant = placement_.batch_invariant,
                            .norm = {weights.mlp_norm, config_.rms_norm_eps, a.x}},
                           stream);
   } else {

@@ -29,25 +29,27 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
                                   const ModelPlacement& placement) {
   const DecoderNames& names = find_architecture(config.architecture, directory.string()).names;
   const bool on_gpu = placement.device.type == DeviceType::kCuda;
-  // Reading a file's pages and copying them to a GPU are one way, so only one of them is shown.
-  const LoadProgress fill_progress = on_gpu ? LoadProgress() : progress;
   DecoderWeights weights;
   std::vector<WeightSlot> slots;
   std::optional<ModelWeights> files;
+  size_t weight_bytes = 0;
   if (format == LoadFormat::kDummy) {
     slots = weight_slots(config, names, !config.tie_word_embeddings, weights);
-    make_dummy_weights(slots, config.dtype, fill_progress);
+    if (!on_gpu) make_dummy_weights(slots, config.dtype, progress);
   } else {
     files.emplace(directory);
     // A file that holds an lm_head although the config ties it wins, as in transformers.
     const bool has_lm_head = files->contains(std::string(names.lm_head) + ".weight");
     slots = weight_slots(config, names, has_lm_head || !config.tie_word_embeddings, weights);
-    load_weights(slots, *files, fill_progress);
+    // Reading a file's pages and copying them to a GPU are one way, so only one of them is shown.
+    load_weights(slots, *files, on_gpu ? LoadProgress() : progress);
   }
-  size_t weight_bytes = bytes_of(slots);
   if (on_gpu) {
     weight_bytes = device_weight_bytes(slots, placement.dtype);
-    move_to_device(slots, placement.dtype, placement.device, progress, weights);
+    const auto place = format == LoadFormat::kDummy ? make_dummy_weights_on_device : move_to_device;
+    place(slots, placement.dtype, placement.device, progress, weights);
+  } else {
+    weight_bytes = bytes_of(slots);
   }
   // What was read last may have been written while the other files were read.
   if (files) files->check_unchanged();

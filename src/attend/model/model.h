@@ -57,7 +57,7 @@ struct ModelPlacement {
   // float32 and weights stay as they are stored.
   DType dtype = DType::kF32;
   // A token's bits depend on its own sequence alone: dense layers use one algorithm for every number of
-  // tokens. CPU only.
+  // tokens.
   bool batch_invariant = false;
 };
 

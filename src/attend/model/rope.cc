@@ -7,6 +7,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
+#include "attend/kernels/elementwise.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
@@ -106,42 +107,61 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
       attention_factor_(rope_attention_factor(config)),
       frequencies_(static_cast<size_t>(config.rotary_dim / 2)) {
   const bool dynamic = config.type == RopeType::kDynamic;
-  if (dynamic && device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "rope type dynamic on ", device, ": attend has it on the CPU only");
   const int num_rows = dynamic ? max_tokens : num_positions;
   cos_ = Tensor::empty({num_rows, config.rotary_dim / 2}, DType::kF32);
   sin_ = Tensor::empty({num_rows, config.rotary_dim / 2}, DType::kF32);
   if (dynamic) {
-    identity_.resize(static_cast<size_t>(max_tokens));
-    std::iota(identity_.begin(), identity_.end(), 0);
-    return;
+    identity_ = Tensor::empty({max_tokens}, DType::kI32);
+    const View<int32_t> tokens = identity_.span<int32_t>();
+    std::iota(tokens.begin(), tokens.end(), 0);
+  } else {
+    rope_frequencies(config_, 0, frequencies_);
+    parallel_for_rows(num_positions, config.rotary_dim, [&](int64_t position) {
+      fill_row(frequencies_, static_cast<int>(position), attention_factor_, cos_.view()[position].as<float>(),
+               sin_.view()[position].as<float>());
+    });
   }
-  rope_frequencies(config_, 0, frequencies_);
-  parallel_for_rows(num_positions, config.rotary_dim, [&](int64_t position) {
-    fill_row(frequencies_, static_cast<int>(position), attention_factor_, cos_.view()[position].as<float>(),
-             sin_.view()[position].as<float>());
-  });
   if (device.type == DeviceType::kCpu) return;
+  if (dynamic) identity_ = cuda::copy_to(identity_, device);
   cos_ = cuda::copy_to(cos_, device);
   sin_ = cuda::copy_to(sin_, device);
 }
 
-RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
-  if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens);
-  if (cos_.view().device.type != DeviceType::kCpu)
-    return {.cos = cos_, .sin = sin_, .positions = batch.positions};
+RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream) {
+  if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens, stream);
+  if (on_gpu()) return {.cos = cos_, .sin = sin_, .positions = batch.positions};
   for (const int32_t position : batch.positions)
     require(position >= 0 && position < cos_.shape(0), "position ", position, ": rope has 0 to ",
             cos_.shape(0) - 1);
   return {.cos = cos_, .sin = sin_, .positions = batch.positions};
 }
 
-RopeRows RopeTable::rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
+RopeRows RopeTable::rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens,
+                                   Stream& stream) {
   require(prompt_lens.size() == static_cast<size_t>(batch.num_reqs), "prompt_lens of ", prompt_lens.size(),
           " requests: rope type dynamic needs one for each of ", batch.num_reqs);
-  const auto num_tokens = static_cast<size_t>(batch.num_tokens);
-  require(num_tokens <= identity_.size(), "num_tokens ", num_tokens, ": rope has room for ",
-          identity_.size());
+  const int64_t num_tokens = batch.num_tokens;
+  require(num_tokens <= identity_.shape(0), "num_tokens ", num_tokens, ": rope has room for ",
+          identity_.shape(0));
+  const RopeRows rows{.cos = cos_.view().slice(0, 0, num_tokens),
+                      .sin = sin_.view().slice(0, 0, num_tokens),
+                      .positions = identity_.span<int32_t>().first(static_cast<size_t>(num_tokens))};
+  if (on_gpu())
+    kernels::dynamic_angles({.positions = batch.positions,
+                             .cu_seqlen_q = batch.cu_seqlen_q,
+                             .prompt_lens = prompt_lens,
+                             .theta = config_.theta,
+                             .factor = config_.factor,
+                             .original_length = config_.original_max_position_embeddings,
+                             .cos = rows.cos,
+                             .sin = rows.sin},
+                            stream);
+  else
+    fill_by_length(batch, prompt_lens);
+  return rows;
+}
+
+void RopeTable::fill_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
   int frequencies_length = -1;
   for (size_t r = 0; r < prompt_lens.size(); ++r)
     for (int token = batch.cu_seqlen_q[r]; token < batch.cu_seqlen_q[r + 1]; ++token) {
@@ -154,13 +174,10 @@ RopeRows RopeTable::rows_by_length(const ForwardBatch& batch, View<const int32_t
                sin_.view()[token].as<float>());
     }
   // Tokens that only pad the batch are turned by nothing; their output is not used.
-  const auto num_used = static_cast<size_t>(batch.cu_seqlen_q[prompt_lens.size()]);
-  for (size_t token = num_used; token < num_tokens; ++token) {
-    const auto row = static_cast<int64_t>(token);
-    std::fill_n(cos_.view()[row].as<float>(), config_.rotary_dim / 2, 1.0f);
-    std::fill_n(sin_.view()[row].as<float>(), config_.rotary_dim / 2, 0.0f);
+  for (int64_t token = batch.cu_seqlen_q[prompt_lens.size()]; token < batch.num_tokens; ++token) {
+    std::fill_n(cos_.view()[token].as<float>(), config_.rotary_dim / 2, 1.0f);
+    std::fill_n(sin_.view()[token].as<float>(), config_.rotary_dim / 2, 0.0f);
   }
-  return {.cos = cos_, .sin = sin_, .positions = {identity_.data(), num_tokens}};
 }
 
 }  // namespace attend

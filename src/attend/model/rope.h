@@ -5,6 +5,7 @@
 
 #include "attend/attention/forward_batch.h"
 #include "attend/model/rope_config.h"
+#include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {
@@ -48,23 +49,24 @@ struct RopeRows {
 class RopeTable {
  public:
   // Positions 0 .. num_positions - 1 may be asked for (any at all of kDynamic, which keeps no table), of at
-  // most max_tokens tokens at a time. Throws Error(kUnsupported) for kDynamic on a GPU, whose batches the
-  // host does not read.
+  // most max_tokens tokens at a time.
   RopeTable(const RopeConfig& config, int num_positions, int max_tokens, Device device = {});
 
   // Rows for the tokens of `batch`, whose positions are checked on the CPU. `prompt_lens`: [num_reqs], read
   // by kDynamic alone, which throws Error(kInvalidArgument) without it. Holds until the next call. Allocates
-  // nothing.
-  RopeRows rows(const ForwardBatch& batch, View<const int32_t> prompt_lens);
+  // nothing; on a GPU kDynamic launches a kernel.
+  RopeRows rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
 
  private:
-  RopeRows rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens);
+  bool on_gpu() const { return cos_.view().device.type == DeviceType::kCuda; }
+  RopeRows rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
+  void fill_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens);
 
   RopeConfig config_;
   float attention_factor_;
   std::vector<float> frequencies_;
-  Tensor cos_, sin_;               // kDynamic: row i is of token i; else of position i
-  std::vector<int32_t> identity_;  // kDynamic: 0, 1, 2, ...
+  Tensor cos_, sin_;  // kDynamic: row i is of token i; else of position i
+  Tensor identity_;   // kDynamic: int32 0, 1, 2, ...
 };
 
 }  // namespace attend

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "attend/tensor/cuda_check.h"
+#include "attend/tensor/driver_version.h"
 
 namespace attend::cuda {
 namespace {
@@ -84,7 +85,10 @@ int device_count() {
 
 DeviceInfo device_info(Device device) {
   require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
-  int count = 0;
+  int driver_version = 0, runtime_version = 0, count = 0;
+  check(cudaDriverGetVersion(&driver_version), "version of the driver");
+  check(cudaRuntimeGetVersion(&runtime_version), "version of the runtime");
+  require_driver(device, driver_version, runtime_version);
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
     cudaGetLastError();
     fail(ErrorCode::kInvalidArgument, "device ", device, ": ", cudaGetErrorString(status));
@@ -206,10 +210,13 @@ float Event::milliseconds_since(const Event& start) const {
   return milliseconds;
 }
 
-bool is_recording(const Stream& stream) {
+bool is_recording(const Stream& stream) { return recording_id(stream) != 0; }
+
+uint64_t recording_id(const Stream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(handle_of(stream), &status), "capture");
-  return status != cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  check(cudaStreamGetCaptureInfo(handle_of(stream), &status, &id), "capture");
+  return status == cudaStreamCaptureStatusNone ? 0 : id;
 }
 
 Graph::Graph(Stream& stream, const std::function<void()>& queue) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,7 +26,8 @@ struct DeviceInfo {
   size_t l2_bytes = 0;
   size_t free_bytes = 0, total_bytes = 0;  // free when asked
 };
-// Throws Error(kInvalidArgument) unless `device` is a GPU that exists.
+// Throws Error(kInvalidArgument) unless `device` is a GPU that exists, and Error(kUnsupported) naming both
+// versions for a driver that is older than the CUDA of this build.
 DeviceInfo device_info(Device device);
 
 // Makes `device` the calling thread's device while it lives.
@@ -103,6 +105,8 @@ class Event {
 
 // Whether what is queued on `stream` now is recorded for a graph instead of run.
 bool is_recording(const Stream& stream);
+// Which recording that is, unlike that of any other; 0 for none.
+uint64_t recording_id(const Stream& stream);
 
 // Work recorded once and launched many times. Movable.
 class Graph {

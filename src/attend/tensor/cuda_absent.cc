@@ -38,6 +38,7 @@ void Event::synchronize() const { refuse(); }
 float Event::milliseconds_since(const Event&) const { refuse(); }
 
 bool is_recording(const Stream&) { refuse(); }
+uint64_t recording_id(const Stream&) { refuse(); }
 
 Graph::Graph(Stream&, const std::function<void()>&) { refuse(); }
 Graph::~Graph() = default;

@@ -366,4 +366,20 @@ std::vector<AttentionCase> batch_invariance_cases() {
   return cases;
 }
 
+std::vector<AttentionCase> on_tensor_cores(std::vector<AttentionCase> cases) {
+  size_t i = 0;
+  for (AttentionCase& c : cases) {
+    c.q_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
+    c.out_dtype = i % 5 == 0 ? DType::kF32 : c.q_dtype;
+    c.kv_dtype = i % 3 == 0 ? (i % 4 == 0 ? DType::kF8E5M2 : DType::kF8E4M3) : c.q_dtype;
+    // Rows of fp8 begin at multiples of 16 bytes.
+    if (is_fp8(c.kv_dtype)) {
+      c.head_dim_qk = (c.head_dim_qk + 15) / 16 * 16;
+      c.head_dim_v = (c.head_dim_v + 15) / 16 * 16;
+    }
+    ++i;
+  }
+  return cases;
+}
+
 }  // namespace attend::conformance

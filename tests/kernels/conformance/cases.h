@@ -23,4 +23,7 @@ std::vector<AttentionCase> mla_conformance_cases();
 // For run_batch_invariance(): fixed splits, causal.
 std::vector<AttentionCase> batch_invariance_cases();
 
+// The cases in dtypes that the tensor cores of GPUs take.
+std::vector<AttentionCase> on_tensor_cores(std::vector<AttentionCase> cases);
+
 }  // namespace attend::conformance

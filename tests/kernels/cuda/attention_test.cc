@@ -12,6 +12,7 @@ namespace attend::testing_cuda {
 namespace {
 
 using conformance::AttentionCase;
+using conformance::on_tensor_cores;
 
 // Every kParts-th case, so that parts may run beside one another.
 constexpr int kParts = 8;
@@ -19,23 +20,6 @@ std::vector<AttentionCase> part_of(const std::vector<AttentionCase>& cases, int 
   std::vector<AttentionCase> chosen;
   for (size_t i = static_cast<size_t>(part); i < cases.size(); i += kParts) chosen.push_back(cases[i]);
   return chosen;
-}
-
-// The cases in dtypes that the tensor core kernels take.
-std::vector<AttentionCase> on_tensor_cores(std::vector<AttentionCase> cases) {
-  size_t i = 0;
-  for (AttentionCase& c : cases) {
-    c.q_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
-    c.out_dtype = i % 5 == 0 ? DType::kF32 : c.q_dtype;
-    c.kv_dtype = i % 3 == 0 ? (i % 4 == 0 ? DType::kF8E5M2 : DType::kF8E4M3) : c.q_dtype;
-    // Rows of fp8 begin at multiples of 16 bytes.
-    if (is_fp8(c.kv_dtype)) {
-      c.head_dim_qk = (c.head_dim_qk + 15) / 16 * 16;
-      c.head_dim_v = (c.head_dim_v + 15) / 16 * 16;
-    }
-    ++i;
-  }
-  return cases;
 }
 
 class CudaAttentionPart : public NeedsGpu, public testing::WithParamInterface<int> {};

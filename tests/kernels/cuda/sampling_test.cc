@@ -37,9 +37,8 @@ Tensor normal_logits(int64_t num_rows, int64_t vocab_size, float deviation) {
   return logits;
 }
 
-TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) {
-  constexpr size_t kRows = 64;
-  const Tensor logits = normal_logits(kRows, 128256, 2.5f);
+void expect_tokens_of_the_cpu(size_t num_rows, int64_t vocab_size) {
+  const Tensor logits = normal_logits(static_cast<int64_t>(num_rows), vocab_size, 2.5f);
   const SamplingRule kinds[] = {{.temperature = 0.0f},
                                 {},
                                 {.temperature = 0.7f, .top_k = 50},
@@ -47,15 +46,36 @@ TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) {
                                 {.min_p = 0.05f},
                                 {.temperature = 1.3f, .top_k = 1000, .top_p = 0.95f, .min_p = 0.001f}};
   std::vector<SamplingRule> rules;
-  for (size_t row = 0; row < kRows; ++row) {
+  for (size_t row = 0; row < num_rows; ++row) {
     rules.push_back(kinds[row % std::size(kinds)]);
     rules.back().seed = row;
     rules.back().step = 3 * row;
   }
-  std::vector<int32_t> expected(kRows);
+  std::vector<int32_t> expected(num_rows);
   Stream host;
   kernels::sample(logits, rules, expected, host);
   EXPECT_EQ(sampled(logits, rules), expected);
+}
+
+TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) { expect_tokens_of_the_cpu(64, 128256); }
+
+// Its rows begin anywhere, and their slices are too large for shared memory.
+TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromAVocabularyOfOddSize) { expect_tokens_of_the_cpu(12, 200003); }
+
+// Rows share the SMs in other ways when there are more of them.
+TEST_F(CudaSampling, ChoosesARowsTokenHoweverManyRowsThereAre) {
+  constexpr int64_t kRows = 150;
+  const Tensor logits = normal_logits(kRows, 40001, 2.0f);
+  std::vector<SamplingRule> rules;
+  for (int64_t row = 0; row < kRows; ++row)
+    rules.push_back({.top_k = row % 3 == 0 ? 400 : 0, .top_p = row % 2 == 0 ? 0.8f : 1.0f, .seed = 7});
+  const std::vector<int32_t> all = sampled(logits, rules);
+  for (const size_t num_rows : {1, 20, 40, 100}) {
+    const Tensor some(logits.view().slice(0, 0, static_cast<int64_t>(num_rows)), logits.storage());
+    EXPECT_EQ(sampled(some, std::span(rules).first(num_rows)),
+              std::vector<int32_t>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(num_rows)))
+        << num_rows << " rows";
+  }
 }
 
 TEST_F(CudaSampling, MarksARowThatIsAllNan) {

@@ -106,6 +106,7 @@ class GpuTarget : public Target {
                      .weight = call.in(args.weight),
                      .bias = call.in(args.bias),
                      .out = call.out(args.out),
+                     .batch_invariant = args.batch_invariant,
                      .norm = in(args.norm, call),
                      .accumulate = args.accumulate},
                     call.stream());
@@ -118,6 +119,7 @@ class GpuTarget : public Target {
                            .bias = call.in(args.bias),
                            .gate_up = call.in(args.gate_up),
                            .out = call.out(args.out),
+                           .batch_invariant = args.batch_invariant,
                            .norm = in(args.norm, call)},
                           call.stream());
     call.finish();

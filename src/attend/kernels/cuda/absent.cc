@@ -2,6 +2,7 @@
 #include "attend/kernels/cuda/attention.h"
 #include "attend/kernels/cuda/batch_arrays.h"
 #include "attend/kernels/cuda/elementwise.h"
+#include "attend/kernels/cuda/fill_random.h"
 #include "attend/kernels/cuda/linear.h"
 #include "attend/kernels/cuda/metadata.h"
 #include "attend/kernels/cuda/sampling.h"
@@ -38,9 +39,11 @@ void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float
 void silu_mul(const TensorView&, const TensorView&, Stream&) { refuse("silu_mul"); }
 void norm_rope(const NormRopeArgs&, Stream&) { refuse("rope"); }
 void norm_rope_store(const NormRopeArgs&, const StoreKvArgs&, Stream&) { refuse("rope"); }
+void dynamic_angles(const DynamicAnglesArgs&, Stream&) { refuse("dynamic_angles"); }
 void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
   refuse("gather_rows");
 }
+void fill_random(const TensorView&, const RandomNormal&, Stream&) { refuse("fill_random"); }
 void linear(const LinearArgs&, Stream&) { refuse("linear"); }
 bool gated_linear(const GatedLinearArgs&, Stream&) { refuse("gated_linear"); }
 void build_page_table(const RequestRows&, int, int, View<int32_t>, Stream&) { refuse("build_page_table"); }

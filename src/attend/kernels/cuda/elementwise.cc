@@ -2,6 +2,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/cuda/device_rows.h"
+#include "attend/kernels/cuda/dynamic_angles_kernel.h"
 #include "attend/kernels/cuda/store_params.h"
 
 namespace attend::kernels::cuda {
@@ -96,6 +97,21 @@ void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream&
   NormRopeParams params = norm_rope_params(rope);
   params.store = store_params(store, stream);
   launch_norm_rope(params, stream.handle);
+}
+
+void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
+  launch_dynamic_angles({.positions = args.positions.data(),
+                         .cu_seqlen_q = args.cu_seqlen_q.data(),
+                         .prompt_lens = args.prompt_lens.data(),
+                         .theta = args.theta,
+                         .factor = args.factor,
+                         .cos = args.cos.as<float>(),
+                         .sin = args.sin.as<float>(),
+                         .num_tokens = static_cast<int32_t>(args.positions.size()),
+                         .num_reqs = static_cast<int32_t>(args.prompt_lens.size()),
+                         .original_length = args.original_length,
+                         .half = static_cast<int32_t>(args.cos.shape[1])},
+                        stream.handle);
 }
 
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream) {

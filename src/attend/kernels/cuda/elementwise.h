@@ -15,6 +15,7 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void norm_rope(const NormRopeArgs& args, Stream& stream);
 void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream);
+void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
 }  // namespace attend::kernels::cuda

@@ -4,6 +4,7 @@
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/elementwise.h"
 #include "attend/kernels/cuda/few_rows_kernel.h"
+#include "attend/kernels/cuda/invariant_linear.h"
 #include "attend/kernels/cuda/matmul.h"
 #include "attend/kernels/cuda/view_params.h"
 
@@ -80,6 +81,11 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
 void linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return;
+  if (args.batch_invariant) {
+    LinearArgs invariant = args;
+    invariant.x = normed(args.norm, args.x, stream);
+    return invariant_linear(invariant, stream);
+  }
   if (few_rows(args.x, args.weight, args.out)) return multiply_few_rows(args, /*gated=*/false, stream);
   const TensorView x = normed(args.norm, args.x, stream);
   if (!args.bias.empty()) put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
@@ -88,7 +94,8 @@ void linear(const LinearArgs& args, Stream& stream) {
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
-  if (args.out.num_elements() == 0 || !few_rows(args.x, args.weight, args.out)) return false;
+  if (args.batch_invariant || args.out.num_elements() == 0 || !few_rows(args.x, args.weight, args.out))
+    return false;
   multiply_few_rows(
       {.x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm},
       /*gated=*/true, stream);

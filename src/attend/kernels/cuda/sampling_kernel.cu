@@ -1,7 +1,6 @@
 #include <cfloat>
-#include <climits>
 
-#include "attend/kernels/cuda/cta_search.cuh"
+#include "attend/kernels/cuda/cluster_search.cuh"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/sampling_kernel.h"
@@ -23,21 +22,25 @@ struct Largest {
   }
 };
 
-__device__ Largest find_largest(const float* logits, int size) {
+// The largest of a part of a row, whose elements are kept in `kept` unless that is null.
+__device__ Largest find_largest(const float* logits, int size, float* kept) {
   __shared__ Largest of_warps[kSearchWarps];
   Largest largest{-INFINITY, kNone};
-  // By four, where the row begins at a multiple of 16 bytes.
+  // By four, where the part begins at a multiple of 16 bytes.
   const int num_fours = reinterpret_cast<uintptr_t>(logits) % sizeof(float4) == 0 ? size / 4 : 0;
-#pragma unroll 8
+#pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < num_fours; i += kSearchThreads) {
     const float4 four = reinterpret_cast<const float4*>(logits)[i];
+    if (kept != nullptr) reinterpret_cast<float4*>(kept)[i] = four;
     largest.take(four.x, 4 * i);
     largest.take(four.y, 4 * i + 1);
     largest.take(four.z, 4 * i + 2);
     largest.take(four.w, 4 * i + 3);
   }
-  for (int i = 4 * num_fours + static_cast<int>(threadIdx.x); i < size; i += kSearchThreads)
+  for (int i = 4 * num_fours + static_cast<int>(threadIdx.x); i < size; i += kSearchThreads) {
+    if (kept != nullptr) kept[i] = logits[i];
     largest.take(logits[i], i);
+  }
   for (int step = 16; step > 0; step /= 2)
     largest.take(__shfl_xor_sync(kAllLanes, largest.value, step),
                  __shfl_xor_sync(kAllLanes, largest.index, step));
@@ -45,6 +48,17 @@ __device__ Largest find_largest(const float* logits, int size) {
   __syncthreads();
   for (int warp = 0; warp < kSearchWarps; ++warp) largest.take(of_warps[warp].value, of_warps[warp].index);
   return largest;
+}
+
+// The largest of all parts, its index counted in the row. As one integer, whose order is that of the values
+// and, among equal ones, has the lowest index last.
+__device__ Largest find_largest(Cluster& cluster, const Largest& mine, int part_begin) {
+  const uint32_t index = static_cast<uint32_t>(part_begin) + static_cast<uint32_t>(mine.index);
+  const uint64_t code = mine.index == kNone ? 0 : uint64_t{float_order(mine.value)} << 32 | ~index;
+  const uint64_t found = cluster.largest(code);
+  if (found == 0) return {-INFINITY, kNone};
+  return {float_of_order(static_cast<uint32_t>(found >> 32)),
+          static_cast<int>(~static_cast<uint32_t>(found))};
 }
 
 // e^x for x <= 0, to the bit as cpu/simd.h computes it with fused multiply-adds, so that both devices draw
@@ -74,10 +88,13 @@ __device__ double draw(uint64_t seed, uint64_t step) {
   return static_cast<double>(scramble(scramble(seed) + (step + 1) * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
-// The weights (probabilities times a common factor, the largest 1) of a row's tokens, 0 for those that the
+// The weights (probabilities times a common factor, the largest 1) of a part's tokens, 0 for those that the
 // filters drop.
 struct Weights {
+  static constexpr bool kCounts = false;
+
   const float* logits;
+  int part_begin;  // in the row
   float max, inverse_temperature;
   float lowest = -INFINITY;  // logits above it are kept
   int last_tie = kNone;      // and those that equal it, up to this id
@@ -85,57 +102,122 @@ struct Weights {
 
   __device__ double operator()(int i) const {
     const float logit = logits[i];
-    const bool kept = logit > lowest || (logit == lowest && i <= last_tie);
+    const bool kept = logit > lowest || (logit == lowest && part_begin + i <= last_tie);
     if (!kept) return 0.0;
     const float weight = exp_nonpositive(__fmul_rn(__fsub_rn(logit, max), inverse_temperature));
     return weight < min_weight ? 0.0 : static_cast<double>(weight);
   }
 };
 
-__device__ void apply(const SearchCut& cut, int size, Weights& weights) {
-  const float* const logits = weights.logits;
-  weights.lowest = cut.lowest;
-  // The tie at which as many are counted as are kept; if there are no more than that, the last one.
-  weights.last_tie =
-      first_exceeding(size, cut.num_ties - 1.0, [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; });
-}
+// Counts the logits that are numbers.
+struct NumbersOf {
+  static constexpr bool kCounts = true;
 
-__device__ int sample_row(const float* logits, int size, const Largest& largest, const SamplingRule& rule) {
-  Weights weights{
-      .logits = logits, .max = largest.value, .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
-  const auto logit_of = [&](int i) { return logits[i]; };
-  if (rule.top_k > 0 && rule.top_k < size) {
-    const auto count = [&](int i) { return isnan(logits[i]) ? 0.0 : 1.0; };
-    apply(find_cut(size, rule.top_k, logit_of, count), size, weights);
+  const float* logits;
+
+  __device__ double operator()(int i) const { return isnan(logits[i]) ? 0.0 : 1.0; }
+};
+
+// The choice of a row's token, by the cluster that has its parts.
+class RowSampler {
+ public:
+  __device__ RowSampler(Cluster& cluster, const Part& part, const Weights& weights, const SamplingRule& rule)
+      : cluster_(cluster), part_(part), weights_(weights), rule_(rule) {}
+
+  __device__ int sample(int vocab_size) {
+    const float* const logits = weights_.logits;
+    const auto logit_of = [&](int i) { return logits[i]; };
+    if (rule_.top_k > 0 && rule_.top_k < vocab_size) {
+      apply(find_cut(cluster_, part_, rule_.top_k, logit_of, NumbersOf{logits}));
+    }
+    if (rule_.top_p < 1.0f) {
+      const double target = static_cast<double>(rule_.top_p) * cluster_total(cluster_, part_, weights_);
+      apply(find_cut(cluster_, part_, target, logit_of, weights_));
+    }
+    weights_.min_weight = rule_.min_p;
+    const double total = cluster_total(cluster_, part_, weights_);
+    return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * total, weights_);
   }
-  if (rule.top_p < 1.0f) {
-    const double target = static_cast<double>(rule.top_p) * cta_total(size, weights);
-    apply(find_cut(size, target, logit_of, weights), size, weights);
+
+ private:
+  __device__ void apply(const SearchCut& cut) {
+    const float* const logits = weights_.logits;
+    weights_.lowest = cut.lowest;
+    // The tie at which as many are counted as are kept; if there are no more than that, the last one.
+    weights_.last_tie = first_exceeding(cluster_, part_, cut.num_ties - 1.0,
+                                        [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; });
   }
-  weights.min_weight = rule.min_p;
-  return first_exceeding(size, draw(rule.seed, rule.step) * cta_total(size, weights), weights);
-}
+
+  Cluster& cluster_;
+  Part part_;
+  Weights weights_;
+  SamplingRule rule_;
+};
 
 __global__ void __launch_bounds__(kSearchThreads)
     sampling_kernel(const __grid_constant__ SamplingParams params) {
+  extern __shared__ __align__(16) float kept[];
+  __shared__ uint64_t words[2 * kSlices];
   ptx::allow_next_kernel();
   ptx::wait_for_previous_kernel();
-  const float* const logits = params.logits + blockIdx.x * params.row_stride;
-  const Largest largest = find_largest(logits, params.vocab_size);
+  Cluster cluster(words);
+  const int row = static_cast<int>(blockIdx.x) / cluster.size();
+  const int begin = min(params.vocab_size, cluster.first_own_slice() * params.slice_size);
+  const Part part{.size = min(cluster.num_own_slices() * params.slice_size, params.vocab_size - begin),
+                  .slice_size = params.slice_size};
+  const float* logits = params.logits + row * params.row_stride + begin;
+  const SamplingRule rule = params.rules != nullptr ? params.rules[row] : SamplingRule{.temperature = 0.0f};
+  const bool keeps = params.keeps_part && rule.temperature > 0.0f;
+  const Largest largest =
+      find_largest(cluster, find_largest(logits, part.size, keeps ? kept : nullptr), begin);
+  if (keeps) logits = kept;
   int id = largest.index == kNone ? kNoToken : largest.index;
-  if (id >= 0 && params.rules != nullptr && !isinf(largest.value)) {
-    const SamplingRule rule = params.rules[blockIdx.x];
-    if (rule.temperature > 0.0f) id = sample_row(logits, params.vocab_size, largest, rule);
+  if (id >= 0 && rule.temperature > 0.0f && !isinf(largest.value)) {
+    const Weights weights{.logits = logits,
+                          .part_begin = begin,
+                          .max = largest.value,
+                          .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
+    id = RowSampler(cluster, part, weights, rule).sample(params.vocab_size);
   }
-  if (threadIdx.x == 0) params.ids[blockIdx.x] = id;
+  if (threadIdx.x == 0 && cluster.rank() == 0) params.ids[row] = id;
+  cluster.synchronize();  // others may still read this CTA's words
+}
+
+int attribute_of_current_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  attend::cuda::check(cudaGetDevice(&device), "current device");
+  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
+  return value;
+}
+
+// CTAs of a row: as many as the SMs take at once. One before sm_90, and in code for such a GPU that was
+// compiled when it was loaded.
+int ctas_of_row(int num_rows, const cudaFuncAttributes& attributes) {
+  if (attributes.ptxVersion < 90) return 1;
+  int num_ctas = kSlices;
+  while (num_ctas > 1 && num_rows * num_ctas > attribute_of_current_device(cudaDevAttrMultiProcessorCount))
+    num_ctas /= 2;
+  return num_ctas;
 }
 
 }  // namespace
 
-void launch_sampling(const SamplingParams& params, void* stream) {
+void launch_sampling(SamplingParams params, void* stream) {
   if (params.num_rows == 0) return;
-  launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(params.num_rows), kSearchThreads, 0,
-                                   stream, params, "sampling");
+  cudaFuncAttributes attributes;
+  attend::cuda::check(cudaFuncGetAttributes(&attributes, sampling_kernel), "sampling");
+  const int num_ctas = ctas_of_row(params.num_rows, attributes);
+  constexpr int kFour = 4;  // slices begin where four elements are read at once
+  params.slice_size = (params.vocab_size + kFour * kSlices - 1) / (kFour * kSlices) * kFour;
+  const size_t part_bytes = sizeof(float) * static_cast<size_t>(kSlices / num_ctas * params.slice_size);
+  const auto room = static_cast<size_t>(attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  params.keeps_part = params.rules != nullptr && part_bytes + attributes.sharedSizeBytes <= room;
+  const size_t shared_bytes = params.keeps_part ? part_bytes : 0;
+  attend::cuda::check(cudaFuncSetAttribute(sampling_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(shared_bytes)),
+                      "sampling: shared memory");
+  launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(num_ctas * params.num_rows),
+                                   kSearchThreads, shared_bytes, stream, params, "sampling", num_ctas);
 }
 
 }  // namespace attend::kernels::cuda

@@ -11,9 +11,14 @@ struct SamplingParams {
   const SamplingRule* rules;  // [num_rows]; null: all greedy
   int32_t* ids;               // [num_rows]; kNoToken: the row is all NaN
   int32_t num_rows, vocab_size;
+  // A row is eight slices of so many elements; its CTAs may keep theirs in shared memory. launch_sampling()
+  // says.
+  int32_t slice_size = 0;
+  bool keeps_part = false;
 };
 
-// A CTA per row. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
-void launch_sampling(const SamplingParams& params, void* stream);
+// A cluster of CTAs per row where rows are few; a row's bits do not depend on how many. `stream` is a
+// cudaStream_t. Throws Error(kDevice) when the launch fails.
+void launch_sampling(SamplingParams params, void* stream);
 
 }  // namespace attend::kernels::cuda

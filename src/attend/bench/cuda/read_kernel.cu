@@ -1,7 +1,7 @@
 #include <cstdint>
 
+#include "attend/bench/cuda/read_kernel.h"
 #include "attend/tensor/cuda_check.h"
-#include "benchmarks/cuda/read_kernel.h"
 
 namespace attend::bench {
 namespace {

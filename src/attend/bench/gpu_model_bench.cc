@@ -1,0 +1,184 @@
+#include "attend/bench/gpu_model_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "attend/base/math.h"
+#include "attend/bench/cuda/gpu_probes.h"
+#include "attend/bench/model_steps.h"
+#include "attend/bench/prefill_parts.h"
+#include "attend/bench/timing.h"
+#include "attend/engine/engine.h"
+#include "attend/model/config.h"
+
+namespace attend::bench {
+namespace {
+
+constexpr int kContextTokens = 1000;  // of a prompt before its decode steps
+constexpr int kPrefillTokens = 8192;
+constexpr int kPrefillRepeats = 5;
+constexpr int kWarmUpSteps = 8;
+// Enough for a 99th percentile. Contexts grow by as many tokens while they are timed.
+constexpr int kSteps = 128;
+
+// Tokens that a request of a batch generates at most: while prompts of later ones are computed, in chunks of
+// `chunk`, those before decode already.
+int num_new_tokens(int batch_size, int chunk) {
+  return ceil_div(batch_size * kContextTokens, chunk - batch_size) + kWarmUpSteps + kSteps + 1;
+}
+
+// The value below which `share` of the values lie.
+double percentile(std::vector<double> values, double share) {
+  const auto rank = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + rank, values.end());
+  return values[static_cast<size_t>(rank)];
+}
+
+class GpuModelBench {
+ public:
+  GpuModelBench(const GpuModelBenchOptions& options, int prefill_tokens, double read_rate)
+      : prefill_tokens_(prefill_tokens),
+        read_rate_(read_rate),
+        engine_(engine_config(options, prefill_tokens), options.progress) {}
+
+  Report run(const std::vector<int>& batch_sizes) {
+    start_report();
+    for (const int batch_size : batch_sizes) add_decode(batch_size);
+    add_prefill();
+    return report_;
+  }
+
+ private:
+  static EngineConfig engine_config(const GpuModelBenchOptions& options, int prefill_tokens) {
+    EngineConfig config = options.engine;
+    const int largest = *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
+    const int longest_decode = kContextTokens + num_new_tokens(largest, prefill_tokens);
+    config.max_running_requests = largest;
+    config.context_length = std::max(prefill_tokens + 1, longest_decode);
+    config.chunked_prefill_size = prefill_tokens;
+    // Every request may end with a page that is not full.
+    constexpr int kLargestPage = 256;
+    config.max_total_tokens =
+        std::max<int64_t>(config.context_length, int64_t{largest} * (longest_decode + kLargestPage));
+    if (config.cuda_graph_bs.empty() && config.cuda_graph_max_bs == 0)
+      config.cuda_graph_bs = options.batch_sizes;
+    return config;
+  }
+
+  void start_report() {
+    const EngineInfo& info = engine_.info();
+    const GpuFacts facts = gpu_facts(info.device);
+    const cuda::DeviceInfo gpu = cuda::device_info(info.device);
+    report_ = {
+        .bench = "model",
+        .machine = gpu.name,
+        .instruction_set = fmt::format("sm{}{}", gpu.major, gpu.minor),
+        .threads = 1,
+        .facts = {{"driver", facts.driver},
+                  {"cuda", fmt::format("{} (driver: up to {})", facts.cuda, facts.driver_cuda)},
+                  {"model", fmt::format("{}, {} layers, {}", info.model, engine_.model_config().num_layers,
+                                        to_string(info.dtype))},
+                  {"attention", fmt::format("{}, page size {}, K/V in {}", info.resolution.decode->name,
+                                            info.resolution.page_size, to_string(info.kv_cache_dtype))},
+                  {"graphs", info.graph_sizes.empty()
+                                 ? std::string("off")
+                                 : fmt::format("{} batch sizes, {:.1f} MB", info.graph_sizes.size(),
+                                               1e-6 * static_cast<double>(info.graph_bytes))}},
+        .figures = {{"fastest read", 1, read_rate_ * 1e-3, "GB/s"},
+                    {"highest SM clock", 1, 1.0 * facts.sm_clock, "MHz"},
+                    {"memory clock", 1, 1.0 * facts.memory_clock, "MHz"}}};
+  }
+
+  void add_decode(int batch_size) {
+    for (int i = 0; i < batch_size; ++i)
+      engine_.submit(random_prompt(kContextTokens, engine_.model_config().vocab_size),
+                     {.max_new_tokens = num_new_tokens(batch_size, prefill_tokens_), .ignore_eos = true});
+    // The first step that is nothing but a decode comes when all prompts are computed.
+    const int64_t decodes_before = engine_.stats().num_decode_tokens;
+    while (engine_.stats().num_decode_tokens == decodes_before) engine_.step(require_token);
+    for (int i = 1; i < kWarmUpSteps; ++i) engine_.step(require_token);
+    std::vector<double> host_us;
+    const double seconds = seconds_of([&] {
+      for (int i = 0; i < kSteps; ++i) {
+        const double host_before = engine_.stats().decode_host_seconds;
+        engine_.step(require_token);
+        host_us.push_back(1e6 * (engine_.stats().decode_host_seconds - host_before));
+      }
+    });
+    while (engine_.step(require_token)) {
+    }
+    const double step_us = 1e6 * seconds / kSteps;
+    const double limit_us =
+        decode_bytes(engine_, batch_size, kContextTokens + kWarmUpSteps + kSteps / 2) / read_rate_;
+    report_.cases.push_back({.name = fmt::format("decode, batch {}", batch_size),
+                             .threads = 1,
+                             .us = step_us,
+                             .value = 1e6 * batch_size / step_us,
+                             .unit = "tokens/s",
+                             .limit = 1e6 * batch_size / limit_us,
+                             .bound = fmt::format("read in {:.0f} us", limit_us),
+                             .repeats = kSteps});
+    for (const auto& [name, share] : {std::pair{"median", 0.5}, {"99th percentile", 0.99}})
+      report_.cases.push_back({.name = fmt::format("host work, {}, batch {}", name, batch_size),
+                               .threads = 1,
+                               .us = step_us,
+                               .value = percentile(host_us, share),
+                               .unit = "us of host",
+                               .limit = 0,
+                               .bound = {},
+                               .repeats = kSteps});
+  }
+
+  void add_prefill() {
+    std::vector<double> seconds;
+    for (int i = 0; i <= kPrefillRepeats; ++i) {
+      engine_.submit(random_prompt(prefill_tokens_, engine_.model_config().vocab_size),
+                     {.max_new_tokens = 1, .ignore_eos = true});
+      seconds.push_back(seconds_of([&] { engine_.step(require_token); }));
+    }
+    seconds.erase(seconds.begin());  // the first one warms up
+    const PrefillParts parts = time_prefill_parts(engine_, prefill_tokens_);
+    const double step_us = 1e6 * median(seconds);
+    report_.cases.push_back(
+        {.name = fmt::format("prefill of {} tokens", prefill_tokens_),
+         .threads = 1,
+         .us = step_us,
+         .value = 1e6 * prefill_tokens_ / step_us,
+         .unit = "tokens/s",
+         .limit = 1e6 * prefill_tokens_ / parts.total_us(),
+         .bound = fmt::format("products {:.0f} + attention {:.0f} us", parts.products_us, parts.attention_us),
+         .repeats = kPrefillRepeats});
+  }
+
+  int prefill_tokens_;
+  double read_rate_;  // bytes per microsecond
+  Engine engine_;
+  Report report_;
+};
+
+}  // namespace
+
+Report bench_model_on_gpu(const GpuModelBenchOptions& options) {
+  require(!options.batch_sizes.empty(), "--batch-sizes: at least one");
+  const int longest = read_config(options.engine.model_path).max_context_len();
+  const int prefill_tokens = std::min(kPrefillTokens, longest - 1);
+  for (const int batch_size : options.batch_sizes) {
+    require(batch_size >= 1 && batch_size < kPrefillTokens, "--batch-sizes ", batch_size, ": 1 to ",
+            kPrefillTokens - 1);
+    const int needed = batch_size < prefill_tokens
+                           ? kContextTokens + num_new_tokens(batch_size, prefill_tokens)
+                           : longest + 1;
+    require(needed <= longest, "--batch-sizes ", batch_size, ": the model's positions reach ", longest,
+            ", which is too short for prompts of ", kContextTokens, " tokens and what is generated");
+  }
+  cuda::device_info(options.engine.device);  // refuses a GPU that is not there
+  double read_rate = 0.0;
+  {
+    cuda::OwnedStream stream(options.engine.device);
+    read_rate = fastest_read(stream.get());
+  }
+  return GpuModelBench(options, prefill_tokens, read_rate).run(options.batch_sizes);
+}
+
+}  // namespace attend::bench

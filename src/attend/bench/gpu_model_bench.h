@@ -1,0 +1,32 @@
+// `attend bench model` on a GPU: decode steps of batches, and a long prompt.
+#pragma once
+
+#include <vector>
+
+#include "attend/bench/report.h"
+#include "attend/engine/engine_config.h"
+
+namespace attend::bench {
+
+struct GpuModelBenchOptions {
+  EngineConfig engine;  // its sizes (context, pool, chunk, requests) are set by the bench
+  std::vector<int> batch_sizes = {1, 8, 32, 128, 256};
+  EngineProgress progress = {};
+};
+
+// For each batch size, requests with about 1k of context that decode greedily:
+//   decode      tokens/s and time of a step, all of the host's work included, beside the time in which the
+//   fastest
+//               read seen in the same run reads what a step must read: every weight but the embedding's rows,
+//               and K/V
+//   host work   what a step costs the host before the replay and after the tokens are there; median and 99th
+//               percentile
+// and for one prompt of up to 8192 tokens in one step:
+//   prefill     tokens/s, beside the time of its dense products and attention alone
+//
+// Graphs are recorded for the batch sizes unless the engine's config names others or turns them off. Throws
+// Error(kInvalidArgument) for a batch size below 1 and a model whose context is too short, and what Engine
+// throws.
+Report bench_model_on_gpu(const GpuModelBenchOptions& options);
+
+}  // namespace attend::bench

@@ -1,0 +1,154 @@
+#include "attend/bench/prefill_parts.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "attend/base/math.h"
+#include "attend/bench/cuda/gpu_timing.h"
+#include "attend/kernels/attention.h"
+#include "attend/kernels/fill_random.h"
+#include "attend/kernels/linear.h"
+
+namespace attend::bench {
+namespace {
+
+// Calls in a graph: a few layers, so that a round takes some milliseconds.
+constexpr int kRepeats = 4;
+constexpr float kWeightDeviation = 0.02f;
+
+class PartsTimer {
+ public:
+  PartsTimer(const Engine& engine, int num_tokens)
+      : config_(engine.model_config()),
+        info_(engine.info()),
+        num_tokens_(num_tokens),
+        owned_stream_(info_.device),
+        stream_(owned_stream_.get()) {}
+
+  // qkv, o, gate and up, down of every layer, and the head of the last token.
+  double products_us() {
+    const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
+    const int64_t q_features = int64_t{config_.num_q_heads} * config_.head_dim;
+    const int64_t kv_features = int64_t{config_.num_kv_heads} * config_.head_dim;
+    const std::vector<Product> layer = {
+        product(num_tokens_, hidden, q_features + 2 * kv_features), product(num_tokens_, q_features, hidden),
+        product(num_tokens_, hidden, 2 * intermediate), product(num_tokens_, intermediate, hidden)};
+    const double layer_us = time_graph(stream_, kRepeats, [&](int) {
+      for (const Product& one : layer) multiply(one);
+    });
+    const Product head = product(1, hidden, config_.vocab_size, DType::kF32);
+    return config_.num_layers * layer_us + time_graph(stream_, kRepeats, [&](int) { multiply(head); });
+  }
+
+  double attention_us() {
+    const ModelGeometry geometry = config_.geometry(info_.dtype, info_.kv_cache_dtype);
+    std::vector<TimedLayer> timed;
+    double total = 0.0;
+    for (const AttentionLayer& layer : geometry.layers) {
+      auto found = std::ranges::find(timed, layer.visibility(), &TimedLayer::visibility);
+      if (found == timed.end()) found = timed.insert(found, {layer.visibility(), layer_attention_us(layer)});
+      total += found->us;
+    }
+    return total;
+  }
+
+ private:
+  struct Product {
+    Tensor x, weight, out;
+  };
+  struct TimedLayer {
+    kernels::Visibility visibility;
+    double us;
+  };
+
+  Tensor random(std::initializer_list<int64_t> shape, DType dtype, float deviation) {
+    Tensor tensor = cuda::empty(shape, dtype, info_.device);
+    kernels::fill_random(tensor, {.deviation = deviation}, stream_);
+    return tensor;
+  }
+
+  Product product(int64_t num_rows, int64_t in_features, int64_t out_features,
+                  std::optional<DType> out = {}) {
+    return {.x = random({num_rows, in_features}, info_.dtype, 1.0f),
+            .weight = random({out_features, in_features}, info_.dtype, kWeightDeviation),
+            .out = cuda::empty({num_rows, out_features}, out.value_or(info_.dtype), info_.device)};
+  }
+
+  void multiply(const Product& one) {
+    kernels::linear({.x = one.x, .weight = one.weight, .bias = {}, .out = one.out}, stream_);
+  }
+
+  // Pages as they follow one another; fp8 elements are bytes of random numbers of 16 bits.
+  Tensor pages(int64_t num_pages) {
+    const int64_t num_elements =
+        num_pages * info_.resolution.page_size * config_.num_kv_heads * config_.head_dim;
+    if (size_of(info_.kv_cache_dtype) == 1)
+      return random({ceil_div(num_elements, int64_t{2})}, DType::kBF16, 1.0f);
+    return random({num_elements}, info_.kv_cache_dtype, 1.0f);
+  }
+
+  Tensor upload(const std::vector<int32_t>& values) {
+    return cuda::copy_to(
+        TensorView::contiguous(const_cast<int32_t*>(values.data()), DType::kI32, {std::ssize(values)}),
+        info_.device);
+  }
+
+  double layer_attention_us(const AttentionLayer& layer) {
+    const int page_size = info_.resolution.page_size;
+    const int64_t num_pages = ceil_div(num_tokens_, page_size);
+    std::vector<int32_t> page_ids(static_cast<size_t>(num_pages));
+    std::iota(page_ids.begin(), page_ids.end(), 0);
+    const Tensor table = upload(page_ids), cu_seqlen_q = upload({0, num_tokens_}),
+                 seqlen_kv = upload({num_tokens_});
+    const Tensor k = pages(num_pages), v = pages(num_pages);
+    const auto paged = [&](const Tensor& memory) {
+      return TensorView::contiguous(memory.view().data, info_.kv_cache_dtype,
+                                    {num_pages, page_size, layer.num_kv_heads, layer.head_dim_qk},
+                                    info_.device);
+    };
+    const Tensor q = random({num_tokens_, layer.num_q_heads, layer.head_dim_qk}, info_.dtype, 1.0f);
+    const Tensor out =
+        cuda::empty({num_tokens_, layer.num_q_heads, layer.head_dim_v}, info_.dtype, info_.device);
+
+    kernels::AttentionArgs args;
+    args.q = q;
+    args.out = out;
+    args.kv.k = paged(k);
+    args.kv.v = paged(v);
+    args.kv.index = {.kind = kernels::KvIndexKind::kPageTable,
+                     .page_size = page_size,
+                     .table = table.as<int32_t>(),
+                     .table_stride = num_pages};
+    args.batch.cu_seqlen_q = cu_seqlen_q.span<int32_t>();
+    args.batch.seqlen_kv = seqlen_kv.span<int32_t>();
+    args.batch.max_seqlen_q = num_tokens_;
+    args.visibility = layer.visibility();
+    args.score.scale = layer.scale;
+    kernels::AttentionPlan plan({.max_reqs = 1,
+                                 .max_tokens = num_tokens_,
+                                 .max_kv_tokens = num_tokens_,
+                                 .num_q_heads = layer.num_q_heads,
+                                 .num_kv_heads = layer.num_kv_heads,
+                                 .head_dim_v = layer.head_dim_v},
+                                info_.device);
+    plan.plan(args.batch, args.visibility, stream_);
+    return time_graph(stream_, kRepeats, [&](int) { kernels::attention(args, plan, stream_); });
+  }
+
+  const ModelConfig& config_;
+  const EngineInfo& info_;
+  int num_tokens_;
+  cuda::OwnedStream owned_stream_;
+  Stream& stream_;
+};
+
+}  // namespace
+
+PrefillParts time_prefill_parts(const Engine& engine, int num_tokens) {
+  PartsTimer timer(engine, num_tokens);
+  return {.products_us = timer.products_us(), .attention_us = timer.attention_us()};
+}
+
+}  // namespace attend::bench

@@ -1,0 +1,19 @@
+// Angles of RoPE that depend on the length of each token's request.
+#pragma once
+
+#include <cstdint>
+
+namespace attend::kernels::cuda {
+
+// As DynamicAnglesArgs of elementwise.h. Rows of cos and sin are contiguous.
+struct DynamicAnglesParams {
+  const int32_t* positions;
+  const int32_t* cu_seqlen_q;
+  const int32_t* prompt_lens;
+  double theta, factor;
+  float *cos, *sin;
+  int32_t num_tokens, num_reqs, original_length, half;
+};
+void launch_dynamic_angles(const DynamicAnglesParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,66 @@
+// Clusters of CTAs, which read each other's shared memory: PTX ISA, "%cluster_ctarank", "barrier.cluster",
+// "mapa" (sm_90). Before sm_90 a CTA is a cluster by itself.
+#pragma once
+
+#include <cstdint>
+
+namespace attend::kernels::cuda::ptx {
+
+// The CTA's place in its cluster. "%cluster_ctarank".
+__device__ inline int cluster_rank() {
+  uint32_t rank = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+#endif
+  return static_cast<int>(rank);
+}
+
+// CTAs of the cluster. "%cluster_nctarank".
+__device__ inline int cluster_size() {
+  uint32_t size = 1;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%cluster_nctarank;\n" : "=r"(size));
+#endif
+  return static_cast<int>(size);
+}
+
+// What the thread wrote to shared memory so far is seen by those of the cluster that wait. By all threads of
+// a warp. "barrier.cluster.arrive".
+__device__ inline void arrive_at_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+#endif
+}
+
+// Waits until all threads of the cluster have arrived. By all threads of a warp. "barrier.cluster.wait".
+__device__ inline void wait_for_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+
+// The address of what CTA `rank` has where this one has `shared_address`. "mapa".
+__device__ inline uint32_t address_in_cta(uint32_t shared_address, int rank) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(address) : "r"(shared_address), "r"(rank));
+  return address;
+#else
+  return shared_address;
+#endif
+}
+
+// 8 bytes of the shared memory of any CTA of the cluster. "ld.shared::cluster".
+__device__ inline uint64_t load_from_cluster(uint32_t address) {
+  uint64_t bits;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("ld.shared::cluster.u64 %0, [%1];\n" : "=l"(bits) : "r"(address) : "memory");
+#else
+  asm volatile("ld.shared.u64 %0, [%1];\n" : "=l"(bits) : "r"(address) : "memory");
+#endif
+  return bits;
+}
+
+}  // namespace attend::kernels::cuda::ptx

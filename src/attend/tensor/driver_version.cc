@@ -1,0 +1,25 @@
+#include "attend/tensor/driver_version.h"
+
+#include <string>
+
+#include "attend/base/error.h"
+
+namespace attend::cuda {
+namespace {
+
+int major_of(int version) { return version / 1000; }
+
+std::string text_of(int version) {
+  return std::to_string(major_of(version)) + "." + std::to_string(version % 1000 / 10);
+}
+
+}  // namespace
+
+void require_driver(Device device, int driver_version, int runtime_version) {
+  if (driver_version == 0 || major_of(driver_version) >= major_of(runtime_version)) return;
+  fail(ErrorCode::kUnsupported, "device ", device, ": its driver serves CUDA ", text_of(driver_version),
+       ", attend was built with ", text_of(runtime_version), ": needs a driver of CUDA ",
+       major_of(runtime_version), ".0 or later");
+}
+
+}  // namespace attend::cuda

@@ -1,0 +1,38 @@
+// What a BackendCase's step reads and writes, on a GPU.
+#pragma once
+
+#include <memory>
+
+#include "attend/attention/backend.h"
+#include "attend/kv/kv_pool.h"
+#include "attend/kv/req_to_token_pool.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend::conformance {
+
+// Pools of a GPU beside the host's, which hold what tests write and look at. Views passed here lie on the
+// host.
+class DeviceStep {
+ public:
+  // `pool`: as the host's, empty. The table is the host's at that time.
+  DeviceStep(std::unique_ptr<KvPool> pool, const ReqToTokenPool& host_requests, View<const float> sinks,
+             Device device);
+
+  KvPool& pool() const { return *pool_; }
+  const ReqToTokenPool& requests() const { return requests_; }
+  View<const float> sinks() const { return sinks_.span<float>(); }
+
+  // Uploads pools, tensors and arrays, plans and attends, and brings results and pool back.
+  void run(AttentionBackend& backend, const AttentionLayer& layer, const AttentionInput& input,
+           const ForwardBatch& batch, const KvPool& host_pool);
+
+ private:
+  void copy_pool(const KvPool& from, const KvPool& to, int layer_id);
+
+  cuda::OwnedStream stream_;
+  std::unique_ptr<KvPool> pool_;
+  ReqToTokenPool requests_;
+  Tensor sinks_;
+};
+
+}  // namespace attend::conformance

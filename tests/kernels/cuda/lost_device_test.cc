@@ -1,0 +1,47 @@
+// A GPU that a kernel's error has taken from the process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "attend/kernels/elementwise.h"
+#include "attend/tensor/cuda.h"
+#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/support/error_message.h"
+
+namespace attend::testing_cuda {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::error_message;
+
+// Ends the process: status 0 when everything after the kernel was refused with the reason.
+[[noreturn]] void lose_the_gpu() {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  DeviceArrays arrays(stream);
+  const Tensor table = cuda::zeros({4, 64}, DType::kF32, kGpu), out = cuda::zeros({1, 64}, DType::kF32, kGpu);
+  const std::vector<int32_t> far_outside{0x7fffffff};
+  const View<const int32_t> ids(arrays.view(std::span<const int32_t>(far_outside)));
+  kernels::embedding(ids, table, out, stream);
+
+  const auto lost = HasSubstr("the GPU is lost to this process and refuses further work");
+  EXPECT_THAT(error_message(ErrorCode::kDevice, [&] { cuda::synchronize(stream); }), lost);
+  EXPECT_THAT(error_message(ErrorCode::kDevice, [&] { cuda::synchronize(stream); }), lost);
+  EXPECT_THAT(error_message(ErrorCode::kDevice, [&] { kernels::embedding(ids, table, out, stream); }), lost);
+  EXPECT_THAT(error_message(ErrorCode::kDevice, [] { cuda::empty({64}, DType::kF32, kGpu); }), lost);
+  // Not exit(): what it would free is gone.
+  std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+}
+
+class LostGpuDeathTest : public NeedsGpu {};
+
+TEST_F(LostGpuDeathTest, IsReportedAsSuchAndRefusesFurtherWork) {
+  // The process that loses it is started anew: the driver's state does not live through a fork.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(lose_the_gpu(), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace attend::testing_cuda

@@ -1,0 +1,170 @@
+// batch_invariant: a row of a dense layer has the same bits alone and at any place in any batch.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "tests/kernels/dense/target.h"
+#include "tests/kernels/dense/test_tensor.h"
+
+namespace attend::kernels {
+namespace {
+
+using testing_support::kWeightTypes;
+using testing_support::NeedsTarget;
+using testing_support::Target;
+using testing_support::targets;
+using testing_support::TestTensor;
+
+using InvariantLinear = NeedsTarget;
+
+struct Shape {
+  int64_t num_outs, in_features;
+};
+// Of a GPU's tiles and groups whole ones, rests of both and less than one; widths that its tensor cores do
+// not take; fewer chunks of inputs than parts, and parts of several; more large tiles than SMs.
+constexpr Shape kShapes[] = {{64, 512}, {129, 264}, {8, 8}, {27, 45}, {8200, 16}, {200, 2056}, {6000, 72}};
+constexpr int64_t kRows = 391;
+// First row and number of rows: all kernels, with every kind of rest.
+constexpr std::pair<int64_t, int64_t> kBatches[] = {{0, 1},   {390, 1}, {5, 2},    {17, 8},   {1, 9},
+                                                    {40, 16}, {7, 17},  {300, 32}, {2, 33},   {11, 64},
+                                                    {3, 100}, {0, 128}, {9, 129},  {50, 256}, {1, 300}};
+constexpr float kEps = 1e-5f;
+
+struct Layer {
+  TestTensor x, weight, bias, norm, before;
+
+  Layer(const Shape& shape, DType dtype, const Target& target, int64_t num_weight_rows)
+      : x(TestTensor::random({kRows, shape.in_features}, target.activation_for(dtype), 1)),
+        weight(TestTensor::random({num_weight_rows, shape.in_features}, dtype, 2)),
+        bias(TestTensor::random({num_weight_rows}, dtype, 3)),
+        norm(TestTensor::random({shape.in_features}, dtype, 4)),
+        before(TestTensor::random({kRows, shape.num_outs}, target.activation_for(dtype), 5)) {}
+};
+
+// What a layer computes of rows first, first + 1, ... of its x.
+using Compute = std::vector<std::byte> (*)(const Target&, const Layer&, int64_t first, int64_t num_rows);
+
+std::vector<std::byte> bytes_of(const TensorView& view) {
+  const auto* const begin = static_cast<const std::byte*>(view.data);
+  return {begin, begin + view.num_bytes()};
+}
+
+std::vector<std::byte> plain(const Target& target, const Layer& layer, int64_t first, int64_t num_rows) {
+  const TestTensor out({num_rows, layer.weight.view().shape[0]}, DType::kF32);
+  target.linear({.x = layer.x.view().slice(0, first, first + num_rows),
+                 .weight = layer.weight,
+                 .bias = layer.bias,
+                 .out = out,
+                 .batch_invariant = true});
+  return bytes_of(out);
+}
+
+std::vector<std::byte> normed(const Target& target, const Layer& layer, int64_t first, int64_t num_rows) {
+  const TensorView x = layer.x.view().slice(0, first, first + num_rows);
+  const TestTensor out({num_rows, layer.weight.view().shape[0]}, x.dtype);
+  const TestTensor scratch({num_rows, x.shape[1]}, x.dtype);
+  target.linear({.x = x,
+                 .weight = layer.weight,
+                 .bias = {},
+                 .out = out,
+                 .batch_invariant = true,
+                 .norm = {.weight = layer.norm, .eps = kEps, .normed = scratch}});
+  return bytes_of(out);
+}
+
+std::vector<std::byte> added(const Target& target, const Layer& layer, int64_t first, int64_t num_rows) {
+  const int64_t num_outs = layer.weight.view().shape[0];
+  TestTensor out({num_rows, num_outs}, layer.before.view().dtype);
+  for (int64_t i = 0; i < out.size(); ++i)
+    out.set(i, static_cast<float>(layer.before.at(first * num_outs + i)));
+  target.linear({.x = layer.x.view().slice(0, first, first + num_rows),
+                 .weight = layer.weight,
+                 .bias = layer.bias,
+                 .out = out,
+                 .batch_invariant = true,
+                 .accumulate = true});
+  return bytes_of(out);
+}
+
+std::vector<std::byte> gated(const Target& target, const Layer& layer, int64_t first, int64_t num_rows) {
+  const TensorView x = layer.x.view().slice(0, first, first + num_rows);
+  const int64_t num_outs = layer.weight.view().shape[0];
+  const TestTensor gate_up({num_rows, num_outs}, x.dtype), out({num_rows, num_outs / 2}, x.dtype);
+  target.gated_linear({.x = x,
+                       .weight = layer.weight,
+                       .bias = layer.bias,
+                       .gate_up = gate_up,
+                       .out = out,
+                       .batch_invariant = true});
+  return bytes_of(out);
+}
+
+void expect_invariant(const Target& target, DType dtype, Compute compute, int weight_rows_per_out = 1) {
+  for (const Shape& shape : kShapes) {
+    const Layer layer(shape, dtype, target, weight_rows_per_out * shape.num_outs);
+    const std::vector<std::byte> all = compute(target, layer, 0, kRows);
+    const size_t row_bytes = all.size() / static_cast<size_t>(kRows);
+    for (const auto& [first, num_rows] : kBatches) {
+      const std::vector<std::byte> some = compute(target, layer, first, num_rows);
+      ASSERT_EQ(std::memcmp(some.data(), all.data() + static_cast<size_t>(first) * row_bytes, some.size()), 0)
+          << target << " " << dtype << ": " << shape.num_outs << " of " << shape.in_features << ", rows "
+          << first << " to " << first + num_rows - 1;
+    }
+  }
+}
+
+TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAlone) {
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, plain);
+}
+
+TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenItIsNormed) {
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, normed);
+}
+
+TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenTheOutputIsAdded) {
+  const Target& target = *targets().back();
+  if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
+  for (const DType dtype : kWeightTypes) expect_invariant(target, dtype, added);
+}
+
+TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenItIsGated) {
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, gated, 2);
+}
+
+TEST_F(InvariantLinear, IsTheProduct) {
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes)
+      for (const Shape& shape : kShapes)
+        for (const int64_t num_rows : {int64_t{3}, int64_t{40}, kRows}) {
+          const Layer layer(shape, dtype, *target, shape.num_outs);
+          TestTensor out({num_rows, shape.num_outs}, DType::kF32);
+          out.fill(NAN);
+          target->linear({.x = layer.x.view().slice(0, 0, num_rows),
+                          .weight = layer.weight,
+                          .bias = layer.bias,
+                          .out = out,
+                          .batch_invariant = true});
+          for (int64_t row = 0; row < num_rows; row += 1 + num_rows / 9)
+            for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 50) {
+              double expected = layer.bias.at(o), magnitude = std::abs(expected);
+              for (int64_t i = 0; i < shape.in_features; ++i) {
+                const double term =
+                    layer.x.at(row * shape.in_features + i) * layer.weight.at(o * shape.in_features + i);
+                expected += term;
+                magnitude += std::abs(term);
+              }
+              ASSERT_NEAR(out.at(row * shape.num_outs + o), expected, target->linear_tolerance() * magnitude)
+                  << *target << " " << dtype << ": " << num_rows << " rows, output " << o << " of row "
+                  << row;
+            }
+        }
+}
+
+}  // namespace
+}  // namespace attend::kernels

@@ -1,0 +1,28 @@
+#include "attend/tensor/driver_version.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/error_message.h"
+
+namespace attend::cuda {
+namespace {
+
+constexpr Device kGpu{DeviceType::kCuda, 1};
+
+TEST(DriverVersion, RefusesADriverOlderThanTheToolkitNamingBoth) {
+  EXPECT_EQ(
+      testing_support::error_message(ErrorCode::kUnsupported, [] { require_driver(kGpu, 12040, 13000); }),
+      "device cuda:1: its driver serves CUDA 12.4, attend was built with 13.0: needs a driver of CUDA 13.0 "
+      "or later");
+}
+
+TEST(DriverVersion, TakesEveryDriverOfTheSameMajorVersionAndLaterOnes) {
+  for (const int driver : {13000, 13010, 14000}) EXPECT_NO_THROW(require_driver(kGpu, driver, 13020));
+}
+
+TEST(DriverVersion, LeavesAMachineWithoutADriverToWhoeverAsksForItsGpus) {
+  EXPECT_NO_THROW(require_driver(kGpu, 0, 13000));
+}
+
+}  // namespace
+}  // namespace attend::cuda
