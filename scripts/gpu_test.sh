@@ -43,7 +43,7 @@ memcheck=(
 # What shares memory among threads: another part of the suite, permuted pages, MLA, merges, dense layers.
 racecheck=(
   "kernels_cuda_test=Every/CudaAttentionPart.*/1:*ServesMlaLayersOnTensorCores:CudaMerge.*:CudaStore.*"
-  "dense_gpu_test=*Linear*:*Dense*"
+  "dense_gpu_test=*Linear*:*Dense*:*LeavesTheCache*"
 )
 
 build_suites() {

@@ -10,6 +10,7 @@
 #include "attend/attention/capability.h"
 #include "attend/attention/forward_batch.h"
 #include "attend/kernels/elementwise.h"
+#include "attend/kernels/linear.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/tensor/stream.h"
@@ -31,6 +32,9 @@ struct AttentionInput {
   // q and k come as they were projected: they are normed and turned first. Its q and k are those above, and
   // its q is changed in place. Null: they are ready.
   const kernels::NormRopeArgs* rope = nullptr;
+  // With `rope` alone: q, k and v are still to be computed, by linear() of this, of whose out they are parts
+  // (or all at once: kernels/qkv.h). Null: they are there.
+  const kernels::LinearArgs* qkv = nullptr;
 };
 
 // Belongs to one device and one thread.

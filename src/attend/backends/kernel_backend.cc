@@ -8,6 +8,7 @@
 #include "attend/kernels/attention.h"
 #include "attend/kernels/metadata.h"
 #include "attend/kernels/mla.h"
+#include "attend/kernels/qkv.h"
 #include "attend/kernels/store.h"
 #include "attend/tensor/cuda.h"
 
@@ -200,6 +201,8 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
   const bool reference = spec_.kernel == KernelChoice::kReference;
   const bool stores = input.store && !input.k.empty();
   require(input.rope == nullptr || stores, "layer ", layer.layer_id, ": rope without k and v to store");
+  require(input.qkv == nullptr || input.rope != nullptr, "layer ", layer.layer_id,
+          ": a product of q, k and v without rope");
   if (stores) {
     const kernels::StoreKvArgs store{.k = input.k,
                                      .v = input.v,
@@ -210,8 +213,11 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
                                      .k_scale = kv.k_scale,
                                      .v_scale = kv.v_scale};
     if (reference) {
+      if (input.qkv != nullptr) kernels::linear(*input.qkv, stream);
       if (input.rope != nullptr) kernels::norm_rope(*input.rope, stream);
       kernels::reference::store_kv(store);
+    } else if (input.qkv != nullptr) {
+      kernels::qkv_norm_rope_store(*input.qkv, *input.rope, store, stream);
     } else if (input.rope != nullptr) {
       kernels::norm_rope_store(*input.rope, store, stream);
     } else {

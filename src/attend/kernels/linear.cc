@@ -21,6 +21,8 @@ void check_norm(const InputNorm& norm, const TensorView& x, const Stream& stream
   require_dtype("norm.normed", norm.normed, x.dtype);
 }
 
+}  // namespace
+
 void check(const LinearArgs& args, const Stream& stream) {
   require_rank("x", args.x, 2);
   require_rank("weight", args.weight, 2);
@@ -49,8 +51,6 @@ void check(const LinearArgs& args, const Stream& stream) {
   require_weight("bias", args.bias);
   require_on(stream, "bias", args.bias);
 }
-
-}  // namespace
 
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device) {
   if (device.type != DeviceType::kCpu) return 0;

@@ -36,6 +36,8 @@ struct LinearArgs {
 // for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the stream's device has no
 // kernel for.
 void linear(const LinearArgs& args, Stream& stream);
+// What linear() refuses; nothing is computed.
+void check(const LinearArgs& args, const Stream& stream);
 
 // Bytes that the fastest kernels of a device want for products of up to max_rows rows and max_in_features
 // input features with today's num_threads(). 0 where they need none.

@@ -168,15 +168,13 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
   const TensorView q = a.qkv.slice(1, 0, k_begin);
   const TensorView k = a.qkv.slice(1, k_begin, v_begin);
   const TensorView v = a.qkv.slice(1, v_begin, a.qkv.shape[1]);
-  if (on_gpu_) {
-    kernels::linear({.x = a.residual,
-                     .weight = weights.qkv.weight,
-                     .bias = weights.qkv.bias,
-                     .out = a.qkv,
-                     .batch_invariant = placement_.batch_invariant,
-                     .norm = {weights.attention_norm, config_.rms_norm_eps, a.x}},
-                    stream);
-  } else {
+  const kernels::LinearArgs qkv{.x = a.residual,
+                                .weight = weights.qkv.weight,
+                                .bias = weights.qkv.bias,
+                                .out = a.qkv,
+                                .batch_invariant = placement_.batch_invariant,
+                                .norm = {weights.attention_norm, config_.rms_norm_eps, a.x}};
+  if (!on_gpu_) {
     project(a.x, weights.q, q, stream);
     project(a.x, weights.k, k, stream);
     project(a.x, weights.v, v, stream);
@@ -198,6 +196,7 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
   input.v = v.split(1, head_dim);
   input.out = a.attended.split(1, head_dim);
   input.rope = &norm_rope;
+  if (on_gpu_) input.qkv = &qkv;
   attention.forward(layer, input, batch, stream);
   add_projection(a.attended, weights.o, a, stream);
 }

@@ -8,7 +8,8 @@
 //   logits = norm(residual)[rows] Whead
 //
 // On GPUs the dense layers norm what they take and add to the residual themselves, where a kernel does both
-// at once; on CPUs the sum waits for the next norm.
+// at once; on CPUs the sum waits for the next norm. q, k and v are left to the attention backend there, whose
+// store may be part of their product.
 #pragma once
 
 #include <optional>

@@ -5,6 +5,7 @@
 #include "attend/kernels/cuda/fill_random.h"
 #include "attend/kernels/cuda/linear.h"
 #include "attend/kernels/cuda/metadata.h"
+#include "attend/kernels/cuda/qkv.h"
 #include "attend/kernels/cuda/sampling.h"
 
 namespace attend::kernels::cuda {
@@ -39,6 +40,9 @@ void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float
 void silu_mul(const TensorView&, const TensorView&, Stream&) { refuse("silu_mul"); }
 void norm_rope(const NormRopeArgs&, Stream&) { refuse("rope"); }
 void norm_rope_store(const NormRopeArgs&, const StoreKvArgs&, Stream&) { refuse("rope"); }
+bool qkv_norm_rope_store(const LinearArgs&, const NormRopeArgs&, const StoreKvArgs&, Stream&) {
+  refuse("qkv_norm_rope_store");
+}
 void dynamic_angles(const DynamicAnglesArgs&, Stream&) { refuse("dynamic_angles"); }
 void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
   refuse("gather_rows");

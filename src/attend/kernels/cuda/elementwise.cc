@@ -3,6 +3,7 @@
 #include "attend/base/error.h"
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/dynamic_angles_kernel.h"
+#include "attend/kernels/cuda/norm_rope_params.h"
 #include "attend/kernels/cuda/store_params.h"
 
 namespace attend::kernels::cuda {
@@ -94,9 +95,14 @@ void norm_rope(const NormRopeArgs& args, Stream& stream) {
 }
 
 void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
+  launch_norm_rope(norm_rope_store_params(rope, store, stream), stream.handle);
+}
+
+NormRopeParams norm_rope_store_params(const NormRopeArgs& rope, const StoreKvArgs& store,
+                                      const Stream& stream) {
   NormRopeParams params = norm_rope_params(rope);
   params.store = store_params(store, stream);
-  launch_norm_rope(params, stream.handle);
+  return params;
 }
 
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {

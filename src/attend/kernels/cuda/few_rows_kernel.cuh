@@ -6,6 +6,7 @@
 
 #include "attend/kernels/cuda/element.cuh"
 #include "attend/kernels/cuda/few_rows_kernel.h"
+#include "attend/kernels/cuda/few_rows_out.cuh"
 #include "attend/kernels/cuda/few_rows_ring.cuh"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
@@ -38,14 +39,14 @@ __device__ inline uint4 times(const uint4& x, const uint4& norm) {
 
 // A CTA takes a share of the output features, a few groups of eight at a time; its warps take turns at chunks
 // of the inputs and add their sums in the end, always in the same order, so a row's bits depend on the row
-// alone.
-template <class T, int kGroups, int kTokens, int kSharedBytes>
+// alone. `Out` says what becomes of them (SumsOut).
+template <class T, int kGroups, int kTokens, int kSharedBytes, class Out>
 class FewRowsCta {
   static constexpr int kGroupSums = kTokens * kFeatures;
   // Of the warps, and their sums of squares.
   static constexpr int kSumBytes =
       (kFewRowsWarps * (kGroups * kGroupSums + kTokens) * static_cast<int>(sizeof(float)) + 127) / 128 * 128;
-  using Ring = FewRowsRing<kGroups, kTokens, kSharedBytes - kSumBytes>;
+  using Ring = FewRowsRing<kGroups, kTokens, kSharedBytes - kSumBytes, Out::kHeads>;
   static constexpr int kTiles = Ring::kTiles;
   static constexpr int kPairs = (kTiles + 1) / 2;  // of tiles: what the tensor cores take as A
   static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
@@ -53,8 +54,9 @@ class FewRowsCta {
  public:
   static int shared_bytes(int chunks_of_warp) { return kSumBytes + Ring::shared_bytes(chunks_of_warp); }
 
-  __device__ FewRowsCta(const FewRowsParams& params, char* shared)
+  __device__ FewRowsCta(const FewRowsParams& params, const Out& out, char* shared)
       : params_(params),
+        out_(out),
         share_(params, kGroups),
         ring_(params, share_, shared + kSumBytes),
         partial_(reinterpret_cast<float*>(shared)),
@@ -65,11 +67,13 @@ class FewRowsCta {
     ring_.start();
     bool first = true;
     for (int unit = share_.begin; unit < share_.end; unit += share_.at_once) {
+      Early early;
+      ask(unit, early);
       Sums sums = {};
       for (int chunk = warp_; chunk < share_.num_chunks; chunk += kFewRowsWarps) multiply(first, sums);
       keep(first, sums);
       __syncthreads();
-      write(unit, min(share_.at_once, share_.end - unit));
+      write(unit, early);
       __syncthreads();
       first = false;
     }
@@ -145,27 +149,49 @@ class FewRowsCta {
     return sum * scale + (bias.data == nullptr ? 0.0f : load_element(bias.data, bias_idx, bias.element));
   }
 
-  __device__ __forceinline__ void write(int first_unit, int num_units) const {
-    const int num_features = num_units * kFeatures;
-    for (int i = static_cast<int>(threadIdx.x); i < params_.num_rows * num_features; i += kFewRowsThreads) {
-      const int token = i / num_features, unit = i % num_features / kFeatures, row = i % kFeatures;
-      const int feature = (first_unit + unit) * kFeatures + row;
-      const float scale = scale_of(token);
-      const int64_t to = token * params_.out_stride + feature;
-      float value;
-      if (params_.gated) {
-        const float gate = sum_of(2 * unit, token, row, scale, feature);
-        const float up = sum_of(2 * unit + 1, token, row, scale, params_.out_features + feature);
-        value = gate / (1.0f + expf(-gate)) * up;
-      } else {
-        value = sum_of(unit, token, row, scale, feature);
-        if (params_.accumulate) value += load_element(params_.out, to, params_.out_element);
-      }
-      store_element(params_.out, to, params_.out_element, value);
+  // Eight threads take a token's outputs of a unit, the next eight the next token's, so that the partial sums
+  // which a warp reads lie side by side.
+  static constexpr int kUnitsAtOnce = kFewRowsThreads / (kTokens * kFeatures);
+  static constexpr int kOutsOfThread = (kGroups + kUnitsAtOnce - 1) / kUnitsAtOnce;
+
+  // With many tokens, what is asked for would take registers from the products.
+  static constexpr bool kAsksEarly = kTokens <= kMaxRowsAnywhere;
+  using Early = typename Out::Early[kAsksEarly ? kOutsOfThread : 1];
+
+  // Calls visit(i, token, unit, row) for the i-th output of this thread: row `row` of the pass's unit `unit`.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_out(int first_unit, const Visit& visit) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int row = thread % kFeatures, token = thread / kFeatures % kTokens;
+    if (token >= params_.num_rows) return;
+    const int num_units = min(share_.at_once, share_.end - first_unit);
+    int unit = thread / (kFeatures * kTokens);
+#pragma unroll(kAsksEarly ? kOutsOfThread : 1)
+    for (int i = 0; i < kOutsOfThread; ++i) {
+      if (unit < num_units) visit(i, token, unit, row);
+      unit += kUnitsAtOnce;
     }
   }
 
+  __device__ __forceinline__ void ask(int first_unit, Early& early) const {
+    if constexpr (kAsksEarly)
+      for_each_out(first_unit, [&](int i, int token, int unit, int row) {
+        out_.ask(token, first_unit + unit, row, early[i]);
+      });
+  }
+  __device__ __forceinline__ void write(int first_unit, Early& early) const {
+    for_each_out(first_unit, [&](int i, int token, int unit, int row) {
+      if constexpr (!kAsksEarly) out_.ask(token, first_unit + unit, row, early[0]);
+      const float scale = scale_of(token);
+      const int first_group = unit * groups_of_unit(params_);
+      out_.write(token, first_unit + unit, row, early[kAsksEarly ? i : 0], [&](int group, int feature) {
+        return sum_of(first_group + group, token, row, scale, feature);
+      });
+    });
+  }
+
   const FewRowsParams& params_;
+  const Out out_;
   const FeatureShare share_;
   Ring ring_;
   float* partial_;  // [warps, groups, tokens, features]
@@ -174,11 +200,16 @@ class FewRowsCta {
   float squares_of_tile_[kTiles] = {};
 };
 
+// CTAs of an SM for which there are registers.
+constexpr int few_rows_ctas(int num_groups, int num_tokens) {
+  return num_groups > 4 || num_groups * num_tokens > 6 * kFeatures ? 1 : 2;
+}
+
 template <class T, int kGroups, int kTokens, int kSharedBytes>
-__global__ void __launch_bounds__(kFewRowsThreads, kGroups* kTokens > 6 * kFeatures ? 1 : 2)
+__global__ void __launch_bounds__(kFewRowsThreads, few_rows_ctas(kGroups, kTokens))
     few_rows_kernel(const __grid_constant__ FewRowsParams params) {
   extern __shared__ __align__(128) char shared[];
-  FewRowsCta<T, kGroups, kTokens, kSharedBytes>(params, shared).run();
+  FewRowsCta<T, kGroups, kTokens, kSharedBytes, SumsOut>(params, SumsOut(params), shared).run();
 }
 
 // How a layer's units are shared.
@@ -186,27 +217,38 @@ struct Shares {
   int num_ctas;
   int num_groups;  // of the largest share
 
+  explicit Shares(const FewRowsParams& params) {
+    num_ctas = std::min(num_units(params), num_sms());
+    num_groups = (num_units(params) + num_ctas - 1) / num_ctas * groups_of_unit(params);
+  }
   int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
 };
 
-template <class T, int kGroups, int kTokens, int kSharedBytes>
-void launch_instance(const FewRowsParams& params, const Shares& shares, void* stream) {
-  const auto kernel = few_rows_kernel<T, kGroups, kTokens, kSharedBytes>;
+// `kernel` is one of the CTAs `Cta`, which take kGroups groups at once, and of parameters that hold
+// `product`.
+template <class Cta, int kGroups, class Params>
+void launch_ctas(void (*kernel)(Params), const Params& params, const FewRowsParams& product,
+                 const Shares& shares, void* stream) {
   constexpr int kRoundElements = kFewRowsWarps * kChunkElements;
   const int chunks_of_warp =
-      (params.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
-  const int shared_bytes = FewRowsCta<T, kGroups, kTokens, kSharedBytes>::shared_bytes(chunks_of_warp);
+      (product.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
+  const int shared_bytes = Cta::shared_bytes(chunks_of_warp);
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
                       "linear: shared memory");
-  launch_dependent<FewRowsParams>(kernel, static_cast<unsigned>(shares.num_ctas), kFewRowsThreads,
-                                  static_cast<size_t>(shared_bytes), stream, params, "linear");
+  launch_dependent<Params>(kernel, static_cast<unsigned>(shares.num_ctas), kFewRowsThreads,
+                           static_cast<size_t>(shared_bytes), stream, params, "linear");
+}
+
+template <class T, int kGroups, int kTokens, int kSharedBytes>
+void launch_instance(const FewRowsParams& params, const Shares& shares, void* stream) {
+  using Cta = FewRowsCta<T, kGroups, kTokens, kSharedBytes, SumsOut>;
+  launch_ctas<Cta, kGroups>(few_rows_kernel<T, kGroups, kTokens, kSharedBytes>, params, params, shares,
+                            stream);
 }
 
 template <class T, int kTokens>
 void launch_tokens(const FewRowsParams& params, void* stream) {
-  const int num_units = params.out_features / kFeatures;
-  const int num_ctas = std::min(num_units, num_sms());
-  const Shares shares{num_ctas, (num_units + num_ctas - 1) / num_ctas * (params.gated ? 2 : 1)};
+  const Shares shares(params);
   // As few passes over x as can be; then as few groups at once as can be, since the ring then holds more
   // chunks.
   const auto fewest = [&](int groups, int most) {

@@ -12,6 +12,8 @@ inline constexpr int kMaxRowsWithRoom = 32, kMaxRowsAnywhere = 16;
 int max_few_rows();
 int num_sms();  // of the current device
 
+inline constexpr int kFeatures = 8;  // rows of weights that the tensor cores take at once: a group
+
 // out = x weight^T (+ bias) (+ out), or silu(gate) * up of its two halves, with x of at most max_few_rows()
 // rows; x and weight are of the function's type, their rows begin at multiples of 16 bytes, and in_features
 // and out_features are multiples of 8.
@@ -30,6 +32,9 @@ struct FewRowsParams {
   bool gated;
   bool accumulate;  // not gated: what out holds is added
   Element out_element;
+  // Not 0: out is heads of twice as many features, and a CTA takes those of a head's first half together with
+  // those that they turn with. A multiple of 8 times a power of two.
+  int32_t head_half = 0;
 };
 void launch_few_rows_bf16(const FewRowsParams& params, void* stream);
 void launch_few_rows_f16(const FewRowsParams& params, void* stream);

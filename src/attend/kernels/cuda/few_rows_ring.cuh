@@ -10,30 +10,41 @@
 namespace attend::kernels::cuda {
 
 inline constexpr int kFewRowsWarps = 8;
-inline constexpr int kFeatures = 8;    // rows of weights that the tensor cores take at once: a group
 inline constexpr int kPieces = 8;      // of 16 bytes, of a row: a warp takes whole lines of memory
 inline constexpr int kRowBytes = 128;  // of a chunk
 inline constexpr int kChunkElements = 64;
 
+// Groups that a CTA takes together.
+__host__ __device__ inline int groups_of_unit(const FewRowsParams& params) {
+  return params.gated || params.head_half > 0 ? 2 : 1;
+}
+__host__ __device__ inline int num_units(const FewRowsParams& params) {
+  return params.out_features / (params.head_half > 0 ? 2 * kFeatures : kFeatures);
+}
+// Of the unit's first group.
+__device__ inline int first_feature(const FewRowsParams& params, int unit) {
+  const int heads_before = params.head_half > 0 ? unit / (params.head_half / kFeatures) : 0;
+  return unit * kFeatures + heads_before * params.head_half;
+}
+
 // The output features of a CTA, which it goes through a few at a time. A unit is eight of them: one group of
-// weight rows, or two (gate and up).
+// weight rows, or two (gate and up, or what turns with them).
 struct FeatureShare {
   int begin, end, at_once;  // in units
   int num_chunks;           // of the inputs, which the warps take in turn
 
   __device__ FeatureShare(const FewRowsParams& params, int num_groups)
-      : at_once(params.gated ? num_groups / 2 : num_groups),
+      : at_once(num_groups / groups_of_unit(params)),
         num_chunks((params.in_features + kChunkElements - 1) / kChunkElements) {
-    const int num_units = params.out_features / kFeatures;
-    begin = static_cast<int>(int64_t{num_units} * blockIdx.x / gridDim.x);
-    end = static_cast<int>(int64_t{num_units} * (blockIdx.x + 1) / gridDim.x);
+    begin = static_cast<int>(int64_t{num_units(params)} * blockIdx.x / gridDim.x);
+    end = static_cast<int>(int64_t{num_units(params)} * (blockIdx.x + 1) / gridDim.x);
   }
 };
 
 // Slots of one chunk of the inputs: kGroups groups of weight rows, kTokens rows of x and one of the norm's
 // weights. Chunks come in the order in which the warp takes them: for some units all of its inputs, then for
-// the next units.
-template <int kGroups, int kTokens, int kRingBytes>
+// the next units. `kHeads`: the product's head_half is not 0.
+template <int kGroups, int kTokens, int kRingBytes, bool kHeads>
 class FewRowsRing {
   static constexpr int kWeightBytes = kGroups * kFeatures * kRowBytes;
   static constexpr int kSlotBytes = kWeightBytes + (kTokens + 1) * kRowBytes;
@@ -42,7 +53,9 @@ class FewRowsRing {
  public:
   static constexpr int kTiles = (kTokens + kFeatures - 1) / kFeatures;  // of eight tokens
   static constexpr int kStepBytes = kFewRowsWarps * kSlotBytes;         // from a warp's slot to its next
-  static constexpr int kSlots = kRingBytes / kStepBytes;
+  // More than twelve would be more than it takes to keep memory busy, and each is a step before the first
+  // product.
+  static constexpr int kSlots = kRingBytes / kStepBytes < 12 ? kRingBytes / kStepBytes : 12;
   // A CTA that needs fewer slots leaves the rest of the SM to the next kernel's.
   static __host__ __device__ int shared_bytes(int chunks_of_warp) {
     return kStepBytes * (chunks_of_warp < kSlots ? chunks_of_warp : kSlots);
@@ -69,15 +82,20 @@ class FewRowsRing {
     x_from_ = kTokens == 1 ? norm_from_ : from_;
     chunks_of_pass_ = (share.num_chunks - warp + kFewRowsWarps - 1) / kFewRowsWarps;
     const int64_t row_bytes = 2 * int64_t{params.in_features};
-    group_pair_bytes_ = (params.gated ? 1 : 2) * kFeatures * row_bytes;
-    odd_group_bytes_ = (params.gated ? params.out_features : kFeatures) * row_bytes;
+    group_pair_bytes_ = 2 / groups_of_unit(params) * kFeatures * row_bytes;
+    odd_group_bytes_ = (kHeads         ? params.head_half
+                        : params.gated ? params.out_features
+                                       : kFeatures) *
+                       row_bytes;
   }
 
-  // Fills every slot: with weights, then, once the kernel before has ended, with x.
+  // Fills every slot: with weights, then, once the kernel before has ended, with x. What is asked for later
+  // comes later, so x does not go behind more than half of all weights.
   __device__ __forceinline__ void start() {
     begin(weights_cursor_);
+    const int num_early = min(kSlots, (weights_cursor_.left + 1) / 2);
 #pragma unroll 1
-    for (int slot = 0; slot < kSlots && weights_cursor_.left > 0; ++slot) {
+    for (int slot = 0; slot < num_early; ++slot) {
       copy_weights(weights_cursor_, slot * kStepBytes);
       advance(weights_cursor_);
     }
@@ -86,10 +104,14 @@ class FewRowsRing {
     begin(cursor);
 #pragma unroll 1
     for (int slot = 0; slot < kSlots; ++slot) {
-      if (cursor.left > 0) copy_x(cursor, slot * kStepBytes);
-      if (cursor.left > 0) advance(cursor);
+      if (cursor.left > 0) {
+        copy_x(cursor, slot * kStepBytes);
+        if (slot >= num_early) copy_weights(cursor, slot * kStepBytes);
+        advance(cursor);
+      }
       ptx::commit_copies();
     }
+    weights_cursor_ = cursor;
     ptx::allow_next_kernel();
   }
 
@@ -143,7 +165,7 @@ class FewRowsRing {
   __device__ __forceinline__ void begin_pass(Cursor& cursor) const {
     cursor.input = input_;
     cursor.left_of_pass = chunks_of_pass_;
-    const int64_t row = cursor.unit * kFeatures + row_;
+    const int64_t row = first_feature(params_, cursor.unit) + row_;
     cursor.weights = static_cast<const char*>(params_.weight) + 2 * (row * params_.in_features + input_);
   }
   __device__ __forceinline__ void advance(Cursor& cursor) const {
@@ -156,7 +178,7 @@ class FewRowsRing {
   }
 
   __device__ __forceinline__ void copy_weights(const Cursor& cursor, int slot) const {
-    const int num_groups = (share_.end - cursor.unit) * (params_.gated ? 2 : 1);
+    const int num_groups = (share_.end - cursor.unit) * groups_of_unit(params_);
     const bool valid = cursor.input < params_.in_features;
     const int64_t next_rows = 2 * kRowsAtOnce * int64_t{params_.in_features};
     const char* from[2] = {cursor.weights, cursor.weights + odd_group_bytes_};
@@ -168,6 +190,10 @@ class FewRowsRing {
       ptx::copy_async_16(to, rows, valid);
       ptx::copy_async_16(to + kRowsAtOnce * kRowBytes, rows + next_rows, valid);
       rows += group_pair_bytes_;
+      // Behind a head's first half comes the next head's.
+      if constexpr (kHeads)
+        if (((cursor.unit + group / 2 + 1) & (params_.head_half / kFeatures - 1)) == 0)
+          rows += odd_group_bytes_;
       to += kFeatures * kRowBytes;
     }
   }

@@ -2,6 +2,7 @@
 #include "attend/kernels/cuda/elementwise_kernels.h"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/cuda/turn.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -47,32 +48,9 @@ __device__ float warp_sum(float value) {
   return value;
 }
 
-// The cache row of a token and head; nowhere for a token that is not stored.
-struct CacheRow {
-  void* data = nullptr;
-  int64_t begin = 0;
-  Element element = Element::kF32;
-  float scale = 1.0f;
-
-  __device__ CacheRow(const StoreParams& store, int kind, int64_t token, int head) {
-    int slot = store.slots[token];
-    if (slot >= 0 && store.slot_map != nullptr) slot = store.slot_map[slot];
-    if (slot < 0) return;
-    const StoreRows& rows = store.rows[kind];
-    data = rows.to;
-    begin = slot / store.page_size * rows.page_stride + slot % store.page_size * rows.token_stride +
-            head * rows.head_stride;
-    element = rows.to_element;
-    scale = rows.scale;
-  }
-  __device__ void write(int d, float value) const {
-    if (data != nullptr) store_element(data, begin + d, element, value / scale);
-  }
-};
-
 __device__ void store_v(const StoreParams& store, int64_t token, int head, int lane) {
   const StoreRows& rows = store.rows[1];
-  const CacheRow cache(store, 1, token, head);
+  const CacheRow cache(store, 1, slot_of(store, token), head);
   const int64_t from = token * rows.from.token_stride + head * rows.from.head_stride;
 #pragma unroll 4
   for (int d = lane; d < rows.head_dim; d += 32)
@@ -115,8 +93,9 @@ class HeadLane {
       if (i >= params_.half) break;
       const float a = normed ? x.first[j] * scale * weights_.first[j] : x.first[j];
       const float b = normed ? x.second[j] * scale * weights_.second[j] : x.second[j];
-      write(i, a * cos_[j] - b * sin_[j]);
-      write(i + params_.half, b * cos_[j] + a * sin_[j]);
+      const float2 pair = turned(a, b, cos_[j], sin_[j]);
+      write(i, pair.x);
+      write(i + params_.half, pair.y);
     }
     if (!all && !normed) return;
     for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
@@ -169,7 +148,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const HeadLane of_lane(params, heads, token, head_of_kind, lane);
   ptx::wait_for_previous_kernel();
   if (!is_q && stores) {
-    const CacheRow cache(params.store, 0, token, head_of_kind);
+    const CacheRow cache(params.store, 0, slot_of(params.store, token), head_of_kind);
     // The cache holds what would be read back from k.
     of_lane.turn(/*all=*/true, [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
   } else {

@@ -17,21 +17,25 @@
 namespace attend::kernels::cuda {
 
 // A CTA's tile of the output and how its warps share it; all warps take pieces of 16 rows by 8 features.
-template <int kTileFeatures_, int kFeatureWarps_>
+// Copies are under way for as many chunks of inputs as the shared memory holds, but one.
+template <int kTileFeatures_, int kFeatureWarps_, int kMostSharedBytes>
 struct OutputTile {
   static constexpr int kWarps = 8, kThreads = 32 * kWarps;
   static constexpr int kTileRows = 128, kTileFeatures = kTileFeatures_;
   static constexpr int kFeatureWarps = kFeatureWarps_, kRowWarps = kWarps / kFeatureWarps;
   static constexpr int kWarpRows = kTileRows / kRowWarps, kWarpFeatures = kTileFeatures / kFeatureWarps;
   static constexpr int kRowPieces = kWarpRows / 16, kFeaturePieces = kWarpFeatures / kFeatures;
-  static constexpr int kStages = 3;
   static constexpr int kXBytes = kTileRows * kRowBytes;
   static constexpr int kStageBytes = kXBytes + kTileFeatures * kRowBytes;
+  static constexpr int kStages = kMostSharedBytes / kStageBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes;
+  static_assert(kStages >= 3);
 };
-using LargeTile = OutputTile<128, 4>;
+template <int kMostSharedBytes>
+using LargeTile = OutputTile<128, 4, kMostSharedBytes>;
 // For layers that have fewer large tiles than the GPU has SMs.
-using NarrowTile = OutputTile<32, 2>;
+template <int kMostSharedBytes>
+using NarrowTile = OutputTile<32, 2, kMostSharedBytes>;
 
 // Which chunk comes next: part after part.
 struct ChunkOrder {
@@ -219,15 +223,24 @@ void launch_row_tile(const RowTilesParams& params, void* stream) {
       Tile::kThreads, Tile::kSharedBytes, stream, params, "linear");
 }
 
-template <class T>
-void launch_row_tiles(const RowTilesParams& params, void* stream) {
+template <class T, int kMostSharedBytes>
+void launch_with_shared(const RowTilesParams& params, void* stream) {
+  using Large = LargeTile<kMostSharedBytes>;
   const auto tiles = [](int count, int of) { return int64_t{(count + of - 1) / of}; };
   const int64_t num_large =
-      tiles(params.num_rows, LargeTile::kTileRows) * tiles(params.out_features, LargeTile::kTileFeatures);
+      tiles(params.num_rows, Large::kTileRows) * tiles(params.out_features, Large::kTileFeatures);
   if (num_large < num_sms())
-    launch_row_tile<T, NarrowTile>(params, stream);
+    launch_row_tile<T, NarrowTile<kMostSharedBytes>>(params, stream);
   else
-    launch_row_tile<T, LargeTile>(params, stream);
+    launch_row_tile<T, Large>(params, stream);
+}
+
+template <class T>
+void launch_row_tiles(const RowTilesParams& params, void* stream) {
+  if (max_few_rows() == kMaxRowsWithRoom)
+    launch_with_shared<T, kLargeSharedBytes>(params, stream);
+  else
+    launch_with_shared<T, kSmallSharedBytes>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda

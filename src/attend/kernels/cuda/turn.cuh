@@ -1,0 +1,42 @@
+// How a head's elements turn, and where in a cache they go.
+#pragma once
+
+#include "attend/kernels/cuda/element.cuh"
+#include "attend/kernels/cuda/store_kernel.h"
+
+namespace attend::kernels::cuda {
+
+// A pair of elements, of a head's first and second half, turned by an angle. Which of the products is rounded
+// is said here, so that every kernel has the same bits.
+__device__ inline float2 turned(float first, float second, float cos, float sin) {
+  return make_float2(fmaf(first, cos, -(second * sin)), fmaf(second, cos, first * sin));
+}
+
+// The token's slot in the cache; -1: it is not stored.
+__device__ inline int slot_of(const StoreParams& store, int64_t token) {
+  const int slot = store.slots[token];
+  return slot >= 0 && store.slot_map != nullptr ? store.slot_map[slot] : slot;
+}
+
+// The cache row of a slot and head; nowhere for slot -1.
+struct CacheRow {
+  void* data = nullptr;
+  int64_t begin = 0;
+  Element element = Element::kF32;
+  float scale = 1.0f;
+
+  __device__ CacheRow(const StoreParams& store, int kind, int slot, int head) {
+    if (slot < 0) return;
+    const StoreRows& rows = store.rows[kind];
+    data = rows.to;
+    begin = slot / store.page_size * rows.page_stride + slot % store.page_size * rows.token_stride +
+            head * rows.head_stride;
+    element = rows.to_element;
+    scale = rows.scale;
+  }
+  __device__ void write(int d, float value) const {
+    if (data != nullptr) store_element(data, begin + d, element, value / scale);
+  }
+};
+
+}  // namespace attend::kernels::cuda
