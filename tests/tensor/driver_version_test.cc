@@ -7,12 +7,12 @@
 namespace attend::cuda {
 namespace {
 
-constexpr Device kGpu{DeviceType::kCuda, 1};
+constexpr std::string_view kGpu = "device cuda:1";
 
 TEST(DriverVersion, RefusesADriverOlderThanTheToolkitNamingBoth) {
   EXPECT_EQ(
       testing_support::error_message(ErrorCode::kUnsupported, [] { require_driver(kGpu, 12040, 13000); }),
-      "device cuda:1: its driver serves CUDA 12.4, attend was built with 13.0: needs a driver of CUDA 13.0 "
+      "device cuda:1: the driver serves CUDA 12.4, attend was built with 13.0: needs a driver of CUDA 13.0 "
       "or later");
 }
 
@@ -20,8 +20,11 @@ TEST(DriverVersion, TakesEveryDriverOfTheSameMajorVersionAndLaterOnes) {
   for (const int driver : {13000, 13010, 14000}) EXPECT_NO_THROW(require_driver(kGpu, driver, 13020));
 }
 
-TEST(DriverVersion, LeavesAMachineWithoutADriverToWhoeverAsksForItsGpus) {
-  EXPECT_NO_THROW(require_driver(kGpu, 0, 13000));
+TEST(DriverVersion, SaysOfAMachineWithoutADriverThatItHasNone) {
+  EXPECT_EQ(
+      testing_support::error_message(ErrorCode::kUnsupported, [] { require_driver(kGpu, 0, 13000); }),
+      "device cuda:1: this machine has no NVIDIA driver; attend was built with CUDA 13.0: needs a driver "
+      "of CUDA 13.0 or later");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "attend/tensor/cuda_check.h"
@@ -45,12 +47,27 @@ bool is_lost(cudaError_t status) {
   }
 }
 
+// CUDA calls the absence of a driver a version that is too old.
+void require_driver_of_machine(std::string_view what) {
+  int driver_version = 0, runtime_version = 0;
+  if (cudaDriverGetVersion(&driver_version) == cudaSuccess &&
+      cudaRuntimeGetVersion(&runtime_version) == cudaSuccess)
+    require_driver(what, driver_version, runtime_version);
+}
+
+std::string name_of(Device device) {
+  std::ostringstream text;
+  text << "device " << device;
+  return text.str();
+}
+
 }  // namespace
 
 void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) [[likely]]
     return;
   cudaGetLastError();
+  if (status == cudaErrorInsufficientDriver) require_driver_of_machine(what);
   if (is_lost(status))
     fail(ErrorCode::kDevice, what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
          "): the GPU is lost to this process and refuses further work");
@@ -59,8 +76,10 @@ void check(cudaError_t status, std::string_view what) {
 
 DeviceScope::DeviceScope(Device device) {
   require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
-  check(cudaGetDevice(&previous_), "current device");
-  check(cudaSetDevice(device.index), "choose device");
+  cudaError_t status = cudaGetDevice(&previous_);
+  if (status == cudaSuccess) status = cudaSetDevice(device.index);
+  if (status != cudaSuccess) [[unlikely]]
+    check(status, name_of(device));
 }
 DeviceScope::~DeviceScope() { cudaSetDevice(previous_); }
 
@@ -85,10 +104,8 @@ int device_count() {
 
 DeviceInfo device_info(Device device) {
   require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
-  int driver_version = 0, runtime_version = 0, count = 0;
-  check(cudaDriverGetVersion(&driver_version), "version of the driver");
-  check(cudaRuntimeGetVersion(&runtime_version), "version of the runtime");
-  require_driver(device, driver_version, runtime_version);
+  require_driver_of_machine(name_of(device));
+  int count = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
     cudaGetLastError();
     fail(ErrorCode::kInvalidArgument, "device ", device, ": ", cudaGetErrorString(status));

@@ -1,7 +1,8 @@
 // GPUs: what the machine has, memory, copies, streams and events. No CUDA header is needed here; in a build
 // without CUDA, device_count() is 0 and the rest throws Error(kUnsupported).
 //
-// Every function throws Error(kDevice) with CUDA's text when a call fails.
+// Every function throws Error(kDevice) with CUDA's text when a call fails, and Error(kUnsupported) on a
+// machine without an NVIDIA driver or with one that is older than the CUDA of this build.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +27,7 @@ struct DeviceInfo {
   size_t l2_bytes = 0;
   size_t free_bytes = 0, total_bytes = 0;  // free when asked
 };
-// Throws Error(kInvalidArgument) unless `device` is a GPU that exists, and Error(kUnsupported) naming both
-// versions for a driver that is older than the CUDA of this build.
+// Throws Error(kInvalidArgument) unless `device` is a GPU that exists.
 DeviceInfo device_info(Device device);
 
 // Makes `device` the calling thread's device while it lives.

@@ -4,46 +4,48 @@
 namespace attend::cuda {
 namespace {
 
-[[noreturn]] void refuse(Device device = {DeviceType::kCuda, 0}) {
-  fail(ErrorCode::kUnsupported, "device ", device, ": this build was made without CUDA");
+// `what`: the device that was asked for, or the thing that serves all of them.
+template <class... What>
+[[noreturn]] void refuse(const What&... what) {
+  fail(ErrorCode::kUnsupported, what..., ": this build was made without CUDA");
 }
 
 }  // namespace
 
 int device_count() { return 0; }
-DeviceInfo device_info(Device device) { refuse(device); }
-DeviceScope::DeviceScope(Device) { refuse(); }
+DeviceInfo device_info(Device device) { refuse("device ", device); }
+DeviceScope::DeviceScope(Device device) { refuse("device ", device); }
 DeviceScope::~DeviceScope() = default;
-CaptureTolerance::CaptureTolerance() { refuse(); }
+CaptureTolerance::CaptureTolerance() { refuse("capture mode"); }
 CaptureTolerance::~CaptureTolerance() = default;
-Tensor empty(std::initializer_list<int64_t>, DType, Device) { refuse(); }
-Tensor zeros(std::initializer_list<int64_t>, DType, Device) { refuse(); }
-Tensor empty_pinned(std::initializer_list<int64_t>, DType) { refuse(); }
-void copy(const TensorView&, const TensorView&, Stream&) { refuse(); }
-Tensor copy_to(const TensorView&, Device) { refuse(); }
-void synchronize(const Stream&) { refuse(); }
+Tensor empty(std::initializer_list<int64_t>, DType, Device device) { refuse("device ", device); }
+Tensor zeros(std::initializer_list<int64_t>, DType, Device device) { refuse("device ", device); }
+Tensor empty_pinned(std::initializer_list<int64_t>, DType) { refuse("page-locked host memory"); }
+void copy(const TensorView&, const TensorView&, Stream& stream) { refuse("device ", stream.device); }
+Tensor copy_to(const TensorView&, Device device) { refuse("device ", device); }
+void synchronize(const Stream& stream) { refuse("device ", stream.device); }
 
-OwnedStream::OwnedStream(Device) { refuse(); }
+OwnedStream::OwnedStream(Device device) { refuse("device ", device); }
 OwnedStream::~OwnedStream() = default;
 OwnedStream::OwnedStream(OwnedStream&&) noexcept = default;
 OwnedStream& OwnedStream::operator=(OwnedStream&&) noexcept = default;
 
-Event::Event(Device) { refuse(); }
+Event::Event(Device device) { refuse("device ", device); }
 Event::~Event() = default;
 Event::Event(Event&&) noexcept = default;
 Event& Event::operator=(Event&&) noexcept = default;
-void Event::record(Stream&) { refuse(); }
-void Event::make_wait(Stream&) const { refuse(); }
-void Event::synchronize() const { refuse(); }
-float Event::milliseconds_since(const Event&) const { refuse(); }
+void Event::record(Stream& stream) { refuse("device ", stream.device); }
+void Event::make_wait(Stream& stream) const { refuse("device ", stream.device); }
+void Event::synchronize() const { refuse("event"); }
+float Event::milliseconds_since(const Event&) const { refuse("time between events"); }
 
-bool is_recording(const Stream&) { refuse(); }
-uint64_t recording_id(const Stream&) { refuse(); }
+bool is_recording(const Stream& stream) { refuse("device ", stream.device); }
+uint64_t recording_id(const Stream& stream) { refuse("device ", stream.device); }
 
-Graph::Graph(Stream&, const std::function<void()>&) { refuse(); }
+Graph::Graph(Stream& stream, const std::function<void()>&) { refuse("device ", stream.device); }
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
-void Graph::launch(Stream&) { refuse(); }
+void Graph::launch(Stream& stream) { refuse("device ", stream.device); }
 
 }  // namespace attend::cuda

@@ -15,9 +15,12 @@ std::string text_of(int version) {
 
 }  // namespace
 
-void require_driver(Device device, int driver_version, int runtime_version) {
-  if (driver_version == 0 || major_of(driver_version) >= major_of(runtime_version)) return;
-  fail(ErrorCode::kUnsupported, "device ", device, ": its driver serves CUDA ", text_of(driver_version),
+void require_driver(std::string_view what, int driver_version, int runtime_version) {
+  if (driver_version == 0)
+    fail(ErrorCode::kUnsupported, what, ": this machine has no NVIDIA driver; attend was built with CUDA ",
+         text_of(runtime_version), ": needs a driver of CUDA ", major_of(runtime_version), ".0 or later");
+  if (major_of(driver_version) >= major_of(runtime_version)) return;
+  fail(ErrorCode::kUnsupported, what, ": the driver serves CUDA ", text_of(driver_version),
        ", attend was built with ", text_of(runtime_version), ": needs a driver of CUDA ",
        major_of(runtime_version), ".0 or later");
 }

@@ -1,0 +1,102 @@
+// What a machine without an NVIDIA driver is told by everything that would use a GPU; builds without CUDA
+// give their own reason at the same places.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "attend/engine/engine.h"
+#include "attend/kernels/attention_plan.h"
+#include "attend/kernels/store.h"
+#include "attend/tensor/cuda.h"
+#include "tests/support/error_message.h"
+
+namespace attend {
+namespace {
+
+using testing::EndsWith;
+using testing::StartsWith;
+
+constexpr Device kGpu{DeviceType::kCuda, 0};
+
+template <class Fn>
+std::string refusal(Fn&& fn) {
+  return testing_support::error_message(ErrorCode::kUnsupported, fn);
+}
+
+class NoDriver : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      cuda::device_info(kGpu);
+      GTEST_SKIP() << "this machine has a GPU";
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported) GTEST_SKIP() << "this machine has a driver";
+      const std::string message = error.what();
+      ASSERT_THAT(message, StartsWith("device cuda:0: "));
+      reason_ = message.substr(std::string("device cuda:0: ").size());
+    }
+  }
+
+  std::string reason_;  // without the device
+};
+
+TEST_F(NoDriver, IsWhatTheMachineLacksUnlessTheBuildHasNoKernels) {
+  EXPECT_THAT(reason_,
+              testing::AnyOf(StartsWith("this machine has no NVIDIA driver; attend was built with CUDA "),
+                             "this build was made without CUDA"));
+}
+
+TEST_F(NoDriver, IsSaidOfTheDeviceByMemoryStreamsAndEngines) {
+  const std::string expected = "device cuda:0: " + reason_;
+  EXPECT_EQ(refusal([] { cuda::empty({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(refusal([] { cuda::zeros({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(refusal([] { cuda::copy_to(Tensor::zeros({4}, DType::kF32), kGpu); }), expected);
+  EXPECT_EQ(refusal([] { cuda::OwnedStream stream(kGpu); }), expected);
+  EXPECT_EQ(refusal([] { cuda::Event event(kGpu); }), expected);
+  EXPECT_EQ(refusal([] { cuda::synchronize(Stream{kGpu, nullptr}); }), expected);
+  EXPECT_EQ(refusal([] {
+              EngineConfig config;
+              config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
+              config.device = kGpu;
+              Engine engine(config);
+            }),
+            expected);
+}
+
+TEST_F(NoDriver, IsSaidOfHostMemoryWithoutADeviceThatNobodyNamed) {
+  EXPECT_EQ(refusal([] { cuda::empty_pinned({4}, DType::kF32); }), "page-locked host memory: " + reason_);
+}
+
+TEST_F(NoDriver, IsSaidByPlansAndKernels) {
+  const kernels::AttentionPlanLimits limits{.max_reqs = 1,
+                                            .max_tokens = 1,
+                                            .max_kv_tokens = 16,
+                                            .num_q_heads = 1,
+                                            .num_kv_heads = 1,
+                                            .head_dim_v = 64};
+  EXPECT_THAT(refusal([&] { kernels::AttentionPlan(limits, kGpu); }), EndsWith(": " + reason_));
+  kernels::AttentionPlanLimits with_workers = limits;
+  with_workers.num_workers = 4;
+  EXPECT_THAT(refusal([&] { kernels::AttentionPlan(with_workers, kGpu); }), EndsWith(": " + reason_));
+
+  // Nothing reads the memory of a call that is refused.
+  std::vector<float> memory(64);
+  const std::vector<int32_t> slots{0};
+  const auto view = [&](std::initializer_list<int64_t> shape) {
+    return TensorView::contiguous(memory.data(), DType::kF32, shape, kGpu);
+  };
+  Stream stream{kGpu, nullptr};
+  EXPECT_THAT(refusal([&] {
+                kernels::store_kv({.k = view({1, 1, 64}),
+                                   .v = view({1, 1, 64}),
+                                   .k_cache = view({1, 1, 1, 64}),
+                                   .v_cache = view({1, 1, 1, 64}),
+                                   .slots = slots},
+                                  stream);
+              }),
+              EndsWith(": " + reason_));
+}
+
+}  // namespace
+}  // namespace attend
