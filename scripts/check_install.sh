@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs a build tree into a fresh folder, once with static libraries and once with libattend.so, and builds and runs
-# examples/ against each, by CMake and by pkg-config, knowing nothing of the source tree.
+# examples/ against each, by CMake and by pkg-config, knowing nothing of the source tree. gpu_decode runs where there is
+# a GPU and the build has kernels for it; elsewhere it has to say what is missing.
 #   scripts/check_install.sh [BUILD_FOLDER]    default: build/release, built already
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,6 +11,7 @@ build=${1:-build/release}
 jobs=$(nproc)
 model=$source_dir/models/attend-tiny
 prompt='recall: sun=42, river=17, fox=80; river='
+gpu_skip=  # why gpu_decode did not run
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
@@ -18,7 +20,12 @@ quietly() { "$@" >"$fresh/log" 2>&1 || { cat "$fresh/log" >&2; fail "$*"; }; }
 
 run_examples() { # FOLDER
   "$1/paged_decode" >/dev/null || fail "$1/paged_decode"
-  local answer
+  local answer said
+  if ! said=$("$1/gpu_decode" 2>&1); then
+    grep -qE '^gpu_decode: device cuda:0: .*(without CUDA|no NVIDIA driver|no CUDA-capable device|has 0 GPUs)' <<<"$said" ||
+      fail "$1/gpu_decode: $said"
+    gpu_skip=" (skipped: $said)"
+  fi
   answer=$("$1/generate" "$model" "$prompt" 2>/dev/null) || fail "$1/generate"
   [ "$answer" = "${prompt}17" ] || fail "$1/generate answered '$answer': not 17"
 }
@@ -79,7 +86,7 @@ for shared in OFF ON; do
   [ $shared = ON ] && pc_flags=() || pc_flags=(--static)
   flags=$(PKG_CONFIG_PATH=$pc_dir pkg-config "${pc_flags[@]}" --cflags --libs attend)
   mkdir "$fresh/$kind-pc"
-  for example in paged_decode generate; do
+  for example in paged_decode gpu_decode generate; do
     # shellcheck disable=SC2086  # flags are words
     quietly g++ "$fresh/examples/$example.cpp" -o "$fresh/$kind-pc/$example" $flags -Wl,-rpath,"$(dirname "$pc_dir")"
   done
@@ -93,6 +100,6 @@ for shared in OFF ON; do
     ! readelf -d "$fresh/$kind-build/generate" | grep -E 'NEEDED.*(spdlog|fmt|pcre2|utf8proc)' ||
       fail "a program on libattend.so links what libattend.so is made of"
   fi
-  echo "installed, $kind: $(du -sh --apparent-size "$prefix" | cut -f1), examples run"
+  echo "installed, $kind: $(du -sh --apparent-size "$prefix" | cut -f1), examples run$gpu_skip"
 done
 quietly cmake -S . -B "$build" -DBUILD_SHARED_LIBS=OFF
