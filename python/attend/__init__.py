@@ -3,6 +3,7 @@
 attention, mla    attention over paged or contiguous K/V
 store_kv, store_mla, merge
 backends          support records of attend's backends
+build_info        version, instruction set, and what the GPU kernels were built for
 attend.flash_attn_interface, attend.flash_mla   the call signatures of FlashAttention-3 and FlashMLA
 
 Tensors of one call lie on one device. CPU tensors are served by the CPU kernels, GPU tensors (torch's) on torch's
@@ -14,6 +15,7 @@ from ._attend import (
     Error,
     attention,
     backends,
+    build_info,
     merge,
     mla,
     num_threads,
@@ -28,6 +30,7 @@ __all__ = [
     "Error",
     "attention",
     "backends",
+    "build_info",
     "merge",
     "mla",
     "num_threads",

@@ -8,6 +8,7 @@
 #include "attend/backends/table.h"
 #include "attend/base/parallel.h"
 #include "attend/base/version.h"
+#include "attend/kernels/build_info.h"
 #include "module.h"
 
 namespace attend::python {
@@ -65,10 +66,27 @@ nb::dict backends() {
   return table;
 }
 
+nb::dict build_info_dict() {
+  const kernels::BuildInfo info = kernels::build_info();
+  nb::list architectures;
+  for (const std::string_view architecture : info.cuda_architectures)
+    architectures.append(text(architecture));
+  nb::dict record;
+  record["version"] = text(version());
+  record["instruction_set"] = text(info.instruction_set);
+  record["cuda_architectures"] = architectures;
+  return record;
+}
+
 }  // namespace
 
 void bind_library(nb::module_& module) {
   module.def("version", [] { return text(version()); });
+  module.def(
+      "build_info", &build_info_dict,
+      "What this build can run: {'version': '0.1.0', 'instruction_set': the best that the CPU kernels have "
+      "for this machine, such as 'avx512', 'cuda_architectures': those that GPU kernels were built for, "
+      "such as ['90-real', '80-virtual'], empty without GPU kernels}.");
   module.def(
       "backends", &backends,
       "Support records by backend name: {name: {'MHA': {...}, 'MLA': {...}}}, a kind that is not served left "

@@ -1,5 +1,7 @@
 """The kernels' own entries: attention, mla, store_kv, store_mla, merge, and what the library says of itself."""
 
+import re
+
 import attend
 import numpy as np
 import pytest
@@ -239,6 +241,26 @@ def test_backends_are_described():
     assert {"torch_native", "triton", "flashinfer", "fa3", "flashmla"} <= set(table)
     assert table["flashmla"]["MLA"]["page_sizes"] == [64]
     assert "cpu" in table["torch_native"]["MHA"]["decode"]
+
+
+def test_a_build_says_what_it_can_run():
+    info = attend.build_info()
+    assert info["version"] == attend.__version__
+    assert info["instruction_set"] in {"portable", "avx2", "avx512", "avx512-bf16", "amx"}
+    assert all(re.fullmatch(r"(\d+[af]?(-real|-virtual)?|native)", name) for name in info["cuda_architectures"])
+
+
+def test_a_build_for_gpus_names_their_architectures():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    q = torch.zeros(1, 1, 64, device="cuda", dtype=torch.bfloat16)
+    slots = torch.zeros(1, device="cuda", dtype=torch.int32)
+    if attend.build_info()["cuda_architectures"]:
+        attend.store_kv(q, q, q[None].clone(), q[None].clone(), slots)
+    else:
+        with pytest.raises(attend.Error, match="without CUDA"):
+            attend.store_kv(q, q, q[None].clone(), q[None].clone(), slots)
 
 
 def test_errors_carry_a_code():

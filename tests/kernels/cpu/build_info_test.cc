@@ -1,0 +1,30 @@
+#include "attend/kernels/build_info.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attend/kernels/cpu/isa.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend::kernels {
+namespace {
+
+TEST(BuildInfo, NamesTheInstructionSetThatKernelsRunOn) {
+  EXPECT_EQ(build_info().instruction_set, cpu::to_string(cpu::detect_isa()));
+}
+
+TEST(BuildInfo, HasArchitecturesExactlyWhereGpusAreNotRefusedForTheBuild) {
+  std::string refusal;
+  try {
+    attend::cuda::device_info({DeviceType::kCuda, 0});
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
+  const bool without_cuda = refusal.find("without CUDA") != std::string::npos;
+  EXPECT_EQ(build_info().cuda_architectures.empty(), without_cuda) << refusal;
+  for (const std::string_view name : build_info().cuda_architectures)
+    EXPECT_THAT(std::string(name), testing::MatchesRegex("[0-9]+[af]?(-real|-virtual)?|native"));
+}
+
+}  // namespace
+}  // namespace attend::kernels
