@@ -6,18 +6,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "attend/bench/cuda/gpu_timing.h"
 #include "attend/bench/cuda/read_kernel.h"
 #include "attend/kernels/attention.h"
 #include "attend/kernels/cuda/device_plan.h"
 #include "attend/kernels/mla.h"
 #include "attend/tensor/cuda.h"
+#include "benchmarks/cuda/random_kernel.h"
 
 namespace attend::bench {
 namespace {
@@ -47,27 +48,6 @@ struct Case {
   }
 };
 
-// The median over rounds of the time of one of `repeats` calls that a graph holds, in microseconds.
-double time_graph(Stream& stream, int repeats, const std::function<void(int)>& queue) {
-  queue(0);
-  cuda::synchronize(stream);
-  cuda::Graph graph(stream, [&] {
-    for (int i = 0; i < repeats; ++i) queue(i);
-  });
-  graph.launch(stream);
-  cuda::Event start(kGpu), stop(kGpu);
-  std::vector<double> times;
-  for (int round = 0; round < 5; ++round) {
-    start.record(stream);
-    graph.launch(stream);
-    stop.record(stream);
-    stop.synchronize();
-    times.push_back(static_cast<double>(stop.milliseconds_since(start)) * 1e3 / repeats);
-  }
-  std::nth_element(times.begin(), times.begin() + 2, times.end());
-  return times[2];
-}
-
 class Bench {
  public:
   Bench() : stream_(kGpu), info_(cuda::device_info(kGpu)) {
@@ -93,7 +73,8 @@ class Bench {
     const int rotations =
         static_cast<int>(std::clamp<int64_t>(3 * static_cast<int64_t>(info_.l2_bytes) / kv_bytes + 1, 1,
                                              std::max<int64_t>(1, num_pool_pages / (width * c.batch))));
-    const int repeats = std::max(rotations, kv_bytes > (int64_t{1} << 28) ? 8 : 32);
+    const bool takes_long = kv_bytes > (int64_t{1} << 28) || num_tokens * c.seqlen_kv > (int64_t{1} << 23);
+    const int repeats = std::max(rotations, takes_long ? 8 : 32);
 
     // Pages in a random order, the same in every run.
     std::vector<int32_t> pages(static_cast<size_t>(rotations * width * c.batch));
@@ -174,17 +155,7 @@ class Bench {
 
   // Random bf16 in (-1, 1); as fp8 the bytes are ordinary numbers too.
   void fill(const TensorView& device) {
-    const Tensor host = Tensor::empty({int64_t{1} << 25}, DType::kBF16);
-    uint32_t state = 1;
-    for (BF16& value : host.span<BF16>()) {
-      state = state * 1664525u + 1013904223u;
-      value = BF16(static_cast<float>(state >> 8) / 8388608.0f - 1.0f);
-    }
-    const auto chunk = static_cast<int64_t>(host.view().num_bytes());
-    for (int64_t at = 0; at < device.num_elements(); at += chunk)
-      cuda::copy(TensorView::contiguous(host.view().data, DType::kU8, {chunk}),
-                 device.slice(0, at, at + chunk), stream_.get());
-    cuda::synchronize(stream_.get());
+    launch_fill_random(device.data, device.num_elements() / 2, 1.0f, stream_.get().handle);
   }
 
   Tensor upload(const std::vector<int32_t>& values) {
@@ -217,8 +188,16 @@ class Bench {
 
 std::vector<Case> cases() {
   std::vector<Case> list;
-  for (const auto& [batch, kv] :
-       {std::pair{1, 2048}, {1, 8192}, {1, 131072}, {8, 8192}, {32, 8192}, {128, 1024}, {128, 8192}})
+  for (const auto& [batch, kv] : {std::pair{1, 1024},
+                                  {1, 2048},
+                                  {8, 1024},
+                                  {8, 2048},
+                                  {1, 8192},
+                                  {1, 131072},
+                                  {8, 8192},
+                                  {32, 8192},
+                                  {128, 1024},
+                                  {128, 8192}})
     list.push_back({.name = "decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
                     .batch = batch,
                     .seqlen_kv = kv});

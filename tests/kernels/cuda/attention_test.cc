@@ -43,6 +43,28 @@ TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderFixedSplits) {
 TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderFixedSplitsOnTensorCores) {
   run_batch_invariance(attention_on_gpu, on_tensor_cores(conformance::batch_invariance_cases()));
 }
+// Largest scores that rise by far from tile to tile, and rows that see nothing of the first tiles: the
+// weights of a tile do not always do at the first attempt.
+TEST_F(CudaAttention, WeighsScoresThatRiseFromTileToTile) {
+  AttentionCase c{.requests = {{300, 1500}, {700, 700}, {33, 2000}},
+                  .num_q_heads = 4,
+                  .num_kv_heads = 2,
+                  .head_dim_qk = 64,
+                  .head_dim_v = 64,
+                  .page_size = 16,
+                  .spread = conformance::ScoreSpread::kPeaked};
+  std::vector<AttentionCase> cases(6, c);
+  cases[1].window_left = 100;
+  cases[2].causal = false;
+  cases[3].chunk = 96;
+  cases[4].head_dim_qk = cases[4].head_dim_v = 128;
+  cases[5].logit_cap = 50.0f;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    cases[i].q_dtype = cases[i].kv_dtype = cases[i].out_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
+    cases[i].seed = static_cast<uint32_t>(i + 1);
+  }
+  run_conformance(attention_on_gpu, cases);
+}
 // Requests of many splits, whose last token is decoded by CTAs that share them.
 TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {
   AttentionCase c{.requests = {{1, 5000}, {3, 2100}, {17, 900}, {150, 1500}},

@@ -45,7 +45,8 @@ sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
   if (!rows_aligned(args.q, 16) || !rows_aligned(args.kv.k, 16) || !rows_aligned(args.kv.v, 16) ||
       !rows_aligned(args.out, 16))
     return nullptr;
-  if (!strides_fit(args.kv.k) || !strides_fit(args.kv.v)) return nullptr;
+  if (!strides_fit(args.q) || !strides_fit(args.kv.k) || !strides_fit(args.kv.v) || !strides_fit(args.out))
+    return nullptr;
   if (is_fp8(kv) && (head_dim_qk % 16 != 0 || head_dim_v % 16 != 0)) return nullptr;
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
     if (instance.kv == element_of(kv) && head_dim_qk <= instance.head_dim_qk &&

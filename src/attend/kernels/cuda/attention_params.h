@@ -47,10 +47,17 @@ struct alignas(16) RowTile {
 };
 
 // What the plan kernel writes first.
-struct PlanHeader {
+struct alignas(16) PlanHeader {
   int32_t num_row_tiles;
   int32_t num_units;      // of all row tiles and heads
   int32_t units_per_cta;  // streamed: CTA c takes units [c, c + 1) * units_per_cta
+  int32_t num_tokens;     // of all requests; what lies behind them is padding
+};
+
+// Where a CTA of a streamed plan begins: unit `first` of the job of a row tile and head.
+struct alignas(16) CtaStart {
+  RowTile tile;
+  int32_t head, first;
 };
 
 // How CTAs share the work.
@@ -66,11 +73,11 @@ struct PlanHeader {
 struct PlanView {
   const PlanHeader* header;
   const RowTile* row_tiles;
-  const RowTile* cta_first_tile;  // [num_ctas + 1] streamed: a copy of the row tile of a CTA's first unit
-  float* partial_out;             // [num_slots, partial_rows, head_dim_v], relative to the largest score
-  float2* partial_state;          // [num_slots, partial_rows]: largest score, sum of weights
-  int32_t* parts_done;            // [num_row_tiles, num_kv_heads], 0 between launches
-  float* split_bank;              // [num_ctas, floats of an instance]
+  const CtaStart* cta_starts;  // [num_ctas + 1], streamed
+  float* partial_out;          // [num_slots, partial_rows, head_dim_v], relative to the largest score
+  float2* partial_state;       // [num_slots, partial_rows]: largest score, sum of weights
+  int32_t* parts_done;         // [num_row_tiles, num_kv_heads], 0 between launches
+  float* split_bank;           // [num_ctas, floats of an instance]
   int32_t num_slots, partial_rows;
   int32_t unit_keys;
   int32_t tile_rows;

@@ -82,7 +82,10 @@ Sizes sizes_of(const AttentionPlanLimits& limits) {
   return sizes;
 }
 
-int64_t bytes_of_row_tiles(int64_t count) { return count * static_cast<int64_t>(sizeof(RowTile)); }
+template <class T>
+int64_t bytes_of(int64_t count) {
+  return count * static_cast<int64_t>(sizeof(T));
+}
 
 }  // namespace
 
@@ -102,15 +105,15 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
   const Sizes sizes = sizes_of(limits_);
   first_row_tile_ = attend::cuda::empty({limits_.max_reqs + 1}, DType::kI32, device);
   header_ = attend::cuda::zeros({static_cast<int64_t>(sizeof(PlanHeader))}, DType::kU8, device);
-  row_tiles_ = attend::cuda::empty({bytes_of_row_tiles(sizes.num_row_tiles)}, DType::kU8, device);
-  cta_first_tile_ = attend::cuda::empty({bytes_of_row_tiles(sizes.num_ctas + 1)}, DType::kU8, device);
+  row_tiles_ = attend::cuda::empty({bytes_of<RowTile>(sizes.num_row_tiles)}, DType::kU8, device);
+  cta_starts_ = attend::cuda::empty({bytes_of<CtaStart>(sizes.num_ctas + 1)}, DType::kU8, device);
   partial_out_ = attend::cuda::empty({sizes.num_partial_rows(), limits_.head_dim_v}, DType::kF32, device);
   partial_state_ = attend::cuda::empty({sizes.num_partial_rows(), 2}, DType::kF32, device);
   parts_done_ = attend::cuda::zeros({sizes.num_row_tiles, limits_.num_kv_heads}, DType::kI32, device);
   split_bank_ = attend::cuda::empty({sizes.num_banks, sizes.bank_floats}, DType::kF32, device);
   view_.header = static_cast<const PlanHeader*>(header_.view().data);
   view_.row_tiles = static_cast<const RowTile*>(row_tiles_.view().data);
-  view_.cta_first_tile = static_cast<const RowTile*>(cta_first_tile_.view().data);
+  view_.cta_starts = static_cast<const CtaStart*>(cta_starts_.view().data);
   view_.partial_out = partial_out_.as<float>();
   view_.partial_state = static_cast<float2*>(partial_state_.view().data);
   view_.parts_done = parts_done_.as<int32_t>();
@@ -130,7 +133,7 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
   const int64_t num_floats =
       sizes.num_partial_rows() * (full.head_dim_v + 2) + sizes.num_banks * sizes.bank_floats;
   return static_cast<size_t>((num_ints + num_floats) * int64_t{sizeof(float)} + int64_t{sizeof(PlanHeader)} +
-                             bytes_of_row_tiles(sizes.num_row_tiles + sizes.num_ctas + 1));
+                             bytes_of<RowTile>(sizes.num_row_tiles) + bytes_of<CtaStart>(sizes.num_ctas + 1));
 }
 
 void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
@@ -161,7 +164,7 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
                .first_row_tile = first_row_tile_.as<int32_t>(),
                .header = static_cast<PlanHeader*>(header_.view().data),
                .row_tiles = static_cast<RowTile*>(row_tiles_.view().data),
-               .cta_first_tile = static_cast<RowTile*>(cta_first_tile_.view().data)},
+               .cta_starts = static_cast<CtaStart*>(cta_starts_.view().data)},
               stream.handle);
 }
 

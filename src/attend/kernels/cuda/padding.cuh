@@ -5,10 +5,9 @@
 
 namespace attend::kernels::cuda {
 
-// The CTAs of the grid's first row share the tokens.
-__device__ inline void write_padding(const AttentionParams& params) {
+// `first`: the first of them. The CTAs of the grid's first row share the tokens.
+__device__ inline void write_padding(const AttentionParams& params, int first) {
   if (blockIdx.y > 0) return;
-  const int first = params.batch.cu_seqlen_q[params.batch.num_reqs];
   for (int token = first + static_cast<int>(blockIdx.x); token < params.num_tokens; token += gridDim.x) {
     const int num_elements = params.num_q_heads * params.head_dim_v;
     for (int i = threadIdx.x; i < num_elements; i += blockDim.x) {

@@ -116,7 +116,10 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   const int units_per_cta = aligned_share(
       max(params.min_units_per_cta, (num_units + params.num_ctas - 1) / params.num_ctas), longest);
   if (threadIdx.x == 0)
-    *params.header = {.num_row_tiles = num_row_tiles, .num_units = num_units, .units_per_cta = units_per_cta};
+    *params.header = {.num_row_tiles = num_row_tiles,
+                      .num_units = num_units,
+                      .units_per_cta = units_per_cta,
+                      .num_tokens = params.batch.cu_seqlen_q[params.batch.num_reqs]};
   if (!params.streamed) return;
   __syncthreads();
 
@@ -125,7 +128,10 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
     const RowTile tile = params.row_tiles[tile_idx];
     const int unit_end = tile.unit_begin + tile.num_units * params.num_kv_heads;
     int cta = (tile.unit_begin + units_per_cta - 1) / units_per_cta + static_cast<int>(threadIdx.x % 32);
-    for (; cta * units_per_cta < unit_end; cta += 32) params.cta_first_tile[cta] = tile;
+    for (; cta * units_per_cta < unit_end; cta += 32) {
+      const int unit = cta * units_per_cta - tile.unit_begin;
+      params.cta_starts[cta] = {.tile = tile, .head = unit / tile.num_units, .first = unit % tile.num_units};
+    }
   }
 }
 

@@ -17,7 +17,7 @@ struct PlanParams {
   int32_t* first_row_tile;  // [num_reqs + 1] scratch
   PlanHeader* header;
   RowTile* row_tiles;
-  RowTile* cta_first_tile;  // [num_ctas + 1]
+  CtaStart* cta_starts;  // [num_ctas + 1]
 };
 
 // One CTA. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.

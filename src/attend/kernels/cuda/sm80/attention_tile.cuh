@@ -13,6 +13,8 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   static constexpr int kQuerySteps = kHeadDimQk / 16;
   static constexpr bool kHoldQueries = kHeldSteps == kQuerySteps;
   static_assert(kHoldQueries || kHeldSteps <= 2);
+  // Fragments of keys or values that are under way or used at a time.
+  static constexpr int kFragments = kRowBlocks == 2 && kHeadDimV > 64 ? 2 : 4;
   using QkRows = SwizzledRows<kHeadDimQk * 2>;
   using VRows = SwizzledRows<kHeadDimV * 2>;
 
@@ -44,14 +46,15 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   // What the next products need is loaded before the present ones.
   __device__ void multiply_qk(uint32_t q, uint32_t k) {
     constexpr int kBlocks = kKeys / 16;
-    uint32_t keys[2][4];
+    uint32_t keys[kFragments][4];
     const auto load_keys = [&](int i) {
-      ptx::load_matrices(keys[i % 2],
+      ptx::load_matrices(keys[i % kFragments],
                          QkRows::advance(k, i / kBlocks * 2) + i % kBlocks * 16 * kHeadDimQk * 2);
     };
     this->clear_scores();
     if constexpr (!kHoldQueries && kHeldSteps == 2) load_queries(q, 0);
-    load_keys(0);
+#pragma unroll
+    for (int i = 0; i + 1 < kFragments; ++i) load_keys(i);
 #pragma unroll
     for (int step = 0; step < kQuerySteps; ++step) {
       if constexpr (!kHoldQueries) {
@@ -62,11 +65,12 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
 #pragma unroll
       for (int n = 0; n < kBlocks; ++n) {
         const int i = step * kBlocks + n;
-        if (i + 1 < kQuerySteps * kBlocks) load_keys(i + 1);
+        if (i + kFragments - 1 < kQuerySteps * kBlocks) load_keys(i + kFragments - 1);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
-          ptx::multiply_add(scores[b][2 * n], a[b], keys[i % 2][0], keys[i % 2][1], T());
-          ptx::multiply_add(scores[b][2 * n + 1], a[b], keys[i % 2][2], keys[i % 2][3], T());
+          ptx::multiply_add(scores[b][2 * n], a[b], keys[i % kFragments][0], keys[i % kFragments][1], T());
+          ptx::multiply_add(scores[b][2 * n + 1], a[b], keys[i % kFragments][2], keys[i % kFragments][3],
+                            T());
         }
       }
     }
@@ -75,23 +79,26 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   // out += weights v. `v`: first key of the warp plus value_lane().
   __device__ void multiply_pv(uint32_t v) {
     constexpr int kSteps = kKeys / 16, kBlocks = kHeadDimV / 16;
-    uint32_t weights[kRowBlocks][4], values[2][4];
+    uint32_t weights[kRowBlocks][4], values[kFragments][4];
     const auto load_values = [&](int i) {
-      ptx::load_matrices_transposed(values[i % 2],
+      ptx::load_matrices_transposed(values[i % kFragments],
                                     VRows::advance(v, i % kBlocks * 2) + i / kBlocks * 16 * kHeadDimV * 2);
     };
-    load_values(0);
+#pragma unroll
+    for (int i = 0; i + 1 < kFragments; ++i) load_values(i);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       this->pack_weights(step, weights);
 #pragma unroll
       for (int n = 0; n < kBlocks; ++n) {
         const int i = step * kBlocks + n;
-        if (i + 1 < kSteps * kBlocks) load_values(i + 1);
+        if (i + kFragments - 1 < kSteps * kBlocks) load_values(i + kFragments - 1);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
-          ptx::multiply_add(out[b][2 * n], weights[b], values[i % 2][0], values[i % 2][1], T());
-          ptx::multiply_add(out[b][2 * n + 1], weights[b], values[i % 2][2], values[i % 2][3], T());
+          ptx::multiply_add(out[b][2 * n], weights[b], values[i % kFragments][0], values[i % kFragments][1],
+                            T());
+          ptx::multiply_add(out[b][2 * n + 1], weights[b], values[i % kFragments][2],
+                            values[i % kFragments][3], T());
         }
       }
     }

@@ -4,6 +4,7 @@
 
 #include "attend/kernels/cuda/attention_params.h"
 #include "attend/kernels/cuda/ptx/copy.cuh"
+#include "attend/kernels/cuda/ptx/integer.cuh"
 #include "attend/kernels/cuda/sm80/warp_rows.cuh"
 
 namespace attend::kernels::cuda::sm80 {
@@ -26,7 +27,9 @@ class KeyStages {
   // Tiles under way while one is computed.
   static constexpr int kAhead = kOneStage ? 1 : kStages - 1;
   static constexpr int kAddressStages = kAhead + 1;
-  static_assert(kAhead <= kThreads / kKeys, "a thread has one look-up under way");
+  // Tiles whose rows are looked up at the same time: a thread has one look-up under way.
+  static constexpr int kLookUps = kThreads / kKeys < kAddressStages ? kThreads / kKeys : kAddressStages;
+  static_assert(kLookUps >= kAhead);
   static constexpr int kSharedBytes =
       kStages * kStageBytes + kAddressStages * kKeys * static_cast<int>(sizeof(RowAddress));
 
@@ -35,36 +38,37 @@ class KeyStages {
         tiles_(ptx::shared_address(shared)),
         addresses_(reinterpret_cast<RowAddress*>(shared + kStages * kStageBytes)) {}
 
-  // Names `count` tiles from `first_position` on for one KV head and starts the look-ups of the first.
-  __device__ void aim(const RowTile& tile, int head, int first_position, int count) {
+  // Names `count` tiles of positions [first_position, end) for one KV head and starts the look-ups of the
+  // first.
+  __device__ void aim(const RowTile& tile, int head, int first_position, int end, int count) {
     request_ = tile.request;
     kv_begin_ = tile.kv_begin;
-    kv_end_ = tile.kv_end;
+    kv_end_ = end;
     first_position_ = first_position;
     head_ = head;
     count_ = count;
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) look_up(i);
+    for (int i = 0; i < kLookUps; ++i) look_up(i);
   }
 
   // Copies the first tiles, after aim(). The first group of copies has whatever the caller copied before.
   __device__ void begin() {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) publish(i);
+    for (int i = 0; i < kLookUps; ++i) publish(i);
     __syncthreads();
+    if constexpr (kLookUps == kAhead) look_up(kAhead);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       copy_keys(i);
       if constexpr (!kOneStage) copy_values(i);
       ptx::commit_copies();
     }
-    look_up(kAhead);
+    if constexpr (kLookUps == kAhead) publish(kAhead);
   }
 
   // Waits for the keys of tile i, and its values too unless kOneStage. All threads are past tile i - 1 then.
   __device__ void wait(int i) {
     ptx::wait_copies<kAhead - 1>();
-    publish(i + kAhead);
     __syncthreads();
   }
 
@@ -90,6 +94,10 @@ class KeyStages {
     ptx::commit_copies();
   }
 
+  // Tells all threads where the rows are that refill(i) has looked up. After wait_for_values(i), so that the
+  // load is under way during the first product and nobody waits for it at a barrier.
+  __device__ void publish_next(int i) { publish(i + kAhead + 1); }
+
   __device__ int count() const { return count_; }
   __device__ int first_position(int i) const { return first_position_ + i * kKeys; }
 
@@ -114,18 +122,15 @@ class KeyStages {
     page_ = p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
   }
 
-  // One instruction: tiled kernels only take strides of 32 bits.
-  __device__ static int64_t times(int count, int64_t stride) {
-    return int64_t{count} * static_cast<int32_t>(stride);
-  }
-
   // Tells all threads where the rows of key tile i begin.
   __device__ void publish(int i) {
     if (!looks_up(i)) return;
     const int in_page = position(i) & (params_.index.page_size - 1);
     const auto address = [&](const PagedRows& rows) -> uint64_t {
-      const int64_t offset =
-          times(page_, rows.page_stride) + times(in_page, rows.token_stride) + times(head_, rows.head_stride);
+      // Tiled kernels only take strides of 32 bits.
+      int64_t offset = ptx::multiply_add_wide(page_, static_cast<int32_t>(rows.page_stride), 0);
+      offset = ptx::multiply_add_wide(in_page, static_cast<int32_t>(rows.token_stride), offset);
+      offset = ptx::multiply_add_wide(head_, static_cast<int32_t>(rows.head_stride), offset);
       return page_ < 0 ? 0 : reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(offset * kBytes);
     };
     addresses_[i % kAddressStages * kKeys + static_cast<int>(threadIdx.x) % kKeys] = {address(params_.k),

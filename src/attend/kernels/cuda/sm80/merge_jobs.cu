@@ -10,22 +10,19 @@ constexpr int kThreads = 128;
 constexpr int kRowsPerCta = 8;
 
 // CTA (c, y): rows kRowsPerCta y and on of the job that begins in CTA c of attention and ends in a later one.
-template <int kHeadDimV>
+template <int kHeadDimV, int kAtOnce = merge_at_once(kHeadDimV)>
 __global__ void __launch_bounds__(kThreads) merge_jobs(const __grid_constant__ AttentionParams params) {
   ptx::wait_for_previous_kernel();
   ptx::allow_next_kernel();
   const int cta = static_cast<int>(blockIdx.x);
   // Both loads at once; a tile behind the last unit is not looked at.
   const PlanHeader header = *params.plan.header;
-  const RowTile tile = params.plan.cta_first_tile[cta + 1];
-  const int next_unit = (cta + 1) * header.units_per_cta;
-  if (next_unit >= header.num_units) return;
-  const int head = (next_unit - tile.unit_begin) / tile.num_units;
-  const int num_done = (next_unit - tile.unit_begin) % tile.num_units;
-  if (num_done == 0 || next_unit - num_done < cta * header.units_per_cta) return;
+  const auto [tile, head, num_done] = params.plan.cta_starts[cta + 1];
+  if ((cta + 1) * header.units_per_cta >= header.num_units) return;
+  if (num_done == 0 || num_done > header.units_per_cta) return;
   const int first_row = static_cast<int>(blockIdx.y) * kRowsPerCta;
   const int num_rows = min(params.plan.tile_rows, tile.seqlen_q * params.group - tile.row_begin);
-  merge_parts<kHeadDimV, kThreads>(
+  merge_parts<kHeadDimV, kThreads, kAtOnce>(
       params, parts_of<false>(tile, head, header.units_per_cta), first_row,
       min(num_rows, first_row + kRowsPerCta), [&](int tile_row) {
         const int row = tile.row_begin + tile_row;

@@ -46,12 +46,15 @@ struct OutputRow {
   int token, q_head;
 };
 
+// Parts of a row whose results a thread has loads under way for: 32 of 16 bytes.
+constexpr int merge_at_once(int head_dim_v) { return head_dim_v <= 128 ? 16 : 2048 / head_dim_v; }
+
 // Rows [row_begin, row_end) of a tile. kLanes neighbouring threads share a row; each has kGroups times 4 of
 // its columns. `row_of(tile_row)`: its OutputRow. Reads past L1, which other SMs' writes do not reach.
-template <int kHeadDimV, int kThreads, class RowOf>
+template <int kHeadDimV, int kThreads, int kAtOnce, class RowOf>
 __device__ void merge_parts(const AttentionParams& params, const JobParts& parts, int row_begin, int row_end,
                             const RowOf& row_of) {
-  constexpr int kLanes = 16, kGroups = kHeadDimV / 64, kAtOnce = kGroups == 1 ? 16 : 32 / kGroups;
+  constexpr int kLanes = 16, kGroups = kHeadDimV / 64;
   static_assert(kHeadDimV % 64 == 0 && kLanes % kAtOnce == 0);
   const PlanView& plan = params.plan;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -63,12 +66,26 @@ __device__ void merge_parts(const AttentionParams& params, const JobParts& parts
     const auto slot_row = [&](int part) {
       return int64_t{parts.slot(min(part, parts.count - 1))} * plan.partial_rows + safe_row;
     };
+    const auto load_values = [&](int part, float4(&values)[kAtOnce][kGroups]) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          const int column = g * 4 * kLanes + lane * 4;
+          values[i][g] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          if (part + i < parts.count && column < params.head_dim_v)
+            values[i][g] = __ldcg(reinterpret_cast<const float4*>(
+                plan.partial_out + slot_row(part + i) * params.head_dim_v + column));
+        }
+    };
     float largest = -INFINITY, sum = 0.0f;
     float4 out[kGroups] = {};
     float2 next_state = __ldcg(plan.partial_state + slot_row(lane));
     for (int first_part = 0; first_part < parts.count; first_part += kLanes) {
       // Lane n: of part first_part + n, and the weights with which it meets those before it.
       const float2 state = first_part + lane < parts.count ? next_state : make_float2(-INFINITY, 0.0f);
+      float4 values[kAtOnce][kGroups];
+      load_values(first_part, values);
       next_state = __ldcg(plan.partial_state + slot_row(first_part + kLanes + lane));
       float highest = fmaxf(largest, state.x);
 #pragma unroll
@@ -81,17 +98,6 @@ __device__ void merge_parts(const AttentionParams& params, const JobParts& parts
       const MergeWeights weights = merge_weights(before, state.x, highest, factor);
 #pragma unroll 1
       for (int batch = 0; batch < kLanes && first_part + batch < parts.count; batch += kAtOnce) {
-        float4 values[kAtOnce][kGroups];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-#pragma unroll
-          for (int g = 0; g < kGroups; ++g) {
-            const int column = g * 4 * kLanes + lane * 4;
-            values[i][g] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (first_part + batch + i < parts.count && column < params.head_dim_v)
-              values[i][g] = __ldcg(reinterpret_cast<const float4*>(
-                  plan.partial_out + slot_row(first_part + batch + i) * params.head_dim_v + column));
-          }
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           const MergeWeights these{__shfl_sync(0xffffffffu, weights.before, batch + i, kLanes),
@@ -105,6 +111,7 @@ __device__ void merge_parts(const AttentionParams& params, const JobParts& parts
                 make_float4(merged(out[g].x, values[i][g].x, these), merged(out[g].y, values[i][g].y, these),
                             merged(out[g].z, values[i][g].z, these), merged(out[g].w, values[i][g].w, these));
         }
+        if (batch + kAtOnce < kLanes) load_values(first_part + batch + kAtOnce, values);
       }
       largest = __shfl_sync(0xffffffffu, highest, kLanes - 1, kLanes);
     }

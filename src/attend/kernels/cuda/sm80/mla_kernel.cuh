@@ -32,6 +32,7 @@ class MlaCta {
   static constexpr int kStepsPerWarp = kMlaHeadDimQk / 16 / kColumnParts;
   static_assert(kColumnParts * kRowBlocks * kKeyBlocks == kWarps);
   static_assert(kColumnParts * kStepsPerWarp * 16 == kMlaHeadDimQk);
+  static constexpr int kMergeAtOnce = merge_at_once(kMlaHeadDimV);
   static constexpr int kWarpColumns = kMlaHeadDimV / kWarps;
   // Threads that share a row's scores.
   static constexpr int kLanes = kThreads / kRows, kKeysPerLane = kKeys / kLanes;
@@ -55,12 +56,14 @@ class MlaCta {
 
   __device__ void run() {
     ptx::wait_for_previous_kernel();
-    walk_plan<false>(params_, [&](const RowTile& tile, int, const JobPart& part, int units_per_cta) {
+    const PlanStart start = plan_start(params_.plan);
+    write_padding(params_, start.header.num_tokens);
+    walk_plan<false>(params_, start, [&](const RowTile& tile, int, const JobPart& part) {
       attend(tile, part);
       if (part.slot < 0 || !params_.plan.ctas_merge) return;
-      const JobParts parts = parts_of<false>(tile, 0, units_per_cta);
+      const JobParts parts = parts_of<false>(tile, 0, params_.plan.header->units_per_cta);
       if (complete_parts(params_.plan.parts_done + tile.index, 1, parts.count))
-        merge_parts<kMlaHeadDimV, kThreads>(params_, parts, 0, num_rows_, [this](int tile_row) {
+        merge_parts<kMlaHeadDimV, kThreads, kMergeAtOnce>(params_, parts, 0, num_rows_, [this](int tile_row) {
           const TileRow row = row_at(tile_row);
           return OutputRow{span_.first_token + row.query, row.head};
         });
@@ -95,7 +98,7 @@ class MlaCta {
     const int part_begin = (tile.first_unit + part.first) * unit_keys;
     const int first_position = max(part_begin, tile.kv_begin / kKeys * kKeys);
     const int part_end = min(part_begin + part.count * unit_keys, tile.kv_end);
-    stages_.aim(tile, 0, first_position, max(0, (part_end - first_position + kKeys - 1) / kKeys));
+    stages_.aim(tile, 0, first_position, part_end, max(0, (part_end - first_position + kKeys - 1) / kKeys));
     copy_queries();
     stages_.begin();
 
@@ -111,6 +114,7 @@ class MlaCta {
       const bool edge = first_key < full.begin || first_key + kKeys > full.end;
       const bool changed = weigh(first_key, edge, factor, largest, sum);
       if (__syncthreads_or(changed)) rescale(out);
+      stages_.publish_next(i);
       multiply_pv(stages_.k(i), out);
     }
     ptx::wait_copies<0>();
@@ -325,7 +329,6 @@ __global__ void __launch_bounds__(kMlaThreads, 1) mla_kernel(const __grid_consta
   extern __shared__ __align__(128) char shared[];
   MlaCta<T, kRowBlocks>(params, shared).run();
   ptx::allow_next_kernel();
-  write_padding(params);
 }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -12,54 +12,63 @@ struct JobPart {
   bool computed;
 };
 
-// `count` units of a job from `first` on, of which unit 0 is `unit` - first: what this CTA's share has left.
+// `count` units of the job of a row tile and head from `first` on: what this CTA's share has left of it.
 template <bool kFixedSplits>
-__device__ JobPart part_at(const PlanView& plan, const RowTile& tile, const PlanHeader& header, int unit,
-                           int first, int count) {
+__device__ JobPart part_at(const PlanView& plan, const RowTile& tile, int head, int first, int count) {
   const bool whole = count == tile.num_units;
   if (!kFixedSplits && !whole) {
     const int cta = static_cast<int>(blockIdx.x);
     return {first, count, first > 0 ? 2 * cta : 2 * cta + 1, true};
   }
   // Slots are only written on the way over the keys; the bank is waited for.
-  const bool has_slots = kFixedSplits && plan.streamed && header.num_units <= plan.num_slots;
-  if (has_slots && tile.num_units > 1) return {first, count, unit, true};
+  const bool has_slots = kFixedSplits && plan.streamed && plan.header->num_units <= plan.num_slots;
+  if (has_slots && tile.num_units > 1)
+    return {first, count, tile.unit_begin + head * tile.num_units + first, true};
   if (whole) return {0, count, -1, true};
   return {first, tile.num_units - first, -1, first == 0};
 }
 
-// Calls compute(tile, head, part, units_per_cta) for every part of a job that this CTA computes.
-template <bool kFixedSplits, class Compute>
-__device__ void walk_plan(const AttentionParams& params, const Compute& compute) {
-  const PlanView& plan = params.plan;
+// What a CTA reads of the plan before anything else. A tile that the plan does not have is not looked at.
+struct PlanStart {
+  PlanHeader header;
+  CtaStart cta;
+};
+__device__ inline PlanStart plan_start(const PlanView& plan) {
   const int cta = static_cast<int>(blockIdx.x);
-  // Both loads at once; a tile that the plan does not have is not looked at.
-  RowTile tile = plan.streamed ? plan.cta_first_tile[cta] : plan.row_tiles[cta];
-  const PlanHeader header = *plan.header;
-  int unit, unit_end;
-  if (plan.streamed) {
-    unit = cta * header.units_per_cta;
-    unit_end = min(unit + header.units_per_cta, header.num_units);
-  } else {
-    unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_units;
-    unit_end = cta < header.num_row_tiles ? unit + tile.num_units : unit;
-  }
-  while (unit < unit_end) {
-    const int head = (unit - tile.unit_begin) / tile.num_units;
-    const int first = (unit - tile.unit_begin) % tile.num_units;
-    const JobPart part =
-        part_at<kFixedSplits>(plan, tile, header, unit, first, min(tile.num_units - first, unit_end - unit));
-    if (part.computed) compute(tile, head, part, header.units_per_cta);
-    unit += part.count;
-    if (unit < unit_end) {
-      if (unit == tile.unit_begin + tile.num_units * params.num_kv_heads)
+  // All loads at once.
+  if (plan.streamed) return {*plan.header, plan.cta_starts[cta]};
+  return {*plan.header, {plan.row_tiles[cta], static_cast<int>(blockIdx.y), 0}};
+}
+
+// Calls compute(tile, head, part) for every part of a job that this CTA computes. The header is read anew
+// where it is wanted later: meanwhile it takes no registers.
+template <bool kFixedSplits, class Compute>
+__device__ void walk_plan(const AttentionParams& params, const PlanStart& start, const Compute& compute) {
+  const PlanView& plan = params.plan;
+  RowTile tile = start.cta.tile;
+  int head = start.cta.head, first = start.cta.first;
+  // Units that the CTA still takes, whole plans: of this row tile.
+  int left;
+  if (plan.streamed)
+    left = min(start.header.units_per_cta,
+               start.header.num_units - static_cast<int>(blockIdx.x) * start.header.units_per_cta);
+  else
+    left = static_cast<int>(blockIdx.x) < start.header.num_row_tiles ? tile.num_units : 0;
+  while (left > 0) {
+    const JobPart part = part_at<kFixedSplits>(plan, tile, head, first, min(tile.num_units - first, left));
+    if (part.computed) compute(tile, head, part);
+    left -= part.count;
+    if (left > 0) {
+      first = 0;
+      if (++head == params.num_kv_heads) {
         tile = plan.row_tiles[tile.index + 1];
+        head = 0;
+      }
     } else {
       const int next = tile.index + static_cast<int>(gridDim.x);
-      if (plan.streamed || next >= header.num_row_tiles) return;
+      if (plan.streamed || next >= plan.header->num_row_tiles) return;
       tile = plan.row_tiles[next];
-      unit = tile.unit_begin + static_cast<int>(blockIdx.y) * tile.num_units;
-      unit_end = unit + tile.num_units;
+      left = tile.num_units;
     }
     __syncthreads();
   }

@@ -32,7 +32,7 @@ __device__ float warp_sum(float x) {
 // Lane l holds elements l, l + 32, ... of rows of up to 32 kElementsQk and 32 kElementsV.
 template <int kElementsQk, int kElementsV, int kKeys>
 __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_constant__ AttentionParams params) {
-  write_padding(params);
+  if (blockIdx.y == 0) write_padding(params, params.batch.cu_seqlen_q[params.batch.num_reqs]);
   const int lane = threadIdx.x % 32;
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int token = static_cast<int>(row / params.num_q_heads);

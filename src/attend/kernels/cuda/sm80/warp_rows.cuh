@@ -38,6 +38,10 @@ __device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
+__device__ inline uint32_t quad_or(uint32_t x) {
+  x |= __shfl_xor_sync(0xffffffffu, x, 1);
+  return x | __shfl_xor_sync(0xffffffffu, x, 2);
+}
 __device__ inline float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
@@ -47,10 +51,16 @@ __device__ inline float quad_sum(float x) {
 // every 8 columns 2 (l % 4) and 2 (l % 4) + 1.
 template <class T, int kHeadDimV, int kRowBlocks, int kKeys>
 struct WarpRows {
+  static constexpr int kNumRowBlocks = kRowBlocks, kNumKeys = kKeys;
+  // Weights relative to a former largest score may be up to 2^kSlack before softmax() replaces it, the sum of
+  // those of a lane and tile up to kMostWeight before weigh() does: f16 holds them.
+  static constexpr float kSlack = 8.0f, kMostWeight = 1024.0f;
+
   float scores[kRowBlocks][kKeys / 8][4];
   float out[kRowBlocks][kHeadDimV / 8][4];
-  float largest[kRowBlocks][2];  // of the scores, before the factor of exp2
-  float sum[kRowBlocks][2];      // of this lane's columns only
+  // A score, before the factor of exp2, that no other exceeds by more than kSlack after the factor.
+  float largest[kRowBlocks][2];
+  float sum[kRowBlocks][2];  // of this lane's columns only
 
   __device__ void clear() {
 #pragma unroll
@@ -76,7 +86,8 @@ struct WarpRows {
         for (int i = 0; i < 4; ++i) scores[b][n][i] = 0.0f;
   }
 
-  // scores become weights 2^(factor (score - largest)); out and sum are rescaled to the new largest score.
+  // scores become weights 2^(factor (score - largest)); out and sum are rescaled where that is a new one. A
+  // row's own scores decide whether it is, so that its bits do not depend on the rows beside it.
   __device__ void softmax(float factor) {
     float rescale[kRowBlocks][2];
     bool changed = false;
@@ -84,11 +95,8 @@ struct WarpRows {
     for (int b = 0; b < kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float highest = largest[b][half];
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
-          highest = fmaxf(highest, fmaxf(scores[b][n][2 * half], scores[b][n][2 * half + 1]));
-        highest = quad_max(highest);
+        float highest = highest_score(b, half);
+        if (!((highest - largest[b][half]) * factor > kSlack)) highest = largest[b][half];
         const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
         // The product rounded by itself: exactly 1 for a row whose largest score stays.
         rescale[b][half] = ptx::exp2_fast(__fmul_rn(largest[b][half], factor) - shift);
@@ -114,6 +122,75 @@ struct WarpRows {
       for (int n = 0; n < kHeadDimV / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) out[b][n][i] *= rescale[b][i / 2];
+  }
+
+  // softmax() without a search for the largest score of a tile: weights are relative to `largest` as it is,
+  // and the sum of a lane's weights tells whether those of a row are too large for that. Then the scores are
+  // lost, nothing is added, the result is false, and `rows_to_raise` has a bit for such rows (2 b + half), to
+  // be given to raise_largest() with the scores computed anew. `raised`: that has been done; what there is is
+  // taken.
+  __device__ bool weigh(float factor, bool raised, uint32_t& rows_to_raise) {
+    float added[kRowBlocks][2];
+    uint32_t too_large = 0;
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // A row without a largest score has a sum that is infinite or NaN, so too large.
+        float shift = __fmul_rn(largest[b][half], factor);
+        if (raised && largest[b][half] == -INFINITY) shift = 0.0f;
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            scores[b][n][i] = ptx::exp2_fast(scores[b][n][i] * factor - shift);
+            row_sum += scores[b][n][i];
+          }
+        }
+        added[b][half] = row_sum;
+        if (!(row_sum <= kMostWeight)) too_large |= 1u << (2 * b + half);
+      }
+    }
+    if (!raised && __any_sync(0xffffffffu, too_large != 0)) {
+      rows_to_raise = quad_or(too_large);
+      return false;
+    }
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) sum[b][half] += added[b][half];
+    return true;
+  }
+
+  // Takes the largest of the present scores for the rows of weigh(); out and sum are rescaled.
+  __device__ void raise_largest(float factor, uint32_t rows_to_raise) {
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float highest = highest_score(b, half);
+        if ((rows_to_raise >> (2 * b + half) & 1) == 0) highest = largest[b][half];
+        const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
+        const float rescale = ptx::exp2_fast(__fmul_rn(largest[b][half], factor) - shift);
+        largest[b][half] = highest;
+        sum[b][half] *= rescale;
+#pragma unroll
+        for (int n = 0; n < kHeadDimV / 8; ++n) {
+          out[b][n][2 * half] *= rescale;
+          out[b][n][2 * half + 1] *= rescale;
+        }
+      }
+    }
+  }
+
+  // `largest` and the row's scores.
+  __device__ float highest_score(int b, int half) const {
+    float highest = largest[b][half];
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+      highest = fmaxf(highest, fmaxf(scores[b][n][2 * half], scores[b][n][2 * half + 1]));
+    return quad_max(highest);
   }
 
   // The left operand of the product with V for keys 16 step and on, after softmax().
