@@ -175,7 +175,7 @@ int main() try {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   Stream cpu;
-  const Tensor result = cuda::empty_pinned({kNumSequences, kNumQHeads, kHeadDim}, DType::kBF16);
+  const Tensor result = cuda::empty_pinned({kNumSequences, kNumQHeads, kHeadDim}, DType::kBF16, kGpu);
 
   std::optional<cuda::Graph> graph;
   float largest_error = 0.0f;

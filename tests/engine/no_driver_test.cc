@@ -50,6 +50,7 @@ TEST_F(NoDriver, IsWhatTheMachineLacksUnlessTheBuildHasNoKernels) {
 TEST_F(NoDriver, IsSaidOfTheDeviceByMemoryStreamsAndEngines) {
   const std::string expected = "device cuda:0: " + reason_;
   EXPECT_EQ(refusal([] { cuda::empty({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(refusal([] { cuda::empty_pinned({4}, DType::kF32, kGpu); }), expected);
   EXPECT_EQ(refusal([] { cuda::zeros({4}, DType::kF32, kGpu); }), expected);
   EXPECT_EQ(refusal([] { cuda::copy_to(Tensor::zeros({4}, DType::kF32), kGpu); }), expected);
   EXPECT_EQ(refusal([] { cuda::OwnedStream stream(kGpu); }), expected);
@@ -62,10 +63,6 @@ TEST_F(NoDriver, IsSaidOfTheDeviceByMemoryStreamsAndEngines) {
               Engine engine(config);
             }),
             expected);
-}
-
-TEST_F(NoDriver, IsSaidOfHostMemoryWithoutADeviceThatNobodyNamed) {
-  EXPECT_EQ(refusal([] { cuda::empty_pinned({4}, DType::kF32); }), "page-locked host memory: " + reason_);
 }
 
 TEST_F(NoDriver, IsSaidByPlansAndKernels) {

@@ -77,11 +77,14 @@ void check(cudaError_t status, std::string_view what) {
 DeviceScope::DeviceScope(Device device) {
   require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
   cudaError_t status = cudaGetDevice(&previous_);
-  if (status == cudaSuccess) status = cudaSetDevice(device.index);
+  changed_ = status == cudaSuccess && previous_ != device.index;
+  if (changed_) status = cudaSetDevice(device.index);
   if (status != cudaSuccess) [[unlikely]]
     check(status, name_of(device));
 }
-DeviceScope::~DeviceScope() { cudaSetDevice(previous_); }
+DeviceScope::~DeviceScope() {
+  if (changed_) cudaSetDevice(previous_);
+}
 
 CaptureTolerance::CaptureTolerance() {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -147,7 +150,8 @@ Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device) {
   return tensor;
 }
 
-Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype) {
+Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype, Device device) {
+  const DeviceScope scope(device);
   const size_t num_bytes = bytes_of(shape, dtype);
   void* data = nullptr;
   const cudaError_t status = cudaMallocHost(&data, num_bytes);
@@ -263,6 +267,7 @@ Graph& Graph::operator=(Graph&& other) noexcept {
   return *this;
 }
 void Graph::launch(Stream& stream) {
+  const DeviceScope scope(stream.device);
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), handle_of(stream)), "graph launch");
 }
 

@@ -20,7 +20,7 @@ CaptureTolerance::CaptureTolerance() { refuse("capture mode"); }
 CaptureTolerance::~CaptureTolerance() = default;
 Tensor empty(std::initializer_list<int64_t>, DType, Device device) { refuse("device ", device); }
 Tensor zeros(std::initializer_list<int64_t>, DType, Device device) { refuse("device ", device); }
-Tensor empty_pinned(std::initializer_list<int64_t>, DType) { refuse("page-locked host memory"); }
+Tensor empty_pinned(std::initializer_list<int64_t>, DType, Device device) { refuse("device ", device); }
 void copy(const TensorView&, const TensorView&, Stream& stream) { refuse("device ", stream.device); }
 Tensor copy_to(const TensorView&, Device device) { refuse("device ", device); }
 void synchronize(const Stream& stream) { refuse("device ", stream.device); }

@@ -68,10 +68,12 @@ __global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
   // Nobody writes to a CTA whose barriers are not there yet.
   ptx::arrive_at_cluster_relaxed();
   ptx::wait_for_cluster();
-  ptx::allow_next_kernel();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (warp < Ring::kConsumerWarps) {
     ptx::wait_for_previous_kernel();
+    // Not before the wait: the next kernel may be norm_rope, which reads angles early that a kernel before
+    // this one has written.
+    ptx::allow_next_kernel();
     multiply<T>(ring, shared);
   } else if (threadIdx.x % 32 == 0) {
     if (warp == Ring::kConsumerWarps)
@@ -86,7 +88,8 @@ void launch_instance(const DenseParams& params, const DenseShape& shape, void* s
   const auto kernel = dense_kernel<T, kWarpgroups, kTokens>;
   const int shared_bytes = DenseRing<kWarpgroups, kTokens>::shared_bytes(
       params.weight_slots, params.tile_pairs, params.token_slots);
-  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+  // All that there is, not what this launch takes: another thread may be about to launch with more.
+  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                       "linear: shared memory");
   launch_dependent<DenseParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size),
                                 kDenseThreads<kWarpgroups>, static_cast<size_t>(shared_bytes), stream, params,
