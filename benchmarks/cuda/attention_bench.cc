@@ -16,9 +16,9 @@
 #include "attend/bench/cuda/read_kernel.h"
 #include "attend/kernels/attention.h"
 #include "attend/kernels/cuda/device_plan.h"
+#include "attend/kernels/fill_random.h"
 #include "attend/kernels/mla.h"
 #include "attend/tensor/cuda.h"
-#include "benchmarks/cuda/random_kernel.h"
 
 namespace attend::bench {
 namespace {
@@ -153,9 +153,11 @@ class Bench {
   static constexpr int kLatentDim = 576, kRopeDim = 64;
   static constexpr int64_t kPoolBytes = int64_t{9} << 30, kQueryBytes = int64_t{1} << 29;
 
-  // Random bf16 in (-1, 1); as fp8 the bytes are ordinary numbers too.
+  // Random bf16, mostly in (-1, 1); as fp8 the bytes are random too.
   void fill(const TensorView& device) {
-    launch_fill_random(device.data, device.num_elements() / 2, 1.0f, stream_.get().handle);
+    const int64_t num_elements = device.num_elements() / 2;
+    kernels::fill_random(TensorView::contiguous(device.data, DType::kBF16, {num_elements}, kGpu),
+                         {.deviation = 0.5f}, stream_.get());
   }
 
   Tensor upload(const std::vector<int32_t>& values) {

@@ -11,8 +11,8 @@
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/kernels/cuda/matmul.h"
 #include "attend/kernels/elementwise.h"
+#include "attend/kernels/fill_random.h"
 #include "attend/kernels/linear.h"
-#include "benchmarks/cuda/random_kernel.h"
 
 namespace attend::bench {
 namespace {
@@ -68,7 +68,7 @@ double time_layer(Kernels kernels, const LayerShape& shape, int64_t num_rows, co
   };
   const auto made = [&](int64_t columns) {
     Tensor tensor = cuda::empty({num_rows, columns}, DType::kBF16, kGpu);
-    launch_fill_random(tensor.view().data, num_rows * columns, 1.0f, stream.handle);
+    kernels::fill_random(tensor, {.deviation = 0.5f}, stream);
     return tensor;
   };
   const Tensor residual = made(shape.hidden), x = made(shape.hidden), qkv = made(shape.qkv),
@@ -144,9 +144,9 @@ int main(const std::vector<int64_t>& row_counts) {
   const double read_rate = fastest_read(stream);
   std::printf("fastest read %.0f GB/s\n", read_rate * 1e-3);
   const Tensor pool = cuda::empty({kPoolBytes / 2}, DType::kBF16, kGpu);
-  launch_fill_random(pool.view().data, kPoolBytes / 2, 0.05f, stream.handle);
+  kernels::fill_random(pool, {.deviation = 0.03f}, stream);
   const Tensor x = cuda::empty({256, 14336}, DType::kBF16, kGpu);
-  launch_fill_random(x.view().data, x.view().num_elements(), 1.0f, stream.handle);
+  kernels::fill_random(x, {.deviation = 0.5f}, stream);
   const Tensor out = cuda::empty({256 * 151936}, DType::kBF16, kGpu);
   for (const Shape& shape : kShapes)
     print_line(shape.name, row_counts,
