@@ -12,14 +12,25 @@ else()
   set(attend_cuda_default OFF)
 endif()
 option(ATTEND_CUDA "Build the GPU kernels (needs nvcc)" ${attend_cuda_default})
-# Machine code for 8.x does not run on 9.x; the PTX serves what comes later.
-set(ATTEND_CUDA_ARCHITECTURES "90-real;80-real;80-virtual" CACHE STRING "Architectures of the GPU kernels")
+# Machine code for 8.x does not run on 9.x; the PTX serves what comes later. 90a-real is for kernels/cuda/sm90 alone,
+# whose instructions no other architecture has; without it those kernels are left out.
+set(ATTEND_CUDA_ARCHITECTURES "90a-real;90-real;80-real;80-virtual" CACHE STRING "Architectures of the GPU kernels")
 
 if(NOT ATTEND_CUDA)
   message(STATUS "attend: without CUDA (no nvcc, or ATTEND_CUDA=OFF); GPUs are refused at run time")
   return()
 endif()
 set(CMAKE_CUDA_ARCHITECTURES ${ATTEND_CUDA_ARCHITECTURES})
+list(REMOVE_ITEM CMAKE_CUDA_ARCHITECTURES 90a-real)
+if("90a-real" IN_LIST ATTEND_CUDA_ARCHITECTURES)
+  set(attend_has_sm90a ON)
+else()
+  set(attend_has_sm90a OFF)
+endif()
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  message(FATAL_ERROR "ATTEND_CUDA_ARCHITECTURES=${ATTEND_CUDA_ARCHITECTURES}: only kernels/cuda/sm90 is built for "
+    "90a-real; add 90-real for the rest")
+endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
 # CMake 3.25 does not know that nvcc has C++20.
@@ -30,4 +41,4 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 find_package(CUDAToolkit 12.0 REQUIRED)
-message(STATUS "attend: CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
+message(STATUS "attend: CUDA ${CUDAToolkit_VERSION} for ${ATTEND_CUDA_ARCHITECTURES}")

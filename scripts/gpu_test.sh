@@ -40,10 +40,11 @@ memcheck=(
   dense_gpu_test
   "engine_test=*ReplayOnGpu*"
 )
-# What shares memory among threads: another part of the suite, permuted pages, MLA, merges, dense layers.
+# What shares memory among threads: another part of the suite, permuted pages, MLA, merges, dense layers but those of
+# sm_90, whose warps wait for the copy engine at barriers: racecheck was not seen to end there.
 racecheck=(
   "kernels_cuda_test=Every/CudaAttentionPart.*/1:*ServesMlaLayersOnTensorCores:CudaMerge.*:CudaStore.*"
-  "dense_gpu_test=*Linear*:*Dense*:*LeavesTheCache*"
+  "dense_gpu_test=*Linear*:*Dense*:*LeavesTheCache*-Sm90*:FusedLinear*:*Gated*"
 )
 
 build_suites() {

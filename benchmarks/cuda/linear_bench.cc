@@ -1,9 +1,16 @@
 // Times dense layers on the GPU: each shape and number of rows beside reading its weights at the fastest read
-// seen in this run. Weights rotate through a pool larger than L2, as a model's layers do.
+// seen in this run, and beside cuBLASLt with norms and SiLU as kernels of their own. Weights rotate through a
+// pool larger than L2, as a model's layers do.
+//
+//   cuda_linear_bench [ROWS...]
 #include <cstdio>
+#include <cstdlib>
+#include <vector>
 
 #include "attend/bench/cuda/gpu_probes.h"
 #include "attend/bench/cuda/gpu_timing.h"
+#include "attend/kernels/cuda/matmul.h"
+#include "attend/kernels/elementwise.h"
 #include "attend/kernels/linear.h"
 #include "benchmarks/cuda/random_kernel.h"
 
@@ -30,8 +37,28 @@ struct LayerShape {
 constexpr LayerShape kLayers[] = {{"8B layer", 4096, 6144, 4096, 14336},
                                   {"0.6B layer", 1024, 4096, 2048, 3072}};
 
+enum class Kernels { kAttend, kCublasLt };
+
+void multiply(Kernels kernels, const kernels::LinearArgs& args, Stream& stream) {
+  if (kernels == Kernels::kAttend) return kernels::linear(args, stream);
+  TensorView x = args.x;
+  if (!args.norm.weight.empty()) {
+    kernels::rms_norm(x, args.norm.weight, args.norm.eps, args.norm.normed, stream);
+    x = args.norm.normed;
+  }
+  kernels::cuda::matmul(x, args.weight, args.out, args.accumulate, stream);
+}
+
+void multiply_gated(Kernels kernels, const kernels::GatedLinearArgs& args, Stream& stream) {
+  if (kernels == Kernels::kAttend) return kernels::gated_linear(args, stream);
+  multiply(kernels, {.x = args.x, .weight = args.weight, .bias = {}, .out = args.gate_up, .norm = args.norm},
+           stream);
+  kernels::silu_mul(args.gate_up, args.out, stream);
+}
+
 // Microseconds of a layer's dense products one after another, with its norms and sums.
-double time_layer(const LayerShape& shape, int64_t num_rows, const Tensor& pool, Stream& stream) {
+double time_layer(Kernels kernels, const LayerShape& shape, int64_t num_rows, const Tensor& pool,
+                  Stream& stream) {
   int64_t used = 0;
   const auto take = [&](int64_t rows, int64_t columns) {
     if (used + rows * columns > pool.view().num_elements()) used = 0;
@@ -50,32 +77,68 @@ double time_layer(const LayerShape& shape, int64_t num_rows, const Tensor& pool,
   return time_graph(stream, 16, [&](int) {
     const kernels::InputNorm norm{
         .weight = take(1, shape.hidden).reshape({shape.hidden}), .eps = 1e-5f, .normed = x};
-    kernels::linear(
-        {.x = residual, .weight = take(shape.qkv, shape.hidden), .bias = {}, .out = qkv, .norm = norm},
-        stream);
-    kernels::linear({.x = attended,
-                     .weight = take(shape.hidden, shape.attended),
-                     .bias = {},
-                     .out = residual,
-                     .accumulate = true},
-                    stream);
-    kernels::gated_linear({.x = residual,
-                           .weight = take(2 * shape.intermediate, shape.hidden),
-                           .bias = {},
-                           .gate_up = gate_up,
-                           .out = mlp,
-                           .norm = norm},
-                          stream);
-    kernels::linear({.x = mlp,
-                     .weight = take(shape.hidden, shape.intermediate),
-                     .bias = {},
-                     .out = residual,
-                     .accumulate = true},
-                    stream);
+    multiply(kernels,
+             {.x = residual, .weight = take(shape.qkv, shape.hidden), .bias = {}, .out = qkv, .norm = norm},
+             stream);
+    multiply(kernels,
+             {.x = attended,
+              .weight = take(shape.hidden, shape.attended),
+              .bias = {},
+              .out = residual,
+              .accumulate = true},
+             stream);
+    multiply_gated(kernels,
+                   {.x = residual,
+                    .weight = take(2 * shape.intermediate, shape.hidden),
+                    .bias = {},
+                    .gate_up = gate_up,
+                    .out = mlp,
+                    .norm = norm},
+                   stream);
+    multiply(kernels,
+             {.x = mlp,
+              .weight = take(shape.hidden, shape.intermediate),
+              .bias = {},
+              .out = residual,
+              .accumulate = true},
+             stream);
   });
 }
 
-int main() {
+// Microseconds of a product whose weight is another part of the pool each time.
+double time_product(Kernels kernels, const Shape& shape, int64_t num_rows, const Tensor& pool,
+                    const Tensor& x, const Tensor& out, Stream& stream) {
+  const int64_t num_elements = shape.out_features * shape.in_features;
+  const int64_t num_copies = pool.view().num_elements() / num_elements;
+  return time_graph(stream, 40, [&](int i) {
+    const int64_t first = i % num_copies * num_elements;
+    multiply(
+        kernels,
+        {.x = x.view().slice(0, 0, num_rows).slice(1, 0, shape.in_features),
+         .weight = pool.view()
+                       .slice(0, first, first + num_elements)
+                       .reshape({shape.out_features, shape.in_features}),
+         .bias = {},
+         .out =
+             out.view().slice(0, 0, num_rows * shape.out_features).reshape({num_rows, shape.out_features})},
+        stream);
+  });
+}
+
+// One line: for each number of rows ours, its share of the limit, and cuBLASLt's.
+template <class Time>
+void print_line(const char* name, const std::vector<int64_t>& row_counts, double limit, const Time& time) {
+  std::printf("%-12s reading %6.1f us", name, limit);
+  for (const int64_t num_rows : row_counts) {
+    const double ours = time(Kernels::kAttend, num_rows);
+    std::printf(" | %3d rows %6.1f us %4.1f %%, cuBLASLt %6.1f", static_cast<int>(num_rows), ours,
+                100.0 * limit / ours, time(Kernels::kCublasLt, num_rows));
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+int main(const std::vector<int64_t>& row_counts) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   const double read_rate = fastest_read(stream);
@@ -85,43 +148,29 @@ int main() {
   const Tensor x = cuda::empty({256, 14336}, DType::kBF16, kGpu);
   launch_fill_random(x.view().data, x.view().num_elements(), 1.0f, stream.handle);
   const Tensor out = cuda::empty({256 * 151936}, DType::kBF16, kGpu);
-  for (const Shape& shape : kShapes) {
-    const int64_t num_elements = shape.out_features * shape.in_features;
-    const int64_t num_copies = pool.view().num_elements() / num_elements;
-    std::printf("%-12s", shape.name);
-    for (const int64_t num_rows : {1, 8, 16, 32, 128}) {
-      const double microseconds = time_graph(stream, 40, [&](int i) {
-        const int64_t first = i % num_copies * num_elements;
-        kernels::linear({.x = x.view().slice(0, 0, num_rows).slice(1, 0, shape.in_features),
-                         .weight = pool.view()
-                                       .slice(0, first, first + num_elements)
-                                       .reshape({shape.out_features, shape.in_features}),
-                         .bias = {},
-                         .out = out.view()
-                                    .slice(0, 0, num_rows * shape.out_features)
-                                    .reshape({num_rows, shape.out_features})},
-                        stream);
-      });
-      const double limit = 2.0 * static_cast<double>(num_elements) / read_rate;
-      std::printf("  %3d rows %7.1f us %5.1f %%", static_cast<int>(num_rows), microseconds,
-                  100.0 * limit / microseconds);
-    }
-    std::printf("\n");
-  }
-  for (const LayerShape& shape : kLayers) {
-    std::printf("%-12s", shape.name);
-    const int64_t num_elements = shape.hidden * (shape.qkv + shape.attended + 3 * shape.intermediate);
-    for (const int64_t num_rows : {1, 8, 16, 32, 128}) {
-      const double microseconds = time_layer(shape, num_rows, pool, stream);
-      std::printf("  %3d rows %7.1f us %5.1f %%", static_cast<int>(num_rows), microseconds,
-                  200.0 * static_cast<double>(num_elements) / read_rate / microseconds);
-    }
-    std::printf("\n");
-  }
+  for (const Shape& shape : kShapes)
+    print_line(shape.name, row_counts,
+               2.0 * static_cast<double>(shape.out_features * shape.in_features) / read_rate,
+               [&](Kernels kernels, int64_t num_rows) {
+                 return time_product(kernels, shape, num_rows, pool, x, out, stream);
+               });
+  for (const LayerShape& shape : kLayers)
+    print_line(shape.name, row_counts,
+               2.0 *
+                   static_cast<double>(shape.hidden * (shape.qkv + shape.attended + 3 * shape.intermediate)) /
+                   read_rate,
+               [&](Kernels kernels, int64_t num_rows) {
+                 return time_layer(kernels, shape, num_rows, pool, stream);
+               });
   return 0;
 }
 
 }  // namespace
 }  // namespace attend::bench
 
-int main() { return attend::bench::main(); }
+int main(int argc, char** argv) {
+  std::vector<int64_t> row_counts;
+  for (int i = 1; i < argc; ++i) row_counts.push_back(std::atoi(argv[i]));
+  if (row_counts.empty()) row_counts = {1, 8, 16, 32, 64, 128, 256};
+  return attend::bench::main(row_counts);
+}

@@ -6,7 +6,8 @@ Every argument is honoured or refused by name with what would be accepted. What 
   - sinks (also under the name learnable_sink) are float32 [num_heads]; softmax_lse leaves them out;
   - k_descale and v_descale are one number for all requests and heads;
   - the LSE of a query that sees no key is -inf, its output 0;
-  - num_splits is 0 (balanced over the device) unless it is said to be 1; results are deterministic either way.
+  - num_splits is 0 (balanced over the device) unless it is said to be 1; the same call gives the same bits either way,
+    but with 0 they depend on the lengths of the whole batch.
 """
 
 import operator

@@ -20,7 +20,8 @@ also what attend itself decides by; a test fails when the page is stale.
 
 A backend that carries the name of a GPU kernel is that kernel's contract (its page sizes, head dims, dtypes and
 features) run by attend's own kernels. Each can be asked for on a machine without a GPU, where the CPU kernels run it;
-automatic choice never does that.
+automatic choice never does that. The architectures below are the contracts'. attend's own GPU kernels are
+for NVIDIA GPUs from Ampere on (sm_80): what a contract lists for Turing and AMD they do not run.
 )";
 
 constexpr std::array kArchitectures = {

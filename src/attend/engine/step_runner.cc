@@ -23,7 +23,7 @@ StepRunner::StepRunner(Model& model, AttentionBackend& attention, const ReqToTok
       stream_{device},
       inputs_(limits, rows, device),
       logits_(allocate({limits.max_reqs, model.config().vocab_size}, DType::kF32, device)),
-      tokens_(device.type == DeviceType::kCuda ? cuda::empty_pinned({limits.max_reqs}, DType::kI32)
+      tokens_(device.type == DeviceType::kCuda ? cuda::empty_pinned({limits.max_reqs}, DType::kI32, device)
                                                : Tensor::empty({limits.max_reqs}, DType::kI32)) {
   if (device.type == DeviceType::kCpu) return;
   gpu_stream_.emplace(device);

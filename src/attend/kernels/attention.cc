@@ -3,6 +3,7 @@
 #include "attend/kernels/check_plan.h"
 #include "attend/kernels/cpu/attention.h"
 #include "attend/kernels/cuda/attention.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 
@@ -11,7 +12,7 @@ void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
   check_plan(
       "attention", plan, args.batch, args.visibility,
       {.num_q_heads = args.q.shape[1], .num_kv_heads = args.kv.k.shape[2], .head_dim_v = args.kv.v.shape[3]});
-  if (stream.device.type == DeviceType::kCuda) return cuda::attention(args, plan.device_plan(), stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::attention(args, plan.device_plan(), stream);
   cpu::attention(args, plan, cpu::attention_isa());
 }
 

@@ -6,6 +6,7 @@
 #include "attend/kernels/cpu/tile_scratch.h"
 #include "attend/kernels/cuda/device_plan.h"
 #include "attend/kernels/metadata.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 namespace {
@@ -33,7 +34,7 @@ int64_t scratch_bytes(const AttentionPlanLimits& limits) {
 }  // namespace
 
 AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device) {
-  if (device.type == DeviceType::kCuda) {
+  if (const OnGpu gpu(device); gpu) {
     device_plan_ = std::make_shared<cuda::DevicePlan>(limits, device);
     limits_ = device_plan_->limits();
     return;
@@ -49,7 +50,7 @@ AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device) {
 }
 
 size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
-  if (device.type == DeviceType::kCuda) return cuda::DevicePlan::num_bytes(limits, device);
+  if (const OnGpu gpu(device); gpu) return cuda::DevicePlan::num_bytes(limits, device);
   const AttentionPlanLimits filled = checked(limits);
   const WorkBounds bounds = work_bounds(filled, cpu::q_tile_tokens(filled));
   const int64_t row_bytes =
@@ -61,7 +62,7 @@ size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device
 }
 
 void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
-  if (device_plan_ != nullptr) {
+  if (const OnGpu gpu(stream); device_plan_ != nullptr) {
     device_plan_->plan(batch, visibility, stream);
     visibility_ = visibility;
     num_reqs_ = batch.num_reqs();

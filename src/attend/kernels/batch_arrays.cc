@@ -4,6 +4,7 @@
 
 #include "attend/kernels/cuda/batch_arrays.h"
 #include "attend/kernels/length_of.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 namespace {
@@ -41,7 +42,7 @@ void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& 
   check("cu_seqlen_q", arrays.cu_seqlen_q, num_reqs + 1);
   check("seqlen_kv", arrays.seqlen_kv, num_reqs);
   check("first_key", arrays.first_key, num_reqs + 1);
-  if (stream.device.type == DeviceType::kCuda) return cuda::derive_batch(source, arrays, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::derive_batch(source, arrays, stream);
   derive_on_host(source, arrays);
 }
 

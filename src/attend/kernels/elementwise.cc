@@ -7,6 +7,7 @@
 #include "attend/kernels/check_view.h"
 #include "attend/kernels/cpu/elementwise.h"
 #include "attend/kernels/cuda/elementwise.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 namespace {
@@ -49,8 +50,6 @@ void require_angles(std::string_view name, const TensorView& heads, View<const i
   require_indices(stream, "positions", positions, heads.shape[0], cos.shape[0], "cos");
 }
 
-bool on_gpu(const Stream& stream) { return stream.device.type == DeviceType::kCuda; }
-
 }  // namespace
 
 void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream) {
@@ -59,7 +58,7 @@ void embedding(View<const int32_t> ids, const TensorView& table, const TensorVie
   require_on(stream, "table", table);
   require_matrix("out", out, static_cast<int64_t>(ids.size()), table.shape[1], stream);
   require_indices(stream, "ids", ids, out.shape[0], table.shape[0], "table");
-  if (on_gpu(stream)) return cuda::embedding(ids, table, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::embedding(ids, table, out, stream);
   cpu::embedding(ids, table, out, cpu::detect_isa());
 }
 
@@ -74,7 +73,7 @@ void rms_norm(const TensorView& x, const TensorView& weight, float eps, const Te
   require_activation_of(stream, "x", x);
   require_activation_of(stream, "out", out);
   require_norm_weight(weight, x.shape[static_cast<size_t>(x.rank) - 1], stream);
-  if (on_gpu(stream)) return cuda::rms_norm(x, weight, eps, out, stream, weight_offset);
+  if (const OnGpu gpu(stream); gpu) return cuda::rms_norm(x, weight, eps, out, stream, weight_offset);
   cpu::rms_norm(x, weight, eps, out, weight_offset, cpu::detect_isa());
 }
 
@@ -85,7 +84,7 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
   require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
   require_matrix("out", out, x.shape[0], x.shape[1], stream);
   require_norm_weight(weight, x.shape[1], stream);
-  if (on_gpu(stream)) return cuda::add_rms_norm(x, residual, weight, eps, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::add_rms_norm(x, residual, weight, eps, out, stream);
   cpu::add_rms_norm(x, residual, weight, eps, out, cpu::detect_isa());
 }
 
@@ -93,7 +92,7 @@ void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) 
   require_rank("out", out, 2);
   require_activation_of(stream, "out", out);
   require_matrix("gate_up", gate_up, out.shape[0], 2 * out.shape[1], stream);
-  if (on_gpu(stream)) return cuda::silu_mul(gate_up, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::silu_mul(gate_up, out, stream);
   cpu::silu_mul(gate_up, out, cpu::detect_isa());
 }
 
@@ -102,7 +101,7 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
   require_rank("x", x, 3);
   require_activation_of(stream, "x", x);
   require_angles("x", x, positions, cos, sin, stream);
-  if (on_gpu(stream))
+  if (const OnGpu gpu(stream); gpu)
     return cuda::norm_rope({.q = x, .positions = positions, .cos = cos, .sin = sin}, stream);
   cpu::rope(x, positions, cos, sin, cpu::detect_isa());
 }
@@ -122,7 +121,7 @@ void check(const NormRopeArgs& args, const Stream& stream) {
 
 void norm_rope(const NormRopeArgs& args, Stream& stream) {
   check(args, stream);
-  if (on_gpu(stream)) return cuda::norm_rope(args, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::norm_rope(args, stream);
   const auto turn = [&](const TensorView& heads, const TensorView& weight) {
     if (!weight.empty()) cpu::rms_norm(heads, weight, args.eps, heads, 0.0f, cpu::detect_isa());
     cpu::rope(heads, args.positions, args.cos, args.sin, cpu::detect_isa());
@@ -132,7 +131,8 @@ void norm_rope(const NormRopeArgs& args, Stream& stream) {
 }
 
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
-  if (!on_gpu(stream)) fail(ErrorCode::kUnsupported, "dynamic_angles on ", stream.device, ": for GPUs");
+  const OnGpu gpu(stream);
+  if (!gpu) fail(ErrorCode::kUnsupported, "dynamic_angles on ", stream.device, ": for GPUs");
   require(args.cu_seqlen_q.size() == args.prompt_lens.size() + 1, "cu_seqlen_q of ", args.cu_seqlen_q.size(),
           ": expected one more than the ", args.prompt_lens.size(), " requests of prompt_lens");
   require(args.original_length > 0, "original_length ", args.original_length, ": at least 1");
@@ -151,7 +151,7 @@ void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView
   require_activation_of(stream, "x", x);
   require_matrix("out", out, static_cast<int64_t>(rows.size()), x.shape[1], stream);
   require_indices(stream, "rows", rows, out.shape[0], x.shape[0], "x");
-  if (on_gpu(stream)) return cuda::gather_rows(x, rows, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::gather_rows(x, rows, out, stream);
   cpu::gather_rows(x, rows, out, cpu::detect_isa());
 }
 

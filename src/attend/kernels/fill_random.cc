@@ -6,6 +6,7 @@
 #include "attend/base/parallel.h"
 #include "attend/kernels/check_view.h"
 #include "attend/kernels/cuda/fill_random.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 namespace {
@@ -17,7 +18,7 @@ constexpr int64_t kRunElements = 1 << 16;  // of a task
 void fill_random(const TensorView& out, const RandomNormal& numbers, Stream& stream) {
   require_weight("out", out);
   require_on(stream, "out", out);
-  if (stream.device.type == DeviceType::kCuda) return cuda::fill_random(out, numbers, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::fill_random(out, numbers, stream);
   const int64_t count = out.num_elements();
   visit_float_dtype(out.dtype, [&]<class T>(TypeTag<T>) {
     T* const elements = out.as<T>();

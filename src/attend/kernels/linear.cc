@@ -5,6 +5,7 @@
 #include "attend/kernels/cpu/linear.h"
 #include "attend/kernels/cuda/linear.h"
 #include "attend/kernels/elementwise.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 namespace {
@@ -60,7 +61,7 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
 void linear(const LinearArgs& args, Stream& stream) {
   check(args, stream);
   if (args.out.num_elements() == 0) return;
-  if (stream.device.type == DeviceType::kCuda) return cuda::linear(args, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::linear(args, stream);
   if (args.norm.weight.empty()) return cpu::linear(args, cpu::detect_isa());
   rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normed, stream);
   LinearArgs normed = args;
@@ -81,7 +82,7 @@ void gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_shape("out", args.out, {args.x.shape[0], args.weight.shape[0] / 2});
   require_activation_of(stream, "out", args.out);
   if (args.out.num_elements() == 0) return;
-  if (stream.device.type == DeviceType::kCuda && cuda::gated_linear(args, stream)) return;
+  if (const OnGpu gpu(stream); gpu && cuda::gated_linear(args, stream)) return;
   linear(both, stream);
   silu_mul(args.gate_up, args.out, stream);
 }

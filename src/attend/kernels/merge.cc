@@ -2,18 +2,19 @@
 
 #include "attend/kernels/cpu/merge.h"
 #include "attend/kernels/cuda/attention.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 
 void merge(const MergeArgs& args, Stream& stream) {
   check(args);
-  if (stream.device.type == DeviceType::kCuda) return cuda::merge(args, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::merge(args, stream);
   cpu::merge(args, cpu::detect_isa());
 }
 
 void merge_splits(const MergeSplitsArgs& args, Stream& stream) {
   check(args);
-  if (stream.device.type == DeviceType::kCuda) return cuda::merge_splits(args, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::merge_splits(args, stream);
   cpu::merge_splits(args, cpu::detect_isa());
 }
 

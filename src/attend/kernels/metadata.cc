@@ -7,6 +7,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/cuda/metadata.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 namespace {
@@ -116,20 +117,20 @@ void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr,
 
 void build_page_table(const RequestRows& requests, int page_size, int width, View<int32_t> page_table,
                       Stream& stream) {
-  if (stream.device.type == DeviceType::kCuda)
+  if (const OnGpu gpu(stream); gpu)
     return cuda::build_page_table(requests, page_size, width, page_table, stream);
   build_page_table(requests, page_size, width, page_table);
 }
 
 void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr, View<int32_t> indices,
                Stream& stream) {
-  if (stream.device.type == DeviceType::kCuda)
-    return cuda::build_csr(requests, page_size, indptr, indices, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::build_csr(requests, page_size, indptr, indices, stream);
   build_csr(requests, page_size, indptr, indices);
 }
 
 void write_new_slots(const NewSlots& slots, const TensorView& table, Stream& stream) {
-  if (stream.device.type != DeviceType::kCuda)
+  const OnGpu gpu(stream);
+  if (!gpu)
     fail(ErrorCode::kUnsupported, "new slots on ", stream.device, ": only a GPU has a copy of the rows");
   require(slots.cu_seqlen_q.size() == slots.rows.size() + 1 && slots.positions.size() == slots.slots.size(),
           "new slots of ", slots.rows.size(), " requests: cu_seqlen_q of ", slots.cu_seqlen_q.size(), ", ",

@@ -3,6 +3,7 @@
 #include "attend/kernels/check_plan.h"
 #include "attend/kernels/cpu/attention.h"
 #include "attend/kernels/cuda/attention.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 
@@ -10,7 +11,7 @@ void mla(const MlaArgs& args, AttentionPlan& plan, Stream& stream) {
   check(args);
   check_plan("mla", plan, args.batch, args.visibility,
              {.num_q_heads = args.q.shape[1], .num_kv_heads = 1, .head_dim_v = args.q.shape[2]});
-  if (stream.device.type == DeviceType::kCuda) return cuda::mla(args, plan.device_plan(), stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::mla(args, plan.device_plan(), stream);
   cpu::mla(args, plan, cpu::attention_isa());
 }
 

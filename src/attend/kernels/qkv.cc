@@ -2,6 +2,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/cuda/qkv.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 
@@ -11,8 +12,7 @@ void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
   check(rope, stream);
   check(store);
   require(rope.k.data == store.k.data, "qkv_norm_rope_store: k of the store is not the one that is turned");
-  if (stream.device.type == DeviceType::kCuda && cuda::qkv_norm_rope_store(product, rope, store, stream))
-    return;
+  if (const OnGpu gpu(stream); gpu && cuda::qkv_norm_rope_store(product, rope, store, stream)) return;
   linear(product, stream);
   norm_rope_store(rope, store, stream);
 }

@@ -6,6 +6,7 @@
 #include "attend/kernels/check_view.h"
 #include "attend/kernels/cpu/sampling.h"
 #include "attend/kernels/cuda/sampling.h"
+#include "attend/kernels/on_gpu.h"
 
 namespace attend::kernels {
 namespace {
@@ -48,19 +49,17 @@ double uniform_draw(uint64_t seed, uint64_t step) {
 
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream) {
   check_logits(logits, ids, stream);
-  if (stream.device.type == DeviceType::kCuda) return cuda::argmax(logits, ids, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::argmax(logits, ids, stream);
   cpu::argmax(logits, ids, cpu::detect_isa());
 }
 
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream) {
   check_logits(logits, ids, stream);
   require(rules.size() == ids.size(), "rules: ", rules.size(), " for ", ids.size(), " rows of logits");
-  if (stream.device.type == DeviceType::kCuda) {
-    if (logits.shape[1] > kMaxSampledVocabOnGpu)
-      fail(ErrorCode::kUnsupported, "sample: logits ", logits, ": a vocabulary of ", logits.shape[1], " on ",
-           stream.device, ": at most ", kMaxSampledVocabOnGpu);
-    return cuda::sample(logits, rules, ids, stream);
-  }
+  if (stream.device.type == DeviceType::kCuda && logits.shape[1] > kMaxSampledVocabOnGpu)
+    fail(ErrorCode::kUnsupported, "sample: logits ", logits, ": a vocabulary of ", logits.shape[1], " on ",
+         stream.device, ": at most ", kMaxSampledVocabOnGpu);
+  if (const OnGpu gpu(stream); gpu) return cuda::sample(logits, rules, ids, stream);
   for (const SamplingRule& rule : rules) check(rule);
   cpu::sample(logits, rules, ids, cpu::detect_isa());
 }

@@ -60,9 +60,12 @@ void check(cudaError_t status, std::string_view what) {
 DeviceScope::DeviceScope(Device device) {
   require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
   check(cudaGetDevice(&previous_), "current device");
-  check(cudaSetDevice(device.index), "choose device");
+  changed_ = previous_ != device.index;
+  if (changed_) check(cudaSetDevice(device.index), "choose device");
 }
-DeviceScope::~DeviceScope() { cudaSetDevice(previous_); }
+DeviceScope::~DeviceScope() {
+  if (changed_) cudaSetDevice(previous_);
+}
 
 CaptureTolerance::CaptureTolerance() {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -130,7 +133,8 @@ Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device) {
   return tensor;
 }
 
-Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype) {
+Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype, Device device) {
+  const DeviceScope scope(device);
   const size_t num_bytes = bytes_of(shape, dtype);
   void* data = nullptr;
   const cudaError_t status = cudaMallocHost(&data, num_bytes);
@@ -246,6 +250,7 @@ Graph& Graph::operator=(Graph&& other) noexcept {
   return *this;
 }
 void Graph::launch(Stream& stream) {
+  const DeviceScope scope(stream.device);
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), handle_of(stream)), "graph launch");
 }
 

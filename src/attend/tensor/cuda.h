@@ -39,7 +39,9 @@ class DeviceScope {
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  [[maybe_unused]] int previous_ = 0;  // not in a build without CUDA
+  // Not in a build without CUDA.
+  [[maybe_unused]] int previous_ = 0;
+  [[maybe_unused]] bool changed_ = false;
 };
 
 // While it lives, the calling thread may allocate though one of its streams is being captured.
@@ -58,8 +60,9 @@ class CaptureTolerance {
 // and free. Freed, when the last tensor that shares it goes, after all work of the device.
 Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device);
 Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device);
-// Page-locked host memory, from which copies run beside host code.
-Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype);
+// Page-locked host memory, from which copies to `device` run beside host code and to which its kernels can
+// write.
+Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype, Device device);
 
 // Copies bytes between host and device or within a device, in stream order. Both are contiguous, of one dtype
 // and size. Pageable host memory makes the call wait.

@@ -18,7 +18,7 @@ CaptureTolerance::CaptureTolerance() { refuse(); }
 CaptureTolerance::~CaptureTolerance() = default;
 Tensor empty(std::initializer_list<int64_t>, DType, Device) { refuse(); }
 Tensor zeros(std::initializer_list<int64_t>, DType, Device) { refuse(); }
-Tensor empty_pinned(std::initializer_list<int64_t>, DType) { refuse(); }
+Tensor empty_pinned(std::initializer_list<int64_t>, DType, Device) { refuse(); }
 void copy(const TensorView&, const TensorView&, Stream&) { refuse(); }
 Tensor copy_to(const TensorView&, Device) { refuse(); }
 void synchronize(const Stream&) { refuse(); }

@@ -16,7 +16,8 @@ StagingRing::StagingRing(size_t num_bytes, Device device) {
   }
   device_bytes_ = cuda::zeros({size}, DType::kU8, device);
   for (int i = 0; i < kNumSlots; ++i)
-    slots_.push_back({.bytes = cuda::empty_pinned({size}, DType::kU8), .copied = cuda::Event(device)});
+    slots_.push_back(
+        {.bytes = cuda::empty_pinned({size}, DType::kU8, device), .copied = cuda::Event(device)});
 }
 
 View<std::byte> StagingRing::next_slot() {

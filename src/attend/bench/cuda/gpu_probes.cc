@@ -49,6 +49,7 @@ GpuFacts gpu_facts(Device device) {
 }
 
 double fastest_read(Stream& stream) {
+  const cuda::DeviceScope scope(stream.device);
   constexpr int64_t kBytes = int64_t{4} << 30;
   const Tensor data = cuda::empty({kBytes / 2}, DType::kBF16, stream.device);
   // Zeros are read faster.

@@ -52,6 +52,7 @@ class FewRowsCta {
   static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
 
  public:
+  static constexpr int kMaxSharedBytes = kSumBytes + Ring::shared_bytes(Ring::kSlots);
   static int shared_bytes(int chunks_of_warp) { return kSumBytes + Ring::shared_bytes(chunks_of_warp); }
 
   __device__ FewRowsCta(const FewRowsParams& params, const Out& out, char* shared)
@@ -233,8 +234,11 @@ void launch_ctas(void (*kernel)(Params), const Params& params, const FewRowsPara
   const int chunks_of_warp =
       (product.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
   const int shared_bytes = Cta::shared_bytes(chunks_of_warp);
-  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
-                      "linear: shared memory");
+  // The most that an instance takes, not what this launch does: another thread may be about to launch with
+  // more.
+  attend::cuda::check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Cta::kMaxSharedBytes),
+      "linear: shared memory");
   launch_dependent<Params>(kernel, static_cast<unsigned>(shares.num_ctas), kFewRowsThreads,
                            static_cast<size_t>(shared_bytes), stream, params, "linear");
 }

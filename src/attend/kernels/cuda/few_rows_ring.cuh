@@ -57,7 +57,7 @@ class FewRowsRing {
   // product.
   static constexpr int kSlots = kRingBytes / kStepBytes < 12 ? kRingBytes / kStepBytes : 12;
   // A CTA that needs fewer slots leaves the rest of the SM to the next kernel's.
-  static __host__ __device__ int shared_bytes(int chunks_of_warp) {
+  static constexpr __host__ __device__ int shared_bytes(int chunks_of_warp) {
     return kStepBytes * (chunks_of_warp < kSlots ? chunks_of_warp : kSlots);
   }
   static_assert(kSlots >= 2);

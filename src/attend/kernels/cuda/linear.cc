@@ -6,6 +6,7 @@
 #include "attend/kernels/cuda/few_rows.h"
 #include "attend/kernels/cuda/invariant_linear.h"
 #include "attend/kernels/cuda/matmul.h"
+#include "attend/kernels/cuda/sm90/dense.h"
 #include "attend/kernels/cuda/view_params.h"
 
 namespace attend::kernels::cuda {
@@ -46,6 +47,29 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
   launch(few_rows_params(args, gated), stream.handle);
 }
 
+// Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200. Small
+// weights of few rows fit into the ring of the former; above 64 rows tiles win where the weight is small or
+// sums are long (down projections), since clusters share those.
+bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
+  constexpr int64_t kMostRows = 128, kMostRowsOfAnyLayer = 64;
+  constexpr int64_t kSmallElements = int64_t{1} << 23;
+  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows) return false;
+  const bool small = weight.shape[0] * weight.shape[1] < kSmallElements;
+  const bool deep = weight.shape[1] > weight.shape[0];
+  if (num_rows <= kMaxRowsWithRoom) return !small;
+  return num_rows <= kMostRowsOfAnyLayer || small || deep;
+}
+
+// Returns false, having done nothing, where tiles are not faster or not taken.
+bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
+  const TensorView x = args.x;
+  if (!args.norm.weight.empty()) args.x = args.norm.normed;
+  if (!tiles_are_faster(x.shape[0], args.weight) || !sm90::takes(args, stream)) return false;
+  args.x = normed(args.norm, x, stream);
+  sm90::dense(args, gated, stream);
+  return true;
+}
+
 }  // namespace
 
 void linear(const LinearArgs& args, Stream& stream) {
@@ -56,6 +80,7 @@ void linear(const LinearArgs& args, Stream& stream) {
     invariant.x = normed(args.norm, args.x, stream);
     return invariant_linear(invariant, stream);
   }
+  if (multiply_tiles(args, /*gated=*/false, stream)) return;
   if (takes_few_rows(args.x, args.weight, args.out)) return multiply_few_rows(args, /*gated=*/false, stream);
   const TensorView x = normed(args.norm, args.x, stream);
   if (!args.bias.empty()) put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
@@ -64,11 +89,12 @@ void linear(const LinearArgs& args, Stream& stream) {
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
-  if (args.batch_invariant || args.out.num_elements() == 0 || !takes_few_rows(args.x, args.weight, args.out))
-    return false;
-  multiply_few_rows(
-      {.x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm},
-      /*gated=*/true, stream);
+  if (args.batch_invariant || args.out.num_elements() == 0) return false;
+  const LinearArgs product{
+      .x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm};
+  if (multiply_tiles(product, /*gated=*/true, stream)) return true;
+  if (!takes_few_rows(args.x, args.weight, args.out)) return false;
+  multiply_few_rows(product, /*gated=*/true, stream);
   return true;
 }
 

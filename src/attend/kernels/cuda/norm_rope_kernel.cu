@@ -60,7 +60,9 @@ __device__ void store_v(const StoreParams& store, int64_t token, int head, int l
 // A lane's part of one head of one token, which a warp norms and turns.
 class HeadLane {
  public:
-  // Reads what no kernel of a step writes: the angles of the token's position, and the norm's weights.
+  // Reads the angles of the token's position and the norm's weights before the wait: no kernel of a step
+  // writes them but dynamic_angles at its start, and the product of q and k, which comes between, lets this
+  // kernel start only when it has waited itself.
   __device__ HeadLane(const NormRopeParams& params, const RopeHeads& heads, int64_t token, int head, int lane)
       : params_(params),
         heads_(heads),

@@ -210,11 +210,14 @@ void launch_sampling(SamplingParams params, void* stream) {
   constexpr int kFour = 4;  // slices begin where four elements are read at once
   params.slice_size = (params.vocab_size + kFour * kSlices - 1) / (kFour * kSlices) * kFour;
   const size_t part_bytes = sizeof(float) * static_cast<size_t>(kSlices / num_ctas * params.slice_size);
-  const auto room = static_cast<size_t>(attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-  params.keeps_part = params.rules != nullptr && part_bytes + attributes.sharedSizeBytes <= room;
+  const size_t room =
+      static_cast<size_t>(attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin)) -
+      attributes.sharedSizeBytes;
+  params.keeps_part = params.rules != nullptr && part_bytes <= room;
   const size_t shared_bytes = params.keeps_part ? part_bytes : 0;
+  // All that there is, not what this launch takes: another thread may be about to launch with more.
   attend::cuda::check(cudaFuncSetAttribute(sampling_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(shared_bytes)),
+                                           static_cast<int>(room)),
                       "sampling: shared memory");
   launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(num_ctas * params.num_rows),
                                    kSearchThreads, shared_bytes, stream, params, "sampling", num_ctas);

@@ -32,6 +32,13 @@ __device__ inline void arrive_at_cluster() {
 #endif
 }
 
+// The same for CTAs that have written nothing yet that others read. "barrier.cluster.arrive.relaxed".
+__device__ inline void arrive_at_cluster_relaxed() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
+#endif
+}
+
 // Waits until all threads of the cluster have arrived. By all threads of a warp. "barrier.cluster.wait".
 __device__ inline void wait_for_cluster() {
 #if __CUDA_ARCH__ >= 900

@@ -32,6 +32,12 @@ __device__ inline uint4 load_shared_16(uint32_t from) {
   return bits;
 }
 
+// "st.shared".
+__device__ inline void store_shared_16(uint32_t to, float a, float b, float c, float d) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
+
 // Ends a group of copies. "cp.async.commit_group".
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 

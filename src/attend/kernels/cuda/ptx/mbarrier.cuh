@@ -1,0 +1,47 @@
+// Barriers in shared memory that count arrivals and the bytes of asynchronous copies: PTX ISA, "mbarrier"
+// (sm_90). Addresses are of the shared window.
+#pragma once
+
+#include <cstdint>
+
+namespace attend::kernels::cuda::ptx {
+
+// "mbarrier.init".
+__device__ inline void init_barrier(uint32_t barrier, uint32_t num_arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(num_arrivals) : "memory");
+}
+
+// Shows barriers that were initialised to the copy engine. "fence.mbarrier_init".
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+}
+
+// One arrival; its phase ends only once `num_bytes` more have come. "mbarrier.arrive.expect_tx".
+__device__ inline void arrive_and_expect(uint32_t barrier, uint32_t num_bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(num_bytes)
+               : "memory");
+}
+
+// "mbarrier.arrive".
+__device__ inline void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+
+// Whether the phase of this parity has ended; waits for a while. "mbarrier.try_wait".
+__device__ inline bool phase_ended(uint32_t barrier, uint32_t parity) {
+  uint32_t ended;
+  asm volatile(
+      "{\n.reg .pred ended;\nmbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, ended;\n}\n"
+      : "=r"(ended)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return ended != 0;
+}
+
+__device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity) {
+  while (!phase_ended(barrier, parity)) {
+  }
+}
+
+}  // namespace attend::kernels::cuda::ptx

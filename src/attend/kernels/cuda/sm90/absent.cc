@@ -1,0 +1,15 @@
+// A build without machine code for sm_90a.
+#include "attend/base/error.h"
+#include "attend/kernels/cuda/sm90/dense.h"
+
+namespace attend::kernels::cuda::sm90 {
+
+bool takes(const LinearArgs&, const Stream&) { return false; }
+
+void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, DenseShape{}, stream); }
+
+void dense(const LinearArgs&, bool, const DenseShape&, Stream&) {
+  fail(ErrorCode::kUnsupported, "dense: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
+
+}  // namespace attend::kernels::cuda::sm90

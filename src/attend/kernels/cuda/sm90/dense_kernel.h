@@ -1,0 +1,43 @@
+// Dense layers of up to 128 rows on sm_90a.
+#pragma once
+
+#include <cuda.h>
+
+#include "attend/kernels/cuda/elementwise_kernels.h"
+#include "attend/kernels/cuda/sm90/dense_shape.h"
+
+namespace attend::kernels::cuda::sm90 {
+
+inline constexpr int kChunkElements = 64;  // inputs that are copied at once: 128 bytes of a row
+inline constexpr int kMaxTokens = 128;
+inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 8;
+inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
+
+// out = x weight^T (+ bias) (+ out), or silu(gate) * up of its two halves.
+struct DenseParams {
+  // [chunk, 8 rows, 2 partners, pairs]: the partner of a gate row is its up row, or that eight rows below.
+  CUtensorMap weight;
+  CUtensorMap x;  // [chunk, rows]
+  DeviceVector bias;
+  void* out;  // row r begins at element r * out_stride
+  int64_t out_stride;
+  int32_t num_rows, out_features;
+  int32_t num_tiles, num_chunks;
+  int32_t tile_pairs;
+  int32_t cluster_size, cluster_shift;  // 2^shift
+  int32_t weight_slots, token_slots;    // of the rings
+  bool gated;
+  bool accumulate;   // not gated: what out holds is added
+  bool out_aligned;  // groups of eight features begin at multiples of 16 bytes
+  Element out_element;
+};
+
+// The most slots of weights, at most kMaxWeightSlots, that fit beside the rest into so much shared memory.
+int weight_slots_in(int shared_bytes, int token_slots, const DenseShape& shape);
+// Clusters of this size that run on the current device at once.
+int max_clusters(int cluster_size);
+// Throws Error(kDevice) when the launch fails.
+void launch_dense_bf16(const DenseParams& params, const DenseShape& shape, void* stream);
+void launch_dense_f16(const DenseParams& params, const DenseShape& shape, void* stream);
+
+}  // namespace attend::kernels::cuda::sm90

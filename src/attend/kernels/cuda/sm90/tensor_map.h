@@ -1,0 +1,18 @@
+// Tensor maps: what the copy engine knows of a matrix (CUDA driver API, "Tensor Map Object Management").
+#pragma once
+
+#include <cuda.h>
+
+#include "attend/tensor/tensor.h"
+
+namespace attend::kernels::cuda::sm90 {
+
+// Boxes of 128 bytes of a row by `box_rows` rows of a matrix of 16-bit elements, swizzled in 128 bytes. Rows
+// begin at multiples of 16 bytes.
+CUtensorMap map_rows(const TensorView& matrix, int box_rows);
+
+// The same of contiguous weights in pairs of eight rows and their partners: gated, rows 8 p to 8 p + 7 of the
+// upper half (gate) and of the lower half (up); else rows 16 p to 16 p + 15. Boxes of `box_pairs` pairs.
+CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs);
+
+}  // namespace attend::kernels::cuda::sm90
