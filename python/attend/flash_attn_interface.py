@@ -166,7 +166,9 @@ def get_scheduler_metadata(
     needed, since they do not change the plan. A plan without window_size and attention_chunk serves layers with either.
 
     On a GPU this is one or two launches on the current stream, which may be captured: replayed with other lengths in
-    cache_seqlens it plans anew, for the calls that follow. The result is to live as long as such a graph.
+    cache_seqlens it plans anew, for the calls that follow. The result is to live as long as such a graph. Calls that
+    take it share its memory: on another stream than the plan was made on they come after it (wait_stream), and calls on
+    two streams one after the other.
     """
     if cache_leftpad is not None or pack_gqa is not None or sm_margin:
         _refuse(cache_leftpad=(cache_leftpad, "None; begin each request's keys at position 0"))

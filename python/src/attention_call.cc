@@ -56,7 +56,13 @@ kernels::BatchArrays Workspace::wanted_arrays(const AttentionCall& call, bool wa
           .new_slots = head(new_slots_, call.num_new_tokens(), call.appends())};
 }
 
+void Workspace::note(const Stream& stream) {
+  on_several_streams_ |= num_plans_ > 0 && stream.handle != stream_handle_;
+  stream_handle_ = stream.handle;
+}
+
 void Workspace::plan(const AttentionCall& call, Stream& stream) {
+  note(stream);
   const kernels::BatchArrays arrays = wanted_arrays(call, true);
   batch_ = {.cu_seqlen_q = call.cu_seqlen_q.empty() ? arrays.cu_seqlen_q : call.cu_seqlen_q,
             .seqlen_kv = call.seqlen_kv.empty() ? arrays.seqlen_kv : call.seqlen_kv,
@@ -71,6 +77,7 @@ void Workspace::derive_places(const AttentionCall& call, Stream& stream) {
 }
 
 void Workspace::attend(const AttentionCall& call, Stream& stream) {
+  note(stream);
   kernels::KvView kv = call.kv;
   if (call.needs_first_key()) kv.index.indptr = first_key_.as<int32_t>();
   if (call.appends())

@@ -57,6 +57,8 @@ class Workspace {
   int64_t num_new_tokens() const { return new_slots_.shape(0); }
   // How often plan() was called: whether a plan is still the last.
   int64_t num_plans() const { return num_plans_; }
+  // Whether work with it was queued on more than one stream: one of them does not say when all is done.
+  bool on_several_streams() const { return on_several_streams_; }
   // For calls that share a plan from several threads: attend() writes into it.
   std::mutex& in_use() { return in_use_; }
 
@@ -70,11 +72,14 @@ class Workspace {
 
  private:
   kernels::BatchArrays wanted_arrays(const AttentionCall& call, bool wants_lengths) const;
+  void note(const Stream& stream);
 
   kernels::AttentionPlan plan_;
   Tensor cu_seqlen_q_, seqlen_kv_, first_key_, new_slots_;
   kernels::QueryBatch batch_;  // of the last plan()
   int64_t num_plans_ = 0;
+  void* stream_handle_ = nullptr;  // of the last call
+  bool on_several_streams_ = false;
   std::mutex in_use_;
 };
 

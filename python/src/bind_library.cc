@@ -93,8 +93,10 @@ void bind_library(nb::module_& module) {
       "out. A record says on which architectures it prefills and decodes, which page sizes, the largest head "
       "dims, which features, and all of it as 'text'.");
   module.def("num_threads", &num_threads, "Threads that the CPU kernels use.");
-  module.def("set_num_threads", &set_num_threads, nb::arg("num_threads"),
-             "How many threads the CPU kernels use from now on. Not while another thread calls attend.");
+  module.def(
+      "set_num_threads", &set_num_threads, nb::arg("num_threads"),
+      "How many threads the CPU kernels use from now on. Calls that run in other threads end with those they "
+      "began with.");
 }
 
 }  // namespace attend::python

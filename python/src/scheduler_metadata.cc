@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "arguments.h"
+#include "attend/tensor/cuda.h"
 #include "check_on_host.h"
 
 namespace attend::python {
@@ -54,10 +55,12 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
   if (device.type == DeviceType::kCpu) {
     metadata.lengths = copied_lengths(call.source);
     metadata.workspace = make_workspace(limits, metadata.num_appended, device);
+    metadata.workspace->plan(call, stream);
   } else {
+    const cuda::DeviceScope scope(device);
     metadata.workspace = workspaces().lend(limits, metadata.num_appended, stream);
+    metadata.workspace->plan(call, stream);
   }
-  metadata.workspace->plan(call, stream);
   return metadata;
 }
 

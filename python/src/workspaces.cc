@@ -64,6 +64,7 @@ Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
 
 std::shared_ptr<Workspace> Workspaces::lend(const kernels::AttentionPlanLimits& limits,
                                             int64_t num_new_tokens, const Stream& stream) {
+  free_unlent_of_several_streams();
   const auto found = std::find_if(unlent_.begin(), unlent_.end(), [&](const Entry& entry) {
     return entry.stream.handle == stream.handle && entry.stream.device == stream.device &&
            same_geometry(entry.workspace->limits(), limits) &&
@@ -82,6 +83,14 @@ std::shared_ptr<Workspace> Workspaces::lend(const kernels::AttentionPlanLimits& 
   return {workspace.release(), [this, stream](Workspace* returned) {
             unlent_.push_back({stream, std::unique_ptr<Workspace>(returned)});
           }};
+}
+
+void Workspaces::free_unlent_of_several_streams() {
+  const auto kept = std::partition(unlent_.begin(), unlent_.end(),
+                                   [](const Entry& entry) { return !entry.workspace->on_several_streams(); });
+  if (kept == unlent_.end()) return;
+  const cuda::CaptureTolerance tolerance;
+  unlent_.erase(kept, unlent_.end());
 }
 
 View<const int32_t> Workspaces::uniform_sums(int seqlen_q, int num_reqs, Device device) {

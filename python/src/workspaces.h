@@ -22,7 +22,8 @@ class Workspaces {
   Workspace& find_for(AttentionCall& call, const Stream& stream);
   // One for a plan that its caller keeps, used on no other stream before. When its last owner is gone it is
   // there for the next plan: memory of a GPU is not taken and given back, which waits for the GPU, in every
-  // step.
+  // step. One that was used on another stream, too, may be in use there still: the next call frees it, which
+  // waits.
   std::shared_ptr<Workspace> lend(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
                                   const Stream& stream);
 
@@ -37,6 +38,7 @@ class Workspaces {
   };
 
   Workspace& find(const AttentionCall& call, const Stream& stream);
+  void free_unlent_of_several_streams();
   // 0, seqlen_q, 2 seqlen_q, ..., num_reqs seqlen_q. Constant, so that all streams share it and a decode step
   // needs no launch to make it; empty where seqlen_q is longer than a decode step's.
   View<const int32_t> uniform_sums(int seqlen_q, int num_reqs, Device device);

@@ -143,6 +143,36 @@ TEST(Parallel, SplitsWorkOverTheProcessesTeam) {
   set_num_threads(num_available_cpus());
 }
 
+// The team is replaced while jobs run on it and while others begin.
+TEST(Parallel, ChangesTheNumberOfThreadsBesideRunningJobs) {
+  constexpr int kNumCallers = 2, kNumJobs = 300, kNumTasks = 32;
+  std::atomic<int64_t> num_done = 0;
+  std::atomic<int> callers_left = kNumCallers;
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < kNumCallers; ++caller)
+    callers.emplace_back([&] {
+      for (int job = 0; job < kNumJobs; ++job) parallel_for(kNumTasks, [&](int64_t, int) { ++num_done; });
+      --callers_left;
+    });
+  for (int i = 0; callers_left > 0; ++i) set_num_threads(1 + i % 3);
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(num_done, kNumCallers * kNumJobs * kNumTasks);
+  set_num_threads(num_available_cpus());
+}
+
+// A job that began with three threads goes on with them after there is one.
+TEST(Parallel, EndsAJobOnTheTeamItBeganOn) {
+  set_num_threads(3);
+  std::atomic<int> arrived = 0;
+  parallel_for(3, [&](int64_t task_idx, int) {
+    if (task_idx == 0) set_num_threads(1);
+    ++arrived;
+    while (arrived < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(num_threads(), 1);
+  set_num_threads(num_available_cpus());
+}
+
 TEST(Parallel, UsesNoMoreThreadsThanThereAreCpus) {
   EXPECT_GE(num_available_cpus(), 1);
   EXPECT_LE(num_available_cpus(), static_cast<int>(std::thread::hardware_concurrency()));

@@ -123,6 +123,30 @@ TEST(BenchCommand, RefusesAnUnknownShapeAndADepthBetweenChunks) {
   EXPECT_THAT(depth.out, HasSubstr("a multiple of 512"));
 }
 
+TEST(BenchCommand, RefusesADepthBeyondAnyContext) {
+  const Ran depth = attend("bench model --device cpu --model-path " + kTiny + " --depth 2147483136");
+  EXPECT_EQ(depth.exit_code, 2);
+  EXPECT_THAT(depth.out, HasSubstr("--depth 2147483136: a multiple of 512 up to 2147483006"));
+}
+
+TEST(BenchCommand, RefusesToKeepNoLayer) {
+  for (const std::string num_layers : {"0", "-3"}) {
+    const Ran ran = attend("bench model --shape qwen3-0.6b --num-layers " + num_layers);
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_THAT(ran.out, HasSubstr("--num-layers " + num_layers + ": at least 1"));
+  }
+  const Ran of_files = attend("bench model --num-layers 0 --model-path " + kTiny);
+  EXPECT_EQ(of_files.exit_code, 2);
+  EXPECT_THAT(of_files.out, HasSubstr("--num-layers: only with --load-format dummy"));
+}
+
+TEST(BenchCommand, NamesADirectoryOfTemporaryFilesThatIsNotThere) {
+  const Ran ran =
+      attend("bench model --shape qwen3-0.6b --num-layers 1", Streams::kBoth, "TMPDIR=/nonexistent");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("TMPDIR /nonexistent: "));
+}
+
 TEST(BenchCommand, RefusesFlagsOfTheOtherKindOfDeviceByName) {
   const Ran batches = attend("bench model --device cpu --batch-sizes 1,8 --model-path " + kTiny);
   EXPECT_EQ(batches.exit_code, 2);

@@ -24,9 +24,11 @@ struct Ran {
 
 enum class Streams { kStdout, kBoth };
 
-inline Ran attend(const std::string& arguments, Streams streams = Streams::kBoth) {
-  const std::string command =
-      std::string(ATTEND_BINARY) + " " + arguments + (streams == Streams::kBoth ? " 2>&1" : " 2>/dev/null");
+// `environment`: "NAME=value" before the command.
+inline Ran attend(const std::string& arguments, Streams streams = Streams::kBoth,
+                  const std::string& environment = "") {
+  const std::string command = environment + " " + std::string(ATTEND_BINARY) + " " + arguments +
+                              (streams == Streams::kBoth ? " 2>&1" : " 2>/dev/null");
   FILE* pipe = popen(command.c_str(), "r");
   Ran ran{-1, {}};
   std::array<char, 4096> buffer;

@@ -121,6 +121,35 @@ def test_plans_that_live_at_once_do_not_share_memory(cache):
             assert torch.equal(flash.flash_attn_with_kvcache(q, k, v, scheduler_metadata=plan, **planned_for), want)
 
 
+def test_a_plan_used_on_a_second_stream_leaves_no_memory_to_the_next(cache):
+    k, v, table = cache
+    q, second = queries(), torch.cuda.Stream()
+    plan = lambda lengths: flash.get_scheduler_metadata(BATCH, 1, CAPACITY, HEADS, KV_HEADS, DIM, lengths, causal=True)
+    short, full = (torch.full((BATCH,), n, dtype=torch.int32, device="cuda") for n in (3, CAPACITY))
+    arguments = dict(cache_seqlens=full, page_table=table, causal=True)
+    want = flash.flash_attn_with_kvcache(q, k, v, **arguments)
+    metadata = plan(full)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(second):
+        # The plan is read long after its owner is gone and the next one was made.
+        torch.cuda._sleep(50_000_000)
+        out = flash.flash_attn_with_kvcache(q, k, v, scheduler_metadata=metadata, **arguments)
+    del metadata
+    plan(short)
+    torch.cuda.synchronize()
+    assert torch.equal(out, want)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch sees one GPU")
+def test_a_plan_is_made_on_the_device_of_its_lengths(cache):
+    k, v, table = (x.to("cuda:1") for x in cache)
+    q, lengths = queries().to("cuda:1"), torch.full((BATCH,), CAPACITY, dtype=torch.int32, device="cuda:1")
+    arguments = dict(cache_seqlens=lengths, page_table=table, causal=True)
+    metadata = flash.get_scheduler_metadata(BATCH, 1, CAPACITY, HEADS, KV_HEADS, DIM, lengths, causal=True)
+    planned = flash.flash_attn_with_kvcache(q, k, v, scheduler_metadata=metadata, **arguments)
+    assert torch.equal(planned, flash.flash_attn_with_kvcache(q, k, v, **arguments))
+
+
 @pytest.mark.parametrize(
     "planned, called, message",
     [

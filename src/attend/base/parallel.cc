@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -39,9 +40,27 @@ int default_num_threads() {
                           : num_available_cpus();
 }
 
+// The process's team. Who runs a job on it holds it too, so that it outlives its replacement until then.
+class CurrentTeam {
+ public:
+  std::shared_ptr<ThreadTeam> get() const {
+    const std::lock_guard lock(mutex_);
+    return team_;
+  }
+  // What was there ends, with its threads, where the last job on it does.
+  void replace(std::shared_ptr<ThreadTeam> team) {
+    const std::lock_guard lock(mutex_);
+    team_.swap(team);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<ThreadTeam> team_ = std::make_shared<ThreadTeam>(default_num_threads());
+};
+
 // Made when it is first used, so that a process that never computes starts no threads.
-std::unique_ptr<ThreadTeam>& the_team() {
-  static std::unique_ptr<ThreadTeam> team = std::make_unique<ThreadTeam>(default_num_threads());
+CurrentTeam& current_team() {
+  static CurrentTeam team;
   return team;
 }
 
@@ -52,10 +71,13 @@ int num_available_cpus() {
   return quota > 0 ? std::min(cpus, quota) : cpus;
 }
 
-int num_threads() { return ThreadTeam::in_task() ? 1 : the_team()->num_threads(); }
+int num_threads() { return ThreadTeam::in_task() ? 1 : current_team().get()->num_threads(); }
 
-void set_num_threads(int num_threads) { the_team() = std::make_unique<ThreadTeam>(num_threads); }
+void set_num_threads(int num_threads) { current_team().replace(std::make_shared<ThreadTeam>(num_threads)); }
 
-void run_parallel(const TeamJob& job) { the_team()->run(job); }
+void run_parallel(const TeamJob& job) {
+  const std::shared_ptr<ThreadTeam> team = current_team().get();
+  team->run(job);
+}
 
 }  // namespace attend

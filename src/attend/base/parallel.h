@@ -17,7 +17,8 @@ int num_available_cpus();
 // inside a task.
 int num_threads();
 // Replaces the team. Throws Error(kInvalidArgument) below 1 or above ThreadTeam::kMaxThreads, and
-// Error(kOutOfMemory) when the system starts fewer. Not while another thread uses the team.
+// Error(kOutOfMemory) when the system starts fewer. Other threads may run jobs meanwhile: these end on the
+// team they began on. Not while one is in kernels::linear(), whose workspace is for a number of threads.
 void set_num_threads(int num_threads);
 
 // Runs a job on the process's team, as ThreadTeam::run does. parallel_for is the convenient form.

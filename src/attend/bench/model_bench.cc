@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "attend/base/parallel.h"
 #include "attend/bench/model_steps.h"
@@ -151,9 +152,10 @@ Report bench_model(const ModelBenchOptions& options) {
   require(options.prompt_tokens >= 1 && options.new_tokens >= 1, "prompt tokens ", options.prompt_tokens,
           ", new tokens ", options.new_tokens, ": at least 1");
   require(!options.depths.empty(), "--depth: at least one");
+  const int deepest = std::numeric_limits<int>::max() - options.prompt_tokens - options.new_tokens - 1;
   for (int depth : options.depths)
-    require(depth >= 0 && depth % options.prompt_tokens == 0, "--depth ", depth, ": a multiple of ",
-            options.prompt_tokens);
+    require(depth >= 0 && depth <= deepest && depth % options.prompt_tokens == 0, "--depth ", depth,
+            ": a multiple of ", options.prompt_tokens, " up to ", deepest);
   return ModelBench(options).run();
 }
 

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,15 @@ const std::map<std::string, Shape>& shapes() {
       {"qwen3-0.6b", {"Qwen3ForCausalLM", 28, 1024, 3072, 151936, 16, 8, 128, true}},
   };
   return table;
+}
+
+std::filesystem::path temporary_directory() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::temp_directory_path(error);
+  const char* wish = std::getenv("TMPDIR");
+  require(!error, "TMPDIR ", wish != nullptr ? wish : "(not set)", ": ", error.message(),
+          "; expected a directory to write a config.json to");
+  return path;
 }
 
 }  // namespace
@@ -64,7 +74,7 @@ std::string with_num_layers(const std::string& config_json, int num_layers) {
 }
 
 ConfigDirectory::ConfigDirectory(const std::string& config_json) {
-  std::string name = (std::filesystem::temp_directory_path() / "attend-bench-XXXXXX").string();
+  std::string name = (temporary_directory() / "attend-bench-XXXXXX").string();
   require(mkdtemp(name.data()) != nullptr, name, ": can not be made");
   path_ = name;
   std::ofstream(path_ / "config.json") << config_json;

@@ -25,7 +25,7 @@ struct BenchOptions {
   std::string shape;
   std::vector<int> depths = bench::ModelBenchOptions().depths;
   std::vector<int> batch_sizes = bench::GpuModelBenchOptions().batch_sizes;
-  int num_layers = 0;  // 0: as the config says
+  int num_layers = 0;  // unless it is given: as the config says
   std::string json;
 };
 
@@ -74,12 +74,13 @@ int run_model(const CLI::App& app, const BenchOptions& options) {
   require(options.engine.model_path.empty() != options.shape.empty(), "give one of --model-path and --shape");
   EngineConfig engine = to_config(app, options.engine);
   std::optional<bench::ConfigDirectory> made;
-  if (!options.shape.empty() || options.num_layers > 0) {
+  const bool keeps_some_layers = app.count("--num-layers") > 0;
+  if (!options.shape.empty() || keeps_some_layers) {
     require(!options.shape.empty() || engine.load_format == LoadFormat::kDummy,
             "--num-layers: only with --load-format dummy");
     std::string config = options.shape.empty() ? read_config_file(options.engine.model_path)
                                                : bench::shape_config(options.shape);
-    if (options.num_layers > 0) config = bench::with_num_layers(config, options.num_layers);
+    if (keeps_some_layers) config = bench::with_num_layers(config, options.num_layers);
     made.emplace(config);
     engine.model_path = made->path();
     engine.load_format = LoadFormat::kDummy;

@@ -1,15 +1,25 @@
 #include "attend/cli/progress_bar.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
 namespace attend::cli {
 namespace {
 
-constexpr int kWidth = 40;
+constexpr int kMaxBarColumns = 40;
+
+// One less than the terminal has, since some go to the next line behind the last one.
+int columns_of_line() {
+  constexpr int kColumnsUnlessSaid = 80;
+  winsize size{};
+  const bool said = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return (said ? size.ws_col : kColumnsUnlessSaid) - 1;
+}
 
 double megabytes(size_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
@@ -40,9 +50,11 @@ EngineProgress EngineBars::progress() {
 void EngineBars::show(std::string_view label, double share, const std::string& note) {
   if (!on_terminal_) return;
   const int percent = static_cast<int>(100.0 * share);
-  const int filled = percent * kWidth / 100;
-  std::string line =
-      fmt::format("{} [{:=<{}}{: <{}}] {:3}% of {}", label, "", filled, "", kWidth - filled, percent, note);
+  const std::string before = fmt::format("{} [", label), behind = fmt::format("] {:3}% of {}", percent, note);
+  const int columns = columns_of_line(), of_text = static_cast<int>(before.size() + behind.size());
+  const int of_bar = std::clamp(columns - of_text, 0, kMaxBarColumns), filled = percent * of_bar / 100;
+  std::string line = fmt::format("{}{:=<{}}{: <{}}{}", before, "", filled, "", of_bar - filled, behind);
+  line.resize(std::min(line.size(), static_cast<size_t>(columns)));  // a second line would stay behind
   if (line == shown_) return;
   fmt::print(stderr, "\r\033[K{}", line);
   std::fflush(stderr);

@@ -14,6 +14,9 @@ struct InputNorm {
   TensorView normed;  // as x: scratch, which kernels that norm x while they multiply leave alone
 };
 
+// On a GPU weights, biases and the norm's weights may be read before the kernels launched before on the
+// stream have ended, so none of these may write them: who writes them in a kernel synchronises, or records an
+// event behind it, first.
 struct LinearArgs {
   TensorView x;  // [num_rows, in_features]; last stride 1. CPU: f32; GPU: f32, f16, bf16
   // [out_features, in_features], contiguous: f32, f16, bf16 as it is stored; GPU: dtype of x

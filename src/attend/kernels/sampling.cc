@@ -28,6 +28,10 @@ void check_logits(const TensorView& logits, View<int32_t> ids, const Stream& str
           " rows of logits");
 }
 
+// A GPU's filters add up measures of a row's tokens in 64 bits, of which one measure takes 44
+// (cuda/cluster_search.cuh).
+constexpr int64_t kMaxSampledVocabOnGpu = (int64_t{1} << 20) - 1;
+
 }  // namespace
 
 void check(const SamplingRule& rule) {
@@ -52,6 +56,9 @@ void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream) {
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream) {
   check_logits(logits, ids, stream);
   require(rules.size() == ids.size(), "rules: ", rules.size(), " for ", ids.size(), " rows of logits");
+  if (stream.device.type == DeviceType::kCuda && logits.shape[1] > kMaxSampledVocabOnGpu)
+    fail(ErrorCode::kUnsupported, "sample: logits ", logits, ": a vocabulary of ", logits.shape[1], " on ",
+         stream.device, ": at most ", kMaxSampledVocabOnGpu);
   if (const OnGpu gpu(stream); gpu) return cuda::sample(logits, rules, ids, stream);
   for (const SamplingRule& rule : rules) check(rule);
   cpu::sample(logits, rules, ids, cpu::detect_isa());

@@ -27,7 +27,7 @@ void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 // the sum of probabilities exceeds uniform_draw(seed, step) of the whole. So a request's tokens do not depend
 // on what it is batched with. Of equal logits at the edge of a filter, the lowest ids are kept. A row whose
 // largest logit is infinite, or whose rule is greedy, has the result of argmax; NaN as there. Rules on a GPU
-// were checked by the caller.
+// were checked by the caller. Throws Error(kUnsupported) for a vocabulary of 2^20 or more on a GPU.
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 
 }  // namespace attend::kernels

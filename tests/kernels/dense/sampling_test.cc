@@ -395,6 +395,21 @@ TEST(SamplingRule, NamesTheFieldThatIsOutOfRange) {
   for (const SamplingRule& rule : kRules) EXPECT_NO_THROW(check(rule));
 }
 
+// Before anything is launched, so no GPU is needed to be refused.
+TEST(SampleOnAGpu, RefusesAVocabularyWhoseMeasuresOverflow) {
+  constexpr int64_t kVocabSize = 1 << 20;
+  Stream stream{.device = {DeviceType::kCuda, 0}};
+  float never_read = 0.0f;
+  const TensorView logits = TensorView::contiguous(&never_read, DType::kF32, {1, kVocabSize}, stream.device);
+  const SamplingRule rule{.temperature = 1.0f, .top_k = 5};
+  int32_t id = 0;
+  EXPECT_THAT(error_message(ErrorCode::kUnsupported,
+                            [&] {
+                              sample(logits, {&rule, 1}, {&id, 1}, stream);
+                            }),
+              HasSubstr("a vocabulary of 1048576 on cuda:0: at most 1048575"));
+}
+
 TEST_F(Sample, RefusesWhatDoesNotFitAndSaysWhy) {
   const TestTensor logits({2, 9}, DType::kF32), half({2, 9}, DType::kF16);
   std::vector<SamplingRule> rules(2), one(1);

@@ -210,7 +210,8 @@ __device__ inline float float_of_order(uint32_t order) {
   return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
 }
 
-// Measures as integers, so that their sums do not depend on the order of adding.
+// Measures, 1 at most, as integers, so that their sums do not depend on the order of adding. Those of a row
+// of fewer than 2^20 elements fit in 64 bits; sample() refuses longer ones.
 inline constexpr int kMeasureBits = 44;
 __device__ inline uint64_t fixed_point(double measure) {
   return static_cast<uint64_t>(measure * static_cast<double>(uint64_t{1} << kMeasureBits) + 0.5);
