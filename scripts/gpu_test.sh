@@ -74,8 +74,8 @@ test_python() {
     echo "tests/python: skipped, python3 has not all of torch, nanobind, scikit_build_core and pytest"
     return
   fi
-  cmake --install "$build" --prefix "$build/attend" --component dev >"$build/python.log" 2>&1 &&
-    CMAKE_PREFIX_PATH=$PWD/$build/attend python3 -m pip install --quiet --no-index --no-deps --no-build-isolation \
+  cmake --install "$build" --prefix "$build/installed" --component dev >"$build/python.log" 2>&1 &&
+    CMAKE_PREFIX_PATH=$PWD/$build/installed python3 -m pip install --quiet --no-index --no-deps --no-build-isolation \
       --upgrade --target "$build/site" . >>"$build/python.log" 2>&1 ||
     { cat "$build/python.log" >&2; return 1; }
   (cd "$build/site" && PYTHONPATH=$PWD python3 -m pytest -q -p no:cacheprovider "$OLDPWD/tests/python" | tail -n 15) ||
