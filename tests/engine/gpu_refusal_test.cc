@@ -41,6 +41,13 @@ TEST_F(GpuRefusals, NameTheBytesOfWeightsThatDoNotFit) {
       ContainsRegex("^device cuda:0: needed [0-9]+ bytes .[0-9]+ of weights., free [0-9]+$"));
 }
 
+TEST_F(GpuRefusals, NameAVocabularyThatIsTooLargeToSampleFrom) {
+  model_.vocab_size = 1 << 20;
+  EXPECT_THAT(
+      testing_support::error_message(ErrorCode::kUnsupported, [&] { resolve_engine(config_, model_); }),
+      HasSubstr("vocab_size 1048576: device cuda:0 chooses among at most 1048575 tokens"));
+}
+
 TEST_F(GpuRefusals, NameTheBytesOfAKvPoolThatDoesNotFit) {
   config_.max_total_tokens = 2'000'000'000;
   EXPECT_THAT(refusal(ErrorCode::kOutOfMemory),

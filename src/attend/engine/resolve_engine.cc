@@ -10,6 +10,7 @@
 #include "attend/base/math.h"
 #include "attend/engine/graph_runner.h"
 #include "attend/engine/require_memory.h"
+#include "attend/kernels/sampling.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
@@ -39,6 +40,9 @@ void check_numbers(const EngineConfig& config, const ModelConfig& model) {
   require(config.mem_fraction_static > 0.0 && config.mem_fraction_static < 1.0, "mem_fraction_static ",
           config.mem_fraction_static, ": above 0 and below 1");
   require(config.cuda_graph_max_bs >= 0, "cuda_graph_max_bs ", config.cuda_graph_max_bs, ": at least 1");
+  if (on_gpu(config) && model.vocab_size > kernels::kMaxSampledVocabOnGpu)
+    fail(ErrorCode::kUnsupported, "vocab_size ", model.vocab_size, ": device ", config.device,
+         " chooses among at most ", kernels::kMaxSampledVocabOnGpu, " tokens");
 }
 
 DType activation_dtype(const EngineConfig& config, const ModelConfig& model) {

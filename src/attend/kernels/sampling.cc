@@ -28,10 +28,6 @@ void check_logits(const TensorView& logits, View<int32_t> ids, const Stream& str
           " rows of logits");
 }
 
-// A GPU's filters add up measures of a row's tokens in 64 bits, of which one measure takes 44
-// (cuda/cluster_search.cuh).
-constexpr int64_t kMaxSampledVocabOnGpu = (int64_t{1} << 20) - 1;
-
 }  // namespace
 
 void check(const SamplingRule& rule) {

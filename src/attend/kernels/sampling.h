@@ -23,11 +23,16 @@ double uniform_draw(uint64_t seed, uint64_t step);
 // it spoils no other row.
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 
+// A GPU's filters add up measures of a row's tokens in 64 bits, of which one measure takes 44
+// (cuda/cluster_search.cuh).
+inline constexpr int64_t kMaxSampledVocabOnGpu = (int64_t{1} << 20) - 1;
+
 // ids[i] sampled from row i by rules[i]: with the kept tokens in the order of their ids, the first at which
 // the sum of probabilities exceeds uniform_draw(seed, step) of the whole. So a request's tokens do not depend
 // on what it is batched with. Of equal logits at the edge of a filter, the lowest ids are kept. A row whose
 // largest logit is infinite, or whose rule is greedy, has the result of argmax; NaN as there. Rules on a GPU
-// were checked by the caller. Throws Error(kUnsupported) for a vocabulary of 2^20 or more on a GPU.
+// were checked by the caller. Throws Error(kUnsupported) for a vocabulary of more than
+// kMaxSampledVocabOnGpu there.
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 
 }  // namespace attend::kernels
