@@ -11,6 +11,8 @@ namespace attend::kernels {
 // product.out. q and what is stored have the same bits as after these calls. On a GPU with the shared memory
 // of Hopper it is one launch for up to 16 rows of bf16 whose heads have no norms and turn as a whole, when q,
 // k and v, in this order, are all of product.out; that one leaves k and v in product.out as they are.
+// Shapes, dtypes and errors as of the two calls; Error(kInvalidArgument) also when k of `store` is not that
+// of `rope`.
 void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, const StoreKvArgs& store,
                          Stream& stream);
 

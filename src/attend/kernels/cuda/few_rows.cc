@@ -35,4 +35,9 @@ FewRowsParams few_rows_params(const LinearArgs& args, bool gated) {
           .out_element = element_of(args.out.dtype)};
 }
 
+void launch_few_rows(const FewRowsParams& params, DType dtype, void* stream) {
+  const auto launch = dtype == DType::kBF16 ? launch_few_rows_bf16 : launch_few_rows_f16;
+  launch(params, stream);
+}
+
 }  // namespace attend::kernels::cuda

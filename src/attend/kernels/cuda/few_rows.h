@@ -15,5 +15,8 @@ bool norms_few_rows(const InputNorm& norm, const TensorView& x);
 // `gated`: silu(gate) * up of the product's halves goes to out. The norm, where there is one, is one that the
 // kernel does.
 FewRowsParams few_rows_params(const LinearArgs& args, bool gated);
+// `dtype`: of x and the weight, bf16 or f16. `stream`: a cudaStream_t. Throws Error(kDevice) when the launch
+// fails.
+void launch_few_rows(const FewRowsParams& params, DType dtype, void* stream);
 
 }  // namespace attend::kernels::cuda

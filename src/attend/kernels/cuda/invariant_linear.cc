@@ -1,7 +1,7 @@
 #include "attend/kernels/cuda/invariant_linear.h"
 
 #include "attend/kernels/cuda/device_rows.h"
-#include "attend/kernels/cuda/few_rows_kernel.h"
+#include "attend/kernels/cuda/few_rows.h"
 #include "attend/kernels/cuda/row_tiles_kernel.h"
 #include "attend/kernels/cuda/view_params.h"
 
@@ -24,37 +24,18 @@ RowTilesParams row_tiles_params(const LinearArgs& args) {
           .out_element = element_of(args.out.dtype)};
 }
 
-// The same without the norm, which would round x otherwise than row tiles do.
-FewRowsParams few_rows_params(const RowTilesParams& tiles) {
-  return {.x = tiles.x,
-          .weight = tiles.weight,
-          .x_stride = tiles.x_stride,
-          .bias = tiles.bias,
-          .norm = nullptr,
-          .norm_eps = 0.0f,
-          .out = tiles.out,
-          .out_stride = tiles.out_stride,
-          .num_rows = tiles.num_rows,
-          .in_features = tiles.in_features,
-          .out_features = tiles.out_features,
-          .gated = false,
-          .accumulate = tiles.accumulate,
-          .out_element = tiles.out_element};
-}
-
 }  // namespace
 
 void invariant_linear(const LinearArgs& args, Stream& stream) {
-  const RowTilesParams params = row_tiles_params(args);
   const DType dtype = args.x.dtype;
+  const int64_t in_features = args.x.shape[1], out_features = args.out.shape[1];
   const bool on_tensor_cores =
-      dtype != DType::kF32 && params.in_features % kGroup == 0 && rows_aligned({&args.x, &args.weight});
-  if (!on_tensor_cores) return launch_plain_product(params, element_of(dtype), stream.handle);
-  const bool few = params.num_rows <= max_few_rows() && params.out_features % kGroup == 0;
-  if (few && dtype == DType::kBF16) return launch_few_rows_bf16(few_rows_params(params), stream.handle);
-  if (few) return launch_few_rows_f16(few_rows_params(params), stream.handle);
-  if (dtype == DType::kBF16) return launch_row_tiles_bf16(params, stream.handle);
-  launch_row_tiles_f16(params, stream.handle);
+      dtype != DType::kF32 && in_features % kGroup == 0 && rows_aligned({&args.x, &args.weight});
+  if (!on_tensor_cores) return launch_plain_product(row_tiles_params(args), element_of(dtype), stream.handle);
+  if (args.x.shape[0] <= max_few_rows() && out_features % kGroup == 0)
+    return launch_few_rows(few_rows_params(args, /*gated=*/false), dtype, stream.handle);
+  const auto launch_row_tiles = dtype == DType::kBF16 ? launch_row_tiles_bf16 : launch_row_tiles_f16;
+  launch_row_tiles(row_tiles_params(args), stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

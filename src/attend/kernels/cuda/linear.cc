@@ -43,8 +43,7 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
     args.x = normed(args.norm, args.x, stream);
     args.norm = {};
   }
-  const auto launch = args.x.dtype == DType::kBF16 ? launch_few_rows_bf16 : launch_few_rows_f16;
-  launch(few_rows_params(args, gated), stream.handle);
+  launch_few_rows(few_rows_params(args, gated), args.x.dtype, stream.handle);
 }
 
 // Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200. Small
@@ -78,6 +77,7 @@ void linear(const LinearArgs& args, Stream& stream) {
   if (args.batch_invariant) {
     LinearArgs invariant = args;
     invariant.x = normed(args.norm, args.x, stream);
+    invariant.norm = {};
     return invariant_linear(invariant, stream);
   }
   if (multiply_tiles(args, /*gated=*/false, stream)) return;
