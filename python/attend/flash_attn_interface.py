@@ -10,8 +10,6 @@ Every argument is honoured or refused by name with what would be accepted. What 
     but with 0 they depend on the lengths of the whole batch.
 """
 
-import operator
-
 from ._attend import flash_attention, scheduler_metadata as _scheduler_metadata
 from ._refusal import refusal as _refusal
 
@@ -62,9 +60,9 @@ def flash_attn_func(
         _refuse(qv=(qv, _QV))
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
-        q, k, v, None, None, None, None, None, None, None, None, None, softmax_scale, causal, *_window(window_size),
-        attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale,
-        num_splits, None, None, return_attn_probs, False,
+        q, k, v, None, None, None, None, None, None, None, None, None, softmax_scale, causal, window_size,
+        attention_chunk, softcap, sinks, learnable_sink, q_descale, k_descale, v_descale, num_splits,
+        None, None, return_attn_probs, False,
     )  # fmt: skip
 
 
@@ -93,8 +91,8 @@ def flash_attn_varlen_func(
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
         q, k, v, None, None, cu_seqlens_q, cu_seqlens_k, None, seqused_k, page_table, None, max_seqlen_q, softmax_scale,
-        causal, *_window(window_size), attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale,
-        k_descale, v_descale, num_splits, None, out, return_softmax_lse or return_attn_probs, False,
+        causal, window_size, attention_chunk, softcap, sinks, learnable_sink, q_descale, k_descale, v_descale,
+        num_splits, None, out, return_softmax_lse or return_attn_probs, False,
     )  # fmt: skip
 
 
@@ -140,8 +138,8 @@ def flash_attn_with_kvcache(
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
         q, k_cache, v_cache, k, v, cu_seqlens_q, None, cu_seqlens_k_new, cache_seqlens, page_table, cache_batch_idx,
-        max_seqlen_q, softmax_scale, causal, *_window(window_size), attention_chunk, softcap,
-        _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale, num_splits, scheduler_metadata, out,
+        max_seqlen_q, softmax_scale, causal, window_size, attention_chunk, softcap, sinks, learnable_sink,
+        q_descale, k_descale, v_descale, num_splits, scheduler_metadata, out,
         return_softmax_lse, True,
     )  # fmt: skip
 
@@ -178,22 +176,5 @@ def get_scheduler_metadata(
     return _scheduler_metadata(
         batch_size, max_seqlen_q, num_heads_q, num_heads_kv, headdim if headdim_v is None else headdim_v, cache_seqlens,
         cu_seqlens_q, batch_size * max_seqlen_q if cu_seqlens_q is None else total_q, cu_seqlens_k_new,
-        max_seqlen_k_new, causal, *_window(window_size), attention_chunk, num_splits,
+        max_seqlen_k_new, causal, window_size, attention_chunk, num_splits,
     )  # fmt: skip
-
-
-def _window(window_size):
-    try:
-        left, right = window_size
-        left, right = operator.index(left), operator.index(right)
-        if -(2**31) <= min(left, right) and max(left, right) < 2**31:
-            return left, right
-    except (TypeError, ValueError):
-        pass
-    raise _refusal("invalid_argument", f"window_size {window_size!r}: expected two ints of 32 bits, (left, right)")
-
-
-def _sinks(sinks, learnable_sink):
-    if sinks is not None and learnable_sink is not None:
-        raise _refusal("invalid_argument", "sinks and learnable_sink: expected one of them, they are the same")
-    return learnable_sink if sinks is None else sinks

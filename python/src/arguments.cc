@@ -109,14 +109,45 @@ View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, i
   return {static_cast<const float*>(sinks->data), static_cast<size_t>(sinks->shape[0])};
 }
 
-kernels::Visibility visibility_of(bool causal, int window_left, int window_right, int chunk) {
+namespace {
+
+std::optional<int> int32_of(nb::handle value) {
+  if (!value.is_valid() || PyIndex_Check(value.ptr()) == 0) return std::nullopt;
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  int overflow = 0;
+  const long number = index.is_valid() ? PyLong_AsLongAndOverflow(index.ptr(), &overflow) : -1;
+  PyErr_Clear();
+  if (!index.is_valid() || overflow != 0 || number != static_cast<int>(number)) return std::nullopt;
+  return static_cast<int>(number);
+}
+
+struct Window {
+  int left, right;
+};
+Window window_of(nb::handle window_size) {
+  const nb::object pair = PyTuple_Check(window_size.ptr()) ? nb::borrow(window_size)
+                                                           : nb::steal(PySequence_Tuple(window_size.ptr()));
+  PyErr_Clear();
+  if (pair.is_valid() && PyTuple_GET_SIZE(pair.ptr()) == 2) {
+    const std::optional<int> left = int32_of(PyTuple_GET_ITEM(pair.ptr(), 0)),
+                             right = int32_of(PyTuple_GET_ITEM(pair.ptr(), 1));
+    if (left.has_value() && right.has_value()) return {*left, *right};
+  }
+  fail(ErrorCode::kInvalidArgument, "window_size ", repr_of(window_size),
+       ": expected two ints of 32 bits, (left, right)");
+}
+
+}  // namespace
+
+kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk) {
   require(chunk >= 0, "attention_chunk ", chunk, ": expected at least 1, or 0 for none");
+  const Window window = window_of(window_size);
   // A causal mask looks no further than the query, whatever is said of its right.
-  const bool only_left = causal || window_right == 0;
-  if (!only_left && (window_left >= 0 || window_right >= 0 || chunk > 0))
-    fail(ErrorCode::kUnsupported, "window_size (", window_left, ", ", window_right, "), attention_chunk ",
+  const bool only_left = causal || window.right == 0;
+  if (!only_left && (window.left >= 0 || window.right >= 0 || chunk > 0))
+    fail(ErrorCode::kUnsupported, "window_size (", window.left, ", ", window.right, "), attention_chunk ",
          chunk, ": expected causal=True or a right of 0 with a window or chunk, or (-1, -1) and no chunk");
-  return {.causal = only_left, .window_left = window_left < 0 ? -1 : window_left, .chunk = chunk};
+  return {.causal = only_left, .window_left = window.left < 0 ? -1 : window.left, .chunk = chunk};
 }
 
 kernels::SplitRule split_rule_of(int num_splits) {
