@@ -1,5 +1,6 @@
 #include "arguments.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "attend/base/math.h"
@@ -68,26 +69,11 @@ float scale_of(std::string_view name, nb::handle value) {
   return *number;
 }
 
-float descale(std::string_view name, nb::handle value) {
-  if (value.is_none()) return 1.0f;
-  if (!nb::hasattr(value, "__dlpack__") && PyNumber_Check(value.ptr()) != 0) {
-    const std::optional<float> number = number_of(value);
-    require(number.has_value() && *number > 0.0f, name, " ", repr_of(value),
-            ": expected a finite number above 0");
-    return *number;
-  }
-  const TensorArgument tensor(name, value, Accepts::kFloat32);
-  if (tensor->device.type != DeviceType::kCpu || tensor->dtype != DType::kF32 || !tensor->is_contiguous() ||
-      tensor->num_elements() == 0)
-    fail(
-        ErrorCode::kUnsupported, name, " ", *tensor,
-        ": expected a number, or a float32 tensor in host memory: one descale serves all requests and heads");
-  const View<const float> values = tensor->span<const float>();
-  for (float element : values)
-    if (element != values[0])
-      fail(ErrorCode::kUnsupported, name, " holds ", values[0], " and ", element,
-           ": expected equal elements: one descale serves all requests and heads");
-  return positive(name, values[0]);
+float positive_number(std::string_view name, nb::handle value) {
+  const std::optional<float> number = number_of(value);
+  require(number.has_value() && *number > 0.0f, name, " ", repr_of(value),
+          ": expected a finite number above 0");
+  return *number;
 }
 
 float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim) {
@@ -150,11 +136,13 @@ kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk
   return {.causal = only_left, .window_left = window.left < 0 ? -1 : window.left, .chunk = chunk};
 }
 
-kernels::SplitRule split_rule_of(int num_splits) {
-  if (num_splits == 0) return kernels::SplitRule::kBalanced;
-  if (num_splits == 1) return kernels::SplitRule::kNone;
-  fail(ErrorCode::kUnsupported, "num_splits ", num_splits,
-       ": expected 0 (balanced over the device) or 1 (none); splits follow the lengths, not a number");
+Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, Device device) {
+  require(num_splits >= 0, "num_splits ", num_splits,
+          ": expected 0 (balanced over the device), 1 (none) or the most of them");
+  if (num_splits == 1) return {.rule = kernels::SplitRule::kNone};
+  if (num_splits == 0) return {};
+  const int64_t most = int64_t{num_splits} * std::max<int64_t>(num_reqs, 1) * num_kv_heads;
+  return {.num_workers = workspaces().num_workers(most, device)};
 }
 
 void require_same_device(std::string_view name, const TensorView& view, Device device) {
