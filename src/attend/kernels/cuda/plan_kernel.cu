@@ -1,6 +1,7 @@
+#include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/plan_kernel.h"
+#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/visible.cuh"
-#include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -81,6 +82,7 @@ __device__ int aligned_share(int share, int longest) {
 }
 
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {
+  ptx::wait_for_previous_kernel();
   int num_row_tiles = 0;
   for (int first = 0; first < params.batch.num_reqs; first += kThreads) {
     const int request = first + static_cast<int>(threadIdx.x);
@@ -138,8 +140,7 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
 }  // namespace
 
 void launch_plan(const PlanParams& params, void* stream) {
-  plan_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
-  attend::cuda::check(cudaGetLastError(), "plan kernel");
+  launch_dependent<PlanParams>(plan_kernel, 1, kThreads, 0, stream, params, "plan kernel");
 }
 
 }  // namespace attend::kernels::cuda
