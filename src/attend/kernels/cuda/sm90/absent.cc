@@ -1,6 +1,7 @@
 // A build without machine code for sm_90a.
 #include "attend/base/error.h"
 #include "attend/kernels/cuda/sm90/dense.h"
+#include "attend/kernels/cuda/sm90/prefill.h"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -10,6 +11,12 @@ void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, DenseShap
 
 void dense(const LinearArgs&, bool, const DenseShape&, Stream&) {
   fail(ErrorCode::kUnsupported, "dense: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
+
+bool takes(const AttentionArgs&, const DevicePlan&, const Stream&) { return false; }
+
+void prefill(const AttentionArgs&, const AttentionParams&, const DevicePlan&, Stream&) {
+  fail(ErrorCode::kUnsupported, "prefill: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
 }  // namespace attend::kernels::cuda::sm90
