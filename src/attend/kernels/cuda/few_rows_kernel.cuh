@@ -83,8 +83,7 @@ class FewRowsCta {
  private:
   using Sums = float[kGroups][kPairs][4];
 
-  // Inputs are numbered as the pieces come: which of them the tensor cores take together does not matter as
-  // long as weights and x agree.
+  // The tensor cores take 16 inputs together, one after another.
   __device__ __forceinline__ void multiply(bool first, Sums& sums) {
     typename Ring::Chunk chunk;
     ring_.take(chunk);
