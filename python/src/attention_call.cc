@@ -23,8 +23,8 @@ void derive_if_any(const AttentionCall& call, const kernels::BatchArrays& arrays
     kernels::derive_batch(call.source, arrays, stream);
 }
 
-void turn_if_any(const kernels::TurnRowsArgs& args, Stream& stream) {
-  if (!args.from.empty()) kernels::turn_rows(args, stream);
+void turn_if_any(const std::optional<kernels::TurnRowsArgs>& args, Stream& stream) {
+  if (args.has_value()) kernels::turn_rows(*args, stream);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "attend/kernels/attention.h"
@@ -38,9 +39,8 @@ struct AttentionCall {
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
   int num_workers = 0;  // that a balanced plan shares the work among; 0: all
 
-  // What q and k_new are made from before the call, and where `out` goes behind it, in launches of their own;
-  // `from` empty: not needed.
-  kernels::TurnRowsArgs turn_q, turn_k_new, turn_out;
+  // What q and k_new are made from before the call, and where `out` goes behind it, in launches of their own.
+  std::optional<kernels::TurnRowsArgs> turn_q, turn_k_new, turn_out;
 
   bool is_mla() const { return !q_rope.empty(); }
   bool appends() const { return !k_new.empty(); }

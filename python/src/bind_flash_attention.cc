@@ -156,29 +156,30 @@ class Results {
     }
     call.out = is_dense_ ? merge_first_two("out", out) : out;
 
-    has_lse_ = wants_lse;
     if (!wants_lse) return;
     if (is_dense_) {
-      dense_lse_ = DenseLse(q_object, *q, num_reqs, seqlen_q, num_q_heads);
-      call.lse = dense_lse_.tokens();
+      dense_lse_.emplace(q_object, *q, num_reqs, seqlen_q, num_q_heads);
+      call.lse = dense_lse_->tokens();
     } else {
       lse_ = ResultTensor::float32_like(q_object, *q, std::array<int64_t, 2>{num_q_heads, num_tokens});
-      call.lse = lse_.view().transpose(0, 1);
+      call.lse = lse_->view().transpose(0, 1);
     }
   }
 
   // out, or (out, softmax_lse); once, after they are written.
   nb::object take() {
     nb::object out = given_out_.is_valid() ? std::move(given_out_) : out_.take();
-    if (!has_lse_) return out;
-    return nb::make_tuple(std::move(out), is_dense_ ? dense_lse_.take() : lse_.take());
+    if (dense_lse_.has_value()) return nb::make_tuple(std::move(out), dense_lse_->take());
+    if (lse_.has_value()) return nb::make_tuple(std::move(out), lse_->take());
+    return out;
   }
 
  private:
-  bool is_dense_, has_lse_ = false;
+  bool is_dense_;
   nb::object given_out_;
-  ResultTensor out_, lse_;
-  DenseLse dense_lse_;
+  ResultTensor out_;
+  std::optional<ResultTensor> lse_;
+  std::optional<DenseLse> dense_lse_;
 };
 
 // Runs the call, with the plan of `metadata_object` unless that is None.
@@ -217,7 +218,8 @@ nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::
       v_new("v", v_new_object, Accepts::kActivations);
   const TensorArgument cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32);
   const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object, Accepts::kInt32);
-  const RotaryArguments rotary(rotary_arguments);
+  std::optional<RotaryArguments> rotary;
+  if (!rotary_arguments.is_none()) rotary.emplace(rotary_arguments);
   const Descales descales{.q{"q_descale", q_descale}, .k{"k_descale", k_descale}, .v{"v_descale", v_descale}};
   const std::string_view k_name = keys_are_cache ? "k_cache" : "k", v_name = keys_are_cache ? "v_cache" : "v",
                          seqlens_name = keys_are_cache ? "cache_seqlens" : "seqused_k";
@@ -260,7 +262,8 @@ nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::
 
   Results results(call, q_object, q, out, return_lse);
   std::optional<TurnedRows> turned;
-  if (rotary.given() || descales.any_tensor()) turned.emplace(call, q_object, k_new_object, rotary, descales);
+  if (rotary.has_value() || descales.any_tensor())
+    turned.emplace(call, q_object, k_new_object, rotary, descales);
   run_call(q_object, scheduler_metadata, call);
   return results.take();
 }

@@ -125,7 +125,7 @@ ResultTensor ResultTensor::float32_like(nb::handle like, const TensorView& view,
 
 nb::object ResultTensor::take() {
   if (!namespace_.is_valid()) return std::move(object_);
-  return namespace_.attr("from_dlpack")(nb::cast(ExportedTensor{storage_}));
+  return namespace_.attr("from_dlpack")(nb::cast(ExportedTensor{*storage_}));
 }
 
 DenseLse::DenseLse(nb::handle like, const TensorView& view, int64_t num_reqs, int64_t seqlen_q,

@@ -35,16 +35,15 @@ class ResultTensor {
                                                   std::span<const int64_t> shape);
 
   TensorView view_;
-  nb::object object_;     // numpy's or torch's
-  Tensor storage_;        // of other libraries
-  nb::object namespace_;  // has from_dlpack
+  nb::object object_;              // numpy's or torch's
+  std::optional<Tensor> storage_;  // of other libraries
+  nb::object namespace_;           // has from_dlpack
 };
 
 // The LSE of requests of one length, which interfaces want as [num_reqs, num_q_heads, seqlen_q] and kernels
 // write token by token.
 class DenseLse {
  public:
-  DenseLse() = default;
   // Of the library and device of `like`, whose view is `view`.
   DenseLse(nb::handle like, const TensorView& view, int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads);
 

@@ -23,8 +23,10 @@ RequestLengths copied_lengths(const kernels::BatchSource& source) {
 std::string listed(const std::vector<int32_t>& values) {
   constexpr size_t kMostListed = 8;
   std::string text = "[";
-  for (size_t i = 0; i < std::min(values.size(), kMostListed); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(values[i]);
+  for (size_t i = 0; i < std::min(values.size(), kMostListed); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(values[i]);
+  }
   return text + (values.size() > kMostListed ? ", ...]" : "]");
 }
 

@@ -36,7 +36,6 @@ void require_angles(const AttentionCall& call, const RotaryArguments& rotary) {
 
 // Queries without a causal mask or window all stand where the first new key does, as FlashAttention has it.
 kernels::RowAngles angles_of(const AttentionCall& call, const RotaryArguments& rotary) {
-  if (!rotary.given()) return {};
   require_angles(call, rotary);
   kernels::Lengths first_position = call.source.seqlen_cached;
   if (rotary.seqlens.given()) {
@@ -54,7 +53,6 @@ kernels::RowAngles angles_of(const AttentionCall& call, const RotaryArguments& r
 }  // namespace
 
 RotaryArguments::RotaryArguments(nb::handle arguments) {
-  if (arguments.is_none()) return;
   const auto given = nb::cast<nb::tuple>(arguments);
   cos = TensorArgument("rotary_cos", given[0], Accepts::kActivations);
   sin = TensorArgument("rotary_sin", given[1], Accepts::kActivations);
@@ -63,8 +61,8 @@ RotaryArguments::RotaryArguments(nb::handle arguments) {
 }
 
 TurnedRows::TurnedRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_object,
-                       const RotaryArguments& rotary, const Descales& descales) {
-  kernels::RowAngles angles = angles_of(call, rotary);
+                       const std::optional<RotaryArguments>& rotary, const Descales& descales) {
+  kernels::RowAngles angles = rotary.has_value() ? angles_of(call, *rotary) : kernels::RowAngles{};
   const int64_t num_reqs = call.source.num_reqs, num_kv_heads = call.kv.k.shape[2];
   const auto scale_of = [&](const Descale& descale) {
     // What is appended is divided by the number that it is multiplied with when it is read.
@@ -75,33 +73,33 @@ TurnedRows::TurnedRows(AttentionCall& call, nb::handle q_object, nb::handle k_ne
   const kernels::RowScales q_scales{scale_of(descales.q), scale_of(descales.k)};
   if (!angles.cos.empty()) {
     k_new_ = ResultTensor::like(k_new_object, call.k_new, shape_of(call.k_new));
-    call.turn_k_new = {.from = call.k_new,
-                       .to = rows_over(k_new_, call.k_new),
-                       .num_reqs = call.source.num_reqs,
-                       .seqlens = call.source.seqlen_new,
-                       .angles = angles};
-    call.k_new = call.turn_k_new.to;
+    call.turn_k_new = kernels::TurnRowsArgs{.from = call.k_new,
+                                            .to = rows_over(k_new_, call.k_new),
+                                            .num_reqs = call.source.num_reqs,
+                                            .seqlens = call.source.seqlen_new,
+                                            .angles = angles};
+    call.k_new = call.turn_k_new->to;
   }
   if (!angles.cos.empty() || descales.q.is_tensor() || descales.k.is_tensor()) {
     angles.at_first = !call.visibility.causal;
     q_ = ResultTensor::like(q_object, call.q, shape_of(call.q));
-    call.turn_q = {.from = call.q,
-                   .to = rows_over(q_, call.q),
-                   .num_reqs = call.source.num_reqs,
-                   .seqlens = call.source.seqlen_q,
-                   .angles = angles,
-                   .scales = q_scales};
-    call.q = call.turn_q.to;
+    call.turn_q = kernels::TurnRowsArgs{.from = call.q,
+                                        .to = rows_over(q_, call.q),
+                                        .num_reqs = call.source.num_reqs,
+                                        .seqlens = call.source.seqlen_q,
+                                        .angles = angles,
+                                        .scales = q_scales};
+    call.q = call.turn_q->to;
   }
   if (descales.v.is_tensor()) {
     // In float32 until it is scaled: rounded once.
     out_ = ResultTensor::float32_like(q_object, call.q, shape_of(call.out));
-    call.turn_out = {.from = rows_over(out_, call.out),
-                     .to = call.out,
-                     .num_reqs = call.source.num_reqs,
-                     .seqlens = call.source.seqlen_q,
-                     .scales = {scale_of(descales.v)}};
-    call.out = call.turn_out.from;
+    call.turn_out = kernels::TurnRowsArgs{.from = rows_over(out_, call.out),
+                                          .to = call.out,
+                                          .num_reqs = call.source.num_reqs,
+                                          .seqlens = call.source.seqlen_q,
+                                          .scales = {scale_of(descales.v)}};
+    call.out = call.turn_out->from;
   }
 }
 
