@@ -6,6 +6,8 @@
 // inputs near 1 and of such that differ by 2^48, and linear_invariant_test holds both kernels to it.
 #pragma once
 
+#include <type_traits>
+
 #include "attend/kernels/cuda/chunk_order.cuh"
 #include "attend/kernels/cuda/element.cuh"
 #include "attend/kernels/cuda/launch.cuh"
