@@ -1,6 +1,5 @@
 #include "attention_call.h"
 
-#include "attend/kernels/store.h"
 #include "attend/tensor/cuda.h"
 #include "check_on_host.h"
 
@@ -17,9 +16,25 @@ View<int32_t> head(const Tensor& array, int64_t size, bool wanted) {
   return wanted ? View<int32_t>(array.as<int32_t>(), static_cast<size_t>(size)) : View<int32_t>();
 }
 
-void derive_if_any(const AttentionCall& call, const kernels::BatchArrays& arrays, Stream& stream) {
-  if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty() ||
-      !arrays.new_slots.empty())
+void turn_if_any(const std::optional<kernels::TurnRowsArgs>& args, Stream& stream) {
+  if (args.has_value()) kernels::turn_rows(*args, stream);
+}
+
+// Derives what is wanted, and appends the new keys of a call that has them.
+void derive_and_append(const AttentionCall& call, const kernels::BatchArrays& arrays, Stream& stream) {
+  if (call.appends()) {
+    turn_if_any(call.turn_k_new, stream);
+    return kernels::append_keys(call.source, arrays,
+                                {.k = call.k_new,
+                                 .v = call.v_new,
+                                 .k_cache = call.kv.k,
+                                 .v_cache = call.kv.v,
+                                 .slots = arrays.new_slots,
+                                 .k_scale = call.kv.k_scale,
+                                 .v_scale = call.kv.v_scale},
+                                stream);
+  }
+  if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty())
     kernels::derive_batch(call.source, arrays, stream);
 }
 
@@ -32,7 +47,8 @@ kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device)
       .num_q_heads = static_cast<int>(call.q.shape[1]),
       .num_kv_heads = call.is_mla() ? 1 : static_cast<int>(call.kv.k.shape[2]),
       .head_dim_v = static_cast<int>(call.out.shape[2]),
-      .split_rule = call.split_rule};
+      .split_rule = call.split_rule,
+      .num_workers = call.num_workers};
   if (device.type == DeviceType::kCpu)
     limits.max_kv_tokens = num_kv_tokens_on_host(call);
   else if (call.split_rule == kernels::SplitRule::kFixed)
@@ -42,7 +58,8 @@ kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device)
 }
 
 Workspace::Workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens, Device device)
-    : plan_(limits, device),
+    : limits_(limits),
+      plan_(limits, device),
       cu_seqlen_q_(int32_array(limits.max_reqs + 1, device)),
       seqlen_kv_(int32_array(limits.max_reqs, device)),
       first_key_(int32_array(limits.max_reqs + 1, device)),
@@ -67,28 +84,20 @@ void Workspace::plan(const AttentionCall& call, Stream& stream) {
   batch_ = {.cu_seqlen_q = call.cu_seqlen_q.empty() ? arrays.cu_seqlen_q : call.cu_seqlen_q,
             .seqlen_kv = call.seqlen_kv.empty() ? arrays.seqlen_kv : call.seqlen_kv,
             .max_seqlen_q = call.max_seqlen_q};
-  derive_if_any(call, arrays, stream);
+  derive_and_append(call, arrays, stream);
   plan_.plan(batch_, call.visibility, stream);
   ++num_plans_;
 }
 
-void Workspace::derive_places(const AttentionCall& call, Stream& stream) {
-  derive_if_any(call, wanted_arrays(call, false), stream);
+void Workspace::place_keys(const AttentionCall& call, Stream& stream) {
+  derive_and_append(call, wanted_arrays(call, false), stream);
 }
 
 void Workspace::attend(const AttentionCall& call, Stream& stream) {
   note(stream);
   kernels::KvView kv = call.kv;
   if (call.needs_first_key()) kv.index.indptr = first_key_.as<int32_t>();
-  if (call.appends())
-    kernels::store_kv({.k = call.k_new,
-                       .v = call.v_new,
-                       .k_cache = kv.k,
-                       .v_cache = kv.v,
-                       .slots = head(new_slots_, call.num_new_tokens(), true),
-                       .k_scale = kv.k_scale,
-                       .v_scale = kv.v_scale},
-                      stream);
+  turn_if_any(call.turn_q, stream);
   kernels::QueryBatch batch = batch_;
   batch.tree_mask = call.tree_mask;
   batch.tree_mask_words = call.tree_mask_words;
@@ -113,6 +122,7 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                       .visibility = call.visibility,
                       .score = call.score},
                      plan_, stream);
+  turn_if_any(call.turn_out, stream);
 }
 
 }  // namespace attend::python

@@ -1,6 +1,7 @@
 // A build without machine code for sm_90a.
 #include "attend/base/error.h"
 #include "attend/kernels/cuda/sm90/dense.h"
+#include "attend/kernels/cuda/sm90/prefill.h"
 #include "attend/kernels/cuda/sm90/row_tiles.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -18,6 +19,12 @@ bool takes_row_tiles(const LinearArgs&, const Stream&) { return false; }
 void row_tiles(const LinearArgs&, Stream&) {
   fail(ErrorCode::kUnsupported,
        "row tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
+
+bool takes(const AttentionArgs&, const DevicePlan&, const Stream&) { return false; }
+
+void prefill(const AttentionArgs&, const AttentionParams&, const DevicePlan&, Stream&) {
+  fail(ErrorCode::kUnsupported, "prefill: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
 }  // namespace attend::kernels::cuda::sm90
