@@ -53,12 +53,14 @@ TEST_F(CudaAttention, WeighsScoresThatRiseFromTileToTile) {
                   .head_dim_v = 64,
                   .page_size = 16,
                   .spread = conformance::ScoreSpread::kPeaked};
-  std::vector<AttentionCase> cases(6, c);
+  std::vector<AttentionCase> cases(8, c);
   cases[1].window_left = 100;
   cases[2].causal = false;
   cases[3].chunk = 96;
   cases[4].head_dim_qk = cases[4].head_dim_v = 128;
   cases[5].logit_cap = 50.0f;
+  for (size_t i : {6, 7}) cases[i].head_dim_qk = cases[i].head_dim_v = 256;
+  cases[7].window_left = 100;
   for (size_t i = 0; i < cases.size(); ++i) {
     cases[i].q_dtype = cases[i].kv_dtype = cases[i].out_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
     cases[i].seed = static_cast<uint32_t>(i + 1);
