@@ -71,7 +71,7 @@ __device__ void walk_plan(const AttentionParams& params, const PlanStart& start,
       head += plan.heads_at_once;
       if (head >= params.num_kv_heads) {
         tile = plan.row_tiles[tile.index + 1];
-        head %= plan.heads_at_once;
+        head -= params.num_kv_heads;
       }
     } else {
       const int next = next_row_tile(tile.index, static_cast<int>(gridDim.x));
