@@ -67,6 +67,19 @@ TEST_F(CudaAttention, WeighsScoresThatRiseFromTileToTile) {
   }
   run_conformance(attention_on_gpu, cases);
 }
+// Jobs in several CTAs, for numbers of heads that CTAs beside one another share in one turn, in several, or
+// one after another: decode, verify, and rows whose parts a kernel of its own merges.
+TEST_F(CudaAttention, SharesTheKeysOfAnyNumberOfHeads) {
+  std::vector<AttentionCase> cases;
+  for (const int num_kv_heads : {3, 8, 11, 12, 20})
+    for (const int seqlen_q : {1, 3, 40})
+      cases.push_back({.requests = {{1, 1500}, {1, 1}, {seqlen_q, 400}, {seqlen_q, 64}, {1, 129}},
+                       .num_q_heads = 2 * num_kv_heads,
+                       .num_kv_heads = num_kv_heads,
+                       .page_size = 16,
+                       .split_rule = kernels::SplitRule::kBalanced});
+  run_conformance(attention_on_gpu, on_tensor_cores(cases));
+}
 // Requests of many splits, whose last token is decoded by CTAs that share them.
 TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {
   AttentionCase c{.requests = {{1, 5000}, {3, 2100}, {17, 900}, {150, 1500}},

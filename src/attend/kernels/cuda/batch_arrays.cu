@@ -21,23 +21,8 @@ struct BatchArraysParams {
   int32_t num_new_tokens;
 };
 
-// The request of new token `token`; num_reqs for padding.
-__device__ int32_t request_of_new(const BatchSource& source, int32_t token) {
-  const Lengths& lengths = source.seqlen_new;
-  if (lengths.cu == nullptr) return min(source.num_reqs, token / max(1, lengths.all));
-  int32_t low = 0, high = source.num_reqs + 1;
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (lengths.cu[middle] <= token)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 __device__ int32_t new_slot(const BatchSource& source, int32_t token) {
-  const int32_t r = request_of_new(source, token);
+  const int32_t r = request_of(source.seqlen_new, source.num_reqs, token);
   if (r >= source.num_reqs) return -1;
   const int32_t position = length_of(source.seqlen_cached, r) + token - tokens_before(source.seqlen_new, r);
   return position < source.places.capacity ? slot_of(source.places, r, position) : -1;
