@@ -127,17 +127,22 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   if (!params.streamed) return;
   __syncthreads();
 
-  // A warp per row tile: one long request alone has units for every CTA.
+  // A warp per row tile: one long request alone has units for every CTA. Its lanes take shares and, of each,
+  // the heads at once; no division tells them which, as their number is rounded up to a power of two.
+  const int heads_shift = 32 - __clz(params.heads_at_once - 1);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int share_of_lane = lane >> heads_shift, head_of_lane = lane & ((1 << heads_shift) - 1);
   for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
     const RowTile tile = params.row_tiles[tile_idx];
-    const int first_cta = (tile.unit_begin + units_per_cta - 1) / units_per_cta * params.heads_at_once;
-    for (int cta = first_cta + static_cast<int>(threadIdx.x % 32);; cta += 32) {
-      const int unit = cta / params.heads_at_once * units_per_cta - tile.unit_begin;
-      if (unit >= tile.num_units * heads_of_cta) break;
-      params.cta_starts[cta] = {
+    const int unit_end = tile.unit_begin + tile.num_units * heads_of_cta;
+    int share = (tile.unit_begin + units_per_cta - 1) / units_per_cta + share_of_lane;
+    for (; share * units_per_cta < unit_end; share += 32 >> heads_shift) {
+      if (head_of_lane >= params.heads_at_once) continue;
+      const int unit = share * units_per_cta - tile.unit_begin, step = unit / tile.num_units;
+      params.cta_starts[share * params.heads_at_once + head_of_lane] = {
           .tile = tile,
-          .head = unit / tile.num_units * params.heads_at_once + cta % params.heads_at_once,
-          .first = unit % tile.num_units};
+          .head = step * params.heads_at_once + head_of_lane,
+          .first = unit - step * tile.num_units};
     }
   }
 }
