@@ -99,7 +99,7 @@ class AttentionCta {
     else
       copy_queries<kHeadDimQk, kRows, kThreads>(params_, job, shared_);
     stages_.begin();
-    const JobRows& rows = shared_rows();
+    const JobRows& rows = kFixedSplits ? shared_rows() : job;
 
     Warp warp;
     warp.clear();
@@ -196,7 +196,7 @@ class AttentionCta {
               min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)};
     if (threadIdx.x == 0) {
       full_keys() = full;
-      shared_rows() = rows;
+      if (kFixedSplits) shared_rows() = rows;
     }
   }
   // In shared memory, where they take no registers from the products.

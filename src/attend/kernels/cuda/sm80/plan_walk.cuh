@@ -43,7 +43,10 @@ __device__ inline PlanStart plan_start(const PlanView& plan) {
 
 // Of a whole plan, which `num_ctas` CTAs share in rounds. Row tiles of a request come with the most keys
 // first, so every other round goes backwards: who had the longest of one gets the shortest of the next.
-__device__ inline int next_row_tile(int row_tile, int num_ctas) {
+// Without fixed splits there is one round.
+template <bool kFixedSplits>
+__device__ int next_row_tile(int row_tile, int num_ctas) {
+  if (!kFixedSplits) return row_tile + num_ctas;
   return 2 * (row_tile / num_ctas + 1) * num_ctas - 1 - row_tile;
 }
 
@@ -74,7 +77,7 @@ __device__ void walk_plan(const AttentionParams& params, const PlanStart& start,
         head -= params.num_kv_heads;
       }
     } else {
-      const int next = next_row_tile(tile.index, static_cast<int>(gridDim.x));
+      const int next = next_row_tile<kFixedSplits>(tile.index, static_cast<int>(gridDim.x));
       if (plan.streamed || next >= plan.header->num_row_tiles) return;
       tile = plan.row_tiles[next];
       left = tile.num_units;
