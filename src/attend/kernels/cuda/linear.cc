@@ -1,5 +1,7 @@
 #include "attend/kernels/cuda/linear.h"
 
+#include <utility>
+
 #include "attend/base/error.h"
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/elementwise.h"
@@ -62,9 +64,10 @@ bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
 // Returns false, having done nothing, where tiles are not faster or not taken.
 bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
   const TensorView x = args.x;
-  if (!args.norm.weight.empty()) args.x = args.norm.normed;
+  const bool norm_first = !args.norm.weight.empty() && !sm90::norms(args.norm, x);
+  if (norm_first) args.x = args.norm.normed;
   if (!tiles_are_faster(x.shape[0], args.weight) || !sm90::takes(args, stream)) return false;
-  args.x = normed(args.norm, x, stream);
+  if (norm_first) normed(std::exchange(args.norm, {}), x, stream);
   sm90::dense(args, gated, stream);
   return true;
 }

@@ -19,6 +19,11 @@ __device__ inline uint64_t evict_last() {
   return policy;
 }
 
+// Fetches a map, which the first copy then does not wait for. "prefetch.tensormap".
+__device__ inline void prefetch_map(const void* map) {
+  asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
+}
+
 // A box at these coordinates, innermost first; `barrier` counts its bytes, those outside of the tensor, which
 // come as zeros, too. "cp.async.bulk.tensor.2d".
 __device__ inline void copy_box(uint32_t to_shared, const void* map, int x, int y, uint32_t barrier,
@@ -27,6 +32,16 @@ __device__ inline void copy_box(uint32_t to_shared, const void* map, int x, int 
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%2, %3}], [%4], %5;\n" ::"r"(to_shared),
       "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
+      : "memory");
+}
+// To the same place in every CTA of the cluster whose bit of `ranks` is set, and counted by the same barrier
+// there. "cp.async.bulk.tensor.2d .multicast::cluster".
+__device__ inline void copy_box_to_cluster(uint32_t to_shared, const void* map, int x, int y,
+                                           uint32_t barrier, uint32_t ranks, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;\n" ::"r"(to_shared),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(static_cast<uint16_t>(ranks)), "l"(policy)
       : "memory");
 }
 // "cp.async.bulk.tensor.4d".

@@ -13,22 +13,48 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kRowBytes = 128;       // of a chunk
 inline constexpr int kSwizzleBytes = 1024;  // what slots are aligned to
+inline constexpr int kBarrierBytes = 8 * (2 * kMaxSlots + 1);
 
-inline constexpr int kPairBytes = kPairRows * kRowBytes;
+// Bytes of a slot: x, then weights.
+__host__ __device__ inline int x_bytes(const DenseParams& params) {
+  return params.num_sharers * params.box_rows * kRowBytes;
+}
+__host__ __device__ inline int slot_bytes(const DenseParams& params) {
+  return x_bytes(params) + params.tile_pairs * kPairBytes;
+}
 
-// A CTA's part of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the chunks
-// [chunk_begin, chunk_end).
+// Bytes of a square's sums: 16 rows of x by a pair of weights.
+inline constexpr int kSquareBytes = 16 * kPairRows * static_cast<int>(sizeof(float));
+// Of shared memory, that the sums and the rows' sums of squares of a tile's parts take.
+__host__ __device__ inline int sums_bytes(const DenseParams& params) {
+  const int num_squares = (params.num_rows + 15) / 16 * params.tile_pairs;
+  return (num_squares + params.num_parts - 1) / params.num_parts * params.num_parts * kSquareBytes;
+}
+__host__ __device__ inline int squared_bytes(const DenseParams& params) {
+  return params.num_parts * kMaxTokens * static_cast<int>(sizeof(float));
+}
+// Of the ring, whose place those take.
+__host__ __device__ inline int ring_bytes(const DenseParams& params, int num_slots) {
+  const int slots = num_slots * slot_bytes(params);
+  const int sums = params.num_parts == 1 ? 0 : sums_bytes(params) + squared_bytes(params);
+  return slots > sums ? slots : sums;
+}
+
+// A CTA's share of a layer: of the tile groups first_group, first_group + num_clusters, ... the tile of its
+// place among the sharers, and of that the chunks [chunk_begin, chunk_end).
 struct DenseShare {
-  int rank, first_tile, num_clusters, chunk_begin, chunk_end;
+  int part, sharer, first_group, num_clusters, chunk_begin, chunk_end;
 
-  __device__ explicit DenseShare(const DenseParams& params)
-      : rank(ptx::cluster_rank()),
-        first_tile(static_cast<int>(blockIdx.x) / params.cluster_size),
-        num_clusters(static_cast<int>(gridDim.x) / params.cluster_size),
-        chunk_begin(params.num_chunks * rank / params.cluster_size),
-        chunk_end(params.num_chunks * (rank + 1) / params.cluster_size) {}
+  __device__ explicit DenseShare(const DenseParams& params) {
+    const int cluster_size = params.num_parts * params.num_sharers, rank = ptx::cluster_rank();
+    part = rank / params.num_sharers;
+    sharer = rank - part * params.num_sharers;
+    first_group = static_cast<int>(blockIdx.x) / cluster_size;
+    num_clusters = static_cast<int>(gridDim.x) / cluster_size;
+    chunk_begin = params.num_chunks * part / params.num_parts;
+    chunk_end = params.num_chunks * (part + 1) / params.num_parts;
+  }
 };
 
 // A place in a ring of slots. Each turn round flips the parity of its barriers' phases.
@@ -43,102 +69,116 @@ struct RingPlace {
   }
 };
 
-// Two rings, since weights come from far and x from L2: a slot of the one holds a chunk of the tile's rows of
-// weights, one of the other a chunk of x. Layout: x, weights, what DenseSums keeps, barriers.
-template <int kWarpgroups, int kTokens>
+// A slot holds a chunk of the rows of x, of the tile's rows of weights and of the norm's weights. Layout: slots
+// of the first two, slots of the norm, barriers. When a CTA's products have ended, the sums of the cluster take
+// the place of the slots (DenseSums).
+template <int kConsumerWarps>
 struct DenseRing {
-  static constexpr int kConsumerWarps = 4 * kWarpgroups;
-  static constexpr int kTokenBytes = kTokens * kRowBytes;
-  // Sums of the cluster's CTAs, and a square of 16 features by 16 tokens a warp, rows padded by four floats.
-  static constexpr int kSumBytes = kWarpgroups * kWarpgroupRows * kTokens * static_cast<int>(sizeof(float));
-  static constexpr int kSquareStride = 20;
-  static constexpr int kSquareBytes = 16 * kSquareStride * static_cast<int>(sizeof(float));
-  static constexpr int kBarrierBytes = 512;
-  static constexpr int kRestBytes = kSumBytes + kConsumerWarps * kSquareBytes + kBarrierBytes;
-  static_assert(8 * (2 * kMaxWeightSlots + 2 * kMaxTokenSlots + 2) <= kBarrierBytes);
-
-  // What the last warpgroup reads beyond its rows are the slots after, or sums.
-  static_assert(kSumBytes >= kWarpgroupRows * kRowBytes);
-
-  static constexpr int shared_bytes(int weight_slots, int tile_pairs, int token_slots) {
-    return kRestBytes + weight_slots * tile_pairs * kPairBytes + token_slots * kTokenBytes;
-  }
+  static constexpr int kWarps = kConsumerWarps;
 
   const DenseParams& params;
   const DenseShare share;
-  uint32_t tokens, weights, sums, squares, barriers;  // in the shared window
+  uint32_t slots, norms, barriers;  // in the shared window
 
   __device__ __forceinline__ DenseRing(const DenseParams& dense, const char* shared)
       : params(dense),
         share(dense),
-        tokens(ptx::shared_address(shared)),
-        weights(tokens + dense.token_slots * kTokenBytes),
-        sums(weights + dense.weight_slots * dense.tile_pairs * kPairBytes),
-        squares(sums + kSumBytes),
-        barriers(squares + kConsumerWarps * kSquareBytes) {}
+        slots(ptx::shared_address(shared)),
+        norms(slots + ring_bytes(dense, dense.num_slots)),
+        barriers(norms + dense.num_slots * kRowBytes) {}
 
-  __device__ __forceinline__ uint32_t barrier(int i) const { return barriers + 8 * i; }
-  // When the sums of all CTAs of the cluster have come, and when all have read those from this one.
-  __device__ __forceinline__ uint32_t sums_full() const { return barrier(0); }
-  __device__ __forceinline__ uint32_t sums_empty() const { return barrier(1); }
-  __device__ __forceinline__ uint32_t tokens_full(int slot) const { return barrier(2 + slot); }
-  __device__ __forceinline__ uint32_t tokens_empty(int slot) const {
-    return barrier(2 + params.token_slots + slot);
+  // When a slot's copies have come, and when all sharers have multiplied what they hold there.
+  __device__ __forceinline__ uint32_t full(int slot) const { return barriers + 8 * slot; }
+  __device__ __forceinline__ uint32_t empty(int slot) const { return full(params.num_slots + slot); }
+  // When the sums of all parts have come.
+  __device__ __forceinline__ uint32_t sums_full() const { return full(2 * params.num_slots); }
+  __device__ __forceinline__ uint32_t x_at(int slot) const { return slots + slot * slot_bytes(params); }
+  __device__ __forceinline__ uint32_t weights_at(int slot) const { return x_at(slot) + x_bytes(params); }
+  __device__ __forceinline__ uint32_t norm_at(int slot) const { return norms + slot * kRowBytes; }
+  // The cluster's CTA that has this part of the inputs, for that sharer's tile.
+  __device__ __forceinline__ int rank_of(int part, int sharer) const {
+    return part * params.num_sharers + sharer;
   }
-  __device__ __forceinline__ uint32_t weights_full(int slot) const {
-    return barrier(2 + 2 * params.token_slots + slot);
-  }
-  __device__ __forceinline__ uint32_t weights_empty(int slot) const {
-    return weights_full(params.weight_slots + slot);
-  }
-  __device__ __forceinline__ uint32_t weights_at(int slot) const {
-    return weights + slot * params.tile_pairs * kPairBytes;
-  }
-  __device__ __forceinline__ uint32_t tokens_at(int slot) const { return tokens + slot * kTokenBytes; }
 
   // By one thread.
   __device__ __forceinline__ void init() const {
+    for (int slot = 0; slot < params.num_slots; ++slot) {
+      ptx::init_barrier(full(slot), 1);
+      ptx::init_barrier(empty(slot), params.num_sharers * kWarps);
+    }
     ptx::init_barrier(sums_full(), 1);
-    ptx::init_barrier(sums_empty(), params.cluster_size * kConsumerWarps);
-    for (int slot = 0; slot < params.token_slots; ++slot) {
-      ptx::init_barrier(tokens_full(slot), 1);
-      ptx::init_barrier(tokens_empty(slot), kConsumerWarps);
-    }
-    for (int slot = 0; slot < params.weight_slots; ++slot) {
-      ptx::init_barrier(weights_full(slot), 1);
-      ptx::init_barrier(weights_empty(slot), kConsumerWarps);
-    }
     ptx::publish_barriers();
   }
 
-  // By one thread. Weights do not depend on the kernel before.
-  __device__ __forceinline__ void copy_weights() const {
-    const uint64_t policy = ptx::evict_first();
-    RingPlace place;
-    for (int tile = share.first_tile; tile < params.num_tiles; tile += share.num_clusters)
-      for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
-        ptx::wait_for_phase(weights_empty(place.slot), place.parity ^ 1);
-        const uint32_t full = weights_full(place.slot);
-        ptx::arrive_and_expect(full, params.tile_pairs * kPairBytes);
-        ptx::copy_box(weights_at(place.slot), &params.weight, chunk * kChunkElements, 0, 0,
-                      tile * params.tile_pairs, full, policy);
-        place.advance(params.weight_slots);
-      }
+  // By one thread: everything that this CTA multiplies. Weights do not depend on the kernel before, so the
+  // first of them come while it ends. What is asked for later comes later, so x does not go behind too many.
+  __device__ __forceinline__ void copy() const {
+    ptx::prefetch_map(&params.weight);
+    ptx::prefetch_map(&params.x);
+    Cursor weights(*this);
+    for (int i = 0; i < params.num_early; ++i) {
+      expect(weights);
+      copy_weights(weights);
+      weights.advance(*this);
+    }
+    ptx::wait_for_previous_kernel();
+    Cursor x(*this);
+    for (int i = 0; i < params.num_early; ++i) {
+      copy_x(x);
+      x.advance(*this);
+    }
+    for (; x.group < params.num_tile_groups; x.advance(*this)) {
+      ptx::wait_for_phase(empty(x.place.slot), x.place.parity ^ 1);
+      expect(x);
+      copy_x(x);
+      copy_weights(x);
+    }
   }
 
-  // By one thread: what those weights are multiplied with.
-  __device__ __forceinline__ void copy_tokens() const {
-    const uint64_t policy = ptx::evict_last();
-    ptx::wait_for_previous_kernel();
+  // By all lanes of a consumer.
+  __device__ __forceinline__ void release(int slot, int lane) const {
+    if (lane >= params.num_sharers) return;
+    if (params.num_sharers == 1)
+      ptx::arrive(empty(slot));
+    else
+      ptx::arrive_in_cluster(ptx::address_in_cta(empty(slot), rank_of(share.part, lane)));
+  }
+
+ private:
+  struct Cursor {
     RingPlace place;
-    for (int tile = share.first_tile; tile < params.num_tiles; tile += share.num_clusters)
-      for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
-        ptx::wait_for_phase(tokens_empty(place.slot), place.parity ^ 1);
-        const uint32_t full = tokens_full(place.slot);
-        ptx::arrive_and_expect(full, kTokenBytes);
-        ptx::copy_box(tokens_at(place.slot), &params.x, chunk * kChunkElements, 0, full, policy);
-        place.advance(params.token_slots);
-      }
+    int group, chunk;
+
+    __device__ explicit Cursor(const DenseRing& ring)
+        : group(ring.share.first_group), chunk(ring.share.chunk_begin) {}
+    __device__ __forceinline__ void advance(const DenseRing& ring) {
+      place.advance(ring.params.num_slots);
+      if (++chunk < ring.share.chunk_end) return;
+      chunk = ring.share.chunk_begin;
+      group += ring.share.num_clusters;
+    }
+  };
+
+  __device__ __forceinline__ void expect(const Cursor& at) const {
+    ptx::arrive_and_expect(full(at.place.slot), slot_bytes(params) + (params.normed ? kRowBytes : 0));
+  }
+  __device__ __forceinline__ void copy_weights(const Cursor& at) const {
+    const int slot = at.place.slot, tile = at.group * params.num_sharers + share.sharer;
+    ptx::copy_box(weights_at(slot), &params.weight, at.chunk * kChunkElements, 0, 0, tile * params.tile_pairs,
+                  full(slot), ptx::evict_first());
+    if (params.normed) ptx::copy_box(norm_at(slot), &params.norm, at.chunk * kChunkElements, 0, full(slot), ptx::evict_last());
+  }
+  // This CTA's rows, to all sharers: each tells its own barrier.
+  __device__ __forceinline__ void copy_x(const Cursor& at) const {
+    const int slot = at.place.slot, first_row = share.sharer * params.box_rows;
+    const uint32_t to = x_at(slot) + first_row * kRowBytes;
+    if (params.num_sharers == 1) {
+      ptx::copy_box(to, &params.x, at.chunk * kChunkElements, first_row, full(slot), ptx::evict_last());
+      return;
+    }
+    const uint32_t sharers = ((1u << params.num_sharers) - 1) << rank_of(share.part, 0);
+    ptx::copy_box_to_cluster(to, &params.x, at.chunk * kChunkElements, first_row, full(slot), sharers,
+                             ptx::evict_last());
   }
 };
 
