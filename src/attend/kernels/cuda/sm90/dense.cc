@@ -79,11 +79,11 @@ void launch(const LinearArgs& args, bool gated, const DenseShape& shape, Stream&
   const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
   const int num_tiles = ceil_div(args.weight.shape[0], shape.tile_pairs * kPairRows);
   const int num_tile_groups = ceil_div(num_tiles, shape.num_sharers);
-  const bool normed = !args.norm.weight.empty();
   DenseParams params{
       .weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
       .x = {},
-      .norm = normed ? map_vector(args.norm.weight) : CUtensorMap{},
+      .norm = args.norm.weight.data,
+      .norm_eps = args.norm.eps,
       .bias = device_vector(args.bias),
       .out = args.out.data,
       .out_stride = args.out.strides[0],
@@ -98,8 +98,6 @@ void launch(const LinearArgs& args, bool gated, const DenseShape& shape, Stream&
       .box_rows = ceil_div(args.x.shape[0], kBoxStep * shape.num_sharers) * kBoxStep,
       .num_slots = 0,
       .num_early = 0,
-      .normed = normed,
-      .norm_eps = args.norm.eps,
       .gated = gated,
       .accumulate = args.accumulate,
       .out_element = element_of(args.out.dtype)};

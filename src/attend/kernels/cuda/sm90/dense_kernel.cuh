@@ -12,9 +12,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Two warpgroups multiply, the first warp of a third copies; the registers that this one gives back are the
+// Two warpgroups multiply, a third copies; the registers that this one gives back are the
 // others' accumulators.
-constexpr int kConsumerWarps = 8, kDenseThreads = 32 * kConsumerWarps + 128;
+constexpr int kConsumerWarps = 8, kDenseThreads = 32 * kConsumerWarps + 32 * kCopyWarps;
 constexpr int kCopyRegisters = 24, kConsumerRegisters = 240;
 // A warpgroup multiplies one or two groups of 64 rows of x.
 template <int kTokenGroups>
@@ -66,13 +66,15 @@ class DenseProducts {
   // The same of x times the norm's weights, rounded to bf16; x comes through registers. Adds to `squares` those
   // of this thread's part of x, of its two rows.
   __device__ __forceinline__ void multiply_normed(Sums& sums, float (&squares)[2]) {
+    // What others multiply goes nowhere.
+    const bool has_rows = x_offset_ / kRowBytes + threadIdx.x / 32 % 4 * 16 < ring_.params.num_rows;
     int last_slot = 0;
-    Fragment x;
+    Fragment x = {};
 #pragma unroll 2
     for (int chunk = ring_.share.chunk_begin; chunk < ring_.share.chunk_end; ++chunk) {
       ptx::wait_for_phase(ring_.full(place_.slot), place_.parity);
-      Fragment next;
-      load_normed(next, squares);
+      Fragment next = {};
+      if (has_rows) load_normed(chunk, next, squares);
       ptx::wait_products<0>();
       if (chunk > ring_.share.chunk_begin) ring_.release(last_slot, lane_);
 #pragma unroll
@@ -98,11 +100,11 @@ class DenseProducts {
 
   // What this thread multiplies of a chunk of x: of each 16 inputs 2 (l % 4), the next, and those eight behind,
   // of rows l / 4 and l / 4 + 8 of its warp's 16.
-  __device__ __forceinline__ void load_normed(Fragment& x, float (&squares)[2]) const {
+  __device__ __forceinline__ void load_normed(int chunk, Fragment& x, float (&squares)[2]) const {
     const int row = threadIdx.x / 32 % 4 * 16 + lane_ % 16;
     const uint32_t from =
         ring_.x_at(place_.slot) + x_offset_ + row * kRowBytes + ((lane_ / 16 ^ lane_ % 8) << 4);
-    const uint32_t norm_from = ring_.norm_at(place_.slot) + lane_ % 4 * 4;
+    const uint32_t norm_from = ring_.norm_at(chunk) + lane_ % 4 * 4;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       ptx::load_matrices(x[step], from ^ (step << 5));
@@ -139,13 +141,14 @@ __global__ void __launch_bounds__(kDenseThreads, 1) dense_kernel(const __grid_co
   const int warp = static_cast<int>(threadIdx.x) / 32, warpgroup = warp / 4;
   if (warp >= kConsumerWarps) {
     ptx::give_registers<kCopyRegisters>();
-    if (threadIdx.x == 32 * kConsumerWarps) ring.copy();
+    if (threadIdx.x % 32 == 0) ring.copy(warp - kConsumerWarps);
     __syncwarp();
-    ptx::arrive_at_cluster();
+    ptx::arrive_at_cluster_relaxed();
     ptx::wait_for_cluster();
     return;
   }
   ptx::take_registers<kConsumerRegisters>();
+  ring.copy_norm();
   ptx::wait_for_previous_kernel();
   // Not before the wait: the next kernel may be norm_rope, which reads angles early that a kernel before
   // this one has written.
@@ -162,10 +165,10 @@ __global__ void __launch_bounds__(kDenseThreads, 1) dense_kernel(const __grid_co
     float squares[2] = {};
     bool multiplied = false;
     if constexpr (Products::kCanNorm)
-      if ((multiplied = params.normed)) products.multiply_normed(sums, squares);
+      if ((multiplied = params.norm != nullptr)) products.multiply_normed(sums, squares);
     if (!multiplied) products.multiply(sums);
     // From here on nobody reads this CTA's ring, or tells that he has read his own.
-    if (group + ring.share.num_clusters >= params.num_tile_groups) ptx::arrive_at_cluster();
+    if (group + ring.share.num_clusters >= params.num_tile_groups) ptx::arrive_at_cluster_relaxed();
     tile_sums.put(group * params.num_sharers + ring.share.sharer, sums, squares);
   }
   if (params.num_parts == 1) ptx::wait_for_cluster();

@@ -21,8 +21,11 @@ inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
 struct DenseParams {
   // [chunk, 8 rows, 2 partners, pairs]: the partner of a gate row is its up row, or that eight rows below.
   CUtensorMap weight;
-  CUtensorMap x;     // [chunk, rows]
-  CUtensorMap norm;  // [chunk, 1]; not looked at without a norm
+  CUtensorMap x;  // [chunk, rows]
+  // [in_features], bf16 as x is then, aligned to 16 bytes: rows of x are first divided by the root of their
+  // mean square plus norm_eps, and multiplied with it; null: not
+  const void* norm;
+  float norm_eps;
   DeviceVector bias;
   void* out;  // row r begins at element r * out_stride
   int64_t out_stride;
@@ -34,8 +37,6 @@ struct DenseParams {
   int32_t box_rows;   // of x, that a CTA copies to all sharers: together they have num_rows or more
   int32_t num_slots;  // of the ring
   int32_t num_early;  // slots whose weights are asked for before the kernel waits
-  bool normed;        // x is divided by the root of its mean square and multiplied with the norm's weights
-  float norm_eps;
   bool gated;
   bool accumulate;   // not gated: what out holds is added
   Element out_element;  // of x, or float32. Two elements from an even one on begin at a multiple of their bytes.

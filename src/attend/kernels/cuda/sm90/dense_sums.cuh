@@ -29,7 +29,7 @@ class DenseSums {
   // By all consumers: this CTA's sums of a tile, tiles in order, and each thread's sums of the squares of its
   // part of x. When a tile has parts, all threads of the cluster have arrived there, or will.
   __device__ __forceinline__ void put(int tile, const Sums& sums, float (&squared)[2]) const {
-    if (params_.normed)
+    if (params_.norm != nullptr)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         squared[half] += __shfl_xor_sync(0xffffffff, squared[half], 1);
@@ -56,7 +56,7 @@ class DenseSums {
     return (params_.num_rows + 15) / 16 * params_.tile_pairs;
   }
   __device__ __forceinline__ float scale_of(float squared) const {
-    return params_.normed ? 1.0f / sqrtf(squared / static_cast<float>(params_.in_features) + params_.norm_eps)
+    return params_.norm != nullptr ? 1.0f / sqrtf(squared / static_cast<float>(params_.in_features) + params_.norm_eps)
                           : 1.0f;
   }
 
@@ -92,14 +92,14 @@ class DenseSums {
       const int num_own = (total - part + num_parts - 1) / num_parts;
       const int num_columns = (params_.num_rows + 15) / 16;
       ptx::arrive_and_expect(ring_.sums_full(),
-                             num_parts * (num_own * kSquareBytes + (params_.normed ? num_columns * 64 : 0)));
+                             num_parts * (num_own * kSquareBytes + (params_.norm != nullptr ? num_columns * 64 : 0)));
     }
     ptx::wait_for_cluster();
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       if (!has_rows(group)) continue;
       send(column_of(group), sums[group]);
-      if (params_.normed && first_pair_ == 0 && lane_ % 4 < 2) send_squared(lane_ % 4 == 0 ? squared[0] : squared[1]);
+      if (params_.norm != nullptr && first_pair_ == 0 && lane_ % 4 < 2) send_squared(lane_ % 4 == 0 ? squared[0] : squared[1]);
     }
     const int warp = static_cast<int>(threadIdx.x) / 32;
     bool wait = true;
@@ -173,7 +173,7 @@ class DenseSums {
   }
   __device__ __forceinline__ float received_scale(int row) const {
     float squared = 0.0f;
-    if (params_.normed)
+    if (params_.norm != nullptr)
       for (int part = 0; part < params_.num_parts; ++part)
         squared += __uint_as_float(ptx::load_shared_4(squared_place_of(row, part)));
     return scale_of(squared);

@@ -33,8 +33,7 @@ Encode find_encode() {
 // Dimensions innermost first; strides[i] is that of dimension i + 1.
 template <size_t kRank>
 CUtensorMap encode(const TensorView& matrix, std::array<cuuint64_t, kRank> sizes,
-                   std::array<cuuint64_t, kRank - 1> strides_bytes, std::array<cuuint32_t, kRank> box,
-                   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
+                   std::array<cuuint64_t, kRank - 1> strides_bytes, std::array<cuuint32_t, kRank> box) {
   static const Encode encode_tiled = find_encode();
   std::array<cuuint32_t, kRank> steps;
   steps.fill(1);
@@ -43,7 +42,7 @@ CUtensorMap encode(const TensorView& matrix, std::array<cuuint64_t, kRank> sizes
   CUtensorMap map{};
   const CUresult status =
       encode_tiled(&map, type, kRank, matrix.data, sizes.data(), strides_bytes.data(), box.data(),
-                   steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                   steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     fail(ErrorCode::kDevice, "tensor map of ", matrix, ": CUDA driver error ", static_cast<int>(status));
@@ -70,12 +69,6 @@ CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs) {
   return encode<4>(weight, {num_columns, kPartnerRows, 2, num_rows / (2 * kPartnerRows)},
                    {row_bytes, to_partner * row_bytes, to_pair * row_bytes},
                    {kChunkElements, kPartnerRows, 2, static_cast<cuuint32_t>(box_pairs)});
-}
-
-CUtensorMap map_vector(const TensorView& vector) {
-  const auto num_elements = static_cast<cuuint64_t>(vector.num_elements());
-  return encode<2>(vector, {num_elements, 1}, {kElementBytes * num_elements}, {kChunkElements, 1},
-                   CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -15,7 +15,4 @@ CUtensorMap map_rows(const TensorView& matrix, int box_rows);
 // upper half (gate) and of the lower half (up); else rows 16 p to 16 p + 15. Boxes of `box_pairs` pairs.
 CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs);
 
-// 128 bytes of a contiguous vector of 16-bit elements that begins at a multiple of 16 bytes.
-CUtensorMap map_vector(const TensorView& vector);
-
 }  // namespace attend::kernels::cuda::sm90
