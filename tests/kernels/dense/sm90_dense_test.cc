@@ -128,8 +128,8 @@ TEST_F(Sm90Dense, MatchesFloat64) {
       }
 }
 
-// Ways to share a layer: tiles alone and in parts, copies of x shared and not, several tiles one after another
-// the last round of which not all clusters have.
+// Ways to share a layer: tiles alone and in parts, copies of x shared and not, several tiles one after
+// another the last round of which not all clusters have.
 std::vector<sm90::DenseShape> shapes_of(int64_t num_weight_rows, int token_groups) {
   std::vector<sm90::DenseShape> shapes;
   for (const int tile_pairs : sm90::tile_pairs_of(token_groups))
@@ -149,8 +149,8 @@ std::vector<sm90::DenseShape> shapes_of(int64_t num_weight_rows, int token_group
 
 TEST_F(Sm90Dense, MatchesFloat64HoweverItIsShared) {
   constexpr Shape kShape{1040, 1032};
-  for (const auto& [num_rows, token_groups] :
-       std::vector<std::pair<int64_t, int>>{{5, 1}, {40, 1}, {64, 1}, {65, 2}, {128, 2}, {40, 4}, {129, 4}, {256, 4}}) {
+  for (const auto& [num_rows, token_groups] : std::vector<std::pair<int64_t, int>>{
+           {5, 1}, {40, 1}, {64, 1}, {65, 2}, {128, 2}, {40, 4}, {129, 4}, {256, 4}}) {
     Case given(kShape, num_rows, DType::kBF16);
     for (const sm90::DenseShape& shape : shapes_of(kShape.weight_rows, token_groups)) {
       SCOPED_TRACE(testing::Message()
@@ -196,9 +196,10 @@ TEST_F(Sm90Dense, NormsXHoweverItIsShared) {
       given.x = std::move(product);
       for (const sm90::DenseShape& shared : shapes_of(shape.weight_rows, token_groups)) {
         if (shared.num_parts > (shape.in_features + 63) / 64) continue;
-        SCOPED_TRACE(testing::Message() << num_rows << " times " << shape << ", tiles of " << shared.tile_pairs
-                                        << " pairs, " << shared.num_clusters << " clusters of "
-                                        << shared.num_parts << " times " << shared.num_sharers);
+        SCOPED_TRACE(testing::Message()
+                     << num_rows << " times " << shape << ", tiles of " << shared.tile_pairs << " pairs, "
+                     << shared.num_clusters << " clusters of " << shared.num_parts << " times "
+                     << shared.num_sharers);
         TestTensor out({num_rows, shape.weight_rows}, DType::kF32);
         out.fill(NAN);
         const DeviceCopy device_out(out, given.stream.get());

@@ -23,7 +23,8 @@ __device__ inline void store_async_4(uint32_t to, float value, uint32_t barrier)
 }
 
 // An arrival at a barrier of any CTA. It may overtake what this thread did before, but for reads whose values
-// were used: what orders it too waits for all of the thread's memory accesses. "mbarrier.arrive.relaxed.cluster".
+// were used: what orders it too waits for all of the thread's memory accesses.
+// "mbarrier.arrive.relaxed.cluster".
 __device__ inline void arrive_in_cluster_relaxed(uint32_t barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }

@@ -35,8 +35,8 @@ __device__ __forceinline__ void use_after_wait(float (&sums)[kSums]) {
   for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// Registers of a thread from here on: fewer, which others of the CTA may take, or more, for which it waits until
-// they are there. By all warps of a warpgroup. "setmaxnreg".
+// Registers of a thread from here on: fewer, which others of the CTA may take, or more, for which it waits
+// until they are there. By all warps of a warpgroup. "setmaxnreg".
 template <int kRegisters>
 __device__ inline void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));

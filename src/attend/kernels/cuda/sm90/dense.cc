@@ -53,7 +53,8 @@ int token_groups_for(int64_t num_rows) {
 
 const DenseInstances& instances_of(int token_groups, DType dtype) {
   for (const DenseInstances& instances : kDenseInstances)
-    if (instances.token_groups == token_groups && instances.is_bf16 == (dtype == DType::kBF16)) return instances;
+    if (instances.token_groups == token_groups && instances.is_bf16 == (dtype == DType::kBF16))
+      return instances;
   fail(ErrorCode::kInvalidArgument, "dense: ", token_groups, " groups of 64 rows of x; expected 1, 2 or 4");
 }
 
@@ -79,37 +80,39 @@ void launch(const LinearArgs& args, bool gated, const DenseShape& shape, Stream&
   const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
   const int num_tiles = ceil_div(args.weight.shape[0], shape.tile_pairs * kPairRows);
   const int num_tile_groups = ceil_div(num_tiles, shape.num_sharers);
-  DenseParams params{
-      .weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
-      .x = {},
-      .norm = args.norm.weight.data,
-      .norm_eps = args.norm.eps,
-      .bias = device_vector(args.bias),
-      .out = args.out.data,
-      .out_stride = args.out.strides[0],
-      .num_rows = static_cast<int32_t>(args.x.shape[0]),
-      .in_features = static_cast<int32_t>(args.x.shape[1]),
-      .out_features = static_cast<int32_t>(args.out.shape[1]),
-      .num_tile_groups = num_tile_groups,
-      .num_chunks = num_chunks,
-      .tile_pairs = shape.tile_pairs,
-      .num_parts = shape.num_parts,
-      .num_sharers = shape.num_sharers,
-      .box_rows = ceil_div(args.x.shape[0], kBoxStep * shape.num_sharers) * kBoxStep,
-      .num_slots = 0,
-      .num_early = 0,
-      .gated = gated,
-      .accumulate = args.accumulate,
-      .out_element = element_of(args.out.dtype)};
+  DenseParams params{.weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
+                     .x = {},
+                     .norm = args.norm.weight.data,
+                     .norm_eps = args.norm.eps,
+                     .bias = device_vector(args.bias),
+                     .out = args.out.data,
+                     .out_stride = args.out.strides[0],
+                     .num_rows = static_cast<int32_t>(args.x.shape[0]),
+                     .in_features = static_cast<int32_t>(args.x.shape[1]),
+                     .out_features = static_cast<int32_t>(args.out.shape[1]),
+                     .num_tile_groups = num_tile_groups,
+                     .num_chunks = num_chunks,
+                     .tile_pairs = shape.tile_pairs,
+                     .num_parts = shape.num_parts,
+                     .num_sharers = shape.num_sharers,
+                     .box_rows = ceil_div(args.x.shape[0], kBoxStep * shape.num_sharers) * kBoxStep,
+                     .num_slots = 0,
+                     .num_early = 0,
+                     .gated = gated,
+                     .accumulate = args.accumulate,
+                     .out_element = element_of(args.out.dtype)};
   params.x = map_rows(args.x, params.box_rows);
   const int chunks_of_cta =
       num_chunks / shape.num_parts * (num_tile_groups / shape.num_clusters);  // of the CTA that has fewest
   params.num_slots = 1;
-  while (params.num_slots < std::min(kMaxSlots, ceil_div(num_chunks, shape.num_parts) * ceil_div(num_tile_groups, shape.num_clusters)) &&
+  while (params.num_slots < std::min(kMaxSlots, ceil_div(num_chunks, shape.num_parts) *
+                                                    ceil_div(num_tile_groups, shape.num_clusters)) &&
          shared_bytes(params, params.num_slots + 1, shape.token_groups) <= kSharedBytes)
     ++params.num_slots;
   static const char* const early = std::getenv("ATTEND_EARLY");
-  params.num_early = std::min({params.num_slots, chunks_of_cta, early ? std::max(1, params.num_slots * std::atoi(early) / 8) : params.num_slots});
+  params.num_early =
+      std::min({params.num_slots, chunks_of_cta,
+                early ? std::max(1, params.num_slots * std::atoi(early) / 8) : params.num_slots});
   instances_of(shape.token_groups, args.x.dtype).launch(params, shape, stream.handle);
 }
 

@@ -18,8 +18,8 @@ bool norms(const InputNorm& norm, const TensorView& x);
 // Heights of tiles that there are kernels for with so many groups of 64 rows of x: 1, 2 or 4.
 std::vector<int> tile_pairs_of(int token_groups);
 
-// out = norm(x) weight^T (+ bias) (+ out); `gated`: silu(gate) * up of its two halves. The norm, where there is
-// one, is one that it does. A row's bits depend neither on the other rows nor on their number.
+// out = norm(x) weight^T (+ bias) (+ out); `gated`: silu(gate) * up of its two halves. The norm, where there
+// is one, is one that it does. A row's bits depend neither on the other rows nor on their number.
 void dense(const LinearArgs& args, bool gated, Stream& stream);
 // The same of up to 64 * shape.token_groups rows, shared as the caller says.
 void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream);

@@ -1,5 +1,5 @@
-// Dense layers on sm_90a: the kernel and its launch, for x and weights of type T. A warp copies; the warpgroups
-// before it multiply: rows of x are A, 64 a warpgroup, weights are B.
+// Dense layers on sm_90a: the kernel and its launch, for x and weights of type T. A warp copies; the
+// warpgroups before it multiply: rows of x are A, 64 a warpgroup, weights are B.
 #pragma once
 
 #include <type_traits>
@@ -63,8 +63,8 @@ class DenseProducts {
     ring_.release(last_slot, lane_);
   }
 
-  // The same of x times the norm's weights, rounded to bf16; x comes through registers. Adds to `squares` those
-  // of this thread's part of x, of its two rows.
+  // The same of x times the norm's weights, rounded to bf16; x comes through registers. Adds to `squares`
+  // those of this thread's part of x, of its two rows.
   __device__ __forceinline__ void multiply_normed(Sums& sums, float (&squares)[2]) {
     // What others multiply goes nowhere.
     const bool has_rows = x_offset_ / kRowBytes + threadIdx.x / 32 % 4 * 16 < ring_.params.num_rows;
@@ -98,8 +98,8 @@ class DenseProducts {
     return ptx::matrix_descriptor(ring_.weights_at(place_.slot) + weights_offset_);
   }
 
-  // What this thread multiplies of a chunk of x: of each 16 inputs 2 (l % 4), the next, and those eight behind,
-  // of rows l / 4 and l / 4 + 8 of its warp's 16.
+  // What this thread multiplies of a chunk of x: of each 16 inputs 2 (l % 4), the next, and those eight
+  // behind, of rows l / 4 and l / 4 + 8 of its warp's 16.
   __device__ __forceinline__ void load_normed(int chunk, Fragment& x, float (&squares)[2]) const {
     const int row = threadIdx.x / 32 % 4 * 16 + lane_ % 16;
     const uint32_t from =

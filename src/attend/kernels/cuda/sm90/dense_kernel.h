@@ -38,8 +38,9 @@ struct DenseParams {
   int32_t num_slots;  // of the ring
   int32_t num_early;  // slots whose weights are asked for before the kernel waits
   bool gated;
-  bool accumulate;   // not gated: what out holds is added
-  Element out_element;  // of x, or float32. Two elements from an even one on begin at a multiple of their bytes.
+  bool accumulate;  // not gated: what out holds is added
+  Element
+      out_element;  // of x, or float32. Two elements from an even one on begin at a multiple of their bytes.
 };
 
 // Bytes of shared memory that a launch takes with so many slots.

@@ -12,8 +12,7 @@ __global__ void fill_an_sm() {}
 
 int shared_bytes(const DenseParams& params, int num_slots, int token_groups) {
   // Warpgroups read all of their 64 rows of x, though a slot may hold fewer.
-  const int last_read =
-      (num_slots - 1) * slot_bytes(params) + token_groups * kWarpgroupTokens * kRowBytes;
+  const int last_read = (num_slots - 1) * slot_bytes(params) + token_groups * kWarpgroupTokens * kRowBytes;
   return std::max(ring_bytes(params, num_slots) + norm_bytes(params) + kBarrierBytes, last_read);
 }
 

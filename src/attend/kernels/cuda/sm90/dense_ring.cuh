@@ -38,7 +38,8 @@ __host__ __device__ inline int squared_bytes(const DenseParams& params) {
 }
 // Of a CTA's part of the norm's weights.
 __host__ __device__ inline int norm_bytes(const DenseParams& params) {
-  return params.norm == nullptr ? 0 : (params.num_chunks + params.num_parts - 1) / params.num_parts * kRowBytes;
+  return params.norm == nullptr ? 0
+                                : (params.num_chunks + params.num_parts - 1) / params.num_parts * kRowBytes;
 }
 // Of the ring, whose place those take.
 __host__ __device__ inline int ring_bytes(const DenseParams& params, int num_slots) {
@@ -75,9 +76,9 @@ struct RingPlace {
   }
 };
 
-// A slot holds a chunk of the rows of x and of the tile's rows of weights. Layout: slots, the norm's weights of
-// this CTA's inputs, barriers. When a CTA's products have ended, the sums of the cluster take
-// the place of the slots (DenseSums).
+// A slot holds a chunk of the rows of x and of the tile's rows of weights. Layout: slots, the norm's weights
+// of this CTA's inputs, barriers. When a CTA's products have ended, the sums of the cluster take the place of
+// the slots (DenseSums).
 template <int kConsumerWarps>
 struct DenseRing {
   static constexpr int kWarps = kConsumerWarps;
@@ -118,8 +119,8 @@ struct DenseRing {
     ptx::publish_barriers();
   }
 
-  // By one thread of each of kCopyWarps warps: everything that this CTA multiplies. A copy takes a thread some
-  // 250 cycles, so weights and x have two warps each, which take chunks in turn.
+  // By one thread of each of kCopyWarps warps: everything that this CTA multiplies. A copy takes a thread
+  // some 250 cycles, so weights and x have two warps each, which take chunks in turn.
   __device__ __forceinline__ void copy(int warp) const {
     const int turn = warp / 2;
     if (warp % 2 == 0)
@@ -178,7 +179,8 @@ struct DenseRing {
       ptx::wait_for_phase(empty(place.slot), place.parity ^ 1);
       ptx::arrive_and_expect(full(place.slot), bytes);
       ptx::copy_box(weights_at(place.slot), &params.weight, chunk * kChunkElements, 0, 0,
-                    (group * params.num_sharers + share.sharer) * params.tile_pairs, full(place.slot), policy);
+                    (group * params.num_sharers + share.sharer) * params.tile_pairs, full(place.slot),
+                    policy);
     });
   }
 

@@ -51,13 +51,16 @@ class DenseSums {
 
   // The column of 16 rows of x that this warp has of a group.
   __device__ __forceinline__ int column_of(int group) const { return column_ + group * 4; }
-  __device__ __forceinline__ bool has_rows(int group) const { return column_of(group) * 16 < params_.num_rows; }
+  __device__ __forceinline__ bool has_rows(int group) const {
+    return column_of(group) * 16 < params_.num_rows;
+  }
   __device__ __forceinline__ int num_squares() const {
     return (params_.num_rows + 15) / 16 * params_.tile_pairs;
   }
   __device__ __forceinline__ float scale_of(float squared) const {
-    return params_.norm != nullptr ? 1.0f / sqrtf(squared / static_cast<float>(params_.in_features) + params_.norm_eps)
-                          : 1.0f;
+    return params_.norm != nullptr
+               ? 1.0f / sqrtf(squared / static_cast<float>(params_.in_features) + params_.norm_eps)
+               : 1.0f;
   }
 
   __device__ __forceinline__ void write_own(int tile, const Sums& sums, const float (&squared)[2]) const {
@@ -91,34 +94,36 @@ class DenseSums {
     if (threadIdx.x == 0) {
       const int num_own = (total - part + num_parts - 1) / num_parts;
       const int num_columns = (params_.num_rows + 15) / 16;
-      ptx::arrive_and_expect(ring_.sums_full(),
-                             num_parts * (num_own * kSquareBytes + (params_.norm != nullptr ? num_columns * 64 : 0)));
+      ptx::arrive_and_expect(
+          ring_.sums_full(),
+          num_parts * (num_own * kSquareBytes + (params_.norm != nullptr ? num_columns * 64 : 0)));
     }
     ptx::wait_for_cluster();
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       if (!has_rows(group)) continue;
       send(column_of(group), sums[group]);
-      if (params_.norm != nullptr && first_pair_ == 0 && lane_ % 4 < 2) send_squared(lane_ % 4 == 0 ? squared[0] : squared[1]);
+      if (params_.norm != nullptr && first_pair_ == 0 && lane_ % 4 < 2)
+        send_squared(lane_ % 4 == 0 ? squared[0] : squared[1]);
     }
     const int warp = static_cast<int>(threadIdx.x) / 32;
     bool wait = true;
     for (int n = warp; n * num_parts + part < total || wait; n += kAtOnce * kWarps) {
       Residual residuals[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) visit(n + i * kWarps, [&](int column, int pair) {
-        ask(tile, column, pair, residuals[i]);
-      });
+      for (int i = 0; i < kAtOnce; ++i)
+        visit(n + i * kWarps, [&](int column, int pair) { ask(tile, column, pair, residuals[i]); });
       if (wait) ptx::wait_for_cluster_phase(ring_.sums_full(), 0);
       wait = false;
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) visit(n + i * kWarps, [&](int column, int pair) {
-        Square square;
-        add_parts(n + i * kWarps, square);
-        const float scales[2] = {received_scale(column * 16 + lane_ / 4),
-                                 received_scale(column * 16 + lane_ / 4 + 8)};
-        write(tile, column, pair, square, scales, residuals[i]);
-      });
+      for (int i = 0; i < kAtOnce; ++i)
+        visit(n + i * kWarps, [&](int column, int pair) {
+          Square square;
+          add_parts(n + i * kWarps, square);
+          const float scales[2] = {received_scale(column * 16 + lane_ / 4),
+                                   received_scale(column * 16 + lane_ / 4 + 8)};
+          write(tile, column, pair, square, scales, residuals[i]);
+        });
     }
   }
 
@@ -142,7 +147,8 @@ class DenseSums {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int i = 8 * pair + 4 * half;
-        ptx::store_async_16(to + half * kSquareBytes / 2, sums[i], sums[i + 1], sums[i + 2], sums[i + 3], full);
+        ptx::store_async_16(to + half * kSquareBytes / 2, sums[i], sums[i + 1], sums[i + 2], sums[i + 3],
+                            full);
       }
       if (++to_part < params_.num_parts) continue;
       to_part = 0;
@@ -179,8 +185,8 @@ class DenseSums {
     return scale_of(squared);
   }
 
-  // Where the first of two results lies: of half a pair, and row l / 4 (+ 8) of a column. Not valid where there
-  // is no such result.
+  // Where the first of two results lies: of half a pair, and row l / 4 (+ 8) of a column. Not valid where
+  // there is no such result.
   struct Place {
     bool valid;
     int64_t at;
