@@ -128,22 +128,19 @@ TEST_F(Sm90Dense, MatchesFloat64) {
       }
 }
 
-// Ways to share a layer: tiles alone and in parts, copies of x shared and not, several tiles one after
-// another the last round of which not all clusters have.
+// Ways to share a layer: tiles alone and in parts, several tiles one after another the last round of which not
+// all clusters have.
 std::vector<sm90::DenseShape> shapes_of(int64_t num_weight_rows, int token_groups) {
   std::vector<sm90::DenseShape> shapes;
   for (const int tile_pairs : sm90::tile_pairs_of(token_groups))
-    for (const int num_parts : {1, 2, 3, 8})
-      for (const int num_sharers : {1, 2, 4}) {
-        const int64_t rows_at_once = int64_t{num_sharers} * tile_pairs * sm90::kPairRows;
-        const auto num_groups = static_cast<int>((num_weight_rows + rows_at_once - 1) / rows_at_once);
-        const sm90::DenseShape shape{.tile_pairs = tile_pairs,
-                                     .num_parts = num_parts,
-                                     .num_sharers = num_sharers,
-                                     .num_clusters = num_parts > 1 ? num_groups : (num_groups + 1) / 2,
-                                     .token_groups = token_groups};
-        if (shape.cluster_size() <= sm90::kMaxClusterSize) shapes.push_back(shape);
-      }
+    for (const int num_parts : {1, 2, 3, 8}) {
+      const int64_t tile_rows = int64_t{tile_pairs} * sm90::kPairRows;
+      const auto num_tiles = static_cast<int>((num_weight_rows + tile_rows - 1) / tile_rows);
+      shapes.push_back({.tile_pairs = tile_pairs,
+                        .num_parts = num_parts,
+                        .num_clusters = num_parts > 1 ? num_tiles : (num_tiles + 1) / 2,
+                        .token_groups = token_groups});
+    }
   return shapes;
 }
 
@@ -155,7 +152,7 @@ TEST_F(Sm90Dense, MatchesFloat64HoweverItIsShared) {
     for (const sm90::DenseShape& shape : shapes_of(kShape.weight_rows, token_groups)) {
       SCOPED_TRACE(testing::Message()
                    << num_rows << " rows, tiles of " << shape.tile_pairs << " pairs, " << shape.num_clusters
-                   << " clusters of " << shape.num_parts << " times " << shape.num_sharers);
+                   << " clusters of " << shape.num_parts);
       TestTensor out({num_rows, kShape.weight_rows}, DType::kF32);
       out.fill(NAN);
       const DeviceCopy device_out(out, given.stream.get());
@@ -198,8 +195,7 @@ TEST_F(Sm90Dense, NormsXHoweverItIsShared) {
         if (shared.num_parts > (shape.in_features + 63) / 64) continue;
         SCOPED_TRACE(testing::Message()
                      << num_rows << " times " << shape << ", tiles of " << shared.tile_pairs << " pairs, "
-                     << shared.num_clusters << " clusters of " << shared.num_parts << " times "
-                     << shared.num_sharers);
+                     << shared.num_clusters << " clusters of " << shared.num_parts);
         TestTensor out({num_rows, shape.weight_rows}, DType::kF32);
         out.fill(NAN);
         const DeviceCopy device_out(out, given.stream.get());

@@ -58,13 +58,19 @@ const DenseInstances& instances_of(int token_groups, DType dtype) {
   fail(ErrorCode::kInvalidArgument, "dense: ", token_groups, " groups of 64 rows of x; expected 1, 2 or 4");
 }
 
+// Rows of x come from L2, which is nearer than where weights come from.
+int token_slots_for(int token_groups) {
+  static const char* const env = std::getenv("ATTEND_TOKEN_SLOTS");
+  if (env) return std::atoi(env);
+  return token_groups == 1 ? kMaxTokenSlots : token_groups == 2 ? 4 : 3;
+}
+
 DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, int token_groups,
                      const DeviceClusters& device) {
   (void)num_chunks;
   const int pairs = token_groups == 1 ? 8 : 7;
   return {.tile_pairs = pairs,
           .num_parts = 1,
-          .num_sharers = 1,
           .num_clusters = std::min(ceil_div(num_weight_rows, pairs * kPairRows), device.num_clusters[0]),
           .token_groups = token_groups};
 }
@@ -79,9 +85,11 @@ bool pairs_aligned(const TensorView& tensor) {
 void launch(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream) {
   const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
   const int num_tiles = ceil_div(args.weight.shape[0], shape.tile_pairs * kPairRows);
-  const int num_tile_groups = ceil_div(num_tiles, shape.num_sharers);
+  const int chunks_of_cta =
+      ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.num_parts);
+  const int box_rows = ceil_div(args.x.shape[0], kBoxStep) * kBoxStep;
   DenseParams params{.weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
-                     .x = {},
+                     .x = map_rows(args.x, box_rows),
                      .norm = args.norm.weight.data,
                      .norm_eps = args.norm.eps,
                      .bias = device_vector(args.bias),
@@ -90,29 +98,23 @@ void launch(const LinearArgs& args, bool gated, const DenseShape& shape, Stream&
                      .num_rows = static_cast<int32_t>(args.x.shape[0]),
                      .in_features = static_cast<int32_t>(args.x.shape[1]),
                      .out_features = static_cast<int32_t>(args.out.shape[1]),
-                     .num_tile_groups = num_tile_groups,
+                     .num_tiles = num_tiles,
                      .num_chunks = num_chunks,
                      .tile_pairs = shape.tile_pairs,
                      .num_parts = shape.num_parts,
-                     .num_sharers = shape.num_sharers,
-                     .box_rows = ceil_div(args.x.shape[0], kBoxStep * shape.num_sharers) * kBoxStep,
-                     .num_slots = 0,
-                     .num_early = 0,
+                     .box_rows = box_rows,
+                     .weight_slots = 1,
+                     .token_slots = std::min(token_slots_for(shape.token_groups), chunks_of_cta),
                      .gated = gated,
                      .accumulate = args.accumulate,
                      .out_element = element_of(args.out.dtype)};
-  params.x = map_rows(args.x, params.box_rows);
-  const int chunks_of_cta =
-      num_chunks / shape.num_parts * (num_tile_groups / shape.num_clusters);  // of the CTA that has fewest
-  params.num_slots = 1;
-  while (params.num_slots < std::min(kMaxSlots, ceil_div(num_chunks, shape.num_parts) *
-                                                    ceil_div(num_tile_groups, shape.num_clusters)) &&
-         shared_bytes(params, params.num_slots + 1, shape.token_groups) <= kSharedBytes)
-    ++params.num_slots;
-  static const char* const early = std::getenv("ATTEND_EARLY");
-  params.num_early =
-      std::min({params.num_slots, chunks_of_cta,
-                early ? std::max(1, params.num_slots * std::atoi(early) / 8) : params.num_slots});
+  const int most_slots = std::min(kMaxWeightSlots, chunks_of_cta);
+  const auto fits = [&] { return shared_bytes(params, shape.token_groups) <= kSharedBytes; };
+  while (params.weight_slots <= most_slots && fits()) ++params.weight_slots;
+  --params.weight_slots;
+  if (params.weight_slots == 0)
+    fail(ErrorCode::kInvalidArgument, "dense: tiles of ", shape.tile_pairs, " pairs in ", shape.num_parts,
+         " parts: they do not fit into shared memory");
   instances_of(shape.token_groups, args.x.dtype).launch(params, shape, stream.handle);
 }
 

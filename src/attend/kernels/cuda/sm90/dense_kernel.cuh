@@ -26,129 +26,155 @@ class DenseProducts {
   static constexpr int kSteps = kRowBytes / 32;  // of 16 inputs, in a chunk
   static constexpr int kGroupBytes = kWarpgroupTokens * kRowBytes;
   using Fragment = uint32_t[kSteps][4];
-  using Ring = DenseRing<kConsumerWarps>;
+  using Rings = DenseRings<kConsumerWarps>;
 
  public:
   static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16> && kGroups == 1;
   using Sums = float[kGroups][8 * kGroupPairs];
 
-  __device__ __forceinline__ DenseProducts(const Ring& ring, int first_token_group, int feature_group)
-      : ring_(ring),
+  __device__ __forceinline__ DenseProducts(const Rings& rings, int first_token_group, int feature_group)
+      : rings_(rings),
         x_offset_(first_token_group * kGroupBytes),
         weights_offset_(feature_group * kGroupPairs * kPairBytes) {}
 
   // The products of a tile.
   __device__ __forceinline__ void multiply(Sums& sums) {
-    int last_slot = 0;
-    for (int chunk = ring_.share.chunk_begin; chunk < ring_.share.chunk_end; ++chunk) {
-      ptx::wait_for_phase(ring_.full(place_.slot), place_.parity);
-      const uint64_t x = ptx::matrix_descriptor(ring_.x_at(place_.slot) + x_offset_);
+    int last_weights = 0, last_tokens = 0;
+    for (int chunk = rings_.share.chunk_begin; chunk < rings_.share.chunk_end; ++chunk) {
+      ptx::wait_for_phase(rings_.weights.full(weights_.slot), weights_.parity);
+      ptx::wait_for_phase(rings_.tokens.full(tokens_.slot), tokens_.parity);
+      const uint64_t x = ptx::matrix_descriptor(rings_.tokens.at(tokens_.slot) + x_offset_);
+      const uint64_t weights = weights_descriptor();
       ptx::begin_products();
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
 #pragma unroll
         for (int step = 0; step < kSteps; ++step)
-          ptx::multiply_async(sums[group], x + group * (kGroupBytes / 16) + 2 * step, weights() + 2 * step,
-                              chunk > ring_.share.chunk_begin || step > 0, T{});
+          ptx::multiply_async(sums[group], x + group * (kGroupBytes / 16) + 2 * step, weights + 2 * step,
+                              chunk > rings_.share.chunk_begin || step > 0, T{});
       ptx::commit_products();
-      // The products before these have ended, and their slot is free.
+      // The products before these have ended, and their slots are free.
       ptx::wait_products<1>();
-      if (chunk > ring_.share.chunk_begin) ring_.release(last_slot, lane_);
-      last_slot = place_.slot;
-      place_.advance(ring_.params.num_slots);
+      if (chunk > rings_.share.chunk_begin && lane_ == 0) {
+        rings_.weights.release(last_weights);
+        rings_.tokens.release(last_tokens);
+      }
+      last_weights = weights_.slot;
+      last_tokens = tokens_.slot;
+      advance();
     }
     ptx::wait_products<0>();
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) ptx::use_after_wait(sums[group]);
-    ring_.release(last_slot, lane_);
+    if (lane_ == 0) {
+      rings_.weights.release(last_weights);
+      rings_.tokens.release(last_tokens);
+    }
   }
 
   // The same of x times the norm's weights, rounded to bf16; x comes through registers. Adds to `squares`
   // those of this thread's part of x, of its two rows.
   __device__ __forceinline__ void multiply_normed(Sums& sums, float (&squares)[2]) {
     // What others multiply goes nowhere.
-    const bool has_rows = x_offset_ / kRowBytes + threadIdx.x / 32 % 4 * 16 < ring_.params.num_rows;
-    int last_slot = 0;
+    const bool has_rows =
+        x_offset_ / kRowBytes + static_cast<int>(threadIdx.x) / 32 % 4 * 16 < rings_.params.num_rows;
+    int last_weights = 0;
     Fragment x = {};
 #pragma unroll 2
-    for (int chunk = ring_.share.chunk_begin; chunk < ring_.share.chunk_end; ++chunk) {
-      ptx::wait_for_phase(ring_.full(place_.slot), place_.parity);
+    for (int chunk = rings_.share.chunk_begin; chunk < rings_.share.chunk_end; ++chunk) {
       Fragment next = {};
+      ptx::wait_for_phase(rings_.tokens.full(tokens_.slot), tokens_.parity);
       if (has_rows) load_normed(chunk, next, squares);
+      __syncwarp();
+      if (lane_ == 0) rings_.tokens.release(tokens_.slot);
+      ptx::wait_for_phase(rings_.weights.full(weights_.slot), weights_.parity);
       ptx::wait_products<0>();
-      if (chunk > ring_.share.chunk_begin) ring_.release(last_slot, lane_);
+      if (chunk > rings_.share.chunk_begin && lane_ == 0) rings_.weights.release(last_weights);
 #pragma unroll
       for (int i = 0; i < kSteps * 4; ++i) x[i / 4][i % 4] = next[i / 4][i % 4];
+      const uint64_t weights = weights_descriptor();
       ptx::begin_products();
 #pragma unroll
       for (int step = 0; step < kSteps; ++step)
-        ptx::multiply_async(sums[0], x[step], weights() + 2 * step,
-                            chunk > ring_.share.chunk_begin || step > 0, T{});
+        ptx::multiply_async(sums[0], x[step], weights + 2 * step,
+                            chunk > rings_.share.chunk_begin || step > 0, T{});
       ptx::commit_products();
-      last_slot = place_.slot;
-      place_.advance(ring_.params.num_slots);
+      last_weights = weights_.slot;
+      advance();
     }
     ptx::wait_products<0>();
     ptx::use_after_wait(sums[0]);
-    ring_.release(last_slot, lane_);
+    if (lane_ == 0) rings_.weights.release(last_weights);
   }
 
  private:
-  __device__ __forceinline__ uint64_t weights() const {
-    return ptx::matrix_descriptor(ring_.weights_at(place_.slot) + weights_offset_);
+  __device__ __forceinline__ uint64_t weights_descriptor() const {
+    return ptx::matrix_descriptor(rings_.weights.at(weights_.slot) + weights_offset_);
+  }
+  __device__ __forceinline__ void advance() {
+    weights_.advance(rings_.weights.num_slots);
+    tokens_.advance(rings_.tokens.num_slots);
   }
 
   // What this thread multiplies of a chunk of x: of each 16 inputs 2 (l % 4), the next, and those eight
   // behind, of rows l / 4 and l / 4 + 8 of its warp's 16.
   __device__ __forceinline__ void load_normed(int chunk, Fragment& x, float (&squares)[2]) const {
-    const int row = threadIdx.x / 32 % 4 * 16 + lane_ % 16;
+    const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane_ % 16;
     const uint32_t from =
-        ring_.x_at(place_.slot) + x_offset_ + row * kRowBytes + ((lane_ / 16 ^ lane_ % 8) << 4);
-    const uint32_t norm_from = ring_.norm_at(chunk) + lane_ % 4 * 4;
+        rings_.tokens.at(tokens_.slot) + x_offset_ + row * kRowBytes + ((lane_ / 16 ^ lane_ % 8) << 4);
+    const uint32_t norm_from = rings_.norm_at(chunk) + lane_ % 4 * 4;
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      ptx::load_matrices(x[step], from ^ (step << 5));
+    for (int step = 0; step < kSteps; ++step) ptx::load_matrices(x[step], from ^ (step << 5));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const __nv_bfloat162 raw = pair_of(x[step][i]);
-        const float2 values = __bfloat1622float2(raw);
-        squares[i % 2] += values.x * values.x + values.y * values.y;
-        const __nv_bfloat162 norm = pair_of(ptx::load_shared_4(norm_from + step * 32 + i / 2 * 16));
-        const __nv_bfloat162 product = __hmul2(raw, norm);
-        x[step][i] = *reinterpret_cast<const uint32_t*>(&product);
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const __nv_bfloat162 norm = pair_of(ptx::load_shared_4(norm_from + step * 32 + half * 16));
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const __nv_bfloat162 raw = pair_of(x[step][2 * half + i]);
+          const float2 values = __bfloat1622float2(raw);
+          squares[i] += values.x * values.x;
+          squares[i] += values.y * values.y;
+          const __nv_bfloat162 product = __hmul2(raw, norm);
+          x[step][2 * half + i] = *reinterpret_cast<const uint32_t*>(&product);
+        }
       }
-    }
   }
   __device__ static __nv_bfloat162 pair_of(uint32_t bits) {
     return *reinterpret_cast<const __nv_bfloat162*>(&bits);
   }
 
-  const Ring& ring_;
+  const Rings& rings_;
   const uint32_t x_offset_, weights_offset_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  RingPlace place_;
+  RingPlace weights_, tokens_;
 };
 
 template <class T, int kTokenGroups, int kGroupPairs>
 __global__ void __launch_bounds__(kDenseThreads, 1) dense_kernel(const __grid_constant__ DenseParams params) {
   extern __shared__ __align__(kSwizzleBytes) char shared[];
-  const DenseRing<kConsumerWarps> ring(params, shared);
-  if (threadIdx.x == 0) ring.init();
-  __syncthreads();
-  // Nobody writes to a CTA whose barriers are not there yet.
-  ptx::arrive_at_cluster_relaxed();
-  ptx::wait_for_cluster();
+  const DenseRings<kConsumerWarps> rings(params, shared);
   const int warp = static_cast<int>(threadIdx.x) / 32, warpgroup = warp / 4;
+  const bool copies = warp >= kConsumerWarps && threadIdx.x % 32 == 0;
+  if (copies) rings.prefetch_map(warp - kConsumerWarps);
+  rings.init();
+  __syncthreads();
   if (warp >= kConsumerWarps) {
     ptx::give_registers<kCopyRegisters>();
-    if (threadIdx.x % 32 == 0) ring.copy(warp - kConsumerWarps);
+    if (copies) {
+      rings.copy_early(warp - kConsumerWarps);
+      rings.copy_rest(warp - kConsumerWarps);
+    }
     __syncwarp();
+    if (params.num_parts == 1) return;
+    // As the consumers do (DenseSums).
     ptx::arrive_at_cluster_relaxed();
     ptx::wait_for_cluster();
     return;
   }
   ptx::take_registers<kConsumerRegisters>();
-  ring.copy_norm();
+  rings.copy_norm();
   ptx::wait_for_previous_kernel();
   // Not before the wait: the next kernel may be norm_rope, which reads angles early that a kernel before
   // this one has written.
@@ -157,21 +183,18 @@ __global__ void __launch_bounds__(kDenseThreads, 1) dense_kernel(const __grid_co
   using Products = DenseProducts<T, kGroups, kGroupPairs>;
   const int first_group = kTokenGroups == 1 ? 0 : warpgroup * kGroups;
   const int feature_group = kTokenGroups == 1 ? warpgroup : 0;
-  Products products(ring, first_group, feature_group);
-  const DenseSums<T, kGroups, kGroupPairs, DenseRing<kConsumerWarps>> tile_sums(
-      ring, first_group * 4 + warp % 4, feature_group * kGroupPairs);
-  for (int group = ring.share.first_group; group < params.num_tile_groups; group += ring.share.num_clusters) {
+  Products products(rings, first_group, feature_group);
+  const DenseSums<T, kGroups, kGroupPairs, DenseRings<kConsumerWarps>> tile_sums(
+      rings, first_group * 4 + warp % 4, feature_group * kGroupPairs);
+  for (int tile = rings.share.first_tile; tile < params.num_tiles; tile += rings.share.num_clusters) {
     typename Products::Sums sums;
     float squares[2] = {};
     bool multiplied = false;
     if constexpr (Products::kCanNorm)
       if ((multiplied = params.norm != nullptr)) products.multiply_normed(sums, squares);
     if (!multiplied) products.multiply(sums);
-    // From here on nobody reads this CTA's ring, or tells that he has read his own.
-    if (group + ring.share.num_clusters >= params.num_tile_groups) ptx::arrive_at_cluster_relaxed();
-    tile_sums.put(group * params.num_sharers + ring.share.sharer, sums, squares);
+    tile_sums.put(tile, sums, squares);
   }
-  if (params.num_parts == 1) ptx::wait_for_cluster();
 }
 
 template <class T, int kTokenGroups, int kGroupPairs>
@@ -180,10 +203,10 @@ void launch_instance(const DenseParams& params, const DenseShape& shape, void* s
   // All that there is, not what this launch takes: another thread may be about to launch with more.
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                       "linear: shared memory");
-  launch_dependent<DenseParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size()),
+  launch_dependent<DenseParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.num_parts),
                                 kDenseThreads,
-                                static_cast<size_t>(shared_bytes(params, params.num_slots, kTokenGroups)),
-                                stream, params, "linear", shape.cluster_size());
+                                static_cast<size_t>(shared_bytes(params, kTokenGroups)),
+                                stream, params, "linear", shape.num_parts);
 }
 
 // Launches the instance of this shape, of those with kGroupPairs pairs a warpgroup.

@@ -11,10 +11,10 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kChunkElements = 64;  // inputs that are copied at once: 128 bytes of a row
 inline constexpr int kRowBytes = 128;      // of a chunk
 inline constexpr int kPairBytes = kPairRows * kRowBytes;
-inline constexpr int kBoxStep = 8;  // boxes of x have a multiple of so many rows
+inline constexpr int kBoxStep = 8;  // a box of x has a multiple of so many rows
 inline constexpr int kMaxTokens = kMaxTokenGroups * kWarpgroupTokens;
 inline constexpr int kMaxNormedTokens = 128;
-inline constexpr int kMaxSlots = 24;
+inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 8;
 inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
 
 // out = norm(x) weight^T (+ bias) (+ out), or silu(gate) * up of its two halves.
@@ -30,21 +30,19 @@ struct DenseParams {
   void* out;  // row r begins at element r * out_stride
   int64_t out_stride;
   int32_t num_rows, in_features, out_features;
-  int32_t num_tile_groups;  // num_sharers tiles each
-  int32_t num_chunks;
+  int32_t num_tiles, num_chunks;
   int32_t tile_pairs;
-  int32_t num_parts, num_sharers;
-  int32_t box_rows;   // of x, that a CTA copies to all sharers: together they have num_rows or more
-  int32_t num_slots;  // of the ring
-  int32_t num_early;  // slots whose weights are asked for before the kernel waits
+  int32_t num_parts;
+  int32_t box_rows;                   // of x: num_rows or a few more
+  int32_t weight_slots, token_slots;  // of the rings
   bool gated;
   bool accumulate;  // not gated: what out holds is added
   Element
       out_element;  // of x, or float32. Two elements from an even one on begin at a multiple of their bytes.
 };
 
-// Bytes of shared memory that a launch takes with so many slots.
-int shared_bytes(const DenseParams& params, int num_slots, int token_groups);
+// Bytes of shared memory that a launch takes.
+int shared_bytes(const DenseParams& params, int token_groups);
 // Clusters of this size that run on the current device at once.
 int max_clusters(int cluster_size);
 

@@ -10,10 +10,11 @@ __global__ void fill_an_sm() {}
 
 }  // namespace
 
-int shared_bytes(const DenseParams& params, int num_slots, int token_groups) {
+int shared_bytes(const DenseParams& params, int token_groups) {
   // Warpgroups read all of their 64 rows of x, though a slot may hold fewer.
-  const int last_read = (num_slots - 1) * slot_bytes(params) + token_groups * kWarpgroupTokens * kRowBytes;
-  return std::max(ring_bytes(params, num_slots) + norm_bytes(params) + kBarrierBytes, last_read);
+  const int last_read = (params.token_slots - 1) * token_slot_bytes(params) +
+                        token_groups * kWarpgroupTokens * kRowBytes;
+  return std::max(rings_bytes(params) + norm_bytes(params) + kBarrierBytes, last_read);
 }
 
 int max_clusters(int cluster_size) {

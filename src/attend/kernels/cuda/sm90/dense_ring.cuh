@@ -1,6 +1,7 @@
 // Weights and rows of x on their way through shared memory.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 
 #include "attend/kernels/cuda/ptx/cluster.cuh"
@@ -16,16 +17,15 @@ namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kSwizzleBytes = 1024;  // what slots are aligned to
 inline constexpr int kCopyWarps = 4;
-inline constexpr int kBarrierBytes = 8 * (2 * kMaxSlots + 1);
+inline constexpr int kBarrierBytes = 8 * (2 * (kMaxWeightSlots + kMaxTokenSlots) + 1);
 
-// Bytes of a slot: x, then weights.
-__host__ __device__ inline int x_bytes(const DenseParams& params) {
-  return params.num_sharers * params.box_rows * kRowBytes;
+// Bytes of slots.
+__host__ __device__ inline int token_slot_bytes(const DenseParams& params) {
+  return params.box_rows * kRowBytes;
 }
-__host__ __device__ inline int slot_bytes(const DenseParams& params) {
-  return x_bytes(params) + params.tile_pairs * kPairBytes;
+__host__ __device__ inline int weight_slot_bytes(const DenseParams& params) {
+  return params.tile_pairs * kPairBytes;
 }
-
 // Bytes of a square's sums: 16 rows of x by a pair of weights.
 inline constexpr int kSquareBytes = 16 * kPairRows * static_cast<int>(sizeof(float));
 // Of shared memory, that the sums and the rows' sums of squares of a tile's parts take.
@@ -36,32 +36,30 @@ __host__ __device__ inline int sums_bytes(const DenseParams& params) {
 __host__ __device__ inline int squared_bytes(const DenseParams& params) {
   return params.num_parts * kMaxTokens * static_cast<int>(sizeof(float));
 }
+// Of both rings, whose place those take.
+__host__ __device__ inline int rings_bytes(const DenseParams& params) {
+  const int slots =
+      params.token_slots * token_slot_bytes(params) + params.weight_slots * weight_slot_bytes(params);
+  const int sums = params.num_parts == 1 ? 0 : sums_bytes(params) + squared_bytes(params);
+  return slots > sums ? slots : sums;
+}
 // Of a CTA's part of the norm's weights.
 __host__ __device__ inline int norm_bytes(const DenseParams& params) {
   return params.norm == nullptr ? 0
                                 : (params.num_chunks + params.num_parts - 1) / params.num_parts * kRowBytes;
 }
-// Of the ring, whose place those take.
-__host__ __device__ inline int ring_bytes(const DenseParams& params, int num_slots) {
-  const int slots = num_slots * slot_bytes(params);
-  const int sums = params.num_parts == 1 ? 0 : sums_bytes(params) + squared_bytes(params);
-  return slots > sums ? slots : sums;
-}
 
-// A CTA's share of a layer: of the tile groups first_group, first_group + num_clusters, ... the tile of its
-// place among the sharers, and of that the chunks [chunk_begin, chunk_end).
+// A CTA's share of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the chunks
+// [chunk_begin, chunk_end).
 struct DenseShare {
-  int part, sharer, first_group, num_clusters, chunk_begin, chunk_end;
+  int part, first_tile, num_clusters, chunk_begin, chunk_end;
 
-  __device__ explicit DenseShare(const DenseParams& params) {
-    const int cluster_size = params.num_parts * params.num_sharers, rank = ptx::cluster_rank();
-    part = rank / params.num_sharers;
-    sharer = rank - part * params.num_sharers;
-    first_group = static_cast<int>(blockIdx.x) / cluster_size;
-    num_clusters = static_cast<int>(gridDim.x) / cluster_size;
-    chunk_begin = params.num_chunks * part / params.num_parts;
-    chunk_end = params.num_chunks * (part + 1) / params.num_parts;
-  }
+  __device__ explicit DenseShare(const DenseParams& params)
+      : part(ptx::cluster_rank()),
+        first_tile(static_cast<int>(blockIdx.x) / params.num_parts),
+        num_clusters(static_cast<int>(gridDim.x) / params.num_parts),
+        chunk_begin(params.num_chunks * part / params.num_parts),
+        chunk_end(params.num_chunks * (part + 1) / params.num_parts) {}
 };
 
 // A place in a ring of slots. Each turn round flips the parity of its barriers' phases.
@@ -76,57 +74,75 @@ struct RingPlace {
   }
 };
 
-// A slot holds a chunk of the rows of x and of the tile's rows of weights. Layout: slots, the norm's weights
-// of this CTA's inputs, barriers. When a CTA's products have ended, the sums of the cluster take the place of
-// the slots (DenseSums).
+// Slots of shared memory, and barriers that say when a slot's copy has come and when it has been multiplied.
+struct SlotRing {
+  uint32_t slots, barriers;  // in the shared window
+  int num_slots, slot_bytes;
+
+  __device__ __forceinline__ uint32_t at(int slot) const { return slots + slot * slot_bytes; }
+  __device__ __forceinline__ uint32_t full(int slot) const { return barriers + 8 * slot; }
+  __device__ __forceinline__ uint32_t empty(int slot) const { return full(num_slots + slot); }
+  // By one thread for each slot.
+  __device__ __forceinline__ void init(int slot, int num_consumers) const {
+    ptx::init_barrier(full(slot), 1);
+    ptx::init_barrier(empty(slot), num_consumers);
+  }
+  // By one lane of every consumer.
+  __device__ __forceinline__ void release(int slot) const { ptx::arrive(empty(slot)); }
+};
+
+// Two rings, since weights come from far and x from L2: a slot of the one holds a chunk of the tile's rows of
+// weights, one of the other a chunk of x. Layout: x, weights, the norm's weights of this CTA's inputs,
+// barriers. When a CTA's products have ended, the sums of the tile's parts take the place of the rings
+// (DenseSums).
 template <int kConsumerWarps>
-struct DenseRing {
+struct DenseRings {
   static constexpr int kWarps = kConsumerWarps;
 
   const DenseParams& params;
   const DenseShare share;
-  uint32_t slots, norms, barriers;  // in the shared window
+  SlotRing tokens, weights;
+  uint32_t norm;  // of the first chunk
 
-  __device__ __forceinline__ DenseRing(const DenseParams& dense, const char* shared)
-      : params(dense),
-        share(dense),
-        slots(ptx::shared_address(shared)),
-        norms(slots + ring_bytes(dense, dense.num_slots)),
-        barriers(norms + norm_bytes(dense)) {}
+  __device__ __forceinline__ DenseRings(const DenseParams& dense, const char* shared)
+      : params(dense), share(dense) {
+    const uint32_t begin = ptx::shared_address(shared);
+    norm = begin + rings_bytes(dense);
+    const uint32_t barriers = norm + norm_bytes(dense);
+    tokens = {begin, barriers, dense.token_slots, token_slot_bytes(dense)};
+    weights = {tokens.at(dense.token_slots), tokens.full(2 * dense.token_slots), dense.weight_slots,
+               weight_slot_bytes(dense)};
+  }
 
-  // When a slot's copies have come, and when all sharers have multiplied what they hold there.
-  __device__ __forceinline__ uint32_t full(int slot) const { return barriers + 8 * slot; }
-  __device__ __forceinline__ uint32_t empty(int slot) const { return full(params.num_slots + slot); }
-  // When the sums of all parts have come.
-  __device__ __forceinline__ uint32_t sums_full() const { return full(2 * params.num_slots); }
-  __device__ __forceinline__ uint32_t x_at(int slot) const { return slots + slot * slot_bytes(params); }
-  __device__ __forceinline__ uint32_t weights_at(int slot) const { return x_at(slot) + x_bytes(params); }
+  // Where sums of parts come, and when all have.
+  __device__ __forceinline__ uint32_t sums() const { return tokens.slots; }
+  __device__ __forceinline__ uint32_t sums_full() const { return weights.full(2 * weights.num_slots); }
   __device__ __forceinline__ uint32_t norm_at(int chunk) const {
-    return norms + (chunk - share.chunk_begin) * kRowBytes;
-  }
-  // The cluster's CTA that has this part of the inputs, for that sharer's tile.
-  __device__ __forceinline__ int rank_of(int part, int sharer) const {
-    return part * params.num_sharers + sharer;
+    return norm + (chunk - share.chunk_begin) * kRowBytes;
   }
 
-  // By one thread.
+  // By all threads.
   __device__ __forceinline__ void init() const {
-    for (int slot = 0; slot < params.num_slots; ++slot) {
-      ptx::init_barrier(full(slot), 2);  // weights and x
-      ptx::init_barrier(empty(slot), params.num_sharers * kWarps);
-    }
-    ptx::init_barrier(sums_full(), 1);
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < weights.num_slots) weights.init(thread, kWarps);
+    if (thread < tokens.num_slots) tokens.init(thread, kWarps);
+    if (thread == 0) ptx::init_barrier(sums_full(), 1);
     ptx::publish_barriers();
   }
 
-  // By one thread of each of kCopyWarps warps: everything that this CTA multiplies. A copy takes a thread
-  // some 250 cycles, so weights and x have two warps each, which take chunks in turn.
-  __device__ __forceinline__ void copy(int warp) const {
-    const int turn = warp / 2;
-    if (warp % 2 == 0)
-      copy_weights(turn);
-    else
-      copy_x(turn);
+  // The following three by one thread of each of kCopyWarps warps, which are numbered from 0: a copy takes a
+  // thread some 250 cycles, so weights and x have two warps each, which take chunks in turn.
+  __device__ __forceinline__ void prefetch_map(int warp) const {
+    ptx::prefetch_map(warp % 2 == 0 ? &params.weight : &params.x);
+  }
+  // Weights do not depend on the kernel before, so the first of them come while it ends.
+  __device__ __forceinline__ void copy_early(int warp) const {
+    if (warp % 2 == 0) copy_weights(warp / 2, 0, params.weight_slots);
+  }
+  __device__ __forceinline__ void copy_rest(int warp) const {
+    if (warp % 2 == 0) return copy_weights(warp / 2, params.weight_slots, INT_MAX);
+    ptx::wait_for_previous_kernel();
+    copy_x(warp / 2);
   }
 
   // By all consumers, whom it joins: the norm's weights, behind which there are zeros.
@@ -135,7 +151,7 @@ struct DenseRing {
     for (int input = share.chunk_begin * kChunkElements + 8 * static_cast<int>(threadIdx.x);
          input < share.chunk_end * kChunkElements; input += 8 * 32 * kWarps) {
       const bool valid = input < params.in_features;
-      ptx::copy_async_16(norm_at(share.chunk_begin) + 2 * (input - share.chunk_begin * kChunkElements),
+      ptx::copy_async_16(norm + 2 * (input - share.chunk_begin * kChunkElements),
                          static_cast<const char*>(params.norm) + (valid ? 2 * int64_t{input} : 0), valid);
     }
     ptx::commit_copies();
@@ -143,63 +159,40 @@ struct DenseRing {
     ptx::join_threads<32 * kWarps>(1);
   }
 
-  // By all lanes of a consumer.
-  __device__ __forceinline__ void release(int slot, int lane) const {
-    if (lane >= params.num_sharers) return;
-    if (params.num_sharers == 1)
-      ptx::arrive(empty(slot));
-    else
-      ptx::arrive_in_cluster_relaxed(ptx::address_in_cta(empty(slot), rank_of(share.part, lane)));
-  }
-
  private:
-  // Calls visit(i, place, group, chunk) for every second chunk that is copied, the i-th.
+  // Calls visit(place, tile, chunk) for every second of the chunks [begin, end) of this CTA's, from its
+  // turn-th on.
   template <class Visit>
-  __device__ __forceinline__ void for_each_chunk(int turn, const Visit& visit) const {
+  __device__ __forceinline__ void for_each_chunk(int num_slots, int turn, int begin, int end,
+                                                 const Visit& visit) const {
     RingPlace place;
     int i = 0;
-    for (int group = share.first_group; group < params.num_tile_groups; group += share.num_clusters)
+    for (int tile = share.first_tile; tile < params.num_tiles; tile += share.num_clusters)
       for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk, ++i) {
-        if (i % 2 == turn) visit(i, place, group, chunk);
-        place.advance(params.num_slots);
+        if (i >= end) return;
+        if (i >= begin && i % 2 == turn) visit(place, tile, chunk);
+        place.advance(num_slots);
       }
   }
 
-  // Weights do not depend on the kernel before, so the first of them come while it ends. What is asked for
-  // later comes later, so x does not go behind too many.
-  __device__ __forceinline__ void copy_weights(int turn) const {
-    const int bytes = params.tile_pairs * kPairBytes;
+  __device__ __forceinline__ void copy_weights(int turn, int begin, int end) const {
     const uint64_t policy = ptx::evict_first();
-    bool waited = false;
-    for_each_chunk(turn, [&](int i, const RingPlace& place, int group, int chunk) {
-      if (i >= params.num_early && !waited) {
-        ptx::wait_for_previous_kernel();
-        waited = true;
-      }
-      ptx::wait_for_phase(empty(place.slot), place.parity ^ 1);
-      ptx::arrive_and_expect(full(place.slot), bytes);
-      ptx::copy_box(weights_at(place.slot), &params.weight, chunk * kChunkElements, 0, 0,
-                    (group * params.num_sharers + share.sharer) * params.tile_pairs, full(place.slot),
-                    policy);
+    for_each_chunk(weights.num_slots, turn, begin, end, [&](const RingPlace& place, int tile, int chunk) {
+      ptx::wait_for_phase(weights.empty(place.slot), place.parity ^ 1);
+      const uint32_t full = weights.full(place.slot);
+      ptx::arrive_and_expect(full, weights.slot_bytes);
+      ptx::copy_box(weights.at(place.slot), &params.weight, chunk * kChunkElements, 0, 0,
+                    tile * params.tile_pairs, full, policy);
     });
   }
 
-  // This CTA's rows, to all sharers: each copy tells the barriers of all.
   __device__ __forceinline__ void copy_x(int turn) const {
-    const int bytes = x_bytes(params), first_row = share.sharer * params.box_rows;
-    const uint32_t sharers = ((1u << params.num_sharers) - 1) << rank_of(share.part, 0);
     const uint64_t policy = ptx::evict_last();
-    ptx::prefetch_map(&params.x);
-    ptx::wait_for_previous_kernel();
-    for_each_chunk(turn, [&](int, const RingPlace& place, int, int chunk) {
-      ptx::wait_for_phase(empty(place.slot), place.parity ^ 1);
-      ptx::arrive_and_expect(full(place.slot), bytes);
-      const uint32_t to = x_at(place.slot) + first_row * kRowBytes;
-      if (params.num_sharers == 1)
-        ptx::copy_box(to, &params.x, chunk * kChunkElements, 0, full(place.slot), policy);
-      else
-        ptx::copy_box_to_cluster(to, &params.x, chunk * kChunkElements, first_row, full(place.slot), sharers,
-                                 policy);
+    for_each_chunk(tokens.num_slots, turn, 0, INT_MAX, [&](const RingPlace& place, int, int chunk) {
+      ptx::wait_for_phase(tokens.empty(place.slot), place.parity ^ 1);
+      const uint32_t full = tokens.full(place.slot);
+      ptx::arrive_and_expect(full, tokens.slot_bytes);
+      ptx::copy_box(tokens.at(place.slot), &params.x, chunk * kChunkElements, 0, full, policy);
     });
   }
 };

@@ -14,17 +14,12 @@ constexpr int feature_groups(int token_groups) { return token_groups == 1 ? 2 : 
 
 // How a layer is shared. A tile of weights, of some multiple of 16 rows, is multiplied with up to 256 rows of
 // x by the `num_parts` CTAs of a cluster that each take an even part of the inputs' chunks; their sums are
-// added in the order of the inputs, so bits depend on `num_parts` alone. A cluster has `num_sharers` such
-// tiles at once: CTAs that have the same part of the inputs share their copies of x.
+// added in the order of the inputs, so bits depend on `num_parts` alone.
 struct DenseShape {
-  int tile_pairs;  // rows of weights in 16s: one of those that there are instances of (tile_pairs_of)
-  int num_parts;   // at most the number of chunks
-  int num_sharers;
-  int num_clusters;      // with one part at most as many as run at once; else a cluster for every num_sharers
-                         // tiles
-  int token_groups = 0;  // of the instance, which the rows of x decide: 1, 2 or 4
-
-  int cluster_size() const { return num_parts * num_sharers; }
+  int tile_pairs;        // rows of weights in 16s: one of tile_pairs_of(token_groups)
+  int num_parts;         // at most kMaxClusterSize, and the number of chunks
+  int num_clusters;      // with one part at most as many as run at once; else as many as there are tiles
+  int token_groups = 0;  // 64 rows of x each, that are multiplied at once: 1, 2 or 4
 };
 
 }  // namespace attend::kernels::cuda::sm90

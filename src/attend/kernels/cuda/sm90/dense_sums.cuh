@@ -13,9 +13,9 @@ namespace attend::kernels::cuda::sm90 {
 // weights 2 (l % 4) and the next (wgmma_products.cuh.in): of a pair eight sums, its part of a square. Gated,
 // the first four are gates and the others are what these multiply. The squares of a tile that several CTAs
 // have parts of go to these in turn, where warps add the parts from the first on and write the results.
-template <class T, int kGroups, int kGroupPairs, class Ring>
+template <class T, int kGroups, int kGroupPairs, class Rings>
 class DenseSums {
-  static constexpr int kWarps = Ring::kWarps;
+  static constexpr int kWarps = Rings::kWarps;
   static constexpr bool kIsBf16 = std::is_same_v<T, __nv_bfloat16>;
   static constexpr int kAtOnce = 2;  // squares, whose residuals a warp asks for together
 
@@ -23,11 +23,11 @@ class DenseSums {
   using Sums = float[kGroups][8 * kGroupPairs];
 
   // Of a consumer's warp: its 16 rows of x, of the first group, and the first of its pairs of a tile.
-  __device__ __forceinline__ DenseSums(const Ring& ring, int column, int first_pair)
-      : ring_(ring), params_(ring.params), column_(column), first_pair_(first_pair) {}
+  __device__ __forceinline__ DenseSums(const Rings& rings, int column, int first_pair)
+      : rings_(rings), params_(rings.params), column_(column), first_pair_(first_pair) {}
 
   // By all consumers: this CTA's sums of a tile, tiles in order, and each thread's sums of the squares of its
-  // part of x. When a tile has parts, all threads of the cluster have arrived there, or will.
+  // part of x. When a tile has parts, the warps that copy join it by a barrier of the cluster.
   __device__ __forceinline__ void put(int tile, const Sums& sums, float (&squared)[2]) const {
     if (params_.norm != nullptr)
 #pragma unroll
@@ -83,21 +83,23 @@ class DenseSums {
   // What a CTA receives: of its n-th square the parts one after another, the first half of each, then the
   // second; behind all squares the rows' sums of squares of each part.
   __device__ __forceinline__ uint32_t place_of(int n, int part) const {
-    return ring_.slots + (n * params_.num_parts + part) * kSquareBytes + 16 * lane_;
+    return rings_.sums() + (n * params_.num_parts + part) * kSquareBytes + 16 * lane_;
   }
   __device__ __forceinline__ uint32_t squared_place_of(int row, int part) const {
-    return ring_.slots + sums_bytes(params_) + 4 * (part * kMaxTokens + row);
+    return rings_.sums() + sums_bytes(params_) + 4 * (part * kMaxTokens + row);
   }
 
   __device__ __forceinline__ void exchange(int tile, const Sums& sums, const float (&squared)[2]) const {
-    const int num_parts = params_.num_parts, part = ring_.share.part, total = num_squares();
+    const int num_parts = params_.num_parts, part = rings_.share.part, total = num_squares();
     if (threadIdx.x == 0) {
       const int num_own = (total - part + num_parts - 1) / num_parts;
       const int num_columns = (params_.num_rows + 15) / 16;
       ptx::arrive_and_expect(
-          ring_.sums_full(),
+          rings_.sums_full(),
           num_parts * (num_own * kSquareBytes + (params_.norm != nullptr ? num_columns * 64 : 0)));
     }
+    // Every part's barriers are there, and nobody reads his rings any more.
+    ptx::arrive_at_cluster_relaxed();
     ptx::wait_for_cluster();
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
@@ -113,7 +115,7 @@ class DenseSums {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
         visit(n + i * kWarps, [&](int column, int pair) { ask(tile, column, pair, residuals[i]); });
-      if (wait) ptx::wait_for_cluster_phase(ring_.sums_full(), 0);
+      if (wait) ptx::wait_for_cluster_phase(rings_.sums_full(), 0);
       wait = false;
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
@@ -130,7 +132,7 @@ class DenseSums {
   // Calls visit(column, pair) for this CTA's n-th square, if there is one.
   template <class Visit>
   __device__ __forceinline__ void visit(int n, const Visit& visit_square) const {
-    const int square = n * params_.num_parts + ring_.share.part;
+    const int square = n * params_.num_parts + rings_.share.part;
     if (square >= num_squares()) return;
     const int column = square / params_.tile_pairs;
     visit_square(column, square - column * params_.tile_pairs);
@@ -141,9 +143,8 @@ class DenseSums {
     int n = first / params_.num_parts, to_part = first - n * params_.num_parts;
 #pragma unroll
     for (int pair = 0; pair < kGroupPairs; ++pair) {
-      const int rank = ring_.rank_of(to_part, ring_.share.sharer);
-      const uint32_t to = ptx::address_in_cta(place_of(n, ring_.share.part), rank);
-      const uint32_t full = ptx::address_in_cta(ring_.sums_full(), rank);
+      const uint32_t to = ptx::address_in_cta(place_of(n, rings_.share.part), to_part);
+      const uint32_t full = ptx::address_in_cta(rings_.sums_full(), to_part);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int i = 8 * pair + 4 * half;
@@ -157,12 +158,10 @@ class DenseSums {
   }
   // Of row l / 4 (+ 8) of this warp's, to all parts.
   __device__ __forceinline__ void send_squared(float squared) const {
-    const uint32_t place = squared_place_of(column_ * 16 + lane_ / 4 + lane_ % 4 * 8, ring_.share.part);
-    for (int part = 0; part < params_.num_parts; ++part) {
-      const int rank = ring_.rank_of(part, ring_.share.sharer);
-      ptx::store_async_4(ptx::address_in_cta(place, rank), squared,
-                         ptx::address_in_cta(ring_.sums_full(), rank));
-    }
+    const uint32_t place = squared_place_of(column_ * 16 + lane_ / 4 + lane_ % 4 * 8, rings_.share.part);
+    for (int part = 0; part < params_.num_parts; ++part)
+      ptx::store_async_4(ptx::address_in_cta(place, part), squared,
+                         ptx::address_in_cta(rings_.sums_full(), part));
   }
 
   __device__ __forceinline__ void add_parts(int n, Square& square) const {
@@ -270,7 +269,7 @@ class DenseSums {
       static_cast<__half2*>(params_.out)[at / 2] = __float22half2_rn(two);
   }
 
-  const Ring& ring_;
+  const Rings& rings_;
   const DenseParams& params_;
   const int column_, first_pair_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
