@@ -22,6 +22,12 @@ __device__ inline void store_async_4(uint32_t to, float value, uint32_t barrier)
                : "memory");
 }
 
+// An arrival at a barrier of any CTA. It may overtake what this thread did before, but for reads whose values
+// were used. "mbarrier.arrive.relaxed.cluster".
+__device__ inline void arrive_in_cluster_relaxed(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+
 // "mbarrier.try_wait.acquire.cluster".
 __device__ inline bool cluster_phase_ended(uint32_t barrier, uint32_t parity) {
   uint32_t ended;

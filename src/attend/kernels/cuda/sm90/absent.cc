@@ -6,10 +6,6 @@ namespace attend::kernels::cuda::sm90 {
 
 bool takes(const LinearArgs&, const Stream&) { return false; }
 
-bool norms(const InputNorm&, const TensorView&) { return false; }
-
-std::vector<int> tile_pairs_of(int) { return {}; }
-
 void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, DenseShape{}, stream); }
 
 void dense(const LinearArgs&, bool, const DenseShape&, Stream&) {

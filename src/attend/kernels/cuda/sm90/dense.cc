@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <bit>
 #include <map>
 #include <memory>
 #include <mutex>
 
-#include "attend/base/error.h"
 #include "attend/kernels/cuda/device_rows.h"
-#include "attend/kernels/cuda/few_rows.h"
 #include "attend/kernels/cuda/sm90/dense_kernel.h"
 #include "attend/kernels/cuda/sm90/tensor_map.h"
 #include "attend/kernels/cuda/view_params.h"
 #include "attend/tensor/cuda.h"
-#include "attend_generated/dense_instances.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {
@@ -46,114 +43,98 @@ const DeviceClusters& clusters_of(Device device) {
   return *found;
 }
 
-int token_groups_for(int64_t num_rows) {
-  if (num_rows <= kWarpgroupTokens) return 1;
-  return num_rows <= 2 * kWarpgroupTokens ? 2 : kMaxTokenGroups;
-}
-
-const DenseInstances& instances_of(int token_groups, DType dtype) {
-  for (const DenseInstances& instances : kDenseInstances)
-    if (instances.token_groups == token_groups && instances.is_bf16 == (dtype == DType::kBF16))
-      return instances;
-  fail(ErrorCode::kInvalidArgument, "dense: ", token_groups, " groups of 64 rows of x; expected 1, 2 or 4");
+int tokens_for(int64_t num_rows) {
+  for (const int num_tokens : {32, 64})
+    if (num_rows <= num_tokens) return num_tokens;
+  return kMaxTokens;
 }
 
 // Rows of x come from L2, which is nearer than where weights come from.
-int token_slots_for(int token_groups) {
-  static const char* const env = std::getenv("ATTEND_TOKEN_SLOTS");
-  if (env) return std::atoi(env);
-  return token_groups == 1 ? kMaxTokenSlots : token_groups == 2 ? 4 : 3;
+int token_slots_for(int num_tokens) { return num_tokens == kMaxTokens ? 4 : kMaxTokenSlots; }
+
+// The fastest way to share a layer, as estimated from timings of up to 64 rows on an H200: a CTA takes its
+// chunks at the rate that an SM reads them, or at its share of what memory gives when more CTAs read; more
+// time goes into the ends of its tiles. Of the weight's shape and the device alone, as bits depend on it.
+DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceClusters& device) {
+  constexpr double kTileMicroseconds = 1.0;
+  constexpr double kChunkMicroseconds = 0.16, kPairMicroseconds = 0.01;
+  constexpr double kSharedPairMicroseconds = 0.000475;  // for each CTA that reads
+  constexpr int kMostPairs = kMaxWarpgroups * kWarpgroupRows / kPairRows;
+  DenseShape best{};
+  double best_microseconds = 0.0;
+  for (int tile_pairs = 1; tile_pairs <= kMostPairs; ++tile_pairs)
+    for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+      const int cluster_size = kClusterSizes[i];
+      if (cluster_size > std::min<int64_t>(num_chunks, kMinColumns * tile_pairs)) continue;
+      if (device.num_clusters[i] == 0) continue;
+      const int num_tiles = ceil_div(num_weight_rows, tile_pairs * kPairRows);
+      const int num_rounds = ceil_div(num_tiles, device.num_clusters[i]);
+      const int num_clusters = ceil_div(num_tiles, num_rounds);
+      const double chunk_microseconds =
+          std::max(kChunkMicroseconds + kPairMicroseconds * tile_pairs,
+                   kSharedPairMicroseconds * tile_pairs * num_clusters * cluster_size);
+      const double microseconds =
+          num_rounds * (ceil_div(num_chunks, cluster_size) * chunk_microseconds + kTileMicroseconds);
+      if (best.num_clusters > 0 && microseconds >= best_microseconds) continue;
+      best = {tile_pairs, cluster_size, num_clusters};
+      best_microseconds = microseconds;
+    }
+  return best;
 }
 
-DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, int token_groups,
-                     const DeviceClusters& device) {
-  (void)num_chunks;
-  const int pairs = token_groups == 1 ? 8 : 7;
-  return {.tile_pairs = pairs,
-          .num_parts = 1,
-          .num_clusters = std::min(ceil_div(num_weight_rows, pairs * kPairRows), device.num_clusters[0]),
-          .token_groups = token_groups};
-}
-
-// Two elements, from an even one on, can be accessed at once.
-bool pairs_aligned(const TensorView& tensor) {
-  const size_t pair_bytes = 2 * size_of(tensor.dtype);
-  return reinterpret_cast<uintptr_t>(tensor.data) % pair_bytes == 0 &&
-         (tensor.rank == 1 || tensor.strides[0] % 2 == 0);
-}
-
-void launch(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream) {
+void launch(const LinearArgs& args, bool gated, DenseShape shape, Stream& stream) {
+  const int64_t num_weight_rows = args.weight.shape[0];
   const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
-  const int num_tiles = ceil_div(args.weight.shape[0], shape.tile_pairs * kPairRows);
+  shape.num_tokens = tokens_for(args.x.shape[0]);
+  const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
   const int chunks_of_cta =
-      ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.num_parts);
-  const int box_rows = ceil_div(args.x.shape[0], kBoxStep) * kBoxStep;
-  DenseParams params{.weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
-                     .x = map_rows(args.x, box_rows),
-                     .norm = args.norm.weight.data,
-                     .norm_eps = args.norm.eps,
-                     .bias = device_vector(args.bias),
-                     .out = args.out.data,
-                     .out_stride = args.out.strides[0],
-                     .num_rows = static_cast<int32_t>(args.x.shape[0]),
-                     .in_features = static_cast<int32_t>(args.x.shape[1]),
-                     .out_features = static_cast<int32_t>(args.out.shape[1]),
-                     .num_tiles = num_tiles,
-                     .num_chunks = num_chunks,
-                     .tile_pairs = shape.tile_pairs,
-                     .num_parts = shape.num_parts,
-                     .box_rows = box_rows,
-                     .weight_slots = 1,
-                     .token_slots = std::min(token_slots_for(shape.token_groups), chunks_of_cta),
-                     .gated = gated,
-                     .accumulate = args.accumulate,
-                     .out_element = element_of(args.out.dtype)};
-  const int most_slots = std::min(kMaxWeightSlots, chunks_of_cta);
-  const auto fits = [&] { return shared_bytes(params, shape.token_groups) <= kSharedBytes; };
-  while (params.weight_slots <= most_slots && fits()) ++params.weight_slots;
-  --params.weight_slots;
-  if (params.weight_slots == 0)
-    fail(ErrorCode::kInvalidArgument, "dense: tiles of ", shape.tile_pairs, " pairs in ", shape.num_parts,
-         " parts: they do not fit into shared memory");
-  instances_of(shape.token_groups, args.x.dtype).launch(params, shape, stream.handle);
+      ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.cluster_size);
+  const int token_slots = std::min(token_slots_for(shape.num_tokens), chunks_of_cta);
+  const DenseParams params{
+      .weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
+      .x = map_rows(args.x, shape.num_tokens),
+      .bias = device_vector(args.bias),
+      .out = args.out.data,
+      .out_stride = args.out.strides[0],
+      .num_rows = static_cast<int32_t>(args.x.shape[0]),
+      .out_features = static_cast<int32_t>(args.out.shape[1]),
+      .num_tiles = num_tiles,
+      .num_chunks = num_chunks,
+      .tile_pairs = shape.tile_pairs,
+      .cluster_size = shape.cluster_size,
+      .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
+      .weight_slots = std::min(weight_slots_in(kSharedBytes, token_slots, shape), chunks_of_cta),
+      .token_slots = token_slots,
+      .gated = gated,
+      .accumulate = args.accumulate,
+      .out_aligned = rows_aligned({&args.out}),
+      .out_element = element_of(args.out.dtype)};
+  const auto launch_dtype = args.x.dtype == DType::kBF16 ? launch_dense_bf16 : launch_dense_f16;
+  launch_dtype(params, shape, stream.handle);
 }
 
 }  // namespace
 
 bool takes(const LinearArgs& args, const Stream& stream) {
   return args.x.dtype != DType::kF32 && args.x.shape[1] % 8 == 0 && args.weight.shape[0] % kPairRows == 0 &&
-         rows_aligned({&args.x, &args.weight}) && pairs_aligned(args.out) &&
-         (args.bias.empty() || pairs_aligned(args.bias)) && clusters_of(stream.device).can_run;
-}
-
-bool norms(const InputNorm& norm, const TensorView& x) {
-  return x.shape[0] <= kMaxNormedTokens && norms_few_rows(norm, x);
-}
-
-std::vector<int> tile_pairs_of(int token_groups) {
-  std::vector<int> tile_pairs;
-  for (const int group_pairs : instances_of(token_groups, DType::kBF16).group_pairs)
-    tile_pairs.push_back(feature_groups(token_groups) * group_pairs);
-  return tile_pairs;
+         rows_aligned({&args.x, &args.weight}) && clusters_of(stream.device).can_run;
 }
 
 void dense(const LinearArgs& args, bool gated, Stream& stream) {
-  const DeviceClusters& device = clusters_of(stream.device);
   const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
+  dense(args, gated, shape_for(args.weight.shape[0], num_chunks, clusters_of(stream.device)), stream);
+}
+
+void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream) {
+  const attend::cuda::DeviceScope scope(stream.device);
   const int64_t num_rows = args.x.shape[0];
   for (int64_t first = 0; first < num_rows; first += kMaxTokens) {
     const int64_t last = std::min<int64_t>(first + kMaxTokens, num_rows);
     LinearArgs rows = args;
     rows.x = args.x.slice(0, first, last);
     rows.out = args.out.slice(0, first, last);
-    dense(rows, gated, shape_for(args.weight.shape[0], num_chunks, token_groups_for(last - first), device),
-          stream);
+    launch(rows, gated, shape, stream);
   }
-}
-
-void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream) {
-  const attend::cuda::DeviceScope scope(stream.device);
-  launch(args, gated, shape, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

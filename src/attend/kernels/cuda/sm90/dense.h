@@ -1,27 +1,20 @@
 // Dense layers with TMA and wgmma on GPUs of compute capability 9.0.
 #pragma once
 
-#include <vector>
-
 #include "attend/kernels/cuda/sm90/dense_shape.h"
 #include "attend/kernels/linear.h"
 
 namespace attend::kernels::cuda::sm90 {
 
 // Whether dense() takes these arguments: not on other devices, in builds without code for sm_90a, for other
-// dtypes than bf16 and f16, for rows of x or of the weight off 16 bytes, for rows of the output off two
-// elements, and for numbers of weight rows that 16 does not divide.
+// dtypes than bf16 and f16, for rows of x or of the weight off 16 bytes, and for numbers of weight rows that
+// 16 does not divide.
 bool takes(const LinearArgs& args, const Stream& stream);
-// Whether it norms these rows of x as well: of bf16, as few_rows.h says, and up to 128.
-bool norms(const InputNorm& norm, const TensorView& x);
 
-// Heights of tiles that there are kernels for with so many groups of 64 rows of x: 1, 2 or 4.
-std::vector<int> tile_pairs_of(int token_groups);
-
-// out = norm(x) weight^T (+ bias) (+ out); `gated`: silu(gate) * up of its two halves. The norm, where there
-// is one, is one that it does. A row's bits depend neither on the other rows nor on their number.
+// out = x weight^T (+ bias) (+ out); `gated`: silu(gate) * up of its two halves. A row's bits depend neither
+// on the other rows nor on their number. There is no norm.
 void dense(const LinearArgs& args, bool gated, Stream& stream);
-// The same of up to 64 * shape.token_groups rows, shared as the caller says.
+// The same, shared as the caller says.
 void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,221 +1,123 @@
-// Dense layers on sm_90a: the kernel and its launch, for x and weights of type T. A warp copies; the
-// warpgroups before it multiply: rows of x are A, 64 a warpgroup, weights are B.
+// Dense layers on sm_90a: the kernel and its launch, for x and weights of type T. A warp copies weights and
+// one copies x; the warpgroups before them multiply: weights are A, 64 rows a warpgroup, rows of x are B.
 #pragma once
 
 #include <type_traits>
 
 #include "attend/kernels/cuda/launch.cuh"
-#include "attend/kernels/cuda/ptx/mma.cuh"
 #include "attend/kernels/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/cuda/sm90/dense_sums.cuh"
 #include "attend_generated/wgmma_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
-// Two warpgroups multiply, a third copies; the registers that this one gives back are the
-// others' accumulators.
-constexpr int kConsumerWarps = 8, kDenseThreads = 32 * kConsumerWarps + 32 * kCopyWarps;
-constexpr int kCopyRegisters = 24, kConsumerRegisters = 240;
-// A warpgroup multiplies one or two groups of 64 rows of x.
-template <int kTokenGroups>
-constexpr int kGroupsAtOnce = kTokenGroups == 4 ? 2 : 1;
+template <int kWarpgroups>
+constexpr int kDenseThreads = kWarpgroups * 128 + 64;
 
-// A consumer's products: groups of rows of x by kGroupPairs pairs of weights.
-template <class T, int kGroups, int kGroupPairs>
-class DenseProducts {
-  static constexpr int kSteps = kRowBytes / 32;  // of 16 inputs, in a chunk
-  static constexpr int kGroupBytes = kWarpgroupTokens * kRowBytes;
-  using Fragment = uint32_t[kSteps][4];
-  using Rings = DenseRings<kConsumerWarps>;
-
- public:
-  static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16> && kGroups == 1;
-  using Sums = float[kGroups][8 * kGroupPairs];
-
-  __device__ __forceinline__ DenseProducts(const Rings& rings, int first_token_group, int feature_group)
-      : rings_(rings),
-        x_offset_(first_token_group * kGroupBytes),
-        weights_offset_(feature_group * kGroupPairs * kPairBytes) {}
-
-  // The products of a tile.
-  __device__ __forceinline__ void multiply(Sums& sums) {
+// A consumer's part.
+template <class T, int kWarpgroups, int kTokens>
+__device__ __forceinline__ void multiply(const DenseRing<kWarpgroups, kTokens>& ring, char* shared) {
+  constexpr int kProductBytes = 32;  // of a row: 16 elements
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128, lane = static_cast<int>(threadIdx.x) % 32;
+  DenseSums<kWarpgroups, kTokens> tile_sums(ring, shared);
+  RingPlace weights, tokens;
+  const auto release = [&](int weight_slot, int token_slot) {
+    if (lane != 0) return;
+    ptx::arrive(ring.weights_empty(weight_slot));
+    ptx::arrive(ring.tokens_empty(token_slot));
+  };
+  const DenseShare& share = ring.share;
+  for (int tile = share.first_tile; tile < ring.params.num_tiles; tile += share.num_clusters) {
+    float sums[kTokens / 2];
     int last_weights = 0, last_tokens = 0;
-    for (int chunk = rings_.share.chunk_begin; chunk < rings_.share.chunk_end; ++chunk) {
-      ptx::wait_for_phase(rings_.weights.full(weights_.slot), weights_.parity);
-      ptx::wait_for_phase(rings_.tokens.full(tokens_.slot), tokens_.parity);
-      const uint64_t x = ptx::matrix_descriptor(rings_.tokens.at(tokens_.slot) + x_offset_);
-      const uint64_t weights = weights_descriptor();
+    for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
+      ptx::wait_for_phase(ring.weights_full(weights.slot), weights.parity);
+      ptx::wait_for_phase(ring.tokens_full(tokens.slot), tokens.parity);
+      const uint64_t a =
+          ptx::matrix_descriptor(ring.weights_at(weights.slot) + warpgroup * kWarpgroupRows * kRowBytes);
+      const uint64_t b = ptx::matrix_descriptor(ring.tokens_at(tokens.slot));
       ptx::begin_products();
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group)
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step)
-          ptx::multiply_async(sums[group], x + group * (kGroupBytes / 16) + 2 * step, weights + 2 * step,
-                              chunk > rings_.share.chunk_begin || step > 0, T{});
+      for (int k = 0; k < kRowBytes / kProductBytes; ++k)
+        ptx::multiply_async(sums, a + k * (kProductBytes / 16), b + k * (kProductBytes / 16),
+                            chunk > share.chunk_begin || k > 0, T{});
       ptx::commit_products();
       // The products before these have ended, and their slots are free.
       ptx::wait_products<1>();
-      if (chunk > rings_.share.chunk_begin && lane_ == 0) {
-        rings_.weights.release(last_weights);
-        rings_.tokens.release(last_tokens);
-      }
-      last_weights = weights_.slot;
-      last_tokens = tokens_.slot;
-      advance();
+      if (chunk > share.chunk_begin) release(last_weights, last_tokens);
+      last_weights = weights.slot;
+      last_tokens = tokens.slot;
+      weights.advance(ring.params.weight_slots);
+      tokens.advance(ring.params.token_slots);
     }
     ptx::wait_products<0>();
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) ptx::use_after_wait(sums[group]);
-    if (lane_ == 0) {
-      rings_.weights.release(last_weights);
-      rings_.tokens.release(last_tokens);
-    }
-  }
-
-  // The same of x times the norm's weights, rounded to bf16; x comes through registers. Adds to `squares`
-  // those of this thread's part of x, of its two rows.
-  __device__ __forceinline__ void multiply_normed(Sums& sums, float (&squares)[2]) {
-    // What others multiply goes nowhere.
-    const bool has_rows =
-        x_offset_ / kRowBytes + static_cast<int>(threadIdx.x) / 32 % 4 * 16 < rings_.params.num_rows;
-    int last_weights = 0;
-    Fragment x = {};
-#pragma unroll 2
-    for (int chunk = rings_.share.chunk_begin; chunk < rings_.share.chunk_end; ++chunk) {
-      Fragment next = {};
-      ptx::wait_for_phase(rings_.tokens.full(tokens_.slot), tokens_.parity);
-      if (has_rows) load_normed(chunk, next, squares);
-      __syncwarp();
-      if (lane_ == 0) rings_.tokens.release(tokens_.slot);
-      ptx::wait_for_phase(rings_.weights.full(weights_.slot), weights_.parity);
-      ptx::wait_products<0>();
-      if (chunk > rings_.share.chunk_begin && lane_ == 0) rings_.weights.release(last_weights);
-#pragma unroll
-      for (int i = 0; i < kSteps * 4; ++i) x[i / 4][i % 4] = next[i / 4][i % 4];
-      const uint64_t weights = weights_descriptor();
-      ptx::begin_products();
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step)
-        ptx::multiply_async(sums[0], x[step], weights + 2 * step,
-                            chunk > rings_.share.chunk_begin || step > 0, T{});
-      ptx::commit_products();
-      last_weights = weights_.slot;
-      advance();
-    }
-    ptx::wait_products<0>();
-    ptx::use_after_wait(sums[0]);
-    if (lane_ == 0) rings_.weights.release(last_weights);
-  }
-
- private:
-  __device__ __forceinline__ uint64_t weights_descriptor() const {
-    return ptx::matrix_descriptor(rings_.weights.at(weights_.slot) + weights_offset_);
-  }
-  __device__ __forceinline__ void advance() {
-    weights_.advance(rings_.weights.num_slots);
-    tokens_.advance(rings_.tokens.num_slots);
-  }
-
-  // What this thread multiplies of a chunk of x: of each 16 inputs 2 (l % 4), the next, and those eight
-  // behind, of rows l / 4 and l / 4 + 8 of its warp's 16.
-  __device__ __forceinline__ void load_normed(int chunk, Fragment& x, float (&squares)[2]) const {
-    const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane_ % 16;
-    const uint32_t from =
-        rings_.tokens.at(tokens_.slot) + x_offset_ + row * kRowBytes + ((lane_ / 16 ^ lane_ % 8) << 4);
-    const uint32_t norm_from = rings_.norm_at(chunk) + lane_ % 4 * 4;
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) ptx::load_matrices(x[step], from ^ (step << 5));
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const __nv_bfloat162 norm = pair_of(ptx::load_shared_4(norm_from + step * 32 + half * 16));
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const __nv_bfloat162 raw = pair_of(x[step][2 * half + i]);
-          const float2 values = __bfloat1622float2(raw);
-          squares[i] += values.x * values.x;
-          squares[i] += values.y * values.y;
-          const __nv_bfloat162 product = __hmul2(raw, norm);
-          x[step][2 * half + i] = *reinterpret_cast<const uint32_t*>(&product);
-        }
-      }
-  }
-  __device__ static __nv_bfloat162 pair_of(uint32_t bits) {
-    return *reinterpret_cast<const __nv_bfloat162*>(&bits);
-  }
-
-  const Rings& rings_;
-  const uint32_t x_offset_, weights_offset_;
-  const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  RingPlace weights_, tokens_;
-};
-
-template <class T, int kTokenGroups, int kGroupPairs>
-__global__ void __launch_bounds__(kDenseThreads, 1) dense_kernel(const __grid_constant__ DenseParams params) {
-  extern __shared__ __align__(kSwizzleBytes) char shared[];
-  const DenseRings<kConsumerWarps> rings(params, shared);
-  const int warp = static_cast<int>(threadIdx.x) / 32, warpgroup = warp / 4;
-  const bool copies = warp >= kConsumerWarps && threadIdx.x % 32 == 0;
-  if (copies) rings.prefetch_map(warp - kConsumerWarps);
-  rings.init();
-  __syncthreads();
-  if (warp >= kConsumerWarps) {
-    ptx::give_registers<kCopyRegisters>();
-    if (copies) {
-      rings.copy_early(warp - kConsumerWarps);
-      rings.copy_rest(warp - kConsumerWarps);
-    }
-    __syncwarp();
-    if (params.num_parts == 1) return;
-    // As the consumers do (DenseSums).
-    ptx::arrive_at_cluster_relaxed();
-    ptx::wait_for_cluster();
-    return;
-  }
-  ptx::take_registers<kConsumerRegisters>();
-  rings.copy_norm();
-  ptx::wait_for_previous_kernel();
-  // Not before the wait: the next kernel may be norm_rope, which reads angles early that a kernel before
-  // this one has written.
-  ptx::allow_next_kernel();
-  constexpr int kGroups = kGroupsAtOnce<kTokenGroups>;
-  using Products = DenseProducts<T, kGroups, kGroupPairs>;
-  const int first_group = kTokenGroups == 1 ? 0 : warpgroup * kGroups;
-  const int feature_group = kTokenGroups == 1 ? warpgroup : 0;
-  Products products(rings, first_group, feature_group);
-  const DenseSums<T, kGroups, kGroupPairs, DenseRings<kConsumerWarps>> tile_sums(
-      rings, first_group * 4 + warp % 4, feature_group * kGroupPairs);
-  for (int tile = rings.share.first_tile; tile < params.num_tiles; tile += rings.share.num_clusters) {
-    typename Products::Sums sums;
-    float squares[2] = {};
-    bool multiplied = false;
-    if constexpr (Products::kCanNorm)
-      if ((multiplied = params.norm != nullptr)) products.multiply_normed(sums, squares);
-    if (!multiplied) products.multiply(sums);
-    tile_sums.put(tile, sums, squares);
+    ptx::use_after_wait(sums);
+    release(last_weights, last_tokens);
+    tile_sums.put(tile, sums);
   }
 }
 
-template <class T, int kTokenGroups, int kGroupPairs>
+template <class T, int kWarpgroups, int kTokens>
+__global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
+    dense_kernel(const __grid_constant__ DenseParams params) {
+  using Ring = DenseRing<kWarpgroups, kTokens>;
+  extern __shared__ __align__(kSwizzleBytes) char shared[];
+  const Ring ring(params, shared);
+  if (threadIdx.x == 0) ring.init();
+  __syncthreads();
+  // Nobody writes to a CTA whose barriers are not there yet.
+  ptx::arrive_at_cluster_relaxed();
+  ptx::wait_for_cluster();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (warp < Ring::kConsumerWarps) {
+    ptx::wait_for_previous_kernel();
+    // Not before the wait: the next kernel may be norm_rope, which reads angles early that a kernel before
+    // this one has written.
+    ptx::allow_next_kernel();
+    multiply<T>(ring, shared);
+  } else if (threadIdx.x % 32 == 0) {
+    if (warp == Ring::kConsumerWarps)
+      ring.copy_weights();
+    else
+      ring.copy_tokens();
+  }
+}
+
+template <class T, int kWarpgroups, int kTokens>
 void launch_instance(const DenseParams& params, const DenseShape& shape, void* stream) {
-  const auto kernel = dense_kernel<T, kTokenGroups, kGroupPairs>;
+  const auto kernel = dense_kernel<T, kWarpgroups, kTokens>;
+  const int shared_bytes = DenseRing<kWarpgroups, kTokens>::shared_bytes(
+      params.weight_slots, params.tile_pairs, params.token_slots);
   // All that there is, not what this launch takes: another thread may be about to launch with more.
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                       "linear: shared memory");
-  launch_dependent<DenseParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.num_parts),
-                                kDenseThreads,
-                                static_cast<size_t>(shared_bytes(params, kTokenGroups)),
-                                stream, params, "linear", shape.num_parts);
+  launch_dependent<DenseParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size),
+                                kDenseThreads<kWarpgroups>, static_cast<size_t>(shared_bytes), stream, params,
+                                "linear", shape.cluster_size);
 }
 
-// Launches the instance of this shape, of those with kGroupPairs pairs a warpgroup.
-template <class T, int kTokenGroups, int... kGroupPairs>
-void launch_one_of(const DenseParams& params, const DenseShape& shape, void* stream) {
-  const int group_pairs = shape.tile_pairs / feature_groups(kTokenGroups);
-  (void)((group_pairs == kGroupPairs &&
-          (launch_instance<T, kTokenGroups, kGroupPairs>(params, shape, stream), true)) ||
-         ...);
+// Calls visit(warpgroups, tokens), both std::integral_constant, for the instance of this shape.
+template <class Visit>
+auto visit_dense_shape(const DenseShape& shape, const Visit& visit) {
+  const auto with_tokens = [&](auto warpgroups) {
+    switch (shape.num_tokens) {
+      case 32:
+        return visit(warpgroups, std::integral_constant<int, 32>{});
+      case 64:
+        return visit(warpgroups, std::integral_constant<int, 64>{});
+      default:
+        return visit(warpgroups, std::integral_constant<int, 128>{});
+    }
+  };
+  return shape.num_warpgroups() == 1 ? with_tokens(std::integral_constant<int, 1>{})
+                                     : with_tokens(std::integral_constant<int, 2>{});
+}
+
+template <class T>
+void launch_dense(const DenseParams& params, const DenseShape& shape, void* stream) {
+  visit_dense_shape(shape, [&](auto warpgroups, auto tokens) {
+    launch_instance<T, warpgroups(), tokens()>(params, shape, stream);
+  });
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,7 +1,6 @@
 // Weights and rows of x on their way through shared memory.
 #pragma once
 
-#include <climits>
 #include <cstdint>
 
 #include "attend/kernels/cuda/ptx/cluster.cuh"
@@ -9,57 +8,27 @@
 #include "attend/kernels/cuda/ptx/copy.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/ptx/mbarrier.cuh"
-#include "attend/kernels/cuda/ptx/named_barrier.cuh"
 #include "attend/kernels/cuda/ptx/tensor_copy.cuh"
 #include "attend/kernels/cuda/sm90/dense_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
 
+inline constexpr int kRowBytes = 128;       // of a chunk
 inline constexpr int kSwizzleBytes = 1024;  // what slots are aligned to
-inline constexpr int kCopyWarps = 4;
-inline constexpr int kBarrierBytes = 8 * (2 * (kMaxWeightSlots + kMaxTokenSlots) + 1);
 
-// Bytes of slots.
-__host__ __device__ inline int token_slot_bytes(const DenseParams& params) {
-  return params.box_rows * kRowBytes;
-}
-__host__ __device__ inline int weight_slot_bytes(const DenseParams& params) {
-  return params.tile_pairs * kPairBytes;
-}
-// Bytes of a square's sums: 16 rows of x by a pair of weights.
-inline constexpr int kSquareBytes = 16 * kPairRows * static_cast<int>(sizeof(float));
-// Of shared memory, that the sums and the rows' sums of squares of a tile's parts take.
-__host__ __device__ inline int sums_bytes(const DenseParams& params) {
-  const int num_squares = (params.num_rows + 15) / 16 * params.tile_pairs;
-  return (num_squares + params.num_parts - 1) / params.num_parts * params.num_parts * kSquareBytes;
-}
-__host__ __device__ inline int squared_bytes(const DenseParams& params) {
-  return params.num_parts * kMaxTokens * static_cast<int>(sizeof(float));
-}
-// Of both rings, whose place those take.
-__host__ __device__ inline int rings_bytes(const DenseParams& params) {
-  const int slots =
-      params.token_slots * token_slot_bytes(params) + params.weight_slots * weight_slot_bytes(params);
-  const int sums = params.num_parts == 1 ? 0 : sums_bytes(params) + squared_bytes(params);
-  return slots > sums ? slots : sums;
-}
-// Of a CTA's part of the norm's weights.
-__host__ __device__ inline int norm_bytes(const DenseParams& params) {
-  return params.norm == nullptr ? 0
-                                : (params.num_chunks + params.num_parts - 1) / params.num_parts * kRowBytes;
-}
+inline constexpr int kPairBytes = kPairRows * kRowBytes;
 
-// A CTA's share of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the chunks
+// A CTA's part of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the chunks
 // [chunk_begin, chunk_end).
 struct DenseShare {
-  int part, first_tile, num_clusters, chunk_begin, chunk_end;
+  int rank, first_tile, num_clusters, chunk_begin, chunk_end;
 
   __device__ explicit DenseShare(const DenseParams& params)
-      : part(ptx::cluster_rank()),
-        first_tile(static_cast<int>(blockIdx.x) / params.num_parts),
-        num_clusters(static_cast<int>(gridDim.x) / params.num_parts),
-        chunk_begin(params.num_chunks * part / params.num_parts),
-        chunk_end(params.num_chunks * (part + 1) / params.num_parts) {}
+      : rank(ptx::cluster_rank()),
+        first_tile(static_cast<int>(blockIdx.x) / params.cluster_size),
+        num_clusters(static_cast<int>(gridDim.x) / params.cluster_size),
+        chunk_begin(params.num_chunks * rank / params.cluster_size),
+        chunk_end(params.num_chunks * (rank + 1) / params.cluster_size) {}
 };
 
 // A place in a ring of slots. Each turn round flips the parity of its barriers' phases.
@@ -74,126 +43,102 @@ struct RingPlace {
   }
 };
 
-// Slots of shared memory, and barriers that say when a slot's copy has come and when it has been multiplied.
-struct SlotRing {
-  uint32_t slots, barriers;  // in the shared window
-  int num_slots, slot_bytes;
-
-  __device__ __forceinline__ uint32_t at(int slot) const { return slots + slot * slot_bytes; }
-  __device__ __forceinline__ uint32_t full(int slot) const { return barriers + 8 * slot; }
-  __device__ __forceinline__ uint32_t empty(int slot) const { return full(num_slots + slot); }
-  // By one thread for each slot.
-  __device__ __forceinline__ void init(int slot, int num_consumers) const {
-    ptx::init_barrier(full(slot), 1);
-    ptx::init_barrier(empty(slot), num_consumers);
-  }
-  // By one lane of every consumer.
-  __device__ __forceinline__ void release(int slot) const { ptx::arrive(empty(slot)); }
-};
-
 // Two rings, since weights come from far and x from L2: a slot of the one holds a chunk of the tile's rows of
-// weights, one of the other a chunk of x. Layout: x, weights, the norm's weights of this CTA's inputs,
-// barriers. When a CTA's products have ended, the sums of the tile's parts take the place of the rings
-// (DenseSums).
-template <int kConsumerWarps>
-struct DenseRings {
-  static constexpr int kWarps = kConsumerWarps;
+// weights, one of the other a chunk of x. Layout: x, weights, what DenseSums keeps, barriers.
+template <int kWarpgroups, int kTokens>
+struct DenseRing {
+  static constexpr int kConsumerWarps = 4 * kWarpgroups;
+  static constexpr int kTokenBytes = kTokens * kRowBytes;
+  // Sums of the cluster's CTAs, and a square of 16 features by 16 tokens a warp, rows padded by four floats.
+  static constexpr int kSumBytes = kWarpgroups * kWarpgroupRows * kTokens * static_cast<int>(sizeof(float));
+  static constexpr int kSquareStride = 20;
+  static constexpr int kSquareBytes = 16 * kSquareStride * static_cast<int>(sizeof(float));
+  static constexpr int kBarrierBytes = 512;
+  static constexpr int kRestBytes = kSumBytes + kConsumerWarps * kSquareBytes + kBarrierBytes;
+  static_assert(8 * (2 * kMaxWeightSlots + 2 * kMaxTokenSlots + 2) <= kBarrierBytes);
+
+  // What the last warpgroup reads beyond its rows are the slots after, or sums.
+  static_assert(kSumBytes >= kWarpgroupRows * kRowBytes);
+
+  static constexpr int shared_bytes(int weight_slots, int tile_pairs, int token_slots) {
+    return kRestBytes + weight_slots * tile_pairs * kPairBytes + token_slots * kTokenBytes;
+  }
 
   const DenseParams& params;
   const DenseShare share;
-  SlotRing tokens, weights;
-  uint32_t norm;  // of the first chunk
+  uint32_t tokens, weights, sums, squares, barriers;  // in the shared window
 
-  __device__ __forceinline__ DenseRings(const DenseParams& dense, const char* shared)
-      : params(dense), share(dense) {
-    const uint32_t begin = ptx::shared_address(shared);
-    norm = begin + rings_bytes(dense);
-    const uint32_t barriers = norm + norm_bytes(dense);
-    tokens = {begin, barriers, dense.token_slots, token_slot_bytes(dense)};
-    weights = {tokens.at(dense.token_slots), tokens.full(2 * dense.token_slots), dense.weight_slots,
-               weight_slot_bytes(dense)};
+  __device__ __forceinline__ DenseRing(const DenseParams& dense, const char* shared)
+      : params(dense),
+        share(dense),
+        tokens(ptx::shared_address(shared)),
+        weights(tokens + dense.token_slots * kTokenBytes),
+        sums(weights + dense.weight_slots * dense.tile_pairs * kPairBytes),
+        squares(sums + kSumBytes),
+        barriers(squares + kConsumerWarps * kSquareBytes) {}
+
+  __device__ __forceinline__ uint32_t barrier(int i) const { return barriers + 8 * i; }
+  // When the sums of all CTAs of the cluster have come, and when all have read those from this one.
+  __device__ __forceinline__ uint32_t sums_full() const { return barrier(0); }
+  __device__ __forceinline__ uint32_t sums_empty() const { return barrier(1); }
+  __device__ __forceinline__ uint32_t tokens_full(int slot) const { return barrier(2 + slot); }
+  __device__ __forceinline__ uint32_t tokens_empty(int slot) const {
+    return barrier(2 + params.token_slots + slot);
   }
-
-  // Where sums of parts come, and when all have.
-  __device__ __forceinline__ uint32_t sums() const { return tokens.slots; }
-  __device__ __forceinline__ uint32_t sums_full() const { return weights.full(2 * weights.num_slots); }
-  __device__ __forceinline__ uint32_t norm_at(int chunk) const {
-    return norm + (chunk - share.chunk_begin) * kRowBytes;
+  __device__ __forceinline__ uint32_t weights_full(int slot) const {
+    return barrier(2 + 2 * params.token_slots + slot);
   }
+  __device__ __forceinline__ uint32_t weights_empty(int slot) const {
+    return weights_full(params.weight_slots + slot);
+  }
+  __device__ __forceinline__ uint32_t weights_at(int slot) const {
+    return weights + slot * params.tile_pairs * kPairBytes;
+  }
+  __device__ __forceinline__ uint32_t tokens_at(int slot) const { return tokens + slot * kTokenBytes; }
 
-  // By all threads.
+  // By one thread.
   __device__ __forceinline__ void init() const {
-    const int thread = static_cast<int>(threadIdx.x);
-    if (thread < weights.num_slots) weights.init(thread, kWarps);
-    if (thread < tokens.num_slots) tokens.init(thread, kWarps);
-    if (thread == 0) ptx::init_barrier(sums_full(), 1);
+    ptx::init_barrier(sums_full(), 1);
+    ptx::init_barrier(sums_empty(), params.cluster_size * kConsumerWarps);
+    for (int slot = 0; slot < params.token_slots; ++slot) {
+      ptx::init_barrier(tokens_full(slot), 1);
+      ptx::init_barrier(tokens_empty(slot), kConsumerWarps);
+    }
+    for (int slot = 0; slot < params.weight_slots; ++slot) {
+      ptx::init_barrier(weights_full(slot), 1);
+      ptx::init_barrier(weights_empty(slot), kConsumerWarps);
+    }
     ptx::publish_barriers();
   }
 
-  // The following three by one thread of each of kCopyWarps warps, which are numbered from 0: a copy takes a
-  // thread some 250 cycles, so weights and x have two warps each, which take chunks in turn.
-  __device__ __forceinline__ void prefetch_map(int warp) const {
-    ptx::prefetch_map(warp % 2 == 0 ? &params.weight : &params.x);
-  }
-  // Weights do not depend on the kernel before, so the first of them come while it ends.
-  __device__ __forceinline__ void copy_early(int warp) const {
-    if (warp % 2 == 0) copy_weights(warp / 2, 0, params.weight_slots);
-  }
-  __device__ __forceinline__ void copy_rest(int warp) const {
-    if (warp % 2 == 0) return copy_weights(warp / 2, params.weight_slots, INT_MAX);
-    ptx::wait_for_previous_kernel();
-    copy_x(warp / 2);
-  }
-
-  // By all consumers, whom it joins: the norm's weights, behind which there are zeros.
-  __device__ __forceinline__ void copy_norm() const {
-    if (params.norm == nullptr) return;
-    for (int input = share.chunk_begin * kChunkElements + 8 * static_cast<int>(threadIdx.x);
-         input < share.chunk_end * kChunkElements; input += 8 * 32 * kWarps) {
-      const bool valid = input < params.in_features;
-      ptx::copy_async_16(norm + 2 * (input - share.chunk_begin * kChunkElements),
-                         static_cast<const char*>(params.norm) + (valid ? 2 * int64_t{input} : 0), valid);
-    }
-    ptx::commit_copies();
-    ptx::wait_copies<0>();
-    ptx::join_threads<32 * kWarps>(1);
-  }
-
- private:
-  // Calls visit(place, tile, chunk) for every second of the chunks [begin, end) of this CTA's, from its
-  // turn-th on.
-  template <class Visit>
-  __device__ __forceinline__ void for_each_chunk(int num_slots, int turn, int begin, int end,
-                                                 const Visit& visit) const {
+  // By one thread. Weights do not depend on the kernel before.
+  __device__ __forceinline__ void copy_weights() const {
+    const uint64_t policy = ptx::evict_first();
     RingPlace place;
-    int i = 0;
     for (int tile = share.first_tile; tile < params.num_tiles; tile += share.num_clusters)
-      for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk, ++i) {
-        if (i >= end) return;
-        if (i >= begin && i % 2 == turn) visit(place, tile, chunk);
-        place.advance(num_slots);
+      for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
+        ptx::wait_for_phase(weights_empty(place.slot), place.parity ^ 1);
+        const uint32_t full = weights_full(place.slot);
+        ptx::arrive_and_expect(full, params.tile_pairs * kPairBytes);
+        ptx::copy_box(weights_at(place.slot), &params.weight, chunk * kChunkElements, 0, 0,
+                      tile * params.tile_pairs, full, policy);
+        place.advance(params.weight_slots);
       }
   }
 
-  __device__ __forceinline__ void copy_weights(int turn, int begin, int end) const {
-    const uint64_t policy = ptx::evict_first();
-    for_each_chunk(weights.num_slots, turn, begin, end, [&](const RingPlace& place, int tile, int chunk) {
-      ptx::wait_for_phase(weights.empty(place.slot), place.parity ^ 1);
-      const uint32_t full = weights.full(place.slot);
-      ptx::arrive_and_expect(full, weights.slot_bytes);
-      ptx::copy_box(weights.at(place.slot), &params.weight, chunk * kChunkElements, 0, 0,
-                    tile * params.tile_pairs, full, policy);
-    });
-  }
-
-  __device__ __forceinline__ void copy_x(int turn) const {
+  // By one thread: what those weights are multiplied with.
+  __device__ __forceinline__ void copy_tokens() const {
     const uint64_t policy = ptx::evict_last();
-    for_each_chunk(tokens.num_slots, turn, 0, INT_MAX, [&](const RingPlace& place, int, int chunk) {
-      ptx::wait_for_phase(tokens.empty(place.slot), place.parity ^ 1);
-      const uint32_t full = tokens.full(place.slot);
-      ptx::arrive_and_expect(full, tokens.slot_bytes);
-      ptx::copy_box(tokens.at(place.slot), &params.x, chunk * kChunkElements, 0, full, policy);
-    });
+    ptx::wait_for_previous_kernel();
+    RingPlace place;
+    for (int tile = share.first_tile; tile < params.num_tiles; tile += share.num_clusters)
+      for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
+        ptx::wait_for_phase(tokens_empty(place.slot), place.parity ^ 1);
+        const uint32_t full = tokens_full(place.slot);
+        ptx::arrive_and_expect(full, kTokenBytes);
+        ptx::copy_box(tokens_at(place.slot), &params.x, chunk * kChunkElements, 0, full, policy);
+        place.advance(params.token_slots);
+      }
   }
 };
 

@@ -3,23 +3,25 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kPairRows = 16;         // eight rows of weights and their partners
-inline constexpr int kWarpgroupTokens = 64;  // rows of x that a warpgroup multiplies
-inline constexpr int kMaxTokenGroups = 4;    // warpgroups with rows of x of their own
+inline constexpr int kPairRows = 16;       // eight rows of weights and their partners
+inline constexpr int kWarpgroupRows = 64;  // of weights, that a warpgroup multiplies
+inline constexpr int kMaxWarpgroups = 2;
 inline constexpr int kMaxClusterSize = 8;
+inline constexpr int kMinColumns = 2;  // of 16 rows of x: that many are exchanged though x has fewer
 
-// Warpgroups that share a tile's weights: up to 64 rows of x are multiplied by two, so that there are warps
-// enough for the results.
-constexpr int feature_groups(int token_groups) { return token_groups == 1 ? 2 : 1; }
-
-// How a layer is shared. A tile of weights, of some multiple of 16 rows, is multiplied with up to 256 rows of
-// x by the `num_parts` CTAs of a cluster that each take an even part of the inputs' chunks; their sums are
-// added in the order of the inputs, so bits depend on `num_parts` alone.
+// How a layer is shared. A cluster takes tiles of 16 to 128 rows of weights, one after another; each of its
+// CTAs multiplies an even share of the inputs' chunks. Their sums are added in the order of the inputs, so
+// bits depend on `cluster_size` alone.
 struct DenseShape {
-  int tile_pairs;        // rows of weights in 16s: one of tile_pairs_of(token_groups)
-  int num_parts;         // at most kMaxClusterSize, and the number of chunks
-  int num_clusters;      // with one part at most as many as run at once; else as many as there are tiles
-  int token_groups = 0;  // 64 rows of x each, that are multiplied at once: 1, 2 or 4
+  int tile_pairs;  // rows of weights in 16s: 1 to 8
+  // 1, 2, 4 or 8. At most the number of chunks, and kMinColumns * tile_pairs: each CTA then adds sums of all
+  // others for every tile, which keeps them from running ahead.
+  int cluster_size;
+  int num_clusters;    // at most as many as run at once
+  int num_tokens = 0;  // of the instance, which the rows of x decide: 32, 64 or 128
+
+  // Of a CTA. The rest of the last one's 64 rows is multiplied too, and left.
+  int num_warpgroups() const { return tile_pairs * kPairRows > kWarpgroupRows ? 2 : 1; }
 };
 
 }  // namespace attend::kernels::cuda::sm90

@@ -2,277 +2,209 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
-#include "attend/kernels/cuda/element.cuh"
+#include "attend/kernels/cuda/element_group.cuh"
 #include "attend/kernels/cuda/sm90/dense_ring.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
-// A thread of a consumer holds rows l / 4 and l / 4 + 8 of its warp's 16 rows of x, and of each eight of
-// weights 2 (l % 4) and the next (wgmma_products.cuh.in): of a pair eight sums, its part of a square. Gated,
-// the first four are gates and the others are what these multiply. The squares of a tile that several CTAs
-// have parts of go to these in turn, where warps add the parts from the first on and write the results.
-template <class T, int kGroups, int kGroupPairs, class Rings>
+// A thread of a consumer holds rows l / 4 and l / 4 + 8 of its warp's 16, and of each group of eight tokens
+// 2 (l % 4) and the next: four sums a group (wgmma_products.cuh.in). Gated, the two rows are gate and up of
+// one feature. A square is two groups of a warp; squares go to the CTAs of the cluster in turn, where warps
+// add them from rank 0 on and write the results.
+template <int kWarpgroups, int kTokens>
 class DenseSums {
-  static constexpr int kWarps = Rings::kWarps;
-  static constexpr bool kIsBf16 = std::is_same_v<T, __nv_bfloat16>;
-  static constexpr int kAtOnce = 2;  // squares, whose residuals a warp asks for together
+  using Ring = DenseRing<kWarpgroups, kTokens>;
+  static constexpr int kWarps = Ring::kConsumerWarps;
+  static constexpr int kColumns = kTokens / 16;  // of squares
+  static constexpr int kFloatsOfLane = 8;        // of a square
+  static constexpr int kHalfSquareBytes = 512;   // four floats of 32 lanes
 
  public:
-  using Sums = float[kGroups][8 * kGroupPairs];
+  using Sums = float[kTokens / 2];
 
-  // Of a consumer's warp: its 16 rows of x, of the first group, and the first of its pairs of a tile.
-  __device__ __forceinline__ DenseSums(const Rings& rings, int column, int first_pair)
-      : rings_(rings), params_(rings.params), column_(column), first_pair_(first_pair) {}
+  __device__ __forceinline__ DenseSums(const Ring& ring, char* shared)
+      : ring_(ring),
+        params_(ring.params),
+        square_(
+            reinterpret_cast<float*>(shared + (ring.squares - ring.tokens) + warp_ * Ring::kSquareBytes)) {}
 
-  // By all consumers: this CTA's sums of a tile, tiles in order, and each thread's sums of the squares of its
-  // part of x. When a tile has parts, the warps that copy join it by a barrier of the cluster.
-  __device__ __forceinline__ void put(int tile, const Sums& sums, float (&squared)[2]) const {
-    if (params_.norm != nullptr)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        squared[half] += __shfl_xor_sync(0xffffffff, squared[half], 1);
-        squared[half] += __shfl_xor_sync(0xffffffff, squared[half], 2);
-      }
-    if (params_.num_parts == 1)
-      write_own(tile, sums, squared);
-    else
-      exchange(tile, sums, squared);
+  // By all consumers: this CTA's sums of a tile, tiles in order.
+  __device__ __forceinline__ void put(int tile, const Sums& sums) {
+    const bool alone = params_.cluster_size == 1;
+    if (alone) {
+      keep(sums);
+      __syncwarp();
+    } else {
+      send(sums);
+      ptx::wait_for_cluster_phase(ring_.sums_full(), parity_);
+    }
+    const int num_squares = num_columns_used() * params_.tile_pairs;
+    const int first =
+        alone && !has_rows() ? num_squares : (warp_ << params_.cluster_shift) + ring_.share.rank;
+    const int step = alone ? params_.tile_pairs : kWarps << params_.cluster_shift;
+    for (int square = first; square < num_squares; square += step) write(tile, square);
+    __syncwarp();
+    const bool is_last = tile + ring_.share.num_clusters >= params_.num_tiles;
+    if (!alone && !is_last && lane_ < params_.cluster_size)
+      ptx::arrive_in_cluster_relaxed(ptx::address_in_cta(ring_.sums_empty(), lane_));
+    parity_ ^= 1;
+    first_ = false;
   }
 
  private:
-  struct Square {
-    float sums[2][2][2];  // half of the pair, row l / 4 or that + 8, feature
-  };
-  struct Residual {
-    float2 values[2][2];  // as Square
-  };
-
-  // The column of 16 rows of x that this warp has of a group.
-  __device__ __forceinline__ int column_of(int group) const { return column_ + group * 4; }
-  __device__ __forceinline__ bool has_rows(int group) const {
-    return column_of(group) * 16 < params_.num_rows;
-  }
-  __device__ __forceinline__ int num_squares() const {
-    return (params_.num_rows + 15) / 16 * params_.tile_pairs;
-  }
-  __device__ __forceinline__ float scale_of(float squared) const {
-    return params_.norm != nullptr
-               ? 1.0f / sqrtf(squared / static_cast<float>(params_.in_features) + params_.norm_eps)
-               : 1.0f;
+  // Whether this warp's rows are of the tile.
+  __device__ __forceinline__ bool has_rows() const { return warp_ < params_.tile_pairs; }
+  // Columns of squares that hold tokens, but at least so many.
+  __device__ __forceinline__ int num_columns_used() const {
+    return max(kMinColumns, (params_.num_rows + 15) / 16);
   }
 
-  __device__ __forceinline__ void write_own(int tile, const Sums& sums, const float (&squared)[2]) const {
-    const float scales[2] = {scale_of(squared[0]), scale_of(squared[1])};
+  // Where this lane's floats of a square from the CTA of a rank lie in the CTA that writes the square.
+  __device__ __forceinline__ uint32_t place_of(int square, int rank) const {
+    return ring_.sums +
+           2 * kHalfSquareBytes * ((square >> params_.cluster_shift << params_.cluster_shift) + rank) +
+           16 * lane_;
+  }
+
+  // Without a cluster a warp writes its own squares.
+  __device__ __forceinline__ void keep(const Sums& sums) const {
+    if (!has_rows()) return;
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      if (!has_rows(group)) return;
+    for (int column = 0; column < kColumns; ++column)
 #pragma unroll
-      for (int pair = 0; pair < kGroupPairs; ++pair) {
-        Square square;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) square.sums[i / 4][i / 2 % 2][i % 2] = sums[group][8 * pair + i];
-        Residual residual;
-        ask(tile, column_of(group), first_pair_ + pair, residual);
-        write(tile, column_of(group), first_pair_ + pair, square, scales, residual);
+      for (int half = 0; half < 2; ++half) {
+        const int first = column * kFloatsOfLane + half * 4;
+        ptx::store_shared_16(place_of(column * params_.tile_pairs + warp_, 0) + half * kHalfSquareBytes,
+                             sums[first], sums[first + 1], sums[first + 2], sums[first + 3]);
       }
-    }
   }
 
-  // What a CTA receives: of its n-th square the parts one after another, the first half of each, then the
-  // second; behind all squares the rows' sums of squares of each part.
-  __device__ __forceinline__ uint32_t place_of(int n, int part) const {
-    return rings_.sums() + (n * params_.num_parts + part) * kSquareBytes + 16 * lane_;
-  }
-  __device__ __forceinline__ uint32_t squared_place_of(int row, int part) const {
-    return rings_.sums() + sums_bytes(params_) + 4 * (part * kMaxTokens + row);
-  }
-
-  __device__ __forceinline__ void exchange(int tile, const Sums& sums, const float (&squared)[2]) const {
-    const int num_parts = params_.num_parts, part = rings_.share.part, total = num_squares();
+  __device__ __forceinline__ void send(const Sums& sums) const {
+    const int last_rank = params_.cluster_size - 1, num_columns = num_columns_used();
     if (threadIdx.x == 0) {
-      const int num_own = (total - part + num_parts - 1) / num_parts;
-      const int num_columns = (params_.num_rows + 15) / 16;
-      ptx::arrive_and_expect(
-          rings_.sums_full(),
-          num_parts * (num_own * kSquareBytes + (params_.norm != nullptr ? num_columns * 64 : 0)));
+      // Squares of this rank, from each rank.
+      const int num_squares =
+          (num_columns * params_.tile_pairs - ring_.share.rank + last_rank) >> params_.cluster_shift;
+      ptx::arrive_and_expect(ring_.sums_full(), (2 * kHalfSquareBytes * num_squares)
+                                                    << params_.cluster_shift);
     }
-    // Every part's barriers are there, and nobody reads his rings any more.
-    ptx::arrive_at_cluster_relaxed();
-    ptx::wait_for_cluster();
+    if (!has_rows()) return;
+    if (!first_) ptx::wait_for_cluster_phase(ring_.sums_empty(), parity_ ^ 1);
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      if (!has_rows(group)) continue;
-      send(column_of(group), sums[group]);
-      if (params_.norm != nullptr && first_pair_ == 0 && lane_ % 4 < 2)
-        send_squared(lane_ % 4 == 0 ? squared[0] : squared[1]);
-    }
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    bool wait = true;
-    for (int n = warp; n * num_parts + part < total || wait; n += kAtOnce * kWarps) {
-      Residual residuals[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        visit(n + i * kWarps, [&](int column, int pair) { ask(tile, column, pair, residuals[i]); });
-      if (wait) ptx::wait_for_cluster_phase(rings_.sums_full(), 0);
-      wait = false;
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        visit(n + i * kWarps, [&](int column, int pair) {
-          Square square;
-          add_parts(n + i * kWarps, square);
-          const float scales[2] = {received_scale(column * 16 + lane_ / 4),
-                                   received_scale(column * 16 + lane_ / 4 + 8)};
-          write(tile, column, pair, square, scales, residuals[i]);
-        });
-    }
-  }
-
-  // Calls visit(column, pair) for this CTA's n-th square, if there is one.
-  template <class Visit>
-  __device__ __forceinline__ void visit(int n, const Visit& visit_square) const {
-    const int square = n * params_.num_parts + rings_.share.part;
-    if (square >= num_squares()) return;
-    const int column = square / params_.tile_pairs;
-    visit_square(column, square - column * params_.tile_pairs);
-  }
-
-  __device__ __forceinline__ void send(int column, const float (&sums)[8 * kGroupPairs]) const {
-    const int first = column * params_.tile_pairs + first_pair_;
-    int n = first / params_.num_parts, to_part = first - n * params_.num_parts;
-#pragma unroll
-    for (int pair = 0; pair < kGroupPairs; ++pair) {
-      const uint32_t to = ptx::address_in_cta(place_of(n, rings_.share.part), to_part);
-      const uint32_t full = ptx::address_in_cta(rings_.sums_full(), to_part);
+    for (int column = 0; column < kColumns; ++column) {
+      if (column >= num_columns) continue;
+      const int square = column * params_.tile_pairs + warp_, to_rank = square & last_rank;
+      const uint32_t to = ptx::address_in_cta(place_of(square, ring_.share.rank), to_rank);
+      const uint32_t full = ptx::address_in_cta(ring_.sums_full(), to_rank);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int i = 8 * pair + 4 * half;
-        ptx::store_async_16(to + half * kSquareBytes / 2, sums[i], sums[i + 1], sums[i + 2], sums[i + 3],
-                            full);
-      }
-      if (++to_part < params_.num_parts) continue;
-      to_part = 0;
-      ++n;
-    }
-  }
-  // Of row l / 4 (+ 8) of this warp's, to all parts.
-  __device__ __forceinline__ void send_squared(float squared) const {
-    const uint32_t place = squared_place_of(column_ * 16 + lane_ / 4 + lane_ % 4 * 8, rings_.share.part);
-    for (int part = 0; part < params_.num_parts; ++part)
-      ptx::store_async_4(ptx::address_in_cta(place, part), squared,
-                         ptx::address_in_cta(rings_.sums_full(), part));
-  }
-
-  __device__ __forceinline__ void add_parts(int n, Square& square) const {
-    square = {};
-    for (int part = 0; part < params_.num_parts; ++part)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 bits = ptx::load_shared_16(place_of(n, part) + half * kSquareBytes / 2);
-        square.sums[half][0][0] += __uint_as_float(bits.x);
-        square.sums[half][0][1] += __uint_as_float(bits.y);
-        square.sums[half][1][0] += __uint_as_float(bits.z);
-        square.sums[half][1][1] += __uint_as_float(bits.w);
-      }
-  }
-  __device__ __forceinline__ float received_scale(int row) const {
-    float squared = 0.0f;
-    if (params_.norm != nullptr)
-      for (int part = 0; part < params_.num_parts; ++part)
-        squared += __uint_as_float(ptx::load_shared_4(squared_place_of(row, part)));
-    return scale_of(squared);
-  }
-
-  // Where the first of two results lies: of half a pair, and row l / 4 (+ 8) of a column. Not valid where
-  // there is no such result.
-  struct Place {
-    bool valid;
-    int64_t at;
-  };
-  __device__ __forceinline__ Place place_of_two(int tile, int column, int pair, int half, int i) const {
-    const int first = (tile * params_.tile_pairs + pair) * kPairRows;
-    const int row = column * 16 + lane_ / 4 + 8 * i;
-    const int feature = (params_.gated ? first / 2 : first + 8 * half) + lane_ % 4 * 2;
-    return {row < params_.num_rows && feature < params_.out_features, row * params_.out_stride + feature};
-  }
-
-  __device__ __forceinline__ void ask(int tile, int column, int pair, Residual& residual) const {
-    if (!params_.accumulate) return;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        if (const Place place = place_of_two(tile, column, pair, half, i); place.valid)
-          residual.values[half][i] = load_two(place.at);
-  }
-
-  // `residual` holds something when results are added.
-  __device__ __forceinline__ void write(int tile, int column, int pair, const Square& square,
-                                        const float (&scales)[2], const Residual& residual) const {
-    const float2 zero = make_float2(0.0f, 0.0f);
-    float2 bias[2] = {zero, zero};
-    if (params_.bias.data != nullptr) {
-      const int first = (tile * params_.tile_pairs + pair) * kPairRows;
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        bias[half] = bias_of(params_.gated ? first / 2 + half * params_.out_features : first + 8 * half);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float2 results[2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        results[half] = make_float2(square.sums[half][i][0] * scales[i] + bias[half].x,
-                                    square.sums[half][i][1] * scales[i] + bias[half].y);
-      if (params_.gated)
-        results[0] = make_float2(silu(results[0].x) * results[1].x, silu(results[0].y) * results[1].y);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const Place place = place_of_two(tile, column, pair, half, i);
-        if (!place.valid || (params_.gated && half == 1)) continue;
-        const float2 added = params_.accumulate ? residual.values[half][i] : zero;
-        store_two(place.at, make_float2(results[half].x + added.x, results[half].y + added.y));
+        const int first = column * kFloatsOfLane + half * 4;
+        ptx::store_async_16(to + half * kHalfSquareBytes, sums[first], sums[first + 1], sums[first + 2],
+                            sums[first + 3], full);
       }
     }
   }
 
-  __device__ static float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
-
-  // Of this thread's two features of the eight from `first` on.
-  __device__ __forceinline__ float2 bias_of(int first) const {
-    const DeviceVector& bias = params_.bias;
-    const int feature = first + lane_ % 4 * 2;
-    if (feature >= (params_.gated ? 2 : 1) * params_.out_features) return make_float2(0.0f, 0.0f);
-    if (bias.element == Element::kF32) return two_at<float2>(bias.data, feature);
-    if (bias.element == Element::kF16) return __half22float2(two_at<__half2>(bias.data, feature));
-    return __bfloat1622float2(two_at<__nv_bfloat162>(bias.data, feature));
-  }
-  // Elements `at`, an even number, and the next.
-  template <class Two>
-  __device__ static const Two& two_at(const void* data, int64_t at) {
-    return static_cast<const Two*>(data)[at / 2];
-  }
-  __device__ __forceinline__ float2 load_two(int64_t at) const {
-    if (params_.out_element == Element::kF32) return two_at<float2>(params_.out, at);
-    if constexpr (kIsBf16)
-      return __bfloat1622float2(two_at<__nv_bfloat162>(params_.out, at));
+  // By one warp.
+  __device__ __forceinline__ void write(int tile, int square) const {
+    float sums[kFloatsOfLane] = {};
+    for (int rank = 0; rank < params_.cluster_size; ++rank)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4 bits = ptx::load_shared_16(place_of(square, rank) + half * kHalfSquareBytes);
+        sums[half * 4] += __uint_as_float(bits.x);
+        sums[half * 4 + 1] += __uint_as_float(bits.y);
+        sums[half * 4 + 2] += __uint_as_float(bits.z);
+        sums[half * 4 + 3] += __uint_as_float(bits.w);
+      }
+    const int column = square / params_.tile_pairs, pair = square - column * params_.tile_pairs;
+    const int row = (tile * params_.tile_pairs + pair) * kPairRows, first_token = column * 16;
+    if (params_.gated)
+      write_gated(row / 2, first_token, sums);
     else
-      return __half22float2(two_at<__half2>(params_.out, at));
-  }
-  __device__ __forceinline__ void store_two(int64_t at, float2 two) const {
-    if (params_.out_element == Element::kF32)
-      static_cast<float2*>(params_.out)[at / 2] = two;
-    else if constexpr (kIsBf16)
-      static_cast<__nv_bfloat162*>(params_.out)[at / 2] = __float22bfloat162_rn(two);
-    else
-      static_cast<__half2*>(params_.out)[at / 2] = __float22half2_rn(two);
+      write_plain(row, first_token, sums);
   }
 
-  const Rings& rings_;
+  // 16 features of 16 tokens. Half a row of the square for each lane.
+  __device__ __forceinline__ void write_plain(int feature, int token,
+                                              const float (&sums)[kFloatsOfLane]) const {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kFloatsOfLane; ++i)
+      square_[token_of(i) * Ring::kSquareStride + lane_ / 4 + i / 2 % 2 * 8] = sums[i];
+    __syncwarp();
+    put_group(lane_ / 2, lane_ % 2 * 8, token, feature, params_.bias.data);
+  }
+
+  // 8 features of 16 tokens: gate and up are the lane's own. A row of the square for each of 16 lanes.
+  __device__ __forceinline__ void write_gated(int feature, int token,
+                                              const float (&sums)[kFloatsOfLane]) const {
+    if (feature >= params_.out_features) return;
+    float gate_bias = 0.0f, up_bias = 0.0f;
+    if (const DeviceVector& bias = params_.bias; bias.data != nullptr) {
+      gate_bias = load_element(bias.data, feature + lane_ / 4, bias.element);
+      up_bias = load_element(bias.data, params_.out_features + feature + lane_ / 4, bias.element);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kFloatsOfLane; ++i) {
+      if (i / 2 % 2 == 1) continue;  // up
+      const float gate = sums[i] + gate_bias;
+      square_[token_of(i) * Ring::kSquareStride + lane_ / 4] =
+          gate / (1.0f + expf(-gate)) * (sums[i + 2] + up_bias);
+    }
+    __syncwarp();
+    if (lane_ < 16) put_group(lane_, 0, token, feature, /*bias=*/nullptr);
+  }
+
+  // Of a square, that float i of this lane is of.
+  __device__ __forceinline__ int token_of(int i) const { return i / 4 * 8 + lane_ % 4 * 2 + i % 2; }
+
+  // Eight features of a row of the square, from `column` on, to the output.
+  __device__ __forceinline__ void put_group(int row, int column, int first_token, int first_feature,
+                                            const void* bias) const {
+    const int token = first_token + row, feature = first_feature + column;
+    if (token >= params_.num_rows || feature >= params_.out_features) return;
+    float group[kGroupElements];
+#pragma unroll
+    for (int i = 0; i < kGroupElements; i += 4) {
+      const auto four = *reinterpret_cast<const float4*>(square_ + row * Ring::kSquareStride + column + i);
+      group[i] = four.x;
+      group[i + 1] = four.y;
+      group[i + 2] = four.z;
+      group[i + 3] = four.w;
+    }
+    const int64_t to = token * params_.out_stride + feature;
+    float added[kGroupElements];
+    if (bias != nullptr) {
+      load_some(bias, feature, params_.bias.element, kGroupElements, added);
+      add(group, added);
+    }
+    if (params_.accumulate) {
+      if (params_.out_aligned)
+        load_group(params_.out, to, params_.out_element, added);
+      else
+        load_some(params_.out, to, params_.out_element, kGroupElements, added);
+      add(group, added);
+    }
+    if (params_.out_aligned)
+      store_group(params_.out, to, params_.out_element, group);
+    else
+      store_some(params_.out, to, params_.out_element, kGroupElements, group);
+  }
+
+  __device__ static void add(float (&group)[kGroupElements], const float (&added)[kGroupElements]) {
+#pragma unroll
+    for (int i = 0; i < kGroupElements; ++i) group[i] += added[i];
+  }
+
+  const Ring& ring_;
   const DenseParams& params_;
-  const int column_, first_pair_;
-  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+  const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
+  float* square_;        // of this warp
+  uint32_t parity_ = 0;  // of this tile's exchange
+  bool first_ = true;
 };
 
 }  // namespace attend::kernels::cuda::sm90

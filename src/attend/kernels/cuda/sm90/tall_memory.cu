@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "attend/kernels/cuda/sm90/dense_ring.cuh"
+#include "attend/kernels/cuda/sm90/tall_ring.cuh"
 #include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -10,7 +10,7 @@ __global__ void fill_an_sm() {}
 
 }  // namespace
 
-int shared_bytes(const DenseParams& params, int token_groups) {
+int shared_bytes(const TallParams& params, int token_groups) {
   // Warpgroups read all of their 64 rows of x, though a slot may hold fewer.
   const int last_read = (params.token_slots - 1) * token_slot_bytes(params) +
                         token_groups * kWarpgroupTokens * kRowBytes;
