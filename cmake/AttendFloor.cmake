@@ -37,21 +37,28 @@ function(attend_warnings target)
   endif()
 endfunction()
 
-# attend_test(NAME SOURCES ... LINK targets... [LABELS labels] [PREFIX prefix])
+# attend_test(NAME SOURCES ... LINK targets... [LABELS labels] [PREFIX prefix] [TIMEOUT seconds])
 #
 # One executable; each TEST in it is one ctest case, whose name begins with the prefix. Cases with gpu or Gpu in their
 # names have the label gpu instead of the program's own: ctest -L gpu.
 function(attend_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
-  if(NOT ARG_TIMEOUT)
+  # Long cases start first: none is left to run alone at the end.
+  set(properties)
+  if(ARG_TIMEOUT)
+    list(APPEND properties COST ${ARG_TIMEOUT})
+  else()
     set(ARG_TIMEOUT 300)
   endif()
+  # Where gcc can inline its operator delete, it takes new and free for a mismatch.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc PROPERTIES
+    SKIP_UNITY_BUILD_INCLUSION ON)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ATTEND_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   attend_warnings(${name})
-  set(properties TIMEOUT ${ARG_TIMEOUT})
+  list(APPEND properties TIMEOUT ${ARG_TIMEOUT})
   # RapidCheck's own 100 cases of a property are few.
   list(APPEND properties ENVIRONMENT "RC_PARAMS=max_success=1000")
   set(labels)

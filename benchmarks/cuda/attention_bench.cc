@@ -197,9 +197,11 @@ std::vector<Case> cases() {
                                   {1, 8192},
                                   {1, 131072},
                                   {8, 8192},
+                                  {32, 1024},
                                   {32, 8192},
                                   {128, 1024},
-                                  {128, 8192}})
+                                  {128, 8192},
+                                  {256, 1024}})
     list.push_back({.name = "decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
                     .batch = batch,
                     .seqlen_kv = kv});

@@ -4,13 +4,14 @@ Every argument is honoured or refused by name with what would be accepted. What 
   - queries are float32, float16 or bfloat16; K/V of the same dtype, another of them, or fp8 (on a GPU fast for q's own
     dtype and fp8);
   - sinks (also under the name learnable_sink) are float32 [num_heads]; softmax_lse leaves them out;
-  - k_descale and v_descale are one number for all requests and heads;
+  - descales are numbers, or float32 tensors of one element or [batch, num_kv_heads], which need not be contiguous;
+    one that lies in a tensor on a GPU, or differs by request or head, is applied to q (rounded once more to its
+    dtype) or to the result in launches of its own;
   - the LSE of a query that sees no key is -inf, its output 0;
-  - num_splits is 0 (balanced over the device) unless it is said to be 1; the same call gives the same bits either way,
-    but with 0 they depend on the lengths of the whole batch.
+  - num_splits is 0 (balanced over the device), 1 (none), or n: the work of a batch is shared by no more than n CTAs
+    for each request and K/V head, of which a long request has more than a short one. The same call always gives the
+    same bits, but unless it is 1 they depend on the lengths of the whole batch.
 """
-
-import operator
 
 from ._attend import flash_attention, scheduler_metadata as _scheduler_metadata
 from ._refusal import refusal as _refusal
@@ -62,9 +63,9 @@ def flash_attn_func(
         _refuse(qv=(qv, _QV))
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
-        q, k, v, None, None, None, None, None, None, None, None, None, softmax_scale, causal, *_window(window_size),
-        attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale,
-        num_splits, None, None, return_attn_probs, False,
+        q, k, v, None, None, None, None, None, None, None, None, None, None, softmax_scale, causal, window_size,
+        attention_chunk, softcap, sinks, learnable_sink, q_descale, k_descale, v_descale, num_splits, None, None,
+        return_attn_probs, False,
     )  # fmt: skip
 
 
@@ -92,9 +93,9 @@ def flash_attn_varlen_func(
         _refuse(qv=(qv, _QV), seqused_q=(seqused_q, "None; pack the queries and say where they begin by cu_seqlens_q"))
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
-        q, k, v, None, None, cu_seqlens_q, cu_seqlens_k, None, seqused_k, page_table, None, max_seqlen_q, softmax_scale,
-        causal, *_window(window_size), attention_chunk, softcap, _sinks(sinks, learnable_sink), q_descale,
-        k_descale, v_descale, num_splits, None, out, return_softmax_lse or return_attn_probs, False,
+        q, k, v, None, None, None, cu_seqlens_q, cu_seqlens_k, None, seqused_k, page_table, None, max_seqlen_q, softmax_scale,
+        causal, window_size, attention_chunk, softcap, sinks, learnable_sink, q_descale, k_descale, v_descale,
+        num_splits, None, out, return_softmax_lse or return_attn_probs, False,
     )  # fmt: skip
 
 
@@ -118,6 +119,11 @@ def flash_attn_with_kvcache(
     k, v              [batch, seqlen_new, num_kv_heads, head_dim], or with cu_seqlens_k_new int32 [batch + 1]
                       [total_new, num_kv_heads, head_dim]: stored in the cache behind cache_seqlens, and seen. On a
                       GPU what there is no room for is left out, on a CPU refused
+    rotary_cos, rotary_sin  [seqlen_rotary, rotary_dim / 2], float32, float16 or bfloat16: q and the keys to append are
+                      turned by their positions, the others of their elements not. Key j of a request stands at
+                      cache_seqlens + j, or rotary_seqlens (int32 [batch]) + j; query j too with a causal mask or a
+                      window, otherwise all queries stand at the first of these. rotary_interleaved: pairs are
+                      (2 i, 2 i + 1), otherwise (i, i + rotary_dim / 2)
     scheduler_metadata  of get_scheduler_metadata, made once for all layers of a step. A call with other heads, masks
                       or, on a CPU, lengths is refused; on a GPU lengths are not read by the host: see there
     out               written instead of a new tensor
@@ -125,23 +131,16 @@ def flash_attn_with_kvcache(
     The other arguments are those of flash_attn_func. Returns out, of q's shape with head_dim_v; with
     return_softmax_lse also softmax_lse, float32 [batch, num_heads, seqlen_q] or [num_heads, total_q].
     """
-    if (
-        qv is not None or rotary_cos is not None or rotary_sin is not None or rotary_seqlens is not None
-        or cache_leftpad is not None or pack_gqa is not None or sm_margin
-    ):  # fmt: skip
-        rotated = "None; rotate q and k before the call"
-        _refuse(
-            qv=(qv, _QV),
-            rotary_cos=(rotary_cos, rotated),
-            rotary_sin=(rotary_sin, rotated),
-            rotary_seqlens=(rotary_seqlens, rotated),
-            cache_leftpad=(cache_leftpad, "None; begin each request's keys at position 0"),
-        )
+    if qv is not None or cache_leftpad is not None or pack_gqa is not None or sm_margin:
+        _refuse(qv=(qv, _QV), cache_leftpad=(cache_leftpad, "None; begin each request's keys at position 0"))
         _check_hints(pack_gqa, sm_margin)
+    rotary = None
+    if rotary_cos is not None or rotary_sin is not None or rotary_seqlens is not None:
+        rotary = (rotary_cos, rotary_sin, rotary_seqlens, bool(rotary_interleaved))
     return flash_attention(
-        q, k_cache, v_cache, k, v, cu_seqlens_q, None, cu_seqlens_k_new, cache_seqlens, page_table, cache_batch_idx,
-        max_seqlen_q, softmax_scale, causal, *_window(window_size), attention_chunk, softcap,
-        _sinks(sinks, learnable_sink), q_descale, k_descale, v_descale, num_splits, scheduler_metadata, out,
+        q, k_cache, v_cache, k, v, rotary, cu_seqlens_q, None, cu_seqlens_k_new, cache_seqlens, page_table, cache_batch_idx,
+        max_seqlen_q, softmax_scale, causal, window_size, attention_chunk, softcap, sinks, learnable_sink,
+        q_descale, k_descale, v_descale, num_splits, scheduler_metadata, out,
         return_softmax_lse, True,
     )  # fmt: skip
 
@@ -178,22 +177,5 @@ def get_scheduler_metadata(
     return _scheduler_metadata(
         batch_size, max_seqlen_q, num_heads_q, num_heads_kv, headdim if headdim_v is None else headdim_v, cache_seqlens,
         cu_seqlens_q, batch_size * max_seqlen_q if cu_seqlens_q is None else total_q, cu_seqlens_k_new,
-        max_seqlen_k_new, causal, *_window(window_size), attention_chunk, num_splits,
+        max_seqlen_k_new, causal, window_size, attention_chunk, num_splits,
     )  # fmt: skip
-
-
-def _window(window_size):
-    try:
-        left, right = window_size
-        left, right = operator.index(left), operator.index(right)
-        if -(2**31) <= min(left, right) and max(left, right) < 2**31:
-            return left, right
-    except (TypeError, ValueError):
-        pass
-    raise _refusal("invalid_argument", f"window_size {window_size!r}: expected two ints of 32 bits, (left, right)")
-
-
-def _sinks(sinks, learnable_sink):
-    if sinks is not None and learnable_sink is not None:
-        raise _refusal("invalid_argument", "sinks and learnable_sink: expected one of them, they are the same")
-    return learnable_sink if sinks is None else sinks

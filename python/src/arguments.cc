@@ -1,5 +1,6 @@
 #include "arguments.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "attend/base/math.h"
@@ -68,26 +69,11 @@ float scale_of(std::string_view name, nb::handle value) {
   return *number;
 }
 
-float descale(std::string_view name, nb::handle value) {
-  if (value.is_none()) return 1.0f;
-  if (!nb::hasattr(value, "__dlpack__") && PyNumber_Check(value.ptr()) != 0) {
-    const std::optional<float> number = number_of(value);
-    require(number.has_value() && *number > 0.0f, name, " ", repr_of(value),
-            ": expected a finite number above 0");
-    return *number;
-  }
-  const TensorArgument tensor(name, value, Accepts::kFloat32);
-  if (tensor->device.type != DeviceType::kCpu || tensor->dtype != DType::kF32 || !tensor->is_contiguous() ||
-      tensor->num_elements() == 0)
-    fail(
-        ErrorCode::kUnsupported, name, " ", *tensor,
-        ": expected a number, or a float32 tensor in host memory: one descale serves all requests and heads");
-  const View<const float> values = tensor->span<const float>();
-  for (float element : values)
-    if (element != values[0])
-      fail(ErrorCode::kUnsupported, name, " holds ", values[0], " and ", element,
-           ": expected equal elements: one descale serves all requests and heads");
-  return positive(name, values[0]);
+float positive_number(std::string_view name, nb::handle value) {
+  const std::optional<float> number = number_of(value);
+  require(number.has_value() && *number > 0.0f, name, " ", repr_of(value),
+          ": expected a finite number above 0");
+  return *number;
 }
 
 float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim) {
@@ -109,21 +95,54 @@ View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, i
   return {static_cast<const float*>(sinks->data), static_cast<size_t>(sinks->shape[0])};
 }
 
-kernels::Visibility visibility_of(bool causal, int window_left, int window_right, int chunk) {
-  require(chunk >= 0, "attention_chunk ", chunk, ": expected at least 1, or 0 for none");
-  // A causal mask looks no further than the query, whatever is said of its right.
-  const bool only_left = causal || window_right == 0;
-  if (!only_left && (window_left >= 0 || window_right >= 0 || chunk > 0))
-    fail(ErrorCode::kUnsupported, "window_size (", window_left, ", ", window_right, "), attention_chunk ",
-         chunk, ": expected causal=True or a right of 0 with a window or chunk, or (-1, -1) and no chunk");
-  return {.causal = only_left, .window_left = window_left < 0 ? -1 : window_left, .chunk = chunk};
+namespace {
+
+std::optional<int> int32_of(nb::handle value) {
+  if (!value.is_valid() || PyIndex_Check(value.ptr()) == 0) return std::nullopt;
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  int overflow = 0;
+  const long number = index.is_valid() ? PyLong_AsLongAndOverflow(index.ptr(), &overflow) : -1;
+  PyErr_Clear();
+  if (!index.is_valid() || overflow != 0 || number != static_cast<int>(number)) return std::nullopt;
+  return static_cast<int>(number);
 }
 
-kernels::SplitRule split_rule_of(int num_splits) {
-  if (num_splits == 0) return kernels::SplitRule::kBalanced;
-  if (num_splits == 1) return kernels::SplitRule::kNone;
-  fail(ErrorCode::kUnsupported, "num_splits ", num_splits,
-       ": expected 0 (balanced over the device) or 1 (none); splits follow the lengths, not a number");
+struct Window {
+  int left, right;
+};
+Window window_of(nb::handle window_size) {
+  const nb::object pair = PyTuple_Check(window_size.ptr()) ? nb::borrow(window_size)
+                                                           : nb::steal(PySequence_Tuple(window_size.ptr()));
+  PyErr_Clear();
+  if (pair.is_valid() && PyTuple_GET_SIZE(pair.ptr()) == 2) {
+    const std::optional<int> left = int32_of(PyTuple_GET_ITEM(pair.ptr(), 0)),
+                             right = int32_of(PyTuple_GET_ITEM(pair.ptr(), 1));
+    if (left.has_value() && right.has_value()) return {*left, *right};
+  }
+  fail(ErrorCode::kInvalidArgument, "window_size ", repr_of(window_size),
+       ": expected two ints of 32 bits, (left, right)");
+}
+
+}  // namespace
+
+kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk) {
+  require(chunk >= 0, "attention_chunk ", chunk, ": expected at least 1, or 0 for none");
+  const Window window = window_of(window_size);
+  // A causal mask looks no further than the query, whatever is said of its right.
+  const bool only_left = causal || window.right == 0;
+  if (!only_left && (window.left >= 0 || window.right >= 0 || chunk > 0))
+    fail(ErrorCode::kUnsupported, "window_size (", window.left, ", ", window.right, "), attention_chunk ",
+         chunk, ": expected causal=True or a right of 0 with a window or chunk, or (-1, -1) and no chunk");
+  return {.causal = only_left, .window_left = window.left < 0 ? -1 : window.left, .chunk = chunk};
+}
+
+Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, Device device) {
+  require(num_splits >= 0, "num_splits ", num_splits,
+          ": expected 0 (balanced over the device), 1 (none) or the most of them");
+  if (num_splits == 1) return {.rule = kernels::SplitRule::kNone};
+  if (num_splits == 0) return {};
+  const int64_t most = int64_t{num_splits} * std::max<int64_t>(num_reqs, 1) * num_kv_heads;
+  return {.num_workers = workspaces().num_workers(most, device)};
 }
 
 void require_same_device(std::string_view name, const TensorView& view, Device device) {

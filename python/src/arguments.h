@@ -24,9 +24,8 @@ int32_t page_size_of(const TensorView& cache);
 // A number of Python. Throws Error naming the argument unless it is finite.
 float scale_of(std::string_view name, nb::handle value);
 
-// A descale: a number above 0, a tensor of one element or of equal elements in host memory; None: 1. Kernels
-// take one for all requests and heads, from the host: throws Error(kUnsupported) for a tensor on a GPU.
-float descale(std::string_view name, nb::handle value);
+// A number of Python. Throws Error naming the argument unless it is finite and above 0.
+float positive_number(std::string_view name, nb::handle value);
 
 // 1 / sqrt(head_dim) for None.
 float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim);
@@ -35,13 +34,18 @@ float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim
 View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, int64_t num_q_heads,
                            Device device);
 
-// FlashAttention's window (left, right), with -1 for no bound, and its chunk. Kernels look to the right not
-// at all (causal) or without bound: throws Error(kUnsupported) for what lies in between.
-kernels::Visibility visibility_of(bool causal, int window_left, int window_right, int chunk);
+// FlashAttention's window_size (left, right), with -1 for no bound, and its chunk. Kernels look to the right
+// not at all (causal) or without bound: throws Error(kUnsupported) for what lies in between,
+// Error(kInvalidArgument) unless window_size is two ints.
+kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk);
 
-// FlashAttention's num_splits: 0 balances splits over the GPU or the threads, 1 is none. Throws
-// Error(kUnsupported) for another number.
-kernels::SplitRule split_rule_of(int num_splits);
+// FlashAttention's num_splits: 0 balances splits over the GPU or the threads, 1 is none, and n shares the
+// work of the batch among no more than n workers for each request and K/V head.
+struct Splits {
+  kernels::SplitRule rule = kernels::SplitRule::kBalanced;
+  int num_workers = 0;  // 0: all
+};
+Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, Device device);
 
 void require_same_device(std::string_view name, const TensorView& view, Device device);
 

@@ -23,6 +23,10 @@ void derive_if_any(const AttentionCall& call, const kernels::BatchArrays& arrays
     kernels::derive_batch(call.source, arrays, stream);
 }
 
+void turn_if_any(const std::optional<kernels::TurnRowsArgs>& args, Stream& stream) {
+  if (args.has_value()) kernels::turn_rows(*args, stream);
+}
+
 }  // namespace
 
 kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device) {
@@ -32,7 +36,8 @@ kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device)
       .num_q_heads = static_cast<int>(call.q.shape[1]),
       .num_kv_heads = call.is_mla() ? 1 : static_cast<int>(call.kv.k.shape[2]),
       .head_dim_v = static_cast<int>(call.out.shape[2]),
-      .split_rule = call.split_rule};
+      .split_rule = call.split_rule,
+      .num_workers = call.num_workers};
   if (device.type == DeviceType::kCpu)
     limits.max_kv_tokens = num_kv_tokens_on_host(call);
   else if (call.split_rule == kernels::SplitRule::kFixed)
@@ -42,7 +47,8 @@ kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device)
 }
 
 Workspace::Workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens, Device device)
-    : plan_(limits, device),
+    : limits_(limits),
+      plan_(limits, device),
       cu_seqlen_q_(int32_array(limits.max_reqs + 1, device)),
       seqlen_kv_(int32_array(limits.max_reqs, device)),
       first_key_(int32_array(limits.max_reqs + 1, device)),
@@ -80,6 +86,8 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
   note(stream);
   kernels::KvView kv = call.kv;
   if (call.needs_first_key()) kv.index.indptr = first_key_.as<int32_t>();
+  turn_if_any(call.turn_q, stream);
+  turn_if_any(call.turn_k_new, stream);
   if (call.appends())
     kernels::store_kv({.k = call.k_new,
                        .v = call.v_new,
@@ -113,6 +121,7 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                       .visibility = call.visibility,
                       .score = call.score},
                      plan_, stream);
+  turn_if_any(call.turn_out, stream);
 }
 
 }  // namespace attend::python

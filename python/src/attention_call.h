@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "attend/kernels/attention.h"
 #include "attend/kernels/batch_arrays.h"
 #include "attend/kernels/mla.h"
+#include "attend/kernels/turn_rows.h"
 
 namespace attend::python {
 
@@ -35,6 +37,10 @@ struct AttentionCall {
   kernels::Visibility visibility;
   kernels::ScoreRule score;
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
+  int num_workers = 0;  // that a balanced plan shares the work among; 0: all
+
+  // What q and k_new are made from before the call, and where `out` goes behind it, in launches of their own.
+  std::optional<kernels::TurnRowsArgs> turn_q, turn_k_new, turn_out;
 
   bool is_mla() const { return !q_rope.empty(); }
   bool appends() const { return !k_new.empty(); }
@@ -53,7 +59,8 @@ class Workspace {
  public:
   Workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens, Device device);
 
-  const kernels::AttentionPlanLimits& limits() const { return plan_.limits(); }
+  // As they were asked for.
+  const kernels::AttentionPlanLimits& limits() const { return limits_; }
   int64_t num_new_tokens() const { return new_slots_.shape(0); }
   // How often plan() was called: whether a plan is still the last.
   int64_t num_plans() const { return num_plans_; }
@@ -74,6 +81,7 @@ class Workspace {
   kernels::BatchArrays wanted_arrays(const AttentionCall& call, bool wants_lengths) const;
   void note(const Stream& stream);
 
+  kernels::AttentionPlanLimits limits_;
   kernels::AttentionPlan plan_;
   Tensor cu_seqlen_q_, seqlen_kv_, first_key_, new_slots_;
   kernels::QueryBatch batch_;  // of the last plan()

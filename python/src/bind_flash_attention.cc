@@ -1,6 +1,7 @@
 // FlashAttention-3's calls, as attend/flash_attn_interface.py documents them.
 #include <array>
 #include <limits>
+#include <optional>
 
 #include "arguments.h"
 #include "check_on_host.h"
@@ -8,6 +9,7 @@
 #include "module.h"
 #include "result_tensor.h"
 #include "scheduler_metadata.h"
+#include "turned_rows.h"
 
 namespace attend::python {
 namespace {
@@ -154,31 +156,30 @@ class Results {
     }
     call.out = is_dense_ ? merge_first_two("out", out) : out;
 
-    has_lse_ = wants_lse;
     if (!wants_lse) return;
     if (is_dense_) {
-      lse_ =
-          ResultTensor::float32_like(q_object, *q, std::array<int64_t, 3>{num_reqs, seqlen_q, num_q_heads});
-      call.lse = merge_first_two("softmax_lse", lse_.view());
+      dense_lse_.emplace(q_object, *q, num_reqs, seqlen_q, num_q_heads);
+      call.lse = dense_lse_->tokens();
     } else {
       lse_ = ResultTensor::float32_like(q_object, *q, std::array<int64_t, 2>{num_q_heads, num_tokens});
-      call.lse = lse_.view().transpose(0, 1);
+      call.lse = lse_->view().transpose(0, 1);
     }
   }
 
   // out, or (out, softmax_lse); once, after they are written.
   nb::object take() {
     nb::object out = given_out_.is_valid() ? std::move(given_out_) : out_.take();
-    if (!has_lse_) return out;
-    nb::object lse = lse_.take();
-    if (is_dense_) lse = lse.attr("mT");
-    return nb::make_tuple(std::move(out), std::move(lse));
+    if (dense_lse_.has_value()) return nb::make_tuple(std::move(out), dense_lse_->take());
+    if (lse_.has_value()) return nb::make_tuple(std::move(out), lse_->take());
+    return out;
   }
 
  private:
-  bool is_dense_, has_lse_ = false;
+  bool is_dense_;
   nb::object given_out_;
-  ResultTensor out_, lse_;
+  ResultTensor out_;
+  std::optional<ResultTensor> lse_;
+  std::optional<DenseLse> dense_lse_;
 };
 
 // Runs the call, with the plan of `metadata_object` unless that is None.
@@ -199,21 +200,27 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
 
 // The three functions of the interface are calls of this one. Returns out, or (out, softmax_lse).
 nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::handle k_new_object,
-                           nb::handle v_new_object, nb::handle cu_seqlens_q_object, nb::handle cu_seqlens_k,
+                           nb::handle v_new_object, nb::handle rotary_arguments,
+                           nb::handle cu_seqlens_q_object, nb::handle cu_seqlens_k,
                            nb::handle cu_seqlens_k_new_object, nb::handle cache_seqlens,
                            nb::handle page_table, nb::handle cache_batch_idx, nb::handle max_seqlen_q,
-                           nb::handle softmax_scale, bool causal, int window_left, int window_right,
-                           int attention_chunk, float softcap, nb::handle sinks_object, nb::handle q_descale,
-                           nb::handle k_descale, nb::handle v_descale, int num_splits,
+                           nb::handle softmax_scale, bool causal, nb::handle window_size, int attention_chunk,
+                           float softcap, nb::handle sinks_object, nb::handle learnable_sink,
+                           nb::handle q_descale, nb::handle k_descale, nb::handle v_descale, int num_splits,
                            nb::handle scheduler_metadata, nb::handle out, bool return_lse,
                            bool keys_are_cache) {
+  require(sinks_object.is_none() || learnable_sink.is_none(),
+          "sinks and learnable_sink: expected one of them, they are the same");
   const Access access = k_new_object.is_none() ? Access::kRead : Access::kWrite;
   const TensorArgument q("q", q_object, Accepts::kActivations),
-      sinks("sinks", sinks_object, Accepts::kFloat32);
+      sinks("sinks", sinks_object.is_none() ? learnable_sink : sinks_object, Accepts::kFloat32);
   const TensorArgument k_new("k", k_new_object, Accepts::kActivations),
       v_new("v", v_new_object, Accepts::kActivations);
   const TensorArgument cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32);
   const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object, Accepts::kInt32);
+  std::optional<RotaryArguments> rotary;
+  if (!rotary_arguments.is_none()) rotary.emplace(rotary_arguments);
+  const Descales descales{.q{"q_descale", q_descale}, .k{"k_descale", k_descale}, .v{"v_descale", v_descale}};
   const std::string_view k_name = keys_are_cache ? "k_cache" : "k", v_name = keys_are_cache ? "v_cache" : "v",
                          seqlens_name = keys_are_cache ? "cache_seqlens" : "seqused_k";
   const KeyArguments keys{.k_name = k_name,
@@ -242,16 +249,21 @@ nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::
   if (!call.appends() && call.source.seqlen_cached.each != nullptr)
     call.seqlen_kv = {call.source.seqlen_cached.each, static_cast<size_t>(queries.num_reqs)};
 
-  call.visibility = visibility_of(causal, window_left, window_right, attention_chunk);
-  call.kv.k_scale = descale("k_descale", k_descale);
-  call.kv.v_scale = descale("v_descale", v_descale);
-  call.score = {.scale = scale_or_default("softmax_scale", softmax_scale, call.q.shape[2]) *
-                         descale("q_descale", q_descale),
-                .logit_cap = cap_of("softcap", softcap),
-                .sinks = sinks_of("sinks", sinks, call.q.shape[1], q->device)};
-  call.split_rule = split_rule_of(num_splits);
+  call.visibility = visibility_of(causal, window_size, attention_chunk);
+  call.kv.k_scale = descales.k.number();
+  call.kv.v_scale = descales.v.number();
+  call.score = {
+      .scale = scale_or_default("softmax_scale", softmax_scale, call.q.shape[2]) * descales.q.number(),
+      .logit_cap = cap_of("softcap", softcap),
+      .sinks = sinks_of("sinks", sinks, call.q.shape[1], q->device)};
+  const Splits splits = splits_of(num_splits, queries.num_reqs, call.kv.k.shape[2], q->device);
+  call.split_rule = splits.rule;
+  call.num_workers = splits.num_workers;
 
   Results results(call, q_object, q, out, return_lse);
+  std::optional<TurnedRows> turned;
+  if (rotary.has_value() || descales.any_tensor())
+    turned.emplace(call, q_object, k_new_object, rotary, descales);
   run_call(q_object, scheduler_metadata, call);
   return results.take();
 }
@@ -261,7 +273,7 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
                                      int head_dim_v, nb::handle seqlens_k_object,
                                      nb::handle cu_seqlens_q_object, int num_tokens,
                                      nb::handle cu_seqlens_k_new_object, int max_seqlen_k_new, bool causal,
-                                     int window_left, int window_right, int attention_chunk, int num_splits) {
+                                     nb::handle window_size, int attention_chunk, int num_splits) {
   const TensorArgument seqlens_k("cache_seqlens", seqlens_k_object, Accepts::kInt32),
       cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32),
       cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object, Accepts::kInt32);
@@ -276,11 +288,12 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       .seqlen_new = {.cu = sums_of("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device).data(),
                      .all = max_seqlen_k_new},
       .places = {.capacity = std::numeric_limits<int32_t>::max()}};
-  call.visibility = visibility_of(causal, window_left, window_right, attention_chunk);
+  call.visibility = visibility_of(causal, window_size, attention_chunk);
   if (device.type == DeviceType::kCpu) {
     check_queries_on_host("cu_seqlens_q", call.source, num_tokens, max_seqlen_q);
     check_appended_on_host(call.source, max_seqlen_k_new);
   }
+  const Splits splits = splits_of(num_splits, num_reqs, num_kv_heads, device);
   const kernels::AttentionPlanLimits limits{
       .max_reqs = num_reqs,
       .max_tokens = num_tokens,
@@ -288,7 +301,8 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       .num_q_heads = num_q_heads,
       .num_kv_heads = num_kv_heads,
       .head_dim_v = head_dim_v,
-      .split_rule = split_rule_of(num_splits)};
+      .split_rule = splits.rule,
+      .num_workers = splits.num_workers};
   return plan_once(call, limits, device, stream_of(seqlens_k_object, device));
 }
 
@@ -300,17 +314,17 @@ void bind_flash_attention(nb::module_& module) {
   const auto object = [](const char* name) { return nb::arg(name).none(); };
   using nb::arg;
   module.def("flash_attention", &flash_attention, object("q"), object("k"), object("v"), object("k_new"),
-             object("v_new"), object("cu_seqlens_q"), object("cu_seqlens_k"), object("cu_seqlens_k_new"),
-             object("cache_seqlens"), object("page_table"), object("cache_batch_idx"), object("max_seqlen_q"),
-             object("softmax_scale"), arg("causal"), arg("window_left"), arg("window_right"),
-             arg("attention_chunk"), arg("softcap"), object("sinks"), object("q_descale"),
-             object("k_descale"), object("v_descale"), arg("num_splits"), object("scheduler_metadata"),
-             object("out"), arg("return_softmax_lse"), arg("keys_are_cache"));
+             object("v_new"), object("rotary"), object("cu_seqlens_q"), object("cu_seqlens_k"),
+             object("cu_seqlens_k_new"), object("cache_seqlens"), object("page_table"),
+             object("cache_batch_idx"), object("max_seqlen_q"), object("softmax_scale"), arg("causal"),
+             object("window_size"), arg("attention_chunk"), arg("softcap"), object("sinks"),
+             object("learnable_sink"), object("q_descale"), object("k_descale"), object("v_descale"),
+             arg("num_splits"), object("scheduler_metadata"), object("out"), arg("return_softmax_lse"),
+             arg("keys_are_cache"));
   module.def("scheduler_metadata", &scheduler_metadata, arg("batch_size"), arg("max_seqlen_q"),
              arg("num_heads_q"), arg("num_heads_kv"), arg("headdim_v"), object("cache_seqlens"),
              object("cu_seqlens_q"), arg("total_q"), object("cu_seqlens_k_new"), arg("max_seqlen_k_new"),
-             arg("causal"), arg("window_left"), arg("window_right"), arg("attention_chunk"),
-             arg("num_splits"));
+             arg("causal"), object("window_size"), arg("attention_chunk"), arg("num_splits"));
 }
 
 }  // namespace attend::python

@@ -71,12 +71,11 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
 
   ResultTensor out =
       ResultTensor::like(q_object, *q, std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v});
-  ResultTensor lse =
-      ResultTensor::float32_like(q_object, *q, std::array<int64_t, 3>{num_reqs, seqlen_q, num_q_heads});
+  DenseLse lse(q_object, *q, num_reqs, seqlen_q, num_q_heads);
   call.out = merge_first_two("out", out.view());
-  call.lse = merge_first_two("softmax_lse", lse.view());
+  call.lse = lse.tokens();
   run_call(q_object, metadata_object, call);
-  return nb::make_tuple(out.take(), lse.take().attr("mT"));
+  return nb::make_tuple(out.take(), lse.take());
 }
 
 }  // namespace

@@ -44,6 +44,21 @@ nb::object namespace_of(nb::handle like) {
   return nb::module_::import_(module.substr(0, module.find('.')).c_str());
 }
 
+// torch.empty_like for torch's own tensors; null for all others, subclasses too, whose results would be
+// theirs. It takes less of the host's time than the exchange functions' allocate.
+nb::handle empty_like_of(nb::handle like) {
+  static PyTypeObject* known_type = nullptr;
+  static nb::handle known;
+  PyTypeObject* const type = Py_TYPE(like.ptr());
+  if (type == known_type) return known;
+  if (exchange_of(like) == nullptr || module_of(like) != "torch" ||
+      nb::cast<std::string>(like.type().attr("__name__")) != "Tensor")
+    return {};
+  Py_INCREF(type);
+  known_type = type;
+  return known = nb::object(nb::module_::import_("torch").attr("empty_like")).release();
+}
+
 }  // namespace
 
 ResultTensor ResultTensor::make(nb::handle like, Device device, DType dtype, std::span<const int64_t> shape,
@@ -85,7 +100,21 @@ ResultTensor ResultTensor::make(nb::handle like, Device device, DType dtype, std
   return result;
 }
 
+std::optional<ResultTensor> ResultTensor::quickly_made(nb::handle like, const TensorView& view,
+                                                       std::span<const int64_t> shape) {
+  if (!std::equal(shape.begin(), shape.end(), view.shape.begin(), view.shape.begin() + view.rank) ||
+      !view.is_contiguous())
+    return std::nullopt;
+  const nb::handle empty_like = empty_like_of(like);
+  if (!empty_like.is_valid()) return std::nullopt;
+  ResultTensor result;
+  result.object_ = empty_like(like);
+  result.view_ = TensorArgument("result", result.object_, Accepts::kActivations, Access::kWrite).view();
+  return result;
+}
+
 ResultTensor ResultTensor::like(nb::handle like, const TensorView& view, std::span<const int64_t> shape) {
+  if (std::optional<ResultTensor> made = quickly_made(like, view, shape)) return *std::move(made);
   return make(like, view.device, view.dtype, shape, is_numpy(like) ? like.attr("dtype") : nb::object());
 }
 
@@ -96,7 +125,23 @@ ResultTensor ResultTensor::float32_like(nb::handle like, const TensorView& view,
 
 nb::object ResultTensor::take() {
   if (!namespace_.is_valid()) return std::move(object_);
-  return namespace_.attr("from_dlpack")(nb::cast(ExportedTensor{storage_}));
+  return namespace_.attr("from_dlpack")(nb::cast(ExportedTensor{*storage_}));
+}
+
+DenseLse::DenseLse(nb::handle like, const TensorView& view, int64_t num_reqs, int64_t seqlen_q,
+                   int64_t num_q_heads)
+    : heads_are_last_(seqlen_q > 1) {
+  const auto made = [&](int64_t second, int64_t third) {
+    return ResultTensor::float32_like(like, view, std::array<int64_t, 3>{num_reqs, second, third});
+  };
+  result_ = heads_are_last_ ? made(seqlen_q, num_q_heads) : made(num_q_heads, seqlen_q);
+  tokens_ = TensorView::contiguous(result_.view().data, DType::kF32, {num_reqs * seqlen_q, num_q_heads},
+                                   view.device);
+}
+
+nb::object DenseLse::take() {
+  nb::object taken = result_.take();
+  return heads_are_last_ ? nb::object(taken.attr("mT")) : taken;
 }
 
 void bind_exported_tensor(nb::module_& module) {

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <optional>
 #include <span>
 
 #include "attend/tensor/tensor.h"
@@ -29,11 +30,31 @@ class ResultTensor {
  private:
   static ResultTensor make(nb::handle like, Device device, DType dtype, std::span<const int64_t> shape,
                            nb::handle numpy_dtype);
+  // Like `like` in everything but what it holds, or nothing where its library has no quick way to say so.
+  static std::optional<ResultTensor> quickly_made(nb::handle like, const TensorView& view,
+                                                  std::span<const int64_t> shape);
 
   TensorView view_;
-  nb::object object_;     // numpy's or torch's
-  Tensor storage_;        // of other libraries
-  nb::object namespace_;  // has from_dlpack
+  nb::object object_;              // numpy's or torch's
+  std::optional<Tensor> storage_;  // of other libraries
+  nb::object namespace_;           // has from_dlpack
+};
+
+// The LSE of requests of one length, which interfaces want as [num_reqs, num_q_heads, seqlen_q] and kernels
+// write token by token.
+class DenseLse {
+ public:
+  // Of the library and device of `like`, whose view is `view`.
+  DenseLse(nb::handle like, const TensorView& view, int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads);
+
+  const TensorView& tokens() const { return tokens_; }  // [num_reqs * seqlen_q, num_q_heads]
+  // The Python object; once, after the tensor is written.
+  nb::object take();
+
+ private:
+  ResultTensor result_;
+  TensorView tokens_;
+  bool heads_are_last_ = false;
 };
 
 // What libraries import a Tensor by: the DLPack protocol of Python. CPU only.

@@ -23,8 +23,10 @@ RequestLengths copied_lengths(const kernels::BatchSource& source) {
 std::string listed(const std::vector<int32_t>& values) {
   constexpr size_t kMostListed = 8;
   std::string text = "[";
-  for (size_t i = 0; i < std::min(values.size(), kMostListed); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(values[i]);
+  for (size_t i = 0; i < std::min(values.size(), kMostListed); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(values[i]);
+  }
   return text + (values.size() > kMostListed ? ", ...]" : "]");
 }
 
@@ -70,7 +72,8 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
   require(metadata.device == call.q.device && metadata.num_reqs == call.source.num_reqs &&
               metadata.num_tokens == needed.max_tokens && metadata.max_seqlen_q == call.max_seqlen_q &&
               has.num_q_heads == needed.num_q_heads && has.num_kv_heads == needed.num_kv_heads &&
-              has.head_dim_v == needed.head_dim_v && has.split_rule == needed.split_rule,
+              has.head_dim_v == needed.head_dim_v && has.split_rule == needed.split_rule &&
+              has.num_workers == needed.num_workers,
           "scheduler_metadata for ", metadata.num_reqs, " requests, ", metadata.num_tokens, " queries (",
           metadata.max_seqlen_q, " of a request at most), ", has.num_q_heads, "/", has.num_kv_heads,
           " heads, head_dim_v ", has.head_dim_v, " on ", metadata.device, ": the call has ",

@@ -152,7 +152,6 @@ const DlpackExchange* exchange_of(nb::handle object) {
 
 TensorArgument::TensorArgument(std::string_view name, nb::handle object, Accepts accepts, Access access) {
   if (object.is_none()) return;
-  given_ = true;
   if (const DlpackExchange* exchange = exchange_of(object)) {
     dlpack::DLTensor tensor;
     if (exchange->view(object.ptr(), &tensor) != 0) throw nb::python_error();
@@ -192,7 +191,7 @@ void TensorArgument::read_capsule(std::string_view name, nb::handle object, Acce
     if (managed == nullptr) throw nb::python_error();
     view_ = view_named(managed->dl_tensor);
   }
-  if (foreign != nullptr) view_.dtype = foreign->dtype;
+  if (foreign != nullptr) view_->dtype = foreign->dtype;
 }
 
 TensorView with_address(TensorView view) {
@@ -204,7 +203,9 @@ TensorView with_address(TensorView view) {
 }
 
 bool is_number(nb::handle object) {
-  return !PyBool_Check(object.ptr()) && PyIndex_Check(object.ptr()) && !nb::hasattr(object, "__dlpack__");
+  if (PyLong_Check(object.ptr())) return !PyBool_Check(object.ptr());
+  // Tensors may be indices too.
+  return PyIndex_Check(object.ptr()) && exchange_of(object) == nullptr && !nb::hasattr(object, "__dlpack__");
 }
 
 int int_argument(std::string_view name, nb::handle value) {

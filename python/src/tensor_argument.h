@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -45,16 +46,18 @@ class TensorArgument {
   // None is "not given".
   TensorArgument(std::string_view name, nb::handle object, Accepts accepts, Access access = Access::kRead);
 
-  bool given() const { return given_; }
-  const TensorView& view() const { return view_; }
-  const TensorView& operator*() const { return view_; }
-  const TensorView* operator->() const { return &view_; }
+  bool given() const { return view_.has_value(); }
+  const TensorView& view() const { return given() ? *view_ : kNotGiven; }
+  const TensorView& operator*() const { return view(); }
+  const TensorView* operator->() const { return &view(); }
 
  private:
   void read_capsule(std::string_view name, nb::handle object, Accepts accepts, Access access);
 
-  bool given_ = false;
-  TensorView view_;
+  static inline const TensorView kNotGiven;
+
+  // Most arguments of a call are not given: they cost nothing.
+  std::optional<TensorView> view_;
   nb::object capsule_;
 };
 

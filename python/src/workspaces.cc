@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "attend/base/parallel.h"
 #include "attend/tensor/cuda.h"
 #include "check_on_host.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 bool same_geometry(const kernels::AttentionPlanLimits& a, const kernels::AttentionPlanLimits& b) {
   return a.num_q_heads == b.num_q_heads && a.num_kv_heads == b.num_kv_heads && a.head_dim_v == b.head_dim_v &&
-         a.split_rule == b.split_rule;
+         a.split_rule == b.split_rule && a.num_workers == b.num_workers;
 }
 
 bool holds(const Workspace& workspace, const kernels::AttentionPlanLimits& needed, int64_t num_new_tokens) {
@@ -91,6 +92,23 @@ void Workspaces::free_unlent_of_several_streams() {
   if (kept == unlent_.end()) return;
   const cuda::CaptureTolerance tolerance;
   unlent_.erase(kept, unlent_.end());
+}
+
+int Workspaces::num_workers(int64_t most, Device device) {
+  // A worker of a GPU is an SM, and has up to two CTAs.
+  constexpr int kCtasPerSm = 2;
+  int64_t all = num_threads(), wanted = most;
+  if (device.type == DeviceType::kCuda) {
+    const auto index = static_cast<size_t>(device.index);
+    if (num_sms_.size() <= index) num_sms_.resize(index + 1);
+    if (num_sms_[index] == 0) {
+      const cuda::CaptureTolerance tolerance;
+      num_sms_[index] = cuda::device_info(device).num_sms;
+    }
+    all = num_sms_[index];
+    wanted = std::max<int64_t>(1, most / kCtasPerSm);
+  }
+  return wanted < all ? static_cast<int>(wanted) : 0;
 }
 
 View<const int32_t> Workspaces::uniform_sums(int seqlen_q, int num_reqs, Device device) {

@@ -26,6 +26,8 @@ class Workspaces {
   // waits.
   std::shared_ptr<Workspace> lend(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
                                   const Stream& stream);
+  // The workers of a plan, 0 for all, that share its work among `most` CTAs or threads at most.
+  int num_workers(int64_t most, Device device);
 
  private:
   struct Entry {
@@ -45,6 +47,7 @@ class Workspaces {
 
   std::vector<Entry> entries_, unlent_;
   std::vector<Sums> sums_;
+  std::vector<int> num_sms_;  // by the index of the device; 0: not asked for yet
 };
 
 // Plans and attends, on the CPU after a check of every length and page id that kernels trust.

@@ -2,11 +2,12 @@
 
 #include "attend/attention/resolver.h"
 #include "tests/support/error_message.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
 
-constexpr Device kGpu{DeviceType::kCuda, 0};
+using testing_support::kGpu;
 
 cuda::DeviceInfo gpu(const char* name, int major, int minor) {
   return {.name = name, .major = major, .minor = minor, .num_sms = 40};

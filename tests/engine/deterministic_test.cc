@@ -10,10 +10,12 @@
 #include "attend/engine/engine.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
 
+using testing_support::kGpu;
 using Tokens = std::vector<int32_t>;
 
 // Prompts of a few tokens and of some hundred.
@@ -26,8 +28,6 @@ std::vector<Tokens> prompts() {
   }
   return prompts;
 }
-
-constexpr Device kGpu{DeviceType::kCuda, 0};
 
 struct Place {
   Device device = {};

@@ -10,14 +10,14 @@
 #include "attend/kernels/store.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
 
 using testing::EndsWith;
 using testing::StartsWith;
-
-constexpr Device kGpu{DeviceType::kCuda, 0};
+using testing_support::kGpu;
 
 template <class Fn>
 std::string refusal(Fn&& fn) {

@@ -26,7 +26,7 @@ std::vector<std::vector<int32_t>> read_prompts() {
   return prompts;
 }
 
-struct Result {
+struct WatchedResult {
   std::vector<int32_t> streamed, tokens;
   std::string text;
   FinishReason reason = FinishReason::kNone;
@@ -43,7 +43,7 @@ class Watched {
   }
   bool step() {
     const bool done_something = engine_.step([&](const StepOutput& output) {
-      Result& result = results_[output.id];
+      WatchedResult& result = results_[output.id];
       EXPECT_EQ(result.reason, FinishReason::kNone) << "a token after the end";
       result.streamed.push_back(output.token_id);
       result.text += output.text;
@@ -56,11 +56,11 @@ class Watched {
     return done_something;
   }
   // In the order of the prompts.
-  std::vector<Result> finish() {
+  std::vector<WatchedResult> finish() {
     while (step()) {
     }
     EXPECT_EQ(engine_.num_used_slots(), 0);
-    std::vector<Result> ordered;
+    std::vector<WatchedResult> ordered;
     for (const RequestId id : ids_) ordered.push_back(results_.at(id));
     return ordered;
   }
@@ -68,10 +68,10 @@ class Watched {
  private:
   Engine engine_;
   std::vector<RequestId> ids_;
-  std::map<RequestId, Result> results_;
+  std::map<RequestId, WatchedResult> results_;
 };
 
-void expect_same(const Result& result, const Result& alone) {
+void expect_same(const WatchedResult& result, const WatchedResult& alone) {
   EXPECT_EQ(result.tokens, alone.tokens);
   EXPECT_EQ(result.streamed, alone.tokens) << "each token is handed out once";
   EXPECT_EQ(result.text, alone.text);
@@ -107,7 +107,7 @@ class FullPool : public testing::TestWithParam<Way> {
     params.seed = 100 + i;
     return params;
   }
-  Result alone(size_t i) const {
+  WatchedResult alone(size_t i) const {
     Watched watched(config());
     watched.submit(prompts_[i], params(i));
     return watched.finish().front();
@@ -120,7 +120,7 @@ TEST_P(FullPool, ChangesNoTokenOfAnyRequest) {
   ASSERT_EQ(prompts_.size(), kNumPrompts);
   Watched watched(narrow_config());
   for (size_t i = 0; i < prompts_.size(); ++i) watched.submit(prompts_[i], params(i));
-  const std::vector<Result> results = watched.finish();
+  const std::vector<WatchedResult> results = watched.finish();
   int num_preempted = 0, num_undisturbed = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     SCOPED_TRACE("prompt " + std::to_string(i));
@@ -137,7 +137,7 @@ TEST_P(FullPool, ChangesNoTokenOfRequestsThatComeWhileItIsFull) {
     watched.submit(prompts_[i], params(i));
     for (int k = 0; k < 7; ++k) watched.step();
   }
-  const std::vector<Result> results = watched.finish();
+  const std::vector<WatchedResult> results = watched.finish();
   int num_preempted = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     SCOPED_TRACE("prompt " + std::to_string(i));

@@ -6,13 +6,13 @@
 #include "attend/engine/engine.h"
 #include "attend/model/safetensors.h"
 #include "attend/tensor/cuda.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
 
+using testing_support::kGpu;
 using Tokens = std::vector<int32_t>;
-
-constexpr Device kGpu{DeviceType::kCuda, 0};
 
 class RopeByLength : public testing::TestWithParam<Device> {
  protected:

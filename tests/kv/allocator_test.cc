@@ -9,6 +9,7 @@
 
 #include "tests/support/count_allocations.h"
 #include "tests/support/error_message.h"
+#include "tests/support/token_slots.h"
 
 namespace attend {
 namespace {
@@ -16,10 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::error_message;
-
-std::vector<TokenSlot> slots_of(std::initializer_list<int32_t> numbers) {
-  return std::vector<TokenSlot>(numbers.begin(), numbers.end());
-}
+using testing_support::slots_of;
 
 std::vector<int32_t> numbers_of(const std::vector<TokenSlot>& slots) {
   std::vector<int32_t> numbers;

@@ -12,6 +12,7 @@
 
 #include "tests/support/count_allocations.h"
 #include "tests/support/error_message.h"
+#include "tests/support/token_slots.h"
 
 namespace attend {
 namespace {
@@ -20,10 +21,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::error_message;
-
-std::vector<TokenSlot> slots_of(std::initializer_list<int32_t> numbers) {
-  return std::vector<TokenSlot>(numbers.begin(), numbers.end());
-}
+using testing_support::slots_of;
 
 TEST(ReqToTokenPool, HandsOutEveryRowButThePaddingRow) {
   ReqToTokenPool pool(3, 8);

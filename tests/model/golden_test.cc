@@ -13,6 +13,7 @@
 #include "attend/backends/table.h"
 #include "attend/model/safetensors.h"
 #include "tests/model/golden_driver.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
@@ -20,9 +21,9 @@ namespace {
 using test::Extension;
 using test::GoldenDriver;
 using test::Sequence;
+using testing_support::kGpu;
 
 constexpr ModelPlacement kOnCpu{};
-constexpr Device kGpu{DeviceType::kCuda, 0};
 constexpr ModelPlacement kDeterministic{.batch_invariant = true};
 constexpr ModelPlacement kOnGpu[] = {{kGpu, DType::kF32}, {kGpu, DType::kF16}, {kGpu, DType::kBF16}};
 constexpr ModelPlacement kDeterministicOnGpu[] = {

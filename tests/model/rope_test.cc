@@ -13,11 +13,11 @@ namespace {
 using test::expect_error;
 
 // A step of requests that have `first[r]` tokens already and `num_new[r]` new ones.
-struct Step {
+struct RopeStep {
   std::vector<int32_t> cu_seqlen_q{0}, positions;
   ForwardBatch batch;
 
-  Step(std::vector<int> first, std::vector<int> num_new) {
+  RopeStep(std::vector<int> first, std::vector<int> num_new) {
     for (size_t r = 0; r < first.size(); ++r) {
       for (int j = 0; j < num_new[r]; ++j) positions.push_back(first[r] + j);
       cu_seqlen_q.push_back(static_cast<int32_t>(positions.size()));
@@ -157,7 +157,7 @@ TEST(RopeTable, RowOfAPositionHoldsTheCosinesAndSinesOfItsAngles) {
   RopeConfig config = config_of(RopeType::kYarn);
   config.factor = 4.0;
   RopeTable table(config, 100, 8);
-  const Step step({0, 97}, {2, 3});
+  const RopeStep step({0, 97}, {2, 3});
   const RopeRows rows = rows_of(table, step.batch, {});
   EXPECT_EQ(rows.cos.shape[0], 100);
   EXPECT_EQ(rows.positions.data(), step.positions.data());
@@ -172,7 +172,7 @@ TEST(RopeTable, RowOfAPositionHoldsTheCosinesAndSinesOfItsAngles) {
 
 TEST(RopeTable, RefusesAPositionThatItDoesNotHold) {
   RopeTable table(config_of(RopeType::kDefault), 100, 8);
-  const Step step({99}, {2});
+  const RopeStep step({99}, {2});
   expect_error(ErrorCode::kInvalidArgument, {"position 100", "0 to 99"},
                [&] { rows_of(table, step.batch, {}); });
 }
@@ -199,7 +199,7 @@ std::vector<float> angles_of(const RopeConfig& config, int position, int length)
 TEST(RopeTable, DynamicTurnsPromptTokensByThePromptsLengthAndLaterOnesByTheirOwn) {
   const RopeConfig config = dynamic_config();
   RopeTable table(config, 512, 16);
-  const Step step({298}, {4});  // tokens 298 and 299 of the prompt, 300 and 301 after it
+  const RopeStep step({298}, {4});  // tokens 298 and 299 of the prompt, 300 and 301 after it
   const std::vector<int32_t> prompt_lens{300};
   const RopeRows rows = rows_of(table, step.batch, prompt_lens);
   EXPECT_EQ(angles_of(rows, 0), angles_of(config, 298, 300));
@@ -211,18 +211,18 @@ TEST(RopeTable, DynamicTurnsPromptTokensByThePromptsLengthAndLaterOnesByTheirOwn
 TEST(RopeTable, DynamicGivesATokenTheSameRowAloneChunkedAndInABatch) {
   const RopeConfig config = dynamic_config();
   RopeTable table(config, 512, 400);
-  const Step whole({0}, {300});
+  const RopeStep whole({0}, {300});
   const std::vector<int32_t> long_prompt{300}, both{20, 300};
   const std::vector<float> expected = angles_of(rows_of(table, whole.batch, long_prompt), 290);
-  const Step chunk({280}, {20});
+  const RopeStep chunk({280}, {20});
   EXPECT_EQ(angles_of(rows_of(table, chunk.batch, long_prompt), 10), expected);
-  const Step batch({0, 288}, {20, 12});
+  const RopeStep batch({0, 288}, {20, 12});
   EXPECT_EQ(angles_of(rows_of(table, batch.batch, both), 22), expected);
 }
 
 TEST(RopeTable, DynamicLeavesPaddingTokensUnturned) {
   RopeTable table(dynamic_config(), 512, 8);
-  Step step({5}, {1});
+  RopeStep step({5}, {1});
   step.positions.resize(3, 0);
   step.batch.positions = step.positions;
   step.batch.num_tokens = 3;
@@ -237,7 +237,7 @@ TEST(RopeTable, DynamicLeavesPaddingTokensUnturned) {
 TEST(RopeTable, DynamicRefusesAStepWithoutPromptLengthsOrWithTooManyTokens) {
   RopeTable table(dynamic_config(), 512, 2);
   const std::vector<int32_t> prompt_lens{3};
-  const Step two({0}, {2}), three({0}, {3});
+  const RopeStep two({0}, {2}), three({0}, {3});
   expect_error(ErrorCode::kInvalidArgument, {"prompt_lens of 0", "dynamic", "1"},
                [&] { rows_of(table, two.batch, {}); });
   expect_error(ErrorCode::kInvalidArgument, {"num_tokens 3", "2"},

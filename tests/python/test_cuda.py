@@ -256,13 +256,51 @@ def test_mla_metadata_outlives_another_call_in_between():
     assert torch.equal(call(long, metadata)[0], want)
 
 
-def test_a_descale_on_the_gpu_is_refused(cache):
+def test_a_graph_reads_descales_when_it_is_replayed(cache):
+    k, v, table = cache
+    k8, v8 = k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn)
+    q, lengths = queries(), torch.tensor([1, 128, 17, 64, 5], dtype=torch.int32, device="cuda")
+    descales = [torch.ones(1, device="cuda").expand(BATCH, KV_HEADS) for _ in range(2)]
+    call = lambda k_descale, v_descale: flash.flash_attn_with_kvcache(
+        q, k8, v8, cache_seqlens=lengths, page_table=table, causal=True, k_descale=k_descale, v_descale=v_descale
+    )
+    graph, out = captured(lambda: call(*descales))
+    # Powers of two: queries are not rounded by them.
+    for k_descale, v_descale in ((0.5, 4.0), (2.0, 0.25)):
+        descales[0][:1, :1].fill_(k_descale), descales[1][:1, :1].fill_(v_descale)
+        graph.replay()
+        assert torch.equal(out, call(k_descale, v_descale))
+
+
+def test_a_descale_in_host_memory_that_differs_by_head_is_refused(cache):
     k, v, table = cache
     lengths = torch.ones(BATCH, dtype=torch.int32, device="cuda")
-    with pytest.raises(attend.Error, match="k_descale .*: expected a number"):
+    with pytest.raises(attend.Error, match="k_descale .*: expected on cuda:0"):
         flash.flash_attn_with_kvcache(
-            queries(), k, v, cache_seqlens=lengths, page_table=table, k_descale=torch.ones(BATCH, KV_HEADS, device="cuda")
+            queries(), k, v, cache_seqlens=lengths, page_table=table, k_descale=torch.rand(BATCH, KV_HEADS)
         )
+
+
+def test_a_graph_turns_by_the_lengths_of_its_replay(cache):
+    k, v, table = cache
+    q, lengths = queries(), torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
+    k_new, v_new = (torch.randn(BATCH, 1, KV_HEADS, DIM, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    rotary = {name: torch.randn(CAPACITY, DIM // 2, device="cuda") for name in ("rotary_cos", "rotary_sin")}
+    call = lambda: flash.flash_attn_with_kvcache(
+        q, k, v, k_new, v_new, cache_seqlens=lengths, page_table=table, causal=True, **rotary
+    )
+    graph, out = captured(call)
+    for step in ([3, 0, 16, 127, 50], [4, 1, 17, 126, 51]):
+        lengths.copy_(torch.tensor(step))
+        graph.replay()
+        replayed, stored = out.clone(), k.clone()
+        assert torch.equal(replayed, call()) and torch.equal(stored, k)
+        for r, n in enumerate(step):
+            cos, sin = rotary["rotary_cos"][n], rotary["rotary_sin"][n]
+            x = k_new[r, 0].float().unflatten(-1, (-1, 2))
+            want = torch.stack([x[..., 0] * cos - x[..., 1] * sin, x[..., 1] * cos + x[..., 0] * sin], -1).flatten(-2)
+            row = k[table[r].long()].view(-1, KV_HEADS, DIM)[n]
+            torch.testing.assert_close(row.float(), want, rtol=8e-3, atol=1e-5)
 
 
 def test_tensors_of_a_call_lie_on_one_device(cache):

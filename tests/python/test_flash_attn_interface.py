@@ -90,6 +90,8 @@ def test_paged_decode_agrees_with_the_reference(rng, library, dtype, page_size, 
         dict(softcap=1.5),
         dict(softmax_scale=0.3),
         dict(window_size=(11, 0), softcap=2.0, num_splits=1),
+        dict(num_splits=2),
+        dict(num_splits=128, softcap=2.0),
     ],
     ids=str,
 )
@@ -201,6 +203,24 @@ def test_one_plan_serves_the_calls_of_all_layers(rng, library):
         )
         for r, n in enumerate(seqlens):
             check(library.array(planned)[r], reference.attend(q_values[r], *cache.keys(r, n), causal=True)[0])
+
+
+def test_a_plan_may_be_told_how_many_splits_there_are_at_most(rng, library):
+    seqlens = [900, 3]
+    q, q_values = draw(rng, library, 2, 1, 8, 64)
+    cache, lengths = PagedCache(rng, library, seqlens, 16, 2, 64, 64), int32(library, seqlens)
+    arguments = dict(cache_seqlens=lengths, page_table=cache.table, causal=True)
+    for num_splits in (0, 1, 2, 3, 64):
+        metadata = flash.get_scheduler_metadata(2, 1, 900, 8, 2, 64, lengths, causal=True, num_splits=num_splits)
+        out = flash.flash_attn_with_kvcache(
+            q, cache.k, cache.v, scheduler_metadata=metadata, num_splits=num_splits, **arguments
+        )
+        np.testing.assert_array_equal(
+            library.array(out),
+            library.array(flash.flash_attn_with_kvcache(q, cache.k, cache.v, num_splits=num_splits, **arguments)),
+        )
+        for r, n in enumerate(seqlens):
+            check(library.array(out)[r], reference.attend(q_values[r], *cache.keys(r, n), causal=True)[0])
 
 
 def test_a_plan_may_count_keys_that_are_appended_later(rng, library):

@@ -13,16 +13,12 @@ from paged_cache import int32
 
 REFUSED = {
     "qv": (1, "qv: .* None; for absorbed MLA"),
-    "rotary_cos": (1, "rotary_cos: .* rotate q and k before"),
-    "rotary_sin": (1, "rotary_sin: .* rotate q and k before"),
-    "rotary_seqlens": (1, "rotary_seqlens: .* rotate q and k before"),
     "cache_leftpad": (1, "cache_leftpad: .* begin each request's keys at position 0"),
     "pack_gqa": (False, "pack_gqa False: expected None or True"),
     "sm_margin": (8, "sm_margin 8: expected 0"),
-    "num_splits": (4, r"num_splits 4: expected 0 \(balanced over the device\) or 1"),
+    "num_splits": (-1, r"num_splits -1: expected 0 \(balanced over the device\), 1 \(none\) or the most of them"),
     "softcap": (-1.0, "softcap -1: expected above 0 and finite, or 0 for none"),
     "softmax_scale": ("much", "softmax_scale 'much': expected a finite number, or None"),
-    "k_descale": (np.array([1.0, 2.0], np.float32), "k_descale holds 1 and 2: expected equal elements"),
     "cache_seqlens": (9, "request 0 has 9 keys: there is room for 8"),
     "sinks": (np.zeros(5, np.float32), r"sinks float32\[5\] on cpu: expected \[2\]"),
     "page_table": (np.zeros((3, 1), np.int32), r"page_table .* expected int32 \[2, width\]"),

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "tests/support/error_message.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
 
 using testing_support::error_message;
-
-constexpr Device kGpu{DeviceType::kCuda, 0};
+using testing_support::kGpu;
 
 class StagingRingOn : public testing::TestWithParam<DeviceType> {
  protected:

@@ -21,8 +21,8 @@ namespace attend {
 // The caller owns every tensor.
 struct AttentionInput {
   TensorView q = {};  // [num_tokens, num_q_heads, head_dim_qk]; MLA: [.., kv_lora_rank]
-  TensorView k =
-      {};  // [num_tokens, num_kv_heads, head_dim_qk]; MLA: [num_tokens, kv_lora_rank]; empty: already stored
+  // [num_tokens, num_kv_heads, head_dim_qk]; MLA: [num_tokens, kv_lora_rank]; empty: already stored
+  TensorView k = {};
   TensorView v = {};       // [num_tokens, num_kv_heads, head_dim_v]; MLA: empty
   TensorView q_rope = {};  // MLA: [num_tokens, num_q_heads, rope_dim]
   TensorView k_rope = {};  // MLA: [num_tokens, rope_dim]

@@ -15,12 +15,11 @@ struct GpuModelBenchOptions {
 };
 
 // For each batch size, requests with about 1k of context that decode greedily:
-//   decode      tokens/s and time of a step, all of the host's work included, beside the time in which the
-//   fastest
-//               read seen in the same run reads what a step must read: every weight but the embedding's rows,
-//               and K/V
-//   host work   what a step costs the host before the replay and after the tokens are there; median and 99th
-//               percentile
+//   decode      tokens/s and time of a step, all of the host's work included, beside the time in which
+//               the fastest read seen in the same run reads what a step must read: every weight but the
+//               embedding's rows, and K/V
+//   host work   what a step costs the host before the replay and after the tokens are there; median and
+//               99th percentile
 // and for one prompt of up to 8192 tokens in one step:
 //   prefill     tokens/s, beside the time of its dense products and attention alone
 //

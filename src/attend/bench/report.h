@@ -25,8 +25,8 @@ struct CaseResult {
   double limit;       // in `unit`; 0: none was measured
   std::string bound;  // what limits: "read 16 MiB", "avx512 f32"
   int repeats;
-  double tiles_limit =
-      0;  // in `unit`: what matrix tiles (AMX) reach; 0: there are none, or they bound nothing
+  // In `unit`: what matrix tiles (AMX) reach; 0: there are none, or they bound nothing.
+  double tiles_limit = 0;
 
   double share() const { return limit > 0 ? value / limit : 0.0; }
   double tiles_share() const { return tiles_limit > 0 ? value / tiles_limit : 0.0; }
@@ -37,8 +37,8 @@ struct Report {
   std::string machine;          // CPU or GPU
   std::string instruction_set;  // that attention runs with; on a GPU its architecture
   int threads = 0;              // all of them
-  std::vector<std::pair<std::string, std::string>> facts =
-      {};  // "driver", "580.65.06": what was chosen and found
+  // "driver", "580.65.06": what was chosen and found.
+  std::vector<std::pair<std::string, std::string>> facts = {};
   std::vector<MachineFigure> figures = {};
   std::vector<CaseResult> cases = {};
 };

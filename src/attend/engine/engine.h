@@ -53,8 +53,8 @@ struct EngineInfo {
 
 struct EngineStats {
   int64_t num_steps = 0;
-  int64_t num_generated_tokens =
-      0;                           // by all steps: a prompt's first token comes of a step that holds a prompt
+  // By all steps: a prompt's first token comes of a step that holds a prompt.
+  int64_t num_generated_tokens = 0;
   int64_t num_prefill_tokens = 0;  // computed in steps that hold a prompt, decoding requests' among them
   int64_t num_decode_tokens = 0;   // computed in steps of decoding requests alone
   int peak_used_slots = 0;

@@ -14,9 +14,9 @@ enum class KvIndexKind : uint8_t {
 };
 
 // Position p of request r lies at offset p % page_size of a page:
-//   kRequestRows  slot = table[rows[r] * table_stride + round_down(p, page_size)]; slot = slot_map[slot] if
-//   there is
-//                 one; page = slot / page_size
+//   kRequestRows  slot = table[rows[r] * table_stride + round_down(p, page_size)];
+//                 slot = slot_map[slot] if there is one;
+//                 page = slot / page_size
 //   kPageTable    page = table[r * table_stride + p / page_size]
 //   kCsr          page = table[indptr[r] + p / page_size]
 //   kContiguous   page = indptr[r] + p, page_size 1

@@ -24,7 +24,7 @@ double uniform_draw(uint64_t seed, uint64_t step);
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 
 // A GPU's filters add up measures of a row's tokens in 64 bits, of which one measure takes 44
-// (cuda/cluster_search.cuh).
+// (cuda/cluster_cut.cuh).
 inline constexpr int64_t kMaxSampledVocabOnGpu = (int64_t{1} << 20) - 1;
 
 // ids[i] sampled from row i by rules[i]: with the kept tokens in the order of their ids, the first at which

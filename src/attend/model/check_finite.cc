@@ -11,7 +11,7 @@
 namespace attend {
 namespace {
 
-constexpr int64_t kRunElements = 1 << 18;
+constexpr int64_t kCheckedRunElements = 1 << 18;
 
 // Numbers whose exponent is all ones are NaN or infinite, in all formats of IEEE 754 and in bfloat16.
 template <class Word>
@@ -34,9 +34,9 @@ void check_words(const TensorView& tensor, const std::string& where) {
   const int64_t count = tensor.num_elements();
   const Word mask = exponent_mask<Word>(tensor.dtype);
   std::atomic<bool> finite = true;
-  parallel_for(ceil_div(count, kRunElements), [&](int64_t run, int) {
-    const int64_t begin = run * kRunElements;
-    if (!all_finite(words + begin, std::min(kRunElements, count - begin), mask)) finite = false;
+  parallel_for(ceil_div(count, kCheckedRunElements), [&](int64_t run, int) {
+    const int64_t begin = run * kCheckedRunElements;
+    if (!all_finite(words + begin, std::min(kCheckedRunElements, count - begin), mask)) finite = false;
   });
   if (finite) return;
   const Word* const found =

@@ -17,7 +17,7 @@
 namespace attend {
 namespace {
 
-constexpr int64_t kRunElements = 1 << 16;
+constexpr int64_t kConvertedRunElements = 1 << 16;
 
 int64_t num_elements(const WeightSlot& slot) {
   return TensorView::contiguous(nullptr, DType::kF32, slot.shape).num_elements();
@@ -36,9 +36,10 @@ Tensor converted(const Tensor& from, DType dtype) {
     visit_float_dtype(from.dtype(), [&]<class From>(TypeTag<From>) {
       const From* const source = from.as<From>();
       To* const target = made.as<To>();
-      parallel_for(ceil_div(count, kRunElements), [&](int64_t run, int) {
-        const int64_t end = std::min(count, (run + 1) * kRunElements);
-        for (int64_t i = run * kRunElements; i < end; ++i) target[i] = To(static_cast<float>(source[i]));
+      parallel_for(ceil_div(count, kConvertedRunElements), [&](int64_t run, int) {
+        const int64_t end = std::min(count, (run + 1) * kConvertedRunElements);
+        for (int64_t i = run * kConvertedRunElements; i < end; ++i)
+          target[i] = To(static_cast<float>(source[i]));
       });
     });
   });

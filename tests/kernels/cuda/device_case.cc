@@ -1,5 +1,7 @@
 #include "tests/kernels/cuda/device_case.h"
 
+#include "attend/base/error.h"
+#include "attend/kernels/cuda/sm90/prefill.h"
 #include "tests/kernels/cuda/device_copy.h"
 
 namespace attend::testing_cuda {
@@ -30,9 +32,10 @@ kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& array
   return device;
 }
 
-}  // namespace
-
-void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+// `is_right`: of the arguments on the device and their plan.
+template <class IsRight>
+void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built,
+                      const IsRight& is_right) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   DeviceArrays arrays(stream);
@@ -49,10 +52,21 @@ void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::Bui
   device.score.sinks = arrays.view(args.score.sinks);
   kernels::AttentionPlan plan(plan_limits(built.spec), kGpu);
   plan.plan(device.batch, device.visibility, stream);
+  ensure(is_right(device, plan.device_plan(), stream), "another kernel than the test's would run");
   kernels::attention(device, plan, stream);
   out.download(stream);
   lse.download(stream);
   cuda::synchronize(stream);
+}
+
+}  // namespace
+
+void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  attention_on_gpu(args, built, [](const auto&...) { return true; });
+}
+
+void prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  attention_on_gpu(args, built, kernels::cuda::sm90::takes);
 }
 
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 #include <vector>
@@ -61,6 +64,59 @@ TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) { expect_tokens_of_the_cpu(64, 1282
 
 // Its rows begin anywhere, and their slices are too large for shared memory.
 TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromAVocabularyOfOddSize) { expect_tokens_of_the_cpu(12, 200003); }
+
+// Most of a row in one class of distances, more than shared memory holds; equal logits across a cut; a cut
+// below the last number.
+TEST_F(CudaSampling, CutsAsTheCpuDoesHoweverLogitsAreSpread) {
+  constexpr int64_t kVocabSize = 128256;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto narrow = [](float x, int64_t) { return 0.01f * x; };
+  const auto rounded = [](float x, int64_t) { return 0.25f * std::round(4.0f * x); };
+  const auto equal = [](float, int64_t) { return 3.0f; };
+  const auto mostly_masked = [&](float x, int64_t i) { return i % 1000 == 7 ? x : -infinity; };
+  const auto with_nan = [](float x, int64_t i) {
+    return i % 3 == 0 ? std::numeric_limits<float>::quiet_NaN() : x;
+  };
+  const std::function<float(float, int64_t)> spreads[] = {narrow, rounded, equal, mostly_masked, with_nan};
+  const SamplingRule kinds[] = {{.top_k = 1},
+                                {.top_k = 300},
+                                {.top_k = 100000},
+                                {.top_p = 0.5f},
+                                {.top_p = 0.999f},
+                                {.temperature = 0.01f, .top_p = 0.9f},
+                                {.temperature = 50.0f, .top_k = 5000, .top_p = 0.3f}};
+  const auto num_rows = static_cast<int64_t>(std::size(spreads) * std::size(kinds));
+  const Tensor logits = normal_logits(num_rows, kVocabSize, 2.5f);
+  std::vector<SamplingRule> rules;
+  for (const auto& spread : spreads)
+    for (const SamplingRule& kind : kinds) {
+      const std::span<float> row = logits.view()[std::ssize(rules)].span<float>();
+      for (int64_t i = 0; i < kVocabSize; ++i)
+        row[static_cast<size_t>(i)] = spread(row[static_cast<size_t>(i)], i);
+      rules.push_back(kind);
+      rules.back().seed = rules.size();
+    }
+  std::vector<int32_t> expected(rules.size());
+  Stream host;
+  kernels::sample(logits, rules, expected, host);
+  EXPECT_EQ(sampled(logits, rules), expected);
+  // One CTA a row, and clusters of eight.
+  std::vector<SamplingRule> many;
+  Tensor many_logits = Tensor::empty({4 * num_rows, kVocabSize}, DType::kF32);
+  std::vector<int32_t> many_expected;
+  for (int copy = 0; copy < 4; ++copy) {
+    std::ranges::copy(logits.span<float>(), many_logits.span<float>().begin() + copy * num_rows * kVocabSize);
+    many.insert(many.end(), rules.begin(), rules.end());
+    many_expected.insert(many_expected.end(), expected.begin(), expected.end());
+  }
+  EXPECT_EQ(sampled(many_logits, many), many_expected);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const Tensor one(logits.view().slice(0, row, row + 1), logits.storage());
+    EXPECT_EQ(sampled(one, std::span(rules).subspan(static_cast<size_t>(row), 1)).front(),
+              expected[static_cast<size_t>(row)])
+        << "row " << row;
+  }
+}
 
 // Rows share the SMs in other ways when there are more of them.
 TEST_F(CudaSampling, ChoosesARowsTokenHoweverManyRowsThereAre) {

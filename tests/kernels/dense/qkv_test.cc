@@ -27,8 +27,9 @@ struct Heads {
   int64_t num_q, num_kv, head_dim, hidden;
 };
 // One group of features a half; CTAs whose features are of several heads, of which they take two, four and
-// six groups at once; rests of chunks; fewer units than CTAs.
-constexpr Heads kHeads[] = {{2, 1, 16, 8},    {8, 2, 64, 72},   {32, 8, 128, 136},
+// six groups at once; rests of chunks; fewer units than CTAs. Where heads are normed: clusters of one to
+// eight CTAs a head with one to four units each, and too many heads for that.
+constexpr Heads kHeads[] = {{2, 1, 16, 8},    {8, 2, 64, 72},   {32, 8, 128, 136}, {16, 8, 128, 1024},
                             {3, 3, 256, 200}, {14, 2, 64, 896}, {80, 8, 128, 64}};
 constexpr int64_t kRows[] = {1, 2, 7, 8, 16};
 
@@ -163,6 +164,7 @@ TEST_F(QkvNormRopeStore, HasTheBitsOfSeparateLaunches) {
                                    {.bias = true, .with_norm = false},
                                    {.cache_dtype = DType::kF8E4M3},
                                    {.head_norms = true},
+                                   {.cache_dtype = DType::kF8E4M3, .bias = true, .head_norms = true},
                                    {.unturned = 8},
                                    {.dtype = DType::kF16, .cache_dtype = DType::kF16}};
   for (const Heads& heads : kHeads)
@@ -192,20 +194,21 @@ TEST_F(QkvNormRopeStore, LeavesTheCacheOfOtherSlotsAlone) {
 }
 
 TEST_F(QkvNormRopeStore, GivesTheSameBitsAHundredTimesAndReplayed) {
-  for (const int64_t num_rows : {1, 16}) {
-    Layer layer(kHeads[2], num_rows, {});
-    layer.run_apart();
-    const std::vector<std::byte> expected = layer.results();
-    for (int i = 0; i < 100; ++i) {
+  for (const bool head_norms : {false, true})
+    for (const int64_t num_rows : {1, 16}) {
+      Layer layer(kHeads[3], num_rows, {.head_norms = head_norms});
+      layer.run_apart();
+      const std::vector<std::byte> expected = layer.results();
+      for (int i = 0; i < 100; ++i) {
+        layer.reset();
+        layer.run_in_one();
+        ASSERT_EQ(layer.results(), expected) << num_rows << " rows, repeat " << i;
+      }
+      cuda::Graph graph(layer.stream(), [&] { layer.run_in_one(); });
       layer.reset();
-      layer.run_in_one();
-      ASSERT_EQ(layer.results(), expected) << num_rows << " rows, repeat " << i;
+      graph.launch(layer.stream());
+      ASSERT_EQ(layer.results(), expected) << num_rows << " rows, replayed";
     }
-    cuda::Graph graph(layer.stream(), [&] { layer.run_in_one(); });
-    layer.reset();
-    graph.launch(layer.stream());
-    ASSERT_EQ(layer.results(), expected) << num_rows << " rows, replayed";
-  }
 }
 
 }  // namespace

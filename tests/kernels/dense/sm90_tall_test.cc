@@ -1,5 +1,5 @@
-// The dense kernels of sm_90, called directly: every number of rows, also those that linear() gives to
-// others.
+// The tall tiles of sm_90, called directly: every number of rows and every shape, also those that linear()
+// gives to others.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "attend/kernels/cuda/sm90/dense.h"
+#include "attend/kernels/cuda/sm90/dense_shape.h"
+#include "attend/kernels/cuda/sm90/tall.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/dense/test_tensor.h"
@@ -20,7 +21,7 @@ using testing_cuda::DeviceCopy;
 using testing_cuda::kGpu;
 using testing_support::TestTensor;
 
-class Sm90Dense : public testing::Test {
+class Sm90Tall : public testing::Test {
  protected:
   void SetUp() override {
     if (attend::cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
@@ -67,8 +68,8 @@ struct Case {
   }
 
   void run(const LinearArgs& args, bool gated) {
-    ASSERT_TRUE(sm90::takes(args, stream.get()));
-    sm90::dense(args, gated, stream.get());
+    ASSERT_TRUE(sm90::takes_tall_tiles(args, stream.get()));
+    sm90::tall_tiles(args, gated, stream.get());
   }
 
   // In float64, and the sum of the magnitudes of its terms.
@@ -104,7 +105,7 @@ void for_some(int64_t num_rows, int64_t num_outs, const Check& check) {
   check(num_rows - 1, num_outs - 1);
 }
 
-TEST_F(Sm90Dense, MatchesFloat64) {
+TEST_F(Sm90Tall, MatchesFloat64) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Shape& shape : kShapes)
       for (const int64_t num_rows : kRows) {
@@ -128,10 +129,10 @@ TEST_F(Sm90Dense, MatchesFloat64) {
       }
 }
 
-// Ways to share a layer: tiles alone and in parts, several tiles one after another the last round of which not
-// all clusters have.
-std::vector<sm90::DenseShape> shapes_of(int64_t num_weight_rows, int token_groups) {
-  std::vector<sm90::DenseShape> shapes;
+// Ways to share a layer: tiles alone and in parts, several tiles one after another the last round of which
+// not all clusters have.
+std::vector<sm90::TallShape> shapes_of(int64_t num_weight_rows, int token_groups) {
+  std::vector<sm90::TallShape> shapes;
   for (const int tile_pairs : sm90::tile_pairs_of(token_groups))
     for (const int num_parts : {1, 2, 3, 8}) {
       const int64_t tile_rows = int64_t{tile_pairs} * sm90::kPairRows;
@@ -144,19 +145,18 @@ std::vector<sm90::DenseShape> shapes_of(int64_t num_weight_rows, int token_group
   return shapes;
 }
 
-TEST_F(Sm90Dense, MatchesFloat64HoweverItIsShared) {
+TEST_F(Sm90Tall, MatchesFloat64HoweverItIsShared) {
   constexpr Shape kShape{1040, 1032};
   for (const auto& [num_rows, token_groups] : std::vector<std::pair<int64_t, int>>{
            {5, 1}, {40, 1}, {64, 1}, {65, 2}, {128, 2}, {40, 4}, {129, 4}, {256, 4}}) {
     Case given(kShape, num_rows, DType::kBF16);
-    for (const sm90::DenseShape& shape : shapes_of(kShape.weight_rows, token_groups)) {
-      SCOPED_TRACE(testing::Message()
-                   << num_rows << " rows, tiles of " << shape.tile_pairs << " pairs, " << shape.num_clusters
-                   << " clusters of " << shape.num_parts);
+    for (const sm90::TallShape& shape : shapes_of(kShape.weight_rows, token_groups)) {
+      SCOPED_TRACE(testing::Message() << num_rows << " rows, tiles of " << shape.tile_pairs << " pairs, "
+                                      << shape.num_clusters << " clusters of " << shape.num_parts);
       TestTensor out({num_rows, kShape.weight_rows}, DType::kF32);
       out.fill(NAN);
       const DeviceCopy device_out(out, given.stream.get());
-      sm90::dense(given.args(device_out.view()), /*gated=*/false, shape, given.stream.get());
+      sm90::tall_tiles(given.args(device_out.view()), /*gated=*/false, shape, given.stream.get());
       device_out.download(given.stream.get());
       attend::cuda::synchronize(given.stream.get());
       for_some(num_rows, kShape.weight_rows, [&](int64_t row, int64_t o) {
@@ -170,7 +170,7 @@ TEST_F(Sm90Dense, MatchesFloat64HoweverItIsShared) {
 }
 
 // x times the norm's weights is rounded to bf16, so the reference takes it as rounded; the rest is float32.
-TEST_F(Sm90Dense, NormsXHoweverItIsShared) {
+TEST_F(Sm90Tall, NormsXHoweverItIsShared) {
   constexpr float kEps = 1e-5f;
   for (const Shape& shape : {Shape{1040, 1032}, Shape{512, 8192}, Shape{48, 200}})
     for (const auto& [num_rows, token_groups] :
@@ -191,7 +191,7 @@ TEST_F(Sm90Dense, NormsXHoweverItIsShared) {
       }
       const TensorView x = given.device_x.view();
       given.x = std::move(product);
-      for (const sm90::DenseShape& shared : shapes_of(shape.weight_rows, token_groups)) {
+      for (const sm90::TallShape& shared : shapes_of(shape.weight_rows, token_groups)) {
         if (shared.num_parts > (shape.in_features + 63) / 64) continue;
         SCOPED_TRACE(testing::Message()
                      << num_rows << " times " << shape << ", tiles of " << shared.tile_pairs << " pairs, "
@@ -201,8 +201,8 @@ TEST_F(Sm90Dense, NormsXHoweverItIsShared) {
         const DeviceCopy device_out(out, given.stream.get());
         LinearArgs args = given.args(device_out.view());
         args.norm = {.weight = device_norm.view(), .eps = kEps, .normed = {}};
-        ASSERT_TRUE(sm90::norms(args.norm, x));
-        sm90::dense(args, /*gated=*/false, shared, given.stream.get());
+        ASSERT_TRUE(sm90::norms_tall_tiles(args.norm, x));
+        sm90::tall_tiles(args, /*gated=*/false, shared, given.stream.get());
         device_out.download(given.stream.get());
         attend::cuda::synchronize(given.stream.get());
         for_some(num_rows, shape.weight_rows, [&](int64_t row, int64_t o) {
@@ -217,7 +217,7 @@ TEST_F(Sm90Dense, NormsXHoweverItIsShared) {
     }
 }
 
-TEST_F(Sm90Dense, AddsToRowsOfAWiderTensor) {
+TEST_F(Sm90Tall, AddsToRowsOfAWiderTensor) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}})
       for (const int64_t gap : {2, 8})  // rows of the output begin off 16 bytes, and do not
@@ -249,7 +249,7 @@ TEST_F(Sm90Dense, AddsToRowsOfAWiderTensor) {
         }
 }
 
-TEST_F(Sm90Dense, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
+TEST_F(Sm90Tall, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Shape& shape : kShapes)
       for (const int64_t num_rows : {17, 40, 128, 256}) {
@@ -294,7 +294,7 @@ std::vector<float> product_of_first(Case& given, int64_t num_rows, bool gated) {
   return {first, first + out.size()};
 }
 
-TEST_F(Sm90Dense, ARowsBitsDoNotDependOnTheNumberOfRows) {
+TEST_F(Sm90Tall, ARowsBitsDoNotDependOnTheNumberOfRows) {
   constexpr int64_t kMostRows = 600;
   for (const bool gated : {false, true})
     for (const Shape& shape : {Shape{320, 1032}, Shape{1024, 4096}, Shape{4128, 2056}}) {
@@ -309,7 +309,7 @@ TEST_F(Sm90Dense, ARowsBitsDoNotDependOnTheNumberOfRows) {
     }
 }
 
-TEST_F(Sm90Dense, GivesTheSameBitsAHundredTimes) {
+TEST_F(Sm90Tall, GivesTheSameBitsAHundredTimes) {
   for (const int64_t num_rows : {32, 128, 256}) {
     Case given({1024, 4096}, num_rows, DType::kBF16);
     const std::vector<float> first = product_of_first(given, num_rows, /*gated=*/false);
@@ -321,7 +321,7 @@ TEST_F(Sm90Dense, GivesTheSameBitsAHundredTimes) {
 }
 
 // Many products one after another start before the ones before them have ended.
-TEST_F(Sm90Dense, ProductsInAGraphHaveTheBitsOfProductsAlone) {
+TEST_F(Sm90Tall, ProductsInAGraphHaveTheBitsOfProductsAlone) {
   constexpr int64_t kWidth = 1024, kNumRows = 96;
   Case given({kWidth, kWidth}, kNumRows, DType::kBF16);
   Stream& stream = given.stream.get();
@@ -331,7 +331,7 @@ TEST_F(Sm90Dense, ProductsInAGraphHaveTheBitsOfProductsAlone) {
     for (int i = 0; i < 20; ++i) {
       LinearArgs args = given.args(between[i % 2]);
       if (i > 0) args.x = between[(i + 1) % 2];
-      sm90::dense(args, /*gated=*/false, stream);
+      sm90::tall_tiles(args, /*gated=*/false, stream);
       if (wait) attend::cuda::synchronize(stream);
     }
   };
@@ -346,7 +346,47 @@ TEST_F(Sm90Dense, ProductsInAGraphHaveTheBitsOfProductsAlone) {
   EXPECT_EQ(std::memcmp(expected.view().data, got.view().data, expected.view().num_bytes()), 0);
 }
 
-TEST_F(Sm90Dense, LeavesOtherShapesToOtherKernels) {
+// linear() and gated_linear() take them for weights that are large enough, the norm inside.
+TEST_F(Sm90Tall, LargeLayersOfFewRowsHaveTheirBits) {
+  constexpr Shape kShape{8192, 1032};
+  Case given(kShape, 64, DType::kBF16);
+  Stream& stream = given.stream.get();
+  const TestTensor norm = TestTensor::random({kShape.in_features}, DType::kBF16, 4);
+  const DeviceCopy device_norm(norm, stream);
+  const auto zeros = [](int64_t num_rows, int64_t num_outs) {
+    return attend::cuda::zeros({num_rows, num_outs}, DType::kBF16, kGpu);
+  };
+  for (const bool gated : {false, true})
+    for (const int64_t num_rows : {17, 64}) {
+      SCOPED_TRACE(testing::Message() << num_rows << " rows" << (gated ? ", gated" : ""));
+      const int64_t num_outs = kShape.weight_rows / (gated ? 2 : 1);
+      const Tensor direct = zeros(num_rows, num_outs), asked = zeros(num_rows, num_outs),
+                   scratch = zeros(num_rows, kShape.in_features),
+                   gate_up = zeros(num_rows, kShape.weight_rows);
+      LinearArgs args = given.args(direct);
+      args.x = args.x.slice(0, 0, num_rows);
+      args.norm = {.weight = device_norm.view(), .eps = 1e-5f, .normed = scratch};
+      given.run(args, gated);
+      if (gated)
+        gated_linear({.x = args.x,
+                      .weight = args.weight,
+                      .bias = {},
+                      .gate_up = gate_up,
+                      .out = asked,
+                      .norm = args.norm},
+                     stream);
+      else
+        linear({.x = args.x, .weight = args.weight, .bias = {}, .out = asked, .norm = args.norm}, stream);
+      TestTensor expected({num_rows, num_outs}, DType::kBF16), got({num_rows, num_outs}, DType::kBF16);
+      attend::cuda::copy(direct, expected, stream);
+      attend::cuda::copy(asked, got, stream);
+      attend::cuda::synchronize(stream);
+      EXPECT_NE(expected.at(expected.size() - 1), 0.0);
+      EXPECT_EQ(std::memcmp(expected.view().data, got.view().data, expected.view().num_bytes()), 0);
+    }
+}
+
+TEST_F(Sm90Tall, LeavesOtherShapesToOtherKernels) {
   OwnedStream stream(kGpu);
   const auto made = [](int64_t rows, int64_t columns, DType dtype) {
     return attend::cuda::empty({rows, columns}, dtype, kGpu);
@@ -354,7 +394,7 @@ TEST_F(Sm90Dense, LeavesOtherShapesToOtherKernels) {
   const auto taken = [&](int64_t num_outs, int64_t in_features, DType dtype) {
     const Tensor x = made(32, in_features, dtype), weight = made(num_outs, in_features, dtype),
                  out = made(32, num_outs, dtype);
-    return sm90::takes({.x = x, .weight = weight, .bias = {}, .out = out}, stream.get());
+    return sm90::takes_tall_tiles({.x = x, .weight = weight, .bias = {}, .out = out}, stream.get());
   };
   EXPECT_TRUE(taken(48, 72, DType::kBF16));
   EXPECT_FALSE(taken(40, 72, DType::kBF16));

@@ -7,6 +7,7 @@
 #include "attend/kernels/cuda/metadata.h"
 #include "attend/kernels/cuda/qkv.h"
 #include "attend/kernels/cuda/sampling.h"
+#include "attend/kernels/cuda/turn_rows.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -28,6 +29,7 @@ void merge(const MergeArgs&, Stream&) { refuse("merge"); }
 void merge_splits(const MergeSplitsArgs&, Stream&) { refuse("merge_splits"); }
 void store_kv(const StoreKvArgs&, Stream&) { refuse("store_kv"); }
 void store_mla(const StoreMlaArgs&, Stream&) { refuse("store_mla"); }
+void turn_rows(const TurnRowsArgs&, Stream&) { refuse("turn_rows"); }
 
 void embedding(View<const int32_t>, const TensorView&, const TensorView&, Stream&) { refuse("embedding"); }
 void rms_norm(const TensorView&, const TensorView&, float, const TensorView&, Stream&, float) {

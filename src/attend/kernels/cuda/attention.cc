@@ -6,6 +6,7 @@
 
 #include "attend/kernels/cuda/sm80/attention_launch.h"
 #include "attend/kernels/cuda/sm80/tile_config.h"
+#include "attend/kernels/cuda/sm90/prefill.h"
 #include "attend/kernels/cuda/view_params.h"
 #include "attend_generated/sm80_instances.h"
 
@@ -113,6 +114,7 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
   const sm80::AttentionLaunch launch = find_instance(args);
   if (launch == nullptr) return sm80::launch_row_attention(params, stream.handle);
+  if (sm90::takes(args, plan, stream)) return sm90::prefill(args, params, plan, stream);
   launch(params, plan.num_row_tiles(), stream.handle);
   if (leaves_parts(params.plan)) sm80::launch_merge_jobs(params, stream.handle);
 }

@@ -42,15 +42,15 @@ struct alignas(16) RowTile {
   int32_t kv_begin, kv_end;  // keys that any of its rows may see; empty: none
   int32_t first_unit;        // kv_begin / unit_keys
   int32_t num_units;         // at least 1, so that rows without keys are written too
-  int32_t unit_begin;        // units of all heads of the row tiles before this one
+  int32_t unit_begin;        // units of the row tiles before this one
   int32_t index;             // of this row tile
 };
 
 // What the plan kernel writes first.
 struct alignas(16) PlanHeader {
   int32_t num_row_tiles;
-  int32_t num_units;      // of all row tiles and heads
-  int32_t units_per_cta;  // streamed: CTA c takes units [c, c + 1) * units_per_cta
+  int32_t num_units;      // of all row tiles
+  int32_t units_per_cta;  // streamed: of a CTA's share
   int32_t num_tokens;     // of all requests; what lies behind them is padding
 };
 
@@ -64,7 +64,10 @@ struct alignas(16) CtaStart {
 //   whole     CTA (i, h) computes the jobs of row tiles i, i + grid.x, ... and KV head h: all keys of each
 //   streamed  every CTA takes the same number of consecutive units; a job that lies in several CTAs leaves
 //             partial results: slot 2 c for a job that began before CTA c, slot 2 c + 1 for one that
-//             begins in c
+//             begins in c. CTA c computes heads c % heads_at_once, that + heads_at_once, ... of share
+//             c / heads_at_once, so CTAs beside one another read the same tokens at about the same time:
+//             memory gives a token's heads together faster than one after another. Units are those of so
+//             many heads as a CTA has: num_kv_heads / heads_at_once, one after another in a row tile
 //
 // With fixed splits (split_bank is not null) a split's result never depends on what lies before it. A CTA
 // that goes on over the end of a split leaves the splits so far in its bank and begins anew; streamed, each
@@ -73,7 +76,7 @@ struct alignas(16) CtaStart {
 struct PlanView {
   const PlanHeader* header;
   const RowTile* row_tiles;
-  const CtaStart* cta_starts;  // [num_ctas + 1], streamed
+  const CtaStart* cta_starts;  // [num_ctas + heads_at_once], streamed
   float* partial_out;          // [num_slots, partial_rows, head_dim_v], relative to the largest score
   float2* partial_state;       // [num_slots, partial_rows]: largest score, sum of weights
   int32_t* parts_done;         // [num_row_tiles, num_kv_heads], 0 between launches
@@ -82,6 +85,7 @@ struct PlanView {
   int32_t unit_keys;
   int32_t tile_rows;
   int32_t num_ctas;
+  int32_t heads_at_once;
   bool streamed;
   bool ctas_merge;  // streamed: the CTA that ends a job's last part merges them; else a kernel does it
                     // afterwards

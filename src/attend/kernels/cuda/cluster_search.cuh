@@ -102,6 +102,7 @@ template <class Measure>
 __device__ double cta_total(int begin, int end, const Measure& measure) {
   __shared__ double totals[kSearchWarps];
   double mine = 0.0;
+#pragma unroll 4
   for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kSearchThreads) mine += measure(i);
   mine = warp_total(mine);
   __syncthreads();
@@ -123,10 +124,8 @@ __device__ void slice_totals(Cluster& cluster, const Part& part, const Measure& 
   for (int slice = 0; slice < kSlices; ++slice) totals[slice] = double_of(all[slice]);
 }
 
-template <class Measure>
-__device__ double cluster_total(Cluster& cluster, const Part& part, const Measure& measure) {
-  double totals[kSlices];
-  slice_totals(cluster, part, measure, totals);
+// From the first slice to the last.
+__device__ inline double total_of(const double (&totals)[kSlices]) {
   double total = 0.0;
   for (const double one : totals) total += one;
   return total;
@@ -179,11 +178,11 @@ __device__ int first_exceeding_in_cta(int begin, int end, double before, double 
   return with_measure == 0 ? none : begin + 31 - __clz(static_cast<int>(with_measure));
 }
 
-// As first_exceeding_in_cta(), over all slices: an element of the row. At least one measure is above 0.
+// As first_exceeding_in_cta(), over all slices, of which `totals` are the sums: an element of the row. At
+// least one measure is above 0.
 template <class Measure>
-__device__ int first_exceeding(Cluster& cluster, const Part& part, double target, const Measure& measure) {
-  double totals[kSlices];
-  slice_totals(cluster, part, measure, totals);
+__device__ int first_exceeding(Cluster& cluster, const Part& part, double target,
+                               const double (&totals)[kSlices], const Measure& measure) {
   int chosen = 0;
   double sum = 0.0, before = 0.0;
 #pragma unroll
@@ -199,149 +198,6 @@ __device__ int first_exceeding(Cluster& cluster, const Part& part, double target
     found = cluster.first_own_slice() * part.slice_size +
             first_exceeding_in_cta(part.slice_begin(j), part.slice_begin(j + 1), before, target, measure);
   return static_cast<int>(cluster.largest(static_cast<uint64_t>(found)));
-}
-
-// Unsigned integers in the order of the floats that they stand for; -0 and 0 are the same.
-__device__ inline uint32_t float_order(float x) {
-  const uint32_t bits = __float_as_uint(x + 0.0f);
-  return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-__device__ inline float float_of_order(uint32_t order) {
-  return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
-}
-
-// Measures, 1 at most, as integers, so that their sums do not depend on the order of adding. Those of a row
-// of fewer than 2^20 elements fit in 64 bits; sample() refuses longer ones.
-inline constexpr int kMeasureBits = 44;
-__device__ inline uint64_t fixed_point(double measure) {
-  return static_cast<uint64_t>(measure * static_cast<double>(uint64_t{1} << kMeasureBits) + 0.5);
-}
-
-// Where the largest elements that reach a target end.
-struct SearchCut {
-  float lowest;     // elements above it are kept
-  double num_ties;  // and so many that equal it, as they come
-};
-
-inline constexpr int kDigitBits = 8, kBuckets = 1 << kDigitBits;
-
-// sums[bucket] += measure for the lanes that take part; called by whole warps. One atomic add for each bucket
-// that the warp meets: neighbouring elements meet few.
-__device__ inline void add_to_buckets(uint64_t* sums, bool takes_part, uint32_t bucket, uint64_t measure) {
-  constexpr int kHalfBits = kMeasureBits / 2;
-  uint32_t left = __ballot_sync(kAllLanes, takes_part);
-  while (left != 0) {
-    const int leader = __ffs(static_cast<int>(left)) - 1;
-    const uint32_t leaders = __shfl_sync(kAllLanes, bucket, leader);
-    const bool mine = takes_part && bucket == leaders;
-    const uint32_t low = static_cast<uint32_t>(measure & ((uint64_t{1} << kHalfBits) - 1));
-    const uint32_t high = static_cast<uint32_t>(measure >> kHalfBits);
-    const uint32_t low_sum = __reduce_add_sync(kAllLanes, mine ? low : 0u);
-    const uint32_t high_sum = __reduce_add_sync(kAllLanes, mine ? high : 0u);
-    if (lane_idx() == leader)
-      atomicAdd(reinterpret_cast<unsigned long long*>(&sums[bucket]),
-                (static_cast<unsigned long long>(high_sum) << kHalfBits) + low_sum);
-    left &= ~__ballot_sync(kAllLanes, mine);
-  }
-}
-
-struct ChosenBucket {
-  uint32_t bucket;
-  uint64_t above;  // sum of the buckets above it
-};
-
-// The highest bucket at which the sum from above, `above` included, reaches the target; or the lowest with
-// anything in it. By whole warps.
-__device__ inline ChosenBucket choose_bucket(const uint64_t* sums, uint64_t above, double target) {
-  constexpr int kPerLane = kBuckets / 32;
-  const int highest = kBuckets - 1 - lane_idx() * kPerLane;  // lane 0 holds the highest buckets
-  uint64_t mine = 0;
-  for (int j = 0; j < kPerLane; ++j) mine += sums[highest - j];
-  uint64_t up_to = mine;
-  for (int step = 1; step < 32; step *= 2) {
-    const uint64_t other = __shfl_up_sync(kAllLanes, up_to, step);
-    if (lane_idx() >= step) up_to += other;
-  }
-  const uint32_t reaching = __ballot_sync(kAllLanes, static_cast<double>(above + up_to) >= target);
-  const uint32_t filled = __ballot_sync(kAllLanes, mine != 0);
-  const int lane =
-      reaching != 0 ? __ffs(static_cast<int>(reaching)) - 1 : 31 - __clz(static_cast<int>(filled));
-  uint64_t sum = above + __shfl_sync(kAllLanes, up_to - mine, lane);
-  ChosenBucket chosen{0, above};
-  for (int j = 0; j < kPerLane; ++j) {
-    const uint32_t bucket = static_cast<uint32_t>(kBuckets - 1 - lane * kPerLane - j);
-    if (sums[bucket] == 0) continue;
-    chosen = {bucket, sum};
-    sum += sums[bucket];
-    if (static_cast<double>(sum) >= target) break;
-  }
-  return chosen;
-}
-
-// The sums of one digit's buckets over a CTA's part: sums[b] of the elements whose order begins with `prefix`
-// and then b. Elements that count 1 are counted as whole numbers, which shared memory adds up by itself.
-template <class Value, class Measure>
-__device__ void sum_by_buckets(int size, uint32_t prefix, int shift, const Value& value,
-                               const Measure& measure, uint64_t* sums) {
-  __shared__ uint32_t counts[kBuckets];
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread < kBuckets) sums[thread] = counts[thread] = 0;
-  __syncthreads();
-  for (int first = 0; first < size; first += kSearchThreads) {
-    const int i = first + thread;
-    const uint32_t order = i < size ? float_order(value(i)) : 0u;
-    const bool inside = i < size && uint64_t{order} >> (shift + kDigitBits) == prefix;
-    const uint32_t bucket = order >> shift & (kBuckets - 1);
-    const double amount = inside ? measure(i) : 0.0;
-    if constexpr (Measure::kCounts) {
-      if (amount != 0.0) atomicAdd(&counts[bucket], 1u);
-    } else {
-      add_to_buckets(sums, fixed_point(amount) != 0, bucket, fixed_point(amount));
-    }
-  }
-  if constexpr (Measure::kCounts) {
-    __syncthreads();
-    if (thread < kBuckets) sums[thread] = uint64_t{counts[thread]} << kMeasureBits;
-  }
-}
-
-// The cut that keeps the largest of value(i) of the row, as few as together reach `target` by their
-// measure. Equal values have equal measures, or 0; of NaN it is 0. At least one measure is above 0.
-//
-// A radix search, as cpu/sampling_cut.h.
-template <class Value, class Measure>
-__device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target, const Value& value,
-                              const Measure& measure) {
-  // Two that take turns, since others may still read the one before.
-  __shared__ uint64_t sums_of_part[2][kBuckets];
-  __shared__ uint64_t sums[kBuckets];
-  const double fixed_target = target * static_cast<double>(uint64_t{1} << kMeasureBits);
-  const int thread = static_cast<int>(threadIdx.x);
-  uint64_t above = 0;
-  uint32_t prefix = 0;
-  int turn = 0;
-  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits, turn ^= 1) {
-    sum_by_buckets(part.size, prefix, shift, value, measure, sums_of_part[turn]);
-    cluster.synchronize();
-    if (thread < kBuckets) sums[thread] = cluster.sum(&sums_of_part[turn][thread]);
-    __syncthreads();
-    const ChosenBucket chosen = choose_bucket(sums, above, fixed_target);
-    above = chosen.above;
-    prefix = prefix << kDigitBits | chosen.bucket;
-  }
-  // After the last digit a bucket holds equal values only; one of them tells what one measures.
-  __shared__ uint64_t measure_of_one;
-  if (thread == 0) measure_of_one = 0;
-  __syncthreads();
-  for (int i = thread; i < part.size; i += kSearchThreads) {
-    if (float_order(value(i)) != prefix) continue;
-    const uint64_t amount = fixed_point(measure(i));
-    if (amount != 0) measure_of_one = amount;
-  }
-  __syncthreads();
-  const uint64_t of_one = cluster.largest(measure_of_one);
-  const double num_ties = ceil((fixed_target - static_cast<double>(above)) / static_cast<double>(of_one));
-  return {float_of_order(prefix), fmax(1.0, num_ties)};
 }
 
 }  // namespace attend::kernels::cuda

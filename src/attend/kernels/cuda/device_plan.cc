@@ -14,6 +14,8 @@ namespace {
 constexpr int kCtasPerSm = 2;
 // A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
 constexpr int kWholeWaves = 4;
+// A token's heads that CTAs beside one another read: 2 KB at head dim 128, which memory gives at once.
+constexpr int kMostHeadsAtOnce = 8;
 // Below this, a split costs more than it brings.
 constexpr int kMinUnitsPerCta = 2;
 // Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
@@ -25,6 +27,13 @@ constexpr int64_t kMergeFloats = 32 * 128;
 constexpr int kFixedSplitsPerCta = 64;
 
 int group_of(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
+
+// The largest divisor of the heads that does.
+int heads_at_once_for(const AttentionPlanLimits& limits, int64_t num_ctas) {
+  for (int heads = static_cast<int>(std::min<int64_t>(kMostHeadsAtOnce, num_ctas)); heads > 1; --heads)
+    if (limits.num_kv_heads % heads == 0) return heads;
+  return 1;
+}
 
 int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
   const int64_t rows = max_seqlen_q * group_of(limits);
@@ -106,7 +115,8 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
   first_row_tile_ = attend::cuda::empty({limits_.max_reqs + 1}, DType::kI32, device);
   header_ = attend::cuda::zeros({static_cast<int64_t>(sizeof(PlanHeader))}, DType::kU8, device);
   row_tiles_ = attend::cuda::empty({bytes_of<RowTile>(sizes.num_row_tiles)}, DType::kU8, device);
-  cta_starts_ = attend::cuda::empty({bytes_of<CtaStart>(sizes.num_ctas + 1)}, DType::kU8, device);
+  cta_starts_ =
+      attend::cuda::empty({bytes_of<CtaStart>(sizes.num_ctas + kMostHeadsAtOnce)}, DType::kU8, device);
   partial_out_ = attend::cuda::empty({sizes.num_partial_rows(), limits_.head_dim_v}, DType::kF32, device);
   partial_state_ = attend::cuda::empty({sizes.num_partial_rows(), 2}, DType::kF32, device);
   parts_done_ = attend::cuda::zeros({sizes.num_row_tiles, limits_.num_kv_heads}, DType::kI32, device);
@@ -119,6 +129,7 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
   view_.parts_done = parts_done_.as<int32_t>();
   view_.num_slots = static_cast<int32_t>(sizes.num_slots);
   view_.num_ctas = static_cast<int32_t>(sizes.num_ctas);
+  view_.heads_at_once = heads_at_once_for(limits_, sizes.num_ctas);
   view_.unit_keys = kKeyTile;
   if (limits_.split_rule == SplitRule::kFixed) {
     view_.split_bank = split_bank_.as<float>();
@@ -133,7 +144,8 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
   const int64_t num_floats =
       sizes.num_partial_rows() * (full.head_dim_v + 2) + sizes.num_banks * sizes.bank_floats;
   return static_cast<size_t>((num_ints + num_floats) * int64_t{sizeof(float)} + int64_t{sizeof(PlanHeader)} +
-                             bytes_of<RowTile>(sizes.num_row_tiles) + bytes_of<CtaStart>(sizes.num_ctas + 1));
+                             bytes_of<RowTile>(sizes.num_row_tiles) +
+                             bytes_of<CtaStart>(sizes.num_ctas + kMostHeadsAtOnce));
 }
 
 void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
@@ -158,6 +170,7 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
                .num_kv_heads = limits_.num_kv_heads,
                .tile_rows = view_.tile_rows,
                .num_ctas = view_.num_ctas,
+               .heads_at_once = view_.heads_at_once,
                .min_units_per_cta = fixed_splits ? 1 : kMinUnitsPerCta,
                .unit_keys = view_.unit_keys,
                .streamed = view_.streamed,

@@ -39,7 +39,8 @@ __device__ inline uint4 times(const uint4& x, const uint4& norm) {
 
 // A CTA takes a share of the output features, a few groups of eight at a time; its warps take turns at chunks
 // of the inputs and add their sums in the end, always in the same order, so a row's bits depend on the row
-// alone. `Out` says what becomes of them (SumsOut).
+// alone. `Out` says what becomes of them (SumsOut). When it `kMeets`, outputs wait for those of other CTAs,
+// and each CTA goes through its share in one pass.
 template <class T, int kGroups, int kTokens, int kSharedBytes, class Out>
 class FewRowsCta {
   static constexpr int kGroupSums = kTokens * kFeatures;
@@ -83,8 +84,7 @@ class FewRowsCta {
  private:
   using Sums = float[kGroups][kPairs][4];
 
-  // Inputs are numbered as the pieces come: which of them the tensor cores take together does not matter as
-  // long as weights and x agree.
+  // The tensor cores take 16 inputs together, one after another.
   __device__ __forceinline__ void multiply(bool first, Sums& sums) {
     typename Ring::Chunk chunk;
     ring_.take(chunk);
@@ -153,7 +153,8 @@ class FewRowsCta {
   // Eight threads take a token's outputs of a unit, the next eight the next token's, so that the partial sums
   // which a warp reads lie side by side.
   static constexpr int kUnitsAtOnce = kFewRowsThreads / (kTokens * kFeatures);
-  static constexpr int kOutsOfThread = (kGroups + kUnitsAtOnce - 1) / kUnitsAtOnce;
+  static constexpr int kMaxUnits = Out::kHeads ? kGroups / 2 : kGroups;
+  static constexpr int kOutsOfThread = (kMaxUnits + kUnitsAtOnce - 1) / kUnitsAtOnce;
 
   // With many tokens, what is asked for would take registers from the products.
   static constexpr bool kAsksEarly = kTokens <= kMaxRowsAnywhere;
@@ -181,6 +182,7 @@ class FewRowsCta {
       });
   }
   __device__ __forceinline__ void write(int first_unit, Early& early) const {
+    if constexpr (Out::kMeets) out_.wait_for_others();
     for_each_out(first_unit, [&](int i, int token, int unit, int row) {
       if constexpr (!kAsksEarly) out_.ask(token, first_unit + unit, row, early[0]);
       const float scale = scale_of(token);
@@ -189,6 +191,12 @@ class FewRowsCta {
         return sum_of(first_group + group, token, row, scale, feature);
       });
     });
+    if constexpr (Out::kMeets) {
+      out_.meet();
+      for_each_out(first_unit, [&](int i, int token, int unit, int row) {
+        out_.finish(token, first_unit + unit, row, early[i]);
+      });
+    }
   }
 
   const FewRowsParams& params_;
@@ -229,7 +237,7 @@ struct Shares {
 // `product`.
 template <class Cta, int kGroups, class Params>
 void launch_ctas(void (*kernel)(Params), const Params& params, const FewRowsParams& product,
-                 const Shares& shares, void* stream) {
+                 const Shares& shares, void* stream, int cluster_size = 1) {
   constexpr int kRoundElements = kFewRowsWarps * kChunkElements;
   const int chunks_of_warp =
       (product.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
@@ -240,7 +248,7 @@ void launch_ctas(void (*kernel)(Params), const Params& params, const FewRowsPara
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Cta::kMaxSharedBytes),
       "linear: shared memory");
   launch_dependent<Params>(kernel, static_cast<unsigned>(shares.num_ctas), kFewRowsThreads,
-                           static_cast<size_t>(shared_bytes), stream, params, "linear");
+                           static_cast<size_t>(shared_bytes), stream, params, "linear", cluster_size);
 }
 
 template <class T, int kGroups, int kTokens, int kSharedBytes>

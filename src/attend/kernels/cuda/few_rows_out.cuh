@@ -9,7 +9,7 @@ namespace attend::kernels::cuda {
 // They go to out: as they are, added to what it holds, or as silu(gate) * up.
 class SumsOut {
  public:
-  static constexpr bool kHeads = false;
+  static constexpr bool kHeads = false, kMeets = false;
   // What is asked for before the weights of a pass, behind which it would come late.
   struct Early {
     float before = 0.0f;

@@ -3,13 +3,15 @@
 
 #include <cstdint>
 
+#include "attend/kernels/cuda/chunk_order.cuh"
 #include "attend/kernels/cuda/few_rows_kernel.h"
 #include "attend/kernels/cuda/ptx/copy.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/cuda/ptx/mma.cuh"
 
 namespace attend::kernels::cuda {
 
-inline constexpr int kFewRowsWarps = 8;
+inline constexpr int kFewRowsWarps = kParts;
 inline constexpr int kPieces = 8;      // of 16 bytes, of a row: a warp takes whole lines of memory
 inline constexpr int kRowBytes = 128;  // of a chunk
 inline constexpr int kChunkElements = 64;
@@ -62,8 +64,8 @@ class FewRowsRing {
   }
   static_assert(kSlots >= 2);
 
-  // What a lane multiplies of one chunk: piece l % 4 (first half) and l % 4 + 4 of row l / 4 of each group,
-  // and of rows l / 4, l / 4 + 8, ... of x.
+  // What a lane multiplies of one chunk, as the tensor cores want it: elements 2 (l % 4) and the next of
+  // pieces 0 to 3 (first half) and 4 to 7 of row l / 4 of each group, and of rows l / 4, l / 4 + 8, ... of x.
   struct Chunk {
     uint4 weights[2][kGroups];
     uint4 x[2][kTiles];
@@ -77,8 +79,8 @@ class FewRowsRing {
     input_ = warp * kChunkElements + lane % kPieces * 8;
     const uint32_t slots = ptx::shared_address(shared) + static_cast<uint32_t>(warp * kSlotBytes);
     to_ = slots + swizzled(row_, lane % kPieces);
-    from_ = slots + swizzled(lane / 4, lane % 4);
-    norm_from_ = slots + swizzled(0, lane % 4);
+    from_ = slots + swizzled(lane % 8, lane / 8);
+    norm_from_ = slots + swizzled(0, lane / 8);
     x_from_ = kTokens == 1 ? norm_from_ : from_;
     chunks_of_pass_ = (share.num_chunks - warp + kFewRowsWarps - 1) / kFewRowsWarps;
     const int64_t row_bytes = 2 * int64_t{params.in_features};
@@ -123,15 +125,13 @@ class FewRowsRing {
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile)
-        chunk.x[half][tile] = ptx::load_shared_16((x_from_ ^ (half * 64)) + slot_ + kWeightBytes +
-                                                  tile * kFeatures * kRowBytes);
+        chunk.x[half][tile] =
+            load((x_from_ ^ (half * 64)) + slot_ + kWeightBytes + tile * kFeatures * kRowBytes);
       if (params_.norm != nullptr)
-        chunk.norm[half] =
-            ptx::load_shared_16((norm_from_ ^ (half * 64)) + slot_ + kWeightBytes + kTokens * kRowBytes);
+        chunk.norm[half] = load((norm_from_ ^ (half * 64)) + slot_ + kWeightBytes + kTokens * kRowBytes);
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
-        chunk.weights[half][group] =
-            ptx::load_shared_16((from_ ^ (half * 64)) + slot_ + group * kFeatures * kRowBytes);
+        chunk.weights[half][group] = load((from_ ^ (half * 64)) + slot_ + group * kFeatures * kRowBytes);
     }
     __syncwarp();
     if (weights_cursor_.left > 0) {
@@ -151,10 +151,19 @@ class FewRowsRing {
     int left_of_pass, left;
   };
 
-  // Where in a slot a piece of a row lies. Odd rows have their halves exchanged, so that eight lanes that
-  // read four pieces of two rows meet in no bank.
+  // Where in a slot a piece of a row lies: the same piece of eight rows lies in eight different banks.
   __device__ static uint32_t swizzled(int row, int piece) {
-    return static_cast<uint32_t>(row * kRowBytes + (piece ^ ((row & 1) << 2)) * 16);
+    return static_cast<uint32_t>(row * kRowBytes + (piece ^ (row & 7)) * 16);
+  }
+  // From a row to the one kRowsAtOnce behind it.
+  __device__ static uint32_t next_rows(uint32_t to) {
+    return (to ^ (kRowsAtOnce * 16)) + kRowsAtOnce * kRowBytes;
+  }
+
+  __device__ __forceinline__ static uint4 load(uint32_t from) {
+    uint32_t pieces[4];
+    ptx::load_matrices(pieces, from);
+    return make_uint4(pieces[0], pieces[1], pieces[2], pieces[3]);
   }
 
   __device__ __forceinline__ void begin(Cursor& cursor) const {
@@ -180,7 +189,7 @@ class FewRowsRing {
   __device__ __forceinline__ void copy_weights(const Cursor& cursor, int slot) const {
     const int num_groups = (share_.end - cursor.unit) * groups_of_unit(params_);
     const bool valid = cursor.input < params_.in_features;
-    const int64_t next_rows = 2 * kRowsAtOnce * int64_t{params_.in_features};
+    const int64_t next_rows_bytes = 2 * kRowsAtOnce * int64_t{params_.in_features};
     const char* from[2] = {cursor.weights, cursor.weights + odd_group_bytes_};
     uint32_t to = to_ + slot;
 #pragma unroll
@@ -188,7 +197,7 @@ class FewRowsRing {
       if (group >= num_groups) break;
       const char*& rows = from[group % 2];
       ptx::copy_async_16(to, rows, valid);
-      ptx::copy_async_16(to + kRowsAtOnce * kRowBytes, rows + next_rows, valid);
+      ptx::copy_async_16(next_rows(to), rows + next_rows_bytes, valid);
       rows += group_pair_bytes_;
       // Behind a head's first half comes the next head's.
       if constexpr (kHeads)
@@ -204,7 +213,7 @@ class FewRowsRing {
     const uint32_t to = to_ + slot + kWeightBytes;
     if constexpr (kTokens == 1) {
       // Rows 0 and 1 are x and the norm; the latter is read as it came, in one piece.
-      const int exchanged = (row_ & 1) * 64;
+      const int exchanged = (row_ & 1) * 16;
       if (row_ == 0 || (row_ == 1 && params_.norm != nullptr))
         ptx::copy_async_16(to ^ exchanged, row_ == 0 ? x : norm, valid);
     } else {
@@ -212,7 +221,9 @@ class FewRowsRing {
       for (int row = 0; row < kTokens; row += kRowsAtOnce) {
         const int token = row + row_;
         const bool given = valid && token < params_.num_rows;
-        ptx::copy_async_16(to + row * kRowBytes, x + (given ? 2 * token * params_.x_stride : 0), given);
+        const uint32_t to_row =
+            row % 8 == 0 ? to + row * kRowBytes : next_rows(to + (row - kRowsAtOnce) * kRowBytes);
+        ptx::copy_async_16(to_row, x + (given ? 2 * token * params_.x_stride : 0), given);
       }
       if (params_.norm != nullptr && row_ == 0) ptx::copy_async_16(to + kTokens * kRowBytes, norm, valid);
     }

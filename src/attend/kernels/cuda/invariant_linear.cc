@@ -3,6 +3,7 @@
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/few_rows.h"
 #include "attend/kernels/cuda/row_tiles_kernel.h"
+#include "attend/kernels/cuda/sm90/row_tiles.h"
 #include "attend/kernels/cuda/view_params.h"
 
 namespace attend::kernels::cuda {
@@ -34,6 +35,7 @@ void invariant_linear(const LinearArgs& args, Stream& stream) {
   if (!on_tensor_cores) return launch_plain_product(row_tiles_params(args), element_of(dtype), stream.handle);
   if (args.x.shape[0] <= max_few_rows() && out_features % kGroup == 0)
     return launch_few_rows(few_rows_params(args, /*gated=*/false), dtype, stream.handle);
+  if (sm90::takes_row_tiles(args, stream)) return sm90::row_tiles(args, stream);
   const auto launch_row_tiles = dtype == DType::kBF16 ? launch_row_tiles_bf16 : launch_row_tiles_f16;
   launch_row_tiles(row_tiles_params(args), stream.handle);
 }

@@ -113,12 +113,12 @@ class HeadLane {
   __device__ float scale_of(const Halves& x) const {
     float sum = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kMaxPairs; ++j) sum += x.first[j] * x.first[j] + x.second[j] * x.second[j];
+    for (int j = 0; j < kMaxPairs; ++j) sum += squares_of_pair(x.first[j], x.second[j]);
     for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
       const float value = load_element(heads_.data, begin_ + d, heads_.element);
       sum += value * value;
     }
-    return 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(params_.head_dim) + params_.eps);
+    return norm_scale(warp_sum(sum), params_.head_dim, params_.eps);
   }
 
   const NormRopeParams& params_;

@@ -1,6 +1,7 @@
+#include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/plan_kernel.h"
+#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/visible.cuh"
-#include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -81,6 +82,7 @@ __device__ int aligned_share(int share, int longest) {
 }
 
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {
+  ptx::wait_for_previous_kernel();
   int num_row_tiles = 0;
   for (int first = 0; first < params.batch.num_reqs; first += kThreads) {
     const int request = first + static_cast<int>(threadIdx.x);
@@ -98,6 +100,7 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   if (threadIdx.x == 0) params.first_row_tile[params.batch.num_reqs] = num_row_tiles;
   __syncthreads();
 
+  const int heads_of_cta = params.num_kv_heads / params.heads_at_once;
   int num_units = 0;
   __shared__ int longest;
   if (threadIdx.x == 0) longest = 1;
@@ -106,15 +109,16 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
     RowTile tile{};
     if (tile_idx < num_row_tiles) tile = make_row_tile(params, tile_idx);
     int total;
-    const int before = exclusive_sum(tile.num_units * params.num_kv_heads, total);
+    const int before = exclusive_sum(tile.num_units * heads_of_cta, total);
     tile.unit_begin = num_units + before;
     atomicMax(&longest, tile.num_units);
     if (tile_idx < num_row_tiles) params.row_tiles[tile_idx] = tile;
     num_units += total;
   }
   __syncthreads();
-  const int units_per_cta = aligned_share(
-      max(params.min_units_per_cta, (num_units + params.num_ctas - 1) / params.num_ctas), longest);
+  const int num_shares = params.num_ctas / params.heads_at_once;
+  const int units_per_cta =
+      aligned_share(max(params.min_units_per_cta, (num_units + num_shares - 1) / num_shares), longest);
   if (threadIdx.x == 0)
     *params.header = {.num_row_tiles = num_row_tiles,
                       .num_units = num_units,
@@ -126,11 +130,14 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   // A warp per row tile: one long request alone has units for every CTA.
   for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
     const RowTile tile = params.row_tiles[tile_idx];
-    const int unit_end = tile.unit_begin + tile.num_units * params.num_kv_heads;
-    int cta = (tile.unit_begin + units_per_cta - 1) / units_per_cta + static_cast<int>(threadIdx.x % 32);
-    for (; cta * units_per_cta < unit_end; cta += 32) {
-      const int unit = cta * units_per_cta - tile.unit_begin;
-      params.cta_starts[cta] = {.tile = tile, .head = unit / tile.num_units, .first = unit % tile.num_units};
+    const int first_cta = (tile.unit_begin + units_per_cta - 1) / units_per_cta * params.heads_at_once;
+    for (int cta = first_cta + static_cast<int>(threadIdx.x % 32);; cta += 32) {
+      const int unit = cta / params.heads_at_once * units_per_cta - tile.unit_begin;
+      if (unit >= tile.num_units * heads_of_cta) break;
+      params.cta_starts[cta] = {
+          .tile = tile,
+          .head = unit / tile.num_units * params.heads_at_once + cta % params.heads_at_once,
+          .first = unit % tile.num_units};
     }
   }
 }
@@ -138,8 +145,7 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
 }  // namespace
 
 void launch_plan(const PlanParams& params, void* stream) {
-  plan_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
-  attend::cuda::check(cudaGetLastError(), "plan kernel");
+  launch_dependent<PlanParams>(plan_kernel, 1, kThreads, 0, stream, params, "plan kernel");
 }
 
 }  // namespace attend::kernels::cuda

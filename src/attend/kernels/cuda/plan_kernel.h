@@ -11,13 +11,14 @@ struct PlanParams {
   int32_t num_kv_heads;
   int32_t tile_rows;
   int32_t num_ctas;
+  int32_t heads_at_once;  // num_kv_heads is a multiple
   int32_t min_units_per_cta;
   int32_t unit_keys;
   bool streamed;
   int32_t* first_row_tile;  // [num_reqs + 1] scratch
   PlanHeader* header;
   RowTile* row_tiles;
-  CtaStart* cta_starts;  // [num_ctas + 1]
+  CtaStart* cta_starts;  // [num_ctas + heads_at_once]
 };
 
 // One CTA. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.

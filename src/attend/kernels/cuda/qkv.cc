@@ -15,10 +15,11 @@ bool takes_product(const LinearArgs& args) {
          (args.norm.weight.empty() || norms_few_rows(args.norm, args.x));
 }
 
-// Whether all of every head turns, by pairs of groups of features, and no head is normed.
+// Whether all of every head turns, by pairs of groups of features, and heads of q and k are normed both or
+// not at all.
 bool takes_heads(const NormRopeArgs& rope) {
   const int64_t half = rope.cos.shape[1], num_groups = half / kFeatures;
-  return rope.q_norm.empty() && rope.k_norm.empty() && 2 * half == rope.q.shape[2] && half % kFeatures == 0 &&
+  return rope.q_norm.empty() == rope.k_norm.empty() && 2 * half == rope.q.shape[2] && half % kFeatures == 0 &&
          half <= kMaxRopeHalf && (num_groups & (num_groups - 1)) == 0;
 }
 
@@ -42,6 +43,12 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
   QkvParams params{.product = few_rows_params(product, /*gated=*/false),
                    .rope = norm_rope_store_params(rope, store, stream)};
   params.product.head_half = static_cast<int32_t>(head_dim / 2);
+  if (!rope.q_norm.empty()) {
+    const int64_t num_heads = rope.q.shape[1] + 2 * rope.k.shape[1];
+    params.ctas_of_head =
+        ctas_of_normed_head(static_cast<int>(num_heads), params.product.head_half, params.product.num_rows);
+    if (params.ctas_of_head == 0) return false;
+  }
   launch_qkv(params, stream.handle);
   return true;
 }

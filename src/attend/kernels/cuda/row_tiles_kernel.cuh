@@ -1,11 +1,10 @@
 // Dense layers in tiles of rows: the kernel and its launch, for x and weights of type T.
 //
-// Every output is summed in the order of few_rows_kernel.cuh, so that both give the same bits: inputs come in
-// chunks of 64; the sum of chunks w, w + 8, w + 16, ... is part w; the parts are added from 0 to 7. There a
-// warp of its own has each part, here they come one after another. Within a chunk the tensor cores take the
-// same inputs together.
+// Every output is summed in the order of few_rows_kernel.cuh, so that both give the same bits (ChunkOrder).
+// Within a chunk the tensor cores take the same 16 inputs together.
 #pragma once
 
+#include "attend/kernels/cuda/chunk_order.cuh"
 #include "attend/kernels/cuda/element.cuh"
 #include "attend/kernels/cuda/few_rows_ring.cuh"
 #include "attend/kernels/cuda/launch.cuh"
@@ -36,15 +35,6 @@ using LargeTile = OutputTile<128, 4, kMostSharedBytes>;
 // For layers that have fewer large tiles than the GPU has SMs.
 template <int kMostSharedBytes>
 using NarrowTile = OutputTile<32, 2, kMostSharedBytes>;
-
-// Which chunk comes next: part after part.
-struct ChunkOrder {
-  int num_chunks;
-  int chunk = 0;
-
-  __device__ bool ends_part() const { return chunk + kFewRowsWarps >= num_chunks; }
-  __device__ void advance() { chunk = ends_part() ? chunk % kFewRowsWarps + 1 : chunk + kFewRowsWarps; }
-};
 
 template <class T, class Tile>
 class RowTilesCta {
@@ -91,7 +81,7 @@ class RowTilesCta {
 
   // Where in a stage a piece of a row lies, as in few_rows_ring.cuh.
   __device__ static uint32_t swizzled(int row, int piece) {
-    return static_cast<uint32_t>(row * kRowBytes + (piece ^ ((row & 1) << 2)) * 16);
+    return static_cast<uint32_t>(row * kRowBytes + (piece ^ (row & 7)) * 16);
   }
 
   // Weights do not depend on the kernel before, so the first of them come while it ends.
@@ -134,28 +124,29 @@ class RowTilesCta {
                                    chunk, shared_ + stage * Tile::kStageBytes + Tile::kXBytes);
   }
 
-  // Adds one chunk. Halves, and within them even and odd pairs of inputs, as few_rows_kernel.cuh takes them.
+  // Adds one chunk, 16 inputs at a time.
   __device__ __forceinline__ void multiply(uint32_t stage, Sums& sums) const {
-    const uint32_t of_lane = swizzled(lane_ / 4, lane_ % 4);
+    const uint32_t weights_lane = swizzled(lane_ % 8, lane_ / 8), x_lane = swizzled(lane_ % 16, lane_ / 16);
     const uint32_t x_from = stage + warp_row() * kRowBytes;
     const uint32_t weights_from = stage + Tile::kXBytes + warp_feature() * kRowBytes;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t of_half = of_lane ^ (half * 64);
-      uint4 weights[Tile::kFeaturePieces];
+      uint32_t weights[Tile::kFeaturePieces][4];
 #pragma unroll
       for (int n = 0; n < Tile::kFeaturePieces; ++n)
-        weights[n] = ptx::load_shared_16(weights_from + n * kFeatures * kRowBytes + of_half);
+        ptx::load_matrices(weights[n],
+                           weights_from + n * kFeatures * kRowBytes + (weights_lane ^ (half * 64)));
 #pragma unroll
       for (int m = 0; m < Tile::kRowPieces; ++m) {
-        const uint4 low = ptx::load_shared_16(x_from + m * 16 * kRowBytes + of_half);
-        const uint4 high = ptx::load_shared_16(x_from + (m * 16 + 8) * kRowBytes + of_half);
-        const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
+        uint32_t x[2][4];
 #pragma unroll
-        for (int n = 0; n < Tile::kFeaturePieces; ++n) {
-          ptx::multiply_add(sums[m][n], even, weights[n].x, weights[n].y, T{});
-          ptx::multiply_add(sums[m][n], odd, weights[n].z, weights[n].w, T{});
-        }
+        for (int step = 0; step < 2; ++step)
+          ptx::load_matrices(x[step], x_from + m * 16 * kRowBytes + (x_lane ^ (half * 64 + step * 32)));
+#pragma unroll
+        for (int n = 0; n < Tile::kFeaturePieces; ++n)
+#pragma unroll
+          for (int step = 0; step < 2; ++step)
+            ptx::multiply_add(sums[m][n], x[step], weights[n][2 * step], weights[n][2 * step + 1], T{});
       }
     }
   }

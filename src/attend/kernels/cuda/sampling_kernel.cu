@@ -1,6 +1,7 @@
+#include <algorithm>
 #include <cfloat>
 
-#include "attend/kernels/cuda/cluster_search.cuh"
+#include "attend/kernels/cuda/cluster_cut.cuh"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/sampling_kernel.h"
@@ -91,8 +92,6 @@ __device__ double draw(uint64_t seed, uint64_t step) {
 // The weights (probabilities times a common factor, the largest 1) of a part's tokens, 0 for those that the
 // filters drop.
 struct Weights {
-  static constexpr bool kCounts = false;
-
   const float* logits;
   int part_begin;  // in the row
   float max, inverse_temperature;
@@ -100,63 +99,89 @@ struct Weights {
   int last_tie = kNone;      // and those that equal it, up to this id
   float min_weight = 0.0f;
 
-  __device__ double operator()(int i) const {
-    const float logit = logits[i];
-    const bool kept = logit > lowest || (logit == lowest && part_begin + i <= last_tie);
-    if (!kept) return 0.0;
+  __device__ bool takes(int i, float logit) const {
+    return logit > lowest || (logit == lowest && part_begin + i <= last_tie);
+  }
+  __device__ double of(float logit) const {
     const float weight = exp_nonpositive(__fmul_rn(__fsub_rn(logit, max), inverse_temperature));
     return weight < min_weight ? 0.0 : static_cast<double>(weight);
+  }
+  __device__ double operator()(int i) const {
+    const float logit = logits[i];
+    return takes(i, logit) ? of(logit) : 0.0;
   }
 };
 
 // Counts the logits that are numbers.
 struct NumbersOf {
-  static constexpr bool kCounts = true;
-
   const float* logits;
 
-  __device__ double operator()(int i) const { return isnan(logits[i]) ? 0.0 : 1.0; }
+  __device__ bool takes(int, float logit) const { return !isnan(logit); }
+  __device__ double of(float) const { return 1.0; }
+  __device__ double operator()(int i) const { return takes(i, logits[i]) ? 1.0 : 0.0; }
 };
 
 // The choice of a row's token, by the cluster that has its parts.
 class RowSampler {
  public:
-  __device__ RowSampler(Cluster& cluster, const Part& part, const Weights& weights, const SamplingRule& rule)
-      : cluster_(cluster), part_(part), weights_(weights), rule_(rule) {}
+  __device__ RowSampler(Cluster& cluster, const Part& part, const Weights& weights, const SamplingRule& rule,
+                        const CutScratch& scratch)
+      : cluster_(cluster), part_(part), weights_(weights), rule_(rule), scratch_(scratch) {}
 
   __device__ int sample(int vocab_size) {
-    const float* const logits = weights_.logits;
-    const auto logit_of = [&](int i) { return logits[i]; };
-    if (rule_.top_k > 0 && rule_.top_k < vocab_size) {
-      apply(find_cut(cluster_, part_, rule_.top_k, logit_of, NumbersOf{logits}));
-    }
-    if (rule_.top_p < 1.0f) {
-      const double target = static_cast<double>(rule_.top_p) * cluster_total(cluster_, part_, weights_);
-      apply(find_cut(cluster_, part_, target, logit_of, weights_));
-    }
+    if (rule_.top_k > 0 && rule_.top_k < vocab_size)
+      keep_largest(NumbersOf{weights_.logits}, [&](double) { return static_cast<double>(rule_.top_k); });
+    if (rule_.top_p < 1.0f)
+      keep_largest(Weights{weights_}, [&](double total) { return static_cast<double>(rule_.top_p) * total; });
     weights_.min_weight = rule_.min_p;
-    const double total = cluster_total(cluster_, part_, weights_);
-    return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * total, weights_);
+    double totals[kSlices];
+    slice_totals(cluster_, part_, weights_, totals);
+    return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * total_of(totals), totals,
+                           weights_);
   }
 
  private:
+  // As few as together reach target(the sum of all measures).
+  template <class Measure, class Target>
+  __device__ void keep_largest(const Measure& measure, const Target& target) {
+    const float* const logits = weights_.logits;
+    ClassSums of_thread(CutClasses::of_row(weights_.max, rule_.temperature));
+    double totals[kSlices];
+    slice_totals(
+        cluster_, part_,
+        [&](int i) {
+          const double amount = measure(i);
+          of_thread.add(logits[i], amount);
+          return amount;
+        },
+        totals);
+    apply(find_cut(cluster_, part_, target(total_of(totals)), logits, weights_.max, of_thread, measure,
+                   scratch_));
+  }
+
   __device__ void apply(const SearchCut& cut) {
     const float* const logits = weights_.logits;
+    // Ties that a filter before has dropped stay so.
+    if (cut.lowest != weights_.lowest) weights_.last_tie = kNone;
     weights_.lowest = cut.lowest;
-    // The tie at which as many are counted as are kept; if there are no more than that, the last one.
-    weights_.last_tie = first_exceeding(cluster_, part_, cut.num_ties - 1.0,
-                                        [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; });
+    if (cut.keeps_all_ties) return;
+    // The tie at which as many are counted as are kept.
+    const auto tie = [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; };
+    double totals[kSlices];
+    slice_totals(cluster_, part_, tie, totals);
+    weights_.last_tie = first_exceeding(cluster_, part_, cut.num_ties - 1.0, totals, tie);
   }
 
   Cluster& cluster_;
   Part part_;
   Weights weights_;
   SamplingRule rule_;
+  CutScratch scratch_;
 };
 
 __global__ void __launch_bounds__(kSearchThreads)
     sampling_kernel(const __grid_constant__ SamplingParams params) {
-  extern __shared__ __align__(16) float kept[];
+  extern __shared__ __align__(16) float room[];  // for the part, if it is kept, then for a cut's list
   __shared__ uint64_t words[2 * kSlices];
   ptx::allow_next_kernel();
   ptx::wait_for_previous_kernel();
@@ -169,15 +194,17 @@ __global__ void __launch_bounds__(kSearchThreads)
   const SamplingRule rule = params.rules != nullptr ? params.rules[row] : SamplingRule{.temperature = 0.0f};
   const bool keeps = params.keeps_part && rule.temperature > 0.0f;
   const Largest largest =
-      find_largest(cluster, find_largest(logits, part.size, keeps ? kept : nullptr), begin);
-  if (keeps) logits = kept;
+      find_largest(cluster, find_largest(logits, part.size, keeps ? room : nullptr), begin);
+  if (keeps) logits = room;
   int id = largest.index == kNone ? kNoToken : largest.index;
   if (id >= 0 && rule.temperature > 0.0f && !isinf(largest.value)) {
     const Weights weights{.logits = logits,
                           .part_begin = begin,
                           .max = largest.value,
                           .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
-    id = RowSampler(cluster, part, weights, rule).sample(params.vocab_size);
+    const int kept_size = keeps ? cluster.num_own_slices() * params.slice_size : 0;
+    const CutScratch scratch{room + kept_size, params.room_size - kept_size};
+    id = RowSampler(cluster, part, weights, rule, scratch).sample(params.vocab_size);
   }
   if (threadIdx.x == 0 && cluster.rank() == 0) params.ids[row] = id;
   cluster.synchronize();  // others may still read this CTA's words
@@ -190,13 +217,14 @@ int attribute_of_current_device(cudaDeviceAttr attribute) {
   return value;
 }
 
-// CTAs of a row: as many as the SMs take at once. One before sm_90, and in code for such a GPU that was
-// compiled when it was loaded.
+// CTAs of a row: as many as the SMs take at once. Larger clusters than pairs leave some SMs unused, since
+// they do not divide what a GPC has of them: 30 of four run at once on 132 SMs, and 15 of eight. One before
+// sm_90, and in code for such a GPU that was compiled when it was loaded.
 int ctas_of_row(int num_rows, const cudaFuncAttributes& attributes) {
   if (attributes.ptxVersion < 90) return 1;
+  const int num_sms = attribute_of_current_device(cudaDevAttrMultiProcessorCount);
   int num_ctas = kSlices;
-  while (num_ctas > 1 && num_rows * num_ctas > attribute_of_current_device(cudaDevAttrMultiProcessorCount))
-    num_ctas /= 2;
+  while (num_ctas > 1 && num_rows * num_ctas > (num_ctas > 2 ? num_sms * 7 / 8 : num_sms)) num_ctas /= 2;
   return num_ctas;
 }
 
@@ -209,18 +237,21 @@ void launch_sampling(SamplingParams params, void* stream) {
   const int num_ctas = ctas_of_row(params.num_rows, attributes);
   constexpr int kFour = 4;  // slices begin where four elements are read at once
   params.slice_size = (params.vocab_size + kFour * kSlices - 1) / (kFour * kSlices) * kFour;
-  const size_t part_bytes = sizeof(float) * static_cast<size_t>(kSlices / num_ctas * params.slice_size);
-  const size_t room =
-      static_cast<size_t>(attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin)) -
-      attributes.sharedSizeBytes;
-  params.keeps_part = params.rules != nullptr && part_bytes <= room;
-  const size_t shared_bytes = params.keeps_part ? part_bytes : 0;
+  const int room = (attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
+                    static_cast<int>(attributes.sharedSizeBytes)) /
+                   int{sizeof(float)};
+  const int part_size = kSlices / num_ctas * params.slice_size;
+  constexpr int kMostCandidates = 24 << 10;
+  params.keeps_part = params.rules != nullptr && part_size <= room;
+  const int kept_size = params.keeps_part ? part_size : 0;
+  params.room_size = params.rules == nullptr ? 0 : std::min(room, kept_size + kMostCandidates);
   // All that there is, not what this launch takes: another thread may be about to launch with more.
   attend::cuda::check(cudaFuncSetAttribute(sampling_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(room)),
+                                           room * int{sizeof(float)}),
                       "sampling: shared memory");
   launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(num_ctas * params.num_rows),
-                                   kSearchThreads, shared_bytes, stream, params, "sampling", num_ctas);
+                                   kSearchThreads, sizeof(float) * static_cast<size_t>(params.room_size),
+                                   stream, params, "sampling", num_ctas);
 }
 
 }  // namespace attend::kernels::cuda

@@ -1,6 +1,7 @@
 #include "attend/kernels/cuda/element.cuh"
+#include "attend/kernels/cuda/launch.cuh"
+#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/store_kernel.h"
-#include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -9,6 +10,7 @@ constexpr int kThreads = 128;
 
 // A CTA per token and kind of rows.
 __global__ void __launch_bounds__(kThreads) store_kernel(const __grid_constant__ StoreParams params) {
+  ptx::wait_for_previous_kernel();
   const int token = static_cast<int>(blockIdx.x);
   int slot = params.slots[token];
   if (slot >= 0 && params.slot_map != nullptr) slot = params.slot_map[slot];
@@ -29,9 +31,8 @@ __global__ void __launch_bounds__(kThreads) store_kernel(const __grid_constant__
 
 void launch_store(const StoreParams& params, void* stream) {
   if (params.num_tokens == 0) return;
-  store_kernel<<<dim3(static_cast<unsigned>(params.num_tokens), 2), kThreads, 0,
-                 static_cast<cudaStream_t>(stream)>>>(params);
-  attend::cuda::check(cudaGetLastError(), "store");
+  launch_dependent<StoreParams>(store_kernel, dim3(static_cast<unsigned>(params.num_tokens), 2), kThreads, 0,
+                                stream, params, "store");
 }
 
 }  // namespace attend::kernels::cuda

@@ -1,4 +1,4 @@
-// How a head's elements turn, and where in a cache they go.
+// How a head's elements are normed and turn, and where in a cache they go.
 #pragma once
 
 #include "attend/kernels/cuda/element.cuh"
@@ -10,6 +10,16 @@ namespace attend::kernels::cuda {
 // is said here, so that every kernel has the same bits.
 __device__ inline float2 turned(float first, float second, float cos, float sin) {
   return make_float2(fmaf(first, cos, -(second * sin)), fmaf(second, cos, first * sin));
+}
+
+// A pair's part of the sum of squares that a head's norm divides by. Roundings are said here too.
+__device__ inline float squares_of_pair(float first, float second) {
+  return fmaf(second, second, __fmul_rn(first, first));
+}
+
+// What a normed head is multiplied with, besides the norm's weights.
+__device__ inline float norm_scale(float sum_of_squares, int head_dim, float eps) {
+  return 1.0f / sqrtf(sum_of_squares / static_cast<float>(head_dim) + eps);
 }
 
 // The token's slot in the cache; -1: it is not stored.

@@ -33,6 +33,30 @@ void refuse_dropout(const JsonNode& node) {
   if (dropout->value().get<double>() != 0) dropout->unsupported("attend encodes without dropout (null or 0)");
 }
 
+struct MergedTokens {
+  std::string_view left, right;
+};
+
+// The two tokens of entry i: ["a", "b"], or "a b". None for the line of a merges.txt that tells its version.
+std::optional<MergedTokens> read_merge(const JsonNode& merges, size_t i) {
+  const Json& merge = merges.value()[i];
+  MergedTokens tokens;
+  if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+    tokens = {merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
+  } else if (merge.is_string()) {
+    const std::string_view text = merge.get_ref<const std::string&>();
+    if (text.starts_with("#version")) return std::nullopt;
+    const size_t space = text.find(' ');
+    if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
+      merges.at(i).corrupt("\"", text, "\" is not two tokens with one space between them");
+    tokens = {text.substr(0, space), text.substr(space + 1)};
+  } else {
+    merges.at(i).corrupt("is neither \"a b\" nor [\"a\", \"b\"]");
+  }
+  if (tokens.left.empty() || tokens.right.empty()) merges.at(i).corrupt("merges the empty token");
+  return tokens;
+}
+
 }  // namespace
 
 BpeModel::BpeModel(const JsonNode& node) : where_(node.where()) {
@@ -115,30 +139,14 @@ void BpeModel::read_merges(const JsonNode& merges) {
   joints.reserve(num_merges);
   std::string joined;
   for (size_t i = 0; i < num_merges; ++i) {
-    const Json& merge = merges.value()[i];
-    std::string_view left;
-    std::string_view right;
-    if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      left = merge[0].get_ref<const std::string&>();
-      right = merge[1].get_ref<const std::string&>();
-    } else if (merge.is_string()) {
-      const std::string_view text = merge.get_ref<const std::string&>();
-      if (text.starts_with("#version")) continue;
-      const size_t space = text.find(' ');
-      if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
-        merges.at(i).corrupt("\"", text, "\" is not two tokens with one space between them");
-      }
-      left = text.substr(0, space);
-      right = text.substr(space + 1);
-    } else {
-      merges.at(i).corrupt("is neither \"a b\" nor [\"a\", \"b\"]");
-    }
+    const std::optional<MergedTokens> merge = read_merge(merges, i);
+    if (!merge) continue;
+    const auto& [left, right] = *merge;
     const auto known = [&](std::string_view token) {
       const std::optional<int32_t> token_id = id(token);
       if (!token_id) merges.at(i).corrupt("token \"", token, "\" is not in the vocabulary");
       return *token_id;
     };
-    if (left.empty() || right.empty()) merges.at(i).corrupt("merges the empty token");
     joined = left;
     joined += right;
     const int32_t left_id = known(left);

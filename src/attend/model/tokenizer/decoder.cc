@@ -1,12 +1,12 @@
 #include "attend/model/tokenizer/decoder.h"
 
 #include "attend/model/tokenizer/decode_steps.h"
+#include "attend/model/tokenizer/sequence_elements.h"
 
 namespace attend::tokenizer {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of sequences in sequences
-constexpr std::string_view kAccepted =
+constexpr std::string_view kAcceptedDecoders =
     "attend reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence";
 
 // The end of every chain.
@@ -30,13 +30,12 @@ void read(const JsonNode& node, int depth, std::vector<std::unique_ptr<DecoderCo
   const JsonNode type_node = node.at("type");
   const std::string& type = type_node.string();
   if (type == "Sequence") {
-    const JsonNode list = node.at("decoders");
-    if (depth >= kMaxDepth) list.unsupported("sequences are nested more than ", kMaxDepth, " deep");
+    const JsonNode list = sequence_elements(node, "decoders", depth);
     for (size_t i = 0; i < list.array_size(); ++i) read(list.at(i), depth + 1, configs);
     return;
   }
   std::unique_ptr<DecoderConfig> config = make_decoder_config(node, type);
-  if (!config) type_node.unsupported("decoder \"", type, "\"; ", kAccepted);
+  if (!config) type_node.unsupported("decoder \"", type, "\"; ", kAcceptedDecoders);
   configs.push_back(std::move(config));
 }
 

@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "attend/model/tokenizer/pattern.h"
+#include "attend/model/tokenizer/sequence_elements.h"
 #include "attend/model/tokenizer/unicode.h"
 #include "attend/model/tokenizer/utf8.h"
 
 namespace attend::tokenizer {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of sequences in sequences
-constexpr std::string_view kAccepted =
+constexpr std::string_view kAcceptedNormalizers =
     "attend reads NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend and Sequence";
 
 // The origin after a mapping of characters that kept the first one, possibly changed.
@@ -128,9 +128,9 @@ class Prepend : public Normalizer {
   std::string prefix_;
 };
 
-class Sequence : public Normalizer {
+class NormalizerSequence : public Normalizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
+  explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
   void apply(NormalizedText& text, RegexScratch& scratch) const override {
     for (const auto& step : steps_) step->apply(text, scratch);
   }
@@ -156,13 +156,12 @@ std::unique_ptr<Normalizer> make(const JsonNode& node, int depth) {
   }
   if (type == "Prepend") return std::make_unique<Prepend>(node.at("prepend").string());
   if (type == "Sequence") {
-    const JsonNode list = node.at("normalizers");
-    if (depth >= kMaxDepth) list.unsupported("sequences are nested more than ", kMaxDepth, " deep");
+    const JsonNode list = sequence_elements(node, "normalizers", depth);
     std::vector<std::unique_ptr<Normalizer>> steps;
     for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make(list.at(i), depth + 1));
-    return std::make_unique<Sequence>(std::move(steps));
+    return std::make_unique<NormalizerSequence>(std::move(steps));
   }
-  type_node.unsupported("normalizer \"", type, "\"; ", kAccepted);
+  type_node.unsupported("normalizer \"", type, "\"; ", kAcceptedNormalizers);
 }
 
 }  // namespace

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "attend/model/tokenizer/sequence_elements.h"
+
 namespace attend::tokenizer {
 namespace {
 
-constexpr int kMaxDepth = 16;       // of sequences in sequences
 constexpr size_t kMaxParts = 4096;  // of a template; texts that repeat in nested templates grow fast
-constexpr std::string_view kAccepted =
+constexpr std::string_view kAcceptedPostProcessors =
     "attend reads TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence";
 
 // ["</s>", 2]
@@ -28,11 +29,10 @@ void PostProcessor::read(const JsonNode& node, int depth) {
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     compose({id_of_pair(node.at("cls")), kText, id_of_pair(node.at("sep"))}, node);
   } else if (type == "Sequence") {
-    const JsonNode list = node.at("processors");
-    if (depth >= kMaxDepth) list.unsupported("sequences are nested more than ", kMaxDepth, " deep");
+    const JsonNode list = sequence_elements(node, "processors", depth);
     for (size_t i = 0; i < list.array_size(); ++i) read(list.at(i), depth + 1);
   } else if (type != "ByteLevel") {
-    type_node.unsupported("post-processor \"", type, "\"; ", kAccepted);
+    type_node.unsupported("post-processor \"", type, "\"; ", kAcceptedPostProcessors);
   }
 }
 

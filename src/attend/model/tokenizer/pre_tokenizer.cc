@@ -7,6 +7,7 @@
 #include "attend/model/tokenizer/metaspace.h"
 #include "attend/model/tokenizer/onig_pattern.h"
 #include "attend/model/tokenizer/pattern.h"
+#include "attend/model/tokenizer/sequence_elements.h"
 #include "attend/model/tokenizer/split.h"
 #include "attend/model/tokenizer/unicode.h"
 #include "attend/model/tokenizer/utf8.h"
@@ -16,8 +17,7 @@ namespace {
 
 using Piece = PreTokenized::Piece;
 
-constexpr int kMaxDepth = 16;  // of sequences in sequences
-constexpr std::string_view kAccepted =
+constexpr std::string_view kAcceptedPreTokenizers =
     "attend reads Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit and Sequence";
 
 constexpr std::string_view kGpt2Pattern =
@@ -183,9 +183,10 @@ class MetaspaceSplit : public PreTokenizer {
   Metaspace metaspace_;
 };
 
-class Sequence : public PreTokenizer {
+class PreTokenizerSequence : public PreTokenizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
+  explicit PreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> steps)
+      : steps_(std::move(steps)) {}
   void apply(PreTokenized& text, RegexScratch& scratch) const override {
     for (const auto& step : steps_) step->apply(text, scratch);
   }
@@ -221,13 +222,12 @@ std::unique_ptr<PreTokenizer> make(const JsonNode& node, int depth) {
   if (type == "Whitespace") return std::make_unique<KeepMatches>(Regex(kWhitespacePattern, node.where()));
   if (type == "WhitespaceSplit") return std::make_unique<CharSplit>(&is_whitespace, SplitBehavior::kRemoved);
   if (type == "Sequence") {
-    const JsonNode list = node.at("pretokenizers");
-    if (depth >= kMaxDepth) list.unsupported("sequences are nested more than ", kMaxDepth, " deep");
+    const JsonNode list = sequence_elements(node, "pretokenizers", depth);
     std::vector<std::unique_ptr<PreTokenizer>> steps;
     for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make(list.at(i), depth + 1));
-    return std::make_unique<Sequence>(std::move(steps));
+    return std::make_unique<PreTokenizerSequence>(std::move(steps));
   }
-  type_node.unsupported("pre-tokenizer \"", type, "\"; ", kAccepted);
+  type_node.unsupported("pre-tokenizer \"", type, "\"; ", kAcceptedPreTokenizers);
 }
 
 }  // namespace

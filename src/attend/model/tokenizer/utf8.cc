@@ -7,13 +7,13 @@ namespace {
 
 enum class Form { kValid, kInvalid, kCut };
 
-struct Sequence {
+struct ByteSequence {
   Form form;
   size_t bytes;  // of the character, of the maximal invalid part, or up to the end of the text
 };
 
 // The sequence at text[at], by table 3-7 of the Unicode standard.
-Sequence scan_sequence(std::string_view text, size_t at) {
+ByteSequence scan_sequence(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(at);
   if (lead < 0x80) return {Form::kValid, 1};
@@ -84,7 +84,7 @@ void append_char(std::string& out, char32_t code) {
 
 bool is_valid_utf8(std::string_view text) {
   for (size_t at = skip_ascii(text, 0); at < text.size(); at = skip_ascii(text, at)) {
-    const Sequence sequence = scan_sequence(text, at);
+    const ByteSequence sequence = scan_sequence(text, at);
     if (sequence.form != Form::kValid) return false;
     at += sequence.bytes;
   }
@@ -100,7 +100,7 @@ void Utf8Repair::append(std::string_view bytes, std::string& out) {
     pending_.clear();
   }
   for (size_t at = 0; at < bytes.size();) {
-    const Sequence sequence = scan_sequence(bytes, at);
+    const ByteSequence sequence = scan_sequence(bytes, at);
     switch (sequence.form) {
       case Form::kValid:
         out += bytes.substr(at, sequence.bytes);

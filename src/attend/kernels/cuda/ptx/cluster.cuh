@@ -70,4 +70,13 @@ __device__ inline uint64_t load_from_cluster(uint32_t address) {
   return bits;
 }
 
+// To the shared memory of any CTA of the cluster. "st.shared::cluster".
+__device__ inline void store_to_cluster(uint32_t address, float value) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.f32 [%0], %1;\n" ::"r"(address), "f"(value) : "memory");
+#else
+  asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(address), "f"(value) : "memory");
+#endif
+}
+
 }  // namespace attend::kernels::cuda::ptx

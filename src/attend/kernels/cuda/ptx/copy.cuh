@@ -54,4 +54,8 @@ __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
+// What the thread has seen or written of shared memory so far is there for the tensor cores and the copy
+// engine, which do not read as threads do. "fence.proxy.async" (sm_90).
+__device__ inline void publish_to_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+
 }  // namespace attend::kernels::cuda::ptx

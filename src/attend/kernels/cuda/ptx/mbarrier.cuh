@@ -27,6 +27,12 @@ __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
+// The present phase does not end before all copies that this thread has asked for by "cp.async" so far are
+// done. "cp.async.mbarrier.arrive".
+__device__ inline void await_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
 // Whether the phase of this parity has ended; waits for a while. "mbarrier.try_wait".
 __device__ inline bool phase_ended(uint32_t barrier, uint32_t parity) {
   uint32_t ended;

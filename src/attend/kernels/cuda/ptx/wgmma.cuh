@@ -15,6 +15,17 @@ __device__ inline uint64_t matrix_descriptor(uint32_t shared) {
   return (uint64_t{shared} & 0x3ffff) >> 4 | uint64_t{1} << 16 | kEightRows << 32 | kSwizzle128 << 62;
 }
 
+// The same of the right operand of a product that wants it transposed: its rows in memory, 128 bytes of up to
+// 64 columns each, are what the product sums over, and the columns beyond 64 lie `to_next_columns` bytes
+// further. PTX ISA, "Matrix descriptor" and "Strides" for MN-major operands: that distance / 16 in bits 16 to
+// 29, bytes from eight rows to the next / 16 in bits 32 to 45. Along the rows' sequence one goes on by adding
+// bytes / 16.
+__device__ inline uint64_t transposed_descriptor(uint32_t shared, uint32_t to_next_columns) {
+  constexpr uint64_t kEightRows = 1024 / 16, kSwizzle128 = 1;
+  return (uint64_t{shared} & 0x3ffff) >> 4 | uint64_t{to_next_columns / 16} << 16 | kEightRows << 32 |
+         kSwizzle128 << 62;
+}
+
 // Before the first product and after registers of a sum were touched. "wgmma.fence".
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 
@@ -33,17 +44,6 @@ template <int kSums>
 __device__ __forceinline__ void use_after_wait(float (&sums)[kSums]) {
 #pragma unroll
   for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(sums[i])::"memory");
-}
-
-// Registers of a thread from here on: fewer, which others of the CTA may take, or more, for which it waits
-// until they are there. By all warps of a warpgroup. "setmaxnreg".
-template <int kRegisters>
-__device__ inline void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
-}
-template <int kRegisters>
-__device__ inline void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
 }  // namespace attend::kernels::cuda::ptx

@@ -74,7 +74,8 @@ class AttentionCta {
  private:
   // After a part of the job: merges all of them if this was the last to be computed.
   __device__ void finish_job(const JobRows& rows, const RowTile& tile, const JobPart& part) {
-    const JobParts parts = parts_of<kFixedSplits>(tile, rows.head, params_.plan.header->units_per_cta);
+    const JobParts parts =
+        parts_of<kFixedSplits>(params_.plan, tile, rows.head, params_.plan.header->units_per_cta);
     int32_t* const num_done = params_.plan.parts_done + tile.index * params_.num_kv_heads + rows.head;
     if (!complete_parts(num_done, kFixedSplits ? part.count : 1, parts.count)) return;
     merge_parts<kHeadDimV, kThreads, kMergeAtOnce>(params_, parts, 0, rows.num_rows, [&](int tile_row) {

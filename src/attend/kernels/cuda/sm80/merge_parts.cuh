@@ -17,12 +17,18 @@ struct JobParts {
 };
 
 template <bool kFixedSplits>
-__device__ JobParts parts_of(const RowTile& tile, int head, int units_per_cta) {
-  const int unit = tile.unit_begin + head * tile.num_units;
-  if (kFixedSplits) return {.count = tile.num_units, .first = unit, .second = unit + 1, .step = 1};
-  const int first_cta = unit / units_per_cta, last_cta = (unit + tile.num_units - 1) / units_per_cta;
-  return {
-      .count = last_cta - first_cta + 1, .first = 2 * first_cta + 1, .second = 2 * first_cta + 2, .step = 2};
+__device__ JobParts parts_of(const PlanView& plan, const RowTile& tile, int head, int units_per_cta) {
+  if (kFixedSplits) {
+    const int slot = tile.unit_begin * plan.heads_at_once + head * tile.num_units;
+    return {.count = tile.num_units, .first = slot, .second = slot + 1, .step = 1};
+  }
+  const int unit = tile.unit_begin + head / plan.heads_at_once * tile.num_units;
+  const int first_share = unit / units_per_cta, last_share = (unit + tile.num_units - 1) / units_per_cta;
+  const int first_cta = first_share * plan.heads_at_once + head % plan.heads_at_once;
+  return {.count = last_share - first_share + 1,
+          .first = 2 * first_cta + 1,
+          .second = 2 * (first_cta + plan.heads_at_once),
+          .step = 2 * plan.heads_at_once};
 }
 
 // Counts `num_new` parts of a job that this CTA has written. Whether they were the last of `num_parts`. All

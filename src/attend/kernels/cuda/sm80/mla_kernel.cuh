@@ -61,7 +61,7 @@ class MlaCta {
     walk_plan<false>(params_, start, [&](const RowTile& tile, int, const JobPart& part) {
       attend(tile, part);
       if (part.slot < 0 || !params_.plan.ctas_merge) return;
-      const JobParts parts = parts_of<false>(tile, 0, params_.plan.header->units_per_cta);
+      const JobParts parts = parts_of<false>(params_.plan, tile, 0, params_.plan.header->units_per_cta);
       if (complete_parts(params_.plan.parts_done + tile.index, 1, parts.count))
         merge_parts<kMlaHeadDimV, kThreads, kMergeAtOnce>(params_, parts, 0, num_rows_, [this](int tile_row) {
           const TileRow row = row_at(tile_row);

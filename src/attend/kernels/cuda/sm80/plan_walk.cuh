@@ -21,9 +21,10 @@ __device__ JobPart part_at(const PlanView& plan, const RowTile& tile, int head, 
     return {first, count, first > 0 ? 2 * cta : 2 * cta + 1, true};
   }
   // Slots are only written on the way over the keys; the bank is waited for.
-  const bool has_slots = kFixedSplits && plan.streamed && plan.header->num_units <= plan.num_slots;
+  const bool has_slots =
+      kFixedSplits && plan.streamed && plan.header->num_units * plan.heads_at_once <= plan.num_slots;
   if (has_slots && tile.num_units > 1)
-    return {first, count, tile.unit_begin + head * tile.num_units + first, true};
+    return {first, count, tile.unit_begin * plan.heads_at_once + head * tile.num_units + first, true};
   if (whole) return {0, count, -1, true};
   return {first, tile.num_units - first, -1, first == 0};
 }
@@ -50,8 +51,9 @@ __device__ void walk_plan(const AttentionParams& params, const PlanStart& start,
   // Units that the CTA still takes, whole plans: of this row tile.
   int left;
   if (plan.streamed)
-    left = min(start.header.units_per_cta,
-               start.header.num_units - static_cast<int>(blockIdx.x) * start.header.units_per_cta);
+    left = min(start.header.units_per_cta, start.header.num_units - static_cast<int>(blockIdx.x) /
+                                                                        plan.heads_at_once *
+                                                                        start.header.units_per_cta);
   else
     left = static_cast<int>(blockIdx.x) < start.header.num_row_tiles ? tile.num_units : 0;
   while (left > 0) {
@@ -60,9 +62,10 @@ __device__ void walk_plan(const AttentionParams& params, const PlanStart& start,
     left -= part.count;
     if (left > 0) {
       first = 0;
-      if (++head == params.num_kv_heads) {
+      head += plan.heads_at_once;
+      if (head >= params.num_kv_heads) {
         tile = plan.row_tiles[tile.index + 1];
-        head = 0;
+        head %= plan.heads_at_once;
       }
     } else {
       const int next = tile.index + static_cast<int>(gridDim.x);

@@ -25,19 +25,27 @@ __device__ void unscale_scores(Warp& warp, const float* row_scales) {
   }
 }
 
-// Scores, scaled, become cap tanh(score / cap).
+// A score, scaled, becomes cap tanh(score / cap).
+struct ScoreCap {
+  float cap, to_exponent;
+
+  __device__ explicit ScoreCap(const AttentionParams& params)
+      : cap(params.logit_cap), to_exponent(2.0f * kLog2E * params.scale / params.logit_cap) {}
+  __device__ float operator()(float score) const {
+    // tanh x = 1 - 2 / (e^2x + 1)
+    return cap * (1.0f - __fdividef(2.0f, ptx::exp2_fast(fminf(score * to_exponent, 120.0f)) + 1.0f));
+  }
+};
+
 template <class Warp>
 __device__ void cap_scores(const AttentionParams& params, Warp& warp) {
-  const float to_exponent = 2.0f * kLog2E * params.scale / params.logit_cap;
+  const ScoreCap cap(params);
 #pragma unroll
   for (auto& block : warp.scores)
 #pragma unroll
     for (auto& eight : block)
 #pragma unroll
-      for (float& score : eight)
-        // tanh x = 1 - 2 / (e^2x + 1)
-        score = params.logit_cap *
-                (1.0f - __fdividef(2.0f, ptx::exp2_fast(fminf(score * to_exponent, 120.0f)) + 1.0f));
+      for (float& score : eight) score = cap(score);
 }
 
 // Bit i: the row sees key first_key + i.

@@ -10,6 +10,7 @@
 #include "attend/kernels/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/cuda/ptx/tensor_copy.cuh"
 #include "attend/kernels/cuda/sm90/dense_kernel.h"
+#include "attend/kernels/cuda/sm90/ring_place.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -29,18 +30,6 @@ struct DenseShare {
         num_clusters(static_cast<int>(gridDim.x) / params.cluster_size),
         chunk_begin(params.num_chunks * rank / params.cluster_size),
         chunk_end(params.num_chunks * (rank + 1) / params.cluster_size) {}
-};
-
-// A place in a ring of slots. Each turn round flips the parity of its barriers' phases.
-struct RingPlace {
-  int slot = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance(int num_slots) {
-    if (++slot < num_slots) return;
-    slot = 0;
-    parity ^= 1;
-  }
 };
 
 // Two rings, since weights come from far and x from L2: a slot of the one holds a chunk of the tile's rows of

@@ -1,19 +1,21 @@
-// Tall layers on sm_90a: the kernel and its launch, for x and weights of type T. A warp copies; the
-// warpgroups before it multiply: rows of x are A, 64 a warpgroup, weights are B.
+// Tall tiles of dense layers on sm_90a: the kernel and its launch, for x and weights of type T. Rows of x are
+// A, 64 or 128 a warpgroup, weights are B, so that tiles can have any multiple of 16 rows of these, and a row
+// of x stays with a warp that can norm it.
 #pragma once
 
 #include <type_traits>
 
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/mma.cuh"
+#include "attend/kernels/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/cuda/sm90/tall_sums.cuh"
 #include "attend_generated/wgmma_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
-// Two warpgroups multiply, a third copies; the registers that this one gives back are the
-// others' accumulators.
+// Two warpgroups multiply, a third copies; the registers that this one gives back are the others'
+// accumulators.
 constexpr int kConsumerWarps = 8, kTallThreads = 32 * kConsumerWarps + 32 * kCopyWarps;
 constexpr int kCopyRegisters = 24, kConsumerRegisters = 240;
 // A warpgroup multiplies one or two groups of 64 rows of x.
@@ -24,7 +26,7 @@ constexpr int kGroupsAtOnce = kTokenGroups == 4 ? 2 : 1;
 template <class T, int kGroups, int kGroupPairs>
 class TallProducts {
   static constexpr int kSteps = kRowBytes / 32;  // of 16 inputs, in a chunk
-  static constexpr int kGroupBytes = kWarpgroupTokens * kRowBytes;
+  static constexpr int kGroupBytes = kGroupTokens * kRowBytes;
   using Fragment = uint32_t[kSteps][4];
   using Rings = TallRings<kConsumerWarps>;
 
@@ -198,23 +200,22 @@ __global__ void __launch_bounds__(kTallThreads, 1) tall_kernel(const __grid_cons
 }
 
 template <class T, int kTokenGroups, int kGroupPairs>
-void launch_instance(const TallParams& params, const TallShape& shape, void* stream) {
+void launch_tall_instance(const TallParams& params, const TallShape& shape, void* stream) {
   const auto kernel = tall_kernel<T, kTokenGroups, kGroupPairs>;
   // All that there is, not what this launch takes: another thread may be about to launch with more.
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                       "linear: shared memory");
   launch_dependent<TallParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.num_parts),
-                                kTallThreads,
-                                static_cast<size_t>(shared_bytes(params, kTokenGroups)),
-                                stream, params, "linear", shape.num_parts);
+                               kTallThreads, static_cast<size_t>(tall_shared_bytes(params, kTokenGroups)),
+                               stream, params, "linear", shape.num_parts);
 }
 
 // Launches the instance of this shape, of those with kGroupPairs pairs a warpgroup.
 template <class T, int kTokenGroups, int... kGroupPairs>
-void launch_one_of(const TallParams& params, const TallShape& shape, void* stream) {
+void launch_tall(const TallParams& params, const TallShape& shape, void* stream) {
   const int group_pairs = shape.tile_pairs / feature_groups(kTokenGroups);
   (void)((group_pairs == kGroupPairs &&
-          (launch_instance<T, kTokenGroups, kGroupPairs>(params, shape, stream), true)) ||
+          (launch_tall_instance<T, kTokenGroups, kGroupPairs>(params, shape, stream), true)) ||
          ...);
 }
 

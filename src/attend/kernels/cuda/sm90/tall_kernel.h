@@ -1,21 +1,16 @@
-// Tall layers of up to 256 rows on sm_90a.
+// Dense layers of up to 256 rows on sm_90a by tall tiles.
 #pragma once
 
 #include <cuda.h>
 
-#include "attend/kernels/cuda/elementwise_kernels.h"
+#include "attend/kernels/cuda/sm90/dense_kernel.h"
 #include "attend/kernels/cuda/sm90/tall_shape.h"
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kChunkElements = 64;  // inputs that are copied at once: 128 bytes of a row
-inline constexpr int kRowBytes = 128;      // of a chunk
-inline constexpr int kPairBytes = kPairRows * kRowBytes;
-inline constexpr int kBoxStep = 8;  // a box of x has a multiple of so many rows
-inline constexpr int kMaxTokens = kMaxTokenGroups * kWarpgroupTokens;
-inline constexpr int kMaxNormedTokens = 128;
-inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 8;
-inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
+inline constexpr int kMaxTallTokens = kMaxTokenGroups * kGroupTokens, kMaxNormedTokens = 128;
+inline constexpr int kMaxTallSlots = 16;  // of either ring
+inline constexpr int kBoxStep = 8;        // a box of x has a multiple of so many rows
 
 // out = norm(x) weight^T (+ bias) (+ out), or silu(gate) * up of its two halves.
 struct TallParams {
@@ -36,14 +31,11 @@ struct TallParams {
   int32_t box_rows;                   // of x: num_rows or a few more
   int32_t weight_slots, token_slots;  // of the rings
   bool gated;
-  bool accumulate;  // not gated: what out holds is added
-  Element
-      out_element;  // of x, or float32. Two elements from an even one on begin at a multiple of their bytes.
+  bool accumulate;      // not gated: what out holds is added
+  Element out_element;  // of x, or float32: two, from an even one on, begin at a multiple of their bytes
 };
 
 // Bytes of shared memory that a launch takes.
-int shared_bytes(const TallParams& params, int token_groups);
-// Clusters of this size that run on the current device at once.
-int max_clusters(int cluster_size);
+int tall_shared_bytes(const TallParams& params, int token_groups);
 
 }  // namespace attend::kernels::cuda::sm90

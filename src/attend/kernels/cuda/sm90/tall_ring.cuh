@@ -1,23 +1,17 @@
-// Weights and rows of x on their way through shared memory.
+// Weights and rows of x of tall tiles on their way through shared memory.
 #pragma once
 
 #include <climits>
 #include <cstdint>
 
-#include "attend/kernels/cuda/ptx/cluster.cuh"
-#include "attend/kernels/cuda/ptx/cluster_exchange.cuh"
-#include "attend/kernels/cuda/ptx/copy.cuh"
-#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/cuda/ptx/mbarrier.cuh"
-#include "attend/kernels/cuda/ptx/named_barrier.cuh"
-#include "attend/kernels/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/cuda/ptx/warpgroup.cuh"
+#include "attend/kernels/cuda/sm90/dense_ring.cuh"
 #include "attend/kernels/cuda/sm90/tall_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kSwizzleBytes = 1024;  // what slots are aligned to
 inline constexpr int kCopyWarps = 4;
-inline constexpr int kBarrierBytes = 8 * (2 * (kMaxWeightSlots + kMaxTokenSlots) + 1);
+inline constexpr int kTallBarrierBytes = 8 * (2 * 2 * kMaxTallSlots + 1);
 
 // Bytes of slots.
 __host__ __device__ inline int token_slot_bytes(const TallParams& params) {
@@ -34,7 +28,7 @@ __host__ __device__ inline int sums_bytes(const TallParams& params) {
   return (num_squares + params.num_parts - 1) / params.num_parts * params.num_parts * kSquareBytes;
 }
 __host__ __device__ inline int squared_bytes(const TallParams& params) {
-  return params.num_parts * kMaxTokens * static_cast<int>(sizeof(float));
+  return params.num_parts * kMaxTallTokens * static_cast<int>(sizeof(float));
 }
 // Of both rings, whose place those take.
 __host__ __device__ inline int rings_bytes(const TallParams& params) {
@@ -60,18 +54,6 @@ struct TallShare {
         num_clusters(static_cast<int>(gridDim.x) / params.num_parts),
         chunk_begin(params.num_chunks * part / params.num_parts),
         chunk_end(params.num_chunks * (part + 1) / params.num_parts) {}
-};
-
-// A place in a ring of slots. Each turn round flips the parity of its barriers' phases.
-struct RingPlace {
-  int slot = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance(int num_slots) {
-    if (++slot < num_slots) return;
-    slot = 0;
-    parity ^= 1;
-  }
 };
 
 // Slots of shared memory, and barriers that say when a slot's copy has come and when it has been multiplied.
@@ -104,14 +86,14 @@ struct TallRings {
   SlotRing tokens, weights;
   uint32_t norm;  // of the first chunk
 
-  __device__ __forceinline__ TallRings(const TallParams& dense, const char* shared)
-      : params(dense), share(dense) {
+  __device__ __forceinline__ TallRings(const TallParams& layer, const char* shared)
+      : params(layer), share(layer) {
     const uint32_t begin = ptx::shared_address(shared);
-    norm = begin + rings_bytes(dense);
-    const uint32_t barriers = norm + norm_bytes(dense);
-    tokens = {begin, barriers, dense.token_slots, token_slot_bytes(dense)};
-    weights = {tokens.at(dense.token_slots), tokens.full(2 * dense.token_slots), dense.weight_slots,
-               weight_slot_bytes(dense)};
+    norm = begin + rings_bytes(layer);
+    const uint32_t barriers = norm + norm_bytes(layer);
+    tokens = {begin, barriers, layer.token_slots, token_slot_bytes(layer)};
+    weights = {tokens.at(layer.token_slots), tokens.full(2 * layer.token_slots), layer.weight_slots,
+               weight_slot_bytes(layer)};
   }
 
   // Where sums of parts come, and when all have.
@@ -156,7 +138,7 @@ struct TallRings {
     }
     ptx::commit_copies();
     ptx::wait_copies<0>();
-    ptx::join_threads<32 * kWarps>(1);
+    ptx::wait_named(/*barrier=*/1, 32 * kWarps);
   }
 
  private:

@@ -1,20 +1,18 @@
-// How the dense layers of sm_90a are shared.
+// How layers are shared by tall tiles.
 #pragma once
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kPairRows = 16;         // eight rows of weights and their partners
-inline constexpr int kWarpgroupTokens = 64;  // rows of x that a warpgroup multiplies
-inline constexpr int kMaxTokenGroups = 4;    // warpgroups with rows of x of their own
-inline constexpr int kMaxClusterSize = 8;
+inline constexpr int kGroupTokens = 64;    // rows of x that a warpgroup multiplies at once
+inline constexpr int kMaxTokenGroups = 4;  // of so many, that a CTA multiplies
 
 // Warpgroups that share a tile's weights: up to 64 rows of x are multiplied by two, so that there are warps
 // enough for the results.
 constexpr int feature_groups(int token_groups) { return token_groups == 1 ? 2 : 1; }
 
-// How a layer is shared. A tile of weights, of some multiple of 16 rows, is multiplied with up to 256 rows of
-// x by the `num_parts` CTAs of a cluster that each take an even part of the inputs' chunks; their sums are
-// added in the order of the inputs, so bits depend on `num_parts` alone.
+// A tile of weights, of up to 224 rows, is multiplied with up to 256 rows of x by the `num_parts` CTAs of a
+// cluster that each take an even part of the inputs' chunks. Their sums are added in the order of the inputs,
+// so bits depend on `num_parts` alone.
 struct TallShape {
   int tile_pairs;        // rows of weights in 16s: one of tile_pairs_of(token_groups)
   int num_parts;         // at most kMaxClusterSize, and the number of chunks

@@ -1,4 +1,4 @@
-// The sums of a tile: exchanged in the cluster, added and written as results.
+// The sums of a tall tile: exchanged in the cluster, added and written as results.
 #pragma once
 
 #include <cstdint>
@@ -86,7 +86,7 @@ class TallSums {
     return rings_.sums() + (n * params_.num_parts + part) * kSquareBytes + 16 * lane_;
   }
   __device__ __forceinline__ uint32_t squared_place_of(int row, int part) const {
-    return rings_.sums() + sums_bytes(params_) + 4 * (part * kMaxTokens + row);
+    return rings_.sums() + sums_bytes(params_) + 4 * (part * kMaxTallTokens + row);
   }
 
   __device__ __forceinline__ void exchange(int tile, const Sums& sums, const float (&squared)[2]) const {
@@ -98,6 +98,7 @@ class TallSums {
           rings_.sums_full(),
           num_parts * (num_own * kSquareBytes + (params_.norm != nullptr ? num_columns * 64 : 0)));
     }
+    __syncwarp();
     // Every part's barriers are there, and nobody reads his rings any more.
     ptx::arrive_at_cluster_relaxed();
     ptx::wait_for_cluster();

@@ -71,4 +71,17 @@ CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs) {
                    {kChunkElements, kPartnerRows, 2, static_cast<cuuint32_t>(box_pairs)});
 }
 
+CUtensorMap map_pages(const TensorView& pages, int box_slots, int box_pages) {
+  std::array<cuuint64_t, 4> sizes{};
+  std::array<cuuint64_t, 3> strides{};
+  for (size_t i = 0; i < 4; ++i) sizes[i] = static_cast<cuuint64_t>(pages.shape[3 - i]);
+  // A dimension of one may have any stride.
+  for (size_t i = 0; i < 3; ++i)
+    strides[i] = kElementBytes *
+                 static_cast<cuuint64_t>(pages.shape[2 - i] > 1 ? pages.strides[2 - i] : kChunkElements);
+  return encode<4>(
+      pages, sizes, strides,
+      {kChunkElements, 1, static_cast<cuuint32_t>(box_slots), static_cast<cuuint32_t>(box_pages)});
+}
+
 }  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,46 @@
+#include "descale.h"
+
+#include <algorithm>
+
+#include "arguments.h"
+
+namespace attend::python {
+namespace {
+
+bool all_equal_on_host(const TensorView& tensor) {
+  if (tensor.device.type != DeviceType::kCpu || tensor.num_elements() == 0 || !tensor.is_contiguous())
+    return false;
+  const View<const float> values = tensor.span<const float>();
+  return std::all_of(values.begin(), values.end(), [&](float value) { return value == values[0]; });
+}
+
+}  // namespace
+
+Descale::Descale(std::string_view name, nb::handle value) : name_(name) {
+  if (value.is_none()) return;
+  if (!nb::hasattr(value, "__dlpack__") && PyNumber_Check(value.ptr()) != 0) {
+    number_ = positive_number(name, value);
+    return;
+  }
+  tensor_ = TensorArgument(name, value, Accepts::kFloat32);
+  if (!all_equal_on_host(*tensor_)) return;
+  number_ = positive(name, *static_cast<const float*>(tensor_->data));
+  tensor_ = {};
+}
+
+kernels::RowScale Descale::rows(int64_t num_reqs, int64_t num_kv_heads, int64_t heads_each,
+                                Device device) const {
+  if (!is_tensor()) return {};
+  require_same_device(name_, *tensor_, device);
+  const auto* const data = static_cast<const float*>(tensor_->data);
+  if (tensor_->num_elements() == 1) return {.data = data};
+  require(tensor_->rank == 2 && tensor_->shape[0] == num_reqs && tensor_->shape[1] == num_kv_heads, name_,
+          " ", *tensor_, ": expected a number, one element, or float32 [", num_reqs, ", ", num_kv_heads,
+          "], a descale for each request and K/V head");
+  return {.data = data,
+          .request_stride = tensor_->strides[0],
+          .head_stride = tensor_->strides[1],
+          .heads_each = static_cast<int32_t>(heads_each)};
+}
+
+}  // namespace attend::python

@@ -1,0 +1,32 @@
+// What K/V or queries are to be multiplied by: FlashAttention's descales.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "attend/kernels/turn_rows.h"
+#include "tensor_argument.h"
+
+namespace attend::python {
+
+// A number for all requests and heads, or float32 numbers in a tensor: one, or one for each request and K/V
+// head. A tensor in host memory whose elements are equal is a number; others are not read by the host.
+class Descale {
+ public:
+  // None is 1. Throws Error naming the argument.
+  Descale(std::string_view name, nb::handle value);
+
+  float number() const { return number_; }  // 1 where there is a tensor
+  bool is_tensor() const { return tensor_.given(); }
+  const std::string_view& name() const { return name_; }
+  // For rows of num_kv_heads * heads_each heads. Throws Error unless the tensor is one element or float32
+  // [num_reqs, num_kv_heads], on `device`.
+  kernels::RowScale rows(int64_t num_reqs, int64_t num_kv_heads, int64_t heads_each, Device device) const;
+
+ private:
+  std::string_view name_;
+  float number_ = 1.0f;
+  TensorArgument tensor_;
+};
+
+}  // namespace attend::python

@@ -1,0 +1,19 @@
+// Attention of many rows with TMA and wgmma on GPUs of compute capability 9.0.
+#pragma once
+
+#include "attend/kernels/attention.h"
+#include "attend/kernels/cuda/device_plan.h"
+
+namespace attend::kernels::cuda::sm90 {
+
+// Whether prefill() is the kernel for these arguments, of those that the tiled kernels of sm80 take: on GPUs
+// of compute capability 9.0, in builds with code for sm_90a, for K/V of the dtype of q, plans with row tiles
+// of kPrefillRows and no fixed splits, without a tree mask. And where there is a job for every CTA that the
+// plan is for: with fewer, CTAs had better share keys.
+bool takes(const AttentionArgs& args, const DevicePlan& plan, const Stream& stream);
+
+// `params`: of the arguments. The plan may be whole or streamed; jobs are computed whole.
+void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan,
+             Stream& stream);
+
+}  // namespace attend::kernels::cuda::sm90

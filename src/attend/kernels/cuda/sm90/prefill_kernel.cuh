@@ -1,0 +1,186 @@
+// Attention of many rows on sm_90a: query rows of one request and KV head (GQA heads packed with query
+// tokens) against tiles of keys. Two warps copy keys and values, two take jobs and copy their queries; two
+// warpgroups of 64 rows each multiply in turns, so that the softmax of one runs beside the products of the
+// other, and each asks for the scores of its next tile before the softmax of the present one has ended.
+#pragma once
+
+#include "attend/kernels/cuda/launch.cuh"
+#include "attend/kernels/cuda/padding.cuh"
+#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/cuda/ptx/warpgroup.cuh"
+#include "attend/kernels/cuda/sm90/prefill_copies.cuh"
+#include "attend/kernels/cuda/sm90/prefill_jobs.cuh"
+#include "attend/kernels/cuda/sm90/prefill_results.cuh"
+#include "attend/kernels/cuda/sm90/prefill_rows.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+// One warpgroup's part.
+template <class T, class Tile>
+class PrefillConsumer {
+  using Shared = PrefillShared<Tile>;
+  using Rows = PrefillRows<T, Tile>;
+  // Named barriers: the first of two whose turn it is to multiply, then those of a warpgroup alone.
+  static constexpr int kTurnBarrier = 1, kWarpgroupBarrier = kTurnBarrier + Tile::kConsumers;
+
+ public:
+  // `warpgroup`: of the consumers.
+  __device__ PrefillConsumer(const PrefillParams& params, const Shared& shared, int warpgroup)
+      : params_(params.attention),
+        shared_(shared),
+        warpgroup_(warpgroup),
+        rows_by_threads_(params.box_rows == 0),
+        factor_(sm80::score_factor(params.attention)) {}
+
+  __device__ void run() {
+    if (warpgroup_ == 1) pass_turn();
+    for (RingPlace place;; place.advance(Tile::kJobSlots)) {
+      ptx::wait_for_phase(shared_.job_told(place.slot), place.parity);
+      if (shared_.job(place.slot).num_tiles < 0) return;
+      ptx::wait_for_phase(shared_.queries_full(place.slot), place.parity);
+      ptx::publish_to_async();
+      attend(place.slot);
+      release(shared_.job_done(place.slot));
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void attend(int slot) {
+    const PrefillJob& job = shared_.job(slot);
+    const sm80::JobRows job_rows(params_, job.tile, job.head, Tile::kRows);
+    const uint32_t q = shared_.queries(slot) + warpgroup_ * 64 * kChunkRowBytes;
+    const int num_tiles = job.num_tiles;
+    const KeyRange full = job.full;
+    int first_key = job.first_key;
+    // Boxes of values that begin before the first key, or end behind the last, are copied by threads.
+    const bool begins_inside = first_key < job.tile.kv_begin;
+    Rows rows;
+    rows.clear();
+    if (num_tiles > 0) {
+      wait_for_keys();
+      ptx::begin_products();
+      rows.multiply_keys(q, shared_.keys(keys_.slot));
+      ptx::wait_products<0>();
+      weigh(rows, job_rows, first_key, full);
+      rows.take_weights();
+      if (num_tiles > 1) wait_for_keys();
+#pragma unroll 1
+      for (int i = 1; i < num_tiles; ++i) {
+        first_key += Tile::kKeys;
+        wait_for_turn();
+        ptx::begin_products();
+        rows.multiply_keys(q, shared_.keys(keys_.slot));
+        wait_for_values(i == 1 && begins_inside);
+        rows.multiply_values(shared_.values(values_.slot));
+        pass_turn();
+        ptx::wait_products<1>();
+        weigh(rows, job_rows, first_key, full);
+        // A loop that the compiler does not move the wait for the products above, out of the softmax's sight.
+        if (i + 1 < num_tiles) wait_for_keys();
+        ptx::wait_products<0>();
+        ptx::use_after_wait(rows.out);
+        release_values();
+        rows.take_weights();
+      }
+      wait_for_values(true);
+      ptx::begin_products();
+      rows.multiply_values(shared_.values(values_.slot), (job.tile.kv_end - first_key + 15) / 16);
+      ptx::wait_products<0>();
+      ptx::use_after_wait(rows.out);
+      release_values();
+    }
+    rows.finish_sums();
+    // Results take the place of the queries, which all warps have read.
+    ptx::wait_named(kWarpgroupBarrier + warpgroup_, 128);
+    PrefillResults<T, Tile>(params_, job_rows, warpgroup_, shared_.query_memory(slot)).write(rows, factor_);
+  }
+
+  // Scores that have come become weights; the tile of keys is free.
+  __device__ __forceinline__ void weigh(Rows& rows, const sm80::JobRows& job_rows, int first_key,
+                                        const KeyRange& full) {
+    ptx::use_after_wait(rows.scores);
+    release(shared_.keys_empty(keys_.slot));
+    keys_.advance(Tile::kStages);
+    if (params_.logit_cap > 0.0f) {
+      const sm80::ScoreCap cap(params_);
+#pragma unroll
+      for (float& score : rows.scores) score = cap(score);
+    }
+    if (first_key < full.begin || first_key + Tile::kKeys > full.end)
+      rows.hide_scores(params_, job_rows, prefill_row(warpgroup_), first_key);
+    rows.softmax(factor_);
+  }
+
+  __device__ __forceinline__ void wait_for_keys() const {
+    ptx::wait_for_phase(shared_.keys_full(keys_.slot), keys_.parity);
+    if (rows_by_threads_) ptx::publish_to_async();
+  }
+  // `by_threads`: rows of this tile may be.
+  __device__ __forceinline__ void wait_for_values(bool by_threads) const {
+    ptx::wait_for_phase(shared_.values_full(values_.slot), values_.parity);
+    if (rows_by_threads_ || by_threads) ptx::publish_to_async();
+  }
+  __device__ __forceinline__ void release_values() {
+    release(shared_.values_empty(values_.slot));
+    values_.advance(Tile::kStages);
+  }
+  // A warp's arrival.
+  __device__ __forceinline__ static void release(uint32_t barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
+  }
+
+  __device__ __forceinline__ void wait_for_turn() const {
+    ptx::wait_named(kTurnBarrier + warpgroup_, 128 * Tile::kConsumers);
+  }
+  __device__ __forceinline__ void pass_turn() const {
+    ptx::arrive_named(kTurnBarrier + (warpgroup_ ^ 1), 128 * Tile::kConsumers);
+  }
+
+  const AttentionParams& params_;
+  const Shared& shared_;
+  const int warpgroup_;
+  const bool rows_by_threads_;
+  const float factor_;
+  RingPlace keys_, values_;
+};
+
+template <class T, int kHeadDimQk, int kHeadDimV>
+__global__ void __launch_bounds__(PrefillTile<kHeadDimQk, kHeadDimV>::kThreads, 1)
+    prefill_kernel(const __grid_constant__ PrefillParams params) {
+  using Tile = PrefillTile<kHeadDimQk, kHeadDimV>;
+  // 64 K registers among three warpgroups.
+  constexpr int kCopierRegisters = 72, kConsumerRegisters = 216;
+  extern __shared__ __align__(kSwizzleAtom) char memory[];
+  const PrefillShared<Tile> shared(memory);
+  if (threadIdx.x == 0) shared.init_barriers();
+  ptx::wait_for_previous_kernel();
+  write_padding(params.attention, params.attention.plan.header->num_tokens);
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (warp < 4) {
+    ptx::give_registers<kCopierRegisters>();
+    if (warp == 0)
+      PrefillCopies<Tile, false>(params, shared).run();
+    else if (warp == 1)
+      PrefillCopies<Tile, true>(params, shared).run();
+    else
+      PrefillJobs<Tile>(params, shared, static_cast<int>(threadIdx.x) - 64).run();
+  } else {
+    ptx::take_registers<kConsumerRegisters>();
+    PrefillConsumer<T, Tile>(params, shared, warp / 4 - 1).run();
+  }
+}
+
+template <class T, int kHeadDimQk, int kHeadDimV>
+void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
+  using Tile = PrefillTile<kHeadDimQk, kHeadDimV>;
+  constexpr int kSharedBytes = PrefillShared<Tile>::kBytes;
+  const auto kernel = prefill_kernel<T, kHeadDimQk, kHeadDimV>;
+  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+                      "attention: shared memory");
+  launch_dependent<PrefillParams>(kernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads, kSharedBytes,
+                                  stream, params, "attention");
+}
+
+}  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,81 @@
+// Shared memory of prefill on sm_90a: the jobs in hand with their queries, and rings of keys and values.
+#pragma once
+
+#include "attend/kernels/cuda/ptx/copy.cuh"
+#include "attend/kernels/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/cuda/sm80/job_rows.cuh"
+#include "attend/kernels/cuda/sm90/prefill_tile.h"
+#include "attend/kernels/cuda/sm90/ring_place.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+// Where 16 bytes of a row of a chunk lie, from the chunk's begin.
+__device__ inline uint32_t swizzled(int row, int piece) {
+  return static_cast<uint32_t>(row * kChunkRowBytes + ((piece ^ (row & 7)) << 4));
+}
+
+// A row tile and a KV head, with all keys that they see.
+struct alignas(16) PrefillJob {
+  RowTile tile;  // whose keys are narrowed to those of this layer
+  int32_t head;
+  int32_t first_key;  // of the first key tile
+  int32_t num_tiles;  // -1: there are no more jobs
+  KeyRange full;      // keys that every row sees
+};
+
+template <class Tile>
+struct PrefillShared {
+  static constexpr int kQueriesAt = 0;
+  static constexpr int kKeysAt = kQueriesAt + Tile::kJobSlots * Tile::kQueryBytes;
+  static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
+  static constexpr int kJobsAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
+  static constexpr int kBarriersAt = kJobsAt + Tile::kJobSlots * static_cast<int>(sizeof(PrefillJob));
+  static constexpr int kNumBarriers = 3 * Tile::kJobSlots + 4 * Tile::kStages;
+  static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
+
+  char* base;
+  uint32_t shared;  // its address in the shared window
+
+  __device__ explicit PrefillShared(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
+
+  __device__ uint32_t queries(int slot) const { return shared + kQueriesAt + slot * Tile::kQueryBytes; }
+  __device__ char* query_memory(int slot) const { return base + kQueriesAt + slot * Tile::kQueryBytes; }
+  __device__ uint32_t keys(int slot) const { return shared + kKeysAt + slot * Tile::kKeyBytes; }
+  __device__ uint32_t values(int slot) const { return shared + kValuesAt + slot * Tile::kValueBytes; }
+  __device__ PrefillJob& job(int slot) const { return reinterpret_cast<PrefillJob*>(base + kJobsAt)[slot]; }
+
+  __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
+  // The job is written; its queries are there; nobody needs either any more.
+  __device__ uint32_t job_told(int slot) const { return barrier(slot); }
+  __device__ uint32_t queries_full(int slot) const { return barrier(Tile::kJobSlots + slot); }
+  __device__ uint32_t job_done(int slot) const { return barrier(2 * Tile::kJobSlots + slot); }
+  __device__ uint32_t keys_full(int slot) const { return barrier(3 * Tile::kJobSlots + slot); }
+  __device__ uint32_t keys_empty(int slot) const { return keys_full(Tile::kStages + slot); }
+  __device__ uint32_t values_full(int slot) const { return keys_full(2 * Tile::kStages + slot); }
+  __device__ uint32_t values_empty(int slot) const { return keys_full(3 * Tile::kStages + slot); }
+
+  // By one thread.
+  __device__ void init_barriers() const {
+    for (int slot = 0; slot < Tile::kJobSlots; ++slot) {
+      ptx::init_barrier(job_told(slot), 1);
+      ptx::init_barrier(queries_full(slot), Tile::kQueryWarps);
+      ptx::init_barrier(job_done(slot), Tile::kConsumerWarps + Tile::kCopyWarps);
+    }
+    for (int slot = 0; slot < Tile::kStages; ++slot) {
+      ptx::init_barrier(keys_full(slot), 1);
+      ptx::init_barrier(values_full(slot), 1);
+      ptx::init_barrier(keys_empty(slot), Tile::kConsumerWarps);
+      ptx::init_barrier(values_empty(slot), Tile::kConsumerWarps);
+    }
+    ptx::publish_barriers();
+  }
+};
+
+// By all lanes of a warp: one arrival, once the copies that they have asked for by "cp.async" are done.
+__device__ inline void arrive_after_copies(uint32_t barrier) {
+  ptx::await_copies(barrier);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
+}
+
+}  // namespace attend::kernels::cuda::sm90

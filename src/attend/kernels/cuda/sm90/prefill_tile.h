@@ -1,0 +1,37 @@
+// The tile shapes of prefill on sm_90a, and where things lie in shared memory.
+#pragma once
+
+#include "attend/kernels/cuda/sm90/prefill_kernel.h"
+
+namespace attend::kernels::cuda::sm90 {
+
+// A tile of rows of 16-bit elements lies in chunks of 64 columns, one after another; the rows of a chunk, 128
+// bytes each, are swizzled as the copy engine does in its 128-byte mode.
+inline constexpr int kChunkColumns = 64, kChunkRowBytes = 128;
+inline constexpr int kSwizzleAtom = 1024;  // eight such rows: what tiles are aligned to
+
+// A CTA multiplies 128 rows, 64 in each of two warpgroups, with kKeys keys at a time. Another warpgroup
+// brings keys, values and queries.
+template <int kHeadDimQk, int kHeadDimV>
+struct PrefillTile {
+  static constexpr int kRows = kPrefillRows;
+  static constexpr int kKeys = prefill_keys(kHeadDimQk);
+  static constexpr int kMostBoxRows = most_box_rows(kHeadDimQk);
+  static constexpr int kStages = 2;    // of keys, and of values
+  static constexpr int kJobSlots = 2;  // one is computed, the queries of the next come in
+  static constexpr int kQkChunks = kHeadDimQk / kChunkColumns, kVChunks = kHeadDimV / kChunkColumns;
+
+  static constexpr int kQueryChunkBytes = kRows * kChunkRowBytes;
+  static constexpr int kKeyChunkBytes = kKeys * kChunkRowBytes;
+  static constexpr int kQueryBytes = kQkChunks * kQueryChunkBytes;
+  static constexpr int kKeyBytes = kQkChunks * kKeyChunkBytes;
+  static constexpr int kValueBytes = kVChunks * kKeyChunkBytes;
+
+  // Warps by what they do. Results lie over the queries of their job.
+  static constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
+  static constexpr int kQueryWarps = 2, kCopyWarps = 2;
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMostBoxRows == 0);
+};
+
+}  // namespace attend::kernels::cuda::sm90

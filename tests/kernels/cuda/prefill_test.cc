@@ -1,0 +1,238 @@
+// Attention of many rows on GPUs of compute capability 9.0 (kernels/cuda/sm90/prefill_*).
+#include "attend/kernels/cuda/sm90/prefill.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "attend/base/error.h"
+#include "attend/kernels/fill_random.h"
+#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/run.h"
+#include "tests/kernels/cuda/device_case.h"
+#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+
+namespace attend::testing_cuda {
+namespace {
+
+using conformance::AttentionCase;
+
+class NeedsHopper : public NeedsGpu {
+ protected:
+  void SetUp() override {
+    NeedsGpu::SetUp();
+    if (IsSkipped()) return;
+    const cuda::DeviceInfo info = cuda::device_info({DeviceType::kCuda, 0});
+    if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
+  }
+};
+
+// Requests with so many more new tokens that the plan's row tiles are tall, on one to three CTAs, which then
+// have many jobs one after another.
+std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
+  size_t i = 0;
+  for (AttentionCase& c : cases) {
+    const int more = 70 / (c.num_q_heads / c.num_kv_heads) + 1;
+    if (c.requests.empty()) c.requests.push_back({});
+    for (conformance::Lengths& lengths : c.requests) {
+      lengths.seqlen_q += more;
+      lengths.seqlen_kv += more;
+    }
+    c.q_dtype = c.kv_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
+    c.out_dtype = i % 5 == 0 ? DType::kF32 : c.q_dtype;
+    c.head_dim_v = std::min(c.head_dim_v, 128);
+    c.head_dim_qk = std::min(c.head_dim_qk, c.head_dim_v == 128 ? 192 : c.head_dim_v);
+    if (c.split_rule == kernels::SplitRule::kFixed) c.split_rule = kernels::SplitRule::kBalanced;
+    c.tree = conformance::TreeShape::kNone;
+    // Not more than there are jobs.
+    c.num_workers =
+        std::min(static_cast<int>(i % 3) + 1, static_cast<int>(c.requests.size()) * c.num_kv_heads);
+    ++i;
+  }
+  return cases;
+}
+
+// Every kParts-th case, so that parts may run beside one another.
+constexpr int kParts = 8;
+std::vector<AttentionCase> part_of(const std::vector<AttentionCase>& cases, int part) {
+  std::vector<AttentionCase> chosen;
+  for (size_t i = static_cast<size_t>(part); i < cases.size(); i += kParts) chosen.push_back(cases[i]);
+  return chosen;
+}
+
+class CudaPrefillPart : public NeedsHopper, public testing::WithParamInterface<int> {};
+
+TEST_P(CudaPrefillPart, ConformsToTheReference) {
+  run_conformance(prefill_on_gpu, part_of(with_many_rows(conformance::conformance_cases()), GetParam()));
+}
+TEST_P(CudaPrefillPart, DoesNotDependOnTheOrderOfPages) {
+  run_page_order(prefill_on_gpu, part_of(with_many_rows(conformance::page_order_cases()), GetParam()));
+}
+INSTANTIATE_TEST_SUITE_P(Every, CudaPrefillPart, testing::Range(0, kParts));
+
+// Keys that end and begin everywhere in a tile, for every way to copy them.
+class CudaPrefillPages : public NeedsHopper, public testing::WithParamInterface<int> {};
+
+TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
+  const int page_size = GetParam();
+  std::vector<AttentionCase> cases;
+  for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {80, 72}}) {
+    AttentionCase c{.num_q_heads = 4,
+                    .num_kv_heads = 2,
+                    .head_dim_qk = head_dim_qk,
+                    .head_dim_v = head_dim_v,
+                    .page_size = page_size,
+                    .page_order = conformance::PageOrder::kShuffled,
+                    .num_workers = 2,
+                    .seed = cases.size()};
+    for (const int seqlen_kv : {65, 95, 96, 97, 127, 128, 129, 191, 193, 255, 256, 257, 384})
+      c.requests.push_back({40, seqlen_kv});
+    if (page_size == 16) c.window_left = 70;
+    if (page_size == 64) c.index = kernels::KvIndexKind::kPageTable;
+    if (page_size == 1 && head_dim_qk == 128) c.index = kernels::KvIndexKind::kContiguous;
+    if (head_dim_qk == 80) c.causal = false;
+    c.q_dtype = c.kv_dtype = c.out_dtype = cases.size() % 2 == 0 ? DType::kBF16 : DType::kF16;
+    cases.push_back(c);
+  }
+  run_conformance(prefill_on_gpu, cases);
+}
+INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillPages, testing::Values(1, 4, 8, 16, 32, 64, 128, 256));
+
+using CudaPrefill = NeedsHopper;
+
+// Largest scores that rise by far from tile to tile, over many tiles.
+TEST_F(CudaPrefill, ConformsWhereScoresRiseFromTileToTile) {
+  AttentionCase c{.requests = {{100, 1500}, {300, 300}, {65, 1000}},
+                  .num_q_heads = 4,
+                  .num_kv_heads = 2,
+                  .head_dim_qk = 128,
+                  .head_dim_v = 128,
+                  .q_dtype = DType::kBF16,
+                  .out_dtype = DType::kBF16,
+                  .kv_dtype = DType::kBF16,
+                  .page_size = 16,
+                  .spread = conformance::ScoreSpread::kPeaked,
+                  .num_workers = 3};
+  std::vector<AttentionCase> cases(4, c);
+  cases[1].window_left = 100;
+  cases[2].causal = false;
+  cases[3].chunk = 96;
+  cases[3].logit_cap = 50.0f;
+  for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = i + 1;
+  run_conformance(prefill_on_gpu, cases);
+}
+
+// Extend steps of two requests on the GPU, with jobs enough for every SM, whose lengths may change between
+// calls.
+class ExtendStep {
+ public:
+  static constexpr int kMaxLength = 2048, kPageSize = 16, kHeads = 16, kKvHeads = 8, kHeadDim = 128;
+  static constexpr int kReqs = 2, kTokens = kReqs * kMaxLength;
+
+  explicit ExtendStep(Stream& stream)
+      : stream_(stream),
+        arrays_(stream),
+        plan_({.max_reqs = kReqs,
+               .max_tokens = kTokens,
+               .max_kv_tokens = kTokens,
+               .num_q_heads = kHeads,
+               .num_kv_heads = kKvHeads,
+               .head_dim_v = kHeadDim},
+              kGpu) {
+    constexpr int64_t kPages = kTokens / kPageSize;
+    std::vector<int32_t> table;
+    for (int32_t page = 0; page < kPages; ++page) table.push_back(static_cast<int32_t>(kPages - 1) - page);
+    k_ = random({kPages, kPageSize, kKvHeads, kHeadDim});
+    v_ = random({kPages, kPageSize, kKvHeads, kHeadDim});
+    q_ = random({kTokens, kHeads, kHeadDim});
+    out_ = cuda::zeros({kTokens, kHeads, kHeadDim}, DType::kBF16, kGpu);
+    lengths_ = cuda::zeros({2 * kReqs + 1}, DType::kI32, kGpu);
+    args_.q = q_;
+    args_.out = out_;
+    args_.kv.k = k_;
+    args_.kv.v = v_;
+    args_.kv.index = {.kind = kernels::KvIndexKind::kPageTable,
+                      .page_size = kPageSize,
+                      .table = arrays_.upload(std::span<const int32_t>(table)),
+                      .table_stride = kMaxLength / kPageSize};
+    args_.batch.cu_seqlen_q = {lengths_.as<int32_t>(), kReqs + 1};
+    args_.batch.seqlen_kv = {lengths_.as<int32_t>() + kReqs + 1, kReqs};
+    args_.batch.max_seqlen_q = kMaxLength;
+    args_.score.scale = 0.09f;
+  }
+
+  // New tokens and keys of both requests.
+  void set_lengths(const conformance::Lengths& first, const conformance::Lengths& second) {
+    const std::vector<int32_t> lengths{0, first.seqlen_q, first.seqlen_q + second.seqlen_q, first.seqlen_kv,
+                                       second.seqlen_kv};
+    cuda::copy(TensorView::contiguous(const_cast<int32_t*>(lengths.data()), DType::kI32,
+                                      {static_cast<int64_t>(lengths.size())}),
+               lengths_, stream_);
+    cuda::synchronize(stream_);
+  }
+  void queue() {
+    plan_.plan(args_.batch, args_.visibility, stream_);
+    ensure(kernels::cuda::sm90::takes(args_, plan_.device_plan(), stream_), "another kernel would run");
+    kernels::attention(args_, plan_, stream_);
+  }
+  std::vector<uint8_t> result() {
+    Tensor host = Tensor::empty({kTokens, kHeads, kHeadDim}, DType::kBF16);
+    cuda::copy(out_, host, stream_);
+    cuda::synchronize(stream_);
+    std::vector<uint8_t> bytes(host.view().num_bytes());
+    std::memcpy(bytes.data(), host.view().data, bytes.size());
+    return bytes;
+  }
+
+ private:
+  Tensor random(std::initializer_list<int64_t> shape) {
+    Tensor device = cuda::empty(shape, DType::kBF16, kGpu);
+    kernels::fill_random(device, {.deviation = 1.0f}, stream_);
+    return device;
+  }
+
+  Stream& stream_;
+  DeviceArrays arrays_;
+  kernels::AttentionPlan plan_;
+  Tensor k_, v_, q_, out_, lengths_;
+  kernels::AttentionArgs args_;
+};
+
+TEST_F(CudaPrefill, GivesTheSameBitsAHundredTimes) {
+  cuda::OwnedStream stream(kGpu);
+  ExtendStep step(stream.get());
+  step.set_lengths({2000, 2000}, {1111, 1800});
+  step.queue();
+  const auto first = step.result();
+  for (int i = 0; i < 100; ++i) {
+    step.queue();
+    ASSERT_EQ(step.result(), first) << "repeat " << i;
+  }
+}
+
+TEST_F(CudaPrefill, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  ExtendStep step(stream);
+  step.set_lengths({2000, 2000}, {1111, 1800});
+  step.queue();
+  cuda::Graph graph(stream, [&] { step.queue(); });
+  const std::vector<std::pair<conformance::Lengths, conformance::Lengths>> lengths{
+      {{1, 1}, {1, 2048}},
+      {{2048, 2048}, {2048, 2048}},
+      {{0, 0}, {0, 5}},
+      {{0, 0}, {2048, 2048}},
+      {{65, 129}, {3, 3}}};
+  for (const auto& [first, second] : lengths) {
+    step.set_lengths(first, second);
+    graph.launch(stream);
+    const auto replayed = step.result();
+    step.queue();
+    EXPECT_EQ(step.result(), replayed) << first << " " << second;
+  }
+}
+
+}  // namespace
+}  // namespace attend::testing_cuda
