@@ -59,7 +59,8 @@ Tiles fastest_tiles(int64_t num_rows, const TensorView& weight, bool gated) {
   constexpr int64_t kSmallElements = int64_t{1} << 23, kLargeElements = int64_t{1} << 25;
   if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows) return Tiles::kNone;
   const int64_t num_elements = weight.shape[0] * weight.shape[1];
-  const bool small = num_elements<kSmallElements, deep = weight.shape[1]> weight.shape[0];
+  const bool small = num_elements < kSmallElements;
+  const bool deep = weight.shape[1] > weight.shape[0];
   if (num_rows <= kFewRows) {
     if (!small) return Tiles::kTall;
     return num_rows <= kMaxRowsWithRoom ? Tiles::kNone : Tiles::kEven;
