@@ -53,11 +53,13 @@ enum class Tiles { kNone, kTall, kEven };
 // Which are the fastest, as timed on an H200. Tall tiles norm x themselves, so they have the large layers of
 // few rows, and with more the gated ones, where they save SiLU too. Small weights of few rows fit into the
 // ring of the kernel for few rows; above 64 rows even tiles win where the weight is small or sums are long
-// (down projections), since clusters share those.
+// (down projections), since clusters share those. Heads are cuBLASLt's.
 Tiles fastest_tiles(int64_t num_rows, const TensorView& weight, bool gated) {
   constexpr int64_t kMostRows = 256, kMostRowsOfEvenTiles = 128, kFewRows = 64;
   constexpr int64_t kSmallElements = int64_t{1} << 23, kLargeElements = int64_t{1} << 25;
-  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows) return Tiles::kNone;
+  constexpr int64_t kMostOutputs = 65536;
+  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows || weight.shape[0] > kMostOutputs)
+    return Tiles::kNone;
   const int64_t num_elements = weight.shape[0] * weight.shape[1];
   const bool small = num_elements < kSmallElements;
   const bool deep = weight.shape[1] > weight.shape[0];
