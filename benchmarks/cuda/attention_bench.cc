@@ -234,9 +234,9 @@ std::vector<Case> cases() {
                     .batch = batch,
                     .seqlen_kv = kv,
                     .skewed = true});
-  for (const int split_tokens : {256, 1024}) {
+  for (const int split_tokens : {256, 512, 1024}) {
     const std::string prefix = "splits of " + std::to_string(split_tokens) + " ";
-    for (const auto& [batch, kv] : {std::pair{1, 8192}, {1, 131072}, {32, 8192}})
+    for (const auto& [batch, kv] : {std::pair{1, 1056}, {1, 8192}, {1, 131072}, {32, 8192}, {128, 1056}})
       list.push_back({.name = prefix + "decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
                       .batch = batch,
                       .seqlen_kv = kv,

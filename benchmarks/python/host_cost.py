@@ -43,6 +43,7 @@ def main():
         flash_attn_with_kvcache(q, k, v, **where)
     costs = {
         "decode": lambda: flash_attn_with_kvcache(q, k, v, **where),
+        "decode, out given": lambda: flash_attn_with_kvcache(q, k, v, out=out, **where),
         "decode, planned before": lambda: flash_attn_with_kvcache(q, k, v, scheduler_metadata=metadata, **where),
         "decode, planned before, out given": lambda: flash_attn_with_kvcache(
             q, k, v, scheduler_metadata=metadata, out=out, **where

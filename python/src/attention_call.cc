@@ -1,6 +1,5 @@
 #include "attention_call.h"
 
-#include "attend/kernels/store.h"
 #include "attend/tensor/cuda.h"
 #include "check_on_host.h"
 
@@ -17,14 +16,26 @@ View<int32_t> head(const Tensor& array, int64_t size, bool wanted) {
   return wanted ? View<int32_t>(array.as<int32_t>(), static_cast<size_t>(size)) : View<int32_t>();
 }
 
-void derive_if_any(const AttentionCall& call, const kernels::BatchArrays& arrays, Stream& stream) {
-  if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty() ||
-      !arrays.new_slots.empty())
-    kernels::derive_batch(call.source, arrays, stream);
-}
-
 void turn_if_any(const std::optional<kernels::TurnRowsArgs>& args, Stream& stream) {
   if (args.has_value()) kernels::turn_rows(*args, stream);
+}
+
+// Derives what is wanted, and appends the new keys of a call that has them.
+void derive_and_append(const AttentionCall& call, const kernels::BatchArrays& arrays, Stream& stream) {
+  if (call.appends()) {
+    turn_if_any(call.turn_k_new, stream);
+    return kernels::append_keys(call.source, arrays,
+                                {.k = call.k_new,
+                                 .v = call.v_new,
+                                 .k_cache = call.kv.k,
+                                 .v_cache = call.kv.v,
+                                 .slots = arrays.new_slots,
+                                 .k_scale = call.kv.k_scale,
+                                 .v_scale = call.kv.v_scale},
+                                stream);
+  }
+  if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty())
+    kernels::derive_batch(call.source, arrays, stream);
 }
 
 }  // namespace
@@ -73,13 +84,13 @@ void Workspace::plan(const AttentionCall& call, Stream& stream) {
   batch_ = {.cu_seqlen_q = call.cu_seqlen_q.empty() ? arrays.cu_seqlen_q : call.cu_seqlen_q,
             .seqlen_kv = call.seqlen_kv.empty() ? arrays.seqlen_kv : call.seqlen_kv,
             .max_seqlen_q = call.max_seqlen_q};
-  derive_if_any(call, arrays, stream);
+  derive_and_append(call, arrays, stream);
   plan_.plan(batch_, call.visibility, stream);
   ++num_plans_;
 }
 
-void Workspace::derive_places(const AttentionCall& call, Stream& stream) {
-  derive_if_any(call, wanted_arrays(call, false), stream);
+void Workspace::place_keys(const AttentionCall& call, Stream& stream) {
+  derive_and_append(call, wanted_arrays(call, false), stream);
 }
 
 void Workspace::attend(const AttentionCall& call, Stream& stream) {
@@ -87,16 +98,6 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
   kernels::KvView kv = call.kv;
   if (call.needs_first_key()) kv.index.indptr = first_key_.as<int32_t>();
   turn_if_any(call.turn_q, stream);
-  turn_if_any(call.turn_k_new, stream);
-  if (call.appends())
-    kernels::store_kv({.k = call.k_new,
-                       .v = call.v_new,
-                       .k_cache = kv.k,
-                       .v_cache = kv.v,
-                       .slots = head(new_slots_, call.num_new_tokens(), true),
-                       .k_scale = kv.k_scale,
-                       .v_scale = kv.v_scale},
-                      stream);
   kernels::QueryBatch batch = batch_;
   batch.tree_mask = call.tree_mask;
   batch.tree_mask_words = call.tree_mask_words;

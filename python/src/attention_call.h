@@ -69,12 +69,12 @@ class Workspace {
   // For calls that share a plan from several threads: attend() writes into it.
   std::mutex& in_use() { return in_use_; }
 
-  // Derives what the call does not give of its lengths and, when it has keys, where they lie and new ones go,
-  // all in one launch; and plans.
+  // Derives what the call does not give of its lengths and, when it has keys, where they lie, and appends the
+  // new ones, all in one launch; and plans.
   void plan(const AttentionCall& call, Stream& stream);
-  // Derives where keys lie and new ones go: for a call that was planned without its keys.
-  void derive_places(const AttentionCall& call, Stream& stream);
-  // Appends the new keys and attends, for the lengths of the last plan().
+  // Derives where keys lie and appends the new ones: for a call that was planned without its keys.
+  void place_keys(const AttentionCall& call, Stream& stream);
+  // Attends, for the lengths of the last plan().
   void attend(const AttentionCall& call, Stream& stream);
 
  private:

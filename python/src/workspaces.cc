@@ -144,11 +144,11 @@ void run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
 void run_planned(const AttentionCall& call, Workspace& workspace, Stream stream) {
   if (stream.device.type == DeviceType::kCpu) {
     check_on_host(call);
-    workspace.derive_places(call, stream);
+    workspace.place_keys(call, stream);
     return workspace.attend(call, stream);
   }
   const cuda::DeviceScope scope(stream.device);
-  workspace.derive_places(call, stream);
+  workspace.place_keys(call, stream);
   workspace.attend(call, stream);
 }
 

@@ -19,7 +19,8 @@ struct BackendSpec {
   kernels::KvIndexKind index = kernels::KvIndexKind::kRequestRows;
   KernelChoice kernel = KernelChoice::kFast;
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
-  int split_tokens = 256;  // kFixed, and every rule in deterministic mode
+  // kFixed, and every rule in deterministic mode; 0: what does well on the device.
+  int split_tokens = 0;
 };
 
 // For BackendEntry::create and BackendEntry::workspace of a row with such a spec: attend's kernels, run by

@@ -32,7 +32,9 @@ struct AttentionPlanLimits {
   int num_kv_heads = 0;
   int head_dim_v = 0;
   SplitRule split_rule = SplitRule::kBalanced;
-  int split_tokens = 256;  // kFixed; a multiple of 64
+  // kFixed; a multiple of 64. 0: what does well on the device; a plan's limits() have it filled. Bits depend
+  // on it.
+  int split_tokens = 0;
   int num_workers = 0;  // 0: threads of the process, or SMs of the device; a plan's limits() have it filled
 };
 

@@ -31,9 +31,7 @@ void derive_on_host(const BatchSource& source, const BatchArrays& arrays) {
   if (!arrays.first_key.empty()) arrays.first_key.back() = 0;
 }
 
-}  // namespace
-
-void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& stream) {
+void check_sizes(const BatchSource& source, const BatchArrays& arrays) {
   const auto num_reqs = static_cast<size_t>(source.num_reqs);
   const auto check = [num_reqs](std::string_view name, View<int32_t> array, size_t size) {
     require(array.empty() || array.size() == size, name, " of ", array.size(), " entries: ", num_reqs,
@@ -42,8 +40,25 @@ void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& 
   check("cu_seqlen_q", arrays.cu_seqlen_q, num_reqs + 1);
   check("seqlen_kv", arrays.seqlen_kv, num_reqs);
   check("first_key", arrays.first_key, num_reqs + 1);
+}
+
+}  // namespace
+
+void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& stream) {
+  check_sizes(source, arrays);
   if (const OnGpu gpu(stream); gpu) return cuda::derive_batch(source, arrays, stream);
   derive_on_host(source, arrays);
+}
+
+void append_keys(const BatchSource& source, const BatchArrays& arrays, const StoreKvArgs& store,
+                 Stream& stream) {
+  check_sizes(source, arrays);
+  check(store);
+  require(store.slots.data() == arrays.new_slots.data() && store.slot_map == nullptr,
+          "append_keys: slots of the store are not the new slots");
+  if (const OnGpu gpu(stream); gpu) return cuda::append_keys(source, arrays, store, stream);
+  derive_on_host(source, arrays);
+  store_kv(store, stream);
 }
 
 }  // namespace attend::kernels

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "attend/kernels/store.h"
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
@@ -48,6 +49,12 @@ struct BatchArrays {
 // Throws Error(kInvalidArgument), on the CPU only, for a negative length and for keys that there is no room
 // for, naming the request; on a GPU such keys get slot -1.
 void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& stream);
+
+// derive_batch(), and store_kv() of the new keys at the new slots: store.slots is arrays.new_slots, which on
+// a GPU, where both are one launch, is not written. Errors are those of the two, and Error(kInvalidArgument)
+// for other slots.
+void append_keys(const BatchSource& source, const BatchArrays& arrays, const StoreKvArgs& store,
+                 Stream& stream);
 
 }  // namespace attend::kernels
 #pragma GCC visibility pop

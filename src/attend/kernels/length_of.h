@@ -1,4 +1,4 @@
-// What derive_batch computes for one request or one new token, on either device.
+// What lengths say of one request or one token, and where keys lie, on either device.
 #pragma once
 
 #include "attend/kernels/batch_arrays.h"
@@ -14,6 +14,23 @@ ATTEND_HOST_DEVICE inline int32_t length_of(const Lengths& lengths, int32_t r) {
 // Tokens of the requests before `r`; `lengths` has `cu` or `all`.
 ATTEND_HOST_DEVICE inline int32_t tokens_before(const Lengths& lengths, int32_t r) {
   return lengths.cu != nullptr ? lengths.cu[r] : r * lengths.all;
+}
+
+// The request of a token; num_reqs for padding. `lengths` has `cu` or `all`.
+ATTEND_HOST_DEVICE inline int32_t request_of(const Lengths& lengths, int32_t num_reqs, int32_t token) {
+  if (lengths.cu == nullptr) {
+    const int32_t request = token / (lengths.all > 0 ? lengths.all : 1);
+    return request < num_reqs ? request : num_reqs;
+  }
+  int32_t low = 0, high = num_reqs + 1;
+  while (high - low > 1) {
+    const int32_t middle = (low + high) / 2;
+    if (lengths.cu[middle] <= token)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
 }
 
 ATTEND_HOST_DEVICE inline int32_t first_key_of(const KeyPlaces& places, int32_t r) {

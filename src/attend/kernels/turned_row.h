@@ -6,23 +6,6 @@
 
 namespace attend::kernels {
 
-// The request of a token; num_reqs for one behind the last. `seqlens` has `cu` or `all`.
-ATTEND_HOST_DEVICE inline int32_t request_of(const Lengths& seqlens, int32_t num_reqs, int32_t token) {
-  if (seqlens.cu == nullptr) {
-    const int32_t request = token / (seqlens.all > 0 ? seqlens.all : 1);
-    return request < num_reqs ? request : num_reqs;
-  }
-  int32_t low = 0, high = num_reqs + 1;
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (seqlens.cu[middle] <= token)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 ATTEND_HOST_DEVICE inline int32_t position_of(const Lengths& seqlens, const Lengths& first_position,
                                               bool at_first, int32_t request, int32_t token) {
   const int32_t first = length_of(first_position, request);

@@ -111,10 +111,9 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
     feed_forward(layer, a, stream);
   }
   if (input.logit_rows.empty()) return;
-  const TensorView rows = logit_rows_.slice(0, 0, std::ssize(input.logit_rows));
   const Tensor& lm_head = weights_.lm_head.view().empty() ? weights_.embedding : weights_.lm_head;
   if (on_gpu_) {
-    kernels::gather_rows(a.residual, input.logit_rows, rows, stream);
+    const TensorView rows = logit_rows(input, a.residual, stream);
     kernels::linear({.x = rows,
                      .weight = lm_head,
                      .bias = {},
@@ -124,9 +123,16 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
                     stream);
   } else {
     norm(weights_.final_norm, /*first=*/false, a, stream);
-    kernels::gather_rows(a.x, input.logit_rows, rows, stream);
-    project(rows, {.weight = lm_head, .bias = {}}, logits, stream);
+    project(logit_rows(input, a.x, stream), {.weight = lm_head, .bias = {}}, logits, stream);
   }
+}
+
+TensorView DecoderModel::logit_rows(const ModelInput& input, const TensorView& x, Stream& stream) const {
+  const int64_t num_rows = std::ssize(input.logit_rows);
+  if (num_rows == x.shape[0]) return x;
+  const TensorView rows = logit_rows_.slice(0, 0, num_rows);
+  kernels::gather_rows(x, input.logit_rows, rows, stream);
+  return rows;
 }
 
 void DecoderModel::norm(const Tensor& weight, bool first, const Activations& a, Stream& stream) const {

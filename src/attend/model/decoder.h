@@ -56,6 +56,8 @@ class DecoderModel : public Model {
   // residual += x W^T + b on GPUs; on CPUs a.x = x W^T + b, for norm() to add.
   void add_projection(const TensorView& x, const Projection& projection, const Activations& a,
                       Stream& stream) const;
+  // The rows of x whose logits are wanted: x itself when they are all, as in a decode step.
+  TensorView logit_rows(const ModelInput& input, const TensorView& x, Stream& stream) const;
   void check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const;
   void self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer, const RopeRows& rope,
                       const Activations& a, const ForwardBatch& batch, AttentionBackend& attention,

@@ -18,8 +18,9 @@ namespace attend {
 
 // One step's input beside its ForwardBatch; arrays lie on the device.
 struct ModelInput {
-  View<const int32_t> token_ids;   // [num_tokens]; checked against the vocabulary by the caller
-  View<const int32_t> logit_rows;  // tokens whose logits are wanted: the last one of each request
+  View<const int32_t> token_ids;  // [num_tokens]; checked against the vocabulary by the caller
+  // Tokens whose logits are wanted, rising: the last one of each request.
+  View<const int32_t> logit_rows;
   // [num_reqs]: tokens of each request's prompt, whether or not they are in this step. Read by rope type
   // dynamic alone (rope.h); other models take it empty.
   View<const int32_t> prompt_lens;

@@ -29,6 +29,15 @@ TEST(AttentionPlan, FillsInTheNumberOfWorkers) {
   EXPECT_GE(AttentionPlan(limits, Device{}).limits().num_workers, 1);
 }
 
+TEST(AttentionPlan, FillsInTheSizeOfSplitsWhereNobodyAsksForOne) {
+  AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
+  limits.split_rule = SplitRule::kFixed;
+  limits.split_tokens = 0;
+  EXPECT_EQ(AttentionPlan(limits, Device{}).limits().split_tokens, 256);
+  limits.split_tokens = 128;
+  EXPECT_EQ(AttentionPlan(limits, Device{}).limits().split_tokens, 128);
+}
+
 TEST(AttentionPlan, StatesTheBytesOfItsWorkspace) {
   AttentionPlanLimits limits = SmallStep({}, {{.seqlen_q = 4, .seqlen_kv = 4096}}).limits();
   for (SplitRule rule : {SplitRule::kNone, SplitRule::kFixed, SplitRule::kBalanced}) {

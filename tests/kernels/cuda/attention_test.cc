@@ -53,17 +53,32 @@ TEST_F(CudaAttention, WeighsScoresThatRiseFromTileToTile) {
                   .head_dim_v = 64,
                   .page_size = 16,
                   .spread = conformance::ScoreSpread::kPeaked};
-  std::vector<AttentionCase> cases(6, c);
+  std::vector<AttentionCase> cases(8, c);
   cases[1].window_left = 100;
   cases[2].causal = false;
   cases[3].chunk = 96;
   cases[4].head_dim_qk = cases[4].head_dim_v = 128;
   cases[5].logit_cap = 50.0f;
+  for (size_t i : {6, 7}) cases[i].head_dim_qk = cases[i].head_dim_v = 256;
+  cases[7].window_left = 100;
   for (size_t i = 0; i < cases.size(); ++i) {
     cases[i].q_dtype = cases[i].kv_dtype = cases[i].out_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
     cases[i].seed = static_cast<uint32_t>(i + 1);
   }
   run_conformance(attention_on_gpu, cases);
+}
+// Jobs in several CTAs, for numbers of heads that CTAs beside one another share in one turn, in several, or
+// one after another: decode, verify, and rows whose parts a kernel of its own merges.
+TEST_F(CudaAttention, SharesTheKeysOfAnyNumberOfHeads) {
+  std::vector<AttentionCase> cases;
+  for (const int num_kv_heads : {3, 8, 11, 12, 20})
+    for (const int seqlen_q : {1, 3, 40})
+      cases.push_back({.requests = {{1, 1500}, {1, 1}, {seqlen_q, 400}, {seqlen_q, 64}, {1, 129}},
+                       .num_q_heads = 2 * num_kv_heads,
+                       .num_kv_heads = num_kv_heads,
+                       .page_size = 16,
+                       .split_rule = kernels::SplitRule::kBalanced});
+  run_conformance(attention_on_gpu, on_tensor_cores(cases));
 }
 // Requests of many splits, whose last token is decoded by CTAs that share them.
 TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {

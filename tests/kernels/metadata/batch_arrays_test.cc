@@ -95,5 +95,36 @@ TEST(BatchArrays, RefusesAnArrayOfAnotherSize) {
   EXPECT_THROW(derive_batch({.num_reqs = 2}, {.seqlen_kv = lengths}, stream), Error);
 }
 
+// A dense cache of 2 rows of 4 tokens, one head of 1, and a new key for each.
+struct Appended {
+  std::vector<float> cache = std::vector<float>(8), added{1.0f, 2.0f};
+  std::vector<int32_t> cached{1, 3}, seqlen_kv = std::vector<int32_t>(2), new_slots = std::vector<int32_t>(2);
+
+  void append(View<const int32_t> slots) {
+    const TensorView to = TensorView::contiguous(cache.data(), DType::kF32, {8, 1, 1, 1});
+    const TensorView from = TensorView::contiguous(added.data(), DType::kF32, {2, 1, 1});
+    Stream stream;
+    append_keys({.num_reqs = 2,
+                 .seqlen_cached = {.each = cached.data()},
+                 .seqlen_new = {.all = 1},
+                 .places = {.row_spacing = 4, .capacity = 4}},
+                {.seqlen_kv = seqlen_kv, .new_slots = new_slots},
+                {.k = from, .v = from, .k_cache = to, .v_cache = to, .slots = slots}, stream);
+  }
+};
+
+TEST(AppendKeys, StoresThemBehindTheCachedOnesAndCountsThem) {
+  Appended keys;
+  keys.append(keys.new_slots);
+  EXPECT_THAT(keys.cache, ElementsAre(0, 1, 0, 0, 0, 0, 0, 2));
+  EXPECT_THAT(keys.seqlen_kv, ElementsAre(2, 4));
+}
+
+TEST(AppendKeys, RefusesOtherSlotsThanTheNewOnes) {
+  Appended keys;
+  const std::vector<int32_t> others(2);
+  EXPECT_THROW(keys.append(others), Error);
+}
+
 }  // namespace
 }  // namespace attend::kernels

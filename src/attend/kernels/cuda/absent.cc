@@ -23,6 +23,9 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("atten
 void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 
 void derive_batch(const BatchSource&, const BatchArrays&, Stream&) { refuse("derive_batch"); }
+void append_keys(const BatchSource&, const BatchArrays&, const StoreKvArgs&, Stream&) {
+  refuse("append_keys");
+}
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
 void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }
 void merge(const MergeArgs&, Stream&) { refuse("merge"); }

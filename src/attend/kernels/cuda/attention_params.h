@@ -61,7 +61,8 @@ struct alignas(16) CtaStart {
 };
 
 // How CTAs share the work.
-//   whole     CTA (i, h) computes the jobs of row tiles i, i + grid.x, ... and KV head h: all keys of each
+//   whole     CTA (i, h) computes jobs of KV head h, all keys of each: of row tile i and, where there are
+//             more than grid.x, of one of each further round of them
 //   streamed  every CTA takes the same number of consecutive units; a job that lies in several CTAs leaves
 //             partial results: slot 2 c for a job that began before CTA c, slot 2 c + 1 for one that
 //             begins in c. CTA c computes heads c % heads_at_once, that + heads_at_once, ... of share

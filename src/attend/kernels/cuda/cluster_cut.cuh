@@ -107,8 +107,8 @@ struct CutRange {
   uint64_t above;
 };
 
-// The first class at which the sum from above, that of `range` included, reaches the target; if none does,
-// the last one with anything in it.
+// The first class at which the sum from above, `above` included, reaches the target; if none does, the last
+// one with anything in it.
 __device__ inline CutRange choose_class(const CutClasses& classes, const uint64_t (&sums)[kClasses],
                                         uint64_t above, double target) {
   CutRange chosen{classes.lowest[0], classes.end, above};

@@ -49,7 +49,8 @@ class AttentionCta {
   static constexpr int kFullKeysAt =
       kQueryBytes +
       (Stages::kSharedBytes > Results::kSharedBytes ? Stages::kSharedBytes : Results::kSharedBytes);
-  static constexpr int kRowScalesAt = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
+  static constexpr int kJobRowsAt = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
+  static constexpr int kRowScalesAt = kJobRowsAt + static_cast<int>(sizeof(JobRows));
 
  public:
   static constexpr int kSharedBytes = kRowScalesAt + (kFp8 ? kRows * static_cast<int>(sizeof(float)) : 0);
@@ -84,20 +85,21 @@ class AttentionCta {
     });
   }
 
-  __device__ void attend(const JobRows& rows, RowTile tile, const JobPart& part) {
-    find_ranges(rows, tile);
+  __device__ void attend(const JobRows& job, RowTile tile, const JobPart& part) {
+    find_ranges(job, tile);
     // The plan may be one of a layer without a window: what lies behind this layer's window is not read.
     const int unit_keys = params_.plan.unit_keys;
     const int part_begin = (tile.first_unit + part.first) * unit_keys;
     const int first_position = max(part_begin, tile.kv_begin / kKeys * kKeys);
     const int part_end = min(part_begin + part.count * unit_keys, tile.kv_end);
     const int num_stages = max(0, (part_end - first_position + kStageKeys - 1) / kStageKeys);
-    stages_.aim(tile, rows.head, first_position, part_end, num_stages);
+    stages_.aim(tile, job.head, first_position, part_end, num_stages);
     if constexpr (kFp8)
-      convert_queries<kHeadDimQk, kRows, kThreads>(params_, rows, shared_, row_scales());
+      convert_queries<kHeadDimQk, kRows, kThreads>(params_, job, shared_, row_scales());
     else
-      copy_queries<kHeadDimQk, kRows, kThreads>(params_, rows, shared_);
+      copy_queries<kHeadDimQk, kRows, kThreads>(params_, job, shared_);
     stages_.begin();
+    const JobRows& rows = shared_rows();
 
     Warp warp;
     warp.clear();
@@ -192,9 +194,13 @@ class AttentionCta {
     if (batch.tree_mask == nullptr || !batch.causal)
       full = {first_visible(batch, position_of(batch, rows.span, j_last)),
               min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)};
-    if (threadIdx.x == 0) full_keys() = full;
+    if (threadIdx.x == 0) {
+      full_keys() = full;
+      shared_rows() = rows;
+    }
   }
-  // In shared memory, where it takes no registers from the products.
+  // In shared memory, where they take no registers from the products.
+  __device__ JobRows& shared_rows() const { return *reinterpret_cast<JobRows*>(shared_ + kJobRowsAt); }
   __device__ KeyRange& full_keys() const { return *reinterpret_cast<KeyRange*>(shared_ + kFullKeysAt); }
 
   __device__ float* row_scales() const { return reinterpret_cast<float*>(shared_ + kRowScalesAt); }

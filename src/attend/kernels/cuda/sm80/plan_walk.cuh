@@ -41,6 +41,12 @@ __device__ inline PlanStart plan_start(const PlanView& plan) {
   return {*plan.header, {plan.row_tiles[cta], static_cast<int>(blockIdx.y), 0}};
 }
 
+// Of a whole plan, which `num_ctas` CTAs share in rounds. Row tiles of a request come with the most keys
+// first, so every other round goes backwards: who had the longest of one gets the shortest of the next.
+__device__ inline int next_row_tile(int row_tile, int num_ctas) {
+  return 2 * (row_tile / num_ctas + 1) * num_ctas - 1 - row_tile;
+}
+
 // Calls compute(tile, head, part) for every part of a job that this CTA computes. The header is read anew
 // where it is wanted later: meanwhile it takes no registers.
 template <bool kFixedSplits, class Compute>
@@ -68,7 +74,7 @@ __device__ void walk_plan(const AttentionParams& params, const PlanStart& start,
         head %= plan.heads_at_once;
       }
     } else {
-      const int next = tile.index + static_cast<int>(gridDim.x);
+      const int next = next_row_tile(tile.index, static_cast<int>(gridDim.x));
       if (plan.streamed || next >= plan.header->num_row_tiles) return;
       tile = plan.row_tiles[next];
       left = tile.num_units;

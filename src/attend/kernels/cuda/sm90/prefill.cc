@@ -1,9 +1,11 @@
 #include "attend/kernels/cuda/sm90/prefill.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 
 #include "attend/kernels/cuda/sm90/tensor_map.h"
-#include "attend/tensor/cuda.h"
+#include "attend/tensor/cuda_check.h"
 #include "attend_generated/prefill_instances.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -21,10 +23,31 @@ const PrefillInstance* find_instance(const AttentionArgs& args) {
   return nullptr;
 }
 
-int box_rows_for(const KvIndex& index, int head_dim_qk) {
+int attribute_of(Device device, cudaDeviceAttr attribute) {
+  int value = 0;
+  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device.index), "device attribute");
+  return value;
+}
+
+// Asked for every layer, so of the attributes, which are at hand.
+bool runs_sm90a(Device device) {
+  return attribute_of(device, cudaDevAttrComputeCapabilityMajor) == 9 &&
+         attribute_of(device, cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+// Tensor maps want strides above 0.
+bool has_map(const TensorView& view) {
+  for (size_t dim = 0; dim + 1 < static_cast<size_t>(view.rank); ++dim)
+    if (view.shape[dim] > 1 && view.strides[dim] <= 0) return false;
+  return true;
+}
+
+// Rows that the copy engine takes at a time; 0: it takes none.
+int box_rows_for(const KvView& kv, int head_dim_qk) {
+  if (!has_map(kv.k) || !has_map(kv.v)) return 0;
   const int most = most_box_rows(head_dim_qk);
-  if (index.kind == KvIndexKind::kContiguous) return most;
-  return index.page_size < kFewestBoxRows ? 0 : std::min(index.page_size, most);
+  if (kv.index.kind == KvIndexKind::kContiguous) return most;
+  return kv.index.page_size < kFewestBoxRows ? 0 : std::min(kv.index.page_size, most);
 }
 
 }  // namespace
@@ -34,9 +57,7 @@ bool takes(const AttentionArgs& args, const DevicePlan& plan, const Stream& stre
   if (view.tile_rows != kPrefillRows || view.split_bank != nullptr || args.kv.k.dtype != args.q.dtype ||
       (args.visibility.causal && !args.batch.tree_mask.empty()) || find_instance(args) == nullptr)
     return false;
-  if (plan.num_row_tiles() * args.kv.k.shape[2] < plan.limits().num_workers) return false;
-  const attend::cuda::DeviceInfo info = attend::cuda::device_info(stream.device);
-  return info.major == 9 && info.minor == 0;
+  return plan.num_row_tiles() * args.kv.k.shape[2] >= plan.limits().num_workers && runs_sm90a(stream.device);
 }
 
 void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan,
@@ -45,7 +66,7 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
   PrefillParams prefill{.attention = params,
                         .k = {},
                         .v = {},
-                        .box_rows = box_rows_for(params.index, instance.head_dim_qk),
+                        .box_rows = box_rows_for(args.kv, instance.head_dim_qk),
                         .progress = params.plan.parts_done};
   if (prefill.box_rows > 0) {
     const bool contiguous = params.index.kind == KvIndexKind::kContiguous;

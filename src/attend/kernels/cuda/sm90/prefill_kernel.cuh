@@ -75,7 +75,7 @@ class PrefillConsumer {
         pass_turn();
         ptx::wait_products<1>();
         weigh(rows, job_rows, first_key, full);
-        // A loop that the compiler does not move the wait for the products above, out of the softmax's sight.
+        // This wait, a loop, keeps the compiler from moving the next one before the softmax.
         if (i + 1 < num_tiles) wait_for_keys();
         ptx::wait_products<0>();
         ptx::use_after_wait(rows.out);

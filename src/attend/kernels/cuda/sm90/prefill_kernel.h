@@ -19,9 +19,10 @@ struct PrefillParams {
   // Boxes of [64 elements, 1 head, box_rows slots of a page, 1 page] of the cache, or where K/V are
   // contiguous of [64 elements, 1 head, 1 slot, box_rows pages].
   CUtensorMap k, v;
-  // 0: pages are too small for the copy engine, rows are copied by threads. Then there are no maps.
+  // 0: the copy engine does not do, rows are copied by threads. Then there are no maps.
   int32_t box_rows;
-  // [2]: jobs that CTAs have taken beyond their first, CTAs that have ended; 0 between launches.
+  // [2]: jobs that CTAs have taken beyond their first, CTAs that have ended; 0 between launches. They lie
+  // where a plan counts parts of jobs, of which there are none here.
   int32_t* progress;
 };
 

@@ -2,9 +2,11 @@
 // copies chunks of x and of the weights; the warpgroups before it multiply, 64 rows of x each.
 //
 // Every output is summed in the order of few_rows_kernel.cuh, so that both give the same bits (ChunkOrder):
-// wgmma adds the products of 16 inputs as mma.sync does. That is nowhere written, but seen in 8192 sums of
+// wgmma adds the products of 16 inputs as mma.sync does. That is nowhere written, but seen in 24,576 sums of
 // inputs near 1 and of such that differ by 2^48, and linear_invariant_test holds both kernels to it.
 #pragma once
+
+#include <type_traits>
 
 #include "attend/kernels/cuda/chunk_order.cuh"
 #include "attend/kernels/cuda/element.cuh"
