@@ -32,6 +32,13 @@ void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
     fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
 }
 
+// Tensor maps and cuBLASLt want rows one after another.
+void require_rows_apart(const TensorView& x) {
+  if (x.shape[0] > 1 && x.strides[0] < x.shape[1])
+    fail(ErrorCode::kUnsupported, "x ", x, ": expected rows that do not overlap, so a stride of at least ",
+         x.shape[1]);
+}
+
 // What is multiplied, once a norm has run that the product does not.
 TensorView normed(const InputNorm& norm, const TensorView& x, Stream& stream) {
   if (norm.weight.empty()) return x;
@@ -51,20 +58,22 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
 enum class Tiles { kNone, kTall, kEven };
 
 // Which are the fastest, as timed on an H200. Tall tiles norm x themselves, so they have the large layers of
-// few rows, and with more the gated ones, where they save SiLU too. Small weights of few rows fit into the
-// ring of the kernel for few rows; above 64 rows even tiles win where the weight is small or sums are long
-// (down projections), since clusters share those. Heads are cuBLASLt's.
-Tiles fastest_tiles(int64_t num_rows, const TensorView& weight, bool gated) {
+// few rows that want it, and with more the gated ones, where they save SiLU too. Small weights of few rows
+// fit into the ring of the kernel for few rows; above 64 rows even tiles win where the weight is small or
+// sums are long (down projections), since clusters share those. Heads are cuBLASLt's.
+Tiles fastest_tiles(const LinearArgs& args, bool gated) {
   constexpr int64_t kMostRows = 256, kMostRowsOfEvenTiles = 128, kFewRows = 64;
   constexpr int64_t kSmallElements = int64_t{1} << 23, kLargeElements = int64_t{1} << 25;
   constexpr int64_t kMostOutputs = 65536;
+  const int64_t num_rows = args.x.shape[0];
+  const TensorView& weight = args.weight;
   if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows || weight.shape[0] > kMostOutputs)
     return Tiles::kNone;
   const int64_t num_elements = weight.shape[0] * weight.shape[1];
   const bool small = num_elements < kSmallElements;
   const bool deep = weight.shape[1] > weight.shape[0];
   if (num_rows <= kFewRows) {
-    if (!small) return Tiles::kTall;
+    if (!small) return args.norm.weight.empty() && !gated ? Tiles::kEven : Tiles::kTall;
     return num_rows <= kMaxRowsWithRoom ? Tiles::kNone : Tiles::kEven;
   }
   if (gated && num_elements >= kLargeElements) return Tiles::kTall;
@@ -73,7 +82,7 @@ Tiles fastest_tiles(int64_t num_rows, const TensorView& weight, bool gated) {
 
 // Returns false, having done nothing, where tiles are not faster or not taken.
 bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
-  const Tiles tiles = fastest_tiles(args.x.shape[0], args.weight, gated);
+  const Tiles tiles = fastest_tiles(args, gated);
   const bool tall = tiles == Tiles::kTall;
   const TensorView x = args.x;
   const InputNorm norm = args.norm;
@@ -96,6 +105,7 @@ bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
 
 void linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
+  require_rows_apart(args.x);
   if (args.out.num_elements() == 0) return;
   if (args.batch_invariant) {
     LinearArgs invariant = args;
@@ -112,6 +122,7 @@ void linear(const LinearArgs& args, Stream& stream) {
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
+  require_rows_apart(args.x);
   if (args.batch_invariant || args.out.num_elements() == 0) return false;
   const LinearArgs product{
       .x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm};
