@@ -7,7 +7,6 @@
 #include "attend/kernels/cuda/invariant_linear.h"
 #include "attend/kernels/cuda/matmul.h"
 #include "attend/kernels/cuda/sm90/dense.h"
-#include "attend/kernels/cuda/sm90/tall.h"
 #include "attend/kernels/cuda/view_params.h"
 
 namespace attend::kernels::cuda {
@@ -54,50 +53,26 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
   launch_few_rows(few_rows_params(args, gated), args.x.dtype, stream.handle);
 }
 
-// Sm_90's kernels of tiles, and what is left to the kernel for few rows and to cuBLASLt.
-enum class Tiles { kNone, kTall, kEven };
-
-// Which are the fastest, as timed on an H200. Tall tiles norm x themselves, so they have the large layers of
-// few rows that want it, and with more the gated ones, where they save SiLU too. Small weights of few rows
-// fit into the ring of the kernel for few rows; above 64 rows even tiles win where the weight is small or
+// Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200. Small
+// weights of few rows fit into the ring of the former; above 64 rows tiles win where the weight is small or
 // sums are long (down projections), since clusters share those. Heads are cuBLASLt's.
-Tiles fastest_tiles(const LinearArgs& args, bool gated) {
-  constexpr int64_t kMostRows = 256, kMostRowsOfEvenTiles = 128, kFewRows = 64;
-  constexpr int64_t kSmallElements = int64_t{1} << 23, kLargeElements = int64_t{1} << 25;
-  constexpr int64_t kMostOutputs = 65536;
-  const int64_t num_rows = args.x.shape[0];
-  const TensorView& weight = args.weight;
-  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows || weight.shape[0] > kMostOutputs)
-    return Tiles::kNone;
-  const int64_t num_elements = weight.shape[0] * weight.shape[1];
-  const bool small = num_elements < kSmallElements;
+bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
+  constexpr int64_t kMostRows = 128, kMostRowsOfAnyLayer = 64;
+  constexpr int64_t kSmallElements = int64_t{1} << 23, kMostOutputs = 65536;
+  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows || weight.shape[0] > kMostOutputs) return false;
+  const bool small = weight.shape[0] * weight.shape[1] < kSmallElements;
   const bool deep = weight.shape[1] > weight.shape[0];
-  if (num_rows <= kFewRows) {
-    if (!small) return args.norm.weight.empty() && !gated ? Tiles::kEven : Tiles::kTall;
-    return num_rows <= kMaxRowsWithRoom ? Tiles::kNone : Tiles::kEven;
-  }
-  if (gated && num_elements >= kLargeElements) return Tiles::kTall;
-  return num_rows <= kMostRowsOfEvenTiles && (small || deep) ? Tiles::kEven : Tiles::kNone;
+  if (num_rows <= kMaxRowsWithRoom) return !small;
+  return num_rows <= kMostRowsOfAnyLayer || small || deep;
 }
 
 // Returns false, having done nothing, where tiles are not faster or not taken.
 bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
-  const Tiles tiles = fastest_tiles(args, gated);
-  const bool tall = tiles == Tiles::kTall;
   const TensorView x = args.x;
-  const InputNorm norm = args.norm;
-  const bool norm_before = !norm.weight.empty() && !(tall && sm90::norms_tall_tiles(norm, x));
-  if (norm_before) {
-    args.x = norm.normed;
-    args.norm = {};
-  }
-  if (tiles == Tiles::kNone || !(tall ? sm90::takes_tall_tiles(args, stream) : sm90::takes(args, stream)))
-    return false;
-  if (norm_before) normed(norm, x, stream);
-  if (tall)
-    sm90::tall_tiles(args, gated, stream);
-  else
-    sm90::dense(args, gated, stream);
+  if (!args.norm.weight.empty()) args.x = args.norm.normed;
+  if (!tiles_are_faster(x.shape[0], args.weight) || !sm90::takes(args, stream)) return false;
+  args.x = normed(args.norm, x, stream);
+  sm90::dense(args, gated, stream);
   return true;
 }
 
