@@ -55,11 +55,11 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
 
 // Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200. Small
 // weights of few rows fit into the ring of the former; above 64 rows tiles win where the weight is small or
-// sums are long (down projections), since clusters share those. Heads are cuBLASLt's.
+// sums are long (down projections), since clusters share those.
 bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
   constexpr int64_t kMostRows = 128, kMostRowsOfAnyLayer = 64;
-  constexpr int64_t kSmallElements = int64_t{1} << 23, kMostOutputs = 65536;
-  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows || weight.shape[0] > kMostOutputs) return false;
+  constexpr int64_t kSmallElements = int64_t{1} << 23;
+  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows) return false;
   const bool small = weight.shape[0] * weight.shape[1] < kSmallElements;
   const bool deep = weight.shape[1] > weight.shape[0];
   if (num_rows <= kMaxRowsWithRoom) return !small;
