@@ -12,9 +12,10 @@ else()
   set(attend_cuda_default OFF)
 endif()
 option(ATTEND_CUDA "Build the GPU kernels (needs nvcc)" ${attend_cuda_default})
-# Machine code for 8.x does not run on 9.x; the PTX serves what comes later. 90a-real is for kernels/cuda/sm90 alone,
+# Machine code for 8.x does not run on 9.x; the PTX serves what comes later (90: older PTX has no wait for the kernel
+# before, and later GPUs start kernels early). 90a-real is for kernels/cuda/sm90 alone,
 # whose instructions no other architecture has; without it those kernels are left out.
-set(ATTEND_CUDA_ARCHITECTURES "90a-real;90-real;80-real;80-virtual" CACHE STRING "Architectures of the GPU kernels")
+set(ATTEND_CUDA_ARCHITECTURES "90a-real;90-real;80-real;90-virtual" CACHE STRING "Architectures of the GPU kernels")
 
 if(NOT ATTEND_CUDA)
   message(STATUS "attend: without CUDA (no nvcc, or ATTEND_CUDA=OFF); GPUs are refused at run time")

@@ -8,4 +8,9 @@ foreach(architecture IN LISTS ATTEND_CUDA_ARCHITECTURES)
     message(FATAL_ERROR "ATTEND_CUDA_ARCHITECTURES has ${architecture}: attend's kernels need compute capability 8.0: "
       "expected 80 or above, such as 80-real or 90-real, or native")
   endif()
+  if(CMAKE_MATCH_1 LESS 90 AND NOT CMAKE_MATCH_2 STREQUAL "-real")
+    message(FATAL_ERROR "ATTEND_CUDA_ARCHITECTURES has ${architecture}: its PTX would run on GPUs after Hopper too, where "
+      "kernels start before those they depend on have ended, and it has no wait for that: expected "
+      "${CMAKE_MATCH_1}-real, and 90-virtual for later GPUs")
+  endif()
 endforeach()

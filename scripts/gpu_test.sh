@@ -23,12 +23,12 @@ source "$(dirname "$0")/setup.sh"  # changes the folder
 
 # What CMake calls the first GPU; Hopper has instructions of its own besides.
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d . || true)
-[[ -n $capability ]] || echo "gpu_test: nvidia-smi shows no GPU here: everything is built, and what needs a GPU skips"
 native=${capability:-90}-real
 [[ $native == 90-real ]] && native="90a-real;90-real"
 architectures=${ATTEND_CUDA_ARCHITECTURES:-$native}
 build=build/gpu
 log=$build/build.log
+[[ -n $capability ]] || echo "gpu_test: nvidia-smi shows no GPU here: will now build everything, log in $log; what needs a GPU skips"
 
 # Programs of GPU tests alone, and the GPU's share of those that know both devices.
 suites=(

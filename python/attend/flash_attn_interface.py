@@ -10,8 +10,9 @@ Every argument is honoured or refused by name with what would be accepted. What 
     dtype) or to the result in launches of its own;
   - the LSE of a query that sees no key is -inf, its output 0;
   - num_splits is 0 (balanced over the device), 1 (none), or n: the work of a batch is shared by no more than n CTAs
-    for each request and K/V head, of which a long request has more than a short one. The same call always gives the
-    same bits, but unless it is 1 they depend on the lengths of the whole batch.
+    for each request, K/V head and 128 rows (query tokens times heads of a K/V head), of which a long request has more
+    than a short one. The same call always gives the same bits, but unless it is 1 they depend on the lengths of the
+    whole batch.
 """
 
 from ._attend import flash_attention, scheduler_metadata as _scheduler_metadata

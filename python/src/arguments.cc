@@ -136,12 +136,15 @@ kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk
   return {.causal = only_left, .window_left = window.left < 0 ? -1 : window.left, .chunk = chunk};
 }
 
-Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, Device device) {
+Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, int64_t max_rows, Device device) {
+  constexpr int64_t kTileRows = 128;
   require(num_splits >= 0, "num_splits ", num_splits,
           ": expected 0 (balanced over the device), 1 (none) or the most of them");
   if (num_splits == 1) return {.rule = kernels::SplitRule::kNone};
   if (num_splits == 0) return {};
-  const int64_t most = int64_t{num_splits} * std::max<int64_t>(num_reqs, 1) * num_kv_heads;
+  const int64_t num_tiles =
+      std::max<int64_t>(num_reqs, 1) * std::max<int64_t>(ceil_div(max_rows, kTileRows), 1);
+  const int64_t most = num_splits * num_tiles * num_kv_heads;
   return {.num_workers = workspaces().num_workers(most, device)};
 }
 

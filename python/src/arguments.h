@@ -40,12 +40,13 @@ View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, i
 kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk);
 
 // FlashAttention's num_splits: 0 balances splits over the GPU or the threads, 1 is none, and n shares the
-// work of the batch among no more than n workers for each request and K/V head.
+// work of the batch among no more than n workers for each request, K/V head and 128 rows (query tokens times
+// heads of a K/V head, at most `max_rows` a request).
 struct Splits {
   kernels::SplitRule rule = kernels::SplitRule::kBalanced;
   int num_workers = 0;  // 0: all
 };
-Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, Device device);
+Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, int64_t max_rows, Device device);
 
 void require_same_device(std::string_view name, const TensorView& view, Device device);
 

@@ -258,7 +258,9 @@ nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::
       .scale = scale_or_default("softmax_scale", softmax_scale, call.q.shape[2]) * descales.q.number(),
       .logit_cap = cap_of("softcap", softcap),
       .sinks = sinks_of("sinks", sinks, call.q.shape[1], q->device)};
-  const Splits splits = splits_of(num_splits, queries.num_reqs, call.kv.k.shape[2], q->device);
+  const int64_t num_kv_heads = call.kv.k.shape[2], group = call.q.shape[1] / num_kv_heads;
+  const Splits splits =
+      splits_of(num_splits, queries.num_reqs, num_kv_heads, call.max_seqlen_q * group, q->device);
   call.split_rule = splits.rule;
   call.num_workers = splits.num_workers;
 
@@ -295,7 +297,8 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
     check_queries_on_host("cu_seqlens_q", call.source, num_tokens, max_seqlen_q);
     check_appended_on_host(call.source, max_seqlen_k_new);
   }
-  const Splits splits = splits_of(num_splits, num_reqs, num_kv_heads, device);
+  const int64_t max_rows = int64_t{max_seqlen_q} * (num_q_heads / num_kv_heads);
+  const Splits splits = splits_of(num_splits, num_reqs, num_kv_heads, max_rows, device);
   const kernels::AttentionPlanLimits limits{
       .max_reqs = num_reqs,
       .max_tokens = num_tokens,

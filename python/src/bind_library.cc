@@ -86,7 +86,7 @@ void bind_library(nb::module_& module) {
       "build_info", &build_info_dict,
       "What this build can run: {'version': '0.1.0', 'instruction_set': the best that the CPU kernels have "
       "for this machine, such as 'avx512', 'cuda_architectures': those that GPU kernels were built for, "
-      "such as ['90-real', '80-virtual'], empty without GPU kernels}.");
+      "such as ['90-real', '90-virtual'], empty without GPU kernels}.");
   module.def(
       "backends", &backends,
       "Support records by backend name: {name: {'MHA': {...}, 'MLA': {...}}}, a kind that is not served left "

@@ -108,7 +108,8 @@ int Workspaces::num_workers(int64_t most, Device device) {
     all = num_sms_[index];
     wanted = std::max<int64_t>(1, most / kCtasPerSm);
   }
-  return wanted < all ? static_cast<int>(wanted) : 0;
+  // Workspaces are kept for each number, so there are few of them.
+  return wanted < all ? static_cast<int>(std::bit_floor(static_cast<uint64_t>(wanted))) : 0;
 }
 
 View<const int32_t> Workspaces::uniform_sums(int seqlen_q, int num_reqs, Device device) {

@@ -140,6 +140,14 @@ TEST(BenchCommand, RefusesToKeepNoLayer) {
   EXPECT_THAT(of_files.out, HasSubstr("--num-layers: only with --load-format dummy"));
 }
 
+TEST(BenchCommand, SaysWhatNeedsLessWhenAModelDoesNotFit) {
+  const Ran ran = attend("bench model --device cpu --shape llama-3.1-8b --num-layers 65536");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr(" GB), free "));
+  EXPECT_THAT(ran.out, Not(HasSubstr("--max-total-tokens"))) << "bench has no such flag";
+  EXPECT_THAT(ran.out, HasSubstr("; less is needed with fewer layers (--num-layers) or a smaller --shape"));
+}
+
 TEST(BenchCommand, NamesADirectoryOfTemporaryFilesThatIsNotThere) {
   const Ran ran =
       attend("bench model --shape qwen3-0.6b --num-layers 1", Streams::kBoth, "TMPDIR=/nonexistent");

@@ -25,6 +25,14 @@ TEST(RequireMemory, NamesThePartThatDoesNotFitBesideTheOthers) {
             "b: needed 41 bytes, free 40; lower --b");
 }
 
+TEST(RequireMemory, SaysLargeSizesInGigabytesToo) {
+  EXPECT_EQ(error_message(ErrorCode::kOutOfMemory,
+                          [] {
+                            require_memory({{"a", 15'009'849'344, "--a"}}, 8'491'175'936);
+                          }),
+            "a: needed 15009849344 bytes (15.0 GB), free 8491175936 (8.5 GB); lower --a");
+}
+
 EngineConfig tiny() {
   EngineConfig config;
   config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
@@ -43,7 +51,7 @@ TEST(EngineMemory, RefusesAPoolThatDoesNotFitByItsFlag) {
   EngineConfig config = tiny();
   config.max_total_tokens = 2'000'000'000;
   EXPECT_THAT(start(config), AllOf(HasSubstr("KV pool of 2000000000 tokens: needed "),
-                                   HasSubstr(" bytes, free "), HasSubstr("; lower --max-total-tokens")));
+                                   HasSubstr(" GB), free "), HasSubstr("; lower --max-total-tokens")));
 }
 
 TEST(EngineMemory, RefusesMoreRequestsThanFitByTheirFlag) {

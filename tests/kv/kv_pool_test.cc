@@ -194,7 +194,7 @@ TEST(MhaKvPool, RefusesMoreThanTheMachineHasWithNeededAndFreeBytes) {
   config.num_pages = 1 << 28;
   const std::string needed = std::to_string(size_t{80} * 8 * 256 * 4 * 4 << 28);
   EXPECT_THAT(error_message(ErrorCode::kOutOfMemory, [&] { MhaKvPool pool(config); }),
-              StartsWith("MhaKvPool: needed " + needed + " bytes, free "));
+              AllOf(StartsWith("MhaKvPool: needed " + needed + " bytes ("), HasSubstr(" GB), free ")));
 }
 
 TEST(MlaKvPool, ItsRowIsKWithOneHeadAndItsStartIsV) {
@@ -260,7 +260,8 @@ TEST(MlaKvPool, RefusesMoreThanTheMachineHasWithNeededAndFreeBytes) {
   config.num_pages = 1 << 28;
   EXPECT_THAT(
       error_message(ErrorCode::kOutOfMemory, [&] { MlaKvPool pool(config); }),
-      StartsWith("MlaKvPool: needed " + std::to_string(size_t{1000} * 24 * 4 * 4 << 28) + " bytes, free "));
+      AllOf(StartsWith("MlaKvPool: needed " + std::to_string(size_t{1000} * 24 * 4 * 4 << 28) + " bytes ("),
+            HasSubstr(" GB), free ")));
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST(ReqToTokenPool, RefusesSizesThatHoldNoRequest) {
 TEST(ReqToTokenPool, RefusesMoreThanTheMachineHasWithNeededAndFreeBytes) {
   EXPECT_EQ(ReqToTokenPool::num_bytes(1 << 20, 1 << 20), ((size_t{1} << 20) + 1) << 22);
   EXPECT_THAT(error_message(ErrorCode::kOutOfMemory, [] { ReqToTokenPool(1 << 20, 1 << 20); }),
-              HasSubstr("ReqToTokenPool: needed 4398050705408 bytes, free "));
+              HasSubstr("ReqToTokenPool: needed 4398050705408 bytes (4398.1 GB), free "));
 }
 
 TEST(ReqToTokenPool, NeverTouchesTheHeapAfterConstruction) {

@@ -269,7 +269,7 @@ TEST(ReadConfig, RefusesAFileThatIsMissingOrNoJsonObject) {
 
 TEST(ReadConfig, RefusesAModelOrAConfigThatIsSomethingElseThanItShould) {
   const TempDir dir;
-  expect_error(ErrorCode::kNotFound, {"nowhere: expected a model directory"},
+  expect_error(ErrorCode::kNotFound, {"nowhere: expected a model directory", "nothing is downloaded"},
                [&] { read_config(dir.path() / "nowhere"); });
   std::filesystem::create_directory(dir.path() / "config.json");
   expect_error(ErrorCode::kNotFound, {"config.json: is a directory: expected a file"},

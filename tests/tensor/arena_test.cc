@@ -14,6 +14,7 @@
 namespace attend {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using testing_support::error_message;
 
@@ -81,7 +82,8 @@ TEST(Arena, RefusesMoreThanTheMachineHasBeforeMappingIt) {
   const size_t wanted = available_host_bytes() * 4;
   const size_t before = mapped_pages();
   const std::string message = error_message(ErrorCode::kOutOfMemory, [&] { Arena(wanted, "kv pool"); });
-  EXPECT_THAT(message, StartsWith("kv pool: needed " + std::to_string(wanted) + " bytes, free "));
+  EXPECT_THAT(message, AllOf(StartsWith("kv pool: needed " + std::to_string(wanted) + " bytes ("),
+                             HasSubstr(" GB), free ")));
   EXPECT_LT(mapped_pages(), before + wanted / 4096 / 2);
 }
 

@@ -85,7 +85,16 @@ int run_model(const CLI::App& app, const BenchOptions& options) {
     engine.model_path = made->path();
     engine.load_format = LoadFormat::kDummy;
   }
-  show(bench_model(app, options, engine), options.json);
+  try {
+    show(bench_model(app, options, engine), options.json);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    // The engine names flags to lower, which bench has not: it chooses those sizes itself.
+    std::string what = error.what();
+    what = what.substr(0, what.find("; lower --"));
+    fail(ErrorCode::kOutOfMemory, what, "; less is needed with fewer layers (--num-layers",
+         options.shape.empty() ? ", with --load-format dummy)" : ") or a smaller --shape");
+  }
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "attend/base/error.h"
+#include "attend/base/gigabytes.h"
 
 namespace attend {
 namespace {
@@ -20,8 +21,9 @@ std::string whole(double number) {
 void require_memory(std::initializer_list<MemoryPart> parts, size_t free_bytes) {
   for (const MemoryPart& part : parts) {
     if (part.num_bytes > static_cast<double>(free_bytes))
-      fail(ErrorCode::kOutOfMemory, part.what, ": needed ", whole(part.num_bytes), " bytes, free ",
-           free_bytes, "; lower ", part.lower);
+      fail(ErrorCode::kOutOfMemory, part.what, ": needed ", whole(part.num_bytes), " bytes",
+           gigabytes_beside(part.num_bytes), ", free ", free_bytes,
+           gigabytes_beside(static_cast<double>(free_bytes)), "; lower ", part.lower);
     free_bytes -= static_cast<size_t>(part.num_bytes);
   }
 }

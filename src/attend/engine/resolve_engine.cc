@@ -7,6 +7,7 @@
 #include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
+#include "attend/base/gigabytes.h"
 #include "attend/base/math.h"
 #include "attend/engine/graph_runner.h"
 #include "attend/engine/require_memory.h"
@@ -77,8 +78,10 @@ double gpu_pool_bytes(const EngineConfig& config, const ModelConfig& model, DTyp
           : 2.0 * page_bytes + reserved_bytes;
   if (weight_bytes + needed_bytes > free_bytes)
     fail(ErrorCode::kOutOfMemory, "device ", config.device, ": needed ",
-         static_cast<int64_t>(weight_bytes + needed_bytes), " bytes (", static_cast<int64_t>(weight_bytes),
-         " of weights), free ", static_cast<int64_t>(free_bytes));
+         static_cast<int64_t>(weight_bytes + needed_bytes), " bytes",
+         gigabytes_beside(weight_bytes + needed_bytes), ", ", static_cast<int64_t>(weight_bytes),
+         gigabytes_beside(weight_bytes), " of them weights, free ", static_cast<int64_t>(free_bytes),
+         gigabytes_beside(free_bytes));
   return free_bytes - weight_bytes - reserved_bytes;
 }
 

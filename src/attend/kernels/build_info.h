@@ -10,7 +10,7 @@ namespace attend::kernels {
 struct BuildInfo {
   // The best that the CPU kernels have for this machine: portable, avx2, avx512, avx512-bf16 or amx.
   std::string_view instruction_set;
-  // What the GPU kernels were built for, as CMake calls it: "90-real", "80-virtual". Empty: no GPU kernels.
+  // What the GPU kernels were built for, as CMake calls it: "90-real", "90-virtual". Empty: no GPU kernels.
   std::vector<std::string_view> cuda_architectures;
 };
 

@@ -64,6 +64,10 @@ Cuts balanced_cuts(const Tile& tile, int64_t wanted_splits) {
   return {first, step, ceil_div(tile.kv_end - first, step)};
 }
 
+int32_t split_tokens_of(const AttentionPlanLimits& limits) {
+  return limits.split_tokens > 0 ? limits.split_tokens : kHostSplitTokens;
+}
+
 Cuts fixed_cuts(const Tile& tile, int32_t split_tokens) {
   const int32_t first = tile.kv_begin / split_tokens * split_tokens;
   return {first, split_tokens, ceil_div(tile.kv_end - first, split_tokens)};
@@ -85,7 +89,7 @@ class WorkMaker {
     if (cost(tile) > target_cost) {
       if (limits_.split_rule == SplitRule::kBalanced)
         cuts = balanced_cuts(tile, ceil_div(cost(tile), target_cost));
-      if (limits_.split_rule == SplitRule::kFixed) cuts = fixed_cuts(tile, limits_.split_tokens);
+      if (limits_.split_rule == SplitRule::kFixed) cuts = fixed_cuts(tile, split_tokens_of(limits_));
     }
     const int64_t num_rows = cuts.num_splits * tile.num_tokens();
     if (cuts.num_splits == 1 || work_.num_partial_rows + num_rows > max_partial_rows_)
@@ -144,7 +148,7 @@ WorkBounds work_bounds(const AttentionPlanLimits& limits, int q_tile) {
   // kFixed: enough for one new token of every request.
   bounds.num_partial_rows = limits.split_rule == SplitRule::kBalanced
                                 ? 2 * pieces * tile_tokens
-                                : limits.max_kv_tokens / limits.split_tokens + limits.max_reqs;
+                                : limits.max_kv_tokens / split_tokens_of(limits) + limits.max_reqs;
   bounds.num_items += bounds.num_partial_rows;
   bounds.num_merges = std::min<int64_t>(limits.max_tokens, bounds.num_partial_rows);
   return bounds;

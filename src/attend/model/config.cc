@@ -91,7 +91,8 @@ void add_eos_tokens(const JsonNode& json, std::vector<int32_t>& ids) {
 ModelConfig read_config(const std::filesystem::path& directory) {
   std::error_code error;
   if (!std::filesystem::is_directory(directory, error))
-    fail(ErrorCode::kNotFound, directory.string(), ": expected a model directory, with a config.json");
+    fail(ErrorCode::kNotFound, directory.string(),
+         ": expected a model directory, with a config.json, on this machine: nothing is downloaded");
   const JsonNode json = JsonNode::read(directory / "config.json");
   const ModelArchitecture& architecture = read_architecture(json);
   refuse_what_is_missing(json);

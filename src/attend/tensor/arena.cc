@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "attend/base/gigabytes.h"
 #include "attend/base/math.h"
 #include "attend/tensor/cuda.h"
 
@@ -61,7 +62,9 @@ size_t available_bytes(Device device) {
 Arena::Arena(size_t num_bytes, std::string_view owner, Device device) : owner_(owner), device_(device) {
   // Linux promises more memory than it has; a pool that does not fit would die while it is filled.
   if (const size_t free_bytes = available_bytes(device); num_bytes > free_bytes)
-    fail(ErrorCode::kOutOfMemory, owner_, ": needed ", num_bytes, " bytes, free ", free_bytes);
+    fail(ErrorCode::kOutOfMemory, owner_, ": needed ", num_bytes, " bytes",
+         gigabytes_beside(static_cast<double>(num_bytes)), ", free ", free_bytes,
+         gigabytes_beside(static_cast<double>(free_bytes)));
   if (device.type == DeviceType::kCuda)
     map_device(num_bytes);
   else

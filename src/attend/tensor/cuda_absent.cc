@@ -1,4 +1,5 @@
 // The GPU of a build without CUDA: there is none.
+#include "attend/base/without_cuda.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::cuda {
@@ -7,7 +8,7 @@ namespace {
 // `what`: the device that was asked for, or the thing that serves all of them.
 template <class... What>
 [[noreturn]] void refuse(const What&... what) {
-  fail(ErrorCode::kUnsupported, what..., ": this build was made without CUDA");
+  fail(ErrorCode::kUnsupported, what..., ": ", kWithoutCuda);
 }
 
 }  // namespace

@@ -154,6 +154,14 @@ TEST(MakeWork, KeepsATileWholeWhenItsSplitsHaveNoRoom) {
   EXPECT_EQ(work_of(batch, limits).items.size(), 1u);
 }
 
+TEST(MakeWork, CutsFixedSplitsOfNoSizeAsThePlanDoes) {
+  const Batch batch({1}, {1000});
+  AttentionPlanLimits limits = limits_for(batch, SplitRule::kFixed, 8);
+  limits.split_tokens = 0;
+  EXPECT_EQ(work_bounds(limits, 16).num_partial_rows, 1000 / kHostSplitTokens + 1);
+  EXPECT_EQ(work_of(batch, limits).items.size(), 4u);
+}
+
 TEST(MakeWork, CoversEveryVisibleKeyOnceWithinItsBounds) {
   std::mt19937 random(11);
   const auto upto = [&](int n) { return static_cast<int32_t>(random() % static_cast<unsigned>(n + 1)); };

@@ -200,6 +200,19 @@ class ExtendStep {
   kernels::AttentionArgs args_;
 };
 
+TEST_F(CudaPrefill, GivesZerosWhereNoRequestHasKeys) {
+  AttentionCase c{.requests = {{100, 0}, {300, 0}},
+                  .num_q_heads = 4,
+                  .num_kv_heads = 2,
+                  .head_dim_qk = 128,
+                  .head_dim_v = 128,
+                  .num_workers = 2};
+  c.index = kernels::KvIndexKind::kContiguous;
+  c.causal = false;
+  c.q_dtype = c.kv_dtype = c.out_dtype = DType::kBF16;
+  run_conformance(prefill_on_gpu, std::vector{c});
+}
+
 TEST_F(CudaPrefill, GivesTheSameBitsAHundredTimes) {
   cuda::OwnedStream stream(kGpu);
   ExtendStep step(stream.get());

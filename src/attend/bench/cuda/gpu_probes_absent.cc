@@ -1,11 +1,12 @@
 // The probes of a build without CUDA: there are none.
+#include "attend/base/without_cuda.h"
 #include "attend/bench/cuda/gpu_probes.h"
 
 namespace attend::bench {
 namespace {
 
 [[noreturn]] void refuse(std::string_view what) {
-  fail(ErrorCode::kUnsupported, what, " of a GPU: this build was made without CUDA");
+  fail(ErrorCode::kUnsupported, what, " of a GPU: ", kWithoutCuda);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The GPU kernels of a build without CUDA: there are none.
+#include "attend/base/without_cuda.h"
 #include "attend/kernels/cuda/attention.h"
 #include "attend/kernels/cuda/batch_arrays.h"
 #include "attend/kernels/cuda/elementwise.h"
@@ -13,7 +14,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 [[noreturn]] void refuse(std::string_view kernel) {
-  fail(ErrorCode::kUnsupported, kernel, " on a GPU: this build was made without CUDA");
+  fail(ErrorCode::kUnsupported, kernel, " on a GPU: ", kWithoutCuda);
 }
 
 }  // namespace

@@ -113,9 +113,9 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
   const sm80::AttentionLaunch launch = find_instance(args);
-  if (launch == nullptr) return sm80::launch_row_attention(params, stream.handle);
-  if (sm90::takes(args, plan, stream)) return sm90::prefill(args, params, plan, stream);
-  launch(params, plan.num_row_tiles(), stream.handle);
+  if (launch != nullptr && sm90::takes(args, plan, stream)) return sm90::prefill(args, params, plan, stream);
+  if (launch == nullptr || !launch(params, plan.num_row_tiles(), stream.handle))
+    return sm80::launch_row_attention(params, stream.handle);
   if (leaves_parts(params.plan)) sm80::launch_merge_jobs(params, stream.handle);
 }
 

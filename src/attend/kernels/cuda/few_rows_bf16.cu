@@ -1,21 +1,11 @@
+#include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/few_rows_kernel.cuh"
 
 namespace attend::kernels::cuda {
-namespace {
-
-int attribute_of_current_device(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  attend::cuda::check(cudaGetDevice(&device), "device");
-  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
-  return value;
-}
-
-}  // namespace
-
-int num_sms() { return attribute_of_current_device(cudaDevAttrMultiProcessorCount); }
+int num_sms() { return current_device_attribute(cudaDevAttrMultiProcessorCount); }
 
 int max_few_rows() {
-  return attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kLargeSharedBytes
+  return current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kLargeSharedBytes
              ? kMaxRowsWithRoom
              : kMaxRowsAnywhere;
 }

@@ -7,7 +7,6 @@
 #include "attend/kernels/cuda/invariant_linear.h"
 #include "attend/kernels/cuda/matmul.h"
 #include "attend/kernels/cuda/sm90/dense.h"
-#include "attend/kernels/cuda/sm90/tall.h"
 #include "attend/kernels/cuda/view_params.h"
 
 namespace attend::kernels::cuda {
@@ -32,6 +31,13 @@ void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
     fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
 }
 
+// Tensor maps and cuBLASLt want rows one after another.
+void require_rows_apart(const TensorView& x) {
+  if (x.shape[0] > 1 && x.strides[0] < x.shape[1])
+    fail(ErrorCode::kUnsupported, "x ", x, ": expected rows that do not overlap, so a stride of at least ",
+         x.shape[1]);
+}
+
 // What is multiplied, once a norm has run that the product does not.
 TensorView normed(const InputNorm& norm, const TensorView& x, Stream& stream) {
   if (norm.weight.empty()) return x;
@@ -47,48 +53,26 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
   launch_few_rows(few_rows_params(args, gated), args.x.dtype, stream.handle);
 }
 
-// Sm_90's kernels of tiles, and what is left to the kernel for few rows and to cuBLASLt.
-enum class Tiles { kNone, kTall, kEven };
-
-// Which are the fastest, as timed on an H200. Tall tiles norm x themselves, so they have the large layers of
-// few rows, and with more the gated ones, where they save SiLU too. Small weights of few rows fit into the
-// ring of the kernel for few rows; above 64 rows even tiles win where the weight is small or sums are long
-// (down projections), since clusters share those. Heads are cuBLASLt's.
-Tiles fastest_tiles(int64_t num_rows, const TensorView& weight, bool gated) {
-  constexpr int64_t kMostRows = 256, kMostRowsOfEvenTiles = 128, kFewRows = 64;
-  constexpr int64_t kSmallElements = int64_t{1} << 23, kLargeElements = int64_t{1} << 25;
-  constexpr int64_t kMostOutputs = 65536;
-  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows || weight.shape[0] > kMostOutputs)
-    return Tiles::kNone;
-  const int64_t num_elements = weight.shape[0] * weight.shape[1];
-  const bool small = num_elements < kSmallElements;
+// Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200. Small
+// weights of few rows fit into the ring of the former; above 64 rows tiles win where the weight is small or
+// sums are long (down projections), since clusters share those. Heads are cuBLASLt's.
+bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
+  constexpr int64_t kMostRows = 128, kMostRowsOfAnyLayer = 64;
+  constexpr int64_t kSmallElements = int64_t{1} << 23, kMostOutputs = 65536;
+  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows || weight.shape[0] > kMostOutputs) return false;
+  const bool small = weight.shape[0] * weight.shape[1] < kSmallElements;
   const bool deep = weight.shape[1] > weight.shape[0];
-  if (num_rows <= kFewRows) {
-    if (!small) return Tiles::kTall;
-    return num_rows <= kMaxRowsWithRoom ? Tiles::kNone : Tiles::kEven;
-  }
-  if (gated && num_elements >= kLargeElements) return Tiles::kTall;
-  return num_rows <= kMostRowsOfEvenTiles && (small || deep) ? Tiles::kEven : Tiles::kNone;
+  if (num_rows <= kMaxRowsWithRoom) return !small;
+  return num_rows <= kMostRowsOfAnyLayer || small || deep;
 }
 
 // Returns false, having done nothing, where tiles are not faster or not taken.
 bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
-  const Tiles tiles = fastest_tiles(args.x.shape[0], args.weight, gated);
-  const bool tall = tiles == Tiles::kTall;
   const TensorView x = args.x;
-  const InputNorm norm = args.norm;
-  const bool norm_before = !norm.weight.empty() && !(tall && sm90::norms_tall_tiles(norm, x));
-  if (norm_before) {
-    args.x = norm.normed;
-    args.norm = {};
-  }
-  if (tiles == Tiles::kNone || !(tall ? sm90::takes_tall_tiles(args, stream) : sm90::takes(args, stream)))
-    return false;
-  if (norm_before) normed(norm, x, stream);
-  if (tall)
-    sm90::tall_tiles(args, gated, stream);
-  else
-    sm90::dense(args, gated, stream);
+  if (!args.norm.weight.empty()) args.x = args.norm.normed;
+  if (!tiles_are_faster(x.shape[0], args.weight) || !sm90::takes(args, stream)) return false;
+  args.x = normed(args.norm, x, stream);
+  sm90::dense(args, gated, stream);
   return true;
 }
 
@@ -96,6 +80,7 @@ bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
 
 void linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
+  require_rows_apart(args.x);
   if (args.out.num_elements() == 0) return;
   if (args.batch_invariant) {
     LinearArgs invariant = args;
@@ -112,6 +97,7 @@ void linear(const LinearArgs& args, Stream& stream) {
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
+  require_rows_apart(args.x);
   if (args.batch_invariant || args.out.num_elements() == 0) return false;
   const LinearArgs product{
       .x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm};

@@ -2,6 +2,7 @@
 #include <cfloat>
 
 #include "attend/kernels/cuda/cluster_cut.cuh"
+#include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/sampling_kernel.h"
@@ -210,19 +211,12 @@ __global__ void __launch_bounds__(kSearchThreads)
   cluster.synchronize();  // others may still read this CTA's words
 }
 
-int attribute_of_current_device(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  attend::cuda::check(cudaGetDevice(&device), "current device");
-  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
-  return value;
-}
-
 // CTAs of a row: as many as the SMs take at once. Larger clusters than pairs leave some SMs unused, since
 // they do not divide what a GPC has of them: 30 of four run at once on 132 SMs, and 15 of eight. One before
 // sm_90, and in code for such a GPU that was compiled when it was loaded.
 int ctas_of_row(int num_rows, const cudaFuncAttributes& attributes) {
   if (attributes.ptxVersion < 90) return 1;
-  const int num_sms = attribute_of_current_device(cudaDevAttrMultiProcessorCount);
+  const int num_sms = current_device_attribute(cudaDevAttrMultiProcessorCount);
   int num_ctas = kSlices;
   while (num_ctas > 1 && num_rows * num_ctas > (num_ctas > 2 ? num_sms * 7 / 8 : num_sms)) num_ctas /= 2;
   return num_ctas;
@@ -237,7 +231,7 @@ void launch_sampling(SamplingParams params, void* stream) {
   const int num_ctas = ctas_of_row(params.num_rows, attributes);
   constexpr int kFour = 4;  // slices begin where four elements are read at once
   params.slice_size = (params.vocab_size + kFour * kSlices - 1) / (kFour * kSlices) * kFour;
-  const int room = (attribute_of_current_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
+  const int room = (current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
                     static_cast<int>(attributes.sharedSizeBytes)) /
                    int{sizeof(float)};
   const int part_size = kSlices / num_ctas * params.slice_size;

@@ -15,13 +15,6 @@ __device__ inline void store_async_16(uint32_t to, float a, float b, float c, fl
       : "memory");
 }
 
-// The same of 4 bytes.
-__device__ inline void store_async_4(uint32_t to, float value, uint32_t barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];\n" ::"r"(to),
-               "r"(__float_as_uint(value)), "r"(barrier)
-               : "memory");
-}
-
 // An arrival at a barrier of any CTA. It may overtake what this thread did before, but for reads whose values
 // were used. "mbarrier.arrive.relaxed.cluster".
 __device__ inline void arrive_in_cluster_relaxed(uint32_t barrier) {

@@ -32,13 +32,6 @@ __device__ inline uint4 load_shared_16(uint32_t from) {
   return bits;
 }
 
-// 4 bytes. "ld.shared".
-__device__ inline uint32_t load_shared_4(uint32_t from) {
-  uint32_t bits;
-  asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(bits) : "r"(from) : "memory");
-  return bits;
-}
-
 // "st.shared".
 __device__ inline void store_shared_16(uint32_t to, float a, float b, float c, float d) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)

@@ -3,18 +3,25 @@
 
 #include <algorithm>
 
+#include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/sm80/attention_kernel.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
-#include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda::sm80 {
 
+// Of a CTA, on every GPU from Ampere on (CUDA programming guide, "Technical Specifications per Compute
+// Capability": 99 KB on 8.6, 8.9 and 12.0).
+inline constexpr int kLeastSharedBytes = 99 * 1024;
+
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
-void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
+bool launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
   const auto kernel = attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>;
   constexpr int kSharedBytes =
       AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>::kSharedBytes;
+  if (kSharedBytes > kLeastSharedBytes &&
+      kSharedBytes > current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
+    return false;
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                       "attention: shared memory");
   // Fixed splits: no more CTAs than there are banks.
@@ -25,13 +32,15 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                                 static_cast<unsigned>(params.num_kv_heads));
   constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads;
   launch_dependent<AttentionParams>(kernel, grid, kThreads, kSharedBytes, stream, params, "attention");
+  return true;
 }
 
 // The plan never has 16 rows with fixed splits, nor more rows than max_tile_rows().
 template <Element kElement, int kHeadDimQk, int kHeadDimV>
-void launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
+bool launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
   const auto launch = [&]<int kTileRows, bool kFixedSplits>() {
-    launch_tile<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>(params, num_row_tiles, stream);
+    return launch_tile<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>(params, num_row_tiles,
+                                                                                 stream);
   };
   const bool fixed_splits = params.plan.split_bank != nullptr;
   if (params.plan.tile_rows == 16) return launch.template operator()<16, false>();

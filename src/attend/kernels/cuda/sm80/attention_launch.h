@@ -5,15 +5,16 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Launches the kernel for a plan of at most `num_row_tiles` row tiles on `stream`, a cudaStream_t. Throws
+// Launches the kernel for a plan of at most `num_row_tiles` row tiles on `stream`, a cudaStream_t. Returns
+// false, having launched nothing, where the device has less shared memory than a CTA takes. Throws
 // Error(kDevice).
-using AttentionLaunch = void (*)(const AttentionParams& params, int num_row_tiles, void* stream);
+using AttentionLaunch = bool (*)(const AttentionParams& params, int num_row_tiles, void* stream);
 
 // Merges what the CTAs of a streamed plan left whose ctas_merge is false. Launched after attention or MLA.
 void launch_merge_jobs(const AttentionParams& params, void* stream);
 
 // MLA for q and latent rows of one 16-bit dtype that begin at multiples of 16 bytes, up to 576 and 512 wide,
-// and plans without fixed splits. As AttentionLaunch.
+// and plans without fixed splits, on a device_takes_mla(). As AttentionLaunch.
 void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream);
 // Whether the current device has the shared memory that launch_mla() takes (163 KiB).
 bool device_takes_mla();

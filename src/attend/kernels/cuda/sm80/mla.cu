@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
 #include "attend/kernels/cuda/sm80/mla_kernel.cuh"
@@ -30,11 +31,8 @@ void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream) 
 }
 
 bool device_takes_mla() {
-  int device = 0, num_bytes = 0;
-  attend::cuda::check(cudaGetDevice(&device), "MLA: device");
-  attend::cuda::check(cudaDeviceGetAttribute(&num_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                      "MLA: shared memory");
-  return num_bytes >= std::max(MlaCta<__half, 1>::kSharedBytes, MlaCta<__half, 4>::kSharedBytes);
+  return current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >=
+         std::max(MlaCta<__half, 1>::kSharedBytes, MlaCta<__half, 4>::kSharedBytes);
 }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -3,7 +3,6 @@
 #include "attend/kernels/cuda/sm90/dense.h"
 #include "attend/kernels/cuda/sm90/prefill.h"
 #include "attend/kernels/cuda/sm90/row_tiles.h"
-#include "attend/kernels/cuda/sm90/tall.h"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -13,19 +12,6 @@ void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, DenseShap
 
 void dense(const LinearArgs&, bool, const DenseShape&, Stream&) {
   fail(ErrorCode::kUnsupported, "dense: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
-}
-
-bool takes_tall_tiles(const LinearArgs&, const Stream&) { return false; }
-
-bool norms_tall_tiles(const InputNorm&, const TensorView&) { return false; }
-
-std::vector<int> tile_pairs_of(int) { return {}; }
-
-void tall_tiles(const LinearArgs&, bool, Stream& stream) { tall_tiles({}, false, TallShape{}, stream); }
-
-void tall_tiles(const LinearArgs&, bool, const TallShape&, Stream&) {
-  fail(ErrorCode::kUnsupported,
-       "tall tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
 bool takes_row_tiles(const LinearArgs&, const Stream&) { return false; }

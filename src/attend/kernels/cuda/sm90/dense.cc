@@ -1,11 +1,14 @@
 #include "attend/kernels/cuda/sm90/dense.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <map>
+#include <memory>
+#include <mutex>
 
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/sm90/dense_kernel.h"
-#include "attend/kernels/cuda/sm90/device_clusters.h"
 #include "attend/kernels/cuda/sm90/tensor_map.h"
 #include "attend/kernels/cuda/view_params.h"
 #include "attend/tensor/cuda.h"
@@ -13,7 +16,32 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
+constexpr std::array kClusterSizes = {1, 2, 4, kMaxClusterSize};
+
 int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
+// What the choice of a shape depends on.
+struct DeviceClusters {
+  bool can_run = false;
+  std::array<int, kClusterSizes.size()> num_clusters{};  // of each size, that run at once
+
+  explicit DeviceClusters(Device device) {
+    const attend::cuda::DeviceInfo info = attend::cuda::device_info(device);
+    can_run = info.major == 9 && info.minor == 0;
+    if (!can_run) return;
+    const attend::cuda::DeviceScope scope(device);
+    for (size_t i = 0; i < kClusterSizes.size(); ++i) num_clusters[i] = max_clusters(kClusterSizes[i]);
+  }
+};
+
+const DeviceClusters& clusters_of(Device device) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<int, std::unique_ptr<DeviceClusters>>;
+  const std::lock_guard lock(mutex);
+  auto& found = devices[device.index];
+  if (found == nullptr) found = std::make_unique<DeviceClusters>(device);
+  return *found;
+}
 
 int tokens_for(int64_t num_rows) {
   for (const int num_tokens : {32, 64})

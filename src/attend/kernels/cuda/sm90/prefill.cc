@@ -1,11 +1,9 @@
 #include "attend/kernels/cuda/sm90/prefill.h"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 
+#include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/sm90/tensor_map.h"
-#include "attend/tensor/cuda_check.h"
 #include "attend_generated/prefill_instances.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -23,22 +21,16 @@ const PrefillInstance* find_instance(const AttentionArgs& args) {
   return nullptr;
 }
 
-int attribute_of(Device device, cudaDeviceAttr attribute) {
-  int value = 0;
-  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device.index), "device attribute");
-  return value;
-}
-
 // Asked for every layer, so of the attributes, which are at hand.
 bool runs_sm90a(Device device) {
-  return attribute_of(device, cudaDevAttrComputeCapabilityMajor) == 9 &&
-         attribute_of(device, cudaDevAttrComputeCapabilityMinor) == 0;
+  return device_attribute(device.index, cudaDevAttrComputeCapabilityMajor) == 9 &&
+         device_attribute(device.index, cudaDevAttrComputeCapabilityMinor) == 0;
 }
 
-// Tensor maps want strides above 0.
+// Tensor maps want sizes and strides above 0.
 bool has_map(const TensorView& view) {
   for (size_t dim = 0; dim + 1 < static_cast<size_t>(view.rank); ++dim)
-    if (view.shape[dim] > 1 && view.strides[dim] <= 0) return false;
+    if (view.shape[dim] == 0 || (view.shape[dim] > 1 && view.strides[dim] <= 0)) return false;
   return true;
 }
 

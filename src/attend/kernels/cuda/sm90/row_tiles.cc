@@ -1,25 +1,17 @@
 #include "attend/kernels/cuda/sm90/row_tiles.h"
 
-#include <cuda_runtime_api.h>
-
 #include "attend/base/math.h"
+#include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/sm90/row_tiles_kernel.h"
 #include "attend/kernels/cuda/sm90/tensor_map.h"
 #include "attend/kernels/cuda/view_params.h"
 #include "attend/tensor/cuda.h"
-#include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
 constexpr int kChunkElements = 64;
-
-int attribute_of(Device device, cudaDeviceAttr attribute) {
-  int value = 0;
-  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device.index), "device attribute");
-  return value;
-}
 
 // Large tiles read less; where there are fewer than SMs, small ones share the reading of weights among more.
 const RowTileShape& shape_for(const LinearArgs& args, int num_sms) {
@@ -33,13 +25,14 @@ const RowTileShape& shape_for(const LinearArgs& args, int num_sms) {
 bool takes_row_tiles(const LinearArgs& args, const Stream& stream) {
   if (args.x.dtype == DType::kF32 || args.x.shape[1] % 8 != 0 || !rows_aligned({&args.x, &args.weight}))
     return false;
-  return attribute_of(stream.device, cudaDevAttrComputeCapabilityMajor) == 9 &&
-         attribute_of(stream.device, cudaDevAttrComputeCapabilityMinor) == 0;
+  return device_attribute(stream.device.index, cudaDevAttrComputeCapabilityMajor) == 9 &&
+         device_attribute(stream.device.index, cudaDevAttrComputeCapabilityMinor) == 0;
 }
 
 void row_tiles(const LinearArgs& args, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
-  const RowTileShape& shape = shape_for(args, attribute_of(stream.device, cudaDevAttrMultiProcessorCount));
+  const RowTileShape& shape =
+      shape_for(args, device_attribute(stream.device.index, cudaDevAttrMultiProcessorCount));
   const RowTilesParams params{
       .x = map_rows(args.x, shape.rows),
       .weight = map_rows(args.weight, shape.features),

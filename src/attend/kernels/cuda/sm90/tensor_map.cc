@@ -2,7 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 
 #include "attend/base/error.h"
@@ -55,7 +54,7 @@ CUtensorMap map_rows(const TensorView& matrix, int box_rows) {
   const auto num_rows = static_cast<cuuint64_t>(matrix.shape[0]);
   const auto num_columns = static_cast<cuuint64_t>(matrix.shape[1]);
   // A single row may have any stride.
-  const auto stride = static_cast<cuuint64_t>(std::max(matrix.strides[0], matrix.shape[1]));
+  const auto stride = static_cast<cuuint64_t>(num_rows > 1 ? matrix.strides[0] : matrix.shape[1]);
   return encode<2>(matrix, {num_columns, num_rows}, {kElementBytes * stride},
                    {kChunkElements, static_cast<cuuint32_t>(box_rows)});
 }

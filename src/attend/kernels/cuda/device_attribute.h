@@ -1,0 +1,23 @@
+// What a GPU says of itself, without asking for all of it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "attend/tensor/cuda_check.h"
+
+namespace attend::kernels::cuda {
+
+inline int device_attribute(int device_index, cudaDeviceAttr attribute) {
+  int value = 0;
+  attend::cuda::check(cudaDeviceGetAttribute(&value, attribute, device_index), "attribute of the device");
+  return value;
+}
+
+// Of the device that launches go to.
+inline int current_device_attribute(cudaDeviceAttr attribute) {
+  int device_index = 0;
+  attend::cuda::check(cudaGetDevice(&device_index), "current device");
+  return device_attribute(device_index, attribute);
+}
+
+}  // namespace attend::kernels::cuda
