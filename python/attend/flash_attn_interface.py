@@ -1,6 +1,7 @@
 """FlashAttention-3's flash_attn_interface over attend's kernels: the same calls, on GPUs from Ampere on and on CPUs.
 
 Every argument is honoured or refused by name with what would be accepted. What differs from FlashAttention-3:
+  - forward only: a tensor of torch that requires grad is refused while gradients are recorded;
   - queries are float32, float16 or bfloat16; K/V of the same dtype, another of them, or fp8 (on a GPU fast for q's own
     dtype and fp8);
   - sinks (also under the name learnable_sink) are float32 [num_heads]; softmax_lse leaves them out;

@@ -256,6 +256,7 @@ kv_indptr, kv_indices      int32 [num_reqs + 1] in pages, and the page ids of al
 cu_seqlen_kv               int32 [num_reqs + 1]; K/V of one request after another, page_size 1
 req_to_token, request_rows int32 [num_rows, max_context_len] token slots, and [num_reqs] the requests' rows
 
+scale         of the scores; None: 1 / sqrt(head_dim)
 max_seqlen_q  an upper bound of the new tokens of a request
 causal        query j sees keys up to position seqlen_kv - seqlen_q + j; otherwise all keys
 window_left   how far back a query sees (inclusive); -1: no bound.  chunk: chunked local attention; 0: none

@@ -250,6 +250,8 @@ nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::
     call.seqlen_kv = {call.source.seqlen_cached.each, static_cast<size_t>(queries.num_reqs)};
 
   call.visibility = visibility_of(causal, window_size, attention_chunk);
+  for (const Descale* descale : {&descales.q, &descales.k, &descales.v})
+    descale->require_shape(queries.num_reqs, call.kv.k.shape[2]);
   call.kv.k_scale = descales.k.number();
   call.kv.v_scale = descales.v.number();
   call.score = {

@@ -23,20 +23,24 @@ Descale::Descale(std::string_view name, nb::handle value) : name_(name) {
     return;
   }
   tensor_ = TensorArgument(name, value, Accepts::kFloat32);
+  given_ = *tensor_;
   if (!all_equal_on_host(*tensor_)) return;
   number_ = positive(name, *static_cast<const float*>(tensor_->data));
   tensor_ = {};
 }
 
-kernels::RowScale Descale::rows(int64_t num_reqs, int64_t num_kv_heads, int64_t heads_each,
-                                Device device) const {
+void Descale::require_shape(int64_t num_reqs, int64_t num_kv_heads) const {
+  if (!given_.has_value() || given_->num_elements() == 1) return;
+  require(given_->rank == 2 && given_->shape[0] == num_reqs && given_->shape[1] == num_kv_heads, name_, " ",
+          *given_, ": expected a number, one element, or float32 [", num_reqs, ", ", num_kv_heads,
+          "], a descale for each request and K/V head");
+}
+
+kernels::RowScale Descale::rows(int64_t heads_each, Device device) const {
   if (!is_tensor()) return {};
   require_same_device(name_, *tensor_, device);
   const auto* const data = static_cast<const float*>(tensor_->data);
   if (tensor_->num_elements() == 1) return {.data = data};
-  require(tensor_->rank == 2 && tensor_->shape[0] == num_reqs && tensor_->shape[1] == num_kv_heads, name_,
-          " ", *tensor_, ": expected a number, one element, or float32 [", num_reqs, ", ", num_kv_heads,
-          "], a descale for each request and K/V head");
   return {.data = data,
           .request_stride = tensor_->strides[0],
           .head_stride = tensor_->strides[1],

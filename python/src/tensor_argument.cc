@@ -37,6 +37,44 @@ nb::object dlpack_capsule(nb::handle object) {
   }
 }
 
+bool may_require_grad(Accepts accepts) { return accepts != Accepts::kInt32 && accepts != Accepts::kUint64; }
+
+// Of torch's tensors, also where gradients are switched off.
+bool requires_grad(nb::handle object) {
+  // Made once, and looked up for every tensor of a call.
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  const nb::object value = nb::steal(PyObject_GetAttr(object.ptr(), name));
+  if (!value.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw nb::python_error();
+    PyErr_Clear();
+    return false;
+  }
+  if (value.ptr() != Py_True) return false;
+  // Another library's attribute of this name says nothing of torch's grad mode.
+  const nb::object torch = nb::borrow(PyImport_GetModule(nb::str("torch").ptr()));
+  return torch.is_valid() && PyObject_IsInstance(object.ptr(), torch.attr("Tensor").ptr()) == 1;
+}
+
+// Throws Error for a tensor that requires grad while torch records what is computed of it: the result would
+// be taken for a constant, and its gradient be missing in silence.
+void refuse_recorded(std::string_view name) {
+  if (nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")()))
+    fail(ErrorCode::kUnsupported, name,
+         " requires grad: attend computes forward only; call under torch.no_grad()");
+}
+
+// What a library said when it could not export a tensor, under the argument's name; other exceptions, such as
+// of a user's interrupt, go on as they are.
+[[noreturn]] void refuse_unexportable(std::string_view name, nb::handle object, nb::python_error& error) {
+  if (!error.matches(PyExc_BufferError) && !error.matches(PyExc_RuntimeError) &&
+      !error.matches(PyExc_ValueError))
+    throw error;
+  const auto said = nb::cast<std::string>(nb::str(error.value()));
+  // Its first line: torch adds where in torch that was.
+  fail(ErrorCode::kUnsupported, name, ": ", said.substr(0, said.find('\n')), " (", described_type(object),
+       "): expected one that can be exported, on the CPU or a GPU");
+}
+
 struct NamedDtype {
   std::string_view name;  // of numpy and torch
   uint8_t code, bits;     // of DLPack
@@ -154,7 +192,11 @@ TensorArgument::TensorArgument(std::string_view name, nb::handle object, Accepts
   if (object.is_none()) return;
   if (const DlpackExchange* exchange = exchange_of(object)) {
     dlpack::DLTensor tensor;
-    if (exchange->view(object.ptr(), &tensor) != 0) throw nb::python_error();
+    if (may_require_grad(accepts) && requires_grad(object)) refuse_recorded(name);
+    if (exchange->view(object.ptr(), &tensor) != 0) {
+      nb::python_error error;
+      refuse_unexportable(name, object, error);
+    }
     require_accepted(name, tensor.dtype, accepts);
     view_ = named_view(name, tensor);
     return;
@@ -173,12 +215,23 @@ void TensorArgument::read_capsule(std::string_view name, nb::handle object, Acce
     fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
          " is immutable: expected a tensor that can be written");
   const ForeignDtype* foreign = foreign_dtype(object);
-  if (is_numpy(object)) require_accepted_of_numpy(name, object, accepts);
+  const bool of_numpy = is_numpy(object);
+  if (of_numpy) require_accepted_of_numpy(name, object, accepts);
   const auto view_named = [&](const dlpack::DLTensor& tensor) {
     if (foreign == nullptr) require_accepted(name, tensor.dtype, accepts);
     return named_view(name, tensor);
   };
-  capsule_ = dlpack_capsule(foreign == nullptr ? nb::borrow(object) : object.attr("view")(foreign->bits));
+  nb::object exported = foreign == nullptr ? nb::borrow(object) : object.attr("view")(foreign->bits);
+  // Tensors of a torch without exchange functions: it exports none that requires grad, but the same memory.
+  if (may_require_grad(accepts) && !of_numpy && requires_grad(object)) {
+    refuse_recorded(name);
+    exported = object.attr("detach")();
+  }
+  try {
+    capsule_ = dlpack_capsule(exported);
+  } catch (nb::python_error& error) {
+    refuse_unexportable(name, object, error);
+  }
   if (PyCapsule_IsValid(capsule_.ptr(), "dltensor_versioned")) {
     const auto* managed = static_cast<const dlpack::DLManagedTensorVersioned*>(
         PyCapsule_GetPointer(capsule_.ptr(), "dltensor_versioned"));

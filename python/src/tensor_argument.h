@@ -38,7 +38,9 @@ bool is_numpy(nb::handle object);
 //
 // numpy's arrays may be of ml_dtypes (bfloat16, float8_e4m3fn, float8_e5m2). Throws Error naming the argument
 // and what is accepted when the object is no tensor, when its dtype is not accepted or its device none of
-// attend's, and, to write, when it is read-only or an array of jax, which are immutable.
+// attend's, when its library cannot export it (torch's tensors on `meta`), when torch would record it for a
+// backward pass that attend does not have, and, to write, when it is read-only or an array of jax, which are
+// immutable.
 class TensorArgument {
  public:
   // Not given: an empty view.

@@ -63,12 +63,12 @@ RotaryArguments::RotaryArguments(nb::handle arguments) {
 TurnedRows::TurnedRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_object,
                        const std::optional<RotaryArguments>& rotary, const Descales& descales) {
   kernels::RowAngles angles = rotary.has_value() ? angles_of(call, *rotary) : kernels::RowAngles{};
-  const int64_t num_reqs = call.source.num_reqs, num_kv_heads = call.kv.k.shape[2];
+  const int64_t heads_each = call.q.shape[1] / call.kv.k.shape[2];
   const auto scale_of = [&](const Descale& descale) {
     // What is appended is divided by the number that it is multiplied with when it is read.
     require(!descale.is_tensor() || &descale == &descales.q || !call.appends(), descale.name(),
             " in a tensor: expected a number, since k and v are appended");
-    return descale.rows(num_reqs, num_kv_heads, call.q.shape[1] / num_kv_heads, call.q.device);
+    return descale.rows(heads_each, call.q.device);
   };
   const kernels::RowScales q_scales{scale_of(descales.q), scale_of(descales.k)};
   if (!angles.cos.empty()) {

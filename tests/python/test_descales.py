@@ -73,6 +73,18 @@ def test_one_number_may_be_expanded_to_all_requests_and_heads(rng, library):
     np.testing.assert_allclose(call(expanded), call(0.8), rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.parametrize("name", ["q_descale", "k_descale", "v_descale"])
+@pytest.mark.parametrize("shape", [(2,), (KV_HEADS, BATCH), (BATCH, 1), (1, KV_HEADS), (BATCH, KV_HEADS, 1)], ids=str)
+def test_equal_descales_of_another_shape_are_refused_as_unequal_ones_are(library, name, shape):
+    q, k = (library.tensor(np.ones(s, np.float32)) for s in ((BATCH, 1, HEADS, 32), (BATCH, 4, KV_HEADS, 32)))
+    message = rf"^{name} float32\[.*: expected a number, one element, or float32 \[{BATCH}, {KV_HEADS}\]"
+    for descale in (np.full(shape, 1.25), np.linspace(1, 2, int(np.prod(shape))).reshape(shape)):
+        with pytest.raises(attend.Error, match=message):
+            flash.flash_attn_func(q, k, k, **{name: library.tensor(descale.astype(np.float32))})
+        with pytest.raises(attend.Error, match=message):
+            flash.flash_attn_func(q, k, k, **{name: descale.astype(np.float32)})
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -53,7 +53,7 @@ inline int32_t first_visible(const Visibility& visibility, int32_t p) {
 
 // score = scale * k_scale * q.k, then logit_cap * tanh(score / logit_cap) when there is a cap.
 struct ScoreRule {
-  float scale = 1.0f;
+  float scale = 1.0f;      // 1 is the products as they are; models usually have 1 / sqrt(head_dim)
   float logit_cap = 0.0f;  // 0: none
   // One logit per query head: enters the denominator once, in the last merge; LSE excludes it. Empty: none.
   View<const float> sinks = {};  // [num_q_heads]

@@ -32,6 +32,25 @@ int64_t scratch_bytes(const AttentionPlanLimits& limits) {
   return static_cast<int64_t>(cpu::TileScratch::num_bytes(cpu::TileShape::of(limits)));
 }
 
+// make_work takes lengths as they are: a negative one would become a range of keys, or of the caller's
+// tokens, that is not there.
+void check_lengths(const QueryBatch& batch) {
+  const auto num_reqs = static_cast<size_t>(batch.num_reqs());
+  if (num_reqs == 0) return;
+  const View<const int32_t> cu = batch.cu_seqlen_q;
+  require(cu.size() == num_reqs + 1, "cu_seqlen_q of ", cu.size(), " entries: expected ", num_reqs + 1,
+          " for ", num_reqs, " requests (attention plan)");
+  require(cu[0] >= 0, "cu_seqlen_q[0] is ", cu[0], ": expected none below 0 (attention plan)");
+  for (size_t r = 0; r < num_reqs; ++r) {
+    require(batch.seqlen_kv[r] >= 0, "request ", r, " has seqlen_kv ", batch.seqlen_kv[r],
+            ": expected none below 0 (attention plan)");
+    require(cu[r] <= cu[r + 1], "cu_seqlen_q falls from ", cu[r], " to ", cu[r + 1], " at request ", r,
+            ": expected sums of lengths (attention plan)");
+    require(cu[r + 1] - cu[r] <= batch.max_seqlen_q, "request ", r, " has ", cu[r + 1] - cu[r],
+            " new tokens: expected at most max_seqlen_q ", batch.max_seqlen_q, " (attention plan)");
+  }
+}
+
 }  // namespace
 
 AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device) {
@@ -69,6 +88,7 @@ void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, 
     num_reqs_ = batch.num_reqs();
     return;
   }
+  check_lengths(batch);
   const int64_t num_tokens = batch.cu_seqlen_q.empty() ? 0 : batch.cu_seqlen_q.back();
   int64_t num_kv_tokens = 0;
   for (int32_t seqlen : batch.seqlen_kv) num_kv_tokens += seqlen;

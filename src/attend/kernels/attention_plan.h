@@ -70,7 +70,9 @@ class AttentionPlan {
   static size_t num_bytes(const AttentionPlanLimits& limits, Device device = {});
 
   // Derives the work items of a step for layers of one visibility. Throws Error(kInvalidArgument) when the
-  // batch exceeds the limits, naming which; on a GPU lengths are not read by the host, so not checked.
+  // batch exceeds the limits, naming which, and, naming the request, for a negative seqlen_kv, a cu_seqlen_q
+  // that falls and more new tokens than max_seqlen_q. On a GPU lengths are not read by the host, so not
+  // checked.
   void plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   const AttentionPlanLimits& limits() const { return limits_; }

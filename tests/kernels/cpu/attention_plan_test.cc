@@ -69,6 +69,36 @@ TEST(AttentionPlan, RefusesABatchBeyondItsLimits) {
   EXPECT_THAT(message([](auto& limits) { limits.max_kv_tokens = 69; }), HasSubstr("70 KV tokens"));
 }
 
+TEST(AttentionPlan, RefusesLengthsThatNoBatchHasAndNamesTheRequest) {
+  AttentionPlan plan({.max_reqs = 2,
+                      .max_tokens = 8,
+                      .max_kv_tokens = 100,
+                      .num_q_heads = 2,
+                      .num_kv_heads = 2,
+                      .head_dim_v = 64,
+                      .num_workers = 2},
+                     Device{});
+  Stream stream;
+  const auto message = [&](std::vector<int32_t> cu_seqlen_q, std::vector<int32_t> seqlen_kv,
+                           int max_seqlen_q) {
+    return message_of([&] {
+      plan.plan({.cu_seqlen_q = cu_seqlen_q, .seqlen_kv = seqlen_kv, .max_seqlen_q = max_seqlen_q}, {},
+                stream);
+    });
+  };
+  EXPECT_EQ(message({0, 3, 4}, {50, 20}, 3), "nothing was thrown");
+  EXPECT_EQ(message({0, 3, 4}, {50, 20}, 8), "nothing was thrown") << "max_seqlen_q is an upper bound";
+  EXPECT_EQ(message({0, 0, 0}, {0, 0}, 0), "nothing was thrown") << "requests may be empty";
+  EXPECT_EQ(message({}, {}, 0), "nothing was thrown") << "a batch may be";
+  EXPECT_THAT(message({0, 3, 4}, {50, -20}, 3),
+              HasSubstr("request 1 has seqlen_kv -20: expected none below 0"));
+  EXPECT_THAT(message({0, 3, 2}, {50, 20}, 3), HasSubstr("cu_seqlen_q falls from 3 to 2 at request 1"));
+  EXPECT_THAT(message({-3, 0, 1}, {50, 20}, 3), HasSubstr("cu_seqlen_q[0] is -3"));
+  EXPECT_THAT(message({0, 1, 5}, {50, 20}, 3),
+              HasSubstr("request 1 has 4 new tokens: expected at most max_seqlen_q 3"));
+  EXPECT_THAT(message({0, 4}, {50, 20}, 4), HasSubstr("cu_seqlen_q of 2 entries: expected 3 for 2 requests"));
+}
+
 TEST(AttentionPlan, RefusesLimitsThatNothingCanServe) {
   const auto message = [](auto change) {
     AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
