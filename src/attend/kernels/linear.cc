@@ -1,5 +1,7 @@
 #include "attend/kernels/linear.h"
 
+#include <utility>
+
 #include "attend/base/error.h"
 #include "attend/kernels/check_view.h"
 #include "attend/kernels/cpu/linear.h"
@@ -34,6 +36,11 @@ void check(const LinearArgs& args, const Stream& stream) {
   require_shape("out", args.out, {num_rows, out_features});
   require_activation_of(stream, "x", args.x);
   require_activation_of(stream, "out", args.out);
+  // Tensor maps and cuBLASLt want rows one after another.
+  for (const auto& [name, rows] : {std::pair{"x", &args.x}, {"out", &args.out}})
+    require(num_rows <= 1 || rows->strides[0] >= rows->shape[1], name, " ", *rows,
+            ": expected rows that do not overlap, a stride of at least ", rows->shape[1], ", not ",
+            rows->strides[0]);
   require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
           args.x.dtype, ", as x, or float32");
   require_weight("weight", args.weight);

@@ -18,11 +18,12 @@ struct InputNorm {
 // stream have ended, so none of these may write them: who writes them in a kernel synchronises, or records an
 // event behind it, first.
 struct LinearArgs {
-  TensorView x;  // [num_rows, in_features]; last stride 1. CPU: f32; GPU: f32, f16, bf16
+  // [num_rows, in_features]; last stride 1, rows that do not overlap. CPU: f32; GPU: f32, f16, bf16
+  TensorView x;
   // [out_features, in_features], contiguous: f32, f16, bf16 as it is stored; GPU: dtype of x
   TensorView weight;
   TensorView bias;  // [out_features]: f32, f16, bf16; empty: none
-  TensorView out;   // [num_rows, out_features]: dtype of x, or f32; last stride 1
+  TensorView out;   // [num_rows, out_features]: dtype of x, or f32; strides as for x
   // linear_workspace_bytes() of host memory, aligned to 64; overwritten. Empty: slower kernels that need
   // none.
   View<std::byte> workspace = {};

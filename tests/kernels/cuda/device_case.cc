@@ -1,7 +1,6 @@
 #include "tests/kernels/cuda/device_case.h"
 
 #include "attend/base/error.h"
-#include "attend/kernels/cuda/sm90/prefill.h"
 #include "tests/kernels/cuda/device_copy.h"
 
 namespace attend::testing_cuda {
@@ -32,10 +31,10 @@ kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& array
   return device;
 }
 
-// `is_right`: of the arguments on the device and their plan.
-template <class IsRight>
-void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built,
-                      const IsRight& is_right) {
+}  // namespace
+
+void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
+                         const conformance::BuiltCase& built) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   DeviceArrays arrays(stream);
@@ -59,14 +58,8 @@ void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::Bui
   cuda::synchronize(stream);
 }
 
-}  // namespace
-
 void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
-  attention_on_gpu(args, built, [](const auto&...) { return true; });
-}
-
-void prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
-  attention_on_gpu(args, built, kernels::cuda::sm90::takes);
+  attention_on_gpu_if([](const auto&...) { return true; }, args, built);
 }
 
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {

@@ -29,6 +29,10 @@ class NeedsHopper : public NeedsGpu {
   }
 };
 
+void prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  attention_on_gpu_if(kernels::cuda::sm90::takes, args, built);
+}
+
 // Requests with so many more new tokens that the plan's row tiles are tall, on one to three CTAs, which then
 // have many jobs one after another.
 std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {

@@ -229,6 +229,10 @@ TEST_F(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
   std::swap(transposed.strides[0], transposed.strides[1]);
   EXPECT_THAT(refusal({.x = transposed, .weight = weight, .bias = {}, .out = out}, ErrorCode::kUnsupported),
               HasSubstr("in the last dimension, kernels take 1"));
+  TensorView repeated = x;
+  repeated.strides[0] = 0;
+  EXPECT_THAT(refusal({.x = repeated, .weight = weight, .bias = {}, .out = out}),
+              HasSubstr("expected rows that do not overlap, a stride of at least 8, not 0"));
 }
 
 TEST_F(Linear, RefusesATensorOfAnotherDevice) {

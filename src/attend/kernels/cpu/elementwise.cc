@@ -8,8 +8,8 @@ namespace attend::kernels::cpu {
 namespace {
 
 // Rows of a rank 2 or 3 tensor, numbered through its outer dimensions.
-struct Rows {
-  explicit Rows(const TensorView& view)
+struct OuterRows {
+  explicit OuterRows(const TensorView& view)
       : data(view.as<float>()),
         inner_extent(view.rank == 3 ? view.shape[1] : 1),
         outer_stride(view.strides[0]),
@@ -44,7 +44,7 @@ ElementwiseKernels elementwise_kernels(Isa isa) {
 
 void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
-  const Rows to(out);
+  const OuterRows to(out);
   const int64_t hidden = table.shape[1];
   parallel_for_rows(to.num_rows, hidden, [&](int64_t row) {
     kernels.widen(table_row(table, ids[static_cast<size_t>(row)]), table.dtype, to[row], hidden);
@@ -54,7 +54,7 @@ void embedding(View<const int32_t> ids, const TensorView& table, const TensorVie
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
               float weight_offset, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
-  const Rows from(x), to(out);
+  const OuterRows from(x), to(out);
   const int64_t dim = weight.shape[0];
   parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
     kernels.rms_norm(from[row], weight.data, weight.dtype, weight_offset, eps, to[row], dim);
@@ -64,7 +64,7 @@ void rms_norm(const TensorView& x, const TensorView& weight, float eps, const Te
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
                   const TensorView& out, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
-  const Rows from(x), sum(residual), to(out);
+  const OuterRows from(x), sum(residual), to(out);
   const int64_t dim = weight.shape[0];
   parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
     kernels.add(sum[row], from[row], dim);
@@ -74,7 +74,7 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
 
 void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
-  const Rows from(gate_up), to(out);
+  const OuterRows from(gate_up), to(out);
   const int64_t intermediate = out.shape[1];
   parallel_for_rows(from.num_rows, intermediate, [&](int64_t row) {
     kernels.silu_mul(from[row], from[row] + intermediate, to[row], intermediate);
@@ -98,7 +98,7 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
 
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
-  const Rows from(x), to(out);
+  const OuterRows from(x), to(out);
   const int64_t hidden = x.shape[1];
   parallel_for_rows(to.num_rows, hidden, [&](int64_t row) {
     kernels.widen(from[rows[static_cast<size_t>(row)]], DType::kF32, to[row], hidden);

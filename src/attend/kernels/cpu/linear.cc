@@ -77,13 +77,14 @@ void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
   const TileLinear kernel = tile_linear_amx();
   std::byte* const scratch = workspace;
   const PackedRows packed = {reinterpret_cast<char*>(workspace + num_threads() * kTileScratchBytes),
-                             ceil_div(rows.num_rows, int64_t{kTileRows})};
+                             ceil_div(rows.num_rows, int64_t{kLinearTileRows})};
   const int64_t num_blocks = ceil_div(rows.in_features, int64_t{kTileBlockFeatures});
-  parallel_for_rows(packed.num_row_tiles * num_blocks, kTileRows * kTileBlockFeatures, [&](int64_t task) {
-    const int64_t tile = task / num_blocks;
-    kernel.pack(part_of(rows, tile * kTileRows, kTileRows, 0, 0), packed, tile,
-                task % num_blocks * kTileBlockFeatures);
-  });
+  parallel_for_rows(packed.num_row_tiles * num_blocks, kLinearTileRows * kTileBlockFeatures,
+                    [&](int64_t task) {
+                      const int64_t tile = task / num_blocks;
+                      kernel.pack(part_of(rows, tile * kLinearTileRows, kLinearTileRows, 0, 0), packed, tile,
+                                  task % num_blocks * kTileBlockFeatures);
+                    });
   const int64_t wanted = kTasksPerThread * num_threads();
   const int64_t task_outs = std::min(max_tile_task_outs(rows.weight_dtype),
                                      round_up(ceil_div(rows.num_outs, wanted), int64_t{kGroupOuts}));
@@ -105,7 +106,7 @@ LinearKernel linear_kernel(Isa isa) {
 
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa) {
   if (isa < Isa::kAmx) return 0;
-  const int64_t row_tiles = ceil_div(std::min<int64_t>(max_rows, kTileMaxRows), int64_t{kTileRows});
+  const int64_t row_tiles = ceil_div(std::min<int64_t>(max_rows, kTileMaxRows), int64_t{kLinearTileRows});
   const int64_t blocks = row_tiles * ceil_div(max_in_features, int64_t{kTileBlockFeatures});
   return static_cast<size_t>(num_threads() * kTileScratchBytes + blocks * kTileBlockBytes);
 }

@@ -13,7 +13,7 @@
 namespace attend::kernels::cpu {
 namespace {
 
-constexpr int kPairRows = 2 * kTileRows;
+constexpr int kPairRows = 2 * kLinearTileRows;
 // Rows up to which weights are better converted again for every kPairRows than kept.
 constexpr int64_t kStreamRows = 64;
 // Input features after which few rows turn to other output features, so that 16 of them stay in the L2 cache.
@@ -25,8 +25,8 @@ template <class T>
 void pack_tiles(const LinearPart& part, int64_t feature, char* packed) {
   const auto count = static_cast<int>(least(part.in_features - feature, kTileSteps));
   const PartsReader<float> reader;
-  __m512 pairs[kTileParts][kTileRows];
-  for (int row = 0; row < kTileRows; ++row) {
+  __m512 pairs[kTileParts][kLinearTileRows];
+  for (int row = 0; row < kLinearTileRows; ++row) {
     Pairs parts[kTileParts] = {};
     const float* const x = part.x + row * part.x_stride + feature;
     if (row < part.num_rows) count == kTileSteps ? reader.read(x, parts) : reader.read_first(x, count, parts);
@@ -35,7 +35,7 @@ void pack_tiles(const LinearPart& part, int64_t feature, char* packed) {
   }
   for (int p = 0; p < kTileParts; ++p) {
     Avx512::transpose(pairs[p]);
-    for (int pair = 0; pair < kTileRows; ++pair)
+    for (int pair = 0; pair < kLinearTileRows; ++pair)
       _mm512_store_ps(packed + p * kTileBytes + pair * 64, pairs[p][pair]);
   }
 }
@@ -50,7 +50,7 @@ void pack(const LinearPart& part, const PackedRows& packed, int64_t row_tile, in
 }
 
 // The sums of a tile: [output feature][row].
-using Sums = float[kTileOuts * kTileRows];
+using Sums = float[kTileOuts * kLinearTileRows];
 
 // Tiles 0 to 3 hold the sums of kRowTiles tiles of rows by kOutTiles of output features, row by row. They
 // take turns: a sum takes 52 cycles, and one can begin every 16.
@@ -103,14 +103,14 @@ class TileTask {
   }
 
   void run() {
-    const int64_t num_row_tiles = (part_.num_rows + kTileRows - 1) / kTileRows;
+    const int64_t num_row_tiles = (part_.num_rows + kLinearTileRows - 1) / kLinearTileRows;
     std::memset(scratch_.sums, 0, sizeof scratch_.sums[0] * static_cast<size_t>(num_row_tiles));
     {
       const WholeTiles tiles;
       part_.num_rows <= kStreamRows ? multiply_stream() : multiply_blocks();
     }
     for (int64_t out = 0; out < part_.num_outs; out += kTileOuts)
-      for (int64_t row = 0; row < part_.num_rows; row += kTileRows) write_tile(row, out);
+      for (int64_t row = 0; row < part_.num_rows; row += kLinearTileRows) write_tile(row, out);
   }
 
  private:
@@ -123,7 +123,7 @@ class TileTask {
                                                                                       : DType::kBF16) /
                                           kTileOuts;
   struct alignas(64) Scratch {
-    Sums sums[kTileMaxRows / kTileRows][kMaxOutTiles];
+    Sums sums[kTileMaxRows / kLinearTileRows][kMaxOutTiles];
     char weights[kMaxOutTiles / kGroupOutTiles][kGroupBytes];  // of groups of output features
   };
 
@@ -134,7 +134,7 @@ class TileTask {
     for (int64_t feature = 0; feature < part_.in_features; feature += kStreamFeatures)
       for (int64_t out = 0; out < part_.num_outs; out += kOuts)
         for (int64_t row = 0; row < part_.num_rows; row += kPairRows) {
-          if (part_.num_rows - row > kTileRows) {
+          if (part_.num_rows - row > kLinearTileRows) {
             stream<2, 2>(feature, out, row);
           } else {
             stream<1, 1>(feature, out, row);
@@ -152,14 +152,14 @@ class TileTask {
     const int64_t begin = feature, end = least(feature + kStreamFeatures, part_.in_features);
     const auto for_each = [&](const auto& fn) {
       for_each_sum<kRowTiles, kOutTiles>([&](auto sum, auto row_tile, auto out_tile) {
-        fn(sum, scratch_.sums[row / kTileRows + row_tile][out / kTileOuts + out_tile]);
+        fn(sum, scratch_.sums[row / kLinearTileRows + row_tile][out / kTileOuts + out_tile]);
       });
     };
     for_each([](auto sum, Sums& values) { load_tile<sum>(values, 64); });
     WeightTiles<T> now = {scratch_.weights[0], 1}, next = {scratch_.weights[1], 1};
     weights_.read_step(out, kOuts, begin, now);
     for (; feature < end; feature += kTileSteps) {
-      multiply_step<T, kRowTiles, kOutTiles>(now, 0, 0, packed_.tile(feature, row / kTileRows));
+      multiply_step<T, kRowTiles, kOutTiles>(now, 0, 0, packed_.tile(feature, row / kLinearTileRows));
       if (feature + kTileSteps < end) weights_.read_step(out, kOuts, feature + kTileSteps, next);
       std::swap(now, next);
       const int64_t ahead = feature + kAheadFeatures;
@@ -182,7 +182,7 @@ class TileTask {
         for (int64_t out = 0; out < part_.num_outs; out += kGroupOuts) {
           if (row == 0)
             for (int64_t o = 0; o < kGroupOuts; ++o) weights_.read_run(out, o, feature, tiles_of(out));
-          if (part_.num_rows - row <= kTileRows)
+          if (part_.num_rows - row <= kLinearTileRows)
             add_block<1, 4>(tiles_of(out), 0, feature, out, row);
           else
             for (int64_t o = 0; o < least(kGroupOuts, part_.num_outs - out); o += 2 * kTileOuts)
@@ -193,25 +193,25 @@ class TileTask {
   template <int kRowTiles, int kOutTiles>
   void add_block(const WeightTiles<T>& weights, int64_t out_tile, int64_t feature, int64_t out, int64_t row) {
     const auto sums_of = [&](int64_t row_tile, int64_t o) -> Sums& {
-      return scratch_.sums[row / kTileRows + row_tile][out / kTileOuts + o];
+      return scratch_.sums[row / kLinearTileRows + row_tile][out / kTileOuts + o];
     };
     for_each_sum<kRowTiles, kOutTiles>(
         [&](auto sum, auto row_tile, auto o) { load_tile<sum>(sums_of(row_tile, o), 64); });
     for (int64_t i = feature; i < least(feature + kTileBlockFeatures, part_.in_features); i += kTileSteps)
       multiply_step<T, kRowTiles, kOutTiles>(weights, out_tile, (i - feature) / kTileSteps,
-                                             packed_.tile(i, row / kTileRows));
+                                             packed_.tile(i, row / kLinearTileRows));
     for_each_sum<kRowTiles, kOutTiles>(
         [&](auto sum, auto row_tile, auto o) { store_tile<sum>(sums_of(row_tile, o), 64); });
   }
 
   // Turns a tile of sums into rows of `out`.
   void write_tile(int64_t row, int64_t out) {
-    const Sums& sums = scratch_.sums[row / kTileRows][out / kTileOuts];
-    __m512 rows[kTileRows];
-    for (int o = 0; o < kTileOuts; ++o) rows[o] = _mm512_load_ps(&sums[o * kTileRows]);
+    const Sums& sums = scratch_.sums[row / kLinearTileRows][out / kTileOuts];
+    __m512 rows[kLinearTileRows];
+    for (int o = 0; o < kTileOuts; ++o) rows[o] = _mm512_load_ps(&sums[o * kLinearTileRows]);
     Avx512::transpose(rows);
     const auto num_outs = static_cast<int>(least(part_.num_outs - out, kTileOuts));
-    const int64_t num_rows = least(part_.num_rows - row, kTileRows);
+    const int64_t num_rows = least(part_.num_rows - row, kLinearTileRows);
     for (int64_t r = 0; r < num_rows; ++r) {
       Avx512::store_first(part_.out + (row + r) * part_.out_stride + out, rows[r], num_outs);
       const __mmask16 nan = _mm512_cmp_ps_mask(rows[r], rows[r], _CMP_UNORD_Q);

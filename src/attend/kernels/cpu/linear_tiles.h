@@ -14,10 +14,10 @@
 
 namespace attend::kernels::cpu {
 
-inline constexpr int kTileRows = 16;   // rows of x in a tile
-inline constexpr int kTileOuts = 16;   // output features in a tile
-inline constexpr int kTileSteps = 32;  // input features in a tile
-inline constexpr int kTileParts = 3;   // bf16 vectors that a row is split into
+inline constexpr int kLinearTileRows = 16;  // rows of x in a tile
+inline constexpr int kTileOuts = 16;        // output features in a tile
+inline constexpr int kTileSteps = 32;       // input features in a tile
+inline constexpr int kTileParts = 3;        // bf16 vectors that a row is split into
 inline constexpr int64_t kTileBytes = 1024;
 // Output features whose weights are prepared and multiplied together.
 inline constexpr int kGroupOutTiles = 4, kGroupOuts = kGroupOutTiles * kTileOuts;
@@ -56,8 +56,8 @@ struct PackedRows {
 };
 
 struct TileLinear {
-  // Packs a tile of rows: the up to kTileRows rows of `part` (x, x_stride, num_rows, weight_dtype), of them
-  // the kTileBlockFeatures input features from `feature` on; what lies beyond them is zero.
+  // Packs a tile of rows: the up to kLinearTileRows rows of `part` (x, x_stride, num_rows, weight_dtype), of
+  // them the kTileBlockFeatures input features from `feature` on; what lies beyond them is zero.
   void (*pack)(const LinearPart& part, const PackedRows& packed, int64_t row_tile, int64_t feature) = nullptr;
   // `part` with up to kTileMaxRows rows and max_tile_task_outs() output features, its x also given packed.
   // `scratch`: kTileScratchBytes for the time of the call, aligned to 64.

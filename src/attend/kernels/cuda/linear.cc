@@ -31,13 +31,6 @@ void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
     fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
 }
 
-// Tensor maps and cuBLASLt want rows one after another.
-void require_rows_apart(const TensorView& x) {
-  if (x.shape[0] > 1 && x.strides[0] < x.shape[1])
-    fail(ErrorCode::kUnsupported, "x ", x, ": expected rows that do not overlap, so a stride of at least ",
-         x.shape[1]);
-}
-
 // What is multiplied, once a norm has run that the product does not.
 TensorView normed(const InputNorm& norm, const TensorView& x, Stream& stream) {
   if (norm.weight.empty()) return x;
@@ -80,7 +73,6 @@ bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
 
 void linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
-  require_rows_apart(args.x);
   if (args.out.num_elements() == 0) return;
   if (args.batch_invariant) {
     LinearArgs invariant = args;
@@ -97,7 +89,6 @@ void linear(const LinearArgs& args, Stream& stream) {
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
-  require_rows_apart(args.x);
   if (args.batch_invariant || args.out.num_elements() == 0) return false;
   const LinearArgs product{
       .x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm};
