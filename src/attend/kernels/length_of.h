@@ -16,21 +16,27 @@ ATTEND_HOST_DEVICE inline int32_t tokens_before(const Lengths& lengths, int32_t 
   return lengths.cu != nullptr ? lengths.cu[r] : r * lengths.all;
 }
 
+// The last of `num` runs, which begin at begins[0] <= begins[1] <= ..., that begins at `x` or before; 0 where
+// none does.
+ATTEND_HOST_DEVICE inline int32_t last_begun(const int32_t* begins, int32_t num, int32_t x) {
+  int32_t low = 0, high = num;
+  while (high - low > 1) {
+    const int32_t middle = (low + high) / 2;
+    if (begins[middle] <= x)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 // The request of a token; num_reqs for padding. `lengths` has `cu` or `all`.
 ATTEND_HOST_DEVICE inline int32_t request_of(const Lengths& lengths, int32_t num_reqs, int32_t token) {
   if (lengths.cu == nullptr) {
     const int32_t request = token / (lengths.all > 0 ? lengths.all : 1);
     return request < num_reqs ? request : num_reqs;
   }
-  int32_t low = 0, high = num_reqs + 1;
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (lengths.cu[middle] <= token)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
+  return last_begun(lengths.cu, num_reqs + 1, token);
 }
 
 ATTEND_HOST_DEVICE inline int32_t first_key_of(const KeyPlaces& places, int32_t r) {

@@ -14,14 +14,6 @@ namespace {
 using conformance::AttentionCase;
 using conformance::on_tensor_cores;
 
-// Every kParts-th case, so that parts may run beside one another.
-constexpr int kParts = 8;
-std::vector<AttentionCase> part_of(const std::vector<AttentionCase>& cases, int part) {
-  std::vector<AttentionCase> chosen;
-  for (size_t i = static_cast<size_t>(part); i < cases.size(); i += kParts) chosen.push_back(cases[i]);
-  return chosen;
-}
-
 class CudaAttentionPart : public NeedsGpu, public testing::WithParamInterface<int> {};
 
 TEST_P(CudaAttentionPart, ConformsToTheReference) {

@@ -2,10 +2,20 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "tests/kernels/conformance/built_case.h"
 
 namespace attend::testing_cuda {
+
+// Every kParts-th case, so that parts may run beside one another.
+inline constexpr int kParts = 8;
+inline std::vector<conformance::AttentionCase> part_of(const std::vector<conformance::AttentionCase>& cases,
+                                                       int part) {
+  std::vector<conformance::AttentionCase> chosen;
+  for (size_t i = static_cast<size_t>(part); i < cases.size(); i += kParts) chosen.push_back(cases[i]);
+  return chosen;
+}
 
 // AttentionFn and MlaFn of the conformance suite, for the GPU.
 void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);

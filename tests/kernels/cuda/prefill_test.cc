@@ -58,14 +58,6 @@ std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
   return cases;
 }
 
-// Every kParts-th case, so that parts may run beside one another.
-constexpr int kParts = 8;
-std::vector<AttentionCase> part_of(const std::vector<AttentionCase>& cases, int part) {
-  std::vector<AttentionCase> chosen;
-  for (size_t i = static_cast<size_t>(part); i < cases.size(); i += kParts) chosen.push_back(cases[i]);
-  return chosen;
-}
-
 class CudaPrefillPart : public NeedsHopper, public testing::WithParamInterface<int> {};
 
 TEST_P(CudaPrefillPart, ConformsToTheReference) {

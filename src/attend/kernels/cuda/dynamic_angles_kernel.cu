@@ -1,4 +1,5 @@
 #include "attend/kernels/cuda/dynamic_angles_kernel.h"
+#include "attend/kernels/length_of.h"
 #include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda {
@@ -6,24 +7,11 @@ namespace {
 
 constexpr int kThreads = 64;
 
-// The last request that begins at `token` or before; num_reqs for a token behind all of them.
-__device__ int request_of(const DynamicAnglesParams& params, int token) {
-  if (token >= params.cu_seqlen_q[params.num_reqs]) return params.num_reqs;
-  int low = 0, high = params.num_reqs - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (params.cu_seqlen_q[middle] <= token)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return low;
-}
-
 // A CTA per token. In float64 and rounded where the host rounds, so that both turn alike.
 __global__ void __launch_bounds__(kThreads)
     dynamic_angles_kernel(const __grid_constant__ DynamicAnglesParams params) {
-  const int token = static_cast<int>(blockIdx.x), request = request_of(params, token);
+  const int token = static_cast<int>(blockIdx.x),
+            request = last_begun(params.cu_seqlen_q, params.num_reqs + 1, token);
   float* const cos_row = params.cos + int64_t{token} * params.half;
   float* const sin_row = params.sin + int64_t{token} * params.half;
   const int dim = 2 * params.half;

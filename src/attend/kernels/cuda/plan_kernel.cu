@@ -2,6 +2,7 @@
 #include "attend/kernels/cuda/plan_kernel.h"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/visible.cuh"
+#include "attend/kernels/length_of.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -36,22 +37,10 @@ __device__ int exclusive_sum(int value, int& total) {
   return inclusive - value + (warp == 0 ? 0 : warp_sums[warp - 1]);
 }
 
-// The last request whose first row tile is not behind `tile`: requests without tiles are passed over.
-__device__ int request_of(const PlanParams& params, int tile) {
-  int low = 0, high = params.batch.num_reqs;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (params.first_row_tile[middle] <= tile)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
   const BatchParams& batch = params.batch;
-  const int request = request_of(params, tile_idx);
+  // Requests without tiles are passed over.
+  const int request = last_begun(params.first_row_tile, params.batch.num_reqs, tile_idx);
   const RequestSpan span = request_span(batch, request);
   // The last tiles of a request come first: they see the most keys.
   const int row_begin = (params.first_row_tile[request + 1] - 1 - tile_idx) * params.tile_rows;

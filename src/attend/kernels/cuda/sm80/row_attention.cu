@@ -3,25 +3,13 @@
 #include "attend/kernels/cuda/padding.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
 #include "attend/kernels/cuda/visible.cuh"
+#include "attend/kernels/length_of.h"
 #include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda::sm80 {
 namespace {
 
 constexpr int kWarps = 4;
-
-// The request of a token before cu_seqlen_q[num_reqs].
-__device__ int request_of_token(const BatchParams& batch, int token) {
-  int low = 0, high = batch.num_reqs;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (batch.cu_seqlen_q[middle] <= token)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
 
 __device__ float warp_sum(float x) {
 #pragma unroll
@@ -38,7 +26,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
   const int token = static_cast<int>(row / params.num_q_heads);
   const int q_head = static_cast<int>(row % params.num_q_heads);
   if (token >= params.batch.cu_seqlen_q[params.batch.num_reqs]) return;
-  const int request = request_of_token(params.batch, token);
+  const int request = last_begun(params.batch.cu_seqlen_q, params.batch.num_reqs, token);
   const RequestSpan span = request_span(params.batch, request);
   const QueryRange query = query_range(params.batch, span, token - span.first_token);
   const int kv_head = q_head / params.group;

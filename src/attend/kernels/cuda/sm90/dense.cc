@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/sm90/dense_kernel.h"
 #include "attend/kernels/cuda/sm90/tensor_map.h"
@@ -26,8 +27,7 @@ struct DeviceClusters {
   std::array<int, kClusterSizes.size()> num_clusters{};  // of each size, that run at once
 
   explicit DeviceClusters(Device device) {
-    const attend::cuda::DeviceInfo info = attend::cuda::device_info(device);
-    can_run = info.major == 9 && info.minor == 0;
+    can_run = runs_sm90a(device.index);
     if (!can_run) return;
     const attend::cuda::DeviceScope scope(device);
     for (size_t i = 0; i < kClusterSizes.size(); ++i) num_clusters[i] = max_clusters(kClusterSizes[i]);

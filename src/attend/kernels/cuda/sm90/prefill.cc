@@ -21,12 +21,6 @@ const PrefillInstance* find_instance(const AttentionArgs& args) {
   return nullptr;
 }
 
-// Asked for every layer, so of the attributes, which are at hand.
-bool runs_sm90a(Device device) {
-  return device_attribute(device.index, cudaDevAttrComputeCapabilityMajor) == 9 &&
-         device_attribute(device.index, cudaDevAttrComputeCapabilityMinor) == 0;
-}
-
 // Tensor maps want sizes and strides above 0.
 bool has_map(const TensorView& view) {
   for (size_t dim = 0; dim + 1 < static_cast<size_t>(view.rank); ++dim)
@@ -49,7 +43,8 @@ bool takes(const AttentionArgs& args, const DevicePlan& plan, const Stream& stre
   if (view.tile_rows != kPrefillRows || view.split_bank != nullptr || args.kv.k.dtype != args.q.dtype ||
       (args.visibility.causal && !args.batch.tree_mask.empty()) || find_instance(args) == nullptr)
     return false;
-  return plan.num_row_tiles() * args.kv.k.shape[2] >= plan.limits().num_workers && runs_sm90a(stream.device);
+  return plan.num_row_tiles() * args.kv.k.shape[2] >= plan.limits().num_workers &&
+         runs_sm90a(stream.device.index);
 }
 
 void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan,

@@ -25,8 +25,7 @@ const RowTileShape& shape_for(const LinearArgs& args, int num_sms) {
 bool takes_row_tiles(const LinearArgs& args, const Stream& stream) {
   if (args.x.dtype == DType::kF32 || args.x.shape[1] % 8 != 0 || !rows_aligned({&args.x, &args.weight}))
     return false;
-  return device_attribute(stream.device.index, cudaDevAttrComputeCapabilityMajor) == 9 &&
-         device_attribute(stream.device.index, cudaDevAttrComputeCapabilityMinor) == 0;
+  return runs_sm90a(stream.device.index);
 }
 
 void row_tiles(const LinearArgs& args, Stream& stream) {
