@@ -65,6 +65,25 @@ TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) { expect_tokens_of_the_cpu(64, 1282
 // Its rows begin anywhere, and their slices are too large for shared memory.
 TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromAVocabularyOfOddSize) { expect_tokens_of_the_cpu(12, 200003); }
 
+// Of clusters of eight, and of one CTA a row.
+TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromSmallVocabularies) {
+  expect_tokens_of_the_cpu(6, 3001);
+  expect_tokens_of_the_cpu(70, 700);
+}
+
+// A CTA has each of so many rows, all of whose logits are near the largest.
+TEST_F(CudaSampling, DividesAClassThatSharedMemoryDoesNotHold) {
+  constexpr size_t kRows = 67;
+  const Tensor logits = normal_logits(kRows, 26000, 0.02f);
+  std::vector<SamplingRule> rules(kRows, {.temperature = 0.0f});
+  rules[3] = {.top_k = 300};
+  rules[66] = {.top_p = 0.5f};
+  std::vector<int32_t> expected(kRows);
+  Stream host;
+  kernels::sample(logits, rules, expected, host);
+  EXPECT_EQ(sampled(logits, rules), expected);
+}
+
 // Most of a row in one class of distances, more than shared memory holds; equal logits across a cut; a cut
 // below the last number.
 TEST_F(CudaSampling, CutsAsTheCpuDoesHoweverLogitsAreSpread) {

@@ -153,6 +153,22 @@ TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenItIsGated) {
     for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, gated, 2);
 }
 
+// Of one small tile; and of more large ones than a GPU has SMs.
+TEST_F(InvariantLinear, ATileOfRowsHasTheBitsOfFewRows) {
+  constexpr int64_t kTileRows = 33;
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes)
+      for (const Shape& shape : {Shape{136, 264}, Shape{16904, 72}}) {
+        const Layer layer(shape, dtype, *target, shape.num_outs);
+        const std::vector<std::byte> tile = plain(*target, layer, 0, kTileRows);
+        std::vector<std::byte> few = plain(*target, layer, 0, 20);
+        const std::vector<std::byte> rest = plain(*target, layer, 20, kTileRows - 20);
+        few.insert(few.end(), rest.begin(), rest.end());
+        EXPECT_EQ(std::memcmp(tile.data(), few.data(), tile.size()), 0)
+            << *target << " " << dtype << ": " << shape.num_outs << " of " << shape.in_features;
+      }
+}
+
 TEST_F(InvariantLinear, IsTheProduct) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
