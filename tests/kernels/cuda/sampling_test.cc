@@ -65,11 +65,13 @@ TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) { expect_tokens_of_the_cpu(64, 1282
 // Its rows begin anywhere, and their slices are too large for shared memory.
 TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromAVocabularyOfOddSize) { expect_tokens_of_the_cpu(12, 200003); }
 
-// Of clusters of eight, and of one CTA a row.
-TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromSmallVocabularies) {
-  expect_tokens_of_the_cpu(6, 3001);
-  expect_tokens_of_the_cpu(70, 700);
+// Rows so many that clusters of eight, four and two CTAs have one each, and single CTAs.
+class CudaSamplingOfRows : public NeedsGpu, public testing::WithParamInterface<size_t> {};
+
+TEST_P(CudaSamplingOfRows, DrawsTheTokensOfTheCpuFromASmallVocabulary) {
+  expect_tokens_of_the_cpu(GetParam(), 1001);
 }
+INSTANTIATE_TEST_SUITE_P(Each, CudaSamplingOfRows, testing::Values(6, 20, 40, 70));
 
 // A CTA has each of so many rows, all of whose logits are near the largest.
 TEST_F(CudaSampling, DividesAClassThatSharedMemoryDoesNotHold) {
