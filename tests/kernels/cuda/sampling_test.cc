@@ -73,6 +73,16 @@ TEST_P(CudaSamplingOfRows, DrawsTheTokensOfTheCpuFromASmallVocabulary) {
 }
 INSTANTIATE_TEST_SUITE_P(Each, CudaSamplingOfRows, testing::Values(6, 20, 40, 70));
 
+// Of eight CTAs, most of which have nothing of it.
+TEST_F(CudaSampling, DrawsTheTokenOfTheCpuFromATinyVocabulary) {
+  const Tensor logits = normal_logits(1, 37, 2.5f);
+  const SamplingRule rule{.top_k = 20, .top_p = 0.9f};
+  std::vector<int32_t> expected(1);
+  Stream host;
+  kernels::sample(logits, {&rule, 1}, expected, host);
+  EXPECT_EQ(sampled(logits, {&rule, 1}), expected);
+}
+
 // A CTA has each of so many rows, all of whose logits are near the largest.
 TEST_F(CudaSampling, DividesAClassThatSharedMemoryDoesNotHold) {
   constexpr size_t kRows = 67;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <ostream>
 #include <vector>
 
 #include "tests/kernels/dense/target.h"
@@ -25,6 +26,9 @@ constexpr float kEps = 1e-5f;
 struct Shape {
   int64_t num_outs, in_features;
 };
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.num_outs << " of " << shape.in_features;
+}
 // Whole groups and chunks of the few-row kernel, rests of both, more groups than a CTA takes at once, widths
 // that it does not take, more CTAs' shares than one.
 constexpr Shape kShapes[] = {{64, 512}, {129, 264}, {8, 8}, {27, 45}, {8200, 16}, {200, 1032}};
@@ -78,20 +82,22 @@ struct Tensors {
         scratch({num_rows, shape.in_features}, target.activation_for(dtype)) {}
 };
 
-void for_each_case(const std::function<void(const Target&, DType, int64_t num_rows, const Shape&)>& test) {
+class FusedLinearOfShape : public NeedsTarget, public testing::WithParamInterface<Shape> {};
+INSTANTIATE_TEST_SUITE_P(Each, FusedLinearOfShape, testing::ValuesIn(kShapes));
+
+void for_each_case(const std::function<void(const Target&, DType, int64_t num_rows)>& test) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
-      for (const int64_t num_rows : kRows)
-        for (const Shape& shape : kShapes) {
-          SCOPED_TRACE(testing::Message() << *target << " " << dtype << " " << num_rows << " rows, "
-                                          << shape.num_outs << " of " << shape.in_features);
-          test(*target, dtype, num_rows, shape);
-          if (testing::Test::HasFatalFailure()) return;
-        }
+      for (const int64_t num_rows : kRows) {
+        SCOPED_TRACE(testing::Message() << *target << " " << dtype << " " << num_rows << " rows");
+        test(*target, dtype, num_rows);
+        if (testing::Test::HasFatalFailure()) return;
+      }
 }
 
-TEST_F(FusedLinear, NormsItsInputFirst) {
-  for_each_case([](const Target& target, DType dtype, int64_t num_rows, const Shape& shape) {
+TEST_P(FusedLinearOfShape, NormsItsInputFirst) {
+  const Shape& shape = GetParam();
+  for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
     const Tensors t(shape, num_rows, dtype, target);
     TestTensor out({num_rows, shape.num_outs}, DType::kF32);
     out.fill(NAN);
@@ -112,8 +118,9 @@ TEST_F(FusedLinear, NormsItsInputFirst) {
   });
 }
 
-TEST_F(FusedLinear, GatedNormsItsInputFirst) {
-  for_each_case([](const Target& target, DType dtype, int64_t num_rows, const Shape& shape) {
+TEST_P(FusedLinearOfShape, GatedNormsItsInputFirst) {
+  const Shape& shape = GetParam();
+  for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
     const Tensors t({2 * shape.num_outs, shape.in_features}, num_rows, dtype, target);
     const DType x_dtype = t.x.view().dtype;
     const TestTensor gate_up({num_rows, 2 * shape.num_outs}, x_dtype);
@@ -139,8 +146,9 @@ TEST_F(FusedLinear, GatedNormsItsInputFirst) {
   });
 }
 
-TEST_F(FusedLinear, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
-  for_each_case([](const Target& target, DType dtype, int64_t num_rows, const Shape& shape) {
+TEST_P(FusedLinearOfShape, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
+  const Shape& shape = GetParam();
+  for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
     const Tensors t(shape, num_rows, dtype, target);
     const DType x_dtype = t.x.view().dtype;
     TestTensor out = TestTensor::random({num_rows, shape.num_outs}, x_dtype, 5);
