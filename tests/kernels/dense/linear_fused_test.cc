@@ -186,6 +186,45 @@ TEST_P(FusedLinearOfShape, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
   });
 }
 
+std::vector<double> outputs_of_rows(const Target& target, const Tensors& t, int64_t first, int64_t num_rows,
+                                    bool gated) {
+  const TensorView x = t.x.view().slice(0, first, first + num_rows);
+  const int64_t num_outs = t.weight.view().shape[0] / (gated ? 2 : 1);
+  const InputNorm norm{.weight = t.norm, .eps = kEps, .normed = t.scratch.view().slice(0, 0, num_rows)};
+  const TestTensor gate_up({num_rows, 2 * num_outs}, x.dtype);
+  TestTensor out({num_rows, num_outs}, x.dtype);
+  if (gated) {
+    out.fill(NAN);
+    target.gated_linear(
+        {.x = x, .weight = t.weight, .bias = t.bias, .gate_up = gate_up, .out = out, .norm = norm});
+  } else {
+    out.fill(2.0f);
+    target.linear({.x = x, .weight = t.weight, .bias = t.bias, .out = out, .norm = norm, .accumulate = true});
+  }
+  return out.values();
+}
+
+// Small layers that no other library multiplies.
+TEST_F(FusedLinear, GivesEachOfFewRowsWhatThatRowAloneGivesOnGpus) {
+  const Target& target = *targets().back();
+  if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Shape& shape : {Shape{16, 8}, Shape{272, 264}})
+      for (const bool gated : {false, true})
+        for (const int64_t num_rows : {5, 16}) {
+          const Tensors t(shape, num_rows, dtype, target);
+          const std::vector<double> together = outputs_of_rows(target, t, 0, num_rows, gated);
+          for (int64_t row = 0; row < num_rows; ++row) {
+            const std::vector<double> alone = outputs_of_rows(target, t, row, 1, gated);
+            for (size_t o = 0; o < alone.size(); ++o)
+              ASSERT_NEAR(together[static_cast<size_t>(row) * alone.size() + o], alone[o],
+                          2.0 * rounding_of(dtype) * std::abs(alone[o]) + 1e-6)
+                  << dtype << ", " << shape << (gated ? ", gated" : "") << ": output " << o << " of row "
+                  << row << " of " << num_rows;
+          }
+        }
+}
+
 // Shares of one to six groups of eight outputs a CTA, and inputs that take all the shared memory that there
 // is.
 TEST_F(FusedLinear, TakesLayersThatFillTheSharedMemoryOfAnSm) {
