@@ -165,6 +165,19 @@ TEST_F(CudaSampling, ChoosesARowsTokenHoweverManyRowsThereAre) {
   }
 }
 
+// racecheck is too slow for clusters of four and eight.
+TEST_F(CudaSampling, DrawsTheSameTokensAHundredTimes) {
+  for (const size_t num_rows : {6, 20}) {
+    const Tensor logits = normal_logits(static_cast<int64_t>(num_rows), 40001, 2.0f);
+    std::vector<SamplingRule> rules;
+    for (size_t row = 0; row < num_rows; ++row)
+      rules.push_back({.top_k = row % 3 == 0 ? 400 : 0, .top_p = row % 2 == 0 ? 0.8f : 1.0f, .seed = row});
+    const std::vector<int32_t> first = sampled(logits, rules);
+    for (int repeat = 0; repeat < 100; ++repeat)
+      ASSERT_EQ(sampled(logits, rules), first) << num_rows << " rows, repeat " << repeat;
+  }
+}
+
 TEST_F(CudaSampling, MarksARowThatIsAllNan) {
   const Tensor logits = normal_logits(3, 1000, 1.0f);
   for (float& logit : logits.view()[1].span<float>()) logit = std::numeric_limits<float>::quiet_NaN();
