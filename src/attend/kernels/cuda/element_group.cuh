@@ -32,17 +32,12 @@ __device__ inline void load_group(const void* data, int64_t i, Element element,
 }
 
 template <class T>
-__device__ inline uint4 pack_16_bit_group(const float (&group)[kGroupElements]) {
+__device__ inline void store_16_bit_group(T* to, const float (&group)[kGroupElements]) {
   uint4 bits;
   T* const elements = reinterpret_cast<T*>(&bits);
 #pragma unroll
   for (int i = 0; i < kGroupElements; ++i) elements[i] = T(group[i]);
-  return bits;
-}
-
-template <class T>
-__device__ inline void store_16_bit_group(T* to, const float (&group)[kGroupElements]) {
-  *reinterpret_cast<uint4*>(to) = pack_16_bit_group<T>(group);
+  *reinterpret_cast<uint4*>(to) = bits;
 }
 
 // Rounds to nearest even.

@@ -9,9 +9,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4, kCtas = 6;  // of an SM at least
-// Heads that a warp has asked for beside those in hand.
-constexpr int kAhead = 2;
+constexpr int kWarps = 4;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 using Group = float[kGroupElements];
@@ -58,6 +56,7 @@ class TokenLane {
     uint4 first = {}, second = {};
   };
 
+  // Reads the angles before the wait, as norm_rope_kernel does.
   __device__ TokenLane(const NormRopeParams& params, int64_t token)
       : params_(params),
         num_q_(params.heads[0].num_heads),
@@ -65,15 +64,15 @@ class TokenLane {
         token_(token),
         lane_(static_cast<int>(threadIdx.x) % kLanes),
         pair_(lane_ * kGroupElements),
-        has_pairs_(pair_ < params.half),
-        position_(params.positions[token]) {}
+        has_pairs_(pair_ < params.half) {
+    if (!has_pairs_) return;
+    const int64_t position = params.positions[token];
+    load_group(params.cos, position * params.cos_stride + pair_, Element::kF32, cos_);
+    load_group(params.sin, position * params.sin_stride + pair_, Element::kF32, sin_);
+  }
 
-  // Where the token's heads turn and go. Asked for behind the first heads, which do not wait for a position.
-  __device__ void load_turn() {
-    if (has_pairs_) {
-      load_group(params_.cos, position_ * params_.cos_stride + pair_, Element::kF32, cos_);
-      load_group(params_.sin, position_ * params_.sin_stride + pair_, Element::kF32, sin_);
-    }
+  // After the wait.
+  __device__ void find_slot() {
     if (stores()) slot_ = slot_of(params_.store, token_);
   }
 
@@ -173,14 +172,13 @@ class TokenLane {
   int64_t token_;
   int lane_, pair_;  // of those that share a head; the first of its eight
   bool has_pairs_;
-  int64_t position_;
   int slot_ = -1;
   Group cos_ = {}, sin_ = {};
 };
 
 // Warps go through the heads of a token, as many at once as lanes allow.
 template <class T, int kLanes>
-__global__ void __launch_bounds__(32 * kWarps, kCtas)
+__global__ void __launch_bounds__(32 * kWarps)
     norm_rope_groups_kernel(const __grid_constant__ Params params) {
   using Lane = TokenLane<T, kLanes>;
   ptx::allow_next_kernel();
@@ -193,22 +191,18 @@ __global__ void __launch_bounds__(32 * kWarps, kCtas)
   const int step = params.warps_of_token * Lane::kHeadsAtOnce, num_heads = num_heads_of(params.rope);
   const int first = static_cast<int>(warp % warps_of_token) * Lane::kHeadsAtOnce;
   const int head_of_lane = static_cast<int>(threadIdx.x) % 32 / kLanes;
-  typename Lane::Bits ahead[kAhead];
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) ahead[i] = lane.load(first + i * step + head_of_lane);
-  lane.load_turn();
+  typename Lane::Bits next = lane.load(first + head_of_lane);
+  lane.find_slot();
   for (int head = first; head < num_heads; head += step) {
-    const typename Lane::Bits bits = ahead[0];
-#pragma unroll
-    for (int i = 0; i + 1 < kAhead; ++i) ahead[i] = ahead[i + 1];
-    ahead[kAhead - 1] = lane.load(head + kAhead * step + head_of_lane);
+    const typename Lane::Bits bits = next;
+    next = lane.load(head + step + head_of_lane);
     lane.put(head + head_of_lane, bits);
   }
 }
 
 // Enough warps to hide what each waits for; beyond that, a warp has several of its token's heads after one
 // another, whose angles it reads once.
-constexpr int64_t kEnoughWarps = 16384;
+constexpr int64_t kEnoughWarps = 8192;
 
 template <class T, int kLanes>
 void launch_groups(const NormRopeParams& params, void* stream) {

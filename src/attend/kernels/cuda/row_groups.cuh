@@ -18,22 +18,21 @@ __device__ inline int64_t row_begin(const DeviceRows& rows, int64_t row) {
   return row / rows.inner * rows.outer_stride + row % rows.inner * rows.inner_stride;
 }
 
-// A row of T in whole groups that begin at multiples of 16 bytes. A group is kept as it lies in memory, so
-// that a thread can have several, and an SM many threads.
+// A row of T in whole groups that begin at multiples of 16 bytes. A group stays as it came until its values
+// are wanted, so that a thread can have several under way.
 template <class T>
 class WholeRow {
  public:
   using Bits = uint4;
-  static constexpr bool kIsPacked = true;
 
   __device__ WholeRow(const DeviceRows& rows, int64_t row, int /*num_columns*/, bool /*aligned*/)
       : data_(static_cast<T*>(rows.data) + row_begin(rows, row)) {}
 
   __device__ Bits load(int g) const { return *reinterpret_cast<const Bits*>(data_ + g * kGroupElements); }
   static __device__ void convert(const Bits& bits, Group& group) { convert_16_bit_group<T>(bits, group); }
-  __device__ Bits pack(const Group& group) const { return pack_16_bit_group<T>(group); }
-  __device__ void store(int g, const Bits& bits) const {
-    *reinterpret_cast<Bits*>(data_ + g * kGroupElements) = bits;
+  __device__ float rounded(float value) const { return static_cast<float>(T(value)); }
+  __device__ void store(int g, const Group& group) const {
+    store_16_bit_group(data_ + g * kGroupElements, group);
   }
 
  private:
@@ -46,7 +45,6 @@ class AnyRow {
   struct Bits {
     Group values;
   };
-  static constexpr bool kIsPacked = false;
 
   __device__ AnyRow(const DeviceRows& rows, int64_t row, int num_columns, bool aligned)
       : data_(rows.data),
@@ -68,18 +66,13 @@ class AnyRow {
 #pragma unroll
     for (int i = 0; i < kGroupElements; ++i) group[i] = bits.values[i];
   }
-  __device__ Bits pack(const Group& group) const {
-    Bits bits;
-#pragma unroll
-    for (int i = 0; i < kGroupElements; ++i) bits.values[i] = rounded(group[i], element_);
-    return bits;
-  }
-  __device__ void store(int g, const Bits& bits) const {
+  __device__ float rounded(float value) const { return cuda::rounded(value, element_); }
+  __device__ void store(int g, const Group& group) const {
     const int first = g * kGroupElements;
     if (aligned_)
-      store_group(data_, begin_ + first, element_, bits.values);
+      store_group(data_, begin_ + first, element_, group);
     else
-      store_some(data_, begin_ + first, element_, num_columns_ - first, bits.values);
+      store_some(data_, begin_ + first, element_, num_columns_ - first, group);
   }
 
  private:
