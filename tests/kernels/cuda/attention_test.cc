@@ -237,8 +237,11 @@ class DecodeStep {
                                       {static_cast<int64_t>(lengths.size())}),
                lengths_, stream_);
   }
-  void queue() {
-    plan_.plan(args_.batch, args_.visibility, stream_);
+  void queue(Planning planning = Planning::kBefore) {
+    if (planning == Planning::kBefore)
+      plan_.plan(args_.batch, args_.visibility, stream_);
+    else
+      plan_.plan_in_call(args_.batch, args_.visibility, stream_);
     kernels::attention(args_, plan_, stream_);
   }
   std::vector<uint8_t> result() {
@@ -302,7 +305,8 @@ TEST_F(CudaAttention, GivesFixedSplitsTheSameBitsWhenTheirResultsDoNotFitTheWork
   EXPECT_EQ(roomy.result(), tight.result());
 }
 
-TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
+// Captured with `planning`; the eager step has a plan made before.
+void expect_the_eager_bits_of_a_graph(Planning planning) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   DecodeStep step(4, stream);
@@ -311,7 +315,7 @@ TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep
                                                   {2, 128, 129, 2999}, {1, 1, 1, 1}};
   step.set_lengths(lengths[1]);
   step.queue();
-  cuda::Graph graph(stream, [&] { step.queue(); });
+  cuda::Graph graph(stream, [&] { step.queue(planning); });
   for (const auto& these : lengths) {
     step.set_lengths(these);
     graph.launch(stream);
@@ -319,6 +323,12 @@ TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep
     step.queue();
     EXPECT_EQ(step.result(), replayed) << these[0] << " " << these[1] << " " << these[2] << " " << these[3];
   }
+}
+TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
+  expect_the_eager_bits_of_a_graph(Planning::kBefore);
+}
+TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedCallThatPlansToTheBitOfTheEagerStep) {
+  expect_the_eager_bits_of_a_graph(Planning::kInCall);
 }
 
 TEST_F(CudaAttention, RefusesATensorOfAnotherDevice) {
