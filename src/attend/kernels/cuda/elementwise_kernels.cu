@@ -154,7 +154,8 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   }
 }
 
-// Division to two roundings: an exact one takes as many instructions as all else, and prompts wait for them.
+// Division to two roundings: an exact one takes about as many instructions as all else, and prompts wait for
+// them.
 __device__ float silu(float value) { return __fdividef(value, 1.0f + expf(-value)); }
 
 // CTAs (row, part of the row), a thread per group.
