@@ -72,19 +72,22 @@ bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
   return true;
 }
 
-// Whether tall tiles are faster than other tiles and cuBLASLt with SiLU as a kernel of its own: for more rows
-// than tiles take of any layer, as long as they come out even over the SMs.
+// Whether tall tiles are faster than other tiles and cuBLASLt with SiLU as a kernel of its own, as timed on
+// an H200: for more rows than tiles take of any layer, as long as they come out even over the SMs. A pair of
+// CTAs multiplies 256 rows however few it has, which pays from three quarters of them on.
 bool tall_tiles_are_faster(int64_t num_rows, const TensorView& weight, const Stream& stream) {
   constexpr double kLeastEvenness = 0.8;
-  return num_rows > kMostRowsOfAnyLayer && num_rows <= sm90::kMaxTallRows &&
-         sm90::tall_tiles_evenness(weight.shape[0], num_rows, stream) >= kLeastEvenness;
+  constexpr int64_t kLeastRowsOfPairs = 192;
+  if (num_rows <= kMostRowsOfAnyLayer || num_rows > sm90::kMaxTallRows) return false;
+  if (num_rows > sm90::kTallRows && num_rows < kLeastRowsOfPairs) return false;
+  return sm90::tall_tiles_evenness(weight.shape[0], num_rows, stream) >= kLeastEvenness;
 }
 
 // As multiply_tiles(), gated.
 bool multiply_tall_tiles(LinearArgs args, Stream& stream) {
   const TensorView x = args.x;
   if (!args.norm.weight.empty()) args.x = args.norm.normed;
-  if (!sm90::takes_tall_tiles(args, stream) || !tall_tiles_are_faster(x.shape[0], args.weight, stream))
+  if (!tall_tiles_are_faster(x.shape[0], args.weight, stream) || !sm90::takes_tall_tiles(args, stream))
     return false;
   args.x = normed(args.norm, x, stream);
   sm90::tall_tiles(args, stream);

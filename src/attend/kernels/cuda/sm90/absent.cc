@@ -24,6 +24,8 @@ void row_tiles(const LinearArgs&, Stream&) {
 
 bool takes_tall_tiles(const LinearArgs&, const Stream&) { return false; }
 
+double tall_tiles_evenness(int64_t, int64_t, const Stream&) { return 0.0; }
+
 void tall_tiles(const LinearArgs&, Stream& stream) { tall_tiles({}, TallShape{}, stream); }
 
 void tall_tiles(const LinearArgs&, const TallShape&, Stream&) {
