@@ -50,16 +50,16 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
 constexpr int64_t kMostRowsOfAnyLayer = 64;  // that sm_90's tiles take
 
 // Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200. Small
-// weights of few rows fit into the ring of the former; above 64 rows tiles win where the weight is small or
-// sums are long (down projections), since clusters share those.
+// weights of few rows fit into the ring of the former; above 64 rows tiles win where the weight is small, and
+// near the 128 that they multiply where sums are long (down projections), since clusters share those.
 bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
-  constexpr int64_t kMostRows = 128;
+  constexpr int64_t kMostRows = 128, kLeastDeepRows = 97;
   constexpr int64_t kSmallElements = int64_t{1} << 23;
   if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows) return false;
   const bool small = weight.shape[0] * weight.shape[1] < kSmallElements;
   const bool deep = weight.shape[1] > weight.shape[0];
   if (num_rows <= kMaxRowsWithRoom) return !small;
-  return num_rows <= kMostRowsOfAnyLayer || small || deep;
+  return num_rows <= kMostRowsOfAnyLayer || small || (deep && num_rows >= kLeastDeepRows);
 }
 
 // Returns false, having done nothing, where tiles are not faster or not taken.
