@@ -23,7 +23,7 @@ class Suite:
 
     def __init__(self, build, name_and_filter):
         self.name, _, self.filter = name_and_filter.partition("=")
-        found = [path for path in pathlib.Path(build).rglob(self.name) if path.is_file() and os.access(path, os.X_OK)]
+        found = [path for path in pathlib.Path(build).resolve().rglob(self.name) if path.is_file() and os.access(path, os.X_OK)]
         if len(found) != 1:
             sys.exit(f"{self.name}: expected one program of that name below {build}, found {len(found)}")
         self.program = found[0]
