@@ -12,22 +12,20 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-constexpr int kChunkElements = 64;
-
 bool shares_weights(int64_t num_rows) { return num_rows > kTallRows; }
 
 // Tiles that a cluster multiplies at once.
 int tiles_of_cluster(int64_t num_rows) { return shares_weights(num_rows) ? 1 : kTallSharers; }
 
-int max_clusters(const Stream& stream) {
+int most_clusters_of(const Stream& stream) {
   return device_attribute(stream.device.index, cudaDevAttrMultiProcessorCount) / kTallSharers;
 }
 
 // Of a height, so that all clusters begin at once and end together as nearly as they can.
-struct Rounds {
+struct TallRounds {
   int64_t num_rounds, num_clusters;
 
-  Rounds(int64_t num_pairs, int tile_pairs, int64_t num_rows, int most_clusters) {
+  TallRounds(int64_t num_pairs, int tile_pairs, int64_t num_rows, int most_clusters) {
     const int64_t num_turns = ceil_div<int64_t>(num_pairs, tile_pairs * tiles_of_cluster(num_rows));
     num_rounds = ceil_div<int64_t>(num_turns, most_clusters);
     num_clusters = ceil_div(num_turns, num_rounds);
@@ -35,11 +33,11 @@ struct Rounds {
 };
 
 // The height whose last CTA ends first; of equals the tallest, which reads x the least often.
-TallShape shape_for(int64_t num_pairs, int64_t num_rows, int most_clusters) {
+TallShape tall_shape_for(int64_t num_pairs, int64_t num_rows, int most_clusters) {
   TallShape best{};
   int64_t fewest = 0;
   for (const int tile_pairs : kTallPairs) {
-    const Rounds rounds(num_pairs, tile_pairs, num_rows, most_clusters);
+    const TallRounds rounds(num_pairs, tile_pairs, num_rows, most_clusters);
     const int64_t pairs_of_cta = rounds.num_rounds * tile_pairs;
     if (best.tile_pairs != 0 && pairs_of_cta > fewest) continue;
     best = {.tile_pairs = tile_pairs, .num_clusters = static_cast<int>(rounds.num_clusters)};
@@ -60,15 +58,16 @@ bool takes_tall_tiles(const LinearArgs& args, const Stream& stream) {
 
 double tall_tiles_evenness(int64_t num_weight_rows, int64_t num_rows, const Stream& stream) {
   const int64_t num_pairs = ceil_div<int64_t>(num_weight_rows, kPairRows);
-  const int most_clusters = max_clusters(stream);
-  const TallShape shape = shape_for(num_pairs, num_rows, most_clusters);
-  const Rounds rounds(num_pairs, shape.tile_pairs, num_rows, most_clusters);
+  const int most_clusters = most_clusters_of(stream);
+  const TallShape shape = tall_shape_for(num_pairs, num_rows, most_clusters);
+  const TallRounds rounds(num_pairs, shape.tile_pairs, num_rows, most_clusters);
   return static_cast<double>(num_pairs) / static_cast<double>(rounds.num_rounds * most_clusters *
                                                               tiles_of_cluster(num_rows) * shape.tile_pairs);
 }
 
 void tall_tiles(const LinearArgs& args, Stream& stream) {
-  tall_tiles(args, shape_for(args.weight.shape[0] / kPairRows, args.x.shape[0], max_clusters(stream)),
+  tall_tiles(args,
+             tall_shape_for(args.weight.shape[0] / kPairRows, args.x.shape[0], most_clusters_of(stream)),
              stream);
 }
 
@@ -86,7 +85,7 @@ void tall_tiles(const LinearArgs& args, const TallShape& shape, Stream& stream) 
       .out_features = static_cast<int32_t>(args.out.shape[1]),
       .num_tiles =
           static_cast<int32_t>(ceil_div<int64_t>(args.weight.shape[0], shape.tile_pairs * kPairRows)),
-      .num_chunks = static_cast<int32_t>(ceil_div<int64_t>(args.x.shape[1], kChunkElements)),
+      .num_chunks = static_cast<int32_t>(ceil_div<int64_t>(args.x.shape[1], kTallChunkInputs)),
       .shares_weights = share_weights};
   const auto launch = args.x.dtype == DType::kBF16 ? launch_tall_bf16 : launch_tall_f16;
   launch(params, shape, stream.handle);

@@ -30,7 +30,7 @@ struct TallConfig {
   static constexpr int kConsumerRegisters = 240, kCopyRegisters = 24;
   static_assert(128 * (kWarpgroups * kConsumerRegisters + kCopyRegisters) <=
                 kThreads * (65536 / kThreads / 8 * 8));
-  static constexpr int kChunkInputs = 64, kRowBytes = 2 * kChunkInputs;
+  static constexpr int kRowBytes = 2 * kTallChunkInputs;
   static constexpr int kXBytes = kTallRows * kRowBytes, kWeightBytes = 16 * kPairs * kRowBytes;
   static constexpr int kSlotBytes = kXBytes + kWeightBytes;
   static constexpr int kBarrierBytes = 1024, kMostSharedBytes = 227 << 10;
@@ -104,7 +104,7 @@ class TallCta {
       for (int chunk = 0; chunk < params_.num_chunks; ++chunk) {
         ptx::wait_for_phase(empty(place.slot), place.parity ^ 1);
         ptx::arrive_and_expect(full(place.slot), num_bytes);
-        copy(place.slot, tile, chunk * Config::kChunkInputs);
+        copy(place.slot, tile, chunk * kTallChunkInputs);
         place.advance(Config::kSlots);
       }
   }
@@ -154,7 +154,7 @@ class TallCta {
         const uint64_t weights = ptx::matrix_descriptor(weights_at(place.slot));
         ptx::begin_products();
 #pragma unroll
-        for (int step = 0; step < Config::kChunkInputs / 16; ++step)
+        for (int step = 0; step < kTallChunkInputs / 16; ++step)
           ptx::multiply_async(sums, x + 2 * step, weights + 2 * step, chunk > 0 || step > 0, T{});
         ptx::commit_products();
         // The products before these have ended, and their slot is free.

@@ -8,6 +8,8 @@
 
 namespace attend::kernels::cuda::sm90 {
 
+inline constexpr int kTallChunkInputs = 64;  // that are copied at once: 128 bytes of a row
+
 // out = silu(gate) * up, [gate | up] = x weight^T (+ bias).
 struct TallParams {
   CUtensorMap weight;  // [chunk, 8 rows, gate and up, pairs of one copy]
