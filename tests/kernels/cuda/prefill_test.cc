@@ -46,8 +46,6 @@ std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
     }
     c.q_dtype = c.kv_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
     c.out_dtype = i % 5 == 0 ? DType::kF32 : c.q_dtype;
-    c.head_dim_v = std::min(c.head_dim_v, 128);
-    c.head_dim_qk = std::min(c.head_dim_qk, c.head_dim_v == 128 ? 192 : c.head_dim_v);
     if (c.split_rule == kernels::SplitRule::kFixed) c.split_rule = kernels::SplitRule::kBalanced;
     c.tree = conformance::TreeShape::kNone;
     // Not more than there are jobs.
@@ -74,7 +72,7 @@ class CudaPrefillPages : public NeedsHopper, public testing::WithParamInterface<
 TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
   const int page_size = GetParam();
   std::vector<AttentionCase> cases;
-  for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {80, 72}}) {
+  for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {80, 72}, {256, 256}, {256, 136}}) {
     AttentionCase c{.num_q_heads = 4,
                     .num_kv_heads = 2,
                     .head_dim_qk = head_dim_qk,

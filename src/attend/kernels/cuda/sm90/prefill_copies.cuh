@@ -129,7 +129,7 @@ class PrefillCopies {
       wait_for_room();
 #pragma unroll
       for (int r = 0; r < kRowsOfLane; ++r)
-#pragma unroll
+#pragma unroll 2
         for (int first = 0; first < 32; first += kRowsAtOnce) {
           const int row_lane = first + lane_ / 8;
           copy_row(r * 32 + row_lane, __shfl_sync(0xffffffffu, addresses[r], row_lane));

@@ -36,19 +36,19 @@ class PrefillConsumer {
     if (warpgroup_ == 1) pass_turn();
     for (RingPlace place;; place.advance(Tile::kJobSlots)) {
       ptx::wait_for_phase(shared_.job_told(place.slot), place.parity);
-      if (shared_.job(place.slot).num_tiles < 0) return;
-      ptx::wait_for_phase(shared_.queries_full(place.slot), place.parity);
+      const PrefillJob& job = shared_.job(place.slot);
+      if (job.num_tiles < 0) return;
+      ptx::wait_for_phase(shared_.queries_full(queries_.slot, warpgroup_), queries_.parity);
       ptx::publish_to_async();
-      attend(place.slot);
+      attend(job);
       release(shared_.job_done(place.slot));
     }
   }
 
  private:
-  __device__ __forceinline__ void attend(int slot) {
-    const PrefillJob& job = shared_.job(slot);
+  __device__ __forceinline__ void attend(const PrefillJob& job) {
     const sm80::JobRows job_rows(params_, job.tile, job.head, Tile::kRows);
-    const uint32_t q = shared_.queries(slot) + warpgroup_ * 64 * kChunkRowBytes;
+    const uint32_t q = shared_.queries(queries_.slot) + warpgroup_ * Tile::kConsumerRows * kChunkRowBytes;
     const int num_tiles = job.num_tiles;
     const KeyRange full = job.full;
     int first_key = job.first_key;
@@ -56,14 +56,16 @@ class PrefillConsumer {
     const bool begins_inside = first_key < job.tile.kv_begin;
     Rows rows;
     rows.clear();
-    if (num_tiles > 0) {
+    if (num_tiles == 0) {
+      release_queries();
+    } else {
       wait_for_keys();
       ptx::begin_products();
       rows.multiply_keys(q, shared_.keys(keys_.slot));
       ptx::wait_products<0>();
       weigh(rows, job_rows, first_key, full);
       rows.take_weights();
-      if (num_tiles > 1) wait_for_keys();
+      keys_or_end(num_tiles > 1);
 #pragma unroll 1
       for (int i = 1; i < num_tiles; ++i) {
         first_key += Tile::kKeys;
@@ -75,8 +77,8 @@ class PrefillConsumer {
         pass_turn();
         ptx::wait_products<1>();
         weigh(rows, job_rows, first_key, full);
-        // This wait, a loop, keeps the compiler from moving the next one before the softmax.
-        if (i + 1 < num_tiles) wait_for_keys();
+        // The loop in this keeps the compiler from moving the next wait before the softmax.
+        keys_or_end(i + 1 < num_tiles);
         ptx::wait_products<0>();
         ptx::use_after_wait(rows.out);
         release_values();
@@ -90,9 +92,9 @@ class PrefillConsumer {
       release_values();
     }
     rows.finish_sums();
-    // Results take the place of the queries, which all warps have read.
+    // Else the compiler takes warps of a warpgroup for diverged and has every product wait for the one before.
     ptx::wait_named(kWarpgroupBarrier + warpgroup_, 128);
-    PrefillResults<T, Tile>(params_, job_rows, warpgroup_, shared_.query_memory(slot)).write(rows, factor_);
+    PrefillResults<T, Tile>(params_, job_rows, warpgroup_).write(rows, factor_);
   }
 
   // Scores that have come become weights; the tile of keys is free.
@@ -107,13 +109,20 @@ class PrefillConsumer {
       for (float& score : rows.scores) score = cap(score);
     }
     if (first_key < full.begin || first_key + Tile::kKeys > full.end)
-      rows.hide_scores(params_, job_rows, prefill_row(warpgroup_), first_key);
+      rows.hide_scores(params_, job_rows, prefill_row<Tile>(warpgroup_), first_key);
     rows.softmax(factor_);
   }
 
   __device__ __forceinline__ void wait_for_keys() const {
     ptx::wait_for_phase(shared_.keys_full(keys_.slot), keys_.parity);
     if (rows_by_threads_) ptx::publish_to_async();
+  }
+  // Waits for the next keys; without any, the queries have been read.
+  __device__ __forceinline__ void keys_or_end(bool more) {
+    if (more)
+      wait_for_keys();
+    else
+      release_queries();
   }
   // `by_threads`: rows of this tile may be.
   __device__ __forceinline__ void wait_for_values(bool by_threads) const {
@@ -123,6 +132,10 @@ class PrefillConsumer {
   __device__ __forceinline__ void release_values() {
     release(shared_.values_empty(values_.slot));
     values_.advance(Tile::kStages);
+  }
+  __device__ __forceinline__ void release_queries() {
+    release(shared_.queries_empty(queries_.slot, warpgroup_));
+    queries_.advance(Tile::kQuerySlots);
   }
   // A warp's arrival.
   __device__ __forceinline__ static void release(uint32_t barrier) {
@@ -142,7 +155,7 @@ class PrefillConsumer {
   const int warpgroup_;
   const bool rows_by_threads_;
   const float factor_;
-  RingPlace keys_, values_;
+  RingPlace queries_, keys_, values_;
 };
 
 template <class T, int kHeadDimQk, int kHeadDimV>
@@ -150,7 +163,7 @@ __global__ void __launch_bounds__(PrefillTile<kHeadDimQk, kHeadDimV>::kThreads, 
     prefill_kernel(const __grid_constant__ PrefillParams params) {
   using Tile = PrefillTile<kHeadDimQk, kHeadDimV>;
   // 64 K registers among three warpgroups.
-  constexpr int kCopierRegisters = 72, kConsumerRegisters = 216;
+  constexpr int kCopierRegisters = 64, kConsumerRegisters = 224;
   extern __shared__ __align__(kSwizzleAtom) char memory[];
   const PrefillShared<Tile> shared(memory);
   if (threadIdx.x == 0) shared.init_barriers();
@@ -165,7 +178,7 @@ __global__ void __launch_bounds__(PrefillTile<kHeadDimQk, kHeadDimV>::kThreads, 
     else if (warp == 1)
       PrefillCopies<Tile, true>(params, shared).run();
     else
-      PrefillJobs<Tile>(params, shared, static_cast<int>(threadIdx.x) - 64).run();
+      PrefillJobs<Tile>(params, shared, warp - Tile::kCopyWarps).run();
   } else {
     ptx::take_registers<kConsumerRegisters>();
     PrefillConsumer<T, Tile>(params, shared, warp / 4 - 1).run();

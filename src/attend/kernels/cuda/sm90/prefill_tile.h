@@ -17,8 +17,12 @@ struct PrefillTile {
   static constexpr int kRows = kPrefillRows;
   static constexpr int kKeys = prefill_keys(kHeadDimQk);
   static constexpr int kMostBoxRows = most_box_rows(kHeadDimQk);
-  static constexpr int kStages = 2;    // of keys, and of values
-  static constexpr int kJobSlots = 2;  // one is computed, the queries of the next come in
+  static constexpr int kStages = 2;  // of keys, and of values
+  // One job is computed, the keys and queries of the next come in, one more is known.
+  static constexpr int kJobSlots = 3;
+  // Queries are wanted until the last scores. Where two do not fit, those of the next job come in while the
+  // results of the present one become ready.
+  static constexpr int kQuerySlots = kHeadDimQk > 192 ? 1 : 2;
   static constexpr int kQkChunks = kHeadDimQk / kChunkColumns, kVChunks = kHeadDimV / kChunkColumns;
 
   static constexpr int kQueryChunkBytes = kRows * kChunkRowBytes;
@@ -27,9 +31,10 @@ struct PrefillTile {
   static constexpr int kKeyBytes = kQkChunks * kKeyChunkBytes;
   static constexpr int kValueBytes = kVChunks * kKeyChunkBytes;
 
-  // Warps by what they do. Results lie over the queries of their job.
+  // Warps by what they do. Each warpgroup has a warp that brings its queries.
   static constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
-  static constexpr int kQueryWarps = 2, kCopyWarps = 2;
+  static constexpr int kConsumerRows = kRows / kConsumers;
+  static constexpr int kQueryWarps = kConsumers, kCopyWarps = 2;
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMostBoxRows == 0);
 };
