@@ -47,7 +47,6 @@ class PrefillConsumer {
 
  private:
   __device__ __forceinline__ void attend(const PrefillJob& job) {
-    const sm80::JobRows job_rows(params_, job.tile, job.head, Tile::kRows);
     const uint32_t q = shared_.queries(queries_.slot) + warpgroup_ * Tile::kConsumerRows * kChunkRowBytes;
     const int num_tiles = job.num_tiles;
     const KeyRange full = job.full;
@@ -63,7 +62,7 @@ class PrefillConsumer {
       ptx::begin_products();
       rows.multiply_keys(q, shared_.keys(keys_.slot));
       ptx::wait_products<0>();
-      weigh(rows, job_rows, first_key, full);
+      weigh(rows, job, first_key, full);
       rows.take_weights();
       keys_or_end(num_tiles > 1);
 #pragma unroll 1
@@ -76,7 +75,7 @@ class PrefillConsumer {
         rows.multiply_values(shared_.values(values_.slot));
         pass_turn();
         ptx::wait_products<1>();
-        weigh(rows, job_rows, first_key, full);
+        weigh(rows, job, first_key, full);
         // The loop in this keeps the compiler from moving the next wait before the softmax.
         keys_or_end(i + 1 < num_tiles);
         ptx::wait_products<0>();
@@ -94,11 +93,11 @@ class PrefillConsumer {
     rows.finish_sums();
     // Else the compiler takes warps of a warpgroup for diverged and has every product wait for the one before.
     ptx::wait_named(kWarpgroupBarrier + warpgroup_, 128);
-    PrefillResults<T, Tile>(params_, job_rows, warpgroup_).write(rows, factor_);
+    PrefillResults<T, Tile>(params_, rows_of(job), warpgroup_).write(rows, factor_);
   }
 
   // Scores that have come become weights; the tile of keys is free.
-  __device__ __forceinline__ void weigh(Rows& rows, const sm80::JobRows& job_rows, int first_key,
+  __device__ __forceinline__ void weigh(Rows& rows, const PrefillJob& job, int first_key,
                                         const KeyRange& full) {
     ptx::use_after_wait(rows.scores);
     release(shared_.keys_empty(keys_.slot));
@@ -109,8 +108,13 @@ class PrefillConsumer {
       for (float& score : rows.scores) score = cap(score);
     }
     if (first_key < full.begin || first_key + Tile::kKeys > full.end)
-      rows.hide_scores(params_, job_rows, prefill_row<Tile>(warpgroup_), first_key);
+      rows.hide_scores(params_, rows_of(job), prefill_row<Tile>(warpgroup_), first_key);
     rows.softmax(factor_);
+  }
+
+  // Made anew where it is wanted, since registers are short.
+  __device__ __forceinline__ sm80::JobRows rows_of(const PrefillJob& job) const {
+    return {params_, job.tile, job.head, Tile::kRows};
   }
 
   __device__ __forceinline__ void wait_for_keys() const {
@@ -162,8 +166,11 @@ template <class T, int kHeadDimQk, int kHeadDimV>
 __global__ void __launch_bounds__(PrefillTile<kHeadDimQk, kHeadDimV>::kThreads, 1)
     prefill_kernel(const __grid_constant__ PrefillParams params) {
   using Tile = PrefillTile<kHeadDimQk, kHeadDimV>;
-  // 64 K registers among three warpgroups.
-  constexpr int kCopierRegisters = 64, kConsumerRegisters = 224;
+  // A CTA's registers are those that the kernel is launched with, whole eights a thread: of the 64 K some
+  // stay unused, and a warpgroup that asked for them would wait for ever.
+  constexpr int kCopierRegisters = 72, kConsumerRegisters = 216;
+  static_assert(128 * (kCopierRegisters + Tile::kConsumers * kConsumerRegisters) <=
+                65536 / Tile::kThreads / 8 * 8 * Tile::kThreads);
   extern __shared__ __align__(kSwizzleAtom) char memory[];
   const PrefillShared<Tile> shared(memory);
   if (threadIdx.x == 0) shared.init_barriers();

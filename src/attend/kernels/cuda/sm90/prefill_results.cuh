@@ -106,7 +106,7 @@ class PrefillResults {
   }
 
   const AttentionParams& params_;
-  const sm80::JobRows& rows_;
+  const sm80::JobRows rows_;
   const int first_row_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
