@@ -4,6 +4,7 @@
 
 #include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/sm90/tensor_map.h"
+#include "attend/kernels/cuda/view_params.h"
 #include "attend_generated/prefill_instances.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -13,9 +14,9 @@ namespace {
 constexpr int kFewestBoxRows = 8;
 
 const PrefillInstance* find_instance(const AttentionArgs& args) {
-  const Element element = args.q.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
+  const Element q = element_of(args.q.dtype), kv = element_of(args.kv.k.dtype);
   for (const PrefillInstance& instance : kPrefillInstances)
-    if (instance.element == element && args.q.shape[2] <= instance.head_dim_qk &&
+    if (instance.q == q && instance.kv == kv && args.q.shape[2] <= instance.head_dim_qk &&
         args.out.shape[2] <= instance.head_dim_v)
       return &instance;
   return nullptr;
@@ -28,9 +29,9 @@ bool has_map(const TensorView& view) {
   return true;
 }
 
-// Rows that the copy engine takes at a time; 0: it takes none.
+// Rows that the copy engine takes at a time; 0: it takes none, such as those that are converted on their way.
 int box_rows_for(const KvView& kv, int head_dim_qk) {
-  if (!has_map(kv.k) || !has_map(kv.v)) return 0;
+  if (is_fp8(kv.k.dtype) || !has_map(kv.k) || !has_map(kv.v)) return 0;
   const int most = most_box_rows(head_dim_qk);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
   return kv.index.page_size < kFewestBoxRows ? 0 : std::min(kv.index.page_size, most);
@@ -54,7 +55,7 @@ int most_jobs(const AttentionArgs& args, const DevicePlan& plan) {
 
 bool takes(const AttentionArgs& args, const DevicePlan& plan, const Stream& stream) {
   const PlanView& view = plan.view();
-  if (rows_of(args, plan) <= kPrefillRows / 2 || view.split_bank != nullptr || args.kv.k.dtype != args.q.dtype ||
+  if (rows_of(args, plan) <= kPrefillRows / 2 || view.split_bank != nullptr ||
       (args.visibility.causal && !args.batch.tree_mask.empty()) || find_instance(args) == nullptr)
     return false;
   return most_jobs(args, plan) >= plan.limits().num_workers && runs_sm90a(stream.device.index);

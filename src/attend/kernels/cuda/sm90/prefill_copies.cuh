@@ -21,7 +21,7 @@ class PrefillCopies {
   static constexpr int kRowsAtOnce = 4, kRowsOfLane = kKeys / 32;
 
  public:
-  __device__ PrefillCopies(const PrefillParams& params, const Shared& shared)
+  __device__ PrefillCopies(const PrefillParams& params, const Shared& shared, int /*warp: the only one*/)
       : params_(params),
         rows_(kValues ? params.attention.v : params.attention.k),
         head_dim_(kValues ? params.attention.head_dim_v : params.attention.head_dim_qk),

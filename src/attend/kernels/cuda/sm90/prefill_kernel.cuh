@@ -4,10 +4,13 @@
 // other, and each asks for the scores of its next tile before the softmax of the present one has ended.
 #pragma once
 
+#include <type_traits>
+
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/padding.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/ptx/warpgroup.cuh"
+#include "attend/kernels/cuda/sm90/prefill_conversions.cuh"
 #include "attend/kernels/cuda/sm90/prefill_copies.cuh"
 #include "attend/kernels/cuda/sm90/prefill_jobs.cuh"
 #include "attend/kernels/cuda/sm90/prefill_results.cuh"
@@ -29,7 +32,7 @@ class PrefillConsumer {
       : params_(params.attention),
         shared_(shared),
         warpgroup_(warpgroup),
-        rows_by_threads_(params.box_rows == 0),
+        rows_by_threads_(params.box_rows == 0 && Tile::kRingWarps == 1),
         factor_(sm80::score_factor(params.attention)) {}
 
   __device__ void run() {
@@ -91,7 +94,8 @@ class PrefillConsumer {
       release_values();
     }
     rows.finish_sums();
-    // Else the compiler takes warps of a warpgroup for diverged and has every product wait for the one before.
+    // Else the compiler takes warps of a warpgroup for diverged and has every product wait for the one
+    // before.
     ptx::wait_named(kWarpgroupBarrier + warpgroup_, 128);
     PrefillResults<T, Tile>(params_, rows_of(job), warpgroup_).write(rows, factor_);
   }
@@ -162,15 +166,14 @@ class PrefillConsumer {
   RingPlace queries_, keys_, values_;
 };
 
-template <class T, int kHeadDimQk, int kHeadDimV>
-__global__ void __launch_bounds__(PrefillTile<kHeadDimQk, kHeadDimV>::kThreads, 1)
+// What brings keys, or values.
+template <class T, Element kKv, class Tile, bool kValues>
+using PrefillRing =
+    std::conditional_t<is_fp8(kKv), PrefillConversions<T, kKv, Tile, kValues>, PrefillCopies<Tile, kValues>>;
+
+template <class T, Element kKv, class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, 1)
     prefill_kernel(const __grid_constant__ PrefillParams params) {
-  using Tile = PrefillTile<kHeadDimQk, kHeadDimV>;
-  // A CTA's registers are those that the kernel is launched with, whole eights a thread: of the 64 K some
-  // stay unused, and a warpgroup that asked for them would wait for ever.
-  constexpr int kCopierRegisters = 72, kConsumerRegisters = 216;
-  static_assert(128 * (kCopierRegisters + Tile::kConsumers * kConsumerRegisters) <=
-                65536 / Tile::kThreads / 8 * 8 * Tile::kThreads);
   extern __shared__ __align__(kSwizzleAtom) char memory[];
   const PrefillShared<Tile> shared(memory);
   if (threadIdx.x == 0) shared.init_barriers();
@@ -178,25 +181,25 @@ __global__ void __launch_bounds__(PrefillTile<kHeadDimQk, kHeadDimV>::kThreads, 
   write_padding(params.attention, params.attention.plan.header->num_tokens);
   __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  if (warp < 4) {
-    ptx::give_registers<kCopierRegisters>();
-    if (warp == 0)
-      PrefillCopies<Tile, false>(params, shared).run();
-    else if (warp == 1)
-      PrefillCopies<Tile, true>(params, shared).run();
-    else
+  if (warp < Tile::kBringingWarps) {
+    ptx::give_registers<Tile::kBringingRegisters>();
+    if (warp < Tile::kRingWarps)
+      PrefillRing<T, kKv, Tile, false>(params, shared, warp).run();
+    else if (warp < Tile::kCopyWarps)
+      PrefillRing<T, kKv, Tile, true>(params, shared, warp - Tile::kRingWarps).run();
+    else if (warp < Tile::kCopyWarps + Tile::kConsumers)
       PrefillJobs<Tile>(params, shared, warp - Tile::kCopyWarps).run();
   } else {
-    ptx::take_registers<kConsumerRegisters>();
-    PrefillConsumer<T, Tile>(params, shared, warp / 4 - 1).run();
+    ptx::take_registers<Tile::kConsumerRegisters>();
+    PrefillConsumer<T, Tile>(params, shared, warp / 4 - Tile::kBringingWarps / 4).run();
   }
 }
 
-template <class T, int kHeadDimQk, int kHeadDimV>
+template <class T, Element kKv, int kHeadDimQk, int kHeadDimV>
 void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
-  using Tile = PrefillTile<kHeadDimQk, kHeadDimV>;
+  using Tile = PrefillTile<kHeadDimQk, kHeadDimV, is_fp8(kKv)>;
   constexpr int kSharedBytes = PrefillShared<Tile>::kBytes;
-  const auto kernel = prefill_kernel<T, kHeadDimQk, kHeadDimV>;
+  const auto kernel = prefill_kernel<T, kKv, Tile>;
   attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                       "attention: shared memory");
   launch_dependent<PrefillParams>(kernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads, kSharedBytes,

@@ -28,7 +28,9 @@ struct PrefillShared {
   static constexpr int kQueriesAt = 0;
   static constexpr int kKeysAt = kQueriesAt + Tile::kQuerySlots * Tile::kQueryBytes;
   static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
-  static constexpr int kJobsAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
+  static constexpr int kCopiedKeysAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
+  static constexpr int kCopiedValuesAt = kCopiedKeysAt + Tile::kCopiedStages * Tile::kCopiedKeyBytes;
+  static constexpr int kJobsAt = kCopiedValuesAt + Tile::kCopiedStages * Tile::kCopiedValueBytes;
   static constexpr int kBarriersAt = kJobsAt + Tile::kJobSlots * static_cast<int>(sizeof(PrefillJob));
   static constexpr int kNumQueryBarriers = Tile::kQuerySlots * Tile::kConsumers;
   static constexpr int kNumBarriers = 2 * Tile::kJobSlots + 2 * kNumQueryBarriers + 4 * Tile::kStages;
@@ -42,6 +44,12 @@ struct PrefillShared {
   __device__ uint32_t queries(int slot) const { return shared + kQueriesAt + slot * Tile::kQueryBytes; }
   __device__ uint32_t keys(int slot) const { return shared + kKeysAt + slot * Tile::kKeyBytes; }
   __device__ uint32_t values(int slot) const { return shared + kValuesAt + slot * Tile::kValueBytes; }
+  __device__ uint32_t copied_keys(int stage) const {
+    return shared + kCopiedKeysAt + stage * Tile::kCopiedKeyBytes;
+  }
+  __device__ uint32_t copied_values(int stage) const {
+    return shared + kCopiedValuesAt + stage * Tile::kCopiedValueBytes;
+  }
   __device__ PrefillJob& job(int slot) const { return reinterpret_cast<PrefillJob*>(base + kJobsAt)[slot]; }
 
   __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
@@ -74,8 +82,8 @@ struct PrefillShared {
         ptx::init_barrier(queries_empty(slot, consumer), Tile::kConsumerWarps / Tile::kConsumers);
       }
     for (int slot = 0; slot < Tile::kStages; ++slot) {
-      ptx::init_barrier(keys_full(slot), 1);
-      ptx::init_barrier(values_full(slot), 1);
+      ptx::init_barrier(keys_full(slot), Tile::kRingWarps);
+      ptx::init_barrier(values_full(slot), Tile::kRingWarps);
       ptx::init_barrier(keys_empty(slot), Tile::kConsumerWarps);
       ptx::init_barrier(values_empty(slot), Tile::kConsumerWarps);
     }
