@@ -17,6 +17,9 @@ inline std::vector<conformance::AttentionCase> part_of(const std::vector<conform
   return chosen;
 }
 
+// Who derives the plan: a kernel before, or the call (AttentionPlan::plan_in_call).
+enum class Planning { kBefore, kInCall };
+
 // AttentionFn and MlaFn of the conformance suite, for the GPU.
 void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
 // As the former; fails where another kernel than the test's would run, as asked of the arguments on the
@@ -24,7 +27,12 @@ void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::Bui
 using IsRightKernel =
     std::function<bool(const kernels::AttentionArgs&, const kernels::cuda::DevicePlan&, const Stream&)>;
 void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
-                         const conformance::BuiltCase& built);
+                         const conformance::BuiltCase& built, Planning planning = Planning::kBefore);
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
+
+// The same with a plan that the call derives, and once more with one made before, which has to give the same
+// bits. Fails where the call would not derive its plan.
+void attention_planned_in_call(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
+void mla_planned_in_call(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
 
 }  // namespace attend::testing_cuda

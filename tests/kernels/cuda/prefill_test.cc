@@ -68,26 +68,22 @@ TEST_P(CudaPrefillPart, DoesNotDependOnTheOrderOfPages) {
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaPrefillPart, testing::Range(0, kParts));
 
+// Every instance, some of them wider than their rows.
+struct Heads {
+  int dim_qk, dim_v;
+  DType kv_dtype;
+};
+constexpr Heads kHeads[] = {{64, 64, DType::kBF16},     {128, 128, DType::kF16},  {192, 128, DType::kBF16},
+                            {80, 72, DType::kF16},      {256, 256, DType::kBF16}, {256, 136, DType::kF16},
+                            {128, 128, DType::kF8E4M3}, {64, 64, DType::kF8E5M2}, {96, 80, DType::kF8E4M3}};
+
 // Keys that end and begin everywhere in a tile, for every way to copy them.
 class CudaPrefillPages : public NeedsHopper, public testing::WithParamInterface<int> {};
 
 TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
   const int page_size = GetParam();
   std::vector<AttentionCase> cases;
-  struct Heads {
-    int dim_qk, dim_v;
-    DType kv_dtype;
-  };
-  constexpr DType kBF16 = DType::kBF16, kF16 = DType::kF16;
-  for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : {Heads{64, 64, kBF16},
-                                                          {128, 128, kF16},
-                                                          {192, 128, kBF16},
-                                                          {80, 72, kF16},
-                                                          {256, 256, kBF16},
-                                                          {256, 136, kF16},
-                                                          {128, 128, DType::kF8E4M3},
-                                                          {64, 64, DType::kF8E5M2},
-                                                          {96, 80, DType::kF8E4M3}}) {
+  for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : kHeads) {
     AttentionCase c{.num_q_heads = 4,
                     .num_kv_heads = 2,
                     .head_dim_qk = head_dim_qk,
@@ -103,7 +99,7 @@ TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
     if (page_size == 1 && head_dim_qk == 128) c.index = kernels::KvIndexKind::kContiguous;
     if (head_dim_qk == 80) c.causal = false;
     c.kv_dtype = kv_dtype;
-    c.q_dtype = c.out_dtype = cases.size() % 2 == 0 ? kBF16 : kF16;
+    c.q_dtype = c.out_dtype = is_fp8(kv_dtype) ? DType::kBF16 : kv_dtype;
     cases.push_back(c);
   }
   run_conformance(prefill_on_gpu, cases);
@@ -111,6 +107,44 @@ TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
 INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillPages, testing::Values(1, 4, 8, 16, 32, 64, 128, 256));
 
 using CudaPrefill = NeedsHopper;
+
+// Few and small jobs of every instance, dtype and way to copy keys, with what a layer may ask for.
+TEST_F(CudaPrefill, ConformsInAFewSmallJobs) {
+  std::vector<AttentionCase> cases;
+  for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : kHeads)
+    for (const int page_size : {1, 16, 64}) {
+      AttentionCase c{.requests = {{36, 70}, {40, 140}},
+                      .num_q_heads = 2,
+                      .num_kv_heads = 1,
+                      .head_dim_qk = head_dim_qk,
+                      .head_dim_v = head_dim_v,
+                      .page_size = page_size,
+                      .page_order = conformance::PageOrder::kShuffled,
+                      .num_workers = 1,
+                      .seed = static_cast<uint32_t>(cases.size())};
+      switch (cases.size() % 5) {
+        case 0:
+          c.window_left = 50;
+          break;
+        case 1:
+          c.causal = false;
+          break;
+        case 2:
+          c.logit_cap = 20.0f;
+          break;
+        case 3:
+          c.sinks = true;
+          break;
+        default:
+          c.index = kernels::KvIndexKind::kPageTable;
+      }
+      c.kv_dtype = kv_dtype;
+      c.q_dtype = is_fp8(kv_dtype) ? (cases.size() % 2 == 0 ? DType::kBF16 : DType::kF16) : kv_dtype;
+      c.out_dtype = page_size == 64 ? DType::kF32 : c.q_dtype;
+      cases.push_back(c);
+    }
+  run_conformance(prefill_on_gpu, cases);
+}
 
 // Largest scores that rise by far from tile to tile, over many tiles.
 TEST_F(CudaPrefill, ConformsWhereScoresRiseFromTileToTile) {

@@ -52,6 +52,9 @@ class AttentionCta {
   static constexpr int kJobRowsAt = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
   static constexpr int kRowScalesAt = kJobRowsAt + static_cast<int>(sizeof(JobRows));
 
+  // Tall tiles have no registers for more; their requests have several.
+  using Plan = CtaPlan<kThreads, kTileRows <= 64 && !kFixedSplits>;
+
  public:
   static constexpr int kSharedBytes = kRowScalesAt + (kFp8 ? kRows * static_cast<int>(sizeof(float)) : 0);
 
@@ -62,21 +65,22 @@ class AttentionCta {
     ptx::wait_for_previous_kernel();
     // Few rows leave most of an SM idle: the next kernel may fetch what it needs beside them.
     if constexpr (Config::kDecode) ptx::allow_next_kernel();
-    const PlanStart start = plan_start(params_.plan);
+    const Plan plan(params_);
+    const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     write_padding(params_, start.header.num_tokens);
-    walk_plan<kFixedSplits>(params_, start, [&](const RowTile& tile, int head, const JobPart& part) {
+    walk_plan<kFixedSplits>(params_, plan, start, [&](const RowTile& tile, int head, const JobPart& part) {
       const JobRows rows(params_, tile, head, kRows);
       attend(rows, tile, part);
-      if (part.slot >= 0 && params_.plan.ctas_merge) finish_job(rows, tile, part);
+      if (part.slot >= 0 && params_.plan.ctas_merge) finish_job(plan, rows, tile, part);
     });
     if constexpr (!Config::kDecode) ptx::allow_next_kernel();
   }
 
  private:
   // After a part of the job: merges all of them if this was the last to be computed.
-  __device__ void finish_job(const JobRows& rows, const RowTile& tile, const JobPart& part) {
-    const JobParts parts =
-        parts_of<kFixedSplits>(params_.plan, tile, rows.head, params_.plan.header->units_per_cta);
+  __device__ void finish_job(const Plan& plan, const JobRows& rows, const RowTile& tile,
+                             const JobPart& part) {
+    const JobParts parts = parts_of<kFixedSplits>(params_.plan, tile, rows.head, plan.units_per_cta());
     int32_t* const num_done = params_.plan.parts_done + tile.index * params_.num_kv_heads + rows.head;
     if (!complete_parts(num_done, kFixedSplits ? part.count : 1, parts.count)) return;
     merge_parts<kHeadDimV, kThreads, kMergeAtOnce>(params_, parts, 0, rows.num_rows, [&](int tile_row) {

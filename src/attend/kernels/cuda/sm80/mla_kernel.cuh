@@ -56,12 +56,13 @@ class MlaCta {
 
   __device__ void run() {
     ptx::wait_for_previous_kernel();
-    const PlanStart start = plan_start(params_.plan);
+    const CtaPlan<kThreads, true> plan(params_);
+    const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     write_padding(params_, start.header.num_tokens);
-    walk_plan<false>(params_, start, [&](const RowTile& tile, int, const JobPart& part) {
+    walk_plan<false>(params_, plan, start, [&](const RowTile& tile, int, const JobPart& part) {
       attend(tile, part);
       if (part.slot < 0 || !params_.plan.ctas_merge) return;
-      const JobParts parts = parts_of<false>(params_.plan, tile, 0, params_.plan.header->units_per_cta);
+      const JobParts parts = parts_of<false>(params_.plan, tile, 0, plan.units_per_cta());
       if (complete_parts(params_.plan.parts_done + tile.index, 1, parts.count))
         merge_parts<kMlaHeadDimV, kThreads, kMergeAtOnce>(params_, parts, 0, num_rows_, [this](int tile_row) {
           const TileRow row = row_at(tile_row);

@@ -199,11 +199,10 @@ template <class T, Element kKv, int kHeadDimQk, int kHeadDimV>
 void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
   using Tile = PrefillTile<kHeadDimQk, kHeadDimV, is_fp8(kKv)>;
   constexpr int kSharedBytes = PrefillShared<Tile>::kBytes;
-  const auto kernel = prefill_kernel<T, kKv, Tile>;
-  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-                      "attention: shared memory");
-  launch_dependent<PrefillParams>(kernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads, kSharedBytes,
-                                  stream, params, "attention");
+  constexpr auto kKernel = prefill_kernel<T, kKv, Tile>;
+  allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
+  launch_dependent<PrefillParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads,
+                                  kSharedBytes, stream, params, "attention");
 }
 
 }  // namespace attend::kernels::cuda::sm90
