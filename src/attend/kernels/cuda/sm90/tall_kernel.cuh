@@ -225,11 +225,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
 template <class T, class Config>
 void launch_tall_instance(const TallParams& params, int num_clusters, void* stream) {
-  const auto kernel = tall_kernel<T, Config>;
-  attend::cuda::check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes),
-      "linear: shared memory");
-  launch_dependent<TallParams>(kernel, static_cast<unsigned>(num_clusters * kTallSharers), Config::kThreads,
+  constexpr auto kKernel = tall_kernel<T, Config>;
+  allow_shared_memory<kKernel>(Config::kSharedBytes, "linear: shared memory");
+  launch_dependent<TallParams>(kKernel, static_cast<unsigned>(num_clusters * kTallSharers), Config::kThreads,
                                static_cast<size_t>(Config::kSharedBytes), stream, params, "linear",
                                kTallSharers);
 }
