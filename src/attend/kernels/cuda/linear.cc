@@ -64,7 +64,10 @@ bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
   const TensorView x = args.x;
   if (!args.norm.weight.empty()) args.x = args.norm.normed;
   if (!tiles_are_faster(x.shape[0], args.weight) || !sm90::takes(args, stream)) return false;
-  args.x = normed(args.norm, x, stream);
+  if (!args.norm.weight.empty() && !args.norm.begun) {
+    args.x = normed(args.norm, x, stream);
+    args.norm = {};
+  }
   sm90::dense(args, gated, stream);
   return true;
 }

@@ -1,5 +1,6 @@
 // Dense layers on sm_90a: the kernel and its launch, for x and weights of type T. A warp copies weights and
 // one copies x; the warpgroups before them multiply: weights are A, 64 rows a warpgroup, rows of x are B.
+// Four warps more add the squares of rows whose norm was begun.
 #pragma once
 
 #include <type_traits>
@@ -12,7 +13,7 @@
 namespace attend::kernels::cuda::sm90 {
 
 template <int kWarpgroups>
-constexpr int kDenseThreads = kWarpgroups * 128 + 64;
+constexpr int kDenseThreads = kWarpgroups * 128 + 64 + 32 * kScaleWarps;
 
 // A consumer's part.
 template <class T, int kWarpgroups, int kTokens>
@@ -28,6 +29,7 @@ __device__ __forceinline__ void multiply(const DenseRing<kWarpgroups, kTokens>& 
   };
   const DenseShare& share = ring.share;
   for (int tile = share.first_tile; tile < ring.params.num_tiles; tile += share.num_clusters) {
+    tile_sums.ask(tile);
     float sums[kTokens / 2];
     int last_weights = 0, last_tokens = 0;
     for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
@@ -75,6 +77,9 @@ __global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
     // this one has written.
     ptx::allow_next_kernel();
     multiply<T>(ring, shared);
+  } else if (warp >= Ring::kConsumerWarps + 2) {
+    put_scales(ring, reinterpret_cast<float*>(shared + (ring.scales - ring.tokens)),
+               warp - (Ring::kConsumerWarps + 2));
   } else if (threadIdx.x % 32 == 0) {
     if (warp == Ring::kConsumerWarps)
       ring.copy_weights();
