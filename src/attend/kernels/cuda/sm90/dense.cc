@@ -50,8 +50,11 @@ int tokens_for(int64_t num_rows) {
   return kMaxTokens;
 }
 
-// Rows of x come from L2, which is nearer than where weights come from.
-int token_slots_for(int num_tokens) { return num_tokens == kMaxTokens ? 4 : kMaxTokenSlots; }
+// Rows of x come from L2, which is nearer than where weights come from. As timed in layers.
+int token_slots_for(int num_tokens) {
+  if (num_tokens == kMaxTokens) return 4;
+  return num_tokens > 32 ? 10 : kMaxTokenSlots;
+}
 
 BegunNorm begun_norm(const InputNorm& norm) {
   if (norm.weight.empty()) return {};

@@ -10,7 +10,7 @@ namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kChunkElements = 64;  // inputs that are copied at once: 128 bytes of a row
 inline constexpr int kMaxTokens = 128;
-inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 8;
+inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 12;
 inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
 
 // The norm of x, which the product before has begun: a row's sums are divided by the root of the mean of the

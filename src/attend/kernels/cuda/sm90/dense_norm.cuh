@@ -8,22 +8,22 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// By warp `warp` of kScaleWarps: what the sums of every row are multiplied with, while others multiply. A
-// row's squares are added in an order that does not depend on the rows.
-template <class Ring>
-__device__ __forceinline__ void put_scales(const Ring& ring, float* scales, int warp) {
+// By warp `warp` of kScaleWarps<kTokens>: what the sums of every row are multiplied with, while others
+// multiply. A row's squares are added in an order that does not depend on the rows.
+template <int kWarpgroups, int kTokens>
+__device__ __forceinline__ void put_scales(const DenseRing<kWarpgroups, kTokens>& ring, float* scales,
+                                           int warp) {
   constexpr int kLanes = 32, kRowsAtOnce = 8;
   const BegunNorm& norm = ring.params.norm;
   const int lane = static_cast<int>(threadIdx.x) % kLanes, num_rows = ring.params.num_rows;
-  if (norm.squares == nullptr) return;
   ptx::wait_for_previous_kernel();
-  for (int first = warp; first < num_rows; first += kScaleWarps * kRowsAtOnce) {
+  for (int first = warp; first < num_rows; first += kScaleWarps<kTokens> * kRowsAtOnce) {
     float sums[kRowsAtOnce] = {};
 #pragma unroll 2
     for (int square = lane * 4; square < norm.num_squares; square += kLanes * 4)
 #pragma unroll
       for (int i = 0; i < kRowsAtOnce; ++i) {
-        const int row = first + i * kScaleWarps;
+        const int row = first + i * kScaleWarps<kTokens>;
         if (row >= num_rows) break;
         const auto four = *reinterpret_cast<const float4*>(norm.squares + row * norm.stride + square);
         sums[i] += (four.x + four.y) + (four.z + four.w);
@@ -31,7 +31,7 @@ __device__ __forceinline__ void put_scales(const Ring& ring, float* scales, int 
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i) {
       for (int step = kLanes / 2; step > 0; step /= 2) sums[i] += __shfl_xor_sync(~0u, sums[i], step);
-      const int row = first + i * kScaleWarps;
+      const int row = first + i * kScaleWarps<kTokens>;
       if (lane == 0 && row < num_rows)
         scales[row] = 1.0f / sqrtf(sums[i] / static_cast<float>(norm.num_squares * kPairRows) + norm.eps);
     }

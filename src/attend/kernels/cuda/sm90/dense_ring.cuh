@@ -19,7 +19,9 @@ inline constexpr int kSwizzleBytes = 1024;  // what slots are aligned to
 
 inline constexpr int kPairBytes = kPairRows * kRowBytes;
 
-inline constexpr int kScaleWarps = 4;  // that add the squares of rows whose norm was begun
+// Warps that add the squares of rows whose norm was begun: four, but for registers.
+template <int kTokens>
+constexpr int kScaleWarps = kTokens > 64 ? 2 : 4;
 
 // A CTA's part of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the chunks
 // [chunk_begin, chunk_end).
@@ -95,7 +97,7 @@ struct DenseRing {
   __device__ __forceinline__ void init() const {
     ptx::init_barrier(sums_full(), 1);
     ptx::init_barrier(sums_empty(), params.cluster_size * kConsumerWarps);
-    ptx::init_barrier(scales_full(), kScaleWarps);
+    ptx::init_barrier(scales_full(), kScaleWarps<kTokens>);
     for (int slot = 0; slot < params.token_slots; ++slot) {
       ptx::init_barrier(tokens_full(slot), 1);
       ptx::init_barrier(tokens_empty(slot), kConsumerWarps);
