@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "attend/kernels/cuda/sm90/dense.h"
@@ -272,6 +273,25 @@ TEST_F(Sm90Norm, IsNotBegunWhereItCannotBe) {
   EXPECT_FALSE(begun(DType::kF16, DType::kF16, /*with_squares=*/true));
   EXPECT_FALSE(begun(DType::kBF16, DType::kF32, /*with_squares=*/true));
   EXPECT_FALSE(begun(DType::kBF16, DType::kBF16, /*with_squares=*/false));
+}
+
+// Through the public entry: fewer rows go to a kernel that norms by itself, of more the squares cost more.
+TEST_F(Sm90Norm, IsBegunFrom17To32Rows) {
+  OwnedStream stream(kGpu);
+  constexpr int64_t kWidth = 4096, kInFeatures = 2056;  // the few-row kernel takes less than 2^23 weights
+  const Tensor weight = attend::cuda::zeros({kWidth, kInFeatures}, DType::kBF16, kGpu),
+               norm_weight = attend::cuda::zeros({kWidth}, DType::kBF16, kGpu);
+  for (const auto& [num_rows, is_begun] : {std::pair{16, false}, {17, true}, {32, true}, {33, false}}) {
+    const auto made = [&, rows = num_rows](int64_t columns, DType dtype) {
+      return attend::cuda::zeros({rows, columns}, dtype, kGpu);
+    };
+    const Tensor x = made(kInFeatures, DType::kBF16), out = made(kWidth, DType::kBF16),
+                 normed = made(kWidth, DType::kBF16), squares = made(kWidth / kNormSquares, DType::kF32);
+    InputNorm norm{.weight = norm_weight, .eps = kEps, .normed = normed, .squares = squares};
+    kernels::linear({.x = x, .weight = weight, .bias = {}, .out = out, .next_norm = &norm}, stream.get());
+    attend::cuda::synchronize(stream.get());
+    EXPECT_EQ(norm.begun, is_begun) << num_rows << " rows";
+  }
 }
 
 TEST_F(Sm90Norm, RefusesANormThatNobodyHasBegun) {
