@@ -294,12 +294,31 @@ std::vector<Case> cases() {
                         .head_dim = shape.head_dim,
                         .causal = causal});
   list.push_back({.name = "prefill 64/8 d128 b1 8192 causal", .seqlen_q = 8192, .seqlen_kv = 8192});
-  list.push_back({.name = "prefill 32/8 d128 8192 causal e4m3",
-                  .batch = 2,
-                  .seqlen_q = 8192,
-                  .seqlen_kv = 8192,
-                  .num_q_heads = 32,
-                  .kv_dtype = DType::kF8E4M3});
+  for (int page_size : {1, 16})
+    list.push_back({.name = "prefill 32/8 d128 8192 causal page " + std::to_string(page_size),
+                    .batch = 2,
+                    .seqlen_q = 8192,
+                    .seqlen_kv = 8192,
+                    .num_q_heads = 32,
+                    .page_size = page_size});
+  struct Fp8Prompts {
+    int seqlen, head_dim;
+    DType kv_dtype;
+    const char* kv_name;
+  };
+  for (const Fp8Prompts& prompts : {Fp8Prompts{8192, 128, DType::kF8E4M3, "e4m3"},
+                                    {2048, 128, DType::kF8E4M3, "e4m3"},
+                                    {512, 128, DType::kF8E4M3, "e4m3"},
+                                    {8192, 64, DType::kF8E4M3, "e4m3"},
+                                    {8192, 128, DType::kF8E5M2, "e5m2"}})
+    list.push_back({.name = "prefill 32/8 d" + std::to_string(prompts.head_dim) + " " +
+                            std::to_string(prompts.seqlen) + " causal " + prompts.kv_name,
+                    .batch = 16384 / prompts.seqlen,
+                    .seqlen_q = prompts.seqlen,
+                    .seqlen_kv = prompts.seqlen,
+                    .num_q_heads = 32,
+                    .head_dim = prompts.head_dim,
+                    .kv_dtype = prompts.kv_dtype});
   return list;
 }
 

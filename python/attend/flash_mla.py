@@ -43,14 +43,15 @@ def flash_mla_with_kvcache(
     if is_fp8_kvcache:
         accepted = "caches of float32, float16 and bfloat16"
         raise _refusal("unsupported", f"is_fp8_kvcache True: attend.flash_mla takes {accepted}")
-    for name, value in (
-        ("indices", indices),
-        ("extra_k_cache", extra_k_cache),
-        ("extra_indices_in_kvcache", extra_indices_in_kvcache),
-        ("topk_length", topk_length),
-        ("extra_topk_length", extra_topk_length),
-    ):
-        if value is not None:
+    if not (indices is extra_k_cache is extra_indices_in_kvcache is topk_length is extra_topk_length is None):
+        sparse = dict(
+            indices=indices,
+            extra_k_cache=extra_k_cache,
+            extra_indices_in_kvcache=extra_indices_in_kvcache,
+            topk_length=topk_length,
+            extra_topk_length=extra_topk_length,
+        )
+        for name in (name for name, value in sparse.items() if value is not None):
             raise _refusal("unsupported", f"{name}: attend.flash_mla takes None; attention is not sparse")
     if num_splits is not None:
         raise _refusal("unsupported", "num_splits: attend.flash_mla takes None; splits follow the lengths")

@@ -89,6 +89,28 @@ def test_a_tree_mask_chooses_among_the_new_tokens(rng, library):
         check(library.array(out)[token : token + 1], want)
 
 
+def test_siblings_of_a_tree_see_one_window(rng, library):
+    # Many children of one root, in several tiles of rows: all stand at the position behind it.
+    prefix, new, window = 40, 150, 10
+    to, total = library.tensor, prefix + new
+    q = rng.standard_normal((new, 1, 32), dtype=np.float32)
+    k, v = (rng.standard_normal((total, 1, 1, 32), dtype=np.float32) for _ in range(2))
+    words = np.zeros((new, -(-new // 64)), np.uint64)
+    words[:, 0] = 1
+    for j in range(new):
+        words[j, j // 64] |= np.uint64(1 << j % 64)
+    positions = np.array([prefix] + [prefix + 1] * (new - 1), np.int32)
+    to_ints = lambda *numbers: to(np.array(numbers, np.int32))
+    out = attend.attention(
+        to(q), to(k), to(v), to_ints(0, new), to_ints(total), cu_seqlen_kv=to_ints(0, total), window_left=window,
+        tree_mask=to(words), positions=to(positions),
+    )  # fmt: skip
+    for j in range(1, new):
+        keys = list(range(prefix + 1 - window, prefix)) + [prefix, prefix + j]
+        want, _ = reference.attend(q[j : j + 1], k[keys, 0], v[keys, 0])
+        check(library.array(out)[j : j + 1], want)
+
+
 def test_attention_wants_one_index(rng, library):
     batch = Batch(rng, library)
     with pytest.raises(attend.Error, match="0 indices: expected one of page_table"):

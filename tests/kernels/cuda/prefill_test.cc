@@ -33,9 +33,10 @@ void prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::Built
   attention_on_gpu_if(kernels::cuda::sm90::takes, args, built);
 }
 
-// Requests with so many more new tokens that the plan's row tiles are tall, on one to three CTAs, which then
-// have many jobs one after another.
+// Requests with so many more new tokens that there is more than half a job of each, on one to three CTAs,
+// which then have many jobs one after another. In the dtypes that reach the tensor cores.
 std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
+  cases = on_tensor_cores(std::move(cases));
   size_t i = 0;
   for (AttentionCase& c : cases) {
     const int more = 70 / (c.num_q_heads / c.num_kv_heads) + 1;
@@ -44,15 +45,14 @@ std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
       lengths.seqlen_q += more;
       lengths.seqlen_kv += more;
     }
-    c.q_dtype = c.kv_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
-    c.out_dtype = i % 5 == 0 ? DType::kF32 : c.q_dtype;
-    c.head_dim_v = std::min(c.head_dim_v, 128);
-    c.head_dim_qk = std::min(c.head_dim_qk, c.head_dim_v == 128 ? 192 : c.head_dim_v);
+    const int largest_head_dim = is_fp8(c.kv_dtype) ? 128 : 256;
+    c.head_dim_qk = std::min(c.head_dim_qk, largest_head_dim);
+    c.head_dim_v = std::min(c.head_dim_v, largest_head_dim);
     if (c.split_rule == kernels::SplitRule::kFixed) c.split_rule = kernels::SplitRule::kBalanced;
     c.tree = conformance::TreeShape::kNone;
     // Not more than there are jobs.
     c.num_workers =
-        std::min(static_cast<int>(i % 3) + 1, static_cast<int>(c.requests.size()) * c.num_kv_heads);
+        std::min(static_cast<int>(i / 3 % 3) + 1, static_cast<int>(c.requests.size()) * c.num_kv_heads);
     ++i;
   }
   return cases;
@@ -68,13 +68,22 @@ TEST_P(CudaPrefillPart, DoesNotDependOnTheOrderOfPages) {
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaPrefillPart, testing::Range(0, kParts));
 
+// Every instance, some of them wider than their rows.
+struct Heads {
+  int dim_qk, dim_v;
+  DType kv_dtype;
+};
+constexpr Heads kHeads[] = {{64, 64, DType::kBF16},     {128, 128, DType::kF16},  {192, 128, DType::kBF16},
+                            {80, 72, DType::kF16},      {256, 256, DType::kBF16}, {256, 136, DType::kF16},
+                            {128, 128, DType::kF8E4M3}, {64, 64, DType::kF8E5M2}, {96, 80, DType::kF8E4M3}};
+
 // Keys that end and begin everywhere in a tile, for every way to copy them.
 class CudaPrefillPages : public NeedsHopper, public testing::WithParamInterface<int> {};
 
 TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
   const int page_size = GetParam();
   std::vector<AttentionCase> cases;
-  for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {80, 72}}) {
+  for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : kHeads) {
     AttentionCase c{.num_q_heads = 4,
                     .num_kv_heads = 2,
                     .head_dim_qk = head_dim_qk,
@@ -89,7 +98,8 @@ TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
     if (page_size == 64) c.index = kernels::KvIndexKind::kPageTable;
     if (page_size == 1 && head_dim_qk == 128) c.index = kernels::KvIndexKind::kContiguous;
     if (head_dim_qk == 80) c.causal = false;
-    c.q_dtype = c.kv_dtype = c.out_dtype = cases.size() % 2 == 0 ? DType::kBF16 : DType::kF16;
+    c.kv_dtype = kv_dtype;
+    c.q_dtype = c.out_dtype = is_fp8(kv_dtype) ? DType::kBF16 : kv_dtype;
     cases.push_back(c);
   }
   run_conformance(prefill_on_gpu, cases);
@@ -101,7 +111,7 @@ using CudaPrefill = NeedsHopper;
 // Few and small jobs of every instance, dtype and way to copy keys, with what a layer may ask for.
 TEST_F(CudaPrefill, ConformsInAFewSmallJobs) {
   std::vector<AttentionCase> cases;
-  for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {80, 72}})
+  for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : kHeads)
     for (const int page_size : {1, 16, 64}) {
       AttentionCase c{.requests = {{36, 70}, {40, 140}},
                       .num_q_heads = 2,
@@ -128,7 +138,8 @@ TEST_F(CudaPrefill, ConformsInAFewSmallJobs) {
         default:
           c.index = kernels::KvIndexKind::kPageTable;
       }
-      c.q_dtype = c.kv_dtype = cases.size() % 2 == 0 ? DType::kBF16 : DType::kF16;
+      c.kv_dtype = kv_dtype;
+      c.q_dtype = is_fp8(kv_dtype) ? (cases.size() % 2 == 0 ? DType::kBF16 : DType::kF16) : kv_dtype;
       c.out_dtype = page_size == 64 ? DType::kF32 : c.q_dtype;
       cases.push_back(c);
     }
@@ -148,11 +159,13 @@ TEST_F(CudaPrefill, ConformsWhereScoresRiseFromTileToTile) {
                   .page_size = 16,
                   .spread = conformance::ScoreSpread::kPeaked,
                   .num_workers = 3};
-  std::vector<AttentionCase> cases(4, c);
+  std::vector<AttentionCase> cases(6, c);
   cases[1].window_left = 100;
   cases[2].causal = false;
   cases[3].chunk = 96;
   cases[3].logit_cap = 50.0f;
+  cases[4].head_dim_qk = cases[4].head_dim_v = 256;
+  cases[5].kv_dtype = DType::kF8E4M3;
   for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = i + 1;
   run_conformance(prefill_on_gpu, cases);
 }

@@ -75,13 +75,13 @@ struct alignas(16) CtaStart {
 // split is a partial result in the slot of its unit. Where there are more units than slots, the CTA in which
 // a job begins computes all of it.
 struct PlanView {
-  const PlanHeader* header;
-  const RowTile* row_tiles;
-  const CtaStart* cta_starts;  // [num_ctas + heads_at_once], streamed
-  float* partial_out;          // [num_slots, partial_rows, head_dim_v], relative to the largest score
-  float2* partial_state;       // [num_slots, partial_rows]: largest score, sum of weights
-  int32_t* parts_done;         // [num_row_tiles, num_kv_heads], 0 between launches
-  float* split_bank;           // [num_ctas, floats of an instance]
+  PlanHeader* header;
+  RowTile* row_tiles;
+  CtaStart* cta_starts;   // [num_ctas + heads_at_once], streamed
+  float* partial_out;     // [num_slots, partial_rows, head_dim_v], relative to the largest score
+  float2* partial_state;  // [num_slots, partial_rows]: largest score, sum of weights
+  int32_t* parts_done;    // [num_row_tiles, num_kv_heads], 0 between launches
+  float* split_bank;      // [num_ctas, floats of an instance]
   int32_t num_slots, partial_rows;
   int32_t unit_keys;
   int32_t tile_rows;
@@ -91,8 +91,8 @@ struct PlanView {
   bool streamed;
   bool ctas_merge;  // streamed: the CTA that ends a job's last part merges them; else a kernel does it
                     // afterwards
-  bool ctas_plan;   // streamed: there is no header, row tile or start; each CTA derives its own from the
-                    // batch, in which a request has one row tile at most
+  bool ctas_plan;   // streamed: there is no plan but what each CTA derives from the batch, in which a request
+                    // has one row tile at most; left in header and cta_starts for a kernel that merges
 };
 
 // Rows of new tokens: [num_tokens, num_heads, head_dim].

@@ -128,9 +128,9 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
   partial_state_ = attend::cuda::empty({sizes.num_partial_rows(), 2}, DType::kF32, device);
   parts_done_ = attend::cuda::zeros({sizes.num_row_tiles, limits_.num_kv_heads}, DType::kI32, device);
   split_bank_ = attend::cuda::empty({sizes.num_banks, sizes.bank_floats}, DType::kF32, device);
-  view_.header = static_cast<const PlanHeader*>(header_.view().data);
-  view_.row_tiles = static_cast<const RowTile*>(row_tiles_.view().data);
-  view_.cta_starts = static_cast<const CtaStart*>(cta_starts_.view().data);
+  view_.header = static_cast<PlanHeader*>(header_.view().data);
+  view_.row_tiles = static_cast<RowTile*>(row_tiles_.view().data);
+  view_.cta_starts = static_cast<CtaStart*>(cta_starts_.view().data);
   view_.partial_out = partial_out_.as<float>();
   view_.partial_state = static_cast<float2*>(partial_state_.view().data);
   view_.parts_done = parts_done_.as<int32_t>();
@@ -195,10 +195,7 @@ void DevicePlan::launch(const QueryBatch& batch, const Visibility& visibility, S
                .group = group_of(limits_),
                .num_kv_heads = limits_.num_kv_heads,
                .plan = view_,
-               .first_row_tile = first_row_tile_.as<int32_t>(),
-               .header = static_cast<PlanHeader*>(header_.view().data),
-               .row_tiles = static_cast<RowTile*>(row_tiles_.view().data),
-               .cta_starts = static_cast<CtaStart*>(cta_starts_.view().data)},
+               .first_row_tile = first_row_tile_.as<int32_t>()},
               stream.handle);
 }
 

@@ -9,10 +9,9 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kMaxThreads = 256;
-// Groups that a thread asks for before it uses the first. A row of the norm of up to 8192 elements is read
-// once: its threads keep what they have of it.
-constexpr int kGroupsAtOnce = 2, kKeptGroups = 4;
+constexpr int kMaxThreads = 256, kMaxNormThreads = 512;
+// Groups of a row of the norm that a thread keeps: rows of up to 8192 elements are read once.
+constexpr int kKeptGroups = 2;
 
 __device__ float warp_sum(float value) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
@@ -20,7 +19,7 @@ __device__ float warp_sum(float value) {
 }
 
 __device__ float cta_sum(float value) {
-  __shared__ float warp_sums[kMaxThreads / 32];
+  __shared__ float warp_sums[kMaxNormThreads / 32];
   const int num_warps = static_cast<int>(blockDim.x) / 32;
   value = warp_sum(value);
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = value;
@@ -111,7 +110,8 @@ class NormRow {
 
 // A CTA per row.
 template <class Row>
-__global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(const __grid_constant__ NormParams params) {
+__global__ void __launch_bounds__(kMaxNormThreads, 1)
+    rms_norm_kernel(const __grid_constant__ NormParams params) {
   ptx::allow_next_kernel();
   const NormRow<Row> row(params, blockIdx.x);
   const int num_groups = num_groups_of(params.dim), num_threads = static_cast<int>(blockDim.x);
@@ -154,39 +154,27 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(const __grid_cons
   }
 }
 
-// Division to two roundings: an exact one takes as many instructions as all else, and prompts wait for them.
+// Division to two roundings: an exact one takes about as many instructions as all else, and prompts wait for
+// them.
 __device__ float silu(float value) { return __fdividef(value, 1.0f + expf(-value)); }
 
-// CTAs (row, part of the row).
+// CTAs (row, part of the row), a thread per group.
 template <class Row>
 __global__ void __launch_bounds__(kMaxThreads) silu_mul_kernel(const __grid_constant__ SiluMulParams params) {
   ptx::allow_next_kernel();
   ptx::wait_for_previous_kernel();
-  const int64_t row = blockIdx.x;
-  const Row gate_row(params.gate, row, params.num_columns, params.aligned);
-  const Row up_row(params.up, row, params.num_columns, params.aligned);
-  const Row out(params.out, row, params.num_columns, params.aligned);
-  const int num_groups = num_groups_of(params.num_columns), num_threads = static_cast<int>(blockDim.x);
-  const int first_group = static_cast<int>(blockIdx.y * kGroupsAtOnce * blockDim.x + threadIdx.x);
-  typename Row::Bits gate_bits[kGroupsAtOnce], up_bits[kGroupsAtOnce];
+  const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (g >= num_groups_of(params.num_columns)) return;
+  const auto row_of = [&](const DeviceRows& rows) {
+    return Row(rows, blockIdx.x, params.num_columns, params.aligned);
+  };
+  const typename Row::Bits gate_bits = row_of(params.gate).load(g), up_bits = row_of(params.up).load(g);
+  Group gate, up;
+  Row::convert(gate_bits, gate);
+  Row::convert(up_bits, up);
 #pragma unroll
-  for (int j = 0; j < kGroupsAtOnce; ++j) {
-    const int g = first_group + j * num_threads;
-    if (g >= num_groups) break;
-    gate_bits[j] = gate_row.load(g);
-    up_bits[j] = up_row.load(g);
-  }
-#pragma unroll
-  for (int j = 0; j < kGroupsAtOnce; ++j) {
-    const int g = first_group + j * num_threads;
-    if (g >= num_groups) break;
-    Group gate, up;
-    Row::convert(gate_bits[j], gate);
-    Row::convert(up_bits[j], up);
-#pragma unroll
-    for (int i = 0; i < kGroupElements; ++i) gate[i] = silu(gate[i]) * up[i];
-    out.store(g, gate);
-  }
+  for (int i = 0; i < kGroupElements; ++i) gate[i] = silu(gate[i]) * up[i];
+  row_of(params.out).store(g, gate);
 }
 
 // Calls launch.operator()<Row>() with the rows that a kernel takes the fastest.
@@ -202,18 +190,16 @@ void launch_for_rows(bool aligned, std::initializer_list<Element> elements, cons
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-// Threads, in whole warps, of which each has `groups_each` of so many groups, as far as `most` go.
-int num_threads_for(int num_groups, int groups_each, int most) {
-  return std::clamp(ceil_div(ceil_div(num_groups, groups_each), 32) * 32, 32, most);
-}
+// Threads, in whole warps, one for each of so many things, as far as `most` go.
+int num_threads_for(int count, int most) { return std::clamp(ceil_div(count, 32) * 32, 32, most); }
 
 }  // namespace
 
 void launch_copy_rows(const CopyRowsParams& params, void* stream) {
   if (params.num_rows == 0) return;
   launch_dependent<CopyRowsParams>(copy_rows_kernel, static_cast<unsigned>(params.num_rows),
-                                   num_threads_for(num_groups_of(params.num_columns), 1, kMaxThreads), 0,
-                                   stream, params, "copy of rows");
+                                   num_threads_for(num_groups_of(params.num_columns), kMaxThreads), 0, stream,
+                                   params, "copy of rows");
 }
 
 void launch_rms_norm(const NormParams& params, void* stream) {
@@ -223,8 +209,8 @@ void launch_rms_norm(const NormParams& params, void* stream) {
                   [&]<class Row> {
                     launch_dependent<NormParams>(
                         rms_norm_kernel<Row>, static_cast<unsigned>(params.num_rows),
-                        num_threads_for(num_groups_of(params.dim), kKeptGroups, kMaxThreads), 0, stream,
-                        params, "rms_norm");
+                        num_threads_for(ceil_div(num_groups_of(params.dim), kKeptGroups), kMaxNormThreads), 0,
+                        stream, params, "rms_norm");
                   });
 }
 
@@ -232,8 +218,8 @@ void launch_silu_mul(const SiluMulParams& params, void* stream) {
   const int num_groups = num_groups_of(params.num_columns);
   if (params.num_rows == 0 || num_groups == 0) return;
   // Parts of a row that are equally large.
-  const int num_parts = ceil_div(num_groups, kGroupsAtOnce * kMaxThreads);
-  const int num_threads = num_threads_for(ceil_div(num_groups, num_parts), kGroupsAtOnce, kMaxThreads);
+  const int num_parts = ceil_div(num_groups, kMaxThreads);
+  const int num_threads = num_threads_for(ceil_div(num_groups, num_parts), kMaxThreads);
   const dim3 grid(static_cast<unsigned>(params.num_rows), static_cast<unsigned>(num_parts));
   launch_for_rows(params.aligned, {params.gate.element, params.up.element, params.out.element},
                   [&]<class Row> {

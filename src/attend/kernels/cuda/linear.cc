@@ -7,6 +7,7 @@
 #include "attend/kernels/cuda/invariant_linear.h"
 #include "attend/kernels/cuda/matmul.h"
 #include "attend/kernels/cuda/sm90/dense.h"
+#include "attend/kernels/cuda/sm90/tall.h"
 #include "attend/kernels/cuda/view_params.h"
 
 namespace attend::kernels::cuda {
@@ -46,17 +47,19 @@ void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
   launch_few_rows(few_rows_params(args, gated), args.x.dtype, stream.handle);
 }
 
+constexpr int64_t kMostRowsOfAnyLayer = 64;  // that sm_90's tiles take
+
 // Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200. Small
-// weights of few rows fit into the ring of the former; above 64 rows tiles win where the weight is small or
-// sums are long (down projections), since clusters share those.
+// weights of few rows fit into the ring of the former; above 64 rows tiles win where the weight is small, and
+// near the 128 that they multiply where sums are long (down projections), since clusters share those.
 bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
-  constexpr int64_t kMostRows = 128, kMostRowsOfAnyLayer = 64;
+  constexpr int64_t kMostRows = 128, kLeastDeepRows = 97;
   constexpr int64_t kSmallElements = int64_t{1} << 23;
   if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows) return false;
   const bool small = weight.shape[0] * weight.shape[1] < kSmallElements;
   const bool deep = weight.shape[1] > weight.shape[0];
   if (num_rows <= kMaxRowsWithRoom) return !small;
-  return num_rows <= kMostRowsOfAnyLayer || small || deep;
+  return num_rows <= kMostRowsOfAnyLayer || small || (deep && num_rows >= kLeastDeepRows);
 }
 
 // Returns false, having done nothing, where tiles are not faster or not taken.
@@ -72,6 +75,28 @@ bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
     args.norm = {};
   }
   sm90::dense(args, gated, stream);
+  return true;
+}
+
+// Whether tall tiles are faster than other tiles and cuBLASLt with SiLU as a kernel of its own, as timed on
+// an H200: for more rows than tiles take of any layer, as long as they come out even over the SMs. A pair of
+// CTAs multiplies 256 rows however few it has, which pays from three quarters of them on.
+bool tall_tiles_are_faster(int64_t num_rows, const TensorView& weight, const Stream& stream) {
+  constexpr double kLeastEvenness = 0.8;
+  constexpr int64_t kLeastRowsOfPairs = 192;
+  if (num_rows <= kMostRowsOfAnyLayer || num_rows > sm90::kMaxTallRows) return false;
+  if (num_rows > sm90::kTallRows && num_rows < kLeastRowsOfPairs) return false;
+  return sm90::tall_tiles_evenness(weight.shape[0], num_rows, stream) >= kLeastEvenness;
+}
+
+// As multiply_tiles(), gated.
+bool multiply_tall_tiles(LinearArgs args, Stream& stream) {
+  const TensorView x = args.x;
+  if (!args.norm.weight.empty()) args.x = args.norm.normed;
+  if (!tall_tiles_are_faster(x.shape[0], args.weight, stream) || !sm90::takes_tall_tiles(args, stream))
+    return false;
+  args.x = normed(args.norm, x, stream);
+  sm90::tall_tiles(args, stream);
   return true;
 }
 
@@ -98,7 +123,7 @@ bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   if (args.batch_invariant || args.out.num_elements() == 0) return false;
   const LinearArgs product{
       .x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm};
-  if (multiply_tiles(product, /*gated=*/true, stream)) return true;
+  if (multiply_tall_tiles(product, stream) || multiply_tiles(product, /*gated=*/true, stream)) return true;
   if (!takes_few_rows(args.x, args.weight, args.out)) return false;
   multiply_few_rows(product, /*gated=*/true, stream);
   return true;

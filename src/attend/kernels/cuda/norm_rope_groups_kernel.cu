@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 // Enough warps to hide what each waits for; beyond that, a warp has several of its token's heads after one
 // another, whose angles it reads once.
-constexpr int64_t kEnoughWarps = 16384;
+constexpr int64_t kEnoughWarps = 8192;
 
 template <class T, int kLanes>
 void launch_groups(const NormRopeParams& params, void* stream) {

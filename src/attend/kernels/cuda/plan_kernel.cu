@@ -14,10 +14,12 @@ constexpr int kWarps = kThreads / 32;
 __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
   // Requests without tiles are passed over.
   const int request = last_begun(params.first_row_tile, params.batch.num_reqs, tile_idx);
+  const RequestSpan span = request_span(params.batch, request);
   // The last tiles of a request come first: they see the most keys.
   const int row_begin = (params.first_row_tile[request + 1] - 1 - tile_idx) * params.plan.tile_rows;
-  return row_tile_at(params.batch, params.plan, params.group, request, request_span(params.batch, request),
-                     row_begin, tile_idx);
+  const int row_last = min(span.seqlen_q * params.group, row_begin + params.plan.tile_rows) - 1;
+  return row_tile_of(params.batch, request, span, row_begin, row_begin / params.group,
+                     row_last / params.group, params.plan.unit_keys, tile_idx);
 }
 
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {
@@ -47,16 +49,16 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
     if (tile_idx < num_row_tiles) tile = make_row_tile(params, tile_idx);
     const CtaSum sum = cta_sum<kThreads>(tile.num_units * heads_of_cta, tile.num_units);
     tile.unit_begin = num_units + sum.before;
-    if (tile_idx < num_row_tiles) params.row_tiles[tile_idx] = tile;
+    if (tile_idx < num_row_tiles) plan.row_tiles[tile_idx] = tile;
     num_units += sum.total;
     longest = max(longest, sum.largest);
   }
   const int units_per_cta = units_per_cta_for(plan, num_units, longest);
   if (threadIdx.x == 0)
-    *params.header = {.num_row_tiles = num_row_tiles,
-                      .num_units = num_units,
-                      .units_per_cta = units_per_cta,
-                      .num_tokens = params.batch.cu_seqlen_q[params.batch.num_reqs]};
+    *plan.header = {.num_row_tiles = num_row_tiles,
+                    .num_units = num_units,
+                    .units_per_cta = units_per_cta,
+                    .num_tokens = params.batch.cu_seqlen_q[params.batch.num_reqs]};
   if (!plan.streamed) return;
   __syncthreads();
 
@@ -66,12 +68,12 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int share_of_lane = lane >> heads_shift, head_of_lane = lane & ((1 << heads_shift) - 1);
   for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
-    const RowTile tile = params.row_tiles[tile_idx];
+    const RowTile tile = plan.row_tiles[tile_idx];
     const int unit_end = tile.unit_begin + tile.num_units * heads_of_cta;
     int share = (tile.unit_begin + units_per_cta - 1) / units_per_cta + share_of_lane;
     for (; share * units_per_cta < unit_end; share += 32 >> heads_shift) {
       if (head_of_lane >= plan.heads_at_once) continue;
-      params.cta_starts[share * plan.heads_at_once + head_of_lane] =
+      plan.cta_starts[share * plan.heads_at_once + head_of_lane] =
           cta_start_at(plan, tile, share * units_per_cta - tile.unit_begin, head_of_lane);
     }
   }

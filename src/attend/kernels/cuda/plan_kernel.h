@@ -9,11 +9,8 @@ struct PlanParams {
   BatchParams batch;
   int32_t group;  // query heads per KV head
   int32_t num_kv_heads;
-  PlanView plan;
+  PlanView plan;            // its header, row tiles and starts are written
   int32_t* first_row_tile;  // [num_reqs + 1] scratch
-  PlanHeader* header;
-  RowTile* row_tiles;
-  CtaStart* cta_starts;  // [num_ctas + heads_at_once]
 };
 
 // One CTA. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.

@@ -5,14 +5,12 @@
 
 namespace attend::kernels::cuda {
 
-// The rows of a request from `row_begin` on that fit into a row tile. Its place among others is not known
-// yet: unit_begin is 0.
-__device__ inline RowTile row_tile_at(const BatchParams& batch, const PlanView& plan, int group, int request,
-                                      const RequestSpan& span, int row_begin, int index) {
-  const int row_last = min(span.seqlen_q * group, row_begin + plan.tile_rows) - 1;
-  const int j_first = row_begin / group;
-  const KeyRange keys = key_range(batch, span, j_first, row_last / group);
-  const int first_unit = keys.begin / plan.unit_keys;
+// Rows of a request from `row_begin` on, which are those of its queries j_first to j_last. Their place among
+// others is not known yet: unit_begin is 0.
+__device__ inline RowTile row_tile_of(const BatchParams& batch, int request, const RequestSpan& span,
+                                      int row_begin, int j_first, int j_last, int unit_keys, int index) {
+  const KeyRange keys = key_range(batch, span, j_first, j_last);
+  const int first_unit = keys.begin / unit_keys;
   return {.request = request,
           .first_token = span.first_token,
           .seqlen_q = span.seqlen_q,
@@ -22,7 +20,7 @@ __device__ inline RowTile row_tile_at(const BatchParams& batch, const PlanView& 
           .kv_begin = keys.begin,
           .kv_end = keys.end,
           .first_unit = first_unit,
-          .num_units = max(1, (keys.end + plan.unit_keys - 1) / plan.unit_keys - first_unit),
+          .num_units = max(1, (keys.end + unit_keys - 1) / unit_keys - first_unit),
           .unit_begin = 0,
           .index = index};
 }

@@ -33,6 +33,11 @@ __device__ inline uint4 load_shared_16(uint32_t from) {
 }
 
 // "st.shared".
+__device__ inline void store_shared_16(uint32_t to, const uint4& bits) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(bits.x), "r"(bits.y), "r"(bits.z),
+               "r"(bits.w)
+               : "memory");
+}
 __device__ inline void store_shared_16(uint32_t to, float a, float b, float c, float d) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");

@@ -29,6 +29,16 @@ __device__ inline void copy_box(uint32_t to_shared, const void* map, int x, int 
       "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
       : "memory");
 }
+// To the same place in every CTA of the cluster whose bit of `ranks` is set, and counted by the same barrier
+// there. "cp.async.bulk.tensor.2d .multicast::cluster".
+__device__ inline void copy_box_to_cluster(uint32_t to_shared, const void* map, int x, int y,
+                                           uint32_t barrier, uint32_t ranks, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;\n" ::"r"(to_shared),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(static_cast<uint16_t>(ranks)), "l"(policy)
+      : "memory");
+}
 // "cp.async.bulk.tensor.4d".
 __device__ inline void copy_box(uint32_t to_shared, const void* map, int x, int y, int z, int w,
                                 uint32_t barrier, uint64_t policy) {
@@ -36,6 +46,16 @@ __device__ inline void copy_box(uint32_t to_shared, const void* map, int x, int 
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;\n" ::"r"(to_shared),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
+// "cp.async.bulk.tensor.4d .multicast::cluster".
+__device__ inline void copy_box_to_cluster(uint32_t to_shared, const void* map, int x, int y, int z, int w,
+                                           uint32_t barrier, uint32_t ranks, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7, %8;\n" ::"r"(to_shared),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier), "h"(static_cast<uint16_t>(ranks)), "l"(policy)
       : "memory");
 }
 

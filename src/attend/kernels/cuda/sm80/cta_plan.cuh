@@ -48,13 +48,13 @@ class CtaPlan {
   }
 
   // A request's only row tile, the request's number being its index; without queries it has no units.
-  __device__ RowTile derive_tile(int request, const RequestSpan& span) const {
-    RowTile tile = row_tile_at(params_.batch, plan_, params_.group, request, span, 0, request);
+  __device__ RowTile derive_tile(int request) const {
+    const RequestSpan span = request_span(params_.batch, request);
+    // Splits are not fixed: a unit is a key tile.
+    RowTile tile =
+        row_tile_of(params_.batch, request, span, 0, 0, max(0, span.seqlen_q - 1), kKeyTile, request);
     if (span.seqlen_q <= 0) tile.num_units = 0;
     return tile;
-  }
-  __device__ RowTile derive_tile(int request) const {
-    return derive_tile(request, request_span(params_.batch, request));
   }
   // Heads that a CTA goes through in a row tile.
   __device__ int heads_of_cta() const { return params_.num_kv_heads / plan_.heads_at_once; }
@@ -63,42 +63,45 @@ class CtaPlan {
   // of row tiles. The one in whose requests the CTA's share begins tells all where.
   __device__ PlanStart derive(int cta) const {
     const int num_reqs = params_.batch.num_reqs;
+    const int num_tokens = params_.batch.cu_seqlen_q[num_reqs];
     const int reqs_of_thread = (num_reqs + kThreads - 1) / kThreads;
     const int first = min(static_cast<int>(threadIdx.x) * reqs_of_thread, num_reqs);
     const int end = min(first + reqs_of_thread, num_reqs);
+    RowTile tile{};
     int num_units = 0, longest = 0;
     for (int request = first; request < end; ++request) {
-      const int tile_units = derive_tile(request).num_units;
-      num_units += tile_units * heads_of_cta();
-      longest = max(longest, tile_units);
+      tile = derive_tile(request);
+      num_units += tile.num_units * heads_of_cta();
+      longest = max(longest, tile.num_units);
     }
     const CtaSum sum = cta_sum<kThreads>(num_units, longest);
     const PlanHeader header{.num_row_tiles = num_reqs,
                             .num_units = sum.total,
                             .units_per_cta = units_per_cta_for(plan_, sum.total, sum.largest),
-                            .num_tokens = params_.batch.cu_seqlen_q[num_reqs]};
+                            .num_tokens = num_tokens};
     const int share = cta / plan_.heads_at_once, unit = share * header.units_per_cta;
     if (threadIdx.x == 0) derived().header = header;
     if (sum.before <= unit && unit < sum.before + num_units) {
-      int unit_begin = sum.before;
-      for (int request = first; request < end; ++request) {
-        RowTile tile = derive_tile(request);
-        tile.unit_begin = unit_begin;
-        unit_begin += tile.num_units * heads_of_cta();
-        if (unit >= unit_begin) continue;
-        derived().cta = cta_start_at(plan_, tile, unit - tile.unit_begin, cta - share * plan_.heads_at_once);
-        break;
+      // From the last request on, whose tile is at hand.
+      tile.unit_begin = sum.before + num_units - tile.num_units * heads_of_cta();
+      while (unit < tile.unit_begin) {
+        const int unit_end = tile.unit_begin;
+        tile = derive_tile(tile.index - 1);
+        tile.unit_begin = unit_end - tile.num_units * heads_of_cta();
       }
+      derived().cta = cta_start_at(plan_, tile, unit - tile.unit_begin, cta - share * plan_.heads_at_once);
     }
     __syncthreads();
+    if (!plan_.ctas_merge && threadIdx.x == 0) {
+      plan_.cta_starts[cta] = derived().cta;
+      if (cta == 0) *plan_.header = header;
+    }
     return derived();
   }
 
   __device__ RowTile derive_tile_after(const RowTile& tile) const {
-    RowTile next;
-    int request = tile.index;
-    do next = derive_tile(++request);
-    while (next.num_units == 0);
+    RowTile next = derive_tile(tile.index + 1);
+    while (next.num_units == 0) next = derive_tile(next.index + 1);
     next.unit_begin = tile.unit_begin + tile.num_units * heads_of_cta();
     return next;
   }

@@ -3,6 +3,7 @@
 #include "attend/kernels/cuda/sm90/dense.h"
 #include "attend/kernels/cuda/sm90/prefill.h"
 #include "attend/kernels/cuda/sm90/row_tiles.h"
+#include "attend/kernels/cuda/sm90/tall.h"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -19,6 +20,17 @@ bool takes_row_tiles(const LinearArgs&, const Stream&) { return false; }
 void row_tiles(const LinearArgs&, Stream&) {
   fail(ErrorCode::kUnsupported,
        "row tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
+
+bool takes_tall_tiles(const LinearArgs&, const Stream&) { return false; }
+
+double tall_tiles_evenness(int64_t, int64_t, const Stream&) { return 0.0; }
+
+void tall_tiles(const LinearArgs&, Stream& stream) { tall_tiles({}, TallShape{}, stream); }
+
+void tall_tiles(const LinearArgs&, const TallShape&, Stream&) {
+  fail(ErrorCode::kUnsupported,
+       "tall tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
 bool takes(const AttentionArgs&, const DevicePlan&, const Stream&) { return false; }

@@ -4,6 +4,7 @@
 
 #include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/sm90/tensor_map.h"
+#include "attend/kernels/cuda/view_params.h"
 #include "attend_generated/prefill_instances.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -13,9 +14,9 @@ namespace {
 constexpr int kFewestBoxRows = 8;
 
 const PrefillInstance* find_instance(const AttentionArgs& args) {
-  const Element element = args.q.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
+  const Element q = element_of(args.q.dtype), kv = element_of(args.kv.k.dtype);
   for (const PrefillInstance& instance : kPrefillInstances)
-    if (instance.element == element && args.q.shape[2] <= instance.head_dim_qk &&
+    if (instance.q == q && instance.kv == kv && args.q.shape[2] <= instance.head_dim_qk &&
         args.out.shape[2] <= instance.head_dim_v)
       return &instance;
   return nullptr;
@@ -28,23 +29,36 @@ bool has_map(const TensorView& view) {
   return true;
 }
 
-// Rows that the copy engine takes at a time; 0: it takes none.
+// Rows that the copy engine takes at a time; 0: it takes none, such as those that are converted on their way.
 int box_rows_for(const KvView& kv, int head_dim_qk) {
-  if (!has_map(kv.k) || !has_map(kv.v)) return 0;
+  if (is_fp8(kv.k.dtype) || !has_map(kv.k) || !has_map(kv.v)) return 0;
   const int most = most_box_rows(head_dim_qk);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
   return kv.index.page_size < kFewestBoxRows ? 0 : std::min(kv.index.page_size, most);
+}
+
+// Rows of a request and KV head in the plan's largest batch.
+int64_t rows_of(const AttentionArgs& args, const DevicePlan& plan) {
+  const AttentionPlanLimits& limits = plan.limits();
+  return int64_t{std::min(args.batch.max_seqlen_q, limits.max_tokens)} * limits.num_q_heads /
+         limits.num_kv_heads;
+}
+
+// Jobs that there are at most. Row tiles lower than a job are taken together with the next of their request.
+int most_jobs(const AttentionArgs& args, const DevicePlan& plan) {
+  const int tiles_of_job = kPrefillRows / plan.view().tile_rows;
+  const int num_tiles = (plan.num_row_tiles() + args.batch.num_reqs() * (tiles_of_job - 1)) / tiles_of_job;
+  return num_tiles * plan.limits().num_kv_heads;
 }
 
 }  // namespace
 
 bool takes(const AttentionArgs& args, const DevicePlan& plan, const Stream& stream) {
   const PlanView& view = plan.view();
-  if (view.tile_rows != kPrefillRows || view.split_bank != nullptr || args.kv.k.dtype != args.q.dtype ||
+  if (rows_of(args, plan) <= kPrefillRows / 2 || view.split_bank != nullptr ||
       (args.visibility.causal && !args.batch.tree_mask.empty()) || find_instance(args) == nullptr)
     return false;
-  return plan.num_row_tiles() * args.kv.k.shape[2] >= plan.limits().num_workers &&
-         runs_sm90a(stream.device.index);
+  return most_jobs(args, plan) >= plan.limits().num_workers && runs_sm90a(stream.device.index);
 }
 
 void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan,
@@ -60,8 +74,7 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
     prefill.k = map_pages(args.kv.k, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
     prefill.v = map_pages(args.kv.v, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
   }
-  const int num_jobs = plan.num_row_tiles() * params.num_kv_heads;
-  instance.launch(prefill, std::min(num_jobs, plan.limits().num_workers), stream.handle);
+  instance.launch(prefill, std::min(most_jobs(args, plan), plan.limits().num_workers), stream.handle);
 }
 
 }  // namespace attend::kernels::cuda::sm90

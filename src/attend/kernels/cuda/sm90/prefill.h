@@ -7,9 +7,9 @@
 namespace attend::kernels::cuda::sm90 {
 
 // Whether prefill() is the kernel for these arguments, of those that the tiled kernels of sm80 take: on GPUs
-// of compute capability 9.0, in builds with code for sm_90a, for K/V of the dtype of q, plans with row tiles
-// of kPrefillRows and no fixed splits, without a tree mask. And where there is a job for every CTA that the
-// plan is for: with fewer, CTAs had better share keys.
+// of compute capability 9.0, in builds with code for sm_90a, for K/V of the dtype of q, more than 64 rows a
+// request, no fixed splits, without a tree mask. And where there is a job for every CTA that the plan is for:
+// with fewer, CTAs had better share keys.
 bool takes(const AttentionArgs& args, const DevicePlan& plan, const Stream& stream);
 
 // `params`: of the arguments. The plan may be whole or streamed; jobs are computed whole.

@@ -21,7 +21,7 @@ class PrefillCopies {
   static constexpr int kRowsAtOnce = 4, kRowsOfLane = kKeys / 32;
 
  public:
-  __device__ PrefillCopies(const PrefillParams& params, const Shared& shared)
+  __device__ PrefillCopies(const PrefillParams& params, const Shared& shared, int /*warp: the only one*/)
       : params_(params),
         rows_(kValues ? params.attention.v : params.attention.k),
         head_dim_(kValues ? params.attention.head_dim_v : params.attention.head_dim_qk),
@@ -129,7 +129,7 @@ class PrefillCopies {
       wait_for_room();
 #pragma unroll
       for (int r = 0; r < kRowsOfLane; ++r)
-#pragma unroll
+#pragma unroll 2
         for (int first = 0; first < 32; first += kRowsAtOnce) {
           const int row_lane = first + lane_ / 8;
           copy_row(r * 32 + row_lane, __shfl_sync(0xffffffffu, addresses[r], row_lane));

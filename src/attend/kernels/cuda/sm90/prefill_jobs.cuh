@@ -10,32 +10,44 @@ namespace attend::kernels::cuda::sm90 {
 template <class Tile>
 class PrefillJobs {
   using Shared = PrefillShared<Tile>;
-  static constexpr int kThreads = 32 * Tile::kQueryWarps;
 
  public:
-  // `thread`: of those that run this.
-  __device__ PrefillJobs(const PrefillParams& params, const Shared& shared, int thread)
-      : params_(params), shared_(shared), thread_(thread) {}
+  // `consumer`: whose queries this warp copies.
+  __device__ PrefillJobs(const PrefillParams& params, const Shared& shared, int consumer)
+      : params_(params), shared_(shared), consumer_(consumer) {}
 
   __device__ void run() {
     const int num_jobs = params_.attention.plan.header->num_row_tiles * params_.attention.num_kv_heads;
+    const bool tells = consumer_ == 0 && lane_ == 0;
     int job = static_cast<int>(blockIdx.x);
-    for (RingPlace place;; place.advance(Tile::kJobSlots)) {
-      if (thread_ == 0) {
+    RingPlace queries;
+    for (RingPlace place;; place.advance(Tile::kJobSlots), queries.advance(Tile::kQuerySlots)) {
+      if (tells) {
+        while (job < num_jobs && !begins_job(job)) job = next_job();
         ptx::wait_for_phase(shared_.job_done(place.slot), place.parity ^ 1);
         shared_.job(place.slot) = job < num_jobs ? make_job(job) : PrefillJob{.num_tiles = -1};
         ptx::arrive(shared_.job_told(place.slot));
         if (job >= num_jobs) return end();
-        job = static_cast<int>(gridDim.x) + atomicAdd(params_.progress, 1);
+        job = next_job();
       }
       ptx::wait_for_phase(shared_.job_told(place.slot), place.parity);
-      if (shared_.job(place.slot).num_tiles < 0) return;
-      copy_queries(place.slot);
-      arrive_after_copies(shared_.queries_full(place.slot));
+      const PrefillJob& told = shared_.job(place.slot);
+      if (told.num_tiles < 0) return;
+      ptx::wait_for_phase(shared_.queries_empty(queries.slot, consumer_), queries.parity ^ 1);
+      copy_queries(told, shared_.queries(queries.slot));
+      arrive_after_copies(shared_.queries_full(queries.slot, consumer_));
     }
   }
 
  private:
+  __device__ int next_job() const { return static_cast<int>(gridDim.x) + atomicAdd(params_.progress, 1); }
+
+  // Where the plan's row tiles are lower than a job, the tiles that follow the first belong to its job.
+  __device__ bool begins_job(int job_idx) const {
+    const AttentionParams& params = params_.attention;
+    return params.plan.row_tiles[job_idx / params.num_kv_heads].row_begin % Tile::kRows == 0;
+  }
+
   // The last CTA to end leaves the counts as it found them.
   __device__ void end() const {
     if (atomicAdd(params_.progress + 1, 1) + 1 < static_cast<int>(gridDim.x)) return;
@@ -51,9 +63,10 @@ class PrefillJobs {
     job.tile = params.plan.row_tiles[job_idx / params.num_kv_heads];
     const sm80::JobRows rows(params, job.tile, job.head, Tile::kRows);
     const int j_first = rows.first_query, j_last = rows.at(params, rows.num_rows - 1).query;
-    // The plan may be one of a layer without a window.
-    if (batch.window_left >= 0 || batch.chunk > 0)
-      job.tile.kv_begin = max(job.tile.kv_begin, key_range(batch, rows.span, j_first, j_last).begin);
+    // The plan may be one of a layer without a window, its row tiles lower.
+    const KeyRange keys = key_range(batch, rows.span, j_first, j_last);
+    job.tile.kv_begin = keys.begin;
+    job.tile.kv_end = keys.end;
     job.full = {first_visible(batch, position_of(batch, rows.span, j_last)),
                 min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)};
     job.first_key = job.tile.kv_begin / Tile::kMostBoxRows * Tile::kMostBoxRows;
@@ -63,20 +76,20 @@ class PrefillJobs {
   }
 
   // Rows beyond the request's are zero. Eight neighbouring threads copy 128 bytes of a row.
-  __device__ void copy_queries(int slot) const {
+  __device__ void copy_queries(const PrefillJob& job, uint32_t queries) const {
     const AttentionParams& params = params_.attention;
-    const PrefillJob& job = shared_.job(slot);
     const sm80::JobRows rows(params, job.tile, job.head, Tile::kRows);
     const char* q = static_cast<const char*>(params.q.data);
-    const int piece = thread_ % 8;
-#pragma unroll 4
-    for (int tile_row = thread_ / 8; tile_row < Tile::kRows; tile_row += kThreads / 8) {
+    const int piece = lane_ % 8;
+#pragma unroll 2
+    for (int row = lane_ / 8; row < Tile::kConsumerRows; row += 32 / 8) {
+      const int tile_row = consumer_ * Tile::kConsumerRows + row;
       const char* from = q + 2 * rows.offset_in(params.q, rows.at(params, tile_row));
 #pragma unroll
       for (int chunk = 0; chunk < Tile::kQkChunks; ++chunk) {
         const int column = chunk * kChunkColumns + piece * 8;
         const bool valid = tile_row < rows.num_rows && column < params.head_dim_qk;
-        ptx::copy_async_16(shared_.queries(slot) + chunk * Tile::kQueryChunkBytes + swizzled(tile_row, piece),
+        ptx::copy_async_16(queries + chunk * Tile::kQueryChunkBytes + swizzled(tile_row, piece),
                            valid ? from + 2 * column : q, valid);
       }
     }
@@ -84,7 +97,8 @@ class PrefillJobs {
 
   const PrefillParams& params_;
   const Shared& shared_;
-  const int thread_;
+  const int consumer_;
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
 }  // namespace attend::kernels::cuda::sm90

@@ -7,10 +7,10 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kPrefillRows = 128;  // of a row tile of the plan
+inline constexpr int kPrefillRows = 128;  // of a job: of one row tile of the plan, or of two lower ones
 
 // Keys that are multiplied at a time.
-constexpr int prefill_keys(int head_dim_qk) { return head_dim_qk > 128 ? 96 : 128; }
+constexpr int prefill_keys(int head_dim_qk) { return head_dim_qk > 192 ? 64 : head_dim_qk > 128 ? 96 : 128; }
 // The most rows that the copy engine takes at a time: key tiles begin at multiples of it.
 constexpr int most_box_rows(int head_dim_qk) { return prefill_keys(head_dim_qk) % 64 == 0 ? 64 : 32; }
 
@@ -26,8 +26,9 @@ struct PrefillParams {
   int32_t* progress;
 };
 
-// For a plan with row tiles of kPrefillRows, q and K/V of the same 16-bit type. `num_ctas`: at most as many
-// as there are SMs. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
+// For a plan whose row tiles have kPrefillRows or half as many, q of 16 bits, K/V of the same type or of fp8.
+// `num_ctas`: at most as many as there are SMs. `stream` is a cudaStream_t. Throws Error(kDevice) when the
+// launch fails.
 using PrefillLaunch = void (*)(const PrefillParams& params, int num_ctas, void* stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -4,27 +4,24 @@
 #include "attend/kernels/cuda/sm80/job_rows.cuh"
 #include "attend/kernels/cuda/sm80/row_state.cuh"
 #include "attend/kernels/cuda/sm90/prefill_rows.cuh"
-#include "attend/kernels/cuda/sm90/prefill_shared.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
 // The job's row that the present thread begins with, of the consumers' `warpgroup`.
+template <class Tile>
 __device__ __forceinline__ int prefill_row(int warpgroup) {
   const int thread = static_cast<int>(threadIdx.x);
-  return warpgroup * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
+  return warpgroup * Tile::kConsumerRows + thread / 32 % 4 * 16 + thread % 32 / 4;
 }
 
 template <class T, class Tile>
 class PrefillResults {
   using Rows = PrefillRows<T, Tile>;
   static constexpr int kGroups = Rows::kColumns / 8;  // of eight columns
-  static constexpr int kWarpRows = 16;
 
  public:
-  // `staging`: where the job's queries were.
-  __device__ PrefillResults(const AttentionParams& params, const sm80::JobRows& rows, int warpgroup,
-                            char* staging)
-      : params_(params), rows_(rows), first_row_(prefill_row(warpgroup)), staging_(staging) {}
+  __device__ PrefillResults(const AttentionParams& params, const sm80::JobRows& rows, int warpgroup)
+      : params_(params), rows_(rows), first_row_(prefill_row<Tile>(warpgroup)) {}
 
   // After finish_sums(). By all threads of a warp.
   __device__ __forceinline__ void write(const Rows& rows, float factor) const {
@@ -71,38 +68,47 @@ class PrefillResults {
     }
   }
 
-  // By way of shared memory, so that a warp writes whole rows.
+  // Four lanes that share a row give one another what they have of four groups, so that each writes whole
+  // groups: four lanes 64 bytes.
   __device__ __forceinline__ void write_narrow(const Rows& rows, const float (&out_factor)[2]) const {
-    const int first_warp_row = first_row_ - lane_ / 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int tile_row = first_row_ + 8 * half;
+      const bool valid = tile_row < rows_.num_rows;
+      auto* const to = reinterpret_cast<uint4*>(out_row(valid ? tile_row : 0, 2));
 #pragma unroll
-      for (int n = 0; n < kGroups; ++n)
-        *reinterpret_cast<uint32_t*>(staged(tile_row, n) + lane_ % 4 * 4) =
-            sm80::pack(rows.out[4 * n + 2 * half] * out_factor[half],
-                       rows.out[4 * n + 2 * half + 1] * out_factor[half], T());
-    }
-    __syncwarp();
-#pragma unroll 4
-    for (int i = lane_; i < kWarpRows * kGroups; i += 32) {
-      const int tile_row = first_warp_row + i / kGroups, group = i % kGroups;
-      if (tile_row >= rows_.num_rows || group * 8 >= params_.head_dim_v) continue;
-      *reinterpret_cast<uint4*>(out_row(tile_row, 2) + group * 16) =
-          *reinterpret_cast<const uint4*>(staged(tile_row, group));
+      for (int first = 0; first < kGroups; first += 4) {
+        uint32_t parts[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          parts[i] = sm80::pack(rows.out[4 * (first + i) + 2 * half] * out_factor[half],
+                                rows.out[4 * (first + i) + 2 * half + 1] * out_factor[half], T());
+        transpose(parts);
+        const int group = first + lane_ % 4;
+        if (valid && group * 8 < params_.head_dim_v)
+          to[group] = make_uint4(parts[0], parts[1], parts[2], parts[3]);
+      }
     }
   }
 
-  // Where eight columns of a row wait.
-  __device__ char* staged(int tile_row, int group) const {
-    return staging_ + group / 8 * Tile::kQueryChunkBytes + swizzled(tile_row, group % 8);
+  // Lane l of four gets part l of all four.
+  __device__ __forceinline__ void transpose(uint32_t (&parts)[4]) const {
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+      const bool upper = (lane_ & step) != 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((i & step) != 0) continue;
+        const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? parts[i] : parts[i | step], step);
+        (upper ? parts[i] : parts[i | step]) = got;
+      }
+    }
   }
 
   const AttentionParams& params_;
-  const sm80::JobRows& rows_;
+  const sm80::JobRows rows_;
   const int first_row_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  char* const staging_;
 };
 
 }  // namespace attend::kernels::cuda::sm90
