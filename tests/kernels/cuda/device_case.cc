@@ -1,7 +1,6 @@
 #include "tests/kernels/cuda/device_case.h"
 
 #include "attend/base/error.h"
-#include "tests/kernels/cuda/device_copy.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -11,6 +10,8 @@ std::span<const int32_t> rest_of(const std::vector<int32_t>& array, const int32_
   if (pointer == nullptr) return {};
   return {pointer, array.data() + array.size()};
 }
+
+}  // namespace
 
 kernels::KvIndex upload(const kernels::KvIndex& index, const conformance::BuiltCase& built,
                         DeviceArrays& arrays) {
@@ -30,8 +31,6 @@ kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& array
   device.positions = arrays.view(batch.positions);
   return device;
 }
-
-}  // namespace
 
 void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
                          const conformance::BuiltCase& built) {

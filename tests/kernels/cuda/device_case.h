@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/kernels/conformance/built_case.h"
+#include "tests/kernels/cuda/device_copy.h"
 
 namespace attend::testing_cuda {
 
@@ -16,6 +17,11 @@ inline std::vector<conformance::AttentionCase> part_of(const std::vector<conform
   for (size_t i = static_cast<size_t>(part); i < cases.size(); i += kParts) chosen.push_back(cases[i]);
   return chosen;
 }
+
+// What a case's arrays hold, on the GPU.
+kernels::KvIndex upload(const kernels::KvIndex& index, const conformance::BuiltCase& built,
+                        DeviceArrays& arrays);
+kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& arrays);
 
 // AttentionFn and MlaFn of the conformance suite, for the GPU.
 void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
