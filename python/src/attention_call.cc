@@ -78,15 +78,28 @@ void Workspace::note(const Stream& stream) {
   stream_handle_ = stream.handle;
 }
 
-void Workspace::plan(const AttentionCall& call, Stream& stream) {
+void Workspace::prepare(const AttentionCall& call, Stream& stream) {
   note(stream);
   const kernels::BatchArrays arrays = wanted_arrays(call, true);
   batch_ = {.cu_seqlen_q = call.cu_seqlen_q.empty() ? arrays.cu_seqlen_q : call.cu_seqlen_q,
             .seqlen_kv = call.seqlen_kv.empty() ? arrays.seqlen_kv : call.seqlen_kv,
-            .max_seqlen_q = call.max_seqlen_q};
+            .max_seqlen_q = call.max_seqlen_q,
+            .tree_mask = call.tree_mask,
+            .tree_mask_words = call.tree_mask_words,
+            .positions = call.positions};
   derive_and_append(call, arrays, stream);
-  plan_.plan(batch_, call.visibility, stream);
   ++num_plans_;
+}
+
+void Workspace::plan(const AttentionCall& call, Stream& stream) {
+  prepare(call, stream);
+  plan_.plan(batch_, call.visibility, stream);
+}
+
+void Workspace::plan_and_attend(const AttentionCall& call, Stream& stream) {
+  prepare(call, stream);
+  plan_.plan_in_call(batch_, call.visibility, stream);
+  attend(call, stream);
 }
 
 void Workspace::place_keys(const AttentionCall& call, Stream& stream) {
@@ -98,10 +111,6 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
   kernels::KvView kv = call.kv;
   if (call.needs_first_key()) kv.index.indptr = first_key_.as<int32_t>();
   turn_if_any(call.turn_q, stream);
-  kernels::QueryBatch batch = batch_;
-  batch.tree_mask = call.tree_mask;
-  batch.tree_mask_words = call.tree_mask_words;
-  batch.positions = call.positions;
   if (call.is_mla())
     return kernels::mla({.q = call.q,
                          .q_rope = call.q_rope,
@@ -110,7 +119,7 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                          .latent = kv.k,
                          .index = kv.index,
                          .scale_kv = kv.k_scale,
-                         .batch = batch,
+                         .batch = batch_,
                          .visibility = call.visibility,
                          .score = call.score},
                         plan_, stream);
@@ -118,7 +127,7 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                       .out = call.out,
                       .lse = call.lse,
                       .kv = kv,
-                      .batch = batch,
+                      .batch = batch_,
                       .visibility = call.visibility,
                       .score = call.score},
                      plan_, stream);

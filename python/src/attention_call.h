@@ -62,7 +62,7 @@ class Workspace {
   // As they were asked for.
   const kernels::AttentionPlanLimits& limits() const { return limits_; }
   int64_t num_new_tokens() const { return new_slots_.shape(0); }
-  // How often plan() was called: whether a plan is still the last.
+  // How often it was planned in: whether a plan is still the last.
   int64_t num_plans() const { return num_plans_; }
   // Whether work with it was queued on more than one stream: one of them does not say when all is done.
   bool on_several_streams() const { return on_several_streams_; }
@@ -72,12 +72,16 @@ class Workspace {
   // Derives what the call does not give of its lengths and, when it has keys, where they lie, and appends the
   // new ones, all in one launch; and plans.
   void plan(const AttentionCall& call, Stream& stream);
+  // plan() and attend() of a call whose plan serves no other.
+  void plan_and_attend(const AttentionCall& call, Stream& stream);
   // Derives where keys lie and appends the new ones: for a call that was planned without its keys.
   void place_keys(const AttentionCall& call, Stream& stream);
   // Attends, for the lengths of the last plan().
   void attend(const AttentionCall& call, Stream& stream);
 
  private:
+  // What comes before planning.
+  void prepare(const AttentionCall& call, Stream& stream);
   kernels::BatchArrays wanted_arrays(const AttentionCall& call, bool wants_lengths) const;
   void note(const Stream& stream);
 

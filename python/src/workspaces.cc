@@ -133,13 +133,10 @@ void run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
   if (stream.device.type == DeviceType::kCpu) {
     check_on_host(call);
     Workspace workspace(limits_of(call, stream.device), call.num_new_tokens(), stream.device);
-    workspace.plan(call, stream);
-    return workspace.attend(call, stream);
+    return workspace.plan_and_attend(call, stream);
   }
   const cuda::DeviceScope scope(stream.device);
-  Workspace& workspace = workspaces.find_for(call, stream);
-  workspace.plan(call, stream);
-  workspace.attend(call, stream);
+  workspaces.find_for(call, stream).plan_and_attend(call, stream);
 }
 
 void run_planned(const AttentionCall& call, Workspace& workspace, Stream stream) {

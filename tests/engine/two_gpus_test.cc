@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include "attend/engine/engine.h"
 #include "attend/tensor/cuda.h"
@@ -9,32 +11,56 @@
 namespace attend {
 namespace {
 
+class TwoGpus : public testing::Test {
+ protected:
+  static constexpr size_t kTokens = 3 * 32;
+
+  void SetUp() override {
+    if (cuda::device_count() < 2)
+      GTEST_SKIP() << "this machine has fewer than two GPUs that this build can use";
+    for (int i = 0; i < 2; ++i) {
+      EngineConfig config;
+      config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
+      config.device = {DeviceType::kCuda, i};
+      config.max_total_tokens = 4096;
+      config.max_running_requests = 4;
+      engines_[i] = std::make_unique<Engine>(config);
+      for (const int length : {700, 3, 90})
+        engines_[i]->submit(std::vector<int32_t>(static_cast<size_t>(length), 50 + length % 40),
+                            {.max_new_tokens = 32, .ignore_eos = true});
+    }
+  }
+
+  // Of one engine; false when it has nothing left to do.
+  bool step(int i) {
+    return engines_[i]->step([&](const StepOutput& output) { tokens_[i].push_back(output.token_id); });
+  }
+
+  std::unique_ptr<Engine> engines_[2];
+  std::vector<int32_t> tokens_[2];
+};
+
 // Function attributes, products' algorithms and graphs are a device's own: what the first GPU was told must
 // be told to the second too.
-TEST(TwoGpus, GenerateTheSameTokensInTurns) {
-  if (cuda::device_count() < 2)
-    GTEST_SKIP() << "this machine has fewer than two GPUs that this build can use";
-  std::unique_ptr<Engine> engines[2];
-  std::vector<int32_t> tokens[2];
-  for (int i = 0; i < 2; ++i) {
-    EngineConfig config;
-    config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
-    config.device = {DeviceType::kCuda, i};
-    config.max_total_tokens = 4096;
-    config.max_running_requests = 4;
-    engines[i] = std::make_unique<Engine>(config);
-    for (const int length : {700, 3, 90})
-      engines[i]->submit(std::vector<int32_t>(static_cast<size_t>(length), 50 + length % 40),
-                         {.max_new_tokens = 32, .ignore_eos = true});
+TEST_F(TwoGpus, GenerateTheSameTokensInTurns) {
+  for (bool running = true; running;) {
+    running = step(0);
+    running |= step(1);
   }
-  bool running = true;
-  while (running) {
-    running = false;
-    for (int i = 0; i < 2; ++i)
-      running |= engines[i]->step([&](const StepOutput& output) { tokens[i].push_back(output.token_id); });
-  }
-  EXPECT_EQ(tokens[0].size(), 96u);
-  EXPECT_EQ(tokens[0], tokens[1]);
+  EXPECT_EQ(tokens_[0].size(), kTokens);
+  EXPECT_EQ(tokens_[0], tokens_[1]);
+}
+
+TEST_F(TwoGpus, GenerateTheSameTokensFromThreadsOfTheirOwn) {
+  const auto run = [this](int i) {
+    while (step(i)) {
+    }
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  EXPECT_EQ(tokens_[0].size(), kTokens);
+  EXPECT_EQ(tokens_[0], tokens_[1]);
 }
 
 }  // namespace

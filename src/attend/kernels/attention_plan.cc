@@ -103,4 +103,12 @@ void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, 
   make_work(limits_, batch, visibility, cpu::q_tile_tokens(limits_), work_);
 }
 
+void AttentionPlan::plan_in_call(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+  const OnGpu gpu(stream);
+  if (device_plan_ == nullptr) return plan(batch, visibility, stream);
+  device_plan_->plan_in_call(batch, visibility, stream);
+  visibility_ = visibility;
+  num_reqs_ = batch.num_reqs();
+}
+
 }  // namespace attend::kernels

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/run.h"
@@ -26,6 +28,65 @@ TEST_P(CudaAttentionPart, DoesNotDependOnTheOrderOfPages) {
   run_page_order(attention_on_gpu, part_of(on_tensor_cores(conformance::page_order_cases()), GetParam()));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaAttentionPart, testing::Range(0, kParts));
+
+// The instances of the sm80 kernels.
+struct Instance {
+  DType kv_dtype;
+  int head_dim_qk, head_dim_v;
+};
+std::ostream& operator<<(std::ostream& out, const Instance& instance) {
+  return out << instance.kv_dtype << " " << instance.head_dim_qk << "/" << instance.head_dim_v;
+}
+
+class CudaAttentionInstance : public NeedsGpu, public testing::WithParamInterface<Instance> {};
+
+// Row tiles of every height, whole and shared by CTAs, whose parts the last of them or a kernel of its own
+// merges, and under fixed splits. Few keys, for tools that slow a kernel a thousandfold.
+TEST_P(CudaAttentionInstance, ConformsInAFewSmallJobs) {
+  const Instance& instance = GetParam();
+  const bool fp8 = is_fp8(instance.kv_dtype);
+  std::vector<AttentionCase> cases;
+  for (const int seqlen_q : {1, 20, 50})
+    for (const kernels::SplitRule rule :
+         {kernels::SplitRule::kNone, kernels::SplitRule::kBalanced, kernels::SplitRule::kFixed}) {
+      AttentionCase c{.requests = {{seqlen_q, 150}, {1, 65}, {1, 1}},
+                      .num_q_heads = 4,
+                      .num_kv_heads = 2,
+                      .head_dim_qk = instance.head_dim_qk,
+                      .head_dim_v = instance.head_dim_v,
+                      .q_dtype = fp8 || instance.kv_dtype == DType::kBF16 ? DType::kBF16 : DType::kF16,
+                      .kv_dtype = instance.kv_dtype,
+                      .page_size = cases.size() % 2 == 0 ? 1 : 16,
+                      .page_order = conformance::PageOrder::kShuffled,
+                      .split_rule = rule,
+                      .split_tokens = 64,
+                      .seed = cases.size()};
+      c.out_dtype = rule == kernels::SplitRule::kFixed ? DType::kF32 : c.q_dtype;
+      switch (cases.size() % 4) {
+        case 0:
+          c.window_left = 90;
+          break;
+        case 1:
+          c.sinks = true;
+          break;
+        case 2:
+          c.logit_cap = 20.0f;
+          break;
+        default:
+          c.index = kernels::KvIndexKind::kPageTable;
+      }
+      cases.push_back(c);
+    }
+  run_conformance(attention_on_gpu, cases);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Each, CudaAttentionInstance, testing::ValuesIn([] {
+      std::vector<Instance> all;
+      for (const DType kv_dtype : {DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2})
+        for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {256, 256}})
+          all.push_back({kv_dtype, head_dim_qk, head_dim_v});
+      return all;
+    }()));
 
 using CudaAttention = NeedsGpu;
 
@@ -111,6 +172,24 @@ TEST_F(CudaAttention, ServesMlaLayersOnTensorCores) {
   run_mla_conformance(mla_on_gpu, cases);
 }
 
+// Tiles of 16 and of 64 rows, whole and shared by CTAs.
+TEST_F(CudaAttention, ServesMlaLayersInAFewSmallJobs) {
+  std::vector<AttentionCase> cases;
+  for (const int num_heads : {16, 40})
+    for (const kernels::SplitRule rule : {kernels::SplitRule::kNone, kernels::SplitRule::kBalanced})
+      cases.push_back({.requests = {{1, 70}, {2, 33}, {1, 1}},
+                       .num_q_heads = num_heads,
+                       .num_kv_heads = 1,
+                       .head_dim_qk = 576,
+                       .head_dim_v = 512,
+                       .rope_dim = 64,
+                       .page_size = 16,
+                       .split_rule = rule});
+  cases = on_tensor_cores(cases);
+  for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
+  run_mla_conformance(mla_on_gpu, cases);
+}
+
 // Decode of a few requests on the GPU, whose lengths may change between calls.
 class DecodeStep {
  public:
@@ -158,8 +237,11 @@ class DecodeStep {
                                       {static_cast<int64_t>(lengths.size())}),
                lengths_, stream_);
   }
-  void queue() {
-    plan_.plan(args_.batch, args_.visibility, stream_);
+  void queue(Planning planning = Planning::kBefore) {
+    if (planning == Planning::kBefore)
+      plan_.plan(args_.batch, args_.visibility, stream_);
+    else
+      plan_.plan_in_call(args_.batch, args_.visibility, stream_);
     kernels::attention(args_, plan_, stream_);
   }
   std::vector<uint8_t> result() {
@@ -223,7 +305,8 @@ TEST_F(CudaAttention, GivesFixedSplitsTheSameBitsWhenTheirResultsDoNotFitTheWork
   EXPECT_EQ(roomy.result(), tight.result());
 }
 
-TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
+// Captured with `planning`; the eager step has a plan made before.
+void expect_the_eager_bits_of_a_graph(Planning planning) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   DecodeStep step(4, stream);
@@ -232,7 +315,7 @@ TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep
                                                   {2, 128, 129, 2999}, {1, 1, 1, 1}};
   step.set_lengths(lengths[1]);
   step.queue();
-  cuda::Graph graph(stream, [&] { step.queue(); });
+  cuda::Graph graph(stream, [&] { step.queue(planning); });
   for (const auto& these : lengths) {
     step.set_lengths(these);
     graph.launch(stream);
@@ -240,6 +323,12 @@ TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep
     step.queue();
     EXPECT_EQ(step.result(), replayed) << these[0] << " " << these[1] << " " << these[2] << " " << these[3];
   }
+}
+TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
+  expect_the_eager_bits_of_a_graph(Planning::kBefore);
+}
+TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedCallThatPlansToTheBitOfTheEagerStep) {
+  expect_the_eager_bits_of_a_graph(Planning::kInCall);
 }
 
 TEST_F(CudaAttention, RefusesATensorOfAnotherDevice) {

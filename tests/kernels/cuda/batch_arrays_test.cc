@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/cuda/device_copy.h"
@@ -89,6 +91,66 @@ TEST_F(CudaBatchArrays, KeysWithoutRoomHaveNoSlot) {
                                             .places = {.row_spacing = 8, .capacity = 8}},
                                            4, stream.get());
   EXPECT_EQ(std::vector<int32_t>(made.end() - 4, made.end()), (std::vector<int32_t>{7, -1, 15, -1}));
+}
+
+// Three new keys of one request, none of another, one of a third; and the batch's lengths with them.
+TEST_F(CudaBatchArrays, KeysAreAppendedWhereTheHostAppendsThem) {
+  constexpr int64_t kPages = 6, kHeads = 2, kNewTokens = 5;
+  const std::vector<int32_t> cached{2, 7, 0}, cu_new{0, 3, 3, 4}, table{3, 1, 5, 2, 4, 0};
+  const auto filled = [](std::initializer_list<int64_t> shape, DType dtype, float first) {
+    const Tensor tensor = Tensor::zeros(shape, dtype);
+    visit_float_dtype(dtype, [&]<class T>(TypeTag<T>) {
+      for (T& value : tensor.span<T>()) value = T(first += 0.25f);
+    });
+    return tensor;
+  };
+  const Tensor k = filled({kNewTokens, kHeads, 40}, DType::kBF16, 0.0f);
+  const Tensor v = filled({kNewTokens, kHeads, 24}, DType::kBF16, -30.0f);
+  const auto caches = [&] {
+    return std::pair(filled({kPages, kPageSize, kHeads, 40}, DType::kF8E4M3, 1.0f),
+                     filled({kPages, kPageSize, kHeads, 24}, DType::kF8E4M3, 2.0f));
+  };
+  const auto source = [](const int32_t* lengths, const int32_t* cu, const int32_t* pages) {
+    return kernels::BatchSource{
+        .num_reqs = 3,
+        .seqlen_q = {.all = 1},
+        .seqlen_cached = {.each = lengths},
+        .seqlen_new = {.cu = cu},
+        .places = {.table = pages, .table_stride = 2, .page_size = kPageSize, .capacity = 2 * kPageSize}};
+  };
+  std::vector<int32_t> want_lengths(3), got_lengths(3), slots(kNewTokens);
+  const auto [want_k, want_v] = caches();
+  Stream host;
+  kernels::append_keys(
+      source(cached.data(), cu_new.data(), table.data()), {.seqlen_kv = want_lengths, .new_slots = slots},
+      {.k = k, .v = v, .k_cache = want_k, .v_cache = want_v, .slots = slots, .k_scale = 0.5f}, host);
+
+  const auto [got_k, got_v] = caches();
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  DeviceArrays arrays(stream);
+  const auto upload = [&](const std::vector<int32_t>& array) {
+    return arrays.upload(std::span<const int32_t>(array));
+  };
+  const TensorView lengths = TensorView::contiguous(got_lengths.data(), DType::kI32, {3});
+  const DeviceCopy device_k(k, stream), device_v(v, stream), device_lengths(lengths, stream),
+      k_cache(got_k, stream), v_cache(got_v, stream);
+  const Tensor new_slots = cuda::zeros({kNewTokens}, DType::kI32, kGpu);
+  kernels::append_keys(source(upload(cached), upload(cu_new), upload(table)),
+                       {.seqlen_kv = device_lengths.view().span<int32_t>(),
+                        .new_slots = {new_slots.as<int32_t>(), kNewTokens}},
+                       {.k = device_k.view(),
+                        .v = device_v.view(),
+                        .k_cache = k_cache.view(),
+                        .v_cache = v_cache.view(),
+                        .slots = {new_slots.as<int32_t>(), kNewTokens},
+                        .k_scale = 0.5f},
+                       stream);
+  for (const DeviceCopy* copy : {&device_lengths, &k_cache, &v_cache}) copy->download(stream);
+  cuda::synchronize(stream);
+  EXPECT_EQ(got_lengths, want_lengths);
+  EXPECT_EQ(std::memcmp(got_k.view().data, want_k.view().data, got_k.view().num_bytes()), 0);
+  EXPECT_EQ(std::memcmp(got_v.view().data, want_v.view().data, got_v.view().num_bytes()), 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tests/kernels/cuda/device_case.h"
 
 #include "attend/base/error.h"
+#include "attend/kernels/cuda/device_plan.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -32,36 +33,16 @@ kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& array
   return device;
 }
 
-void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
-                         const conformance::BuiltCase& built) {
-  cuda::OwnedStream owned(kGpu);
-  Stream& stream = owned.get();
-  DeviceArrays arrays(stream);
-  const DeviceCopy q(args.q, stream), out(args.out, stream), lse(args.lse, stream);
-  const DeviceCopy k(args.kv.k, stream), v(args.kv.v, stream);
-  kernels::AttentionArgs device = args;
-  device.q = q.view();
-  device.out = out.view();
-  device.lse = lse.view();
-  device.kv.k = k.view();
-  device.kv.v = v.view();
-  device.kv.index = upload(args.kv.index, built, arrays);
-  device.batch = upload(args.batch, arrays);
-  device.score.sinks = arrays.view(args.score.sinks);
-  kernels::AttentionPlan plan(plan_limits(built.spec), kGpu);
-  plan.plan(device.batch, device.visibility, stream);
-  ensure(is_right(device, plan.device_plan(), stream), "another kernel than the test's would run");
-  kernels::attention(device, plan, stream);
-  out.download(stream);
-  lse.download(stream);
-  cuda::synchronize(stream);
+namespace {
+
+void make_plan(kernels::AttentionPlan& plan, Planning planning, const kernels::QueryBatch& batch,
+               const kernels::Visibility& visibility, Stream& stream) {
+  if (planning == Planning::kBefore) return plan.plan(batch, visibility, stream);
+  plan.plan_in_call(batch, visibility, stream);
+  ensure(plan.device_plan().view().ctas_plan, "the call would not derive its plan");
 }
 
-void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
-  attention_on_gpu_if([](const auto&...) { return true; }, args, built);
-}
-
-void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {
+void run_mla(const kernels::MlaArgs& args, const conformance::BuiltCase& built, Planning planning) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   DeviceArrays arrays(stream);
@@ -77,11 +58,65 @@ void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& buil
   device.batch = upload(args.batch, arrays);
   device.score.sinks = arrays.view(args.score.sinks);
   kernels::AttentionPlan plan(plan_limits(built.spec), kGpu);
-  plan.plan(device.batch, device.visibility, stream);
+  make_plan(plan, planning, device.batch, device.visibility, stream);
   kernels::mla(device, plan, stream);
   out.download(stream);
   lse.download(stream);
   cuda::synchronize(stream);
+}
+
+// The call plans first: what it leaves out cannot be there already.
+template <class Run>
+void run_with_both_plans(const conformance::BuiltCase& built, const Run& run) {
+  run(Planning::kInCall);
+  const auto planned_in_call = built.result_bytes();
+  run(Planning::kBefore);
+  ensure(built.result_bytes() == planned_in_call, "other bits with a plan made before");
+}
+
+}  // namespace
+
+void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
+                         const conformance::BuiltCase& built, Planning planning) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  DeviceArrays arrays(stream);
+  const DeviceCopy q(args.q, stream), out(args.out, stream), lse(args.lse, stream);
+  const DeviceCopy k(args.kv.k, stream), v(args.kv.v, stream);
+  kernels::AttentionArgs device = args;
+  device.q = q.view();
+  device.out = out.view();
+  device.lse = lse.view();
+  device.kv.k = k.view();
+  device.kv.v = v.view();
+  device.kv.index = upload(args.kv.index, built, arrays);
+  device.batch = upload(args.batch, arrays);
+  device.score.sinks = arrays.view(args.score.sinks);
+  kernels::AttentionPlan plan(plan_limits(built.spec), kGpu);
+  make_plan(plan, planning, device.batch, device.visibility, stream);
+  ensure(is_right(device, plan.device_plan(), stream), "another kernel than the test's would run");
+  kernels::attention(device, plan, stream);
+  out.download(stream);
+  lse.download(stream);
+  cuda::synchronize(stream);
+}
+
+void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  attention_on_gpu_if([](const auto&...) { return true; }, args, built);
+}
+
+void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {
+  run_mla(args, built, Planning::kBefore);
+}
+
+void attention_planned_in_call(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  run_with_both_plans(built, [&](Planning planning) {
+    attention_on_gpu_if([](const auto&...) { return true; }, args, built, planning);
+  });
+}
+
+void mla_planned_in_call(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {
+  run_with_both_plans(built, [&](Planning planning) { run_mla(args, built, planning); });
 }
 
 }  // namespace attend::testing_cuda

@@ -23,6 +23,9 @@ kernels::KvIndex upload(const kernels::KvIndex& index, const conformance::BuiltC
                         DeviceArrays& arrays);
 kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& arrays);
 
+// Who derives the plan: a kernel before, or the call (AttentionPlan::plan_in_call).
+enum class Planning { kBefore, kInCall };
+
 // AttentionFn and MlaFn of the conformance suite, for the GPU.
 void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
 // As the former; fails where another kernel than the test's would run, as asked of the arguments on the
@@ -30,7 +33,12 @@ void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::Bui
 using IsRightKernel =
     std::function<bool(const kernels::AttentionArgs&, const kernels::cuda::DevicePlan&, const Stream&)>;
 void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
-                         const conformance::BuiltCase& built);
+                         const conformance::BuiltCase& built, Planning planning = Planning::kBefore);
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
+
+// The same with a plan that the call derives, and once more with one made before, which has to give the same
+// bits. Fails where the call would not derive its plan.
+void attention_planned_in_call(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
+void mla_planned_in_call(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
 
 }  // namespace attend::testing_cuda

@@ -98,6 +98,43 @@ INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillPages, testing::Values(1, 4, 8, 16
 
 using CudaPrefill = NeedsHopper;
 
+// Few and small jobs of every instance, dtype and way to copy keys, with what a layer may ask for.
+TEST_F(CudaPrefill, ConformsInAFewSmallJobs) {
+  std::vector<AttentionCase> cases;
+  for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {80, 72}})
+    for (const int page_size : {1, 16, 64}) {
+      AttentionCase c{.requests = {{36, 70}, {40, 140}},
+                      .num_q_heads = 2,
+                      .num_kv_heads = 1,
+                      .head_dim_qk = head_dim_qk,
+                      .head_dim_v = head_dim_v,
+                      .page_size = page_size,
+                      .page_order = conformance::PageOrder::kShuffled,
+                      .num_workers = 1,
+                      .seed = static_cast<uint32_t>(cases.size())};
+      switch (cases.size() % 5) {
+        case 0:
+          c.window_left = 50;
+          break;
+        case 1:
+          c.causal = false;
+          break;
+        case 2:
+          c.logit_cap = 20.0f;
+          break;
+        case 3:
+          c.sinks = true;
+          break;
+        default:
+          c.index = kernels::KvIndexKind::kPageTable;
+      }
+      c.q_dtype = c.kv_dtype = cases.size() % 2 == 0 ? DType::kBF16 : DType::kF16;
+      c.out_dtype = page_size == 64 ? DType::kF32 : c.q_dtype;
+      cases.push_back(c);
+    }
+  run_conformance(prefill_on_gpu, cases);
+}
+
 // Largest scores that rise by far from tile to tile, over many tiles.
 TEST_F(CudaPrefill, ConformsWhereScoresRiseFromTileToTile) {
   AttentionCase c{.requests = {{100, 1500}, {300, 300}, {65, 1000}},

@@ -65,6 +65,37 @@ TEST_F(CudaSampling, DrawsTheTokensOfTheCpu) { expect_tokens_of_the_cpu(64, 1282
 // Its rows begin anywhere, and their slices are too large for shared memory.
 TEST_F(CudaSampling, DrawsTheTokensOfTheCpuFromAVocabularyOfOddSize) { expect_tokens_of_the_cpu(12, 200003); }
 
+// Rows so many that clusters of eight, four and two CTAs have one each, and single CTAs.
+class CudaSamplingOfRows : public NeedsGpu, public testing::WithParamInterface<size_t> {};
+
+TEST_P(CudaSamplingOfRows, DrawsTheTokensOfTheCpuFromASmallVocabulary) {
+  expect_tokens_of_the_cpu(GetParam(), 1001);
+}
+INSTANTIATE_TEST_SUITE_P(Each, CudaSamplingOfRows, testing::Values(6, 20, 40, 70));
+
+// Of eight CTAs, most of which have nothing of it.
+TEST_F(CudaSampling, DrawsTheTokenOfTheCpuFromATinyVocabulary) {
+  const Tensor logits = normal_logits(1, 37, 2.5f);
+  const SamplingRule rule{.top_k = 20, .top_p = 0.9f};
+  std::vector<int32_t> expected(1);
+  Stream host;
+  kernels::sample(logits, {&rule, 1}, expected, host);
+  EXPECT_EQ(sampled(logits, {&rule, 1}), expected);
+}
+
+// A CTA has each of so many rows, all of whose logits are near the largest.
+TEST_F(CudaSampling, DividesAClassThatSharedMemoryDoesNotHold) {
+  constexpr size_t kRows = 67;
+  const Tensor logits = normal_logits(kRows, 26000, 0.02f);
+  std::vector<SamplingRule> rules(kRows, {.temperature = 0.0f});
+  rules[3] = {.top_k = 300};
+  rules[66] = {.top_p = 0.5f};
+  std::vector<int32_t> expected(kRows);
+  Stream host;
+  kernels::sample(logits, rules, expected, host);
+  EXPECT_EQ(sampled(logits, rules), expected);
+}
+
 // Most of a row in one class of distances, more than shared memory holds; equal logits across a cut; a cut
 // below the last number.
 TEST_F(CudaSampling, CutsAsTheCpuDoesHoweverLogitsAreSpread) {
@@ -131,6 +162,19 @@ TEST_F(CudaSampling, ChoosesARowsTokenHoweverManyRowsThereAre) {
     EXPECT_EQ(sampled(some, std::span(rules).first(num_rows)),
               std::vector<int32_t>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(num_rows)))
         << num_rows << " rows";
+  }
+}
+
+// racecheck is too slow for clusters of four and eight.
+TEST_F(CudaSampling, DrawsTheSameTokensAHundredTimes) {
+  for (const size_t num_rows : {6, 20}) {
+    const Tensor logits = normal_logits(static_cast<int64_t>(num_rows), 40001, 2.0f);
+    std::vector<SamplingRule> rules;
+    for (size_t row = 0; row < num_rows; ++row)
+      rules.push_back({.top_k = row % 3 == 0 ? 400 : 0, .top_p = row % 2 == 0 ? 0.8f : 1.0f, .seed = row});
+    const std::vector<int32_t> first = sampled(logits, rules);
+    for (int repeat = 0; repeat < 100; ++repeat)
+      ASSERT_EQ(sampled(logits, rules), first) << num_rows << " rows, repeat " << repeat;
   }
 }
 

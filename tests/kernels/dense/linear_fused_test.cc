@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <ostream>
 #include <vector>
 
 #include "tests/kernels/dense/target.h"
@@ -25,6 +26,9 @@ constexpr float kEps = 1e-5f;
 struct Shape {
   int64_t num_outs, in_features;
 };
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.num_outs << " of " << shape.in_features;
+}
 // Whole groups and chunks of the few-row kernel, rests of both, more groups than a CTA takes at once, widths
 // that it does not take, more CTAs' shares than one.
 constexpr Shape kShapes[] = {{64, 512}, {129, 264}, {8, 8}, {27, 45}, {8200, 16}, {200, 1032}};
@@ -78,20 +82,22 @@ struct Tensors {
         scratch({num_rows, shape.in_features}, target.activation_for(dtype)) {}
 };
 
-void for_each_case(const std::function<void(const Target&, DType, int64_t num_rows, const Shape&)>& test) {
+class FusedLinearOfShape : public NeedsTarget, public testing::WithParamInterface<Shape> {};
+INSTANTIATE_TEST_SUITE_P(Each, FusedLinearOfShape, testing::ValuesIn(kShapes));
+
+void for_each_case(const std::function<void(const Target&, DType, int64_t num_rows)>& test) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
-      for (const int64_t num_rows : kRows)
-        for (const Shape& shape : kShapes) {
-          SCOPED_TRACE(testing::Message() << *target << " " << dtype << " " << num_rows << " rows, "
-                                          << shape.num_outs << " of " << shape.in_features);
-          test(*target, dtype, num_rows, shape);
-          if (testing::Test::HasFatalFailure()) return;
-        }
+      for (const int64_t num_rows : kRows) {
+        SCOPED_TRACE(testing::Message() << *target << " " << dtype << " " << num_rows << " rows");
+        test(*target, dtype, num_rows);
+        if (testing::Test::HasFatalFailure()) return;
+      }
 }
 
-TEST_F(FusedLinear, NormsItsInputFirst) {
-  for_each_case([](const Target& target, DType dtype, int64_t num_rows, const Shape& shape) {
+TEST_P(FusedLinearOfShape, NormsItsInputFirst) {
+  const Shape& shape = GetParam();
+  for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
     const Tensors t(shape, num_rows, dtype, target);
     TestTensor out({num_rows, shape.num_outs}, DType::kF32);
     out.fill(NAN);
@@ -112,8 +118,9 @@ TEST_F(FusedLinear, NormsItsInputFirst) {
   });
 }
 
-TEST_F(FusedLinear, GatedNormsItsInputFirst) {
-  for_each_case([](const Target& target, DType dtype, int64_t num_rows, const Shape& shape) {
+TEST_P(FusedLinearOfShape, GatedNormsItsInputFirst) {
+  const Shape& shape = GetParam();
+  for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
     const Tensors t({2 * shape.num_outs, shape.in_features}, num_rows, dtype, target);
     const DType x_dtype = t.x.view().dtype;
     const TestTensor gate_up({num_rows, 2 * shape.num_outs}, x_dtype);
@@ -139,8 +146,9 @@ TEST_F(FusedLinear, GatedNormsItsInputFirst) {
   });
 }
 
-TEST_F(FusedLinear, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
-  for_each_case([](const Target& target, DType dtype, int64_t num_rows, const Shape& shape) {
+TEST_P(FusedLinearOfShape, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
+  const Shape& shape = GetParam();
+  for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
     const Tensors t(shape, num_rows, dtype, target);
     const DType x_dtype = t.x.view().dtype;
     TestTensor out = TestTensor::random({num_rows, shape.num_outs}, x_dtype, 5);
@@ -176,6 +184,45 @@ TEST_F(FusedLinear, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
         }
     }
   });
+}
+
+std::vector<double> outputs_of_rows(const Target& target, const Tensors& t, int64_t first, int64_t num_rows,
+                                    bool gated) {
+  const TensorView x = t.x.view().slice(0, first, first + num_rows);
+  const int64_t num_outs = t.weight.view().shape[0] / (gated ? 2 : 1);
+  const InputNorm norm{.weight = t.norm, .eps = kEps, .normed = t.scratch.view().slice(0, 0, num_rows)};
+  const TestTensor gate_up({num_rows, 2 * num_outs}, x.dtype);
+  TestTensor out({num_rows, num_outs}, x.dtype);
+  if (gated) {
+    out.fill(NAN);
+    target.gated_linear(
+        {.x = x, .weight = t.weight, .bias = t.bias, .gate_up = gate_up, .out = out, .norm = norm});
+  } else {
+    out.fill(2.0f);
+    target.linear({.x = x, .weight = t.weight, .bias = t.bias, .out = out, .norm = norm, .accumulate = true});
+  }
+  return out.values();
+}
+
+// Small layers that no other library multiplies.
+TEST_F(FusedLinear, GivesEachOfFewRowsWhatThatRowAloneGivesOnGpus) {
+  const Target& target = *targets().back();
+  if (target.name() != "gpu") GTEST_SKIP() << "for GPUs";
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Shape& shape : {Shape{16, 8}, Shape{272, 264}})
+      for (const bool gated : {false, true})
+        for (const int64_t num_rows : {5, 16}) {
+          const Tensors t(shape, num_rows, dtype, target);
+          const std::vector<double> together = outputs_of_rows(target, t, 0, num_rows, gated);
+          for (int64_t row = 0; row < num_rows; ++row) {
+            const std::vector<double> alone = outputs_of_rows(target, t, row, 1, gated);
+            for (size_t o = 0; o < alone.size(); ++o)
+              ASSERT_NEAR(together[static_cast<size_t>(row) * alone.size() + o], alone[o],
+                          2.0 * rounding_of(dtype) * std::abs(alone[o]) + 1e-6)
+                  << dtype << ", " << shape << (gated ? ", gated" : "") << ": output " << o << " of row "
+                  << row << " of " << num_rows;
+          }
+        }
 }
 
 // Shares of one to six groups of eight outputs a CTA, and inputs that take all the shared memory that there

@@ -153,6 +153,36 @@ TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenItIsGated) {
     for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, gated, 2);
 }
 
+// No tool sees whether tiles of rows wait for their copies.
+TEST_F(InvariantLinear, GivesTheSameBitsAHundredTimesOnGpus) {
+  const Target& target = *targets().back();
+  if (!is_gpu(target)) GTEST_SKIP() << "for GPUs";
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Shape& shape : {Shape{200, 2056}, Shape{5700, 264}}) {
+      const Layer layer(shape, dtype, target, shape.num_outs);
+      const std::vector<std::byte> first = plain(target, layer, 0, kGpuRows);
+      for (int repeat = 0; repeat < 100; ++repeat)
+        ASSERT_EQ(std::memcmp(plain(target, layer, 0, kGpuRows).data(), first.data(), first.size()), 0)
+            << dtype << ", " << shape.num_outs << " of " << shape.in_features << ", repeat " << repeat;
+    }
+}
+
+// Of one small tile; and of more large ones than a GPU has SMs.
+TEST_F(InvariantLinear, ATileOfRowsHasTheBitsOfFewRows) {
+  constexpr int64_t kTileRows = 33;
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes)
+      for (const Shape& shape : {Shape{136, 264}, Shape{16904, 72}}) {
+        const Layer layer(shape, dtype, *target, shape.num_outs);
+        const std::vector<std::byte> tile = plain(*target, layer, 0, kTileRows);
+        std::vector<std::byte> few = plain(*target, layer, 0, 20);
+        const std::vector<std::byte> rest = plain(*target, layer, 20, kTileRows - 20);
+        few.insert(few.end(), rest.begin(), rest.end());
+        EXPECT_EQ(std::memcmp(tile.data(), few.data(), tile.size()), 0)
+            << *target << " " << dtype << ": " << shape.num_outs << " of " << shape.in_features;
+      }
+}
+
 TEST_F(InvariantLinear, IsTheProduct) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <list>
+#include <ostream>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,10 @@ using QkvNormRopeStore = testing_cuda::NeedsGpu;
 struct Heads {
   int64_t num_q, num_kv, head_dim, hidden;
 };
+std::ostream& operator<<(std::ostream& out, const Heads& heads) {
+  return out << heads.num_q << "/" << heads.num_kv << " heads of " << heads.head_dim << ", hidden "
+             << heads.hidden;
+}
 // One group of features a half; CTAs whose features are of several heads, of which they take two, four and
 // six groups at once; rests of chunks; fewer units than CTAs. Where heads are normed: clusters of one to
 // eight CTAs a head with one to four units each, and too many heads for that.
@@ -159,7 +164,9 @@ class Layer {
   StoreKvArgs store_;
 };
 
-TEST_F(QkvNormRopeStore, HasTheBitsOfSeparateLaunches) {
+class QkvOfHeads : public testing_cuda::NeedsGpu, public testing::WithParamInterface<Heads> {};
+
+TEST_P(QkvOfHeads, HasTheBitsOfSeparateLaunches) {
   constexpr Variant kVariants[] = {{},
                                    {.bias = true, .with_norm = false},
                                    {.cache_dtype = DType::kF8E4M3},
@@ -167,21 +174,21 @@ TEST_F(QkvNormRopeStore, HasTheBitsOfSeparateLaunches) {
                                    {.cache_dtype = DType::kF8E4M3, .bias = true, .head_norms = true},
                                    {.unturned = 8},
                                    {.dtype = DType::kF16, .cache_dtype = DType::kF16}};
-  for (const Heads& heads : kHeads)
-    for (const int64_t num_rows : kRows)
-      for (const Variant& variant : kVariants) {
-        Layer layer(heads, num_rows, variant);
-        layer.run_apart();
-        const std::vector<std::byte> expected = layer.results();
-        layer.reset();
-        layer.run_in_one();
-        ASSERT_EQ(layer.results(), expected)
-            << num_rows << " rows, heads " << heads.num_q << "/" << heads.num_kv << " of " << heads.head_dim
-            << ", hidden " << heads.hidden << ", " << variant.dtype << ", cache " << variant.cache_dtype
-            << (variant.bias ? ", bias" : "") << (variant.head_norms ? ", norms of heads" : "")
-            << (variant.unturned > 0 ? ", turned in part" : "");
-      }
+  const Heads& heads = GetParam();
+  for (const int64_t num_rows : kRows)
+    for (const Variant& variant : kVariants) {
+      Layer layer(heads, num_rows, variant);
+      layer.run_apart();
+      const std::vector<std::byte> expected = layer.results();
+      layer.reset();
+      layer.run_in_one();
+      ASSERT_EQ(layer.results(), expected)
+          << num_rows << " rows, " << variant.dtype << ", cache " << variant.cache_dtype
+          << (variant.bias ? ", bias" : "") << (variant.head_norms ? ", norms of heads" : "")
+          << (variant.unturned > 0 ? ", turned in part" : "");
+    }
 }
+INSTANTIATE_TEST_SUITE_P(Each, QkvOfHeads, testing::ValuesIn(kHeads));
 
 TEST_F(QkvNormRopeStore, LeavesTheCacheOfOtherSlotsAlone) {
   Layer layer(kHeads[1], 16, {});

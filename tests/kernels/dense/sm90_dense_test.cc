@@ -103,59 +103,94 @@ void for_some(int64_t num_rows, int64_t num_outs, const Check& check) {
   check(num_rows - 1, num_outs - 1);
 }
 
-TEST_F(Sm90Dense, MatchesFloat64) {
+class Sm90DenseOfShape : public Sm90Dense, public testing::WithParamInterface<Shape> {};
+
+TEST_P(Sm90DenseOfShape, MatchesFloat64) {
+  const Shape& shape = GetParam();
   for (const DType dtype : {DType::kBF16, DType::kF16})
-    for (const Shape& shape : kShapes)
-      for (const int64_t num_rows : kRows) {
-        SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
-        Case given(shape, num_rows, dtype);
-        TestTensor out({num_rows, shape.weight_rows}, DType::kF32);
+    for (const int64_t num_rows : kRows) {
+      SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
+      Case given(shape, num_rows, dtype);
+      TestTensor out({num_rows, shape.weight_rows}, DType::kF32);
+      out.fill(NAN);
+      const DeviceCopy device_out(out, given.stream.get());
+      LinearArgs args = given.args(device_out.view());
+      args.bias = given.device_bias.view();
+      given.run(args, /*gated=*/false);
+      device_out.download(given.stream.get());
+      attend::cuda::synchronize(given.stream.get());
+      for_some(num_rows, shape.weight_rows, [&](int64_t row, int64_t o) {
+        const Case::Sum expected = given.sum(row, o);
+        ASSERT_NEAR(out.at(row * shape.weight_rows + o), expected.value + given.bias.at(o),
+                    kTolerance * (expected.magnitude + std::abs(given.bias.at(o))))
+            << "row " << row << ", output " << o;
+      });
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST_P(Sm90DenseOfShape, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
+  const Shape& shape = GetParam();
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const int64_t num_rows : {17, 40, 128, 256}) {
+      SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
+      Case given(shape, num_rows, dtype);
+      const int64_t num_outs = shape.weight_rows / 2;
+      TestTensor out({num_rows, num_outs}, dtype);
+      out.fill(NAN);
+      const DeviceCopy device_out(out, given.stream.get());
+      LinearArgs args = given.args(device_out.view());
+      args.bias = given.device_bias.view();
+      given.run(args, /*gated=*/true);
+      device_out.download(given.stream.get());
+      attend::cuda::synchronize(given.stream.get());
+      for_some(num_rows, num_outs, [&](int64_t row, int64_t o) {
+        const Case::Sum gates = given.sum(row, o), ups = given.sum(row, num_outs + o);
+        const double gate = gates.value + given.bias.at(o), up = ups.value + given.bias.at(num_outs + o);
+        const double expected = gate / (1.0 + std::exp(-gate)) * up;
+        ASSERT_NEAR(out.at(row * num_outs + o), expected,
+                    rounding_of(dtype) * std::abs(expected) + 1e-7 +
+                        2.0 * kTolerance *
+                            (gates.magnitude * (1.0 + std::abs(up)) + ups.magnitude * (1.0 + std::abs(gate))))
+            << "row " << row << ", output " << o;
+      });
+      if (HasFatalFailure()) return;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Each, Sm90DenseOfShape, testing::ValuesIn(kShapes));
+
+// The parameter: a tile's rows of weights in 16s.
+class Sm90DenseOfHeight : public Sm90Dense, public testing::WithParamInterface<int> {};
+
+// Every size of clusters, and clusters that have several tiles, the last ones of which not all clusters have.
+TEST_P(Sm90DenseOfHeight, MatchesFloat64HoweverItIsShared) {
+  constexpr Shape kShape{1040, 1032};
+  const int tile_pairs = GetParam();
+  for (const int64_t num_rows : {5, 40, 128}) {
+    Case given(kShape, num_rows, DType::kBF16);
+    for (const int cluster_size : {1, 2, 4, 8})
+      for (const int num_clusters : {1, 3}) {
+        if (cluster_size > sm90::kMinColumns * tile_pairs) continue;
+        SCOPED_TRACE(testing::Message()
+                     << num_rows << " rows, " << num_clusters << " clusters of " << cluster_size);
+        TestTensor out({num_rows, kShape.weight_rows}, DType::kF32);
         out.fill(NAN);
         const DeviceCopy device_out(out, given.stream.get());
-        LinearArgs args = given.args(device_out.view());
-        args.bias = given.device_bias.view();
-        given.run(args, /*gated=*/false);
+        sm90::dense(given.args(device_out.view()), /*gated=*/false,
+                    {.tile_pairs = tile_pairs, .cluster_size = cluster_size, .num_clusters = num_clusters},
+                    given.stream.get());
         device_out.download(given.stream.get());
         attend::cuda::synchronize(given.stream.get());
-        for_some(num_rows, shape.weight_rows, [&](int64_t row, int64_t o) {
+        for_some(num_rows, kShape.weight_rows, [&](int64_t row, int64_t o) {
           const Case::Sum expected = given.sum(row, o);
-          ASSERT_NEAR(out.at(row * shape.weight_rows + o), expected.value + given.bias.at(o),
-                      kTolerance * (expected.magnitude + std::abs(given.bias.at(o))))
+          ASSERT_NEAR(out.at(row * kShape.weight_rows + o), expected.value, kTolerance * expected.magnitude)
               << "row " << row << ", output " << o;
         });
         if (HasFatalFailure()) return;
       }
-}
-
-// Tiles of every height, every size of clusters, and clusters that have several tiles, the last ones of which
-// not all clusters have.
-TEST_F(Sm90Dense, MatchesFloat64HoweverItIsShared) {
-  constexpr Shape kShape{1040, 1032};
-  for (const int64_t num_rows : {5, 40, 128}) {
-    Case given(kShape, num_rows, DType::kBF16);
-    for (int tile_pairs = 1; tile_pairs <= 8; ++tile_pairs)
-      for (const int cluster_size : {1, 2, 4, 8})
-        for (const int num_clusters : {1, 3}) {
-          if (cluster_size > sm90::kMinColumns * tile_pairs) continue;
-          SCOPED_TRACE(testing::Message() << num_rows << " rows, tiles of " << tile_pairs << " pairs, "
-                                          << num_clusters << " clusters of " << cluster_size);
-          TestTensor out({num_rows, kShape.weight_rows}, DType::kF32);
-          out.fill(NAN);
-          const DeviceCopy device_out(out, given.stream.get());
-          sm90::dense(given.args(device_out.view()), /*gated=*/false,
-                      {.tile_pairs = tile_pairs, .cluster_size = cluster_size, .num_clusters = num_clusters},
-                      given.stream.get());
-          device_out.download(given.stream.get());
-          attend::cuda::synchronize(given.stream.get());
-          for_some(num_rows, kShape.weight_rows, [&](int64_t row, int64_t o) {
-            const Case::Sum expected = given.sum(row, o);
-            ASSERT_NEAR(out.at(row * kShape.weight_rows + o), expected.value, kTolerance * expected.magnitude)
-                << "row " << row << ", output " << o;
-          });
-          if (HasFatalFailure()) return;
-        }
   }
 }
+INSTANTIATE_TEST_SUITE_P(Each, Sm90DenseOfHeight, testing::Range(1, 9));
 
 TEST_F(Sm90Dense, AddsToRowsOfAWiderTensor) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
@@ -187,36 +222,6 @@ TEST_F(Sm90Dense, AddsToRowsOfAWiderTensor) {
           });
           if (HasFatalFailure()) return;
         }
-}
-
-TEST_F(Sm90Dense, GatedIsSiluOfTheFirstHalfTimesTheSecond) {
-  for (const DType dtype : {DType::kBF16, DType::kF16})
-    for (const Shape& shape : kShapes)
-      for (const int64_t num_rows : {17, 40, 128, 256}) {
-        SCOPED_TRACE(testing::Message() << dtype << " " << num_rows << " times " << shape);
-        Case given(shape, num_rows, dtype);
-        const int64_t num_outs = shape.weight_rows / 2;
-        TestTensor out({num_rows, num_outs}, dtype);
-        out.fill(NAN);
-        const DeviceCopy device_out(out, given.stream.get());
-        LinearArgs args = given.args(device_out.view());
-        args.bias = given.device_bias.view();
-        given.run(args, /*gated=*/true);
-        device_out.download(given.stream.get());
-        attend::cuda::synchronize(given.stream.get());
-        for_some(num_rows, num_outs, [&](int64_t row, int64_t o) {
-          const Case::Sum gates = given.sum(row, o), ups = given.sum(row, num_outs + o);
-          const double gate = gates.value + given.bias.at(o), up = ups.value + given.bias.at(num_outs + o);
-          const double expected = gate / (1.0 + std::exp(-gate)) * up;
-          ASSERT_NEAR(
-              out.at(row * num_outs + o), expected,
-              rounding_of(dtype) * std::abs(expected) + 1e-7 +
-                  2.0 * kTolerance *
-                      (gates.magnitude * (1.0 + std::abs(up)) + ups.magnitude * (1.0 + std::abs(gate))))
-              << "row " << row << ", output " << o;
-        });
-        if (HasFatalFailure()) return;
-      }
 }
 
 // The bits of the first rows of `given`, by a product of so many rows.

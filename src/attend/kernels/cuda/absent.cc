@@ -22,6 +22,7 @@ namespace {
 DevicePlan::DevicePlan(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
 size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
 void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
+void DevicePlan::plan_in_call(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 
 void derive_batch(const BatchSource&, const BatchArrays&, Stream&) { refuse("derive_batch"); }
 void append_keys(const BatchSource&, const BatchArrays&, const StoreKvArgs&, Stream&) {

@@ -86,10 +86,13 @@ struct PlanView {
   int32_t unit_keys;
   int32_t tile_rows;
   int32_t num_ctas;
-  int32_t heads_at_once;
+  int32_t heads_at_once;      // num_kv_heads is a multiple
+  int32_t min_units_per_cta;  // streamed
   bool streamed;
   bool ctas_merge;  // streamed: the CTA that ends a job's last part merges them; else a kernel does it
                     // afterwards
+  bool ctas_plan;   // streamed: there is no header, row tile or start; each CTA derives its own from the
+                    // batch, in which a request has one row tile at most
 };
 
 // Rows of new tokens: [num_tokens, num_heads, head_dim].

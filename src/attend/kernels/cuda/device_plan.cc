@@ -23,6 +23,8 @@ constexpr int kMinUnitsPerCta = 2;
 constexpr int kFixedSplitRows = 16;
 // What one CTA reads of a part of a job in good time: with more floats, many CTAs merge.
 constexpr int64_t kMergeFloats = 32 * 128;
+// CTAs derive a plan for so many requests at most: with more, a kernel that does it once takes less time.
+constexpr int kMostReqsOfCtas = 512;
 // Where so many splits for each CTA do not do, there are jobs enough to leave them whole.
 constexpr int kFixedSplitsPerCta = 64;
 
@@ -153,7 +155,7 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
                              bytes_of<CtaStart>(sizes.num_ctas + kMostHeadsAtOnce));
 }
 
-void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+void DevicePlan::shape_for(const QueryBatch& batch) {
   require(batch.num_reqs() <= limits_.max_reqs, "batch of ", batch.num_reqs(),
           " requests: the plan was made for at most ", limits_.max_reqs);
   const int64_t max_seqlen_q = std::min(batch.max_seqlen_q, limits_.max_tokens);
@@ -161,6 +163,7 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
   view_.tile_rows = tile_rows_for(limits_, max_seqlen_q);
   const int64_t num_row_tiles = max_row_tiles(limits_, num_tokens, batch.num_reqs(), max_seqlen_q);
   const bool fixed_splits = limits_.split_rule == SplitRule::kFixed;
+  view_.min_units_per_cta = fixed_splits ? 1 : kMinUnitsPerCta;
   view_.ctas_merge = fixed_splits || max_seqlen_q * group_of(limits_) * limits_.head_dim_v <= kMergeFloats;
   view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
   if (fixed_splits)
@@ -170,15 +173,28 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
                      (view_.tile_rows == 16 ||
                       num_row_tiles * limits_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
   num_row_tiles_ = static_cast<int>(std::max<int64_t>(1, num_row_tiles));
+  // Tall tiles have no registers for it.
+  view_.ctas_plan = limits_.split_rule == SplitRule::kBalanced && view_.streamed && view_.tile_rows <= 64 &&
+                    max_seqlen_q * group_of(limits_) <= view_.tile_rows &&
+                    batch.num_reqs() <= kMostReqsOfCtas;
+}
+
+void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+  shape_for(batch);
+  view_.ctas_plan = false;
+  launch(batch, visibility, stream);
+}
+
+void DevicePlan::plan_in_call(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+  shape_for(batch);
+  if (!view_.ctas_plan) launch(batch, visibility, stream);
+}
+
+void DevicePlan::launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   launch_plan({.batch = batch_params(batch, visibility),
                .group = group_of(limits_),
                .num_kv_heads = limits_.num_kv_heads,
-               .tile_rows = view_.tile_rows,
-               .num_ctas = view_.num_ctas,
-               .heads_at_once = view_.heads_at_once,
-               .min_units_per_cta = fixed_splits ? 1 : kMinUnitsPerCta,
-               .unit_keys = view_.unit_keys,
-               .streamed = view_.streamed,
+               .plan = view_,
                .first_row_tile = first_row_tile_.as<int32_t>(),
                .header = static_cast<PlanHeader*>(header_.view().data),
                .row_tiles = static_cast<RowTile*>(row_tiles_.view().data),

@@ -26,6 +26,10 @@ class DevicePlan {
 
   // Queues the plan kernel. Throws Error(kInvalidArgument) when the batch has more requests than the limits.
   void plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
+  // As plan(), for one call of attention or MLA with this very batch: where requests have few rows and are
+  // not too many, each CTA derives what it wants of the plan, and nothing is queued here. The bits are the
+  // same.
+  void plan_in_call(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   const AttentionPlanLimits& limits() const { return limits_; }  // num_workers filled
   const PlanView& view() const { return view_; }
@@ -33,6 +37,10 @@ class DevicePlan {
   int num_row_tiles() const { return num_row_tiles_; }
 
  private:
+  // How many CTAs of what tile there are, and how they share the work.
+  void shape_for(const QueryBatch& batch);
+  void launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
+
   AttentionPlanLimits limits_;
   Tensor first_row_tile_, header_, row_tiles_, cta_starts_;
   Tensor partial_out_, partial_state_, parts_done_, split_bank_;

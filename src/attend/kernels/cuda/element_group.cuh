@@ -1,4 +1,4 @@
-// Eight neighbouring elements of any 16-bit or float32 row as float32: one or two 16-byte accesses.
+// Eight neighbouring elements of a row as float32: one or two 16-byte accesses, or one of 8 bytes for fp8.
 #pragma once
 
 #include "attend/kernels/cuda/element.cuh"
@@ -8,11 +8,15 @@ namespace attend::kernels::cuda {
 inline constexpr int kGroupElements = 8;
 
 template <class T>
-__device__ inline void load_16_bit_group(const T* from, float (&group)[kGroupElements]) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(from);
+__device__ inline void convert_16_bit_group(const uint4& bits, float (&group)[kGroupElements]) {
   const T* const elements = reinterpret_cast<const T*>(&bits);
 #pragma unroll
   for (int i = 0; i < kGroupElements; ++i) group[i] = static_cast<float>(elements[i]);
+}
+
+template <class T>
+__device__ inline void load_16_bit_group(const T* from, float (&group)[kGroupElements]) {
+  convert_16_bit_group<T>(*reinterpret_cast<const uint4*>(from), group);
 }
 
 // Elements [i, i + 8); `i` begins a run of 16 bytes.
@@ -44,6 +48,16 @@ __device__ inline void store_group(void* data, int64_t i, Element element,
   auto* const to = reinterpret_cast<float4*>(static_cast<float*>(data) + i);
   to[0] = make_float4(group[0], group[1], group[2], group[3]);
   to[1] = make_float4(group[4], group[5], group[6], group[7]);
+}
+
+// As store_group, for any element; fp8 saturates, and `i` begins a run of 8 bytes there.
+__device__ inline void store_any_group(void* data, int64_t i, Element element,
+                                       const float (&group)[kGroupElements]) {
+  if (element != Element::kF8E4M3 && element != Element::kF8E5M2) return store_group(data, i, element, group);
+  uint2 bits;
+#pragma unroll
+  for (int j = 0; j < kGroupElements; ++j) store_element(&bits, j, element, group[j]);
+  *reinterpret_cast<uint2*>(static_cast<__nv_fp8_storage_t*>(data) + i) = bits;
 }
 
 // The first `count` of them, with accesses of one element; the rest of the group is 0.

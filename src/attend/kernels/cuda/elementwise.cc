@@ -82,11 +82,13 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
 }
 
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
-  launch_silu_mul({.gate_up = device_rows(gate_up),
+  const int64_t num_columns = out.shape[1];
+  launch_silu_mul({.gate = device_rows(gate_up.slice(1, 0, num_columns)),
+                   .up = device_rows(gate_up.slice(1, num_columns, 2 * num_columns)),
                    .out = device_rows(out),
                    .num_rows = static_cast<int32_t>(out.shape[0]),
-                   .num_columns = static_cast<int32_t>(out.shape[1]),
-                   .aligned = out.shape[1] % kGroup == 0 && rows_aligned({&gate_up, &out})},
+                   .num_columns = static_cast<int32_t>(num_columns),
+                   .aligned = num_columns % kGroup == 0 && rows_aligned({&gate_up, &out})},
                   stream.handle);
 }
 

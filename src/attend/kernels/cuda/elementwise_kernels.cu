@@ -1,43 +1,18 @@
 #include <algorithm>
+#include <initializer_list>
 
-#include "attend/kernels/cuda/element_group.cuh"
 #include "attend/kernels/cuda/elementwise_kernels.h"
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/cuda/row_groups.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kMaxNormThreads = 512;
-// Groups of a row that a thread of the norm keeps in registers: rows of up to 8192 elements are read once.
-constexpr int kKeptGroups = 2;
-
-using Group = float[kGroupElements];
-
-__device__ int64_t row_begin(const DeviceRows& rows, int64_t row) {
-  return row / rows.inner * rows.outer_stride + row % rows.inner * rows.inner_stride;
-}
-
-// Group `g` of a row of `num_columns` elements that begins at element `begin`.
-__device__ void read(const DeviceRows& rows, int64_t begin, int g, int num_columns, bool aligned,
-                     Group& group) {
-  const int first = g * kGroupElements;
-  if (aligned)
-    load_group(rows.data, begin + first, rows.element, group);
-  else
-    load_some(rows.data, begin + first, rows.element, num_columns - first, group);
-}
-__device__ void write(const DeviceRows& rows, int64_t begin, int g, int num_columns, bool aligned,
-                      const Group& group) {
-  const int first = g * kGroupElements;
-  if (aligned)
-    store_group(rows.data, begin + first, rows.element, group);
-  else
-    store_some(rows.data, begin + first, rows.element, num_columns - first, group);
-}
-
-__device__ int num_groups_of(int num_columns) { return (num_columns + kGroupElements - 1) / kGroupElements; }
+constexpr int kMaxThreads = 256;
+// Groups that a thread asks for before it uses the first. A row of the norm of up to 8192 elements is read
+// once: its threads keep what they have of it.
+constexpr int kGroupsAtOnce = 2, kKeptGroups = 4;
 
 __device__ float warp_sum(float value) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
@@ -45,7 +20,7 @@ __device__ float warp_sum(float value) {
 }
 
 __device__ float cta_sum(float value) {
-  __shared__ float warp_sums[kMaxNormThreads / 32];
+  __shared__ float warp_sums[kMaxThreads / 32];
   const int num_warps = static_cast<int>(blockDim.x) / 32;
   value = warp_sum(value);
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = value;
@@ -56,98 +31,115 @@ __device__ float cta_sum(float value) {
 }
 
 // A CTA per row.
-__global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_constant__ CopyRowsParams params) {
+__global__ void __launch_bounds__(kMaxThreads)
+    copy_rows_kernel(const __grid_constant__ CopyRowsParams params) {
   ptx::allow_next_kernel();
   ptx::wait_for_previous_kernel();
   const int64_t row = params.rows == nullptr ? blockIdx.x : params.rows[blockIdx.x];
-  const int64_t from = row_begin(params.from, row);
-  const int64_t to = row_begin(params.out, blockIdx.x);
-  for (int g = threadIdx.x; g < num_groups_of(params.num_columns); g += kThreads) {
+  const AnyRow from(params.from, row, params.num_columns, params.aligned);
+  const AnyRow out(params.out, blockIdx.x, params.num_columns, params.aligned);
+  const int num_groups = num_groups_of(params.num_columns);
+  for (int g = static_cast<int>(threadIdx.x); g < num_groups; g += static_cast<int>(blockDim.x)) {
     Group group;
-    read(params.from, from, g, params.num_columns, params.aligned, group);
+    AnyRow::convert(from.load(g), group);
     if (params.add) {
-      Group sum;
-      read(params.out, to, g, params.num_columns, params.aligned, sum);
+      const AnyRow::Bits sum = out.load(g);
 #pragma unroll
-      for (int i = 0; i < kGroupElements; ++i) group[i] += sum[i];
+      for (int i = 0; i < kGroupElements; ++i) group[i] += sum.values[i];
     }
-    write(params.out, to, g, params.num_columns, params.aligned, group);
+    out.store(g, group);
   }
 }
 
 // One row of the norm.
+template <class Row>
 class NormRow {
  public:
+  using Bits = typename Row::Bits;
+
   __device__ NormRow(const NormParams& params, int64_t row)
-      : params_(params),
-        x_(row_begin(params.x, row)),
-        residual_(row_begin(params.residual, row)),
-        out_(row_begin(params.out, row)) {}
+      : x_(params.x, row, params.dim, params.aligned),
+        residual_(params.residual, row, params.dim, params.aligned),
+        out_(params.out, row, params.dim, params.aligned),
+        weight_(weight_rows(params), 0, params.dim, params.aligned),
+        has_residual_(params.residual.data != nullptr),
+        weight_offset_(params.weight_offset) {}
+
+  // No kernel of a step writes the weights.
+  __device__ Bits load_weights(int g) const { return weight_.load(g); }
+  __device__ Bits load_x(int g) const { return x_.load(g); }
+  __device__ Bits load_residual(int g) const { return has_residual_ ? residual_.load(g) : Bits{}; }
 
   // Group `g` of what is normed; brings the residual up to date. Returns the sum of its squares.
-  __device__ float update(int g, Group& group) const {
-    read(params_.x, x_, g, params_.dim, params_.aligned, group);
-    if (params_.residual.data != nullptr) {
+  __device__ float update(int g, const Bits& x, const Bits& before, Group& group) const {
+    Row::convert(x, group);
+    if (has_residual_) {
       Group residual;
-      read(params_.residual, residual_, g, params_.dim, params_.aligned, residual);
+      Row::convert(before, residual);
 #pragma unroll
-      for (int i = 0; i < kGroupElements; ++i)
-        group[i] = rounded(group[i] + residual[i], params_.residual.element);
-      write(params_.residual, residual_, g, params_.dim, params_.aligned, group);
+      for (int i = 0; i < kGroupElements; ++i) group[i] = residual_.rounded(group[i] + residual[i]);
+      residual_.store(g, group);
     }
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kGroupElements; ++i) sum += group[i] * group[i];
+    for (int i = 0; i < kGroupElements; ++i) sum = fmaf(group[i], group[i], sum);
     return sum;
   }
 
   // The same group again.
   __device__ void reread(int g, Group& group) const {
-    if (params_.residual.data != nullptr)
-      read(params_.residual, residual_, g, params_.dim, params_.aligned, group);
-    else
-      read(params_.x, x_, g, params_.dim, params_.aligned, group);
+    Row::convert(has_residual_ ? residual_.load(g) : x_.load(g), group);
   }
 
-  // What group `g` is multiplied with: no kernel of a step writes it.
-  __device__ void read_weights(int g, Group& weights) const {
-    const DeviceRows row{const_cast<void*>(params_.weight.data), 0, 0, 1, params_.weight.element};
-    read(row, 0, g, params_.dim, params_.aligned, weights);
-  }
-  __device__ void write_normed(int g, Group& group, const Group& weight, float scale) const {
+  __device__ void write_normed(int g, Group& group, const Bits& weights, float scale) const {
+    Group weight;
+    Row::convert(weights, weight);
 #pragma unroll
-    for (int i = 0; i < kGroupElements; ++i) group[i] *= scale * (weight[i] + params_.weight_offset);
-    write(params_.out, out_, g, params_.dim, params_.aligned, group);
+    for (int i = 0; i < kGroupElements; ++i) group[i] *= scale * (weight[i] + weight_offset_);
+    out_.store(g, group);
   }
 
  private:
-  const NormParams& params_;
-  int64_t x_, residual_, out_;  // where the rows begin
+  static __device__ DeviceRows weight_rows(const NormParams& params) {
+    return {const_cast<void*>(params.weight.data), 0, 0, 1, params.weight.element};
+  }
+
+  Row x_, residual_, out_, weight_;
+  bool has_residual_;
+  float weight_offset_;
 };
 
 // A CTA per row.
-__global__ void __launch_bounds__(kMaxNormThreads)
-    rms_norm_kernel(const __grid_constant__ NormParams params) {
+template <class Row>
+__global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(const __grid_constant__ NormParams params) {
   ptx::allow_next_kernel();
-  const NormRow row(params, blockIdx.x);
+  const NormRow<Row> row(params, blockIdx.x);
   const int num_groups = num_groups_of(params.dim), num_threads = static_cast<int>(blockDim.x);
   const int first_group = static_cast<int>(threadIdx.x);
-  float kept[kKeptGroups][kGroupElements], weights[kKeptGroups][kGroupElements];
+  typename Row::Bits weights[kKeptGroups], x[kKeptGroups], residual[kKeptGroups];
 #pragma unroll
   for (int j = 0; j < kKeptGroups; ++j) {
     const int g = first_group + j * num_threads;
-    if (g < num_groups) row.read_weights(g, weights[j]);
+    if (g < num_groups) weights[j] = row.load_weights(g);
   }
   ptx::wait_for_previous_kernel();
-  float sum = 0.0f;
 #pragma unroll
   for (int j = 0; j < kKeptGroups; ++j) {
     const int g = first_group + j * num_threads;
-    if (g < num_groups) sum += row.update(g, kept[j]);
+    if (g >= num_groups) break;
+    x[j] = row.load_x(g);
+    residual[j] = row.load_residual(g);
+  }
+  float sum = 0.0f;
+  Group kept[kKeptGroups];
+#pragma unroll
+  for (int j = 0; j < kKeptGroups; ++j) {
+    const int g = first_group + j * num_threads;
+    if (g < num_groups) sum += row.update(g, x[j], residual[j], kept[j]);
   }
   for (int g = first_group + kKeptGroups * num_threads; g < num_groups; g += num_threads) {
     Group group;
-    sum += row.update(g, group);
+    sum += row.update(g, row.load_x(g), row.load_residual(g), group);
   }
   const float scale = 1.0f / sqrtf(cta_sum(sum) / static_cast<float>(params.dim) + params.eps);
 #pragma unroll
@@ -156,54 +148,98 @@ __global__ void __launch_bounds__(kMaxNormThreads)
     if (g < num_groups) row.write_normed(g, kept[j], weights[j], scale);
   }
   for (int g = first_group + kKeptGroups * num_threads; g < num_groups; g += num_threads) {
-    Group group, group_weights;
+    Group group;
     row.reread(g, group);
-    row.read_weights(g, group_weights);
-    row.write_normed(g, group, group_weights, scale);
+    row.write_normed(g, group, row.load_weights(g), scale);
   }
 }
 
-// A thread per group.
-__global__ void __launch_bounds__(kThreads) silu_mul_kernel(const __grid_constant__ SiluMulParams params) {
+// Division to two roundings: an exact one takes as many instructions as all else, and prompts wait for them.
+__device__ float silu(float value) { return __fdividef(value, 1.0f + expf(-value)); }
+
+// CTAs (row, part of the row).
+template <class Row>
+__global__ void __launch_bounds__(kMaxThreads) silu_mul_kernel(const __grid_constant__ SiluMulParams params) {
   ptx::allow_next_kernel();
   ptx::wait_for_previous_kernel();
-  const int num_groups = num_groups_of(params.num_columns);
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t row = i / num_groups;
-  const int g = static_cast<int>(i % num_groups);
-  if (row >= params.num_rows) return;
-  const int64_t gate_begin = row_begin(params.gate_up, row);
-  Group gate, up;
-  read(params.gate_up, gate_begin, g, params.num_columns, params.aligned, gate);
-  read(params.gate_up, gate_begin + params.num_columns, g, params.num_columns, params.aligned, up);
+  const int64_t row = blockIdx.x;
+  const Row gate_row(params.gate, row, params.num_columns, params.aligned);
+  const Row up_row(params.up, row, params.num_columns, params.aligned);
+  const Row out(params.out, row, params.num_columns, params.aligned);
+  const int num_groups = num_groups_of(params.num_columns), num_threads = static_cast<int>(blockDim.x);
+  const int first_group = static_cast<int>(blockIdx.y * kGroupsAtOnce * blockDim.x + threadIdx.x);
+  typename Row::Bits gate_bits[kGroupsAtOnce], up_bits[kGroupsAtOnce];
 #pragma unroll
-  for (int j = 0; j < kGroupElements; ++j) gate[j] = gate[j] / (1.0f + expf(-gate[j])) * up[j];
-  write(params.out, row_begin(params.out, row), g, params.num_columns, params.aligned, gate);
+  for (int j = 0; j < kGroupsAtOnce; ++j) {
+    const int g = first_group + j * num_threads;
+    if (g >= num_groups) break;
+    gate_bits[j] = gate_row.load(g);
+    up_bits[j] = up_row.load(g);
+  }
+#pragma unroll
+  for (int j = 0; j < kGroupsAtOnce; ++j) {
+    const int g = first_group + j * num_threads;
+    if (g >= num_groups) break;
+    Group gate, up;
+    Row::convert(gate_bits[j], gate);
+    Row::convert(up_bits[j], up);
+#pragma unroll
+    for (int i = 0; i < kGroupElements; ++i) gate[i] = silu(gate[i]) * up[i];
+    out.store(g, gate);
+  }
 }
 
-unsigned ceil_div(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
+// Calls launch.operator()<Row>() with the rows that a kernel takes the fastest.
+template <class Launch>
+void launch_for_rows(bool aligned, std::initializer_list<Element> elements, const Launch& launch) {
+  const Element element = *elements.begin();
+  const bool whole =
+      aligned && std::all_of(elements.begin(), elements.end(), [=](Element one) { return one == element; });
+  if (whole && element == Element::kBF16) return launch.template operator()<WholeRow<__nv_bfloat16>>();
+  if (whole && element == Element::kF16) return launch.template operator()<WholeRow<__half>>();
+  launch.template operator()<AnyRow>();
+}
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+// Threads, in whole warps, of which each has `groups_each` of so many groups, as far as `most` go.
+int num_threads_for(int num_groups, int groups_each, int most) {
+  return std::clamp(ceil_div(ceil_div(num_groups, groups_each), 32) * 32, 32, most);
+}
 
 }  // namespace
 
 void launch_copy_rows(const CopyRowsParams& params, void* stream) {
   if (params.num_rows == 0) return;
-  launch_dependent<CopyRowsParams>(copy_rows_kernel, static_cast<unsigned>(params.num_rows), kThreads, 0,
+  launch_dependent<CopyRowsParams>(copy_rows_kernel, static_cast<unsigned>(params.num_rows),
+                                   num_threads_for(num_groups_of(params.num_columns), 1, kMaxThreads), 0,
                                    stream, params, "copy of rows");
 }
 
 void launch_rms_norm(const NormParams& params, void* stream) {
   if (params.num_rows == 0) return;
-  const int num_groups = (params.dim + kGroupElements - 1) / kGroupElements;
-  const int num_threads = std::min((num_groups + 31) / 32 * 32, kMaxNormThreads);
-  launch_dependent<NormParams>(rms_norm_kernel, static_cast<unsigned>(params.num_rows), num_threads, 0,
-                               stream, params, "rms_norm");
+  const Element residual = params.residual.data == nullptr ? params.x.element : params.residual.element;
+  launch_for_rows(params.aligned, {params.x.element, residual, params.out.element, params.weight.element},
+                  [&]<class Row> {
+                    launch_dependent<NormParams>(
+                        rms_norm_kernel<Row>, static_cast<unsigned>(params.num_rows),
+                        num_threads_for(num_groups_of(params.dim), kKeptGroups, kMaxThreads), 0, stream,
+                        params, "rms_norm");
+                  });
 }
 
 void launch_silu_mul(const SiluMulParams& params, void* stream) {
-  const int64_t num_groups = (params.num_columns + kGroupElements - 1) / kGroupElements;
+  const int num_groups = num_groups_of(params.num_columns);
   if (params.num_rows == 0 || num_groups == 0) return;
-  launch_dependent<SiluMulParams>(silu_mul_kernel, ceil_div(params.num_rows * num_groups, kThreads), kThreads,
-                                  0, stream, params, "silu_mul");
+  // Parts of a row that are equally large.
+  const int num_parts = ceil_div(num_groups, kGroupsAtOnce * kMaxThreads);
+  const int num_threads = num_threads_for(ceil_div(num_groups, num_parts), kGroupsAtOnce, kMaxThreads);
+  const dim3 grid(static_cast<unsigned>(params.num_rows), static_cast<unsigned>(num_parts));
+  launch_for_rows(params.aligned, {params.gate.element, params.up.element, params.out.element},
+                  [&]<class Row> {
+                    launch_dependent<SiluMulParams>(silu_mul_kernel<Row>, grid, num_threads, 0, stream,
+                                                    params, "silu_mul");
+                  });
 }
 
 }  // namespace attend::kernels::cuda

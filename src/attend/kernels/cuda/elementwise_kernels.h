@@ -40,8 +40,8 @@ struct NormParams {
 void launch_rms_norm(const NormParams& params, void* stream);
 
 struct SiluMulParams {
-  DeviceRows gate_up, out;
-  int32_t num_rows, num_columns;  // of out
+  DeviceRows gate, up, out;
+  int32_t num_rows, num_columns;
   bool aligned;
 };
 void launch_silu_mul(const SiluMulParams& params, void* stream);

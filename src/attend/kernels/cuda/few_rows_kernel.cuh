@@ -233,29 +233,25 @@ struct Shares {
   int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
 };
 
-// `kernel` is one of the CTAs `Cta`, which take kGroups groups at once, and of parameters that hold
+// `kKernel` is one of the CTAs `Cta`, which take kGroups groups at once, and of parameters that hold
 // `product`.
-template <class Cta, int kGroups, class Params>
-void launch_ctas(void (*kernel)(Params), const Params& params, const FewRowsParams& product,
-                 const Shares& shares, void* stream, int cluster_size = 1) {
+template <class Cta, int kGroups, auto kKernel, class Params>
+void launch_ctas(const Params& params, const FewRowsParams& product, const Shares& shares, void* stream,
+                 int cluster_size = 1) {
   constexpr int kRoundElements = kFewRowsWarps * kChunkElements;
   const int chunks_of_warp =
       (product.in_features + kRoundElements - 1) / kRoundElements * shares.num_passes(kGroups);
   const int shared_bytes = Cta::shared_bytes(chunks_of_warp);
-  // The most that an instance takes, not what this launch does: another thread may be about to launch with
-  // more.
-  attend::cuda::check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Cta::kMaxSharedBytes),
-      "linear: shared memory");
-  launch_dependent<Params>(kernel, static_cast<unsigned>(shares.num_ctas), kFewRowsThreads,
+  allow_shared_memory<kKernel>(Cta::kMaxSharedBytes, "linear: shared memory");
+  launch_dependent<Params>(kKernel, static_cast<unsigned>(shares.num_ctas), kFewRowsThreads,
                            static_cast<size_t>(shared_bytes), stream, params, "linear", cluster_size);
 }
 
 template <class T, int kGroups, int kTokens, int kSharedBytes>
 void launch_instance(const FewRowsParams& params, const Shares& shares, void* stream) {
   using Cta = FewRowsCta<T, kGroups, kTokens, kSharedBytes, SumsOut>;
-  launch_ctas<Cta, kGroups>(few_rows_kernel<T, kGroups, kTokens, kSharedBytes>, params, params, shares,
-                            stream);
+  launch_ctas<Cta, kGroups, few_rows_kernel<T, kGroups, kTokens, kSharedBytes>>(params, params, shares,
+                                                                                stream);
 }
 
 template <class T, int kTokens>

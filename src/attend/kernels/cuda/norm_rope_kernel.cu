@@ -1,6 +1,7 @@
 #include "attend/kernels/cuda/element_group.cuh"
 #include "attend/kernels/cuda/elementwise_kernels.h"
 #include "attend/kernels/cuda/launch.cuh"
+#include "attend/kernels/cuda/norm_rope_groups_kernel.h"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/turn.cuh"
 
@@ -165,6 +166,7 @@ void launch_norm_rope(const NormRopeParams& params, void* stream) {
   const int64_t num_heads = params.heads[0].num_heads + num_kinds * params.heads[1].num_heads;
   const int64_t num_rows = params.num_tokens * num_heads;
   if (num_rows == 0) return;
+  if (takes_groups(params)) return launch_norm_rope_groups(params, stream);
   launch_dependent<NormRopeParams>(norm_rope_kernel, static_cast<unsigned>((num_rows + kWarps - 1) / kWarps),
                                    32 * kWarps, 0, stream, params, "rope");
 }

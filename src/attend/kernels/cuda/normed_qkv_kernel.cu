@@ -29,8 +29,8 @@ void launch_normed_tokens(const QkvParams& params, void* stream) {
     shares.num_ctas =
         num_units(params.product) / (params.product.head_half / kFeatures) * params.ctas_of_head;
     shares.num_groups = kGroups;
-    launch_ctas<NormedQkvCta<kGroups, kTokens>, kGroups>(normed_qkv_kernel<kGroups, kTokens>, params,
-                                                         params.product, shares, stream, params.ctas_of_head);
+    launch_ctas<NormedQkvCta<kGroups, kTokens>, kGroups, normed_qkv_kernel<kGroups, kTokens>>(
+        params, params.product, shares, stream, params.ctas_of_head);
   };
   const int units = (params.product.head_half / kFeatures + params.ctas_of_head - 1) / params.ctas_of_head;
   if (units <= 2) return launch.template operator()<4>();

@@ -9,12 +9,7 @@ struct PlanParams {
   BatchParams batch;
   int32_t group;  // query heads per KV head
   int32_t num_kv_heads;
-  int32_t tile_rows;
-  int32_t num_ctas;
-  int32_t heads_at_once;  // num_kv_heads is a multiple
-  int32_t min_units_per_cta;
-  int32_t unit_keys;
-  bool streamed;
+  PlanView plan;
   int32_t* first_row_tile;  // [num_reqs + 1] scratch
   PlanHeader* header;
   RowTile* row_tiles;

@@ -17,8 +17,8 @@ template <int kTokens>
 void launch_tokens(const QkvParams& params, void* stream) {
   const Shares shares(params.product);
   const auto launch = [&]<int kGroups>() {
-    launch_ctas<QkvCta<kGroups, kTokens>, kGroups>(qkv_kernel<kGroups, kTokens>, params, params.product,
-                                                   shares, stream);
+    launch_ctas<QkvCta<kGroups, kTokens>, kGroups, qkv_kernel<kGroups, kTokens>>(params, params.product,
+                                                                                 shares, stream);
   };
   // As for other products: few passes over x, then few groups at once.
   if (shares.num_passes(2) == shares.num_passes(6)) return launch.template operator()<2>();

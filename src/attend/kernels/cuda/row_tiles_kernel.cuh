@@ -204,13 +204,11 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 
 template <class T, class Tile>
 void launch_row_tile(const RowTilesParams& params, void* stream) {
-  const auto kernel = row_tiles_kernel<T, Tile>;
+  constexpr auto kKernel = row_tiles_kernel<T, Tile>;
   const auto tiles = [](int count, int of) { return static_cast<unsigned>((count + of - 1) / of); };
-  attend::cuda::check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
-      "linear: shared memory");
+  allow_shared_memory<kKernel>(Tile::kSharedBytes, "linear: shared memory");
   launch_dependent<RowTilesParams>(
-      kernel, dim3(tiles(params.num_rows, Tile::kTileRows), tiles(params.out_features, Tile::kTileFeatures)),
+      kKernel, dim3(tiles(params.num_rows, Tile::kTileRows), tiles(params.out_features, Tile::kTileFeatures)),
       Tile::kThreads, Tile::kSharedBytes, stream, params, "linear");
 }
 

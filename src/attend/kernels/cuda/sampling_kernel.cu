@@ -239,10 +239,7 @@ void launch_sampling(SamplingParams params, void* stream) {
   params.keeps_part = params.rules != nullptr && part_size <= room;
   const int kept_size = params.keeps_part ? part_size : 0;
   params.room_size = params.rules == nullptr ? 0 : std::min(room, kept_size + kMostCandidates);
-  // All that there is, not what this launch takes: another thread may be about to launch with more.
-  attend::cuda::check(cudaFuncSetAttribute(sampling_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           room * int{sizeof(float)}),
-                      "sampling: shared memory");
+  allow_shared_memory<sampling_kernel>(room * int{sizeof(float)}, "sampling: shared memory");
   launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(num_ctas * params.num_rows),
                                    kSearchThreads, sizeof(float) * static_cast<size_t>(params.room_size),
                                    stream, params, "sampling", num_ctas);

@@ -16,14 +16,13 @@ inline constexpr int kLeastSharedBytes = 99 * 1024;
 
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
 bool launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
-  const auto kernel = attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>;
+  constexpr auto kKernel = attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>;
   constexpr int kSharedBytes =
       AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>::kSharedBytes;
   if (kSharedBytes > kLeastSharedBytes &&
       kSharedBytes > current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
     return false;
-  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-                      "attention: shared memory");
+  allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
   // Fixed splits: no more CTAs than there are banks.
   if (kFixedSplits)
     num_row_tiles = std::min(num_row_tiles, std::max(1, params.plan.num_ctas / params.num_kv_heads));
@@ -31,7 +30,7 @@ bool launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                          : dim3(static_cast<unsigned>(num_row_tiles),
                                                 static_cast<unsigned>(params.num_kv_heads));
   constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads;
-  launch_dependent<AttentionParams>(kernel, grid, kThreads, kSharedBytes, stream, params, "attention");
+  launch_dependent<AttentionParams>(kKernel, grid, kThreads, kSharedBytes, stream, params, "attention");
   return true;
 }
 

@@ -53,6 +53,9 @@ class AttentionCta {
   static constexpr int kJobRowsAt = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
   static constexpr int kRowScalesAt = kJobRowsAt + static_cast<int>(sizeof(JobRows));
 
+  // Tall tiles have no registers for more; their requests have several.
+  using Plan = CtaPlan<kThreads, kTileRows <= 64 && !kFixedSplits>;
+
  public:
   static constexpr int kSharedBytes = kRowScalesAt + (kFp8 ? kRows * static_cast<int>(sizeof(float)) : 0);
 
@@ -62,18 +65,19 @@ class AttentionCta {
   __device__ void run() {
     const bool starts_early = Config::kStartsEarly && params_.old_keys_settled;
     if (!starts_early) meet_previous_kernel();
-    const PlanStart start = plan_start(params_.plan);
+    const Plan plan(params_);
+    const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     if (!starts_early) write_padding(params_, start.header.num_tokens);
     bool is_early = starts_early;
-    walk_plan<kFixedSplits>(params_, start, [&](const RowTile& tile, int head, const JobPart& part) {
+    walk_plan<kFixedSplits>(params_, plan, start, [&](const RowTile& tile, int head, const JobPart& part) {
       const JobRows rows(params_, tile, head, kRows);
       attend(rows, tile, part, is_early);
       is_early = false;
-      if (part.slot >= 0 && params_.plan.ctas_merge) finish_job(rows, tile, part);
+      if (part.slot >= 0 && params_.plan.ctas_merge) finish_job(plan, rows, tile, part);
     });
     if (starts_early) {
       if (is_early) meet_previous_kernel();
-      write_padding(params_, params_.plan.header->num_tokens);
+      write_padding(params_, params_.batch.cu_seqlen_q[params_.batch.num_reqs]);
     }
     if constexpr (!Config::kDecode) ptx::allow_next_kernel();
   }
@@ -86,9 +90,9 @@ class AttentionCta {
   }
 
   // After a part of the job: merges all of them if this was the last to be computed.
-  __device__ void finish_job(const JobRows& rows, const RowTile& tile, const JobPart& part) {
-    const JobParts parts =
-        parts_of<kFixedSplits>(params_.plan, tile, rows.head, params_.plan.header->units_per_cta);
+  __device__ void finish_job(const Plan& plan, const JobRows& rows, const RowTile& tile,
+                             const JobPart& part) {
+    const JobParts parts = parts_of<kFixedSplits>(params_.plan, tile, rows.head, plan.units_per_cta());
     int32_t* const num_done = params_.plan.parts_done + tile.index * params_.num_kv_heads + rows.head;
     if (!complete_parts(num_done, kFixedSplits ? part.count : 1, parts.count)) return;
     merge_parts<kHeadDimV, kThreads, kMergeAtOnce>(params_, parts, 0, rows.num_rows, [&](int tile_row) {

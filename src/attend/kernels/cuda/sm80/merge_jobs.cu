@@ -1,6 +1,7 @@
 #include "attend/kernels/cuda/launch.cuh"
 #include "attend/kernels/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/cuda/sm80/attention_launch.h"
+#include "attend/kernels/cuda/sm80/cta_plan.cuh"
 #include "attend/kernels/cuda/sm80/merge_parts.cuh"
 
 namespace attend::kernels::cuda::sm80 {
@@ -15,9 +16,8 @@ __global__ void __launch_bounds__(kThreads) merge_jobs(const __grid_constant__ A
   ptx::wait_for_previous_kernel();
   ptx::allow_next_kernel();
   const int cta = static_cast<int>(blockIdx.x);
-  // Both loads at once; a tile behind the last unit is not looked at.
-  const PlanHeader header = *params.plan.header;
-  const auto [tile, head, num_done] = params.plan.cta_starts[cta + params.plan.heads_at_once];
+  const auto [header, next] = CtaPlan<kThreads, true>(params).start(cta + params.plan.heads_at_once);
+  const auto& [tile, head, num_done] = next;
   if ((cta / params.plan.heads_at_once + 1) * header.units_per_cta >= header.num_units) return;
   if (num_done == 0 || num_done > header.units_per_cta) return;
   const int first_row = static_cast<int>(blockIdx.y) * kRowsPerCta;

@@ -11,11 +11,10 @@ namespace {
 template <class T, int kRowBlocks>
 void launch(const AttentionParams& params, int num_row_tiles, void* stream) {
   constexpr int kSharedBytes = MlaCta<T, kRowBlocks>::kSharedBytes;
-  const auto kernel = mla_kernel<T, kRowBlocks>;
-  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-                      "MLA: shared memory");
+  constexpr auto kKernel = mla_kernel<T, kRowBlocks>;
+  allow_shared_memory<kKernel>(kSharedBytes, "MLA: shared memory");
   const dim3 grid(static_cast<unsigned>(params.plan.streamed ? params.plan.num_ctas : num_row_tiles));
-  launch_dependent<AttentionParams>(kernel, grid, kMlaThreads, kSharedBytes, stream, params, "MLA");
+  launch_dependent<AttentionParams>(kKernel, grid, kMlaThreads, kSharedBytes, stream, params, "MLA");
 }
 
 }  // namespace

@@ -57,12 +57,13 @@ class MlaCta {
   __device__ void run() {
     bool is_early = params_.old_keys_settled;
     if (!is_early) ptx::wait_for_previous_kernel();
-    const PlanStart start = plan_start(params_.plan);
-    walk_plan<false>(params_, start, [&](const RowTile& tile, int, const JobPart& part) {
+    const CtaPlan<kThreads, true> plan(params_);
+    const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
+    walk_plan<false>(params_, plan, start, [&](const RowTile& tile, int, const JobPart& part) {
       attend(tile, part, is_early);
       is_early = false;
       if (part.slot < 0 || !params_.plan.ctas_merge) return;
-      const JobParts parts = parts_of<false>(params_.plan, tile, 0, params_.plan.header->units_per_cta);
+      const JobParts parts = parts_of<false>(params_.plan, tile, 0, plan.units_per_cta());
       if (complete_parts(params_.plan.parts_done + tile.index, 1, parts.count))
         merge_parts<kMlaHeadDimV, kThreads, kMergeAtOnce>(params_, parts, 0, num_rows_, [this](int tile_row) {
           const TileRow row = row_at(tile_row);
@@ -70,7 +71,7 @@ class MlaCta {
         });
     });
     if (is_early) ptx::wait_for_previous_kernel();
-    write_padding(params_, params_.plan.header->num_tokens);
+    write_padding(params_, params_.batch.cu_seqlen_q[params_.batch.num_reqs]);
   }
 
  private:

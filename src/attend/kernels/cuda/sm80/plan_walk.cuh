@@ -1,7 +1,7 @@
 // How a CTA finds its work in a plan.
 #pragma once
 
-#include "attend/kernels/cuda/attention_params.h"
+#include "attend/kernels/cuda/sm80/cta_plan.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
@@ -29,18 +29,6 @@ __device__ JobPart part_at(const PlanView& plan, const RowTile& tile, int head, 
   return {first, tile.num_units - first, -1, first == 0};
 }
 
-// What a CTA reads of the plan before anything else. A tile that the plan does not have is not looked at.
-struct PlanStart {
-  PlanHeader header;
-  CtaStart cta;
-};
-__device__ inline PlanStart plan_start(const PlanView& plan) {
-  const int cta = static_cast<int>(blockIdx.x);
-  // All loads at once.
-  if (plan.streamed) return {*plan.header, plan.cta_starts[cta]};
-  return {*plan.header, {plan.row_tiles[cta], static_cast<int>(blockIdx.y), 0}};
-}
-
 // Of a whole plan, which `num_ctas` CTAs share in rounds. Row tiles of a request come with the most keys
 // first, so every other round goes backwards: who had the longest of one gets the shortest of the next.
 // Without fixed splits there is one round.
@@ -50,10 +38,11 @@ __device__ int next_row_tile(int row_tile, int num_ctas) {
   return 2 * (row_tile / num_ctas + 1) * num_ctas - 1 - row_tile;
 }
 
-// Calls compute(tile, head, part) for every part of a job that this CTA computes. The header is read anew
-// where it is wanted later: meanwhile it takes no registers.
-template <bool kFixedSplits, class Compute>
-__device__ void walk_plan(const AttentionParams& params, const PlanStart& start, const Compute& compute) {
+// Calls compute(tile, head, part) for every part of a job that this CTA computes. `cta_plan`: its CtaPlan.
+// The header is read anew where it is wanted later: meanwhile it takes no registers.
+template <bool kFixedSplits, class Plan, class Compute>
+__device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, const PlanStart& start,
+                          const Compute& compute) {
   const PlanView& plan = params.plan;
   RowTile tile = start.cta.tile;
   int head = start.cta.head, first = start.cta.first;
@@ -73,7 +62,7 @@ __device__ void walk_plan(const AttentionParams& params, const PlanStart& start,
       first = 0;
       head += plan.heads_at_once;
       if (head >= params.num_kv_heads) {
-        tile = plan.row_tiles[tile.index + 1];
+        tile = cta_plan.tile_after(tile);
         head -= params.num_kv_heads;
       }
     } else {

@@ -14,9 +14,8 @@ int weight_slots_in(int shared_bytes, int token_slots, const DenseShape& shape) 
 
 // Of the largest instance: others may fit more than once on an SM, which they do not need.
 int max_clusters(int cluster_size) {
-  const auto kernel = dense_kernel<__nv_bfloat16, 2, kMaxTokens>;
-  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-                      "linear: shared memory");
+  constexpr auto kKernel = dense_kernel<__nv_bfloat16, 2, kMaxTokens>;
+  allow_shared_memory<kKernel>(kSharedBytes, "linear: shared memory");
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<unsigned>(cluster_size), 1, 1};
@@ -27,7 +26,7 @@ int max_clusters(int cluster_size) {
   config.attrs = &attribute;
   config.numAttrs = 1;
   int num_clusters = 0;
-  attend::cuda::check(cudaOccupancyMaxActiveClusters(&num_clusters, kernel, &config), "linear: clusters");
+  attend::cuda::check(cudaOccupancyMaxActiveClusters(&num_clusters, kKernel, &config), "linear: clusters");
   return num_clusters;
 }
 

@@ -85,13 +85,11 @@ __global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
 
 template <class T, int kWarpgroups, int kTokens>
 void launch_instance(const DenseParams& params, const DenseShape& shape, void* stream) {
-  const auto kernel = dense_kernel<T, kWarpgroups, kTokens>;
+  constexpr auto kKernel = dense_kernel<T, kWarpgroups, kTokens>;
   const int shared_bytes = DenseRing<kWarpgroups, kTokens>::shared_bytes(
       params.weight_slots, params.tile_pairs, params.token_slots);
-  // All that there is, not what this launch takes: another thread may be about to launch with more.
-  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-                      "linear: shared memory");
-  launch_dependent<DenseParams>(kernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size),
+  allow_shared_memory<kKernel>(kSharedBytes, "linear: shared memory");
+  launch_dependent<DenseParams>(kKernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size),
                                 kDenseThreads<kWarpgroups>, static_cast<size_t>(shared_bytes), stream, params,
                                 "linear", shape.cluster_size);
 }

@@ -176,11 +176,10 @@ template <class T, int kHeadDimQk, int kHeadDimV>
 void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
   using Tile = PrefillTile<kHeadDimQk, kHeadDimV>;
   constexpr int kSharedBytes = PrefillShared<Tile>::kBytes;
-  const auto kernel = prefill_kernel<T, kHeadDimQk, kHeadDimV>;
-  attend::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-                      "attention: shared memory");
-  launch_dependent<PrefillParams>(kernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads, kSharedBytes,
-                                  stream, params, "attention");
+  constexpr auto kKernel = prefill_kernel<T, kHeadDimQk, kHeadDimV>;
+  allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
+  launch_dependent<PrefillParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads,
+                                  kSharedBytes, stream, params, "attention");
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -242,13 +242,11 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
 template <class T, class Config>
 void launch_row_tile(const RowTilesParams& params, void* stream) {
-  const auto kernel = row_tiles_kernel<T, Config>;
+  constexpr auto kKernel = row_tiles_kernel<T, Config>;
   const auto tiles = [](int count, int of) { return static_cast<unsigned>((count + of - 1) / of); };
-  attend::cuda::check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes),
-      "linear: shared memory");
+  allow_shared_memory<kKernel>(Config::kSharedBytes, "linear: shared memory");
   launch_dependent<RowTilesParams>(
-      kernel, tiles(params.num_rows, Config::kTileRows) * tiles(params.out_features, Config::kTileFeatures),
+      kKernel, tiles(params.num_rows, Config::kTileRows) * tiles(params.out_features, Config::kTileFeatures),
       Config::kThreads, Config::kSharedBytes, stream, params, "linear");
 }
 

@@ -1,0 +1,110 @@
+// A plan as a CTA sees it: read from where the plan kernel left it, or derived by the CTA itself.
+#pragma once
+
+#include "attend/kernels/cuda/cta_sum.cuh"
+#include "attend/kernels/cuda/plan_rules.cuh"
+
+namespace attend::kernels::cuda::sm80 {
+
+// What a CTA wants to know before anything else. A tile that the plan does not have is not looked at.
+struct PlanStart {
+  PlanHeader header;
+  CtaStart cta;
+};
+
+// `kMayDerive`: whether plans with ctas_plan come here at all.
+template <int kThreads, bool kMayDerive>
+class CtaPlan {
+ public:
+  __device__ explicit CtaPlan(const AttentionParams& params) : params_(params), plan_(params.plan) {}
+
+  // Where CTA `cta` begins; all threads call it, for one CTA only.
+  __device__ PlanStart start(int cta) const {
+    if constexpr (kMayDerive)
+      if (plan_.ctas_plan) return derive(cta);
+    // All loads at once.
+    if (plan_.streamed) return {*plan_.header, plan_.cta_starts[cta]};
+    return {*plan_.header, {plan_.row_tiles[cta], static_cast<int>(blockIdx.y), 0}};
+  }
+
+  // The row tile behind `tile`, which there is.
+  __device__ RowTile tile_after(const RowTile& tile) const {
+    if constexpr (kMayDerive)
+      if (plan_.ctas_plan) return derive_tile_after(tile);
+    return plan_.row_tiles[tile.index + 1];
+  }
+
+  // After start(). Read anew where it is wanted: meanwhile it takes no registers.
+  __device__ int units_per_cta() const {
+    if constexpr (kMayDerive)
+      if (plan_.ctas_plan) return derived().header.units_per_cta;
+    return plan_.header->units_per_cta;
+  }
+
+ private:
+  __device__ static PlanStart& derived() {
+    __shared__ PlanStart start;
+    return start;
+  }
+
+  // A request's only row tile, the request's number being its index; without queries it has no units.
+  __device__ RowTile derive_tile(int request, const RequestSpan& span) const {
+    RowTile tile = row_tile_at(params_.batch, plan_, params_.group, request, span, 0, request);
+    if (span.seqlen_q <= 0) tile.num_units = 0;
+    return tile;
+  }
+  __device__ RowTile derive_tile(int request) const {
+    return derive_tile(request, request_span(params_.batch, request));
+  }
+  // Heads that a CTA goes through in a row tile.
+  __device__ int heads_of_cta() const { return params_.num_kv_heads / plan_.heads_at_once; }
+
+  // Each thread has a few requests next to one another, whose units are summed as the plan kernel sums those
+  // of row tiles. The one in whose requests the CTA's share begins tells all where.
+  __device__ PlanStart derive(int cta) const {
+    const int num_reqs = params_.batch.num_reqs;
+    const int reqs_of_thread = (num_reqs + kThreads - 1) / kThreads;
+    const int first = min(static_cast<int>(threadIdx.x) * reqs_of_thread, num_reqs);
+    const int end = min(first + reqs_of_thread, num_reqs);
+    int num_units = 0, longest = 0;
+    for (int request = first; request < end; ++request) {
+      const int tile_units = derive_tile(request).num_units;
+      num_units += tile_units * heads_of_cta();
+      longest = max(longest, tile_units);
+    }
+    const CtaSum sum = cta_sum<kThreads>(num_units, longest);
+    const PlanHeader header{.num_row_tiles = num_reqs,
+                            .num_units = sum.total,
+                            .units_per_cta = units_per_cta_for(plan_, sum.total, sum.largest),
+                            .num_tokens = params_.batch.cu_seqlen_q[num_reqs]};
+    const int share = cta / plan_.heads_at_once, unit = share * header.units_per_cta;
+    if (threadIdx.x == 0) derived().header = header;
+    if (sum.before <= unit && unit < sum.before + num_units) {
+      int unit_begin = sum.before;
+      for (int request = first; request < end; ++request) {
+        RowTile tile = derive_tile(request);
+        tile.unit_begin = unit_begin;
+        unit_begin += tile.num_units * heads_of_cta();
+        if (unit >= unit_begin) continue;
+        derived().cta = cta_start_at(plan_, tile, unit - tile.unit_begin, cta - share * plan_.heads_at_once);
+        break;
+      }
+    }
+    __syncthreads();
+    return derived();
+  }
+
+  __device__ RowTile derive_tile_after(const RowTile& tile) const {
+    RowTile next;
+    int request = tile.index;
+    do next = derive_tile(++request);
+    while (next.num_units == 0);
+    next.unit_begin = tile.unit_begin + tile.num_units * heads_of_cta();
+    return next;
+  }
+
+  const AttentionParams& params_;
+  const PlanView& plan_;
+};
+
+}  // namespace attend::kernels::cuda::sm80
