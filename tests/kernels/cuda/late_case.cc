@@ -30,14 +30,17 @@ Rows rows_of_tokens(const TensorView& view) {
   return rows;
 }
 
-// Rows of a pool, [num_pages, page_size, (num_heads,) head_dim], that hold new tokens of requests.
-Rows rows_of_new_keys(const TensorView& pool, const kernels::KvIndex& index,
-                      const kernels::QueryBatch& batch) {
+// Rows of a pool, [num_pages, page_size, (num_heads,) head_dim], that hold new tokens of requests. Where no
+// query sees a token, the index holds anything.
+Rows rows_of_new_keys(const TensorView& pool, const kernels::KvIndex& index, const kernels::QueryBatch& batch,
+                      const kernels::Visibility& visibility) {
   Rows rows;
   for (int r = 0; r < batch.num_reqs(); ++r) {
     const auto request = static_cast<size_t>(r);
     const int seqlen_q = batch.cu_seqlen_q[request + 1] - batch.cu_seqlen_q[request];
-    for (int p = std::max(0, batch.seqlen_kv[request] - seqlen_q); p < batch.seqlen_kv[request]; ++p) {
+    const int seqlen_kv = batch.seqlen_kv[request];
+    const int first_seen = visibility.causal ? 0 : kernels::first_visible(visibility, seqlen_kv - 1);
+    for (int p = std::max(first_seen, seqlen_kv - seqlen_q); p < seqlen_kv; ++p) {
       const int page = kernels::page_of(index, r, p), in_page = p & (index.page_size - 1);
       if (pool.rank == 3) rows.push_back(row_at(pool, {page, in_page}));
       for (int64_t head = 0; pool.rank == 4 && head < pool.shape[2]; ++head)
@@ -107,8 +110,8 @@ LateCase::LateCase(const kernels::AttentionArgs& args, const BuiltCase& built, S
     : LateCase(args, built, stream, 0) {
   kernels::AttentionArgs device = on_device(args);
   device.q = late(args.q, rows_of_tokens(args.q));
-  device.kv.k = late(args.kv.k, rows_of_new_keys(args.kv.k, args.kv.index, args.batch));
-  device.kv.v = late(args.kv.v, rows_of_new_keys(args.kv.v, args.kv.index, args.batch));
+  device.kv.k = late(args.kv.k, rows_of_new_keys(args.kv.k, args.kv.index, args.batch, args.visibility));
+  device.kv.v = late(args.kv.v, rows_of_new_keys(args.kv.v, args.kv.index, args.batch, args.visibility));
   device.kv.index = upload(args.kv.index, built, arrays_);
   attend_ = [this, device](bool old_keys_settled) mutable {
     device.old_keys_settled = old_keys_settled;
@@ -122,7 +125,7 @@ LateCase::LateCase(const kernels::MlaArgs& args, const BuiltCase& built, Stream&
   kernels::MlaArgs device = on_device(args);
   device.q = late(args.q, rows_of_tokens(args.q));
   device.q_rope = late(args.q_rope, rows_of_tokens(args.q_rope));
-  device.latent = late(args.latent, rows_of_new_keys(args.latent, args.index, args.batch));
+  device.latent = late(args.latent, rows_of_new_keys(args.latent, args.index, args.batch, args.visibility));
   device.index = upload(args.index, built, arrays_);
   attend_ = [this, device](bool old_keys_settled) mutable {
     device.old_keys_settled = old_keys_settled;

@@ -76,7 +76,7 @@ class AttentionCta {
       if (part.slot >= 0 && params_.plan.ctas_merge) finish_job(plan, rows, tile, part);
     });
     if (starts_early) {
-      if (is_early) meet_previous_kernel();
+      if (is_early) ptx::wait_for_previous_kernel();
       write_padding(params_, params_.batch.cu_seqlen_q[params_.batch.num_reqs]);
     }
     if constexpr (!Config::kDecode) ptx::allow_next_kernel();
@@ -115,7 +115,7 @@ class AttentionCta {
     if (Config::kStartsEarly && is_early) {
       stages_.locate();
       num_begun = stages_.begin_before(job.span.prefix());
-      meet_previous_kernel();
+      ptx::wait_for_previous_kernel();
     }
     if constexpr (kFp8)
       convert_queries<kHeadDimQk, kRows, kThreads>(params_, job, shared_, row_scales());
@@ -123,6 +123,8 @@ class AttentionCta {
       copy_queries<kHeadDimQk, kRows, kThreads>(params_, job, shared_);
     if (!Config::kStartsEarly || !is_early) stages_.locate();
     stages_.begin(num_begun);
+    // Behind these copies: the next kernel's come in front of what is asked for later.
+    if (Config::kDecode && is_early) ptx::allow_next_kernel();
     const JobRows& rows = kFixedSplits ? shared_rows() : job;
 
     Warp warp;
