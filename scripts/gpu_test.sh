@@ -52,6 +52,7 @@ sanitized=(
   "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallJobs"
   # What has many keys, ends of splits, indices of every kind; replayed graphs.
   "m    kernels_cuda_test Every/CudaAttentionPart.*/0:Every/CudaPrefillPart.*/0:CudaAttention.*ManyFixedSplits:CudaAttention.*Captured*"
+  "m    kernels_cuda_test CudaSettledKeys.*"
   "m    engine_test       *ReplayOnGpu*/triton_bfloat16"
   # Store, merge, a batch's arrays, rows for other interfaces.
   "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CudaTurnRows.*"

@@ -74,19 +74,31 @@ double time_layer(Kernels kernels, const LayerShape& shape, int64_t num_rows, co
   const Tensor residual = made(shape.hidden), x = made(shape.hidden), qkv = made(shape.qkv),
                attended = made(shape.attended), gate_up = made(2 * shape.intermediate),
                mlp = made(shape.intermediate);
+  const Tensor squares = cuda::empty({num_rows, shape.hidden / kernels::kNormSquares}, DType::kF32, kGpu);
+  // The norm of the residual that its next product takes.
+  const auto next_norm = [&] {
+    return kernels::InputNorm{.weight = take(1, shape.hidden).reshape({shape.hidden}),
+                              .eps = 1e-5f,
+                              .normed = x,
+                              .squares = squares};
+  };
+  kernels::InputNorm norm = next_norm();
+  const auto add = [&](const Tensor& from, int64_t in_features) {
+    norm = next_norm();
+    multiply(kernels,
+             {.x = from,
+              .weight = take(shape.hidden, in_features),
+              .bias = {},
+              .out = residual,
+              .accumulate = true,
+              .next_norm = &norm},
+             stream);
+  };
   return time_graph(stream, 16, [&](int) {
-    const kernels::InputNorm norm{
-        .weight = take(1, shape.hidden).reshape({shape.hidden}), .eps = 1e-5f, .normed = x};
     multiply(kernels,
              {.x = residual, .weight = take(shape.qkv, shape.hidden), .bias = {}, .out = qkv, .norm = norm},
              stream);
-    multiply(kernels,
-             {.x = attended,
-              .weight = take(shape.hidden, shape.attended),
-              .bias = {},
-              .out = residual,
-              .accumulate = true},
-             stream);
+    add(attended, shape.attended);
     multiply_gated(kernels,
                    {.x = residual,
                     .weight = take(2 * shape.intermediate, shape.hidden),
@@ -95,13 +107,7 @@ double time_layer(Kernels kernels, const LayerShape& shape, int64_t num_rows, co
                     .out = mlp,
                     .norm = norm},
                    stream);
-    multiply(kernels,
-             {.x = mlp,
-              .weight = take(shape.hidden, shape.intermediate),
-              .bias = {},
-              .out = residual,
-              .accumulate = true},
-             stream);
+    add(mlp, shape.intermediate);
   });
 }
 

@@ -120,7 +120,8 @@ ForwardBatch StepArrays::batch() const {
           .cu_seqlen_q = cu_seqlen_q,
           .positions = positions,
           .out_slots = out_slots,
-          .tree_mask = tree_mask};
+          .tree_mask = tree_mask,
+          .old_keys_settled = true};
 }
 
 BackendCase::BackendCase(const AttentionCase& c, ForwardMode mode, Device device)

@@ -40,6 +40,10 @@ struct ForwardBatch {
   View<const int32_t> positions = {};        // [num_tokens]
   View<const TokenSlot> out_slots = {};      // [num_tokens]; -1: do not store
   View<const uint64_t> tree_mask = {};       // [num_tokens, ceil(max_seqlen_q / 64)]; empty: causal
+  // A promise: no request's keys before its new tokens are written in this step, by itself or another (as
+  // where a prefix is shared in the step that computes it). Backends may then read them before the step's own
+  // are stored.
+  bool old_keys_settled = false;
 };
 
 }  // namespace attend

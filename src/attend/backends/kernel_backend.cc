@@ -224,6 +224,8 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       kernels::store_kv(store, stream);
     }
   }
+  // The product and the store wait for what was launched before forward(); norm_rope_store() may not.
+  const bool waits = stores && (input.qkv != nullptr || input.rope == nullptr);
   const kernels::AttentionArgs args{
       .q = input.q,
       .out = input.out,
@@ -231,7 +233,8 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       .kv = {.k = kv.k, .v = kv.v, .index = index_of(kv), .k_scale = kv.k_scale, .v_scale = kv.v_scale},
       .batch = query_batch(batch),
       .visibility = layer.visibility(),
-      .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks}};
+      .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
+      .old_keys_settled = batch.old_keys_settled && waits};
   if (reference)
     kernels::reference::attention(args);
   else
@@ -243,7 +246,8 @@ void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInpu
   const LayerKv kv = pool_.layer(layer.layer_id);
   const TensorView latent = pool_.latent(layer.layer_id);
   const bool reference = spec_.kernel == KernelChoice::kReference;
-  if (input.store && !input.k.empty()) {
+  const bool stores = input.store && !input.k.empty();
+  if (stores) {
     const kernels::StoreMlaArgs store{.latent = input.k,
                                       .rope = input.k_rope,
                                       .cache = latent,
@@ -264,7 +268,8 @@ void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInpu
       .scale_kv = kv.k_scale,
       .batch = query_batch(batch),
       .visibility = layer.visibility(),
-      .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks}};
+      .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
+      .old_keys_settled = batch.old_keys_settled && stores};
   if (reference)
     kernels::reference::mla(args);
   else

@@ -102,7 +102,9 @@ void StepInputs::view_arrays(ForwardMode mode, int num_reqs, int num_tokens, int
             .cu_seqlen_q = {on_device.cu_seqlen_q, reqs + 1},
             .positions = {on_device.positions, tokens},
             .out_slots = {on_device.out_slots, tokens},
-            .tree_mask = {}};
+            .tree_mask = {},
+            // A request row has slots of its own.
+            .old_keys_settled = true};
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, num_logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs}};

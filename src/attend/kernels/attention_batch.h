@@ -59,6 +59,19 @@ struct ScoreRule {
   View<const float> sinks = {};  // [num_q_heads]
 };
 
+// `old_keys_settled` of AttentionArgs and MlaArgs is a promise that lets a kernel on a GPU look up its keys,
+// and ask for those before a request's new tokens (positions below seqlen_kv - seqlen_q), while the launch
+// before it on the stream still runs. It changes no result. Among the launches on the stream there must be
+// one, M, so that
+//   - all that attention reads but q and the keys of new tokens (plan, lengths, masks, index, older keys) was
+//     written by launches before M;
+//   - M, and what comes between M and attention, writes none of it;
+//   - M waits for the launch before it before it lets the next one start. So does every launch without
+//     programmatic dependent launch, and so do linear(), qkv_norm_rope_store() and the stores.
+// Then whatever comes before M has ended when attention starts, though those between M and attention may
+// start each other early: none starts before M lets it. What this rules out: a plan, a page table or lengths
+// made just before attention, and a step in which new keys of one request are older keys of another.
+
 // LSE of a row that sees no key. Its output is 0.
 inline constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 

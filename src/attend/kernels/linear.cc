@@ -1,5 +1,6 @@
 #include "attend/kernels/linear.h"
 
+#include <string>
 #include <utility>
 
 #include "attend/base/error.h"
@@ -14,14 +15,20 @@ namespace {
 
 constexpr uintptr_t kWorkspaceAlignment = 64;
 
-void check_norm(const InputNorm& norm, const TensorView& x, const Stream& stream) {
+// `name`: of the norm among the arguments.
+void check_norm(const std::string& name, const InputNorm& norm, const TensorView& x, const Stream& stream) {
   if (norm.weight.empty()) return;
-  require_shape("norm.weight", norm.weight, {x.shape[1]});
-  require_weight("norm.weight", norm.weight);
-  require_on(stream, "norm.weight", norm.weight);
-  require_shape("norm.normed", norm.normed, {x.shape[0], x.shape[1]});
-  require_activation_of(stream, "norm.normed", norm.normed);
-  require_dtype("norm.normed", norm.normed, x.dtype);
+  require_shape(name + ".weight", norm.weight, {x.shape[1]});
+  require_weight(name + ".weight", norm.weight);
+  require_on(stream, name + ".weight", norm.weight);
+  require_shape(name + ".normed", norm.normed, {x.shape[0], x.shape[1]});
+  require_activation_of(stream, name + ".normed", norm.normed);
+  require_dtype(name + ".normed", norm.normed, x.dtype);
+  require(!norm.begun || !norm.squares.empty(), name, ": begun, so its squares have to be given");
+  if (norm.squares.empty()) return;
+  require_shape(name + ".squares", norm.squares, {x.shape[0], x.shape[1] / kNormSquares});
+  require_dtype(name + ".squares", norm.squares, DType::kF32);
+  require_activation_of(stream, name + ".squares", norm.squares);
 }
 
 }  // namespace
@@ -53,7 +60,8 @@ void check(const LinearArgs& args, const Stream& stream) {
           " divides");
   if (args.accumulate && stream.device.type != DeviceType::kCuda)
     fail(ErrorCode::kUnsupported, "accumulate: linear() on ", stream.device, " does not offer it; cuda does");
-  check_norm(args.norm, args.x, stream);
+  check_norm("norm", args.norm, args.x, stream);
+  if (args.next_norm != nullptr) check_norm("next_norm", *args.next_norm, args.out, stream);
   if (args.bias.empty()) return;
   require_shape("bias", args.bias, {out_features});
   require_weight("bias", args.bias);

@@ -12,7 +12,13 @@ struct InputNorm {
   TensorView weight;  // [in_features]; empty: x is taken as it is
   float eps = 0.0f;
   TensorView normed;  // as x: scratch, which kernels that norm x while they multiply leave alone
+  // [num_rows, in_features / kNormSquares] of f32: scratch; empty: nobody begins this norm.
+  TensorView squares = {};
+  // Set by the product that left x, when `normed` holds x times the weight, rounded once, and `squares` sums
+  // of squares of x. Whoever takes x may then scale the sums of `normed` in place of norming x.
+  bool begun = false;
 };
+inline constexpr int64_t kNormSquares = 16;  // neighbouring features whose squares are one sum
 
 // On a GPU weights, biases and the norm's weights may be read before the kernels launched before on the
 // stream have ended, so none of these may write them: who writes them in a kernel synchronises, or records an
@@ -34,6 +40,9 @@ struct LinearArgs {
   InputNorm norm = {};
   // out += x weight^T + bias, rounded once. GPU only.
   bool accumulate = false;
+  // The norm that takes out next, of a product behind this one. A kernel that can begins it and says so
+  // there.
+  InputNorm* next_norm = nullptr;
 };
 // Accumulates in float32; CPUs with AMX may take factors below 2^-126 (subnormal in float32, or such parts of
 // a number) for 0. A row's result does not depend on the other rows' values. Throws Error(kInvalidArgument)

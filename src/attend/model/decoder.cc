@@ -6,7 +6,6 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/elementwise.h"
-#include "attend/kernels/linear.h"
 
 namespace attend {
 namespace {
@@ -28,7 +27,9 @@ std::array<int64_t, 7> activation_widths(const ModelConfig& config) {
 double activation_bytes(const ModelConfig& config, int max_tokens, DType dtype) {
   double features = 0.0;
   for (const int64_t width : activation_widths(config)) features += static_cast<double>(width);
-  return features * max_tokens * static_cast<double>(size_of(dtype));
+  const double squares_bytes =
+      static_cast<double>(config.hidden_size / kernels::kNormSquares) * sizeof(float);
+  return max_tokens * (features * static_cast<double>(size_of(dtype)) + squares_bytes);
 }
 
 DecoderModel::DecoderModel(ModelConfig config, DecoderWeights weights, size_t weight_bytes,
@@ -55,13 +56,16 @@ void DecoderModel::prepare(const BatchLimits& limits) {
     total_bytes += Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * width) * element_bytes);
   const size_t workspace_bytes = kernels::linear_workspace_bytes(
       limits.max_tokens, *std::max_element(widths.begin(), widths.end()), placement_.device);
-  total_bytes += Arena::padded_bytes(workspace_bytes);
+  const int64_t num_squares = config_.hidden_size / kernels::kNormSquares;
+  total_bytes += Arena::padded_bytes(workspace_bytes) +
+                 Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * num_squares) * sizeof(float));
   arena_.emplace(total_bytes, "activations", placement_.device);
   TensorView* const views[] = {
       &activations_.residual, &activations_.x,   &activations_.qkv, &activations_.attended,
       &activations_.gate_up,  &activations_.mlp, &logit_rows_};
   for (size_t i = 0; i < std::size(widths); ++i)
     *views[i] = arena_->allocate({limits.max_tokens, widths[i]}, placement_.dtype);
+  activations_.squares = arena_->allocate({limits.max_tokens, num_squares}, DType::kF32);
   dense_workspace_ = {};
   if (workspace_bytes > 0) {
     const TensorView workspace = arena_->allocate({static_cast<int64_t>(workspace_bytes)}, DType::kU8);
@@ -78,7 +82,8 @@ DecoderModel::Activations DecoderModel::Activations::first(int64_t num_tokens) c
           .qkv = qkv.slice(0, 0, num_tokens),
           .attended = attended.slice(0, 0, num_tokens),
           .gate_up = gate_up.slice(0, 0, num_tokens),
-          .mlp = mlp.slice(0, 0, num_tokens)};
+          .mlp = mlp.slice(0, 0, num_tokens),
+          .squares = squares.slice(0, 0, num_tokens)};
 }
 
 void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const {
@@ -99,27 +104,33 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
                            const TensorView& logits, Stream& stream) {
   check(input, batch, logits);
   if (batch.num_tokens == 0) return;
-  const Activations a = activations_.first(batch.num_tokens);
+  Activations a = activations_.first(batch.num_tokens);
   const RopeRows rope = rope_->rows(batch, input.prompt_lens, stream);
 
   kernels::embedding(input.token_ids, weights_.embedding, a.residual, stream);
-  for (size_t i = 0; i < weights_.layers.size(); ++i) {
-    const DecoderLayerWeights& layer = weights_.layers[i];
+  const std::vector<DecoderLayerWeights>& layers = weights_.layers;
+  a.norm = residual_norm(layers.front().attention_norm, a);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const DecoderLayerWeights& layer = layers[i];
     if (!on_gpu_) norm(layer.attention_norm, /*first=*/i == 0, a, stream);
     self_attention(layer, attention_layers_[i], rope, a, batch, attention, stream);
     if (!on_gpu_) norm(layer.mlp_norm, /*first=*/false, a, stream);
-    feed_forward(layer, a, stream);
+    feed_forward(layer, i + 1 < layers.size() ? layers[i + 1].attention_norm : weights_.final_norm, a,
+                 stream);
   }
   if (input.logit_rows.empty()) return;
   const Tensor& lm_head = weights_.lm_head.view().empty() ? weights_.embedding : weights_.lm_head;
   if (on_gpu_) {
     const TensorView rows = logit_rows(input, a.residual, stream);
+    // Of rows that were gathered nobody has begun the norm.
+    const kernels::InputNorm gathered_norm{
+        .weight = weights_.final_norm, .eps = config_.rms_norm_eps, .normed = a.x.slice(0, 0, rows.shape[0])};
     kernels::linear({.x = rows,
                      .weight = lm_head,
                      .bias = {},
                      .out = logits,
                      .batch_invariant = placement_.batch_invariant,
-                     .norm = {weights_.final_norm, config_.rms_norm_eps, a.x.slice(0, 0, rows.shape[0])}},
+                     .norm = rows.data == a.residual.data ? a.norm : gathered_norm},
                     stream);
   } else {
     norm(weights_.final_norm, /*first=*/false, a, stream);
@@ -142,15 +153,21 @@ void DecoderModel::norm(const Tensor& weight, bool first, const Activations& a, 
     kernels::add_rms_norm(a.x, a.residual, weight, config_.rms_norm_eps, a.x, stream);
 }
 
-void DecoderModel::add_projection(const TensorView& x, const Projection& projection, const Activations& a,
-                                  Stream& stream) const {
+kernels::InputNorm DecoderModel::residual_norm(const Tensor& weight, const Activations& a) const {
+  return {.weight = weight, .eps = config_.rms_norm_eps, .normed = a.x, .squares = a.squares};
+}
+
+void DecoderModel::add_projection(const TensorView& x, const Projection& projection, const Tensor& next_norm,
+                                  Activations& a, Stream& stream) const {
   if (!on_gpu_) return project(x, projection, a.x, stream);
+  a.norm = residual_norm(next_norm, a);
   kernels::linear({.x = x,
                    .weight = projection.weight,
                    .bias = projection.bias,
                    .out = a.residual,
                    .batch_invariant = placement_.batch_invariant,
-                   .accumulate = true},
+                   .accumulate = true,
+                   .next_norm = &a.norm},
                   stream);
 }
 
@@ -166,7 +183,7 @@ void DecoderModel::project(const TensorView& x, const Projection& projection, co
 }
 
 void DecoderModel::self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer,
-                                  const RopeRows& rope, const Activations& a, const ForwardBatch& batch,
+                                  const RopeRows& rope, Activations& a, const ForwardBatch& batch,
                                   AttentionBackend& attention, Stream& stream) const {
   const int64_t head_dim = config_.head_dim;
   const int64_t k_begin = config_.num_q_heads * head_dim;
@@ -179,7 +196,7 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
                                 .bias = weights.qkv.bias,
                                 .out = a.qkv,
                                 .batch_invariant = placement_.batch_invariant,
-                                .norm = {weights.attention_norm, config_.rms_norm_eps, a.x}};
+                                .norm = a.norm};
   if (!on_gpu_) {
     project(a.x, weights.q, q, stream);
     project(a.x, weights.k, k, stream);
@@ -204,10 +221,10 @@ void DecoderModel::self_attention(const DecoderLayerWeights& weights, const Atte
   input.rope = &norm_rope;
   if (on_gpu_) input.qkv = &qkv;
   attention.forward(layer, input, batch, stream);
-  add_projection(a.attended, weights.o, a, stream);
+  add_projection(a.attended, weights.o, weights.mlp_norm, a, stream);
 }
 
-void DecoderModel::feed_forward(const DecoderLayerWeights& weights, const Activations& a,
+void DecoderModel::feed_forward(const DecoderLayerWeights& weights, const Tensor& next_norm, Activations& a,
                                 Stream& stream) const {
   const int64_t intermediate = config_.intermediate_size;
   if (on_gpu_) {
@@ -217,14 +234,14 @@ void DecoderModel::feed_forward(const DecoderLayerWeights& weights, const Activa
                            .gate_up = a.gate_up,
                            .out = a.mlp,
                            .batch_invariant = placement_.batch_invariant,
-                           .norm = {weights.mlp_norm, config_.rms_norm_eps, a.x}},
+                           .norm = a.norm},
                           stream);
   } else {
     project(a.x, weights.gate, a.gate_up.slice(1, 0, intermediate), stream);
     project(a.x, weights.up, a.gate_up.slice(1, intermediate, 2 * intermediate), stream);
     kernels::silu_mul(a.gate_up, a.mlp, stream);
   }
-  add_projection(a.mlp, weights.down, a, stream);
+  add_projection(a.mlp, weights.down, next_norm, a, stream);
 }
 
 }  // namespace attend

@@ -8,13 +8,14 @@
 //   logits = norm(residual)[rows] Whead
 //
 // On GPUs the dense layers norm what they take and add to the residual themselves, where a kernel does both
-// at once; on CPUs the sum waits for the next norm. q, k and v are left to the attention backend there, whose
-// store may be part of their product.
+// at once, or begin the norm of the next when they end the residual's sum; on CPUs the sum waits for the next
+// norm. q, k and v are left to the attention backend there, whose store may be part of their product.
 #pragma once
 
 #include <optional>
 #include <vector>
 
+#include "attend/kernels/linear.h"
 #include "attend/model/decoder_weights.h"
 #include "attend/model/model.h"
 #include "attend/model/model_weights.h"
@@ -39,11 +40,13 @@ class DecoderModel : public Model {
  private:
   // Activations of a step; views of the first num_tokens rows of what prepare() allocated.
   struct Activations {
-    TensorView residual, x;  // [num_tokens, hidden_size]
-    TensorView qkv;          // [num_tokens, (num_q_heads + 2 num_kv_heads) * head_dim]
-    TensorView attended;     // [num_tokens, num_q_heads * head_dim]
-    TensorView gate_up;      // [num_tokens, 2 intermediate_size]
-    TensorView mlp;          // [num_tokens, intermediate_size]
+    TensorView residual, x;        // [num_tokens, hidden_size]
+    TensorView qkv;                // [num_tokens, (num_q_heads + 2 num_kv_heads) * head_dim]
+    TensorView attended;           // [num_tokens, num_q_heads * head_dim]
+    TensorView gate_up;            // [num_tokens, 2 intermediate_size]
+    TensorView mlp;                // [num_tokens, intermediate_size]
+    TensorView squares;            // [num_tokens, hidden_size / kNormSquares], of residual
+    kernels::InputNorm norm = {};  // GPU: of residual, for the next product that takes it
 
     Activations first(int64_t num_tokens) const;
   };
@@ -53,16 +56,20 @@ class DecoderModel : public Model {
   // x = norm(residual), on CPUs with x of before added to the residual, unless it is the `first` norm of a
   // step.
   void norm(const Tensor& weight, bool first, const Activations& a, Stream& stream) const;
-  // residual += x W^T + b on GPUs; on CPUs a.x = x W^T + b, for norm() to add.
-  void add_projection(const TensorView& x, const Projection& projection, const Activations& a,
-                      Stream& stream) const;
+  kernels::InputNorm residual_norm(const Tensor& weight, const Activations& a) const;
+  // residual += x W^T + b on GPUs, and a.norm is the norm by `next_norm` that comes behind; on CPUs
+  // a.x = x W^T + b, for norm() to add.
+  void add_projection(const TensorView& x, const Projection& projection, const Tensor& next_norm,
+                      Activations& a, Stream& stream) const;
   // The rows of x whose logits are wanted: x itself when they are all, as in a decode step.
   TensorView logit_rows(const ModelInput& input, const TensorView& x, Stream& stream) const;
   void check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const;
   void self_attention(const DecoderLayerWeights& weights, const AttentionLayer& layer, const RopeRows& rope,
-                      const Activations& a, const ForwardBatch& batch, AttentionBackend& attention,
+                      Activations& a, const ForwardBatch& batch, AttentionBackend& attention,
                       Stream& stream) const;
-  void feed_forward(const DecoderLayerWeights& weights, const Activations& a, Stream& stream) const;
+  // `next_norm`: the weight of the norm behind this layer.
+  void feed_forward(const DecoderLayerWeights& weights, const Tensor& next_norm, Activations& a,
+                    Stream& stream) const;
 
   ModelConfig config_;
   DecoderWeights weights_;

@@ -2,7 +2,6 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/cuda/device_plan.h"
-#include "tests/kernels/cuda/device_copy.h"
 
 namespace attend::testing_cuda {
 namespace {
@@ -12,6 +11,8 @@ std::span<const int32_t> rest_of(const std::vector<int32_t>& array, const int32_
   if (pointer == nullptr) return {};
   return {pointer, array.data() + array.size()};
 }
+
+}  // namespace
 
 kernels::KvIndex upload(const kernels::KvIndex& index, const conformance::BuiltCase& built,
                         DeviceArrays& arrays) {
@@ -31,6 +32,8 @@ kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& array
   device.positions = arrays.view(batch.positions);
   return device;
 }
+
+namespace {
 
 void make_plan(kernels::AttentionPlan& plan, Planning planning, const kernels::QueryBatch& batch,
                const kernels::Visibility& visibility, Stream& stream) {

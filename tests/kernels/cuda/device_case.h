@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/kernels/conformance/built_case.h"
+#include "tests/kernels/cuda/device_copy.h"
 
 namespace attend::testing_cuda {
 
@@ -16,6 +17,11 @@ inline std::vector<conformance::AttentionCase> part_of(const std::vector<conform
   for (size_t i = static_cast<size_t>(part); i < cases.size(); i += kParts) chosen.push_back(cases[i]);
   return chosen;
 }
+
+// What a case's arrays hold, on the GPU.
+kernels::KvIndex upload(const kernels::KvIndex& index, const conformance::BuiltCase& built,
+                        DeviceArrays& arrays);
+kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& arrays);
 
 // Who derives the plan: a kernel before, or the call (AttentionPlan::plan_in_call).
 enum class Planning { kBefore, kInCall };

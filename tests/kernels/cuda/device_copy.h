@@ -15,6 +15,8 @@ class DeviceCopy {
  public:
   DeviceCopy(const TensorView& host, Stream& stream);
   const TensorView& view() const { return view_; }
+  // All of it, gaps included, as bytes; empty where the view is.
+  TensorView bytes() const { return host_.empty() ? TensorView{} : storage_.view(); }
   // Copies everything back to where it came from, gaps included.
   void download(Stream& stream) const;
 

@@ -1,4 +1,5 @@
 // Dense layers that norm their input first, or add to what their output holds.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -184,6 +185,31 @@ TEST_P(FusedLinearOfShape, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
         }
     }
   });
+}
+
+TEST(FusedLinearArguments, NormsThatDoNotFitAreRefused) {
+  Stream stream;
+  const auto refusal = [&](InputNorm norm, InputNorm next) {
+    const TestTensor x({3, 32}, DType::kF32), weight({64, 32}, DType::kF32), out({3, 64}, DType::kF32);
+    return testing_support::error_message(ErrorCode::kInvalidArgument, [&] {
+      linear({.x = x, .weight = weight, .bias = {}, .out = out, .norm = norm, .next_norm = &next}, stream);
+    });
+  };
+  const TestTensor of_x({32}, DType::kF32), of_out({64}, DType::kF32), like_x({3, 32}, DType::kF32),
+      like_out({3, 64}, DType::kF32), squares_of_x({3, 2}, DType::kF32), squares_of_out({3, 4}, DType::kF32),
+      squares_in_bf16({3, 4}, DType::kBF16);
+  const auto norm = [](const TensorView& weight, const TensorView& normed, const TensorView& squares,
+                       bool begun) {
+    return InputNorm{.weight = weight, .eps = kEps, .normed = normed, .squares = squares, .begun = begun};
+  };
+  using testing::StartsWith;
+  EXPECT_THAT(refusal(norm(of_x, like_x, {}, /*begun=*/true), {}), StartsWith("norm: begun, so its squares"));
+  EXPECT_THAT(refusal(norm(of_x, like_x, squares_of_out, /*begun=*/false), {}), StartsWith("norm.squares"));
+  EXPECT_THAT(refusal({}, norm(of_x, like_x, squares_of_x, /*begun=*/false)), StartsWith("next_norm.weight"));
+  EXPECT_THAT(refusal({}, norm(of_out, like_x, squares_of_out, /*begun=*/false)),
+              StartsWith("next_norm.normed"));
+  EXPECT_THAT(refusal({}, norm(of_out, like_out, squares_in_bf16, /*begun=*/false)),
+              StartsWith("next_norm.squares"));
 }
 
 std::vector<double> outputs_of_rows(const Target& target, const Tensors& t, int64_t first, int64_t num_rows,

@@ -112,6 +112,7 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.group = params.num_q_heads / params.num_kv_heads;
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
+  params.old_keys_settled = args.old_keys_settled;
   const sm80::AttentionLaunch launch = find_instance(args);
   if (launch != nullptr && sm90::takes(args, plan, stream)) return sm90::prefill(args, params, plan, stream);
   if (launch == nullptr || !launch(params, plan.num_row_tiles(), stream.handle))
@@ -138,6 +139,7 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   params.num_kv_heads = 1;
   params.group = params.num_q_heads;
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
+  params.old_keys_settled = args.old_keys_settled;
   params.plan = plan.view();
   if (!tiles_take(args, plan.view()) || !sm80::device_takes_mla())
     return sm80::launch_row_attention(params, stream.handle);

@@ -130,6 +130,7 @@ struct AttentionParams {
   int32_t head_dim_qk, head_dim_v;
   int32_t rope_dim;  // of q_rope; 0: none
   Element q_element, kv_element, out_element;
+  bool old_keys_settled;  // attention_batch.h
 };
 
 }  // namespace attend::kernels::cuda

@@ -64,10 +64,16 @@ bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
 
 // Returns false, having done nothing, where tiles are not faster or not taken.
 bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
+  // Of more rows, every CTA's share of reading the squares costs more than a norm's launch.
+  constexpr int64_t kMostRowsOfBegunNorm = 32;
   const TensorView x = args.x;
+  if (x.shape[0] > kMostRowsOfBegunNorm) args.next_norm = nullptr;
   if (!args.norm.weight.empty()) args.x = args.norm.normed;
   if (!tiles_are_faster(x.shape[0], args.weight) || !sm90::takes(args, stream)) return false;
-  args.x = normed(args.norm, x, stream);
+  if (!args.norm.weight.empty() && !args.norm.begun) {
+    args.x = normed(args.norm, x, stream);
+    args.norm = {};
+  }
   sm90::dense(args, gated, stream);
   return true;
 }

@@ -37,7 +37,8 @@ class AttentionCta {
   // Fixed splits may end between two key tiles.
   static constexpr int kTilesPerStage = kFixedSplits ? 1 : Config::kTilesPerStage;
   static constexpr int kStageKeys = kKeys * kTilesPerStage;
-  using Stages = KeyStages<kHeadDimQk, kHeadDimV, kBytes, kStageKeys, kThreads, Config::kStages>;
+  using Stages =
+      KeyStages<kHeadDimQk, kHeadDimV, kBytes, kStageKeys, kThreads, Config::kStages, Config::kFillsRing>;
   using Warp = std::conditional_t<
       kFp8,
       Fp8WarpTile<kElement, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>,
@@ -62,21 +63,32 @@ class AttentionCta {
       : params_(params), shared_(shared), stages_(params, shared + kQueryBytes) {}
 
   __device__ void run() {
-    ptx::wait_for_previous_kernel();
-    // Few rows leave most of an SM idle: the next kernel may fetch what it needs beside them.
-    if constexpr (Config::kDecode) ptx::allow_next_kernel();
+    const bool starts_early = Config::kStartsEarly && params_.old_keys_settled;
+    if (!starts_early) meet_previous_kernel();
     const Plan plan(params_);
     const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
-    write_padding(params_, start.header.num_tokens);
+    if (!starts_early) write_padding(params_, start.header.num_tokens);
+    bool is_early = starts_early;
     walk_plan<kFixedSplits>(params_, plan, start, [&](const RowTile& tile, int head, const JobPart& part) {
       const JobRows rows(params_, tile, head, kRows);
-      attend(rows, tile, part);
+      attend(rows, tile, part, is_early);
+      is_early = false;
       if (part.slot >= 0 && params_.plan.ctas_merge) finish_job(plan, rows, tile, part);
     });
+    if (starts_early) {
+      if (is_early) ptx::wait_for_previous_kernel();
+      write_padding(params_, params_.batch.cu_seqlen_q[params_.batch.num_reqs]);
+    }
     if constexpr (!Config::kDecode) ptx::allow_next_kernel();
   }
 
  private:
+  // Few rows leave most of an SM idle: the next kernel may fetch what it needs beside them.
+  __device__ static void meet_previous_kernel() {
+    ptx::wait_for_previous_kernel();
+    if constexpr (Config::kDecode) ptx::allow_next_kernel();
+  }
+
   // After a part of the job: merges all of them if this was the last to be computed.
   __device__ void finish_job(const Plan& plan, const JobRows& rows, const RowTile& tile,
                              const JobPart& part) {
@@ -89,7 +101,8 @@ class AttentionCta {
     });
   }
 
-  __device__ void attend(const JobRows& job, RowTile tile, const JobPart& part) {
+  // `is_early`: before the kernel before has ended. What it may still write is asked for when it has.
+  __device__ void attend(const JobRows& job, RowTile tile, const JobPart& part, bool is_early) {
     find_ranges(job, tile);
     // The plan may be one of a layer without a window: what lies behind this layer's window is not read.
     const int unit_keys = params_.plan.unit_keys;
@@ -98,11 +111,20 @@ class AttentionCta {
     const int part_end = min(part_begin + part.count * unit_keys, tile.kv_end);
     const int num_stages = max(0, (part_end - first_position + kStageKeys - 1) / kStageKeys);
     stages_.aim(tile, job.head, first_position, part_end, num_stages);
+    int num_begun = 0;
+    if (Config::kStartsEarly && is_early) {
+      stages_.locate();
+      num_begun = stages_.begin_before(job.span.prefix());
+      ptx::wait_for_previous_kernel();
+    }
     if constexpr (kFp8)
       convert_queries<kHeadDimQk, kRows, kThreads>(params_, job, shared_, row_scales());
     else
       copy_queries<kHeadDimQk, kRows, kThreads>(params_, job, shared_);
-    stages_.begin();
+    if (!Config::kStartsEarly || !is_early) stages_.locate();
+    stages_.begin(num_begun);
+    // Behind these copies: the next kernel's come in front of what is asked for later.
+    if (Config::kDecode && is_early) ptx::allow_next_kernel();
     const JobRows& rows = kFixedSplits ? shared_rows() : job;
 
     Warp warp;

@@ -9,9 +9,10 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// `kBytes`: of a stored element. Rows are swizzled as ldmatrix wants them. Positions outside [kv_begin,
+// `kBytes`: of a stored element. `kFillsRing`: all stages are asked for at the start, not all but one: a
+// job of few tiles waits once less. Rows are swizzled as ldmatrix wants them. Positions outside [kv_begin,
 // kv_end) become zero rows, whatever the pool holds.
-template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages>
+template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages, bool kFillsRing>
 class KeyStages {
   // Where the K and V rows of a position begin in global memory; 0: no row.
   struct alignas(16) RowAddress {
@@ -29,7 +30,9 @@ class KeyStages {
   static constexpr int kAddressStages = kAhead + 1;
   // Tiles whose rows are looked up at the same time: a thread has one look-up under way.
   static constexpr int kLookUps = kThreads / kKeys < kAddressStages ? kThreads / kKeys : kAddressStages;
-  static_assert(kLookUps >= kAhead);
+  // Tiles that are asked for at the start.
+  static constexpr int kFirst = kFillsRing ? kStages : kAhead;
+  static_assert(kLookUps >= kFirst);
   static constexpr int kSharedBytes =
       kStages * kStageBytes + kAddressStages * kKeys * static_cast<int>(sizeof(RowAddress));
 
@@ -51,16 +54,31 @@ class KeyStages {
     for (int i = 0; i < kLookUps; ++i) look_up(i);
   }
 
-  // Copies the first tiles, after aim(). The first group of copies has whatever the caller copied before.
-  __device__ void begin() {
+  // Tells all threads where the rows of the first tiles are, after aim().
+  __device__ void locate() {
 #pragma unroll
     for (int i = 0; i < kLookUps; ++i) publish(i);
     __syncthreads();
     if constexpr (kLookUps == kAhead) look_up(kAhead);
+  }
+
+  // Copies those of the first tiles that have no key from position `end` on, after locate(). Returns how many
+  // they are.
+  __device__ int begin_before(int end) {
+    const int num_whole = max(0, end - first_position_) / kKeys;
+    const int num_tiles = min(kFirst, end >= kv_end_ ? count_ : num_whole);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      copy_keys(i);
-      if constexpr (!kOneStage) copy_values(i);
+    for (int i = 0; i < kFirst; ++i)
+      if (i < num_tiles) copy_first(i);
+    return num_tiles;
+  }
+
+  // Copies the first tiles but the `num_begun` that begin_before() has copied, after locate(). The first
+  // group of copies has whatever was copied before.
+  __device__ void begin(int num_begun) {
+#pragma unroll
+    for (int i = 0; i < kFirst; ++i) {
+      if (i >= num_begun) copy_first(i);
       ptx::commit_copies();
     }
     if constexpr (kLookUps == kAhead) publish(kAhead);
@@ -68,7 +86,10 @@ class KeyStages {
 
   // Waits for the keys of tile i, and its values too unless kOneStage. All threads are past tile i - 1 then.
   __device__ void wait(int i) {
-    ptx::wait_copies<kAhead - 1>();
+    if (kFillsRing && i == 0)
+      ptx::wait_copies<kFirst - 1>();
+    else
+      ptx::wait_copies<kAhead - 1>();
     __syncthreads();
   }
 
@@ -76,11 +97,12 @@ class KeyStages {
   __device__ void refill(int i) {
     if constexpr (kOneStage) {
       copy_values(i);
-    } else {
+      ptx::commit_copies();
+    } else if (i + kAhead >= kFirst) {
       copy_keys(i + kAhead);
       copy_values(i + kAhead);
+      ptx::commit_copies();
     }
-    ptx::commit_copies();
     look_up(i + kAhead + 1);
   }
 
@@ -137,6 +159,10 @@ class KeyStages {
                                                                                       address(params_.v)};
   }
 
+  __device__ void copy_first(int i) {
+    copy_keys(i);
+    if constexpr (!kOneStage) copy_values(i);
+  }
   __device__ void copy_keys(int i) {
     copy_half<kHeadDimQk>(i, params_.k, params_.head_dim_qk, &RowAddress::k, k(i));
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attend/kernels/cuda/element.cuh"
+#include "attend/kernels/cuda/ptx/atomic.cuh"
 #include "attend/kernels/cuda/sm80/row_state.cuh"
 
 namespace attend::kernels::cuda::sm80 {
@@ -35,15 +36,13 @@ __device__ JobParts parts_of(const PlanView& plan, const RowTile& tile, int head
 // threads call it; all get the answer.
 __device__ inline bool complete_parts(int32_t* num_done, int num_new, int num_parts) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    last = atomicAdd(num_done, num_new) + num_new == num_parts;
+    last = ptx::add_in_order(num_done, num_new) + num_new == num_parts;
     // For the next launch.
     if (last) *num_done = 0;
   }
   __syncthreads();
-  __threadfence();
   return last;
 }
 

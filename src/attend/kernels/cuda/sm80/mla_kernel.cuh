@@ -37,7 +37,7 @@ class MlaCta {
   // Threads that share a row's scores.
   static constexpr int kLanes = kThreads / kRows, kKeysPerLane = kKeys / kLanes;
 
-  using Stages = KeyStages<kMlaHeadDimQk, 0, 2, kKeys, kThreads, kStages>;
+  using Stages = KeyStages<kMlaHeadDimQk, 0, 2, kKeys, kThreads, kStages, /*kFillsRing=*/false>;
   using Latent = SwizzledRows<kMlaHeadDimQk * 2>;
   using Weights = SwizzledRows<kKeys * 2>;
 
@@ -55,12 +55,13 @@ class MlaCta {
       : params_(params), shared_(shared), stages_(params, shared + kQueryBytes) {}
 
   __device__ void run() {
-    ptx::wait_for_previous_kernel();
+    bool is_early = params_.old_keys_settled;
+    if (!is_early) ptx::wait_for_previous_kernel();
     const CtaPlan<kThreads, true> plan(params_);
     const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
-    write_padding(params_, start.header.num_tokens);
     walk_plan<false>(params_, plan, start, [&](const RowTile& tile, int, const JobPart& part) {
-      attend(tile, part);
+      attend(tile, part, is_early);
+      is_early = false;
       if (part.slot < 0 || !params_.plan.ctas_merge) return;
       const JobParts parts = parts_of<false>(params_.plan, tile, 0, plan.units_per_cta());
       if (complete_parts(params_.plan.parts_done + tile.index, 1, parts.count))
@@ -69,6 +70,8 @@ class MlaCta {
           return OutputRow{span_.first_token + row.query, row.head};
         });
     });
+    if (is_early) ptx::wait_for_previous_kernel();
+    write_padding(params_, params_.batch.cu_seqlen_q[params_.batch.num_reqs]);
   }
 
  private:
@@ -80,7 +83,8 @@ class MlaCta {
     return {first_query_ + row / params_.group, row % params_.group};
   }
 
-  __device__ void attend(RowTile tile, const JobPart& part) {
+  // `is_early`: before the kernel before has ended. What it may still write is asked for when it has.
+  __device__ void attend(RowTile tile, const JobPart& part, bool is_early) {
     span_ = request_span(tile);
     first_query_ = tile.first_query;
     first_in_group_ = tile.row_begin - tile.first_query * params_.group;
@@ -100,8 +104,15 @@ class MlaCta {
     const int first_position = max(part_begin, tile.kv_begin / kKeys * kKeys);
     const int part_end = min(part_begin + part.count * unit_keys, tile.kv_end);
     stages_.aim(tile, 0, first_position, part_end, max(0, (part_end - first_position + kKeys - 1) / kKeys));
+    int num_begun = 0;
+    if (is_early) {
+      stages_.locate();
+      num_begun = stages_.begin_before(span_.prefix());
+      ptx::wait_for_previous_kernel();
+    }
     copy_queries();
-    stages_.begin();
+    if (!is_early) stages_.locate();
+    stages_.begin(num_begun);
 
     const float factor = score_factor(params_);
     float out[kRowBlocks][kWarpColumns / 8][4] = {};

@@ -17,6 +17,10 @@ struct TileConfig {
   static constexpr int kStages = kHeadDimQk > 192 && !kDecode && !kFp8 ? 1
                                  : kDecode && !kWide && kFp8           ? 3
                                                                        : 2;
+  // A CTA of few rows may have but a few tiles.
+  static constexpr bool kFillsRing = kDecode && kStages == 2;
+  // Whether a CTA may look up its keys and ask for old ones while the kernel before it ends.
+  static constexpr bool kStartsEarly = kRows <= 64;
   // Key tiles of a stage: where they are small, two share the waiting for it.
   static constexpr int kTilesPerStage = kRows == 128 && kHeadDimQk <= 64 && !kFp8 ? 2 : 1;
   static constexpr int kWarpsN = kDecode ? 4 : 1;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "attend/base/error.h"
 #include "attend/kernels/cuda/device_attribute.h"
 #include "attend/kernels/cuda/device_rows.h"
 #include "attend/kernels/cuda/sm90/dense_kernel.h"
@@ -49,8 +50,46 @@ int tokens_for(int64_t num_rows) {
   return kMaxTokens;
 }
 
-// Rows of x come from L2, which is nearer than where weights come from.
-int token_slots_for(int num_tokens) { return num_tokens == kMaxTokens ? 4 : kMaxTokenSlots; }
+// Rows of x come from L2, which is nearer than where weights come from. As timed in layers.
+int token_slots_for(int num_tokens) {
+  if (num_tokens == kMaxTokens) return 4;
+  return num_tokens > 32 ? 10 : kMaxTokenSlots;
+}
+
+BegunNorm begun_norm(const InputNorm& norm) {
+  if (norm.weight.empty()) return {};
+  return {.squares = norm.squares.as<float>(),
+          .stride = norm.squares.strides[0],
+          .num_squares = static_cast<int32_t>(norm.squares.shape[1]),
+          .eps = norm.eps};
+}
+
+// Whether this product begins the norm that takes its results.
+bool begins_norm(const LinearArgs& args, bool gated) {
+  if (args.next_norm == nullptr || gated) return false;
+  const InputNorm& next = *args.next_norm;
+  constexpr int64_t kSquaresOfAccess = 4;
+  return args.out.dtype == DType::kBF16 && next.weight.dtype == DType::kBF16 && !next.squares.empty() &&
+         next.squares.shape[1] % kSquaresOfAccess == 0 &&
+         rows_aligned({&args.out, &next.weight, &next.normed, &next.squares});
+}
+
+NextNorm next_norm(const InputNorm* norm) {
+  if (norm == nullptr) return {};
+  return {.weight = norm->weight.data,
+          .normed = norm->normed.data,
+          .normed_stride = norm->normed.strides[0],
+          .squares = norm->squares.as<float>(),
+          .squares_stride = norm->squares.strides[0]};
+}
+
+// The norm of rows [first, last).
+InputNorm rows_of(InputNorm norm, int64_t first, int64_t last) {
+  if (norm.weight.empty()) return norm;
+  norm.normed = norm.normed.slice(0, first, last);
+  norm.squares = norm.squares.slice(0, first, last);
+  return norm;
+}
 
 // The fastest way to share a layer, as estimated from timings of up to 64 rows on an H200: a CTA takes its
 // chunks at the rate that an SM reads them, or at its share of what memory gives when more CTAs read; more
@@ -82,6 +121,7 @@ DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceCl
   return best;
 }
 
+// args.next_norm is begun if it is given.
 void launch(const LinearArgs& args, bool gated, DenseShape shape, Stream& stream) {
   const int64_t num_weight_rows = args.weight.shape[0];
   const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
@@ -90,10 +130,13 @@ void launch(const LinearArgs& args, bool gated, DenseShape shape, Stream& stream
   const int chunks_of_cta =
       ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.cluster_size);
   const int token_slots = std::min(token_slots_for(shape.num_tokens), chunks_of_cta);
+  const TensorView& x = args.norm.weight.empty() ? args.x : args.norm.normed;
   const DenseParams params{
       .weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
-      .x = map_rows(args.x, shape.num_tokens),
+      .x = map_rows(x, shape.num_tokens),
+      .norm = begun_norm(args.norm),
       .bias = device_vector(args.bias),
+      .next_norm = next_norm(args.next_norm),
       .out = args.out.data,
       .out_stride = args.out.strides[0],
       .num_rows = static_cast<int32_t>(args.x.shape[0]),
@@ -127,14 +170,20 @@ void dense(const LinearArgs& args, bool gated, Stream& stream) {
 
 void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
+  ensure(args.norm.weight.empty() || args.norm.begun, "dense: a norm that nobody has begun");
   const int64_t num_rows = args.x.shape[0];
+  const bool begins = begins_norm(args, gated);
   for (int64_t first = 0; first < num_rows; first += kMaxTokens) {
     const int64_t last = std::min<int64_t>(first + kMaxTokens, num_rows);
+    InputNorm next = begins ? rows_of(*args.next_norm, first, last) : InputNorm{};
     LinearArgs rows = args;
     rows.x = args.x.slice(0, first, last);
     rows.out = args.out.slice(0, first, last);
+    rows.norm = rows_of(args.norm, first, last);
+    rows.next_norm = begins ? &next : nullptr;
     launch(rows, gated, shape, stream);
   }
+  if (begins) args.next_norm->begun = true;
 }
 
 }  // namespace attend::kernels::cuda::sm90

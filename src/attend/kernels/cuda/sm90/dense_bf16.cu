@@ -21,7 +21,7 @@ int max_clusters(int cluster_size) {
   attribute.val.clusterDim = {static_cast<unsigned>(cluster_size), 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(cluster_size));
-  config.blockDim = dim3(kDenseThreads<2>);
+  config.blockDim = dim3(kDenseThreads<2, kMaxTokens>);
   config.dynamicSmemBytes = kSharedBytes;
   config.attrs = &attribute;
   config.numAttrs = 1;

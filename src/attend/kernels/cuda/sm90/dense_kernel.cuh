@@ -1,5 +1,6 @@
 // Dense layers on sm_90a: the kernel and its launch, for x and weights of type T. A warp copies weights and
 // one copies x; the warpgroups before them multiply: weights are A, 64 rows a warpgroup, rows of x are B.
+// Warps behind them add the squares of rows whose norm was begun.
 #pragma once
 
 #include <type_traits>
@@ -11,8 +12,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-template <int kWarpgroups>
-constexpr int kDenseThreads = kWarpgroups * 128 + 64;
+// With those that scale, which come last.
+template <int kWarpgroups, int kTokens>
+constexpr int kDenseThreads = kWarpgroups * 128 + 64 + 32 * kScaleWarps<kTokens>;
 
 // A consumer's part.
 template <class T, int kWarpgroups, int kTokens>
@@ -28,6 +30,7 @@ __device__ __forceinline__ void multiply(const DenseRing<kWarpgroups, kTokens>& 
   };
   const DenseShare& share = ring.share;
   for (int tile = share.first_tile; tile < ring.params.num_tiles; tile += share.num_clusters) {
+    tile_sums.ask(tile);
     float sums[kTokens / 2];
     int last_weights = 0, last_tokens = 0;
     for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk) {
@@ -58,7 +61,7 @@ __device__ __forceinline__ void multiply(const DenseRing<kWarpgroups, kTokens>& 
 }
 
 template <class T, int kWarpgroups, int kTokens>
-__global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
+__global__ void __launch_bounds__(kDenseThreads<kWarpgroups, kTokens>, 1)
     dense_kernel(const __grid_constant__ DenseParams params) {
   using Ring = DenseRing<kWarpgroups, kTokens>;
   extern __shared__ __align__(kSwizzleBytes) char shared[];
@@ -75,6 +78,9 @@ __global__ void __launch_bounds__(kDenseThreads<kWarpgroups>, 1)
     // this one has written.
     ptx::allow_next_kernel();
     multiply<T>(ring, shared);
+  } else if (warp >= Ring::kConsumerWarps + 2) {
+    put_scales(ring, reinterpret_cast<float*>(shared + (ring.scales - ring.tokens)),
+               warp - (Ring::kConsumerWarps + 2));
   } else if (threadIdx.x % 32 == 0) {
     if (warp == Ring::kConsumerWarps)
       ring.copy_weights();
@@ -89,9 +95,11 @@ void launch_instance(const DenseParams& params, const DenseShape& shape, void* s
   const int shared_bytes = DenseRing<kWarpgroups, kTokens>::shared_bytes(
       params.weight_slots, params.tile_pairs, params.token_slots);
   allow_shared_memory<kKernel>(kSharedBytes, "linear: shared memory");
+  const bool scales = params.norm.squares != nullptr;
+  const int num_threads = kDenseThreads<kWarpgroups, kTokens> - (scales ? 0 : 32 * kScaleWarps<kTokens>);
   launch_dependent<DenseParams>(kKernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size),
-                                kDenseThreads<kWarpgroups>, static_cast<size_t>(shared_bytes), stream, params,
-                                "linear", shape.cluster_size);
+                                num_threads, static_cast<size_t>(shared_bytes), stream, params, "linear",
+                                shape.cluster_size);
 }
 
 // Calls visit(warpgroups, tokens), both std::integral_constant, for the instance of this shape.

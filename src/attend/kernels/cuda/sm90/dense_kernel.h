@@ -10,16 +10,38 @@ namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kChunkElements = 64;  // inputs that are copied at once: 128 bytes of a row
 inline constexpr int kMaxTokens = 128;
-inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 8;
+inline constexpr int kMaxWeightSlots = 20, kMaxTokenSlots = 12;
 inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
+
+// The norm of x, which the product before has begun: a row's sums are divided by the root of the mean of the
+// squares of what was normed, plus eps.
+struct BegunNorm {
+  // Row r begins at element r * stride and holds the sums of squares of kPairRows inputs each; null: x is
+  // taken as it is. Rows begin at multiples of 16 bytes and hold whole 16 bytes.
+  const float* squares;
+  int64_t stride;
+  int32_t num_squares;  // of a row
+  float eps;
+};
+
+// The norm that takes out next, bf16 as out is then, and aligned as out is.
+struct NextNorm {
+  const void* weight;  // [out_features]; null: there is none
+  void* normed;        // out * weight; row r begins at element r * normed_stride
+  int64_t normed_stride;
+  float* squares;  // as BegunNorm's: of kPairRows features of out each
+  int64_t squares_stride;
+};
 
 // out = x weight^T (+ bias) (+ out), or silu(gate) * up of its two halves.
 struct DenseParams {
   // [chunk, 8 rows, 2 partners, pairs]: the partner of a gate row is its up row, or that eight rows below.
   CUtensorMap weight;
   CUtensorMap x;  // [chunk, rows]
+  BegunNorm norm;
   DeviceVector bias;
-  void* out;  // row r begins at element r * out_stride
+  NextNorm next_norm;  // not gated
+  void* out;           // row r begins at element r * out_stride
   int64_t out_stride;
   int32_t num_rows, out_features;
   int32_t num_tiles, num_chunks;

@@ -19,6 +19,10 @@ inline constexpr int kSwizzleBytes = 1024;  // what slots are aligned to
 
 inline constexpr int kPairBytes = kPairRows * kRowBytes;
 
+// Warps that add the squares of rows whose norm was begun: four, but for registers.
+template <int kTokens>
+constexpr int kScaleWarps = kTokens > 64 ? 2 : 4;
+
 // A CTA's part of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the chunks
 // [chunk_begin, chunk_end).
 struct DenseShare {
@@ -33,7 +37,8 @@ struct DenseShare {
 };
 
 // Two rings, since weights come from far and x from L2: a slot of the one holds a chunk of the tile's rows of
-// weights, one of the other a chunk of x. Layout: x, weights, what DenseSums keeps, barriers.
+// weights, one of the other a chunk of x. Layout: x, weights, what DenseSums keeps, barriers, scales of the
+// rows.
 template <int kWarpgroups, int kTokens>
 struct DenseRing {
   static constexpr int kConsumerWarps = 4 * kWarpgroups;
@@ -42,9 +47,9 @@ struct DenseRing {
   static constexpr int kSumBytes = kWarpgroups * kWarpgroupRows * kTokens * static_cast<int>(sizeof(float));
   static constexpr int kSquareStride = 20;
   static constexpr int kSquareBytes = 16 * kSquareStride * static_cast<int>(sizeof(float));
-  static constexpr int kBarrierBytes = 512;
-  static constexpr int kRestBytes = kSumBytes + kConsumerWarps * kSquareBytes + kBarrierBytes;
-  static_assert(8 * (2 * kMaxWeightSlots + 2 * kMaxTokenSlots + 2) <= kBarrierBytes);
+  static constexpr int kBarrierBytes = 8 * (2 * kMaxWeightSlots + 2 * kMaxTokenSlots + 3);
+  static constexpr int kScaleBytes = kTokens * static_cast<int>(sizeof(float));
+  static constexpr int kRestBytes = kSumBytes + kConsumerWarps * kSquareBytes + kBarrierBytes + kScaleBytes;
 
   // What the last warpgroup reads beyond its rows are the slots after, or sums.
   static_assert(kSumBytes >= kWarpgroupRows * kRowBytes);
@@ -55,7 +60,7 @@ struct DenseRing {
 
   const DenseParams& params;
   const DenseShare share;
-  uint32_t tokens, weights, sums, squares, barriers;  // in the shared window
+  uint32_t tokens, weights, sums, squares, barriers, scales;  // in the shared window
 
   __device__ __forceinline__ DenseRing(const DenseParams& dense, const char* shared)
       : params(dense),
@@ -64,18 +69,21 @@ struct DenseRing {
         weights(tokens + dense.token_slots * kTokenBytes),
         sums(weights + dense.weight_slots * dense.tile_pairs * kPairBytes),
         squares(sums + kSumBytes),
-        barriers(squares + kConsumerWarps * kSquareBytes) {}
+        barriers(squares + kConsumerWarps * kSquareBytes),
+        scales(barriers + kBarrierBytes) {}
 
   __device__ __forceinline__ uint32_t barrier(int i) const { return barriers + 8 * i; }
   // When the sums of all CTAs of the cluster have come, and when all have read those from this one.
   __device__ __forceinline__ uint32_t sums_full() const { return barrier(0); }
   __device__ __forceinline__ uint32_t sums_empty() const { return barrier(1); }
-  __device__ __forceinline__ uint32_t tokens_full(int slot) const { return barrier(2 + slot); }
+  // When all rows' scales are there; once.
+  __device__ __forceinline__ uint32_t scales_full() const { return barrier(2); }
+  __device__ __forceinline__ uint32_t tokens_full(int slot) const { return barrier(3 + slot); }
   __device__ __forceinline__ uint32_t tokens_empty(int slot) const {
-    return barrier(2 + params.token_slots + slot);
+    return barrier(3 + params.token_slots + slot);
   }
   __device__ __forceinline__ uint32_t weights_full(int slot) const {
-    return barrier(2 + 2 * params.token_slots + slot);
+    return barrier(3 + 2 * params.token_slots + slot);
   }
   __device__ __forceinline__ uint32_t weights_empty(int slot) const {
     return weights_full(params.weight_slots + slot);
@@ -89,6 +97,7 @@ struct DenseRing {
   __device__ __forceinline__ void init() const {
     ptx::init_barrier(sums_full(), 1);
     ptx::init_barrier(sums_empty(), params.cluster_size * kConsumerWarps);
+    ptx::init_barrier(scales_full(), kScaleWarps<kTokens>);
     for (int slot = 0; slot < params.token_slots; ++slot) {
       ptx::init_barrier(tokens_full(slot), 1);
       ptx::init_barrier(tokens_empty(slot), kConsumerWarps);

@@ -1,5 +1,5 @@
 // Attention of many rows on sm_90a: query rows of one request and KV head (GQA heads packed with query
-// tokens) against tiles of keys. Two warps copy keys and values, two take jobs and copy their queries; two
+// tokens) against tiles of keys. Two warps (or four, of fp8) bring keys and values, two jobs and queries; two
 // warpgroups of 64 rows each multiply in turns, so that the softmax of one runs beside the products of the
 // other, and each asks for the scores of its next tile before the softmax of the present one has ended.
 #pragma once

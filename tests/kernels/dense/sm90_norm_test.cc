@@ -1,0 +1,315 @@
+// The norm between two products of sm_90: the first one leaves what is normed times the norm's weight, and
+// sums of its squares, the second one scales its own sums.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "attend/kernels/cuda/sm90/dense.h"
+#include "attend/tensor/cuda.h"
+#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/dense/test_tensor.h"
+#include "tests/support/error_message.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+using attend::cuda::OwnedStream;
+using testing_cuda::DeviceCopy;
+using testing_cuda::kGpu;
+using testing_support::TestTensor;
+
+class Sm90Norm : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (attend::cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
+    const auto info = attend::cuda::device_info(kGpu);
+    if (info.major != 9 || info.minor != 0) GTEST_SKIP() << info.name << ": for compute capability 9.0";
+  }
+};
+
+struct Widths {
+  int64_t in_features, width, num_outs;  // `width` features are normed
+};
+
+std::ostream& operator<<(std::ostream& out, const Widths& widths) {
+  return out << widths.in_features << " to " << widths.width << " to " << widths.num_outs;
+}
+
+// One tile and several, clusters of 1 to 8, more tiles than clusters, slots that 32 lanes take in one turn,
+// in several and with a rest.
+constexpr Widths kWidths[] = {{64, 64, 64}, {200, 320, 96}, {2048, 1024, 4128}, {136, 4160, 256}};
+constexpr float kEps = 1e-5f;
+
+// residual += x first^T, and out = norm(residual) second^T, or silu(gate) * up of its halves.
+struct Chain {
+  static constexpr int64_t kMostRows = 300;
+
+  OwnedStream stream{kGpu};
+  Widths widths;
+  bool gated;
+  TestTensor x, first, second, bias, weight, before, residual, normed, squares, out;
+  DeviceCopy device_x, device_first, device_second, device_bias, device_weight;
+  DeviceCopy device_residual, device_normed, device_squares, device_out;
+
+  Chain(const Widths& of, bool is_gated)
+      : widths(of),
+        gated(is_gated),
+        x(TestTensor::random({kMostRows, widths.in_features}, DType::kBF16, 1)),
+        first(repeating({widths.width, widths.in_features})),
+        second(repeating({widths.num_outs, widths.width})),
+        bias(TestTensor::random({widths.num_outs}, DType::kBF16, 2)),
+        weight(TestTensor::random({widths.width}, DType::kBF16, 3)),
+        before(TestTensor::random({kMostRows, widths.width}, DType::kBF16, 4, 3.0f)),
+        residual({kMostRows, widths.width}, DType::kBF16),
+        normed(nans({kMostRows, widths.width}, DType::kBF16)),
+        squares(nans({kMostRows, widths.width / kNormSquares}, DType::kF32)),
+        out(nans({kMostRows, widths.num_outs / (gated ? 2 : 1)}, DType::kF32)),
+        device_x(x, stream.get()),
+        device_first(first, stream.get()),
+        device_second(second, stream.get()),
+        device_bias(bias, stream.get()),
+        device_weight(weight, stream.get()),
+        device_residual(before, stream.get()),
+        device_normed(normed, stream.get()),
+        device_squares(squares, stream.get()),
+        device_out(out, stream.get()) {}
+
+  // Weights repeat after a prime, which is fast to make.
+  static TestTensor repeating(std::initializer_list<int64_t> shape) {
+    TestTensor made(shape, DType::kBF16);
+    for (int64_t i = 0; i < made.size(); ++i)
+      made.set(i, 0.05f * static_cast<float>(i * 2654435761 % 10007 - 5003) / 5003.0f);
+    return made;
+  }
+  static TestTensor nans(std::initializer_list<int64_t> shape, DType dtype) {
+    TestTensor made(shape, dtype);
+    made.fill(NAN);
+    return made;
+  }
+
+  // Of the first rows; the residual goes on growing.
+  void queue(int64_t num_rows) {
+    const auto rows = [&](const DeviceCopy& copy) { return copy.view().slice(0, 0, num_rows); };
+    InputNorm norm{.weight = device_weight.view(),
+                   .eps = kEps,
+                   .normed = rows(device_normed),
+                   .squares = rows(device_squares)};
+    sm90::dense({.x = rows(device_x),
+                 .weight = device_first.view(),
+                 .bias = {},
+                 .out = rows(device_residual),
+                 .accumulate = true,
+                 .next_norm = &norm},
+                /*gated=*/false, stream.get());
+    ASSERT_TRUE(norm.begun);
+    sm90::dense({.x = rows(device_residual),
+                 .weight = device_second.view(),
+                 .bias = device_bias.view(),
+                 .out = rows(device_out),
+                 .norm = norm},
+                gated, stream.get());
+  }
+  void run(int64_t num_rows) {
+    attend::cuda::copy(before, device_residual.view(), stream.get());
+    queue(num_rows);
+    download();
+  }
+  void download() {
+    attend::cuda::copy(device_residual.view(), residual, stream.get());
+    for (const DeviceCopy* copy : {&device_normed, &device_squares, &device_out})
+      copy->download(stream.get());
+    attend::cuda::synchronize(stream.get());
+  }
+
+  // Row `row` of the norm times row `i` of `second`, in float64, of what was left in bf16; and the sum of the
+  // magnitudes of its terms.
+  struct Sum {
+    double value = 0.0, magnitude = 0.0;
+  };
+  Sum product(int64_t row, int64_t i) const {
+    double squared = 0.0;
+    for (int64_t j = 0; j < widths.width; ++j)
+      squared += residual.at(row * widths.width + j) * residual.at(row * widths.width + j);
+    const double scale =
+        1.0 / std::sqrt(squared / static_cast<double>(widths.width) + static_cast<double>(kEps));
+    Sum sum;
+    for (int64_t j = 0; j < widths.width; ++j) {
+      const double term = scale * normed.at(row * widths.width + j) * second.at(i * widths.width + j);
+      sum.value += term;
+      sum.magnitude += std::abs(term);
+    }
+    return sum;
+  }
+};
+
+// What the tensor cores cut off when they align what they add, in parts of the sum of the magnitudes, and the
+// squares' rounding.
+constexpr double kTolerance = 4e-6;
+
+TEST_F(Sm90Norm, LeavesWhatIsNormedTimesTheWeightAndItsSquares) {
+  for (const Widths& widths : kWidths) {
+    Chain chain(widths, /*gated=*/false);
+    for (const int64_t num_rows : {1, 17, 32, 40, 64, 100, 128, 200}) {
+      SCOPED_TRACE(testing::Message() << num_rows << " rows, " << widths);
+      chain.run(num_rows);
+      for (int64_t row = 0; row < num_rows; ++row)
+        for (int64_t slot = 0; slot < widths.width / kNormSquares; ++slot) {
+          double squares = 0.0;
+          for (int64_t j = 0; j < kNormSquares; ++j) {
+            const int64_t i = slot * kNormSquares + j;
+            const double value = chain.residual.at(row * widths.width + i);
+            squares += value * value;
+            TestTensor product({1}, DType::kBF16);
+            product.set(0, static_cast<float>(value * chain.weight.at(i)));
+            ASSERT_EQ(chain.normed.at(row * widths.width + i), product.at(0)) << "row " << row << ", " << i;
+          }
+          ASSERT_NEAR(chain.squares.at(row * (widths.width / kNormSquares) + slot), squares, 1e-6 * squares)
+              << "row " << row << ", slot " << slot;
+        }
+    }
+  }
+}
+
+// Some outputs of some rows against float64.
+void check_outputs(const Chain& chain, int64_t num_rows) {
+  const int64_t num_outs = chain.widths.num_outs / (chain.gated ? 2 : 1);
+  const int64_t row_step = 1 + num_rows / 12, out_step = 1 + num_outs / 60;
+  for (int64_t row = 0; row < num_rows; row += row_step)
+    for (int64_t i = row % out_step; i < num_outs; i += out_step) {
+      const Chain::Sum sum = chain.product(row, i);
+      const double value = sum.value + chain.bias.at(i), got = chain.out.at(row * num_outs + i);
+      const double tolerance = kTolerance * (sum.magnitude + std::abs(chain.bias.at(i)));
+      if (!chain.gated) {
+        ASSERT_NEAR(got, value, tolerance) << "row " << row << ", output " << i;
+        continue;
+      }
+      const Chain::Sum ups = chain.product(row, num_outs + i);
+      const double up = ups.value + chain.bias.at(num_outs + i);
+      ASSERT_NEAR(got, value / (1.0 + std::exp(-value)) * up,
+                  1e-6 + 2.0 * (tolerance * (1.0 + std::abs(up)) +
+                                kTolerance * (ups.magnitude + 1.0) * (1.0 + std::abs(value))))
+          << "row " << row << ", output " << i;
+    }
+}
+
+TEST_F(Sm90Norm, SumsOfABegunNormAreScaled) {
+  for (const bool gated : {false, true})
+    for (const Widths& widths : kWidths) {
+      Chain chain(widths, gated);
+      for (const int64_t num_rows : {1, 17, 32, 40, 64, 100, 128, 200}) {
+        SCOPED_TRACE(testing::Message() << num_rows << " rows, " << widths << (gated ? ", gated" : ""));
+        chain.run(num_rows);
+        check_outputs(chain, num_rows);
+        if (HasFatalFailure()) return;
+      }
+    }
+}
+
+std::vector<std::byte> bytes_of(const TestTensor& tensor, int64_t num_rows) {
+  const TensorView rows = tensor.view().slice(0, 0, num_rows);
+  const auto* const first = static_cast<const std::byte*>(rows.data);
+  return {first, first + rows.num_bytes()};
+}
+
+TEST_F(Sm90Norm, ARowsBitsDoNotDependOnTheNumberOfRows) {
+  for (const bool gated : {false, true})
+    for (const Widths& widths : kWidths) {
+      SCOPED_TRACE(testing::Message() << widths << (gated ? ", gated" : ""));
+      Chain all(widths, gated), some(widths, gated);
+      all.run(Chain::kMostRows);
+      for (const int64_t num_rows : {1, 16, 31, 32, 33, 64, 65, 128, 129, 257}) {
+        some.run(num_rows);
+        ASSERT_EQ(bytes_of(some.out, num_rows), bytes_of(all.out, num_rows)) << num_rows << " rows";
+        ASSERT_EQ(bytes_of(some.squares, num_rows), bytes_of(all.squares, num_rows)) << num_rows << " rows";
+      }
+    }
+}
+
+// Each product of a graph starts before the one before it has ended. The residual grows from pair to pair.
+TEST_F(Sm90Norm, AGraphHasTheBitsOfProductsAlone) {
+  Chain chain({2048, 1024, 4128}, /*gated=*/true);
+  for (const int64_t num_rows : {32, 64, 128}) {
+    SCOPED_TRACE(testing::Message() << num_rows << " rows");
+    constexpr int kPairs = 10, kLaunches = 10;
+    chain.run(num_rows);
+    for (int i = 1; i < kPairs * kLaunches; ++i) {
+      chain.queue(num_rows);
+      attend::cuda::synchronize(chain.stream.get());
+    }
+    chain.download();
+    const std::vector<std::byte> residual = bytes_of(chain.residual, num_rows),
+                                 out = bytes_of(chain.out, num_rows);
+    attend::cuda::Graph graph(chain.stream.get(), [&] {
+      for (int i = 0; i < kPairs; ++i) chain.queue(num_rows);
+    });
+    attend::cuda::copy(chain.before, chain.device_residual.view(), chain.stream.get());
+    for (int i = 0; i < kLaunches; ++i) graph.launch(chain.stream.get());
+    chain.download();
+    EXPECT_EQ(bytes_of(chain.residual, num_rows), residual);
+    EXPECT_EQ(bytes_of(chain.out, num_rows), out);
+  }
+}
+
+// f16 has not the range for it; without squares there is no room.
+TEST_F(Sm90Norm, IsNotBegunWhereItCannotBe) {
+  OwnedStream stream(kGpu);
+  constexpr int64_t kNumRows = 32, kWidth = 128;
+  const auto begun = [&](DType dtype, DType norm_dtype, bool with_squares) {
+    const auto made = [&](int64_t rows, DType of) { return attend::cuda::zeros({rows, kWidth}, of, kGpu); };
+    const Tensor x = made(kNumRows, dtype), weight = made(kWidth, dtype), out = made(kNumRows, dtype),
+                 normed = made(kNumRows, dtype), norm_weight = made(1, norm_dtype),
+                 squares = attend::cuda::zeros({kNumRows, kWidth / kNormSquares}, DType::kF32, kGpu);
+    InputNorm norm{.weight = norm_weight.view().reshape({kWidth}), .eps = kEps, .normed = normed};
+    if (with_squares) norm.squares = squares;
+    sm90::dense({.x = x, .weight = weight, .bias = {}, .out = out, .next_norm = &norm}, /*gated=*/false,
+                stream.get());
+    attend::cuda::synchronize(stream.get());
+    return norm.begun;
+  };
+  EXPECT_TRUE(begun(DType::kBF16, DType::kBF16, /*with_squares=*/true));
+  EXPECT_FALSE(begun(DType::kF16, DType::kF16, /*with_squares=*/true));
+  EXPECT_FALSE(begun(DType::kBF16, DType::kF32, /*with_squares=*/true));
+  EXPECT_FALSE(begun(DType::kBF16, DType::kBF16, /*with_squares=*/false));
+}
+
+// Through the public entry: fewer rows go to a kernel that norms by itself, of more the squares cost more.
+TEST_F(Sm90Norm, IsBegunFrom17To32Rows) {
+  OwnedStream stream(kGpu);
+  constexpr int64_t kWidth = 4096, kInFeatures = 2056;  // the few-row kernel takes less than 2^23 weights
+  const Tensor weight = attend::cuda::zeros({kWidth, kInFeatures}, DType::kBF16, kGpu),
+               norm_weight = attend::cuda::zeros({kWidth}, DType::kBF16, kGpu);
+  for (const auto& [num_rows, is_begun] : {std::pair{16, false}, {17, true}, {32, true}, {33, false}}) {
+    const auto made = [&, rows = num_rows](int64_t columns, DType dtype) {
+      return attend::cuda::zeros({rows, columns}, dtype, kGpu);
+    };
+    const Tensor x = made(kInFeatures, DType::kBF16), out = made(kWidth, DType::kBF16),
+                 normed = made(kWidth, DType::kBF16), squares = made(kWidth / kNormSquares, DType::kF32);
+    InputNorm norm{.weight = norm_weight, .eps = kEps, .normed = normed, .squares = squares};
+    kernels::linear({.x = x, .weight = weight, .bias = {}, .out = out, .next_norm = &norm}, stream.get());
+    attend::cuda::synchronize(stream.get());
+    EXPECT_EQ(norm.begun, is_begun) << num_rows << " rows";
+  }
+}
+
+TEST_F(Sm90Norm, RefusesANormThatNobodyHasBegun) {
+  Chain chain(kWidths[0], /*gated=*/false);
+  EXPECT_NE(testing_support::error_message(ErrorCode::kInternal,
+                                           [&] {
+                                             sm90::dense({.x = chain.device_residual.view(),
+                                                          .weight = chain.device_second.view(),
+                                                          .bias = {},
+                                                          .out = chain.device_out.view(),
+                                                          .norm = {.weight = chain.device_weight.view(),
+                                                                   .eps = kEps,
+                                                                   .normed = chain.device_normed.view()}},
+                                                         /*gated=*/false, chain.stream.get());
+                                           })
+                .find("nobody has begun"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace attend::kernels::cuda
