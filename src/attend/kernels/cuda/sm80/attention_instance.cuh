@@ -14,11 +14,11 @@ namespace attend::kernels::cuda::sm80 {
 // Capability": 99 KB on 8.6, 8.9 and 12.0).
 inline constexpr int kLeastSharedBytes = 99 * 1024;
 
-template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kPlans>
 bool launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
-  constexpr auto kKernel = attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>;
+  constexpr auto kKernel = attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kPlans>;
   constexpr int kSharedBytes =
-      AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>::kSharedBytes;
+      AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kPlans>::kSharedBytes;
   if (kSharedBytes > kLeastSharedBytes &&
       kSharedBytes > current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
     return false;
@@ -34,14 +34,18 @@ bool launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
   return true;
 }
 
-// The plan never has 16 rows with fixed splits, nor more rows than max_tile_rows().
+// The plan never has 16 rows with fixed splits, nor more rows than max_tile_rows(); CTAs derive it for up to
+// 64 rows.
 template <Element kElement, int kHeadDimQk, int kHeadDimV>
 bool launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
-  const auto launch = [&]<int kTileRows, bool kFixedSplits>() {
-    return launch_tile<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>(params, num_row_tiles,
-                                                                                 stream);
+  const auto launch = [&]<int kTileRows, bool kFixedSplits, bool kPlans = false>() {
+    return launch_tile<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kPlans>(
+        params, num_row_tiles, stream);
   };
   const bool fixed_splits = params.plan.split_bank != nullptr;
+  if (params.plan.ctas_plan)
+    return params.plan.tile_rows == 16 ? launch.template operator()<16, false, true>()
+                                       : launch.template operator()<64, false, true>();
   if (params.plan.tile_rows == 16) return launch.template operator()<16, false>();
   if constexpr (max_tile_rows(kHeadDimV) == 128)
     if (params.plan.tile_rows == 128)

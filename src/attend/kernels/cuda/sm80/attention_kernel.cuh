@@ -21,7 +21,8 @@
 namespace attend::kernels::cuda::sm80 {
 
 // `kElement`: of K and V. The products are of this type, of f16 for fp8. `kFixedSplits`: the plan has them.
-template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
+// `kPlans`: its CTAs derive it.
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kPlans>
 class AttentionCta {
   static constexpr bool kFp8 = is_fp8(kElement);
   using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
@@ -53,8 +54,9 @@ class AttentionCta {
   static constexpr int kJobRowsAt = kFullKeysAt + static_cast<int>(sizeof(KeyRange));
   static constexpr int kRowScalesAt = kJobRowsAt + static_cast<int>(sizeof(JobRows));
 
-  // Tall tiles have no registers for more; their requests have several.
-  using Plan = CtaPlan<kThreads, kTileRows <= 64 && !kFixedSplits>;
+  // Tall tiles have no registers for it; their requests have several.
+  static_assert(!kPlans || (kTileRows <= 64 && !kFixedSplits));
+  using Plan = CtaPlan<kThreads, kPlans>;
 
  public:
   static constexpr int kSharedBytes = kRowScalesAt + (kFp8 ? kRows * static_cast<int>(sizeof(float)) : 0);
@@ -236,12 +238,12 @@ class AttentionCta {
   Stages stages_;
 };
 
-template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits>
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kPlans>
 __global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads,
                                   TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kCtasPerSm)
     attention_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
-  AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits>(params, shared).run();
+  AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kPlans>(params, shared).run();
 }
 
 }  // namespace attend::kernels::cuda::sm80

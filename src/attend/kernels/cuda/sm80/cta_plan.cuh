@@ -12,16 +12,16 @@ struct PlanStart {
   CtaStart cta;
 };
 
-// `kMayDerive`: whether plans with ctas_plan come here at all.
-template <int kThreads, bool kMayDerive>
+// `kDerives`: for plans with ctas_plan. Kernels come in both forms: code that is not run is in the way of
+// code that is, which each layer of a decode step fetches from memory anew.
+template <int kThreads, bool kDerives>
 class CtaPlan {
  public:
   __device__ explicit CtaPlan(const AttentionParams& params) : params_(params), plan_(params.plan) {}
 
   // Where CTA `cta` begins; all threads call it, for one CTA only.
   __device__ PlanStart start(int cta) const {
-    if constexpr (kMayDerive)
-      if (plan_.ctas_plan) return derive(cta);
+    if constexpr (kDerives) return derive(cta);
     // All loads at once.
     if (plan_.streamed) return {*plan_.header, plan_.cta_starts[cta]};
     return {*plan_.header, {plan_.row_tiles[cta], static_cast<int>(blockIdx.y), 0}};
@@ -29,15 +29,13 @@ class CtaPlan {
 
   // The row tile behind `tile`, which there is.
   __device__ RowTile tile_after(const RowTile& tile) const {
-    if constexpr (kMayDerive)
-      if (plan_.ctas_plan) return derive_tile_after(tile);
+    if constexpr (kDerives) return derive_tile_after(tile);
     return plan_.row_tiles[tile.index + 1];
   }
 
   // After start(). Read anew where it is wanted: meanwhile it takes no registers.
   __device__ int units_per_cta() const {
-    if constexpr (kMayDerive)
-      if (plan_.ctas_plan) return derived().header.units_per_cta;
+    if constexpr (kDerives) return derived().header.units_per_cta;
     return plan_.header->units_per_cta;
   }
 

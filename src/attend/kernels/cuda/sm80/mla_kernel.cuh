@@ -22,7 +22,8 @@ namespace attend::kernels::cuda::sm80 {
 inline constexpr int kMlaHeadDimQk = 576, kMlaHeadDimV = 512, kMlaThreads = 256;
 
 // `T`: of q, the latent rows and the products. kRowBlocks blocks of 16 rows.
-template <class T, int kRowBlocks>
+// `kPlans`: its CTAs derive the plan.
+template <class T, int kRowBlocks, bool kPlans>
 class MlaCta {
   static constexpr int kRows = 16 * kRowBlocks, kKeys = 32, kThreads = kMlaThreads, kWarps = kThreads / 32;
   // One tile is 36 KiB: what an SM of 163 KiB holds beside the queries.
@@ -57,7 +58,7 @@ class MlaCta {
   __device__ void run() {
     bool is_early = params_.old_keys_settled;
     if (!is_early) ptx::wait_for_previous_kernel();
-    const CtaPlan<kThreads, true> plan(params_);
+    const CtaPlan<kThreads, kPlans> plan(params_);
     const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     walk_plan<false>(params_, plan, start, [&](const RowTile& tile, int, const JobPart& part) {
       attend(tile, part, is_early);
@@ -336,10 +337,10 @@ class MlaCta {
   int first_query_, first_in_group_, num_rows_;
 };
 
-template <class T, int kRowBlocks>
+template <class T, int kRowBlocks, bool kPlans>
 __global__ void __launch_bounds__(kMlaThreads, 1) mla_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
-  MlaCta<T, kRowBlocks>(params, shared).run();
+  MlaCta<T, kRowBlocks, kPlans>(params, shared).run();
   ptx::allow_next_kernel();
 }
 
