@@ -48,11 +48,10 @@ class CtaPlan {
   // A request's only row tile, the request's number being its index; without queries it has no units.
   __device__ RowTile derive_tile(int request) const {
     const RequestSpan span = request_span(params_.batch, request);
+    // Nor has it positions, which a tree mask under a window asks for.
+    if (span.seqlen_q <= 0) return {.index = request};
     // Splits are not fixed: a unit is a key tile.
-    RowTile tile =
-        row_tile_of(params_.batch, request, span, 0, 0, max(0, span.seqlen_q - 1), kKeyTile, request);
-    if (span.seqlen_q <= 0) tile.num_units = 0;
-    return tile;
+    return row_tile_of(params_.batch, request, span, 0, 0, span.seqlen_q - 1, kKeyTile, request);
   }
   // Heads that a CTA goes through in a row tile.
   __device__ int heads_of_cta() const { return params_.num_kv_heads / plan_.heads_at_once; }

@@ -37,7 +37,7 @@ int box_rows_for(const KvView& kv, int head_dim_qk) {
   return kv.index.page_size < kFewestBoxRows ? 0 : std::min(kv.index.page_size, most);
 }
 
-// Rows of a request and KV head in the plan's largest batch.
+// The most rows that a request and KV head have.
 int64_t rows_of(const AttentionArgs& args, const DevicePlan& plan) {
   const AttentionPlanLimits& limits = plan.limits();
   return int64_t{std::min(args.batch.max_seqlen_q, limits.max_tokens)} * limits.num_q_heads /

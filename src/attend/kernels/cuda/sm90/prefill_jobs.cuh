@@ -6,7 +6,8 @@
 namespace attend::kernels::cuda::sm90 {
 
 // Jobs are taken in the order of the plan, heads fastest: the first of every CTA is that of its index, and
-// each CTA takes another as soon as it has room for its queries. Who computes a job changes no bit.
+// each CTA takes another as soon as it has told its warps of the one before. Who computes a job changes no
+// bit.
 template <class Tile>
 class PrefillJobs {
   using Shared = PrefillShared<Tile>;
