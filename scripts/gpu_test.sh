@@ -64,6 +64,8 @@ sanitized=(
   "mrsi dense_gpu_test    Each/Sm90DenseOfShape.*/2:Each/Sm90DenseOfShape.*/3:InvariantLinear.ATileOfRows*"
   "mrsi dense_gpu_test    FusedLinear.GivesEachOfFewRows*:Each/QkvOfHeads.*/1"
   "ms   dense_gpu_test    Each/Sm90DenseOfHeight.*/7:Each/QkvOfHeads.*/4"
+  # Begun norms; tall tiles whose pairs of CTAs share x, and weights.
+  "ms   dense_gpu_test    Sm90Norm.LeavesWhatIsNormed*:Sm90Tall.WritesRows*"
   # The rest of a layer.
   "mrsi dense_gpu_test    AddRmsNorm.*:SiluMul.*:Rope.Turns*:GatherRows.*:FillRandom.HasTheSameBitsOnAGpu:Embedding.Copies*"
 )
