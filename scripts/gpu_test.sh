@@ -52,7 +52,7 @@ sanitized=(
   "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallJobs"
   # What has many keys, ends of splits, indices of every kind; replayed graphs.
   "m    kernels_cuda_test Every/CudaAttentionPart.*/0:Every/CudaPrefillPart.*/0:CudaAttention.*ManyFixedSplits:CudaAttention.*Captured*"
-  "m    kernels_cuda_test CudaSettledKeys.*"
+  "m    kernels_cuda_test CudaSettledKeys.*:CudaPlanInCall.*"
   "m    engine_test       *ReplayOnGpu*/triton_bfloat16"
   # Store, merge, a batch's arrays, rows for other interfaces.
   "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CudaTurnRows.*"
@@ -64,7 +64,10 @@ sanitized=(
   "mrsi dense_gpu_test    Each/Sm90DenseOfShape.*/2:Each/Sm90DenseOfShape.*/3:InvariantLinear.ATileOfRows*"
   "mrsi dense_gpu_test    FusedLinear.GivesEachOfFewRows*:Each/QkvOfHeads.*/1"
   "ms   dense_gpu_test    Each/Sm90DenseOfHeight.*/7:Each/QkvOfHeads.*/4"
-  # The rest of a layer.
+  # Begun norms; tall tiles whose pairs of CTAs share x, and weights.
+  "ms   dense_gpu_test    Sm90Norm.LeavesWhatIsNormed*:Sm90Tall.WritesRows*"
+  # The rest of a layer; rows and heads that are moved in groups, and others.
+  "m    dense_gpu_test    AlignedRows.OfNorms*:AlignedRows.*Stored"
   "mrsi dense_gpu_test    AddRmsNorm.*:SiluMul.*:Rope.Turns*:GatherRows.*:FillRandom.HasTheSameBitsOnAGpu:Embedding.Copies*"
 )
 

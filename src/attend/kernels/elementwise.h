@@ -14,11 +14,12 @@ void embedding(View<const int32_t> ids, const TensorView& table, const TensorVie
 
 // out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset), over the last dimension (RMSNorm, arXiv
 // 1910.07467). x, out: [.., dim], last stride 1; rank 2 or 3 with any outer strides (q/k norm works on
-// heads). weight: [dim]. weight_offset is 1 in Gemma's convention.
+// heads). weight: [dim]; on a GPU it may be read before the kernels launched before on the stream have ended,
+// as those of linear.h. weight_offset is 1 in Gemma's convention.
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
               float weight_offset = 0.0f);
 
-// residual += x; out = rms_norm(residual). All [num_tokens, hidden]; out may be x.
+// residual += x; out = rms_norm(residual), the weight read as there. All [num_tokens, hidden]; out may be x.
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
                   const TensorView& out, Stream& stream);
 
@@ -28,7 +29,8 @@ void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 
 // Rotates pairs (i, i + rotary_dim / 2) of each head in place by the angle of its token's position (the
 // "NeoX" pairing that Hugging Face's models use). x: [num_tokens, num_heads, head_dim], last stride 1; cos,
-// sin: f32 [num_positions, rotary_dim / 2] with the attention factor applied; positions: [num_tokens].
+// sin: f32 [num_positions, rotary_dim / 2] with the attention factor applied; positions: [num_tokens]. On a
+// GPU these three are read early, as by norm_rope().
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
           Stream& stream);
 

@@ -75,6 +75,8 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
 
 void linear(const LinearArgs& args, Stream& stream) {
   check(args, stream);
+  // What a product before this one has begun there is not of this one's results.
+  if (args.next_norm != nullptr) args.next_norm->begun = false;
   if (args.out.num_elements() == 0) return;
   if (const OnGpu gpu(stream); gpu) return cuda::linear(args, stream);
   if (args.norm.weight.empty()) return cpu::linear(args, cpu::detect_isa());

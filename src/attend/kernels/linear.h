@@ -15,7 +15,8 @@ struct InputNorm {
   // [num_rows, in_features / kNormSquares] of f32: scratch; empty: nobody begins this norm.
   TensorView squares = {};
   // Set by the product that left x, when `normed` holds x times the weight, rounded once, and `squares` sums
-  // of squares of x. Whoever takes x may then scale the sums of `normed` in place of norming x.
+  // of squares of x. Whoever takes x may then scale the sums of `normed` in place of norming x; who cannot
+  // norms x into `normed`, so a begun norm is good for one product.
   bool begun = false;
 };
 inline constexpr int64_t kNormSquares = 16;  // neighbouring features whose squares are one sum
@@ -40,8 +41,8 @@ struct LinearArgs {
   InputNorm norm = {};
   // out += x weight^T + bias, rounded once. GPU only.
   bool accumulate = false;
-  // The norm that takes out next, of a product behind this one. A kernel that can begins it and says so
-  // there.
+  // The norm that takes out next, of a product behind this one. A kernel that can begins it; linear() sets
+  // its `begun` either way. What it leaves may not lie where x, or `normed` of this product's norm, does.
   InputNorm* next_norm = nullptr;
 };
 // Accumulates in float32; CPUs with AMX may take factors below 2^-126 (subnormal in float32, or such parts of

@@ -212,6 +212,20 @@ TEST(FusedLinearArguments, NormsThatDoNotFitAreRefused) {
               StartsWith("next_norm.squares"));
 }
 
+TEST(FusedLinearArguments, ANormThatAProductDoesNotBeginIsNotBegun) {
+  Stream stream;
+  const TestTensor x({3, 32}, DType::kF32), weight({64, 32}, DType::kF32), norm_weight({64}, DType::kF32),
+      normed({3, 64}, DType::kF32), squares({3, 4}, DType::kF32), out({3, 64}, DType::kF32);
+  for (const int64_t num_rows : {0, 3}) {
+    const auto rows = [&](const TestTensor& tensor) { return tensor.view().slice(0, 0, num_rows); };
+    // As a product before may have left it.
+    InputNorm next{
+        .weight = norm_weight, .eps = kEps, .normed = rows(normed), .squares = rows(squares), .begun = true};
+    linear({.x = rows(x), .weight = weight, .bias = {}, .out = rows(out), .next_norm = &next}, stream);
+    EXPECT_FALSE(next.begun) << num_rows << " rows";
+  }
+}
+
 std::vector<double> outputs_of_rows(const Target& target, const Tensors& t, int64_t first, int64_t num_rows,
                                     bool gated) {
   const TensorView x = t.x.view().slice(0, first, first + num_rows);
