@@ -294,35 +294,6 @@ TEST_F(Sm90Norm, IsBegunFrom17To32Rows) {
   }
 }
 
-// By the kernel for few rows and by cuBLASLt: what was begun, NaN here, is not read.
-TEST_F(Sm90Norm, IsMadeAnewWhereNoTilesTakeIt) {
-  Chain chain(kWidths[1], /*gated=*/false);
-  Stream& stream = chain.stream.get();
-  const TestTensor nothing = Chain::nans({Chain::kMostRows, chain.widths.width}, DType::kBF16);
-  attend::cuda::copy(chain.before, chain.device_residual.view(), stream);
-  for (const int64_t num_rows : {1, 16, 32, 150}) {
-    const auto product = [&](bool begun) {
-      const auto rows = [&](const DeviceCopy& copy) { return copy.view().slice(0, 0, num_rows); };
-      attend::cuda::copy(nothing, chain.device_normed.view(), stream);
-      kernels::linear({.x = rows(chain.device_residual),
-                       .weight = chain.device_second.view(),
-                       .bias = chain.device_bias.view(),
-                       .out = rows(chain.device_out),
-                       .norm = {.weight = chain.device_weight.view(),
-                                .eps = kEps,
-                                .normed = rows(chain.device_normed),
-                                .squares = rows(chain.device_squares),
-                                .begun = begun}},
-                      stream);
-      chain.download();
-      return bytes_of(chain.out, num_rows);
-    };
-    const std::vector<std::byte> expected = product(false);
-    EXPECT_FALSE(std::isnan(chain.out.at(0)));
-    EXPECT_EQ(product(true), expected) << num_rows << " rows";
-  }
-}
-
 TEST_F(Sm90Norm, RefusesANormThatNobodyHasBegun) {
   Chain chain(kWidths[0], /*gated=*/false);
   EXPECT_NE(testing_support::error_message(ErrorCode::kInternal,
