@@ -51,7 +51,7 @@ TEST_F(CommandOnGpu, RefusesNumbersThatNoGpuTakes) {
       {"--cuda-graph-bs 0", "cuda_graph_bs 0: 1 to"},
       {"--cuda-graph-bs 100000", "cuda_graph_bs 100000: 1 to"},
       {"--cuda-graph-max-bs 0", "--cuda-graph-max-bs 0"},
-      {"--max-total-tokens 2000000000", " of weights), free "},
+      {"--max-total-tokens 2000000000", " of them weights, free "},
       {"--device cuda:99", "device cuda:99: this machine has "},
   };
   for (const auto& [flags, message] : cases) {
