@@ -125,7 +125,7 @@ void check_memory(const EngineInfo& info, const ModelConfig& model) {
        {"logits of " + text(limits.max_reqs) + " requests",
         1.0 * limits.max_reqs * model.vocab_size * sizeof(float), "--max-running-requests"},
        {"activations of " + text(limits.max_tokens) + " tokens a step",
-        activation_bytes(model, limits.max_tokens, info.dtype),
+        activation_bytes(model, limits.max_tokens, info.dtype, info.device),
         "--chunked-prefill-size or --max-running-requests"}},
       available_bytes(info.device));
 }

@@ -22,13 +22,17 @@ std::array<int64_t, 7> activation_widths(const ModelConfig& config) {
           config.hidden_size};
 }
 
+// Of a token: sums of squares with which a product begins the norm behind it. Only GPUs have such products.
+int64_t num_squares(const ModelConfig& config, Device device) {
+  return device.type == DeviceType::kCuda ? config.hidden_size / kernels::kNormSquares : 0;
+}
+
 }  // namespace
 
-double activation_bytes(const ModelConfig& config, int max_tokens, DType dtype) {
+double activation_bytes(const ModelConfig& config, int max_tokens, DType dtype, Device device) {
   double features = 0.0;
   for (const int64_t width : activation_widths(config)) features += static_cast<double>(width);
-  const double squares_bytes =
-      static_cast<double>(config.hidden_size / kernels::kNormSquares) * sizeof(float);
+  const double squares_bytes = static_cast<double>(num_squares(config, device)) * sizeof(float);
   return max_tokens * (features * static_cast<double>(size_of(dtype)) + squares_bytes);
 }
 
@@ -56,16 +60,17 @@ void DecoderModel::prepare(const BatchLimits& limits) {
     total_bytes += Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * width) * element_bytes);
   const size_t workspace_bytes = kernels::linear_workspace_bytes(
       limits.max_tokens, *std::max_element(widths.begin(), widths.end()), placement_.device);
-  const int64_t num_squares = config_.hidden_size / kernels::kNormSquares;
-  total_bytes += Arena::padded_bytes(workspace_bytes) +
-                 Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * num_squares) * sizeof(float));
+  const int64_t squares_of_token = num_squares(config_, placement_.device);
+  total_bytes +=
+      Arena::padded_bytes(workspace_bytes) +
+      Arena::padded_bytes(static_cast<size_t>(limits.max_tokens * squares_of_token) * sizeof(float));
   arena_.emplace(total_bytes, "activations", placement_.device);
   TensorView* const views[] = {
       &activations_.residual, &activations_.x,   &activations_.qkv, &activations_.attended,
       &activations_.gate_up,  &activations_.mlp, &logit_rows_};
   for (size_t i = 0; i < std::size(widths); ++i)
     *views[i] = arena_->allocate({limits.max_tokens, widths[i]}, placement_.dtype);
-  activations_.squares = arena_->allocate({limits.max_tokens, num_squares}, DType::kF32);
+  activations_.squares = arena_->allocate({limits.max_tokens, squares_of_token}, DType::kF32);
   dense_workspace_ = {};
   if (workspace_bytes > 0) {
     const TensorView workspace = arena_->allocate({static_cast<int64_t>(workspace_bytes)}, DType::kU8);

@@ -45,7 +45,7 @@ class DecoderModel : public Model {
     TensorView attended;           // [num_tokens, num_q_heads * head_dim]
     TensorView gate_up;            // [num_tokens, 2 intermediate_size]
     TensorView mlp;                // [num_tokens, intermediate_size]
-    TensorView squares;            // [num_tokens, hidden_size / kNormSquares], of residual
+    TensorView squares;            // GPU: [num_tokens, hidden_size / kNormSquares], of residual
     kernels::InputNorm norm = {};  // GPU: of residual, for the next product that takes it
 
     Activations first(int64_t num_tokens) const;

@@ -43,8 +43,9 @@ class Model {
   virtual size_t weight_bytes() const = 0;
 };
 
-// Bytes that prepare() allocates for activations of this dtype. A double, since it may not fit a size_t.
-double activation_bytes(const ModelConfig& config, int max_tokens, DType dtype);
+// Bytes that prepare() allocates for activations of this dtype on `device`. A double, since it may not fit a
+// size_t.
+double activation_bytes(const ModelConfig& config, int max_tokens, DType dtype, Device device);
 
 enum class LoadFormat : uint8_t { kAuto, kDummy };  // kDummy: random weights of the config's shapes
 
