@@ -10,6 +10,7 @@
 #include "attend/kernels/cuda/sm90/dense.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/dense/sm90_test.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/error_message.h"
 
@@ -21,14 +22,7 @@ using testing_cuda::DeviceCopy;
 using testing_cuda::kGpu;
 using testing_support::TestTensor;
 
-class Sm90Norm : public testing::Test {
- protected:
-  void SetUp() override {
-    if (attend::cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
-    const auto info = attend::cuda::device_info(kGpu);
-    if (info.major != 9 || info.minor != 0) GTEST_SKIP() << info.name << ": for compute capability 9.0";
-  }
-};
+class Sm90Norm : public testing_cuda::Sm90Test {};
 
 struct Widths {
   int64_t in_features, width, num_outs;  // `width` features are normed

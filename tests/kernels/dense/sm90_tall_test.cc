@@ -10,6 +10,7 @@
 #include "attend/kernels/cuda/sm90/tall.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/dense/sm90_test.h"
 #include "tests/kernels/dense/test_tensor.h"
 
 namespace attend::kernels::cuda {
@@ -20,14 +21,7 @@ using testing_cuda::DeviceCopy;
 using testing_cuda::kGpu;
 using testing_support::TestTensor;
 
-class Sm90Tall : public testing::Test {
- protected:
-  void SetUp() override {
-    if (attend::cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
-    const auto info = attend::cuda::device_info(kGpu);
-    if (info.major != 9 || info.minor != 0) GTEST_SKIP() << info.name << ": for compute capability 9.0";
-  }
-};
+class Sm90Tall : public testing_cuda::Sm90Test {};
 
 struct Shape {
   int64_t weight_rows, in_features;
