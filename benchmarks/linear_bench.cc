@@ -16,7 +16,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
-#include "attend/kernels/cpu/linear.h"
+#include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/tensor/arena.h"
 
 namespace {

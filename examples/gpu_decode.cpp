@@ -3,8 +3,8 @@
 // Three sequences decode together. Their K/V, the page table and what a step brings lie in the GPU's memory
 // at fixed addresses; storing, planning and attention are recorded in a CUDA graph once, and the graph is
 // replayed while the sequences grow. Every step is compared with the same kernels' work on the CPU.
-#include <attend/kernels/attention.h>
-#include <attend/kernels/store.h>
+#include <attend/kernels/attention/attention.h>
+#include <attend/kernels/kv_store/store.h>
 #include <attend/tensor/cuda.h>
 
 #include <algorithm>

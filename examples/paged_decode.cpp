@@ -3,9 +3,9 @@
 // Three sequences of different lengths decode together. Their K/V lies in pages that are handed out in random
 // order; a page table says which page holds which positions of which sequence. Every step is compared with
 // plain loops that share nothing with it.
-#include <attend/kernels/attention.h>
-#include <attend/kernels/linear.h>
-#include <attend/kernels/store.h>
+#include <attend/kernels/attention/attention.h>
+#include <attend/kernels/gemm/linear.h>
+#include <attend/kernels/kv_store/store.h>
 
 #include <algorithm>
 #include <cmath>

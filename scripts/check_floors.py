@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks that a floor of src/attend includes only floors that stand above it, and only headers that exist; and that
-installed headers (HEADERS of attend_floor) need nothing but installed headers and the standard library, and export what
-they declare, while the others do not."""
+"""Checks that a floor of src/attend includes only floors that stand above it, and only headers that exist; the same of
+the families of kernels/ and of what a family is made of; and that installed headers (HEADERS of attend_floor and
+attend_kernels) need nothing but installed headers and the standard library, and export what they declare, while the
+others do not."""
 
 import pathlib
 import re
@@ -9,18 +10,31 @@ import sys
 
 # Top first, as in docs/architecture.md.
 FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "model", "engine", "serve", "bench", "cli"]
+FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "gemm", "moe", "fused", "attention", "recurrent", "sampling"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]attend/(([a-z_0-9]+)/[^">]+)[">]', re.MULTILINE)
 # A library's header, and not the standard's: a name with a folder or an ending.
 FOREIGN_INCLUDE = re.compile(r'^\s*#\s*include\s+([<"](?!attend/)[^">]*[/.][^">]*[">])', re.MULTILINE)
 EXPORT_BEGIN, EXPORT_END = "#pragma GCC visibility push(default)\n", "#pragma GCC visibility pop\n"
+# What a place within a family may include of its own or another family: a contract is known to all; who implements it
+# for a device knows that device alone, and what architectures share knows none of them. Files of cuda/ itself call those
+# of its folders: of another family they are its contract on a GPU.
+SEES = {
+    "contract": {"contract"},
+    "dispatch": {"contract", "cpu", "cuda", "cuda/common"},
+    "cpu": {"contract", "cpu"},
+    "cuda/common": {"contract", "cuda", "cuda/common"},
+    "cuda/sm80": {"contract", "cuda", "cuda/common", "cuda/sm80"},
+    "cuda/sm90": {"contract", "cuda", "cuda/common", "cuda/sm90"},
+    "cuda": {"contract", "cuda", "cuda/common", "cuda/sm80", "cuda/sm90"},
+}
 
 
 def installed_headers() -> set[str]:
     headers = set()
-    for cmake in ROOT.rglob("CMakeLists.txt"):
-        for words in re.findall(r"attend_floor\(\s*\w+\s+HEADERS\s+([^)]*?)\s+SOURCES", cmake.read_text()):
-            headers |= {(cmake.parent / name).relative_to(ROOT).as_posix() for name in words.split()}
+    for path in [*ROOT.rglob("CMakeLists.txt"), *ROOT.rglob("family.cmake")]:
+        for words in re.findall(r"attend_(?:floor|kernels)\(\s*\w+\s+HEADERS\s+([^)]*?)\s+SOURCES", path.read_text()):
+            headers |= {(path.parent / name).relative_to(ROOT).as_posix() for name in words.split() if name.endswith(".h")}
     return headers
 
 
@@ -30,6 +44,26 @@ def problems_of_installed(name: str, text: str, installed: set[str]) -> list[str
     if text.count(EXPORT_BEGIN) != 1 or not text.endswith(EXPORT_END):
         problems.append(f"exports nothing: put {EXPORT_BEGIN.strip()} before its namespace and {EXPORT_END.strip()} last")
     return [f"{name} is installed: {problem}" for problem in problems]
+
+
+def place_of(parts: list[str]) -> str:
+    """Of a file of a family: kernels/<family>/<place>/<file>."""
+    if len(parts) == 3:
+        return "contract" if parts[-1].endswith(".h") else "dispatch"
+    return "/".join(parts[2:4]) if parts[2] == "cuda" and len(parts) > 4 and parts[3] != "ptx" else parts[2]
+
+
+def problem_within_kernels(name: str, included: str) -> str | None:
+    parts, others = name.split("/"), included.split("/")
+    if len(parts) < 3 or parts[1] not in FAMILIES:
+        return f"{name} is of no family: expected kernels/<family>/, one of {', '.join(FAMILIES)}"
+    if len(others) < 3 or others[1] not in FAMILIES or FAMILIES.index(others[1]) > FAMILIES.index(parts[1]):
+        return f"{name}: {parts[1]} may not include {others[1]} ({included})"
+    place, other = place_of(parts), place_of(others)
+    within = parts[1] == others[1]
+    if other not in SEES.get(place, set()) or within and other == "cuda" and place.startswith("cuda/"):
+        return f"{name}: {place} may not include {other} ({included})"
+    return None
 
 
 def main() -> int:
@@ -49,6 +83,8 @@ def main() -> int:
                 problems.append(f"{name}: {floor} may not include {other} ({included})")
             elif not (ROOT / included).exists() and not (ROOT / f"{included}.in").exists():
                 problems.append(f"{name}: attend/{included} does not exist")
+            elif floor == other == "kernels" and (problem := problem_within_kernels(name, included)):
+                problems.append(problem)
         if name in installed:
             problems += problems_of_installed(name, text, installed)
         elif EXPORT_BEGIN in text:

@@ -16,10 +16,10 @@
 
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/bench/cuda/read_kernel.h"
-#include "attend/kernels/attention.h"
-#include "attend/kernels/cuda/device_plan.h"
-#include "attend/kernels/fill_random.h"
-#include "attend/kernels/mla.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/cuda/common/device_plan.h"
+#include "attend/kernels/attention/mla.h"
+#include "attend/kernels/common/fill_random.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::bench {

@@ -12,9 +12,9 @@
 
 #include "attend/bench/cuda/gpu_probes.h"
 #include "attend/bench/cuda/gpu_timing.h"
-#include "attend/kernels/elementwise.h"
-#include "attend/kernels/fill_random.h"
-#include "attend/kernels/store.h"
+#include "attend/kernels/common/fill_random.h"
+#include "attend/kernels/kv_store/store.h"
+#include "attend/kernels/norm_rope/norm_rope_store.h"
 
 namespace attend::bench {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "attend/bench/cuda/gpu_probes.h"
 #include "attend/bench/cuda/gpu_timing.h"
-#include "attend/kernels/cuda/matmul.h"
-#include "attend/kernels/elementwise.h"
-#include "attend/kernels/fill_random.h"
-#include "attend/kernels/linear.h"
+#include "attend/kernels/common/fill_random.h"
+#include "attend/kernels/gemm/cuda/matmul.h"
+#include "attend/kernels/gemm/linear.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend::bench {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "attend/bench/cuda/gpu_probes.h"
 #include "attend/bench/cuda/gpu_timing.h"
-#include "attend/kernels/fill_random.h"
-#include "attend/kernels/sampling.h"
+#include "attend/kernels/common/fill_random.h"
+#include "attend/kernels/sampling/sampling.h"
 
 namespace attend::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "attend/kernels/attention_batch.h"
+#include "attend/kernels/attention/attention_batch.h"
 #include "tensor_argument.h"
 #include "workspaces.h"
 

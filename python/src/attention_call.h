@@ -7,10 +7,10 @@
 #include <optional>
 #include <string_view>
 
-#include "attend/kernels/attention.h"
-#include "attend/kernels/batch_arrays.h"
-#include "attend/kernels/mla.h"
-#include "attend/kernels/turn_rows.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/mla.h"
+#include "attend/kernels/kv_store/batch_arrays.h"
+#include "attend/kernels/norm_rope/turn_rows.h"
 
 namespace attend::python {
 

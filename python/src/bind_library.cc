@@ -8,7 +8,7 @@
 #include "attend/backends/table.h"
 #include "attend/base/parallel.h"
 #include "attend/base/version.h"
-#include "attend/kernels/build_info.h"
+#include "attend/kernels/common/build_info.h"
 #include "module.h"
 
 namespace attend::python {

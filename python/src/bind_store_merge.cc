@@ -3,8 +3,8 @@
 #include <span>
 
 #include "arguments.h"
-#include "attend/kernels/merge.h"
-#include "attend/kernels/store.h"
+#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/kv_store/store.h"
 #include "attend/tensor/cuda.h"
 #include "module.h"
 #include "result_tensor.h"

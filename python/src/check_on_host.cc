@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "attend/base/math.h"
-#include "attend/kernels/page_of.h"
+#include "attend/kernels/metadata/page_of.h"
 
 namespace attend::python {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "attend/base/math.h"
-#include "attend/kernels/reference/element.h"
-#include "attend/kernels/store.h"
+#include "attend/kernels/common/element.h"
+#include "attend/kernels/kv_store/store.h"
 #include "tests/kernels/conformance/built_case.h"
 #include "tests/kernels/conformance/poison.h"
 #include "tests/kernels/conformance/random.h"

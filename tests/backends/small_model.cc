@@ -8,7 +8,7 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
-#include "attend/kernels/attention.h"
+#include "attend/kernels/attention/attention.h"
 #include "tests/kernels/conformance/random.h"
 
 namespace attend::conformance {

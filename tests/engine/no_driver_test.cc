@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "attend/engine/engine.h"
-#include "attend/kernels/attention_plan.h"
-#include "attend/kernels/store.h"
+#include "attend/kernels/attention/attention_plan.h"
+#include "attend/kernels/kv_store/store.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
 #include "tests/support/gpu_device.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attend/kernels/attention_batch.h"
+#include "attend/kernels/attention/attention_batch.h"
 #include "attend/tensor/dtype.h"
 #include "attend/tensor/tensor.h"
 

@@ -5,11 +5,11 @@
 #include "attend/backends/check.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
-#include "attend/kernels/attention.h"
-#include "attend/kernels/metadata.h"
-#include "attend/kernels/mla.h"
-#include "attend/kernels/qkv.h"
-#include "attend/kernels/store.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/mla.h"
+#include "attend/kernels/fused/qkv.h"
+#include "attend/kernels/kv_store/store.h"
+#include "attend/kernels/metadata/metadata.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {

@@ -6,7 +6,7 @@
 
 #include "attend/attention/backend.h"
 #include "attend/backends/spec.h"
-#include "attend/kernels/attention_plan.h"
+#include "attend/kernels/attention/attention_plan.h"
 
 namespace attend {
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "attend/attention/backend.h"
-#include "attend/kernels/attention_plan.h"
-#include "attend/kernels/kv_index.h"
+#include "attend/kernels/attention/attention_plan.h"
+#include "attend/kernels/metadata/kv_index.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -10,7 +10,7 @@
 #include "attend/bench/case_tensors.h"
 #include "attend/bench/probes.h"
 #include "attend/bench/timing.h"
-#include "attend/kernels/cpu/attention.h"
+#include "attend/kernels/attention/cpu/attention.h"
 
 namespace attend::bench {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
-#include "attend/kernels/cpu/attention.h"
+#include "attend/kernels/attention/cpu/attention.h"
 
 namespace attend::bench {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "attend/bench/attention_case.h"
-#include "attend/kernels/attention.h"
-#include "attend/kernels/cpu/isa.h"
-#include "attend/kernels/mla.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/mla.h"
+#include "attend/kernels/common/cpu/isa.h"
 #include "attend/tensor/arena.h"
 
 namespace attend::bench {

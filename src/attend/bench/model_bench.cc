@@ -10,7 +10,7 @@
 #include "attend/bench/probes.h"
 #include "attend/bench/timing.h"
 #include "attend/engine/engine.h"
-#include "attend/kernels/cpu/attention.h"
+#include "attend/kernels/attention/cpu/attention.h"
 #include "attend/tensor/arena.h"
 
 namespace attend::bench {

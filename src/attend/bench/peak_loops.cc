@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "attend/base/error.h"
-#include "attend/kernels/cpu/isa.h"
+#include "attend/kernels/common/cpu/isa.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "attend/kernels/cpu/amx_tiles.h"
+#include "attend/kernels/common/cpu/amx_tiles.h"
 #endif
 
 namespace attend::bench {

@@ -7,9 +7,9 @@
 
 #include "attend/base/math.h"
 #include "attend/bench/cuda/gpu_timing.h"
-#include "attend/kernels/attention.h"
-#include "attend/kernels/fill_random.h"
-#include "attend/kernels/linear.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/common/fill_random.h"
+#include "attend/kernels/gemm/linear.h"
 
 namespace attend::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include "attend/base/parallel.h"
 #include "attend/bench/peak_loops.h"
 #include "attend/bench/timing.h"
-#include "attend/kernels/cpu/isa.h"
+#include "attend/kernels/common/cpu/isa.h"
 
 namespace attend::bench {
 namespace {

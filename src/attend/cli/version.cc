@@ -5,7 +5,7 @@
 #include "attend/attention/resolver.h"
 #include "attend/base/version.h"
 #include "attend/cli/build_info.h"
-#include "attend/kernels/cpu/isa.h"
+#include "attend/kernels/common/cpu/isa.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::cli {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/kernels/sampling.h"
+#include "attend/kernels/sampling/sampling.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -11,7 +11,7 @@
 #include "attend/base/math.h"
 #include "attend/engine/graph_runner.h"
 #include "attend/engine/require_memory.h"
-#include "attend/kernels/sampling.h"
+#include "attend/kernels/sampling/sampling.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {

@@ -4,7 +4,7 @@
 
 #include "attend/base/error.h"
 #include "attend/engine/request.h"
-#include "attend/kernels/sampling.h"
+#include "attend/kernels/sampling/sampling.h"
 
 namespace attend {
 namespace {

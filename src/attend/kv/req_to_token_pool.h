@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/kernels/metadata.h"
+#include "attend/kernels/metadata/metadata.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)

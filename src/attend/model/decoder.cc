@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
-#include "attend/kernels/elementwise.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend {
 namespace {

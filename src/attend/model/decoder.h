@@ -15,7 +15,7 @@
 #include <optional>
 #include <vector>
 
-#include "attend/kernels/linear.h"
+#include "attend/kernels/gemm/linear.h"
 #include "attend/model/decoder_weights.h"
 #include "attend/model/model.h"
 #include "attend/model/model_weights.h"

@@ -9,7 +9,7 @@
 
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
-#include "attend/kernels/fill_random.h"
+#include "attend/kernels/common/fill_random.h"
 #include "attend/model/fill_weights.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "attend/kernels/random_normal.h"
+#include "attend/kernels/common/random_normal.h"
 #include "attend/model/decoder_weights.h"
 #include "attend/model/model.h"
 #include "attend/model/model_weights.h"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/kernels/attention_plan.h"
-#include "attend/kernels/kv_index.h"
+#include "attend/kernels/attention/attention_plan.h"
+#include "attend/kernels/metadata/kv_index.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/tensor/dtype.h"
 

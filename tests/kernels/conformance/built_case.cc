@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "attend/kernels/reference/element.h"
+#include "attend/kernels/common/element.h"
 #include "tests/kernels/conformance/poison.h"
 #include "tests/kernels/conformance/random.h"
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "attend/kernels/attention.h"
-#include "attend/kernels/mla.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/mla.h"
 #include "tests/kernels/conformance/attention_case.h"
 #include "tests/kernels/conformance/case_index.h"
 #include "tests/kernels/conformance/new_tokens.h"

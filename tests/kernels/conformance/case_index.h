@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attend/kernels/kv_index.h"
+#include "attend/kernels/metadata/kv_index.h"
 #include "tests/kernels/conformance/attention_case.h"
 #include "tests/kernels/conformance/new_tokens.h"
 

@@ -9,7 +9,7 @@
 #include <functional>
 #include <set>
 
-#include "attend/kernels/reference/element.h"
+#include "attend/kernels/common/element.h"
 #include "tests/kernels/conformance/built_case.h"
 #include "tests/kernels/conformance/poison.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attend/kernels/reference/element.h"
-#include "attend/kernels/reference/visible.h"
+#include "attend/kernels/attention/reference_visible.h"
+#include "attend/kernels/common/element.h"
 
 namespace attend::conformance {
 namespace {

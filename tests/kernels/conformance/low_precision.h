@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "attend/kernels/attention.h"
+#include "attend/kernels/attention/attention.h"
 
 namespace attend::conformance {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "attend/kernels/reference/element.h"
+#include "attend/kernels/common/element.h"
 #include "tests/kernels/conformance/literal.h"
 #include "tests/kernels/conformance/low_precision.h"
 #include "tests/kernels/conformance/poison.h"

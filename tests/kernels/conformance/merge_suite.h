@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "attend/kernels/merge.h"
+#include "attend/kernels/attention/merge.h"
 
 namespace attend::conformance {
 

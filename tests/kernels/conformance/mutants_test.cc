@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 
-#include "attend/kernels/reference/element.h"
+#include "attend/kernels/common/element.h"
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/merge_suite.h"
 #include "tests/kernels/conformance/run.h"

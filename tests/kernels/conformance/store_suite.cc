@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "attend/kernels/reference/element.h"
+#include "attend/kernels/common/element.h"
 #include "tests/kernels/conformance/literal.h"
 #include "tests/kernels/conformance/poison.h"
 #include "tests/kernels/conformance/random.h"

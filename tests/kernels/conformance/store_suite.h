@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "attend/kernels/store.h"
+#include "attend/kernels/kv_store/store.h"
 
 namespace attend::conformance {
 

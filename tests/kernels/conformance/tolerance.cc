@@ -4,7 +4,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "attend/kernels/reference/element.h"
+#include "attend/kernels/common/element.h"
 #include "tests/kernels/conformance/low_precision.h"
 
 namespace attend::conformance {

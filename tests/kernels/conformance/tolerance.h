@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "attend/kernels/attention.h"
-#include "attend/kernels/mla.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/mla.h"
 
 namespace attend::conformance {
 

@@ -1,8 +1,8 @@
 // A step allocates nothing.
 #include <gtest/gtest.h>
 
-#include "attend/kernels/attention.h"
-#include "attend/kernels/metadata.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/metadata/metadata.h"
 #include "tests/kernels/cpu/small_step.h"
 #include "tests/support/count_allocations.h"
 

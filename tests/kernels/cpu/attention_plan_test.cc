@@ -1,10 +1,10 @@
-#include "attend/kernels/attention_plan.h"
+#include "attend/kernels/attention/attention_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "attend/kernels/attention.h"
-#include "attend/kernels/metadata.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/metadata/metadata.h"
 #include "tests/kernels/cpu/small_step.h"
 
 namespace attend::kernels {

@@ -1,9 +1,9 @@
-#include "attend/kernels/build_info.h"
+#include "attend/kernels/common/build_info.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "attend/kernels/cpu/isa.h"
+#include "attend/kernels/common/cpu/isa.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels {

@@ -2,7 +2,7 @@
 // instruction sets.
 #include <gtest/gtest.h>
 
-#include "attend/kernels/cpu/attention.h"
+#include "attend/kernels/attention/cpu/attention.h"
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/run.h"
 #include "tests/kernels/conformance/tolerance.h"

@@ -1,7 +1,7 @@
 // SplitRule::kFixed: a token's bits depend on its own sequence alone.
 #include <gtest/gtest.h>
 
-#include "attend/kernels/cpu/attention.h"
+#include "attend/kernels/attention/cpu/attention.h"
 #include "tests/kernels/cpu/small_step.h"
 
 namespace attend::kernels {

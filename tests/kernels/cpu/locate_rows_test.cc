@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "attend/kernels/cpu/tile_rows.h"
+#include "attend/kernels/attention/cpu/tile_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {

@@ -1,3 +1,5 @@
+#include "attend/kernels/attention/make_work.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
@@ -5,8 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "attend/kernels/metadata.h"
-#include "attend/kernels/visible_keys.h"
+#include "attend/kernels/attention/visible_keys.h"
 
 namespace attend::kernels {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "attend/kernels/cpu/merge.h"
-#include "attend/kernels/cpu/store.h"
+#include "attend/kernels/attention/cpu/merge.h"
+#include "attend/kernels/kv_store/cpu/store.h"
 #include "tests/kernels/conformance/merge_suite.h"
 #include "tests/kernels/conformance/store_suite.h"
 

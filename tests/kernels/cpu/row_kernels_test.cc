@@ -1,5 +1,5 @@
 // Conversions of every instruction set against the value types of tensor/dtype.h, which define them.
-#include "attend/kernels/cpu/row_kernels.h"
+#include "attend/kernels/common/cpu/row_kernels.h"
 
 #include <gtest/gtest.h>
 

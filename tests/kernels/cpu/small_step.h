@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attend/kernels/attention.h"
+#include "attend/kernels/attention/attention.h"
 
 namespace attend::kernels {
 

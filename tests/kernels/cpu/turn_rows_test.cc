@@ -1,4 +1,4 @@
-#include "attend/kernels/turn_rows.h"
+#include "attend/kernels/norm_rope/turn_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "attend/kernels/elementwise.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {

@@ -1,7 +1,7 @@
 // The functions of kernels/cpu/simd.h over arrays, compiled for each instruction set.
 #pragma once
 
-#include "attend/kernels/cpu/isa.h"
+#include "attend/kernels/common/cpu/isa.h"
 
 namespace attend::kernels::cpu {
 

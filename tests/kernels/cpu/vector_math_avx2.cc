@@ -1,5 +1,5 @@
-#include "attend/kernels/cpu/simd.h"
-#include "attend/kernels/cpu/simd_avx2.h"
+#include "attend/kernels/common/cpu/simd.h"
+#include "attend/kernels/common/cpu/simd_avx2.h"
 #include "tests/kernels/cpu/vector_math.h"
 
 namespace attend::kernels::cpu {

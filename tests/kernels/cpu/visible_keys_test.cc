@@ -1,10 +1,10 @@
-#include "attend/kernels/visible_keys.h"
+#include "attend/kernels/attention/visible_keys.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "attend/kernels/reference/visible.h"
+#include "attend/kernels/attention/reference_visible.h"
 
 namespace attend::kernels {
 namespace {

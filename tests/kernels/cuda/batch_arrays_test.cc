@@ -1,5 +1,5 @@
 // The arrays of a batch made on the GPU are what the host makes of the same lengths.
-#include "attend/kernels/batch_arrays.h"
+#include "attend/kernels/kv_store/batch_arrays.h"
 
 #include <gtest/gtest.h>
 

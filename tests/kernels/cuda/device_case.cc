@@ -1,7 +1,7 @@
 #include "tests/kernels/cuda/device_case.h"
 
 #include "attend/base/error.h"
-#include "attend/kernels/cuda/device_plan.h"
+#include "attend/kernels/attention/cuda/common/device_plan.h"
 
 namespace attend::testing_cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "attend/base/error.h"
-#include "attend/kernels/page_of.h"
+#include "attend/kernels/metadata/page_of.h"
 #include "tests/kernels/cuda/device_case.h"
 
 namespace attend::testing_cuda {

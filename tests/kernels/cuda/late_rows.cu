@@ -1,5 +1,5 @@
-#include "attend/kernels/cuda/launch.cuh"
-#include "attend/kernels/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "tests/kernels/cuda/late_rows.h"
 
 namespace attend::testing_cuda {

@@ -1,5 +1,5 @@
 // A step's metadata made on the GPU is what the host makes of the same arrays.
-#include "attend/kernels/metadata.h"
+#include "attend/kernels/metadata/metadata.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Attention of many rows on GPUs of compute capability 9.0 (kernels/cuda/sm90/prefill_*).
-#include "attend/kernels/cuda/sm90/prefill.h"
+#include "attend/kernels/attention/cuda/sm90/prefill.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "attend/base/error.h"
-#include "attend/kernels/fill_random.h"
+#include "attend/kernels/common/fill_random.h"
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/run.h"
 #include "tests/kernels/cuda/device_case.h"

@@ -1,5 +1,5 @@
 // What sampling on a GPU promises beyond what it shares with the CPU.
-#include "attend/kernels/sampling.h"
+#include "attend/kernels/sampling/sampling.h"
 
 #include <gtest/gtest.h>
 

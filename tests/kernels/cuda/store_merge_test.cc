@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "attend/kernels/merge.h"
-#include "attend/kernels/store.h"
+#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/norm_rope/norm_rope_store.h"
 #include "tests/kernels/conformance/random.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"

@@ -1,5 +1,5 @@
 // Rows turned and scaled on the GPU are those of the CPU.
-#include "attend/kernels/turn_rows.h"
+#include "attend/kernels/norm_rope/turn_rows.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <list>
 #include <vector>
 
-#include "attend/kernels/elementwise.h"
-#include "attend/kernels/store.h"
+#include "attend/kernels/kv_store/store.h"
+#include "attend/kernels/norm_rope/norm_rope_store.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"
 #include "tests/kernels/dense/test_tensor.h"

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "attend/kernels/elementwise.h"
-#include "attend/kernels/linear.h"
-#include "attend/kernels/sampling.h"
+#include "attend/kernels/gemm/linear.h"
+#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/sampling/sampling.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/count_allocations.h"
 

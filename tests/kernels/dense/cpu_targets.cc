@@ -2,8 +2,8 @@
 #include <sstream>
 #include <vector>
 
-#include "attend/kernels/cpu/elementwise.h"
-#include "attend/kernels/cpu/sampling.h"
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
+#include "attend/kernels/sampling/cpu/sampling.h"
 #include "tests/kernels/dense/linear_with_workspace.h"
 #include "tests/kernels/dense/target.h"
 

@@ -1,4 +1,4 @@
-#include "attend/kernels/elementwise.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

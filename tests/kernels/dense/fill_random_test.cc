@@ -1,4 +1,4 @@
-#include "attend/kernels/fill_random.h"
+#include "attend/kernels/common/fill_random.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "attend/kernels/linear.h"
+#include "attend/kernels/gemm/linear.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "attend/kernels/cpu/linear_kernel.h"
+#include "attend/kernels/gemm/cpu/linear_kernel.h"
 #include "attend/tensor/arena.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "attend/kernels/cpu/linear.h"
+#include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/tensor/arena.h"
 
 namespace attend::testing_support {

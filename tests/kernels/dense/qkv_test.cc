@@ -1,5 +1,5 @@
 // The product, RoPE and store of a layer in one launch, beside the separate ones whose bits it has.
-#include "attend/kernels/qkv.h"
+#include "attend/kernels/fused/qkv.h"
 
 #include <gtest/gtest.h>
 

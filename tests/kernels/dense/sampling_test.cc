@@ -1,4 +1,4 @@
-#include "attend/kernels/sampling.h"
+#include "attend/kernels/sampling/sampling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

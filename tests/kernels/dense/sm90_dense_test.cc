@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "attend/kernels/cuda/sm90/dense.h"
+#include "attend/kernels/gemm/cuda/sm90/dense.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/dense/sm90_test.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/kernels/cuda/sm90/tall.h"
+#include "attend/kernels/gemm/cuda/sm90/tall.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/dense/sm90_test.h"

@@ -9,9 +9,9 @@
 #include <span>
 #include <string>
 
-#include "attend/kernels/elementwise.h"
-#include "attend/kernels/linear.h"
-#include "attend/kernels/sampling.h"
+#include "attend/kernels/gemm/linear.h"
+#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/sampling/sampling.h"
 
 namespace attend::testing_support {
 

@@ -1,5 +1,5 @@
 // The arrays of a batch from lengths, sums of lengths and keys to append.
-#include "attend/kernels/batch_arrays.h"
+#include "attend/kernels/kv_store/batch_arrays.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "attend/base/math.h"
-#include "attend/kernels/kv_index.h"
-#include "attend/kernels/metadata.h"
+#include "attend/kernels/attention/attention_batch.h"
+#include "attend/kernels/metadata/adapters.h"
+#include "attend/kernels/metadata/kv_index.h"
+#include "attend/kernels/metadata/metadata.h"
 
 namespace attend::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "attend/kernels/metadata.h"
+#include "attend/kernels/metadata/adapters.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {

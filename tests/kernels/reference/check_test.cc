@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "attend/base/error.h"
-#include "attend/kernels/merge.h"
-#include "attend/kernels/store.h"
+#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/kv_store/store.h"
 #include "tests/kernels/conformance/built_case.h"
 
 namespace attend::conformance {

@@ -7,9 +7,10 @@
 #include <array>
 #include <random>
 
-#include "attend/kernels/attention.h"
-#include "attend/kernels/merge.h"
-#include "attend/kernels/metadata.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/metadata/adapters.h"
+#include "attend/kernels/metadata/metadata.h"
 
 namespace attend::conformance {
 namespace {

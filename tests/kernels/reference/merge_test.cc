@@ -1,5 +1,5 @@
 // The reference's merge against the documents' worked example, and against attention over all keys at once.
-#include "attend/kernels/merge.h"
+#include "attend/kernels/attention/merge.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The reference of MLA: by hand, and against attention over the same latent rows.
-#include "attend/kernels/mla.h"
+#include "attend/kernels/attention/mla.h"
 
 #include <gtest/gtest.h>
 

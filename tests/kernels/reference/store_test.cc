@@ -1,4 +1,4 @@
-#include "attend/kernels/store.h"
+#include "attend/kernels/kv_store/store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "attend/kernels/metadata.h"
+#include "attend/kernels/metadata/adapters.h"
 #include "tests/kernels/conformance/random.h"
 #include "tests/kernels/reference/tiny_attention.h"
 

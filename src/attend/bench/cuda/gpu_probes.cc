@@ -6,7 +6,7 @@
 
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/bench/cuda/read_kernel.h"
-#include "attend/kernels/fill_random.h"
+#include "attend/kernels/common/fill_random.h"
 #include "attend/tensor/cuda_check.h"
 
 namespace attend::bench {

@@ -1,0 +1,19 @@
+#include "attend/kernels/attention/attention.h"
+
+#include "attend/kernels/attention/check_plan.h"
+#include "attend/kernels/attention/cpu/attention.h"
+#include "attend/kernels/attention/cuda/attention.h"
+#include "attend/kernels/common/on_gpu.h"
+
+namespace attend::kernels {
+
+void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
+  check(args);
+  check_plan(
+      "attention", plan, args.batch, args.visibility,
+      {.num_q_heads = args.q.shape[1], .num_kv_heads = args.kv.k.shape[2], .head_dim_v = args.kv.v.shape[3]});
+  if (const OnGpu gpu(stream); gpu) return cuda::attention(args, plan.device_plan(), stream);
+  cpu::attention(args, plan, cpu::attention_isa());
+}
+
+}  // namespace attend::kernels

@@ -1,0 +1,39 @@
+// The attention family: softmax(scale * q k^T) v over paged or contiguous K/V of ragged batches, with grouped
+// query heads, windows, chunks, caps, sinks, tree masks, fp8 K/V and LSE.
+#pragma once
+
+#include "attend/kernels/attention/attention_batch.h"
+#include "attend/kernels/attention/attention_plan.h"
+#include "attend/kernels/metadata/kv_index.h"
+#include "attend/tensor/stream.h"
+
+#pragma GCC visibility push(default)
+namespace attend::kernels {
+
+struct AttentionArgs {
+  TensorView q;    // [num_tokens, num_q_heads, head_dim_qk]: f32, f16, bf16; last stride 1
+  TensorView out;  // [num_tokens, num_q_heads, head_dim_v]: f32, f16, bf16; last stride 1
+  TensorView lse;  // [num_tokens, num_q_heads]: f32, natural log, sinks excluded; empty: not wanted
+  KvView kv;       // num_q_heads is a multiple of num_kv_heads; query head h reads KV head h / (num_q_heads /
+                   // num_kv_heads)
+  QueryBatch batch;
+  Visibility visibility;
+  ScoreRule score;
+  bool old_keys_settled = false;  // attention_batch.h
+};
+
+// Shapes, dtypes and strides of `args`: throws Error(kInvalidArgument or kUnsupported) naming what is wrong.
+// Head dims are multiples of 8 up to 256, or 192/128, or 576/512. Device arrays are not read.
+void check(const AttentionArgs& args);
+
+// Writes args.out and args.lse for every token, padding included. `plan` was made for this batch and these
+// limits; its work items say which thread does what. Calls check() first. Runs on stream.device.
+void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream);
+
+// The specification: one query, one head, one key after another, in float64, on host memory.
+namespace reference {
+void attention(const AttentionArgs& args);
+}
+
+}  // namespace attend::kernels
+#pragma GCC visibility pop

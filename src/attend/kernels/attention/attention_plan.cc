@@ -1,0 +1,114 @@
+#include "attend/kernels/attention/attention_plan.h"
+
+#include <algorithm>
+
+#include "attend/base/parallel.h"
+#include "attend/kernels/attention/cpu/tile_scratch.h"
+#include "attend/kernels/attention/cuda/common/device_plan.h"
+#include "attend/kernels/attention/make_work.h"
+#include "attend/kernels/common/on_gpu.h"
+
+namespace attend::kernels {
+namespace {
+
+AttentionPlanLimits checked(AttentionPlanLimits limits) {
+  if (limits.split_tokens == 0) limits.split_tokens = kHostSplitTokens;
+  require(limits.max_reqs >= 0 && limits.max_tokens >= 0 && limits.max_kv_tokens >= 0,
+          "attention plan: max_reqs ", limits.max_reqs, ", max_tokens ", limits.max_tokens,
+          ", max_kv_tokens ", limits.max_kv_tokens, ": expected none below 0");
+  require(limits.num_kv_heads > 0 && limits.num_q_heads > 0 && limits.num_q_heads % limits.num_kv_heads == 0,
+          "attention plan: num_q_heads ", limits.num_q_heads, ": expected a multiple of num_kv_heads ",
+          limits.num_kv_heads);
+  require(limits.head_dim_v > 0, "attention plan: head_dim_v ", limits.head_dim_v, ": expected above 0");
+  require(limits.split_tokens > 0 && limits.split_tokens % 64 == 0, "attention plan: split_tokens ",
+          limits.split_tokens, ": expected a multiple of 64");
+  require(limits.num_workers >= 0, "attention plan: num_workers ", limits.num_workers,
+          ": expected above 0, or 0 for all threads");
+  if (limits.num_workers == 0) limits.num_workers = num_threads();
+  return limits;
+}
+
+int64_t scratch_bytes(const AttentionPlanLimits& limits) {
+  return static_cast<int64_t>(cpu::TileScratch::num_bytes(cpu::TileShape::of(limits)));
+}
+
+// make_work takes lengths as they are: a negative one would become a range of keys, or of the caller's
+// tokens, that is not there.
+void check_lengths(const QueryBatch& batch) {
+  const auto num_reqs = static_cast<size_t>(batch.num_reqs());
+  if (num_reqs == 0) return;
+  const View<const int32_t> cu = batch.cu_seqlen_q;
+  require(cu.size() == num_reqs + 1, "cu_seqlen_q of ", cu.size(), " entries: expected ", num_reqs + 1,
+          " for ", num_reqs, " requests (attention plan)");
+  require(cu[0] >= 0, "cu_seqlen_q[0] is ", cu[0], ": expected none below 0 (attention plan)");
+  for (size_t r = 0; r < num_reqs; ++r) {
+    require(batch.seqlen_kv[r] >= 0, "request ", r, " has seqlen_kv ", batch.seqlen_kv[r],
+            ": expected none below 0 (attention plan)");
+    require(cu[r] <= cu[r + 1], "cu_seqlen_q falls from ", cu[r], " to ", cu[r + 1], " at request ", r,
+            ": expected sums of lengths (attention plan)");
+    require(cu[r + 1] - cu[r] <= batch.max_seqlen_q, "request ", r, " has ", cu[r + 1] - cu[r],
+            " new tokens: expected at most max_seqlen_q ", batch.max_seqlen_q, " (attention plan)");
+  }
+}
+
+}  // namespace
+
+AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device) {
+  if (const OnGpu gpu(device); gpu) {
+    device_plan_ = std::make_shared<cuda::DevicePlan>(limits, device);
+    limits_ = device_plan_->limits();
+    return;
+  }
+  limits_ = checked(limits);
+  const WorkBounds bounds = work_bounds(limits_, cpu::q_tile_tokens(limits_));
+  work_.items.reserve(static_cast<size_t>(bounds.num_items));
+  work_.merges.reserve(static_cast<size_t>(bounds.num_merges));
+  partial_out_ =
+      Tensor::empty({bounds.num_partial_rows, limits_.num_q_heads, limits_.head_dim_v}, DType::kF32);
+  partial_lse_ = Tensor::empty({bounds.num_partial_rows, limits_.num_q_heads}, DType::kF32);
+  scratch_ = Tensor::empty({limits_.num_workers, scratch_bytes(limits_)}, DType::kU8);
+}
+
+size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
+  if (const OnGpu gpu(device); gpu) return cuda::DevicePlan::num_bytes(limits, device);
+  const AttentionPlanLimits filled = checked(limits);
+  const WorkBounds bounds = work_bounds(filled, cpu::q_tile_tokens(filled));
+  const int64_t row_bytes =
+      filled.num_q_heads * (filled.head_dim_v + 1) * static_cast<int64_t>(sizeof(float));
+  return static_cast<size_t>(bounds.num_items) * sizeof(WorkItem) +
+         static_cast<size_t>(bounds.num_merges) * sizeof(MergeItem) +
+         static_cast<size_t>(bounds.num_partial_rows * row_bytes) +
+         static_cast<size_t>(filled.num_workers * scratch_bytes(filled));
+}
+
+void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+  if (const OnGpu gpu(stream); device_plan_ != nullptr) {
+    device_plan_->plan(batch, visibility, stream);
+    visibility_ = visibility;
+    num_reqs_ = batch.num_reqs();
+    return;
+  }
+  check_lengths(batch);
+  const int64_t num_tokens = batch.cu_seqlen_q.empty() ? 0 : batch.cu_seqlen_q.back();
+  int64_t num_kv_tokens = 0;
+  for (int32_t seqlen : batch.seqlen_kv) num_kv_tokens += seqlen;
+  require(batch.num_reqs() <= limits_.max_reqs, "batch of ", batch.num_reqs(),
+          " requests: the plan was made for at most ", limits_.max_reqs);
+  require(num_tokens <= limits_.max_tokens, "batch of ", num_tokens,
+          " tokens: the plan was made for at most ", limits_.max_tokens);
+  require(num_kv_tokens <= limits_.max_kv_tokens, "batch of ", num_kv_tokens,
+          " KV tokens: the plan was made for at most ", limits_.max_kv_tokens);
+  visibility_ = visibility;
+  num_reqs_ = batch.num_reqs();
+  make_work(limits_, batch, visibility, cpu::q_tile_tokens(limits_), work_);
+}
+
+void AttentionPlan::plan_in_call(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+  const OnGpu gpu(stream);
+  if (device_plan_ == nullptr) return plan(batch, visibility, stream);
+  device_plan_->plan_in_call(batch, visibility, stream);
+  visibility_ = visibility;
+  num_reqs_ = batch.num_reqs();
+}
+
+}  // namespace attend::kernels

@@ -1,0 +1,170 @@
+// What every public kernel entry checks before it runs: shapes, dtypes, strides. Device arrays are not read.
+#include <string_view>
+
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/attention/mla.h"
+#include "attend/kernels/common/check_view.h"
+
+namespace attend::kernels {
+namespace {
+
+void require_lse(std::string_view name, const TensorView& lse, int64_t num_tokens, int64_t num_heads) {
+  if (lse.empty()) return;
+  require_shape(name, lse, {num_tokens, num_heads});
+  require(lse.dtype == DType::kF32, name, " ", lse, ": expected float32");
+}
+
+void check_batch(const QueryBatch& batch, int64_t num_tokens) {
+  require(!batch.cu_seqlen_q.empty() && batch.cu_seqlen_q.size() == batch.seqlen_kv.size() + 1,
+          "cu_seqlen_q of ", batch.cu_seqlen_q.size(), " entries for ", batch.seqlen_kv.size(),
+          " requests: expected one more");
+  if (batch.tree_mask.empty()) return;
+  require(batch.tree_mask_words >= 1 && batch.tree_mask_words * 64 >= batch.max_seqlen_q, "tree_mask_words ",
+          batch.tree_mask_words, ": expected ceil(max_seqlen_q / 64) = ", ceil_div(batch.max_seqlen_q, 64));
+  const size_t words = static_cast<size_t>(num_tokens) * static_cast<size_t>(batch.tree_mask_words);
+  require(batch.tree_mask.size() >= words, "tree_mask of ", batch.tree_mask.size(), " words: expected ",
+          words);
+  require(batch.positions.size() >= static_cast<size_t>(num_tokens), "positions of ", batch.positions.size(),
+          " tokens: a tree mask needs ", num_tokens);
+}
+
+void check_index(const KvIndex& index, int64_t page_size) {
+  require(is_power_of_two(index.page_size) && index.page_size <= 256, "page_size ", index.page_size,
+          ": expected a power of two from 1 to 256");
+  require(index.page_size == page_size, "page_size ", index.page_size, " in the index, ", page_size,
+          " in the cache");
+  require(index.slot_map == nullptr || index.kind == KvIndexKind::kRequestRows,
+          "slot_map: only request rows are translated; other indices name pages of the pool itself");
+  switch (index.kind) {
+    case KvIndexKind::kRequestRows:
+      require(index.table != nullptr && index.rows != nullptr, "request rows: table and rows are needed");
+      return;
+    case KvIndexKind::kPageTable:
+      require(index.table != nullptr, "page table: not given");
+      return;
+    case KvIndexKind::kCsr:
+      require(index.indptr != nullptr && index.table != nullptr, "CSR: indptr and indices are needed");
+      return;
+    case KvIndexKind::kContiguous:
+      require(index.indptr != nullptr, "contiguous K/V: cu_seqlen_kv is needed");
+      require(index.page_size == 1, "page_size ", index.page_size, ": contiguous K/V has 1");
+      return;
+  }
+}
+
+void check_visibility(const Visibility& visibility, const QueryBatch& batch) {
+  require(visibility.window_left >= -1, "window_left ", visibility.window_left,
+          ": at least 0, or -1 for none");
+  require(visibility.chunk >= 0, "chunk ", visibility.chunk, ": at least 1, or 0 for none");
+  require(visibility.causal || batch.tree_mask.empty(), "tree mask: only causal attention has one");
+}
+
+void check_score(const ScoreRule& score, int64_t num_heads) {
+  require(score.logit_cap >= 0.0f, "logit_cap ", score.logit_cap, ": above 0, or 0 for none");
+  require(score.sinks.empty() || score.sinks.size() == static_cast<size_t>(num_heads),
+          "sinks: ", score.sinks.size(), " for ", num_heads, " query heads");
+}
+
+void check_head_dims(int64_t qk, int64_t v) {
+  const bool ordinary = qk % 8 == 0 && v % 8 == 0 && qk > 0 && v > 0 && qk <= 256 && v <= 256;
+  const bool absorbed = qk == 576 && v == 512;
+  if (!ordinary && !absorbed)
+    fail(ErrorCode::kUnsupported, "head dims ", qk, "/", v,
+         ": expected multiples of 8 up to 256, or 576/512");
+}
+
+}  // namespace
+
+void check(const AttentionArgs& args) {
+  require_rank("q", args.q, 3);
+  require_rank("k", args.kv.k, 4);
+  const int64_t num_tokens = args.q.shape[0], num_q_heads = args.q.shape[1], head_dim_qk = args.q.shape[2];
+  const int64_t num_pages = args.kv.k.shape[0], page_size = args.kv.k.shape[1],
+                num_kv_heads = args.kv.k.shape[2];
+  require_rank("v", args.kv.v, 4);
+  const int64_t head_dim_v = args.kv.v.shape[3];
+  require_shape("k", args.kv.k, {num_pages, page_size, num_kv_heads, head_dim_qk});
+  require_shape("v", args.kv.v, {num_pages, page_size, num_kv_heads, head_dim_v});
+  require_shape("out", args.out, {num_tokens, num_q_heads, head_dim_v});
+  require(num_kv_heads > 0 && num_q_heads % num_kv_heads == 0, "num_q_heads ", num_q_heads,
+          ": expected a multiple of num_kv_heads ", num_kv_heads);
+  check_head_dims(head_dim_qk, head_dim_v);
+  require_activation("q", args.q);
+  require_activation("out", args.out);
+  require_cache("k", args.kv.k);
+  require_cache("v", args.kv.v);
+  require(args.kv.k.dtype == args.kv.v.dtype, "k is ", args.kv.k.dtype, ", v is ", args.kv.v.dtype,
+          ": expected the same");
+  require_scale("k_scale", args.kv.k_scale);
+  require_scale("v_scale", args.kv.v_scale);
+  require_lse("lse", args.lse, num_tokens, num_q_heads);
+  check_batch(args.batch, num_tokens);
+  check_index(args.kv.index, page_size);
+  check_visibility(args.visibility, args.batch);
+  check_score(args.score, num_q_heads);
+}
+
+void check(const MlaArgs& args) {
+  require_rank("q", args.q, 3);
+  require_rank("q_rope", args.q_rope, 3);
+  require_rank("latent", args.latent, 3);
+  const int64_t num_tokens = args.q.shape[0], num_q_heads = args.q.shape[1], rank = args.q.shape[2];
+  const int64_t rope_dim = args.q_rope.shape[2];
+  require_shape("q_rope", args.q_rope, {num_tokens, num_q_heads, rope_dim});
+  require_shape("out", args.out, {num_tokens, num_q_heads, rank});
+  require_shape("latent", args.latent, {args.latent.shape[0], args.latent.shape[1], rank + rope_dim});
+  if (rank % 8 != 0 || rank <= 0 || rank > 512 || rope_dim % 8 != 0 || rope_dim <= 0 || rope_dim > 64)
+    fail(ErrorCode::kUnsupported, "kv_lora_rank ", rank, " and rope_dim ", rope_dim,
+         ": expected multiples of 8 up to 512 and 64");
+  require_activation("q", args.q);
+  require_activation("q_rope", args.q_rope);
+  require(args.q.dtype == args.q_rope.dtype, "q is ", args.q.dtype, ", q_rope is ", args.q_rope.dtype,
+          ": expected the same");
+  require_activation("out", args.out);
+  require_cache("latent", args.latent);
+  require_scale("scale_kv", args.scale_kv);
+  require_lse("lse", args.lse, num_tokens, num_q_heads);
+  check_batch(args.batch, num_tokens);
+  check_index(args.index, args.latent.shape[1]);
+  check_visibility(args.visibility, args.batch);
+  check_score(args.score, num_q_heads);
+}
+
+void check(const MergeArgs& args) {
+  require_rank("out_a", args.out_a, 3);
+  const int64_t num_tokens = args.out_a.shape[0], num_heads = args.out_a.shape[1],
+                head_dim = args.out_a.shape[2];
+  require_shape("out_b", args.out_b, {num_tokens, num_heads, head_dim});
+  require_shape("out", args.out, {num_tokens, num_heads, head_dim});
+  require_rank("lse_a", args.lse_a, 2);
+  require_rank("lse_b", args.lse_b, 2);
+  require_lse("lse_a", args.lse_a, num_tokens, num_heads);
+  require_lse("lse_b", args.lse_b, num_tokens, num_heads);
+  require_lse("lse", args.lse, num_tokens, num_heads);
+  require_activation("out_a", args.out_a);
+  require_activation("out_b", args.out_b);
+  require_activation("out", args.out);
+}
+
+void check(const MergeSplitsArgs& args) {
+  require_rank("out", args.out, 3);
+  require_rank("partial_out", args.partial_out, 4);
+  const int64_t num_splits = args.partial_out.shape[0];
+  const int64_t num_tokens = args.out.shape[0], num_heads = args.out.shape[1], head_dim = args.out.shape[2];
+  require(num_splits >= 1, "partial_out ", args.partial_out, ": no splits");
+  require_shape("partial_out", args.partial_out, {num_splits, num_tokens, num_heads, head_dim});
+  require_shape("partial_lse", args.partial_lse, {num_splits, num_tokens, num_heads});
+  require(args.partial_out.dtype == DType::kF32 && args.partial_lse.dtype == DType::kF32,
+          "partial results are ", args.partial_out.dtype, " and ", args.partial_lse.dtype,
+          ": expected float32");
+  require_unit_stride("partial_out", args.partial_out);
+  require_activation("out", args.out);
+  require_lse("lse", args.lse, num_tokens, num_heads);
+  require(args.sinks.empty() || args.sinks.size() == static_cast<size_t>(num_heads),
+          "sinks: ", args.sinks.size(), " for ", num_heads, " query heads");
+}
+
+}  // namespace attend::kernels

@@ -1,0 +1,41 @@
+#include "attend/kernels/attention/cpu/amx_few_rows_fp8.h"
+#include "attend/kernels/attention/cpu/amx_products.h"
+#include "attend/kernels/attention/cpu/attend_item.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Few rows leave most of a tile empty: only fp8 gains by it. The others are done before K and V would be
+// packed. Under fixed splits a row's bits must not depend on how many rows there are.
+template <class Q, class T>
+void attend_item_amx(const AttentionProblem& problem, const WorkItem& item, int kv_head,
+                     TileScratch& scratch) {
+  const int num_rows = (item.q_end - item.q_begin) * problem.group();
+  if (num_rows > kFewAmxRows || problem.split_tokens > 0)
+    return attend_item<AmxProducts<Q, T>>(problem, item, kv_head, scratch);
+  if constexpr (sizeof(T) == 1)
+    if (AmxFewRowsFp8<Q, T>::serves(problem))
+      return attend_item<AmxFewRowsFp8<Q, T>>(problem, item, kv_head, scratch);
+  attention_kernel_avx512(problem.q_dtype, problem.kv_dtype).attend_item(problem, item, kv_head, scratch);
+}
+
+}  // namespace
+
+AttentionKernel attention_kernel_amx(DType q, DType kv) {
+  // A float32 K or V would be three parts: nine products.
+  if (kv == DType::kF32) return attention_kernel_avx512(q, kv);
+  AttentionKernel kernel;
+  kernel.merge_token = &merge_token<Avx512>;
+  const auto choose = [&]<class Q>(TypeTag<Q>) {
+    if (kv == DType::kF16) kernel.attend_item = &attend_item_amx<Q, F16>;
+    if (kv == DType::kBF16) kernel.attend_item = &attend_item_amx<Q, BF16>;
+    if (kv == DType::kF8E4M3) kernel.attend_item = &attend_item_amx<Q, F8E4M3>;
+    if (kv == DType::kF8E5M2) kernel.attend_item = &attend_item_amx<Q, F8E5M2>;
+  };
+  if (q == DType::kF32) choose(TypeTag<float>{});
+  if (q == DType::kF16) choose(TypeTag<F16>{});
+  if (q == DType::kBF16) choose(TypeTag<BF16>{});
+  return kernel;
+}
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,111 @@
+#include "attend/kernels/attention/cpu/merge.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attend/base/parallel.h"
+#include "attend/kernels/common/cpu/row_kernels.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Rows are merged in pieces of this many elements, on the stack.
+constexpr int kPiece = 256;
+
+// An empty part has LSE -inf; other libraries mark it with +inf.
+float lse_of(const TensorView& lse, int64_t token, int64_t head) {
+  const float value = static_cast<const float*>(lse.data)[token * lse.strides[0] + head * lse.strides[1]];
+  return std::isinf(value) ? kEmptyLse : value;
+}
+
+void write_lse(const TensorView& lse, int64_t token, int64_t head, float value) {
+  if (!lse.empty()) static_cast<float*>(lse.data)[token * lse.strides[0] + head * lse.strides[1]] = value;
+}
+
+// Address of element `first` of row [token, head].
+char* piece_of(const TensorView& rows, int64_t token, int64_t head, int64_t first) {
+  const int64_t offset = token * rows.strides[0] + head * rows.strides[1] + first;
+  return static_cast<char*>(rows.data) + offset * static_cast<int64_t>(size_of(rows.dtype));
+}
+
+// A running merge: with every part its weight, and the sum's.
+struct RunningLse {
+  float lse = kEmptyLse;
+
+  struct Weights {
+    float sum, part, inverse_total;
+  };
+  // Takes in a part that is not empty.
+  Weights add(float part) {
+    const float largest = std::max(lse, part);
+    const float weight_sum = std::exp(lse - largest), weight_part = std::exp(part - largest);
+    const float total = weight_sum + weight_part;
+    lse = largest + std::log(total);
+    return {weight_sum, weight_part, 1.0f / total};
+  }
+};
+
+void merge_row(const MergeArgs& args, const RowKernels& kernels, int64_t token, int64_t head) {
+  const float lse_a = lse_of(args.lse_a, token, head), lse_b = lse_of(args.lse_b, token, head);
+  RunningLse running;
+  RunningLse::Weights a{}, b{};
+  if (lse_a != kEmptyLse) a = running.add(lse_a);
+  if (lse_b != kEmptyLse) b = running.add(lse_b);
+  for (int64_t first = 0; first < args.out.shape[2]; first += kPiece) {
+    const auto n = static_cast<int>(std::min<int64_t>(kPiece, args.out.shape[2] - first));
+    float sum[kPiece] = {};
+    // An empty part's output is not read: it may be anything.
+    if (lse_a != kEmptyLse)
+      kernels.blend(sum, a.sum, piece_of(args.out_a, token, head, first), args.out_a.dtype, a.part,
+                    a.inverse_total, n);
+    if (lse_b != kEmptyLse)
+      kernels.blend(sum, b.sum, piece_of(args.out_b, token, head, first), args.out_b.dtype, b.part,
+                    b.inverse_total, n);
+    kernels.write(sum, 1.0f, piece_of(args.out, token, head, first), args.out.dtype, n);
+  }
+  write_lse(args.lse, token, head, running.lse);
+}
+
+void merge_splits_row(const MergeSplitsArgs& args, const RowKernels& kernels, int64_t token, int64_t head) {
+  float lse = kEmptyLse;
+  for (int64_t first = 0; first < args.out.shape[2]; first += kPiece) {
+    const auto n = static_cast<int>(std::min<int64_t>(kPiece, args.out.shape[2] - first));
+    float sum[kPiece] = {};
+    RunningLse running;
+    for (int64_t split = 0; split < args.partial_out.shape[0]; ++split) {
+      const float part = lse_of(args.partial_lse[split], token, head);
+      if (part == kEmptyLse) continue;
+      const RunningLse::Weights weights = running.add(part);
+      kernels.blend(sum, weights.sum, piece_of(args.partial_out[split], token, head, first), DType::kF32,
+                    weights.part, weights.inverse_total, n);
+    }
+    lse = running.lse;
+    const bool has_sink = !args.sinks.empty() && lse != kEmptyLse;
+    const float share =
+        has_sink ? 1.0f / (1.0f + std::exp(args.sinks[static_cast<size_t>(head)] - lse)) : 1.0f;
+    kernels.write(sum, share, piece_of(args.out, token, head, first), args.out.dtype, n);
+  }
+  write_lse(args.lse, token, head, lse);
+}
+
+}  // namespace
+
+void merge(const MergeArgs& args, Isa isa) {
+  const RowKernels kernels = row_kernels(isa);
+  const int64_t num_heads = args.out.shape[1];
+  parallel_for_rows(args.out.shape[0], num_heads * args.out.shape[2], [&](int64_t token) {
+    for (int64_t head = 0; head < num_heads; ++head) merge_row(args, kernels, token, head);
+  });
+}
+
+void merge_splits(const MergeSplitsArgs& args, Isa isa) {
+  const RowKernels kernels = row_kernels(isa);
+  const int64_t num_heads = args.out.shape[1];
+  parallel_for_rows(args.out.shape[0], args.partial_out.shape[0] * num_heads * args.out.shape[2],
+                    [&](int64_t token) {
+                      for (int64_t head = 0; head < num_heads; ++head)
+                        merge_splits_row(args, kernels, token, head);
+                    });
+}
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,62 @@
+// TileScratch: what one thread needs to attend a tile of query rows to tiles of keys.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attend/kernels/attention/attention_plan.h"
+#include "attend/kernels/attention/visible_keys.h"
+
+namespace attend::kernels::cpu {
+
+// Keys that are processed together; the boundaries lie at multiples of it. Visibility within a tile is one
+// 64-bit word.
+inline constexpr int kTileKeys = 64;
+
+// Tokens of a query tile whose rows, of all query heads of a KV head, number about kTileRows.
+inline constexpr int kTileRows = 128;
+int q_tile_tokens(const AttentionPlanLimits& limits);
+
+// Stride of the rows of q, v and the sums: whole pairs of vectors of the widest instruction set.
+constexpr int row_stride(int dim) { return (dim + 31) / 32 * 32; }
+
+// Upper bounds of a tile. A tile has num_tokens x group rows: every query head of one KV head.
+struct TileShape {
+  int num_tokens = 0;
+  int group = 0;
+  int head_dim_qk = 0, head_dim_v = 0;
+  bool merges_splits = false;  // partial results are merged inside a work item
+
+  // Whole AMX tiles of rows: what lies behind a tile's last row may be written.
+  int num_rows() const { return (num_tokens * group + 15) / 16 * 16; }
+  // For every layer that a plan of these limits may serve: head_dim_qk is at most 256, or what MLA adds to
+  // head_dim_v.
+  static TileShape of(const AttentionPlanLimits& limits);
+
+  int stride_qk() const { return row_stride(head_dim_qk); }
+  int stride_v() const { return row_stride(head_dim_v); }
+};
+
+// A carving of one 64-byte aligned piece of memory; does not own. What is called step below is 4 bytes of
+// the inner dimension of a product: one f32, or a pair of bf16.
+struct TileScratch {
+  TileScratch(const TileShape& shape, void* memory);
+  static size_t num_bytes(const TileShape& shape);
+
+  void* q;                  // [rows, stride_qk] steps, or up to three parts of 2 bytes per element
+  void* k;                  // [head_dim_qk steps, kTileKeys]
+  void* v;                  // [kTileKeys steps, stride_v]
+  float* scores;            // [rows, kTileKeys]; then perhaps the weights, as steps
+  uint16_t* weights;        // [rows, 3 parts, kTileKeys]
+  float* query;             // [stride_qk] one row of q
+  float* acc;               // [rows, stride_v] sum of weight * v
+  float* row_max;           // [rows]
+  float* row_sum;           // [rows, 16] sums of weights, one per lane
+  float* row_rescale;       // [rows] what the sums are multiplied by when the maximum grows
+  float* merged;            // [rows, stride_v]
+  float* merged_lse;        // [rows]
+  VisibleKeys* visible;     // [num_tokens]
+  uint64_t* visible_words;  // [2, num_tokens]: of this tile of keys and the next
+};
+
+}  // namespace attend::kernels::cpu

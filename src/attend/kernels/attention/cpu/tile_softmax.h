@@ -1,0 +1,75 @@
+// The online softmax of a tile of scores (arXiv 1805.02867): maxima first, then weights and their sums.
+#pragma once
+
+#include <limits>
+
+#include "attend/kernels/attention/cpu/tile_scratch.h"
+#include "attend/kernels/common/cpu/mac.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Of the first n elements.
+template <class S>
+void exp_nonpositive_in_place(float* x, int n) {
+  for (int i = 0; i < n; i += S::kLanes) {
+    const int count = n - i < S::kLanes ? n - i : S::kLanes;
+    S::store_first(x + i, exp_nonpositive<S>(S::load_first(x + i, count)), count);
+  }
+}
+
+// Turns products q.k into scores, -inf where a row does not see a key, and updates row_max. row_rescale
+// becomes e^(old maximum - new maximum). visible_words: [num_tokens], row / group is the token.
+template <class S>
+void score_rows(const AttentionProblem& problem, const uint64_t* visible_words, int row_begin, int row_end,
+                TileScratch& scratch) {
+  using F32 = typename S::F32;
+  const int group = problem.group();
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const F32 scale = S::set1(problem.scale), none = S::set1(kNone);
+  const F32 cap = S::set1(problem.logit_cap), cap_inverse = S::set1(1.0f / problem.logit_cap);
+  for (int row = row_begin; row < row_end; ++row) {
+    const uint64_t visible = visible_words[row / group];
+    float* const scores = scratch.scores + row * kTileKeys;
+    F32 largest = none;
+    for (int key = 0; key < kTileKeys; key += S::kLanes) {
+      F32 score = S::mul(S::load(scores + key), scale);
+      if (problem.logit_cap != 0) score = S::mul(cap, tanh<S>(S::mul(score, cap_inverse)));
+      if (~visible != 0) score = S::keep(visible >> key, score, none);
+      S::store(scores + key, score);
+      largest = S::max(largest, score);
+    }
+    const float old_max = scratch.row_max[row];
+    const float tile_max = S::reduce_max(largest);
+    const float new_max = tile_max > old_max ? tile_max : old_max;
+    scratch.row_max[row] = new_max;
+    // A row that has seen nothing has no weights to rescale; 0 keeps -inf - -inf out.
+    scratch.row_rescale[row] = new_max == kNone ? 0.0f : old_max - new_max;
+  }
+  exp_nonpositive_in_place<S>(scratch.row_rescale + row_begin, row_end - row_begin);
+}
+
+// Hands weights e^(score - maximum) to `products` (item_context.h) and adds them to row_sum.
+template <class P>
+void weigh_rows(P& products, int row_begin, int row_end, TileScratch& scratch) {
+  using S = typename P::Simd;
+  using F32 = typename S::F32;
+  for (int row = row_begin; row < row_end; ++row) {
+    const float* const scores = scratch.scores + row * kTileKeys;
+    const float max = scratch.row_max[row];
+    const F32 reference = S::set1(max == -std::numeric_limits<float>::infinity() ? 0.0f : max);
+    F32 sum = S::mul(S::load(scratch.row_sum + row * 16), S::set1(scratch.row_rescale[row]));
+    for (int key = 0; key < kTileKeys; key += S::kLanes * P::kWeightVecs) {
+      F32 weights[P::kWeightVecs];
+      for (int i = 0; i < P::kWeightVecs; ++i) {
+        weights[i] = exp_nonpositive<S>(S::sub(S::load(scores + key + i * S::kLanes), reference));
+        sum = S::add(sum, weights[i]);
+      }
+      products.store_weights(row, key, weights);
+    }
+    S::store(scratch.row_sum + row * 16, sum);
+  }
+}
+
+}  // namespace
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,17 @@
+// The GPU kernels of a build without CUDA: there are none.
+#include "attend/kernels/attention/cuda/attention.h"
+#include "attend/kernels/common/refuse_gpu.h"
+
+namespace attend::kernels::cuda {
+
+DevicePlan::DevicePlan(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
+size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
+void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
+void DevicePlan::plan_in_call(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
+
+void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
+void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }
+void merge(const MergeArgs&, Stream&) { refuse("merge"); }
+void merge_splits(const MergeSplitsArgs&, Stream&) { refuse("merge_splits"); }
+
+}  // namespace attend::kernels::cuda

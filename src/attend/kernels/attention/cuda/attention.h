@@ -1,0 +1,23 @@
+// Attention, MLA and merges on a GPU. As the functions of attention.h, mla.h and merge.h, which check their
+// arguments and call these.
+#pragma once
+
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/cuda/common/device_plan.h"
+#include "attend/kernels/attention/merge.h"
+#include "attend/kernels/attention/mla.h"
+
+namespace attend::kernels::cuda {
+
+// Tensor core kernels take q of bf16 or f16, K/V of that dtype or fp8, out of that dtype or f32, a positive
+// scale, and rows that begin at multiples of 16 bytes; the rest, float32 above all, runs on a plain kernel.
+void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream);
+// The same, with q and latent rows of one 16-bit dtype and splits that are not fixed, on a GPU with 163 KiB
+// of shared memory for a CTA, except more than 64 rows of a request where kv_lora_rank is at most 128; the
+// rest runs on the plain kernel.
+void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream);
+
+void merge(const MergeArgs& args, Stream& stream);
+void merge_splits(const MergeSplitsArgs& args, Stream& stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,32 @@
+// Merging partial results by their LSE, on the device.
+#pragma once
+
+#include "attend/kernels/common/cuda/params.h"
+
+namespace attend::kernels::cuda {
+
+// One partial result of [num_tokens, num_heads, head_dim], and its LSE.
+struct MergePart {
+  TokenRows out;
+  Element element;
+  const float* lse;
+  int64_t lse_token_stride, lse_head_stride;
+};
+
+// Two parts that lie anywhere, or num_parts parts at constant strides from the first.
+struct MergeParams {
+  MergePart parts[2];
+  int32_t num_parts;
+  bool strided;  // part i lies at parts[0] + i strides
+  int64_t out_part_stride, lse_part_stride;
+  const float* sinks;  // [num_heads]; null: none
+  OutRows out;
+  Element out_element;
+  float* lse;  // null: not wanted
+  int64_t lse_token_stride, lse_head_stride;
+  int32_t num_tokens, num_heads, head_dim;
+};
+
+void launch_merge(const MergeParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda

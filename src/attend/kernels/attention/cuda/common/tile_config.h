@@ -1,0 +1,50 @@
+// The tile shapes of the sm80 attention kernels.
+#pragma once
+
+#include "attend/kernels/attention/cuda/common/attention_params.h"
+
+namespace attend::kernels::cuda::sm80 {
+
+// A CTA multiplies kRows query rows with kKeys keys at a time. kWarpsM warps share the rows, kWarpsN the keys
+// of a tile, each warp has kRowBlocks blocks of 16 rows. kStages tiles of K and V are in shared memory.
+template <int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows>
+struct TileConfig {
+  static constexpr int kRows = kTileRows;
+  static constexpr bool kDecode = kRows == 16;
+  static constexpr bool kWide = kHeadDimQk > 128;
+  static constexpr int kKeys = kKeyTile;
+  // The widest rows: what leaves room for two CTAs. A third stage pays where tiles are small.
+  static constexpr int kStages = kHeadDimQk > 192 && !kDecode && !kFp8 ? 1
+                                 : kDecode && !kWide && kFp8           ? 3
+                                                                       : 2;
+  // A CTA of few rows may have but a few tiles.
+  static constexpr bool kFillsRing = kDecode && kStages == 2;
+  // Whether a CTA may look up its keys and ask for old ones while the kernel before it ends.
+  static constexpr bool kStartsEarly = kRows <= 64;
+  // Key tiles of a stage: where they are small, two share the waiting for it.
+  static constexpr int kTilesPerStage = kRows == 128 && kHeadDimQk <= 64 && !kFp8 ? 2 : 1;
+  static constexpr int kWarpsN = kDecode ? 4 : 1;
+  static constexpr int kRowBlocks = kRows == 128 && !kWide ? 2 : 1;
+  static constexpr int kWarpsM = kRows / 16 / kRowBlocks;
+  static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
+  static constexpr bool kConvertsFp8 = kFp8;
+  // Steps of 16 elements of q that a warp has in registers: all, and they are read once for a job; or the
+  // present one and the next.
+  static constexpr int kHeldSteps = kHeadDimQk <= (kDecode ? 128 : 64) ? kHeadDimQk / 16 : 2;
+  // Whether weights come before the largest score of a tile is known (WarpRows::weigh): what that saves
+  // counts where products are short, and it takes registers.
+  static constexpr bool kWeighsAtOnce = kHeadDimQk <= 64 && !kDecode && !kFp8;
+  // Registers: 65,536 of an SM among so many threads.
+  static constexpr int kCtasPerSm = kWide && (kRows == 128 || (kDecode && !kFp8 && kHeadDimQk > 192)) ? 1 : 2;
+};
+
+// The tallest tile for a head dim of V; the plan chooses among 16, 64 and 128 rows up to it.
+constexpr int max_tile_rows(int head_dim_v) { return head_dim_v > 128 ? 64 : 128; }
+
+// What a CTA banks at the end of a fixed split: results of every row, and for 16 rows 4 floats of each lane,
+// for the largest instance of a head dim of V and the tallest tile.
+constexpr int split_bank_floats(int head_dim_v) {
+  return max_tile_rows(head_dim_v) * ((head_dim_v > 128 ? 256 : 128) + 32 / 16 * 4);
+}
+
+}  // namespace attend::kernels::cuda::sm80

@@ -1,0 +1,226 @@
+// What a warp holds of its rows in registers: scores of a tile of keys, the online softmax, and results.
+#pragma once
+
+#include "attend/kernels/common/cuda/ptx/mma.cuh"
+
+namespace attend::kernels::cuda::sm80 {
+
+// Rows of kRowBytes in shared memory in pieces of 16 bytes, the piece index xored with low bits of the row,
+// so that the 8 rows that one ldmatrix phase reads lie in different banks. Rows of an odd multiple of 64
+// bytes change halves of the 128 bytes of all banks from one to the next, so that two of them share an xor.
+template <int kRowBytes>
+struct SwizzledRows {
+  static constexpr int kPieces = kRowBytes / 16;
+  static_assert(kPieces % 4 == 0);
+  static constexpr int kGroup = kPieces % 8 == 0 ? 8 : 4;
+  __device__ static uint32_t offset(int row, int piece) {
+    const int low = kGroup == 8 ? row & 7 : row >> 1 & 3;
+    return static_cast<uint32_t>(row * kRowBytes + ((piece ^ low) << 4));
+  }
+  // `address` of a row's piece 0 or 1, in rows that begin at a multiple of 16 kGroup bytes, to that of the
+  // piece an even number behind it: one xor and an immediate.
+  __device__ static uint32_t advance(uint32_t address, int pieces) {
+    return (address ^ static_cast<uint32_t>(pieces % kGroup << 4)) +
+           static_cast<uint32_t>(pieces / kGroup * kGroup * 16);
+  }
+};
+
+__device__ inline uint32_t pack(float a, float b, __nv_bfloat16) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ inline uint32_t pack(float a, float b, __half) {
+  const __half2 pair = __floats2half2_rn(a, b);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+__device__ inline float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ inline uint32_t quad_or(uint32_t x) {
+  x |= __shfl_xor_sync(0xffffffffu, x, 1);
+  return x | __shfl_xor_sync(0xffffffffu, x, 2);
+}
+__device__ inline float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// kRowBlocks blocks of 16 rows. Lane l holds rows l / 4 and l / 4 + 8 of a block (`half` 0 and 1), and of
+// every 8 columns 2 (l % 4) and 2 (l % 4) + 1.
+template <class T, int kHeadDimV, int kRowBlocks, int kKeys>
+struct WarpRows {
+  static constexpr int kNumRowBlocks = kRowBlocks, kNumKeys = kKeys;
+  // Weights relative to a former largest score may be up to 2^kSlack before softmax() replaces it, the sum of
+  // those of a lane and tile up to kMostWeight before weigh() does: f16 holds them.
+  static constexpr float kSlack = 8.0f, kMostWeight = 1024.0f;
+
+  float scores[kRowBlocks][kKeys / 8][4];
+  float out[kRowBlocks][kHeadDimV / 8][4];
+  // A score, before the factor of exp2, that no other exceeds by more than kSlack after the factor.
+  float largest[kRowBlocks][2];
+  float sum[kRowBlocks][2];  // of this lane's columns only
+
+  __device__ void clear() {
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b) {
+#pragma unroll
+      for (int n = 0; n < kHeadDimV / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[b][n][i] = 0.0f;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        largest[b][half] = -INFINITY;
+        sum[b][half] = 0.0f;
+      }
+    }
+  }
+
+  __device__ void clear_scores() {
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b)
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[b][n][i] = 0.0f;
+  }
+
+  // scores become weights 2^(factor (score - largest)); out and sum are rescaled where that is a new one. A
+  // row's own scores decide whether it is, so that its bits do not depend on the rows beside it.
+  __device__ void softmax(float factor) {
+    float rescale[kRowBlocks][2];
+    bool changed = false;
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float highest = highest_score(b, half);
+        if (!((highest - largest[b][half]) * factor > kSlack)) highest = largest[b][half];
+        const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
+        // The product rounded by itself: exactly 1 for a row whose largest score stays.
+        rescale[b][half] = ptx::exp2_fast(__fmul_rn(largest[b][half], factor) - shift);
+        changed |= highest != largest[b][half];
+        largest[b][half] = highest;
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            scores[b][n][i] = ptx::exp2_fast(scores[b][n][i] * factor - shift);
+            row_sum += scores[b][n][i];
+          }
+        }
+        sum[b][half] = sum[b][half] * rescale[b][half] + row_sum;
+      }
+    }
+    // Where no row of the warp has a new largest score all factors are 1: leaving them out changes no bit.
+    if (!__any_sync(0xffffffffu, changed)) return;
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b)
+#pragma unroll
+      for (int n = 0; n < kHeadDimV / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[b][n][i] *= rescale[b][i / 2];
+  }
+
+  // softmax() without a search for the largest score of a tile: weights are relative to `largest` as it is,
+  // and the sum of a lane's weights tells whether those of a row are too large for that. Then the scores are
+  // lost, nothing is added, the result is false, and `rows_to_raise` has a bit for such rows (2 b + half), to
+  // be given to raise_largest() with the scores computed anew. `raised`: that has been done; what there is is
+  // taken.
+  __device__ bool weigh(float factor, bool raised, uint32_t& rows_to_raise) {
+    float added[kRowBlocks][2];
+    uint32_t too_large = 0;
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // A row without a largest score has a sum that is infinite or NaN, so too large.
+        float shift = __fmul_rn(largest[b][half], factor);
+        if (raised && largest[b][half] == -INFINITY) shift = 0.0f;
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            scores[b][n][i] = ptx::exp2_fast(scores[b][n][i] * factor - shift);
+            row_sum += scores[b][n][i];
+          }
+        }
+        added[b][half] = row_sum;
+        if (!(row_sum <= kMostWeight)) too_large |= 1u << (2 * b + half);
+      }
+    }
+    if (!raised && __any_sync(0xffffffffu, too_large != 0)) {
+      rows_to_raise = quad_or(too_large);
+      return false;
+    }
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) sum[b][half] += added[b][half];
+    return true;
+  }
+
+  // Takes the largest of the present scores for the rows of weigh(); out and sum are rescaled.
+  __device__ void raise_largest(float factor, uint32_t rows_to_raise) {
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float highest = highest_score(b, half);
+        if ((rows_to_raise >> (2 * b + half) & 1) == 0) highest = largest[b][half];
+        const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
+        const float rescale = ptx::exp2_fast(__fmul_rn(largest[b][half], factor) - shift);
+        largest[b][half] = highest;
+        sum[b][half] *= rescale;
+#pragma unroll
+        for (int n = 0; n < kHeadDimV / 8; ++n) {
+          out[b][n][2 * half] *= rescale;
+          out[b][n][2 * half + 1] *= rescale;
+        }
+      }
+    }
+  }
+
+  // `largest` and the row's scores.
+  __device__ float highest_score(int b, int half) const {
+    float highest = largest[b][half];
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+      highest = fmaxf(highest, fmaxf(scores[b][n][2 * half], scores[b][n][2 * half + 1]));
+    return quad_max(highest);
+  }
+
+  // The left operand of the product with V for keys 16 step and on, after softmax().
+  __device__ void pack_weights(int step, uint32_t (&weights)[kRowBlocks][4]) const {
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b) {
+      const auto& low = scores[b][2 * step];
+      const auto& high = scores[b][2 * step + 1];
+      weights[b][0] = pack(low[0], low[1], T());
+      weights[b][1] = pack(low[2], low[3], T());
+      weights[b][2] = pack(high[0], high[1], T());
+      weights[b][3] = pack(high[2], high[3], T());
+    }
+  }
+
+  // Sums over all columns: call once, after the last tile.
+  __device__ void finish_sums() {
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) sum[b][half] = quad_sum(sum[b][half]);
+  }
+};
+
+// What a lane adds to the address of 16 rows for load_matrices(): matrices 0 and 1 are rows 0 to 7 and 8 to
+// 15 of piece 0, 2 and 3 those of piece 1.
+template <class Rows>
+__device__ uint32_t row_lane() {
+  const int lane = threadIdx.x % 32;
+  return Rows::offset(lane % 16, lane / 16);
+}
+
+}  // namespace attend::kernels::cuda::sm80

@@ -1,0 +1,52 @@
+#include "attend/kernels/attention/cuda/attention.h"
+#include "attend/kernels/attention/cuda/common/merge_kernel.h"
+#include "attend/kernels/common/cuda/view_params.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+void set_results(const TensorView& out, const TensorView& lse, MergeParams& params) {
+  params.out = out_rows(out);
+  params.out_element = element_of(out.dtype);
+  if (!lse.empty()) {
+    params.lse = lse.as<float>();
+    params.lse_token_stride = lse.strides[0];
+    params.lse_head_stride = lse.strides[1];
+  }
+  params.num_tokens = static_cast<int32_t>(out.shape[0]);
+  params.num_heads = static_cast<int32_t>(out.shape[1]);
+  params.head_dim = static_cast<int32_t>(out.shape[2]);
+}
+
+MergePart part(const TensorView& out, const TensorView& lse) {
+  return {token_rows(out), element_of(out.dtype), lse.as<float>(), lse.strides[0], lse.strides[1]};
+}
+
+}  // namespace
+
+void merge(const MergeArgs& args, Stream& stream) {
+  for (const TensorView* view : {&args.out_a, &args.out_b, &args.lse_a, &args.lse_b, &args.out, &args.lse})
+    require_on_device("merge", *view, stream);
+  MergeParams params{};
+  params.parts[0] = part(args.out_a, args.lse_a);
+  params.parts[1] = part(args.out_b, args.lse_b);
+  params.num_parts = 2;
+  set_results(args.out, args.lse, params);
+  launch_merge(params, stream.handle);
+}
+
+void merge_splits(const MergeSplitsArgs& args, Stream& stream) {
+  for (const TensorView* view : {&args.partial_out, &args.partial_lse, &args.out, &args.lse})
+    require_on_device("merge_splits", *view, stream);
+  MergeParams params{};
+  params.parts[0] = part(args.partial_out[0], args.partial_lse[0]);
+  params.num_parts = static_cast<int32_t>(args.partial_out.shape[0]);
+  params.strided = true;
+  params.out_part_stride = args.partial_out.strides[0];
+  params.lse_part_stride = args.partial_lse.strides[0];
+  params.sinks = args.sinks.empty() ? nullptr : args.sinks.data();
+  set_results(args.out, args.lse, params);
+  launch_merge(params, stream.handle);
+}
+
+}  // namespace attend::kernels::cuda

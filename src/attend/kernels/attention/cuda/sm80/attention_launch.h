@@ -1,0 +1,25 @@
+// How host code starts an instance of the sm80 attention kernels.
+#pragma once
+
+#include "attend/kernels/attention/cuda/common/attention_params.h"
+
+namespace attend::kernels::cuda::sm80 {
+
+// Launches the kernel for a plan of at most `num_row_tiles` row tiles on `stream`, a cudaStream_t. Returns
+// false, having launched nothing, where the device has less shared memory than a CTA takes. Throws
+// Error(kDevice).
+using AttentionLaunch = bool (*)(const AttentionParams& params, int num_row_tiles, void* stream);
+
+// Merges what the CTAs of a streamed plan left whose ctas_merge is false. Launched after attention or MLA.
+void launch_merge_jobs(const AttentionParams& params, void* stream);
+
+// MLA for q and latent rows of one 16-bit dtype that begin at multiples of 16 bytes, up to 576 and 512 wide,
+// and plans without fixed splits, on a device_takes_mla(). As AttentionLaunch.
+void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream);
+// Whether the current device has the shared memory that launch_mla() takes (163 KiB).
+bool device_takes_mla();
+
+// Any dtype, head dim, stride and alignment, MLA's split q too: a warp per token and query head, no plan.
+void launch_row_attention(const AttentionParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda::sm80

@@ -1,0 +1,121 @@
+// One warp per token and query head, any dtype and layout, in float32: what the tiled kernels of attention
+// and MLA do not take.
+#include "attend/kernels/attention/cuda/common/padding.cuh"
+#include "attend/kernels/attention/cuda/common/visible.cuh"
+#include "attend/kernels/attention/cuda/sm80/attention_launch.h"
+#include "attend/kernels/metadata/lengths.h"
+#include "attend/tensor/cuda_check.h"
+
+namespace attend::kernels::cuda::sm80 {
+namespace {
+
+constexpr int kWarps = 4;
+
+__device__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+// Lane l holds elements l, l + 32, ... of rows of up to 32 kElementsQk and 32 kElementsV.
+template <int kElementsQk, int kElementsV, int kKeys>
+__global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_constant__ AttentionParams params) {
+  if (blockIdx.y == 0) write_padding(params, params.batch.cu_seqlen_q[params.batch.num_reqs]);
+  const int lane = threadIdx.x % 32;
+  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const int token = static_cast<int>(row / params.num_q_heads);
+  const int q_head = static_cast<int>(row % params.num_q_heads);
+  if (token >= params.batch.cu_seqlen_q[params.batch.num_reqs]) return;
+  const int request = last_begun(params.batch.cu_seqlen_q, params.batch.num_reqs, token);
+  const RequestSpan span = request_span(params.batch, request);
+  const QueryRange query = query_range(params.batch, span, token - span.first_token);
+  const int kv_head = q_head / params.group;
+
+  float q[kElementsQk];
+  const int nope_dim = params.head_dim_qk - params.rope_dim;
+#pragma unroll
+  for (int e = 0; e < kElementsQk; ++e) {
+    const int d = e * 32 + lane;
+    q[e] = 0.0f;
+    if (d < nope_dim)
+      q[e] = load_element(params.q.data, token * params.q.token_stride + q_head * params.q.head_stride + d,
+                          params.q_element);
+    else if (d < params.head_dim_qk)
+      q[e] =
+          load_element(params.q_rope.data,
+                       token * params.q_rope.token_stride + q_head * params.q_rope.head_stride + d - nope_dim,
+                       params.q_element);
+  }
+
+  float out[kElementsV] = {};
+  float largest = -INFINITY, sum = 0.0f;
+  const bool tree = params.batch.tree_mask != nullptr && params.batch.causal;
+  const int begin = max(0, tree ? min(query.lo, span.prefix()) : query.lo);
+  const int end = tree ? span.seqlen_kv : query.hi + 1;
+  for (int first = begin; first < end; first += kKeys) {
+    int64_t v_offset[kKeys];
+    float score[kKeys];
+    bool visible[kKeys];
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int key = first + i;
+      visible[i] = key < end && sees(params.batch, span, query, key);
+      score[i] = 0.0f;
+      if (!visible[i]) continue;
+      const int64_t page = page_of(params.index, request, key), in_page = key & (params.index.page_size - 1);
+      const int64_t k_offset =
+          page * params.k.page_stride + in_page * params.k.token_stride + kv_head * params.k.head_stride;
+      v_offset[i] =
+          page * params.v.page_stride + in_page * params.v.token_stride + kv_head * params.v.head_stride;
+#pragma unroll
+      for (int e = 0; e < kElementsQk; ++e)
+        if (e * 32 + lane < params.head_dim_qk)
+          score[i] += q[e] * load_element(params.k.data, k_offset + e * 32 + lane, params.kv_element);
+    }
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      score[i] = warp_sum(score[i]) * params.scale;
+      if (params.logit_cap > 0.0f) score[i] = params.logit_cap * tanhf(score[i] / params.logit_cap);
+      if (!visible[i]) continue;
+      const float highest = fmaxf(largest, score[i]);
+      const float rescale = expf(largest - highest), weight = expf(score[i] - highest);
+      largest = highest;
+      sum = sum * rescale + weight;
+#pragma unroll
+      for (int e = 0; e < kElementsV; ++e)
+        if (e * 32 + lane < params.head_dim_v)
+          out[e] = out[e] * rescale +
+                   weight * load_element(params.v.data, v_offset[i] + e * 32 + lane, params.kv_element);
+    }
+  }
+
+  float factor = 0.0f;
+  if (sum > 0.0f) {
+    const float sink = params.sinks == nullptr ? 0.0f : expf(params.sinks[q_head] - largest);
+    factor = params.v_scale / (sum + sink);
+  }
+  const int64_t to = token * params.out.token_stride + q_head * params.out.head_stride;
+#pragma unroll
+  for (int e = 0; e < kElementsV; ++e)
+    if (e * 32 + lane < params.head_dim_v)
+      store_element(params.out.data, to + e * 32 + lane, params.out_element, out[e] * factor);
+  if (lane == 0 && params.lse != nullptr)
+    params.lse[token * params.lse_token_stride + q_head * params.lse_head_stride] =
+        sum > 0.0f ? largest + logf(sum) : -INFINITY;
+}
+
+}  // namespace
+
+void launch_row_attention(const AttentionParams& params, void* stream) {
+  const int64_t num_rows = int64_t{params.num_tokens} * params.num_q_heads;
+  if (num_rows == 0) return;
+  const auto num_ctas = static_cast<unsigned>((num_rows + kWarps - 1) / kWarps);
+  const auto on_stream = static_cast<cudaStream_t>(stream);
+  if (params.head_dim_qk <= 256)
+    row_attention<8, 8, 4><<<num_ctas, 32 * kWarps, 0, on_stream>>>(params);
+  else
+    row_attention<18, 16, 2><<<num_ctas, 32 * kWarps, 0, on_stream>>>(params);
+  attend::cuda::check(cudaGetLastError(), "row attention");
+}
+
+}  // namespace attend::kernels::cuda::sm80

@@ -1,0 +1,49 @@
+# softmax(q k^T) v over K/V wherever they lie, MLA, and the merge of partial results.
+attend_kernels(attention
+  HEADERS
+    attention.h
+    attention_batch.h
+    attention_plan.h
+    make_work.h
+    merge.h
+    mla.h
+  SOURCES
+    attention.cc
+    attention_plan.cc
+    check.cc
+    check_plan.cc
+    make_work.cc
+    merge.cc
+    mla.cc
+    reference.cc
+    reference_merge.cc
+    reference_visible.cc
+    visible_keys.cc
+    cpu/attention.cc
+    cpu/attention_amx.cc
+    cpu/attention_avx2.cc
+    cpu/attention_avx512.cc
+    cpu/attention_avx512bf16.cc
+    cpu/attention_portable.cc
+    cpu/attention_problem.cc
+    cpu/merge.cc
+    cpu/tile_rows.cc
+    cpu/tile_scratch.cc
+  CUDA
+    cuda/attention.cc
+    cuda/common/device_plan.cc
+    cuda/merge.cc
+    cuda/common/merge_kernel.cu
+    cuda/common/plan_kernel.cu
+    cuda/sm80/merge_jobs.cu
+    cuda/sm80/mla.cu
+    cuda/sm80/row_attention.cu
+  SM90_HOST
+    cuda/sm90/prefill.cc)
+
+if(ATTEND_CUDA)
+  include(attention/cuda/sm80/instances.cmake)
+  if(attend_has_sm90a)
+    include(attention/cuda/sm90/instances.cmake)
+  endif()
+endif()

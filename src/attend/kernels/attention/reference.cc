@@ -1,0 +1,126 @@
+// The specification of attention and MLA: one query, one head, one key after another, in float64.
+#include <cmath>
+#include <vector>
+
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/mla.h"
+#include "attend/kernels/attention/reference_visible.h"
+#include "attend/kernels/common/element.h"
+
+namespace attend::kernels::reference {
+namespace {
+
+// A row's result is written through these, so that attention and MLA share the maths.
+struct Row {
+  std::vector<double> out;
+  double lse;
+};
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0.0;
+  for (size_t d = 0; d < a.size(); ++d) sum += a[d] * b[d];
+  return sum;
+}
+
+// softmax over the visible keys. `score_of(k)` is q.k and `value_of(k)` the row of V; both are called for
+// visible keys only.
+template <class ScoreOf, class ValueOf>
+Row attend_row(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& rule,
+               const Query& query, size_t head, double k_scale, double v_scale, size_t head_dim_v,
+               const ScoreOf& score_of, const ValueOf& value_of) {
+  std::vector<int32_t> keys;
+  std::vector<double> scores;
+  double largest = kEmptyLse;
+  for (int32_t k = 0; k < query.seqlen_kv; ++k) {
+    if (!sees(batch, visibility, query, k)) continue;
+    double score = static_cast<double>(rule.scale) * k_scale * score_of(k);
+    if (rule.logit_cap > 0.0f)
+      score = rule.logit_cap * std::tanh(score / static_cast<double>(rule.logit_cap));
+    keys.push_back(k);
+    scores.push_back(score);
+    largest = std::max(largest, score);
+  }
+  Row row{.out = std::vector<double>(head_dim_v, 0.0), .lse = kEmptyLse};
+  if (keys.empty()) return row;
+  double sum = 0.0;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const double weight = std::exp(scores[i] - largest);
+    sum += weight;
+    const std::vector<double> value = value_of(keys[i]);
+    for (size_t d = 0; d < head_dim_v; ++d) row.out[d] += weight * value[d];
+  }
+  row.lse = largest + std::log(sum);
+  const double sink = rule.sinks.empty() ? 0.0 : std::exp(static_cast<double>(rule.sinks[head]) - largest);
+  for (double& element : row.out) element *= v_scale / (sum + sink);
+  return row;
+}
+
+void write_row(const TensorView& out, const TensorView& lse, int token, int64_t head, const Row& row) {
+  for (size_t d = 0; d < row.out.size(); ++d) store(out, offset(out, token, head, d), row.out[d]);
+  if (!lse.empty()) store(lse, offset(lse, token, head), row.lse);
+}
+
+// Calls fn(query) for every query of the batch, and writes the empty row for padding tokens.
+template <class Fn>
+void for_each_query(const QueryBatch& batch, const Visibility& visibility, const TensorView& out,
+                    const TensorView& lse, const Fn& fn) {
+  for (int request = 0; request < batch.num_reqs(); ++request) {
+    const auto r = static_cast<size_t>(request);
+    for (int j = 0; j < batch.cu_seqlen_q[r + 1] - batch.cu_seqlen_q[r]; ++j)
+      fn(make_query(batch, visibility, request, j));
+  }
+  const Row empty{.out = std::vector<double>(static_cast<size_t>(out.shape[2]), 0.0), .lse = kEmptyLse};
+  for (int token = batch.cu_seqlen_q.back(); token < out.shape[0]; ++token)
+    for (int64_t head = 0; head < out.shape[1]; ++head) write_row(out, lse, token, head, empty);
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args) {
+  check(args);
+  const int64_t group = args.q.shape[1] / args.kv.k.shape[2];
+  const int64_t head_dim_qk = args.q.shape[2], head_dim_v = args.out.shape[2];
+  const int32_t page_size = args.kv.index.page_size;
+  for_each_query(args.batch, args.visibility, args.out, args.lse, [&](const Query& query) {
+    for (int64_t head = 0; head < args.q.shape[1]; ++head) {
+      const std::vector<double> q = load_row(args.q, offset(args.q, query.token, head), head_dim_qk);
+      // Row of K or V of key `k`.
+      const auto row_of = [&](const TensorView& pool, int32_t k, int64_t head_dim) {
+        const int32_t page = page_of(args.kv.index, query.request, k);
+        return load_row(pool, offset(pool, page, k % page_size, head / group), head_dim);
+      };
+      const auto score_of = [&](int32_t k) { return dot(q, row_of(args.kv.k, k, head_dim_qk)); };
+      const auto value_of = [&](int32_t k) { return row_of(args.kv.v, k, head_dim_v); };
+      write_row(
+          args.out, args.lse, query.token, head,
+          attend_row(args.batch, args.visibility, args.score, query, static_cast<size_t>(head),
+                     args.kv.k_scale, args.kv.v_scale, static_cast<size_t>(head_dim_v), score_of, value_of));
+    }
+  });
+}
+
+void mla(const MlaArgs& args) {
+  check(args);
+  const int64_t rank = args.q.shape[2], rope_dim = args.q_rope.shape[2];
+  const int32_t page_size = args.index.page_size;
+  for_each_query(args.batch, args.visibility, args.out, args.lse, [&](const Query& query) {
+    for (int64_t head = 0; head < args.q.shape[1]; ++head) {
+      const std::vector<double> q = load_row(args.q, offset(args.q, query.token, head), rank);
+      const std::vector<double> q_rope =
+          load_row(args.q_rope, offset(args.q_rope, query.token, head), rope_dim);
+      const auto latent_of = [&](int32_t k) {
+        return offset(args.latent, page_of(args.index, query.request, k), k % page_size);
+      };
+      const auto score_of = [&](int32_t k) {
+        return dot(q, load_row(args.latent, latent_of(k), rank)) +
+               dot(q_rope, load_row(args.latent, latent_of(k) + rank, rope_dim));
+      };
+      const auto value_of = [&](int32_t k) { return load_row(args.latent, latent_of(k), rank); };
+      write_row(args.out, args.lse, query.token, head,
+                attend_row(args.batch, args.visibility, args.score, query, static_cast<size_t>(head),
+                           args.scale_kv, args.scale_kv, static_cast<size_t>(rank), score_of, value_of));
+    }
+  });
+}
+
+}  // namespace attend::kernels::reference

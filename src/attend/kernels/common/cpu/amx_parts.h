@@ -1,0 +1,172 @@
+// Numbers as sums of bfloat16 parts, which is what AMX multiplies.
+//
+// A float32 is the sum of three parts, a float16 of two, a bfloat16 or fp8 of one: exactly. So products of
+// parts, summed in float32, are as good as those of float32 arithmetic.
+#pragma once
+
+#include <type_traits>
+
+#include "attend/kernels/common/cpu/mac_bf16.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+template <class T>
+inline constexpr int kNumParts = std::is_same_v<T, float> ? 3
+                                 : std::is_same_v<T, F16> ? 2
+                                                          : 1;
+
+// The 32 elements of a block as 16 pairs. Which two elements make a pair is the type's own choice, the
+// cheapest one: neighbours, or those that lie 16 apart.
+template <class T>
+inline constexpr bool kPairsLieApart = kNumParts<T> > 1;
+
+using Pairs = __m512i;
+
+// The upper halves of two vectors: pairs of elements that lie 16 apart.
+inline Pairs upper_halves(__m512 first, __m512 second) {
+  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(first), 16);
+  const __m512i high = _mm512_castps_si512(second);
+  // (high & 0xffff0000) | low
+  return _mm512_ternarylogic_epi32(high, low, _mm512_set1_epi32(static_cast<int>(0xffff0000u)), 0xec);
+}
+
+// Splits 32 floats into kParts parts each: bits are cut off, so that what is left fits the next part. An
+// infinity leaves NaN.
+template <int kParts>
+void split(__m512 first, __m512 second, Pairs (&parts)[kParts]) {
+  const __m512 upper = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+  for (int part = 0; part < kParts; ++part) {
+    parts[part] = upper_halves(first, second);
+    if (part + 1 == kParts) break;
+    first = _mm512_sub_ps(first, _mm512_and_ps(first, upper));
+    second = _mm512_sub_ps(second, _mm512_and_ps(second, upper));
+  }
+}
+
+// Pairs that lie 16 apart become pairs of neighbours.
+inline Pairs to_neighbours(Pairs apart) {
+  const __m512i words = _mm512_setr_epi32(
+      0x00020000, 0x00060004, 0x000a0008, 0x000e000c, 0x00120010, 0x00160014, 0x001a0018, 0x001e001c,
+      0x00030001, 0x00070005, 0x000b0009, 0x000f000d, 0x00130011, 0x00170015, 0x001b0019, 0x001f001d);
+  return _mm512_permutexvar_epi16(words, apart);
+}
+
+// Weights of 32 keys in as many parts as there are. One part is rounded to the nearest; weights are not
+// negative.
+template <int kParts>
+void split_weights(const __m512 (&weights)[2], Pairs (&parts)[kParts]) {
+  if constexpr (kParts == 1) {
+    const auto rounded = [](__m512 x) {
+      return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
+    };
+    parts[0] = upper_halves(rounded(weights[0]), rounded(weights[1]));
+  } else {
+    split(weights[0], weights[1], parts);
+  }
+}
+
+// fp8 by its lower seven bits as bfloat16, in lower and upper bytes.
+struct Fp8Table {
+  alignas(64) uint8_t low[128], high[128];
+
+  template <class T>
+  static Fp8Table of() {
+    Fp8Table table;
+    for (int bits = 0; bits < 128; ++bits) {
+      const BF16 value(static_cast<float>(T::from_bits(static_cast<uint8_t>(bits))));
+      table.low[bits] = static_cast<uint8_t>(value.bits);
+      table.high[bits] = static_cast<uint8_t>(value.bits >> 8);
+    }
+    return table;
+  }
+};
+
+// The table in registers.
+template <class T>
+class Fp8Registers {
+ public:
+  Fp8Registers() {
+    static const Fp8Table table = Fp8Table::of<T>();
+    for (int half = 0; half < 2; ++half) {
+      low_[half] = _mm512_load_si512(table.low + half * 64);
+      high_[half] = _mm512_load_si512(table.high + half * 64);
+    }
+  }
+
+  // The lower and the upper byte of each of 64 values as bfloat16.
+  void look_up(__m512i bytes, __m512i& low, __m512i& high) const {
+    low = _mm512_permutex2var_epi8(low_[0], bytes, low_[1]);
+    // Looked up | (bytes & 0x80), the sign.
+    high = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high_[0], bytes, high_[1]), bytes,
+                                     _mm512_set1_epi8(-0x80), 0xf8);
+  }
+
+ private:
+  __m512i low_[2], high_[2];
+};
+
+// Reads blocks of 32 elements of K or V as pairs.
+template <class T>
+class PartsReader {
+ public:
+  static constexpr int kParts = kNumParts<T>;
+
+  void read(const T* row, Pairs (&parts)[kParts]) const {
+    if constexpr (std::is_same_v<T, BF16>)
+      parts[0] = _mm512_loadu_si512(row);
+    else
+      split(Avx512::load(row), Avx512::load(row + 16), parts);
+  }
+  // The first n elements, then zeros; n is below 32.
+  void read_first(const T* row, int n, Pairs (&parts)[kParts]) const {
+    if constexpr (std::is_same_v<T, BF16>) {
+      parts[0] = Bf16Mac::load_steps(row, n);
+    } else {
+      __m512 first, second;
+      Avx512::load_block_first(row, n, first, second);
+      split(first, second, parts);
+    }
+  }
+};
+
+template <class T>
+requires(std::is_same_v<T, F8E4M3> || std::is_same_v<T, F8E5M2>) class PartsReader<T> {
+ public:
+  static constexpr int kParts = 1;
+
+  void read(const T* row, Pairs (&parts)[kParts]) const {
+    convert(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)), parts);
+  }
+  void read_first(const T* row, int n, Pairs (&parts)[kParts]) const {
+    convert(_mm256_maskz_loadu_epi8(static_cast<__mmask32>((uint32_t{1} << n) - 1), row), parts);
+  }
+
+ private:
+  void convert(__m256i block, Pairs (&parts)[kParts]) const {
+    const __m512i bytes = _mm512_castsi256_si512(block);
+    // Eight bytes to the front of each quarter.
+    const __m512i spread = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 0, 2, 0, 3, 0), bytes);
+    __m512i low, high;
+    table_.look_up(spread, low, high);
+    parts[0] = _mm512_unpacklo_epi8(low, high);
+  }
+
+  const Fp8Registers<T> table_{};
+};
+
+// Columns of a block of 32 as the pairs of two rows of V have them.
+template <class T>
+void combine_rows(Pairs first, Pairs second, Pairs& low, Pairs& high) {
+  if constexpr (kPairsLieApart<T>) {
+    // Elements 0..15 are the lower halves, 16..31 the upper ones.
+    low = _mm512_mask_blend_epi16(0xaaaaaaaa, first, _mm512_slli_epi32(second, 16));
+    high = _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(first, 16), second);
+  } else {
+    low = _mm512_unpacklo_epi16(first, second);
+    high = _mm512_unpackhi_epi16(first, second);
+  }
+}
+
+}  // namespace
+}  // namespace attend::kernels::cpu

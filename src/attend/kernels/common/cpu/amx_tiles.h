@@ -1,0 +1,141 @@
+// AMX tiles: eight registers of 16 rows of 64 bytes, and products of packed matrices with them.
+//
+// tdpbf16ps adds to each of 16 x 16 float32 sums the products of 32 bfloat16 elements: of a row of A, and of
+// a column of B, whose rows hold pairs of inner elements. Denormals count as zero (Intel SDM, TDPBF16PS).
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/common/cpu/unroll.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+inline constexpr int kTileSide = 16;   // rows of A and of sums, columns of B and of sums
+inline constexpr int kTileInner = 32;  // elements that one instruction sums over
+inline constexpr int kTileRowBytes = 64;
+
+// One instruction each, with the memory clobber that gcc's own wrappers lack.
+template <int kTile>
+[[gnu::always_inline]] inline void load_tile(const void* rows, int64_t row_bytes) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(row_bytes), "i"(kTile) : "memory");
+}
+template <int kTile>
+[[gnu::always_inline]] inline void store_tile(void* rows, int64_t row_bytes) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(rows), "r"(row_bytes), "i"(kTile) : "memory");
+}
+template <int kTile>
+[[gnu::always_inline]] inline void zero_tile() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+}
+template <int kSums, int kA, int kB>
+[[gnu::always_inline]] inline void multiply_tile() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
+}
+
+// Rows of each tile register; a row is whole.
+struct TileRowCounts {
+  int rows[8] = {kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide, kTileSide};
+};
+
+// Tiles of these shapes, for as long as it lives. Other code of this thread must not use tiles meanwhile.
+class ConfiguredTiles {
+ public:
+  explicit ConfiguredTiles(const TileRowCounts& counts) {
+    // Intel SDM, LDTILECFG.
+    struct alignas(64) {
+      uint8_t palette = 1;
+      uint8_t start_row = 0;
+      uint8_t reserved[14] = {};
+      uint16_t row_bytes[16] = {};
+      uint8_t num_rows[16] = {};
+    } config;
+    for (int tile = 0; tile < 8; ++tile) {
+      config.row_bytes[tile] = kTileRowBytes;
+      config.num_rows[tile] = static_cast<uint8_t>(counts.rows[tile]);
+    }
+    asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
+  }
+  ~ConfiguredTiles() { asm volatile("tilerelease" ::: "memory"); }
+  ConfiguredTiles(const ConfiguredTiles&) = delete;
+  ConfiguredTiles& operator=(const ConfiguredTiles&) = delete;
+};
+
+class WholeTiles : public ConfiguredTiles {
+ public:
+  WholeTiles() : ConfiguredTiles(TileRowCounts{}) {}
+};
+
+// c = a b, or c += a b, summed over parts: a number may be a sum of bfloat16 parts, the first the largest.
+struct TileProduct {
+  const uint16_t* a;  // [rows, inner] for each part
+  int64_t a_stride;   // elements from row to row
+  int64_t a_part;     // elements from part to part
+  const uint32_t* b;  // [inner / 2 pairs, columns] for each part
+  int64_t b_stride;   // pairs from row to row
+  int64_t b_part;
+  float* c;  // [rows, columns]
+  int64_t c_stride;
+  int num_inner;  // a multiple of kTileInner
+};
+
+// Of the products of parts, those beyond this order are below the last place of a float32.
+inline constexpr int kMaxPartOrder = 2;
+
+// kRows x kColumns tiles of c at a row and column of tiles, in the registers 0 to 3.
+template <int kRows, int kColumns, int kAParts, int kBParts, bool kAdd>
+void multiply_tile_group(const TileProduct& product, int tile_row, int tile_column) {
+  const int64_t a_bytes = product.a_stride * 2, b_bytes = product.b_stride * 4,
+                c_bytes = product.c_stride * 4;
+  const uint16_t* const a = product.a + tile_row * kTileSide * product.a_stride;
+  const uint32_t* const b = product.b + tile_column * kTileSide;
+  float* const c = product.c + tile_row * kTileSide * product.c_stride + tile_column * kTileSide;
+  const int64_t a_stride = product.a_stride, c_stride = product.c_stride;
+  const int64_t a_part = product.a_part, b_part = product.b_part, b_stride = product.b_stride;
+  const int num_inner = product.num_inner;
+  unrolled<kRows>([&](auto row) {
+    unrolled<kColumns>([&](auto column) {
+      if constexpr (kAdd)
+        load_tile<row * kColumns + column>(c + row * kTileSide * c_stride + column * kTileSide, c_bytes);
+      else
+        zero_tile<row * kColumns + column>();
+    });
+  });
+  // All products of an inner step before the next: what a part is multiplied with again is still near.
+  for (int inner = 0; inner < num_inner; inner += kTileInner)
+    unrolled<kBParts>([&](auto part_b) {
+      unrolled<kColumns>([&](auto column) {
+        load_tile<6 + column>(b + part_b * b_part + inner / 2 * b_stride + column * kTileSide, b_bytes);
+      });
+      unrolled<kAParts>([&](auto part_a) {
+        if constexpr (part_a + part_b <= kMaxPartOrder)
+          unrolled<kRows>([&](auto row) {
+            load_tile<4 + row>(a + part_a * a_part + row * kTileSide * a_stride + inner, a_bytes);
+            unrolled<kColumns>(
+                [&](auto column) { multiply_tile<row * kColumns + column, 4 + row, 6 + column>(); });
+          });
+      });
+    });
+  unrolled<kRows>([&](auto row) {
+    unrolled<kColumns>([&](auto column) {
+      store_tile<row * kColumns + column>(c + row * kTileSide * c_stride + column * kTileSide, c_bytes);
+    });
+  });
+}
+
+// The tiles of rows [row_begin, row_end) and columns [0, num_columns), counted in tiles.
+template <int kAParts, int kBParts, bool kAdd>
+void multiply_tiles(const TileProduct& product, int row_begin, int row_end, int num_columns) {
+  const auto multiply_columns = [&]<int kRows>(int row, Index<kRows>) {
+    int column = 0;
+    for (; column + 2 <= num_columns; column += 2)
+      multiply_tile_group<kRows, 2, kAParts, kBParts, kAdd>(product, row, column);
+    if (column < num_columns) multiply_tile_group<kRows, 1, kAParts, kBParts, kAdd>(product, row, column);
+  };
+  int row = row_begin;
+  for (; row + 2 <= row_end; row += 2) multiply_columns(row, Index<2>{});
+  if (row < row_end) multiply_columns(row, Index<1>{});
+}
+
+}  // namespace
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,71 @@
+// The two ways to multiply and accumulate. A policy M says what a step of the inner dimension is (4 bytes:
+// one f32, or a pair of bf16), how K and V become steps, and how weights do. Sums are always float32.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/common/cpu/simd.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Everything converted to float32, one fused multiply-add per element: exact products of any two types.
+template <class S>
+struct F32Mac {
+  using Simd = S;
+  using F32 = typename S::F32;
+  using Step = float;
+  using StepVec = F32;
+  static constexpr int kElements = 1;  // of a step
+
+  static StepVec load(const Step* p) { return S::load(p); }
+  static void store(Step* p, StepVec x) { S::store(p, x); }
+  static StepVec broadcast(const Step* p) { return S::set1(*p); }
+  static StepVec zero() { return S::zero(); }
+  static F32 mac(StepVec a, StepVec b, F32 sum) { return S::fma(a, b, sum); }
+  static void transpose(StepVec (&rows)[S::kLanes]) { S::transpose(rows); }
+
+  // kLanes steps of a row from its first n elements, then zeros.
+  template <class T>
+  static StepVec load_steps(const T* row, int n) {
+    return n == S::kLanes ? S::load(row) : S::load_first(row, n);
+  }
+  // Steps across kElements rows: lane i holds element i of each. Null rows are zeros.
+  template <class T>
+  static StepVec load_across(const T* const (&rows)[kElements], int n) {
+    return rows[0] == nullptr ? zero() : load_steps(rows[0], n);
+  }
+  // Without packing (few_rows.h): a block is 2 kLanes elements of a row, of which the first n are read.
+  static constexpr int kBlockVecs = 2;
+  template <class T>
+  static void load_block(const T* row, int n, StepVec (&steps)[kBlockVecs]) {
+    if (n >= 2 * S::kLanes)
+      S::load_block(row, steps[0], steps[1]);
+    else
+      S::load_block_first(row, n, steps[0], steps[1]);
+  }
+  // The block at element d of each of kElements rows, as the steps of 2 kLanes columns. Null rows are zeros.
+  template <class T>
+  static void load_block_across(const char* const (&rows)[kElements], int d, int n, StepVec (&steps)[2]) {
+    load_block(reinterpret_cast<const T*>(rows[0]) + d, n, steps);
+  }
+  // The order of a query's steps and of an output row's columns in a block.
+  template <class T>
+  static void order_query(StepVec (&steps)[kBlockVecs]) {
+    S::template to_block_order<T>(steps[0], steps[1]);
+  }
+  template <class T>
+  static void order_columns(F32& a, F32& b) {
+    S::template to_block_order<T>(a, b);
+  }
+  template <class T>
+  static void restore_columns(F32& a, F32& b) {
+    S::template from_block_order<T>(a, b);
+  }
+
+  // kElements vectors of weights as kLanes steps.
+  static void store_weights(Step* p, const F32 (&weights)[kElements]) { S::store(p, weights[0]); }
+};
+
+}  // namespace
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,19 @@
+// Tensor views as the rows and vectors that the small kernels take.
+#pragma once
+
+#include <initializer_list>
+
+#include "attend/kernels/common/cuda/params.h"
+#include "attend/tensor/tensor.h"
+
+namespace attend::kernels::cuda {
+
+// A view of two or three dimensions, the last one a row; empty: no data.
+DeviceRows device_rows(const TensorView& view);
+DeviceVector device_vector(const TensorView& view);
+
+// Whether every row of these views begins at a multiple of 16 bytes, so that groups of eight elements can be
+// read at once.
+bool rows_aligned(std::initializer_list<const TensorView*> views);
+
+}  // namespace attend::kernels::cuda

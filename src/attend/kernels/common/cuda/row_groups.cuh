@@ -1,0 +1,86 @@
+// Rows of elements, read and written in groups of eight, as the small kernels do.
+#pragma once
+
+#include "attend/kernels/common/cuda/element_group.cuh"
+#include "attend/kernels/common/cuda/params.h"
+
+namespace attend::kernels::cuda {
+
+using Group = float[kGroupElements];
+
+__host__ __device__ inline int num_groups_of(int num_columns) {
+  return (num_columns + kGroupElements - 1) / kGroupElements;
+}
+
+// Division takes as long as a group's arithmetic, and most rows need none.
+__device__ inline int64_t row_begin(const DeviceRows& rows, int64_t row) {
+  if (rows.inner == 1) return row * rows.outer_stride;
+  return row / rows.inner * rows.outer_stride + row % rows.inner * rows.inner_stride;
+}
+
+// A row of T in whole groups that begin at multiples of 16 bytes. A group stays as it came until its values
+// are wanted, so that a thread can have several under way.
+template <class T>
+class WholeRow {
+ public:
+  using Bits = uint4;
+
+  __device__ WholeRow(const DeviceRows& rows, int64_t row, int /*num_columns*/, bool /*aligned*/)
+      : data_(static_cast<T*>(rows.data) + row_begin(rows, row)) {}
+
+  __device__ Bits load(int g) const { return *reinterpret_cast<const Bits*>(data_ + g * kGroupElements); }
+  static __device__ void convert(const Bits& bits, Group& group) { convert_16_bit_group<T>(bits, group); }
+  __device__ float rounded(float value) const { return static_cast<float>(T(value)); }
+  __device__ void store(int g, const Group& group) const {
+    store_16_bit_group(data_ + g * kGroupElements, group);
+  }
+
+ private:
+  T* data_;
+};
+
+// Any row of elements that are not fp8.
+class AnyRow {
+ public:
+  struct Bits {
+    Group values;
+  };
+
+  __device__ AnyRow(const DeviceRows& rows, int64_t row, int num_columns, bool aligned)
+      : data_(rows.data),
+        begin_(row_begin(rows, row)),
+        num_columns_(num_columns),
+        element_(rows.element),
+        aligned_(aligned) {}
+
+  __device__ Bits load(int g) const {
+    const int first = g * kGroupElements;
+    Bits bits;
+    if (aligned_)
+      load_group(data_, begin_ + first, element_, bits.values);
+    else
+      load_some(data_, begin_ + first, element_, num_columns_ - first, bits.values);
+    return bits;
+  }
+  static __device__ void convert(const Bits& bits, Group& group) {
+#pragma unroll
+    for (int i = 0; i < kGroupElements; ++i) group[i] = bits.values[i];
+  }
+  __device__ float rounded(float value) const { return cuda::rounded(value, element_); }
+  __device__ void store(int g, const Group& group) const {
+    const int first = g * kGroupElements;
+    if (aligned_)
+      store_group(data_, begin_ + first, element_, group);
+    else
+      store_some(data_, begin_ + first, element_, num_columns_ - first, group);
+  }
+
+ private:
+  void* data_;
+  int64_t begin_;
+  int num_columns_;
+  Element element_;
+  bool aligned_;
+};
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,85 @@
+#include "attend/kernels/common/cuda/sm90/tensor_map.h"
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+
+#include "attend/base/error.h"
+#include "attend/tensor/cuda_check.h"
+
+namespace attend::kernels::cuda::sm90 {
+namespace {
+
+constexpr cuuint64_t kElementBytes = 2;
+constexpr cuuint32_t kBoxColumns = 128 / kElementBytes;
+constexpr cuuint32_t kPartnerRows = 8;
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+// Found when it is first wanted: a build with CUDA starts on machines without a driver.
+Encode find_encode() {
+  constexpr unsigned kVersion = 12000;  // of CUDA, that has it first
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  attend::cuda::check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
+                                                       cudaEnableDefault, &result),
+                      "cuTensorMapEncodeTiled");
+  if (result != cudaDriverEntryPointSuccess)
+    fail(ErrorCode::kDevice, "cuTensorMapEncodeTiled: this driver has none; expected one of CUDA 12.0");
+  return reinterpret_cast<Encode>(function);
+}
+
+// Dimensions innermost first; strides[i] is that of dimension i + 1.
+template <size_t kRank>
+CUtensorMap encode(const TensorView& matrix, std::array<cuuint64_t, kRank> sizes,
+                   std::array<cuuint64_t, kRank - 1> strides_bytes, std::array<cuuint32_t, kRank> box) {
+  static const Encode encode_tiled = find_encode();
+  std::array<cuuint32_t, kRank> steps;
+  steps.fill(1);
+  const CUtensorMapDataType type =
+      matrix.dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  CUtensorMap map{};
+  const CUresult status =
+      encode_tiled(&map, type, kRank, matrix.data, sizes.data(), strides_bytes.data(), box.data(),
+                   steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS)
+    fail(ErrorCode::kDevice, "tensor map of ", matrix, ": CUDA driver error ", static_cast<int>(status));
+  return map;
+}
+
+}  // namespace
+
+CUtensorMap map_rows(const TensorView& matrix, int box_rows) {
+  const auto num_rows = static_cast<cuuint64_t>(matrix.shape[0]);
+  const auto num_columns = static_cast<cuuint64_t>(matrix.shape[1]);
+  // A single row may have any stride.
+  const auto stride = static_cast<cuuint64_t>(num_rows > 1 ? matrix.strides[0] : matrix.shape[1]);
+  return encode<2>(matrix, {num_columns, num_rows}, {kElementBytes * stride},
+                   {kBoxColumns, static_cast<cuuint32_t>(box_rows)});
+}
+
+CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs) {
+  const auto num_rows = static_cast<cuuint64_t>(weight.shape[0]);
+  const auto num_columns = static_cast<cuuint64_t>(weight.shape[1]);
+  const cuuint64_t row_bytes = kElementBytes * num_columns;
+  const cuuint64_t to_partner = gated ? num_rows / 2 : kPartnerRows;
+  const cuuint64_t to_pair = gated ? kPartnerRows : 2 * kPartnerRows;
+  return encode<4>(weight, {num_columns, kPartnerRows, 2, num_rows / (2 * kPartnerRows)},
+                   {row_bytes, to_partner * row_bytes, to_pair * row_bytes},
+                   {kBoxColumns, kPartnerRows, 2, static_cast<cuuint32_t>(box_pairs)});
+}
+
+CUtensorMap map_pages(const TensorView& pages, int box_slots, int box_pages) {
+  std::array<cuuint64_t, 4> sizes{};
+  std::array<cuuint64_t, 3> strides{};
+  for (size_t i = 0; i < 4; ++i) sizes[i] = static_cast<cuuint64_t>(pages.shape[3 - i]);
+  // A dimension of one may have any stride.
+  for (size_t i = 0; i < 3; ++i)
+    strides[i] =
+        kElementBytes * static_cast<cuuint64_t>(pages.shape[2 - i] > 1 ? pages.strides[2 - i] : kBoxColumns);
+  return encode<4>(pages, sizes, strides,
+                   {kBoxColumns, 1, static_cast<cuuint32_t>(box_slots), static_cast<cuuint32_t>(box_pages)});
+}
+
+}  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,30 @@
+# What several families share.
+attend_kernels(common
+  HEADERS
+    build_info.h
+    host_device.h
+  SOURCES
+    build_info.cc
+    check_view.cc
+    element.cc
+    fill_random.cc
+    cpu/isa.cc
+    cpu/row_kernels.cc
+    cpu/row_kernels_avx2.cc
+    cpu/row_kernels_avx512.cc
+    cpu/row_kernels_portable.cc
+  CUDA
+    cuda/device_rows.cc
+    cuda/fill_random.cc
+    cuda/fill_random_kernel.cu
+    cuda/view_params.cc
+  SM90_HOST
+    cuda/sm90/tensor_map.cc)
+
+set(built_for)
+if(ATTEND_CUDA)
+  list(JOIN ATTEND_CUDA_ARCHITECTURES " " built_for)
+endif()
+set_source_files_properties(common/build_info.cc PROPERTIES COMPILE_DEFINITIONS "ATTEND_CUDA_ARCHITECTURES=\"${built_for}\"")
+# The host's bits: it has no fused multiply-add where it computes the same.
+set_source_files_properties(common/cuda/fill_random_kernel.cu PROPERTIES COMPILE_OPTIONS --fmad=false)

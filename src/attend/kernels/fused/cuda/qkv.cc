@@ -1,0 +1,56 @@
+#include "attend/kernels/fused/cuda/qkv.h"
+
+#include "attend/kernels/fused/cuda/qkv_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/few_rows.h"
+#include "attend/kernels/norm_rope/cuda/norm_rope_params.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+bool takes_product(const LinearArgs& args) {
+  return max_few_rows() == kMaxRowsWithRoom && args.x.shape[0] <= kMaxQkvRows &&
+         args.x.dtype == DType::kBF16 && args.weight.dtype == DType::kBF16 &&
+         args.out.dtype == DType::kBF16 && !args.accumulate && !args.batch_invariant &&
+         takes_few_rows(args.x, args.weight, args.out) &&
+         (args.norm.weight.empty() || norms_few_rows(args.norm, args.x));
+}
+
+// Whether all of every head turns, by pairs of groups of features, and heads of q and k are normed both or
+// not at all.
+bool takes_heads(const NormRopeArgs& rope) {
+  const int64_t half = rope.cos.shape[1], num_groups = half / kFeatures;
+  return rope.q_norm.empty() == rope.k_norm.empty() && 2 * half == rope.q.shape[2] && half % kFeatures == 0 &&
+         half <= kMaxRopeHalf && (num_groups & (num_groups - 1)) == 0;
+}
+
+// Whether `heads` are those of `out` from column `column` on.
+bool is_part(const TensorView& heads, const TensorView& out, int64_t column, int64_t head_dim) {
+  return heads.data == out.slice(1, column, out.shape[1]).data && heads.strides[0] == out.strides[0] &&
+         heads.strides[1] == head_dim && heads.shape[2] == head_dim;
+}
+
+}  // namespace
+
+bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, const StoreKvArgs& store,
+                         Stream& stream) {
+  if (product.out.num_elements() == 0 || !takes_product(product) || !takes_heads(rope)) return false;
+  const int64_t head_dim = rope.q.shape[2];
+  const int64_t k_begin = rope.q.shape[1] * head_dim, v_begin = k_begin + rope.k.shape[1] * head_dim;
+  if (v_begin + store.v.shape[1] * head_dim != product.out.shape[1] ||
+      !is_part(rope.q, product.out, 0, head_dim) || !is_part(rope.k, product.out, k_begin, head_dim) ||
+      !is_part(store.v, product.out, v_begin, head_dim))
+    return false;
+  QkvParams params{.product = few_rows_params(product, /*gated=*/false),
+                   .rope = norm_rope_store_params(rope, store, stream)};
+  params.product.head_half = static_cast<int32_t>(head_dim / 2);
+  if (!rope.q_norm.empty()) {
+    const int64_t num_heads = rope.q.shape[1] + 2 * rope.k.shape[1];
+    params.ctas_of_head =
+        ctas_of_normed_head(static_cast<int>(num_heads), params.product.head_half, params.product.num_rows);
+    if (params.ctas_of_head == 0) return false;
+  }
+  launch_qkv(params, stream.handle);
+  return true;
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,10 @@
+# Pieces of a layer that a device runs as one.
+attend_kernels(fused
+  HEADERS
+    qkv.h
+  SOURCES
+    qkv.cc
+  CUDA
+    cuda/normed_qkv_kernel.cu
+    cuda/qkv.cc
+    cuda/qkv_kernel.cu)

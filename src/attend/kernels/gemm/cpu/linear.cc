@@ -1,0 +1,137 @@
+#include "attend/kernels/gemm/cpu/linear.h"
+
+#include <algorithm>
+
+#include "attend/base/math.h"
+#include "attend/base/parallel.h"
+#include "attend/kernels/gemm/cpu/linear_kernel.h"
+#include "attend/kernels/gemm/cpu/linear_tiles.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Products below which waking the team costs more than it saves.
+constexpr int64_t kWorthATeam = 1 << 18;
+// What a task of few rows streams at least: enough that prefetchers and pages get going.
+constexpr int64_t kMinTaskBytes = 128 << 10;
+constexpr int64_t kTasksPerThread = 4;
+
+LinearPart whole(const LinearArgs& args) {
+  return {.x = args.x.as<const float>(),
+          .x_stride = args.x.strides[0],
+          .weight = args.weight.data,
+          .weight_dtype = args.weight.dtype,
+          .bias = args.bias.data,
+          .bias_dtype = args.bias.dtype,
+          .out = args.out.as<float>(),
+          .out_stride = args.out.strides[0],
+          .num_rows = args.x.shape[0],
+          .num_outs = args.weight.shape[0],
+          .in_features = args.x.shape[1]};
+}
+
+const void* advance(const void* data, DType dtype, int64_t elements) {
+  return static_cast<const char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
+}
+
+LinearPart part_of(LinearPart part, int64_t row, int64_t num_rows, int64_t out, int64_t num_outs) {
+  part.x += row * part.x_stride;
+  part.weight = advance(part.weight, part.weight_dtype, out * part.in_features);
+  if (part.bias != nullptr) part.bias = advance(part.bias, part.bias_dtype, out);
+  part.out += row * part.out_stride + out;
+  part.num_rows = std::min(num_rows, part.num_rows - row);
+  part.num_outs = std::min(num_outs, part.num_outs - out);
+  return part;
+}
+
+// How the work is cut into tasks; no result depends on it.
+struct Tasks {
+  int64_t num_rows, num_outs;
+};
+
+Tasks few_rows_tasks(const LinearPart& part) {
+  const int64_t out_bytes = part.in_features * static_cast<int64_t>(size_of(part.weight_dtype));
+  const int64_t fair = ceil_div(part.num_outs, kTasksPerThread * num_threads());
+  const int64_t worthwhile = ceil_div(kMinTaskBytes, std::max<int64_t>(out_bytes, 1));
+  return {.num_rows = std::min<int64_t>(part.num_rows, kFewRows),
+          .num_outs = round_up(std::max(fair, worthwhile), kFewRowsOuts)};
+}
+
+Tasks many_rows_tasks(const LinearPart& part) {
+  // Enough rows to pack weights for, few enough for their inputs and sums to stay in the L2 cache.
+  Tasks tasks = {.num_rows = 256, .num_outs = kManyRowsOuts};
+  const int64_t wanted = kTasksPerThread * num_threads();
+  while (tasks.num_outs > 64 &&
+         ceil_div(part.num_rows, tasks.num_rows) * ceil_div(part.num_outs, tasks.num_outs) < wanted)
+    tasks.num_outs /= 2;
+  return tasks;
+}
+
+bool takes_tiles(const LinearArgs& args, Isa isa) {
+  return isa >= Isa::kAmx && !args.workspace.empty() &&
+         (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.dtype));
+}
+
+// Rows are packed for all tasks, then each task multiplies its output features with all of them.
+void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
+  const TileLinear kernel = tile_linear_amx();
+  std::byte* const scratch = workspace;
+  const PackedRows packed = {reinterpret_cast<char*>(workspace + num_threads() * kTileScratchBytes),
+                             ceil_div(rows.num_rows, int64_t{kLinearTileRows})};
+  const int64_t num_blocks = ceil_div(rows.in_features, int64_t{kTileBlockFeatures});
+  parallel_for_rows(packed.num_row_tiles * num_blocks, kLinearTileRows * kTileBlockFeatures,
+                    [&](int64_t task) {
+                      const int64_t tile = task / num_blocks;
+                      kernel.pack(part_of(rows, tile * kLinearTileRows, kLinearTileRows, 0, 0), packed, tile,
+                                  task % num_blocks * kTileBlockFeatures);
+                    });
+  const int64_t wanted = kTasksPerThread * num_threads();
+  const int64_t task_outs = std::min(max_tile_task_outs(rows.weight_dtype),
+                                     round_up(ceil_div(rows.num_outs, wanted), int64_t{kGroupOuts}));
+  parallel_for(ceil_div(rows.num_outs, task_outs), [&](int64_t task, int thread) {
+    kernel.multiply(part_of(rows, 0, rows.num_rows, task * task_outs, task_outs), packed,
+                    scratch + thread * kTileScratchBytes);
+  });
+}
+
+}  // namespace
+
+LinearKernel linear_kernel(Isa isa) {
+  if constexpr (kX86Kernels) {
+    if (isa >= Isa::kAvx512) return linear_kernel_avx512();
+    if (isa == Isa::kAvx2) return linear_kernel_avx2();
+  }
+  return linear_kernel_portable();
+}
+
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa) {
+  if (isa < Isa::kAmx) return 0;
+  const int64_t row_tiles = ceil_div(std::min<int64_t>(max_rows, kTileMaxRows), int64_t{kLinearTileRows});
+  const int64_t blocks = row_tiles * ceil_div(max_in_features, int64_t{kTileBlockFeatures});
+  return static_cast<size_t>(num_threads() * kTileScratchBytes + blocks * kTileBlockBytes);
+}
+
+void linear(const LinearArgs& args, Isa isa) {
+  require_isa(isa);
+  const LinearPart all = whole(args);
+  if (takes_tiles(args, isa)) {
+    for (int64_t row = 0; row < all.num_rows; row += kTileMaxRows)
+      linear_by_tiles(part_of(all, row, kTileMaxRows, 0, all.num_outs), args.workspace.data());
+    return;
+  }
+  const LinearKernel kernel = linear_kernel(isa);
+  const bool few = args.batch_invariant || all.num_rows <= kFewRows;
+  const Tasks tasks = few ? few_rows_tasks(all) : many_rows_tasks(all);
+  const int64_t num_out_tasks = ceil_div(all.num_outs, tasks.num_outs);
+  const int64_t num_row_tasks = ceil_div(all.num_rows, tasks.num_rows);
+  const auto multiply = [&](int64_t task, int) {
+    const LinearPart part = part_of(all, task / num_out_tasks * tasks.num_rows, tasks.num_rows,
+                                    task % num_out_tasks * tasks.num_outs, tasks.num_outs);
+    few ? kernel.few_rows(part) : kernel.many_rows(part);
+  };
+  const bool worth_a_team = all.num_rows * all.num_outs * all.in_features >= kWorthATeam;
+  if (worth_a_team) return parallel_for(num_out_tasks * num_row_tasks, multiply);
+  for (int64_t task = 0; task < num_out_tasks * num_row_tasks; ++task) multiply(task, 0);
+}
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,8 @@
+#include "attend/kernels/common/cpu/simd_avx2.h"
+#include "attend/kernels/gemm/cpu/linear_instances.h"
+
+namespace attend::kernels::cpu {
+
+LinearKernel linear_kernel_avx2() { return linear_kernel_of<Avx2>(); }
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,42 @@
+// The dense kernels of the instruction set S.
+#pragma once
+
+#include "attend/kernels/common/cpu/row_loop.h"
+#include "attend/kernels/gemm/cpu/linear_many_rows.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+template <class S>
+void add_bias(const LinearPart& part) {
+  if (part.bias == nullptr) return;
+  visit_weight(part.bias, part.bias_dtype, [&](const auto* bias) {
+    for (int64_t row = 0; row < part.num_rows; ++row) {
+      float* const out = part.out + row * part.out_stride;
+      for_each_vector<S>(part.num_outs, [&](int64_t o, int count) {
+        const auto sum = S::add(S::load_first(out + o, count), S::load_first(bias + o, count));
+        S::store_first(out + o, sum, count);
+      });
+    }
+  });
+}
+
+template <class S>
+void few_rows(const LinearPart& part) {
+  visit_weight(part.weight, part.weight_dtype, [&]<class T>(const T*) { multiply_few_rows<S, T>(part); });
+  add_bias<S>(part);
+}
+
+template <class S>
+void many_rows(const LinearPart& part) {
+  visit_weight(part.weight, part.weight_dtype, [&]<class T>(const T*) { multiply_many_rows<S, T>(part); });
+  add_bias<S>(part);
+}
+
+template <class S>
+LinearKernel linear_kernel_of() {
+  return {.few_rows = &few_rows<S>, .many_rows = &many_rows<S>};
+}
+
+}  // namespace
+}  // namespace attend::kernels::cpu

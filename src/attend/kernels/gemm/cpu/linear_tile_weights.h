@@ -1,0 +1,81 @@
+// Weights as the tiles of linear_amx.cc multiply them: split into bf16 parts, out of their place.
+//
+// Where weights lie, output features are often a power of two apart: used in place, they would push one
+// another out of the caches.
+#pragma once
+
+#include "attend/kernels/common/cpu/amx_parts.h"
+#include "attend/kernels/gemm/cpu/linear_tiles.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Tiles of kTileOuts output features by kTileSteps input features: [tiles of output features][num_steps
+// tiles of input features][kNumParts][kTileBytes]. Beyond the matrix's last output feature stands anything.
+template <class T>
+struct WeightTiles {
+  static constexpr int64_t kStepBytes = kNumParts<T> * kTileBytes;
+
+  char* data;
+  int64_t num_steps;
+
+  char* tile(int64_t out_tile, int64_t step) const {
+    return data + (out_tile * num_steps + step) * kStepBytes;
+  }
+  // Where the first part of an output feature goes.
+  char* row(int64_t out, int64_t step) const { return tile(out / kTileOuts, step) + out % kTileOuts * 64; }
+};
+
+// Reads the weights of a part.
+template <class T>
+class WeightReader {
+ public:
+  explicit WeightReader(const LinearPart& part)
+      : weight_(static_cast<const T*>(part.weight)),
+        num_outs_(part.num_outs),
+        in_features_(part.in_features) {}
+
+  // The tiles' num_steps steps from `feature` on of the output feature that stands at out + idx, if any.
+  void read_run(int64_t out, int64_t idx, int64_t feature, const WeightTiles<T>& tiles) const {
+    if (out + idx >= num_outs_) return;
+    const T* const weights = weight_ + (out + idx) * in_features_;
+    for (int64_t step = 0; step < tiles.num_steps && feature < in_features_; ++step, feature += kTileSteps)
+      read(weights + feature, in_features_ - feature, tiles.row(idx, step));
+  }
+
+  // A single step of num_outs output features.
+  void read_step(int64_t out, int64_t num_outs, int64_t feature, const WeightTiles<T>& tiles) const {
+    const int64_t count = in_features_ - feature, end = least(num_outs, num_outs_ - out);
+    const T* weights = weight_ + out * in_features_ + feature;
+    for (int64_t idx = 0; idx < end; ++idx, weights += in_features_) read(weights, count, tiles.row(idx, 0));
+  }
+
+  // Asks for what read_step will want. Inlined, because gcc takes a function that only prefetches for one
+  // that does nothing.
+  [[gnu::always_inline]] void fetch_step(int64_t out, int64_t num_outs, int64_t feature) const {
+    const int64_t end = least(num_outs, num_outs_ - out);
+    const T* weights = weight_ + out * in_features_ + feature;
+    for (int64_t idx = 0; idx < end; ++idx, weights += in_features_)
+      for (int64_t i = 0; i < kTileSteps; i += 64 / static_cast<int64_t>(sizeof(T)))
+        _mm_prefetch(reinterpret_cast<const char*>(weights + i), _MM_HINT_T1);
+  }
+
+ private:
+  void read(const T* weights, int64_t count, char* to) const {
+    Pairs parts[kNumParts<T>];
+    if (count >= kTileSteps)
+      parts_.read(weights, parts);
+    else
+      parts_.read_first(weights, static_cast<int>(count), parts);
+    for (int p = 0; p < kNumParts<T>; ++p) _mm512_store_si512(to + p * kTileBytes, parts[p]);
+  }
+
+  const T* weight_;
+  int64_t num_outs_, in_features_;
+  PartsReader<T> parts_;
+};
+
+}  // namespace
+}  // namespace attend::kernels::cpu

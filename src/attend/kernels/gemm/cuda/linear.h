@@ -1,0 +1,13 @@
+// Dense layers on a GPU. As linear() of linear.h, which checks shapes and calls this.
+#pragma once
+
+#include "attend/kernels/gemm/linear.h"
+
+namespace attend::kernels::cuda {
+
+// Throws Error(kUnsupported) for a weight of another dtype than x.
+void linear(const LinearArgs& args, Stream& stream);
+// Returns false, having done nothing, when no kernel takes gate, up and SiLU together.
+bool gated_linear(const GatedLinearArgs& args, Stream& stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,43 @@
+#include "attend/kernels/gemm/cuda/sm80/few_rows.h"
+
+#include "attend/kernels/common/cuda/device_rows.h"
+#include "attend/kernels/common/cuda/view_params.h"
+
+namespace attend::kernels::cuda {
+
+// Of many rows x weighs as much as the features that a CTA takes at once, so layers of many features (heads)
+// are left to cuBLASLt.
+bool takes_few_rows(const TensorView& x, const TensorView& weight, const TensorView& out) {
+  constexpr int64_t kMostFeatures = 32768;
+  return x.shape[0] <= max_few_rows() && (x.shape[0] <= kMaxRowsAnywhere || out.shape[1] <= kMostFeatures) &&
+         x.dtype != DType::kF32 && x.shape[1] % 8 == 0 && out.shape[1] % 8 == 0 &&
+         rows_aligned({&x, &weight});
+}
+
+bool norms_few_rows(const InputNorm& norm, const TensorView& x) {
+  return x.dtype == DType::kBF16 && norm.weight.dtype == DType::kBF16 && rows_aligned({&norm.weight});
+}
+
+FewRowsParams few_rows_params(const LinearArgs& args, bool gated) {
+  return {.x = args.x.data,
+          .weight = args.weight.data,
+          .x_stride = args.x.strides[0],
+          .bias = device_vector(args.bias),
+          .norm = args.norm.weight.data,
+          .norm_eps = args.norm.eps,
+          .out = args.out.data,
+          .out_stride = args.out.strides[0],
+          .num_rows = static_cast<int32_t>(args.x.shape[0]),
+          .in_features = static_cast<int32_t>(args.x.shape[1]),
+          .out_features = static_cast<int32_t>(args.out.shape[1]),
+          .gated = gated,
+          .accumulate = args.accumulate,
+          .out_element = element_of(args.out.dtype)};
+}
+
+void launch_few_rows(const FewRowsParams& params, DType dtype, void* stream) {
+  const auto launch = dtype == DType::kBF16 ? launch_few_rows_bf16 : launch_few_rows_f16;
+  launch(params, stream);
+}
+
+}  // namespace attend::kernels::cuda

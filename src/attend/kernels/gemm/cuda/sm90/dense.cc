@@ -1,0 +1,189 @@
+#include "attend/kernels/gemm/cuda/sm90/dense.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "attend/base/error.h"
+#include "attend/kernels/common/cuda/device_attribute.h"
+#include "attend/kernels/common/cuda/device_rows.h"
+#include "attend/kernels/common/cuda/sm90/tensor_map.h"
+#include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/gemm/cuda/sm90/dense_kernel.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend::kernels::cuda::sm90 {
+namespace {
+
+constexpr std::array kClusterSizes = {1, 2, 4, kMaxClusterSize};
+
+int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
+// What the choice of a shape depends on.
+struct DeviceClusters {
+  bool can_run = false;
+  std::array<int, kClusterSizes.size()> num_clusters{};  // of each size, that run at once
+
+  explicit DeviceClusters(Device device) {
+    can_run = runs_sm90a(device.index);
+    if (!can_run) return;
+    const attend::cuda::DeviceScope scope(device);
+    for (size_t i = 0; i < kClusterSizes.size(); ++i) num_clusters[i] = max_clusters(kClusterSizes[i]);
+  }
+};
+
+const DeviceClusters& clusters_of(Device device) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<int, std::unique_ptr<DeviceClusters>>;
+  const std::lock_guard lock(mutex);
+  auto& found = devices[device.index];
+  if (found == nullptr) found = std::make_unique<DeviceClusters>(device);
+  return *found;
+}
+
+int tokens_for(int64_t num_rows) {
+  for (const int num_tokens : {32, 64})
+    if (num_rows <= num_tokens) return num_tokens;
+  return kMaxTokens;
+}
+
+// Rows of x come from L2, which is nearer than where weights come from. As timed in layers.
+int token_slots_for(int num_tokens) {
+  if (num_tokens == kMaxTokens) return 4;
+  return num_tokens > 32 ? 10 : kMaxTokenSlots;
+}
+
+BegunNorm begun_norm(const InputNorm& norm) {
+  if (norm.weight.empty()) return {};
+  return {.squares = norm.squares.as<float>(),
+          .stride = norm.squares.strides[0],
+          .num_squares = static_cast<int32_t>(norm.squares.shape[1]),
+          .eps = norm.eps};
+}
+
+// Whether this product begins the norm that takes its results.
+bool begins_norm(const LinearArgs& args, bool gated) {
+  if (args.next_norm == nullptr || gated) return false;
+  const InputNorm& next = *args.next_norm;
+  constexpr int64_t kSquaresOfAccess = 4;
+  return args.out.dtype == DType::kBF16 && next.weight.dtype == DType::kBF16 && !next.squares.empty() &&
+         next.squares.shape[1] % kSquaresOfAccess == 0 &&
+         rows_aligned({&args.out, &next.weight, &next.normed, &next.squares});
+}
+
+NextNorm next_norm(const InputNorm* norm) {
+  if (norm == nullptr) return {};
+  return {.weight = norm->weight.data,
+          .normed = norm->normed.data,
+          .normed_stride = norm->normed.strides[0],
+          .squares = norm->squares.as<float>(),
+          .squares_stride = norm->squares.strides[0]};
+}
+
+// The norm of rows [first, last).
+InputNorm rows_of(InputNorm norm, int64_t first, int64_t last) {
+  if (norm.weight.empty()) return norm;
+  norm.normed = norm.normed.slice(0, first, last);
+  norm.squares = norm.squares.slice(0, first, last);
+  return norm;
+}
+
+// The fastest way to share a layer, as estimated from timings of up to 64 rows on an H200: a CTA takes its
+// chunks at the rate that an SM reads them, or at its share of what memory gives when more CTAs read; more
+// time goes into the ends of its tiles. Of the weight's shape and the device alone, as bits depend on it.
+DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceClusters& device) {
+  constexpr double kTileMicroseconds = 1.0;
+  constexpr double kChunkMicroseconds = 0.16, kPairMicroseconds = 0.01;
+  constexpr double kSharedPairMicroseconds = 0.000475;  // for each CTA that reads
+  constexpr int kMostPairs = kMaxWarpgroups * kWarpgroupRows / kPairRows;
+  DenseShape best{};
+  double best_microseconds = 0.0;
+  for (int tile_pairs = 1; tile_pairs <= kMostPairs; ++tile_pairs)
+    for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+      const int cluster_size = kClusterSizes[i];
+      if (cluster_size > std::min<int64_t>(num_chunks, kMinColumns * tile_pairs)) continue;
+      if (device.num_clusters[i] == 0) continue;
+      const int num_tiles = ceil_div(num_weight_rows, tile_pairs * kPairRows);
+      const int num_rounds = ceil_div(num_tiles, device.num_clusters[i]);
+      const int num_clusters = ceil_div(num_tiles, num_rounds);
+      const double chunk_microseconds =
+          std::max(kChunkMicroseconds + kPairMicroseconds * tile_pairs,
+                   kSharedPairMicroseconds * tile_pairs * num_clusters * cluster_size);
+      const double microseconds =
+          num_rounds * (ceil_div(num_chunks, cluster_size) * chunk_microseconds + kTileMicroseconds);
+      if (best.num_clusters > 0 && microseconds >= best_microseconds) continue;
+      best = {tile_pairs, cluster_size, num_clusters};
+      best_microseconds = microseconds;
+    }
+  return best;
+}
+
+// args.next_norm is begun if it is given.
+void launch(const LinearArgs& args, bool gated, DenseShape shape, Stream& stream) {
+  const int64_t num_weight_rows = args.weight.shape[0];
+  const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
+  shape.num_tokens = tokens_for(args.x.shape[0]);
+  const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
+  const int chunks_of_cta =
+      ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.cluster_size);
+  const int token_slots = std::min(token_slots_for(shape.num_tokens), chunks_of_cta);
+  const TensorView& x = args.norm.weight.empty() ? args.x : args.norm.normed;
+  const DenseParams params{
+      .weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
+      .x = map_rows(x, shape.num_tokens),
+      .norm = begun_norm(args.norm),
+      .bias = device_vector(args.bias),
+      .next_norm = next_norm(args.next_norm),
+      .out = args.out.data,
+      .out_stride = args.out.strides[0],
+      .num_rows = static_cast<int32_t>(args.x.shape[0]),
+      .out_features = static_cast<int32_t>(args.out.shape[1]),
+      .num_tiles = num_tiles,
+      .num_chunks = num_chunks,
+      .tile_pairs = shape.tile_pairs,
+      .cluster_size = shape.cluster_size,
+      .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
+      .weight_slots = std::min(weight_slots_in(kSharedBytes, token_slots, shape), chunks_of_cta),
+      .token_slots = token_slots,
+      .gated = gated,
+      .accumulate = args.accumulate,
+      .out_aligned = rows_aligned({&args.out}),
+      .out_element = element_of(args.out.dtype)};
+  const auto launch_dtype = args.x.dtype == DType::kBF16 ? launch_dense_bf16 : launch_dense_f16;
+  launch_dtype(params, shape, stream.handle);
+}
+
+}  // namespace
+
+bool takes(const LinearArgs& args, const Stream& stream) {
+  return args.x.dtype != DType::kF32 && args.x.shape[1] % 8 == 0 && args.weight.shape[0] % kPairRows == 0 &&
+         rows_aligned({&args.x, &args.weight}) && clusters_of(stream.device).can_run;
+}
+
+void dense(const LinearArgs& args, bool gated, Stream& stream) {
+  const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
+  dense(args, gated, shape_for(args.weight.shape[0], num_chunks, clusters_of(stream.device)), stream);
+}
+
+void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream) {
+  const attend::cuda::DeviceScope scope(stream.device);
+  ensure(args.norm.weight.empty() || args.norm.begun, "dense: a norm that nobody has begun");
+  const int64_t num_rows = args.x.shape[0];
+  const bool begins = begins_norm(args, gated);
+  for (int64_t first = 0; first < num_rows; first += kMaxTokens) {
+    const int64_t last = std::min<int64_t>(first + kMaxTokens, num_rows);
+    InputNorm next = begins ? rows_of(*args.next_norm, first, last) : InputNorm{};
+    LinearArgs rows = args;
+    rows.x = args.x.slice(0, first, last);
+    rows.out = args.out.slice(0, first, last);
+    rows.norm = rows_of(args.norm, first, last);
+    rows.next_norm = begins ? &next : nullptr;
+    launch(rows, gated, shape, stream);
+  }
+  if (begins) args.next_norm->begun = true;
+}
+
+}  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,39 @@
+# Dense layers.
+attend_kernels(gemm
+  HEADERS
+    linear.h
+  SOURCES
+    linear.cc
+    cpu/linear.cc
+    cpu/linear_amx.cc
+    cpu/linear_avx2.cc
+    cpu/linear_avx512.cc
+    cpu/linear_portable.cc
+  CUDA
+    cuda/cublaslt.cc
+    cuda/invariant_linear.cc
+    cuda/linear.cc
+    cuda/matmul.cc
+    cuda/common/plain_product.cu
+    cuda/sm80/few_rows.cc
+    cuda/sm80/few_rows_bf16.cu
+    cuda/sm80/few_rows_f16.cu
+    cuda/sm80/row_tiles_bf16.cu
+    cuda/sm80/row_tiles_f16.cu
+  SM90_HOST
+    cuda/sm90/dense.cc
+    cuda/sm90/row_tiles.cc
+    cuda/sm90/tall.cc
+  SM90
+    cuda/sm90/dense_bf16.cu
+    cuda/sm90/dense_f16.cu
+    cuda/sm90/row_tiles_bf16.cu
+    cuda/sm90/row_tiles_f16.cu
+    cuda/sm90/tall_bf16.cu
+    cuda/sm90/tall_f16.cu)
+
+if(ATTEND_CUDA)
+  # cuBLASLt is loaded when the first dense layer runs on a GPU: where the loader looks, then here.
+  set_source_files_properties(gemm/cuda/cublaslt.cc PROPERTIES COMPILE_DEFINITIONS
+    "ATTEND_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
+endif()

@@ -1,0 +1,107 @@
+#include "attend/kernels/gemm/linear.h"
+
+#include <string>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/kernels/common/check_view.h"
+#include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/gemm/cpu/linear.h"
+#include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/norm_rope/elementwise.h"
+
+namespace attend::kernels {
+namespace {
+
+constexpr uintptr_t kWorkspaceAlignment = 64;
+
+// `name`: of the norm among the arguments.
+void check_norm(const std::string& name, const InputNorm& norm, const TensorView& x, const Stream& stream) {
+  if (norm.weight.empty()) return;
+  require_shape(name + ".weight", norm.weight, {x.shape[1]});
+  require_weight(name + ".weight", norm.weight);
+  require_on(stream, name + ".weight", norm.weight);
+  require_shape(name + ".normed", norm.normed, {x.shape[0], x.shape[1]});
+  require_activation_of(stream, name + ".normed", norm.normed);
+  require_dtype(name + ".normed", norm.normed, x.dtype);
+  require(!norm.begun || !norm.squares.empty(), name, ": begun, so its squares have to be given");
+  if (norm.squares.empty()) return;
+  require_shape(name + ".squares", norm.squares, {x.shape[0], x.shape[1] / kNormSquares});
+  require_dtype(name + ".squares", norm.squares, DType::kF32);
+  require_activation_of(stream, name + ".squares", norm.squares);
+}
+
+}  // namespace
+
+void check(const LinearArgs& args, const Stream& stream) {
+  require_rank("x", args.x, 2);
+  require_rank("weight", args.weight, 2);
+  const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1],
+                out_features = args.weight.shape[0];
+  require_shape("weight", args.weight, {out_features, in_features});
+  require(in_features >= 1, "x ", args.x, ": no input features");
+  require_shape("out", args.out, {num_rows, out_features});
+  require_activation_of(stream, "x", args.x);
+  require_activation_of(stream, "out", args.out);
+  // Tensor maps and cuBLASLt want rows one after another.
+  for (const auto& [name, rows] : {std::pair{"x", &args.x}, {"out", &args.out}})
+    require(num_rows <= 1 || rows->strides[0] >= rows->shape[1], name, " ", *rows,
+            ": expected rows that do not overlap, a stride of at least ", rows->shape[1], ", not ",
+            rows->strides[0]);
+  require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
+          args.x.dtype, ", as x, or float32");
+  require_weight("weight", args.weight);
+  require_on(stream, "weight", args.weight);
+  const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device);
+  require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
+          " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
+  require(reinterpret_cast<uintptr_t>(args.workspace.data()) % kWorkspaceAlignment == 0, "workspace at ",
+          static_cast<const void*>(args.workspace.data()), ": expected an address that ", kWorkspaceAlignment,
+          " divides");
+  if (args.accumulate && stream.device.type != DeviceType::kCuda)
+    fail(ErrorCode::kUnsupported, "accumulate: linear() on ", stream.device, " does not offer it; cuda does");
+  check_norm("norm", args.norm, args.x, stream);
+  if (args.next_norm != nullptr) check_norm("next_norm", *args.next_norm, args.out, stream);
+  if (args.bias.empty()) return;
+  require_shape("bias", args.bias, {out_features});
+  require_weight("bias", args.bias);
+  require_on(stream, "bias", args.bias);
+}
+
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device) {
+  if (device.type != DeviceType::kCpu) return 0;
+  return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa());
+}
+
+void linear(const LinearArgs& args, Stream& stream) {
+  check(args, stream);
+  // What a product before this one has begun there is not of this one's results.
+  if (args.next_norm != nullptr) args.next_norm->begun = false;
+  if (args.out.num_elements() == 0) return;
+  if (const OnGpu gpu(stream); gpu) return cuda::linear(args, stream);
+  if (args.norm.weight.empty()) return cpu::linear(args, cpu::detect_isa());
+  rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normed, stream);
+  LinearArgs normed = args;
+  normed.x = args.norm.normed;
+  normed.norm = {};
+  cpu::linear(normed, cpu::detect_isa());
+}
+
+void gated_linear(const GatedLinearArgs& args, Stream& stream) {
+  const LinearArgs both{.x = args.x,
+                        .weight = args.weight,
+                        .bias = args.bias,
+                        .out = args.gate_up,
+                        .workspace = args.workspace,
+                        .batch_invariant = args.batch_invariant,
+                        .norm = args.norm};
+  check(both, stream);
+  require_shape("out", args.out, {args.x.shape[0], args.weight.shape[0] / 2});
+  require_activation_of(stream, "out", args.out);
+  if (args.out.num_elements() == 0) return;
+  if (const OnGpu gpu(stream); gpu && cuda::gated_linear(args, stream)) return;
+  linear(both, stream);
+  silu_mul(args.gate_up, args.out, stream);
+}
+
+}  // namespace attend::kernels

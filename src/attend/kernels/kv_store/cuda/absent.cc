@@ -1,0 +1,15 @@
+// The GPU kernels of a build without CUDA: there are none.
+#include "attend/kernels/common/refuse_gpu.h"
+#include "attend/kernels/kv_store/cuda/batch_arrays.h"
+#include "attend/kernels/kv_store/cuda/store.h"
+
+namespace attend::kernels::cuda {
+
+void derive_batch(const BatchSource&, const BatchArrays&, Stream&) { refuse("derive_batch"); }
+void append_keys(const BatchSource&, const BatchArrays&, const StoreKvArgs&, Stream&) {
+  refuse("append_keys");
+}
+void store_kv(const StoreKvArgs&, Stream&) { refuse("store_kv"); }
+void store_mla(const StoreMlaArgs&, Stream&) { refuse("store_mla"); }
+
+}  // namespace attend::kernels::cuda

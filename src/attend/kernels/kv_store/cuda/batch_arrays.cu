@@ -1,0 +1,102 @@
+#include <algorithm>
+
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/kv_store/cuda/batch_arrays.h"
+#include "attend/kernels/kv_store/cuda/store_params.h"
+#include "attend/kernels/kv_store/cuda/store_rows.cuh"
+#include "attend/kernels/kv_store/key_places.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct BatchArraysParams {
+  BatchSource source;
+  int32_t* cu_seqlen_q;  // null: not wanted
+  int32_t* seqlen_kv;
+  int32_t* first_key;
+  int32_t* new_slots;
+  int32_t num_new_tokens;
+};
+
+__device__ int32_t new_slot(const BatchSource& source, int32_t token) {
+  const int32_t r = request_of(source.seqlen_new, source.num_reqs, token);
+  if (r >= source.num_reqs) return -1;
+  const int32_t position = length_of(source.seqlen_cached, r) + token - tokens_before(source.seqlen_new, r);
+  return position < source.places.capacity ? slot_of(source.places, r, position) : -1;
+}
+
+// The entries of request and new token i.
+__device__ void derive_entries(const BatchArraysParams& params, int32_t i) {
+  const BatchSource& source = params.source;
+  if (i <= source.num_reqs) {
+    const bool is_end = i == source.num_reqs;
+    if (params.cu_seqlen_q != nullptr) params.cu_seqlen_q[i] = tokens_before(source.seqlen_q, i);
+    if (params.first_key != nullptr) params.first_key[i] = is_end ? 0 : first_key_of(source.places, i);
+    if (params.seqlen_kv != nullptr && !is_end)
+      params.seqlen_kv[i] = length_of(source.seqlen_cached, i) + length_of(source.seqlen_new, i);
+  }
+  if (i < params.num_new_tokens) params.new_slots[i] = new_slot(source, i);
+}
+
+// A thread per request, and per new token.
+__global__ void __launch_bounds__(kThreads)
+    batch_arrays_kernel(const __grid_constant__ BatchArraysParams params) {
+  ptx::allow_next_kernel();
+  ptx::wait_for_previous_kernel();
+  derive_entries(params, static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x));
+}
+
+struct AppendParams {
+  BatchArraysParams arrays;
+  StoreParams store;
+};
+
+// Besides, a CTA per new token and kind of rows.
+__global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ AppendParams params) {
+  ptx::allow_next_kernel();
+  ptx::wait_for_previous_kernel();
+  const auto token = static_cast<int32_t>(blockIdx.x);
+  if (blockIdx.y == 0) derive_entries(params.arrays, token * kThreads + static_cast<int32_t>(threadIdx.x));
+  if (token >= params.store.num_tokens) return;
+  const int32_t slot = new_slot(params.arrays.source, token);
+  if (slot >= 0) store_rows(params.store, token, slot, static_cast<int>(blockIdx.y));
+}
+
+unsigned num_ctas_for(int num_entries) {
+  return static_cast<unsigned>((num_entries + kThreads - 1) / kThreads);
+}
+
+// Without the slots of new tokens.
+BatchArraysParams params_of(const BatchSource& source, const BatchArrays& arrays) {
+  return {.source = source,
+          .cu_seqlen_q = arrays.cu_seqlen_q.data(),
+          .seqlen_kv = arrays.seqlen_kv.data(),
+          .first_key = arrays.first_key.data(),
+          .new_slots = nullptr,
+          .num_new_tokens = 0};
+}
+
+}  // namespace
+
+void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& stream) {
+  BatchArraysParams params = params_of(source, arrays);
+  params.new_slots = arrays.new_slots.data();
+  params.num_new_tokens = static_cast<int32_t>(arrays.new_slots.size());
+  launch_dependent<BatchArraysParams>(batch_arrays_kernel,
+                                      num_ctas_for(std::max(source.num_reqs + 1, params.num_new_tokens)),
+                                      kThreads, 0, stream.handle, params, "batch arrays");
+}
+
+void append_keys(const BatchSource& source, const BatchArrays& arrays, const StoreKvArgs& store,
+                 Stream& stream) {
+  const AppendParams params{.arrays = params_of(source, arrays), .store = store_params(store, stream)};
+  const unsigned num_tokens = static_cast<unsigned>(params.store.num_tokens);
+  launch_dependent<AppendParams>(append_kernel,
+                                 dim3(std::max(num_tokens, num_ctas_for(source.num_reqs + 1)), 2), kThreads,
+                                 0, stream.handle, params, "append keys");
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,62 @@
+#include "attend/kernels/kv_store/cuda/store.h"
+
+#include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/kv_store/cuda/store_params.h"
+
+namespace attend::kernels::cuda {
+
+StoreParams store_params(const StoreKvArgs& args, const Stream& stream) {
+  require_on_device("k", args.k, stream);
+  require_on_device("v", args.v, stream);
+  require_on_device("k_cache", args.k_cache, stream);
+  require_on_device("v_cache", args.v_cache, stream);
+  const auto rows = [](const TensorView& from, const TensorView& cache, float scale) {
+    return StoreRows{.from = token_rows(from),
+                     .to = cache.data,
+                     .page_stride = cache.strides[0],
+                     .token_stride = cache.strides[1],
+                     .head_stride = cache.strides[2],
+                     .head_dim = static_cast<int32_t>(from.shape[2]),
+                     .first_column = 0,
+                     .scale = scale,
+                     .from_element = element_of(from.dtype),
+                     .to_element = element_of(cache.dtype)};
+  };
+  return {.rows = {rows(args.k, args.k_cache, args.k_scale), rows(args.v, args.v_cache, args.v_scale)},
+          .slots = args.slots.data(),
+          .slot_map = args.slot_map,
+          .num_tokens = static_cast<int32_t>(args.k.shape[0]),
+          .num_heads = static_cast<int32_t>(args.k.shape[1]),
+          .page_size = static_cast<int32_t>(args.k_cache.shape[1])};
+}
+
+void store_kv(const StoreKvArgs& args, Stream& stream) {
+  launch_store(store_params(args, stream), stream.handle);
+}
+
+void store_mla(const StoreMlaArgs& args, Stream& stream) {
+  require_on_device("latent", args.latent, stream);
+  require_on_device("rope", args.rope, stream);
+  require_on_device("cache", args.cache, stream);
+  const auto rows = [&](const TensorView& from, int64_t first_column) {
+    return StoreRows{.from = {from.data, from.strides[0], 0},
+                     .to = args.cache.data,
+                     .page_stride = args.cache.strides[0],
+                     .token_stride = args.cache.strides[1],
+                     .head_stride = 0,
+                     .head_dim = static_cast<int32_t>(from.shape[1]),
+                     .first_column = static_cast<int32_t>(first_column),
+                     .scale = args.scale,
+                     .from_element = element_of(from.dtype),
+                     .to_element = element_of(args.cache.dtype)};
+  };
+  launch_store({.rows = {rows(args.latent, 0), rows(args.rope, args.latent.shape[1])},
+                .slots = args.slots.data(),
+                .slot_map = nullptr,
+                .num_tokens = static_cast<int32_t>(args.latent.shape[0]),
+                .num_heads = 1,
+                .page_size = static_cast<int32_t>(args.cache.shape[1])},
+               stream.handle);
+}
+
+}  // namespace attend::kernels::cuda

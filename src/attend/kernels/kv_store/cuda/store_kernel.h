@@ -1,0 +1,30 @@
+// Storing new rows into a paged cache, on the device.
+#pragma once
+
+#include "attend/kernels/common/cuda/params.h"
+
+namespace attend::kernels::cuda {
+
+// Rows [num_tokens, num_heads, head_dim] to a cache [num_pages, page_size, num_heads, from first_column on].
+struct StoreRows {
+  TokenRows from;
+  void* to;
+  int64_t page_stride, token_stride, head_stride;
+  int32_t head_dim;
+  int32_t first_column;  // of the cache row
+  float scale;           // what is stored is x / scale
+  Element from_element, to_element;
+};
+
+// Up to two kinds of rows for the same slots: K and V, or a latent row and its rope part.
+struct StoreParams {
+  StoreRows rows[2];
+  const int32_t* slots;     // [num_tokens]; -1: not stored
+  const int32_t* slot_map;  // null: the slot itself
+  int32_t num_tokens, num_heads;
+  int32_t page_size;
+};
+
+void launch_store(const StoreParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,14 @@
+# New K/V into a pool.
+attend_kernels(kv_store
+  HEADERS
+    batch_arrays.h
+    store.h
+  SOURCES
+    batch_arrays.cc
+    reference.cc
+    store.cc
+    cpu/store.cc
+  CUDA
+    cuda/batch_arrays.cu
+    cuda/store.cc
+    cuda/store_kernel.cu)

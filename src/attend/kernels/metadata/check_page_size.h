@@ -1,0 +1,16 @@
+// What every index of pages asks of their size.
+#pragma once
+
+#include <string_view>
+
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+
+namespace attend::kernels {
+
+inline void check_page_size(int page_size, std::string_view who) {
+  require(is_power_of_two(page_size) && page_size <= 256, "page_size ", page_size, ": ", who,
+          " takes a power of two from 1 to 256");
+}
+
+}  // namespace attend::kernels

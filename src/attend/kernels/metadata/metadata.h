@@ -1,0 +1,56 @@
+// The metadata family: what a step's plan derives from ReqToTokenPool and the lengths. On the CPU these are
+// pure functions of host arrays; those that take a stream also run on a GPU, over arrays in its memory, and
+// then do not check what the arrays hold.
+//
+// Translate in token space, divide by page_size last: a page id never goes through a slot map.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/tensor/stream.h"
+#include "attend/tensor/tensor.h"
+
+#pragma GCC visibility push(default)
+namespace attend::kernels {
+
+// The request rows of a step: table[rows[r] * stride + p] is the token slot of position p of request r.
+struct RequestRows {
+  const int32_t* table = nullptr;     // [num_rows, stride]
+  int64_t stride = 0;                 // elements
+  View<const int32_t> rows;           // [num_reqs]
+  View<const int32_t> seqlen_kv;      // [num_reqs]
+  const int32_t* slot_map = nullptr;  // full slot -> SWA slot; null: no translation
+};
+
+// page_table[r * width + j] = slot of position j * page_size, divided by page_size, for j < ceil(seqlen_kv /
+// page_size); the rest of a row is not written. page_table: [num_reqs, width].
+//
+// This and the next two write into what the caller allocated and allocate nothing. They throw
+// Error(kInvalidArgument) when a length does not fit its row or a result does not fit its array.
+void build_page_table(const RequestRows& requests, int page_size, int width, View<int32_t> page_table);
+void build_page_table(const RequestRows& requests, int page_size, int width, View<int32_t> page_table,
+                      Stream& stream);
+
+// CSR of page ids: indptr [num_reqs + 1] in pages, indices [at least indptr[num_reqs]]. What lies beyond
+// indptr[num_reqs] is not written.
+void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr, View<int32_t> indices);
+void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr, View<int32_t> indices,
+               Stream& stream);
+
+// The slots of a step's new tokens, which a GPU's copy of ReqToTokenPool has not seen yet.
+struct NewSlots {
+  View<const int32_t> rows;         // [num_reqs]
+  View<const int32_t> cu_seqlen_q;  // [num_reqs + 1]
+  View<const int32_t> positions;    // [num_tokens]
+  View<const int32_t> slots;        // [num_tokens]; -1: none
+};
+// table[rows[r], positions[t]] = slots[t] for the tokens t of each request r. GPUs only: the host writes its
+// own table when it allocates. table: int32 [num_rows, max_context_len]. Throws Error(kUnsupported) on the
+// CPU.
+void write_new_slots(const NewSlots& slots, const TensorView& table, Stream& stream);
+
+// translated[i] = slot_map[slots[i]]; -1 stays -1. `translated` may be `slots`.
+void translate_slots(const int32_t* slot_map, View<const int32_t> slots, View<int32_t> translated);
+
+}  // namespace attend::kernels
+#pragma GCC visibility pop

@@ -1,0 +1,108 @@
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
+
+#include "attend/base/math.h"
+#include "attend/base/parallel.h"
+#include "attend/kernels/norm_rope/cpu/elementwise_kernels.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Rows of a rank 2 or 3 tensor, numbered through its outer dimensions.
+struct OuterRows {
+  explicit OuterRows(const TensorView& view)
+      : data(view.as<float>()),
+        inner_extent(view.rank == 3 ? view.shape[1] : 1),
+        outer_stride(view.strides[0]),
+        inner_stride(view.rank == 3 ? view.strides[1] : 0),
+        num_rows(view.shape[0] * inner_extent) {}
+
+  float* operator[](int64_t row) const {
+    return data + row / inner_extent * outer_stride + row % inner_extent * inner_stride;
+  }
+
+  float* data;
+  int64_t inner_extent, outer_stride, inner_stride;
+  int64_t num_rows;
+};
+
+// Element `i` of a contiguous table of `row_elements` elements per row.
+const void* table_row(const TensorView& table, int64_t row) {
+  const int64_t row_bytes = table.shape[1] * static_cast<int64_t>(size_of(table.dtype));
+  return static_cast<const char*>(table.data) + row * row_bytes;
+}
+
+}  // namespace
+
+ElementwiseKernels elementwise_kernels(Isa isa) {
+  require_isa(isa);
+  if constexpr (kX86Kernels) {
+    if (isa >= Isa::kAvx512) return elementwise_kernels_avx512();
+    if (isa == Isa::kAvx2) return elementwise_kernels_avx2();
+  }
+  return elementwise_kernels_portable();
+}
+
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows to(out);
+  const int64_t hidden = table.shape[1];
+  parallel_for_rows(to.num_rows, hidden, [&](int64_t row) {
+    kernels.widen(table_row(table, ids[static_cast<size_t>(row)]), table.dtype, to[row], hidden);
+  });
+}
+
+void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
+              float weight_offset, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows from(x), to(out);
+  const int64_t dim = weight.shape[0];
+  parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
+    kernels.rms_norm(from[row], weight.data, weight.dtype, weight_offset, eps, to[row], dim);
+  });
+}
+
+void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
+                  const TensorView& out, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows from(x), sum(residual), to(out);
+  const int64_t dim = weight.shape[0];
+  parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
+    kernels.add(sum[row], from[row], dim);
+    kernels.rms_norm(sum[row], weight.data, weight.dtype, 0.0f, eps, to[row], dim);
+  });
+}
+
+void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows from(gate_up), to(out);
+  const int64_t intermediate = out.shape[1];
+  parallel_for_rows(from.num_rows, intermediate, [&](int64_t row) {
+    kernels.silu_mul(from[row], from[row] + intermediate, to[row], intermediate);
+  });
+}
+
+void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
+          Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const int64_t num_heads = x.shape[1], half = cos.shape[1];
+  parallel_for_rows(x.shape[0], num_heads * 2 * half, [&](int64_t token) {
+    const int64_t position = positions[static_cast<size_t>(token)];
+    const float* const cosines = cos.as<const float>() + position * cos.strides[0];
+    const float* const sines = sin.as<const float>() + position * sin.strides[0];
+    for (int64_t head = 0; head < num_heads; ++head) {
+      float* const low = x.as<float>() + token * x.strides[0] + head * x.strides[1];
+      kernels.rotate(low, low + half, cosines, sines, half);
+    }
+  });
+}
+
+void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows from(x), to(out);
+  const int64_t hidden = x.shape[1];
+  parallel_for_rows(to.num_rows, hidden, [&](int64_t row) {
+    kernels.widen(from[rows[static_cast<size_t>(row)]], DType::kF32, to[row], hidden);
+  });
+}
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,20 @@
+// The small operations between attention and the dense layers on the CPU. Arguments as kernels/elementwise.h
+// checks them.
+#pragma once
+
+#include "attend/kernels/common/cpu/isa.h"
+#include "attend/kernels/norm_rope/elementwise.h"
+
+namespace attend::kernels::cpu {
+
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Isa isa);
+void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
+              float weight_offset, Isa isa);
+void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
+                  const TensorView& out, Isa isa);
+void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
+void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
+          Isa isa);
+void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Isa isa);
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,33 @@
+// The elementwise operations on one row, of one instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/common/cpu/isa.h"
+#include "attend/tensor/dtype.h"
+
+namespace attend::kernels::cpu {
+
+// Rows are runs of f32; weights and table rows are f32, f16 or bf16.
+struct ElementwiseKernels {
+  // to = from.
+  void (*widen)(const void* from, DType dtype, float* to, int64_t n) = nullptr;
+  // residual += x.
+  void (*add)(float* residual, const float* x, int64_t n) = nullptr;
+  // out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset); out may be x.
+  void (*rms_norm)(const float* x, const void* weight, DType dtype, float weight_offset, float eps,
+                   float* out, int64_t n) = nullptr;
+  // out = gate / (1 + e^-gate) * up.
+  void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
+  // (low, high) = (low cos - high sin, high cos + low sin).
+  void (*rotate)(float* low, float* high, const float* cos, const float* sin, int64_t n) = nullptr;
+};
+
+// Compiled for each instruction set.
+ElementwiseKernels elementwise_kernels_portable();
+ElementwiseKernels elementwise_kernels_avx2();
+ElementwiseKernels elementwise_kernels_avx512();
+
+ElementwiseKernels elementwise_kernels(Isa isa);
+
+}  // namespace attend::kernels::cpu

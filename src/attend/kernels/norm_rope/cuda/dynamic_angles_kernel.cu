@@ -1,0 +1,45 @@
+#include "attend/kernels/metadata/lengths.h"
+#include "attend/kernels/norm_rope/cuda/dynamic_angles_kernel.h"
+#include "attend/tensor/cuda_check.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 64;
+
+// A CTA per token. In float64 and rounded where the host rounds, so that both turn alike.
+__global__ void __launch_bounds__(kThreads)
+    dynamic_angles_kernel(const __grid_constant__ DynamicAnglesParams params) {
+  const int token = static_cast<int>(blockIdx.x),
+            request = last_begun(params.cu_seqlen_q, params.num_reqs + 1, token);
+  float* const cos_row = params.cos + int64_t{token} * params.half;
+  float* const sin_row = params.sin + int64_t{token} * params.half;
+  const int dim = 2 * params.half;
+  double theta = 0.0;
+  float position = 0.0f;
+  if (request < params.num_reqs) {
+    position = static_cast<float>(params.positions[token]);
+    const double original = params.original_length;
+    const double length =
+        max(max(params.prompt_lens[request], params.positions[token] + 1), params.original_length);
+    const double stretch = params.factor * length / original - (params.factor - 1.0);
+    theta = params.theta * pow(stretch, dim / (dim - 2.0));
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < params.half; i += kThreads) {
+    const float angle =
+        request < params.num_reqs ? position * static_cast<float>(pow(theta, -2.0 * i / dim)) : 0.0f;
+    cos_row[i] = static_cast<float>(cos(static_cast<double>(angle)));
+    sin_row[i] = static_cast<float>(sin(static_cast<double>(angle)));
+  }
+}
+
+}  // namespace
+
+void launch_dynamic_angles(const DynamicAnglesParams& params, void* stream) {
+  if (params.num_tokens == 0) return;
+  dynamic_angles_kernel<<<static_cast<unsigned>(params.num_tokens), kThreads, 0,
+                          static_cast<cudaStream_t>(stream)>>>(params);
+  attend::cuda::check(cudaGetLastError(), "dynamic_angles");
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,129 @@
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
+
+#include "attend/base/error.h"
+#include "attend/kernels/common/cuda/device_rows.h"
+#include "attend/kernels/kv_store/cuda/store_params.h"
+#include "attend/kernels/norm_rope/cuda/dynamic_angles_kernel.h"
+#include "attend/kernels/norm_rope/cuda/norm_rope_params.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int64_t kGroup = 8;  // elements that an aligned access moves
+
+void copy_rows(const TensorView& from, View<const int32_t> rows, const TensorView& out, Stream& stream) {
+  launch_copy_rows({.from = device_rows(from),
+                    .out = device_rows(out),
+                    .rows = rows.data(),
+                    .num_rows = static_cast<int32_t>(out.shape[0]),
+                    .num_columns = static_cast<int32_t>(out.shape[1]),
+                    .aligned = out.shape[1] % kGroup == 0 && rows_aligned({&from, &out}),
+                    .add = false},
+                   stream.handle);
+}
+
+void norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
+          float weight_offset, const TensorView& out, Stream& stream) {
+  const int64_t dim = weight.shape[0];
+  launch_rms_norm({.x = device_rows(x),
+                   .residual = device_rows(residual),
+                   .out = device_rows(out),
+                   .weight = device_vector(weight),
+                   .eps = eps,
+                   .weight_offset = weight_offset,
+                   .num_rows = static_cast<int32_t>(dim == 0 ? 0 : x.num_elements() / dim),
+                   .dim = static_cast<int32_t>(dim),
+                   .aligned = dim % kGroup == 0 && rows_aligned({&x, &residual, &weight, &out})},
+                  stream.handle);
+}
+
+RopeHeads rope_heads(const TensorView& x, const TensorView& norm_weight) {
+  if (x.empty())
+    return {.data = nullptr, .token_stride = 0, .head_stride = 0, .num_heads = 0, .element = {}, .norm = {}};
+  const DeviceRows rows = device_rows(x);
+  return {.data = rows.data,
+          .token_stride = rows.outer_stride,
+          .head_stride = rows.inner_stride,
+          .num_heads = static_cast<int32_t>(x.shape[1]),
+          .element = rows.element,
+          .norm = device_vector(norm_weight)};
+}
+
+NormRopeParams norm_rope_params(const NormRopeArgs& args) {
+  if (args.cos.shape[1] > kMaxRopeHalf)
+    fail(ErrorCode::kUnsupported, "cos ", args.cos, ": GPUs turn at most ", kMaxRopeHalf, " pairs of a head");
+  return {.heads = {rope_heads(args.q, args.q_norm), rope_heads(args.k, args.k_norm)},
+          .store = {},
+          .positions = args.positions.data(),
+          .cos = args.cos.as<float>(),
+          .sin = args.sin.as<float>(),
+          .cos_stride = args.cos.strides[0],
+          .sin_stride = args.sin.strides[0],
+          .eps = args.eps,
+          .num_tokens = static_cast<int32_t>(args.q.shape[0]),
+          .head_dim = static_cast<int32_t>(args.q.shape[2]),
+          .half = static_cast<int32_t>(args.cos.shape[1])};
+}
+
+}  // namespace
+
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream) {
+  copy_rows(table, ids, out, stream);
+}
+
+void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
+              float weight_offset) {
+  norm(x, {}, weight, eps, weight_offset, out, stream);
+}
+
+void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
+                  const TensorView& out, Stream& stream) {
+  norm(x, residual, weight, eps, 0.0f, out, stream);
+}
+
+void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
+  const int64_t num_columns = out.shape[1];
+  launch_silu_mul({.gate = device_rows(gate_up.slice(1, 0, num_columns)),
+                   .up = device_rows(gate_up.slice(1, num_columns, 2 * num_columns)),
+                   .out = device_rows(out),
+                   .num_rows = static_cast<int32_t>(out.shape[0]),
+                   .num_columns = static_cast<int32_t>(num_columns),
+                   .aligned = num_columns % kGroup == 0 && rows_aligned({&gate_up, &out})},
+                  stream.handle);
+}
+
+void norm_rope(const NormRopeArgs& args, Stream& stream) {
+  launch_norm_rope(norm_rope_params(args), stream.handle);
+}
+
+void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
+  launch_norm_rope(norm_rope_store_params(rope, store, stream), stream.handle);
+}
+
+NormRopeParams norm_rope_store_params(const NormRopeArgs& rope, const StoreKvArgs& store,
+                                      const Stream& stream) {
+  NormRopeParams params = norm_rope_params(rope);
+  params.store = store_params(store, stream);
+  return params;
+}
+
+void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
+  launch_dynamic_angles({.positions = args.positions.data(),
+                         .cu_seqlen_q = args.cu_seqlen_q.data(),
+                         .prompt_lens = args.prompt_lens.data(),
+                         .theta = args.theta,
+                         .factor = args.factor,
+                         .cos = args.cos.as<float>(),
+                         .sin = args.sin.as<float>(),
+                         .num_tokens = static_cast<int32_t>(args.positions.size()),
+                         .num_reqs = static_cast<int32_t>(args.prompt_lens.size()),
+                         .original_length = args.original_length,
+                         .half = static_cast<int32_t>(args.cos.shape[1])},
+                        stream.handle);
+}
+
+void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream) {
+  copy_rows(x, rows, out, stream);
+}
+
+}  // namespace attend::kernels::cuda

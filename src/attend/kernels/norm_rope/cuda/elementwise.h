@@ -1,0 +1,21 @@
+// The operations of elementwise.h on a GPU: indices lie on the device, activations are of any float dtype
+// that is no fp8. The functions of elementwise.h check shapes and call these.
+#pragma once
+
+#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/norm_rope_store.h"
+
+namespace attend::kernels::cuda {
+
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
+void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
+              float weight_offset);
+void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
+                  const TensorView& out, Stream& stream);
+void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
+void norm_rope(const NormRopeArgs& args, Stream& stream);
+void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream);
+void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
+void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
+
+}  // namespace attend::kernels::cuda

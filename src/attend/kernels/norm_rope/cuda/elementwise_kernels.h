@@ -1,0 +1,58 @@
+// The small operations between attention and the dense layers, on the device.
+#pragma once
+
+#include "attend/kernels/common/cuda/params.h"
+#include "attend/kernels/kv_store/cuda/store_kernel.h"
+
+namespace attend::kernels::cuda {
+
+// out[i] = from[rows[i]], converted; without rows from[i]; with `add`, out[i] += that.
+struct CopyRowsParams {
+  DeviceRows from, out;
+  const int32_t* rows;  // [num_rows]; null: 0, 1, 2, ...
+  int32_t num_rows, num_columns;
+  bool aligned;  // every row begins at a multiple of 16 bytes and holds whole groups
+  bool add;
+};
+void launch_copy_rows(const CopyRowsParams& params, void* stream);
+
+// residual += x, if there is one; out = norm of that sum, or of x.
+struct NormParams {
+  DeviceRows x, residual, out;
+  DeviceVector weight;  // [dim]
+  float eps, weight_offset;
+  int32_t num_rows, dim;
+  bool aligned;
+};
+void launch_rms_norm(const NormParams& params, void* stream);
+
+struct SiluMulParams {
+  DeviceRows gate, up, out;
+  int32_t num_rows, num_columns;
+  bool aligned;
+};
+void launch_silu_mul(const SiluMulParams& params, void* stream);
+
+// Heads [num_tokens, num_heads, head_dim], normed where there is a weight.
+struct RopeHeads {
+  void* data;
+  int64_t token_stride, head_stride;
+  int32_t num_heads;
+  Element element;
+  DeviceVector norm;  // [head_dim]
+};
+inline constexpr int kMaxRopeHalf = 128;
+// Positions and angles are read while the kernel before may still run: no kernel may just have written them.
+struct NormRopeParams {
+  RopeHeads heads[2];  // q and k; the second may have no heads
+  // Where k, once turned, and v go; without slots k stays where it was and there is no v.
+  StoreParams store;
+  const int32_t* positions;
+  const float *cos, *sin;  // row p of either begins at p * its stride
+  int64_t cos_stride, sin_stride;
+  float eps;
+  int32_t num_tokens, head_dim, half;  // half: pairs that turn, at most kMaxRopeHalf
+};
+void launch_norm_rope(const NormRopeParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda

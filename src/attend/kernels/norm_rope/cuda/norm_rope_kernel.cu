@@ -1,0 +1,174 @@
+#include "attend/kernels/common/cuda/element_group.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
+#include "attend/kernels/norm_rope/cuda/norm_rope_groups_kernel.h"
+#include "attend/kernels/norm_rope/cuda/turn.cuh"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kMaxPairs = kMaxRopeHalf / 32;  // of a lane
+
+// A lane's share of what turns: elements lane, lane + 32, ... of a head's first half, and of its second half.
+struct Halves {
+  float first[kMaxPairs] = {}, second[kMaxPairs] = {};
+};
+
+// All loads before the first value is used.
+template <class T>
+__device__ void load_as(const T* from, int half, int lane, Halves& halves) {
+  T first[kMaxPairs] = {}, second[kMaxPairs] = {};
+#pragma unroll
+  for (int j = 0; j < kMaxPairs; ++j) {
+    const int i = lane + 32 * j;
+    if (i >= half) break;
+    first[j] = from[i];
+    second[j] = from[i + half];
+  }
+#pragma unroll
+  for (int j = 0; j < kMaxPairs; ++j) {
+    halves.first[j] = static_cast<float>(first[j]);
+    halves.second[j] = static_cast<float>(second[j]);
+  }
+}
+__device__ Halves load_halves(const void* data, int64_t begin, Element element, int half, int lane) {
+  Halves halves;
+  if (element == Element::kBF16)
+    load_as(static_cast<const __nv_bfloat16*>(data) + begin, half, lane, halves);
+  else if (element == Element::kF16)
+    load_as(static_cast<const __half*>(data) + begin, half, lane, halves);
+  else
+    load_as(static_cast<const float*>(data) + begin, half, lane, halves);
+  return halves;
+}
+
+__device__ float warp_sum(float value) {
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  return value;
+}
+
+__device__ void store_v(const StoreParams& store, int64_t token, int head, int lane) {
+  const StoreRows& rows = store.rows[1];
+  const CacheRow cache(store, 1, slot_of(store, token), head);
+  const int64_t from = token * rows.from.token_stride + head * rows.from.head_stride;
+#pragma unroll 4
+  for (int d = lane; d < rows.head_dim; d += 32)
+    cache.write(d, load_element(rows.from.data, from + d, rows.from_element));
+}
+
+// A lane's part of one head of one token, which a warp norms and turns.
+class HeadLane {
+ public:
+  // Reads the angles of the token's position and the norm's weights before the wait: no kernel of a step
+  // writes them but dynamic_angles at its start, and the product of q and k, which comes between, lets this
+  // kernel start only when it has waited itself.
+  __device__ HeadLane(const NormRopeParams& params, const RopeHeads& heads, int64_t token, int head, int lane)
+      : params_(params),
+        heads_(heads),
+        begin_(token * heads.token_stride + head * heads.head_stride),
+        lane_(lane) {
+    const int64_t position = params.positions[token];
+    const float *const cos = params.cos + position * params.cos_stride, *const sin =
+                                                                            params.sin +
+                                                                            position * params.sin_stride;
+#pragma unroll
+    for (int j = 0; j < kMaxPairs; ++j) {
+      const int i = lane + 32 * j;
+      if (i >= params.half) break;
+      cos_[j] = cos[i];
+      sin_[j] = sin[i];
+    }
+    if (heads.norm.data != nullptr)
+      weights_ = load_halves(heads.norm.data, 0, heads.norm.element, params.half, lane);
+  }
+
+  // Calls write(d, value) for each of the head's elements that changes, or for all that there are when `all`.
+  template <class Write>
+  __device__ void turn(bool all, const Write& write) const {
+    Halves x = load_halves(heads_.data, begin_, heads_.element, params_.half, lane_);
+    const bool normed = heads_.norm.data != nullptr;
+    const float scale = normed ? scale_of(x) : 1.0f;
+#pragma unroll
+    for (int j = 0; j < kMaxPairs; ++j) {
+      const int i = lane_ + 32 * j;
+      if (i >= params_.half) break;
+      const float a = normed ? x.first[j] * scale * weights_.first[j] : x.first[j];
+      const float b = normed ? x.second[j] * scale * weights_.second[j] : x.second[j];
+      const float2 pair = turned(a, b, cos_[j], sin_[j]);
+      write(i, pair.x);
+      write(i + params_.half, pair.y);
+    }
+    if (!all && !normed) return;
+    for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
+      const float value = load_element(heads_.data, begin_ + d, heads_.element);
+      write(d, normed ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value);
+    }
+  }
+  __device__ void store(int d, float value) const {
+    store_element(heads_.data, begin_ + d, heads_.element, value);
+  }
+
+ private:
+  __device__ float scale_of(const Halves& x) const {
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kMaxPairs; ++j) sum += squares_of_pair(x.first[j], x.second[j]);
+    for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
+      const float value = load_element(heads_.data, begin_ + d, heads_.element);
+      sum += value * value;
+    }
+    return norm_scale(warp_sum(sum), params_.head_dim, params_.eps);
+  }
+
+  const NormRopeParams& params_;
+  const RopeHeads& heads_;
+  int64_t begin_;
+  int lane_;
+  float cos_[kMaxPairs] = {}, sin_[kMaxPairs] = {};
+  Halves weights_;
+};
+
+// A warp per token and head.
+__global__ void __launch_bounds__(32 * kWarps)
+    norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
+  ptx::allow_next_kernel();
+  const bool stores = params.store.slots != nullptr;
+  const int num_q = params.heads[0].num_heads, num_k = params.heads[1].num_heads;
+  const int num_heads = num_q + (stores ? 2 : 1) * num_k;
+  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, head = static_cast<int>(row % num_heads);
+  const int64_t token = row / num_heads;
+  if (token >= params.num_tokens) return ptx::wait_for_previous_kernel();
+  if (head >= num_q + num_k) {
+    ptx::wait_for_previous_kernel();
+    return store_v(params.store, token, head - num_q - num_k, lane);
+  }
+  const bool is_q = head < num_q;
+  const RopeHeads& heads = params.heads[is_q ? 0 : 1];
+  const int head_of_kind = is_q ? head : head - num_q;
+  const HeadLane of_lane(params, heads, token, head_of_kind, lane);
+  ptx::wait_for_previous_kernel();
+  if (!is_q && stores) {
+    const CacheRow cache(params.store, 0, slot_of(params.store, token), head_of_kind);
+    // The cache holds what would be read back from k.
+    of_lane.turn(/*all=*/true, [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
+  } else {
+    of_lane.turn(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
+  }
+}
+
+}  // namespace
+
+void launch_norm_rope(const NormRopeParams& params, void* stream) {
+  const int64_t num_kinds = params.store.slots != nullptr ? 2 : 1;
+  const int64_t num_heads = params.heads[0].num_heads + num_kinds * params.heads[1].num_heads;
+  const int64_t num_rows = params.num_tokens * num_heads;
+  if (num_rows == 0) return;
+  if (takes_groups(params)) return launch_norm_rope_groups(params, stream);
+  launch_dependent<NormRopeParams>(norm_rope_kernel, static_cast<unsigned>((num_rows + kWarps - 1) / kWarps),
+                                   32 * kWarps, 0, stream, params, "rope");
+}
+
+}  // namespace attend::kernels::cuda

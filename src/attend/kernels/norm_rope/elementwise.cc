@@ -1,0 +1,158 @@
+#include "attend/kernels/norm_rope/elementwise.h"
+
+#include <string_view>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/kernels/common/check_view.h"
+#include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
+
+namespace attend::kernels {
+namespace {
+
+void require_matrix(std::string_view name, const TensorView& view, int64_t num_rows, int64_t num_columns,
+                    const Stream& stream) {
+  require_shape(name, view, {num_rows, num_columns});
+  require_activation_of(stream, name, view);
+}
+
+void require_norm_weight(const TensorView& weight, int64_t dim, const Stream& stream) {
+  require_shape("weight", weight, {dim});
+  require_weight("weight", weight);
+  require_on(stream, "weight", weight);
+}
+
+// Host arrays of indices are short beside the rows that they choose, so they are read here.
+void require_indices(const Stream& stream, std::string_view name, View<const int32_t> indices, int64_t count,
+                     int64_t end, std::string_view rows) {
+  require(indices.size() == static_cast<size_t>(count), name, ": ", indices.size(), " entries for ", count,
+          " rows of out");
+  if (stream.device.type != DeviceType::kCpu) return;
+  for (size_t i = 0; i < indices.size(); ++i)
+    require(indices[i] >= 0 && indices[i] < end, name, "[", i, "] = ", indices[i], ": ", rows, " has ", end,
+            " rows");
+}
+
+// `heads` of this name, the angles they are turned by, and which of these each token takes.
+void require_angles(std::string_view name, const TensorView& heads, View<const int32_t> positions,
+                    const TensorView& cos, const TensorView& sin, const Stream& stream) {
+  require_rank("cos", cos, 2);
+  require_shape("sin", sin, {cos.shape[0], cos.shape[1]});
+  for (const auto& [table_name, table] : {std::pair{"cos", &cos}, std::pair{"sin", &sin}}) {
+    require_dtype(table_name, *table, DType::kF32);
+    require_unit_stride(table_name, *table);
+    require_on(stream, table_name, *table);
+  }
+  require(2 * cos.shape[1] <= heads.shape[2], "cos ", cos, ": rotates ", 2 * cos.shape[1],
+          " elements, the heads of ", name, " have ", heads.shape[2]);
+  require_indices(stream, "positions", positions, heads.shape[0], cos.shape[0], "cos");
+}
+
+}  // namespace
+
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream) {
+  require_rank("table", table, 2);
+  require_weight("table", table);
+  require_on(stream, "table", table);
+  require_matrix("out", out, static_cast<int64_t>(ids.size()), table.shape[1], stream);
+  require_indices(stream, "ids", ids, out.shape[0], table.shape[0], "table");
+  if (const OnGpu gpu(stream); gpu) return cuda::embedding(ids, table, out, stream);
+  cpu::embedding(ids, table, out, cpu::detect_isa());
+}
+
+void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
+              float weight_offset) {
+  require(!x.empty(), "x: not given");
+  require(x.rank == 2 || x.rank == 3, "x ", x, ": expected 2 or 3 dimensions");
+  if (x.rank == 2)
+    require_shape("out", out, {x.shape[0], x.shape[1]});
+  else
+    require_shape("out", out, {x.shape[0], x.shape[1], x.shape[2]});
+  require_activation_of(stream, "x", x);
+  require_activation_of(stream, "out", out);
+  require_norm_weight(weight, x.shape[static_cast<size_t>(x.rank) - 1], stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::rms_norm(x, weight, eps, out, stream, weight_offset);
+  cpu::rms_norm(x, weight, eps, out, weight_offset, cpu::detect_isa());
+}
+
+void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
+                  const TensorView& out, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
+  require_matrix("out", out, x.shape[0], x.shape[1], stream);
+  require_norm_weight(weight, x.shape[1], stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::add_rms_norm(x, residual, weight, eps, out, stream);
+  cpu::add_rms_norm(x, residual, weight, eps, out, cpu::detect_isa());
+}
+
+void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
+  require_rank("out", out, 2);
+  require_activation_of(stream, "out", out);
+  require_matrix("gate_up", gate_up, out.shape[0], 2 * out.shape[1], stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::silu_mul(gate_up, out, stream);
+  cpu::silu_mul(gate_up, out, cpu::detect_isa());
+}
+
+void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
+          Stream& stream) {
+  require_rank("x", x, 3);
+  require_activation_of(stream, "x", x);
+  require_angles("x", x, positions, cos, sin, stream);
+  if (const OnGpu gpu(stream); gpu)
+    return cuda::norm_rope({.q = x, .positions = positions, .cos = cos, .sin = sin}, stream);
+  cpu::rope(x, positions, cos, sin, cpu::detect_isa());
+}
+
+void check(const NormRopeArgs& args, const Stream& stream) {
+  require_rank("q", args.q, 3);
+  const auto check_heads = [&](std::string_view name, const TensorView& heads, const TensorView& weight) {
+    require_rank(name, heads, 3);
+    require_shape(name, heads, {args.q.shape[0], heads.shape[1], args.q.shape[2]});
+    require_activation_of(stream, name, heads);
+    if (!weight.empty()) require_norm_weight(weight, args.q.shape[2], stream);
+  };
+  check_heads("q", args.q, args.q_norm);
+  if (!args.k.empty()) check_heads("k", args.k, args.k_norm);
+  require_angles("q", args.q, args.positions, args.cos, args.sin, stream);
+}
+
+void norm_rope(const NormRopeArgs& args, Stream& stream) {
+  check(args, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::norm_rope(args, stream);
+  const auto turn = [&](const TensorView& heads, const TensorView& weight) {
+    if (!weight.empty()) cpu::rms_norm(heads, weight, args.eps, heads, 0.0f, cpu::detect_isa());
+    cpu::rope(heads, args.positions, args.cos, args.sin, cpu::detect_isa());
+  };
+  turn(args.q, args.q_norm);
+  if (!args.k.empty()) turn(args.k, args.k_norm);
+}
+
+void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
+  const OnGpu gpu(stream);
+  if (!gpu) fail(ErrorCode::kUnsupported, "dynamic_angles on ", stream.device, ": for GPUs");
+  require(args.cu_seqlen_q.size() == args.prompt_lens.size() + 1, "cu_seqlen_q of ", args.cu_seqlen_q.size(),
+          ": expected one more than the ", args.prompt_lens.size(), " requests of prompt_lens");
+  require(args.original_length > 0, "original_length ", args.original_length, ": at least 1");
+  require_rank("cos", args.cos, 2);
+  for (const auto& [name, angles] : {std::pair{"cos", &args.cos}, {"sin", &args.sin}}) {
+    require_shape(name, *angles, {std::ssize(args.positions), args.cos.shape[1]});
+    require_dtype(name, *angles, DType::kF32);
+    require_on(stream, name, *angles);
+    require(angles->is_contiguous(), name, " ", *angles, ": expected a contiguous tensor");
+  }
+  cuda::dynamic_angles(args, stream);
+}
+
+void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_matrix("out", out, static_cast<int64_t>(rows.size()), x.shape[1], stream);
+  require_indices(stream, "rows", rows, out.shape[0], x.shape[0], "x");
+  if (const OnGpu gpu(stream); gpu) return cuda::gather_rows(x, rows, out, stream);
+  cpu::gather_rows(x, rows, out, cpu::detect_isa());
+}
+
+}  // namespace attend::kernels

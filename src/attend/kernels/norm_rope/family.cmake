@@ -1,0 +1,21 @@
+# Norms, rotary embeddings, activations, embedding rows.
+attend_kernels(norm_rope
+  HEADERS
+    elementwise.h
+    norm_rope_store.h
+    turn_rows.h
+  SOURCES
+    elementwise.cc
+    norm_rope_store.cc
+    turn_rows.cc
+    cpu/elementwise.cc
+    cpu/elementwise_avx2.cc
+    cpu/elementwise_avx512.cc
+    cpu/elementwise_portable.cc
+  CUDA
+    cuda/dynamic_angles_kernel.cu
+    cuda/elementwise.cc
+    cuda/elementwise_kernels.cu
+    cuda/norm_rope_groups_kernel.cu
+    cuda/norm_rope_kernel.cu
+    cuda/turn_rows.cu)

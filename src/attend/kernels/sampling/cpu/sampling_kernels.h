@@ -1,0 +1,25 @@
+// What choosing a token computes over many logits, of one instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/common/cpu/isa.h"
+
+namespace attend::kernels::cpu {
+
+struct SamplingKernels {
+  // The largest; NaN does not count. -infinity when nothing does.
+  float (*max)(const float* logits, int64_t n) = nullptr;
+  // weights = e^((logits - max) / temperature), for logits up to max, which is finite. NaN weighs 0.
+  void (*weigh)(const float* logits, float max, float inverse_temperature, float* weights,
+                int64_t n) = nullptr;
+};
+
+// Compiled for each instruction set.
+SamplingKernels sampling_kernels_portable();
+SamplingKernels sampling_kernels_avx2();
+SamplingKernels sampling_kernels_avx512();
+
+SamplingKernels sampling_kernels(Isa isa);
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,302 @@
+// Where the largest elements of a row that together reach a target end: a search that a cluster does
+// together. Elements are first told apart by their distance from the largest one, in classes whose sums fit
+// in registers; those of the class in which the cut lies are gathered and searched digit by digit. Measures
+// are added up as whole numbers, so the cut depends neither on the order of adding nor on the number of CTAs.
+#pragma once
+
+#include "attend/kernels/sampling/cuda/cluster_search.cuh"
+
+namespace attend::kernels::cuda {
+
+// Unsigned integers in the order of the floats that they stand for; -0 and 0 are the same.
+__device__ inline uint32_t float_order(float x) {
+  const uint32_t bits = __float_as_uint(x + 0.0f);
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+__device__ inline float float_of_order(uint32_t order) {
+  return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
+}
+
+// Measures, 1 at most, as integers. Those of a row of fewer than 2^20 elements fit in 64 bits; sample()
+// refuses longer ones.
+inline constexpr int kMeasureBits = 44;
+__device__ inline uint64_t fixed_point(double measure) {
+  return static_cast<uint64_t>(measure * static_cast<double>(uint64_t{1} << kMeasureBits) + 0.5);
+}
+
+// Where the largest elements that reach a target end.
+struct SearchCut {
+  float lowest;  // elements above it are kept
+  // And so many that equal it, as they come, unless those are all.
+  double num_ties;
+  bool keeps_all_ties;
+};
+
+// Classes of values, from the largest on: class c begins, from below, at lowest[c], and ends where the one
+// before it begins, the first one at `end`.
+inline constexpr int kClasses = 5;
+struct CutClasses {
+  float lowest[kClasses];
+  float end = INFINITY;
+
+  // Of all numbers, by how far they lie below the largest, measured in natural logarithms of weights.
+  __device__ static CutClasses of_row(float largest, float temperature) {
+    constexpr float kDistances[kClasses - 1] = {2.0f, 4.0f, 7.0f, 11.0f};
+    CutClasses classes;
+#pragma unroll
+    for (int c = 0; c < kClasses - 1; ++c)
+      classes.lowest[c] = __fsub_rn(largest, __fmul_rn(kDistances[c], temperature));
+    classes.lowest[kClasses - 1] = -INFINITY;
+    return classes;
+  }
+  // Of those from `lowest` on and below `end`, of which none exceeds `largest`: of equal widths.
+  __device__ static CutClasses of_class(float lowest, float end, float largest) {
+    CutClasses classes{.lowest = {}, .end = end};
+    const float width = (fminf(end, largest) - lowest) / kClasses;
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c)
+      classes.lowest[c] = lowest + width * static_cast<float>(kClasses - 1 - c);
+    return classes;
+  }
+  __device__ bool hold(float value) const { return value >= lowest[kClasses - 1] && value < end; }
+};
+
+// The sums of measures of a class and those before it.
+class ClassSums {
+ public:
+  __device__ explicit ClassSums(const CutClasses& classes) : classes_(classes) {}
+
+  // Of a value that is in one of them, or measures nothing.
+  __device__ void add(float value, double measure) {
+    const uint64_t amount = fixed_point(measure);
+#pragma unroll
+    for (int c = 0; c < kClasses - 1; ++c)
+      if (value >= classes_.lowest[c]) sums_[c] += amount;
+    sums_[kClasses - 1] += amount;
+  }
+  // Over the row: of all threads of the cluster, which meets between two calls.
+  __device__ void gather(Cluster& cluster, uint64_t (&sums)[kClasses]) const {
+    __shared__ uint64_t of_warps[kSearchWarps][kClasses];
+    __shared__ uint64_t of_cta[kClasses];
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c) {
+      uint64_t sum = sums_[c];
+      for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+      if (lane_idx() == 0) of_warps[warp_idx()][c] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < kClasses) {
+      uint64_t sum = 0;
+      for (int warp = 0; warp < kSearchWarps; ++warp) sum += of_warps[warp][threadIdx.x];
+      of_cta[threadIdx.x] = sum;
+    }
+    cluster.synchronize();
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c) sums[c] = cluster.sum(&of_cta[c]);
+  }
+  __device__ const CutClasses& classes() const { return classes_; }
+
+ private:
+  CutClasses classes_;
+  uint64_t sums_[kClasses] = {};
+};
+
+// Where a cut lies: from `lowest` on and below `end`, above which measures add up to `above`.
+struct CutRange {
+  float lowest, end;
+  uint64_t above;
+};
+
+// The first class at which the sum from above, `above` included, reaches the target; if none does, the last
+// one with anything in it.
+__device__ inline CutRange choose_class(const CutClasses& classes, const uint64_t (&sums)[kClasses],
+                                        uint64_t above, double target) {
+  CutRange chosen{classes.lowest[0], classes.end, above};
+#pragma unroll
+  for (int c = 1; c < kClasses; ++c) {
+    if (static_cast<double>(above + sums[c - 1]) >= target || sums[c] == sums[c - 1]) continue;
+    chosen = {classes.lowest[c], classes.lowest[c - 1], above + sums[c - 1]};
+  }
+  return chosen;
+}
+
+// The values of a CTA's part that the cut may be one of.
+struct Candidates {
+  const float* values;
+  int size;
+  CutRange range;
+  bool gathered;  // `values` are all in range and take part
+
+  template <class Measure>
+  __device__ bool holds(int i, const Measure& measure) const {
+    return gathered || (values[i] >= range.lowest && values[i] < range.end && measure.takes(i, values[i]));
+  }
+};
+
+// Scratch of a search: `room` floats of shared memory.
+struct CutScratch {
+  float* list;
+  int room;
+};
+
+// Copies those in range to the list, if it has room for them.
+template <class Measure>
+__device__ Candidates gather_range(const float* values, int size, const CutRange& range,
+                                   const Measure& measure, const CutScratch& scratch) {
+  constexpr int kAtOnce = 4;
+  __shared__ int count;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  for (int first = 0; first < size; first += kAtOnce * kSearchThreads) {
+    float of_lane[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = first + j * kSearchThreads + static_cast<int>(threadIdx.x);
+      of_lane[j] = i < size ? values[i] : NAN;
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = first + j * kSearchThreads + static_cast<int>(threadIdx.x);
+      const bool inside =
+          of_lane[j] >= range.lowest && of_lane[j] < range.end && measure.takes(i, of_lane[j]);
+      const uint32_t all_inside = __ballot_sync(kAllLanes, inside);
+      if (all_inside == 0) continue;
+      int begin = 0;
+      if (lane_idx() == 0) begin = atomicAdd(&count, __popc(all_inside));
+      begin = __shfl_sync(kAllLanes, begin, 0) + __popc(all_inside & ((1u << lane_idx()) - 1));
+      if (inside && begin < scratch.room) scratch.list[begin] = of_lane[j];
+    }
+  }
+  __syncthreads();
+  if (count <= scratch.room) return {scratch.list, count, range, /*gathered=*/true};
+  return {values, size, range, /*gathered=*/false};
+}
+
+inline constexpr int kDigitBits = 8, kBuckets = 1 << kDigitBits;
+
+// sums[bucket] += measure for the lanes that take part; called by whole warps. One atomic add for each bucket
+// that the warp meets: neighbouring elements meet few.
+__device__ inline void add_to_buckets(uint64_t* sums, bool takes_part, uint32_t bucket, uint64_t measure) {
+  constexpr int kHalfBits = kMeasureBits / 2;
+  uint32_t left = __ballot_sync(kAllLanes, takes_part);
+  while (left != 0) {
+    const int leader = __ffs(static_cast<int>(left)) - 1;
+    const uint32_t leaders = __shfl_sync(kAllLanes, bucket, leader);
+    const bool mine = takes_part && bucket == leaders;
+    const uint32_t low = static_cast<uint32_t>(measure & ((uint64_t{1} << kHalfBits) - 1));
+    const uint32_t high = static_cast<uint32_t>(measure >> kHalfBits);
+    const uint32_t low_sum = __reduce_add_sync(kAllLanes, mine ? low : 0u);
+    const uint32_t high_sum = __reduce_add_sync(kAllLanes, mine ? high : 0u);
+    if (lane_idx() == leader)
+      atomicAdd(reinterpret_cast<unsigned long long*>(&sums[bucket]),
+                (static_cast<unsigned long long>(high_sum) << kHalfBits) + low_sum);
+    left &= ~__ballot_sync(kAllLanes, mine);
+  }
+}
+
+struct ChosenBucket {
+  uint32_t bucket;
+  uint64_t above;  // sum of the buckets above it
+};
+
+// The highest bucket at which the sum from above, `above` included, reaches the target; or the lowest with
+// anything in it. By whole warps.
+__device__ inline ChosenBucket choose_bucket(const uint64_t* sums, uint64_t above, double target) {
+  constexpr int kPerLane = kBuckets / 32;
+  const int highest = kBuckets - 1 - lane_idx() * kPerLane;  // lane 0 holds the highest buckets
+  uint64_t mine = 0;
+  for (int j = 0; j < kPerLane; ++j) mine += sums[highest - j];
+  uint64_t up_to = mine;
+  for (int step = 1; step < 32; step *= 2) {
+    const uint64_t other = __shfl_up_sync(kAllLanes, up_to, step);
+    if (lane_idx() >= step) up_to += other;
+  }
+  const uint32_t reaching = __ballot_sync(kAllLanes, static_cast<double>(above + up_to) >= target);
+  const uint32_t filled = __ballot_sync(kAllLanes, mine != 0);
+  const int lane =
+      reaching != 0 ? __ffs(static_cast<int>(reaching)) - 1 : 31 - __clz(static_cast<int>(filled));
+  uint64_t sum = above + __shfl_sync(kAllLanes, up_to - mine, lane);
+  ChosenBucket chosen{0, above};
+  for (int j = 0; j < kPerLane; ++j) {
+    const uint32_t bucket = static_cast<uint32_t>(kBuckets - 1 - lane * kPerLane - j);
+    if (sums[bucket] == 0) continue;
+    chosen = {bucket, sum};
+    sum += sums[bucket];
+    if (static_cast<double>(sum) >= target) break;
+  }
+  return chosen;
+}
+
+// The sums of one digit's buckets over a CTA's candidates: sums[b] of the values whose order begins with
+// `prefix` and then b.
+template <class Measure>
+__device__ void sum_by_buckets(const Candidates& candidates, uint32_t prefix, int shift,
+                               const Measure& measure, uint64_t* sums) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kBuckets) sums[thread] = 0;
+  __syncthreads();
+  for (int first = 0; first < candidates.size; first += kSearchThreads) {
+    const int i = first + thread;
+    const float value = i < candidates.size ? candidates.values[i] : 0.0f;
+    const uint32_t order = float_order(value);
+    const bool inside = i < candidates.size && uint64_t{order} >> (shift + kDigitBits) == prefix &&
+                        candidates.holds(i, measure);
+    const uint64_t amount = inside ? fixed_point(measure.of(value)) : 0;
+    add_to_buckets(sums, amount != 0, order >> shift & (kBuckets - 1), amount);
+  }
+}
+
+// The cut that keeps the largest of the row's `values`, as few as together reach `target` by their measure.
+// Measures tell whether an element takes part, takes(i, value), and what one of its value measures,
+// of(value); NaN takes no part. At least one measure is above 0. `sums`: of the row's classes.
+//
+// Within a range a radix search, as cpu/sampling_cut.h.
+template <class Measure>
+__device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target, const float* values,
+                              float largest, const ClassSums& sums_of_thread, const Measure& measure,
+                              const CutScratch& scratch) {
+  // Two that take turns, since others may still read the one before.
+  __shared__ uint64_t sums_of_part[2][kBuckets];
+  __shared__ uint64_t sums[kBuckets];
+  const double fixed_target = target * static_cast<double>(uint64_t{1} << kMeasureBits);
+  const int thread = static_cast<int>(threadIdx.x);
+  uint64_t class_sums[kClasses];
+  sums_of_thread.gather(cluster, class_sums);
+  CutRange range = choose_class(sums_of_thread.classes(), class_sums, /*above=*/0, fixed_target);
+  Candidates candidates = gather_range(values, part.size, range, measure, scratch);
+  // Ranges that are too full are divided; what few values share, or none, is left to the search.
+  constexpr int kMaxDivisions = 2;
+  for (int i = 0; i < kMaxDivisions && !isinf(range.lowest); ++i) {
+    if (cluster.largest(candidates.gathered ? 0 : 1) == 0) break;
+    ClassSums of_range(CutClasses::of_class(range.lowest, range.end, largest));
+#pragma unroll 2
+    for (int j = thread; j < part.size; j += kSearchThreads) {
+      const float value = values[j];
+      if (of_range.classes().hold(value) && measure.takes(j, value)) of_range.add(value, measure.of(value));
+    }
+    of_range.gather(cluster, class_sums);
+    range = choose_class(of_range.classes(), class_sums, range.above, fixed_target);
+    candidates = gather_range(values, part.size, range, measure, scratch);
+  }
+  uint64_t above = range.above;
+  uint32_t prefix = 0;
+  uint64_t of_last = 0;
+  int turn = 0;
+  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits, turn ^= 1) {
+    sum_by_buckets(candidates, prefix, shift, measure, sums_of_part[turn]);
+    cluster.synchronize();
+    if (thread < kBuckets) sums[thread] = cluster.sum(&sums_of_part[turn][thread]);
+    __syncthreads();
+    const ChosenBucket chosen = choose_bucket(sums, above, fixed_target);
+    above = chosen.above;
+    prefix = prefix << kDigitBits | chosen.bucket;
+    of_last = sums[chosen.bucket];
+  }
+  // After the last digit a bucket holds equal values only.
+  const float lowest = float_of_order(prefix);
+  const auto of_one = static_cast<double>(fixed_point(measure.of(lowest)));
+  const double num_ties = fmax(1.0, ceil((fixed_target - static_cast<double>(above)) / of_one));
+  return {lowest, num_ties, num_ties * of_one >= static_cast<double>(of_last)};
+}
+
+}  // namespace attend::kernels::cuda

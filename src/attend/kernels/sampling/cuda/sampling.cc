@@ -1,0 +1,27 @@
+#include "attend/kernels/sampling/cuda/sampling.h"
+
+#include "attend/kernels/sampling/cuda/sampling_kernel.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+SamplingParams params_of(const TensorView& logits, const SamplingRule* rules, View<int32_t> ids) {
+  return {.logits = logits.as<float>(),
+          .row_stride = logits.strides[0],
+          .rules = rules,
+          .ids = ids.data(),
+          .num_rows = static_cast<int32_t>(logits.shape[0]),
+          .vocab_size = static_cast<int32_t>(logits.shape[1])};
+}
+
+}  // namespace
+
+void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream) {
+  launch_sampling(params_of(logits, nullptr, ids), stream.handle);
+}
+
+void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream) {
+  launch_sampling(params_of(logits, rules.data(), ids), stream.handle);
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <cfloat>
+
+#include "attend/kernels/common/cuda/device_attribute.h"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/sampling/cuda/cluster_cut.cuh"
+#include "attend/kernels/sampling/cuda/sampling_kernel.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kNone = INT_MAX;
+
+struct Largest {
+  float value;
+  int index;  // the lowest of equals; kNone: all are NaN
+
+  __device__ void take(float other, int other_index) {
+    if (other > value || (other == value && other_index < index)) {
+      value = other;
+      index = other_index;
+    }
+  }
+};
+
+// The largest of a part of a row, whose elements are kept in `kept` unless that is null.
+__device__ Largest find_largest(const float* logits, int size, float* kept) {
+  __shared__ Largest of_warps[kSearchWarps];
+  Largest largest{-INFINITY, kNone};
+  // By four, where the part begins at a multiple of 16 bytes.
+  const int num_fours = reinterpret_cast<uintptr_t>(logits) % sizeof(float4) == 0 ? size / 4 : 0;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < num_fours; i += kSearchThreads) {
+    const float4 four = reinterpret_cast<const float4*>(logits)[i];
+    if (kept != nullptr) reinterpret_cast<float4*>(kept)[i] = four;
+    largest.take(four.x, 4 * i);
+    largest.take(four.y, 4 * i + 1);
+    largest.take(four.z, 4 * i + 2);
+    largest.take(four.w, 4 * i + 3);
+  }
+  for (int i = 4 * num_fours + static_cast<int>(threadIdx.x); i < size; i += kSearchThreads) {
+    if (kept != nullptr) kept[i] = logits[i];
+    largest.take(logits[i], i);
+  }
+  for (int step = 16; step > 0; step /= 2)
+    largest.take(__shfl_xor_sync(kAllLanes, largest.value, step),
+                 __shfl_xor_sync(kAllLanes, largest.index, step));
+  if (lane_idx() == 0) of_warps[warp_idx()] = largest;
+  __syncthreads();
+  for (int warp = 0; warp < kSearchWarps; ++warp) largest.take(of_warps[warp].value, of_warps[warp].index);
+  return largest;
+}
+
+// The largest of all parts, its index counted in the row. As one integer, whose order is that of the values
+// and, among equal ones, has the lowest index last.
+__device__ Largest find_largest(Cluster& cluster, const Largest& mine, int part_begin) {
+  const uint32_t index = static_cast<uint32_t>(part_begin) + static_cast<uint32_t>(mine.index);
+  const uint64_t code = mine.index == kNone ? 0 : uint64_t{float_order(mine.value)} << 32 | ~index;
+  const uint64_t found = cluster.largest(code);
+  if (found == 0) return {-INFINITY, kNone};
+  return {float_of_order(static_cast<uint32_t>(found >> 32)),
+          static_cast<int>(~static_cast<uint32_t>(found))};
+}
+
+// e^x for x <= 0, to the bit as cpu/simd.h computes it with fused multiply-adds, so that both devices draw
+// the same tokens.
+__device__ float exp_nonpositive(float x) {
+  constexpr float kSmallest = -87.3f;
+  if (x < kSmallest) return 0.0f;
+  const float n = rintf(__fmul_rn(x, 1.44269504f));
+  const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, x));
+  float q = 1.392618359e-3f;
+  q = fmaf(q, r, 8.363179053e-3f);
+  q = fmaf(q, r, 4.166655462e-2f);
+  q = fmaf(q, r, 1.666657699e-1f);
+  q = fmaf(q, r, 0.5f);
+  const float e = __fadd_rn(1.0f, fmaf(__fmul_rn(r, r), q, r));
+  return __fmul_rn(e, __int_as_float((static_cast<int>(n) + 127) << 23));
+}
+
+// As uniform_draw of sampling.h.
+__device__ uint64_t scramble(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+__device__ double draw(uint64_t seed, uint64_t step) {
+  constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15ull;
+  return static_cast<double>(scramble(scramble(seed) + (step + 1) * kGoldenGamma) >> 11) * 0x1p-53;
+}
+
+// The weights (probabilities times a common factor, the largest 1) of a part's tokens, 0 for those that the
+// filters drop.
+struct Weights {
+  const float* logits;
+  int part_begin;  // in the row
+  float max, inverse_temperature;
+  float lowest = -INFINITY;  // logits above it are kept
+  int last_tie = kNone;      // and those that equal it, up to this id
+  float min_weight = 0.0f;
+
+  __device__ bool takes(int i, float logit) const {
+    return logit > lowest || (logit == lowest && part_begin + i <= last_tie);
+  }
+  __device__ double of(float logit) const {
+    const float weight = exp_nonpositive(__fmul_rn(__fsub_rn(logit, max), inverse_temperature));
+    return weight < min_weight ? 0.0 : static_cast<double>(weight);
+  }
+  __device__ double operator()(int i) const {
+    const float logit = logits[i];
+    return takes(i, logit) ? of(logit) : 0.0;
+  }
+};
+
+// Counts the logits that are numbers.
+struct NumbersOf {
+  const float* logits;
+
+  __device__ bool takes(int, float logit) const { return !isnan(logit); }
+  __device__ double of(float) const { return 1.0; }
+  __device__ double operator()(int i) const { return takes(i, logits[i]) ? 1.0 : 0.0; }
+};
+
+// The choice of a row's token, by the cluster that has its parts.
+class RowSampler {
+ public:
+  __device__ RowSampler(Cluster& cluster, const Part& part, const Weights& weights, const SamplingRule& rule,
+                        const CutScratch& scratch)
+      : cluster_(cluster), part_(part), weights_(weights), rule_(rule), scratch_(scratch) {}
+
+  __device__ int sample(int vocab_size) {
+    if (rule_.top_k > 0 && rule_.top_k < vocab_size)
+      keep_largest(NumbersOf{weights_.logits}, [&](double) { return static_cast<double>(rule_.top_k); });
+    if (rule_.top_p < 1.0f)
+      keep_largest(Weights{weights_}, [&](double total) { return static_cast<double>(rule_.top_p) * total; });
+    weights_.min_weight = rule_.min_p;
+    double totals[kSlices];
+    slice_totals(cluster_, part_, weights_, totals);
+    return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * total_of(totals), totals,
+                           weights_);
+  }
+
+ private:
+  // As few as together reach target(the sum of all measures).
+  template <class Measure, class Target>
+  __device__ void keep_largest(const Measure& measure, const Target& target) {
+    const float* const logits = weights_.logits;
+    ClassSums of_thread(CutClasses::of_row(weights_.max, rule_.temperature));
+    double totals[kSlices];
+    slice_totals(
+        cluster_, part_,
+        [&](int i) {
+          const double amount = measure(i);
+          of_thread.add(logits[i], amount);
+          return amount;
+        },
+        totals);
+    apply(find_cut(cluster_, part_, target(total_of(totals)), logits, weights_.max, of_thread, measure,
+                   scratch_));
+  }
+
+  __device__ void apply(const SearchCut& cut) {
+    const float* const logits = weights_.logits;
+    // Ties that a filter before has dropped stay so.
+    if (cut.lowest != weights_.lowest) weights_.last_tie = kNone;
+    weights_.lowest = cut.lowest;
+    if (cut.keeps_all_ties) return;
+    // The tie at which as many are counted as are kept.
+    const auto tie = [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; };
+    double totals[kSlices];
+    slice_totals(cluster_, part_, tie, totals);
+    weights_.last_tie = first_exceeding(cluster_, part_, cut.num_ties - 1.0, totals, tie);
+  }
+
+  Cluster& cluster_;
+  Part part_;
+  Weights weights_;
+  SamplingRule rule_;
+  CutScratch scratch_;
+};
+
+__global__ void __launch_bounds__(kSearchThreads)
+    sampling_kernel(const __grid_constant__ SamplingParams params) {
+  extern __shared__ __align__(16) float room[];  // for the part, if it is kept, then for a cut's list
+  __shared__ uint64_t words[2 * kSlices];
+  ptx::allow_next_kernel();
+  ptx::wait_for_previous_kernel();
+  Cluster cluster(words);
+  const int row = static_cast<int>(blockIdx.x) / cluster.size();
+  const int begin = min(params.vocab_size, cluster.first_own_slice() * params.slice_size);
+  const Part part{.size = min(cluster.num_own_slices() * params.slice_size, params.vocab_size - begin),
+                  .slice_size = params.slice_size};
+  const float* logits = params.logits + row * params.row_stride + begin;
+  const SamplingRule rule = params.rules != nullptr ? params.rules[row] : SamplingRule{.temperature = 0.0f};
+  const bool keeps = params.keeps_part && rule.temperature > 0.0f;
+  const Largest largest =
+      find_largest(cluster, find_largest(logits, part.size, keeps ? room : nullptr), begin);
+  if (keeps) logits = room;
+  int id = largest.index == kNone ? kNoToken : largest.index;
+  if (id >= 0 && rule.temperature > 0.0f && !isinf(largest.value)) {
+    const Weights weights{.logits = logits,
+                          .part_begin = begin,
+                          .max = largest.value,
+                          .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
+    const int kept_size = keeps ? cluster.num_own_slices() * params.slice_size : 0;
+    const CutScratch scratch{room + kept_size, params.room_size - kept_size};
+    id = RowSampler(cluster, part, weights, rule, scratch).sample(params.vocab_size);
+  }
+  if (threadIdx.x == 0 && cluster.rank() == 0) params.ids[row] = id;
+  cluster.synchronize();  // others may still read this CTA's words
+}
+
+// CTAs of a row: as many as the SMs take at once. Larger clusters than pairs leave some SMs unused, since
+// they do not divide what a GPC has of them: 30 of four run at once on 132 SMs, and 15 of eight. One before
+// sm_90, and in code for such a GPU that was compiled when it was loaded.
+int ctas_of_row(int num_rows, const cudaFuncAttributes& attributes) {
+  if (attributes.ptxVersion < 90) return 1;
+  const int num_sms = current_device_attribute(cudaDevAttrMultiProcessorCount);
+  int num_ctas = kSlices;
+  while (num_ctas > 1 && num_rows * num_ctas > (num_ctas > 2 ? num_sms * 7 / 8 : num_sms)) num_ctas /= 2;
+  return num_ctas;
+}
+
+}  // namespace
+
+void launch_sampling(SamplingParams params, void* stream) {
+  if (params.num_rows == 0) return;
+  cudaFuncAttributes attributes;
+  attend::cuda::check(cudaFuncGetAttributes(&attributes, sampling_kernel), "sampling");
+  const int num_ctas = ctas_of_row(params.num_rows, attributes);
+  constexpr int kFour = 4;  // slices begin where four elements are read at once
+  params.slice_size = (params.vocab_size + kFour * kSlices - 1) / (kFour * kSlices) * kFour;
+  const int room = (current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
+                    static_cast<int>(attributes.sharedSizeBytes)) /
+                   int{sizeof(float)};
+  const int part_size = kSlices / num_ctas * params.slice_size;
+  constexpr int kMostCandidates = 24 << 10;
+  params.keeps_part = params.rules != nullptr && part_size <= room;
+  const int kept_size = params.keeps_part ? part_size : 0;
+  params.room_size = params.rules == nullptr ? 0 : std::min(room, kept_size + kMostCandidates);
+  allow_shared_memory<sampling_kernel>(room * int{sizeof(float)}, "sampling: shared memory");
+  launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(num_ctas * params.num_rows),
+                                   kSearchThreads, sizeof(float) * static_cast<size_t>(params.room_size),
+                                   stream, params, "sampling", num_ctas);
+}
+
+}  // namespace attend::kernels::cuda

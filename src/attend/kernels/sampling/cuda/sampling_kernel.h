@@ -1,0 +1,25 @@
+// Choosing tokens, on the device.
+#pragma once
+
+#include "attend/kernels/sampling/sampling_rule.h"
+
+namespace attend::kernels::cuda {
+
+struct SamplingParams {
+  const float* logits;  // row r begins at r * row_stride
+  int64_t row_stride;
+  const SamplingRule* rules;  // [num_rows]; null: all greedy
+  int32_t* ids;               // [num_rows]; kNoToken: the row is all NaN
+  int32_t num_rows, vocab_size;
+  // A row is eight slices of so many elements; its CTAs may keep theirs in shared memory, of which they have
+  // `room_size` floats. launch_sampling() says.
+  int32_t slice_size = 0;
+  bool keeps_part = false;
+  int32_t room_size = 0;
+};
+
+// A cluster of CTAs per row where rows are few; a row's bits do not depend on how many. `stream` is a
+// cudaStream_t. Throws Error(kDevice) when the launch fails.
+void launch_sampling(SamplingParams params, void* stream);
+
+}  // namespace attend::kernels::cuda

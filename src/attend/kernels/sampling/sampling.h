@@ -1,0 +1,39 @@
+// Choosing the next token of each request from its logits. On a GPU logits, rules and ids lie in its memory.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/kernels/sampling/sampling_rule.h"
+#include "attend/tensor/stream.h"
+#include "attend/tensor/tensor.h"
+
+#pragma GCC visibility push(default)
+namespace attend::kernels {
+
+// Throws Error(kInvalidArgument) naming the field, its value and what is accepted.
+void check(const SamplingRule& rule);
+
+// The random number in [0, 1) that decides a token: the upper 53 bits of the output `step` (from 0) of a
+// SplitMix64 generator (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014) that
+// starts at the scrambled seed.
+double uniform_draw(uint64_t seed, uint64_t step);
+
+// ids[i] = index of the largest logit of row i; the lowest index of equals. logits: f32 [num_rows,
+// vocab_size], last stride 1. NaN is never chosen; the id of a row of nothing else is kNoToken, so that
+// it spoils no other row.
+void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
+
+// A GPU's filters add up measures of a row's tokens in 64 bits, of which one measure takes 44
+// (cuda/cluster_cut.cuh).
+inline constexpr int64_t kMaxSampledVocabOnGpu = (int64_t{1} << 20) - 1;
+
+// ids[i] sampled from row i by rules[i]: with the kept tokens in the order of their ids, the first at which
+// the sum of probabilities exceeds uniform_draw(seed, step) of the whole. So a request's tokens do not depend
+// on what it is batched with. Of equal logits at the edge of a filter, the lowest ids are kept. A row whose
+// largest logit is infinite, or whose rule is greedy, has the result of argmax; NaN as there. Rules on a GPU
+// were checked by the caller. Throws Error(kUnsupported) for a vocabulary of more than
+// kMaxSampledVocabOnGpu there.
+void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
+
+}  // namespace attend::kernels
+#pragma GCC visibility pop
