@@ -143,19 +143,18 @@ Operation norm_rope_store(const Shape& shape, int64_t num_rows, Stream& stream) 
               return all.view().slice(0, first, first + num_pages);
             };
             const TensorView k = heads(k_begin, v_begin);
-            kernels::norm_rope_store({.q = heads(0, k_begin),
-                                      .k = k,
-                                      .q_norm = q_norm,
-                                      .k_norm = k_norm,
-                                      .positions = positions.span<int32_t>(),
-                                      .cos = angles.cos,
-                                      .sin = angles.sin},
-                                     {.k = k,
-                                      .v = heads(v_begin, end),
-                                      .k_cache = pages(k_cache),
-                                      .v_cache = pages(v_cache),
-                                      .slots = slots.span<int32_t>()},
-                                     stream);
+            kernels::norm_rope_store(
+                {.q = heads(0, k_begin),
+                 .k = k,
+                 .q_norm = q_norm,
+                 .k_norm = k_norm,
+                 .positions = positions.span<int32_t>(),
+                 .cos = angles.cos,
+                 .sin = angles.sin},
+                {.k = k,
+                 .v = heads(v_begin, end),
+                 .to = {.k = pages(k_cache), .v = pages(v_cache), .slots = slots.span<int32_t>()}},
+                stream);
           }};
 }
 

@@ -27,11 +27,11 @@ void derive_and_append(const AttentionCall& call, const kernels::BatchArrays& ar
     return kernels::append_keys(call.source, arrays,
                                 {.k = call.k_new,
                                  .v = call.v_new,
-                                 .k_cache = call.kv.k,
-                                 .v_cache = call.kv.v,
-                                 .slots = arrays.new_slots,
-                                 .k_scale = call.kv.k_scale,
-                                 .v_scale = call.kv.v_scale},
+                                 .to = {.k = call.kv.k,
+                                        .v = call.kv.v,
+                                        .slots = arrays.new_slots,
+                                        .k_scale = call.kv.k_scale,
+                                        .v_scale = call.kv.v_scale}},
                                 stream);
   }
   if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty())

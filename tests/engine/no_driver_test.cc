@@ -88,12 +88,11 @@ TEST_F(NoDriver, IsSaidByPlansAndKernels) {
   };
   Stream stream{kGpu, nullptr};
   EXPECT_THAT(refusal([&] {
-                kernels::store_kv({.k = view({1, 1, 64}),
-                                   .v = view({1, 1, 64}),
-                                   .k_cache = view({1, 1, 1, 64}),
-                                   .v_cache = view({1, 1, 1, 64}),
-                                   .slots = slots},
-                                  stream);
+                kernels::store_kv(
+                    {.k = view({1, 1, 64}),
+                     .v = view({1, 1, 64}),
+                     .to = {.k = view({1, 1, 1, 64}), .v = view({1, 1, 1, 64}), .slots = slots}},
+                    stream);
               }),
               EndsWith(": " + reason_));
 }

@@ -23,7 +23,7 @@ struct RequestTimes {
 };
 
 RequestTimes run_request(Engine& engine, int prompt_tokens, int new_tokens) {
-  engine.submit(random_prompt(prompt_tokens, engine.model_config().vocab_size),
+  engine.submit(random_prompt(prompt_tokens, engine.model_spec().vocab_size),
                 {.max_new_tokens = new_tokens, .ignore_eos = true});
   RequestTimes times;
   int num_outputs = 0;
@@ -121,7 +121,7 @@ class ModelBench {
   // What a decode step costs beyond plan, model and sampling.
   void add_host_work() {
     for (int i = 0; i < kHostRequests; ++i)
-      engine_.submit(random_prompt(1, engine_.model_config().vocab_size),
+      engine_.submit(random_prompt(1, engine_.model_spec().vocab_size),
                      {.max_new_tokens = kHostSteps + 1, .ignore_eos = true});
     const EngineStats before = engine_.stats();
     while (engine_.step(require_token)) {

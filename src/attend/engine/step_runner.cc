@@ -22,7 +22,7 @@ StepRunner::StepRunner(Model& model, AttentionBackend& attention, const ReqToTok
       rows_(rows),
       stream_{device},
       inputs_(limits, rows, device),
-      logits_(allocate({limits.max_reqs, model.config().vocab_size}, DType::kF32, device)),
+      logits_(allocate({limits.max_reqs, model.spec().vocab_size}, DType::kF32, device)),
       tokens_(device.type == DeviceType::kCuda ? cuda::empty_pinned({limits.max_reqs}, DType::kI32, device)
                                                : Tensor::empty({limits.max_reqs}, DType::kI32)) {
   if (device.type == DeviceType::kCpu) return;

@@ -127,6 +127,12 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
   sin_ = cuda::copy_to(sin_, device);
 }
 
+double RopeTable::num_bytes(const RopeConfig& config, int num_positions, int max_tokens) {
+  const bool dynamic = config.type == RopeType::kDynamic;
+  const double table_bytes = 1.0 * (dynamic ? max_tokens : num_positions) * config.rotary_dim * sizeof(float);
+  return table_bytes + (dynamic ? 1.0 * max_tokens * sizeof(int32_t) : 0.0);
+}
+
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream) {
   if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens, stream);
   if (on_gpu()) return {.cos = cos_, .sin = sin_, .positions = batch.positions};

@@ -123,7 +123,7 @@ TEST_F(CudaBatchArrays, KeysAreAppendedWhereTheHostAppendsThem) {
   Stream host;
   kernels::append_keys(
       source(cached.data(), cu_new.data(), table.data()), {.seqlen_kv = want_lengths, .new_slots = slots},
-      {.k = k, .v = v, .k_cache = want_k, .v_cache = want_v, .slots = slots, .k_scale = 0.5f}, host);
+      {.k = k, .v = v, .to = {.k = want_k, .v = want_v, .slots = slots, .k_scale = 0.5f}}, host);
 
   const auto [got_k, got_v] = caches();
   cuda::OwnedStream owned(kGpu);
@@ -141,10 +141,10 @@ TEST_F(CudaBatchArrays, KeysAreAppendedWhereTheHostAppendsThem) {
                         .new_slots = {new_slots.as<int32_t>(), kNewTokens}},
                        {.k = device_k.view(),
                         .v = device_v.view(),
-                        .k_cache = k_cache.view(),
-                        .v_cache = v_cache.view(),
-                        .slots = {new_slots.as<int32_t>(), kNewTokens},
-                        .k_scale = 0.5f},
+                        .to = {.k = k_cache.view(),
+                               .v = v_cache.view(),
+                               .slots = {new_slots.as<int32_t>(), kNewTokens},
+                               .k_scale = 0.5f}},
                        stream);
   for (const DeviceCopy* copy : {&device_lengths, &k_cache, &v_cache}) copy->download(stream);
   cuda::synchronize(stream);

@@ -1,11 +1,10 @@
-#include "attend/model/config.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "attend/base/error.h"
 #include "attend/model/architecture.h"
 #include "attend/model/json.h"
+#include "attend/model/model_spec.h"
 #include "attend/model/read_rope.h"
 
 namespace attend {
@@ -21,16 +20,8 @@ const ModelArchitecture& read_architecture(const JsonNode& json) {
   return find_architecture(names->at(size_t{0}).string(), names->where());
 }
 
-void read_sizes(const JsonNode& json, ModelConfig& config) {
-  config.num_layers = json.integer("num_hidden_layers", 1, 1 << 16);
-  config.hidden_size = json.integer("hidden_size", 1, kMaxExtent);
-  config.intermediate_size = json.integer("intermediate_size", 1, kMaxExtent);
-  config.vocab_size = json.integer("vocab_size", 1, kMaxExtent);
-  config.max_position_embeddings = json.integer("max_position_embeddings", 1, kMaxExtent);
-  config.rms_norm_eps = static_cast<float>(json.find_positive("rms_norm_eps").value_or(1e-6));
-}
-
-void read_heads(const JsonNode& json, const ModelArchitecture& architecture, ModelConfig& config) {
+// The fields of every layer: those of architectures that have but one kind.
+LayerSpec read_layer(const JsonNode& json, const ModelArchitecture& architecture, int hidden_size) {
   const int num_q_heads = json.integer("num_attention_heads", 1, 1 << 16);
   int num_kv_heads = num_q_heads;
   if (architecture.default_num_kv_heads != 0 && !json.mentions("num_key_value_heads"))
@@ -42,17 +33,19 @@ void read_heads(const JsonNode& json, const ModelArchitecture& architecture, Mod
 
   int head_dim = json.find_integer("head_dim", 1, 1 << 16).value_or(architecture.default_head_dim);
   if (head_dim == 0) {
-    if (config.hidden_size % num_q_heads != 0)
-      fail(ErrorCode::kCorruptFile, json.where("hidden_size"), " ", config.hidden_size,
+    if (hidden_size % num_q_heads != 0)
+      fail(ErrorCode::kCorruptFile, json.where("hidden_size"), " ", hidden_size,
            ": expected a multiple of num_attention_heads ", num_q_heads, ", or a head_dim");
-    head_dim = config.hidden_size / num_q_heads;
+    head_dim = hidden_size / num_q_heads;
   }
   if (int64_t{num_q_heads} * head_dim > kMaxExtent)
     fail(ErrorCode::kCorruptFile, json.where("head_dim"), " ", head_dim, " for ", num_q_heads,
          " heads: expected a product of at most ", kMaxExtent);
-  config.num_q_heads = num_q_heads;
-  config.num_kv_heads = num_kv_heads;
-  config.head_dim = head_dim;
+  return {.mixer = AttentionSpec{.num_q_heads = num_q_heads,
+                                 .num_kv_heads = num_kv_heads,
+                                 .head_dim = head_dim,
+                                 .scale = 1.0f / std::sqrt(static_cast<float>(head_dim))},
+          .mlp = GatedMlpSpec{.intermediate_size = json.integer("intermediate_size", 1, kMaxExtent)}};
 }
 
 // transformers wrote torch_dtype and now writes dtype.
@@ -88,7 +81,7 @@ void add_eos_tokens(const JsonNode& json, std::vector<int32_t>& ids) {
 
 }  // namespace
 
-ModelConfig read_config(const std::filesystem::path& directory) {
+ModelSpec read_config(const std::filesystem::path& directory) {
   std::error_code error;
   if (!std::filesystem::is_directory(directory, error))
     fail(ErrorCode::kNotFound, directory.string(),
@@ -96,48 +89,26 @@ ModelConfig read_config(const std::filesystem::path& directory) {
   const JsonNode json = JsonNode::read(directory / "config.json");
   const ModelArchitecture& architecture = read_architecture(json);
   refuse_what_is_missing(json);
-  ModelConfig config;
-  config.architecture = architecture.name;
-  read_sizes(json, config);
-  read_heads(json, architecture, config);
-  config.tie_word_embeddings = json.find_boolean("tie_word_embeddings").value_or(false);
-  config.dtype = read_dtype(json);
-  config.window_left.assign(static_cast<size_t>(config.num_layers), -1);
-  architecture.read_config(json, config);
-  config.rope = read_rope(json, config.head_dim, config.max_position_embeddings);
+  ModelSpec spec;
+  spec.architecture = architecture.name;
+  const int num_layers = json.integer("num_hidden_layers", 1, 1 << 16);
+  spec.hidden_size = json.integer("hidden_size", 1, kMaxExtent);
+  const LayerSpec layer = read_layer(json, architecture, spec.hidden_size);
+  spec.vocab_size = json.integer("vocab_size", 1, kMaxExtent);
+  spec.max_position_embeddings = json.integer("max_position_embeddings", 1, kMaxExtent);
+  spec.norm_eps = static_cast<float>(json.find_positive("rms_norm_eps").value_or(1e-6));
+  spec.layers.assign(static_cast<size_t>(num_layers), layer);
+  spec.tie_word_embeddings = json.find_boolean("tie_word_embeddings").value_or(false);
+  spec.dtype = read_dtype(json);
+  architecture.read_config(json, spec);
+  const int head_dim = std::get<AttentionSpec>(layer.mixer).head_dim;
+  spec.ropes = {read_rope(json, head_dim, spec.max_position_embeddings)};
 
-  if (const auto bos = json.find("bos_token_id")) config.bos_token_id = bos->token_id();
-  add_eos_tokens(json, config.eos_token_ids);
+  if (const auto bos = json.find("bos_token_id")) spec.bos_token_id = bos->token_id();
+  add_eos_tokens(json, spec.eos_token_ids);
   if (const auto path = directory / "generation_config.json"; std::filesystem::exists(path))
-    add_eos_tokens(JsonNode::read(path), config.eos_token_ids);
-  return config;
-}
-
-int ModelConfig::max_context_len() const {
-  double longest = max_position_embeddings;
-  if (rope.type == RopeType::kLinear || rope.type == RopeType::kDynamic) longest *= rope.factor;
-  if (rope.type == RopeType::kYarn)
-    longest = std::max(longest, rope.original_max_position_embeddings * rope.factor);
-  return static_cast<int>(std::min<double>(longest, kMaxExtent));
-}
-
-ModelGeometry ModelConfig::geometry(DType activation_dtype, DType kv_dtype) const {
-  ModelGeometry geometry;
-  geometry.dtype = activation_dtype;
-  geometry.kv_dtype = kv_dtype;
-  geometry.max_context_len = max_context_len();
-  for (int i = 0; i < num_layers; ++i) {
-    AttentionLayer layer;
-    layer.layer_id = i;
-    layer.num_q_heads = num_q_heads;
-    layer.num_kv_heads = num_kv_heads;
-    layer.head_dim_qk = head_dim;
-    layer.head_dim_v = head_dim;
-    layer.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    layer.window_left = window_left[static_cast<size_t>(i)];
-    geometry.layers.push_back(layer);
-  }
-  return geometry;
+    add_eos_tokens(JsonNode::read(path), spec.eos_token_ids);
+  return spec;
 }
 
 }  // namespace attend
