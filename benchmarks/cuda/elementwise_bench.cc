@@ -14,7 +14,10 @@
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/kv_store/store.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/norm_rope_store.h"
+#include "attend/kernels/norm_rope/rows.h"
 
 namespace attend::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include "attend/attention/capability.h"
 #include "attend/attention/forward_batch.h"
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/tensor/stream.h"

@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "attend/base/error.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/rope.h"
+#include "attend/kernels/norm_rope/rows.h"
 
 namespace attend {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {

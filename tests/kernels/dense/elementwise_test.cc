@@ -1,5 +1,3 @@
-#include "attend/kernels/norm_rope/elementwise.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,10 @@
 #include <limits>
 #include <vector>
 
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/rope.h"
+#include "attend/kernels/norm_rope/rows.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/error_message.h"

@@ -1,12 +1,19 @@
 # Norms, rotary embeddings, activations, embedding rows.
 attend_kernels(norm_rope
   HEADERS
-    elementwise.h
+    activation.h
+    norm.h
     norm_rope_store.h
+    rope.h
+    rows.h
     turn_rows.h
   SOURCES
-    elementwise.cc
+    activation.cc
+    check_rows.cc
+    norm.cc
     norm_rope_store.cc
+    rope.cc
+    rows.cc
     turn_rows.cc
     cpu/elementwise.cc
     cpu/elementwise_avx2.cc
