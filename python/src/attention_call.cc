@@ -1,15 +1,9 @@
 #include "attention_call.h"
 
-#include "attend/tensor/cuda.h"
 #include "check_on_host.h"
 
 namespace attend::python {
 namespace {
-
-Tensor int32_array(int64_t size, Device device) {
-  return device.type == DeviceType::kCpu ? Tensor::empty({size}, DType::kI32)
-                                         : cuda::empty({size}, DType::kI32, device);
-}
 
 // The first `size` entries, when they are wanted.
 View<int32_t> head(const Tensor& array, int64_t size, bool wanted) {
@@ -60,10 +54,10 @@ kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device)
 Workspace::Workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens, Device device)
     : limits_(limits),
       plan_(limits, device),
-      cu_seqlen_q_(int32_array(limits.max_reqs + 1, device)),
-      seqlen_kv_(int32_array(limits.max_reqs, device)),
-      first_key_(int32_array(limits.max_reqs + 1, device)),
-      new_slots_(int32_array(num_new_tokens, device)) {}
+      cu_seqlen_q_(Tensor::empty({limits.max_reqs + 1}, DType::kI32, device)),
+      seqlen_kv_(Tensor::empty({limits.max_reqs}, DType::kI32, device)),
+      first_key_(Tensor::empty({limits.max_reqs + 1}, DType::kI32, device)),
+      new_slots_(Tensor::empty({num_new_tokens}, DType::kI32, device)) {}
 
 kernels::BatchArrays Workspace::wanted_arrays(const AttentionCall& call, bool wants_lengths) const {
   const int64_t num_reqs = call.source.num_reqs;
