@@ -10,14 +10,14 @@ View<int32_t> head(const Tensor& array, int64_t size, bool wanted) {
   return wanted ? View<int32_t>(array.as<int32_t>(), static_cast<size_t>(size)) : View<int32_t>();
 }
 
-void turn_if_any(const std::optional<kernels::TurnRowsArgs>& args, Stream& stream) {
-  if (args.has_value()) kernels::turn_rows(*args, stream);
+void apply_if_any(const std::optional<kernels::RopeRowsArgs>& args, Stream& stream) {
+  if (args.has_value()) kernels::apply_rope_rows(*args, stream);
 }
 
 // Derives what is wanted, and appends the new keys of a call that has them.
 void derive_and_append(const AttentionCall& call, const kernels::BatchArrays& arrays, Stream& stream) {
   if (call.appends()) {
-    turn_if_any(call.turn_k_new, stream);
+    apply_if_any(call.rope_k_new, stream);
     return kernels::append_keys(call.source, arrays,
                                 {.k = call.k_new,
                                  .v = call.v_new,
@@ -104,7 +104,7 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
   note(stream);
   kernels::KvView kv = call.kv;
   if (call.needs_first_key()) kv.index.indptr = first_key_.as<int32_t>();
-  turn_if_any(call.turn_q, stream);
+  apply_if_any(call.rope_q, stream);
   if (call.is_mla())
     return kernels::mla({.q = call.q,
                          .q_rope = call.q_rope,
@@ -125,7 +125,7 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                       .visibility = call.visibility,
                       .score = call.score},
                      plan_, stream);
-  turn_if_any(call.turn_out, stream);
+  apply_if_any(call.scale_out, stream);
 }
 
 }  // namespace attend::python

@@ -5,16 +5,16 @@ attend_kernels(norm_rope
     norm.h
     norm_rope_store.h
     rope.h
+    rope_rows.h
     rows.h
-    turn_rows.h
   SOURCES
     activation.cc
     check_rows.cc
     norm.cc
     norm_rope_store.cc
     rope.cc
+    rope_rows.cc
     rows.cc
-    turn_rows.cc
     cpu/elementwise.cc
     cpu/elementwise_avx2.cc
     cpu/elementwise_avx512.cc
@@ -25,4 +25,4 @@ attend_kernels(norm_rope
     cuda/elementwise_kernels.cu
     cuda/norm_rope_groups_kernel.cu
     cuda/norm_rope_kernel.cu
-    cuda/turn_rows.cu)
+    cuda/rope_rows.cu)

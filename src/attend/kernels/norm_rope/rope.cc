@@ -12,7 +12,7 @@
 namespace attend::kernels {
 namespace {
 
-// `heads` of this name, the angles they are turned by, and which of these each token takes.
+// `heads` of this name, the angles they are rotated by, and which of these each token takes.
 void require_angles(std::string_view name, const TensorView& heads, View<const int32_t> positions,
                     const TensorView& cos, const TensorView& sin, const Stream& stream) {
   require_rank("cos", cos, 2);
@@ -55,12 +55,12 @@ void check(const NormRopeArgs& args, const Stream& stream) {
 void norm_rope(const NormRopeArgs& args, Stream& stream) {
   check(args, stream);
   if (const OnGpu gpu(stream); gpu) return cuda::norm_rope(args, stream);
-  const auto turn = [&](const TensorView& heads, const TensorView& weight) {
+  const auto norm_and_rotate = [&](const TensorView& heads, const TensorView& weight) {
     if (!weight.empty()) cpu::rms_norm(heads, weight, args.eps, heads, 0.0f, cpu::detect_isa());
     cpu::rope(heads, args.positions, args.cos, args.sin, cpu::detect_isa());
   };
-  turn(args.q, args.q_norm);
-  if (!args.k.empty()) turn(args.k, args.k_norm);
+  norm_and_rotate(args.q, args.q_norm);
+  if (!args.k.empty()) norm_and_rotate(args.k, args.k_norm);
 }
 
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {

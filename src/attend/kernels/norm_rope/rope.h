@@ -17,8 +17,8 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
           Stream& stream);
 
 // What q and k go through before attention, in one launch: each head normed as rms_norm does, where there is
-// a weight, then turned as rope does. k may be empty. On a GPU positions, cos, sin and the norms' weights are
-// read before the kernels launched before on the stream have ended, so none of these may write them: who
+// a weight, then rotated as rope does. k may be empty. On a GPU positions, cos, sin and the norms' weights
+// are read before the kernels launched before on the stream have ended, so none of these may write them: who
 // writes them in a kernel (but dynamic_angles(), which lets none begin before it has ended) synchronises, or
 // records an event behind it, first.
 struct NormRopeArgs {
