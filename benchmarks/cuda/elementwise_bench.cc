@@ -14,7 +14,10 @@
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/kv_store/store.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/norm_rope_store.h"
+#include "attend/kernels/norm_rope/rows.h"
 
 namespace attend::bench {
 namespace {
@@ -105,7 +108,7 @@ Operation silu_mul(const Shape& shape, int64_t num_rows, Stream& stream) {
            &stream](int call) { kernels::silu_mul(gate_up[call], out[call], stream); }};
 }
 
-// The angles that turn heads of this size, so that what is turned again and again keeps its length.
+// The angles that rotate heads of this size, so that what is rotated again and again keeps its length.
 struct Angles {
   Tensor cos, sin;
   Angles(int64_t num_positions, int64_t half) {

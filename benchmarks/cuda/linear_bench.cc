@@ -12,7 +12,8 @@
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 
 namespace attend::bench {
 namespace {

@@ -53,6 +53,8 @@ TEST_F(NoDriver, IsWhatTheMachineLacksUnlessTheBuildHasNoKernels) {
 TEST_F(NoDriver, IsSaidOfTheDeviceByMemoryStreamsAndEngines) {
   const std::string expected = "device cuda:0: " + reason_;
   EXPECT_EQ(refusal([] { cuda::empty({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(refusal([] { Tensor::empty({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(refusal([] { Tensor::zeros({4}, DType::kF32, kGpu); }), expected);
   EXPECT_EQ(refusal([] { cuda::empty_pinned({4}, DType::kF32, kGpu); }), expected);
   EXPECT_EQ(refusal([] { cuda::zeros({4}, DType::kF32, kGpu); }), expected);
   EXPECT_EQ(refusal([] { cuda::copy_to(Tensor::zeros({4}, DType::kF32), kGpu); }), expected);

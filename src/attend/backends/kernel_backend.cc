@@ -8,7 +8,6 @@
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/attention/mla.h"
 #include "attend/kernels/metadata/metadata.h"
-#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -68,9 +67,7 @@ size_t table_entries(const BackendSpec& spec, const BackendConfig& config) {
 }
 
 Tensor allocate_entries(size_t count, Device device) {
-  const auto size = static_cast<int64_t>(count);
-  return device.type == DeviceType::kCuda ? cuda::empty({size}, DType::kI32, device)
-                                          : Tensor::empty({size}, DType::kI32);
+  return Tensor::empty({static_cast<int64_t>(count)}, DType::kI32, device);
 }
 
 size_t indptr_entries(const BackendSpec& spec, const BackendConfig& config) {

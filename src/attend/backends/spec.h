@@ -19,7 +19,7 @@ struct BackendSpec {
   kernels::KvIndexKind index = kernels::KvIndexKind::kRequestRows;
   KernelChoice kernel = KernelChoice::kFast;
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
-  // kFixed, and every rule in deterministic mode; 0: what does well on the device.
+  // kFixed, and every rule in deterministic mode; 0: kernels::default_split_tokens() of the device.
   int split_tokens = 0;
 };
 

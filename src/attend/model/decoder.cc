@@ -5,7 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/fused/linear_ops.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rows.h"
 #include "attend/model/make_module.h"
 
 namespace attend {

@@ -7,7 +7,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {

@@ -23,8 +23,7 @@ std::vector<int32_t> derive(const kernels::BatchSource& source, int32_t num_new_
   const auto reqs = static_cast<size_t>(source.num_reqs);
   const int64_t size = 3 * int64_t{source.num_reqs} + 2 + num_new_tokens;
   const bool on_host = stream.device.type == DeviceType::kCpu;
-  const Tensor made =
-      on_host ? Tensor::zeros({size}, DType::kI32) : cuda::zeros({size}, DType::kI32, stream.device);
+  const Tensor made = Tensor::zeros({size}, DType::kI32, stream.device);
   const View<int32_t> all(made.as<int32_t>(), static_cast<size_t>(size));
   kernels::derive_batch(source,
                         {.cu_seqlen_q = all.subspan(0, reqs + 1),

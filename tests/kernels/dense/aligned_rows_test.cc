@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "attend/kernels/kv_store/store.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/norm_rope_store.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"

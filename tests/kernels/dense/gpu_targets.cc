@@ -1,6 +1,10 @@
 // The first GPU of this machine, through the public entries.
 #include <vector>
 
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/rope.h"
+#include "attend/kernels/norm_rope/rows.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/dense/target.h"

@@ -3,7 +3,8 @@
 #include "attend/base/error.h"
 #include "attend/kernels/fused/multiply_parts.h"
 #include "attend/kernels/fused/residual_access.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/rows.h"
 
 namespace attend::kernels {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/fused/residual_access.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/norm.h"
 
 namespace attend::kernels {
 

@@ -8,7 +8,8 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/kernels/gemm/cuda/linear.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 
 namespace attend::kernels {
 namespace {

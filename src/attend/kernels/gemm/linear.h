@@ -7,7 +7,7 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// RMSNorm of x before the product: as rms_norm() of elementwise.h.
+// RMSNorm of x before the product: as rms_norm() of norm.h.
 struct InputNorm {
   TensorView weight;  // [in_features]; empty: x is taken as it is
   float eps = 0.0f;

@@ -6,7 +6,7 @@
 #include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/fused/cuda/qkv_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/few_rows_kernel.cuh"
-#include "attend/kernels/norm_rope/cuda/turn.cuh"
+#include "attend/kernels/norm_rope/cuda/rotate.cuh"
 
 namespace attend::kernels::cuda {
 
@@ -52,7 +52,7 @@ class HeadPlaces {
   __device__ void put(int token, int unit, int row, const Turn& turn, float2 pair) const {
     const int head = head_of(unit), d = element_of_head(unit, row), half = product_.head_half;
     const bool v = is_v(unit);
-    if (!v) pair = turned(pair.x, pair.y, turn.cos, turn.sin);
+    if (!v) pair = rotated(pair.x, pair.y, turn.cos, turn.sin);
     if (head < num_q_) {
       const int64_t to = token * product_.out_stride + head * 2 * half + d;
       store_element(product_.out, to, product_.out_element, pair.x);

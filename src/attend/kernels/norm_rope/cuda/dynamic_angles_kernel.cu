@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 64;
 
-// A CTA per token. In float64 and rounded where the host rounds, so that both turn alike.
+// A CTA per token. In float64 and rounded where the host rounds, so that both have the same angles.
 __global__ void __launch_bounds__(kThreads)
     dynamic_angles_kernel(const __grid_constant__ DynamicAnglesParams params) {
   const int token = static_cast<int>(blockIdx.x),

@@ -4,7 +4,7 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/norm_rope_groups_kernel.h"
-#include "attend/kernels/norm_rope/cuda/turn.cuh"
+#include "attend/kernels/norm_rope/cuda/rotate.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -47,7 +47,7 @@ __device__ float sum_of_head(Group& squares, int lane) {
 }
 
 // A lane's part of the heads of one token: a group of each head's first half and the group of its second half
-// that turns with it. kLanes lanes share a head.
+// that is rotated with it. kLanes lanes share a head.
 template <class T, int kLanes>
 class TokenLane {
  public:
@@ -98,7 +98,7 @@ class TokenLane {
       if (weights != nullptr && has_pairs_) norm(weights, scale, first, second);
     }
     if (!has(head)) return;
-    if (!is_v) turn(first, second);
+    if (!is_v) rotate_pairs(first, second);
     if (head < num_q_ || !stores())
       put_back(head, first, second);
     else
@@ -140,10 +140,10 @@ class TokenLane {
     }
   }
 
-  __device__ void turn(Group& first, Group& second) const {
+  __device__ void rotate_pairs(Group& first, Group& second) const {
 #pragma unroll
     for (int j = 0; j < kGroupElements; ++j) {
-      const float2 pair = turned(first[j], second[j], cos_[j], sin_[j]);
+      const float2 pair = rotated(first[j], second[j], cos_[j], sin_[j]);
       first[j] = pair.x;
       second[j] = pair.y;
     }

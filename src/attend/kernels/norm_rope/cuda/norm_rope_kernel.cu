@@ -3,7 +3,7 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 #include "attend/kernels/norm_rope/cuda/norm_rope_groups_kernel.h"
-#include "attend/kernels/norm_rope/cuda/turn.cuh"
+#include "attend/kernels/norm_rope/cuda/rotate.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -11,7 +11,8 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kMaxPairs = kMaxRopeHalf / 32;  // of a lane
 
-// A lane's share of what turns: elements lane, lane + 32, ... of a head's first half, and of its second half.
+// A lane's share of what is rotated: elements lane, lane + 32, ... of a head's first half, and of its second
+// half.
 struct Halves {
   float first[kMaxPairs] = {}, second[kMaxPairs] = {};
 };
@@ -58,7 +59,7 @@ __device__ void store_v(const StoreParams& store, int64_t token, int head, int l
     cache.write(d, load_element(rows.from.data, from + d, rows.from_element));
 }
 
-// A lane's part of one head of one token, which a warp norms and turns.
+// A lane's part of one head of one token, which a warp norms and rotates.
 class HeadLane {
  public:
   // Reads the angles of the token's position and the norm's weights before the wait: no kernel of a step
@@ -86,7 +87,7 @@ class HeadLane {
 
   // Calls write(d, value) for each of the head's elements that changes, or for all that there are when `all`.
   template <class Write>
-  __device__ void turn(bool all, const Write& write) const {
+  __device__ void norm_and_rotate(bool all, const Write& write) const {
     Halves x = load_halves(heads_.data, begin_, heads_.element, params_.half, lane_);
     const bool normed = heads_.norm.data != nullptr;
     const float scale = normed ? scale_of(x) : 1.0f;
@@ -96,7 +97,7 @@ class HeadLane {
       if (i >= params_.half) break;
       const float a = normed ? x.first[j] * scale * weights_.first[j] : x.first[j];
       const float b = normed ? x.second[j] * scale * weights_.second[j] : x.second[j];
-      const float2 pair = turned(a, b, cos_[j], sin_[j]);
+      const float2 pair = rotated(a, b, cos_[j], sin_[j]);
       write(i, pair.x);
       write(i + params_.half, pair.y);
     }
@@ -153,9 +154,10 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (!is_q && stores) {
     const CacheRow cache(params.store, 0, slot_of(params.store, token), head_of_kind);
     // The cache holds what would be read back from k.
-    of_lane.turn(/*all=*/true, [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
+    of_lane.norm_and_rotate(/*all=*/true,
+                            [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
   } else {
-    of_lane.turn(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
+    of_lane.norm_and_rotate(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
   }
 }
 

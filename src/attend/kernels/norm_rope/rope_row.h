@@ -1,8 +1,9 @@
-// What turn_rows computes of one token and head, on either device.
+// What apply_rope_rows computes of one token and head, on either device.
 #pragma once
 
 #include "attend/kernels/metadata/lengths.h"
-#include "attend/kernels/norm_rope/turn_rows.h"
+#include "attend/kernels/norm_rope/rope_rows.h"
+#include "attend/kernels/norm_rope/rotate.h"
 
 namespace attend::kernels {
 
@@ -22,19 +23,20 @@ ATTEND_HOST_DEVICE inline float scale_of(const RowScales& scales, int32_t reques
   return number_of(scales.first, request, head) * number_of(scales.second, request, head);
 }
 
-// The element that turns with element d of a head's first 2 * num_pairs, the pair's angle, and whether d is
-// the first of the two.
-struct TurnedPair {
+// The element that is rotated with element d of a head's first 2 * num_pairs, the pair's angle, and whether d
+// is the first of the two.
+struct PairOfElement {
   int32_t other, angle;
   bool is_first;
 };
-ATTEND_HOST_DEVICE inline TurnedPair pair_of(int32_t d, int32_t num_pairs, bool interleaved) {
+ATTEND_HOST_DEVICE inline PairOfElement pair_of(int32_t d, int32_t num_pairs, bool interleaved) {
   if (interleaved) return {d ^ 1, d / 2, d % 2 == 0};
   const bool is_first = d < num_pairs;
   return {is_first ? d + num_pairs : d - num_pairs, is_first ? d : d - num_pairs, is_first};
 }
-ATTEND_HOST_DEVICE inline float turned(float x, float other, const TurnedPair& pair, float cos, float sin) {
-  return pair.is_first ? x * cos - other * sin : x * cos + other * sin;
+ATTEND_HOST_DEVICE inline float rotated_element(float x, float other, const PairOfElement& pair, float cos,
+                                                float sin) {
+  return pair.is_first ? rotate(x, other, cos, sin).first : rotate(other, x, cos, sin).second;
 }
 
 }  // namespace attend::kernels

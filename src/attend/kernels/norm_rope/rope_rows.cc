@@ -1,4 +1,4 @@
-#include "attend/kernels/norm_rope/turn_rows.h"
+#include "attend/kernels/norm_rope/rope_rows.h"
 
 #include <vector>
 
@@ -6,13 +6,13 @@
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/norm_rope/cuda/turn_rows.h"
-#include "attend/kernels/norm_rope/turned_row.h"
+#include "attend/kernels/norm_rope/cuda/rope_rows.h"
+#include "attend/kernels/norm_rope/rope_row.h"
 
 namespace attend::kernels {
 namespace {
 
-void check_positions(const TurnRowsArgs& args) {
+void check_positions(const RopeRowsArgs& args) {
   const RowAngles& angles = args.angles;
   const int64_t num_positions = angles.cos.shape[0];
   for (int32_t r = 0; r < args.num_reqs; ++r) {
@@ -24,9 +24,9 @@ void check_positions(const TurnRowsArgs& args) {
   }
 }
 
-// A head's row in float32, turned when there are angles.
-void turn_row(const TurnRowsArgs& args, int32_t request, int32_t token, int32_t head, std::vector<float>& x,
-              std::vector<float>& row) {
+// A head's row in float32, rotated when there are angles.
+void rotate_row(const RopeRowsArgs& args, int32_t request, int32_t token, int32_t head, std::vector<float>& x,
+                std::vector<float>& row) {
   const RowAngles& angles = args.angles;
   const int64_t from = reference::offset(args.from, token, head);
   for (size_t d = 0; d < x.size(); ++d)
@@ -36,15 +36,16 @@ void turn_row(const TurnRowsArgs& args, int32_t request, int32_t token, int32_t 
   const auto num_pairs = static_cast<int32_t>(angles.cos.shape[1]);
   const int32_t position = position_of(args.seqlens, angles.first_position, angles.at_first, request, token);
   for (int32_t d = 0; d < 2 * num_pairs; ++d) {
-    const TurnedPair pair = pair_of(d, num_pairs, angles.interleaved);
+    const PairOfElement pair = pair_of(d, num_pairs, angles.interleaved);
     const auto cos = reference::load(angles.cos, reference::offset(angles.cos, position, pair.angle)),
                sin = reference::load(angles.sin, reference::offset(angles.sin, position, pair.angle));
-    row[static_cast<size_t>(d)] = turned(x[static_cast<size_t>(d)], x[static_cast<size_t>(pair.other)], pair,
-                                         static_cast<float>(cos), static_cast<float>(sin));
+    row[static_cast<size_t>(d)] =
+        rotated_element(x[static_cast<size_t>(d)], x[static_cast<size_t>(pair.other)], pair,
+                        static_cast<float>(cos), static_cast<float>(sin));
   }
 }
 
-void turn_on_host(const TurnRowsArgs& args) {
+void apply_on_host(const RopeRowsArgs& args) {
   if (!args.angles.cos.empty()) check_positions(args);
   const int64_t num_heads = args.from.shape[1], head_dim = args.from.shape[2];
   parallel_for_rows(args.from.shape[0], num_heads * head_dim, [&](int64_t row_idx) {
@@ -52,7 +53,7 @@ void turn_on_host(const TurnRowsArgs& args) {
     const int32_t request = request_of(args.seqlens, args.num_reqs, token);
     std::vector<float> x(static_cast<size_t>(head_dim)), row;
     for (int32_t head = 0; head < num_heads; ++head) {
-      turn_row(args, request, token, head, x, row);
+      rotate_row(args, request, token, head, x, row);
       const float scale = request == args.num_reqs ? 1.0f : scale_of(args.scales, request, head);
       const int64_t to = reference::offset(args.to, token, head);
       for (size_t d = 0; d < row.size(); ++d)
@@ -63,7 +64,7 @@ void turn_on_host(const TurnRowsArgs& args) {
 
 }  // namespace
 
-void check(const TurnRowsArgs& args) {
+void check(const RopeRowsArgs& args) {
   require_rank("from", args.from, 3);
   require_shape("to", args.to, {args.from.shape[0], args.from.shape[1], args.from.shape[2]});
   require_activation("from", args.from);
@@ -83,10 +84,10 @@ void check(const TurnRowsArgs& args) {
   require(angles.cos.shape[0] > 0, "cos ", angles.cos, ": expected a row for each position");
 }
 
-void turn_rows(const TurnRowsArgs& args, Stream& stream) {
+void apply_rope_rows(const RopeRowsArgs& args, Stream& stream) {
   check(args);
-  if (const OnGpu gpu(stream); gpu) return cuda::turn_rows(args, stream);
-  turn_on_host(args);
+  if (const OnGpu gpu(stream); gpu) return cuda::apply_rope_rows(args, stream);
+  apply_on_host(args);
 }
 
 }  // namespace attend::kernels

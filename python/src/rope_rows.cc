@@ -1,4 +1,4 @@
-#include "turned_rows.h"
+#include "rope_rows.h"
 
 #include <array>
 
@@ -21,7 +21,7 @@ void require_angles(const AttentionCall& call, const RotaryArguments& rotary) {
   require(rotary.cos.given() && rotary.sin.given(),
           "rotary_cos, rotary_sin, rotary_seqlens: expected rotary_cos ",
           "and rotary_sin both, or none of the three");
-  require(call.appends(), "rotary_cos: expected k and v to append, which are turned with q");
+  require(call.appends(), "rotary_cos: expected k and v to append, which are rotated with q");
   for (const auto& [name, tensor] :
        {std::pair("rotary_cos", &rotary.cos), std::pair("rotary_sin", &rotary.sin)}) {
     const TensorView& view = tensor->view();
@@ -60,8 +60,8 @@ RotaryArguments::RotaryArguments(nb::handle arguments) {
   is_interleaved = nb::cast<bool>(given[3]);
 }
 
-TurnedRows::TurnedRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_object,
-                       const std::optional<RotaryArguments>& rotary, const Descales& descales) {
+RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_object,
+                   const std::optional<RotaryArguments>& rotary, const Descales& descales) {
   kernels::RowAngles angles = rotary.has_value() ? angles_of(call, *rotary) : kernels::RowAngles{};
   const int64_t heads_each = call.q.shape[1] / call.kv.k.shape[2];
   const auto scale_of = [&](const Descale& descale) {
@@ -73,33 +73,33 @@ TurnedRows::TurnedRows(AttentionCall& call, nb::handle q_object, nb::handle k_ne
   const kernels::RowScales q_scales{scale_of(descales.q), scale_of(descales.k)};
   if (!angles.cos.empty()) {
     k_new_ = ResultTensor::like(k_new_object, call.k_new, shape_of(call.k_new));
-    call.turn_k_new = kernels::TurnRowsArgs{.from = call.k_new,
+    call.rope_k_new = kernels::RopeRowsArgs{.from = call.k_new,
                                             .to = rows_over(k_new_, call.k_new),
                                             .num_reqs = call.source.num_reqs,
                                             .seqlens = call.source.seqlen_new,
                                             .angles = angles};
-    call.k_new = call.turn_k_new->to;
+    call.k_new = call.rope_k_new->to;
   }
   if (!angles.cos.empty() || descales.q.is_tensor() || descales.k.is_tensor()) {
     angles.at_first = !call.visibility.causal;
     q_ = ResultTensor::like(q_object, call.q, shape_of(call.q));
-    call.turn_q = kernels::TurnRowsArgs{.from = call.q,
+    call.rope_q = kernels::RopeRowsArgs{.from = call.q,
                                         .to = rows_over(q_, call.q),
                                         .num_reqs = call.source.num_reqs,
                                         .seqlens = call.source.seqlen_q,
                                         .angles = angles,
                                         .scales = q_scales};
-    call.q = call.turn_q->to;
+    call.q = call.rope_q->to;
   }
   if (descales.v.is_tensor()) {
     // In float32 until it is scaled: rounded once.
     out_ = ResultTensor::float32_like(q_object, call.q, shape_of(call.out));
-    call.turn_out = kernels::TurnRowsArgs{.from = rows_over(out_, call.out),
-                                          .to = call.out,
-                                          .num_reqs = call.source.num_reqs,
-                                          .seqlens = call.source.seqlen_q,
-                                          .scales = {scale_of(descales.v)}};
-    call.out = call.turn_out->from;
+    call.scale_out = kernels::RopeRowsArgs{.from = rows_over(out_, call.out),
+                                           .to = call.out,
+                                           .num_reqs = call.source.num_reqs,
+                                           .seqlens = call.source.seqlen_q,
+                                           .scales = {scale_of(descales.v)}};
+    call.out = call.scale_out->from;
   }
 }
 

@@ -25,12 +25,12 @@ struct RotaryArguments {
 };
 
 // Rows on their way between the caller's tensors and a call's, which live as long as this.
-class TurnedRows {
+class RopeRows {
  public:
   // `call` is complete but for what this puts in between, its q, k_new and out. Throws Error naming the
   // argument.
-  TurnedRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_object,
-             const std::optional<RotaryArguments>& rotary, const Descales& descales);
+  RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_object,
+           const std::optional<RotaryArguments>& rotary, const Descales& descales);
 
  private:
   ResultTensor q_, k_new_, out_;

@@ -2,8 +2,8 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/norm_rope/cuda/turn_rows.h"
-#include "attend/kernels/norm_rope/turned_row.h"
+#include "attend/kernels/norm_rope/cuda/rope_rows.h"
+#include "attend/kernels/norm_rope/rope_row.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -16,7 +16,7 @@ struct Angles {
   int64_t stride;
 };
 
-struct TurnRowsParams {
+struct RopeRowsParams {
   TokenRows from;
   OutRows to;
   Element from_element, to_element, angle_element;
@@ -31,7 +31,7 @@ struct TurnRowsParams {
 // A warp per token and head. A lane keeps its elements until all are read, since `to` may be `from`.
 template <int kElements>
 __global__ void __launch_bounds__(32 * kWarps)
-    turn_rows_kernel(const __grid_constant__ TurnRowsParams params) {
+    rope_rows_kernel(const __grid_constant__ RopeRowsParams params) {
   ptx::allow_next_kernel();
   ptx::wait_for_previous_kernel();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     if (d >= params.head_dim) break;
     values[e] = load_element(params.from.data, from + d, params.from_element);
     if (d >= 2 * num_pairs) continue;
-    const TurnedPair pair = pair_of(d, num_pairs, params.interleaved);
-    values[e] = turned(
+    const PairOfElement pair = pair_of(d, num_pairs, params.interleaved);
+    values[e] = rotated_element(
         values[e], load_element(params.from.data, from + pair.other, params.from_element), pair,
         load_element(params.cos.data, position * params.cos.stride + pair.angle, params.angle_element),
         load_element(params.sin.data, position * params.sin.stride + pair.angle, params.angle_element));
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 }  // namespace
 
-void turn_rows(const TurnRowsArgs& args, Stream& stream) {
+void apply_rope_rows(const RopeRowsArgs& args, Stream& stream) {
   require_on_device("from", args.from, stream);
   require_on_device("to", args.to, stream);
   require_on_device("cos", args.angles.cos, stream);
@@ -80,14 +80,14 @@ void turn_rows(const TurnRowsArgs& args, Stream& stream) {
   constexpr int64_t kMaxHeadDim = 256;
   const RowAngles& angles = args.angles;
   if (args.from.shape[2] > kMaxHeadDim)
-    fail(ErrorCode::kUnsupported, "turn_rows: head dim ", args.from.shape[2], ": GPUs take at most ",
+    fail(ErrorCode::kUnsupported, "apply_rope_rows: head dim ", args.from.shape[2], ": GPUs take at most ",
          kMaxHeadDim);
-  const bool turns = !angles.cos.empty();
-  const TurnRowsParams params{.from = token_rows(args.from),
+  const bool rotates = !angles.cos.empty();
+  const RopeRowsParams params{.from = token_rows(args.from),
                               .to = out_rows(args.to),
                               .from_element = element_of(args.from.dtype),
                               .to_element = element_of(args.to.dtype),
-                              .angle_element = turns ? element_of(angles.cos.dtype) : Element::kF32,
+                              .angle_element = rotates ? element_of(angles.cos.dtype) : Element::kF32,
                               .num_tokens = static_cast<int32_t>(args.from.shape[0]),
                               .num_heads = static_cast<int32_t>(args.from.shape[1]),
                               .head_dim = static_cast<int32_t>(args.from.shape[2]),
@@ -97,15 +97,15 @@ void turn_rows(const TurnRowsArgs& args, Stream& stream) {
                               .cos = {angles.cos.data, angles.cos.strides[0]},
                               .sin = {angles.sin.data, angles.sin.strides[0]},
                               .num_positions = static_cast<int32_t>(angles.cos.shape[0]),
-                              .num_pairs = turns ? static_cast<int32_t>(angles.cos.shape[1]) : 0,
+                              .num_pairs = rotates ? static_cast<int32_t>(angles.cos.shape[1]) : 0,
                               .interleaved = angles.interleaved,
                               .at_first = angles.at_first,
                               .scales = args.scales};
   const int64_t num_rows = args.from.shape[0] * args.from.shape[1];
   if (num_rows == 0) return;
-  launch_dependent<TurnRowsParams>(turn_rows_kernel<kMaxHeadDim / 32>,
+  launch_dependent<RopeRowsParams>(rope_rows_kernel<kMaxHeadDim / 32>,
                                    static_cast<unsigned>((num_rows + kWarps - 1) / kWarps), 32 * kWarps, 0,
-                                   stream.handle, params, "turn rows");
+                                   stream.handle, params, "rope rows");
 }
 
 }  // namespace attend::kernels::cuda

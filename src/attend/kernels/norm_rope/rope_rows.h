@@ -1,5 +1,5 @@
 // What other interfaces ask for around attention: rows of queries, new keys or results on their way from one
-// tensor to another, turned by their positions (RoPE) and multiplied by numbers that lie on the device.
+// tensor to another, rotated by their positions (RoPE) and multiplied by numbers that lie on the device.
 #pragma once
 
 #include "attend/kernels/metadata/lengths.h"
@@ -11,7 +11,7 @@ namespace attend::kernels {
 
 // The angles of the first 2 * pairs elements of a head; the others stay as they are.
 struct RowAngles {
-  TensorView cos = {}, sin = {};  // [num_positions, pairs]: f32, f16, bf16; last stride 1; empty: not turned
+  TensorView cos = {}, sin = {};  // [num_positions, pairs]: f32, f16, bf16; last stride 1; empty: not rotated
   bool interleaved = false;       // pairs are (2 i, 2 i + 1); otherwise (i, i + pairs)
   Lengths first_position = {};    // of each request's first token: `each` or `all`
   bool at_first = false;          // all tokens of a request stand there; otherwise one after another
@@ -29,7 +29,7 @@ struct RowScales {
   RowScale first = {}, second = {};
 };
 
-struct TurnRowsArgs {
+struct RopeRowsArgs {
   TensorView from = {}, to = {};  // [num_tokens, num_heads, head_dim]: f32, f16, bf16; last stride 1
   int32_t num_reqs = 0;
   Lengths seqlens =
@@ -38,11 +38,11 @@ struct TurnRowsArgs {
   RowScales scales = {};
 };
 // Shapes, dtypes and strides; throws Error naming what is wrong.
-void check(const TurnRowsArgs& args);
-// to = scales * turned(from), in float32 and rounded once; `to` may be `from`. Positions are to be rows of
+void check(const RopeRowsArgs& args);
+// to = scales * rotated(from), in float32 and rounded once; `to` may be `from`. Positions are to be rows of
 // cos and sin: on the CPU throws Error(kInvalidArgument) naming the request otherwise; on a GPU, where the
 // host reads none, a position behind the last row takes the angles of the last.
-void turn_rows(const TurnRowsArgs& args, Stream& stream);
+void apply_rope_rows(const RopeRowsArgs& args, Stream& stream);
 
 }  // namespace attend::kernels
 #pragma GCC visibility pop

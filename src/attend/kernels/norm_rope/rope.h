@@ -1,5 +1,5 @@
-// The small operations between attention and the dense layers. Activations are f32 on the CPU, f32, f16 or
-// bf16 on GPUs; weights f32, f16 or bf16. Indices lie where the stream runs: on the CPU they are checked
+// Rotary embeddings of q and k, with the norms of their heads. Activations are f32 on the CPU, f32, f16 or
+// bf16 on GPUs; weights f32, f16 or bf16. Positions lie where the stream runs: on the CPU they are checked
 // here, on a GPU the caller has checked them.
 #pragma once
 
@@ -9,24 +9,6 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// out[i] = table[ids[i]]. ids: [num_tokens], table: [vocab_size, hidden], out: [num_tokens, hidden].
-void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
-
-// out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset), over the last dimension (RMSNorm, arXiv
-// 1910.07467). x, out: [.., dim], last stride 1; rank 2 or 3 with any outer strides (q/k norm works on
-// heads). weight: [dim]; on a GPU it may be read before the kernels launched before on the stream have ended,
-// as those of linear.h. weight_offset is 1 in Gemma's convention.
-void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
-              float weight_offset = 0.0f);
-
-// residual += x; out = rms_norm(residual), the weight read as there. All [num_tokens, hidden]; out may be x.
-void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
-                  const TensorView& out, Stream& stream);
-
-// out = silu(gate) * up with gate_up = [gate | up]: [num_tokens, 2 * intermediate]; out: [num_tokens,
-// intermediate].
-void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
-
 // Rotates pairs (i, i + rotary_dim / 2) of each head in place by the angle of its token's position (the
 // "NeoX" pairing that Hugging Face's models use). x: [num_tokens, num_heads, head_dim], last stride 1; cos,
 // sin: f32 [num_positions, rotary_dim / 2] with the attention factor applied; positions: [num_tokens]. On a
@@ -35,8 +17,8 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
           Stream& stream);
 
 // What q and k go through before attention, in one launch: each head normed as rms_norm does, where there is
-// a weight, then turned as rope does. k may be empty. On a GPU positions, cos, sin and the norms' weights are
-// read before the kernels launched before on the stream have ended, so none of these may write them: who
+// a weight, then rotated as rope does. k may be empty. On a GPU positions, cos, sin and the norms' weights
+// are read before the kernels launched before on the stream have ended, so none of these may write them: who
 // writes them in a kernel (but dynamic_angles(), which lets none begin before it has ended) synchronises, or
 // records an event behind it, first.
 struct NormRopeArgs {
@@ -65,9 +47,6 @@ struct DynamicAnglesArgs {
 };
 // Throws Error(kUnsupported) on the CPU, where whoever steps knows the lengths.
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
-
-// out[i] = x[rows[i]]: the rows whose logits are wanted. x: [num_tokens, hidden].
-void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
 }  // namespace attend::kernels
 #pragma GCC visibility pop
