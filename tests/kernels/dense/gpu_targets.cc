@@ -107,7 +107,7 @@ class GpuTarget : public Target {
   void linear(const LinearArgs& args) const override {
     Call call;
     kernels::linear({.x = call.in(args.x),
-                     .weight = call.in(args.weight),
+                     .weight = call.in(args.weight.data),
                      .bias = call.in(args.bias),
                      .out = call.out(args.out),
                      .batch_invariant = args.batch_invariant,
@@ -119,7 +119,7 @@ class GpuTarget : public Target {
   void gated_linear(const kernels::GatedLinearArgs& args) const override {
     Call call;
     kernels::gated_linear({.x = call.in(args.x),
-                           .weight = call.in(args.weight),
+                           .weight = call.in(args.weight.data),
                            .bias = call.in(args.bias),
                            .gate_up = call.in(args.gate_up),
                            .out = call.out(args.out),

@@ -19,14 +19,14 @@ constexpr int64_t kTasksPerThread = 4;
 LinearPart whole(const LinearArgs& args) {
   return {.x = args.x.as<const float>(),
           .x_stride = args.x.strides[0],
-          .weight = args.weight.data,
-          .weight_dtype = args.weight.dtype,
+          .weight = args.weight.data.data,
+          .weight_dtype = args.weight.data.dtype,
           .bias = args.bias.data,
           .bias_dtype = args.bias.dtype,
           .out = args.out.as<float>(),
           .out_stride = args.out.strides[0],
           .num_rows = args.x.shape[0],
-          .num_outs = args.weight.shape[0],
+          .num_outs = args.weight.out_features(),
           .in_features = args.x.shape[1]};
 }
 
@@ -69,7 +69,7 @@ Tasks many_rows_tasks(const LinearPart& part) {
 
 bool takes_tiles(const LinearArgs& args, Isa isa) {
   return isa >= Isa::kAmx && !args.workspace.empty() &&
-         (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.dtype));
+         (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.data.dtype));
 }
 
 // Rows are packed for all tasks, then each task multiplies its output features with all of them.

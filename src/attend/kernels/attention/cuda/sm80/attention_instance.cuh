@@ -5,23 +5,17 @@
 
 #include "attend/kernels/attention/cuda/sm80/attention_kernel.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
-#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/launch.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
-// Of a CTA, on every GPU from Ampere on (CUDA programming guide, "Technical Specifications per Compute
-// Capability": 99 KB on 8.6, 8.9 and 12.0).
-inline constexpr int kLeastSharedBytes = 99 * 1024;
-
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kPlans>
-bool launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
+void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
   constexpr auto kKernel = attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kPlans>;
   constexpr int kSharedBytes =
       AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kPlans>::kSharedBytes;
-  if (kSharedBytes > kLeastSharedBytes &&
-      kSharedBytes > current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
-    return false;
+  static_assert(kSharedBytes ==
+                tile_shared_bytes<kHeadDimQk, kHeadDimV>(is_fp8(kElement), kTileRows, kFixedSplits));
   allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
   // Fixed splits: no more CTAs than there are banks.
   if (kFixedSplits)
@@ -31,13 +25,12 @@ bool launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                                 static_cast<unsigned>(params.num_kv_heads));
   constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads;
   launch_dependent<AttentionParams>(kKernel, grid, kThreads, kSharedBytes, stream, params, "attention");
-  return true;
 }
 
 // The plan never has 16 rows with fixed splits, nor more rows than max_tile_rows(); CTAs derive it for up to
 // 64 rows.
 template <Element kElement, int kHeadDimQk, int kHeadDimV>
-bool launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
+void launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
   const auto launch = [&]<int kTileRows, bool kFixedSplits, bool kPlans = false>() {
     return launch_tile<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kPlans>(
         params, num_row_tiles, stream);

@@ -1,8 +1,6 @@
-#include <algorithm>
-
+#include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm80/mla_kernel.cuh"
-#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/launch.cuh"
 
 namespace attend::kernels::cuda::sm80 {
@@ -11,6 +9,7 @@ namespace {
 template <class T, int kRowBlocks, bool kPlans>
 void launch(const AttentionParams& params, int num_row_tiles, void* stream) {
   constexpr int kSharedBytes = MlaCta<T, kRowBlocks, kPlans>::kSharedBytes;
+  static_assert(kSharedBytes <= kMlaSharedBytes);
   constexpr auto kKernel = mla_kernel<T, kRowBlocks, kPlans>;
   allow_shared_memory<kKernel>(kSharedBytes, "MLA: shared memory");
   const dim3 grid(static_cast<unsigned>(params.plan.streamed ? params.plan.num_ctas : num_row_tiles));
@@ -34,11 +33,6 @@ void launch_plan_of(const AttentionParams& params, int num_row_tiles, void* stre
 void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream) {
   params.kv_element == Element::kBF16 ? launch_plan_of<__nv_bfloat16>(params, num_row_tiles, stream)
                                       : launch_plan_of<__half>(params, num_row_tiles, stream);
-}
-
-bool device_takes_mla() {
-  return current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >=
-         std::max(MlaCta<__half, 1, false>::kSharedBytes, MlaCta<__half, 4, false>::kSharedBytes);
 }
 
 }  // namespace attend::kernels::cuda::sm80

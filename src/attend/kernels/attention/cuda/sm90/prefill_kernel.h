@@ -4,10 +4,9 @@
 #include <cuda.h>
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 
 namespace attend::kernels::cuda::sm90 {
-
-inline constexpr int kPrefillRows = 128;  // of a job: of one row tile of the plan, or of two lower ones
 
 // Keys that are multiplied at a time.
 constexpr int prefill_keys(int head_dim_qk) { return head_dim_qk > 192 ? 64 : head_dim_qk > 128 ? 96 : 128; }
