@@ -197,7 +197,7 @@ void run_store_mla_conformance(const StoreMlaFn& kernel) {
         .rope = make_rows(c, {c.num_tokens, c.head_dim_v}, random, rope),
         .to = {.k = rows_of(wanted_cache), .slots = slots.slots, .k_scale = c.k_scale}};
     kernels::reference::store_mla(args);
-    args.cache = rows_of(cache);
+    args.to.k = rows_of(cache);
     kernel(args);
     EXPECT_TRUE(same_bytes(cache, wanted_cache)) << to_literal(c);
   }

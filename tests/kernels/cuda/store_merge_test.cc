@@ -147,7 +147,7 @@ TEST_F(CudaStore, WritesMlaRowsAsTheReference) {
   const DeviceCopy latent_in(latent, stream), rope_in(rope, stream), out(got, stream);
   args.latent = latent_in.view();
   args.rope = rope_in.view();
-  args.cache = out.view();
+  args.to.k = out.view();
   args.to.slots = arrays.view(args.to.slots);
   kernels::store_mla(args, stream);
   out.download(stream);

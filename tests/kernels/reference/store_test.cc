@@ -67,7 +67,7 @@ TEST(ReferenceStore, DividesByTheScales) {
   const std::vector<int32_t> slots = {2, 3};
   small.args.to.slots = slots;
   small.args.to.k_scale = 2.0f;
-  small.args.v_scale = 0.5f;
+  small.args.to.v_scale = 0.5f;
   kernels::reference::store_kv(small.args);
   EXPECT_EQ(small.k_cache[2 * 8 + 3], 1.5f);
   EXPECT_EQ(small.v_cache[2 * 8 + 3], 206.0f);
