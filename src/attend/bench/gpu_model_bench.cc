@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "attend/base/math.h"
 #include "attend/bench/cuda/gpu_probes.h"
@@ -44,6 +45,7 @@ class GpuModelBench {
 
   Report run(const std::vector<int>& batch_sizes) {
     start_report();
+    add_kernels();
     for (const int batch_size : batch_sizes) add_decode(batch_size);
     add_prefill();
     return report_;
@@ -88,6 +90,15 @@ class GpuModelBench {
         .figures = {{"fastest read", 1, read_rate_ * 1e-3, "GB/s"},
                     {"highest SM clock", 1, 1.0 * facts.sm_clock, "MHz"},
                     {"memory clock", 1, 1.0 * facts.memory_clock, "MHz"}}};
+  }
+
+  void add_kernels() {
+    engine_.submit(random_prompt(prefill_tokens_ - 1, engine_.model_config().vocab_size),
+                   {.max_new_tokens = 2, .ignore_eos = true});
+    while (engine_.step(require_token)) {
+    }
+    report_.kernels = names_of(*choices_);
+    choices_.reset();
   }
 
   void add_decode(int batch_size) {
@@ -153,6 +164,8 @@ class GpuModelBench {
 
   int prefill_tokens_;
   double read_rate_;  // bytes per microsecond
+  // Collects while nothing is timed; the choices of graphs are made with the engine.
+  std::optional<kernels::KernelChoices> choices_{std::in_place};
   Engine engine_;
   Report report_;
 };

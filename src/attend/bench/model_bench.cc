@@ -11,6 +11,7 @@
 #include "attend/bench/timing.h"
 #include "attend/engine/engine.h"
 #include "attend/kernels/attention/cpu/attention.h"
+#include "attend/kernels/common/kernel_choices.h"
 #include "attend/tensor/arena.h"
 
 namespace attend::bench {
@@ -61,7 +62,11 @@ class ModelBench {
                .machine = engine_.info().hardware.name,
                .instruction_set = std::string(to_string(kernels::cpu::attention_isa())),
                .threads = threads_};
-    run_request(engine_, options_.prompt_tokens, 2);  // warm-up
+    {
+      const kernels::KernelChoices choices;
+      run_request(engine_, options_.prompt_tokens, 2);  // warm-up
+      report_.kernels = names_of(choices);
+    }
     for (int depth : options_.depths) {
       const RequestTimes deep = run_request(engine_, depth + options_.prompt_tokens, options_.new_tokens + 1);
       add_prompt(depth, deep.last_prompt_seconds);

@@ -11,6 +11,7 @@
 #include "attend/engine/step_inputs.h"
 #include "attend/engine/step_runner.h"
 #include "attend/engine/stop_matcher.h"
+#include "attend/kernels/common/kernel_choices.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
@@ -50,6 +51,7 @@ struct Engine::TextState {
 
 Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
     : random_seed_(config.random_seed) {
+  if (config.log_kernels) kernels::log_kernels();
   model_spec_ = read_config(config.model_path);
   if (std::filesystem::exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);

@@ -43,6 +43,7 @@ struct EngineConfig {
   int chunked_prefill_size = 2048;  // new tokens of a step; longer prompts are computed in chunks
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
   bool deterministic_inference = false;
+  bool log_kernels = false;  // which kernel serves what, each once
   uint64_t random_seed = 0;  // of requests that bring no seed
 };
 

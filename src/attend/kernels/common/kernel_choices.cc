@@ -29,8 +29,8 @@ bool add(const KernelChoice& choice, std::vector<KernelChoice>& seen) {
 
 }  // namespace
 
-std::ostream& operator<<(std::ostream& out, const KernelChoice& choice) {
-  return out << choice.op << " of " << choice.problem << ": " << choice.kernel << " (" << choice.why << ")";
+std::string to_string(const KernelChoice& choice) {
+  return choice.op + " of " + choice.problem + ": " + choice.kernel + " (" + choice.why + ")";
 }
 
 void log_kernels() {
@@ -59,7 +59,7 @@ std::vector<KernelChoice> KernelChoices::all() const {
 void tell(const KernelChoice& choice) {
   const std::lock_guard lock(listeners().mutex);
   for (KernelChoices* const collecting : listeners().collecting) add(choice, collecting->seen_);
-  if (listeners().logs && add(choice, listeners().logged)) log_info("kernel: ", choice);
+  if (listeners().logs && add(choice, listeners().logged)) log_info("kernel: ", to_string(choice));
 }
 
 }  // namespace attend::kernels

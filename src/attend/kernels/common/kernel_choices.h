@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -15,7 +14,8 @@ struct KernelChoice {
   std::string why;
   auto operator<=>(const KernelChoice&) const = default;
 };
-std::ostream& operator<<(std::ostream& out, const KernelChoice& choice);
+// "linear of 8 x 4096 -> 6144, bfloat16: skinny GEMM (few rows: ...)"
+std::string to_string(const KernelChoice& choice);
 
 // From now on each choice of the process that was not yet logged is logged once. There is no way back.
 void log_kernels();

@@ -9,7 +9,7 @@ namespace {
 template <class T, int kRowBlocks, bool kPlans>
 void launch(const AttentionParams& params, int num_row_tiles, void* stream) {
   constexpr int kSharedBytes = MlaCta<T, kRowBlocks, kPlans>::kSharedBytes;
-  static_assert(kSharedBytes <= kMlaSharedBytes);
+  static_assert(kRowBlocks == 4 ? kSharedBytes == kMlaSharedBytes : kSharedBytes < kMlaSharedBytes);
   constexpr auto kKernel = mla_kernel<T, kRowBlocks, kPlans>;
   allow_shared_memory<kKernel>(kSharedBytes, "MLA: shared memory");
   const dim3 grid(static_cast<unsigned>(params.plan.streamed ? params.plan.num_ctas : num_row_tiles));
