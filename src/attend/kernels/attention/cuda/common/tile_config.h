@@ -8,8 +8,8 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// The instances of instances.cmake, of two that hold head dims the cheaper one first; each is there for K/V of
-// every dtype of 16 and of 8 bits.
+// The instances of instances.cmake, of two that hold head dims the cheaper one first; each is there for K/V
+// of every dtype of 16 and of 8 bits.
 inline constexpr std::array kAttentionDims{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128},
                                            HeadDims{256, 256}};
 
