@@ -16,11 +16,11 @@ using test::expect_refused;
 using test::Fields;
 using test::json_of;
 using test::llama;
+using test::mlp;
 using test::read;
 using test::TempDir;
-using test::with;
-using test::mlp;
 using test::windows;
+using test::with;
 using testing::ElementsAre;
 
 TEST(ReadConfig, ReadsTheFieldsThatEveryArchitectureHas) {

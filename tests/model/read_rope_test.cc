@@ -82,15 +82,17 @@ TEST(ReadRope, ReadsRopeParametersAsTransformers5WritesThem) {
   EXPECT_EQ(rope.theta, 50000.0);
   EXPECT_EQ(rope.original_max_position_embeddings, 256);
   EXPECT_EQ(llama({{"rope_parameters", R"({"rope_theta": 50000})"}}).ropes[0].theta, 50000.0);
-  EXPECT_EQ(llama({{"rope_parameters", R"({"rope_type": "default"})"}, {"rope_theta", "7000"}}).ropes[0].theta,
-            7000.0);
+  EXPECT_EQ(
+      llama({{"rope_parameters", R"({"rope_type": "default"})"}, {"rope_theta", "7000"}}).ropes[0].theta,
+      7000.0);
 }
 
 TEST(ReadRope, ReadsAPartialRotaryFactorInEitherPlace) {
   EXPECT_EQ(llama({{"partial_rotary_factor", "0.5"}}).ropes[0].rotary_dim, 8);
-  EXPECT_EQ(
-      llama({{"rope_parameters", R"({"rope_theta": 50000, "partial_rotary_factor": 0.25})"}}).ropes[0].rotary_dim,
-      4);
+  EXPECT_EQ(llama({{"rope_parameters", R"({"rope_theta": 50000, "partial_rotary_factor": 0.25})"}})
+                .ropes[0]
+                .rotary_dim,
+            4);
 }
 
 TEST(ReadRope, RefusesARotaryDimThatIsNotEvenOrTooSmall) {

@@ -30,8 +30,8 @@ struct Weight {
   Weight() = default;
   // Elements as they are: a matrix is used where a weight is asked for.
   template <class Matrix>
-    requires std::convertible_to<const Matrix&, TensorView>
-  Weight(const Matrix& elements) : data(elements) {}  // NOLINT
+  requires std::convertible_to<const Matrix&, TensorView> Weight(const Matrix& elements)
+      : data(elements) {}  // NOLINT
 
   bool empty() const { return data.empty(); }
   int64_t out_features() const { return data.shape[0]; }
