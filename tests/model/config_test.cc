@@ -78,14 +78,15 @@ TEST(ReadConfig, TakesAbsentFieldsForWhatTransformersTakesThem) {
 
 TEST(ReadConfig, IgnoresFieldsThatItDoesNotKnow) {
   EXPECT_EQ(
-      llama({{"initializer_range", "0.02"}, {"pretraining_tp", "1"}, {"mystery", "{\"a\": [1]}"}}).head_dim,
+      attention(llama({{"initializer_range", "0.02"}, {"pretraining_tp", "1"}, {"mystery", "{\"a\": [1]}"}}))
+          .head_dim,
       16);
 }
 
 TEST(ReadConfig, TakesHeadDimFromTheConfigWhenItIsThere) {
-  EXPECT_EQ(llama({{"head_dim", "32"}}).head_dim, 32);
-  EXPECT_EQ(llama({{"head_dim", "null"}}).head_dim, 16);
-  EXPECT_EQ(llama({{"head_dim", "32"}, {"hidden_size", "66"}}).head_dim, 32);
+  EXPECT_EQ(attention(llama({{"head_dim", "32"}})).head_dim, 32);
+  EXPECT_EQ(attention(llama({{"head_dim", "null"}})).head_dim, 16);
+  EXPECT_EQ(attention(llama({{"head_dim", "32"}, {"hidden_size", "66"}})).head_dim, 32);
 }
 
 TEST(ReadConfig, ReadsDtypeUnderItsNewNameFirst) {

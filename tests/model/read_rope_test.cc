@@ -69,7 +69,8 @@ TEST(ReadRope, YarnWithoutAFactorStretchesToMaxPositionEmbeddings) {
 TEST(ReadRope, AnOriginalLengthBesideRopeScalingWins) {
   const char* scaling = R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 64})";
   EXPECT_EQ(llama({{"rope_scaling", scaling}, {"original_max_position_embeddings", "32"}})
-                .rope.original_max_position_embeddings,
+                .ropes[0]
+                .original_max_position_embeddings,
             32);
 }
 
