@@ -5,6 +5,6 @@ attend_kernels(fused
   SOURCES
     qkv.cc
   CUDA
-    cuda/normed_qkv_kernel.cu
+    cuda/normalized_qkv_kernel.cu
     cuda/qkv.cc
     cuda/qkv_kernel.cu)

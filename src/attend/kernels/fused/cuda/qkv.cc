@@ -8,7 +8,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 bool takes_product(const LinearArgs& args) {
-  return max_few_rows() == kMaxRowsWithRoom && args.x.shape[0] <= kMaxQkvRows &&
+  return max_skinny_rows() == kMaxRowsWithRoom && args.x.shape[0] <= kMaxQkvRows &&
          args.x.dtype == DType::kBF16 && args.weight.dtype == DType::kBF16 &&
          args.out.dtype == DType::kBF16 && !args.accumulate && !args.batch_invariant &&
          takes_few_rows(args.x, args.weight, args.out) &&
@@ -45,8 +45,8 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
   params.product.head_half = static_cast<int32_t>(head_dim / 2);
   if (!rope.q_norm.empty()) {
     const int64_t num_heads = rope.q.shape[1] + 2 * rope.k.shape[1];
-    params.ctas_of_head =
-        ctas_of_normed_head(static_cast<int>(num_heads), params.product.head_half, params.product.num_rows);
+    params.ctas_of_head = ctas_of_normalized_head(static_cast<int>(num_heads), params.product.head_half,
+                                                  params.product.num_rows);
     if (params.ctas_of_head == 0) return false;
   }
   launch_qkv(params, stream.handle);

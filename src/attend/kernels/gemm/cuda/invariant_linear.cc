@@ -2,7 +2,7 @@
 
 #include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/gemm/cuda/common/row_tiles_kernel.h"
+#include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/few_rows.h"
 #include "attend/kernels/gemm/cuda/sm90/row_tiles.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kGroup = 8;  // inputs, and features, that the tensor cores' kernels take together
 
-RowTilesParams row_tiles_params(const LinearArgs& args) {
+BatchInvariantGemmParams row_tiles_params(const LinearArgs& args) {
   return {.x = args.x.data,
           .weight = args.weight.data,
           .x_stride = args.x.strides[0],
@@ -32,12 +32,13 @@ void invariant_linear(const LinearArgs& args, Stream& stream) {
   const int64_t in_features = args.x.shape[1], out_features = args.out.shape[1];
   const bool on_tensor_cores =
       dtype != DType::kF32 && in_features % kGroup == 0 && rows_aligned({&args.x, &args.weight});
-  if (!on_tensor_cores) return launch_plain_product(row_tiles_params(args), element_of(dtype), stream.handle);
-  if (args.x.shape[0] <= max_few_rows() && out_features % kGroup == 0)
+  if (!on_tensor_cores) return launch_naive_gemm(row_tiles_params(args), element_of(dtype), stream.handle);
+  if (args.x.shape[0] <= max_skinny_rows() && out_features % kGroup == 0)
     return launch_few_rows(few_rows_params(args, /*gated=*/false), dtype, stream.handle);
   if (sm90::takes_row_tiles(args, stream)) return sm90::row_tiles(args, stream);
-  const auto launch_row_tiles = dtype == DType::kBF16 ? launch_row_tiles_bf16 : launch_row_tiles_f16;
-  launch_row_tiles(row_tiles_params(args), stream.handle);
+  const auto launch =
+      dtype == DType::kBF16 ? launch_batch_invariant_gemm_bf16 : launch_batch_invariant_gemm_f16;
+  launch(row_tiles_params(args), stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

@@ -85,8 +85,8 @@ bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
 bool tall_tiles_are_faster(int64_t num_rows, const TensorView& weight, const Stream& stream) {
   constexpr double kLeastEvenness = 0.8;
   constexpr int64_t kLeastRowsOfPairs = 192;
-  if (num_rows <= kMostRowsOfAnyLayer || num_rows > sm90::kMaxTallRows) return false;
-  if (num_rows > sm90::kTallRows && num_rows < kLeastRowsOfPairs) return false;
+  if (num_rows <= kMostRowsOfAnyLayer || num_rows > sm90::kMaxGatedMlpRows) return false;
+  if (num_rows > sm90::kGatedMlpRows && num_rows < kLeastRowsOfPairs) return false;
   return sm90::tall_tiles_evenness(weight.shape[0], num_rows, stream) >= kLeastEvenness;
 }
 

@@ -32,8 +32,8 @@ __device__ float cta_sum(float value) {
 // A CTA per row.
 __global__ void __launch_bounds__(kMaxThreads)
     copy_rows_kernel(const __grid_constant__ CopyRowsParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   const int64_t row = params.rows == nullptr ? blockIdx.x : params.rows[blockIdx.x];
   const AnyRow from(params.from, row, params.num_columns, params.aligned);
   const AnyRow out(params.out, blockIdx.x, params.num_columns, params.aligned);
@@ -112,7 +112,7 @@ class NormRow {
 template <class Row>
 __global__ void __launch_bounds__(kMaxNormThreads, 1)
     rms_norm_kernel(const __grid_constant__ NormParams params) {
-  ptx::allow_next_kernel();
+  ptx::launch_dependents();
   const NormRow<Row> row(params, blockIdx.x);
   const int num_groups = num_groups_of(params.dim), num_threads = static_cast<int>(blockDim.x);
   const int first_group = static_cast<int>(threadIdx.x);
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
     const int g = first_group + j * num_threads;
     if (g < num_groups) weights[j] = row.load_weights(g);
   }
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
 #pragma unroll
   for (int j = 0; j < kKeptGroups; ++j) {
     const int g = first_group + j * num_threads;
@@ -161,8 +161,8 @@ __device__ float silu(float value) { return __fdividef(value, 1.0f + expf(-value
 // CTAs (row, part of the row), a thread per group.
 template <class Row>
 __global__ void __launch_bounds__(kMaxThreads) silu_mul_kernel(const __grid_constant__ SiluMulParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (g >= num_groups_of(params.num_columns)) return;
   const auto row_of = [&](const DeviceRows& rows) {

@@ -4,7 +4,7 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/norm_rope_groups_kernel.h"
-#include "attend/kernels/norm_rope/cuda/turn.cuh"
+#include "attend/kernels/norm_rope/cuda/rotate.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -143,7 +143,7 @@ class TokenLane {
   __device__ void turn(Group& first, Group& second) const {
 #pragma unroll
     for (int j = 0; j < kGroupElements; ++j) {
-      const float2 pair = turned(first[j], second[j], cos_[j], sin_[j]);
+      const float2 pair = rotated(first[j], second[j], cos_[j], sin_[j]);
       first[j] = pair.x;
       second[j] = pair.y;
     }
@@ -181,13 +181,13 @@ template <class T, int kLanes>
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rope_groups_kernel(const __grid_constant__ Params params) {
   using Lane = TokenLane<T, kLanes>;
-  ptx::allow_next_kernel();
+  ptx::launch_dependents();
   const unsigned warp = blockIdx.x * kWarps + threadIdx.x / 32;
   const auto warps_of_token = static_cast<unsigned>(params.warps_of_token);
   const unsigned token = warp / warps_of_token;
-  if (token >= static_cast<unsigned>(params.rope.num_tokens)) return ptx::wait_for_previous_kernel();
+  if (token >= static_cast<unsigned>(params.rope.num_tokens)) return ptx::griddepcontrol_wait();
   Lane lane(params.rope, token);
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
   const int step = params.warps_of_token * Lane::kHeadsAtOnce, num_heads = num_heads_of(params.rope);
   const int first = static_cast<int>(warp % warps_of_token) * Lane::kHeadsAtOnce;
   const int head_of_lane = static_cast<int>(threadIdx.x) % 32 / kLanes;

@@ -3,7 +3,7 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 #include "attend/kernels/norm_rope/cuda/norm_rope_groups_kernel.h"
-#include "attend/kernels/norm_rope/cuda/turn.cuh"
+#include "attend/kernels/norm_rope/cuda/rotate.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -96,7 +96,7 @@ class HeadLane {
       if (i >= params_.half) break;
       const float a = normed ? x.first[j] * scale * weights_.first[j] : x.first[j];
       const float b = normed ? x.second[j] * scale * weights_.second[j] : x.second[j];
-      const float2 pair = turned(a, b, cos_[j], sin_[j]);
+      const float2 pair = rotated(a, b, cos_[j], sin_[j]);
       write(i, pair.x);
       write(i + params_.half, pair.y);
     }
@@ -133,23 +133,23 @@ class HeadLane {
 // A warp per token and head.
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
-  ptx::allow_next_kernel();
+  ptx::launch_dependents();
   const bool stores = params.store.slots != nullptr;
   const int num_q = params.heads[0].num_heads, num_k = params.heads[1].num_heads;
   const int num_heads = num_q + (stores ? 2 : 1) * num_k;
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = threadIdx.x % 32, head = static_cast<int>(row % num_heads);
   const int64_t token = row / num_heads;
-  if (token >= params.num_tokens) return ptx::wait_for_previous_kernel();
+  if (token >= params.num_tokens) return ptx::griddepcontrol_wait();
   if (head >= num_q + num_k) {
-    ptx::wait_for_previous_kernel();
+    ptx::griddepcontrol_wait();
     return store_v(params.store, token, head - num_q - num_k, lane);
   }
   const bool is_q = head < num_q;
   const RopeHeads& heads = params.heads[is_q ? 0 : 1];
   const int head_of_kind = is_q ? head : head - num_q;
   const HeadLane of_lane(params, heads, token, head_of_kind, lane);
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
   if (!is_q && stores) {
     const CacheRow cache(params.store, 0, slot_of(params.store, token), head_of_kind);
     // The cache holds what would be read back from k.

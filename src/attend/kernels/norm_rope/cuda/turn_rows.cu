@@ -32,8 +32,8 @@ struct TurnRowsParams {
 template <int kElements>
 __global__ void __launch_bounds__(32 * kWarps)
     turn_rows_kernel(const __grid_constant__ TurnRowsParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int token = static_cast<int>(row / params.num_heads), head = static_cast<int>(row % params.num_heads);

@@ -41,8 +41,8 @@ class Cluster {
 
   // Also between the threads of a CTA.
   __device__ void synchronize() const {
-    ptx::arrive_at_cluster();
-    ptx::wait_for_cluster();
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
   }
 
   // all[first_own_slice() + j] = own(j), which all threads of the CTA call in turn for each of their slices.
@@ -76,7 +76,7 @@ class Cluster {
 
  private:
   __device__ static uint64_t load(const uint64_t* word, int rank) {
-    return ptx::load_from_cluster(ptx::address_in_cta(ptx::shared_address(word), rank));
+    return ptx::ld_shared_cluster(ptx::mapa(ptx::shared_address(word), rank));
   }
 
   uint64_t* words_;

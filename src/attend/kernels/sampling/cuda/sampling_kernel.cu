@@ -184,8 +184,8 @@ __global__ void __launch_bounds__(kSearchThreads)
     sampling_kernel(const __grid_constant__ SamplingParams params) {
   extern __shared__ __align__(16) float room[];  // for the part, if it is kept, then for a cut's list
   __shared__ uint64_t words[2 * kSlices];
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   Cluster cluster(words);
   const int row = static_cast<int>(blockIdx.x) / cluster.size();
   const int begin = min(params.vocab_size, cluster.first_own_slice() * params.slice_size);

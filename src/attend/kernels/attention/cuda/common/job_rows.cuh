@@ -38,8 +38,8 @@ struct JobRows {
   template <class Tokens>
   __device__ int64_t offset_in(const Tokens& tokens, const TileRow& row) const {
     const int64_t token =
-        ptx::multiply_add_wide(span.first_token + row.query, static_cast<int32_t>(tokens.token_stride), 0);
-    return ptx::multiply_add_wide(row.head, static_cast<int32_t>(tokens.head_stride), token);
+        ptx::mad_wide(span.first_token + row.query, static_cast<int32_t>(tokens.token_stride), 0);
+    return ptx::mad_wide(row.head, static_cast<int32_t>(tokens.head_stride), token);
   }
 };
 

@@ -23,7 +23,7 @@ __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
 }
 
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
   const PlanView& plan = params.plan;
   int num_row_tiles = 0;
   for (int first = 0; first < params.batch.num_reqs; first += kThreads) {

@@ -24,7 +24,7 @@ struct MergeWeights {
 __device__ inline MergeWeights merge_weights(float before, float part, float highest, float factor) {
   // Products rounded by themselves: the weight of what has the largest score is exactly 1.
   const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
-  return {ptx::exp2_fast(__fmul_rn(before, factor) - shift), ptx::exp2_fast(__fmul_rn(part, factor) - shift)};
+  return {ptx::ex2_approx(__fmul_rn(before, factor) - shift), ptx::ex2_approx(__fmul_rn(part, factor) - shift)};
 }
 // Of sums and of elements of the result. The compiler may not choose another way to round.
 __device__ inline float merged(float before, float part, const MergeWeights& weights) {
@@ -40,7 +40,7 @@ __device__ inline RowResult finish_row(const AttentionParams& params, float larg
   if (sum == 0.0f) return {0.0f, -INFINITY};
   float denominator = sum;
   if (params.sinks != nullptr)
-    denominator += ptx::exp2_fast(params.sinks[q_head] * kLog2E - largest * factor);
+    denominator += ptx::ex2_approx(params.sinks[q_head] * kLog2E - largest * factor);
   return {params.v_scale * __frcp_rn(denominator), largest * factor * kLn2 + __logf(sum)};
 }
 

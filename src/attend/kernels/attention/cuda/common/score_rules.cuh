@@ -33,7 +33,7 @@ struct ScoreCap {
       : cap(params.logit_cap), to_exponent(2.0f * kLog2E * params.scale / params.logit_cap) {}
   __device__ float operator()(float score) const {
     // tanh x = 1 - 2 / (e^2x + 1)
-    return cap * (1.0f - __fdividef(2.0f, ptx::exp2_fast(fminf(score * to_exponent, 120.0f)) + 1.0f));
+    return cap * (1.0f - __fdividef(2.0f, ptx::ex2_approx(fminf(score * to_exponent, 120.0f)) + 1.0f));
   }
 };
 
@@ -71,7 +71,7 @@ __device__ uint64_t visible_keys(const AttentionParams& params, const JobRows& r
 template <class Warp, class RowOf>
 __device__ void hide_scores(const AttentionParams& params, const JobRows& rows, Warp& warp,
                             const RowOf& row_of, int first_key) {
-  const int thread = ptx::fresh_thread(), lane = thread % 32;
+  const int thread = ptx::tid_x(), lane = thread % 32;
 #pragma unroll
   for (int b = 0; b < Warp::kNumRowBlocks; ++b) {
 #pragma unroll

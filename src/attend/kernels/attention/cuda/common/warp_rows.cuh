@@ -99,7 +99,7 @@ struct WarpRows {
         if (!((highest - largest[b][half]) * factor > kSlack)) highest = largest[b][half];
         const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
         // The product rounded by itself: exactly 1 for a row whose largest score stays.
-        rescale[b][half] = ptx::exp2_fast(__fmul_rn(largest[b][half], factor) - shift);
+        rescale[b][half] = ptx::ex2_approx(__fmul_rn(largest[b][half], factor) - shift);
         changed |= highest != largest[b][half];
         largest[b][half] = highest;
         float row_sum = 0.0f;
@@ -107,7 +107,7 @@ struct WarpRows {
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
           for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[b][n][i] = ptx::exp2_fast(scores[b][n][i] * factor - shift);
+            scores[b][n][i] = ptx::ex2_approx(scores[b][n][i] * factor - shift);
             row_sum += scores[b][n][i];
           }
         }
@@ -144,7 +144,7 @@ struct WarpRows {
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
           for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[b][n][i] = ptx::exp2_fast(scores[b][n][i] * factor - shift);
+            scores[b][n][i] = ptx::ex2_approx(scores[b][n][i] * factor - shift);
             row_sum += scores[b][n][i];
           }
         }
@@ -172,7 +172,7 @@ struct WarpRows {
         float highest = highest_score(b, half);
         if ((rows_to_raise >> (2 * b + half) & 1) == 0) highest = largest[b][half];
         const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
-        const float rescale = ptx::exp2_fast(__fmul_rn(largest[b][half], factor) - shift);
+        const float rescale = ptx::ex2_approx(__fmul_rn(largest[b][half], factor) - shift);
         largest[b][half] = highest;
         sum[b][half] *= rescale;
 #pragma unroll

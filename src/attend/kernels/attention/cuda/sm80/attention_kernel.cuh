@@ -78,17 +78,17 @@ class AttentionCta {
       if (part.slot >= 0 && params_.plan.ctas_merge) finish_job(plan, rows, tile, part);
     });
     if (starts_early) {
-      if (is_early) ptx::wait_for_previous_kernel();
+      if (is_early) ptx::griddepcontrol_wait();
       write_padding(params_, params_.batch.cu_seqlen_q[params_.batch.num_reqs]);
     }
-    if constexpr (!Config::kDecode) ptx::allow_next_kernel();
+    if constexpr (!Config::kDecode) ptx::launch_dependents();
   }
 
  private:
   // Few rows leave most of an SM idle: the next kernel may fetch what it needs beside them.
   __device__ static void meet_previous_kernel() {
-    ptx::wait_for_previous_kernel();
-    if constexpr (Config::kDecode) ptx::allow_next_kernel();
+    ptx::griddepcontrol_wait();
+    if constexpr (Config::kDecode) ptx::launch_dependents();
   }
 
   // After a part of the job: merges all of them if this was the last to be computed.
@@ -117,7 +117,7 @@ class AttentionCta {
     if (Config::kStartsEarly && is_early) {
       stages_.locate();
       num_begun = stages_.begin_before(job.span.prefix());
-      ptx::wait_for_previous_kernel();
+      ptx::griddepcontrol_wait();
     }
     if constexpr (kFp8)
       convert_queries<kHeadDimQk, kRows, kThreads>(params_, job, shared_, row_scales());
@@ -126,7 +126,7 @@ class AttentionCta {
     if (!Config::kStartsEarly || !is_early) stages_.locate();
     stages_.begin(num_begun);
     // Behind these copies: the next kernel's come in front of what is asked for later.
-    if (Config::kDecode && is_early) ptx::allow_next_kernel();
+    if (Config::kDecode && is_early) ptx::launch_dependents();
     const JobRows& rows = kFixedSplits ? shared_rows() : job;
 
     Warp warp;
@@ -170,7 +170,7 @@ class AttentionCta {
         if (banks && split > 0) bank.add_to(warp, factor);
         if (banks && !last) bank.put(warp);
       }
-      if (last) ptx::wait_copies<0>();
+      if (last) ptx::cp_async_wait_group<0>();
       if (part.slot >= 0 || last)
         Results(params_, rows, shared_ + kQueryBytes)
             .write(warp, factor, part.slot < 0 ? -1 : part.slot + split);

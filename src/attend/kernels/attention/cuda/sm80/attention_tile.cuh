@@ -48,7 +48,7 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
     constexpr int kBlocks = kKeys / 16;
     uint32_t keys[kFragments][4];
     const auto load_keys = [&](int i) {
-      ptx::load_matrices(keys[i % kFragments],
+      ptx::ldmatrix_x4(keys[i % kFragments],
                          QkRows::advance(k, i / kBlocks * 2) + i % kBlocks * 16 * kHeadDimQk * 2);
     };
     this->clear_scores();
@@ -68,8 +68,8 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
         if (i + kFragments - 1 < kQuerySteps * kBlocks) load_keys(i + kFragments - 1);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
-          ptx::multiply_add(scores[b][2 * n], a[b], keys[i % kFragments][0], keys[i % kFragments][1], T());
-          ptx::multiply_add(scores[b][2 * n + 1], a[b], keys[i % kFragments][2], keys[i % kFragments][3],
+          ptx::mma_m16n8k16(scores[b][2 * n], a[b], keys[i % kFragments][0], keys[i % kFragments][1], T());
+          ptx::mma_m16n8k16(scores[b][2 * n + 1], a[b], keys[i % kFragments][2], keys[i % kFragments][3],
                             T());
         }
       }
@@ -81,7 +81,7 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
     constexpr int kSteps = kKeys / 16, kBlocks = kHeadDimV / 16;
     uint32_t weights[kRowBlocks][4], values[kFragments][4];
     const auto load_values = [&](int i) {
-      ptx::load_matrices_transposed(values[i % kFragments],
+      ptx::ldmatrix_x4_trans(values[i % kFragments],
                                     VRows::advance(v, i % kBlocks * 2) + i / kBlocks * 16 * kHeadDimV * 2);
     };
 #pragma unroll
@@ -95,9 +95,9 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
         if (i + kFragments - 1 < kSteps * kBlocks) load_values(i + kFragments - 1);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
-          ptx::multiply_add(out[b][2 * n], weights[b], values[i % kFragments][0], values[i % kFragments][1],
+          ptx::mma_m16n8k16(out[b][2 * n], weights[b], values[i % kFragments][0], values[i % kFragments][1],
                             T());
-          ptx::multiply_add(out[b][2 * n + 1], weights[b], values[i % kFragments][2],
+          ptx::mma_m16n8k16(out[b][2 * n + 1], weights[b], values[i % kFragments][2],
                             values[i % kFragments][3], T());
         }
       }
@@ -108,7 +108,7 @@ struct WarpTile : WarpRows<T, kHeadDimV, kRowBlocks, kKeys> {
   __device__ void load_queries(uint32_t q, int step) {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
-      ptx::load_matrices(queries[step % kHeldSteps][b],
+      ptx::ldmatrix_x4(queries[step % kHeldSteps][b],
                          QkRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
   }
 };

@@ -46,7 +46,7 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
     constexpr int kBlocks = kKeys / 16, kPairs = kQuerySteps / 2;
     uint32_t keys[2][4];
     const auto load_keys = [&](int i) {
-      ptx::load_matrices(keys[i % 2], KRows::advance(k, i / kBlocks * 2) + i % kBlocks * 16 * kHeadDimQk);
+      ptx::ldmatrix_x4(keys[i % 2], KRows::advance(k, i / kBlocks * 2) + i % kBlocks * 16 * kHeadDimQk);
     };
     this->clear_scores();
     load_keys(0);
@@ -66,7 +66,7 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
           const auto& a = queries[(2 * step_pair + m / 2) % kHeldSteps];
 #pragma unroll
           for (int b = 0; b < kRowBlocks; ++b)
-            ptx::multiply_add(scores[b][2 * n + m % 2], a[b], low, high, __half());
+            ptx::mma_m16n8k16(scores[b][2 * n + m % 2], a[b], low, high, __half());
         }
       }
     }
@@ -76,7 +76,7 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
     constexpr int kSteps = kKeys / 16, kBlocks = kHeadDimV / 32;
     uint32_t weights[kRowBlocks][4], values[2][4];
     const auto load_values = [&](int i) {
-      ptx::load_matrices_transposed(values[i % 2],
+      ptx::ldmatrix_x4_trans(values[i % 2],
                                     VRows::advance(v, i % kBlocks * 2) + i / kBlocks * 16 * kHeadDimV);
     };
     load_values(0);
@@ -93,8 +93,8 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
           const EvenOdd high = even_odd_pairs<kElement>(values[i % 2][2 * piece + 1]);
 #pragma unroll
           for (int b = 0; b < kRowBlocks; ++b) {
-            ptx::multiply_add(out[b][4 * n + 2 * piece], weights[b], low.even, high.even, __half());
-            ptx::multiply_add(out[b][4 * n + 2 * piece + 1], weights[b], low.odd, high.odd, __half());
+            ptx::mma_m16n8k16(out[b][4 * n + 2 * piece], weights[b], low.even, high.even, __half());
+            ptx::mma_m16n8k16(out[b][4 * n + 2 * piece + 1], weights[b], low.odd, high.odd, __half());
           }
         }
       }
@@ -105,7 +105,7 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
   __device__ void load_queries(uint32_t q, int step) {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
-      ptx::load_matrices(queries[step % kHeldSteps][b],
+      ptx::ldmatrix_x4(queries[step % kHeldSteps][b],
                          QueryRows::advance(q, step * 2) + b * 16 * kHeadDimQk * 2);
   }
 };

@@ -79,7 +79,7 @@ class KeyStages {
 #pragma unroll
     for (int i = 0; i < kFirst; ++i) {
       if (i >= num_begun) copy_first(i);
-      ptx::commit_copies();
+      ptx::cp_async_commit_group();
     }
     if constexpr (kLookUps == kAhead) publish(kAhead);
   }
@@ -87,9 +87,9 @@ class KeyStages {
   // Waits for the keys of tile i, and its values too unless kOneStage. All threads are past tile i - 1 then.
   __device__ void wait(int i) {
     if (kFillsRing && i == 0)
-      ptx::wait_copies<kFirst - 1>();
+      ptx::cp_async_wait_group<kFirst - 1>();
     else
-      ptx::wait_copies<kAhead - 1>();
+      ptx::cp_async_wait_group<kAhead - 1>();
     __syncthreads();
   }
 
@@ -97,11 +97,11 @@ class KeyStages {
   __device__ void refill(int i) {
     if constexpr (kOneStage) {
       copy_values(i);
-      ptx::commit_copies();
+      ptx::cp_async_commit_group();
     } else if (i + kAhead >= kFirst) {
       copy_keys(i + kAhead);
       copy_values(i + kAhead);
-      ptx::commit_copies();
+      ptx::cp_async_commit_group();
     }
     look_up(i + kAhead + 1);
   }
@@ -110,10 +110,10 @@ class KeyStages {
   // keys.
   __device__ void wait_for_values(int i) {
     if constexpr (!kOneStage) return;
-    ptx::wait_copies<0>();
+    ptx::cp_async_wait_group<0>();
     __syncthreads();
     copy_keys(i + 1);
-    ptx::commit_copies();
+    ptx::cp_async_commit_group();
   }
 
   // Tells all threads where the rows are that refill(i) has looked up. After wait_for_values(i), so that the
@@ -150,9 +150,9 @@ class KeyStages {
     const int in_page = position(i) & (params_.index.page_size - 1);
     const auto address = [&](const PagedRows& rows) -> uint64_t {
       // Tiled kernels only take strides of 32 bits.
-      int64_t offset = ptx::multiply_add_wide(page_, static_cast<int32_t>(rows.page_stride), 0);
-      offset = ptx::multiply_add_wide(in_page, static_cast<int32_t>(rows.token_stride), offset);
-      offset = ptx::multiply_add_wide(head_, static_cast<int32_t>(rows.head_stride), offset);
+      int64_t offset = ptx::mad_wide(page_, static_cast<int32_t>(rows.page_stride), 0);
+      offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows.token_stride), offset);
+      offset = ptx::mad_wide(head_, static_cast<int32_t>(rows.head_stride), offset);
       return page_ < 0 ? 0 : reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(offset * kBytes);
     };
     addresses_[i % kAddressStages * kKeys + static_cast<int>(threadIdx.x) % kKeys] = {address(params_.k),
@@ -202,7 +202,7 @@ class KeyStages {
       for (int round = 0; round < kRounds; ++round)
 #pragma unroll
         for (int piece = 0; piece < kPieces; piece += kLanes)
-          ptx::copy_async_16(to + Rows::offset(first_row + round * kRowsPerRound, first_piece + piece),
+          ptx::cp_async_16(to + Rows::offset(first_row + round * kRowsPerRound, first_piece + piece),
                              reinterpret_cast<const char*>(addresses[round]) + first_piece * 16 + piece * 16);
       return;
     }
@@ -211,7 +211,7 @@ class KeyStages {
 #pragma unroll 1
       for (int piece = 0; piece < kPieces; piece += kLanes) {
         const bool valid = addresses[round] != 0 && (first_piece + piece) * 16 < head_dim * kBytes;
-        ptx::copy_async_16(
+        ptx::cp_async_16(
             to + Rows::offset(first_row + round * kRowsPerRound, first_piece + piece),
             valid ? reinterpret_cast<const char*>(addresses[round]) + (first_piece + piece) * 16 : somewhere,
             valid);

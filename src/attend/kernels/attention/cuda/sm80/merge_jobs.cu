@@ -12,8 +12,8 @@ constexpr int kRowsPerCta = 8;
 // CTA (c, y): rows kRowsPerCta y and on of the job that begins in CTA c of attention and ends in a later one.
 template <int kHeadDimV, int kAtOnce = merge_at_once(kHeadDimV)>
 __global__ void __launch_bounds__(kThreads) merge_jobs(const __grid_constant__ AttentionParams params) {
-  ptx::wait_for_previous_kernel();
-  ptx::allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::launch_dependents();
   const int cta = static_cast<int>(blockIdx.x);
   // Both loads at once; a tile behind the last unit is not looked at.
   const PlanHeader header = *params.plan.header;

@@ -38,7 +38,7 @@ __device__ inline bool complete_parts(int32_t* num_done, int num_new, int num_pa
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
-    last = ptx::add_in_order(num_done, num_new) + num_new == num_parts;
+    last = ptx::atom_add_acq_rel(num_done, num_new) + num_new == num_parts;
     // For the next launch.
     if (last) *num_done = 0;
   }

@@ -57,7 +57,7 @@ class MlaCta {
 
   __device__ void run() {
     bool is_early = params_.old_keys_settled;
-    if (!is_early) ptx::wait_for_previous_kernel();
+    if (!is_early) ptx::griddepcontrol_wait();
     const CtaPlan<kThreads, kPlans> plan(params_);
     const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     walk_plan<false>(params_, plan, start, [&](const RowTile& tile, int, const JobPart& part) {
@@ -71,7 +71,7 @@ class MlaCta {
           return OutputRow{span_.first_token + row.query, row.head};
         });
     });
-    if (is_early) ptx::wait_for_previous_kernel();
+    if (is_early) ptx::griddepcontrol_wait();
     write_padding(params_, params_.batch.cu_seqlen_q[params_.batch.num_reqs]);
   }
 
@@ -109,7 +109,7 @@ class MlaCta {
     if (is_early) {
       stages_.locate();
       num_begun = stages_.begin_before(span_.prefix());
-      ptx::wait_for_previous_kernel();
+      ptx::griddepcontrol_wait();
     }
     copy_queries();
     if (!is_early) stages_.locate();
@@ -130,7 +130,7 @@ class MlaCta {
       stages_.publish_next(i);
       multiply_pv(stages_.k(i), out);
     }
-    ptx::wait_copies<0>();
+    ptx::cp_async_wait_group<0>();
     write(out, factor, largest, sum, part.slot);
   }
 
@@ -147,14 +147,14 @@ class MlaCta {
       const int64_t from = (span_.first_token + row.query) * rows.token_stride + row.head * rows.head_stride +
                            (rope ? column - num_nope : column);
       const bool valid = tile_row < num_rows_ && column < params_.head_dim_qk;
-      ptx::copy_async_16(ptx::shared_address(shared_) + Latent::offset(tile_row, column / 8),
+      ptx::cp_async_16(ptx::shared_address(shared_) + Latent::offset(tile_row, column / 8),
                          valid ? static_cast<const char*>(rows.data) + from * 2 : none, valid);
     }
   }
 
   // This warp's columns of its 16 rows and 16 keys.
   __device__ void multiply_qk(uint32_t keys) {
-    const int thread = ptx::fresh_thread(), warp = thread / 32, lane = thread % 32;
+    const int thread = ptx::tid_x(), warp = thread / 32, lane = thread % 32;
     const int row_block = warp % kRowBlocks, key_block = warp / kRowBlocks % kKeyBlocks;
     const int column_part = warp / (kRowBlocks * kKeyBlocks);
     const uint32_t q_rows =
@@ -166,10 +166,10 @@ class MlaCta {
     for (int step = 0; step < kStepsPerWarp; ++step) {
       const int piece = (column_part * kStepsPerWarp + step) * 2;
       uint32_t a[4], b[4];
-      ptx::load_matrices(a, Latent::advance(q_rows, piece));
-      ptx::load_matrices(b, Latent::advance(key_rows, piece));
-      ptx::multiply_add(scores[step % 2][0], a, b[0], b[1], T());
-      ptx::multiply_add(scores[step % 2][1], a, b[2], b[3], T());
+      ptx::ldmatrix_x4(a, Latent::advance(q_rows, piece));
+      ptx::ldmatrix_x4(b, Latent::advance(key_rows, piece));
+      ptx::mma_m16n8k16(scores[step % 2][0], a, b[0], b[1], T());
+      ptx::mma_m16n8k16(scores[step % 2][1], a, b[2], b[3], T());
     }
     float* const to = scores_of(column_part, row_block * 16 + lane / 4) + key_block * 16 + lane % 4 * 2;
 #pragma unroll
@@ -210,11 +210,11 @@ class MlaCta {
     for (int step = kLanes / 2; step > 0; step /= 2)
       highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, step));
     const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
-    const float rescale = ptx::exp2_fast(__fmul_rn(largest, factor) - shift);
+    const float rescale = ptx::ex2_approx(__fmul_rn(largest, factor) - shift);
     float added = 0.0f;
 #pragma unroll
     for (float& score : scores) {
-      score = ptx::exp2_fast(score * factor - shift);
+      score = ptx::ex2_approx(score * factor - shift);
       added += score;
     }
 #pragma unroll
@@ -252,7 +252,7 @@ class MlaCta {
   // out += weights times this warp's columns of the latent rows.
   template <class Out>
   __device__ void multiply_pv(uint32_t keys, Out& out) {
-    const int thread = ptx::fresh_thread(), warp = thread / 32, lane = thread % 32;
+    const int thread = ptx::tid_x(), warp = thread / 32, lane = thread % 32;
     const uint32_t weights = ptx::shared_address(shared_) + kWeightsAt;
     // kWarpColumns are the pieces of a whole number of swizzle groups.
     const uint32_t value_rows = keys + Latent::offset(lane % 16, lane / 16) + warp * kWarpColumns * 2;
@@ -262,16 +262,16 @@ class MlaCta {
       uint32_t a[kRowBlocks][4];
 #pragma unroll
       for (int b = 0; b < kRowBlocks; ++b)
-        ptx::load_matrices(a[b], weights + Weights::offset(b * 16 + lane % 16, step * 2 + lane / 16));
+        ptx::ldmatrix_x4(a[b], weights + Weights::offset(b * 16 + lane % 16, step * 2 + lane / 16));
 #pragma unroll
       for (int n = 0; n < kWarpColumns / 16; ++n) {
         uint32_t values[4];
-        ptx::load_matrices_transposed(values,
+        ptx::ldmatrix_x4_trans(values,
                                       Latent::advance(value_rows, n * 2) + step * 16 * kMlaHeadDimQk * 2);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
-          ptx::multiply_add(out[b][2 * n], a[b], values[0], values[1], T());
-          ptx::multiply_add(out[b][2 * n + 1], a[b], values[2], values[3], T());
+          ptx::mma_m16n8k16(out[b][2 * n], a[b], values[0], values[1], T());
+          ptx::mma_m16n8k16(out[b][2 * n + 1], a[b], values[2], values[3], T());
         }
       }
     }
@@ -341,7 +341,7 @@ template <class T, int kRowBlocks, bool kPlans>
 __global__ void __launch_bounds__(kMlaThreads, 1) mla_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
   MlaCta<T, kRowBlocks, kPlans>(params, shared).run();
-  ptx::allow_next_kernel();
+  ptx::launch_dependents();
 }
 
 }  // namespace attend::kernels::cuda::sm80

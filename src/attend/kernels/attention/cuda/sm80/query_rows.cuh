@@ -28,7 +28,7 @@ __device__ void copy_queries(const AttentionParams& params, const JobRows& rows,
 #pragma unroll
     for (int piece = 0; piece < kPieces; piece += kLanes) {
       const bool valid = tile_row < rows.num_rows && (first_piece + piece) * 8 < params.head_dim_qk;
-      ptx::copy_async_16(to + round * kRowsPerRound * kHeadDimQk * 2 + piece * 16,
+      ptx::cp_async_16(to + round * kRowsPerRound * kHeadDimQk * 2 + piece * 16,
                          valid ? from + (first_piece + piece) * 16 : q, valid);
     }
   }

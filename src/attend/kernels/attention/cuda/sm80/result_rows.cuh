@@ -63,7 +63,7 @@ class ResultRows {
 
   // Float32: the output or a partial result.
   __device__ void write_wide_rows(const Warp& warp, float factor, int slot) const {
-    const int thread = ptx::fresh_thread(), lane = thread % 32;
+    const int thread = ptx::tid_x(), lane = thread % 32;
 #pragma unroll
     for (int b = 0; b < Config::kRowBlocks; ++b) {
 #pragma unroll
@@ -95,7 +95,7 @@ class ResultRows {
   __device__ void write_narrow_rows(const Warp& warp, float factor) const {
     using Rows = SwizzledRows<kHeadDimV * 2>;
     constexpr int kWarpRows = Config::kRowBlocks * 16;
-    const int thread = ptx::fresh_thread(), lane = thread % 32, first_row = warp_row<Config>(thread);
+    const int thread = ptx::tid_x(), lane = thread % 32, first_row = warp_row<Config>(thread);
     char* staged = staging_ + first_row * kHeadDimV * 2;
     __syncthreads();
 #pragma unroll
@@ -159,7 +159,7 @@ class ResultRows {
     float weights[kWarps], sum = 0.0f;
 #pragma unroll
     for (int other = 0; other < kWarps; ++other) {
-      weights[other] = ptx::exp2_fast(largests[other * kRows + tile_row] * factor - shift);
+      weights[other] = ptx::ex2_approx(largests[other * kRows + tile_row] * factor - shift);
       sum += weights[other] * sums[other * kRows + tile_row];
     }
     const RowTarget target = finish(tile_row, largest, sum, factor, slot, threadIdx.x % kLanes == 0);

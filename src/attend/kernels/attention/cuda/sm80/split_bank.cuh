@@ -69,7 +69,7 @@ class SplitBank {
  private:
   __device__ float4* pieces_of(int row_block) const {
     const int cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
-    return bank_ + (int64_t{cta} * kRowBlocks + row_block) * kPieces * kThreads + ptx::fresh_thread();
+    return bank_ + (int64_t{cta} * kRowBlocks + row_block) * kPieces * kThreads + ptx::tid_x();
   }
 
   float4* bank_;

@@ -52,12 +52,12 @@ class PrefillConversions {
   // All jobs.
   __device__ void run() {
     for (RingPlace place;; place.advance(Tile::kJobSlots)) {
-      ptx::wait_for_phase(shared_.job_told(place.slot), place.parity);
+      ptx::mbarrier_wait(shared_.job_told(place.slot), place.parity);
       const PrefillJob& job = shared_.job(place.slot);
       if (job.num_tiles < 0) return;
       bring(job);
       __syncwarp();
-      if (lane_ == 0) ptx::arrive(shared_.job_done(place.slot));
+      if (lane_ == 0) ptx::mbarrier_arrive(shared_.job_done(place.slot));
     }
   }
 
@@ -69,7 +69,7 @@ class PrefillConversions {
 #pragma unroll 1
     for (int i = 0; i <= num_tiles; ++i, first_key += Tile::kKeys) {
       if (i < num_tiles) copy(i % 2);
-      ptx::commit_copies();
+      ptx::cp_async_commit_group();
       if (i + 1 < num_tiles) look_up(job, first_key + Tile::kKeys);
       if (i > 0) put((i - 1) % 2);
     }
@@ -95,9 +95,9 @@ class PrefillConversions {
     const int page = page_of(params_.index, job.tile.request, position);
     const int in_page = position & (params_.index.page_size - 1);
     // Tiled kernels only take strides of 32 bits.
-    int64_t offset = ptx::multiply_add_wide(page, static_cast<int32_t>(rows_.page_stride), 0);
-    offset = ptx::multiply_add_wide(in_page, static_cast<int32_t>(rows_.token_stride), offset);
-    offset = ptx::multiply_add_wide(job.head, static_cast<int32_t>(rows_.head_stride), offset);
+    int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows_.page_stride), 0);
+    offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows_.token_stride), offset);
+    offset = ptx::mad_wide(job.head, static_cast<int32_t>(rows_.head_stride), offset);
     return reinterpret_cast<uint64_t>(rows_.data) + static_cast<uint64_t>(offset);
   }
 
@@ -110,7 +110,7 @@ class PrefillConversions {
         const int row = i * kRowsOfWarp + lane_ / kLanesOfRow;
         const uint64_t address = __shfl_sync(0xffffffffu, addresses_[look_up], row);
         const bool valid = has_columns_ && address != 0;
-        ptx::copy_async_16(
+        ptx::cp_async_16(
             copied(look_up * kRoundsOfLookUp + i, stage),
             valid ? reinterpret_cast<const char*>(address) + in_row_ * kPieceBytes : rows_.data, valid);
       }
@@ -118,13 +118,13 @@ class PrefillConversions {
 
   // Converts the tile before the one that was asked for last.
   __device__ void put(int stage) {
-    ptx::wait_copies<1>();
-    ptx::wait_for_phase(kValues ? shared_.values_empty(place_.slot) : shared_.keys_empty(place_.slot),
+    ptx::cp_async_wait_group<1>();
+    ptx::mbarrier_wait(kValues ? shared_.values_empty(place_.slot) : shared_.keys_empty(place_.slot),
                         place_.parity ^ 1);
     convert(stage);
-    ptx::publish_to_async();
+    ptx::fence_proxy_async();
     __syncwarp();
-    if (lane_ == 0) ptx::arrive(kValues ? shared_.values_full(place_.slot) : shared_.keys_full(place_.slot));
+    if (lane_ == 0) ptx::mbarrier_arrive(kValues ? shared_.values_full(place_.slot) : shared_.keys_full(place_.slot));
     place_.advance(Tile::kStages);
   }
 
@@ -140,12 +140,12 @@ class PrefillConversions {
     const uint32_t second = to + swizzled(row, piece + !swaps);
 #pragma unroll 2
     for (int i = 0; i < kRounds; ++i) {
-      const uint4 bytes = ptx::load_shared_16(copied(i, stage));
+      const uint4 bytes = ptx::ld_shared_16(copied(i, stage));
       const uint2 a = widened<kKv>(bytes.x, T()), b = widened<kKv>(bytes.y, T());
       const uint2 c = widened<kKv>(bytes.z, T()), d = widened<kKv>(bytes.w, T());
       const uint4 low{a.x, a.y, b.x, b.y}, high{c.x, c.y, d.x, d.y};
-      ptx::store_shared_16(first + i * kRowsAtOnce * kChunkRowBytes, swaps ? high : low);
-      ptx::store_shared_16(second + i * kRowsAtOnce * kChunkRowBytes, swaps ? low : high);
+      ptx::st_shared_16(first + i * kRowsAtOnce * kChunkRowBytes, swaps ? high : low);
+      ptx::st_shared_16(second + i * kRowsAtOnce * kChunkRowBytes, swaps ? low : high);
     }
   }
 

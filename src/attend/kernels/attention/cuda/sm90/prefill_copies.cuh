@@ -30,7 +30,7 @@ class PrefillCopies {
   // By one warp: all jobs.
   __device__ void run() {
     for (RingPlace place;; place.advance(Tile::kJobSlots)) {
-      ptx::wait_for_phase(shared_.job_told(place.slot), place.parity);
+      ptx::mbarrier_wait(shared_.job_told(place.slot), place.parity);
       const PrefillJob& job = shared_.job(place.slot);
       if (job.num_tiles < 0) return;
       if (params_.box_rows > 0)
@@ -38,7 +38,7 @@ class PrefillCopies {
       else
         copy_rows(job);
       __syncwarp();
-      if (lane_ == 0) ptx::arrive(shared_.job_done(place.slot));
+      if (lane_ == 0) ptx::mbarrier_arrive(shared_.job_done(place.slot));
     }
   }
 
@@ -50,7 +50,7 @@ class PrefillCopies {
     return kValues ? shared_.values(place_.slot) : shared_.keys(place_.slot);
   }
   __device__ void wait_for_room() const {
-    ptx::wait_for_phase(kValues ? shared_.values_empty(place_.slot) : shared_.keys_empty(place_.slot),
+    ptx::mbarrier_wait(kValues ? shared_.values_empty(place_.slot) : shared_.keys_empty(place_.slot),
                         place_.parity ^ 1);
   }
 
@@ -76,12 +76,12 @@ class PrefillCopies {
       const uint32_t boxes = __ballot_sync(0xffffffffu, page >= 0 && !in_part);
       wait_for_room();
       if (parts != 0) copy_parts(job, first_key, page, parts);
-      if (lane_ == 0) ptx::arrive_and_expect(full(), kChunks * __popc(boxes) * box_rows * kChunkRowBytes);
+      if (lane_ == 0) ptx::mbarrier_arrive_expect_tx(full(), kChunks * __popc(boxes) * box_rows * kChunkRowBytes);
       __syncwarp();
       if (boxes >> lane_ & 1) {
 #pragma unroll
         for (int chunk = 0; chunk < kChunks; ++chunk)
-          ptx::copy_box(tile() + chunk * Tile::kKeyChunkBytes + first_row * kChunkRowBytes,
+          ptx::cp_async_bulk_tensor(tile() + chunk * Tile::kKeyChunkBytes + first_row * kChunkRowBytes,
                         kValues ? &params_.v : &params_.k, chunk * kChunkColumns, head, position & page_mask,
                         page, full(), policy_);
       }
@@ -103,7 +103,7 @@ class PrefillCopies {
         copy_row(row, wanted ? address_of(contiguous ? page + in_box : page, position, job.head) : 0);
       }
     }
-    ptx::await_copies(full());
+    ptx::cp_async_mbarrier_arrive(full());
     __syncwarp();
   }
 
@@ -143,9 +143,9 @@ class PrefillCopies {
   __device__ uint64_t address_of(int page, int position, int head) const {
     const int in_page = position & (params_.attention.index.page_size - 1);
     // Tiled kernels only take strides of 32 bits.
-    int64_t offset = ptx::multiply_add_wide(page, static_cast<int32_t>(rows_.page_stride), 0);
-    offset = ptx::multiply_add_wide(in_page, static_cast<int32_t>(rows_.token_stride), offset);
-    offset = ptx::multiply_add_wide(head, static_cast<int32_t>(rows_.head_stride), offset);
+    int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows_.page_stride), 0);
+    offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows_.token_stride), offset);
+    offset = ptx::mad_wide(head, static_cast<int32_t>(rows_.head_stride), offset);
     return reinterpret_cast<uint64_t>(rows_.data) + static_cast<uint64_t>(2 * offset);
   }
 
@@ -155,7 +155,7 @@ class PrefillCopies {
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       const int column = chunk * kChunkColumns + lane_ % 8 * 8;
       const bool valid = address != 0 && column < head_dim_;
-      ptx::copy_async_16(tile() + chunk * Tile::kKeyChunkBytes + swizzled(row, lane_ % 8),
+      ptx::cp_async_16(tile() + chunk * Tile::kKeyChunkBytes + swizzled(row, lane_ % 8),
                          valid ? reinterpret_cast<const char*>(address) + 2 * column : rows_.data, valid);
     }
   }
@@ -165,7 +165,7 @@ class PrefillCopies {
   const int head_dim_;
   const Shared& shared_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  const uint64_t policy_ = ptx::evict_last();
+  const uint64_t policy_ = ptx::createpolicy_evict_last();
   RingPlace place_;
 };
 

@@ -25,16 +25,16 @@ class PrefillJobs {
     for (RingPlace place;; place.advance(Tile::kJobSlots), queries.advance(Tile::kQuerySlots)) {
       if (tells) {
         while (job < num_jobs && !begins_job(job)) job = next_job();
-        ptx::wait_for_phase(shared_.job_done(place.slot), place.parity ^ 1);
+        ptx::mbarrier_wait(shared_.job_done(place.slot), place.parity ^ 1);
         shared_.job(place.slot) = job < num_jobs ? make_job(job) : PrefillJob{.num_tiles = -1};
-        ptx::arrive(shared_.job_told(place.slot));
+        ptx::mbarrier_arrive(shared_.job_told(place.slot));
         if (job >= num_jobs) return end();
         job = next_job();
       }
-      ptx::wait_for_phase(shared_.job_told(place.slot), place.parity);
+      ptx::mbarrier_wait(shared_.job_told(place.slot), place.parity);
       const PrefillJob& told = shared_.job(place.slot);
       if (told.num_tiles < 0) return;
-      ptx::wait_for_phase(shared_.queries_empty(queries.slot, consumer_), queries.parity ^ 1);
+      ptx::mbarrier_wait(shared_.queries_empty(queries.slot, consumer_), queries.parity ^ 1);
       copy_queries(told, shared_.queries(queries.slot));
       arrive_after_copies(shared_.queries_full(queries.slot, consumer_));
     }
@@ -90,7 +90,7 @@ class PrefillJobs {
       for (int chunk = 0; chunk < Tile::kQkChunks; ++chunk) {
         const int column = chunk * kChunkColumns + piece * 8;
         const bool valid = tile_row < rows.num_rows && column < params.head_dim_qk;
-        ptx::copy_async_16(queries + chunk * Tile::kQueryChunkBytes + swizzled(tile_row, piece),
+        ptx::cp_async_16(queries + chunk * Tile::kQueryChunkBytes + swizzled(tile_row, piece),
                            valid ? from + 2 * column : q, valid);
       }
     }

@@ -38,11 +38,11 @@ class PrefillConsumer {
   __device__ void run() {
     if (warpgroup_ == 1) pass_turn();
     for (RingPlace place;; place.advance(Tile::kJobSlots)) {
-      ptx::wait_for_phase(shared_.job_told(place.slot), place.parity);
+      ptx::mbarrier_wait(shared_.job_told(place.slot), place.parity);
       const PrefillJob& job = shared_.job(place.slot);
       if (job.num_tiles < 0) return;
-      ptx::wait_for_phase(shared_.queries_full(queries_.slot, warpgroup_), queries_.parity);
-      ptx::publish_to_async();
+      ptx::mbarrier_wait(shared_.queries_full(queries_.slot, warpgroup_), queries_.parity);
+      ptx::fence_proxy_async();
       attend(job);
       release(shared_.job_done(place.slot));
     }
@@ -62,9 +62,9 @@ class PrefillConsumer {
       release_queries();
     } else {
       wait_for_keys();
-      ptx::begin_products();
+      ptx::wgmma_fence();
       rows.multiply_keys(q, shared_.keys(keys_.slot));
-      ptx::wait_products<0>();
+      ptx::wgmma_wait_group<0>();
       weigh(rows, job, first_key, full);
       rows.take_weights();
       keys_or_end(num_tiles > 1);
@@ -72,38 +72,38 @@ class PrefillConsumer {
       for (int i = 1; i < num_tiles; ++i) {
         first_key += Tile::kKeys;
         wait_for_turn();
-        ptx::begin_products();
+        ptx::wgmma_fence();
         rows.multiply_keys(q, shared_.keys(keys_.slot));
         wait_for_values(i == 1 && begins_inside);
         rows.multiply_values(shared_.values(values_.slot));
         pass_turn();
-        ptx::wait_products<1>();
+        ptx::wgmma_wait_group<1>();
         weigh(rows, job, first_key, full);
         // The loop in this keeps the compiler from moving the next wait before the softmax.
         keys_or_end(i + 1 < num_tiles);
-        ptx::wait_products<0>();
-        ptx::use_after_wait(rows.out);
+        ptx::wgmma_wait_group<0>();
+        ptx::fence_operand(rows.out);
         release_values();
         rows.take_weights();
       }
       wait_for_values(true);
-      ptx::begin_products();
+      ptx::wgmma_fence();
       rows.multiply_values(shared_.values(values_.slot), (job.tile.kv_end - first_key + 15) / 16);
-      ptx::wait_products<0>();
-      ptx::use_after_wait(rows.out);
+      ptx::wgmma_wait_group<0>();
+      ptx::fence_operand(rows.out);
       release_values();
     }
     rows.finish_sums();
     // Else the compiler takes warps of a warpgroup for diverged and has every product wait for the one
     // before.
-    ptx::wait_named(kWarpgroupBarrier + warpgroup_, 128);
+    ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
     PrefillResults<T, Tile>(params_, rows_of(job), warpgroup_).write(rows, factor_);
   }
 
   // Scores that have come become weights; the tile of keys is free.
   __device__ __forceinline__ void weigh(Rows& rows, const PrefillJob& job, int first_key,
                                         const KeyRange& full) {
-    ptx::use_after_wait(rows.scores);
+    ptx::fence_operand(rows.scores);
     release(shared_.keys_empty(keys_.slot));
     keys_.advance(Tile::kStages);
     if (params_.logit_cap > 0.0f) {
@@ -122,8 +122,8 @@ class PrefillConsumer {
   }
 
   __device__ __forceinline__ void wait_for_keys() const {
-    ptx::wait_for_phase(shared_.keys_full(keys_.slot), keys_.parity);
-    if (rows_by_threads_) ptx::publish_to_async();
+    ptx::mbarrier_wait(shared_.keys_full(keys_.slot), keys_.parity);
+    if (rows_by_threads_) ptx::fence_proxy_async();
   }
   // Waits for the next keys; without any, the queries have been read.
   __device__ __forceinline__ void keys_or_end(bool more) {
@@ -134,8 +134,8 @@ class PrefillConsumer {
   }
   // `by_threads`: rows of this tile may be.
   __device__ __forceinline__ void wait_for_values(bool by_threads) const {
-    ptx::wait_for_phase(shared_.values_full(values_.slot), values_.parity);
-    if (rows_by_threads_ || by_threads) ptx::publish_to_async();
+    ptx::mbarrier_wait(shared_.values_full(values_.slot), values_.parity);
+    if (rows_by_threads_ || by_threads) ptx::fence_proxy_async();
   }
   __device__ __forceinline__ void release_values() {
     release(shared_.values_empty(values_.slot));
@@ -148,14 +148,14 @@ class PrefillConsumer {
   // A warp's arrival.
   __device__ __forceinline__ static void release(uint32_t barrier) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
 
   __device__ __forceinline__ void wait_for_turn() const {
-    ptx::wait_named(kTurnBarrier + warpgroup_, 128 * Tile::kConsumers);
+    ptx::barrier_sync(kTurnBarrier + warpgroup_, 128 * Tile::kConsumers);
   }
   __device__ __forceinline__ void pass_turn() const {
-    ptx::arrive_named(kTurnBarrier + (warpgroup_ ^ 1), 128 * Tile::kConsumers);
+    ptx::barrier_arrive(kTurnBarrier + (warpgroup_ ^ 1), 128 * Tile::kConsumers);
   }
 
   const AttentionParams& params_;
@@ -177,12 +177,12 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   extern __shared__ __align__(kSwizzleAtom) char memory[];
   const PrefillShared<Tile> shared(memory);
   if (threadIdx.x == 0) shared.init_barriers();
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
   write_padding(params.attention, params.attention.plan.header->num_tokens);
   __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (warp < Tile::kBringingWarps) {
-    ptx::give_registers<Tile::kBringingRegisters>();
+    ptx::setmaxnreg_dec<Tile::kBringingRegisters>();
     if (warp < Tile::kRingWarps)
       PrefillRing<T, kKv, Tile, false>(params, shared, warp).run();
     else if (warp < Tile::kCopyWarps)
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     else if (warp < Tile::kCopyWarps + Tile::kConsumers)
       PrefillJobs<Tile>(params, shared, warp - Tile::kCopyWarps).run();
   } else {
-    ptx::take_registers<Tile::kConsumerRegisters>();
+    ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
     PrefillConsumer<T, Tile>(params, shared, warp / 4 - Tile::kBringingWarps / 4).run();
   }
 }

@@ -40,25 +40,25 @@ struct PrefillRows {
   // Starts scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
   __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
     constexpr int kStepsOfChunk = kChunkColumns / 16, kStepBytes = 32;
-    const uint64_t a = ptx::matrix_descriptor(q), b = ptx::matrix_descriptor(k);
+    const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
 #pragma unroll
     for (int i = 0; i < Tile::kQkChunks * kStepsOfChunk; ++i) {
       const int chunk = i / kStepsOfChunk, in_chunk = i % kStepsOfChunk * kStepBytes;
-      ptx::multiply_async(scores, a + (chunk * Tile::kQueryChunkBytes + in_chunk) / 16,
+      ptx::wgmma_mma_async(scores, a + (chunk * Tile::kQueryChunkBytes + in_chunk) / 16,
                           b + (chunk * Tile::kKeyChunkBytes + in_chunk) / 16, i > 0, T());
     }
-    ptx::commit_products();
+    ptx::wgmma_commit_group();
   }
 
   // Starts out += weights v over the first `num_steps` times 16 keys of the tile.
   __device__ __forceinline__ void multiply_values(uint32_t v, int num_steps = kSteps) {
     constexpr int kStepBytes = 16 * kChunkRowBytes;
-    const uint64_t b = ptx::transposed_descriptor(v, Tile::kKeyChunkBytes);
+    const uint64_t b = ptx::smem_descriptor_mn_major(v, Tile::kKeyChunkBytes);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
       if (step < num_steps)
-        ptx::multiply_transposed_async(out, weights[step], b + step * kStepBytes / 16, T());
-    ptx::commit_products();
+        ptx::wgmma_mma_async_rs(out, weights[step], b + step * kStepBytes / 16, T());
+    ptx::wgmma_commit_group();
   }
 
   // Scores of the tile of keys from `first_key` on that a row does not see become -inf. `first_row`: the
@@ -95,7 +95,7 @@ struct PrefillRows {
       if (!((highest - largest[half]) * factor > kSlack)) highest = largest[half];
       const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
       // The product rounded by itself: exactly 1 for a row whose largest score stays.
-      rescale[half] = ptx::exp2_fast(__fmul_rn(largest[half], factor) - shift);
+      rescale[half] = ptx::ex2_approx(__fmul_rn(largest[half], factor) - shift);
       changed |= highest != largest[half];
       largest[half] = highest;
       float sums[2] = {};
@@ -104,7 +104,7 @@ struct PrefillRows {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = scores[4 * n + 2 * half + i];
-          score = ptx::exp2_fast(score * factor - shift);
+          score = ptx::ex2_approx(score * factor - shift);
           sums[i] += score;
         }
       sum[half] = sum[half] * rescale[half] + (sums[0] + sums[1]);

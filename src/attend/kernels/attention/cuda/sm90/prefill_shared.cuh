@@ -73,29 +73,29 @@ struct PrefillShared {
   // By one thread.
   __device__ void init_barriers() const {
     for (int slot = 0; slot < Tile::kJobSlots; ++slot) {
-      ptx::init_barrier(job_told(slot), 1);
-      ptx::init_barrier(job_done(slot), Tile::kConsumerWarps + Tile::kCopyWarps);
+      ptx::mbarrier_init(job_told(slot), 1);
+      ptx::mbarrier_init(job_done(slot), Tile::kConsumerWarps + Tile::kCopyWarps);
     }
     for (int slot = 0; slot < Tile::kQuerySlots; ++slot)
       for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
-        ptx::init_barrier(queries_full(slot, consumer), 1);
-        ptx::init_barrier(queries_empty(slot, consumer), Tile::kConsumerWarps / Tile::kConsumers);
+        ptx::mbarrier_init(queries_full(slot, consumer), 1);
+        ptx::mbarrier_init(queries_empty(slot, consumer), Tile::kConsumerWarps / Tile::kConsumers);
       }
     for (int slot = 0; slot < Tile::kStages; ++slot) {
-      ptx::init_barrier(keys_full(slot), Tile::kRingWarps);
-      ptx::init_barrier(values_full(slot), Tile::kRingWarps);
-      ptx::init_barrier(keys_empty(slot), Tile::kConsumerWarps);
-      ptx::init_barrier(values_empty(slot), Tile::kConsumerWarps);
+      ptx::mbarrier_init(keys_full(slot), Tile::kRingWarps);
+      ptx::mbarrier_init(values_full(slot), Tile::kRingWarps);
+      ptx::mbarrier_init(keys_empty(slot), Tile::kConsumerWarps);
+      ptx::mbarrier_init(values_empty(slot), Tile::kConsumerWarps);
     }
-    ptx::publish_barriers();
+    ptx::fence_mbarrier_init();
   }
 };
 
 // By all lanes of a warp: one arrival, once the copies that they have asked for by "cp.async" are done.
 __device__ inline void arrive_after_copies(uint32_t barrier) {
-  ptx::await_copies(barrier);
+  ptx::cp_async_mbarrier_arrive(barrier);
   __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
 }  // namespace attend::kernels::cuda::sm90

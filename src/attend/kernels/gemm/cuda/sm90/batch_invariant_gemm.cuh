@@ -1,9 +1,15 @@
-// Dense layers in tiles of rows on sm_90a: the kernel and its launch, for x and weights of type T. A thread
-// copies chunks of x and of the weights; the warpgroups before it multiply, 64 rows of x each.
+// Batch-invariant GEMM on sm_90a: out = x W^T for many rows, with TMA and wgmma, bit for bit what the skinny
+// GEMM computes of the same row: K-blocks come in the same order (KBlockOrder), and wgmma adds the products
+// of 16 inputs as mma.sync does. That is nowhere written, but seen in 24,576 sums of inputs near 1 and of
+// such that differ by 2^48, and linear_invariant_test holds both kernels to it.
 //
-// Every output is summed in the order of few_rows_kernel.cuh, so that both give the same bits (ChunkOrder):
-// wgmma adds the products of 16 inputs as mma.sync does. That is nowhere written, but seen in 24,576 sums of
-// inputs near 1 and of such that differ by 2^48, and linear_invariant_test holds both kernels to it.
+//   tile        192 rows x 128 features, or 128 x 64 where there are too few of those; K-blocks of 64
+//   warps       3 (2) warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n128k16 or m64n64k16),
+//               one produces, a thread of it, by TMA
+//   registers   160 a consumer thread, 24 a producer thread (setmaxnreg); launched with 128 (160)
+//   shared      5 (9) stages of 40 KB (24 KB), and 1 KB for mbarriers
+//   bytes       of a stage: 24 KB (16 KB) of x, 16 KB (8 KB) of W
+//   bound       tensor cores, and their drain at the end of each of the 8 slices of K
 #pragma once
 
 #include <type_traits>
@@ -16,39 +22,39 @@
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
-#include "attend/kernels/gemm/cuda/common/chunk_order.cuh"
-#include "attend/kernels/gemm/cuda/sm90/row_tiles_kernel.h"
+#include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
+#include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm_kernel.h"
 #include "attend_generated/wgmma_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
-// A CTA's tile of the output and the stages of its copies: a chunk of x and one of the weights each.
+// A CTA's tile of the output, and its stages: a K-block of x and one of W each.
 template <int kTileRows_, int kTileFeatures_>
-struct RowTileConfig {
+struct BatchInvariantGemmConfig {
   static constexpr int kTileRows = kTileRows_, kTileFeatures = kTileFeatures_;
   static constexpr int kWarpgroups = kTileRows / 64, kConsumerWarps = 4 * kWarpgroups;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
   // Of a thread; a launch shares the 65,536 of an SM among all evenly.
   static constexpr int kConsumerRegisters = 160, kProducerRegisters = 24;
   static_assert(128 * (kWarpgroups * kConsumerRegisters + kProducerRegisters) <= 65536);
-  static constexpr int kChunkElements = 64, kRowBytes = 2 * kChunkElements;
   static constexpr int kXBytes = kTileRows * kRowBytes;
   static constexpr int kStageBytes = kXBytes + kTileFeatures * kRowBytes;
   static constexpr int kBarrierBytes = 1024;
-  static constexpr int kMostSharedBytes = 227 << 10;
-  static constexpr int kStages = (kMostSharedBytes - kBarrierBytes) / kStageBytes;
+  static constexpr int kMaxSharedBytes = 227 << 10;
+  static constexpr int kStages = (kMaxSharedBytes - kBarrierBytes) / kStageBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes + kBarrierBytes;
-  static constexpr int kSums = kTileFeatures / 2;  // of a thread
+  static constexpr int kAccumulators = kTileFeatures / 2;  // of a thread
   static_assert(kStageBytes % 1024 == 0 && 16 * kStages <= kBarrierBytes);
 };
 
 template <class T, class Config>
-class RowTilesCta {
+class BatchInvariantGemmCta {
  public:
-  __device__ RowTilesCta(const RowTilesParams& params, const char* shared)
+  __device__ BatchInvariantGemmCta(const BatchInvariantGemmParams& params, const char* shared)
       : params_(params), shared_(ptx::shared_address(shared)) {
-    // Tiles that run at the same time share rows of x and features: kRowTilesTogether of the one, then the
-    // next of the other.
+    // Rasterisation: tiles that run at the same time share x and W in L2. kRowTilesTogether row tiles, then
+    // the next feature tile.
     constexpr int kRowTilesTogether = 8;
     const int num_row_tiles = ceil_div(params.num_rows, Config::kTileRows);
     const int num_feature_tiles = ceil_div(params.out_features, Config::kTileFeatures);
@@ -62,39 +68,28 @@ class RowTilesCta {
   __device__ __forceinline__ void run() {
     if (threadIdx.x == 0) {
       for (int stage = 0; stage < Config::kStages; ++stage) {
-        ptx::init_barrier(full(stage), 1);
-        ptx::init_barrier(empty(stage), Config::kConsumerWarps);
+        ptx::mbarrier_init(full(stage), 1);
+        ptx::mbarrier_init(empty(stage), Config::kConsumerWarps);
       }
-      ptx::publish_barriers();
+      ptx::fence_mbarrier_init();
     }
     __syncthreads();
     const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup < Config::kWarpgroups) {
-      ptx::take_registers<Config::kConsumerRegisters>();
-      ptx::wait_for_previous_kernel();
-      ptx::allow_next_kernel();
+      ptx::setmaxnreg_inc<Config::kConsumerRegisters>();
+      ptx::griddepcontrol_wait();
+      ptx::launch_dependents();
       if (first_row_ + warpgroup * 64 < params_.num_rows)
-        multiply(warpgroup);
+        consume(warpgroup);
       else
         release_all();
     } else {
-      ptx::give_registers<Config::kProducerRegisters>();
-      if (threadIdx.x % 128 == 0) copy();
+      ptx::setmaxnreg_dec<Config::kProducerRegisters>();
+      if (threadIdx.x % 128 == 0) produce();
     }
   }
 
  private:
-  // A place in the ring of stages.
-  struct Place {
-    int stage = 0;
-    uint32_t parity = 0;
-    __device__ __forceinline__ void advance() {
-      if (++stage < Config::kStages) return;
-      stage = 0;
-      parity ^= 1;
-    }
-  };
-
   __device__ static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
   __device__ __forceinline__ uint32_t x_at(int stage) const { return shared_ + stage * Config::kStageBytes; }
@@ -104,85 +99,85 @@ class RowTilesCta {
   }
   __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
 
-  // By one thread. Weights do not depend on the kernel before, so the first of them come while it ends.
-  __device__ __forceinline__ void copy() const {
-    const uint64_t policy = ptx::evict_last();
-    const auto copy_weights = [&](int chunk, int stage) {
-      ptx::arrive_and_expect(full(stage), Config::kStageBytes);
-      ptx::copy_box(weights_at(stage), &params_.weight, chunk * Config::kChunkElements, first_feature_,
-                    full(stage), policy);
+  // Producer: one thread. W does not depend on the kernel before, so its first stages come while that ends.
+  __device__ __forceinline__ void produce() const {
+    const uint64_t policy = ptx::createpolicy_evict_last();
+    const auto copy_weights = [&](int k_block, int stage) {
+      ptx::mbarrier_arrive_expect_tx(full(stage), Config::kStageBytes);
+      ptx::cp_async_bulk_tensor(weights_at(stage), &params_.weight, k_block * kBlockK, first_feature_,
+                                full(stage), policy);
     };
-    const auto copy_x = [&](int chunk, int stage) {
-      ptx::copy_box(x_at(stage), &params_.x, chunk * Config::kChunkElements, first_row_, full(stage), policy);
+    const auto copy_x = [&](int k_block, int stage) {
+      ptx::cp_async_bulk_tensor(x_at(stage), &params_.x, k_block * kBlockK, first_row_, full(stage), policy);
     };
-    const int num_early = min(Config::kStages, params_.num_chunks);
-    ChunkOrder early{params_.num_chunks}, order{params_.num_chunks};
-    for (int stage = 0; stage < num_early; ++stage) {
-      copy_weights(early.chunk, stage);
-      early.advance();
+    const int num_prefetched = min(Config::kStages, params_.num_k_blocks);
+    KBlockOrder prefetched_order{params_.num_k_blocks}, order{params_.num_k_blocks};
+    for (int stage = 0; stage < num_prefetched; ++stage) {
+      copy_weights(prefetched_order.k_block, stage);
+      prefetched_order.advance();
     }
-    ptx::wait_for_previous_kernel();
-    Place place;
-    for (int i = 0; i < params_.num_chunks; ++i) {
-      if (i >= num_early) {
-        ptx::wait_for_phase(empty(place.stage), place.parity ^ 1);
-        copy_weights(order.chunk, place.stage);
+    ptx::griddepcontrol_wait();
+    PipelineState state;
+    for (int i = 0; i < params_.num_k_blocks; ++i) {
+      if (i >= num_prefetched) {
+        ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
+        copy_weights(order.k_block, state.stage);
       }
-      copy_x(order.chunk, place.stage);
+      copy_x(order.k_block, state.stage);
       order.advance();
-      place.advance();
+      state.advance(Config::kStages);
     }
   }
 
   __device__ __forceinline__ void release(int stage) const {
-    if (threadIdx.x % 32 == 0) ptx::arrive(empty(stage));
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty(stage));
   }
 
-  // For a warpgroup whose rows are not there: what has come is of no use to it.
+  // Of a warpgroup that has no rows, whose stages wait for it all the same.
   __device__ __forceinline__ void release_all() const {
-    Place place;
-    for (int i = 0; i < params_.num_chunks; ++i) {
-      ptx::wait_for_phase(full(place.stage), place.parity);
-      release(place.stage);
-      place.advance();
+    PipelineState state;
+    for (int i = 0; i < params_.num_k_blocks; ++i) {
+      ptx::mbarrier_wait(full(state.stage), state.parity);
+      release(state.stage);
+      state.advance(Config::kStages);
     }
   }
 
-  __device__ __forceinline__ void multiply(int warpgroup) const {
-    constexpr int kProductBytes = 32;  // of a row: 16 inputs
-    const uint32_t rows = warpgroup * 64 * Config::kRowBytes;
-    float part[Config::kSums], total[Config::kSums] = {};
-    Place place;
-    for (int first = 0; first < kParts && first < params_.num_chunks; ++first) {
+  __device__ __forceinline__ void consume(int warpgroup) const {
+    constexpr int kMmaBytes = 32;  // of a row: 16 inputs
+    const uint32_t rows = warpgroup * 64 * kRowBytes;
+    float partial[Config::kAccumulators], total[Config::kAccumulators] = {};
+    PipelineState state;
+    for (int first = 0; first < kKSlices && first < params_.num_k_blocks; ++first) {
       int last_stage = 0;
-      for (int chunk = first; chunk < params_.num_chunks; chunk += kParts) {
-        ptx::wait_for_phase(full(place.stage), place.parity);
-        const uint64_t a = ptx::matrix_descriptor(x_at(place.stage) + rows);
-        const uint64_t b = ptx::matrix_descriptor(weights_at(place.stage));
-        ptx::begin_products();
+      for (int k_block = first; k_block < params_.num_k_blocks; k_block += kKSlices) {
+        ptx::mbarrier_wait(full(state.stage), state.parity);
+        const uint64_t a = ptx::smem_descriptor(x_at(state.stage) + rows);
+        const uint64_t b = ptx::smem_descriptor(weights_at(state.stage));
+        ptx::wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < Config::kRowBytes / kProductBytes; ++k)
-          ptx::multiply_async(part, a + k * (kProductBytes / 16), b + k * (kProductBytes / 16),
-                              k > 0 || chunk > first, T{});
-        ptx::commit_products();
-        // The products before these have ended, and their stage is free.
-        ptx::wait_products<1>();
-        if (chunk > first) release(last_stage);
-        last_stage = place.stage;
-        place.advance();
+        for (int k = 0; k < kRowBytes / kMmaBytes; ++k)
+          ptx::wgmma_mma_async(partial, a + k * (kMmaBytes / 16), b + k * (kMmaBytes / 16),
+                               k > 0 || k_block > first, T{});
+        ptx::wgmma_commit_group();
+        // The wgmma of the K-block before have ended, and its stage is free.
+        ptx::wgmma_wait_group<1>();
+        if (k_block > first) release(last_stage);
+        last_stage = state.stage;
+        state.advance(Config::kStages);
       }
-      ptx::wait_products<0>();
-      ptx::use_after_wait(part);
+      ptx::wgmma_wait_group<0>();
+      ptx::fence_operand(partial);
       release(last_stage);
 #pragma unroll
-      for (int n = 0; n < Config::kSums; ++n) total[n] += part[n];
+      for (int n = 0; n < Config::kAccumulators; ++n) total[n] += partial[n];
     }
     write(total);
   }
 
   // A thread has rows r = 16 w + l / 4 and r + 8 of its warpgroup's, of every eight features 2 (l % 4) and
   // the next.
-  __device__ __forceinline__ void write(const float (&total)[Config::kSums]) const {
+  __device__ __forceinline__ void write(const float (&total)[Config::kAccumulators]) const {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
     const int first_row = first_row_ + thread / 32 * 16 + lane / 4;
 #pragma unroll
@@ -228,34 +223,35 @@ class RowTilesCta {
     return *reinterpret_cast<const uint32_t*>(&pair);
   }
 
-  const RowTilesParams& params_;
+  const BatchInvariantGemmParams& params_;
   const uint32_t shared_;
   int first_row_, first_feature_;
 };
 
 template <class T, class Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
-    row_tiles_kernel(const __grid_constant__ RowTilesParams params) {
+    batch_invariant_gemm_kernel(const __grid_constant__ BatchInvariantGemmParams params) {
   extern __shared__ __align__(1024) char shared[];
-  RowTilesCta<T, Config>(params, shared).run();
+  BatchInvariantGemmCta<T, Config>(params, shared).run();
 }
 
 template <class T, class Config>
-void launch_row_tile(const RowTilesParams& params, void* stream) {
-  constexpr auto kKernel = row_tiles_kernel<T, Config>;
+void launch_tile(const BatchInvariantGemmParams& params, void* stream) {
+  constexpr auto kKernel = batch_invariant_gemm_kernel<T, Config>;
   const auto tiles = [](int count, int of) { return static_cast<unsigned>((count + of - 1) / of); };
   allow_shared_memory<kKernel>(Config::kSharedBytes, "linear: shared memory");
-  launch_dependent<RowTilesParams>(
+  launch_dependent<BatchInvariantGemmParams>(
       kKernel, tiles(params.num_rows, Config::kTileRows) * tiles(params.out_features, Config::kTileFeatures),
       Config::kThreads, Config::kSharedBytes, stream, params, "linear");
 }
 
 template <class T>
-void launch_row_tiles(const RowTilesParams& params, const RowTileShape& shape, void* stream) {
+void launch_batch_invariant_gemm(const BatchInvariantGemmParams& params, const BatchInvariantGemmTile& shape,
+                                 void* stream) {
   if (shape.rows == kLargeTile.rows)
-    launch_row_tile<T, RowTileConfig<kLargeTile.rows, kLargeTile.features>>(params, stream);
+    launch_tile<T, BatchInvariantGemmConfig<kLargeTile.rows, kLargeTile.features>>(params, stream);
   else
-    launch_row_tile<T, RowTileConfig<kSmallTile.rows, kSmallTile.features>>(params, stream);
+    launch_tile<T, BatchInvariantGemmConfig<kSmallTile.rows, kSmallTile.features>>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

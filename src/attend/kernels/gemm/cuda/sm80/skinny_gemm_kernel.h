@@ -1,23 +1,23 @@
-// Dense layers of few rows: bound by the reading of the weights.
+// The skinny GEMM (skinny_gemm.cuh): what crosses to the device, and the launches.
 #pragma once
 
 #include "attend/kernels/common/cuda/params.h"
 
 namespace attend::kernels::cuda {
 
-// With the shared memory that a CTA of sm_90 can have, and with that of sm_86, the least.
+// Shared memory that a CTA of sm_90 can have, and one of sm_86, the least of all.
 inline constexpr int kLargeSharedBytes = 227 << 10, kSmallSharedBytes = 99 << 10;
 inline constexpr int kMaxRowsWithRoom = 32, kMaxRowsAnywhere = 16;
 // Rows that the kernel takes on the current device: one of these.
-int max_few_rows();
+int max_skinny_rows();
 int num_sms();  // of the current device
 
-inline constexpr int kFeatures = 8;  // rows of weights that the tensor cores take at once: a group
+inline constexpr int kFeatures = 8;  // rows of W of one mma (n8): a group
 
-// out = x weight^T (+ bias) (+ out), or silu(gate) * up of its two halves, with x of at most max_few_rows()
-// rows; x and weight are of the function's type, their rows begin at multiples of 16 bytes, and in_features
-// and out_features are multiples of 8.
-struct FewRowsParams {
+// out = x weight^T (+ bias) (+ out), or silu(gate) * up of its two halves, with x of at most
+// max_skinny_rows() rows; x and weight are of the function's type, their rows begin at multiples of 16 bytes,
+// and in_features and out_features are multiples of 8.
+struct SkinnyGemmParams {
   const void* x;  // row r begins at element r * x_stride
   const void* weight;
   int64_t x_stride;
@@ -32,11 +32,11 @@ struct FewRowsParams {
   bool gated;
   bool accumulate;  // not gated: what out holds is added
   Element out_element;
-  // Not 0: out is heads of twice as many features, and a CTA takes those of a head's first half together with
-  // those that they turn with. A multiple of 8 times a power of two.
+  // Not 0: out is heads of twice as many features, and an n-tile is features of a head's first half together
+  // with those of its second half that they are rotated with. A multiple of 8 times a power of two.
   int32_t head_half = 0;
 };
-void launch_few_rows_bf16(const FewRowsParams& params, void* stream);
-void launch_few_rows_f16(const FewRowsParams& params, void* stream);
+void launch_skinny_gemm_bf16(const SkinnyGemmParams& params, void* stream);
+void launch_skinny_gemm_f16(const SkinnyGemmParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda

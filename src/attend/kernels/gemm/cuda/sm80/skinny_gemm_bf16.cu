@@ -1,16 +1,16 @@
 #include "attend/kernels/common/cuda/device_attribute.h"
-#include "attend/kernels/gemm/cuda/sm80/few_rows_kernel.cuh"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm.cuh"
 
 namespace attend::kernels::cuda {
 int num_sms() { return current_device_attribute(cudaDevAttrMultiProcessorCount); }
 
-int max_few_rows() {
+int max_skinny_rows() {
   return current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kLargeSharedBytes
              ? kMaxRowsWithRoom
              : kMaxRowsAnywhere;
 }
 
-void launch_few_rows_bf16(const FewRowsParams& params, void* stream) {
+void launch_skinny_gemm_bf16(const SkinnyGemmParams& params, void* stream) {
   launch_rows<__nv_bfloat16>(params, stream);
 }
 

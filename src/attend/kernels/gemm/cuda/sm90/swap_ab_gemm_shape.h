@@ -1,21 +1,21 @@
-// How the dense layers of sm_90a are shared.
+// How the swap-AB split-K GEMM divides a layer.
 #pragma once
 
 namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kPairRows = 16;       // eight rows of weights and their partners
-inline constexpr int kWarpgroupRows = 64;  // of weights, that a warpgroup multiplies
+inline constexpr int kWarpgroupRows = 64;  // of W, of a warpgroup (wgmma m64)
 inline constexpr int kMaxWarpgroups = 2;
 inline constexpr int kMaxClusterSize = 8;
 inline constexpr int kMinColumns = 2;  // of 16 rows of x: that many are exchanged though x has fewer
 
-// How a layer is shared. A cluster takes tiles of 16 to 128 rows of weights, one after another; each of its
-// CTAs multiplies an even share of the inputs' chunks. Their sums are added in the order of the inputs, so
-// bits depend on `cluster_size` alone.
-struct DenseShape {
+// A cluster takes tiles of 16 to 128 rows of weights, one after another; each of its CTAs
+// multiplies an even range of the K-blocks (split-K). Their partial sums are added in the order of K, so bits
+// depend on `cluster_size` alone.
+struct SwapAbGemmShape {
   int tile_pairs;  // rows of weights in 16s: 1 to 8
-  // 1, 2, 4 or 8. At most the number of chunks, and kMinColumns * tile_pairs: each CTA then adds sums of all
-  // others for every tile, which keeps them from running ahead.
+  // 1, 2, 4 or 8. At most the number of K-blocks, and kMinColumns * tile_pairs: each CTA then adds partial
+  // sums of all others for every tile, which keeps them from running ahead.
   int cluster_size;
   int num_clusters;    // at most as many as run at once
   int num_tokens = 0;  // of the instance, which the rows of x decide: 32, 64 or 128

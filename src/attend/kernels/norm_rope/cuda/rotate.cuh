@@ -1,4 +1,4 @@
-// How a head's elements are normed and turn, and where in a cache they go.
+// How a head's elements are normalised and rotated, and where in a cache they go.
 #pragma once
 
 #include "attend/kernels/common/cuda/element_group.cuh"
@@ -6,9 +6,9 @@
 
 namespace attend::kernels::cuda {
 
-// A pair of elements, of a head's first and second half, turned by an angle. Which of the products is rounded
+// A pair of elements, of a head's first and second half, rotated by an angle. Which of the products is rounded
 // is said here, so that every kernel has the same bits.
-__device__ inline float2 turned(float first, float second, float cos, float sin) {
+__device__ inline float2 rotated(float first, float second, float cos, float sin) {
   return make_float2(fmaf(first, cos, -(second * sin)), fmaf(second, cos, first * sin));
 }
 
@@ -17,7 +17,7 @@ __device__ inline float squares_of_pair(float first, float second) {
   return fmaf(second, second, __fmul_rn(first, first));
 }
 
-// What a normed head is multiplied with, besides the norm's weights.
+// What a normalised head is multiplied with, besides the norm's weights.
 __device__ inline float norm_scale(float sum_of_squares, int head_dim, float eps) {
   return 1.0f / sqrtf(sum_of_squares / static_cast<float>(head_dim) + eps);
 }
