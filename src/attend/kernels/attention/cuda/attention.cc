@@ -65,7 +65,7 @@ bool leaves_parts(const PlanView& plan) { return plan.streamed && !plan.ctas_mer
 // Whether CTAs may start while the kernel before them ends. Where they leave the plan that they derive for
 // the kernel that merges, that kernel of the call before may be what ends, and reads the last one.
 bool may_start_early(bool old_keys_settled, const PlanView& plan) {
-  return old_keys_settled && !(plan.ctas_plan && leaves_parts(plan));
+  return old_keys_settled && !(plan.inline_plan && leaves_parts(plan));
 }
 
 // Whether MLA's tiled kernel takes these arguments.
@@ -118,12 +118,12 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.group = params.num_q_heads / params.num_kv_heads;
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
-  params.old_keys_settled = may_start_early(args.old_keys_settled, plan.view());
+  params.prefix_ready = may_start_early(args.old_keys_settled, plan.view());
   const sm80::AttentionLaunch launch = find_instance(args);
   if (launch != nullptr && sm90::takes(args, plan, stream)) return sm90::prefill(args, params, plan, stream);
   if (launch == nullptr || !launch(params, plan.num_row_tiles(), stream.handle))
     return sm80::launch_row_attention(params, stream.handle);
-  if (leaves_parts(params.plan)) sm80::launch_merge_jobs(params, stream.handle);
+  if (leaves_parts(params.plan)) sm80::launch_merge_partials(params, stream.handle);
 }
 
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
@@ -145,12 +145,12 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   params.num_kv_heads = 1;
   params.group = params.num_q_heads;
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
-  params.old_keys_settled = may_start_early(args.old_keys_settled, plan.view());
+  params.prefix_ready = may_start_early(args.old_keys_settled, plan.view());
   params.plan = plan.view();
   if (!tiles_take(args, plan.view()) || !sm80::device_takes_mla())
     return sm80::launch_row_attention(params, stream.handle);
   sm80::launch_mla(params, plan.num_row_tiles(), stream.handle);
-  if (leaves_parts(params.plan)) sm80::launch_merge_jobs(params, stream.handle);
+  if (leaves_parts(params.plan)) sm80::launch_merge_partials(params, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

@@ -1,4 +1,4 @@
-// The rows that a CTA computes at a time: new tokens of one request and the query heads of one KV head.
+// The rows of a work tile: new tokens of one request and the query heads of one KV head (packed GQA).
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/visible.cuh"
@@ -11,15 +11,15 @@ struct TileRow {
   int query, head;
 };
 
-// The first `num_rows` rows of a tile are there. Methods want the parameters, which are constants of a
-// kernel.
-struct JobRows {
+// The first `num_rows` rows of a tile are there. Methods take the parameters, which lie in a kernel's
+// constant bank.
+struct WorkTileRows {
   RequestSpan span;
   int first_query, first_in_group, num_rows;
   int head;  // of K/V
 
   // `max_rows`: of a tile.
-  __device__ JobRows(const AttentionParams& params, const RowTile& tile, int kv_head, int max_rows)
+  __device__ WorkTileRows(const AttentionParams& params, const RowTile& tile, int kv_head, int max_rows)
       : span(request_span(tile)),
         first_query(tile.first_query),
         first_in_group(tile.row_begin - tile.first_query * params.group),

@@ -1,5 +1,5 @@
-// Tiles of K and V on their way into shared memory: a ring of stages, filled by cp.async while others are
-// read.
+// The K/V pipeline of the mma.sync kernels: stages of KV tiles in shared memory, filled by cp.async row by
+// row through the page index while others are read.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -9,11 +9,12 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// `kBytes`: of a stored element. `kFillsRing`: all stages are asked for at the start, not all but one: a
-// job of few tiles waits once less. Rows are swizzled as ldmatrix wants them. Positions outside [kv_begin,
-// kv_end) become zero rows, whatever the pool holds.
-template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages, bool kFillsRing>
-class KeyStages {
+// `kBytes`: of a stored element. `kFillsAllStages`: the prologue fills all stages, not all but one: a work
+// tile of few KV tiles waits once less. Rows are swizzled as ldmatrix wants them. Positions outside
+// [kv_begin, kv_end) become zero rows, whatever the pool holds.
+template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages,
+          bool kFillsAllStages>
+class KvPipeline {
   // Where the K and V rows of a position begin in global memory; 0: no row.
   struct alignas(16) RowAddress {
     uint64_t k, v;
@@ -23,25 +24,25 @@ class KeyStages {
   static constexpr int kTileBytesK = kKeys * kHeadDimQk * kBytes;
   static constexpr int kTileBytesV = kKeys * kHeadDimV * kBytes;
   static constexpr int kStageBytes = kTileBytesK + kTileBytesV;
-  // One stage: the values of a tile come in during its first product, the keys of the next during its second.
+  // One stage: the values of a tile come in during QK^T, the keys of the next tile during PV.
   static constexpr bool kOneStage = kStages == 1;
   // Tiles under way while one is computed.
   static constexpr int kAhead = kOneStage ? 1 : kStages - 1;
   static constexpr int kAddressStages = kAhead + 1;
   // Tiles whose rows are looked up at the same time: a thread has one look-up under way.
   static constexpr int kLookUps = kThreads / kKeys < kAddressStages ? kThreads / kKeys : kAddressStages;
-  // Tiles that are asked for at the start.
-  static constexpr int kFirst = kFillsRing ? kStages : kAhead;
+  // Tiles of the prologue.
+  static constexpr int kFirst = kFillsAllStages ? kStages : kAhead;
   static_assert(kLookUps >= kFirst);
   static constexpr int kSharedBytes =
       kStages * kStageBytes + kAddressStages * kKeys * static_cast<int>(sizeof(RowAddress));
 
-  __device__ KeyStages(const AttentionParams& params, char* shared)
+  __device__ KvPipeline(const AttentionParams& params, char* shared)
       : params_(params),
         tiles_(ptx::shared_address(shared)),
         addresses_(reinterpret_cast<RowAddress*>(shared + kStages * kStageBytes)) {}
 
-  // Names `count` tiles of positions [first_position, end) for one KV head and starts the look-ups of the
+  // Sets `count` tiles of positions [first_position, end) for one KV head and starts the look-ups of the
   // first.
   __device__ void aim(const RowTile& tile, int head, int first_position, int end, int count) {
     request_ = tile.request;
@@ -54,7 +55,7 @@ class KeyStages {
     for (int i = 0; i < kLookUps; ++i) look_up(i);
   }
 
-  // Tells all threads where the rows of the first tiles are, after aim().
+  // Publishes the addresses of the first tiles' rows, after aim().
   __device__ void locate() {
 #pragma unroll
     for (int i = 0; i < kLookUps; ++i) publish(i);
@@ -62,9 +63,9 @@ class KeyStages {
     if constexpr (kLookUps == kAhead) look_up(kAhead);
   }
 
-  // Copies those of the first tiles that have no key from position `end` on, after locate(). Returns how many
-  // they are.
-  __device__ int begin_before(int end) {
+  // Prologue, before the kernel before has ended: starts the copies of those of the first tiles that have no
+  // key from position `end` on, after locate(). Returns how many they are.
+  __device__ int fill_before(int end) {
     const int num_whole = max(0, end - first_position_) / kKeys;
     const int num_tiles = min(kFirst, end >= kv_end_ ? count_ : num_whole);
 #pragma unroll
@@ -73,12 +74,12 @@ class KeyStages {
     return num_tiles;
   }
 
-  // Copies the first tiles but the `num_begun` that begin_before() has copied, after locate(). The first
-  // group of copies has whatever was copied before.
-  __device__ void begin(int num_begun) {
+  // Prologue: starts the copies of the first tiles but the `num_filled` of fill_before(), after locate(). The
+  // first cp.async group has whatever was copied before.
+  __device__ void fill(int num_filled) {
 #pragma unroll
     for (int i = 0; i < kFirst; ++i) {
-      if (i >= num_begun) copy_first(i);
+      if (i >= num_filled) copy_first(i);
       ptx::cp_async_commit_group();
     }
     if constexpr (kLookUps == kAhead) publish(kAhead);
@@ -86,14 +87,14 @@ class KeyStages {
 
   // Waits for the keys of tile i, and its values too unless kOneStage. All threads are past tile i - 1 then.
   __device__ void wait(int i) {
-    if (kFillsRing && i == 0)
+    if (kFillsAllStages && i == 0)
       ptx::cp_async_wait_group<kFirst - 1>();
     else
       ptx::cp_async_wait_group<kAhead - 1>();
     __syncthreads();
   }
 
-  // Starts the copies that wait(i) has made room for, and the page look-up of a later tile.
+  // Starts the copies into the stage that wait(i) has freed, and the page look-up of a later tile.
   __device__ void refill(int i) {
     if constexpr (kOneStage) {
       copy_values(i);
@@ -116,8 +117,8 @@ class KeyStages {
     ptx::cp_async_commit_group();
   }
 
-  // Tells all threads where the rows are that refill(i) has looked up. After wait_for_values(i), so that the
-  // load is under way during the first product and nobody waits for it at a barrier.
+  // Publishes the row addresses that refill(i) has looked up. After wait_for_values(i), so that the load is
+  // under way during QK^T and nobody waits for it at a barrier.
   __device__ void publish_next(int i) { publish(i + kAhead + 1); }
 
   __device__ int count() const { return count_; }
@@ -144,7 +145,7 @@ class KeyStages {
     page_ = p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
   }
 
-  // Tells all threads where the rows of key tile i begin.
+  // Publishes where the rows of key tile i begin.
   __device__ void publish(int i) {
     if (!looks_up(i)) return;
     const int in_page = position(i) & (params_.index.page_size - 1);
@@ -181,8 +182,7 @@ class KeyStages {
   }
 
   // A few neighbouring threads share a row, so that a warp reads whole sectors of few rows at a time and a
-  // thread asks for few addresses. `whole`: every row is there. `somewhere`: an address where nothing is
-  // read.
+  // thread needs few addresses. `whole`: every row is there. `somewhere`: an address where nothing is read.
   template <int kHeadDim, class AddressOf>
   __device__ void copy_rows(const AddressOf& address_of, int head_dim, bool whole, const void* somewhere,
                             uint32_t to) {
@@ -203,7 +203,7 @@ class KeyStages {
 #pragma unroll
         for (int piece = 0; piece < kPieces; piece += kLanes)
           ptx::cp_async_16(to + Rows::offset(first_row + round * kRowsPerRound, first_piece + piece),
-                             reinterpret_cast<const char*>(addresses[round]) + first_piece * 16 + piece * 16);
+                           reinterpret_cast<const char*>(addresses[round]) + first_piece * 16 + piece * 16);
       return;
     }
 #pragma unroll
