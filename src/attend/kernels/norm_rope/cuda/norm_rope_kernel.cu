@@ -1,3 +1,12 @@
+// RMSNorm of the heads of q and k, RoPE and the store of K/V into the cache, for any head: a warp per token
+// and head. norm_rope_groups_kernel.cu is the faster one where heads can be moved eight elements at once.
+//
+//   tile        1 token x 1 head a warp; lane l has pairs l, l + 32, ...
+//   warps       4, all alike
+//   registers   64
+//   shared      none
+//   bytes       q, k and v once in and once out
+//   bound       memory; latency where tokens are few
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -11,7 +20,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kMaxPairs = kMaxRopeHalf / 32;  // of a lane
 
-// A lane's share of what turns: elements lane, lane + 32, ... of a head's first half, and of its second half.
+// A lane's rotated elements: lane, lane + 32, ... of a head's first half, and of its second half.
 struct Halves {
   float first[kMaxPairs] = {}, second[kMaxPairs] = {};
 };
@@ -58,7 +67,7 @@ __device__ void store_v(const StoreParams& store, int64_t token, int head, int l
     cache.write(d, load_element(rows.from.data, from + d, rows.from_element));
 }
 
-// A lane's part of one head of one token, which a warp norms and turns.
+// A lane of the warp that normalises and rotates one head of one token.
 class HeadLane {
  public:
   // Reads the angles of the token's position and the norm's weights before the wait: no kernel of a step
@@ -86,24 +95,24 @@ class HeadLane {
 
   // Calls write(d, value) for each of the head's elements that changes, or for all that there are when `all`.
   template <class Write>
-  __device__ void turn(bool all, const Write& write) const {
+  __device__ void rotate(bool all, const Write& write) const {
     Halves x = load_halves(heads_.data, begin_, heads_.element, params_.half, lane_);
-    const bool normed = heads_.norm.data != nullptr;
-    const float scale = normed ? scale_of(x) : 1.0f;
+    const bool normalize = heads_.norm.data != nullptr;
+    const float scale = normalize ? scale_of(x) : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
       const int i = lane_ + 32 * j;
       if (i >= params_.half) break;
-      const float a = normed ? x.first[j] * scale * weights_.first[j] : x.first[j];
-      const float b = normed ? x.second[j] * scale * weights_.second[j] : x.second[j];
+      const float a = normalize ? x.first[j] * scale * weights_.first[j] : x.first[j];
+      const float b = normalize ? x.second[j] * scale * weights_.second[j] : x.second[j];
       const float2 pair = rotated(a, b, cos_[j], sin_[j]);
       write(i, pair.x);
       write(i + params_.half, pair.y);
     }
-    if (!all && !normed) return;
+    if (!all && !normalize) return;
     for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
       const float value = load_element(heads_.data, begin_ + d, heads_.element);
-      write(d, normed ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value);
+      write(d, normalize ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value);
     }
   }
   __device__ void store(int d, float value) const {
@@ -153,9 +162,9 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (!is_q && stores) {
     const CacheRow cache(params.store, 0, slot_of(params.store, token), head_of_kind);
     // The cache holds what would be read back from k.
-    of_lane.turn(/*all=*/true, [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
+    of_lane.rotate(/*all=*/true, [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
   } else {
-    of_lane.turn(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
+    of_lane.rotate(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
   }
 }
 

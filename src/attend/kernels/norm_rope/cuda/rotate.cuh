@@ -6,8 +6,8 @@
 
 namespace attend::kernels::cuda {
 
-// A pair of elements, of a head's first and second half, rotated by an angle. Which of the products is rounded
-// is said here, so that every kernel has the same bits.
+// A pair of elements, of a head's first and second half, rotated by an angle. Which of the products is
+// rounded is said here, so that every kernel has the same bits.
 __device__ inline float2 rotated(float first, float second, float cos, float sin) {
   return make_float2(fmaf(first, cos, -(second * sin)), fmaf(second, cos, first * sin));
 }

@@ -1,3 +1,11 @@
+// RoPE of any rows, interleaved or by halves, with any strides and dtypes.
+//
+//   tile        1 token x 1 head a warp; lane l has elements l, l + 32, ..., up to 256
+//   warps       4, all alike
+//   registers   40
+//   shared      none
+//   bytes       the rows once in and once out, cos and sin from L2
+//   bound       memory
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -16,7 +24,7 @@ struct Angles {
   int64_t stride;
 };
 
-struct TurnRowsParams {
+struct ApplyRopeParams {
   TokenRows from;
   OutRows to;
   Element from_element, to_element, angle_element;
@@ -31,7 +39,7 @@ struct TurnRowsParams {
 // A warp per token and head. A lane keeps its elements until all are read, since `to` may be `from`.
 template <int kElements>
 __global__ void __launch_bounds__(32 * kWarps)
-    turn_rows_kernel(const __grid_constant__ TurnRowsParams params) {
+    apply_rope_kernel(const __grid_constant__ ApplyRopeParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -83,29 +91,29 @@ void turn_rows(const TurnRowsArgs& args, Stream& stream) {
     fail(ErrorCode::kUnsupported, "turn_rows: head dim ", args.from.shape[2], ": GPUs take at most ",
          kMaxHeadDim);
   const bool turns = !angles.cos.empty();
-  const TurnRowsParams params{.from = token_rows(args.from),
-                              .to = out_rows(args.to),
-                              .from_element = element_of(args.from.dtype),
-                              .to_element = element_of(args.to.dtype),
-                              .angle_element = turns ? element_of(angles.cos.dtype) : Element::kF32,
-                              .num_tokens = static_cast<int32_t>(args.from.shape[0]),
-                              .num_heads = static_cast<int32_t>(args.from.shape[1]),
-                              .head_dim = static_cast<int32_t>(args.from.shape[2]),
-                              .num_reqs = args.num_reqs,
-                              .seqlens = args.seqlens,
-                              .first_position = angles.first_position,
-                              .cos = {angles.cos.data, angles.cos.strides[0]},
-                              .sin = {angles.sin.data, angles.sin.strides[0]},
-                              .num_positions = static_cast<int32_t>(angles.cos.shape[0]),
-                              .num_pairs = turns ? static_cast<int32_t>(angles.cos.shape[1]) : 0,
-                              .interleaved = angles.interleaved,
-                              .at_first = angles.at_first,
-                              .scales = args.scales};
+  const ApplyRopeParams params{.from = token_rows(args.from),
+                               .to = out_rows(args.to),
+                               .from_element = element_of(args.from.dtype),
+                               .to_element = element_of(args.to.dtype),
+                               .angle_element = turns ? element_of(angles.cos.dtype) : Element::kF32,
+                               .num_tokens = static_cast<int32_t>(args.from.shape[0]),
+                               .num_heads = static_cast<int32_t>(args.from.shape[1]),
+                               .head_dim = static_cast<int32_t>(args.from.shape[2]),
+                               .num_reqs = args.num_reqs,
+                               .seqlens = args.seqlens,
+                               .first_position = angles.first_position,
+                               .cos = {angles.cos.data, angles.cos.strides[0]},
+                               .sin = {angles.sin.data, angles.sin.strides[0]},
+                               .num_positions = static_cast<int32_t>(angles.cos.shape[0]),
+                               .num_pairs = turns ? static_cast<int32_t>(angles.cos.shape[1]) : 0,
+                               .interleaved = angles.interleaved,
+                               .at_first = angles.at_first,
+                               .scales = args.scales};
   const int64_t num_rows = args.from.shape[0] * args.from.shape[1];
   if (num_rows == 0) return;
-  launch_dependent<TurnRowsParams>(turn_rows_kernel<kMaxHeadDim / 32>,
-                                   static_cast<unsigned>((num_rows + kWarps - 1) / kWarps), 32 * kWarps, 0,
-                                   stream.handle, params, "turn rows");
+  launch_dependent<ApplyRopeParams>(apply_rope_kernel<kMaxHeadDim / 32>,
+                                    static_cast<unsigned>((num_rows + kWarps - 1) / kWarps), 32 * kWarps, 0,
+                                    stream.handle, params, "turn rows");
 }
 
 }  // namespace attend::kernels::cuda

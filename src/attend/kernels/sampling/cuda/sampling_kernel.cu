@@ -1,3 +1,12 @@
+// Sampling by temperature, top-k, top-p and min-p, without a sort: a cluster of CTAs per row of logits finds
+// the cuts by a search over classes and digits (cluster_cut.cuh) and draws from what is left.
+//
+//   tile        a row of logits in 8 slices; a cluster of 8, 4, 2 or 1 CTAs has them, as rows leave SMs free
+//   warps       32, all alike
+//   registers   64
+//   shared      15.2 KB of sums and buckets; the CTA's logits and up to 96 KB of candidates, where they fit
+//   bytes       the logits once from memory
+//   bound       reading the logits where rows are many; latency of the cluster barriers where they are few
 #include <algorithm>
 #include <cfloat>
 
@@ -235,10 +244,10 @@ void launch_sampling(SamplingParams params, void* stream) {
                     static_cast<int>(attributes.sharedSizeBytes)) /
                    int{sizeof(float)};
   const int part_size = kSlices / num_ctas * params.slice_size;
-  constexpr int kMostCandidates = 24 << 10;
+  constexpr int kMaxCandidates = 24 << 10;
   params.keeps_part = params.rules != nullptr && part_size <= room;
   const int kept_size = params.keeps_part ? part_size : 0;
-  params.room_size = params.rules == nullptr ? 0 : std::min(room, kept_size + kMostCandidates);
+  params.room_size = params.rules == nullptr ? 0 : std::min(room, kept_size + kMaxCandidates);
   allow_shared_memory<sampling_kernel>(room * int{sizeof(float)}, "sampling: shared memory");
   launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(num_ctas * params.num_rows),
                                    kSearchThreads, sizeof(float) * static_cast<size_t>(params.room_size),
