@@ -129,20 +129,20 @@ class SkinnyGemmPipeline {
   }
 
   // Loads the oldest stage's fragments and refills the stage.
-  __device__ __forceinline__ void take(Fragments& k_block) {
+  __device__ __forceinline__ void take(Fragments& fragments) {
     ptx::cp_async_wait_group<kStages - 1>();
     __syncwarp();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int tile = 0; tile < kMTiles; ++tile)
-        k_block.x[half][tile] =
+        fragments.x[half][tile] =
             load((x_from_ ^ (half * 64)) + stage_ + kWeightBytes + tile * kFeatures * kRowBytes);
       if (params_.norm != nullptr)
-        k_block.norm[half] = load((norm_from_ ^ (half * 64)) + stage_ + kWeightBytes + kTokens * kRowBytes);
+        fragments.norm[half] = load((norm_from_ ^ (half * 64)) + stage_ + kWeightBytes + kTokens * kRowBytes);
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
-        k_block.weights[half][group] = load((from_ ^ (half * 64)) + stage_ + group * kFeatures * kRowBytes);
+        fragments.weights[half][group] = load((from_ ^ (half * 64)) + stage_ + group * kFeatures * kRowBytes);
     }
     __syncwarp();
     if (weights_cursor_.left > 0) {
@@ -322,9 +322,9 @@ class SkinnyGemmCta {
     return kPartialSumBytes + Pipeline::shared_bytes(k_blocks_of_warp);
   }
 
-  __device__ SkinnyGemmCta(const SkinnyGemmParams& params, const Epilogue& out, char* shared)
+  __device__ SkinnyGemmCta(const SkinnyGemmParams& params, const Epilogue& epilogue, char* shared)
       : params_(params),
-        epilogue_(out),
+        epilogue_(epilogue),
         range_(params, kGroups),
         pipeline_(params, range_, shared + kPartialSumBytes),
         partial_(reinterpret_cast<float*>(shared)),
@@ -353,21 +353,21 @@ class SkinnyGemmCta {
 
   // mma.m16n8k16 after mma.m16n8k16, in the order of K.
   __device__ __forceinline__ void multiply(bool first, Accumulators& accumulators) {
-    typename Pipeline::Fragments k_block;
-    pipeline_.take(k_block);
+    typename Pipeline::Fragments fragments;
+    pipeline_.take(fragments);
     if constexpr (kCanNorm)
-      if (params_.norm != nullptr) apply_norm(first, k_block);
+      if (params_.norm != nullptr) apply_norm(first, fragments);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int pair = 0; pair < kM16Tiles; ++pair) {
-        const uint4 low = k_block.x[half][2 * pair];
+        const uint4 low = fragments.x[half][2 * pair];
         uint4 high = make_uint4(0, 0, 0, 0);
-        if constexpr (kMTiles > 1) high = k_block.x[half][2 * pair + 1];
+        if constexpr (kMTiles > 1) high = fragments.x[half][2 * pair + 1];
         const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
-          const uint4 weight = k_block.weights[half][group];
+          const uint4 weight = fragments.weights[half][group];
           ptx::mma_m16n8k16(accumulators[group][pair], even, weight.x, weight.y, T{});
           ptx::mma_m16n8k16(accumulators[group][pair], odd, weight.z, weight.w, T{});
         }
@@ -375,13 +375,13 @@ class SkinnyGemmCta {
   }
 
   // Squares of x are the same in every pass: the first one sums them.
-  __device__ __forceinline__ void apply_norm(bool first, typename Pipeline::Fragments& k_block) {
+  __device__ __forceinline__ void apply_norm(bool first, typename Pipeline::Fragments& fragments) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int tile = 0; tile < kMTiles; ++tile) {
-        if (first) sum_of_squares_[tile] += sum_of_squares_of(k_block.x[half][tile]);
-        k_block.x[half][tile] = multiply_elements(k_block.x[half][tile], k_block.norm[half]);
+        if (first) sum_of_squares_[tile] += sum_of_squares_of(fragments.x[half][tile]);
+        fragments.x[half][tile] = multiply_elements(fragments.x[half][tile], fragments.norm[half]);
       }
   }
 
