@@ -39,7 +39,7 @@ struct CutClasses {
   float lowest[kClasses];
   float end = INFINITY;
 
-  // Of all numbers, by how far they lie below the largest, measured in natural logarithms of weights.
+  // Of all numbers, by how far they lie below the largest, measured in natural logarithms of probabilities.
   __device__ static CutClasses of_row(float largest, float temperature) {
     constexpr float kDistances[kClasses - 1] = {2.0f, 4.0f, 7.0f, 11.0f};
     CutClasses classes;

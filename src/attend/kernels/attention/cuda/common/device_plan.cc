@@ -12,20 +12,20 @@ namespace {
 
 // CTAs of a streamed plan for each SM: so many fit at head dim 128, and waves of equal CTAs end together.
 constexpr int kCtasPerSm = 2;
-// A row tile and head for each CTA this many times over balances itself, and neighbours cta_range K/V in L2.
+// A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
 constexpr int kWholeWaves = 4;
 // A token's heads that CTAs beside one another read: 2 KB at head dim 128, which memory gives at once.
 constexpr int kMaxHeadsAtOnce = 8;
 // Below this, a split costs more than it brings.
 constexpr int kMinKvTilesPerCta = 2;
 // Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
-// work to cta_range, and partial results would be many.
+// work to divide, and partial results would be many.
 constexpr int kFixedSplitRows = 16;
-// What one CTA reads of a part of a work_tile in good time: with more floats, many CTAs merge.
+// What one CTA reads of a partial result in good time: with more floats, many CTAs merge.
 constexpr int64_t kMergeFloats = 32 * 128;
 // CTAs derive a plan for so many requests at most: with more, a kernel that does it once takes less time.
 constexpr int kMaxReqsOfInlinePlan = 512;
-// Where so many splits for each CTA do not do, there are jobs enough to leave them whole.
+// Where so many splits for each CTA do not do, there are work tiles enough to leave them whole.
 constexpr int kFixedSplitsPerCta = 64;
 
 int group_of(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
@@ -39,7 +39,7 @@ int heads_at_once_for(const AttentionPlanLimits& limits, int64_t num_ctas) {
 
 int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
   const int64_t rows = max_seqlen_q * group_of(limits);
-  // Tiles of 16 rows cta_range keys among warps, so their bits differ from those of the others.
+  // Tiles of 16 rows share keys among warps, so their bits differ from those of the others.
   if (rows <= 16 && limits.split_rule != SplitRule::kFixed) return 16;
   return rows <= 64 ? 64 : sm80::max_tile_rows(limits.head_dim_v);
 }
@@ -52,7 +52,7 @@ int64_t max_row_tiles(const AttentionPlanLimits& limits, int64_t num_tokens, int
                   num_tokens * group / tile_rows + num_reqs);
 }
 
-// Where nobody asks for a size of fixed splits. Smaller ones cta_range one long request among more CTAs,
+// Where nobody asks for a size of fixed splits. Smaller ones divide one long request among more CTAs,
 // larger ones end less often.
 constexpr int kSplitTokens = 512;
 

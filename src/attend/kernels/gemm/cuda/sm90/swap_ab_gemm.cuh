@@ -171,26 +171,25 @@ __device__ __forceinline__ void compute_row_scales(const SwapAbPipeline<kWarpgro
   const int lane = static_cast<int>(threadIdx.x) % kLanes, num_rows = pipeline.params.num_rows;
   ptx::griddepcontrol_wait();
   for (int first = warp; first < num_rows; first += kScaleWarps<kTokens> * kRowsAtOnce) {
-    float accumulators[kRowsAtOnce] = {};
+    float row_squares[kRowsAtOnce] = {};
 #pragma unroll 2
-    for (int first_square = lane * 4; first_square < norm.num_partial_squares; first_square += kLanes * 4)
+    for (int square_idx = lane * 4; square_idx < norm.num_partial_squares; square_idx += kLanes * 4)
 #pragma unroll
       for (int i = 0; i < kRowsAtOnce; ++i) {
         const int row = first + i * kScaleWarps<kTokens>;
         if (row >= num_rows) break;
         const auto four =
-            *reinterpret_cast<const float4*>(norm.partial_squares + row * norm.stride + first_square);
-        accumulators[i] += (four.x + four.y) + (four.z + four.w);
+            *reinterpret_cast<const float4*>(norm.partial_squares + row * norm.stride + square_idx);
+        row_squares[i] += (four.x + four.y) + (four.z + four.w);
       }
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i) {
       for (int step = kLanes / 2; step > 0; step /= 2)
-        accumulators[i] += __shfl_xor_sync(~0u, accumulators[i], step);
+        row_squares[i] += __shfl_xor_sync(~0u, row_squares[i], step);
       const int row = first + i * kScaleWarps<kTokens>;
       if (lane == 0 && row < num_rows)
-        scales[row] =
-            1.0f /
-            sqrtf(accumulators[i] / static_cast<float>(norm.num_partial_squares * kPairRows) + norm.eps);
+        scales[row] = 1.0f / sqrtf(row_squares[i] / static_cast<float>(norm.num_partial_squares * kPairRows) +
+                                   norm.eps);
     }
   }
   if (lane == 0) ptx::mbarrier_arrive(pipeline.scales_full());
