@@ -122,7 +122,7 @@ def flash_attn_with_kvcache(
                       [total_new, num_kv_heads, head_dim]: stored in the cache behind cache_seqlens, and seen. On a
                       GPU what there is no room for is left out, on a CPU refused
     rotary_cos, rotary_sin  [seqlen_rotary, rotary_dim / 2], float32, float16 or bfloat16: q and the keys to append are
-                      turned by their positions, the others of their elements not. Key j of a request stands at
+                      rotated by their positions, the others of their elements not. Key j of a request stands at
                       cache_seqlens + j, or rotary_seqlens (int32 [batch]) + j; query j too with a causal mask or a
                       window, otherwise all queries stand at the first of these. rotary_interleaved: pairs are
                       (2 i, 2 i + 1), otherwise (i, i + rotary_dim / 2)

@@ -8,8 +8,8 @@
 #include "key_layout.h"
 #include "module.h"
 #include "result_tensor.h"
+#include "rope_rows.h"
 #include "scheduler_metadata.h"
-#include "turned_rows.h"
 
 namespace attend::python {
 namespace {
@@ -265,9 +265,9 @@ nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::
   call.num_workers = splits.num_workers;
 
   Results results(call, q_object, q, out, return_lse);
-  std::optional<TurnedRows> turned;
+  std::optional<RopeRows> rope_rows;
   if (rotary.has_value() || descales.any_tensor())
-    turned.emplace(call, q_object, k_new_object, rotary, descales);
+    rope_rows.emplace(call, q_object, k_new_object, rotary, descales);
   run_call(q_object, scheduler_metadata, call);
   return results.take();
 }

@@ -121,7 +121,7 @@ ForwardBatch StepArrays::batch() const {
           .positions = positions,
           .out_slots = out_slots,
           .tree_mask = tree_mask,
-          .old_keys_settled = true};
+          .prefix_ready = true};
 }
 
 BackendCase::BackendCase(const AttentionCase& c, ForwardMode mode, Device device)
@@ -305,19 +305,13 @@ void BackendCase::store_prefix() {
         kernels::reference::store_mla(
             {.latent = TensorView::contiguous(k, DType::kF32, {1, spec_.head_dim_v}),
              .rope = TensorView::contiguous(k + spec_.head_dim_v, DType::kF32, {1, spec_.rope_dim}),
-             .cache = pool_->latent(kLayerId),
-             .slots = slot,
-             .scale = spec_.k_scale});
+             .to = {.k = pool_->latent(kLayerId), .slots = slot, .k_scale = spec_.k_scale}});
       else
         kernels::reference::store_kv(
             {.k = TensorView::contiguous(k, DType::kF32, {1, spec_.num_kv_heads, spec_.head_dim_qk}),
              .v = TensorView::contiguous(v, DType::kF32, {1, spec_.num_kv_heads, spec_.head_dim_v}),
-             .k_cache = kv.k,
-             .v_cache = kv.v,
-             .slots = slot,
-             .slot_map = nullptr,
-             .k_scale = spec_.k_scale,
-             .v_scale = spec_.v_scale});
+             .to = {
+                 .k = kv.k, .v = kv.v, .slots = slot, .k_scale = spec_.k_scale, .v_scale = spec_.v_scale}});
     }
   }
 }

@@ -36,7 +36,7 @@ class GpuRefusals : public testing::Test {
   }
 
   EngineConfig config_;
-  ModelConfig model_;
+  ModelSpec model_;
 };
 
 TEST_F(GpuRefusals, NameTheBytesOfWeightsThatDoNotFit) {

@@ -41,7 +41,7 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
     const auto [backend, dtype] = GetParam();
     const std::filesystem::path path = ATTEND_SOURCE_DIR "/models/attend-tiny";
-    const ModelConfig config = read_config(path);
+    const ModelSpec config = read_config(path);
     model_ = load_model(path, config, LoadFormat::kAuto, {}, {.device = kGpu, .dtype = dtype});
     const int num_pages = kMaxReqs * kContextLen / kPageSize + 1;
     limits_ = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen};

@@ -1,14 +1,14 @@
 // config.json; behind a NUL byte, generation_config.json.
 #include <cmath>
 
-#include "attend/model/config.h"
+#include "attend/model/model_spec.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace attend::fuzz {
 namespace {
 
 // What pools, backends and the decoder rely on.
-void check(const ModelConfig& config) {
+void check(const ModelSpec& config) {
   expect(config.num_layers >= 1 && config.hidden_size >= 1 && config.vocab_size >= 1);
   expect(config.num_kv_heads >= 1 && config.num_q_heads % config.num_kv_heads == 0 && config.head_dim >= 1);
   expect(config.window_left.size() == static_cast<size_t>(config.num_layers));
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::filesystem::remove(fuzz::folder() / "generation_config.json");
   if (split != text.npos) fuzz::write_file("generation_config.json", text.substr(split + 1));
   fuzz::may_refuse([] {
-    const ModelConfig config = read_config(fuzz::folder());
+    const ModelSpec config = read_config(fuzz::folder());
     fuzz::check(config);
     // A plausible number of layers: the geometry of 65,536 takes longer than the rest together.
     if (config.num_layers <= 64) config.geometry(DType::kF32, config.dtype);

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "attend/model/config.h"
+#include "attend/model/model_spec.h"
 #include "tests/model/test_files.h"
 
 namespace attend::test {
@@ -40,12 +40,12 @@ inline Fields with(Fields fields, const Fields& changes) {
   return fields;
 }
 
-inline ModelConfig read(const std::string& architecture, const Fields& changes = {}) {
+inline ModelSpec read(const std::string& architecture, const Fields& changes = {}) {
   const TempDir dir;
   dir.write("config.json", json_of(with(base_fields(architecture), changes)));
   return read_config(dir.path());
 }
-inline ModelConfig llama(const Fields& changes = {}) { return read("LlamaForCausalLM", changes); }
+inline ModelSpec llama(const Fields& changes = {}) { return read("LlamaForCausalLM", changes); }
 
 inline void expect_refused(const Fields& changes, ErrorCode code,
                            std::initializer_list<std::string_view> parts,

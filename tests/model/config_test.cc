@@ -1,10 +1,9 @@
-#include "attend/model/config.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
+#include "attend/model/model_spec.h"
 #include "tests/model/config_fields.h"
 
 namespace attend {
@@ -22,12 +21,12 @@ using test::with;
 using testing::ElementsAre;
 
 TEST(ReadConfig, ReadsTheFieldsThatEveryArchitectureHas) {
-  const ModelConfig config = llama({{"rms_norm_eps", "1e-5"},
-                                    {"rope_theta", "500000"},
-                                    {"bos_token_id", "1"},
-                                    {"eos_token_id", "2"},
-                                    {"torch_dtype", "\"bfloat16\""},
-                                    {"tie_word_embeddings", "true"}});
+  const ModelSpec config = llama({{"rms_norm_eps", "1e-5"},
+                                  {"rope_theta", "500000"},
+                                  {"bos_token_id", "1"},
+                                  {"eos_token_id", "2"},
+                                  {"torch_dtype", "\"bfloat16\""},
+                                  {"tie_word_embeddings", "true"}});
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
   EXPECT_EQ(config.num_layers, 3);
   EXPECT_EQ(config.hidden_size, 64);
@@ -47,7 +46,7 @@ TEST(ReadConfig, ReadsTheFieldsThatEveryArchitectureHas) {
 }
 
 TEST(ReadConfig, TakesAbsentFieldsForWhatTransformersTakesThem) {
-  const ModelConfig config = llama({{"num_key_value_heads", ""}});
+  const ModelSpec config = llama({{"num_key_value_heads", ""}});
   EXPECT_EQ(config.num_kv_heads, 4) << "MHA";
   EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-6f);
   EXPECT_EQ(config.rope.type, RopeType::kDefault);
@@ -98,14 +97,14 @@ TEST(ReadConfig, GathersEosTokensFromBothFilesOnce) {
 }
 
 TEST(ReadConfig, BiasesOfLlamaAreOfAllAttentionProjections) {
-  const ModelConfig config = llama({{"attention_bias", "true"}, {"mlp_bias", "true"}});
+  const ModelSpec config = llama({{"attention_bias", "true"}, {"mlp_bias", "true"}});
   EXPECT_TRUE(config.attention_bias);
   EXPECT_TRUE(config.attention_output_bias);
   EXPECT_TRUE(config.mlp_bias);
 }
 
 TEST(ReadConfig, Qwen2HasBiasesOfQKAndVWhateverTheConfigSays) {
-  const ModelConfig config = read("Qwen2ForCausalLM", {{"attention_bias", "false"}});
+  const ModelSpec config = read("Qwen2ForCausalLM", {{"attention_bias", "false"}});
   EXPECT_TRUE(config.attention_bias);
   EXPECT_FALSE(config.attention_output_bias);
   EXPECT_FALSE(config.mlp_bias);
@@ -118,7 +117,7 @@ TEST(ReadConfig, Qwen3NormsQAndK) {
 }
 
 TEST(ReadConfig, SeedOssHasAFlagOfItsOwnForTheOutputBias) {
-  const ModelConfig config = read("SeedOssForCausalLM");
+  const ModelSpec config = read("SeedOssForCausalLM");
   EXPECT_TRUE(config.attention_bias);
   EXPECT_FALSE(config.attention_output_bias);
   EXPECT_FALSE(config.mlp_bias);
@@ -297,7 +296,7 @@ TEST(ReadConfig, RefusesAMalformedGenerationConfigByItsName) {
                [&] { read_config(dir.path()); });
 }
 
-TEST(ModelConfig, MaxContextLenIsWhatTheRopeStretchesTo) {
+TEST(ModelSpec, MaxContextLenIsWhatTheRopeStretchesTo) {
   EXPECT_EQ(llama().max_context_len(), 256);
   EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 4})"}}).max_context_len(), 1024);
   EXPECT_EQ(llama({{"rope_scaling", R"({"type": "dynamic", "factor": 2.5})"}}).max_context_len(), 640);
@@ -312,8 +311,8 @@ TEST(ModelConfig, MaxContextLenIsWhatTheRopeStretchesTo) {
   EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 1048576})"}}).max_context_len(), 1 << 28);
 }
 
-TEST(ModelConfig, GeometryDescribesEachLayerToBackends) {
-  const ModelConfig config =
+TEST(ModelSpec, GeometryDescribesEachLayerToBackends) {
+  const ModelSpec config =
       read("Qwen2ForCausalLM",
            {{"use_sliding_window", "true"}, {"sliding_window", "16"}, {"max_window_layers", "2"}});
   const ModelGeometry geometry = config.geometry(DType::kF32, DType::kBF16);

@@ -35,8 +35,8 @@ class SelfAttention : public AttentionBackend {
   AttentionInput last;
 };
 
-ModelConfig tiny_config() {
-  ModelConfig config;
+ModelSpec tiny_config() {
+  ModelSpec config;
   config.architecture = "Qwen3ForCausalLM";
   config.num_layers = 3;
   config.hidden_size = 16;
@@ -52,7 +52,7 @@ ModelConfig tiny_config() {
   return config;
 }
 
-std::unique_ptr<Model> dummy(const ModelConfig& config) {
+std::unique_ptr<Model> dummy(const ModelSpec& config) {
   return load_model("no directory", config, LoadFormat::kDummy);
 }
 
@@ -145,7 +145,7 @@ TEST(DecoderModel, AnIdleStepDoesNothing) {
 
 TEST(DecoderModel, AllocatesNothingInAStepOnceItHasRunOneOfThatSize) {
   for (const RopeType type : {RopeType::kDefault, RopeType::kDynamic}) {
-    ModelConfig config = tiny_config();
+    ModelSpec config = tiny_config();
     config.rope.type = type;
     config.rope.factor = 2.0;
     config.rope.original_max_position_embeddings = 2;

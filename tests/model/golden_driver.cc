@@ -8,7 +8,7 @@
 namespace attend::test {
 namespace {
 
-MhaKvPool::Config pool_config(const ModelConfig& model, const ModelPlacement& placement, int page_size,
+MhaKvPool::Config pool_config(const ModelSpec& model, const ModelPlacement& placement, int page_size,
                               int num_pages) {
   return {.num_layers = model.num_layers,
           .num_kv_heads = model.num_kv_heads,

@@ -227,7 +227,7 @@ TEST(LoadModel, AnLmHeadInTheFileWinsOverTying) {
 }
 
 TEST(LoadModel, RefusesAnArchitectureThatItDoesNotKnow) {
-  ModelConfig config;
+  ModelSpec config;
   config.architecture = "MambaForCausalLM";
   expect_error(ErrorCode::kUnsupported, {"MambaForCausalLM", "LlamaForCausalLM"},
                [&] { load_model("nowhere", config, LoadFormat::kDummy); });

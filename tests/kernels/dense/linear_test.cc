@@ -235,6 +235,15 @@ TEST_F(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
               HasSubstr("expected rows that do not overlap, a stride of at least 8, not 0"));
 }
 
+TEST_F(Linear, RefusesScalesOfAWeightWhoseFormatHasNone) {
+  const TestTensor x({4, 8}, DType::kF32), elements({6, 8}, DType::kBF16), out({4, 6}, DType::kF32),
+      scales({6}, DType::kF32);
+  Weight weight(elements.view());
+  weight.scales = scales;
+  EXPECT_THAT(refusal({.x = x, .weight = weight, .bias = {}, .out = out}),
+              testing::HasSubstr("its scales float32[6] on cpu: expected none with plain elements"));
+}
+
 TEST_F(Linear, RefusesATensorOfAnotherDevice) {
   const TestTensor x({1, 8}, DType::kF32), weight({6, 8}, DType::kF32), out({1, 6}, DType::kF32);
   Stream stream{.device = {DeviceType::kCuda, 0}, .handle = nullptr};

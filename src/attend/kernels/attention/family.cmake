@@ -29,6 +29,7 @@ attend_kernels(attention
     cpu/merge.cc
     cpu/tile_rows.cc
     cpu/tile_scratch.cc
+    cuda/choose.cc
   CUDA
     cuda/attention.cc
     cuda/common/device_plan.cc

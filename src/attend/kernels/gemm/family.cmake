@@ -9,9 +9,10 @@ attend_kernels(gemm
     cpu/linear_avx2.cc
     cpu/linear_avx512.cc
     cpu/linear_portable.cc
+    cuda/choose.cc
+    cuda/sm90/tall_shape.cc
   CUDA
     cuda/cublaslt.cc
-    cuda/invariant_linear.cc
     cuda/linear.cc
     cuda/matmul.cc
     cuda/common/naive_gemm.cu

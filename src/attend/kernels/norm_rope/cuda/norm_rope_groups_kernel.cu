@@ -108,7 +108,7 @@ class TokenLane {
       if (weights != nullptr && has_pairs_) normalize(weights, scale, first, second);
     }
     if (!has(head)) return;
-    if (!is_v) rotate(first, second);
+    if (!is_v) rotate_pairs(first, second);
     if (head < num_q_ || !stores())
       put_back(head, first, second);
     else
@@ -150,7 +150,7 @@ class TokenLane {
     }
   }
 
-  __device__ void rotate(Group& first, Group& second) const {
+  __device__ void rotate_pairs(Group& first, Group& second) const {
 #pragma unroll
     for (int j = 0; j < kGroupElements; ++j) {
       const float2 pair = rotated(first[j], second[j], cos_[j], sin_[j]);

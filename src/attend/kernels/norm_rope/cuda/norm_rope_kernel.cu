@@ -95,7 +95,7 @@ class HeadLane {
 
   // Calls write(d, value) for each of the head's elements that changes, or for all that there are when `all`.
   template <class Write>
-  __device__ void rotate(bool all, const Write& write) const {
+  __device__ void normalize_and_rotate(bool all, const Write& write) const {
     Halves x = load_halves(heads_.data, begin_, heads_.element, params_.half, lane_);
     const bool normalize = heads_.norm.data != nullptr;
     const float scale = normalize ? scale_of(x) : 1.0f;
@@ -162,9 +162,10 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (!is_q && stores) {
     const CacheRow cache(params.store, 0, slot_of(params.store, token), head_of_kind);
     // The cache holds what would be read back from k.
-    of_lane.rotate(/*all=*/true, [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
+    of_lane.normalize_and_rotate(/*all=*/true,
+                                 [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
   } else {
-    of_lane.rotate(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
+    of_lane.normalize_and_rotate(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
   }
 }
 

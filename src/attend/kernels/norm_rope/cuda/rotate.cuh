@@ -3,16 +3,18 @@
 
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/kv_store/cuda/store_kernel.h"
+#include "attend/kernels/norm_rope/rotate.h"
 
 namespace attend::kernels::cuda {
 
-// A pair of elements, of a head's first and second half, rotated by an angle. Which of the products is
-// rounded is said here, so that every kernel has the same bits.
+// A pair of elements, of a head's first and second half, rotated.
 __device__ inline float2 rotated(float first, float second, float cos, float sin) {
-  return make_float2(fmaf(first, cos, -(second * sin)), fmaf(second, cos, first * sin));
+  const RotatedPair pair = rotate(first, second, cos, sin);
+  return make_float2(pair.first, pair.second);
 }
 
-// A pair's part of the sum of squares that a head's norm divides by. Roundings are said here too.
+// A pair's part of the sum of squares that a head's norm divides by. Which product is rounded is said
+// here, so that every kernel has the same bits.
 __device__ inline float squares_of_pair(float first, float second) {
   return fmaf(second, second, __fmul_rn(first, first));
 }

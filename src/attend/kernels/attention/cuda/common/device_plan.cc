@@ -52,12 +52,8 @@ int64_t max_row_tiles(const AttentionPlanLimits& limits, int64_t num_tokens, int
                   num_tokens * group / tile_rows + num_reqs);
 }
 
-// Where nobody asks for a size of fixed splits. Smaller ones divide one long request among more CTAs,
-// larger ones end less often.
-constexpr int kSplitTokens = 512;
-
 AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
-  if (limits.split_tokens == 0) limits.split_tokens = kSplitTokens;
+  if (limits.split_tokens == 0) limits.split_tokens = default_split_tokens(device);
   require(device.type == DeviceType::kCuda, "attention plan on ", device, ": expected a GPU");
   require(limits.max_reqs >= 0 && limits.max_tokens >= 0, "attention plan: max_reqs ", limits.max_reqs,
           ", max_tokens ", limits.max_tokens, ": expected none below 0");

@@ -1,9 +1,17 @@
 // The tile shapes of the sm80 attention kernels.
 #pragma once
 
+#include <array>
+
 #include "attend/kernels/attention/cuda/common/attention_params.h"
+#include "attend/kernels/attention/cuda/common/head_dims.h"
 
 namespace attend::kernels::cuda::sm80 {
+
+// The instances of instances.cmake, of two that hold head dims the cheaper one first; each is there for K/V
+// of every dtype of 16 and of 8 bits.
+inline constexpr std::array kAttentionDims{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128},
+                                           HeadDims{256, 256}};
 
 // A CTA multiplies kRows query rows with kKeys keys at a time. kWarpsM warps share the rows, kWarpsN the keys
 // of a tile, each warp has kRowBlocks blocks of 16 rows. kStages tiles of K and V are in shared memory.
@@ -37,6 +45,41 @@ struct TileConfig {
   // Registers: 65,536 of an SM among so many threads.
   static constexpr int kCtasPerSm = kWide && (kRows == 128 || (kDecode && !kFp8 && kHeadDimQk > 192)) ? 1 : 2;
 };
+
+// The shared memory of a CTA: queries, stages of keys and values with the addresses of their rows, or results
+// over those, and what it knows of its work tile.
+template <int kHeadDimQk, int kHeadDimV, bool kFp8, int kTileRows, bool kFixedSplits>
+constexpr int config_shared_bytes() {
+  using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
+  constexpr int kAddressBytes = 16, kWorkTileBytes = 36, kScaleBytes = 4;
+  constexpr int kRows = Config::kRows, kStages = Config::kStages;
+  // Fixed splits may end between two key tiles.
+  constexpr int kStageKeys = Config::kKeys * (kFixedSplits ? 1 : Config::kTilesPerStage);
+  constexpr int kStageBytes = kStages * kStageKeys * (kHeadDimQk + kHeadDimV) * (kFp8 ? 1 : 2) +
+                              (kStages == 1 ? 2 : kStages) * kStageKeys * kAddressBytes;
+  // Warps that share rows merge with padding and their rows' states.
+  constexpr int kResultBytes =
+      Config::kWarpsN > 1 ? Config::kWarpsN * kRows * (kHeadDimV + 6) * 4 : kRows * kHeadDimV * 2;
+  return kRows * kHeadDimQk * 2 + (kStageBytes > kResultBytes ? kStageBytes : kResultBytes) + kWorkTileBytes +
+         (kFp8 ? kRows * kScaleBytes : 0);
+}
+
+// The same of a tile height that is known at run time. Tiles of 16 rows have no fixed splits.
+template <int kHeadDimQk, int kHeadDimV>
+constexpr int tile_shared_bytes(bool fp8, int tile_rows, bool fixed_splits) {
+  const auto of_height = [&]<int kTileRows>() {
+    if (fixed_splits)
+      return fp8 ? config_shared_bytes<kHeadDimQk, kHeadDimV, true, kTileRows, true>()
+                 : config_shared_bytes<kHeadDimQk, kHeadDimV, false, kTileRows, true>();
+    return fp8 ? config_shared_bytes<kHeadDimQk, kHeadDimV, true, kTileRows, false>()
+               : config_shared_bytes<kHeadDimQk, kHeadDimV, false, kTileRows, false>();
+  };
+  if (tile_rows == 16) return of_height.template operator()<16>();
+  return tile_rows == 128 ? of_height.template operator()<128>() : of_height.template operator()<64>();
+}
+
+// The most that a CTA of MLA takes: that of 64 rows.
+inline constexpr int kMlaSharedBytes = 163072;
 
 // The tallest tile for a head dim of V; the plan chooses among 16, 64 and 128 rows up to it.
 constexpr int max_tile_rows(int head_dim_v) { return head_dim_v > 128 ? 64 : 128; }

@@ -29,7 +29,6 @@
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
-#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
@@ -905,19 +904,14 @@ __global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElem
   AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan>(params, shared).run();
 }
 
-// Shared memory of a CTA, on every GPU from Ampere on (CUDA programming guide, "Technical Specifications per
-// Compute Capability": 99 KB on 8.6, 8.9 and 12.0).
-inline constexpr int kMinSharedBytes = 99 * 1024;
-
 template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan>
-bool launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
+void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
   constexpr auto kKernel =
       attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan>;
   constexpr int kSharedBytes =
       AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan>::kSharedBytes;
-  if (kSharedBytes > kMinSharedBytes &&
-      kSharedBytes > current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
-    return false;
+  static_assert(kSharedBytes ==
+                tile_shared_bytes<kHeadDimQk, kHeadDimV>(is_fp8(kElement), kTileRows, kFixedSplits));
   allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
   // Fixed splits: no more CTAs than there are banks.
   if (kFixedSplits)
@@ -927,13 +921,12 @@ bool launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                                 static_cast<unsigned>(params.num_kv_heads));
   constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads;
   launch_dependent<AttentionParams>(kKernel, grid, kThreads, kSharedBytes, stream, params, "attention");
-  return true;
 }
 
 // One dtype and head dims, over all tile heights. The plan never has 16 rows with fixed splits, nor more rows
 // than max_tile_rows(); CTAs derive it for up to 64 rows.
 template <Element kElement, int kHeadDimQk, int kHeadDimV>
-bool launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
+void launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
   const auto launch = [&]<int kTileRows, bool kFixedSplits, bool kInlinePlan = false>() {
     return launch_tile<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan>(
         params, num_row_tiles, stream);

@@ -10,17 +10,16 @@
 //   bytes       of a tile: 36 KB, once for all heads
 //   bound       16 rows: reading the latent rows; 64 rows: tensor cores and the way of the scores through
 //               shared memory
-#include <algorithm>
 #include <type_traits>
 
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
+#include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
-#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
@@ -362,6 +361,7 @@ __global__ void __launch_bounds__(kMlaThreads, 1) mla_kernel(const __grid_consta
 template <class T, int kRowBlocks, bool kInlinePlan>
 void launch(const AttentionParams& params, int num_row_tiles, void* stream) {
   constexpr int kSharedBytes = MlaCta<T, kRowBlocks, kInlinePlan>::kSharedBytes;
+  static_assert(kRowBlocks == 4 ? kSharedBytes == kMlaSharedBytes : kSharedBytes < kMlaSharedBytes);
   constexpr auto kKernel = mla_kernel<T, kRowBlocks, kInlinePlan>;
   allow_shared_memory<kKernel>(kSharedBytes, "MLA: shared memory");
   const dim3 grid(static_cast<unsigned>(params.plan.streamed ? params.plan.num_ctas : num_row_tiles));
@@ -385,11 +385,6 @@ void launch_plan_of(const AttentionParams& params, int num_row_tiles, void* stre
 void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream) {
   params.kv_element == Element::kBF16 ? launch_plan_of<__nv_bfloat16>(params, num_row_tiles, stream)
                                       : launch_plan_of<__half>(params, num_row_tiles, stream);
-}
-
-bool device_takes_mla() {
-  return current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >=
-         std::max(MlaCta<__half, 1, false>::kSharedBytes, MlaCta<__half, 4, false>::kSharedBytes);
 }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -4,12 +4,10 @@
 #include <cuda.h>
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kPrefillRows = 128;  // of a work tile: one row tile of the plan, or two lower ones
-
-// Keys of a KV tile.
 constexpr int prefill_keys(int head_dim_qk) { return head_dim_qk > 192 ? 64 : head_dim_qk > 128 ? 96 : 128; }
 // The most rows of a TMA box: KV tiles begin at multiples of it.
 constexpr int max_box_rows(int head_dim_qk) { return prefill_keys(head_dim_qk) % 64 == 0 ? 64 : 32; }

@@ -5,22 +5,9 @@
 
 namespace attend::kernels::cuda {
 
-// Of many rows x weighs as much as the features that a CTA takes at once, so layers of many features (heads)
-// are left to cuBLASLt.
-bool takes_few_rows(const TensorView& x, const TensorView& weight, const TensorView& out) {
-  constexpr int64_t kMostFeatures = 32768;
-  return x.shape[0] <= max_skinny_rows() &&
-         (x.shape[0] <= kMaxRowsAnywhere || out.shape[1] <= kMostFeatures) && x.dtype != DType::kF32 &&
-         x.shape[1] % 8 == 0 && out.shape[1] % 8 == 0 && rows_aligned({&x, &weight});
-}
-
-bool norms_few_rows(const InputNorm& norm, const TensorView& x) {
-  return x.dtype == DType::kBF16 && norm.weight.dtype == DType::kBF16 && rows_aligned({&norm.weight});
-}
-
 SkinnyGemmParams few_rows_params(const LinearArgs& args, bool gated) {
   return {.x = args.x.data,
-          .weight = args.weight.data,
+          .weight = args.weight.data.data,
           .x_stride = args.x.strides[0],
           .bias = device_vector(args.bias),
           .norm = args.norm.weight.data,

@@ -5,9 +5,7 @@ namespace attend::kernels::cuda {
 int num_sms() { return current_device_attribute(cudaDevAttrMultiProcessorCount); }
 
 int max_skinny_rows() {
-  return current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kLargeSharedBytes
-             ? kMaxRowsWithRoom
-             : kMaxRowsAnywhere;
+  return max_skinny_rows(current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
 void launch_skinny_gemm_bf16(const SkinnyGemmParams& params, void* stream) {

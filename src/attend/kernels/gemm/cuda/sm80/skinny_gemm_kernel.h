@@ -8,9 +8,12 @@ namespace attend::kernels::cuda {
 // Shared memory that a CTA of sm_90 can have, and one of sm_86, the least of all.
 inline constexpr int kLargeSharedBytes = 227 << 10, kSmallSharedBytes = 99 << 10;
 inline constexpr int kMaxRowsWithRoom = 32, kMaxRowsAnywhere = 16;
-// Rows that the kernel takes on the current device: one of these.
-int max_skinny_rows();
-int num_sms();  // of the current device
+// Rows that the kernel takes where a CTA has so much shared memory: one of these.
+constexpr int max_skinny_rows(int shared_bytes) {
+  return shared_bytes >= kLargeSharedBytes ? kMaxRowsWithRoom : kMaxRowsAnywhere;
+}
+int max_skinny_rows();  // on the current device
+int num_sms();          // of the current device
 
 inline constexpr int kFeatures = 8;  // rows of W of one mma (n8): a group
 

@@ -8,7 +8,6 @@
 #include <mutex>
 
 #include "attend/base/error.h"
-#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
@@ -24,12 +23,9 @@ int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 // What the choice of a shape depends on.
 struct DeviceClusters {
-  bool can_run = false;
   std::array<int, kClusterSizes.size()> num_clusters{};  // of each size, that run at once
 
   explicit DeviceClusters(Device device) {
-    can_run = runs_sm90a(device.index);
-    if (!can_run) return;
     const attend::cuda::DeviceScope scope(device);
     for (size_t i = 0; i < kClusterSizes.size(); ++i) num_clusters[i] = max_clusters(kClusterSizes[i]);
   }
@@ -123,16 +119,16 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const Dev
 
 // args.next_norm is begun if it is given.
 void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& stream) {
-  const int64_t num_weight_rows = args.weight.shape[0];
+  const int64_t num_weight_rows = args.weight.out_features();
   const int num_chunks = ceil_div(args.x.shape[1], kBlockK);
   shape.num_tokens = tokens_for(args.x.shape[0]);
   const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
   const int chunks_of_cta =
       ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.cluster_size);
-  const int token_stages = std::min(token_slots_for(shape.num_tokens), chunks_of_cta);
+  const int token_slots = std::min(token_slots_for(shape.num_tokens), chunks_of_cta);
   const TensorView& x = args.norm.weight.empty() ? args.x : args.norm.normed;
   const SwapAbGemmParams params{
-      .weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
+      .weight = map_row_pairs(args.weight.data, gated, shape.tile_pairs),
       .x = map_rows(x, shape.num_tokens),
       .norm = begun_norm(args.norm),
       .bias = device_vector(args.bias),
@@ -146,8 +142,8 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
       .tile_pairs = shape.tile_pairs,
       .cluster_size = shape.cluster_size,
       .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
-      .weight_stages = std::min(max_weight_stages(kSharedBytes, token_stages, shape), chunks_of_cta),
-      .token_stages = token_stages,
+      .weight_stages = std::min(max_weight_stages(kSharedBytes, token_slots, shape), chunks_of_cta),
+      .token_stages = token_slots,
       .gated = gated,
       .accumulate = args.accumulate,
       .out_aligned = rows_aligned({&args.out}),
@@ -158,14 +154,9 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
 
 }  // namespace
 
-bool takes(const LinearArgs& args, const Stream& stream) {
-  return args.x.dtype != DType::kF32 && args.x.shape[1] % 8 == 0 && args.weight.shape[0] % kPairRows == 0 &&
-         rows_aligned({&args.x, &args.weight}) && clusters_of(stream.device).can_run;
-}
-
 void dense(const LinearArgs& args, bool gated, Stream& stream) {
   const int num_chunks = ceil_div(args.x.shape[1], kBlockK);
-  dense(args, gated, shape_for(args.weight.shape[0], num_chunks, clusters_of(stream.device)), stream);
+  dense(args, gated, shape_for(args.weight.out_features(), num_chunks, clusters_of(stream.device)), stream);
 }
 
 void dense(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream) {

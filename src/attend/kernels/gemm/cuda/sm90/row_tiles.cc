@@ -1,8 +1,8 @@
 #include "attend/kernels/gemm/cuda/sm90/row_tiles.h"
 
 #include "attend/base/math.h"
-#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/device_rows.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm_kernel.h"
@@ -22,19 +22,12 @@ const BatchInvariantGemmTile& shape_for(const LinearArgs& args, int num_sms) {
 
 }  // namespace
 
-bool takes_row_tiles(const LinearArgs& args, const Stream& stream) {
-  if (args.x.dtype == DType::kF32 || args.x.shape[1] % 8 != 0 || !rows_aligned({&args.x, &args.weight}))
-    return false;
-  return runs_sm90a(stream.device.index);
-}
-
 void row_tiles(const LinearArgs& args, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
-  const BatchInvariantGemmTile& shape =
-      shape_for(args, device_attribute(stream.device.index, cudaDevAttrMultiProcessorCount));
+  const BatchInvariantGemmTile& shape = shape_for(args, gpu_facts(stream.device).num_sms);
   const BatchInvariantGemmParams params{
       .x = map_rows(args.x, shape.rows),
-      .weight = map_rows(args.weight, shape.features),
+      .weight = map_rows(args.weight.data, shape.features),
       .bias = device_vector(args.bias),
       .out = args.out.data,
       .out_stride = args.out.strides[0],
