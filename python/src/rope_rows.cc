@@ -52,14 +52,6 @@ kernels::RowAngles angles_of(const AttentionCall& call, const RotaryArguments& r
 
 }  // namespace
 
-RotaryArguments::RotaryArguments(nb::handle arguments) {
-  const auto given = nb::cast<nb::tuple>(arguments);
-  cos = TensorArgument("rotary_cos", given[0], Accepts::kActivations);
-  sin = TensorArgument("rotary_sin", given[1], Accepts::kActivations);
-  seqlens = TensorArgument("rotary_seqlens", given[2], Accepts::kInt32);
-  is_interleaved = nb::cast<bool>(given[3]);
-}
-
 RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_object,
                    const std::optional<RotaryArguments>& rotary, const Descales& descales) {
   kernels::RowAngles angles = rotary.has_value() ? angles_of(call, *rotary) : kernels::RowAngles{};

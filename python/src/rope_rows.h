@@ -16,9 +16,6 @@ struct Descales {
 };
 
 struct RotaryArguments {
-  // (rotary_cos, rotary_sin, rotary_seqlens, rotary_interleaved).
-  explicit RotaryArguments(nb::handle arguments);
-
   TensorArgument cos, sin;  // [num_positions, pairs]
   TensorArgument seqlens;   // int32 [num_reqs], where new keys stand, if not behind those in the cache
   bool is_interleaved = false;

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "attend/model/model_spec.h"
 #include "tests/model/test_files.h"
@@ -46,6 +47,19 @@ inline ModelSpec read(const std::string& architecture, const Fields& changes = {
   return read_config(dir.path());
 }
 inline ModelSpec llama(const Fields& changes = {}) { return read("LlamaForCausalLM", changes); }
+
+inline const AttentionSpec& attention(const ModelSpec& spec, size_t layer = 0) {
+  return std::get<AttentionSpec>(spec.layers.at(layer).mixer);
+}
+inline const GatedMlpSpec& mlp(const ModelSpec& spec, size_t layer = 0) {
+  return std::get<GatedMlpSpec>(spec.layers.at(layer).mlp);
+}
+// window_left of every layer.
+inline std::vector<int> windows(const ModelSpec& spec) {
+  std::vector<int> windows;
+  for (size_t i = 0; i < spec.layers.size(); ++i) windows.push_back(attention(spec, i).window_left);
+  return windows;
+}
 
 inline void expect_refused(const Fields& changes, ErrorCode code,
                            std::initializer_list<std::string_view> parts,

@@ -93,7 +93,7 @@ class GpuModelBench {
   }
 
   void add_kernels() {
-    engine_.submit(random_prompt(prefill_tokens_ - 1, engine_.model_config().vocab_size),
+    engine_.submit(random_prompt(prefill_tokens_ - 1, engine_.model_spec().vocab_size),
                    {.max_new_tokens = 2, .ignore_eos = true});
     while (engine_.step(require_token)) {
     }

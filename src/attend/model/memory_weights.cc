@@ -42,8 +42,8 @@ LoadedWeights place_in_memory(std::span<const WeightSlot> slots, DType dtype, De
                               std::string_view owner, const LoadProgress& progress, const WritePart& write) {
   const bool joins = device.type == DeviceType::kCuda;
   LoadedWeights weights;
-  weights.num_bytes = num_bytes(slots, dtype);
-  Arena arena(weights.num_bytes, owner, device);
+  const size_t total_bytes = num_bytes(slots, dtype);
+  Arena arena(total_bytes, owner, device);
   size_t done_bytes = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
     const WeightSlot& slot = slots[i];
@@ -59,8 +59,9 @@ LoadedWeights place_in_memory(std::span<const WeightSlot> slots, DType dtype, De
       if (joins) first += count;
       if (!joins) views.push_back(TensorView::contiguous(elements.data, dtype, slot.part_shape(part)));
       weights.tensors.push_back(flat);
+      weights.num_bytes += elements.num_bytes();
       done_bytes += Arena::padded_bytes(elements.num_bytes());
-      if (progress) progress(done_bytes, weights.num_bytes);
+      if (progress) progress(done_bytes, total_bytes);
     }
     if (joins) views.push_back(TensorView::contiguous(flat.view().data, dtype, slot.shape(), device));
     slot.place(views);

@@ -123,6 +123,14 @@ TEST(ChooseAttention, RunsPrefillOnComputeCapability90Alone) {
               gpu.runs_sm90a() ? AttentionKernel::kSm90Prefill : AttentionKernel::kSm80Tiles);
 }
 
+TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Alone) {
+  AttentionProblem problem = kPrefill;
+  problem.kv_dtype = DType::kF8E4M3;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  problem.head_dim_qk = 192;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+}
+
 // One kernel serves extend, decode and verify there; and masks of trees are those of few new tokens.
 TEST(ChooseAttention, LeavesFixedSplitsAndTreeMasksToTiles) {
   AttentionProblem problem = kPrefill;

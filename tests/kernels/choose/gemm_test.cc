@@ -94,6 +94,15 @@ TEST(ChooseGemm, ServesABatchInvariantLayerOfAnyRowsByKernelsThatGiveTheSameBits
     }
 }
 
+// What bounds the width of the skinny GEMM elsewhere is cuBLASLt's speed.
+TEST(ChooseGemm, GivesTheSkinnyGemmBatchInvariantLayersOfAnyWidth) {
+  GemmProblem problem = kLayer;
+  problem.batch_invariant = true;
+  problem.num_rows = 32;
+  problem.out_features = 8 * gemm_tuning(kH100).max_features_of_more_rows;
+  EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kSkinny);
+}
+
 TEST(ChooseGemm, HasBatchInvariantLayersNormedBeforeAndTheirSiluBehind) {
   for_each_problem([](const GemmProblem& problem, const GpuFacts& gpu) {
     if (!problem.batch_invariant) return;

@@ -33,12 +33,10 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
 }
 
 // GEMMs multiply weights as they are stored; there is one format so far.
-void check_weight(const Weight& weight, int64_t in_features, const Stream& stream) {
+void check_elements(const Weight& weight, const Stream& stream) {
   if (weight.format != WeightFormat::kPlain)
     fail(ErrorCode::kUnsupported, "weight ", weight, ": format ", to_string(weight.format),
          ": linear() multiplies ", to_string(WeightFormat::kPlain), " ones");
-  require_rank("weight", weight.data, 2);
-  require_shape("weight", weight.data, {weight.out_features(), in_features});
   require_weight("weight", weight.data);
   require_on(stream, "weight", weight.data);
   require(weight.scales.empty(), "weight ", weight, ": its scales ", weight.scales, ": expected none with ",
@@ -50,8 +48,9 @@ void check_weight(const Weight& weight, int64_t in_features, const Stream& strea
 void check(const LinearArgs& args, const Stream& stream) {
   require_rank("x", args.x, 2);
   const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1];
-  check_weight(args.weight, in_features, stream);
+  require_rank("weight", args.weight.data, 2);
   const int64_t out_features = args.weight.out_features();
+  require_shape("weight", args.weight.data, {out_features, in_features});
   require(in_features >= 1, "x ", args.x, ": no input features");
   require_shape("out", args.out, {num_rows, out_features});
   require_activation_of(stream, "x", args.x);
@@ -63,6 +62,7 @@ void check(const LinearArgs& args, const Stream& stream) {
             rows->strides[0]);
   require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
           args.x.dtype, ", as x, or float32");
+  check_elements(args.weight, stream);
   const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device);
   require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
           " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");

@@ -64,7 +64,7 @@ void tell_kernels(const AttentionProblem& problem, const Work& work, Isa isa) {
     tell({.op = "attention",
           .problem = text.str(),
           .kernel = std::string(kernel_name(isa, problem, num_rows)),
-          .why = "of the CPU's instruction sets the best for so many rows"});
+          .why = "the best instruction set of this CPU"});
   }
 }
 

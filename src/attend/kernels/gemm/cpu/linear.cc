@@ -103,7 +103,7 @@ void tell_kernel(const LinearArgs& args, std::string_view how, Isa isa) {
   tell({.op = "linear",
         .problem = text.str(),
         .kernel = std::string(to_string(isa)).append(" ").append(how),
-        .why = "of the CPU's instruction sets the best for so many rows"});
+        .why = "the best instruction set of this CPU"});
 }
 
 }  // namespace
