@@ -5,7 +5,7 @@
 #include <set>
 
 #include "attend/kernels/gemm/cuda/choose.h"
-#include "attend/kernels/gemm/cuda/sm90/tall_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
 #include "tests/kernels/choose/gpus.h"
 
 namespace attend::kernels::cuda {
@@ -231,8 +231,8 @@ TEST(TallTiles, AreEvenWhereEveryCtaHasAsManyPairsAndLessWhereSomeHaveNone) {
         EXPECT_GT(evenness, 0.0);
         EXPECT_LE(evenness, 1.0);
         // What it says is that of the shape that is launched.
-        const sm90::TallShape shape = sm90::tall_shape_for(weight_rows, num_rows, gpu.num_sms);
-        EXPECT_LE(shape.num_clusters, gpu.num_sms / sm90::kTallSharers);
+        const sm90::GatedMlpGemmShape shape = sm90::tall_shape_for(weight_rows, num_rows, gpu.num_sms);
+        EXPECT_LE(shape.num_clusters, gpu.num_sms / sm90::kGatedMlpClusterSize);
       }
   // A tile of the tallest for each SM; the same and one pair more, for which all wait.
   const int64_t whole = int64_t{16} * 14 * kH100.num_sms;

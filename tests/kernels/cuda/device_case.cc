@@ -39,7 +39,7 @@ void make_plan(kernels::AttentionPlan& plan, Planning planning, const kernels::Q
                const kernels::Visibility& visibility, Stream& stream) {
   if (planning == Planning::kBefore) return plan.plan(batch, visibility, stream);
   plan.plan_in_call(batch, visibility, stream);
-  ensure(plan.device_plan().view().ctas_plan, "the call would not derive its plan");
+  ensure(plan.device_plan().view().inline_plan, "the call would not derive its plan");
 }
 
 void run_mla(const kernels::MlaArgs& args, const conformance::BuiltCase& built, Planning planning) {

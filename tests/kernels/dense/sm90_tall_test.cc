@@ -129,7 +129,7 @@ TEST_F(Sm90Tall, MatchesFloat64HoweverItIsShared) {
   constexpr Shape kShape{1040, 520};
   for (const int64_t num_rows : {70, 128, 129, 256}) {
     Case given(kShape, num_rows, DType::kBF16);
-    for (const int tile_pairs : sm90::kTallPairs)
+    for (const int tile_pairs : sm90::kGatedMlpTilePairs)
       for (const int num_clusters : {1, 2, 3, 7}) {
         SCOPED_TRACE(testing::Message() << num_rows << " rows, tiles of " << tile_pairs << " pairs, "
                                         << num_clusters << " clusters");
@@ -178,8 +178,8 @@ TestTensor product_of_first(Case& given, int64_t num_rows) {
 TEST_F(Sm90Tall, ARowsBitsDoNotDependOnTheNumberOfRows) {
   for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}}) {
     SCOPED_TRACE(testing::Message() << shape);
-    Case given(shape, sm90::kMaxTallRows, DType::kBF16);
-    const TestTensor all = product_of_first(given, sm90::kMaxTallRows);
+    Case given(shape, sm90::kMaxGatedMlpRows, DType::kBF16);
+    const TestTensor all = product_of_first(given, sm90::kMaxGatedMlpRows);
     for (const int64_t num_rows : {1, 2, 16, 63, 64, 65, 127, 128, 129, 200, 255}) {
       const TestTensor some = product_of_first(given, num_rows);
       ASSERT_EQ(std::memcmp(some.view().data, all.view().data, some.view().num_bytes()), 0)

@@ -36,7 +36,7 @@ attend_kernels(attention
     cuda/merge.cc
     cuda/common/merge_kernel.cu
     cuda/common/plan_kernel.cu
-    cuda/sm80/merge_jobs.cu
+    cuda/sm80/merge_partials.cu
     cuda/sm80/mla.cu
     cuda/sm80/row_attention.cu
   SM90_HOST

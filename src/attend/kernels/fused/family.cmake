@@ -11,6 +11,6 @@ attend_kernels(fused
     qkv.cc
     residual.cc
   CUDA
-    cuda/normed_qkv_kernel.cu
+    cuda/normalized_qkv_kernel.cu
     cuda/qkv.cc
     cuda/qkv_kernel.cu)

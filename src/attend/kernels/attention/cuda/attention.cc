@@ -67,7 +67,7 @@ bool leaves_parts(const PlanView& plan) { return plan.streamed && !plan.ctas_mer
 // Whether CTAs may start while the kernel before them ends. Where they leave the plan that they derive for
 // the kernel that merges, that kernel of the call before may be what ends, and reads the last one.
 bool may_start_early(bool prefix_ready, const PlanView& plan) {
-  return prefix_ready && !(plan.ctas_plan && leaves_parts(plan));
+  return prefix_ready && !(plan.inline_plan && leaves_parts(plan));
 }
 
 // What the choice asks about the plan and its batch.
@@ -132,12 +132,12 @@ void launch_prefill(const Call& call, Stream& stream) {
 
 void launch_tiles(const Call& call, Stream& stream) {
   tiles_launch(call.params.kv_element, call.dims)(call.params, call.plan.num_row_tiles(), stream.handle);
-  if (leaves_parts(call.params.plan)) sm80::launch_merge_jobs(call.params, stream.handle);
+  if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
 void launch_mla_tiles(const Call& call, Stream& stream) {
   sm80::launch_mla(call.params, call.plan.num_row_tiles(), stream.handle);
-  if (leaves_parts(call.params.plan)) sm80::launch_merge_jobs(call.params, stream.handle);
+  if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
 void launch_rows(const Call& call, Stream& stream) { sm80::launch_row_attention(call.params, stream.handle); }
@@ -203,7 +203,7 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.group = params.num_q_heads / params.num_kv_heads;
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
-  params.old_keys_settled = may_start_early(args.prefix_ready, plan.view());
+  params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
   launch(attention_problem(args, plan), &args, params, plan, stream);
 }
 
@@ -226,7 +226,7 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   params.num_kv_heads = 1;
   params.group = params.num_q_heads;
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
-  params.old_keys_settled = may_start_early(args.prefix_ready, plan.view());
+  params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
   params.plan = plan.view();
   launch(attention_problem(args, plan), nullptr, params, plan, stream);
 }

@@ -15,7 +15,7 @@ namespace {
 // The product alone would be one launch of the skinny GEMM, the norm included. There are kernels for bf16 and
 // the shared memory of Hopper.
 bool takes_product(const LinearArgs& args, const Stream& stream) {
-  if (max_few_rows(gpu_facts(stream.device).shared_bytes) != kMaxRowsWithRoom ||
+  if (max_skinny_rows(gpu_facts(stream.device).shared_bytes) != kMaxRowsWithRoom ||
       args.x.shape[0] > kMaxQkvRows || args.x.dtype != DType::kBF16 ||
       args.weight.data.dtype != DType::kBF16 || args.out.dtype != DType::kBF16 || args.accumulate ||
       args.batch_invariant)
@@ -65,8 +65,8 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
   params.product.head_half = static_cast<int32_t>(head_dim / 2);
   if (!rope.q_norm.empty()) {
     const int64_t num_heads = rope.q.shape[1] + 2 * rope.k.shape[1];
-    params.ctas_of_head =
-        ctas_of_normed_head(static_cast<int>(num_heads), params.product.head_half, params.product.num_rows);
+    params.ctas_of_head = ctas_of_normalized_head(static_cast<int>(num_heads), params.product.head_half,
+                                                  params.product.num_rows);
     if (params.ctas_of_head == 0) return false;
   }
   if (tells_choices()) tell(choice_of(product, rope));

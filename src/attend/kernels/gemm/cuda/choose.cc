@@ -3,9 +3,9 @@
 #include <array>
 
 #include "attend/base/error.h"
-#include "attend/kernels/gemm/cuda/sm80/few_rows_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/dense_shape.h"
-#include "attend/kernels/gemm/cuda/sm90/tall_shape.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -41,13 +41,14 @@ bool fits_sm90_tiles(const GemmProblem& problem, const GpuFacts& gpu) {
 }
 
 bool gated_mlp_takes(const GemmProblem& problem, const GpuFacts& gpu) {
-  return problem.gated && problem.num_rows <= sm90::kMaxTallRows && fits_sm90_tiles(problem, gpu) &&
+  return problem.gated && problem.num_rows <= sm90::kMaxGatedMlpRows && fits_sm90_tiles(problem, gpu) &&
          problem.out_dtype == problem.dtype && problem.out_aligned_8;
 }
 
 bool gated_mlp_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
   if (problem.num_rows <= tuning.max_rows_of_any) return false;
-  if (sm90::shares_weights(problem.num_rows) && problem.num_rows < tuning.min_rows_of_cta_pairs) return false;
+  if (sm90::multicasts_weights(problem.num_rows) && problem.num_rows < tuning.min_rows_of_cta_pairs)
+    return false;
   return sm90::tall_tiles_evenness(problem.num_weight_rows(), problem.num_rows, gpu.num_sms) >=
          tuning.min_evenness;
 }
@@ -74,8 +75,9 @@ bool skinny_norms(const GemmProblem& problem) {
 bool skinny_takes(const GemmProblem& problem, const GpuFacts& gpu) {
   const bool x_aligned =
       problem.norm == GemmNorm::kNone || skinny_norms(problem) ? problem.x_aligned : problem.normed_aligned;
-  return !(problem.gated && problem.batch_invariant) && problem.num_rows <= max_few_rows(gpu.shared_bytes) &&
-         problem.out_features % kFeatures == 0 && fits_tensor_cores(problem, x_aligned);
+  return !(problem.gated && problem.batch_invariant) &&
+         problem.num_rows <= max_skinny_rows(gpu.shared_bytes) && problem.out_features % kFeatures == 0 &&
+         fits_tensor_cores(problem, x_aligned);
 }
 
 bool skinny_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {

@@ -16,9 +16,9 @@ enum class GemmKernel : uint8_t {
   kSwapAbSplitK,   // sm90/dense.h
   kSkinny,         // sm80/few_rows.h
   kInvariantSm90,  // sm90/row_tiles.h
-  kInvariantSm80,  // common/row_tiles_kernel.h
+  kInvariantSm80,  // common/batch_invariant_gemm_kernel.h
   kCublasLt,       // matmul.h
-  kNaive,          // common/row_tiles_kernel.h
+  kNaive,          // common/batch_invariant_gemm_kernel.h
   kGemmThenSilu,   // no kernel for gate, up and SiLU together: another choice, and then silu_mul()
 };
 inline constexpr int kNumGemmKernels = 8;

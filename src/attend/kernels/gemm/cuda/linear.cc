@@ -8,7 +8,7 @@
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/common/kernel_choices.h"
-#include "attend/kernels/gemm/cuda/common/row_tiles_kernel.h"
+#include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/cuda/sm80/few_rows.h"
 #include "attend/kernels/gemm/cuda/sm90/dense.h"
@@ -53,7 +53,7 @@ void launch_skinny(const LinearArgs& args, bool gated, Stream& stream) {
 
 void launch_invariant_sm90(const LinearArgs& args, bool, Stream& stream) { sm90::row_tiles(args, stream); }
 
-RowTilesParams row_tiles_params(const LinearArgs& args) {
+BatchInvariantGemmParams row_tiles_params(const LinearArgs& args) {
   return {.x = args.x.data,
           .weight = args.weight.data.data,
           .x_stride = args.x.strides[0],
@@ -68,12 +68,13 @@ RowTilesParams row_tiles_params(const LinearArgs& args) {
 }
 
 void launch_invariant_sm80(const LinearArgs& args, bool, Stream& stream) {
-  const auto launch = args.x.dtype == DType::kBF16 ? launch_row_tiles_bf16 : launch_row_tiles_f16;
+  const auto launch =
+      args.x.dtype == DType::kBF16 ? launch_batch_invariant_gemm_bf16 : launch_batch_invariant_gemm_f16;
   launch(row_tiles_params(args), stream.handle);
 }
 
 void launch_naive(const LinearArgs& args, bool, Stream& stream) {
-  launch_plain_product(row_tiles_params(args), element_of(args.x.dtype), stream.handle);
+  launch_naive_gemm(row_tiles_params(args), element_of(args.x.dtype), stream.handle);
 }
 
 // out[i] (+)= bias.

@@ -33,7 +33,7 @@ struct SiluMulParams {
 };
 void launch_silu_mul(const SiluMulParams& params, void* stream);
 
-// Heads [num_tokens, num_heads, head_dim], normed where there is a weight.
+// Heads [num_tokens, num_heads, head_dim], normalised where there is a weight.
 struct RopeHeads {
   void* data;
   int64_t token_stride, head_stride;

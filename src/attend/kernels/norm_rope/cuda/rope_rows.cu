@@ -1,3 +1,11 @@
+// RoPE of any rows, interleaved or by halves, with any strides and dtypes.
+//
+//   tile        1 token x 1 head a warp; lane l has elements l, l + 32, ..., up to 256
+//   warps       4, all alike
+//   registers   40
+//   shared      none
+//   bytes       the rows once in and once out, cos and sin from L2
+//   bound       memory
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -32,8 +40,8 @@ struct RopeRowsParams {
 template <int kElements>
 __global__ void __launch_bounds__(32 * kWarps)
     rope_rows_kernel(const __grid_constant__ RopeRowsParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int token = static_cast<int>(row / params.num_heads), head = static_cast<int>(row % params.num_heads);

@@ -10,7 +10,7 @@ namespace attend::kernels::cuda::sm80 {
 using AttentionLaunch = void (*)(const AttentionParams& params, int num_row_tiles, void* stream);
 
 // Merges what the CTAs of a streamed plan left whose ctas_merge is false. Launched after attention or MLA.
-void launch_merge_jobs(const AttentionParams& params, void* stream);
+void launch_merge_partials(const AttentionParams& params, void* stream);
 
 // MLA for q and latent rows of one 16-bit dtype that begin at multiples of 16 bytes, up to 576 and 512 wide,
 // and plans without fixed splits. A CTA takes kMlaSharedBytes of tile_config.h at most. As AttentionLaunch.

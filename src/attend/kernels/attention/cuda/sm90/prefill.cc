@@ -41,7 +41,7 @@ bool has_map(const TensorView& view) {
 // Rows that the copy engine takes at a time; 0: it takes none, such as those that are converted on their way.
 int box_rows_for(const KvView& kv, int head_dim_qk) {
   if (is_fp8(kv.k.dtype) || !has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = most_box_rows(head_dim_qk);
+  const int most = max_box_rows(head_dim_qk);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
   return kv.index.page_size < kFewestBoxRows ? 0 : std::min(kv.index.page_size, most);
 }
@@ -62,7 +62,7 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
                         .k = {},
                         .v = {},
                         .box_rows = box_rows_for(args.kv, instance.head_dim_qk),
-                        .progress = params.plan.parts_done};
+                        .progress = params.plan.partials_done};
   if (prefill.box_rows > 0) {
     const bool contiguous = params.index.kind == KvIndexKind::kContiguous;
     prefill.k = map_pages(args.kv.k, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);

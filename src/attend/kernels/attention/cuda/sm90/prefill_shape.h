@@ -8,7 +8,7 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kPrefillRows = 128;  // of a job: of one row tile of the plan, or of two lower ones
+inline constexpr int kPrefillRows = 128;  // of a work tile: one row tile of the plan, or two lower ones
 
 // The instances of instances.cmake, of two that hold head dims the cheaper one first; the first of them are
 // there for K/V of fp8 too.
@@ -16,11 +16,12 @@ inline constexpr std::array kPrefillDims{HeadDims{64, 64}, HeadDims{128, 128}, H
                                          HeadDims{256, 256}};
 inline constexpr int kNumPrefillDimsOfFp8 = 2;
 
-// Jobs that there are at most. Row tiles lower than a job are taken together with the next of their request.
+// Work tiles that there are at most. Row tiles lower than one are taken together with the next of their
+// request.
 constexpr int64_t most_prefill_jobs(int64_t num_row_tiles, int64_t num_reqs, int tile_rows,
                                     int64_t num_kv_heads) {
-  const int64_t tiles_of_job = kPrefillRows / tile_rows;
-  return (num_row_tiles + num_reqs * (tiles_of_job - 1)) / tiles_of_job * num_kv_heads;
+  const int64_t tiles_of_work_tile = kPrefillRows / tile_rows;
+  return (num_row_tiles + num_reqs * (tiles_of_work_tile - 1)) / tiles_of_work_tile * num_kv_heads;
 }
 
 }  // namespace attend::kernels::cuda::sm90

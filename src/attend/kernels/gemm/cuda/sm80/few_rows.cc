@@ -5,7 +5,7 @@
 
 namespace attend::kernels::cuda {
 
-FewRowsParams few_rows_params(const LinearArgs& args, bool gated) {
+SkinnyGemmParams few_rows_params(const LinearArgs& args, bool gated) {
   return {.x = args.x.data,
           .weight = args.weight.data.data,
           .x_stride = args.x.strides[0],
@@ -22,8 +22,8 @@ FewRowsParams few_rows_params(const LinearArgs& args, bool gated) {
           .out_element = element_of(args.out.dtype)};
 }
 
-void launch_few_rows(const FewRowsParams& params, DType dtype, void* stream) {
-  const auto launch = dtype == DType::kBF16 ? launch_few_rows_bf16 : launch_few_rows_f16;
+void launch_few_rows(const SkinnyGemmParams& params, DType dtype, void* stream) {
+  const auto launch = dtype == DType::kBF16 ? launch_skinny_gemm_bf16 : launch_skinny_gemm_f16;
   launch(params, stream);
 }
 

@@ -6,9 +6,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, DenseShape{}, stream); }
+void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, SwapAbGemmShape{}, stream); }
 
-void dense(const LinearArgs&, bool, const DenseShape&, Stream&) {
+void dense(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
   fail(ErrorCode::kUnsupported, "dense: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
@@ -17,9 +17,9 @@ void row_tiles(const LinearArgs&, Stream&) {
        "row tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
-void tall_tiles(const LinearArgs&, Stream& stream) { tall_tiles({}, TallShape{}, stream); }
+void tall_tiles(const LinearArgs&, Stream& stream) { tall_tiles({}, GatedMlpGemmShape{}, stream); }
 
-void tall_tiles(const LinearArgs&, const TallShape&, Stream&) {
+void tall_tiles(const LinearArgs&, const GatedMlpGemmShape&, Stream&) {
   fail(ErrorCode::kUnsupported,
        "tall tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }

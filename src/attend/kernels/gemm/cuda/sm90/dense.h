@@ -1,7 +1,7 @@
 // Dense layers with TMA and wgmma on GPUs of compute capability 9.0.
 #pragma once
 
-#include "attend/kernels/gemm/cuda/sm90/dense_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
 #include "attend/kernels/gemm/linear.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -12,6 +12,6 @@ namespace attend::kernels::cuda::sm90 {
 // and aligned as the weight and what is left for it.
 void dense(const LinearArgs& args, bool gated, Stream& stream);
 // The same, shared as the caller says.
-void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream);
+void dense(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,5 +1,5 @@
 // Dense layers of many rows with TMA and wgmma on GPUs of compute capability 9.0, bit for bit as few-row
-// layers sum them (few_rows_kernel.h).
+// layers sum them (skinny_gemm_kernel.h).
 #pragma once
 
 #include "attend/kernels/gemm/linear.h"

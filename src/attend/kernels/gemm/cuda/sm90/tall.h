@@ -1,7 +1,7 @@
 // Gated dense layers of 65 to 256 rows by tall tiles, with TMA and wgmma, on GPUs of compute capability 9.0.
 #pragma once
 
-#include "attend/kernels/gemm/cuda/sm90/tall_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
 #include "attend/kernels/gemm/linear.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -12,6 +12,6 @@ namespace attend::kernels::cuda::sm90 {
 void tall_tiles(const LinearArgs& args, Stream& stream);
 // The same, shared as the caller says. Throws Error(kInvalidArgument) for a height that there is no kernel
 // for.
-void tall_tiles(const LinearArgs& args, const TallShape& shape, Stream& stream);
+void tall_tiles(const LinearArgs& args, const GatedMlpGemmShape& shape, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90
