@@ -41,7 +41,10 @@ constexpr LayerShape kLayers[] = {{"8B layer", 4096, 6144, 4096, 14336},
 enum class Kernels { kAttend, kCublasLt };
 
 void multiply(Kernels kernels, const kernels::LinearArgs& args, Stream& stream) {
-  if (kernels == Kernels::kAttend) return kernels::linear(args, stream);
+  if (kernels == Kernels::kAttend) {
+    kernels::linear(args, stream);
+    return;
+  }
   TensorView x = args.x;
   if (!args.norm.weight.empty()) {
     kernels::rms_norm(x, args.norm.weight, args.norm.eps, args.norm.normed, stream);

@@ -9,16 +9,6 @@
 #include "attend/model/make_module.h"
 
 namespace attend {
-namespace {
-
-// Partial sums of squares with which a GEMM begins the norm behind it, of one token. Only GPUs have such
-// GEMMs.
-int64_t num_squares(const ModelSpec& spec, Device device) {
-  return device.type == DeviceType::kCuda ? spec.hidden_size / kernels::kNormSquares : 0;
-}
-
-}  // namespace
-
 DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, const ModelPlacement& placement,
                            bool own_head)
     : spec_(spec),
@@ -65,10 +55,11 @@ DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
     return 1.0 * limits.max_tokens * static_cast<double>(width) * static_cast<double>(element_bytes) + 64.0;
   };
   const size_t element_bytes = size_of(placement_.dtype);
-  Sizes sizes{.stream = of(spec_.hidden_size, element_bytes),
-              .squares = of(num_squares(spec_, placement_.device), sizeof(float)),
-              .scratch = 0.0,
-              .workspace = 0.0};
+  Sizes sizes{
+      .stream = of(spec_.hidden_size, element_bytes),
+      .squares = of(kernels::Residual::num_squares(spec_.hidden_size, placement_.device), sizeof(float)),
+      .scratch = 0.0,
+      .workspace = 0.0};
   for (const auto& module : modules_) {
     double bytes = 0.0;
     for (const int64_t width : module->scratch_widths()) bytes += of(width, element_bytes);
@@ -76,9 +67,9 @@ DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
   }
   int64_t widest = 0;
   for (const WeightSlot& slot : weight_slots()) widest = std::max(widest, slot.columns);
-  sizes.workspace =
-      static_cast<double>(kernels::linear_workspace_bytes(limits.max_tokens, widest, placement_.device)) +
-      64.0;
+  const size_t workspace_bytes =
+      kernels::linear_workspace_bytes(limits.max_tokens, widest, placement_.device);
+  if (workspace_bytes > 0) sizes.workspace = static_cast<double>(workspace_bytes) + 64.0;
   return sizes;
 }
 
@@ -104,13 +95,14 @@ void DecoderModel::prepare(const BatchLimits& limits) {
     return arena_->allocate({static_cast<int64_t>(num_bytes) / 64 * 64}, DType::kU8).view();
   };
   stream_memory_ = {.sum = rows(), .scratch = rows(), .gathered = rows()};
-  if (const int64_t squares = num_squares(spec_, device); squares > 0)
+  if (const int64_t squares = kernels::Residual::num_squares(spec_.hidden_size, device); squares > 0)
     stream_memory_.squares = arena_->allocate({limits.max_tokens, squares}, DType::kF32);
   scratch_ = memory(bytes.scratch);
-  const TensorView workspace = memory(bytes.workspace);
-  workspace_ = device.type == DeviceType::kCpu
-                   ? View<std::byte>(static_cast<std::byte*>(workspace.data), workspace.num_bytes())
-                   : View<std::byte>();
+  workspace_ = {};
+  if (bytes.workspace > 0.0) {
+    const TensorView workspace = memory(bytes.workspace);
+    workspace_ = {static_cast<std::byte*>(workspace.data), workspace.num_bytes()};
+  }
   limits_ = limits;
   ropes_.clear();
   for (const RopeConfig& rope : spec_.ropes)

@@ -100,9 +100,9 @@ ModelSpec read_config(const std::filesystem::path& directory) {
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   spec.tie_word_embeddings = json.find_boolean("tie_word_embeddings").value_or(false);
   spec.dtype = read_dtype(json);
-  architecture.read_config(json, spec);
   const int head_dim = std::get<AttentionSpec>(layer.mixer).head_dim;
   spec.ropes = {read_rope(json, head_dim, spec.max_position_embeddings)};
+  architecture.read_config(json, spec);
 
   if (const auto bos = json.find("bos_token_id")) spec.bos_token_id = bos->token_id();
   add_eos_tokens(json, spec.eos_token_ids);

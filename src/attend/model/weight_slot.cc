@@ -26,7 +26,10 @@ void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, We
                     .columns = columns,
                     .use = use,
                     .shard = ShardAxis::kOutFeatures,
-                    .place = [&into](std::span<const TensorView> views) { into = views[0]; }});
+                    .place = [&into](std::span<const TensorView> views) {
+                      into = views[0];
+                      into.shard = ShardAxis::kOutFeatures;
+                    }});
 }
 
 void SlotWriter::linear(std::initializer_list<Part> parts, int64_t in_features, bool bias, ShardAxis shard,

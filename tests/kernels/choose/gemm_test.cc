@@ -24,7 +24,7 @@ void for_each_problem(const std::function<void(const GemmProblem&, const GpuFact
       for (const int64_t in_features : {1, 12, 64, 1024, 4096, 14336})
         for (const int64_t out_features : {1, 4, 8, 24, 1024, 3072, 4096, 14336, 128256})
           for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
-            for (const GemmNorm norm : {GemmNorm::kNone, GemmNorm::kGiven, GemmNorm::kBegun})
+            for (const GemmNorm norm : {GemmNorm::kNone, GemmNorm::kGiven, GemmNorm::kDeferred})
               for (unsigned flags = 0; flags < 64; ++flags)
                 fn({.num_rows = num_rows,
                     .in_features = in_features,
@@ -152,7 +152,7 @@ TEST(ChooseGemm, NormsInTheSkinnyGemmForBf16AndScalesByABegunNormInTheSplitKOne)
   problem.norm = GemmNorm::kGiven;
   EXPECT_TRUE(gemm_row(GemmKernel::kSkinny).norms(problem));
   EXPECT_FALSE(gemm_row(GemmKernel::kSwapAbSplitK).norms(problem));
-  problem.norm = GemmNorm::kBegun;
+  problem.norm = GemmNorm::kDeferred;
   EXPECT_TRUE(gemm_row(GemmKernel::kSkinny).norms(problem));
   EXPECT_TRUE(gemm_row(GemmKernel::kSwapAbSplitK).norms(problem));
   problem.norm_aligned = false;

@@ -212,30 +212,34 @@ TEST(FusedLinearArguments, NormsThatDoNotFitAreRefused) {
       like_out({3, 64}, DType::kF32), squares_of_x({3, 2}, DType::kF32), squares_of_out({3, 4}, DType::kF32),
       squares_in_bf16({3, 4}, DType::kBF16);
   const auto norm = [](const TensorView& weight, const TensorView& normed, const TensorView& squares,
-                       bool begun) {
-    return InputNorm{.weight = weight, .eps = kEps, .normed = normed, .squares = squares, .begun = begun};
+                       bool deferred) {
+    return InputNorm{
+        .weight = weight, .eps = kEps, .normed = normed, .squares = squares, .deferred = deferred};
   };
   using testing::StartsWith;
-  EXPECT_THAT(refusal(norm(of_x, like_x, {}, /*begun=*/true), {}), StartsWith("norm: begun, so its squares"));
-  EXPECT_THAT(refusal(norm(of_x, like_x, squares_of_out, /*begun=*/false), {}), StartsWith("norm.squares"));
-  EXPECT_THAT(refusal({}, norm(of_x, like_x, squares_of_x, /*begun=*/false)), StartsWith("next_norm.weight"));
-  EXPECT_THAT(refusal({}, norm(of_out, like_x, squares_of_out, /*begun=*/false)),
+  EXPECT_THAT(refusal(norm(of_x, like_x, {}, /*deferred=*/true), {}),
+              StartsWith("norm: deferred, so its squares"));
+  EXPECT_THAT(refusal(norm(of_x, like_x, squares_of_out, /*deferred=*/false), {}),
+              StartsWith("norm.squares"));
+  EXPECT_THAT(refusal({}, norm(of_x, like_x, squares_of_x, /*deferred=*/false)),
+              StartsWith("next_norm.weight"));
+  EXPECT_THAT(refusal({}, norm(of_out, like_x, squares_of_out, /*deferred=*/false)),
               StartsWith("next_norm.normed"));
-  EXPECT_THAT(refusal({}, norm(of_out, like_out, squares_in_bf16, /*begun=*/false)),
+  EXPECT_THAT(refusal({}, norm(of_out, like_out, squares_in_bf16, /*deferred=*/false)),
               StartsWith("next_norm.squares"));
 }
 
-TEST(FusedLinearArguments, ANormThatAProductDoesNotBeginIsNotBegun) {
+TEST(FusedLinearArguments, ANormThatAGemmDoesNotDeferIsNotSaidToBe) {
   Stream stream;
   const TestTensor x({3, 32}, DType::kF32), weight({64, 32}, DType::kF32), norm_weight({64}, DType::kF32),
       normed({3, 64}, DType::kF32), squares({3, 4}, DType::kF32), out({3, 64}, DType::kF32);
   for (const int64_t num_rows : {0, 3}) {
     const auto rows = [&](const TestTensor& tensor) { return tensor.view().slice(0, 0, num_rows); };
-    // As a product before may have left it.
-    InputNorm next{
-        .weight = norm_weight, .eps = kEps, .normed = rows(normed), .squares = rows(squares), .begun = true};
-    linear({.x = rows(x), .weight = weight, .bias = {}, .out = rows(out), .next_norm = &next}, stream);
-    EXPECT_FALSE(next.begun) << num_rows << " rows";
+    const InputNorm next{
+        .weight = norm_weight, .eps = kEps, .normed = rows(normed), .squares = rows(squares)};
+    EXPECT_FALSE(
+        linear({.x = rows(x), .weight = weight, .bias = {}, .out = rows(out), .next_norm = &next}, stream))
+        << num_rows << " rows";
   }
 }
 

@@ -91,14 +91,14 @@ struct Chain {
                    .eps = kEps,
                    .normed = rows(device_normed),
                    .squares = rows(device_squares)};
-    sm90::dense({.x = rows(device_x),
-                 .weight = device_first.view(),
-                 .bias = {},
-                 .out = rows(device_residual),
-                 .accumulate = true,
-                 .next_norm = &norm},
-                /*gated=*/false, stream.get());
-    ASSERT_TRUE(norm.begun);
+    norm.deferred = sm90::dense({.x = rows(device_x),
+                                 .weight = device_first.view(),
+                                 .bias = {},
+                                 .out = rows(device_residual),
+                                 .accumulate = true,
+                                 .next_norm = &norm},
+                                /*gated=*/false, stream.get());
+    ASSERT_TRUE(norm.deferred);
     sm90::dense({.x = rows(device_residual),
                  .weight = device_second.view(),
                  .bias = device_bias.view(),
@@ -248,47 +248,49 @@ TEST_F(Sm90Norm, AGraphHasTheBitsOfProductsAlone) {
 }
 
 // f16 has not the range for it; without squares there is no room.
-TEST_F(Sm90Norm, IsNotBegunWhereItCannotBe) {
+TEST_F(Sm90Norm, IsNotDeferredWhereItCannotBe) {
   OwnedStream stream(kGpu);
   constexpr int64_t kNumRows = 32, kWidth = 128;
-  const auto begun = [&](DType dtype, DType norm_dtype, bool with_squares) {
+  const auto deferred = [&](DType dtype, DType norm_dtype, bool with_squares) {
     const auto made = [&](int64_t rows, DType of) { return attend::cuda::zeros({rows, kWidth}, of, kGpu); };
     const Tensor x = made(kNumRows, dtype), weight = made(kWidth, dtype), out = made(kNumRows, dtype),
                  normed = made(kNumRows, dtype), norm_weight = made(1, norm_dtype),
                  squares = attend::cuda::zeros({kNumRows, kWidth / kNormSquares}, DType::kF32, kGpu);
     InputNorm norm{.weight = norm_weight.view().reshape({kWidth}), .eps = kEps, .normed = normed};
     if (with_squares) norm.squares = squares;
-    sm90::dense({.x = x, .weight = weight, .bias = {}, .out = out, .next_norm = &norm}, /*gated=*/false,
-                stream.get());
+    const bool is_deferred =
+        sm90::dense({.x = x, .weight = weight, .bias = {}, .out = out, .next_norm = &norm}, /*gated=*/false,
+                    stream.get());
     attend::cuda::synchronize(stream.get());
-    return norm.begun;
+    return is_deferred;
   };
-  EXPECT_TRUE(begun(DType::kBF16, DType::kBF16, /*with_squares=*/true));
-  EXPECT_FALSE(begun(DType::kF16, DType::kF16, /*with_squares=*/true));
-  EXPECT_FALSE(begun(DType::kBF16, DType::kF32, /*with_squares=*/true));
-  EXPECT_FALSE(begun(DType::kBF16, DType::kBF16, /*with_squares=*/false));
+  EXPECT_TRUE(deferred(DType::kBF16, DType::kBF16, /*with_squares=*/true));
+  EXPECT_FALSE(deferred(DType::kF16, DType::kF16, /*with_squares=*/true));
+  EXPECT_FALSE(deferred(DType::kBF16, DType::kF32, /*with_squares=*/true));
+  EXPECT_FALSE(deferred(DType::kBF16, DType::kBF16, /*with_squares=*/false));
 }
 
 // Through the public entry: fewer rows go to a kernel that norms by itself, of more the squares cost more.
-TEST_F(Sm90Norm, IsBegunFrom17To32Rows) {
+TEST_F(Sm90Norm, IsDeferredFrom17To32Rows) {
   OwnedStream stream(kGpu);
   constexpr int64_t kWidth = 4096, kInFeatures = 2056;  // the few-row kernel takes less than 2^23 weights
   const Tensor weight = attend::cuda::zeros({kWidth, kInFeatures}, DType::kBF16, kGpu),
                norm_weight = attend::cuda::zeros({kWidth}, DType::kBF16, kGpu);
-  for (const auto& [num_rows, is_begun] : {std::pair{16, false}, {17, true}, {32, true}, {33, false}}) {
+  for (const auto& [num_rows, is_deferred] : {std::pair{16, false}, {17, true}, {32, true}, {33, false}}) {
     const auto made = [&, rows = num_rows](int64_t columns, DType dtype) {
       return attend::cuda::zeros({rows, columns}, dtype, kGpu);
     };
     const Tensor x = made(kInFeatures, DType::kBF16), out = made(kWidth, DType::kBF16),
                  normed = made(kWidth, DType::kBF16), squares = made(kWidth / kNormSquares, DType::kF32);
     InputNorm norm{.weight = norm_weight, .eps = kEps, .normed = normed, .squares = squares};
-    kernels::linear({.x = x, .weight = weight, .bias = {}, .out = out, .next_norm = &norm}, stream.get());
+    const bool deferred =
+        kernels::linear({.x = x, .weight = weight, .bias = {}, .out = out, .next_norm = &norm}, stream.get());
     attend::cuda::synchronize(stream.get());
-    EXPECT_EQ(norm.begun, is_begun) << num_rows << " rows";
+    EXPECT_EQ(deferred, is_deferred) << num_rows << " rows";
   }
 }
 
-TEST_F(Sm90Norm, RefusesANormThatNobodyHasBegun) {
+TEST_F(Sm90Norm, RefusesANormThatNobodyHasDeferred) {
   Chain chain(kWidths[0], /*gated=*/false);
   EXPECT_NE(testing_support::error_message(ErrorCode::kInternal,
                                            [&] {
@@ -301,7 +303,7 @@ TEST_F(Sm90Norm, RefusesANormThatNobodyHasBegun) {
                                                                    .normed = chain.device_normed.view()}},
                                                          /*gated=*/false, chain.stream.get());
                                            })
-                .find("nobody has begun"),
+                .find("nobody has deferred"),
             std::string::npos);
 }
 

@@ -44,8 +44,8 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
   const Linear& one = args.linear.front();
   InputNorm norm = ResidualAccess::input_norm(residual, args.norm);
   if (!all) {
-    // Of rows that are gathered nobody has begun the norm.
-    norm.begun = false;
+    // Of rows that are gathered no norm is deferred.
+    norm.deferred = false;
     norm.squares = {};
     norm.normed = norm.normed.slice(0, 0, std::ssize(args.rows));
   }
@@ -59,6 +59,7 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
 }
 
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context) {
+  ensure(args.activation == Activation::kSilu, "a gated MLP with an activation that has no kernel");
   if (!on_gpu(context) || args.gate_up.size() != 1) {
     const TensorView x = ResidualAccess::normed(residual, args.norm, context.stream);
     multiply_parts(x, args.gate_up, args.gate_up_out, context);
@@ -80,14 +81,15 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
     const Linear parts[] = {linear};
     return multiply_parts(x, parts, ResidualAccess::leave_addend(residual), context);
   }
-  kernels::linear({.x = x,
-                   .weight = linear.weight,
-                   .bias = linear.bias,
-                   .out = residual.sum(),
-                   .batch_invariant = context.batch_invariant,
-                   .accumulate = true,
-                   .next_norm = ResidualAccess::begin_next(residual)},
-                  context.stream);
+  const bool deferred = kernels::linear({.x = x,
+                                         .weight = linear.weight,
+                                         .bias = linear.bias,
+                                         .out = residual.sum(),
+                                         .batch_invariant = context.batch_invariant,
+                                         .accumulate = true,
+                                         .next_norm = ResidualAccess::next_norm(residual)},
+                                        context.stream);
+  ResidualAccess::set_deferred(residual, deferred);
 }
 
 }  // namespace attend::kernels

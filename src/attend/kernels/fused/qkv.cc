@@ -11,7 +11,7 @@ void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
   check(product, stream);
   check(rope, stream);
   check(store);
-  require(rope.k.data == store.k.data, "qkv_norm_rope_store: k of the store is not the one that is turned");
+  require(rope.k.data == store.k.data, "qkv_norm_rope_store: k of the store is not the one that is rotated");
   if (const OnGpu gpu(stream); gpu && cuda::qkv_norm_rope_store(product, rope, store, stream)) return;
   linear(product, stream);
   norm_rope_store(rope, store, stream);

@@ -13,6 +13,10 @@ Residual::Memory Residual::Memory::first(int64_t num_tokens) const {
   return {.sum = rows(sum), .scratch = rows(scratch), .gathered = rows(gathered), .squares = rows(squares)};
 }
 
+int64_t Residual::num_squares(int64_t hidden_size, Device device) {
+  return device.type == DeviceType::kCuda ? hidden_size / kNormSquares : 0;
+}
+
 TensorView ResidualAccess::normed(Residual& residual, const Norm& norm, Stream& stream) {
   const Residual::Memory& memory = residual.memory_;
   if (residual.scratch_ == Residual::Scratch::kAddend)
@@ -30,10 +34,9 @@ InputNorm ResidualAccess::input_norm(Residual& residual, const Norm& norm) {
                   .eps = norm.eps,
                   .normed = residual.memory_.scratch,
                   .squares = residual.memory_.squares};
-  // Begun for one GEMM: those that norm by themselves may write scratch.
-  if (residual.scratch_ == Residual::Scratch::kBegun)
-    input.begun = residual.begun_.begun && residual.begun_.weight.data == norm.weight.data &&
-                  residual.begun_.eps == norm.eps;
+  // Deferred for one GEMM: those that norm by themselves may write scratch.
+  if (residual.scratch_ == Residual::Scratch::kDeferred)
+    input.deferred = residual.deferred_.weight.data == norm.weight.data && residual.deferred_.eps == norm.eps;
   residual.scratch_ = Residual::Scratch::kFree;
   return input;
 }
@@ -44,15 +47,18 @@ TensorView ResidualAccess::leave_addend(Residual& residual) {
   return residual.memory_.scratch;
 }
 
-InputNorm* ResidualAccess::begin_next(Residual& residual) {
+const InputNorm* ResidualAccess::next_norm(Residual& residual) {
   if (residual.next_.weight.empty() || residual.memory_.squares.empty()) return nullptr;
-  residual.begun_ = {.weight = residual.next_.weight,
-                     .eps = residual.next_.eps,
-                     .normed = residual.memory_.scratch,
-                     .squares = residual.memory_.squares};
+  residual.deferred_ = {.weight = residual.next_.weight,
+                        .eps = residual.next_.eps,
+                        .normed = residual.memory_.scratch,
+                        .squares = residual.memory_.squares};
   residual.next_ = {};
-  residual.scratch_ = Residual::Scratch::kBegun;
-  return &residual.begun_;
+  return &residual.deferred_;
+}
+
+void ResidualAccess::set_deferred(Residual& residual, bool deferred) {
+  residual.scratch_ = deferred ? Residual::Scratch::kDeferred : Residual::Scratch::kFree;
 }
 
 }  // namespace attend::kernels

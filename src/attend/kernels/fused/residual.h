@@ -27,10 +27,10 @@ struct OpContext {
 // from a file stay where they are, so q, k and v of a layer are three parts on a CPU, and one on a GPU.
 using LinearParts = std::span<const Linear>;
 
-// The residual stream of one step, and what kernels have begun on it: a sum that the next norm will take in,
-// or the partial sums of squares of a norm that the next GEMM will finish. Which of these there is depends on
-// the device and the kernels; who uses the operations of fused/ need not know. Cheap; made anew for every
-// step.
+// The residual stream of one step, and what kernels have started on it: a sum that the next norm will take
+// in, or the partial sums of squares of a deferred norm that the next GEMM will finish. Which of these there
+// is depends on the device and the kernels; who uses the operations of fused/ need not know. Cheap; made anew
+// for every step.
 class Residual {
  public:
   // Memory of the caller's, overwritten. Rows are tokens.
@@ -39,17 +39,21 @@ class Residual {
     TensorView scratch;   // as sum
     TensorView gathered;  // as sum: for operations on some of the rows
     TensorView squares =
-        {};  // f32 [num_tokens, hidden_size / kNormSquares]; GPUs; empty: norms are not begun early
+        {};  // f32 [num_tokens, hidden_size / kNormSquares]; GPUs; empty: no norm is deferred
 
     Memory first(int64_t num_tokens) const;
   };
+
+  // Partial sums of squares of one token: columns of Memory::squares. 0 where no GEMM of the device defers a
+  // norm.
+  static int64_t num_squares(int64_t hidden_size, Device device);
 
   explicit Residual(const Memory& memory) : memory_(memory) {}
 
   const TensorView& sum() const { return memory_.sum; }
   int64_t num_tokens() const { return memory_.sum.shape[0]; }
 
-  // Which norm reads the stream after the next linear_add(): a hint that lets its kernel begin that norm.
+  // Which norm reads the stream after the next linear_add(): a hint that lets its kernel defer that norm.
   // Another norm may read it nevertheless.
   void expect(const Norm& next) { next_ = next; }
 
@@ -59,14 +63,14 @@ class Residual {
   // What `scratch` holds.
   enum class Scratch : uint8_t {
     kFree,
-    kAddend,  // still to be added to sum
-    kBegun,   // of begun_: sum times the norm's weight
+    kAddend,    // still to be added to sum
+    kDeferred,  // of deferred_: sum times the norm's weight
   };
 
   Memory memory_;
   Norm next_ = {};
   Scratch scratch_ = Scratch::kFree;
-  InputNorm begun_ = {};
+  InputNorm deferred_ = {};
 };
 
 }  // namespace attend::kernels

@@ -14,9 +14,11 @@ class ResidualAccess {
   static const TensorView& gathered(const Residual& residual) { return residual.memory_.gathered; }
   // Where a product may be left to be added to the sum later.
   static TensorView leave_addend(Residual& residual);
-  // The norm that a product may begin which adds to the sum; null: nobody expects one, or it can not be
-  // begun.
-  static InputNorm* begin_next(Residual& residual);
+  // The norm that a GEMM may defer which adds to the sum; null: nobody expects one, or it can not be
+  // deferred.
+  static const InputNorm* next_norm(Residual& residual);
+  // Whether the GEMM did.
+  static void set_deferred(Residual& residual, bool deferred);
 };
 
 }  // namespace attend::kernels

@@ -25,7 +25,7 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
   require_shape(name + ".normed", norm.normed, {x.shape[0], x.shape[1]});
   require_activation_of(stream, name + ".normed", norm.normed);
   require_dtype(name + ".normed", norm.normed, x.dtype);
-  require(!norm.begun || !norm.squares.empty(), name, ": begun, so its squares have to be given");
+  require(!norm.deferred || !norm.squares.empty(), name, ": deferred, so its squares have to be given");
   if (norm.squares.empty()) return;
   require_shape(name + ".squares", norm.squares, {x.shape[0], x.shape[1] / kNormSquares});
   require_dtype(name + ".squares", norm.squares, DType::kF32);
@@ -84,18 +84,20 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
   return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa());
 }
 
-void linear(const LinearArgs& args, Stream& stream) {
+bool linear(const LinearArgs& args, Stream& stream) {
   check(args, stream);
-  // What a product before this one has begun there is not of this one's results.
-  if (args.next_norm != nullptr) args.next_norm->begun = false;
-  if (args.out.num_elements() == 0) return;
+  if (args.out.num_elements() == 0) return false;
   if (const OnGpu gpu(stream); gpu) return cuda::linear(args, stream);
-  if (args.norm.weight.empty()) return cpu::linear(args, cpu::detect_isa());
+  if (args.norm.weight.empty()) {
+    cpu::linear(args, cpu::detect_isa());
+    return false;
+  }
   rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normed, stream);
   LinearArgs normed = args;
   normed.x = args.norm.normed;
   normed.norm = {};
   cpu::linear(normed, cpu::detect_isa());
+  return false;
 }
 
 void gated_linear(const GatedLinearArgs& args, Stream& stream) {

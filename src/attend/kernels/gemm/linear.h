@@ -13,12 +13,12 @@ struct InputNorm {
   TensorView weight;  // [in_features]; empty: x is taken as it is
   float eps = 0.0f;
   TensorView normed;  // as x: scratch, which kernels that norm x while they multiply leave alone
-  // [num_rows, in_features / kNormSquares] of f32: scratch; empty: nobody begins this norm.
+  // [num_rows, in_features / kNormSquares] of f32: scratch; empty: this norm is not deferred.
   TensorView squares = {};
-  // Set by the product that left x, when `normed` holds x times the weight, rounded once, and `squares` sums
-  // of squares of x. Whoever takes x may then scale the sums of `normed` in place of norming x; who cannot
-  // norms x into `normed`, so a begun norm is good for one product.
-  bool begun = false;
+  // Deferred: the GEMM that left x has left x times the weight, rounded once, in `normed`, and partial sums
+  // of squares of x in `squares` (linear() says so). Whoever takes x may then scale its accumulators in place
+  // of norming x; who cannot norms x into `normed`, so a deferred norm is good for one GEMM.
+  bool deferred = false;
 };
 inline constexpr int64_t kNormSquares = 16;  // neighbouring features whose squares are one sum
 
@@ -41,15 +41,15 @@ struct LinearArgs {
   InputNorm norm = {};
   // out += x weight^T + bias, rounded once. GPU only.
   bool accumulate = false;
-  // The norm that takes out next, of a product behind this one. A kernel that can begins it; linear() sets
-  // its `begun` either way. What it leaves may not lie where x, or `normed` of this product's norm, does.
-  InputNorm* next_norm = nullptr;
+  // The norm that takes out next, of a GEMM behind this one, which a kernel that can defers. What it leaves
+  // may not lie where x, or `normed` of this GEMM's norm, does.
+  const InputNorm* next_norm = nullptr;
 };
 // Accumulates in float32; CPUs with AMX may take factors below 2^-126 (subnormal in float32, or such parts of
 // a number) for 0. A row's result does not depend on the other rows' values. Throws Error(kInvalidArgument)
 // for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the stream's device has no
-// kernel for.
-void linear(const LinearArgs& args, Stream& stream);
+// kernel for. Returns whether next_norm is deferred now.
+bool linear(const LinearArgs& args, Stream& stream);
 // What linear() refuses; nothing is computed.
 void check(const LinearArgs& args, const Stream& stream);
 

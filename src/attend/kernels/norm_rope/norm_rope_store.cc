@@ -7,7 +7,7 @@
 namespace attend::kernels {
 
 void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
-  require(rope.k.data == store.k.data, "norm_rope_store: k of the store is not the one that is turned");
+  require(rope.k.data == store.k.data, "norm_rope_store: k of the store is not the one that is rotated");
   if (const OnGpu gpu(stream); gpu) {
     check(rope, stream);
     check(store);

@@ -16,10 +16,7 @@ namespace attend {
 class Scratch {
  public:
   Scratch() = default;
-  // Bytes that modules of these widths (features per token) take for so many tokens.
-  static size_t num_bytes(std::span<const int64_t> widths, int64_t num_tokens, DType dtype);
-
-  // memory: bytes on the device, of num_bytes() of the largest module.
+  // memory: bytes on the device, of each width of scratch_widths() of a module, each in whole 64 bytes.
   Scratch(const TensorView& memory, int64_t num_tokens, DType dtype)
       : memory_(memory), num_tokens_(num_tokens), dtype_(dtype) {}
 

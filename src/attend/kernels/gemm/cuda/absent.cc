@@ -4,7 +4,7 @@
 
 namespace attend::kernels::cuda {
 
-void linear(const LinearArgs&, Stream&) { refuse("linear"); }
+bool linear(const LinearArgs&, Stream&) { refuse("linear"); }
 bool gated_linear(const GatedLinearArgs&, Stream&) { refuse("gated_linear"); }
 
 }  // namespace attend::kernels::cuda

@@ -16,7 +16,7 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .max_rows_of_any = 64,
                            .min_rows_of_deep = 97,
                            .max_rows_of_tiles = 128,
-                           .max_rows_of_begun_norm = 32,
+                           .max_rows_of_deferred_norm = 32,
                            .min_evenness = 0.8,
                            .min_rows_of_cta_pairs = 192,
                            .max_rows_of_any_width = 16,
@@ -63,7 +63,7 @@ bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTu
   return num_rows <= tuning.max_rows_of_any || small || (deep && num_rows >= tuning.min_rows_of_deep);
 }
 
-bool split_k_norms(const GemmProblem& problem) { return problem.norm == GemmNorm::kBegun; }
+bool split_k_norms(const GemmProblem& problem) { return problem.norm == GemmNorm::kDeferred; }
 
 // The range of f16 is too small for a product of x and the norm's weight before it is scaled. Elsewhere a
 // norm in the product would be rounded in another way than the one before row tiles.

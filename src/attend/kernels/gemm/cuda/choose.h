@@ -27,7 +27,7 @@ inline constexpr int kNumGemmKernels = 8;
 enum class GemmNorm : uint8_t {
   kNone,
   kGiven,
-  kBegun,  // by the product before
+  kDeferred,  // by the product before
 };
 
 // What a choice depends on. "Aligned": rows begin at multiples of 16 bytes.
@@ -58,7 +58,7 @@ struct GemmTuning {
   int64_t min_rows_of_deep;  // from here on those with more inputs than outputs, whose sums clusters share
   int64_t max_rows_of_tiles;
   // Of more rows, every CTA's share of reading the squares costs more than a norm's launch.
-  int64_t max_rows_of_begun_norm;
+  int64_t max_rows_of_deferred_norm;
   // The gated-MLP GEMM, above max_rows_of_any: where its tiles keep so much of the SMs busy. Two CTAs
   // multiply 256 rows however few there are, which pays from some number on.
   double min_evenness;

@@ -27,7 +27,7 @@ void require_dtype_of_x(const TensorView& x, const Weight& weight) {
 
 GemmNorm norm_of(const InputNorm& norm) {
   if (norm.weight.empty()) return GemmNorm::kNone;
-  return norm.begun ? GemmNorm::kBegun : GemmNorm::kGiven;
+  return norm.deferred ? GemmNorm::kDeferred : GemmNorm::kGiven;
 }
 
 KernelChoice choice_of(const GemmProblem& problem, const GemmRow& row) {
@@ -45,7 +45,9 @@ KernelChoice choice_of(const GemmProblem& problem, const GemmRow& row) {
 
 void launch_gated_mlp(const LinearArgs& args, bool, Stream& stream) { sm90::tall_tiles(args, stream); }
 
-void launch_split_k(const LinearArgs& args, bool gated, Stream& stream) { sm90::dense(args, gated, stream); }
+bool launch_split_k(const LinearArgs& args, bool gated, Stream& stream) {
+  return sm90::dense(args, gated, stream);
+}
 
 void launch_skinny(const LinearArgs& args, bool gated, Stream& stream) {
   launch_few_rows(few_rows_params(args, gated), args.x.dtype, stream.handle);
@@ -96,25 +98,34 @@ void launch_cublaslt(const LinearArgs& args, bool, Stream& stream) {
   matmul(args.x, args.weight.data, args.out, args.accumulate || !args.bias.empty(), stream);
 }
 
-// By GemmKernel. kGemmThenSilu is another linear().
-constexpr std::array<void (*)(const LinearArgs& args, bool gated, Stream& stream), kNumGemmKernels> kLaunches{
-    launch_gated_mlp,      launch_split_k,  launch_skinny, launch_invariant_sm90,
-    launch_invariant_sm80, launch_cublaslt, launch_naive,  nullptr};
+// Of a kernel that defers no norm.
+template <auto kLaunch>
+bool defers_nothing(const LinearArgs& args, bool gated, Stream& stream) {
+  kLaunch(args, gated, stream);
+  return false;
+}
+
+// By GemmKernel: launches, and returns whether the next norm is deferred. kGemmThenSilu is another linear().
+constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream), kNumGemmKernels> kLaunches{
+    defers_nothing<launch_gated_mlp>,      launch_split_k,
+    defers_nothing<launch_skinny>,         defers_nothing<launch_invariant_sm90>,
+    defers_nothing<launch_invariant_sm80>, defers_nothing<launch_cublaslt>,
+    defers_nothing<launch_naive>,          nullptr};
 
 const GemmRow& told(const GemmRow& row, const GemmProblem& problem) {
   if (tells_choices()) tell(choice_of(problem, row));
   return row;
 }
 
-void launch(const GemmRow& row, const GemmProblem& problem, LinearArgs args, Stream& stream) {
+bool launch(const GemmRow& row, const GemmProblem& problem, LinearArgs args, Stream& stream) {
   if (problem.norm != GemmNorm::kNone && !row.norms(problem)) {
     rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normed, stream, /*weight_offset=*/0.0f);
     args.x = args.norm.normed;
     args.norm = {};
   }
-  if (problem.num_rows > gemm_tuning(gpu_facts(stream.device)).max_rows_of_begun_norm)
+  if (problem.num_rows > gemm_tuning(gpu_facts(stream.device)).max_rows_of_deferred_norm)
     args.next_norm = nullptr;
-  kLaunches[static_cast<size_t>(row.kernel)](args, problem.gated, stream);
+  return kLaunches[static_cast<size_t>(row.kernel)](args, problem.gated, stream);
 }
 
 }  // namespace
@@ -139,11 +150,11 @@ GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
           .normed_aligned = rows_aligned({&args.norm.normed})};
 }
 
-void linear(const LinearArgs& args, Stream& stream) {
+bool linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
-  if (args.out.num_elements() == 0) return;
+  if (args.out.num_elements() == 0) return false;
   const GemmProblem problem = gemm_problem(args, /*gated=*/false);
-  launch(told(choose(problem, gpu_facts(stream.device)), problem), problem, args, stream);
+  return launch(told(choose(problem, gpu_facts(stream.device)), problem), problem, args, stream);
 }
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {

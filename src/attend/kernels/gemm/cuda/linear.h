@@ -7,7 +7,7 @@
 namespace attend::kernels::cuda {
 
 // Throws Error(kUnsupported) for a weight of another dtype than x.
-void linear(const LinearArgs& args, Stream& stream);
+bool linear(const LinearArgs& args, Stream& stream);
 // Returns false, having done nothing, when no kernel takes gate, up and SiLU together.
 bool gated_linear(const GatedLinearArgs& args, Stream& stream);
 

@@ -6,9 +6,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, SwapAbGemmShape{}, stream); }
+bool dense(const LinearArgs&, bool, Stream& stream) { return dense({}, false, SwapAbGemmShape{}, stream); }
 
-void dense(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
+bool dense(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
   fail(ErrorCode::kUnsupported, "dense: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 

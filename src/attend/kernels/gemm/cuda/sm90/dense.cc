@@ -52,7 +52,7 @@ int token_slots_for(int num_tokens) {
   return num_tokens > 32 ? 10 : kMaxTokenStages;
 }
 
-DeferredNorm begun_norm(const InputNorm& norm) {
+DeferredNorm deferred_norm(const InputNorm& norm) {
   if (norm.weight.empty()) return {};
   return {.partial_squares = norm.squares.as<float>(),
           .stride = norm.squares.strides[0],
@@ -60,8 +60,8 @@ DeferredNorm begun_norm(const InputNorm& norm) {
           .eps = norm.eps};
 }
 
-// Whether this product begins the norm that takes its results.
-bool begins_norm(const LinearArgs& args, bool gated) {
+// Whether this product defers the norm that takes its results.
+bool defers_norm(const LinearArgs& args, bool gated) {
   if (args.next_norm == nullptr || gated) return false;
   const InputNorm& next = *args.next_norm;
   constexpr int64_t kSquaresOfAccess = 4;
@@ -117,7 +117,7 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const Dev
   return best;
 }
 
-// args.next_norm is begun if it is given.
+// args.next_norm is deferred if it is given.
 void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& stream) {
   const int64_t num_weight_rows = args.weight.out_features();
   const int num_chunks = ceil_div(args.x.shape[1], kBlockK);
@@ -130,7 +130,7 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
   const SwapAbGemmParams params{
       .weight = map_row_pairs(args.weight.data, gated, shape.tile_pairs),
       .x = map_rows(x, shape.num_tokens),
-      .norm = begun_norm(args.norm),
+      .norm = deferred_norm(args.norm),
       .bias = device_vector(args.bias),
       .next_norm = next_norm(args.next_norm),
       .out = args.out.data,
@@ -154,27 +154,28 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
 
 }  // namespace
 
-void dense(const LinearArgs& args, bool gated, Stream& stream) {
+bool dense(const LinearArgs& args, bool gated, Stream& stream) {
   const int num_chunks = ceil_div(args.x.shape[1], kBlockK);
-  dense(args, gated, shape_for(args.weight.out_features(), num_chunks, clusters_of(stream.device)), stream);
+  return dense(args, gated, shape_for(args.weight.out_features(), num_chunks, clusters_of(stream.device)),
+               stream);
 }
 
-void dense(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream) {
+bool dense(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
-  ensure(args.norm.weight.empty() || args.norm.begun, "dense: a norm that nobody has begun");
+  ensure(args.norm.weight.empty() || args.norm.deferred, "dense: a norm that nobody has deferred");
   const int64_t num_rows = args.x.shape[0];
-  const bool begins = begins_norm(args, gated);
+  const bool defers = defers_norm(args, gated);
   for (int64_t first = 0; first < num_rows; first += kMaxTokens) {
     const int64_t last = std::min<int64_t>(first + kMaxTokens, num_rows);
-    InputNorm next = begins ? rows_of(*args.next_norm, first, last) : InputNorm{};
+    InputNorm next = defers ? rows_of(*args.next_norm, first, last) : InputNorm{};
     LinearArgs rows = args;
     rows.x = args.x.slice(0, first, last);
     rows.out = args.out.slice(0, first, last);
     rows.norm = rows_of(args.norm, first, last);
-    rows.next_norm = begins ? &next : nullptr;
+    rows.next_norm = defers ? &next : nullptr;
     launch(rows, gated, shape, stream);
   }
-  if (begins) args.next_norm->begun = true;
+  return defers;
 }
 
 }  // namespace attend::kernels::cuda::sm90

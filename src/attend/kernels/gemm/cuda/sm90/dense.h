@@ -8,10 +8,10 @@ namespace attend::kernels::cuda::sm90 {
 
 // For what the candidate kSwapAbSplitK of choose.h takes: out = x weight^T (+ bias) (+ out); `gated`:
 // silu(gate) * up of its two halves. A row's bits depend neither on the other rows nor on their number. A
-// norm of x must have been begun, for bf16; args.x is not read then. The next norm is begun where out is bf16
-// and aligned as the weight and what is left for it.
-void dense(const LinearArgs& args, bool gated, Stream& stream);
+// norm of x must have been deferred, for bf16; args.x is not read then. The next norm is deferred where out
+// is bf16 and aligned as the weight and what is left for it: returns whether.
+bool dense(const LinearArgs& args, bool gated, Stream& stream);
 // The same, shared as the caller says.
-void dense(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream);
+bool dense(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90
