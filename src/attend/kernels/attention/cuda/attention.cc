@@ -6,6 +6,7 @@
 
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
+#include "attend/kernels/attention/cuda/sm90/mla.h"
 #include "attend/kernels/attention/cuda/sm90/prefill.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend_generated/sm80_instances.h"
@@ -142,13 +143,15 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   params.index = args.index;
   params.scale = args.score.scale * args.scale_kv;
   params.v_scale = args.scale_kv;
-  params.num_kv_heads = 1;
-  params.group = params.num_q_heads;
+  params.num_kv_heads = plan.num_head_groups();
+  params.group = params.num_q_heads / params.num_kv_heads;
+  params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
   params.old_keys_settled = may_start_early(args.old_keys_settled, plan.view());
   params.plan = plan.view();
   if (!tiles_take(args, plan.view()) || !sm80::device_takes_mla())
     return sm80::launch_row_attention(params, stream.handle);
+  if (sm90::takes_mla(stream.device)) return sm90::mla(args, params, plan, stream);
   sm80::launch_mla(params, plan.num_row_tiles(), stream.handle);
   if (leaves_parts(params.plan)) sm80::launch_merge_jobs(params, stream.handle);
 }

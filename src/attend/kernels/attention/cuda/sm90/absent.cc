@@ -1,5 +1,6 @@
 // A build without machine code for sm_90a.
 #include "attend/base/error.h"
+#include "attend/kernels/attention/cuda/sm90/mla.h"
 #include "attend/kernels/attention/cuda/sm90/prefill.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -8,6 +9,12 @@ bool takes(const AttentionArgs&, const DevicePlan&, const Stream&) { return fals
 
 void prefill(const AttentionArgs&, const AttentionParams&, const DevicePlan&, Stream&) {
   fail(ErrorCode::kUnsupported, "prefill: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
+
+bool takes_mla(Device) { return false; }
+
+void mla(const MlaArgs&, const AttentionParams&, const DevicePlan&, Stream&) {
+  fail(ErrorCode::kUnsupported, "MLA: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
 }  // namespace attend::kernels::cuda::sm90

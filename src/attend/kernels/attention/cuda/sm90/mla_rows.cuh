@@ -1,0 +1,164 @@
+// What a math warpgroup of MLA on sm_90a holds of its 64 rows in registers: scores of a KV tile of its own,
+// the online softmax, P, and the accumulators of half of the columns of the results.
+#pragma once
+
+#include "attend/kernels/attention/cuda/common/score_rules.cuh"
+#include "attend/kernels/attention/cuda/common/warp_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla_shared.cuh"
+#include "attend/kernels/common/cuda/ptx/wgmma.cuh"
+#include "attend_generated/wgmma_products.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+// A thread has rows 16 w + l / 4 and 8 further (`half` 0 and 1), w its warp of the warpgroup and l its lane;
+// element [4 n + 2 half + i] of scores and results is of column 8 n + 2 (l % 4) + i. So has the same thread
+// of the other warpgroup, and threads hand P to one another.
+template <class T>
+struct MlaRowState {
+  static constexpr int kSteps = kMlaKeys / 16;
+  // P relative to a former row max may be up to 2^kSlack before that is replaced.
+  static constexpr float kSlack = 8.0f;
+
+  float scores[kMlaKeys / 2];
+  float out[MlaTile::kColumns / 2];
+  // A score, before the factor of exp2, that no other exceeds by more than kSlack after the factor.
+  float row_max[2];
+  float sum[2];  // of this lane's columns of the warpgroup's own KV tiles
+  float rescale[2];
+  bool rescales;
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (float& x : out) x = 0.0f;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      row_max[half] = -INFINITY;
+      sum[half] = 0.0f;
+    }
+  }
+
+  // Starts a chunk's part of scores = q k^T.
+  __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k, bool add) {
+    constexpr int kStepBytes = 32;
+    const uint64_t a = ptx::matrix_descriptor(q), b = ptx::matrix_descriptor(k);
+#pragma unroll
+    for (int i = 0; i < kChunkColumns / 16; ++i)
+      ptx::multiply_async(scores, a + i * kStepBytes / 16, b + i * kStepBytes / 16, add || i > 0, T());
+  }
+
+  // Starts out += P v.
+  __device__ __forceinline__ void multiply_values(const uint32_t (&weights)[kSteps][4], uint32_t v) {
+    constexpr int kStepBytes = 16 * kChunkRowBytes;
+    const uint64_t b = ptx::transposed_descriptor(v, MlaTile::kChunkBytes);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      ptx::multiply_transposed_async(out, weights[step], b + step * kStepBytes / 16, T());
+    ptx::commit_products();
+  }
+
+  // Scores of the KV tile from `first_key` on that a row does not see become -inf. `first_row`: the thread's.
+  __device__ __forceinline__ void hide_scores(const AttentionParams& params, const sm80::JobRows& rows,
+                                              int first_row, int first_key) {
+    const int to_lane = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint64_t visible =
+          sm80::visible_keys<kMlaKeys>(params, rows, first_row + 8 * half, first_key) >> to_lane;
+#pragma unroll
+      for (int n = 0; n < kMlaKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if ((visible >> (8 * n + i) & 1) == 0) scores[4 * n + 2 * half + i] = -INFINITY;
+    }
+  }
+
+  // scores become P = 2^(factor (score - row_max)), and `rescale` what results and sums so far are to be
+  // multiplied with. A row's own scores decide whether they are.
+  __device__ __forceinline__ void softmax(float factor) {
+    bool changed = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float highest = row_max[half];
+#pragma unroll
+      for (int n = 0; n < kMlaKeys / 8; ++n)
+        highest = fmaxf(highest, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+      highest = sm80::quad_max(highest);
+      if (!((highest - row_max[half]) * factor > kSlack)) highest = row_max[half];
+      const float shift = raise(half, highest, factor, changed);
+      float sums[2] = {};
+#pragma unroll
+      for (int n = 0; n < kMlaKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& score = scores[4 * n + 2 * half + i];
+          score = ptx::exp2_fast(score * factor - shift);
+          sums[i] += score;
+        }
+      sum[half] += sums[0] + sums[1];
+    }
+    rescales = __any_sync(0xffffffffu, changed);
+  }
+
+  // P as the left operand of the product with the values.
+  __device__ __forceinline__ void pack(uint32_t (&weights)[kSteps][4]) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        weights[step][i] = sm80::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
+  }
+
+  // Hands P and the row max to the other warpgroup. `thread`: of the warpgroup.
+  __device__ __forceinline__ void publish(const MlaShared& shared, const uint32_t (&weights)[kSteps][4],
+                                          int thread, int first_row) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      ptx::store_shared_16(cell(shared, step, thread), make_uint4(weights[step][0], weights[step][1],
+                                                                  weights[step][2], weights[step][3]));
+    if (thread % 4 == 0) {
+      shared.row_max()[first_row] = row_max[0];
+      shared.row_max()[first_row + 8] = row_max[1];
+    }
+  }
+  // Takes what the other published.
+  __device__ __forceinline__ void receive(const MlaShared& shared, uint32_t (&weights)[kSteps][4], int thread,
+                                          int first_row, float factor) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const uint4 four = ptx::load_shared_16(cell(shared, step, thread));
+      weights[step][0] = four.x;
+      weights[step][1] = four.y;
+      weights[step][2] = four.z;
+      weights[step][3] = four.w;
+    }
+    bool changed = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) raise(half, shared.row_max()[first_row + 8 * half], factor, changed);
+    rescales = __any_sync(0xffffffffu, changed);
+  }
+
+  // When no product is under way.
+  __device__ __forceinline__ void rescale_results() {
+    if (!rescales) return;
+#pragma unroll
+    for (int i = 0; i < MlaTile::kColumns / 2; ++i) out[i] *= rescale[i / 2 % 2];
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t cell(const MlaShared& shared, int step, int thread) {
+    return shared.weights() + step * 128 * 16 + thread * 16;
+  }
+
+  // Takes another row max; what P is relative to.
+  __device__ __forceinline__ float raise(int half, float highest, float factor, bool& changed) {
+    const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
+    // The product rounded by itself: exactly 1 for a row whose max stays.
+    rescale[half] = ptx::exp2_fast(__fmul_rn(row_max[half], factor) - shift);
+    changed |= highest != row_max[half];
+    row_max[half] = highest;
+    sum[half] *= rescale[half];
+    return shift;
+  }
+};
+
+}  // namespace attend::kernels::cuda::sm90
