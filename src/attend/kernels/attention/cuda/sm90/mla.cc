@@ -12,28 +12,33 @@ namespace {
 // The swizzle of TMA repeats after so many rows.
 constexpr int kFewestBoxRows = 8;
 
-// Pages as [num_pages, page_size, 1, row].
-TensorView with_one_head(const TensorView& latent) {
-  TensorView view = latent;
+// Rows in chunks of 64 columns, as map_pages() takes them: [chunks, rows, pages, 64]. What follows begins at
+// multiples of 16 bytes.
+TensorView chunked(const TensorView& rows, int64_t num_columns, int64_t num_rows, int64_t row_stride,
+                   int64_t num_pages, int64_t page_stride) {
+  constexpr int64_t kChunk = 64;
+  TensorView view = rows;
   view.rank = 4;
-  view.shape[2] = 1;
-  view.shape[3] = latent.shape[2];
-  view.strides[2] = latent.shape[2];
-  view.strides[3] = 1;
+  view.shape = {num_columns / kChunk, num_rows, num_pages, kChunk};
+  view.strides = {kChunk, row_stride, page_stride, 1};
   return view;
 }
 
-// Tensor maps want sizes and strides above 0.
-bool has_map(const TensorView& latent) {
-  for (size_t dim = 0; dim < 2; ++dim)
-    if (latent.shape[dim] == 0 || (latent.shape[dim] > 1 && latent.strides[dim] <= 0)) return false;
-  return true;
-}
-
+// Tensor maps want sizes and strides above 0, and here whole chunks.
 int box_rows_for(const MlaArgs& args) {
-  if (!has_map(args.latent)) return 0;
+  if (args.latent.shape[2] % 64 != 0) return 0;
+  for (size_t dim = 0; dim < 2; ++dim)
+    if (args.latent.shape[dim] == 0 || (args.latent.shape[dim] > 1 && args.latent.strides[dim] <= 0))
+      return 0;
   if (args.index.kind == KvIndexKind::kContiguous) return kMlaKeys;
   return args.index.page_size < kFewestBoxRows ? 0 : std::min(args.index.page_size, kMlaKeys);
+}
+
+// From one row of q to the next, heads and tokens in one sequence; 0: they are in none.
+int64_t row_stride_of(const TensorView& q) {
+  if (q.shape[1] == 1) return q.shape[0] == 1 ? q.shape[2] : std::max<int64_t>(q.strides[0], 0);
+  if (q.shape[0] > 1 && q.strides[0] != q.shape[1] * q.strides[1]) return 0;
+  return std::max<int64_t>(q.strides[1], 0);
 }
 
 }  // namespace
@@ -41,11 +46,27 @@ int box_rows_for(const MlaArgs& args) {
 bool takes_mla(Device device) { return runs_sm90a(device.index); }
 
 void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
-  MlaParams mla{.attention = params, .latent = {}, .box_rows = box_rows_for(args)};
+  MlaParams mla{};
+  mla.attention = params;
+  mla.box_rows = box_rows_for(args);
+  const TensorView& latent = args.latent;
   if (mla.box_rows > 0) {
     const bool contiguous = args.index.kind == KvIndexKind::kContiguous;
-    mla.latent =
-        map_pages(with_one_head(args.latent), contiguous ? 1 : mla.box_rows, contiguous ? mla.box_rows : 1);
+    const int64_t num_rows = latent.shape[contiguous ? 0 : 1],
+                  row_stride = latent.strides[contiguous ? 0 : 1];
+    mla.latent = map_pages(chunked(latent, latent.shape[2], num_rows, row_stride,
+                                   contiguous ? 1 : latent.shape[0], latent.strides[0]),
+                           mla.box_rows, mla.box_rows == kMlaKeys ? kMlaBoxChunks : 1);
+  }
+  const int64_t q_stride = row_stride_of(args.q), rope_stride = row_stride_of(args.q_rope);
+  mla.boxes_queries = q_stride > 0 && rope_stride > 0 && args.q.shape[0] > 0 &&
+                      args.q.shape[2] == kMlaHeadDimV && args.q_rope.shape[2] == kMlaHeadDimQk - kMlaHeadDimV;
+  if (mla.boxes_queries) {
+    const int64_t num_rows = args.q.shape[0] * args.q.shape[1];
+    mla.q =
+        map_pages(chunked(args.q, args.q.shape[2], num_rows, q_stride, 1, 0), kMlaRows, kMlaQueryBoxChunks);
+    mla.q_rope =
+        map_pages(chunked(args.q_rope, args.q_rope.shape[2], num_rows, rope_stride, 1, 0), kMlaRows, 1);
   }
   const PlanView& view = plan.view();
   const int num_ctas =

@@ -4,6 +4,7 @@
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_shared.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -12,16 +13,16 @@ namespace attend::kernels::cuda::sm90 {
 template <class Plan>
 class MlaWalk {
  public:
-  __device__ MlaWalk(const AttentionParams& params, const Plan& cta_plan, sm80::PlanStart& walk)
-      : params_(params), cta_plan_(cta_plan), at_(walk.cta) {
-    const PlanView& plan = params.plan;
+  __device__ MlaWalk(const MlaParams& params, const Plan& cta_plan, sm80::PlanStart& walk)
+      : params_(params.attention), box_rows_(params.box_rows), cta_plan_(cta_plan), at_(walk.cta) {
+    const PlanView& plan = params_.plan;
     const int cta = static_cast<int>(blockIdx.x);
     if (plan.streamed) {
       const int units = walk.header.units_per_cta;
       left_ = min(units, walk.header.num_units - cta / plan.heads_at_once * units);
     } else {
       next_job_ = cta;
-      left_ = walk.header.num_row_tiles * params.num_kv_heads;
+      left_ = walk.header.num_row_tiles * params_.num_kv_heads;
     }
   }
 
@@ -62,24 +63,32 @@ class MlaWalk {
     job.tile = tile;
     job.head = head;
     job.slot = part.slot;
-    job.full = {0, 0};
     const sm80::JobRows rows(params_, tile, head, params_.plan.tile_rows);
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     int begin = tile.kv_begin;
     // The plan may be one of a layer without a window.
     if (batch.window_left >= 0 || batch.chunk > 0)
       begin = max(begin, key_range(batch, rows.span, j_first, j_last).begin);
-    if (batch.tree_mask == nullptr || !batch.causal)
-      job.full = {first_visible(batch, position_of(batch, rows.span, j_last)),
-                  min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)};
     const int unit_keys = params_.plan.unit_keys;
     const int part_begin = (tile.first_unit + part.first) * unit_keys;
     job.first_key = max(part_begin, begin / kMlaKeys * kMlaKeys);
     job.keys = {max(begin, part_begin), min(part_begin + part.count * unit_keys, tile.kv_end)};
+    job.boxes = box_rows_ > 0 ? whole_tiles(job, job.keys) : KeyRange{0, 0};
+    job.full = {0, 0};
+    if (batch.tree_mask == nullptr || !batch.causal)
+      job.full = whole_tiles(job, {first_visible(batch, position_of(batch, rows.span, j_last)),
+                                   min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)});
     job.num_tiles = max(0, (job.keys.end - job.first_key + kMlaKeys - 1) / kMlaKeys);
   }
 
+  // KV tiles of the job that have keys of this range alone.
+  __device__ static KeyRange whole_tiles(const MlaJob& job, const KeyRange& keys) {
+    return {(max(0, keys.begin - job.first_key) + kMlaKeys - 1) / kMlaKeys,
+            max(0, keys.end - job.first_key) / kMlaKeys};
+  }
+
   const AttentionParams& params_;
+  const int box_rows_;
   const Plan& cta_plan_;
   CtaStart& at_;
   int left_;  // units of the share, or jobs of the whole plan
@@ -90,11 +99,11 @@ class MlaWalk {
 template <class Plan>
 class MlaJobs {
  public:
-  __device__ MlaJobs(const AttentionParams& params, const MlaShared& shared, int warp)
-      : params_(params), shared_(shared), warp_(warp) {}
+  __device__ MlaJobs(const MlaParams& params, const MlaShared& shared, int warp)
+      : mla_(params), params_(params.attention), shared_(shared), warp_(warp) {}
 
   __device__ void run(const Plan& cta_plan) {
-    MlaWalk<Plan> walk(params_, cta_plan, shared_.walk());
+    MlaWalk<Plan> walk(mla_, cta_plan, shared_.walk());
     const bool tells = warp_ == 0 && lane_ == 0;
     uint32_t parity = 0;
     for (RingPlace place;; place.advance(MlaTile::kJobSlots), parity ^= 1) {
@@ -109,13 +118,34 @@ class MlaJobs {
       ptx::wait_for_phase(shared_.queries_empty(), parity ^ 1);
       // Queries are never settled early.
       ptx::wait_for_previous_kernel();
-      copy_queries(job);
-      arrive_after_copies(shared_.queries_full());
+      if (mla_.boxes_queries) {
+        copy_boxes(job);
+      } else {
+        copy_queries(job);
+        arrive_after_copies(shared_.queries_full());
+      }
       arrive_as_warp(shared_.job_done(place.slot));
     }
   }
 
  private:
+  // By TMA. Rows beyond the tile's are other tokens', or what was there: they come to nothing.
+  __device__ void copy_boxes(const MlaJob& job) const {
+    if (lane_ != 0) return;
+    if (warp_ != 0) return ptx::arrive(shared_.queries_full());
+    const sm80::JobRows rows(params_, job.tile, job.head, params_.plan.tile_rows);
+    const sm80::TileRow first = rows.at(params_, 0);
+    const int row = (rows.span.first_token + first.query) * params_.num_q_heads + first.head;
+    const uint64_t policy = ptx::evict_first();
+    ptx::arrive_and_expect(shared_.queries_full(), MlaTile::kQueryBytes);
+#pragma unroll
+    for (int chunk = 0; chunk < MlaTile::kValueChunks; chunk += kMlaQueryBoxChunks)
+      ptx::copy_box(shared_.queries() + chunk * MlaTile::kChunkBytes, &mla_.q, 0, 0, row, chunk,
+                    shared_.queries_full(), policy);
+    ptx::copy_box(shared_.queries() + MlaTile::kValueChunks * MlaTile::kChunkBytes, &mla_.q_rope, 0, 0, row,
+                  0, shared_.queries_full(), policy);
+  }
+
   // Columns of q, then those of q_rope. Rows and columns beyond are zero. Eight lanes copy 128 bytes of a
   // row.
   __device__ void copy_queries(const MlaJob& job) const {
@@ -144,6 +174,7 @@ class MlaJobs {
     }
   }
 
+  const MlaParams& mla_;
   const AttentionParams& params_;
   const MlaShared& shared_;
   const int warp_;

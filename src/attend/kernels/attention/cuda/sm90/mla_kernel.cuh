@@ -67,18 +67,19 @@ class MlaMath {
         for (; tile + 2 < num_tiles; tile += 2) {
           wait_for_scores(rows);
           own_tile<false>(rows, job, tile);
-          other_tile<true>(rows, job, tile + 1);
+          release_last(rows, tile);
+          other_tile(rows, job, tile + 1);
           release_last(rows, tile + 1);
           multiply_keys(rows, job, tile + 2);
         }
         wait_for_scores(rows);
         release_queries();
         own_tile<false>(rows, job, tile);
-        if (tile + 1 < num_tiles) {
-          other_tile<true>(rows, job, tile + 1);
-          ++tile;
-        }
         release_last(rows, tile);
+        if (tile + 1 < num_tiles) {
+          other_tile(rows, job, tile + 1);
+          release_last(rows, tile + 1);
+        }
       } else {
         release_queries();
       }
@@ -89,24 +90,24 @@ class MlaMath {
 #pragma unroll 1
         for (; tile + 3 < num_tiles; tile += 2) {
           wait_for_scores(rows);
-          other_tile<false>(rows, job, tile);
+          other_tile(rows, job, tile);
           own_tile<true>(rows, job, tile + 1);
           release_last(rows, tile + 1);
           multiply_keys(rows, job, tile + 3);
         }
         wait_for_scores(rows);
         release_queries();
-        other_tile<false>(rows, job, tile);
+        other_tile(rows, job, tile);
         own_tile<true>(rows, job, tile + 1);
         release_last(rows, tile + 1);
         if (tile + 2 < num_tiles) {
-          other_tile<false>(rows, job, tile + 2);
+          other_tile(rows, job, tile + 2);
           release_last(rows, tile + 2);
         }
       } else {
         release_queries();
         if (num_tiles > 0) {
-          other_tile<false>(rows, job, 0);
+          other_tile(rows, job, 0);
           release_last(rows, 0);
         }
       }
@@ -115,24 +116,29 @@ class MlaMath {
     finish(rows, job, job_parity);
   }
 
-  // Starts the scores of a tile, chunk by chunk as they come: those of the two halves take turns.
+  // Starts the scores of a tile, third by third as they come.
   __device__ __forceinline__ void multiply_keys(Rows& rows, const MlaJob& job, int tile) {
     const int stage = stage_of(tile);
     const uint32_t parity = parity_of(tile);
-    if (copied_by_threads(params_, job, job.first_key + tile * kMlaKeys)) {
-      for (int chunk = 0; chunk < MlaTile::kChunks; ++chunk)
-        ptx::wait_for_phase(shared_.full(stage, chunk), parity);
+    if (copied_by_threads(job, tile)) {
+      for (int third = 0; third < MlaTile::kThirds; ++third)
+        ptx::wait_for_phase(shared_.full(stage, third), parity);
       ptx::publish_to_async();
     }
-    const uint32_t q = shared_.queries(), k = shared_.stage(stage);
+    const uint64_t q = ptx::matrix_descriptor(Rows::lane_0(shared_.queries()));
+    const uint64_t k = ptx::matrix_descriptor(Rows::lane_0(shared_.stage(stage)));
 #pragma unroll
-    for (int i = 0; i < MlaTile::kChunks; ++i) {
-      const int chunk = i == MlaTile::kValueChunks ? i : i / 2 + i % 2 * MlaTile::kChunksOfHalf;
-      ptx::wait_for_phase(shared_.full(stage, chunk), parity);
+    for (int third = 0; third < MlaTile::kThirds; ++third) {
+      ptx::wait_for_phase(shared_.full(stage, third), parity);
       ptx::begin_products();
-      rows.multiply_keys(q + chunk * MlaTile::kChunkBytes, k + chunk * MlaTile::kChunkBytes, i > 0);
+#pragma unroll
+      for (int chunk = third * kMlaBoxChunks; chunk < (third + 1) * kMlaBoxChunks; ++chunk)
+        rows.multiply_keys(q, k, chunk, chunk > 0);
     }
     ptx::commit_products();
+  }
+  __device__ __forceinline__ static bool copied_by_threads(const MlaJob& job, int tile) {
+    return tile < job.boxes.begin || tile >= job.boxes.end;
   }
 
   __device__ __forceinline__ static void wait_for_scores(Rows& rows) {
@@ -144,16 +150,15 @@ class MlaMath {
   // values. `kBusy`: the product of the tile before is under way.
   template <bool kBusy>
   __device__ __forceinline__ void own_tile(Rows& rows, const MlaJob& job, int tile) {
-    const int first_key = job.first_key + tile * kMlaKeys;
     if (params_.attention.logit_cap > 0.0f) {
       const sm80::ScoreCap cap(params_.attention);
 #pragma unroll
       for (float& score : rows.scores) score = cap(score);
     }
-    if (first_key < job.full.begin || first_key + kMlaKeys > job.full.end)
+    if (tile < job.full.begin || tile >= job.full.end)
       rows.hide_scores(params_.attention,
                        sm80::JobRows(params_.attention, job.tile, job.head, params_.attention.plan.tile_rows),
-                       first_row(), first_key);
+                       first_row(), job.first_key + tile * kMlaKeys);
     rows.softmax(factor_);
     Weights weights;
     rows.pack(weights);
@@ -164,17 +169,11 @@ class MlaMath {
   }
 
   // The same with P of the other warpgroup.
-  template <bool kBusy>
   __device__ __forceinline__ void other_tile(Rows& rows, const MlaJob& job, int tile) {
     ptx::wait_for_phase(shared_.weights_full(1 - kWarpgroup, thread_ / 32), weights_parity_);
     weights_parity_ ^= 1;
-    const int stage = stage_of(tile);
-    const uint32_t parity = parity_of(tile);
-#pragma unroll
-    for (int i = 0; i < MlaTile::kChunksOfHalf; ++i)
-      ptx::wait_for_phase(shared_.full(stage, kWarpgroup * MlaTile::kChunksOfHalf + i), parity);
-    if (copied_by_threads(params_, job, job.first_key + tile * kMlaKeys)) ptx::publish_to_async();
-    if constexpr (kBusy) release_last(rows, tile - 1);
+    // The other warpgroup has waited for the tile.
+    if (copied_by_threads(job, tile)) ptx::publish_to_async();
     Weights weights;
     rows.receive(shared_, weights, thread_, first_row(), factor_);
     multiply_values(rows, weights, tile);
@@ -187,11 +186,15 @@ class MlaMath {
         weights, shared_.stage(stage_of(tile)) + kWarpgroup * MlaTile::kChunksOfHalf * MlaTile::kChunkBytes);
   }
 
-  // Waits for the product with the values of a tile; its half of the stage is free then.
+  // Waits for the product with the values of a tile; its columns of the stage are free then.
   __device__ __forceinline__ void release_last(Rows& rows, int tile) {
     ptx::wait_products<0>();
     ptx::use_after_wait(rows.out);
-    arrive_as_warp(shared_.empty(stage_of(tile), kWarpgroup));
+    __syncwarp();
+    if (thread_ % 32 == 0) {
+      ptx::arrive(shared_.empty(stage_of(tile), kWarpgroup));
+      ptx::arrive(shared_.empty(stage_of(tile), kWarpgroup + 1));
+    }
   }
   __device__ __forceinline__ void release_queries() { arrive_as_warp(shared_.queries_empty()); }
 
@@ -260,7 +263,7 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
     if (warp < MlaTile::kLoadWarps)
       MlaLoad(params, shared, warp).run(is_early);
     else
-      MlaJobs<Plan>(attention, shared, warp - MlaTile::kLoadWarps).run(plan);
+      MlaJobs<Plan>(params, shared, warp - MlaTile::kLoadWarps).run(plan);
     ptx::wait_for_previous_kernel();
     pad(attention);
   } else {

@@ -1,5 +1,5 @@
-// Latent rows on their way into shared memory: a warp for each half of the chunks of a KV tile, as far ahead
-// as the ring allows.
+// Latent rows on their way into shared memory, as far ahead as the ring allows: by TMA, each warp every other
+// box, or by cp.async, each warp half of the rows.
 #pragma once
 
 #include "attend/kernels/attention/cuda/sm90/mla_shared.cuh"
@@ -9,23 +9,17 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Whether a KV tile's rows are copied by threads: those of a tile in which some are not the job's, which
-// become zero, since what is multiplied with weights of 0 must not be infinite or NaN.
-__device__ inline bool copied_by_threads(const MlaParams& params, const MlaJob& job, int first_key) {
-  return params.box_rows == 0 || first_key < job.keys.begin || first_key + kMlaKeys > job.keys.end;
-}
-
+// Rows of a KV tile that are not all the job's are copied by threads: those that are not become zero, since
+// what is multiplied with weights of 0 must not be infinite or NaN.
 class MlaLoad {
-  // Rows that a lane looks up, and that a warp copies at once: eight lanes copy 128 bytes of a row.
-  static constexpr int kRowsOfLane = kMlaKeys / 32, kRowsAtOnce = 4;
+  // Rows of a tile that a warp copies; as many at once: eight lanes copy 128 bytes of a row.
+  static constexpr int kRows = kMlaKeys / MlaTile::kLoadWarps, kRowsAtOnce = 4;
+  static_assert(kRows == 32);
 
  public:
-  __device__ MlaLoad(const MlaParams& params, const MlaShared& shared, int half)
-      : params_(params),
-        shared_(shared),
-        half_(half),
-        first_chunk_(half * MlaTile::kChunksOfHalf),
-        end_chunk_(half == 0 ? MlaTile::kChunksOfHalf : MlaTile::kChunks) {}
+  // `warp`: of those that load.
+  __device__ MlaLoad(const MlaParams& params, const MlaShared& shared, int warp)
+      : params_(params), shared_(shared), warp_(warp) {}
 
   // `is_early`: the kernel before may still run, and write keys of the new tokens.
   __device__ void run(bool is_early) {
@@ -40,77 +34,81 @@ class MlaLoad {
   }
 
  private:
-  // Pages are looked up a tile ahead.
+  // Pages are looked up a tile ahead: that of the lane's box, or of its row.
   __device__ void load(const MlaJob& job, bool is_early) {
     const int num_tiles = job.num_tiles, prefix = job.tile.seqlen_kv - job.tile.seqlen_q;
-    int first_key = job.first_key, next_pages[kRowsOfLane];
-    const auto look_up = [&](int first) {
-#pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r) {
-        const int position = first + r * 32 + lane_;
-        const bool wanted = position >= job.keys.begin && position < job.keys.end;
-        next_pages[r] = wanted ? page_of(params_.attention.index, job.tile.request, position) : -1;
-      }
+    const int request = job.tile.request;
+    const KeyRange keys = job.keys, boxes = job.boxes;
+    const int box_row = (lane_ * MlaTile::kLoadWarps + warp_) * params_.box_rows;
+    const auto look_up = [&](int tile, int first) {
+      const int row = tile >= boxes.begin && tile < boxes.end ? box_row : warp_ * kRows + lane_;
+      const int position = first + row;
+      const bool wanted = row < kMlaKeys && position >= keys.begin && position < keys.end;
+      return wanted ? page_of(params_.attention.index, request, position) : -1;
     };
-    look_up(first_key);
+    int first_key = job.first_key, next_page = look_up(0, first_key);
     for (int i = 0; i < num_tiles; ++i, first_key += kMlaKeys) {
-      int pages[kRowsOfLane];
-#pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r) pages[r] = next_pages[r];
-      if (i + 1 < num_tiles) look_up(first_key + kMlaKeys);
-      if (is_early && min(first_key + kMlaKeys, job.keys.end) > prefix) {
+      const int page = next_page;
+      if (i + 1 < num_tiles) next_page = look_up(i + 1, first_key + kMlaKeys);
+      if (is_early && min(first_key + kMlaKeys, keys.end) > prefix) {
         ptx::wait_for_previous_kernel();
         is_early = false;
       }
-      ptx::wait_for_phase(shared_.empty(place_.slot, half_), place_.parity ^ 1);
-      if (copied_by_threads(params_, job, first_key))
-        copy_rows(pages, first_key);
+      if (i >= boxes.begin && i < boxes.end)
+        copy_boxes(page, first_key, box_row);
       else
-        copy_boxes(pages, first_key);
+        copy_rows(page, first_key + warp_ * kRows + lane_);
       place_.advance(MlaTile::kStages);
     }
     if (is_early) ptx::wait_for_previous_kernel();
   }
 
-  // By TMA: each of a few lanes has a box's rows.
-  __device__ void copy_boxes(const int (&pages)[kRowsOfLane], int first_key) const {
-    const int box_rows = params_.box_rows, first_row = lane_ * box_rows;
-    int page = 0;
-#pragma unroll
-    for (int r = 0; r < kRowsOfLane; ++r) {
-      const int page_of_row = __shfl_sync(0xffffffffu, pages[r], first_row % 32);
-      if (first_row / 32 == r) page = page_of_row;
-    }
-    if (lane_ == 0)
-      for (int chunk = first_chunk_; chunk < end_chunk_; ++chunk)
-        ptx::arrive_and_expect(shared_.full(place_.slot, chunk), MlaTile::kChunkBytes);
-    __syncwarp();
-    if (first_row >= kMlaKeys) return;
-    const int slot = (first_key + first_row) & (params_.attention.index.page_size - 1);
-    for (int chunk = first_chunk_; chunk < end_chunk_; ++chunk)
-      ptx::copy_box(shared_.stage(place_.slot) + chunk * MlaTile::kChunkBytes + first_row * kChunkRowBytes,
-                    &params_.latent, chunk * kChunkColumns, 0, slot, page, shared_.full(place_.slot, chunk),
-                    policy_);
+  __device__ void wait_for_room(int third) const {
+    ptx::wait_for_phase(shared_.empty(place_.slot, third), place_.parity ^ 1);
   }
 
-  // By the threads; a row without a page becomes zero.
-  __device__ void copy_rows(const int (&pages)[kRowsOfLane], int first_key) const {
-    uint64_t addresses[kRowsOfLane];
+  // A lane has a box.
+  __device__ void copy_boxes(int page, int first_key, int box_row) const {
+    const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
+    const int slot = contiguous ? page : (first_key + box_row) & (params_.attention.index.page_size - 1);
+    const int page_or_none = contiguous ? 0 : page;
+    const bool has_box = box_row < kMlaKeys;
+    const int num_boxes = __popc(__ballot_sync(0xffffffffu, has_box));
+    const uint32_t to = shared_.stage(place_.slot) + box_row * kChunkRowBytes;
 #pragma unroll
-    for (int r = 0; r < kRowsOfLane; ++r) addresses[r] = address_of(pages[r], first_key + r * 32 + lane_);
+    for (int third = 0; third < MlaTile::kThirds; ++third) {
+      const uint32_t full = shared_.full(place_.slot, third);
+      wait_for_room(third);
+      if (lane_ == 0)
+        ptx::arrive_and_expect(full, num_boxes * kMlaBoxChunks * params_.box_rows * kChunkRowBytes);
+      __syncwarp();
+      if (!has_box) continue;
+      if (params_.box_rows == kMlaKeys) {
+        ptx::copy_box(to + third * MlaTile::kThirdBytes, &params_.latent, 0, page_or_none, slot,
+                      third * kMlaBoxChunks, full, policy_);
+      } else {
 #pragma unroll
-    for (int r = 0; r < kRowsOfLane; ++r)
-#pragma unroll 2
-      for (int first = 0; first < 32; first += kRowsAtOnce) {
-        const int row_lane = first + lane_ / 8;
-        copy_row(r * 32 + row_lane, __shfl_sync(0xffffffffu, addresses[r], row_lane));
+        for (int chunk = third * kMlaBoxChunks; chunk < (third + 1) * kMlaBoxChunks; ++chunk)
+          ptx::copy_box(to + chunk * MlaTile::kChunkBytes, &params_.latent, 0, page_or_none, slot, chunk,
+                        full, policy_);
       }
-    for (int chunk = first_chunk_; chunk < end_chunk_; ++chunk)
-      ptx::await_copies(shared_.full(place_.slot, chunk));
-    __syncwarp();
-    if (lane_ == 0)
-      for (int chunk = first_chunk_; chunk < end_chunk_; ++chunk)
-        ptx::arrive(shared_.full(place_.slot, chunk));
+    }
+  }
+
+  // A row without a page becomes zero. `position`: of the lane's row.
+  __device__ void copy_rows(int page, int position) const {
+    const uint64_t lane_address = address_of(page, position);
+#pragma unroll 1
+    for (int third = 0; third < MlaTile::kThirds; ++third) {
+      wait_for_room(third);
+#pragma unroll 2
+      for (int first = 0; first < kRows; first += kRowsAtOnce) {
+        const int row = first + lane_ / 8;
+        const uint64_t address = __shfl_sync(0xffffffffu, lane_address, row);
+        copy_row(third * kMlaBoxChunks, warp_ * kRows + row, address);
+      }
+      arrive_after_copies(shared_.full(place_.slot, third));
+    }
   }
 
   // Where a position's row begins in global memory; 0 without a page.
@@ -124,10 +122,11 @@ class MlaLoad {
     return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(2 * offset);
   }
 
-  // This lane's 16 bytes of every chunk of a row.
-  __device__ void copy_row(int row, uint64_t address) const {
-    for (int chunk = first_chunk_; chunk < end_chunk_; ++chunk) {
-      const int column = chunk * kChunkColumns + lane_ % 8 * 8;
+  // This lane's 16 bytes of a few chunks of a row.
+  __device__ void copy_row(int first_chunk, int row, uint64_t address) const {
+#pragma unroll
+    for (int i = 0; i < kMlaBoxChunks; ++i) {
+      const int chunk = first_chunk + i, column = chunk * kChunkColumns + lane_ % 8 * 8;
       const bool valid = address != 0 && column < params_.attention.head_dim_qk;
       ptx::copy_async_16(
           shared_.stage(place_.slot) + chunk * MlaTile::kChunkBytes + swizzled(row, lane_ % 8),
@@ -137,7 +136,7 @@ class MlaLoad {
 
   const MlaParams& params_;
   const MlaShared& shared_;
-  const int half_, first_chunk_, end_chunk_;
+  const int warp_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
   const uint64_t policy_ = ptx::evict_first();
   RingPlace place_;

@@ -37,22 +37,31 @@ struct MlaRowState {
     }
   }
 
-  // Starts a chunk's part of scores = q k^T.
-  __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k, bool add) {
+  // Descriptors of operands in uniform registers: products of 64 columns follow one another faster than
+  // others could be made. `lane_0`: what lane 0 has, which all have.
+  __device__ __forceinline__ static uint32_t lane_0(uint32_t x) { return __shfl_sync(0xffffffffu, x, 0); }
+  // `first`: of the beginning of the tile; addresses do not carry over into other fields.
+  __device__ __forceinline__ static uint64_t further(uint64_t first, int bytes) {
+    return (first & 0xffffffff00000000) | (static_cast<uint32_t>(first) + static_cast<uint32_t>(bytes / 16));
+  }
+
+  // Starts a chunk's part of scores = q k^T. `q`, `k`: descriptors of the first chunks.
+  __device__ __forceinline__ void multiply_keys(uint64_t q, uint64_t k, int chunk, bool add) {
     constexpr int kStepBytes = 32;
-    const uint64_t a = ptx::matrix_descriptor(q), b = ptx::matrix_descriptor(k);
 #pragma unroll
-    for (int i = 0; i < kChunkColumns / 16; ++i)
-      ptx::multiply_async(scores, a + i * kStepBytes / 16, b + i * kStepBytes / 16, add || i > 0, T());
+    for (int i = 0; i < kChunkColumns / 16; ++i) {
+      const int bytes = chunk * MlaTile::kChunkBytes + i * kStepBytes;
+      ptx::multiply_async(scores, further(q, bytes), further(k, bytes), add || i > 0, T());
+    }
   }
 
   // Starts out += P v.
   __device__ __forceinline__ void multiply_values(const uint32_t (&weights)[kSteps][4], uint32_t v) {
     constexpr int kStepBytes = 16 * kChunkRowBytes;
-    const uint64_t b = ptx::transposed_descriptor(v, MlaTile::kChunkBytes);
+    const uint64_t b = ptx::transposed_descriptor(lane_0(v), MlaTile::kChunkBytes);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-      ptx::multiply_transposed_async(out, weights[step], b + step * kStepBytes / 16, T());
+      ptx::multiply_transposed_async(out, weights[step], further(b, step * kStepBytes), T());
     ptx::commit_products();
   }
 

@@ -18,8 +18,10 @@ struct MlaTile {
   static constexpr int kStages = 2;
   static constexpr int kJobSlots = 2;
 
-  // Each math warpgroup has half of the columns of the results. A stage comes in, and is free again, in
-  // halves too: the chunks of its values, and RoPE's with the second.
+  // A stage comes in, and is free again, in thirds.
+  static constexpr int kThirds = kChunks / kMlaBoxChunks;
+  static constexpr int kThirdBytes = kMlaBoxChunks * kChunkBytes;
+  // Each math warpgroup has half of the columns of the results, so reads two of the thirds as values.
   static constexpr int kMathWarpgroups = 2, kMathWarps = 4 * kMathWarpgroups;
   static constexpr int kColumns = kMlaHeadDimV / kMathWarpgroups;
   static constexpr int kChunksOfHalf = kValueChunks / 2;
@@ -39,7 +41,8 @@ struct alignas(16) MlaJob {
   int32_t num_tiles;  // -1: there are no more jobs
   int32_t first_key;  // of the first KV tile, a multiple of kMlaKeys
   KeyRange keys;      // that any row may see here
-  KeyRange full;      // that every row sees
+  KeyRange boxes;     // KV tiles that TMA copies: those with keys of the job alone
+  KeyRange full;      // KV tiles of which every row sees all keys
 };
 
 struct MlaShared {
@@ -53,8 +56,8 @@ struct MlaShared {
   static constexpr int kWalkAt = kJobsAt + MlaTile::kJobSlots * static_cast<int>(sizeof(MlaJob));
   static constexpr int kBarriersAt = kWalkAt + static_cast<int>(sizeof(sm80::PlanStart));
   static constexpr int kFullAt = 2 * MlaTile::kJobSlots + 2;
-  static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kChunks;
-  static constexpr int kWeightsFullAt = kEmptyAt + 2 * MlaTile::kStages;
+  static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kThirds;
+  static constexpr int kWeightsFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kThirds;
   static constexpr int kNumBarriers = kWeightsFullAt + MlaTile::kMathWarps;
   static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
   // Beside what a derived plan takes, which is aligned as this is.
@@ -84,10 +87,12 @@ struct MlaShared {
   __device__ uint32_t job_done(int slot) const { return barrier(MlaTile::kJobSlots + slot); }
   __device__ uint32_t queries_full() const { return barrier(2 * MlaTile::kJobSlots); }
   __device__ uint32_t queries_empty() const { return barrier(2 * MlaTile::kJobSlots + 1); }
-  __device__ uint32_t full(int stage, int chunk) const {
-    return barrier(kFullAt + stage * MlaTile::kChunks + chunk);
+  __device__ uint32_t full(int stage, int third) const {
+    return barrier(kFullAt + stage * MlaTile::kThirds + third);
   }
-  __device__ uint32_t empty(int stage, int half) const { return barrier(kEmptyAt + 2 * stage + half); }
+  __device__ uint32_t empty(int stage, int third) const {
+    return barrier(kEmptyAt + stage * MlaTile::kThirds + third);
+  }
   // P of a KV tile of this warpgroup is there, for the rows of one of its warps.
   __device__ uint32_t weights_full(int warpgroup, int warp) const {
     return barrier(kWeightsFullAt + 4 * warpgroup + warp);
@@ -102,8 +107,11 @@ struct MlaShared {
     ptx::init_barrier(queries_full(), MlaTile::kQueryWarps);
     ptx::init_barrier(queries_empty(), MlaTile::kMathWarps);
     for (int i = 0; i < MlaTile::kStages; ++i) {
-      for (int chunk = 0; chunk < MlaTile::kChunks; ++chunk) ptx::init_barrier(full(i, chunk), 1);
-      for (int half = 0; half < 2; ++half) ptx::init_barrier(empty(i, half), 4);
+      for (int third = 0; third < MlaTile::kThirds; ++third) {
+        ptx::init_barrier(full(i, third), MlaTile::kLoadWarps);
+        // Columns of both warpgroups are in the middle.
+        ptx::init_barrier(empty(i, third), third == 1 ? MlaTile::kMathWarps : MlaTile::kMathWarps / 2);
+      }
     }
     for (int i = 0; i < MlaTile::kMathWarps; ++i) ptx::init_barrier(weights_full(i / 4, i % 4), 1);
     ptx::publish_barriers();
