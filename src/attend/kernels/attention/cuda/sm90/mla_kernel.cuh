@@ -245,7 +245,14 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
   using Plan = sm80::CtaPlan<MlaTile::kThreads, kPlans>;
   const AttentionParams& attention = params.attention;
   const MlaShared shared(memory);
-  if (threadIdx.x == 0) shared.init_barriers();
+  if (threadIdx.x == 0) {
+    shared.init_barriers();
+    if (params.box_rows > 0) ptx::prefetch_map(&params.latent);
+    if (params.boxes_queries) {
+      ptx::prefetch_map(&params.q);
+      ptx::prefetch_map(&params.q_rope);
+    }
+  }
   const bool is_early = attention.old_keys_settled;
   if (!is_early) ptx::wait_for_previous_kernel();
   const Plan plan(attention);

@@ -39,7 +39,9 @@ class MlaLoad {
     const int num_tiles = job.num_tiles, prefix = job.tile.seqlen_kv - job.tile.seqlen_q;
     const int request = job.tile.request;
     const KeyRange keys = job.keys, boxes = job.boxes;
-    const int box_row = (lane_ * MlaTile::kLoadWarps + warp_) * params_.box_rows;
+    const int box_row = params_.box_rows == kMlaKeys
+                            ? lane_ * kMlaKeys
+                            : (lane_ * MlaTile::kLoadWarps + warp_) * params_.box_rows;
     const auto look_up = [&](int tile, int first) {
       const int row = tile >= boxes.begin && tile < boxes.end ? box_row : warp_ * kRows + lane_;
       const int position = first + row;
@@ -72,18 +74,21 @@ class MlaLoad {
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
     const int slot = contiguous ? page : (first_key + box_row) & (params_.attention.index.page_size - 1);
     const int page_or_none = contiguous ? 0 : page;
-    const bool has_box = box_row < kMlaKeys;
-    const int num_boxes = __popc(__ballot_sync(0xffffffffu, has_box));
+    const bool is_one = params_.box_rows == kMlaKeys;
+    const int num_boxes = is_one ? 1 : kMlaKeys / MlaTile::kLoadWarps / params_.box_rows;
     const uint32_t to = shared_.stage(place_.slot) + box_row * kChunkRowBytes;
 #pragma unroll
     for (int third = 0; third < MlaTile::kThirds; ++third) {
       const uint32_t full = shared_.full(place_.slot, third);
       wait_for_room(third);
+      // The warps take turns where there is but one box.
+      const bool has_boxes = !is_one || third % MlaTile::kLoadWarps == warp_;
       if (lane_ == 0)
-        ptx::arrive_and_expect(full, num_boxes * kMlaBoxChunks * params_.box_rows * kChunkRowBytes);
+        ptx::arrive_and_expect(full,
+                               has_boxes ? num_boxes * kMlaBoxChunks * params_.box_rows * kChunkRowBytes : 0);
       __syncwarp();
-      if (!has_box) continue;
-      if (params_.box_rows == kMlaKeys) {
+      if (!has_boxes || lane_ >= num_boxes) continue;
+      if (is_one) {
         ptx::copy_box(to + third * MlaTile::kThirdBytes, &params_.latent, 0, page_or_none, slot,
                       third * kMlaBoxChunks, full, policy_);
       } else {

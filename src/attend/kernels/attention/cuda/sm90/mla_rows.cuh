@@ -140,10 +140,12 @@ struct MlaRowState {
       weights[step][2] = four.z;
       weights[step][3] = four.w;
     }
-    bool changed = false;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) raise(half, shared.row_max()[first_row + 8 * half], factor, changed);
+    const float highest[2] = {shared.row_max()[first_row], shared.row_max()[first_row + 8]};
+    bool changed = highest[0] != row_max[0] || highest[1] != row_max[1];
     rescales = __any_sync(0xffffffffu, changed);
+    if (!rescales) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) raise(half, highest[half], factor, changed);
   }
 
   // When no product is under way.
