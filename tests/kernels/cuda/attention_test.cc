@@ -172,6 +172,46 @@ TEST_F(CudaAttention, ServesMlaLayersOnTensorCores) {
   run_mla_conformance(mla_on_gpu, cases);
 }
 
+// Rows that TMA copies in boxes of all sizes, and those that threads do: small pages, gaps, windows and ends
+// within a tile. Groups of 64 heads, and heads in several tiles.
+TEST_F(CudaAttention, ServesLatentRowsOfAnyPages) {
+  std::vector<AttentionCase> cases;
+  const auto add = [&](KvIndexKind index, int page_size, int num_heads) {
+    cases.push_back({.requests = {{1, 700}, {3, 257}, {2, 64}, {1, 63}, {1, 0}},
+                     .num_q_heads = num_heads,
+                     .num_kv_heads = 1,
+                     .head_dim_qk = 576,
+                     .head_dim_v = 512,
+                     .rope_dim = 64,
+                     .index = index,
+                     .page_size = page_size,
+                     .page_order = conformance::PageOrder::kShuffled,
+                     .split_rule = kernels::SplitRule::kBalanced,
+                     .seed = cases.size() + 1});
+    return cases.size() - 1;
+  };
+  for (const int page_size : {1, 4, 8, 16, 32, 64, 128})
+    for (const KvIndexKind index : {KvIndexKind::kRequestRows, KvIndexKind::kPageTable, KvIndexKind::kCsr})
+      add(index, page_size, index == KvIndexKind::kPageTable ? 128 : 16);
+  add(KvIndexKind::kContiguous, 1, 16);
+  add(KvIndexKind::kContiguous, 1, 96);
+  for (const int page_size : {1, 64}) {
+    cases[add(KvIndexKind::kPageTable, page_size, 128)].window_left = 100;
+    cases[add(KvIndexKind::kPageTable, page_size, 16)].chunk = 96;
+    cases[add(KvIndexKind::kPageTable, page_size, 128)].strided = true;
+    cases[add(KvIndexKind::kPageTable, page_size, 192)].split_rule = kernels::SplitRule::kNone;
+    cases[add(KvIndexKind::kPageTable, page_size, 16)].tree = conformance::TreeShape::kTree;
+    cases[add(KvIndexKind::kPageTable, page_size, 64)].spread = conformance::ScoreSpread::kPeaked;
+    cases[add(KvIndexKind::kPageTable, page_size, 5)].logit_cap = 8.0f;
+    cases[add(KvIndexKind::kPageTable, page_size, 5)].sinks = true;
+    cases[add(KvIndexKind::kPageTable, page_size, 64)].num_pad_tokens = 3;
+    cases[add(KvIndexKind::kPageTable, page_size, 64)].num_workers = 3;
+  }
+  cases = on_tensor_cores(cases);
+  for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
+  run_mla_conformance(mla_on_gpu, cases);
+}
+
 // Tiles of 16 and of 64 rows, whole and shared by CTAs.
 TEST_F(CudaAttention, ServesMlaLayersInAFewSmallJobs) {
   std::vector<AttentionCase> cases;

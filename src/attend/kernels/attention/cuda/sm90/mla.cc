@@ -48,6 +48,10 @@ bool takes_mla(Device device) { return runs_sm90a(device.index); }
 void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
   MlaParams mla{};
   mla.attention = params;
+  // A kernel merges, which wants to know where CTAs begin, and from a plan that they derive only once they
+  // have said so: it may still read what the call before has left.
+  mla.attention.plan.ctas_merge = false;
+  if (params.plan.ctas_plan) mla.attention.old_keys_settled = false;
   mla.box_rows = box_rows_for(args);
   const TensorView& latent = args.latent;
   if (mla.box_rows > 0) {
@@ -72,7 +76,7 @@ void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& p
   const int num_ctas =
       view.streamed ? view.num_ctas : std::min(view.num_ctas, plan.num_row_tiles() * params.num_kv_heads);
   launch_mla(mla, num_ctas, stream.handle);
-  if (view.streamed) launch_mla_merge(params, stream.handle);
+  if (view.streamed) launch_mla_merge(mla.attention, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -153,7 +153,7 @@ class MlaJobs {
     const sm80::JobRows rows(params_, job.tile, job.head, params_.plan.tile_rows);
     const char* const none = static_cast<const char*>(params_.q.data);
     const int num_nope = params_.head_dim_qk - params_.rope_dim, piece = lane_ % 8;
-#pragma unroll 2
+#pragma unroll 1
     for (int i = lane_ / 8; i < kRowsOfWarp; i += kRowsAtOnce) {
       const int tile_row = warp_ * kRowsOfWarp + i;
       const bool is_row = tile_row < rows.num_rows;

@@ -42,20 +42,22 @@ class MlaMath {
       : params_(params), shared_(shared), factor_(sm80::score_factor(params.attention)) {}
 
   __device__ void run() {
-    uint32_t parity = 0;
-    for (RingPlace place;; place.advance(MlaTile::kJobSlots), parity ^= 1) {
-      ptx::wait_for_phase(shared_.job_told(place.slot), place.parity);
-      const MlaJob& job = shared_.job(place.slot);
+    // Registers are short: places and parities of rings follow from counts.
+#pragma unroll 1
+    for (int num_jobs = 0;; ++num_jobs) {
+      const int slot = num_jobs % MlaTile::kJobSlots;
+      ptx::wait_for_phase(shared_.job_told(slot), num_jobs / MlaTile::kJobSlots & 1);
+      const MlaJob& job = shared_.job(slot);
       if (job.num_tiles < 0) return;
-      ptx::wait_for_phase(shared_.queries_full(), parity);
+      ptx::wait_for_phase(shared_.queries_full(), num_jobs & 1);
       ptx::publish_to_async();
-      attend(job, parity);
-      arrive_as_warp(shared_.job_done(place.slot));
+      attend(job, num_jobs & 1);
+      arrive_as_warp(shared_.job_done(slot));
     }
   }
 
  private:
-  __device__ __forceinline__ void attend(const MlaJob& job, uint32_t job_parity) {
+  __device__ __forceinline__ void attend(const MlaJob& job, int job_parity) {
     const int num_tiles = job.num_tiles;
     Rows rows;
     rows.clear();
@@ -199,20 +201,19 @@ class MlaMath {
   __device__ __forceinline__ void release_queries() { arrive_as_warp(shared_.queries_empty()); }
 
   // The sums of both warpgroups' tiles; then the results.
-  __device__ __forceinline__ void finish(Rows& rows, const MlaJob& job, uint32_t job_parity) {
+  __device__ __forceinline__ void finish(Rows& rows, const MlaJob& job, int job_parity) {
     const int row = first_row();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       rows.sum[half] = sm80::quad_sum(rows.sum[half]);
-      if (thread_ % 4 == 0)
-        shared_.sums(static_cast<int>(job_parity), kWarpgroup)[row + 8 * half] = rows.sum[half];
+      if (thread_ % 4 == 0) shared_.sums(job_parity, kWarpgroup)[row + 8 * half] = rows.sum[half];
     }
     ptx::wait_named(kSumsBarrier, 32 * MlaTile::kMathWarps);
     float sum[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // The same order in both warpgroups.
-      const float other = shared_.sums(static_cast<int>(job_parity), 1 - kWarpgroup)[row + 8 * half];
+      const float other = shared_.sums(job_parity, 1 - kWarpgroup)[row + 8 * half];
       sum[half] = kWarpgroup == 0 ? rows.sum[half] + other : other + rows.sum[half];
     }
     MlaResults<T>(params_.attention, job, kWarpgroup, row).write(rows, sum, factor_);

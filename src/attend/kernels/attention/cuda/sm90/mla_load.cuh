@@ -106,7 +106,7 @@ class MlaLoad {
 #pragma unroll 1
     for (int third = 0; third < MlaTile::kThirds; ++third) {
       wait_for_room(third);
-#pragma unroll 2
+#pragma unroll 1
       for (int first = 0; first < kRows; first += kRowsAtOnce) {
         const int row = first + lane_ / 8;
         const uint64_t address = __shfl_sync(0xffffffffu, lane_address, row);
