@@ -126,8 +126,7 @@ class Layer {
   // Kernels alone, which read lengths and slots where they lie: what is recorded serves every later step.
   void attend(Stream& stream) {
     kernels::store_kv(
-        {.k = k_, .v = v_, .k_cache = k_cache_, .v_cache = v_cache_, .slots = slots_.span<int32_t>()},
-        stream);
+        {.k = k_, .v = v_, .to = {.k = k_cache_, .v = v_cache_, .slots = slots_.span<int32_t>()}}, stream);
     const kernels::AttentionArgs args{.q = q_,
                                       .out = out_,
                                       .lse = {},

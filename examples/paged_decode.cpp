@@ -137,7 +137,7 @@ class Decoder {
       cu_seqlen_q.push_back(static_cast<int32_t>(slots.size()));
     }
     kernels::store_kv(
-        {.k = k_view, .v = v_view, .k_cache = cache_.k_view(), .v_cache = cache_.v_view(), .slots = slots},
+        {.k = k_view, .v = v_view, .to = {.k = cache_.k_view(), .v = cache_.v_view(), .slots = slots}},
         stream_);
 
     Floats out(q.size());

@@ -55,7 +55,7 @@ sanitized=(
   "m    kernels_cuda_test CudaSettledKeys.*:CudaPlanInCall.*"
   "m    engine_test       *ReplayOnGpu*/triton_bfloat16"
   # Store, merge, a batch's arrays, rows for other interfaces.
-  "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CudaTurnRows.*"
+  "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CudaRopeRows.*"
   # Sampling. racecheck is not done with clusters of four and eight in a minute; those of two run the same code.
   "mrsi kernels_cuda_test Each/CudaSamplingOfRows.*/2:Each/CudaSamplingOfRows.*/3:CudaSampling.DividesAClass*:CudaSampling.MarksARow*"
   "msi  kernels_cuda_test Each/CudaSamplingOfRows.*/0:Each/CudaSamplingOfRows.*/1:CudaSampling.DrawsTheTokenOfTheCpuFromATiny*"
@@ -68,7 +68,7 @@ sanitized=(
   "ms   dense_gpu_test    Sm90Norm.LeavesWhatIsNormed*:Sm90Tall.WritesRows*"
   # The rest of a layer; rows and heads that are moved in groups, and others.
   "m    dense_gpu_test    AlignedRows.OfNorms*:AlignedRows.*Stored"
-  "mrsi dense_gpu_test    AddRmsNorm.*:SiluMul.*:Rope.Turns*:GatherRows.*:FillRandom.HasTheSameBitsOnAGpu:Embedding.Copies*"
+  "mrsi dense_gpu_test    AddRmsNorm.*:SiluMul.*:Rope.Rotates*:GatherRows.*:FillRandom.HasTheSameBitsOnAGpu:Embedding.Copies*"
 )
 
 build_suites() {

@@ -14,7 +14,10 @@
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/kv_store/store.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/norm_rope_store.h"
+#include "attend/kernels/norm_rope/rows.h"
 
 namespace attend::bench {
 namespace {
@@ -105,7 +108,7 @@ Operation silu_mul(const Shape& shape, int64_t num_rows, Stream& stream) {
            &stream](int call) { kernels::silu_mul(gate_up[call], out[call], stream); }};
 }
 
-// The angles that turn heads of this size, so that what is turned again and again keeps its length.
+// The angles that rotate heads of this size, so that what is rotated again and again keeps its length.
 struct Angles {
   Tensor cos, sin;
   Angles(int64_t num_positions, int64_t half) {
@@ -143,19 +146,18 @@ Operation norm_rope_store(const Shape& shape, int64_t num_rows, Stream& stream) 
               return all.view().slice(0, first, first + num_pages);
             };
             const TensorView k = heads(k_begin, v_begin);
-            kernels::norm_rope_store({.q = heads(0, k_begin),
-                                      .k = k,
-                                      .q_norm = q_norm,
-                                      .k_norm = k_norm,
-                                      .positions = positions.span<int32_t>(),
-                                      .cos = angles.cos,
-                                      .sin = angles.sin},
-                                     {.k = k,
-                                      .v = heads(v_begin, end),
-                                      .k_cache = pages(k_cache),
-                                      .v_cache = pages(v_cache),
-                                      .slots = slots.span<int32_t>()},
-                                     stream);
+            kernels::norm_rope_store(
+                {.q = heads(0, k_begin),
+                 .k = k,
+                 .q_norm = q_norm,
+                 .k_norm = k_norm,
+                 .positions = positions.span<int32_t>(),
+                 .cos = angles.cos,
+                 .sin = angles.sin},
+                {.k = k,
+                 .v = heads(v_begin, end),
+                 .to = {.k = pages(k_cache), .v = pages(v_cache), .slots = slots.span<int32_t>()}},
+                stream);
           }};
 }
 

@@ -12,7 +12,8 @@
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 
 namespace attend::bench {
 namespace {
@@ -46,7 +47,7 @@ void multiply(Kernels kernels, const kernels::LinearArgs& args, Stream& stream) 
     kernels::rms_norm(x, args.norm.weight, args.norm.eps, args.norm.normed, stream);
     x = args.norm.normed;
   }
-  kernels::cuda::matmul(x, args.weight, args.out, args.accumulate, stream);
+  kernels::cuda::matmul(x, args.weight.data, args.out, args.accumulate, stream);
 }
 
 void multiply_gated(Kernels kernels, const kernels::GatedLinearArgs& args, Stream& stream) {

@@ -65,9 +65,10 @@ def flash_attn_func(
         _refuse(qv=(qv, _QV))
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
-        q, k, v, None, None, None, None, None, None, None, None, None, None, softmax_scale, causal, window_size,
-        attention_chunk, softcap, sinks, learnable_sink, q_descale, k_descale, v_descale, num_splits, None, None,
-        return_attn_probs, False,
+        q=q, k_cache=k, v_cache=v, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+        attention_chunk=attention_chunk, softcap=softcap, sinks=sinks, learnable_sink=learnable_sink,
+        q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, num_splits=num_splits,
+        return_softmax_lse=return_attn_probs, keys_are_cache=False,
     )  # fmt: skip
 
 
@@ -95,9 +96,12 @@ def flash_attn_varlen_func(
         _refuse(qv=(qv, _QV), seqused_q=(seqused_q, "None; pack the queries and say where they begin by cu_seqlens_q"))
         _check_hints(pack_gqa, sm_margin)
     return flash_attention(
-        q, k, v, None, None, None, cu_seqlens_q, cu_seqlens_k, None, seqused_k, page_table, None, max_seqlen_q, softmax_scale,
-        causal, window_size, attention_chunk, softcap, sinks, learnable_sink, q_descale, k_descale, v_descale,
-        num_splits, None, out, return_softmax_lse or return_attn_probs, False,
+        q=q, k_cache=k, v_cache=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, cache_seqlens=seqused_k,
+        max_seqlen_q=max_seqlen_q, page_table=page_table, softmax_scale=softmax_scale, causal=causal,
+        window_size=window_size, attention_chunk=attention_chunk, softcap=softcap, sinks=sinks,
+        learnable_sink=learnable_sink, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
+        num_splits=num_splits, out=out, return_softmax_lse=return_softmax_lse or return_attn_probs,
+        keys_are_cache=False,
     )  # fmt: skip
 
 
@@ -122,7 +126,7 @@ def flash_attn_with_kvcache(
                       [total_new, num_kv_heads, head_dim]: stored in the cache behind cache_seqlens, and seen. On a
                       GPU what there is no room for is left out, on a CPU refused
     rotary_cos, rotary_sin  [seqlen_rotary, rotary_dim / 2], float32, float16 or bfloat16: q and the keys to append are
-                      turned by their positions, the others of their elements not. Key j of a request stands at
+                      rotated by their positions, the others of their elements not. Key j of a request stands at
                       cache_seqlens + j, or rotary_seqlens (int32 [batch]) + j; query j too with a causal mask or a
                       window, otherwise all queries stand at the first of these. rotary_interleaved: pairs are
                       (2 i, 2 i + 1), otherwise (i, i + rotary_dim / 2)
@@ -136,14 +140,15 @@ def flash_attn_with_kvcache(
     if qv is not None or cache_leftpad is not None or pack_gqa is not None or sm_margin:
         _refuse(qv=(qv, _QV), cache_leftpad=(cache_leftpad, "None; begin each request's keys at position 0"))
         _check_hints(pack_gqa, sm_margin)
-    rotary = None
-    if rotary_cos is not None or rotary_sin is not None or rotary_seqlens is not None:
-        rotary = (rotary_cos, rotary_sin, rotary_seqlens, bool(rotary_interleaved))
     return flash_attention(
-        q, k_cache, v_cache, k, v, rotary, cu_seqlens_q, None, cu_seqlens_k_new, cache_seqlens, page_table, cache_batch_idx,
-        max_seqlen_q, softmax_scale, causal, window_size, attention_chunk, softcap, sinks, learnable_sink,
-        q_descale, k_descale, v_descale, num_splits, scheduler_metadata, out,
-        return_softmax_lse, True,
+        q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
+        rotary_seqlens=rotary_seqlens, rotary_interleaved=bool(rotary_interleaved), cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k_new=cu_seqlens_k_new, cache_seqlens=cache_seqlens, max_seqlen_q=max_seqlen_q,
+        page_table=page_table, cache_batch_idx=cache_batch_idx, softmax_scale=softmax_scale, causal=causal,
+        window_size=window_size, attention_chunk=attention_chunk, softcap=softcap, sinks=sinks,
+        learnable_sink=learnable_sink, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
+        num_splits=num_splits, scheduler_metadata=scheduler_metadata, out=out,
+        return_softmax_lse=return_softmax_lse, keys_are_cache=True,
     )  # fmt: skip
 
 
@@ -177,7 +182,9 @@ def get_scheduler_metadata(
     if cu_seqlens_q is not None and total_q is None:
         raise _refusal("invalid_argument", "total_q None: expected the number of queries, since cu_seqlens_q is given")
     return _scheduler_metadata(
-        batch_size, max_seqlen_q, num_heads_q, num_heads_kv, headdim if headdim_v is None else headdim_v, cache_seqlens,
-        cu_seqlens_q, batch_size * max_seqlen_q if cu_seqlens_q is None else total_q, cu_seqlens_k_new,
-        max_seqlen_k_new, causal, window_size, attention_chunk, num_splits,
+        batch_size=batch_size, max_seqlen_q=max_seqlen_q, num_heads_q=num_heads_q, num_heads_kv=num_heads_kv,
+        headdim_v=headdim if headdim_v is None else headdim_v, cache_seqlens=cache_seqlens, cu_seqlens_q=cu_seqlens_q,
+        total_q=batch_size * max_seqlen_q if cu_seqlens_q is None else total_q, cu_seqlens_k_new=cu_seqlens_k_new,
+        max_seqlen_k_new=max_seqlen_k_new, causal=causal, window_size=window_size, attention_chunk=attention_chunk,
+        num_splits=num_splits,
     )  # fmt: skip

@@ -1,37 +1,31 @@
 #include "attention_call.h"
 
-#include "attend/tensor/cuda.h"
 #include "check_on_host.h"
 
 namespace attend::python {
 namespace {
-
-Tensor int32_array(int64_t size, Device device) {
-  return device.type == DeviceType::kCpu ? Tensor::empty({size}, DType::kI32)
-                                         : cuda::empty({size}, DType::kI32, device);
-}
 
 // The first `size` entries, when they are wanted.
 View<int32_t> head(const Tensor& array, int64_t size, bool wanted) {
   return wanted ? View<int32_t>(array.as<int32_t>(), static_cast<size_t>(size)) : View<int32_t>();
 }
 
-void turn_if_any(const std::optional<kernels::TurnRowsArgs>& args, Stream& stream) {
-  if (args.has_value()) kernels::turn_rows(*args, stream);
+void apply_if_any(const std::optional<kernels::RopeRowsArgs>& args, Stream& stream) {
+  if (args.has_value()) kernels::apply_rope_rows(*args, stream);
 }
 
 // Derives what is wanted, and appends the new keys of a call that has them.
 void derive_and_append(const AttentionCall& call, const kernels::BatchArrays& arrays, Stream& stream) {
   if (call.appends()) {
-    turn_if_any(call.turn_k_new, stream);
+    apply_if_any(call.rope_k_new, stream);
     return kernels::append_keys(call.source, arrays,
                                 {.k = call.k_new,
                                  .v = call.v_new,
-                                 .k_cache = call.kv.k,
-                                 .v_cache = call.kv.v,
-                                 .slots = arrays.new_slots,
-                                 .k_scale = call.kv.k_scale,
-                                 .v_scale = call.kv.v_scale},
+                                 .to = {.k = call.kv.k,
+                                        .v = call.kv.v,
+                                        .slots = arrays.new_slots,
+                                        .k_scale = call.kv.k_scale,
+                                        .v_scale = call.kv.v_scale}},
                                 stream);
   }
   if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty())
@@ -60,10 +54,10 @@ kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device)
 Workspace::Workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens, Device device)
     : limits_(limits),
       plan_(limits, device),
-      cu_seqlen_q_(int32_array(limits.max_reqs + 1, device)),
-      seqlen_kv_(int32_array(limits.max_reqs, device)),
-      first_key_(int32_array(limits.max_reqs + 1, device)),
-      new_slots_(int32_array(num_new_tokens, device)) {}
+      cu_seqlen_q_(Tensor::empty({limits.max_reqs + 1}, DType::kI32, device)),
+      seqlen_kv_(Tensor::empty({limits.max_reqs}, DType::kI32, device)),
+      first_key_(Tensor::empty({limits.max_reqs + 1}, DType::kI32, device)),
+      new_slots_(Tensor::empty({num_new_tokens}, DType::kI32, device)) {}
 
 kernels::BatchArrays Workspace::wanted_arrays(const AttentionCall& call, bool wants_lengths) const {
   const int64_t num_reqs = call.source.num_reqs;
@@ -110,7 +104,7 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
   note(stream);
   kernels::KvView kv = call.kv;
   if (call.needs_first_key()) kv.index.indptr = first_key_.as<int32_t>();
-  turn_if_any(call.turn_q, stream);
+  apply_if_any(call.rope_q, stream);
   if (call.is_mla())
     return kernels::mla({.q = call.q,
                          .q_rope = call.q_rope,
@@ -131,7 +125,7 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                       .visibility = call.visibility,
                       .score = call.score},
                      plan_, stream);
-  turn_if_any(call.turn_out, stream);
+  apply_if_any(call.scale_out, stream);
 }
 
 }  // namespace attend::python

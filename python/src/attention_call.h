@@ -10,7 +10,7 @@
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/attention/mla.h"
 #include "attend/kernels/kv_store/batch_arrays.h"
-#include "attend/kernels/norm_rope/turn_rows.h"
+#include "attend/kernels/norm_rope/rope_rows.h"
 
 namespace attend::python {
 
@@ -40,7 +40,7 @@ struct AttentionCall {
   int num_workers = 0;  // that a balanced plan shares the work among; 0: all
 
   // What q and k_new are made from before the call, and where `out` goes behind it, in launches of their own.
-  std::optional<kernels::TurnRowsArgs> turn_q, turn_k_new, turn_out;
+  std::optional<kernels::RopeRowsArgs> rope_q, rope_k_new, scale_out;
 
   bool is_mla() const { return !q_rope.empty(); }
   bool appends() const { return !k_new.empty(); }

@@ -1,15 +1,18 @@
 // FlashAttention-3's calls, as attend/flash_attn_interface.py documents them.
 #include <array>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "arguments.h"
 #include "check_on_host.h"
+#include "flash_arguments.h"
 #include "key_layout.h"
 #include "module.h"
 #include "result_tensor.h"
+#include "rope_rows.h"
 #include "scheduler_metadata.h"
-#include "turned_rows.h"
 
 namespace attend::python {
 namespace {
@@ -198,46 +201,49 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
   run_planned(call, *metadata.workspace, stream);
 }
 
+std::optional<RotaryArguments> rotary_of(const FlashArguments& arguments) {
+  if (arguments.rotary_cos.is_none() && arguments.rotary_sin.is_none() && arguments.rotary_seqlens.is_none())
+    return std::nullopt;
+  return RotaryArguments{.cos{"rotary_cos", arguments.rotary_cos, Accepts::kActivations},
+                         .sin{"rotary_sin", arguments.rotary_sin, Accepts::kActivations},
+                         .seqlens{"rotary_seqlens", arguments.rotary_seqlens, Accepts::kInt32},
+                         .is_interleaved = bool_argument("rotary_interleaved", arguments.rotary_interleaved)};
+}
+
 // The three functions of the interface are calls of this one. Returns out, or (out, softmax_lse).
-nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::handle k_new_object,
-                           nb::handle v_new_object, nb::handle rotary_arguments,
-                           nb::handle cu_seqlens_q_object, nb::handle cu_seqlens_k,
-                           nb::handle cu_seqlens_k_new_object, nb::handle cache_seqlens,
-                           nb::handle page_table, nb::handle cache_batch_idx, nb::handle max_seqlen_q,
-                           nb::handle softmax_scale, bool causal, nb::handle window_size, int attention_chunk,
-                           float softcap, nb::handle sinks_object, nb::handle learnable_sink,
-                           nb::handle q_descale, nb::handle k_descale, nb::handle v_descale, int num_splits,
-                           nb::handle scheduler_metadata, nb::handle out, bool return_lse,
-                           bool keys_are_cache) {
-  require(sinks_object.is_none() || learnable_sink.is_none(),
+nb::object flash_attention(const FlashArguments& arguments) {
+  require(arguments.sinks.is_none() || arguments.learnable_sink.is_none(),
           "sinks and learnable_sink: expected one of them, they are the same");
-  const Access access = k_new_object.is_none() ? Access::kRead : Access::kWrite;
-  const TensorArgument q("q", q_object, Accepts::kActivations),
-      sinks("sinks", sinks_object.is_none() ? learnable_sink : sinks_object, Accepts::kFloat32);
-  const TensorArgument k_new("k", k_new_object, Accepts::kActivations),
-      v_new("v", v_new_object, Accepts::kActivations);
-  const TensorArgument cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32);
-  const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object, Accepts::kInt32);
-  std::optional<RotaryArguments> rotary;
-  if (!rotary_arguments.is_none()) rotary.emplace(rotary_arguments);
-  const Descales descales{.q{"q_descale", q_descale}, .k{"k_descale", k_descale}, .v{"v_descale", v_descale}};
+  const Access access = arguments.k.is_none() ? Access::kRead : Access::kWrite;
+  const TensorArgument q("q", arguments.q, Accepts::kActivations),
+      sinks("sinks", arguments.sinks.is_none() ? arguments.learnable_sink : arguments.sinks,
+            Accepts::kFloat32);
+  const TensorArgument k_new("k", arguments.k, Accepts::kActivations),
+      v_new("v", arguments.v, Accepts::kActivations);
+  const TensorArgument cu_seqlens_q("cu_seqlens_q", arguments.cu_seqlens_q, Accepts::kInt32);
+  const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", arguments.cu_seqlens_k_new, Accepts::kInt32);
+  const std::optional<RotaryArguments> rotary = rotary_of(arguments);
+  const Descales descales{.q{"q_descale", arguments.q_descale},
+                          .k{"k_descale", arguments.k_descale},
+                          .v{"v_descale", arguments.v_descale}};
+  const bool keys_are_cache = bool_argument("keys_are_cache", arguments.keys_are_cache);
   const std::string_view k_name = keys_are_cache ? "k_cache" : "k", v_name = keys_are_cache ? "v_cache" : "v",
                          seqlens_name = keys_are_cache ? "cache_seqlens" : "seqused_k";
   const KeyArguments keys{.k_name = k_name,
                           .v_name = v_name,
                           .seqlens_name = seqlens_name,
-                          .k{k_name, k, Accepts::kKeys, access},
-                          .v{v_name, v, Accepts::kKeys, access},
-                          .cu_seqlens{"cu_seqlens_k", cu_seqlens_k, Accepts::kInt32},
-                          .page_table{"page_table", page_table, Accepts::kInt32},
-                          .rows{"cache_batch_idx", cache_batch_idx, Accepts::kInt32},
-                          .seqlens_object = cache_seqlens,
-                          .seqlens = tensor_unless_number(seqlens_name, cache_seqlens)};
+                          .k{k_name, arguments.k_cache, Accepts::kKeys, access},
+                          .v{v_name, arguments.v_cache, Accepts::kKeys, access},
+                          .cu_seqlens{"cu_seqlens_k", arguments.cu_seqlens_k, Accepts::kInt32},
+                          .page_table{"page_table", arguments.page_table, Accepts::kInt32},
+                          .rows{"cache_batch_idx", arguments.cache_batch_idx, Accepts::kInt32},
+                          .seqlens_object = arguments.cache_seqlens,
+                          .seqlens = tensor_unless_number(seqlens_name, arguments.cache_seqlens)};
   require(q.given() && keys.k.given() && keys.v.given(), "q, ", k_name, ", ", v_name,
           ": expected tensors, not None");
 
   AttentionCall call;
-  const Queries queries = queries_of(*q, cu_seqlens_q, max_seqlen_q);
+  const Queries queries = queries_of(*q, cu_seqlens_q, arguments.max_seqlen_q);
   call.q = queries.tokens;
   call.max_seqlen_q = queries.max_seqlen_q;
   call.cu_seqlen_q = queries.cu_seqlens;
@@ -249,26 +255,28 @@ nb::object flash_attention(nb::handle q_object, nb::handle k, nb::handle v, nb::
   if (!call.appends() && call.source.seqlen_cached.each != nullptr)
     call.seqlen_kv = {call.source.seqlen_cached.each, static_cast<size_t>(queries.num_reqs)};
 
-  call.visibility = visibility_of(causal, window_size, attention_chunk);
+  call.visibility = visibility_of(bool_argument("causal", arguments.causal), arguments.window_size,
+                                  int_argument("attention_chunk", arguments.attention_chunk));
   for (const Descale* descale : {&descales.q, &descales.k, &descales.v})
     descale->require_shape(queries.num_reqs, call.kv.k.shape[2]);
   call.kv.k_scale = descales.k.number();
   call.kv.v_scale = descales.v.number();
-  call.score = {
-      .scale = scale_or_default("softmax_scale", softmax_scale, call.q.shape[2]) * descales.q.number(),
-      .logit_cap = cap_of("softcap", softcap),
-      .sinks = sinks_of("sinks", sinks, call.q.shape[1], q->device)};
+  call.score = {.scale = scale_or_default("softmax_scale", arguments.softmax_scale, call.q.shape[2]) *
+                         descales.q.number(),
+                .logit_cap = cap_of("softcap", float_argument("softcap", arguments.softcap)),
+                .sinks = sinks_of("sinks", sinks, call.q.shape[1], q->device)};
   const int64_t num_kv_heads = call.kv.k.shape[2], group = call.q.shape[1] / num_kv_heads;
-  const Splits splits =
-      splits_of(num_splits, queries.num_reqs, num_kv_heads, call.max_seqlen_q * group, q->device);
+  const Splits splits = splits_of(int_argument("num_splits", arguments.num_splits), queries.num_reqs,
+                                  num_kv_heads, call.max_seqlen_q * group, q->device);
   call.split_rule = splits.rule;
   call.num_workers = splits.num_workers;
 
-  Results results(call, q_object, q, out, return_lse);
-  std::optional<TurnedRows> turned;
+  Results results(call, arguments.q, q, arguments.out,
+                  bool_argument("return_softmax_lse", arguments.return_softmax_lse));
+  std::optional<RopeRows> rope_rows;
   if (rotary.has_value() || descales.any_tensor())
-    turned.emplace(call, q_object, k_new_object, rotary, descales);
-  run_call(q_object, scheduler_metadata, call);
+    rope_rows.emplace(call, arguments.q, arguments.k, rotary, descales);
+  run_call(arguments.q, arguments.scheduler_metadata, call);
   return results.take();
 }
 
@@ -311,6 +319,22 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
   return plan_once(call, limits, device, stream_of(seqlens_k_object, device));
 }
 
+template <size_t>
+using Object = nb::handle;
+
+// By keywords alone, each of which may be left out.
+template <size_t... i>
+void def_flash_attention(nb::module_& module, std::index_sequence<i...>) {
+  module.def(
+      "flash_attention",
+      [](Object<i>... objects) {
+        FlashArguments arguments;
+        ((arguments.*kFlashFields[i].object = objects), ...);
+        return flash_attention(arguments);
+      },
+      nb::kw_only(), (nb::arg(kFlashFields[i].name).none() = nb::none())...);
+}
+
 }  // namespace
 
 void bind_flash_attention(nb::module_& module) {
@@ -318,14 +342,7 @@ void bind_flash_attention(nb::module_& module) {
                                 "A batch planned once, for the calls of all layers.");
   const auto object = [](const char* name) { return nb::arg(name).none(); };
   using nb::arg;
-  module.def("flash_attention", &flash_attention, object("q"), object("k"), object("v"), object("k_new"),
-             object("v_new"), object("rotary"), object("cu_seqlens_q"), object("cu_seqlens_k"),
-             object("cu_seqlens_k_new"), object("cache_seqlens"), object("page_table"),
-             object("cache_batch_idx"), object("max_seqlen_q"), object("softmax_scale"), arg("causal"),
-             object("window_size"), arg("attention_chunk"), arg("softcap"), object("sinks"),
-             object("learnable_sink"), object("q_descale"), object("k_descale"), object("v_descale"),
-             arg("num_splits"), object("scheduler_metadata"), object("out"), arg("return_softmax_lse"),
-             arg("keys_are_cache"));
+  def_flash_attention(module, std::make_index_sequence<std::size(kFlashFields)>());
   module.def("scheduler_metadata", &scheduler_metadata, arg("batch_size"), arg("max_seqlen_q"),
              arg("num_heads_q"), arg("num_heads_kv"), arg("headdim_v"), object("cache_seqlens"),
              object("cu_seqlens_q"), arg("total_q"), object("cu_seqlens_k_new"), arg("max_seqlen_k_new"),

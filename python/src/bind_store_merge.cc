@@ -53,11 +53,11 @@ void store_kv(nb::handle k_object, nb::handle v_object, nb::handle k_cache_objec
     require_same_device("k, v, v_cache", view, k_cache->device);
   const kernels::StoreKvArgs args{.k = *k,
                                   .v = *v,
-                                  .k_cache = *k_cache,
-                                  .v_cache = *v_cache,
-                                  .slots = slots_of(slots, k->shape[0], *k_cache),
-                                  .k_scale = positive("k_scale", k_scale),
-                                  .v_scale = positive("v_scale", v_scale)};
+                                  .to = {.k = *k_cache,
+                                         .v = *v_cache,
+                                         .slots = slots_of(slots, k->shape[0], *k_cache),
+                                         .k_scale = positive("k_scale", k_scale),
+                                         .v_scale = positive("v_scale", v_scale)}};
   on_stream_of(k_cache_object, k_cache->device, [&](Stream& stream) { kernels::store_kv(args, stream); });
 }
 
@@ -74,9 +74,9 @@ void store_mla(nb::handle latent_object, nb::handle rope_object, nb::handle cach
   for (const TensorView& view : {*latent, *rope}) require_same_device("latent, rope", view, cache->device);
   const kernels::StoreMlaArgs args{.latent = *latent,
                                    .rope = *rope,
-                                   .cache = *cache,
-                                   .slots = slots_of(slots, latent->shape[0], *cache),
-                                   .scale = positive("scale", scale)};
+                                   .to = {.k = *cache,
+                                          .slots = slots_of(slots, latent->shape[0], *cache),
+                                          .k_scale = positive("scale", scale)}};
   on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::store_mla(args, stream); });
 }
 

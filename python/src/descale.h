@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "attend/kernels/norm_rope/turn_rows.h"
+#include "attend/kernels/norm_rope/rope_rows.h"
 #include "tensor_argument.h"
 
 namespace attend::python {

@@ -261,6 +261,19 @@ bool is_number(nb::handle object) {
   return PyIndex_Check(object.ptr()) && exchange_of(object) == nullptr && !nb::hasattr(object, "__dlpack__");
 }
 
+bool bool_argument(std::string_view name, nb::handle value) {
+  require(PyBool_Check(value.ptr()), name, " ", nb::cast<std::string>(nb::repr(value)),
+          ": expected True or False");
+  return value.ptr() == Py_True;
+}
+
+float float_argument(std::string_view name, nb::handle value) {
+  float number = 0.0f;
+  require(nb::try_cast(value, number), name, " ", nb::cast<std::string>(nb::repr(value)),
+          ": expected a number");
+  return number;
+}
+
 int int_argument(std::string_view name, nb::handle value) {
   if (is_number(value)) {
     int overflow = 0;

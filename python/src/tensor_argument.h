@@ -67,6 +67,12 @@ class TensorArgument {
 // which libraries have strides of 0 or null, or no memory.
 TensorView with_address(TensorView view);
 
+// True or False. Throws Error(kInvalidArgument) naming the argument otherwise.
+bool bool_argument(std::string_view name, nb::handle value);
+
+// A number as float32, finite or not. Throws Error(kInvalidArgument) naming the argument otherwise.
+float float_argument(std::string_view name, nb::handle value);
+
 // An integer of Python or numpy that is no bool. Throws Error naming the argument and its value.
 bool is_number(nb::handle object);
 int int_argument(std::string_view name, nb::handle value);

@@ -29,7 +29,7 @@ int64_t allocations_of_step(SmallModel& model, AttentionBackend& backend, Forwar
   const int64_t before = num_allocations();
   backend.plan(batch, stream);
   for (size_t i = 0; i < model.layers().size(); ++i)
-    backend.forward(model.layers()[i], model.input(i), batch, stream);
+    attend_layer(backend, model.layers()[i], model.input(i), batch, stream);
   return num_allocations() - before;
 }
 
@@ -80,7 +80,7 @@ int64_t created_bytes(const SmallModel& model, const BackendEntry& entry, bool d
   BackendContext context = model.context();
   context.config = model.config(deterministic);
   const int64_t before = allocated_bytes();
-  const auto backend = entry.create(entry, context);
+  const auto backend = entry.create(context);
   return allocated_bytes() - before;
 }
 
@@ -92,7 +92,7 @@ TEST(Workspace, IsWhatCreateAllocates) {
     if (!entry.mha.served()) continue;
     const SmallModel model(windowed_and_full_layers(), {4096, 4096, 300}, 4, /*halves=*/true);
     for (bool deterministic : {false, true}) {
-      const auto stated = static_cast<int64_t>(entry.workspace(entry, model.config(deterministic)).bytes);
+      const auto stated = static_cast<int64_t>(entry.workspace_bytes(model.config(deterministic)));
       const int64_t created = created_bytes(model, entry, deterministic);
       EXPECT_GE(created, stated) << entry.name;
       EXPECT_LE(created, stated + kBookkeepingBytes) << entry.name;
@@ -105,7 +105,7 @@ TEST(Workspace, IsAnUpperBoundWhereWindowedLayersHaveNoHalfOfTheirOwn) {
     if (!entry.mha.served()) continue;
     const SmallModel model(windowed_and_full_layers(), {4096, 4096, 300}, 4, /*halves=*/false);
     EXPECT_LE(created_bytes(model, entry, false),
-              static_cast<int64_t>(entry.workspace(entry, model.config()).bytes) + kBookkeepingBytes)
+              static_cast<int64_t>(entry.workspace_bytes(model.config())) + kBookkeepingBytes)
         << entry.name;
   }
 }

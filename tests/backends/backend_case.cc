@@ -121,7 +121,7 @@ ForwardBatch StepArrays::batch() const {
           .positions = positions,
           .out_slots = out_slots,
           .tree_mask = tree_mask,
-          .old_keys_settled = true};
+          .prefix_ready = true};
 }
 
 BackendCase::BackendCase(const AttentionCase& c, ForwardMode mode, Device device)
@@ -250,15 +250,11 @@ void BackendCase::make_input() {
   }
 }
 
-AttentionInput BackendCase::input() const {
-  AttentionInput input{.q = q_.view,
-                       .k = k_.view,
-                       .v = v_.view,
-                       .q_rope = {},
-                       .k_rope = {},
-                       .out = out_.view,
-                       .lse = lse_.view,
-                       .store = true};
+LayerInput BackendCase::input() const {
+  LayerInput input{.attend = {.q = q_.view, .q_rope = {}, .out = out_.view, .lse = lse_.view},
+                   .k = k_.view,
+                   .v = v_.view,
+                   .k_rope = {}};
   if (layer().type == AttentionType::kCross) input.k = input.v = {};  // an earlier step stored them
   if (!spec_.is_mla()) return input;
   const auto part = [](const Rows& rows, int64_t begin, int64_t end) {
@@ -270,8 +266,8 @@ AttentionInput BackendCase::input() const {
     view.strides[1] = view.strides[2];
     return view;
   };
-  input.q = part(q_, 0, spec_.head_dim_v);
-  input.q_rope = part(q_, spec_.head_dim_v, spec_.head_dim_qk);
+  input.attend.q = part(q_, 0, spec_.head_dim_v);
+  input.attend.q_rope = part(q_, spec_.head_dim_v, spec_.head_dim_qk);
   input.k = one_head(part(k_, 0, spec_.head_dim_v));
   input.k_rope = one_head(part(k_, spec_.head_dim_v, spec_.head_dim_qk));
   input.v = {};
@@ -305,19 +301,13 @@ void BackendCase::store_prefix() {
         kernels::reference::store_mla(
             {.latent = TensorView::contiguous(k, DType::kF32, {1, spec_.head_dim_v}),
              .rope = TensorView::contiguous(k + spec_.head_dim_v, DType::kF32, {1, spec_.rope_dim}),
-             .cache = pool_->latent(kLayerId),
-             .slots = slot,
-             .scale = spec_.k_scale});
+             .to = {.k = pool_->latent(kLayerId), .slots = slot, .k_scale = spec_.k_scale}});
       else
         kernels::reference::store_kv(
             {.k = TensorView::contiguous(k, DType::kF32, {1, spec_.num_kv_heads, spec_.head_dim_qk}),
              .v = TensorView::contiguous(v, DType::kF32, {1, spec_.num_kv_heads, spec_.head_dim_v}),
-             .k_cache = kv.k,
-             .v_cache = kv.v,
-             .slots = slot,
-             .slot_map = nullptr,
-             .k_scale = spec_.k_scale,
-             .v_scale = spec_.v_scale});
+             .to = {
+                 .k = kv.k, .v = kv.v, .slots = slot, .k_scale = spec_.k_scale, .v_scale = spec_.v_scale}});
     }
   }
 }
@@ -333,20 +323,19 @@ BackendConfig BackendCase::config(bool deterministic) const {
 }
 
 std::unique_ptr<AttentionBackend> BackendCase::create(const BackendEntry& entry, bool deterministic) const {
-  return entry.create(entry, {.config = config(deterministic),
-                              .requests = on_gpu_ ? on_gpu_->requests() : *requests_,
-                              .pool = on_gpu_ ? on_gpu_->pool() : *pool_});
+  return entry.create({.config = config(deterministic),
+                       .requests = on_gpu_ ? on_gpu_->requests() : *requests_,
+                       .pool = on_gpu_ ? on_gpu_->pool() : *pool_});
 }
 
 void BackendCase::run(AttentionBackend& backend) const { compute(backend, input(), step_); }
 
-void BackendCase::compute(AttentionBackend& backend, const AttentionInput& input,
-                          const StepArrays& step) const {
+void BackendCase::compute(AttentionBackend& backend, const LayerInput& input, const StepArrays& step) const {
   const ForwardBatch batch = step.batch();
   if (on_gpu_) return on_gpu_->run(backend, layer(), input, batch, *pool_);
   Stream stream;
   backend.plan(batch, stream);
-  backend.forward(layer(), input, batch, stream);
+  attend_layer(backend, layer(), input, batch, stream);
 }
 
 std::vector<unsigned char> BackendCase::pool_bytes() const {
@@ -397,12 +386,11 @@ bool BackendCase::part_agrees(AttentionBackend& backend, int request, int begin,
       .out_slots = std::vector<TokenSlot>(static_cast<size_t>(num_tokens), kNoSlot),
       .tree_mask = {}};
   const Tensor out = Tensor::empty({num_tokens, spec_.num_q_heads, spec_.head_dim_v}, spec_.out_dtype);
-  AttentionInput attend = input();
-  attend.q = attend.q.slice(0, first, first + num_tokens);
-  if (spec_.is_mla()) attend.q_rope = attend.q_rope.slice(0, first, first + num_tokens);
-  attend.out = out;
-  attend.k = attend.v = attend.k_rope = attend.lse = {};
-  compute(backend, attend, part);
+  const AttentionInput whole = input().attend;
+  AttentionInput attend{
+      .q = whole.q.slice(0, first, first + num_tokens), .q_rope = {}, .out = out, .lse = {}};
+  if (spec_.is_mla()) attend.q_rope = whole.q_rope.slice(0, first, first + num_tokens);
+  compute(backend, {.attend = attend}, part);
   return bytes_of(out) == bytes_of(out_.view.slice(0, first, first + num_tokens));
 }
 

@@ -11,6 +11,7 @@
 
 #include "attend/attention/backend.h"
 #include "tests/backends/device_step.h"
+#include "tests/backends/layer_input.h"
 #include "tests/kernels/conformance/attention_case.h"
 #include "tests/kernels/conformance/case_index.h"
 #include "tests/kernels/conformance/new_tokens.h"
@@ -57,7 +58,7 @@ class BackendCase {
   const AttentionLayer& layer() const { return model_.layers[1]; }
   const StepArrays& step() const { return step_; }
   // q, k, v of the new tokens, and where results go.
-  AttentionInput input() const;
+  LayerInput input() const;
   // All tokens of the step: plan, store, attend.
   void run(AttentionBackend& backend) const;
 
@@ -84,7 +85,7 @@ class BackendCase {
   void make_input();
   void store_prefix();
   void poison_pool();
-  void compute(AttentionBackend& backend, const AttentionInput& input, const StepArrays& step) const;
+  void compute(AttentionBackend& backend, const LayerInput& input, const StepArrays& step) const;
   // The bytes of the pool's layer: K, then V.
   std::vector<unsigned char> pool_bytes() const;
   // Whether the pool holds what it held before run(), but for the slots of the new tokens.

@@ -58,25 +58,23 @@ void DeviceStep::copy_pool(const KvPool& from, const KvPool& to, int layer_id) {
   cuda::copy(memory_of(source.v), memory_of(target.v), stream_.get());
 }
 
-void DeviceStep::run(AttentionBackend& backend, const AttentionLayer& layer, const AttentionInput& input,
+void DeviceStep::run(AttentionBackend& backend, const AttentionLayer& layer, const LayerInput& input,
                      const ForwardBatch& host_batch, const KvPool& host_pool) {
   using testing_cuda::DeviceCopy;
   Stream& stream = stream_.get();
   testing_cuda::DeviceArrays arrays(stream);
   const ForwardBatch batch = upload(host_batch, arrays);
-  const DeviceCopy q(input.q, stream), k(input.k, stream), v(input.v, stream), q_rope(input.q_rope, stream),
-      k_rope(input.k_rope, stream), out(input.out, stream), lse(input.lse, stream);
-  AttentionInput device = input;
-  device.q = q.view();
+  const DeviceCopy q(input.attend.q, stream), k(input.k, stream), v(input.v, stream),
+      q_rope(input.attend.q_rope, stream), k_rope(input.k_rope, stream), out(input.attend.out, stream),
+      lse(input.attend.lse, stream);
+  LayerInput device;
+  device.attend = {.q = q.view(), .q_rope = q_rope.view(), .out = out.view(), .lse = lse.view()};
   device.k = k.view();
   device.v = v.view();
-  device.q_rope = q_rope.view();
   device.k_rope = k_rope.view();
-  device.out = out.view();
-  device.lse = lse.view();
   copy_pool(host_pool, *pool_, layer.layer_id);
   backend.plan(batch, stream);
-  backend.forward(layer, device, batch, stream);
+  attend_layer(backend, layer, device, batch, stream);
   out.download(stream);
   lse.download(stream);
   copy_pool(*pool_, host_pool, layer.layer_id);

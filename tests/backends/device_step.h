@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "attend/attention/backend.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/tensor/cuda.h"
+#include "tests/backends/layer_input.h"
 
 namespace attend::conformance {
 
@@ -23,7 +23,7 @@ class DeviceStep {
   View<const float> sinks() const { return sinks_.span<float>(); }
 
   // Uploads pools, tensors and arrays, plans and attends, and brings results and pool back.
-  void run(AttentionBackend& backend, const AttentionLayer& layer, const AttentionInput& input,
+  void run(AttentionBackend& backend, const AttentionLayer& layer, const LayerInput& input,
            const ForwardBatch& batch, const KvPool& host_pool);
 
  private:

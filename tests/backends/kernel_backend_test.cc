@@ -79,17 +79,27 @@ TEST(KernelBackend, DoesNothingInAnIdleStep) {
   }
 }
 
-TEST(KernelBackend, LeavesThePoolAloneWhenToldNotToStore) {
-  SmallModel model({small_layer(0)}, kGrown, 4);
-  const auto backend = model.create("cpu");
-  Stream stream;
-  const ForwardBatch batch = model.prepare(ForwardMode::kExtend, {3, 0}).batch();
-  AttentionInput input = model.input(0);
-  input.store = false;
-  backend->plan(batch, stream);
-  backend->forward(model.layers()[0], input, batch, stream);
-  const TensorView k = model.context().pool.layer(0).k;
-  for (float value : std::span(k.as<float>(), static_cast<size_t>(k.num_elements()))) ASSERT_EQ(value, 0.0f);
+TEST(KernelBackend, LeavesThePoolToWhoeverStoresAtTheDestination) {
+  for (std::string_view name : kKinds) {
+    std::vector<AttentionLayer> layers{small_layer(0), small_layer(1)};
+    layers[1].window_left = 6;
+    SmallModel model(layers, kGrown, 4, /*halves=*/true);
+    const auto backend = model.create(name);
+    Stream stream;
+    const ForwardBatch batch = model.prepare(ForwardMode::kExtend, {3, 0}).batch();
+    backend->plan(batch, stream);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const LayerKv kv = model.context().pool.layer(static_cast<int>(i));
+      const KvDestination to = backend->destination(model.layers()[i], batch);
+      EXPECT_EQ(to.k.data, kv.k.data);
+      EXPECT_EQ(to.v.data, kv.v.data);
+      EXPECT_EQ(to.slots.data(), raw(batch.out_slots).data());
+      EXPECT_EQ(to.slot_map, kv.slot_map);
+      backend->forward(model.layers()[i], model.input(i).attend, batch, stream);
+      for (float value : std::span(kv.k.as<float>(), static_cast<size_t>(kv.k.num_elements())))
+        ASSERT_EQ(value, 0.0f);
+    }
+  }
 }
 
 TEST(KernelBackend, CutsSplitsAtFixedPlacesWhenDeterministic) {
@@ -100,7 +110,7 @@ TEST(KernelBackend, CutsSplitsAtFixedPlacesWhenDeterministic) {
     const BackendEntry& entry = *find_backend(backend_table(), "cpu");
     BackendContext context = model->context();
     context.config = model->config(/*deterministic=*/true);
-    const auto backend = entry.create(entry, context);
+    const auto backend = entry.create(context);
     if (model == &alone) {
       model->step(*backend, ForwardMode::kExtend, {1499, 0});
       model->step(*backend, ForwardMode::kDecode, {1, 0});
@@ -109,7 +119,7 @@ TEST(KernelBackend, CutsSplitsAtFixedPlacesWhenDeterministic) {
       model->step(*backend, ForwardMode::kExtend, {799, 0});
       model->step(*backend, ForwardMode::kMixed, {1, 1});
     }
-    const TensorView first = model->input(0).out[0];
+    const TensorView first = model->input(0).attend.out[0];
     outputs.emplace_back(first.as<float>(), first.as<float>() + first.num_elements());
   }
   EXPECT_EQ(outputs[0], outputs[1]);
@@ -169,7 +179,7 @@ TEST(KernelBackend, RefusesMoreKeysThanItsLimits) {
   const BackendEntry& entry = *find_backend(backend_table(), "torch_native");
   BackendContext context = model.context();
   context.config.limits.max_kv_tokens = 4;
-  const auto backend = entry.create(entry, context);
+  const auto backend = entry.create(context);
   Stream stream;
   EXPECT_THROW(backend->plan(model.prepare(ForwardMode::kExtend, {3, 2}).batch(), stream), Error);
 }
@@ -190,22 +200,23 @@ TEST(KernelBackend, RefusesWhatItHasNotPlanned) {
   const auto backend = model.create("cpu");
   const ForwardBatch batch = model.prepare(ForwardMode::kExtend, {3, 2}).batch();
   const AttentionLayer& layer = model.layers()[0];
-  EXPECT_THAT(forward_error(*backend, layer, model.input(0), batch),
+  EXPECT_THAT(forward_error(*backend, layer, model.input(0).attend, batch),
               HasSubstr("batch of 2 requests and 5 tokens: planned were -1 and -1"));
+  EXPECT_THROW(backend->destination(layer, batch), Error);
   Stream stream;
   backend->plan(batch, stream);
-  EXPECT_EQ(forward_error(*backend, layer, model.input(0), batch), "no error");
+  EXPECT_EQ(forward_error(*backend, layer, model.input(0).attend, batch), "no error");
 
   AttentionLayer windowed = layer;
   windowed.window_left = 3;
-  EXPECT_THAT(forward_error(*backend, windowed, model.input(0), batch),
+  EXPECT_THAT(forward_error(*backend, windowed, model.input(0).attend, batch),
               HasSubstr("layer 0: no layer of the model has its heads (4/2), window_left 3"));
-  AttentionInput fewer = model.input(0);
+  AttentionInput fewer = model.input(0).attend;
   fewer.q = fewer.q.slice(0, 0, 4);
   EXPECT_THAT(forward_error(*backend, layer, fewer, batch), HasSubstr("expected 5 tokens of 4 heads"));
 
   const ForwardBatch next = model.prepare(ForwardMode::kDecode, {1, 1}).batch();
-  EXPECT_THAT(forward_error(*backend, layer, model.input(0), next),
+  EXPECT_THAT(forward_error(*backend, layer, model.input(0).attend, next),
               HasSubstr("batch of 2 requests and 2 tokens: planned were 2 and 5"));
 }
 
@@ -214,7 +225,7 @@ std::string create_error(const SmallModel& model, void (*spoil)(BackendConfig&))
   spoil(context.config);
   const BackendEntry& entry = *find_backend(backend_table(), "cpu");
   try {
-    entry.create(entry, context);
+    entry.create(context);
   } catch (const Error& error) {
     return error.what();
   }
@@ -252,13 +263,13 @@ TEST(KernelBackend, RefusesExpandedLatentLayers) {
       .requests = requests,
       .pool = pool};
   const BackendEntry& entry = *find_backend(backend_table(), "flashmla");
-  EXPECT_NE(entry.create(entry, context), nullptr);
+  EXPECT_NE(entry.create(context), nullptr);
   layer.num_kv_heads = 16;
   layer.head_dim_qk = 192;
   layer.head_dim_v = 128;
   context.config.model.layers.push_back(layer);
   try {
-    entry.create(entry, context);
+    entry.create(context);
     ADD_FAILURE() << "created";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);

@@ -100,7 +100,7 @@ BackendConfig SmallModel::config(bool deterministic) const {
 std::unique_ptr<AttentionBackend> SmallModel::create(std::string_view backend) const {
   const BackendEntry* entry = find_backend(backend_table(), backend);
   require(entry != nullptr, "no backend ", backend);
-  return entry->create(*entry, context());
+  return entry->create(context());
 }
 
 const StepArrays& SmallModel::prepare(ForwardMode mode, const std::vector<int>& num_new) {
@@ -136,16 +136,16 @@ void SmallModel::run(AttentionBackend& backend) {
   const ForwardBatch batch = step_.batch();
   backend.plan(batch, stream);
   for (size_t i = 0; i < model_.layers.size(); ++i)
-    backend.forward(model_.layers[i], input(i), batch, stream);
+    attend_layer(backend, model_.layers[i], input(i), batch, stream);
   for (size_t i = 0; i < model_.layers.size(); ++i) scatter(i);
 }
 
-AttentionInput SmallModel::input(size_t layer_idx) const {
+LayerInput SmallModel::input(size_t layer_idx) const {
   const auto used = [&](const Tensor& tensor) {
     return tensor.view().slice(0, 0, static_cast<int64_t>(step_.out_slots.size()));
   };
   const Tokens& tokens = batch_[layer_idx];
-  return {.q = used(tokens.q), .k = used(tokens.k), .v = used(tokens.v), .out = used(tokens.out)};
+  return {.attend = {.q = used(tokens.q), .out = used(tokens.out)}, .k = used(tokens.k), .v = used(tokens.v)};
 }
 
 void SmallModel::gather(size_t layer_idx) {

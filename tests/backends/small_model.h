@@ -57,7 +57,7 @@ class SmallModel {
   }
 
   const StepArrays& arrays() const { return step_; }
-  AttentionInput input(size_t layer_idx) const;
+  LayerInput input(size_t layer_idx) const;
   const std::vector<AttentionLayer>& layers() const { return model_.layers; }
 
   // Reports every sequence and layer whose outputs are not the reference's.

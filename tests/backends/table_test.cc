@@ -29,9 +29,8 @@ TEST(BackendTable, FindsRowsByNameAndAlias) {
 TEST(BackendTable, SaysWhatEveryRowIsAndHowToMakeIt) {
   for (const BackendEntry& entry : backend_table()) {
     EXPECT_FALSE(entry.summary.empty()) << entry.name;
-    EXPECT_NE(entry.workspace, nullptr) << entry.name;
+    EXPECT_NE(entry.workspace_bytes, nullptr) << entry.name;
     EXPECT_NE(entry.create, nullptr) << entry.name;
-    EXPECT_NE(entry.spec, nullptr) << entry.name;
     EXPECT_TRUE(entry.mha.served() || entry.mla.served()) << entry.name;
   }
 }

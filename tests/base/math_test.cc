@@ -42,9 +42,5 @@ TEST(Math, PowersOfTwoAreThoseWithOneBit) {
   }
 }
 
-TEST(Math, Log2ExactUndoesAShift) {
-  for (int shift = 0; shift < 32; ++shift) EXPECT_EQ(log2_exact(1u << shift), shift);
-}
-
 }  // namespace
 }  // namespace attend

@@ -75,6 +75,7 @@ TEST(BenchCommand, WritesEveryCaseOfAFilterBesideItsLimit) {
   for (const char* key : {"machine", "instruction_set", "date", "version"})
     EXPECT_FALSE(json.at(key).get<std::string>().empty()) << key;
   EXPECT_FALSE(json.at("figures").empty());
+  EXPECT_FALSE(result.at("kernel").get<std::string>().empty());
   EXPECT_THAT(ran.out, HasSubstr("verify bf16 q8 kv4096"));
   // A case that vectors bound stands beside the peak of matrix tiles too, where the machine has them.
   bool has_tiles = false;
@@ -101,6 +102,7 @@ TEST(BenchCommand, CountsPromptAndGenerationOfAModel) {
   }
   EXPECT_EQ(names, (std::vector<std::string>{"pp512", "tg128", "pp512 @ d512", "tg128 @ d512",
                                              "host work of a step, 16 requests"}));
+  EXPECT_THAT(json.at("kernels").dump(), AllOf(HasSubstr("linear of 512 x "), HasSubstr("linear of 1 x ")));
 }
 
 TEST(BenchCommand, RefusesAModelThatGivesNoNumbers) {

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "tests/cli/run_command.h"
 #include "tests/support/overflowing_model.h"
@@ -13,6 +15,7 @@ namespace attend {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 using namespace testing_support;
 
@@ -245,6 +248,21 @@ TEST(GenerateCommand, SaysAtLoadThatNoRequestWillEndAtAnEosToken) {
                          changed_model("eos_token_id", std::vector<int>{1, 99999}));
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("eos_token_id 99999: config.json's vocab_size is 2112: no request"));
+}
+
+TEST(GenerateCommand, LogsOnRequestWhichKernelServesWhatOnceEach) {
+  const std::string generate = "generate --device cpu -n 4 --prompt a --model-path " + kTiny;
+  EXPECT_THAT(attend(generate).out, Not(HasSubstr("kernel: ")));
+  const Ran ran = attend(generate + " --log-kernels");
+  EXPECT_EQ(ran.exit_code, 0);
+  std::istringstream lines(ran.out);
+  std::set<std::string> kernels;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("kernel: ") != std::string::npos) {
+      EXPECT_TRUE(kernels.insert(line).second) << line;
+    }
+  for (const char* op : {"kernel: linear of 1 x ", "kernel: attention of "})
+    EXPECT_THAT(kernels, testing::Contains(HasSubstr(op)));
 }
 
 TEST(GenerateCommand, RefusesWeightsThatAreNotNumbersAndNamesTheTensor) {

@@ -36,11 +36,11 @@ class GpuRefusals : public testing::Test {
   }
 
   EngineConfig config_;
-  ModelConfig model_;
+  ModelSpec model_;
 };
 
 TEST_F(GpuRefusals, NameTheBytesOfWeightsThatDoNotFit) {
-  model_.num_layers = 2'000'000;
+  for (LayerSpec& layer : model_.layers) std::get<GatedMlpSpec>(layer.mlp).intermediate_size = 1 << 30;
   EXPECT_THAT(
       testing_support::error_message(ErrorCode::kOutOfMemory, [&] { resolve_engine(config_, model_); }),
       ContainsRegex(kNeededAndFree));

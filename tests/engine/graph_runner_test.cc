@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "attend/attention/pool_of.h"
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
 #include "attend/engine/step_runner.h"
@@ -41,27 +42,20 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
     const auto [backend, dtype] = GetParam();
     const std::filesystem::path path = ATTEND_SOURCE_DIR "/models/attend-tiny";
-    const ModelConfig config = read_config(path);
+    const ModelSpec config = read_config(path);
     model_ = load_model(path, config, LoadFormat::kAuto, {}, {.device = kGpu, .dtype = dtype});
     const int num_pages = kMaxReqs * kContextLen / kPageSize + 1;
     limits_ = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen};
     rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen, kGpu);
-    pool_ = std::make_unique<MhaKvPool>(MhaKvPool::Config{.num_layers = config.num_layers,
-                                                          .num_kv_heads = config.num_kv_heads,
-                                                          .head_dim_qk = config.head_dim,
-                                                          .head_dim_v = config.head_dim,
-                                                          .page_size = kPageSize,
-                                                          .num_pages = num_pages,
-                                                          .dtype = dtype,
-                                                          .layout = KvLayout::kTokenMajor,
-                                                          .device = kGpu,
-                                                          .scales = {}});
+    KvPoolConfig pool = pool_of(config.geometry(dtype, dtype), kPageSize, kGpu);
+    set_num_pages(pool, num_pages);
+    pool_ = make_kv_pool(pool);
     ModelGeometry geometry = config.geometry(dtype, dtype);
     geometry.max_context_len = kContextLen;
     const BackendConfig backend_config{
         .device = kGpu, .model = geometry, .limits = limits_, .page_size = kPageSize};
     const BackendEntry* const entry = find_backend(backend_table(), backend);
-    attention_ = entry->create(*entry, {.config = backend_config, .requests = *rows_, .pool = *pool_});
+    attention_ = entry->create({.config = backend_config, .requests = *rows_, .pool = *pool_});
     model_->prepare(limits_);
     for (std::optional<StepRunner>* runner : {&replaying_, &launching_})
       runner->emplace(*model_, *attention_, *rows_, limits_, kGpu);
@@ -119,7 +113,7 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
   BatchLimits limits_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ReqToTokenPool> rows_;
-  std::unique_ptr<MhaKvPool> pool_;
+  std::unique_ptr<KvPool> pool_;
   std::unique_ptr<AttentionBackend> attention_;
   std::optional<StepRunner> replaying_, launching_;
   std::vector<Request> requests_;

@@ -53,6 +53,8 @@ TEST_F(NoDriver, IsWhatTheMachineLacksUnlessTheBuildHasNoKernels) {
 TEST_F(NoDriver, IsSaidOfTheDeviceByMemoryStreamsAndEngines) {
   const std::string expected = "device cuda:0: " + reason_;
   EXPECT_EQ(refusal([] { cuda::empty({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(refusal([] { Tensor::empty({4}, DType::kF32, kGpu); }), expected);
+  EXPECT_EQ(refusal([] { Tensor::zeros({4}, DType::kF32, kGpu); }), expected);
   EXPECT_EQ(refusal([] { cuda::empty_pinned({4}, DType::kF32, kGpu); }), expected);
   EXPECT_EQ(refusal([] { cuda::zeros({4}, DType::kF32, kGpu); }), expected);
   EXPECT_EQ(refusal([] { cuda::copy_to(Tensor::zeros({4}, DType::kF32), kGpu); }), expected);
@@ -88,12 +90,11 @@ TEST_F(NoDriver, IsSaidByPlansAndKernels) {
   };
   Stream stream{kGpu, nullptr};
   EXPECT_THAT(refusal([&] {
-                kernels::store_kv({.k = view({1, 1, 64}),
-                                   .v = view({1, 1, 64}),
-                                   .k_cache = view({1, 1, 1, 64}),
-                                   .v_cache = view({1, 1, 1, 64}),
-                                   .slots = slots},
-                                  stream);
+                kernels::store_kv(
+                    {.k = view({1, 1, 64}),
+                     .v = view({1, 1, 64}),
+                     .to = {.k = view({1, 1, 1, 64}), .v = view({1, 1, 1, 64}), .slots = slots}},
+                    stream);
               }),
               EndsWith(": " + reason_));
 }

@@ -5,8 +5,9 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "attend/model/config.h"
+#include "attend/model/model_spec.h"
 #include "tests/model/test_files.h"
 
 namespace attend::test {
@@ -40,12 +41,25 @@ inline Fields with(Fields fields, const Fields& changes) {
   return fields;
 }
 
-inline ModelConfig read(const std::string& architecture, const Fields& changes = {}) {
+inline ModelSpec read(const std::string& architecture, const Fields& changes = {}) {
   const TempDir dir;
   dir.write("config.json", json_of(with(base_fields(architecture), changes)));
   return read_config(dir.path());
 }
-inline ModelConfig llama(const Fields& changes = {}) { return read("LlamaForCausalLM", changes); }
+inline ModelSpec llama(const Fields& changes = {}) { return read("LlamaForCausalLM", changes); }
+
+inline const AttentionSpec& attention(const ModelSpec& spec, size_t layer = 0) {
+  return std::get<AttentionSpec>(spec.layers.at(layer).mixer);
+}
+inline const GatedMlpSpec& mlp(const ModelSpec& spec, size_t layer = 0) {
+  return std::get<GatedMlpSpec>(spec.layers.at(layer).mlp);
+}
+// window_left of every layer.
+inline std::vector<int> windows(const ModelSpec& spec) {
+  std::vector<int> windows;
+  for (size_t i = 0; i < spec.layers.size(); ++i) windows.push_back(attention(spec, i).window_left);
+  return windows;
+}
 
 inline void expect_refused(const Fields& changes, ErrorCode code,
                            std::initializer_list<std::string_view> parts,

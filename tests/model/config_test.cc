@@ -1,45 +1,47 @@
-#include "attend/model/config.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
+#include "attend/model/model_spec.h"
 #include "tests/model/config_fields.h"
 
 namespace attend {
 namespace {
 
+using test::attention;
 using test::base_fields;
 using test::expect_error;
 using test::expect_refused;
 using test::Fields;
 using test::json_of;
 using test::llama;
+using test::mlp;
 using test::read;
 using test::TempDir;
+using test::windows;
 using test::with;
 using testing::ElementsAre;
 
 TEST(ReadConfig, ReadsTheFieldsThatEveryArchitectureHas) {
-  const ModelConfig config = llama({{"rms_norm_eps", "1e-5"},
-                                    {"rope_theta", "500000"},
-                                    {"bos_token_id", "1"},
-                                    {"eos_token_id", "2"},
-                                    {"torch_dtype", "\"bfloat16\""},
-                                    {"tie_word_embeddings", "true"}});
+  const ModelSpec config = llama({{"rms_norm_eps", "1e-5"},
+                                  {"rope_theta", "500000"},
+                                  {"bos_token_id", "1"},
+                                  {"eos_token_id", "2"},
+                                  {"torch_dtype", "\"bfloat16\""},
+                                  {"tie_word_embeddings", "true"}});
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
-  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_EQ(config.num_layers(), 3);
   EXPECT_EQ(config.hidden_size, 64);
-  EXPECT_EQ(config.intermediate_size, 96);
+  EXPECT_EQ(mlp(config).intermediate_size, 96);
   EXPECT_EQ(config.vocab_size, 128);
-  EXPECT_EQ(config.num_q_heads, 4);
-  EXPECT_EQ(config.num_kv_heads, 2);
-  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(attention(config).num_q_heads, 4);
+  EXPECT_EQ(attention(config).num_kv_heads, 2);
+  EXPECT_EQ(attention(config).head_dim, 16);
   EXPECT_EQ(config.max_position_embeddings, 256);
-  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-5f);
-  EXPECT_EQ(config.rope.theta, 500000.0);
-  EXPECT_EQ(config.rope.rotary_dim, 16);
+  EXPECT_FLOAT_EQ(config.norm_eps, 1e-5f);
+  EXPECT_EQ(config.ropes[0].theta, 500000.0);
+  EXPECT_EQ(config.ropes[0].rotary_dim, 16);
   EXPECT_EQ(config.dtype, DType::kBF16);
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_EQ(config.bos_token_id, 1);
@@ -47,42 +49,44 @@ TEST(ReadConfig, ReadsTheFieldsThatEveryArchitectureHas) {
 }
 
 TEST(ReadConfig, TakesAbsentFieldsForWhatTransformersTakesThem) {
-  const ModelConfig config = llama({{"num_key_value_heads", ""}});
-  EXPECT_EQ(config.num_kv_heads, 4) << "MHA";
-  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-6f);
-  EXPECT_EQ(config.rope.type, RopeType::kDefault);
-  EXPECT_EQ(config.rope.theta, 10000.0);
+  const ModelSpec config = llama({{"num_key_value_heads", ""}});
+  EXPECT_EQ(attention(config).num_kv_heads, 4) << "MHA";
+  EXPECT_FLOAT_EQ(config.norm_eps, 1e-6f);
+  EXPECT_EQ(config.ropes[0].type, RopeType::kDefault);
+  EXPECT_EQ(config.ropes[0].theta, 10000.0);
   EXPECT_EQ(config.dtype, DType::kF32);
-  EXPECT_FALSE(config.attention_bias);
-  EXPECT_FALSE(config.attention_output_bias);
-  EXPECT_FALSE(config.mlp_bias);
-  EXPECT_FALSE(config.qk_norm);
+  EXPECT_FALSE(attention(config).qkv_bias);
+  EXPECT_FALSE(attention(config).output_bias);
+  EXPECT_FALSE(mlp(config).bias);
+  EXPECT_FALSE(attention(config).qk_norm);
   EXPECT_FALSE(config.tie_word_embeddings);
   EXPECT_EQ(config.bos_token_id, std::nullopt);
   EXPECT_THAT(config.eos_token_ids, ElementsAre());
-  EXPECT_THAT(config.window_left, ElementsAre(-1, -1, -1));
+  EXPECT_THAT(windows(config), ElementsAre(-1, -1, -1));
 
   EXPECT_EQ(
-      read("MistralForCausalLM", {{"num_key_value_heads", ""}, {"num_attention_heads", "16"}}).num_kv_heads,
+      attention(read("MistralForCausalLM", {{"num_key_value_heads", ""}, {"num_attention_heads", "16"}}))
+          .num_kv_heads,
       8);
-  EXPECT_EQ(
-      read("Qwen3ForCausalLM", {{"num_key_value_heads", ""}, {"num_attention_heads", "64"}}).num_kv_heads,
-      32);
-  EXPECT_EQ(read("Qwen3ForCausalLM").head_dim, 128);
-  EXPECT_EQ(read("Qwen2ForCausalLM").head_dim, 16);
-  EXPECT_EQ(read("MistralForCausalLM", {{"num_key_value_heads", "null"}}).num_kv_heads, 4);
+  EXPECT_EQ(attention(read("Qwen3ForCausalLM", {{"num_key_value_heads", ""}, {"num_attention_heads", "64"}}))
+                .num_kv_heads,
+            32);
+  EXPECT_EQ(attention(read("Qwen3ForCausalLM")).head_dim, 128);
+  EXPECT_EQ(attention(read("Qwen2ForCausalLM")).head_dim, 16);
+  EXPECT_EQ(attention(read("MistralForCausalLM", {{"num_key_value_heads", "null"}})).num_kv_heads, 4);
 }
 
 TEST(ReadConfig, IgnoresFieldsThatItDoesNotKnow) {
   EXPECT_EQ(
-      llama({{"initializer_range", "0.02"}, {"pretraining_tp", "1"}, {"mystery", "{\"a\": [1]}"}}).head_dim,
+      attention(llama({{"initializer_range", "0.02"}, {"pretraining_tp", "1"}, {"mystery", "{\"a\": [1]}"}}))
+          .head_dim,
       16);
 }
 
 TEST(ReadConfig, TakesHeadDimFromTheConfigWhenItIsThere) {
-  EXPECT_EQ(llama({{"head_dim", "32"}}).head_dim, 32);
-  EXPECT_EQ(llama({{"head_dim", "null"}}).head_dim, 16);
-  EXPECT_EQ(llama({{"head_dim", "32"}, {"hidden_size", "66"}}).head_dim, 32);
+  EXPECT_EQ(attention(llama({{"head_dim", "32"}})).head_dim, 32);
+  EXPECT_EQ(attention(llama({{"head_dim", "null"}})).head_dim, 16);
+  EXPECT_EQ(attention(llama({{"head_dim", "32"}, {"hidden_size", "66"}})).head_dim, 32);
 }
 
 TEST(ReadConfig, ReadsDtypeUnderItsNewNameFirst) {
@@ -98,45 +102,45 @@ TEST(ReadConfig, GathersEosTokensFromBothFilesOnce) {
 }
 
 TEST(ReadConfig, BiasesOfLlamaAreOfAllAttentionProjections) {
-  const ModelConfig config = llama({{"attention_bias", "true"}, {"mlp_bias", "true"}});
-  EXPECT_TRUE(config.attention_bias);
-  EXPECT_TRUE(config.attention_output_bias);
-  EXPECT_TRUE(config.mlp_bias);
+  const ModelSpec config = llama({{"attention_bias", "true"}, {"mlp_bias", "true"}});
+  EXPECT_TRUE(attention(config).qkv_bias);
+  EXPECT_TRUE(attention(config).output_bias);
+  EXPECT_TRUE(mlp(config).bias);
 }
 
 TEST(ReadConfig, Qwen2HasBiasesOfQKAndVWhateverTheConfigSays) {
-  const ModelConfig config = read("Qwen2ForCausalLM", {{"attention_bias", "false"}});
-  EXPECT_TRUE(config.attention_bias);
-  EXPECT_FALSE(config.attention_output_bias);
-  EXPECT_FALSE(config.mlp_bias);
+  const ModelSpec config = read("Qwen2ForCausalLM", {{"attention_bias", "false"}});
+  EXPECT_TRUE(attention(config).qkv_bias);
+  EXPECT_FALSE(attention(config).output_bias);
+  EXPECT_FALSE(mlp(config).bias);
 }
 
 TEST(ReadConfig, Qwen3NormsQAndK) {
-  EXPECT_TRUE(read("Qwen3ForCausalLM").qk_norm);
-  EXPECT_FALSE(read("Qwen3ForCausalLM").attention_bias);
-  EXPECT_TRUE(read("Qwen3ForCausalLM", {{"attention_bias", "true"}}).attention_output_bias);
+  EXPECT_TRUE(attention(read("Qwen3ForCausalLM")).qk_norm);
+  EXPECT_FALSE(attention(read("Qwen3ForCausalLM")).qkv_bias);
+  EXPECT_TRUE(attention(read("Qwen3ForCausalLM", {{"attention_bias", "true"}})).output_bias);
 }
 
 TEST(ReadConfig, SeedOssHasAFlagOfItsOwnForTheOutputBias) {
-  const ModelConfig config = read("SeedOssForCausalLM");
-  EXPECT_TRUE(config.attention_bias);
-  EXPECT_FALSE(config.attention_output_bias);
-  EXPECT_FALSE(config.mlp_bias);
-  EXPECT_EQ(config.head_dim, 128);
-  EXPECT_TRUE(read("SeedOssForCausalLM", {{"attention_out_bias", "true"}}).attention_output_bias);
-  EXPECT_FALSE(read("SeedOssForCausalLM", {{"attention_bias", "false"}}).attention_bias);
+  const ModelSpec config = read("SeedOssForCausalLM");
+  EXPECT_TRUE(attention(config).qkv_bias);
+  EXPECT_FALSE(attention(config).output_bias);
+  EXPECT_FALSE(mlp(config).bias);
+  EXPECT_EQ(attention(config).head_dim, 128);
+  EXPECT_TRUE(attention(read("SeedOssForCausalLM", {{"attention_out_bias", "true"}})).output_bias);
+  EXPECT_FALSE(attention(read("SeedOssForCausalLM", {{"attention_bias", "false"}})).qkv_bias);
 }
 
 TEST(ReadConfig, WindowOfMistralIsOfEveryLayerAndInclusive) {
-  EXPECT_THAT(read("MistralForCausalLM", {{"sliding_window", "16"}}).window_left, ElementsAre(15, 15, 15));
-  EXPECT_THAT(read("MistralForCausalLM", {{"sliding_window", "null"}}).window_left, ElementsAre(-1, -1, -1));
-  EXPECT_THAT(read("MistralForCausalLM").window_left, ElementsAre(4095, 4095, 4095));
+  EXPECT_THAT(windows(read("MistralForCausalLM", {{"sliding_window", "16"}})), ElementsAre(15, 15, 15));
+  EXPECT_THAT(windows(read("MistralForCausalLM", {{"sliding_window", "null"}})), ElementsAre(-1, -1, -1));
+  EXPECT_THAT(windows(read("MistralForCausalLM")), ElementsAre(4095, 4095, 4095));
 }
 
 TEST(ReadConfig, RefusesLayerTypesThatMistralDoesNotFollow) {
   const std::string slide = R"(["sliding_attention", "sliding_attention", "sliding_attention"])";
   const std::string mixed = R"(["sliding_attention", "full_attention", "sliding_attention"])";
-  EXPECT_EQ(read("MistralForCausalLM", {{"layer_types", slide}}).window_left[0], 4095);
+  EXPECT_EQ(windows(read("MistralForCausalLM", {{"layer_types", slide}}))[0], 4095);
   expect_refused({{"layer_types", mixed}}, ErrorCode::kUnsupported,
                  {"layer_types", "expected sliding_attention"}, "MistralForCausalLM");
   expect_refused({{"layer_types", slide}, {"sliding_window", "null"}}, ErrorCode::kUnsupported,
@@ -146,15 +150,15 @@ TEST(ReadConfig, RefusesLayerTypesThatMistralDoesNotFollow) {
 TEST(ReadConfig, WindowOfQwenIsOfTheLayersBehindMaxWindowLayers) {
   const Fields window{{"use_sliding_window", "true"}, {"sliding_window", "16"}, {"max_window_layers", "1"}};
   for (const char* name : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
-    EXPECT_THAT(read(name, window).window_left, ElementsAre(-1, 15, 15));
-    EXPECT_THAT(read(name, with(window, {{"max_window_layers", "3"}})).window_left, ElementsAre(-1, -1, -1));
-    EXPECT_THAT(read(name, with(window, {{"max_window_layers", ""}})).window_left, ElementsAre(-1, -1, -1))
+    EXPECT_THAT(windows(read(name, window)), ElementsAre(-1, 15, 15));
+    EXPECT_THAT(windows(read(name, with(window, {{"max_window_layers", "3"}}))), ElementsAre(-1, -1, -1));
+    EXPECT_THAT(windows(read(name, with(window, {{"max_window_layers", ""}}))), ElementsAre(-1, -1, -1))
         << "28, the default";
-    EXPECT_THAT(read(name, with(window, {{"use_sliding_window", "false"}})).window_left,
+    EXPECT_THAT(windows(read(name, with(window, {{"use_sliding_window", "false"}}))),
                 ElementsAre(-1, -1, -1));
-    EXPECT_THAT(read(name, with(window, {{"use_sliding_window", ""}})).window_left, ElementsAre(-1, -1, -1));
-    EXPECT_THAT(read(name, with(window, {{"sliding_window", "null"}})).window_left, ElementsAre(-1, -1, -1));
-    EXPECT_THAT(read(name, with(window, {{"sliding_window", ""}})).window_left, ElementsAre(-1, 4095, 4095));
+    EXPECT_THAT(windows(read(name, with(window, {{"use_sliding_window", ""}}))), ElementsAre(-1, -1, -1));
+    EXPECT_THAT(windows(read(name, with(window, {{"sliding_window", "null"}}))), ElementsAre(-1, -1, -1));
+    EXPECT_THAT(windows(read(name, with(window, {{"sliding_window", ""}}))), ElementsAre(-1, 4095, 4095));
   }
 }
 
@@ -163,7 +167,7 @@ TEST(ReadConfig, LayerTypesOfQwenWinOverMaxWindowLayers) {
                       {"sliding_window", "16"},
                       {"max_window_layers", "0"},
                       {"layer_types", R"(["full_attention", "sliding_attention", "full_attention"])"}};
-  EXPECT_THAT(read("Qwen2ForCausalLM", window).window_left, ElementsAre(-1, 15, -1));
+  EXPECT_THAT(windows(read("Qwen2ForCausalLM", window)), ElementsAre(-1, 15, -1));
   expect_refused(with(window, {{"use_sliding_window", "false"}}), ErrorCode::kCorruptFile,
                  {"layer_types", "layer 1", "use_sliding_window"}, "Qwen2ForCausalLM");
   expect_refused(with(window, {{"layer_types", R"(["full_attention"])"}}), ErrorCode::kCorruptFile,
@@ -174,7 +178,7 @@ TEST(ReadConfig, LayerTypesOfQwenWinOverMaxWindowLayers) {
 }
 
 TEST(ReadConfig, LlamaHasNoWindow) {
-  EXPECT_THAT(llama({{"sliding_window", "16"}, {"use_sliding_window", "true"}}).window_left,
+  EXPECT_THAT(windows(llama({{"sliding_window", "16"}, {"use_sliding_window", "true"}})),
               ElementsAre(-1, -1, -1));
 }
 
@@ -241,12 +245,12 @@ TEST(ReadConfig, RefusesTokenIdsThatAreNone) {
 }
 
 TEST(ReadConfig, RefusesAnotherActivation) {
-  EXPECT_EQ(llama({{"hidden_act", "\"silu\""}}).num_layers, 3);
+  EXPECT_EQ(llama({{"hidden_act", "\"silu\""}}).num_layers(), 3);
   expect_refused({{"hidden_act", "\"gelu\""}}, ErrorCode::kUnsupported, {"hidden_act \"gelu\"", "silu"});
 }
 
 TEST(ReadConfig, RefusesQuantizedWeightsByTheirMethod) {
-  EXPECT_EQ(llama({{"quantization_config", "null"}}).num_layers, 3);
+  EXPECT_EQ(llama({{"quantization_config", "null"}}).num_layers(), 3);
   expect_refused({{"quantization_config", R"({"quant_method": "awq", "bits": 4})"}}, ErrorCode::kUnsupported,
                  {"quantization_config \"awq\"", "float32, float16, bfloat16"});
 }
@@ -297,7 +301,7 @@ TEST(ReadConfig, RefusesAMalformedGenerationConfigByItsName) {
                [&] { read_config(dir.path()); });
 }
 
-TEST(ModelConfig, MaxContextLenIsWhatTheRopeStretchesTo) {
+TEST(ModelSpec, MaxContextLenIsWhatTheRopeStretchesTo) {
   EXPECT_EQ(llama().max_context_len(), 256);
   EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 4})"}}).max_context_len(), 1024);
   EXPECT_EQ(llama({{"rope_scaling", R"({"type": "dynamic", "factor": 2.5})"}}).max_context_len(), 640);
@@ -312,8 +316,8 @@ TEST(ModelConfig, MaxContextLenIsWhatTheRopeStretchesTo) {
   EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 1048576})"}}).max_context_len(), 1 << 28);
 }
 
-TEST(ModelConfig, GeometryDescribesEachLayerToBackends) {
-  const ModelConfig config =
+TEST(ModelSpec, GeometryDescribesEachLayerToBackends) {
+  const ModelSpec config =
       read("Qwen2ForCausalLM",
            {{"use_sliding_window", "true"}, {"sliding_window", "16"}, {"max_window_layers", "2"}});
   const ModelGeometry geometry = config.geometry(DType::kF32, DType::kBF16);

@@ -3,23 +3,19 @@
 #include <algorithm>
 #include <numeric>
 
+#include "attend/attention/pool_of.h"
 #include "attend/base/math.h"
 
 namespace attend::test {
 namespace {
 
-MhaKvPool::Config pool_config(const ModelConfig& model, const ModelPlacement& placement, int page_size,
-                              int num_pages) {
-  return {.num_layers = model.num_layers,
-          .num_kv_heads = model.num_kv_heads,
-          .head_dim_qk = model.head_dim,
-          .head_dim_v = model.head_dim,
-          .page_size = page_size,
-          .num_pages = num_pages,
-          .dtype = placement.dtype,
-          .layout = KvLayout::kHeadMajor,
-          .device = placement.device,
-          .scales = {}};
+// A pool for the model, of so many pages.
+std::unique_ptr<KvPool> pool_for(const ModelSpec& model, const ModelPlacement& placement, int page_size,
+                                 int num_pages) {
+  KvPoolConfig config =
+      pool_of(model.geometry(placement.dtype, placement.dtype), page_size, placement.device);
+  set_num_pages(config, num_pages);
+  return make_kv_pool(config);
 }
 
 // Arrays of a step where its device reads them.
@@ -54,7 +50,7 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
     : model_(model),
       rows_(max_reqs, max_len, placement.device),
       slots_(make_allocator(page_size, max_reqs * ceil_div(max_len, page_size) + 1)),
-      pool_(pool_config(model.config(), placement, page_size, max_reqs * ceil_div(max_len, page_size) + 1)),
+      pool_(pool_for(model.spec(), placement, page_size, max_reqs * ceil_div(max_len, page_size) + 1)),
       stream_{placement.device} {
   if (placement.device.type == DeviceType::kCuda) {
     gpu_stream_.emplace(placement.device);
@@ -62,14 +58,14 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
   }
   const BatchLimits limits{
       .max_reqs = max_reqs, .max_tokens = max_tokens, .max_kv_tokens = int64_t{max_reqs} * max_len};
-  ModelGeometry geometry = model.config().geometry(placement.dtype, placement.dtype);
+  ModelGeometry geometry = model.spec().geometry(placement.dtype, placement.dtype);
   geometry.max_context_len = max_len;
   const BackendConfig config{.device = placement.device,
                              .model = geometry,
                              .limits = limits,
                              .page_size = page_size,
                              .deterministic = placement.batch_invariant};
-  attention_ = backend.create(backend, {.config = config, .requests = rows_, .pool = pool_});
+  attention_ = backend.create({.config = config, .requests = rows_, .pool = *pool_});
   model_.prepare(limits);
 }
 
@@ -161,8 +157,7 @@ Tensor GoldenDriver::compute(const ForwardBatch& host_batch, const ModelInput& h
   const ModelInput input{.token_ids = arrays.view(host_input.token_ids),
                          .logit_rows = arrays.view(host_input.logit_rows),
                          .prompt_lens = arrays.view(host_input.prompt_lens)};
-  const Tensor logits =
-      Tensor::empty({std::ssize(input.logit_rows), model_.config().vocab_size}, DType::kF32);
+  const Tensor logits = Tensor::empty({std::ssize(input.logit_rows), model_.spec().vocab_size}, DType::kF32);
   const Tensor computed = gpu_stream_ ? cuda::copy_to(logits, stream_.device) : logits;
   rows_.upload({.rows = raw(batch.request_rows),
                 .cu_seqlen_q = batch.cu_seqlen_q,

@@ -50,7 +50,7 @@ class GoldenDriver {
   Model& model_;
   ReqToTokenPool rows_;
   std::unique_ptr<SlotAllocator> slots_;
-  MhaKvPool pool_;
+  std::unique_ptr<KvPool> pool_;
   std::unique_ptr<AttentionBackend> attention_;
   std::optional<cuda::OwnedStream> gpu_stream_;
   Stream stream_;

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "attend/model/check_finite.h"
-#include "attend/model/fill_weights.h"
 #include "attend/model/model.h"
+#include "attend/model/place_weights.h"
 #include "tests/model/test_files.h"
 
 namespace attend {
@@ -88,7 +88,7 @@ TEST(LoadModel, TakesEveryTensorOfTheConfigAndReportsProgressToTheLastByte) {
   EXPECT_EQ(done, model->weight_bytes());
   EXPECT_EQ(total, model->weight_bytes());
   EXPECT_EQ(calls, tiny_llama().size());
-  EXPECT_EQ(model->config().architecture, "LlamaForCausalLM");
+  EXPECT_EQ(model->spec().architecture, "LlamaForCausalLM");
 }
 
 TEST(LoadModel, RefusesEachMissingTensorByName) {
@@ -227,29 +227,42 @@ TEST(LoadModel, AnLmHeadInTheFileWinsOverTying) {
 }
 
 TEST(LoadModel, RefusesAnArchitectureThatItDoesNotKnow) {
-  ModelConfig config;
+  ModelSpec config;
   config.architecture = "MambaForCausalLM";
   expect_error(ErrorCode::kUnsupported, {"MambaForCausalLM", "LlamaForCausalLM"},
                [&] { load_model("nowhere", config, LoadFormat::kDummy); });
 }
 
-TEST(LoadWeights, KeepsTheStoredDtypeAndMemoryOfTheFile) {
+// A slot of tensors as parts, which are placed into `into`.
+WeightSlot slot_of(std::vector<WeightPart> parts, int64_t columns, std::vector<TensorView>& into,
+                   WeightUse use = WeightUse::kLinear) {
+  return {.parts = std::move(parts),
+          .columns = columns,
+          .use = use,
+          .place = [&into](std::span<const TensorView> views) { into.assign(views.begin(), views.end()); }};
+}
+
+TEST(MapWeights, KeepsTheStoredDtypeAndMemoryOfTheFileAndEachPartAsItIs) {
   const TempDir dir;
   dir.write("model.safetensors",
-            safetensors_bytes(std::vector<TestTensor>{tensor_of("a", {2, 3}, "BF16"), tensor_of("b", {4})}));
-  const ModelWeights files(dir.path());
-  Tensor a, b;
-  const std::vector<WeightSlot> slots{{"a", {2, 3}, &a}, {"b", {4}, &b}};
-  load_weights(slots, files, {});
-  EXPECT_EQ(a.dtype(), DType::kBF16);
-  EXPECT_EQ(b.dtype(), DType::kF16);
-  EXPECT_EQ(a.view().data, files.tensor("a").view().data) << "a view, not a copy";
+            safetensors_bytes(std::vector<TestTensor>{tensor_of("a", {2, 3}, "BF16"), tensor_of("b", {4}),
+                                                      tensor_of("c", {5, 3}, "BF16")}));
+  std::vector<TensorView> matrix, vector;
+  const std::vector<WeightSlot> slots{slot_of({{"a", 2}, {"c", 5}}, 3, matrix),
+                                      slot_of({{"b", 4}}, 0, vector)};
+  const LoadedWeights weights = map_weights(slots, ModelWeights(dir.path()), {});
+  ASSERT_EQ(matrix.size(), 2u);
+  EXPECT_EQ(matrix[0].to_string(), "bfloat16[2, 3] on cpu");
+  EXPECT_EQ(matrix[1].to_string(), "bfloat16[5, 3] on cpu");
+  EXPECT_EQ(vector.at(0).dtype, DType::kF16);
+  EXPECT_EQ(matrix[0].data, weights.files->tensor("a").view().data) << "a view, not a copy";
+  EXPECT_EQ(weights.num_bytes, 2u * 6 + 2 * 15 + 2 * 4);
 }
 
 // Mean and deviation of a tensor.
-std::pair<double, double> moments(const Tensor& tensor) {
+std::pair<double, double> moments(const TensorView& tensor) {
   double sum = 0.0, squares = 0.0;
-  visit_float_dtype(tensor.dtype(), [&](auto tag) {
+  visit_float_dtype(tensor.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (const T value : tensor.span<T>()) {
       const auto x = static_cast<double>(static_cast<float>(value));
@@ -257,39 +270,55 @@ std::pair<double, double> moments(const Tensor& tensor) {
       squares += x * x;
     }
   });
-  const auto count = static_cast<double>(tensor.view().num_elements());
+  const auto count = static_cast<double>(tensor.num_elements());
   return {sum / count, std::sqrt(squares / count - sum / count * sum / count)};
 }
 
 TEST(DummyWeights, AreSmallAndRandomAndNormsAreAboutOneInEveryDtype) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    Tensor matrix, norm;
-    const std::vector<WeightSlot> slots{{"m", {300, 500}, &matrix}, {"n", {40'000}, &norm, true}};
-    make_dummy_weights(slots, dtype, {});
-    EXPECT_EQ(matrix.view().to_string(), std::string(to_string(dtype)) + "[300, 500] on cpu");
-    const auto [mean, deviation] = moments(matrix);
+    std::vector<TensorView> matrix, norm;
+    const std::vector<WeightSlot> slots{slot_of({{"m", 300}}, 500, matrix),
+                                        slot_of({{"n", 40'000}}, 0, norm, WeightUse::kNorm)};
+    const LoadedWeights weights = make_dummy_weights(slots, dtype, Device{}, {});
+    EXPECT_EQ(matrix.at(0).to_string(), std::string(to_string(dtype)) + "[300, 500] on cpu");
+    const auto [mean, deviation] = moments(matrix[0]);
     EXPECT_NEAR(mean, 0.0, 3e-4);
     EXPECT_NEAR(deviation, 0.02, 3e-4);
-    EXPECT_NEAR(moments(norm).first, 1.0, 1e-3);
-    EXPECT_NEAR(moments(norm).second, 0.02, 1e-3);
+    EXPECT_NEAR(moments(norm.at(0)).first, 1.0, 1e-3);
+    EXPECT_NEAR(moments(norm[0]).second, 0.02, 1e-3);
   }
 }
 
 TEST(DummyWeights, AreTheSameEachTimeAndDifferentFromTensorToTensor) {
-  Tensor a, b, again;
-  make_dummy_weights(std::vector<WeightSlot>{{"a", {100'000}, &a}, {"b", {100'000}, &b}}, DType::kF32, {});
-  make_dummy_weights(std::vector<WeightSlot>{{"a", {100'000}, &again}}, DType::kF32, {});
-  EXPECT_TRUE(std::ranges::equal(a.span<float>(), again.span<float>()));
+  std::vector<TensorView> a, b, again;
+  const LoadedWeights two = make_dummy_weights(
+      std::vector<WeightSlot>{slot_of({{"a", 100'000}}, 0, a), slot_of({{"b", 100'000}}, 0, b)}, DType::kF32,
+      Device{}, {});
+  const LoadedWeights one = make_dummy_weights(std::vector<WeightSlot>{slot_of({{"a", 100'000}}, 0, again)},
+                                               DType::kF32, Device{}, {});
+  const View<float> first = a.at(0).span<float>(), second = b.at(0).span<float>();
+  EXPECT_TRUE(std::ranges::equal(first, again.at(0).span<float>()));
   double dot = 0.0;
-  for (size_t i = 0; i < 100'000; ++i) dot += double{a.span<float>()[i]} * b.span<float>()[i];
+  for (size_t i = 0; i < 100'000; ++i) dot += double{first[i]} * second[i];
   EXPECT_NEAR(dot / (100'000 * 0.02 * 0.02), 0.0, 0.02) << "correlation";
 }
 
+TEST(DummyWeights, OfPartsHaveTheNumbersOfTheWhole) {
+  std::vector<TensorView> whole, parts;
+  const LoadedWeights one =
+      make_dummy_weights(std::vector<WeightSlot>{slot_of({{"w", 7}}, 5, whole)}, DType::kF32, Device{}, {});
+  const LoadedWeights two = make_dummy_weights(
+      std::vector<WeightSlot>{slot_of({{"u", 3}, {"v", 4}}, 5, parts)}, DType::kF32, Device{}, {});
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_TRUE(std::ranges::equal(parts[0].span<float>(), whole.at(0).slice(0, 0, 3).span<float>()));
+  EXPECT_TRUE(std::ranges::equal(parts[1].span<float>(), whole[0].slice(0, 3, 7).span<float>()));
+}
+
 TEST(DummyWeights, RefuseAModelLargerThanTheMemoryBeforeTouchingIt) {
-  Tensor tensor;
-  const std::vector<WeightSlot> slots{{"m", {int64_t{1} << 24, int64_t{1} << 24}, &tensor}};
+  std::vector<TensorView> tensor;
+  const std::vector<WeightSlot> slots{slot_of({{"m", int64_t{1} << 24}}, int64_t{1} << 24, tensor)};
   expect_error(ErrorCode::kOutOfMemory, {"dummy weights", "needed", "free"},
-               [&] { make_dummy_weights(slots, DType::kBF16, {}); });
+               [&] { make_dummy_weights(slots, DType::kBF16, Device{}, {}); });
 }
 
 TEST(LoadModel, DummyNeedsTheConfigAlone) {

@@ -9,16 +9,16 @@ using test::expect_refused;
 using test::llama;
 
 TEST(ReadRope, ReadsEachTypeUnderBothOfItsKeys) {
-  EXPECT_EQ(llama({{"rope_scaling", "null"}}).rope.type, RopeType::kDefault);
-  EXPECT_EQ(llama({{"rope_scaling", R"({"rope_type": "default"})"}}).rope.type, RopeType::kDefault);
-  const RopeConfig linear = llama({{"rope_scaling", R"({"type": "linear", "factor": 4})"}}).rope;
+  EXPECT_EQ(llama({{"rope_scaling", "null"}}).ropes[0].type, RopeType::kDefault);
+  EXPECT_EQ(llama({{"rope_scaling", R"({"rope_type": "default"})"}}).ropes[0].type, RopeType::kDefault);
+  const RopeConfig linear = llama({{"rope_scaling", R"({"type": "linear", "factor": 4})"}}).ropes[0];
   EXPECT_EQ(linear.type, RopeType::kLinear);
   EXPECT_EQ(linear.factor, 4.0);
   const RopeConfig dynamic =
       llama(
           {{"rope_scaling",
             R"({"rope_type": "dynamic", "type": "linear", "factor": 2.5, "original_max_position_embeddings": 9})"}})
-          .rope;
+          .ropes[0];
   EXPECT_EQ(dynamic.type, RopeType::kDynamic);
   EXPECT_EQ(dynamic.factor, 2.5);
   EXPECT_EQ(dynamic.original_max_position_embeddings, 256)
@@ -29,7 +29,7 @@ TEST(ReadRope, ReadsLlama3) {
   const RopeConfig rope = llama({{"rope_scaling",
                                   R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
                                       "high_freq_factor": 4, "original_max_position_embeddings": 32})"}})
-                              .rope;
+                              .ropes[0];
   EXPECT_EQ(rope.type, RopeType::kLlama3);
   EXPECT_EQ(rope.factor, 8.0);
   EXPECT_EQ(rope.low_freq_factor, 1.0);
@@ -42,7 +42,7 @@ TEST(ReadRope, ReadsYarnAndItsDefaults) {
                                    R"({"rope_type": "yarn", "factor": 8, "beta_fast": 16, "beta_slow": 2,
                                        "attention_factor": 1.5, "mscale": 0.7, "mscale_all_dim": 1,
                                        "truncate": false, "original_max_position_embeddings": 32})"}})
-                               .rope;
+                               .ropes[0];
   EXPECT_EQ(given.type, RopeType::kYarn);
   EXPECT_EQ(given.factor, 8.0);
   EXPECT_EQ(given.beta_fast, 16.0);
@@ -53,7 +53,7 @@ TEST(ReadRope, ReadsYarnAndItsDefaults) {
   EXPECT_FALSE(given.truncate);
   EXPECT_EQ(given.original_max_position_embeddings, 32);
 
-  const RopeConfig bare = llama({{"rope_scaling", R"({"type": "yarn", "factor": 4})"}}).rope;
+  const RopeConfig bare = llama({{"rope_scaling", R"({"type": "yarn", "factor": 4})"}}).ropes[0];
   EXPECT_EQ(bare.beta_fast, 32.0);
   EXPECT_EQ(bare.beta_slow, 1.0);
   EXPECT_EQ(bare.attention_factor, 0.0);
@@ -63,13 +63,14 @@ TEST(ReadRope, ReadsYarnAndItsDefaults) {
 
 TEST(ReadRope, YarnWithoutAFactorStretchesToMaxPositionEmbeddings) {
   const char* scaling = R"({"type": "yarn", "factor": null, "original_max_position_embeddings": 64})";
-  EXPECT_EQ(llama({{"rope_scaling", scaling}}).rope.factor, 4.0);
+  EXPECT_EQ(llama({{"rope_scaling", scaling}}).ropes[0].factor, 4.0);
 }
 
 TEST(ReadRope, AnOriginalLengthBesideRopeScalingWins) {
   const char* scaling = R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 64})";
   EXPECT_EQ(llama({{"rope_scaling", scaling}, {"original_max_position_embeddings", "32"}})
-                .rope.original_max_position_embeddings,
+                .ropes[0]
+                .original_max_position_embeddings,
             32);
 }
 
@@ -77,20 +78,22 @@ TEST(ReadRope, ReadsRopeParametersAsTransformers5WritesThem) {
   const RopeConfig rope = llama({{"rope_parameters",
                                   R"({"rope_type": "llama3", "rope_theta": 50000, "factor": 4,
                                       "low_freq_factor": 1, "high_freq_factor": 4})"}})
-                              .rope;
+                              .ropes[0];
   EXPECT_EQ(rope.type, RopeType::kLlama3);
   EXPECT_EQ(rope.theta, 50000.0);
   EXPECT_EQ(rope.original_max_position_embeddings, 256);
-  EXPECT_EQ(llama({{"rope_parameters", R"({"rope_theta": 50000})"}}).rope.theta, 50000.0);
-  EXPECT_EQ(llama({{"rope_parameters", R"({"rope_type": "default"})"}, {"rope_theta", "7000"}}).rope.theta,
-            7000.0);
+  EXPECT_EQ(llama({{"rope_parameters", R"({"rope_theta": 50000})"}}).ropes[0].theta, 50000.0);
+  EXPECT_EQ(
+      llama({{"rope_parameters", R"({"rope_type": "default"})"}, {"rope_theta", "7000"}}).ropes[0].theta,
+      7000.0);
 }
 
 TEST(ReadRope, ReadsAPartialRotaryFactorInEitherPlace) {
-  EXPECT_EQ(llama({{"partial_rotary_factor", "0.5"}}).rope.rotary_dim, 8);
-  EXPECT_EQ(
-      llama({{"rope_parameters", R"({"rope_theta": 50000, "partial_rotary_factor": 0.25})"}}).rope.rotary_dim,
-      4);
+  EXPECT_EQ(llama({{"partial_rotary_factor", "0.5"}}).ropes[0].rotary_dim, 8);
+  EXPECT_EQ(llama({{"rope_parameters", R"({"rope_theta": 50000, "partial_rotary_factor": 0.25})"}})
+                .ropes[0]
+                .rotary_dim,
+            4);
 }
 
 TEST(ReadRope, RefusesARotaryDimThatIsNotEvenOrTooSmall) {

@@ -18,15 +18,15 @@ def angles(rng, library, pairs, dtype="float32"):
     return (cos, sin), (cos_values, sin_values)
 
 
-def turn(x, positions, cos, sin, interleaved):
-    """x [tokens, heads, dim], turned by cos and sin [num_positions, pairs] at positions [tokens]."""
+def rotate(x, positions, cos, sin, interleaved):
+    """x [tokens, heads, dim], rotated by cos and sin [num_positions, pairs] at positions [tokens]."""
     pairs = cos.shape[1]
     c, s = (a[np.asarray(positions)][:, None] for a in (cos, sin))
     first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (slice(0, pairs), slice(pairs, 2 * pairs))
-    turned = x.copy()
-    turned[..., first] = x[..., first] * c - x[..., second] * s
-    turned[..., second] = x[..., second] * c + x[..., first] * s
-    return turned
+    rotated = x.copy()
+    rotated[..., first] = x[..., first] * c - x[..., second] * s
+    rotated[..., second] = x[..., second] * c + x[..., first] * s
+    return rotated
 
 
 @pytest.mark.parametrize("interleaved", [True, False], ids=["interleaved", "halves"])
@@ -49,11 +49,11 @@ def test_queries_and_appended_keys_are_turned_by_their_positions(rng, library, i
     for r, n in enumerate(seqlens):
         positions = n + np.arange(seqlen_new)
         keys, values = cache.keys(r, n + seqlen_new)
-        check(keys[n:], turn(k_values[r], positions, *held, interleaved), dtype)
+        check(keys[n:], rotate(k_values[r], positions, *held, interleaved), dtype)
         np.testing.assert_array_equal(values[n:], v_values[r])
         # Without a mask all queries stand where the first new key does.
-        turned = turn(q_values[r], positions if causal else [n] * seqlen_new, *held, interleaved)
-        check(library.array(out)[r], reference.attend(turned, keys, values, causal=causal)[0], dtype)
+        rotated = rotate(q_values[r], positions if causal else [n] * seqlen_new, *held, interleaved)
+        check(library.array(out)[r], reference.attend(rotated, keys, values, causal=causal)[0], dtype)
 
 
 def test_ragged_requests_may_stand_elsewhere_than_behind_their_keys(rng, library):
@@ -73,8 +73,8 @@ def test_ragged_requests_may_stand_elsewhere_than_behind_their_keys(rng, library
         rows = slice(cu_new[r], cu_new[r + 1])
         positions = stands[r] + np.arange(cu_new[r + 1] - cu_new[r])
         keys, values = cache.keys(r, n + len(positions))
-        check(keys[n:], turn(k_values[rows], positions, *held, True))
-        want, _ = reference.attend(turn(q_values[rows], positions, *held, True), keys, values, causal=True)
+        check(keys[n:], rotate(k_values[rows], positions, *held, True))
+        want, _ = reference.attend(rotate(q_values[rows], positions, *held, True), keys, values, causal=True)
         check(library.array(out)[rows], want)
 
 
@@ -90,7 +90,7 @@ def test_dense_rows_take_one_length_for_all(rng, any_library):
     flash.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, rotary_cos=cos, rotary_sin=sin, cache_seqlens=6)
     after = any_library.array(k_cache)
     for r in range(2):
-        check(after[r, 6:7], turn(k_values[r], [6], *held, True))
+        check(after[r, 6:7], rotate(k_values[r], [6], *held, True))
         np.testing.assert_array_equal(after[r, :6], before[r, :6].astype(np.float32))
 
 

@@ -53,7 +53,7 @@ def descaled(q, k_cache, v_cache, q_descale, k_descale, v_descale):
     return flash.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=3, **descales)
 
 
-def turned(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin):
+def rotated(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin):
     rotary = dict(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
     return flash.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=3, **rotary)
 
@@ -91,7 +91,7 @@ ENTRIES = {
     dense: dict(q=Q, k=CACHE, v=CACHE, sinks=SINKS),
     ragged: dict(q=TOKENS, k=TOKENS, v=TOKENS, out=TOKENS),
     descaled: dict(q=Q, k_cache=CACHE, v_cache=CACHE, q_descale=DESCALE, k_descale=DESCALE, v_descale=DESCALE),
-    turned: dict(
+    rotated: dict(
         q=Q, k_cache=CACHE, v_cache=CACHE, k=Q, v=Q,
         rotary_cos=lambda **more: torch.ones(16, 8, **more), rotary_sin=lambda **more: torch.ones(16, 8, **more),
     ),

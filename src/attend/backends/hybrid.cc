@@ -4,6 +4,10 @@ namespace attend {
 
 void HybridBackend::plan(const ForwardBatch& batch, Stream& stream) { of(batch).plan(batch, stream); }
 
+KvDestination HybridBackend::destination(const AttentionLayer& layer, const ForwardBatch& batch) {
+  return of(batch).destination(layer, batch);
+}
+
 void HybridBackend::forward(const AttentionLayer& layer, const AttentionInput& input,
                             const ForwardBatch& batch, Stream& stream) {
   of(batch).forward(layer, input, batch, stream);

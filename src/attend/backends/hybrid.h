@@ -13,6 +13,7 @@ class HybridBackend : public AttentionBackend {
       : prefill_(std::move(prefill)), decode_(std::move(decode)) {}
 
   void plan(const ForwardBatch& batch, Stream& stream) override;
+  KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override;
   void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                Stream& stream) override;
 

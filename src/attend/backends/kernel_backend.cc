@@ -7,10 +7,7 @@
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/attention/mla.h"
-#include "attend/kernels/fused/qkv.h"
-#include "attend/kernels/kv_store/store.h"
 #include "attend/kernels/metadata/metadata.h"
-#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -70,9 +67,7 @@ size_t table_entries(const BackendSpec& spec, const BackendConfig& config) {
 }
 
 Tensor allocate_entries(size_t count, Device device) {
-  const auto size = static_cast<int64_t>(count);
-  return device.type == DeviceType::kCuda ? cuda::empty({size}, DType::kI32, device)
-                                          : Tensor::empty({size}, DType::kI32);
+  return Tensor::empty({static_cast<int64_t>(count)}, DType::kI32, device);
 }
 
 size_t indptr_entries(const BackendSpec& spec, const BackendConfig& config) {
@@ -180,11 +175,27 @@ AttentionPlan& KernelBackend::plan_of(const AttentionLayer& layer) {
   return *found->plan;
 }
 
-void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& input,
-                            const ForwardBatch& batch, Stream& stream) {
+void KernelBackend::require_planned(const ForwardBatch& batch) const {
   require(batch.num_reqs == planned_reqs_ && batch.num_tokens == planned_tokens_, "batch of ", batch.num_reqs,
           " requests and ", batch.num_tokens, " tokens: planned were ", planned_reqs_, " and ",
           planned_tokens_);
+}
+
+KvDestination KernelBackend::destination(const AttentionLayer& layer, const ForwardBatch& batch) {
+  require_planned(batch);
+  const LayerKv kv = pool_.layer(layer.layer_id);
+  const bool latent = layer.kind == KvKind::kMla;
+  return {.k = latent ? pool_.latent(layer.layer_id) : kv.k,
+          .v = latent ? TensorView() : kv.v,
+          .slots = raw(batch.out_slots),
+          .slot_map = kv.slot_map,
+          .k_scale = kv.k_scale,
+          .v_scale = kv.v_scale};
+}
+
+void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& input,
+                            const ForwardBatch& batch, Stream& stream) {
+  require_planned(batch);
   if (batch.num_tokens == 0) return;
   require(input.q.rank == 3 && input.q.shape[0] == batch.num_tokens && input.q.shape[1] == layer.num_q_heads,
           "layer ", layer.layer_id, ": q ", input.q, ": expected ", batch.num_tokens, " tokens of ",
@@ -198,34 +209,6 @@ void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& i
 void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInput& input,
                                 const ForwardBatch& batch, Stream& stream) {
   const LayerKv kv = pool_.layer(layer.layer_id);
-  const bool reference = spec_.kernel == KernelChoice::kReference;
-  const bool stores = input.store && !input.k.empty();
-  require(input.rope == nullptr || stores, "layer ", layer.layer_id, ": rope without k and v to store");
-  require(input.qkv == nullptr || input.rope != nullptr, "layer ", layer.layer_id,
-          ": a product of q, k and v without rope");
-  if (stores) {
-    const kernels::StoreKvArgs store{.k = input.k,
-                                     .v = input.v,
-                                     .k_cache = kv.k,
-                                     .v_cache = kv.v,
-                                     .slots = raw(batch.out_slots),
-                                     .slot_map = kv.slot_map,
-                                     .k_scale = kv.k_scale,
-                                     .v_scale = kv.v_scale};
-    if (reference) {
-      if (input.qkv != nullptr) kernels::linear(*input.qkv, stream);
-      if (input.rope != nullptr) kernels::norm_rope(*input.rope, stream);
-      kernels::reference::store_kv(store);
-    } else if (input.qkv != nullptr) {
-      kernels::qkv_norm_rope_store(*input.qkv, *input.rope, store, stream);
-    } else if (input.rope != nullptr) {
-      kernels::norm_rope_store(*input.rope, store, stream);
-    } else {
-      kernels::store_kv(store, stream);
-    }
-  }
-  // The product and the store wait for what was launched before forward(); norm_rope_store() may not.
-  const bool waits = stores && (input.qkv != nullptr || input.rope == nullptr);
   const kernels::AttentionArgs args{
       .q = input.q,
       .out = input.out,
@@ -234,8 +217,8 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       .batch = query_batch(batch),
       .visibility = layer.visibility(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
-      .old_keys_settled = batch.old_keys_settled && waits};
-  if (reference)
+      .prefix_ready = batch.prefix_ready};
+  if (spec_.kernel == KernelChoice::kReference)
     kernels::reference::attention(args);
   else
     kernels::attention(args, plan_of(layer), stream);
@@ -244,45 +227,31 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
 void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInput& input,
                                 const ForwardBatch& batch, Stream& stream) {
   const LayerKv kv = pool_.layer(layer.layer_id);
-  const TensorView latent = pool_.latent(layer.layer_id);
-  const bool reference = spec_.kernel == KernelChoice::kReference;
-  const bool stores = input.store && !input.k.empty();
-  if (stores) {
-    const kernels::StoreMlaArgs store{.latent = input.k,
-                                      .rope = input.k_rope,
-                                      .cache = latent,
-                                      .slots = raw(batch.out_slots),
-                                      .scale = kv.k_scale};
-    if (reference)
-      kernels::reference::store_mla(store);
-    else
-      kernels::store_mla(store, stream);
-  }
   const kernels::MlaArgs args{
       .q = input.q,
       .q_rope = input.q_rope,
       .out = input.out,
       .lse = input.lse,
-      .latent = latent,
+      .latent = pool_.latent(layer.layer_id),
       .index = index_of(kv),
       .scale_kv = kv.k_scale,
       .batch = query_batch(batch),
       .visibility = layer.visibility(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
-      .old_keys_settled = batch.old_keys_settled && stores};
-  if (reference)
+      .prefix_ready = batch.prefix_ready};
+  if (spec_.kernel == KernelChoice::kReference)
     kernels::reference::mla(args);
   else
     kernels::mla(args, plan_of(layer), stream);
 }
 
-std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendEntry& entry,
+std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendSpec& spec,
                                                         const BackendContext& context) {
-  return std::make_unique<KernelBackend>(*static_cast<const BackendSpec*>(entry.spec), context);
+  return std::make_unique<KernelBackend>(spec, context);
 }
 
-WorkspaceSize kernel_backend_workspace(const BackendEntry& entry, const BackendConfig& config) {
-  return {.bytes = KernelBackend::workspace_bytes(*static_cast<const BackendSpec*>(entry.spec), config)};
+size_t kernel_backend_workspace_bytes(const BackendSpec& spec, const BackendConfig& config) {
+  return KernelBackend::workspace_bytes(spec, config);
 }
 
 }  // namespace attend

@@ -20,8 +20,10 @@ class KernelBackend : public AttentionBackend {
   // Throws Error(kInvalidArgument) for a batch beyond the limits, a request row or a slot that does not
   // exist.
   void plan(const ForwardBatch& batch, Stream& stream) override;
-  // Throws Error(kInvalidArgument) for a layer that the config's model does not have, and for another batch
-  // than the planned one. Without tokens it does nothing.
+  // This and forward() throw Error(kInvalidArgument) for another batch than the planned one.
+  KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override;
+  // Throws Error(kInvalidArgument) for a layer that the config's model does not have. Without tokens it does
+  // nothing.
   void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                Stream& stream) override;
 
@@ -50,6 +52,7 @@ class KernelBackend : public AttentionBackend {
     std::unique_ptr<kernels::AttentionPlan> plan;
   };
 
+  void require_planned(const ForwardBatch& batch) const;
   void build_index(const ForwardBatch& batch, PlannedIndex& planned, Stream& stream);
   const kernels::KvIndex& index_of(const LayerKv& kv) const;
   kernels::AttentionPlan& plan_of(const AttentionLayer& layer);

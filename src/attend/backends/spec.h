@@ -19,16 +19,29 @@ struct BackendSpec {
   kernels::KvIndexKind index = kernels::KvIndexKind::kRequestRows;
   KernelChoice kernel = KernelChoice::kFast;
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
-  // kFixed, and every rule in deterministic mode; 0: what does well on the device.
+  // kFixed, and every rule in deterministic mode; 0: kernels::default_split_tokens() of the device.
   int split_tokens = 0;
 };
 
-// For BackendEntry::create and BackendEntry::workspace of a row with such a spec: attend's kernels, run by
-// it. Throws Error(kInvalidArgument) when the pools do not fit the config, and Error(kUnsupported) for layers
-// that no kernel family serves: expanded MLA, which attends to contiguous K/V and not to a pool.
-std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendEntry& entry,
+// attend's kernels, run by a spec. Throws Error(kInvalidArgument) when the pools do not fit the config, and
+// Error(kUnsupported) for layers that no kernel family serves: expanded MLA, which attends to contiguous K/V
+// and not to a pool.
+std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendSpec& spec,
                                                         const BackendContext& context);
-WorkspaceSize kernel_backend_workspace(const BackendEntry& entry, const BackendConfig& config);
+size_t kernel_backend_workspace_bytes(const BackendSpec& spec, const BackendConfig& config);
+
+// For BackendEntry of a row whose spec is a constant:
+//   constexpr BackendSpec kMine{.index = kernels::KvIndexKind::kCsr};
+//   BackendEntry{.name = "mine", .., .workspace_bytes = workspace_bytes_of<kMine>, .create =
+//   create_of<kMine>}
+template <const BackendSpec& kSpec>
+std::unique_ptr<AttentionBackend> create_of(const BackendContext& context) {
+  return create_kernel_backend(kSpec, context);
+}
+template <const BackendSpec& kSpec>
+size_t workspace_bytes_of(const BackendConfig& config) {
+  return kernel_backend_workspace_bytes(kSpec, config);
+}
 
 }  // namespace attend
 #pragma GCC visibility pop

@@ -1,7 +1,6 @@
 // Small integer maths.
 #pragma once
 
-#include <bit>
 #include <concepts>
 
 #pragma GCC visibility push(default)
@@ -22,12 +21,6 @@ constexpr T round_up(T value, T multiple) {
 template <std::integral T>
 constexpr bool is_power_of_two(T value) {
   return value > 0 && (value & (value - 1)) == 0;
-}
-
-// log2 of a power of two.
-template <std::unsigned_integral T>
-constexpr int log2_exact(T value) {
-  return std::countr_zero(value);
 }
 
 }  // namespace attend

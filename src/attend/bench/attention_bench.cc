@@ -11,6 +11,7 @@
 #include "attend/bench/probes.h"
 #include "attend/bench/timing.h"
 #include "attend/kernels/attention/cpu/attention.h"
+#include "attend/kernels/common/kernel_choices.h"
 
 namespace attend::bench {
 namespace {
@@ -35,6 +36,14 @@ double tiles_per_second(int threads) {
   return best_of(3, [&] { return operations_per_second(Arithmetic::kAmxBf16, threads); });
 }
 
+// "amx tiles", or where tiles of rows differ "amx tiles, avx512".
+std::string names_of(const std::vector<kernels::KernelChoice>& choices) {
+  std::string names;
+  for (const kernels::KernelChoice& choice : choices)
+    if (names.find(choice.kernel) == std::string::npos) names += (names.empty() ? "" : ", ") + choice.kernel;
+  return names;
+}
+
 CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arithmetic vectors, int threads,
                      double seconds) {
   kernels::AttentionPlan plan(tensors.limits(threads), Device{});
@@ -44,7 +53,12 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
   int layer = 0;
   const auto next_layer = [&] { return layer = (layer + 1) % tensors.num_layers(); };
   const kernels::cpu::Isa isa = kernels::cpu::attention_isa();
-  tensors.attend(next_layer(), plan, isa);
+  std::string kernel;
+  {
+    const kernels::KernelChoices choices;
+    tensors.attend(next_layer(), plan, isa);
+    kernel = names_of(choices.all());
+  }
   const double end = seconds_now() + seconds;
   while ((seconds_now() < end || case_seconds.size() < kMinRepeats) && case_seconds.size() < kMaxRepeats) {
     peak.push_back(operations_per_second(vectors, threads));
@@ -66,7 +80,8 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
           .limit = amount / std::max(read_seconds, peak_seconds) * 1e-9,
           .bound = by_read ? "read " + size_name(rotated) : std::string(to_string(vectors)),
           .repeats = static_cast<int>(case_seconds.size()),
-          .tiles_limit = by_read ? 0 : 1e-9 * tiles_per_second(threads)};
+          .tiles_limit = by_read ? 0 : 1e-9 * tiles_per_second(threads),
+          .kernel = kernel};
 }
 
 void add_machine_figures(std::span<const std::byte> memory, const std::vector<int>& thread_counts,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "attend/base/math.h"
 #include "attend/bench/cuda/gpu_probes.h"
@@ -10,7 +11,7 @@
 #include "attend/bench/prefill_parts.h"
 #include "attend/bench/timing.h"
 #include "attend/engine/engine.h"
-#include "attend/model/config.h"
+#include "attend/model/model_spec.h"
 
 namespace attend::bench {
 namespace {
@@ -44,6 +45,7 @@ class GpuModelBench {
 
   Report run(const std::vector<int>& batch_sizes) {
     start_report();
+    add_kernels();
     for (const int batch_size : batch_sizes) add_decode(batch_size);
     add_prefill();
     return report_;
@@ -77,7 +79,7 @@ class GpuModelBench {
         .threads = 1,
         .facts = {{"driver", facts.driver},
                   {"cuda", fmt::format("{} (driver: up to {})", facts.cuda, facts.driver_cuda)},
-                  {"model", fmt::format("{}, {} layers, {}", info.model, engine_.model_config().num_layers,
+                  {"model", fmt::format("{}, {} layers, {}", info.model, engine_.model_spec().num_layers(),
                                         to_string(info.dtype))},
                   {"attention", fmt::format("{}, page size {}, K/V in {}", info.resolution.decode->name,
                                             info.resolution.page_size, to_string(info.kv_cache_dtype))},
@@ -90,9 +92,18 @@ class GpuModelBench {
                     {"memory clock", 1, 1.0 * facts.memory_clock, "MHz"}}};
   }
 
+  void add_kernels() {
+    engine_.submit(random_prompt(prefill_tokens_ - 1, engine_.model_spec().vocab_size),
+                   {.max_new_tokens = 2, .ignore_eos = true});
+    while (engine_.step(require_token)) {
+    }
+    report_.kernels = names_of(*choices_);
+    choices_.reset();
+  }
+
   void add_decode(int batch_size) {
     for (int i = 0; i < batch_size; ++i)
-      engine_.submit(random_prompt(kContextTokens, engine_.model_config().vocab_size),
+      engine_.submit(random_prompt(kContextTokens, engine_.model_spec().vocab_size),
                      {.max_new_tokens = num_new_tokens(batch_size, prefill_tokens_), .ignore_eos = true});
     // The first step that is nothing but a decode comes when all prompts are computed.
     const int64_t decodes_before = engine_.stats().num_decode_tokens;
@@ -133,7 +144,7 @@ class GpuModelBench {
   void add_prefill() {
     std::vector<double> seconds;
     for (int i = 0; i <= kPrefillRepeats; ++i) {
-      engine_.submit(random_prompt(prefill_tokens_, engine_.model_config().vocab_size),
+      engine_.submit(random_prompt(prefill_tokens_, engine_.model_spec().vocab_size),
                      {.max_new_tokens = 1, .ignore_eos = true});
       seconds.push_back(seconds_of([&] { engine_.step(require_token); }));
     }
@@ -153,6 +164,8 @@ class GpuModelBench {
 
   int prefill_tokens_;
   double read_rate_;  // bytes per microsecond
+  // Collects while nothing is timed; the choices of graphs are made with the engine.
+  std::optional<kernels::KernelChoices> choices_{std::in_place};
   Engine engine_;
   Report report_;
 };

@@ -11,6 +11,7 @@
 #include "attend/bench/timing.h"
 #include "attend/engine/engine.h"
 #include "attend/kernels/attention/cpu/attention.h"
+#include "attend/kernels/common/kernel_choices.h"
 #include "attend/tensor/arena.h"
 
 namespace attend::bench {
@@ -23,7 +24,7 @@ struct RequestTimes {
 };
 
 RequestTimes run_request(Engine& engine, int prompt_tokens, int new_tokens) {
-  engine.submit(random_prompt(prompt_tokens, engine.model_config().vocab_size),
+  engine.submit(random_prompt(prompt_tokens, engine.model_spec().vocab_size),
                 {.max_new_tokens = new_tokens, .ignore_eos = true});
   RequestTimes times;
   int num_outputs = 0;
@@ -61,7 +62,11 @@ class ModelBench {
                .machine = engine_.info().hardware.name,
                .instruction_set = std::string(to_string(kernels::cpu::attention_isa())),
                .threads = threads_};
-    run_request(engine_, options_.prompt_tokens, 2);  // warm-up
+    {
+      const kernels::KernelChoices choices;
+      run_request(engine_, options_.prompt_tokens, 2);  // warm-up
+      report_.kernels = names_of(choices);
+    }
     for (int depth : options_.depths) {
       const RequestTimes deep = run_request(engine_, depth + options_.prompt_tokens, options_.new_tokens + 1);
       add_prompt(depth, deep.last_prompt_seconds);
@@ -121,7 +126,7 @@ class ModelBench {
   // What a decode step costs beyond plan, model and sampling.
   void add_host_work() {
     for (int i = 0; i < kHostRequests; ++i)
-      engine_.submit(random_prompt(1, engine_.model_config().vocab_size),
+      engine_.submit(random_prompt(1, engine_.model_spec().vocab_size),
                      {.max_new_tokens = kHostSteps + 1, .ignore_eos = true});
     const EngineStats before = engine_.stats();
     while (engine_.step(require_token)) {

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "attend/base/error.h"
+#include "attend/model/step_cost.h"
 
 namespace attend::bench {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 // Of a weight, wherever it lies.
 double weight_element_bytes(const Engine& engine) {
   const bool on_gpu = engine.info().device.type == DeviceType::kCuda;
-  return static_cast<double>(size_of(on_gpu ? engine.info().dtype : engine.model_config().dtype));
+  return static_cast<double>(size_of(on_gpu ? engine.info().dtype : engine.model_spec().dtype));
 }
 
 }  // namespace
@@ -28,25 +29,21 @@ void require_token(const StepOutput& output) {
 }
 
 double multiplied_bytes(const Engine& engine) {
-  const ModelConfig& config = engine.model_config();
-  const double table_bytes = weight_element_bytes(engine) * config.vocab_size * config.hidden_size;
-  return static_cast<double>(engine.info().weight_bytes) - (config.tie_word_embeddings ? 0.0 : table_bytes);
+  const StepCosts costs = step_costs(engine.model_spec());
+  return static_cast<double>(engine.info().weight_bytes) -
+         weight_element_bytes(engine) * static_cast<double>(costs.table_weights);
 }
 
 double decode_bytes(const Engine& engine, int batch_size, int context) {
-  const ModelConfig& config = engine.model_config();
-  const double kv_token_bytes = static_cast<double>(size_of(engine.info().kv_cache_dtype)) * 2.0 *
-                                config.num_layers * config.num_kv_heads * config.head_dim;
-  return multiplied_bytes(engine) + kv_token_bytes * batch_size * context;
+  return multiplied_bytes(engine) + static_cast<double>(engine.info().kv_token_bytes) * batch_size * context;
 }
 
 double prompt_operations(const Engine& engine, int depth, int num_tokens) {
-  const ModelConfig& config = engine.model_config();
-  const double lm_head = static_cast<double>(config.vocab_size) * config.hidden_size;
-  const double weights = multiplied_bytes(engine) / weight_element_bytes(engine);
+  const StepCosts costs = step_costs(engine.model_spec());
   const double pairs = num_tokens * (depth + (num_tokens + 1) / 2.0);
-  return 2 * ((weights - lm_head) * num_tokens + lm_head) +
-         4 * pairs * config.num_layers * config.num_q_heads * config.head_dim;
+  return 2.0 * (static_cast<double>(costs.gemm_weights) * num_tokens +
+                static_cast<double>(costs.head_weights)) +
+         costs.operations_per_pair * pairs;
 }
 
 }  // namespace attend::bench

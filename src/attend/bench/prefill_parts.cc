@@ -1,6 +1,7 @@
 #include "attend/bench/prefill_parts.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/linear.h"
+#include "attend/model/step_cost.h"
 
 namespace attend::bench {
 namespace {
@@ -21,29 +23,30 @@ constexpr float kWeightDeviation = 0.02f;
 class PartsTimer {
  public:
   PartsTimer(const Engine& engine, int num_tokens)
-      : config_(engine.model_config()),
+      : spec_(engine.model_spec()),
         info_(engine.info()),
         num_tokens_(num_tokens),
         owned_stream_(info_.device),
         stream_(owned_stream_.get()) {}
 
-  // qkv, o, gate and up, down of every layer, and the head of the last token.
+  // The products of every layer, in the order of a layer's, and the head of the last token.
   double products_us() {
-    const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
-    const int64_t q_features = int64_t{config_.num_q_heads} * config_.head_dim;
-    const int64_t kv_features = int64_t{config_.num_kv_heads} * config_.head_dim;
-    const std::vector<Product> layer = {
-        product(num_tokens_, hidden, q_features + 2 * kv_features), product(num_tokens_, q_features, hidden),
-        product(num_tokens_, hidden, 2 * intermediate), product(num_tokens_, intermediate, hidden)};
-    const double layer_us = time_graph(stream_, kRepeats, [&](int) {
-      for (const Product& one : layer) multiply(one);
+    const StepCosts costs = step_costs(spec_);
+    int num_rounds = std::numeric_limits<int>::max();  // of as many products as a layer has
+    for (const GemmShape& gemm : costs.gemms) num_rounds = std::min(num_rounds, gemm.count);
+    std::vector<Product> round;
+    for (const GemmShape& gemm : costs.gemms)
+      for (int i = 0; i < gemm.count / num_rounds; ++i)
+        round.push_back(product(num_tokens_, gemm.in_features, gemm.out_features));
+    const double round_us = time_graph(stream_, kRepeats, [&](int) {
+      for (const Product& one : round) multiply(one);
     });
-    const Product head = product(1, hidden, config_.vocab_size, DType::kF32);
-    return config_.num_layers * layer_us + time_graph(stream_, kRepeats, [&](int) { multiply(head); });
+    const Product head = product(1, spec_.hidden_size, spec_.vocab_size, DType::kF32);
+    return num_rounds * round_us + time_graph(stream_, kRepeats, [&](int) { multiply(head); });
   }
 
   double attention_us() {
-    const ModelGeometry geometry = config_.geometry(info_.dtype, info_.kv_cache_dtype);
+    const ModelGeometry geometry = spec_.geometry(info_.dtype, info_.kv_cache_dtype);
     std::vector<TimedLayer> timed;
     double total = 0.0;
     for (const AttentionLayer& layer : geometry.layers) {
@@ -81,9 +84,8 @@ class PartsTimer {
   }
 
   // Pages as they follow one another; fp8 elements are bytes of random numbers of 16 bits.
-  Tensor pages(int64_t num_pages) {
-    const int64_t num_elements =
-        num_pages * info_.resolution.page_size * config_.num_kv_heads * config_.head_dim;
+  Tensor pages(int64_t num_pages, int64_t num_heads, int64_t head_dim) {
+    const int64_t num_elements = num_pages * info_.resolution.page_size * num_heads * head_dim;
     if (size_of(info_.kv_cache_dtype) == 1)
       return random({ceil_div(num_elements, int64_t{2})}, DType::kBF16, 1.0f);
     return random({num_elements}, info_.kv_cache_dtype, 1.0f);
@@ -102,11 +104,11 @@ class PartsTimer {
     std::iota(page_ids.begin(), page_ids.end(), 0);
     const Tensor table = upload(page_ids), cu_seqlen_q = upload({0, num_tokens_}),
                  seqlen_kv = upload({num_tokens_});
-    const Tensor k = pages(num_pages), v = pages(num_pages);
-    const auto paged = [&](const Tensor& memory) {
+    const Tensor k = pages(num_pages, layer.num_kv_heads, layer.head_dim_qk);
+    const Tensor v = pages(num_pages, layer.num_kv_heads, layer.head_dim_v);
+    const auto paged = [&](const Tensor& memory, int64_t head_dim) {
       return TensorView::contiguous(memory.view().data, info_.kv_cache_dtype,
-                                    {num_pages, page_size, layer.num_kv_heads, layer.head_dim_qk},
-                                    info_.device);
+                                    {num_pages, page_size, layer.num_kv_heads, head_dim}, info_.device);
     };
     const Tensor q = random({num_tokens_, layer.num_q_heads, layer.head_dim_qk}, info_.dtype, 1.0f);
     const Tensor out =
@@ -115,8 +117,8 @@ class PartsTimer {
     kernels::AttentionArgs args;
     args.q = q;
     args.out = out;
-    args.kv.k = paged(k);
-    args.kv.v = paged(v);
+    args.kv.k = paged(k, layer.head_dim_qk);
+    args.kv.v = paged(v, layer.head_dim_v);
     args.kv.index = {.kind = kernels::KvIndexKind::kPageTable,
                      .page_size = page_size,
                      .table = table.as<int32_t>(),
@@ -137,7 +139,7 @@ class PartsTimer {
     return time_graph(stream_, kRepeats, [&](int) { kernels::attention(args, plan, stream_); });
   }
 
-  const ModelConfig& config_;
+  const ModelSpec& spec_;
   const EngineInfo& info_;
   int num_tokens_;
   cuda::OwnedStream owned_stream_;

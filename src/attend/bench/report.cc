@@ -30,27 +30,38 @@ ordered_json to_json(const CaseResult& result) {
     json["tiles_limit"] = result.tiles_limit;
     json["tiles_share"] = result.tiles_share();
   }
+  if (!result.kernel.empty()) json["kernel"] = result.kernel;
   json["repeats"] = result.repeats;
   return json;
 }
 
 }  // namespace
 
+std::vector<std::string> names_of(const kernels::KernelChoices& choices) {
+  std::vector<std::string> names;
+  for (const kernels::KernelChoice& choice : choices.all()) names.push_back(to_string(choice));
+  return names;
+}
+
 void print(const Report& report) {
   fmt::print("{}, {}, {} threads\n\n", report.machine, report.instruction_set, report.threads);
   for (const auto& [name, text] : report.facts) fmt::print("{:<28} {}\n", name, text);
   for (const MachineFigure& figure : report.figures)
     fmt::print("{:<28} {:>2}T {:>10.1f} {}\n", figure.name, figure.threads, figure.value, figure.unit);
-  fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6} {:>9}\n", "case", "", "us", "", "",
-             "limit", "of", "share", "of AMX");
+  fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6} {:>9}{:>14}\n", "case", "", "us", "", "",
+             "limit", "of", "share", "of AMX",
+             report.cases.empty() || report.cases.front().kernel.empty() ? "" : "kernel");
   for (const CaseResult& result : report.cases) {
     fmt::print("{:<40} {:>2}T {:>11.1f} {:>10.1f} {:<9}", result.name, result.threads, result.us,
                result.value, result.unit);
     if (result.limit > 0)
       fmt::print(" {:>8.1f}  {:<16} {:>4.0f} %", result.limit, result.bound, 100 * result.share());
     if (result.tiles_limit > 0) fmt::print(" {:>7.0f} %", 100 * result.tiles_share());
+    if (!result.kernel.empty()) fmt::print("{:>{}}", result.kernel, result.tiles_limit > 0 ? 14 : 24);
     fmt::print("\n");
   }
+  if (!report.kernels.empty()) fmt::print("\nkernels\n");
+  for (const std::string& kernel : report.kernels) fmt::print("  {}\n", kernel);
 }
 
 void write_json(const Report& report, const std::filesystem::path& path) {
@@ -65,6 +76,7 @@ void write_json(const Report& report, const std::filesystem::path& path) {
   json["cases"] = ordered_json::array();
   for (const MachineFigure& figure : report.figures) json["figures"].push_back(to_json(figure));
   for (const CaseResult& result : report.cases) json["cases"].push_back(to_json(result));
+  if (!report.kernels.empty()) json["kernels"] = report.kernels;
   std::ofstream file(path);
   file << json.dump(2) << '\n';
   file.close();

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "attend/kernels/common/kernel_choices.h"
+
 namespace attend::bench {
 
 // One line about the machine: "read 16 MiB", 1 thread, 32.1 GB/s.
@@ -27,6 +29,7 @@ struct CaseResult {
   int repeats;
   // In `unit`: what matrix tiles (AMX) reach; 0: there are none, or they bound nothing.
   double tiles_limit = 0;
+  std::string kernel = {};  // that served it; empty: see Report::kernels
 
   double share() const { return limit > 0 ? value / limit : 0.0; }
   double tiles_share() const { return tiles_limit > 0 ? value / tiles_limit : 0.0; }
@@ -41,15 +44,20 @@ struct Report {
   std::vector<std::pair<std::string, std::string>> facts = {};
   std::vector<MachineFigure> figures = {};
   std::vector<CaseResult> cases = {};
+  // "linear of 8 x 4096 -> 6144, bfloat16: skinny GEMM (...)": each once.
+  std::vector<std::string> kernels = {};
 };
+
+// Report::kernels.
+std::vector<std::string> names_of(const kernels::KernelChoices& choices);
 
 // A table on stdout.
 void print(const Report& report);
 
 // {"machine", "instruction_set", "threads", "date", "version", <fact>: text, "figures": [...], "cases":
 // [{"case", "threads", "us", <unit>: value, "limit", "bound", "share", "tiles_limit", "tiles_share",
-// "repeats"}]}; the limits only where there is one. The date is UTC. Throws Error(kInvalidArgument) for a
-// file that can not be written.
+// "kernel", "repeats"}], "kernels": [text]}; limits and kernels only where there are some. The date is UTC.
+// Throws Error(kInvalidArgument) for a file that can not be written.
 void write_json(const Report& report, const std::filesystem::path& path);
 
 }  // namespace attend::bench

@@ -11,7 +11,7 @@
 #include "attend/cli/engine_options.h"
 #include "attend/cli/support_matrix.h"
 #include "attend/engine/resolve_engine.h"
-#include "attend/model/config.h"
+#include "attend/model/model_spec.h"
 
 namespace attend::cli {
 namespace {
@@ -44,7 +44,7 @@ std::vector<std::string> reasons_against(const BackendEntry& entry, const std::v
 
 // One line per backend: chosen for what, or every reason why not.
 std::string choice(const EngineConfig& config) {
-  const ModelConfig model = read_config(config.model_path);
+  const ModelSpec model = read_config(config.model_path);
   const Resolution resolution = resolve_engine(config, model).info.resolution;
   std::string lines =
       fmt::format("{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);

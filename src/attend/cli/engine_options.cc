@@ -90,6 +90,7 @@ void add_run_options(CLI::App& app, EngineOptions& options) {
   add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
   add_number(app, "--threads", options.threads,
              "CPU threads; default: one per core that this process may use");
+  app.add_flag("--log-kernels", options.log_kernels, "log which kernel serves what, each choice once");
 }
 
 void set_threads(const CLI::App& app, int threads) {
@@ -126,6 +127,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.cuda_graph_max_bs = options.cuda_graph_max_bs;
   config.chunked_prefill_size = options.chunked_prefill_size;
   config.deterministic_inference = options.deterministic_inference;
+  config.log_kernels = options.log_kernels;
   config.random_seed = options.random_seed;
   return config;
 }

@@ -27,6 +27,7 @@ struct EngineOptions {
   int chunked_prefill_size = 2048;
   int threads = 0;
   bool deterministic_inference = false;
+  bool log_kernels = false;
   uint64_t random_seed = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "attend/engine/step_inputs.h"
 #include "attend/engine/step_runner.h"
 #include "attend/engine/stop_matcher.h"
+#include "attend/kernels/common/kernel_choices.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
@@ -50,19 +51,20 @@ struct Engine::TextState {
 
 Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
     : random_seed_(config.random_seed) {
-  model_config_ = read_config(config.model_path);
+  if (config.log_kernels) kernels::log_kernels();
+  model_spec_ = read_config(config.model_path);
   if (std::filesystem::exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
   warn_about_token_ids(config.model_path);
-  ResolvedEngine resolved = resolve_engine(config, model_config_);
+  ResolvedEngine resolved = resolve_engine(config, model_spec_);
   info_ = std::move(resolved.info);
-  pool_ = std::make_unique<MhaKvPool>(resolved.pool);
+  pool_ = make_kv_pool(resolved.pool);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
-  slots_ = make_allocator(resolved.pool.page_size, resolved.pool.num_pages);
+  slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
   attention_ = create_backend(info_.resolution,
                               BackendContext{.config = resolved.backend, .requests = *rows_, .pool = *pool_});
   model_ = load_model(
-      config.model_path, model_config_, config.load_format, progress.weights,
+      config.model_path, model_spec_, config.load_format, progress.weights,
       {.device = info_.device, .dtype = info_.dtype, .batch_invariant = config.deterministic_inference});
   model_->prepare(info_.limits);
   info_.weight_bytes = model_->weight_bytes();
@@ -75,8 +77,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
 Engine::~Engine() = default;
 
 void Engine::warn_about_token_ids(const std::filesystem::path& model_path) const {
-  const int vocab_size = model_config_.vocab_size;
-  for (const int32_t id : model_config_.eos_token_ids)
+  const int vocab_size = model_spec_.vocab_size;
+  for (const int32_t id : model_spec_.eos_token_ids)
     if (id >= vocab_size)
       log_warning(model_path.string(), ": eos_token_id ", id, ": config.json's vocab_size is ", vocab_size,
                   ": no request will end there");
@@ -96,13 +98,12 @@ RequestId Engine::submit(std::vector<int32_t> prompt, const SamplingParams& para
   check(params);
   require(!prompt.empty(), "prompt: no tokens");
   for (int32_t id : prompt)
-    require(id >= 0 && id < model_config_.vocab_size, "token id ", id, ": 0 to ",
-            model_config_.vocab_size - 1);
+    require(id >= 0 && id < model_spec_.vocab_size, "token id ", id, ": 0 to ", model_spec_.vocab_size - 1);
   require(static_cast<int>(prompt.size()) < info_.context_length, "prompt of ", prompt.size(),
           " tokens: the context holds ", info_.context_length, ", one of them for the answer");
   for (int32_t id : params.stop_token_ids)
-    require(id >= 0 && id < model_config_.vocab_size, "stop_token_ids: ", id, ": 0 to ",
-            model_config_.vocab_size - 1);
+    require(id >= 0 && id < model_spec_.vocab_size, "stop_token_ids: ", id, ": 0 to ",
+            model_spec_.vocab_size - 1);
   require(params.stop.empty() || tokenizer_.has_value(), "stop strings need a tokenizer.json");
 
   auto request = std::make_unique<Request>();
@@ -188,10 +189,11 @@ FinishReason Engine::finish_reason_after(const Request& request, int32_t token_i
   const auto contains = [&](const std::vector<int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), token_id) != ids.end();
   };
-  if (!request.params.ignore_eos && contains(model_config_.eos_token_ids)) return FinishReason::kStop;
+  if (!request.params.ignore_eos && contains(model_spec_.eos_token_ids)) return FinishReason::kStop;
   if (contains(request.params.stop_token_ids)) return FinishReason::kStop;
-  // The longest that the context, or the whole pool, could hold.
-  const int longest = std::min(info_.context_length, info_.pool_slots);
+  // The longest that the context, the whole pool, or a step could hold.
+  const auto longest = static_cast<int>(
+      std::min<int64_t>(std::min(info_.context_length, info_.pool_slots), info_.limits.max_kv_tokens));
   if (request.num_output() >= request.params.max_new_tokens || request.num_tokens() >= longest)
     return FinishReason::kLength;
   return FinishReason::kNone;

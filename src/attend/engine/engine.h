@@ -45,6 +45,7 @@ struct EngineInfo {
   BatchLimits limits;
   size_t weight_bytes = 0;
   size_t pool_bytes = 0;
+  size_t kv_token_bytes = 0;  // of the K/V of one token, all layers together
   size_t workspace_bytes = 0;
   int pool_slots = 0;            // without the padding page
   std::vector<int> graph_sizes;  // batch sizes that have a CUDA graph
@@ -89,7 +90,7 @@ class Engine {
 
   const EngineInfo& info() const { return info_; }
   const EngineStats& stats() const { return stats_; }
-  const ModelConfig& model_config() const { return model_config_; }
+  const ModelSpec& model_spec() const { return model_spec_; }
   // Null when the model directory has no tokenizer.json.
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   int num_used_slots() const { return slots_->num_used_slots(); }
@@ -109,7 +110,7 @@ class Engine {
 
   EngineInfo info_;
   EngineStats stats_;
-  ModelConfig model_config_;
+  ModelSpec model_spec_;
   uint64_t random_seed_ = 0;
   std::optional<Tokenizer> tokenizer_;
   std::unique_ptr<Model> model_;

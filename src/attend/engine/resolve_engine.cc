@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "attend/attention/pool_of.h"
 #include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
@@ -29,12 +30,13 @@ constexpr double kPoolMemoryShare = 0.5;
 bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }
 
 // The numbers of a config that no other choice depends on.
-void check_numbers(const EngineConfig& config, const ModelConfig& model) {
+void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   const int longest = model.max_context_len();
   require(config.context_length >= 0 && config.context_length <= longest, "context_length ",
           config.context_length, ": 1 to ", longest, ", which is what the model's positions reach");
   require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,
           ": at least 1");
+  require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
   require(config.max_total_tokens >= 0, "max_total_tokens ", config.max_total_tokens, ": at least 1");
   require(config.chunked_prefill_size >= 1, "chunked_prefill_size ", config.chunked_prefill_size,
           ": at least 1");
@@ -46,7 +48,7 @@ void check_numbers(const EngineConfig& config, const ModelConfig& model) {
          " chooses among at most ", kernels::kMaxSampledVocabOnGpu, " tokens");
 }
 
-DType activation_dtype(const EngineConfig& config, const ModelConfig& model) {
+DType activation_dtype(const EngineConfig& config, const ModelSpec& model) {
   const DType dtype = config.dtype.value_or(on_gpu(config) ? model.dtype : DType::kF32);
   if (!on_gpu(config) && dtype != DType::kF32)
     fail(ErrorCode::kUnsupported, "dtype ", dtype, ": activations are float32 on the CPU");
@@ -66,7 +68,7 @@ BatchLimits choose_limits(const EngineConfig& config) {
 
 // Bytes that a GPU can give to the KV pool: it holds the weights too, which are not loaded yet. Throws
 // Error(kOutOfMemory) when a pool of two pages, or of the tokens that were asked for, does not fit.
-double gpu_pool_bytes(const EngineConfig& config, const ModelConfig& model, DType dtype, double page_bytes,
+double gpu_pool_bytes(const EngineConfig& config, const ModelSpec& model, DType dtype, double page_bytes,
                       int page_size) {
   const auto free_bytes = static_cast<double>(available_bytes(config.device));
   const auto weight_bytes = static_cast<double>(device_weight_bytes(model, dtype));
@@ -87,34 +89,35 @@ double gpu_pool_bytes(const EngineConfig& config, const ModelConfig& model, DTyp
 
 // Token slots of the KV pool, chosen by the memory there is when the user names no number. `two_pages` is
 // the smallest pool.
-int64_t choose_pool_tokens(const EngineConfig& config, const ModelConfig& model, const EngineInfo& info,
-                           const MhaKvPool::Config& two_pages) {
-  const auto page_bytes = static_cast<double>(MhaKvPool::num_bytes(two_pages)) / 2.0;
+int64_t choose_pool_tokens(const EngineConfig& config, const ModelSpec& model, const EngineInfo& info,
+                           const KvPoolConfig& two_pages) {
+  const int page_size = info.resolution.page_size;
+  const auto page_bytes = static_cast<double>(kv_pool_bytes(two_pages)) / 2.0;
   const double host_bytes = kPoolMemoryShare * static_cast<double>(available_bytes(config.device));
-  const double pool_bytes = on_gpu(config)
-                                ? gpu_pool_bytes(config, model, info.dtype, page_bytes, two_pages.page_size)
-                                : host_bytes;
+  const double pool_bytes =
+      on_gpu(config) ? gpu_pool_bytes(config, model, info.dtype, page_bytes, page_size) : host_bytes;
   int64_t tokens = config.max_total_tokens;
   if (tokens == 0) {
-    const int64_t affordable = static_cast<int64_t>(pool_bytes / page_bytes) * two_pages.page_size;
+    const int64_t affordable = static_cast<int64_t>(pool_bytes / page_bytes) * page_size;
     tokens = std::min(int64_t{info.limits.max_reqs} * info.context_length, affordable);
   }
   if (tokens < 1)
-    fail(ErrorCode::kOutOfMemory, "KV pool: needed ", MhaKvPool::num_bytes(two_pages),
-         " bytes for a page of ", two_pages.page_size, " tokens, free for it ",
-         static_cast<int64_t>(pool_bytes));
+    fail(ErrorCode::kOutOfMemory, "KV pool: needed ", kv_pool_bytes(two_pages), " bytes for a page of ",
+         page_size, " tokens, free for it ", static_cast<int64_t>(pool_bytes));
   require(tokens <= kMaxPoolTokens, "max_total_tokens ", tokens, ": at most ", kMaxPoolTokens,
           ", token slots are 32-bit numbers");
   return tokens;
 }
 
 // Refuses sizes that do not fit into the device's memory together.
-void check_memory(const EngineInfo& info, const ModelConfig& model) {
+void check_memory(const EngineInfo& info, const ModelSpec& model) {
   const BatchLimits& limits = info.limits;
-  const auto text = [](int number) { return std::to_string(number); };
+  const auto text = [](int64_t number) { return std::to_string(number); };
   // On the CPU weights are mapped from their files.
   const size_t weight_bytes =
       info.device.type == DeviceType::kCuda ? device_weight_bytes(model, info.dtype) : 0;
+  const ModelPlacement placement{
+      .device = info.device, .dtype = info.dtype, .batch_invariant = info.deterministic};
   require_memory(
       {{"weights", static_cast<double>(weight_bytes), "--dtype"},
        {"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
@@ -125,8 +128,10 @@ void check_memory(const EngineInfo& info, const ModelConfig& model) {
        {"logits of " + text(limits.max_reqs) + " requests",
         1.0 * limits.max_reqs * model.vocab_size * sizeof(float), "--max-running-requests"},
        {"activations of " + text(limits.max_tokens) + " tokens a step",
-        activation_bytes(model, limits.max_tokens, info.dtype, info.device),
-        "--chunked-prefill-size or --max-running-requests"}},
+        activation_bytes(model, limits, placement), "--chunked-prefill-size or --max-running-requests"},
+       {"attention workspaces of " + text(limits.max_kv_tokens) + " keys a step",
+        static_cast<double>(info.workspace_bytes),
+        "--max-kv-tokens, --max-running-requests or --chunked-prefill-size"}},
       available_bytes(info.device));
 }
 
@@ -150,7 +155,7 @@ std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimi
 
 }  // namespace
 
-ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& model) {
+ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model) {
   ResolvedEngine resolved;
   EngineInfo& info = resolved.info;
   check_numbers(config, model);
@@ -166,28 +171,20 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& mod
   Requirement requirement = requirement_of(geometry);
   requirement.deterministic = config.deterministic_inference;
   requirement.graphs = on_gpu(config) && !config.disable_cuda_graph;
-  info.resolution = resolve(requirement, info.hardware, config.wishes, backend_table());
+  info.resolution = resolve(requirement, info.hardware, config.wishes,
+                            config.backends.empty() ? backend_table() : config.backends);
   info.limits = choose_limits(config);
 
   const int page_size = info.resolution.page_size;
-  resolved.pool = {.num_layers = model.num_layers,
-                   .num_kv_heads = model.num_kv_heads,
-                   .head_dim_qk = model.head_dim,
-                   .head_dim_v = model.head_dim,
-                   .page_size = page_size,
-                   .num_pages = 2,
-                   .dtype = info.kv_cache_dtype,
-                   .layout = on_gpu(config) ? KvLayout::kTokenMajor : KvLayout::kHeadMajor,
-                   .device = info.device,
-                   .scales = {}};
+  resolved.pool = pool_of(geometry, page_size, info.device);
+  set_num_pages(resolved.pool, 2);
+  info.kv_token_bytes = kv_pool_bytes(resolved.pool) / static_cast<size_t>(2 * page_size);
   const int64_t tokens = choose_pool_tokens(config, model, info, resolved.pool);
-  resolved.pool.num_pages = static_cast<int>(ceil_div(tokens, int64_t{page_size}) + 1);  // the padding page
-  info.pool_bytes = MhaKvPool::num_bytes(resolved.pool);
-  info.pool_slots = (resolved.pool.num_pages - 1) * page_size;
-  info.limits.max_kv_tokens = info.pool_slots;
-  check_memory(info, model);
-  if (on_gpu(config))
-    resolved.decode_sizes = choose_decode_sizes(config, info.limits, resolved.pool.num_pages - 1);
+  resolved.num_pages = static_cast<int>(ceil_div(tokens, int64_t{page_size}) + 1);  // the padding page
+  set_num_pages(resolved.pool, resolved.num_pages);
+  info.pool_bytes = kv_pool_bytes(resolved.pool);
+  info.pool_slots = (resolved.num_pages - 1) * page_size;
+  info.limits.max_kv_tokens = config.max_kv_tokens > 0 ? config.max_kv_tokens : info.pool_slots;
 
   geometry.max_context_len = info.context_length;
   resolved.backend = {.device = config.device,
@@ -196,6 +193,9 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& mod
                       .page_size = page_size,
                       .deterministic = config.deterministic_inference};
   info.workspace_bytes = workspace_bytes(info.resolution, resolved.backend);
+  check_memory(info, model);
+  if (on_gpu(config))
+    resolved.decode_sizes = choose_decode_sizes(config, info.limits, resolved.num_pages - 1);
   return resolved;
 }
 

@@ -9,7 +9,8 @@ namespace attend {
 
 struct ResolvedEngine {
   EngineInfo info;  // without weight_bytes, graph_bytes and graph_sizes, which come later
-  MhaKvPool::Config pool;
+  KvPoolConfig pool;
+  int num_pages = 0;  // of the pool, the padding page included
   BackendConfig backend;
   std::vector<int> decode_sizes;  // GPUs: the batch sizes that decode steps are padded to, ascending
 };
@@ -17,6 +18,6 @@ struct ResolvedEngine {
 // Chooses backends, limits and the sizes of pools. Allocates nothing. Throws Error(kInvalidArgument) or
 // Error(kUnsupported) for a wish that can not be served, Error(kOutOfMemory) with needed and free bytes for
 // sizes that do not fit into memory together, by the flag that chose them.
-ResolvedEngine resolve_engine(const EngineConfig& config, const ModelConfig& model);
+ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model);
 
 }  // namespace attend

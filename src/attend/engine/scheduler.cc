@@ -19,6 +19,8 @@ void Scheduler::submit(std::unique_ptr<Request> request) {
   const int needed = request->num_prompt + 1;
   require(needed <= slots_.num_total_slots(), "prompt of ", request->num_prompt,
           " tokens: the KV pool holds ", slots_.num_total_slots(), " (raise --max-total-tokens)");
+  require(needed <= limits_.max_kv_tokens, "prompt of ", request->num_prompt,
+          " tokens: a step attends to at most ", limits_.max_kv_tokens, " (raise --max-kv-tokens)");
   waiting_.push_back(std::move(request));
 }
 
@@ -67,9 +69,12 @@ void Scheduler::admit_waiting() {
 }
 
 bool Scheduler::admit(Request& request) {
-  // Leave a page to every running request, else the next step would preempt what this one admits.
+  // Leave a page, and a token of the limit, to every running request, else the next step would preempt what
+  // this one admits.
   const int pages = ceil_div(request.num_tokens(), slots_.page_size());
-  if (!running_.empty() && slots_.num_free_pages() < pages + num_running()) return false;
+  if (!running_.empty() && (slots_.num_free_pages() < pages + num_running() ||
+                            held_tokens_ + request.num_tokens() + num_running() > limits_.max_kv_tokens))
+    return false;
   const auto row = rows_.allocate();
   if (!row) return false;
   request.row = *row;
@@ -83,6 +88,7 @@ bool Scheduler::admit(Request& request) {
 
 bool Scheduler::grow(Request& request, int num_tokens) {
   if (num_tokens <= request.num_slots) return true;
+  if (held_tokens_ + num_tokens - request.num_slots > limits_.max_kv_tokens) return false;
   const int32_t before = request.num_slots;
   const int32_t after = num_tokens;
   const TokenSlot last = before == 0 ? kNoSlot : rows_.row(request.row)[static_cast<size_t>(before) - 1];
@@ -93,12 +99,14 @@ bool Scheduler::grow(Request& request, int num_tokens) {
   if (!done) return false;
   rows_.write(request.row, before, added);
   request.num_slots = after;
+  held_tokens_ += after - before;
   return true;
 }
 
 void Scheduler::release(Request& request) {
   slots_.free(rows_.row(request.row).first(static_cast<size_t>(request.num_slots)));
   rows_.free(request.row);
+  held_tokens_ -= request.num_slots;
   request.row = kPaddingRow;
   request.num_slots = 0;
   request.num_computed = 0;

@@ -32,14 +32,15 @@ struct ScheduledStep {
 
 // First come, first served. Running requests go before waiting ones: each decode adds a token, and what is
 // left of the step's token budget goes to prompts, in chunks when they are longer (chunked prefill). A
-// request that is admitted gets slots for all of its prompt, so only decoding can run out of them; then the
-// request admitted last is preempted: it gives its pages back, waits at the front of the queue, and later
-// computes prompt and output anew.
+// request that is admitted gets slots for all of its prompt, so only decoding can run out of them, or of
+// limits.max_kv_tokens, which all running requests share; then the request admitted last is preempted: it
+// gives its pages back, waits at the front of the queue, and later computes prompt and output anew.
 class Scheduler {
  public:
   Scheduler(const BatchLimits& limits, ReqToTokenPool& rows, SlotAllocator& slots);
 
-  // Throws Error(kInvalidArgument) for a request whose prompt and next token could never fit into the pool.
+  // Throws Error(kInvalidArgument) for a request whose prompt and next token could never fit into the pool or
+  // a step.
   void submit(std::unique_ptr<Request> request);
 
   // Admits, allocates, and returns the step; no requests: nothing to do. The result is valid until the next
@@ -67,6 +68,7 @@ class Scheduler {
   SlotAllocator& slots_;
   std::deque<std::unique_ptr<Request>> waiting_;
   std::vector<std::unique_ptr<Request>> running_;  // in the order of admission
+  int64_t held_tokens_ = 0;  // slots of all running requests: at most limits_.max_kv_tokens
   ScheduledStep step_;
   std::vector<TokenSlot> new_slots_;  // scratch: slots of one allocation
 };

@@ -104,7 +104,7 @@ void StepInputs::view_arrays(ForwardMode mode, int num_reqs, int num_tokens, int
             .out_slots = {on_device.out_slots, tokens},
             .tree_mask = {},
             // A request row has slots of its own.
-            .old_keys_settled = true};
+            .prefix_ready = true};
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, num_logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs}};

@@ -7,13 +7,6 @@
 #include "attend/kernels/sampling/sampling.h"
 
 namespace attend {
-namespace {
-
-Tensor allocate(std::initializer_list<int64_t> shape, DType dtype, Device device) {
-  return device.type == DeviceType::kCuda ? cuda::empty(shape, dtype, device) : Tensor::empty(shape, dtype);
-}
-
-}  // namespace
 
 StepRunner::StepRunner(Model& model, AttentionBackend& attention, const ReqToTokenPool& rows,
                        const BatchLimits& limits, Device device)
@@ -22,7 +15,7 @@ StepRunner::StepRunner(Model& model, AttentionBackend& attention, const ReqToTok
       rows_(rows),
       stream_{device},
       inputs_(limits, rows, device),
-      logits_(allocate({limits.max_reqs, model.config().vocab_size}, DType::kF32, device)),
+      logits_(Tensor::empty({limits.max_reqs, model.spec().vocab_size}, DType::kF32, device)),
       tokens_(device.type == DeviceType::kCuda ? cuda::empty_pinned({limits.max_reqs}, DType::kI32, device)
                                                : Tensor::empty({limits.max_reqs}, DType::kI32)) {
   if (device.type == DeviceType::kCpu) return;

@@ -1,7 +1,9 @@
 // KvPool: token slot -> K/V of every layer. Pools know layouts, dtypes and scales; kernels see strided views.
 #pragma once
 
+#include <memory>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "attend/base/ids.h"
@@ -125,6 +127,13 @@ class MlaKvPool : public KvPool {
   Arena arena_;
   std::vector<Tensor> rows_;  // one per layer: [num_pages, page_size, kv_lora_rank + rope_dim]
 };
+
+// A pool of any kind, before there is one.
+using KvPoolConfig = std::variant<MhaKvPool::Config, MlaKvPool::Config>;
+std::unique_ptr<KvPool> make_kv_pool(const KvPoolConfig& config);
+size_t kv_pool_bytes(const KvPoolConfig& config);
+// Sets num_pages, the padding page included.
+void set_num_pages(KvPoolConfig& config, int num_pages);
 
 }  // namespace attend
 #pragma GCC visibility pop

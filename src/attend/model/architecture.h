@@ -3,12 +3,13 @@
 // A new dense architecture is a file in architectures/ that defines such a record, and a line in the table.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "attend/model/config.h"
 #include "attend/model/json.h"
+#include "attend/model/model_spec.h"
 
 namespace attend {
 
@@ -34,8 +35,8 @@ struct DecoderNames {
 struct ModelArchitecture {
   std::string_view name;
   // Fills in what config.json's fields mean for this architecture: biases, norms, windows. The common fields
-  // are read already; window_left holds -1 for each layer.
-  void (*read_config)(const JsonNode& json, ModelConfig& config) = nullptr;
+  // are read already: every layer is the same attention, without a window, and the same gated MLP.
+  void (*read_config)(const JsonNode& json, ModelSpec& spec) = nullptr;
   int default_num_kv_heads = 0;  // when the field is absent; 0: num_q_heads
   int default_head_dim = 0;      // when the field is absent; 0: hidden_size / num_q_heads
   DecoderNames names;
@@ -54,6 +55,10 @@ const ModelArchitecture& find_architecture(std::string_view name, const std::str
 
 // sliding_window as window_left of the layers that layer_types (or, without it, max_window_layers) gives one,
 // when use_sliding_window is true: how the Qwen models say it.
-void read_layer_windows(const JsonNode& json, ModelConfig& config);
+void read_layer_windows(const JsonNode& json, ModelSpec& spec);
+
+// For read_config(): changes what all layers have alike.
+void for_each_attention(ModelSpec& spec, const std::function<void(AttentionSpec&)>& change);
+void set_mlp_bias(ModelSpec& spec, bool bias);
 
 }  // namespace attend

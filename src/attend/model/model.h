@@ -9,7 +9,7 @@
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/backend.h"
 #include "attend/attention/forward_batch.h"
-#include "attend/model/config.h"
+#include "attend/model/model_spec.h"
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
 
@@ -30,7 +30,7 @@ struct ModelInput {
 class Model {
  public:
   virtual ~Model() = default;
-  virtual const ModelConfig& config() const = 0;
+  virtual const ModelSpec& spec() const = 0;
   // Allocates the activations for these limits; before the first forward().
   virtual void prepare(const BatchLimits& limits) = 0;
   // logits: f32 [logit_rows.size(), vocab_size].
@@ -42,10 +42,6 @@ class Model {
   // Bytes of weights.
   virtual size_t weight_bytes() const = 0;
 };
-
-// Bytes that prepare() allocates for activations of this dtype on `device`. A double, since it may not fit a
-// size_t.
-double activation_bytes(const ModelConfig& config, int max_tokens, DType dtype, Device device);
 
 enum class LoadFormat : uint8_t { kAuto, kDummy };  // kDummy: random weights of the config's shapes
 
@@ -64,12 +60,14 @@ struct ModelPlacement {
 };
 
 // Bytes that the weights of such a model take on a GPU; known before they are read.
-size_t device_weight_bytes(const ModelConfig& config, DType dtype);
+size_t device_weight_bytes(const ModelSpec& spec, DType dtype);
+// Bytes that prepare() allocates for such a model. A double, since it may not fit a size_t.
+double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const ModelPlacement& placement);
 
-// Reads config.json and the weights of a Hugging Face model directory. Throws Error(kUnsupported) for an
-// architecture, rope type or activation that attend does not have, with the list of those it has;
+// Reads the weights of a Hugging Face model directory whose config.json is `spec`. Throws Error(kUnsupported)
+// for an architecture, rope type or activation that attend does not have, with the list of those it has;
 // Error(kCorruptFile) naming file and tensor for weights that do not fit the config.
-std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelConfig& config,
+std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelSpec& spec,
                                   LoadFormat format, const LoadProgress& progress = {},
                                   const ModelPlacement& placement = {});
 

@@ -7,7 +7,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {
@@ -125,6 +125,12 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
   if (dynamic) identity_ = cuda::copy_to(identity_, device);
   cos_ = cuda::copy_to(cos_, device);
   sin_ = cuda::copy_to(sin_, device);
+}
+
+double RopeTable::num_bytes(const RopeConfig& config, int num_positions, int max_tokens) {
+  const bool dynamic = config.type == RopeType::kDynamic;
+  const double table_bytes = 1.0 * (dynamic ? max_tokens : num_positions) * config.rotary_dim * sizeof(float);
+  return table_bytes + (dynamic ? 1.0 * max_tokens * sizeof(int32_t) : 0.0);
 }
 
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream) {

@@ -52,6 +52,9 @@ class RopeTable {
   // most max_tokens tokens at a time.
   RopeTable(const RopeConfig& config, int num_positions, int max_tokens, Device device = {});
 
+  // Bytes that the constructor allocates on the device.
+  static double num_bytes(const RopeConfig& config, int num_positions, int max_tokens);
+
   // Rows for the tokens of `batch`, whose positions are checked on the CPU. `prompt_lens`: [num_reqs], read
   // by kDynamic alone, which throws Error(kInvalidArgument) without it. Holds until the next call. Allocates
   // nothing; on a GPU kDynamic launches a kernel.

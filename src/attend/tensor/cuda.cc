@@ -219,9 +219,6 @@ Event& Event::operator=(Event&& other) noexcept {
 void Event::record(Stream& stream) {
   check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), handle_of(stream)), "event record");
 }
-void Event::make_wait(Stream& stream) const {
-  check(cudaStreamWaitEvent(handle_of(stream), static_cast<cudaEvent_t>(handle_)), "event wait");
-}
 void Event::synchronize() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "event"); }
 float Event::milliseconds_since(const Event& start) const {
   float milliseconds = 0.0f;

@@ -96,8 +96,6 @@ class Event {
   Event& operator=(Event&& other) noexcept;
 
   void record(Stream& stream);
-  // Work queued on `stream` from now on waits for this event.
-  void make_wait(Stream& stream) const;
   void synchronize() const;
   // Milliseconds from `start` to this; both have happened.
   float milliseconds_since(const Event& start) const;

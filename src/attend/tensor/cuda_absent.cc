@@ -36,7 +36,6 @@ Event::~Event() = default;
 Event::Event(Event&&) noexcept = default;
 Event& Event::operator=(Event&&) noexcept = default;
 void Event::record(Stream& stream) { refuse("device ", stream.device); }
-void Event::make_wait(Stream& stream) const { refuse("device ", stream.device); }
 void Event::synchronize() const { refuse("event"); }
 float Event::milliseconds_since(const Event&) const { refuse("time between events"); }
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "attend/tensor/cuda.h"
+
 namespace attend {
 
 TensorView TensorView::contiguous(void* data, DType dtype, std::span<const int64_t> shape, Device device) {
@@ -106,7 +108,8 @@ std::string TensorView::to_string() const {
 
 std::ostream& operator<<(std::ostream& out, const TensorView& view) { return out << view.to_string(); }
 
-Tensor Tensor::empty(std::initializer_list<int64_t> shape, DType dtype) {
+Tensor Tensor::empty(std::initializer_list<int64_t> shape, DType dtype, Device device) {
+  if (device.type == DeviceType::kCuda) return cuda::empty(shape, dtype, device);
   TensorView view = TensorView::contiguous(nullptr, dtype, shape);
   // Whole cache lines, and at least one, so that a tensor without elements still has an address.
   const size_t bytes = std::max<size_t>((view.num_bytes() + 63) / 64 * 64, 64);
@@ -116,7 +119,8 @@ Tensor Tensor::empty(std::initializer_list<int64_t> shape, DType dtype) {
   return Tensor(view, std::shared_ptr<void>(memory, std::free));
 }
 
-Tensor Tensor::zeros(std::initializer_list<int64_t> shape, DType dtype) {
+Tensor Tensor::zeros(std::initializer_list<int64_t> shape, DType dtype, Device device) {
+  if (device.type == DeviceType::kCuda) return cuda::zeros(shape, dtype, device);
   Tensor made = empty(shape, dtype);
   std::memset(made.view().data, 0, made.view().num_bytes());
   return made;

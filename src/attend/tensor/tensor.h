@@ -88,9 +88,10 @@ class Tensor {
   // A tensor over storage that `storage` keeps alive.
   Tensor(TensorView view, std::shared_ptr<void> storage) : view_(view), storage_(std::move(storage)) {}
 
-  // Host memory, uninitialised / zeroed. Throws Error(kOutOfMemory) with the bytes wanted.
-  static Tensor empty(std::initializer_list<int64_t> shape, DType dtype);
-  static Tensor zeros(std::initializer_list<int64_t> shape, DType dtype);
+  // Memory of `device`, uninitialised / zeroed: of the host, or as cuda::empty() and cuda::zeros(). Throws
+  // Error(kOutOfMemory) with the bytes wanted.
+  static Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device = {});
+  static Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device = {});
   template <class T>
   static Tensor from(std::span<const T> values, std::initializer_list<int64_t> shape);
 

@@ -1,6 +1,7 @@
 // Weight: a matrix as it is stored, in the format of its checkpoint; Linear: a weight and its bias.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string_view>
 
@@ -27,9 +28,10 @@ struct Weight {
   ShardAxis shard = ShardAxis::kNone;
 
   Weight() = default;
-  // Elements as they are. NOLINTs: a matrix is used where a weight is asked for.
-  Weight(const TensorView& elements) : data(elements) {}  // NOLINT
-  Weight(const Tensor& elements) : data(elements) {}      // NOLINT
+  // Elements as they are: a matrix is used where a weight is asked for.
+  template <class Matrix>
+  requires std::convertible_to<const Matrix&, TensorView> Weight(const Matrix& elements)
+      : data(elements) {}  // NOLINT
 
   bool empty() const { return data.empty(); }
   int64_t out_features() const { return data.shape[0]; }

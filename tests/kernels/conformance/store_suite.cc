@@ -162,15 +162,15 @@ void run_store_kv_conformance(const StoreKvFn& kernel) {
     Tensor k, v, k_cache, v_cache, wanted_k_cache, wanted_v_cache;
     kernels::StoreKvArgs args{.k = make_rows(c, {c.num_tokens, c.num_heads, c.head_dim_qk}, random, k),
                               .v = make_rows(c, {c.num_tokens, c.num_heads, c.head_dim_v}, random, v),
-                              .k_cache = make_cache(c, slots.num_pages, c.head_dim_qk, wanted_k_cache),
-                              .v_cache = make_cache(c, slots.num_pages, c.head_dim_v, wanted_v_cache),
-                              .slots = slots.slots,
-                              .slot_map = slots.slot_map.empty() ? nullptr : slots.slot_map.data(),
-                              .k_scale = c.k_scale,
-                              .v_scale = c.v_scale};
+                              .to = {.k = make_cache(c, slots.num_pages, c.head_dim_qk, wanted_k_cache),
+                                     .v = make_cache(c, slots.num_pages, c.head_dim_v, wanted_v_cache),
+                                     .slots = slots.slots,
+                                     .slot_map = slots.slot_map.empty() ? nullptr : slots.slot_map.data(),
+                                     .k_scale = c.k_scale,
+                                     .v_scale = c.v_scale}};
     kernels::reference::store_kv(args);
-    args.k_cache = make_cache(c, slots.num_pages, c.head_dim_qk, k_cache);
-    args.v_cache = make_cache(c, slots.num_pages, c.head_dim_v, v_cache);
+    args.to.k = make_cache(c, slots.num_pages, c.head_dim_qk, k_cache);
+    args.to.v = make_cache(c, slots.num_pages, c.head_dim_v, v_cache);
     kernel(args);
     EXPECT_TRUE(same_bytes(k_cache, wanted_k_cache)) << "K of " << to_literal(c);
     EXPECT_TRUE(same_bytes(v_cache, wanted_v_cache)) << "V of " << to_literal(c);
@@ -192,13 +192,12 @@ void run_store_mla_conformance(const StoreMlaFn& kernel) {
       view.strides[2] = view.strides[3];
       return view;
     };
-    kernels::StoreMlaArgs args{.latent = make_rows(c, {c.num_tokens, c.head_dim_qk}, random, latent),
-                               .rope = make_rows(c, {c.num_tokens, c.head_dim_v}, random, rope),
-                               .cache = rows_of(wanted_cache),
-                               .slots = slots.slots,
-                               .scale = c.k_scale};
+    kernels::StoreMlaArgs args{
+        .latent = make_rows(c, {c.num_tokens, c.head_dim_qk}, random, latent),
+        .rope = make_rows(c, {c.num_tokens, c.head_dim_v}, random, rope),
+        .to = {.k = rows_of(wanted_cache), .slots = slots.slots, .k_scale = c.k_scale}};
     kernels::reference::store_mla(args);
-    args.cache = rows_of(cache);
+    args.to.k = rows_of(cache);
     kernel(args);
     EXPECT_TRUE(same_bytes(cache, wanted_cache)) << to_literal(c);
   }

@@ -33,7 +33,7 @@ TEST(AttentionPlan, FillsInTheSizeOfSplitsWhereNobodyAsksForOne) {
   AttentionPlanLimits limits = SmallStep({}, {{}}).limits();
   limits.split_rule = SplitRule::kFixed;
   limits.split_tokens = 0;
-  EXPECT_EQ(AttentionPlan(limits, Device{}).limits().split_tokens, 256);
+  EXPECT_EQ(AttentionPlan(limits, Device{}).limits().split_tokens, default_split_tokens(Device{}));
   limits.split_tokens = 128;
   EXPECT_EQ(AttentionPlan(limits, Device{}).limits().split_tokens, 128);
 }

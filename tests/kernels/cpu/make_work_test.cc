@@ -157,10 +157,12 @@ TEST(MakeWork, KeepsATileWholeWhenItsSplitsHaveNoRoom) {
 
 TEST(MakeWork, CutsFixedSplitsOfNoSizeAsThePlanDoes) {
   const Batch batch({1}, {1000});
-  AttentionPlanLimits limits = limits_for(batch, SplitRule::kFixed, 8);
-  limits.split_tokens = 0;
-  EXPECT_EQ(work_bounds(limits, 16).num_partial_rows, 1000 / kHostSplitTokens + 1);
-  EXPECT_EQ(work_of(batch, limits).items.size(), 4u);
+  AttentionPlanLimits unsaid = limits_for(batch, SplitRule::kFixed, 8), said = unsaid;
+  unsaid.split_tokens = 0;
+  said.split_tokens = default_split_tokens(Device{});
+  EXPECT_EQ(work_bounds(unsaid, 16).num_partial_rows, work_bounds(said, 16).num_partial_rows);
+  EXPECT_EQ(work_of(batch, unsaid).items.size(), work_of(batch, said).items.size());
+  EXPECT_GT(work_of(batch, unsaid).items.size(), 1u);
 }
 
 TEST(MakeWork, CoversEveryVisibleKeyOnceWithinItsBounds) {

@@ -15,6 +15,7 @@ namespace {
 
 using conformance::AttentionCase;
 using conformance::on_tensor_cores;
+using kernels::KvIndexKind;
 
 class CudaAttentionPart : public NeedsGpu, public testing::WithParamInterface<int> {};
 

@@ -23,8 +23,7 @@ std::vector<int32_t> derive(const kernels::BatchSource& source, int32_t num_new_
   const auto reqs = static_cast<size_t>(source.num_reqs);
   const int64_t size = 3 * int64_t{source.num_reqs} + 2 + num_new_tokens;
   const bool on_host = stream.device.type == DeviceType::kCpu;
-  const Tensor made =
-      on_host ? Tensor::zeros({size}, DType::kI32) : cuda::zeros({size}, DType::kI32, stream.device);
+  const Tensor made = Tensor::zeros({size}, DType::kI32, stream.device);
   const View<int32_t> all(made.as<int32_t>(), static_cast<size_t>(size));
   kernels::derive_batch(source,
                         {.cu_seqlen_q = all.subspan(0, reqs + 1),
@@ -123,7 +122,7 @@ TEST_F(CudaBatchArrays, KeysAreAppendedWhereTheHostAppendsThem) {
   Stream host;
   kernels::append_keys(
       source(cached.data(), cu_new.data(), table.data()), {.seqlen_kv = want_lengths, .new_slots = slots},
-      {.k = k, .v = v, .k_cache = want_k, .v_cache = want_v, .slots = slots, .k_scale = 0.5f}, host);
+      {.k = k, .v = v, .to = {.k = want_k, .v = want_v, .slots = slots, .k_scale = 0.5f}}, host);
 
   const auto [got_k, got_v] = caches();
   cuda::OwnedStream owned(kGpu);
@@ -141,10 +140,10 @@ TEST_F(CudaBatchArrays, KeysAreAppendedWhereTheHostAppendsThem) {
                         .new_slots = {new_slots.as<int32_t>(), kNewTokens}},
                        {.k = device_k.view(),
                         .v = device_v.view(),
-                        .k_cache = k_cache.view(),
-                        .v_cache = v_cache.view(),
-                        .slots = {new_slots.as<int32_t>(), kNewTokens},
-                        .k_scale = 0.5f},
+                        .to = {.k = k_cache.view(),
+                               .v = v_cache.view(),
+                               .slots = {new_slots.as<int32_t>(), kNewTokens},
+                               .k_scale = 0.5f}},
                        stream);
   for (const DeviceCopy* copy : {&device_lengths, &k_cache, &v_cache}) copy->download(stream);
   cuda::synchronize(stream);

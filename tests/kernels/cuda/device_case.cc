@@ -39,7 +39,7 @@ void make_plan(kernels::AttentionPlan& plan, Planning planning, const kernels::Q
                const kernels::Visibility& visibility, Stream& stream) {
   if (planning == Planning::kBefore) return plan.plan(batch, visibility, stream);
   plan.plan_in_call(batch, visibility, stream);
-  ensure(plan.device_plan().view().ctas_plan, "the call would not derive its plan");
+  ensure(plan.device_plan().view().inline_plan, "the call would not derive its plan");
 }
 
 void run_mla(const kernels::MlaArgs& args, const conformance::BuiltCase& built, Planning planning) {
@@ -94,7 +94,7 @@ void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::Attention
   device.score.sinks = arrays.view(args.score.sinks);
   kernels::AttentionPlan plan(plan_limits(built.spec), kGpu);
   make_plan(plan, planning, device.batch, device.visibility, stream);
-  ensure(is_right(device, plan.device_plan(), stream), "another kernel than the test's would run");
+  ensure(is_right(device, plan.device_plan()), "another kernel than the test's would run");
   kernels::attention(device, plan, stream);
   out.download(stream);
   lse.download(stream);

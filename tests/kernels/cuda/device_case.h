@@ -30,8 +30,7 @@ enum class Planning { kBefore, kInCall };
 void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
 // As the former; fails where another kernel than the test's would run, as asked of the arguments on the
 // device and their plan.
-using IsRightKernel =
-    std::function<bool(const kernels::AttentionArgs&, const kernels::cuda::DevicePlan&, const Stream&)>;
+using IsRightKernel = std::function<bool(const kernels::AttentionArgs&, const kernels::cuda::DevicePlan&)>;
 void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
                          const conformance::BuiltCase& built, Planning planning = Planning::kBefore);
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built);

@@ -113,8 +113,8 @@ LateCase::LateCase(const kernels::AttentionArgs& args, const BuiltCase& built, S
   device.kv.k = late(args.kv.k, rows_of_new_keys(args.kv.k, args.kv.index, args.batch, args.visibility));
   device.kv.v = late(args.kv.v, rows_of_new_keys(args.kv.v, args.kv.index, args.batch, args.visibility));
   device.kv.index = upload(args.kv.index, built, arrays_);
-  attend_ = [this, device](bool old_keys_settled) mutable {
-    device.old_keys_settled = old_keys_settled;
+  attend_ = [this, device](bool prefix_ready) mutable {
+    device.prefix_ready = prefix_ready;
     kernels::attention(device, plan_, stream_);
   };
   gather_rows();
@@ -127,8 +127,8 @@ LateCase::LateCase(const kernels::MlaArgs& args, const BuiltCase& built, Stream&
   device.q_rope = late(args.q_rope, rows_of_tokens(args.q_rope));
   device.latent = late(args.latent, rows_of_new_keys(args.latent, args.index, args.batch, args.visibility));
   device.index = upload(args.index, built, arrays_);
-  attend_ = [this, device](bool old_keys_settled) mutable {
-    device.old_keys_settled = old_keys_settled;
+  attend_ = [this, device](bool prefix_ready) mutable {
+    device.prefix_ready = prefix_ready;
     kernels::mla(device, plan_, stream_);
   };
   gather_rows();
@@ -147,13 +147,13 @@ void LateCase::gather_rows() {
   cuda::synchronize(stream_);
 }
 
-void LateCase::queue(bool old_keys_settled) {
+void LateCase::queue(bool prefix_ready) {
   for (const auto& tensor : tensors_) tensor->reset(stream_);
   cuda::copy(empty_out_.bytes(), out_.bytes(), stream_);
   if (!lse_.bytes().empty()) cuda::copy(empty_lse_.bytes(), lse_.bytes(), stream_);
   plan_.plan(batch_, visibility_, stream_);
   launch_late_rows(rows_.data(), static_cast<int>(rows_.size()), kLateNanoseconds, stream_.handle);
-  attend_(old_keys_settled);
+  attend_(prefix_ready);
 }
 
 void LateCase::download() {

@@ -34,7 +34,7 @@ class LateCase {
   LateCase(const kernels::AttentionArgs& args, const conformance::BuiltCase& built, Stream& stream);
   LateCase(const kernels::MlaArgs& args, const conformance::BuiltCase& built, Stream& stream);
   // Queues the poisoning of q, new keys and results, the plan, the late kernel and attention.
-  void queue(bool old_keys_settled);
+  void queue(bool prefix_ready);
   // Copies the results to where args.out and args.lse lie.
   void download();
 
@@ -54,7 +54,7 @@ class LateCase {
   kernels::Visibility visibility_;
   std::vector<std::unique_ptr<LateTensor>> tensors_;
   std::span<const LateRow> rows_;
-  std::function<void(bool old_keys_settled)> attend_;
+  std::function<void(bool prefix_ready)> attend_;
 };
 
 // AttentionFn of the conformance suite: attends without the promise that old keys are settled, and with it.

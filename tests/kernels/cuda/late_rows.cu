@@ -21,8 +21,8 @@ __device__ int64_t nanoseconds_now() {
 }
 
 __global__ void late_rows_kernel(const __grid_constant__ Params params) {
-  kernels::cuda::ptx::wait_for_previous_kernel();
-  kernels::cuda::ptx::allow_next_kernel();
+  kernels::cuda::ptx::griddepcontrol_wait();
+  kernels::cuda::ptx::launch_dependents();
   const int64_t end = nanoseconds_now() + params.nanoseconds;
   while (nanoseconds_now() < end) __nanosleep(100);
   for (int r = static_cast<int>(blockIdx.x); r < params.num_rows; r += kCtas) {

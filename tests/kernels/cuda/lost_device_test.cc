@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rows.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"

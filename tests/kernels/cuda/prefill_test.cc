@@ -1,12 +1,12 @@
 // Attention of many rows on GPUs of compute capability 9.0 (kernels/cuda/sm90/prefill_*).
-#include "attend/kernels/attention/cuda/sm90/prefill.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "attend/base/error.h"
+#include "attend/kernels/attention/cuda/attention.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/fill_random.h"
 #include "tests/kernels/conformance/cases.h"
 #include "tests/kernels/conformance/run.h"
@@ -29,8 +29,14 @@ class NeedsHopper : public NeedsGpu {
   }
 };
 
+// Whether prefill is the kernel for arguments on the device.
+bool is_prefill(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
+  return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu)).kernel ==
+         kernels::cuda::AttentionKernel::kSm90Prefill;
+}
+
 void prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
-  attention_on_gpu_if(kernels::cuda::sm90::takes, args, built);
+  attention_on_gpu_if(is_prefill, args, built);
 }
 
 // Requests with so many more new tokens that there is more than half a job of each, on one to three CTAs,
@@ -75,7 +81,8 @@ struct Heads {
 };
 constexpr Heads kHeads[] = {{64, 64, DType::kBF16},     {128, 128, DType::kF16},  {192, 128, DType::kBF16},
                             {80, 72, DType::kF16},      {256, 256, DType::kBF16}, {256, 136, DType::kF16},
-                            {128, 128, DType::kF8E4M3}, {64, 64, DType::kF8E5M2}, {96, 80, DType::kF8E4M3}};
+                            {128, 128, DType::kF8E4M3}, {64, 64, DType::kF8E5M2}, {96, 80, DType::kF8E4M3},
+                            {256, 128, DType::kBF16}};
 
 // Keys that end and begin everywhere in a tile, for every way to copy them.
 class CudaPrefillPages : public NeedsHopper, public testing::WithParamInterface<int> {};
@@ -220,7 +227,7 @@ class ExtendStep {
   }
   void queue() {
     plan_.plan(args_.batch, args_.visibility, stream_);
-    ensure(kernels::cuda::sm90::takes(args_, plan_.device_plan(), stream_), "another kernel would run");
+    ensure(is_prefill(args_, plan_.device_plan()), "another kernel would run");
     kernels::attention(args_, plan_, stream_);
   }
   std::vector<uint8_t> result() {

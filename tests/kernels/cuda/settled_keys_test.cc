@@ -1,4 +1,4 @@
-// Attention that starts on old keys while the kernel before it ends (old_keys_settled, attention_batch.h).
+// Attention that starts on old keys while the kernel before it ends (prefix_ready, attention_batch.h).
 #include <gtest/gtest.h>
 
 #include "tests/kernels/conformance/cases.h"

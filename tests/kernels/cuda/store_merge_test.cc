@@ -53,21 +53,21 @@ TEST_F(CudaStore, WritesTheBitsOfTheReference) {
         const Tensor k_got = Tensor::zeros({8, 4, 3, 40}, to), v_got = Tensor::zeros({8, 4, 3, 24}, to);
         kernels::StoreKvArgs args{.k = k,
                                   .v = v,
-                                  .k_cache = k_cache,
-                                  .v_cache = v_cache,
-                                  .slots = slots,
-                                  .slot_map = mapped ? slot_map.data() : nullptr,
-                                  .k_scale = 0.7f,
-                                  .v_scale = 1.0f};
+                                  .to = {.k = k_cache,
+                                         .v = v_cache,
+                                         .slots = slots,
+                                         .slot_map = mapped ? slot_map.data() : nullptr,
+                                         .k_scale = 0.7f,
+                                         .v_scale = 1.0f}};
         kernels::reference::store_kv(args);
         DeviceArrays arrays(stream);
         const DeviceCopy k_in(k, stream), v_in(v, stream), k_out(k_got, stream), v_out(v_got, stream);
         args.k = k_in.view();
         args.v = v_in.view();
-        args.k_cache = k_out.view();
-        args.v_cache = v_out.view();
-        args.slots = arrays.view(args.slots);
-        args.slot_map = mapped ? arrays.upload(std::span<const int32_t>(slot_map)) : nullptr;
+        args.to.k = k_out.view();
+        args.to.v = v_out.view();
+        args.to.slots = arrays.view(args.to.slots);
+        args.to.slot_map = mapped ? arrays.upload(std::span<const int32_t>(slot_map)) : nullptr;
         kernels::store_kv(args, stream);
         k_out.download(stream);
         v_out.download(stream);
@@ -112,11 +112,11 @@ TEST_F(CudaStore, AfterNormAndRopeInOneLaunchWritesTheBitsOfThreeLaunches) {
                                            .sin = sin_in.view()};
           const kernels::StoreKvArgs store{.k = k_in.view(),
                                            .v = v_in.view(),
-                                           .k_cache = k_out.view(),
-                                           .v_cache = v_out.view(),
-                                           .slots = arrays.view(std::span<const int32_t>(slots)),
-                                           .k_scale = 0.7f,
-                                           .v_scale = 1.5f};
+                                           .to = {.k = k_out.view(),
+                                                  .v = v_out.view(),
+                                                  .slots = arrays.view(std::span<const int32_t>(slots)),
+                                                  .k_scale = 0.7f,
+                                                  .v_scale = 1.5f}};
           if (fused) {
             kernels::norm_rope_store(rope, store, stream);
           } else {
@@ -140,14 +140,15 @@ TEST_F(CudaStore, WritesMlaRowsAsTheReference) {
   const Tensor latent = normal({3, 512}, DType::kBF16, 3), rope = normal({3, 64}, DType::kBF16, 4);
   const Tensor cache = Tensor::zeros({4, 4, 576}, DType::kF8E4M3),
                got = Tensor::zeros({4, 4, 576}, DType::kF8E4M3);
-  kernels::StoreMlaArgs args{.latent = latent, .rope = rope, .cache = cache, .slots = slots, .scale = 0.3f};
+  kernels::StoreMlaArgs args{
+      .latent = latent, .rope = rope, .to = {.k = cache, .slots = slots, .k_scale = 0.3f}};
   kernels::reference::store_mla(args);
   DeviceArrays arrays(stream);
   const DeviceCopy latent_in(latent, stream), rope_in(rope, stream), out(got, stream);
   args.latent = latent_in.view();
   args.rope = rope_in.view();
-  args.cache = out.view();
-  args.slots = arrays.view(args.slots);
+  args.to.k = out.view();
+  args.to.slots = arrays.view(args.to.slots);
   kernels::store_mla(args, stream);
   out.download(stream);
   cuda::synchronize(stream);

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "attend/kernels/kv_store/store.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/norm_rope_store.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"
@@ -140,15 +142,12 @@ void norm_rope_of(Tensors& tensors, const Heads& heads, int64_t num_tokens, DTyp
                           .cos = tensors.random(kPositions, half, DType::kF32),
                           .sin = tensors.random(kPositions, half, DType::kF32)};
   if (!variant.stores) return norm_rope(rope, tensors.stream());
-  norm_rope_store(rope,
-                  {.k = rope.k,
-                   .v = part(v_begin, end),
-                   .k_cache = cache(),
-                   .v_cache = cache(),
-                   .slots = tensors.array(slots),
-                   .k_scale = 0.7f,
-                   .v_scale = 1.0f},
-                  tensors.stream());
+  norm_rope_store(
+      rope,
+      {.k = rope.k,
+       .v = part(v_begin, end),
+       .to = {.k = cache(), .v = cache(), .slots = tensors.array(slots), .k_scale = 0.7f, .v_scale = 1.0f}},
+      tensors.stream());
 }
 
 TEST_F(AlignedRows, OfHeadsHaveTheBitsOfOthersWhenNormedTurnedAndStored) {

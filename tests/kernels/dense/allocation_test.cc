@@ -4,7 +4,10 @@
 #include <vector>
 
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/rope.h"
+#include "attend/kernels/norm_rope/rows.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/count_allocations.h"

@@ -1,5 +1,3 @@
-#include "attend/kernels/norm_rope/elementwise.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,11 @@
 #include <limits>
 #include <vector>
 
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/rope.h"
+#include "attend/kernels/norm_rope/rotate.h"
+#include "attend/kernels/norm_rope/rows.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/error_message.h"
@@ -216,14 +219,14 @@ struct Angles {
       }
   }
   // The rotation of pair i as a complex number.
-  std::complex<double> turn(int64_t position, int64_t i) const {
+  std::complex<double> rotation(int64_t position, int64_t i) const {
     const int64_t half = cos.view().shape[1];
     return {cos.at(position * half + i), sin.at(position * half + i)};
   }
   TestTensor cos, sin;
 };
 
-TEST_F(Rope, TurnsPairsAsComplexNumbers) {
+TEST_F(Rope, RotatesPairsAsComplexNumbers) {
   constexpr int64_t kTokens = 4, kHeads = 3;
   const std::vector<int32_t> positions = {0, 9, 3, 9};
   for (const auto& target : targets())
@@ -238,17 +241,44 @@ TEST_F(Rope, TurnsPairsAsComplexNumbers) {
       for (int64_t row = 0; row < kTokens * kHeads; ++row) {
         const auto at = [&](int64_t i) { return before[static_cast<size_t>(row * head_dim + i)]; };
         for (int64_t i = 0; i < half; ++i) {
-          const std::complex<double> turned = std::complex<double>(at(i), at(i + half)) *
-                                              angles.turn(positions[static_cast<size_t>(row / kHeads)], i);
-          ASSERT_NEAR(x.at(row * head_dim + i), turned.real(), 1e-6) << "pair " << i;
-          ASSERT_NEAR(x.at(row * head_dim + i + half), turned.imag(), 1e-6) << "pair " << i;
+          const std::complex<double> rotated =
+              std::complex<double>(at(i), at(i + half)) *
+              angles.rotation(positions[static_cast<size_t>(row / kHeads)], i);
+          ASSERT_NEAR(x.at(row * head_dim + i), rotated.real(), 1e-6) << "pair " << i;
+          ASSERT_NEAR(x.at(row * head_dim + i + half), rotated.imag(), 1e-6) << "pair " << i;
         }
         for (int64_t i = rotary_dim; i < head_dim; ++i) ASSERT_EQ(x.at(row * head_dim + i), at(i));
       }
     }
 }
 
-TEST_F(Rope, TurnsTheHeadsOfAWiderRowAlone) {
+// What norm_rope, qkv_norm_rope_store and apply_rope_rows have on a GPU too.
+TEST_F(Rope, HasTheBitsOfRotateButWhereFmaRoundsTwice) {
+  constexpr int64_t kTokens = 5, kHeads = 2, kDim = 76, kHalf = kDim / 2;
+  const std::vector<int32_t> positions = {0, 9, 3, 9, 1};
+  const Angles angles(10, kHalf);
+  for (const auto& target : targets()) {
+    TestTensor x = TestTensor::random({kTokens, kHeads, kDim}, DType::kF32, 1);
+    const std::vector<double> before = x.values();
+    target->rope(x, positions, angles.cos, angles.sin);
+    for (int64_t row = 0; row < kTokens * kHeads; ++row)
+      for (int64_t i = 0; i < kHalf; ++i) {
+        const auto at = [&](int64_t d) {
+          return static_cast<float>(before[static_cast<size_t>(row * kDim + d)]);
+        };
+        const int64_t angle = positions[static_cast<size_t>(row / kHeads)] * kHalf + i;
+        const RotatedPair want = rotate(at(i), at(i + kHalf), static_cast<float>(angles.cos.at(angle)),
+                                        static_cast<float>(angles.sin.at(angle)));
+        const double got[] = {x.at(row * kDim + i), x.at(row * kDim + i + kHalf)};
+        const double rounding =
+            target->name() == "portable" ? 0x1p-23 * (std::abs(at(i)) + std::abs(at(i + kHalf))) : 0.0;
+        ASSERT_NEAR(got[0], static_cast<double>(want.first), rounding) << *target << " pair " << i;
+        ASSERT_NEAR(got[1], static_cast<double>(want.second), rounding) << *target << " pair " << i;
+      }
+  }
+}
+
+TEST_F(Rope, RotatesTheHeadsOfAWiderRowAlone) {
   constexpr int64_t kTokens = 2, kWidth = 50, kFirst = 10, kHeads = 2, kDim = 12;
   const std::vector<int32_t> positions = {5, 2};
   const Angles angles(6, kDim / 2);
@@ -273,7 +303,7 @@ TEST_F(Rope, TurnsTheHeadsOfAWiderRowAlone) {
   }
 }
 
-// What attention relies on: the product of two turned heads depends on the distance of their positions only.
+// What attention relies on: the product of two rotated heads depends on the distance of their positions only.
 TEST_F(Rope, KeepsProductsOfHeadsAtTheSameDistance) {
   constexpr int64_t kDim = 64;
   const Angles angles(200, kDim / 2);
@@ -310,7 +340,7 @@ TEST_F(Rope, RefusesAPositionBeyondTheTable) {
       HasSubstr("rotates 8 elements, the heads of x have 6"));
 }
 
-TEST_F(NormRope, NormsEachHeadOfQAndKAndThenTurnsIt) {
+TEST_F(NormRope, NormsEachHeadOfQAndKAndThenRotatesIt) {
   constexpr int64_t kTokens = 3, kQHeads = 4, kKHeads = 2;
   const std::vector<int32_t> positions = {7, 0, 9};
   for (const auto& target : targets())
@@ -389,26 +419,26 @@ TEST_F(Elementwise, GivesTheSameBitsWhenThreadsShareTheRows) {
   std::vector<int32_t> all;
   for (int32_t row = 0; row < kRows; ++row) all.push_back(row);
   TestTensor normed({kRows, kDim}, DType::kF32), gated({kRows, kDim / 2}, DType::kF32);
-  TestTensor gathered({kRows, kDim}, DType::kF32), turned({kRows, 8, 32}, DType::kF32);
-  for (int64_t i = 0; i < x.size(); ++i) turned.set(i, static_cast<float>(x.at(i)));
+  TestTensor gathered({kRows, kDim}, DType::kF32), rotated({kRows, 8, 32}, DType::kF32);
+  for (int64_t i = 0; i < x.size(); ++i) rotated.set(i, static_cast<float>(x.at(i)));
   const Target& target = *targets().back();
   target.rms_norm(x, weight, 1e-6f, normed, 0.0f);
   target.silu_mul(x, gated);
   target.gather_rows(x, all, gathered);
-  target.rope(turned, all, angles.cos, angles.sin);
+  target.rope(rotated, all, angles.cos, angles.sin);
   EXPECT_EQ(gathered.values(), x.values());
   for (int32_t row = 0; row < kRows; ++row) {
     const TensorView one = x.view().slice(0, row, row + 1);
     TestTensor one_normed({1, kDim}, DType::kF32), one_gated({1, kDim / 2}, DType::kF32);
-    TestTensor one_turned({1, 8, 32}, DType::kF32);
-    for (int64_t i = 0; i < kDim; ++i) one_turned.set(i, static_cast<float>(x.at(row * kDim + i)));
+    TestTensor one_rotated({1, 8, 32}, DType::kF32);
+    for (int64_t i = 0; i < kDim; ++i) one_rotated.set(i, static_cast<float>(x.at(row * kDim + i)));
     target.rms_norm(one, weight, 1e-6f, one_normed, 0.0f);
     target.silu_mul(one, one_gated);
-    target.rope(one_turned, View<const int32_t>(all).subspan(static_cast<size_t>(row), 1), angles.cos,
+    target.rope(one_rotated, View<const int32_t>(all).subspan(static_cast<size_t>(row), 1), angles.cos,
                 angles.sin);
     ASSERT_EQ(one_normed.values(), row_values(normed, row, kDim)) << row;
     ASSERT_EQ(one_gated.values(), row_values(gated, row, kDim / 2)) << row;
-    ASSERT_EQ(one_turned.values(), row_values(turned, row, kDim)) << row;
+    ASSERT_EQ(one_rotated.values(), row_values(rotated, row, kDim)) << row;
   }
 }
 

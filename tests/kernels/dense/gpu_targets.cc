@@ -1,6 +1,10 @@
 // The first GPU of this machine, through the public entries.
 #include <vector>
 
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/rope.h"
+#include "attend/kernels/norm_rope/rows.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/dense/target.h"
@@ -103,7 +107,7 @@ class GpuTarget : public Target {
   void linear(const LinearArgs& args) const override {
     Call call;
     kernels::linear({.x = call.in(args.x),
-                     .weight = call.in(args.weight),
+                     .weight = call.in(args.weight.data),
                      .bias = call.in(args.bias),
                      .out = call.out(args.out),
                      .batch_invariant = args.batch_invariant,
@@ -115,7 +119,7 @@ class GpuTarget : public Target {
   void gated_linear(const kernels::GatedLinearArgs& args) const override {
     Call call;
     kernels::gated_linear({.x = call.in(args.x),
-                           .weight = call.in(args.weight),
+                           .weight = call.in(args.weight.data),
                            .bias = call.in(args.bias),
                            .gate_up = call.in(args.gate_up),
                            .out = call.out(args.out),

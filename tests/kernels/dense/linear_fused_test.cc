@@ -187,6 +187,19 @@ TEST_P(FusedLinearOfShape, AddsToWhatOutHoldsOnGpusAndIsRefusedElsewhere) {
   });
 }
 
+TEST(FusedLinearArguments, AnOddNumberOfGateAndUpRowsIsRefused) {
+  Stream stream;
+  const TestTensor x({3, 32}, DType::kF32), weight({33, 32}, DType::kF32), gate_up({3, 33}, DType::kF32),
+      out({3, 16}, DType::kF32);
+  EXPECT_THAT(testing_support::error_message(
+                  ErrorCode::kInvalidArgument,
+                  [&] {
+                    gated_linear({.x = x, .weight = weight, .bias = {}, .gate_up = gate_up, .out = out},
+                                 stream);
+                  }),
+              testing::HasSubstr("expected gate and up, as many rows of each"));
+}
+
 TEST(FusedLinearArguments, NormsThatDoNotFitAreRefused) {
   Stream stream;
   const auto refusal = [&](InputNorm norm, InputNorm next) {

@@ -235,6 +235,15 @@ TEST_F(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
               HasSubstr("expected rows that do not overlap, a stride of at least 8, not 0"));
 }
 
+TEST_F(Linear, RefusesScalesOfAWeightWhoseFormatHasNone) {
+  const TestTensor x({4, 8}, DType::kF32), elements({6, 8}, DType::kBF16), out({4, 6}, DType::kF32),
+      scales({6}, DType::kF32);
+  Weight weight(elements.view());
+  weight.scales = scales;
+  EXPECT_THAT(refusal({.x = x, .weight = weight, .bias = {}, .out = out}),
+              testing::HasSubstr("its scales float32[6] on cpu: expected none with plain elements"));
+}
+
 TEST_F(Linear, RefusesATensorOfAnotherDevice) {
   const TestTensor x({1, 8}, DType::kF32), weight({6, 8}, DType::kF32), out({1, 6}, DType::kF32);
   Stream stream{.device = {DeviceType::kCuda, 0}, .handle = nullptr};
@@ -268,22 +277,28 @@ TEST_F(Linear, RefusesAWorkspaceOffItsAlignment) {
               testing::HasSubstr("expected an address that 64 divides"));
 }
 
+// Not even a bias is added, and what stands around the output that is none stays as it is.
 TEST_F(Linear, OfNoRowsOrNoOutputFeaturesDoesNothing) {
+  constexpr int64_t kRows = 16, kOuts = 6, kIns = 8;
   Stream stream;
-  for (const auto& [num_rows, num_outs] : {std::pair<int64_t, int64_t>{0, 6}, {4, 0}, {16, 0}, {0, 0}})
+  for (const auto& [num_rows, num_outs] : {std::pair<int64_t, int64_t>{0, kOuts}, {4, 0}, {kRows, 0}, {0, 0}})
     for (const bool batch_invariant : {false, true}) {
-      const TestTensor x({num_rows, 8}, DType::kF32), weight({num_outs, 8}, DType::kBF16);
-      const TestTensor out({num_rows, num_outs}, DType::kF32);
-      Arena arena(linear_workspace_bytes(num_rows, 8, {}) + 64);
+      const TestTensor x = TestTensor::random({kRows, kIns}, DType::kF32, 1);
+      const TestTensor weight = TestTensor::random({kOuts, kIns}, DType::kBF16, 2);
+      const TestTensor bias = TestTensor::random({kOuts}, DType::kBF16, 3);
+      const TestTensor out = TestTensor::random({kRows, kOuts}, DType::kF32, 4);
+      const std::vector<double> before = out.values();
+      Arena arena(linear_workspace_bytes(num_rows, kIns, {}) + 64);
       const Tensor workspace =
-          arena.allocate({static_cast<int64_t>(linear_workspace_bytes(num_rows, 8, {}))}, DType::kU8);
-      linear({.x = x,
-              .weight = weight,
-              .bias = {},
-              .out = out,
+          arena.allocate({static_cast<int64_t>(linear_workspace_bytes(num_rows, kIns, {}))}, DType::kU8);
+      linear({.x = x.view().slice(0, 0, num_rows),
+              .weight = weight.view().slice(0, 0, num_outs),
+              .bias = bias.view().slice(0, 0, num_outs),
+              .out = out.view().slice(0, 0, num_rows).slice(1, 0, num_outs),
               .workspace = {static_cast<std::byte*>(workspace.view().data), workspace.view().num_bytes()},
               .batch_invariant = batch_invariant},
              stream);
+      EXPECT_EQ(out.values(), before) << num_rows << " rows, " << num_outs << " output features";
     }
 }
 

@@ -77,11 +77,11 @@ class Layer {
              .sin = random({kPositions, half}, DType::kF32, 1.0f)};
     store_ = {.k = rope_.k,
               .v = part(q_features + kv_features, features),
-              .k_cache = cache(heads, variant.cache_dtype),
-              .v_cache = cache(heads, variant.cache_dtype),
-              .slots = arrays_.view<int32_t>(slots_),
-              .k_scale = 0.5f,
-              .v_scale = 2.0f};
+              .to = {.k = cache(heads, variant.cache_dtype),
+                     .v = cache(heads, variant.cache_dtype),
+                     .slots = arrays_.view<int32_t>(slots_),
+                     .k_scale = 0.5f,
+                     .v_scale = 2.0f}};
   }
 
   void run_apart() {
@@ -102,7 +102,7 @@ class Layer {
     std::vector<std::byte> bytes;
     for (int64_t row = 0; row < num_rows_; ++row)
       bytes.insert(bytes.end(), out.begin() + row * row_bytes, out.begin() + row * row_bytes + q_bytes);
-    for (const TensorView& cache : {store_.k_cache, store_.v_cache}) {
+    for (const TensorView& cache : {store_.to.k, store_.to.v}) {
       const std::vector<std::byte> stored = bytes_of(cache);
       bytes.insert(bytes.end(), stored.begin(), stored.end());
     }
@@ -110,8 +110,8 @@ class Layer {
   }
   // Of the cache, which begins as zeros.
   std::vector<int> written_slots() {
-    const std::vector<std::byte> k = bytes_of(store_.k_cache), v = bytes_of(store_.v_cache);
-    const int64_t num_slots = store_.k_cache.shape[0] * kPageSize;
+    const std::vector<std::byte> k = bytes_of(store_.to.k), v = bytes_of(store_.to.v);
+    const int64_t num_slots = store_.to.k.shape[0] * kPageSize;
     const int64_t slot_bytes = std::ssize(k) / num_slots;
     const auto is_written = [&](const std::vector<std::byte>& bytes, int64_t slot) {
       const auto first = bytes.begin() + slot * slot_bytes;

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "attend/kernels/common/cuda/gpu_facts.h"
+#include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/sm90/dense.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
@@ -60,7 +62,7 @@ struct Case {
   }
 
   void run(const LinearArgs& args, bool gated) {
-    ASSERT_TRUE(sm90::takes(args, stream.get()));
+    ASSERT_TRUE(gemm_row(GemmKernel::kSwapAbSplitK).takes(gemm_problem(args, gated), gpu_facts(kGpu)));
     sm90::dense(args, gated, stream.get());
   }
 
@@ -283,22 +285,6 @@ TEST_F(Sm90Dense, ProductsInAGraphHaveTheBitsOfProductsAlone) {
   attend::cuda::synchronize(stream);
   EXPECT_NE(expected.at(0), 0.0);
   EXPECT_EQ(std::memcmp(expected.view().data, got.view().data, expected.view().num_bytes()), 0);
-}
-
-TEST_F(Sm90Dense, LeavesOtherShapesToOtherKernels) {
-  OwnedStream stream(kGpu);
-  const auto made = [](int64_t rows, int64_t columns, DType dtype) {
-    return attend::cuda::empty({rows, columns}, dtype, kGpu);
-  };
-  const auto taken = [&](int64_t num_outs, int64_t in_features, DType dtype) {
-    const Tensor x = made(32, in_features, dtype), weight = made(num_outs, in_features, dtype),
-                 out = made(32, num_outs, dtype);
-    return sm90::takes({.x = x, .weight = weight, .bias = {}, .out = out}, stream.get());
-  };
-  EXPECT_TRUE(taken(48, 72, DType::kBF16));
-  EXPECT_FALSE(taken(40, 72, DType::kBF16));
-  EXPECT_FALSE(taken(48, 76, DType::kBF16));
-  EXPECT_FALSE(taken(48, 72, DType::kF32));
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "attend/base/error.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
+#include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/sm90/tall.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
@@ -112,7 +114,8 @@ TEST_F(Sm90Tall, MatchesFloat64) {
         out.fill(NAN);
         const DeviceCopy device_out(out, given.stream.get());
         const LinearArgs args = given.args(device_out.view());
-        ASSERT_TRUE(sm90::takes_tall_tiles(args, given.stream.get()));
+        ASSERT_TRUE(
+            gemm_row(GemmKernel::kGatedMlp).takes(gemm_problem(args, /*gated=*/true), gpu_facts(kGpu)));
         sm90::tall_tiles(args, given.stream.get());
         device_out.download(given.stream.get());
         attend::cuda::synchronize(given.stream.get());
@@ -126,7 +129,7 @@ TEST_F(Sm90Tall, MatchesFloat64HoweverItIsShared) {
   constexpr Shape kShape{1040, 520};
   for (const int64_t num_rows : {70, 128, 129, 256}) {
     Case given(kShape, num_rows, DType::kBF16);
-    for (const int tile_pairs : sm90::kTallPairs)
+    for (const int tile_pairs : sm90::kGatedMlpTilePairs)
       for (const int num_clusters : {1, 2, 3, 7}) {
         SCOPED_TRACE(testing::Message() << num_rows << " rows, tiles of " << tile_pairs << " pairs, "
                                         << num_clusters << " clusters");
@@ -175,8 +178,8 @@ TestTensor product_of_first(Case& given, int64_t num_rows) {
 TEST_F(Sm90Tall, ARowsBitsDoNotDependOnTheNumberOfRows) {
   for (const Shape& shape : {Shape{320, 1032}, Shape{4128, 2056}}) {
     SCOPED_TRACE(testing::Message() << shape);
-    Case given(shape, sm90::kMaxTallRows, DType::kBF16);
-    const TestTensor all = product_of_first(given, sm90::kMaxTallRows);
+    Case given(shape, sm90::kMaxGatedMlpRows, DType::kBF16);
+    const TestTensor all = product_of_first(given, sm90::kMaxGatedMlpRows);
     for (const int64_t num_rows : {1, 2, 16, 63, 64, 65, 127, 128, 129, 200, 255}) {
       const TestTensor some = product_of_first(given, num_rows);
       ASSERT_EQ(std::memcmp(some.view().data, all.view().data, some.view().num_bytes()), 0)
@@ -236,11 +239,11 @@ TEST_F(Sm90Tall, EvenGatedLayersOf65To256RowsHaveTheirBits) {
   };
   for (const int64_t num_rows : {65, 128, 256}) {
     SCOPED_TRACE(testing::Message() << num_rows << " rows");
-    EXPECT_GE(sm90::tall_tiles_evenness(kShape.weight_rows, num_rows, stream), 0.8);
     const Tensor direct = zeros(num_rows, given.num_outs()), asked = zeros(num_rows, given.num_outs()),
                  normed = zeros(num_rows, kShape.in_features), gate_up = zeros(num_rows, kShape.weight_rows);
     LinearArgs args = given.args(direct);
     args.x = args.x.slice(0, 0, num_rows);
+    ASSERT_EQ(choose(gemm_problem(args, /*gated=*/true), gpu_facts(kGpu)).kernel, GemmKernel::kGatedMlp);
     gated_linear({.x = args.x,
                   .weight = args.weight,
                   .bias = args.bias,
@@ -258,38 +261,6 @@ TEST_F(Sm90Tall, EvenGatedLayersOf65To256RowsHaveTheirBits) {
     EXPECT_NE(expected.at(expected.size() - 1), 0.0);
     EXPECT_EQ(std::memcmp(expected.view().data, got.view().data, expected.view().num_bytes()), 0);
   }
-}
-
-TEST_F(Sm90Tall, EvennessIsTheWorkOfAllOverThatOfTheBusiest) {
-  OwnedStream stream(kGpu);
-  const int num_sms = attend::cuda::device_info(kGpu).num_sms;
-  if (num_sms != 132) GTEST_SKIP() << num_sms << " SMs: the numbers are for 132";
-  // 128 tiles of 14 pairs for 132 CTAs, then in two rounds of 66 clusters.
-  EXPECT_NEAR(sm90::tall_tiles_evenness(28672, 128, stream.get()), 128.0 / 132.0, 1e-9);
-  EXPECT_NEAR(sm90::tall_tiles_evenness(28672, 256, stream.get()), 128.0 / 132.0, 1e-9);
-  // 64 tiles of 6 pairs: half of the CTAs, or a cluster each.
-  EXPECT_NEAR(sm90::tall_tiles_evenness(6144, 128, stream.get()), 64.0 / 132.0, 1e-9);
-  EXPECT_NEAR(sm90::tall_tiles_evenness(6144, 256, stream.get()), 64.0 / 66.0, 1e-9);
-}
-
-TEST_F(Sm90Tall, LeavesOtherLayersToOtherKernels) {
-  OwnedStream stream(kGpu);
-  const auto made = [](int64_t rows, int64_t columns, DType dtype) {
-    return attend::cuda::empty({rows, columns}, dtype, kGpu);
-  };
-  const auto taken = [&](int64_t num_rows, int64_t weight_rows, int64_t in_features, DType dtype,
-                         DType out_dtype) {
-    const Tensor x = made(num_rows, in_features, dtype), weight = made(weight_rows, in_features, dtype),
-                 out = made(num_rows, weight_rows / 2, out_dtype);
-    return sm90::takes_tall_tiles({.x = x, .weight = weight, .bias = {}, .out = out}, stream.get());
-  };
-  EXPECT_TRUE(taken(256, 48, 72, DType::kBF16, DType::kBF16));
-  EXPECT_TRUE(taken(100, 48, 72, DType::kF16, DType::kF16));
-  EXPECT_FALSE(taken(257, 48, 72, DType::kBF16, DType::kBF16));
-  EXPECT_FALSE(taken(100, 40, 72, DType::kBF16, DType::kBF16));
-  EXPECT_FALSE(taken(100, 48, 76, DType::kBF16, DType::kBF16));
-  EXPECT_FALSE(taken(100, 48, 72, DType::kBF16, DType::kF32));
-  EXPECT_FALSE(taken(100, 48, 72, DType::kF32, DType::kF32));
 }
 
 TEST_F(Sm90Tall, RefusesAHeightThatThereIsNoKernelFor) {

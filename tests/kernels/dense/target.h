@@ -10,7 +10,7 @@
 #include <string>
 
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/sampling/sampling.h"
 
 namespace attend::testing_support {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attend/tensor/tensor.h"
+#include "attend/tensor/weight.h"
 
 namespace attend::testing_support {
 
@@ -30,6 +31,7 @@ class TestTensor {
   }
 
   operator const TensorView&() const { return view_; }  // NOLINT: a tensor is used where a view is asked for
+  operator Weight() const { return view_; }             // NOLINT: as that
   const TensorView& view() const { return view_; }
   int64_t size() const { return view_.num_elements(); }
 

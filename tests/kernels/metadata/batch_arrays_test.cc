@@ -109,7 +109,7 @@ struct Appended {
                  .seqlen_new = {.all = 1},
                  .places = {.row_spacing = 4, .capacity = 4}},
                 {.seqlen_kv = seqlen_kv, .new_slots = new_slots},
-                {.k = from, .v = from, .k_cache = to, .v_cache = to, .slots = slots}, stream);
+                {.k = from, .v = from, .to = {.k = to, .v = to, .slots = slots}}, stream);
   }
 };
 

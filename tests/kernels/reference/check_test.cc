@@ -252,7 +252,7 @@ TEST(CheckStore, RefusesFewerSlotsThanTokens) {
   const Tensor rows = Tensor::zeros({3, 2, 8}, DType::kF32),
                cache = Tensor::zeros({4, 16, 2, 8}, DType::kF32);
   const std::vector<int32_t> slots = {1, 2};
-  const kernels::StoreKvArgs args{.k = rows, .v = rows, .k_cache = cache, .v_cache = cache, .slots = slots};
+  const kernels::StoreKvArgs args{.k = rows, .v = rows, .to = {.k = cache, .v = cache, .slots = slots}};
   EXPECT_EQ(refusal([&] { check(args); }), "slots: 2 for 3 tokens");
 }
 
@@ -260,7 +260,7 @@ TEST(CheckStore, RefusesACacheOfOtherHeads) {
   const Tensor rows = Tensor::zeros({1, 2, 8}, DType::kF32),
                cache = Tensor::zeros({4, 16, 3, 8}, DType::kF32);
   const std::vector<int32_t> slots = {1};
-  const kernels::StoreKvArgs args{.k = rows, .v = rows, .k_cache = cache, .v_cache = cache, .slots = slots};
+  const kernels::StoreKvArgs args{.k = rows, .v = rows, .to = {.k = cache, .v = cache, .slots = slots}};
   EXPECT_EQ(refusal([&] { check(args); }), "k_cache float32[4, 16, 3, 8] on cpu: expected 2 in dimension 2");
 }
 
@@ -268,7 +268,7 @@ TEST(CheckStore, RefusesALatentCacheOfAnotherWidth) {
   const Tensor latent = Tensor::zeros({1, 16}, DType::kF32), rope = Tensor::zeros({1, 8}, DType::kF32);
   const Tensor cache = Tensor::zeros({4, 16, 16}, DType::kF32);
   const std::vector<int32_t> slots = {1};
-  const kernels::StoreMlaArgs args{.latent = latent, .rope = rope, .cache = cache, .slots = slots};
+  const kernels::StoreMlaArgs args{.latent = latent, .rope = rope, .to = {.k = cache, .slots = slots}};
   EXPECT_EQ(refusal([&] { check(args); }), "cache float32[4, 16, 16] on cpu: expected 24 in dimension 2");
 }
 

@@ -20,8 +20,8 @@ struct SmallStore {
     }
     args.k = TensorView::contiguous(k.data(), DType::kF32, {2, 1, 8});
     args.v = TensorView::contiguous(v.data(), DType::kF32, {2, 1, 8});
-    args.k_cache = TensorView::contiguous(k_cache.data(), DType::kF32, {3, 2, 1, 8});
-    args.v_cache = TensorView::contiguous(v_cache.data(), DType::kF32, {3, 2, 1, 8});
+    args.to.k = TensorView::contiguous(k_cache.data(), DType::kF32, {3, 2, 1, 8});
+    args.to.v = TensorView::contiguous(v_cache.data(), DType::kF32, {3, 2, 1, 8});
   }
   // First element of each slot.
   std::vector<float> first_elements(const std::vector<float>& cache) const {
@@ -38,7 +38,7 @@ struct SmallStore {
 TEST(ReferenceStore, WritesEachTokenIntoItsSlot) {
   SmallStore small;
   const std::vector<int32_t> slots = {5, 2};
-  small.args.slots = slots;
+  small.args.to.slots = slots;
   kernels::reference::store_kv(small.args);
   EXPECT_THAT(small.first_elements(small.k_cache), ElementsAre(-1, -1, 8, -1, -1, 0));
   EXPECT_THAT(small.first_elements(small.v_cache), ElementsAre(-1, -1, 108, -1, -1, 100));
@@ -48,7 +48,7 @@ TEST(ReferenceStore, WritesEachTokenIntoItsSlot) {
 TEST(ReferenceStore, SkipsTokensWithoutASlot) {
   SmallStore small;
   const std::vector<int32_t> slots = {-1, 3};
-  small.args.slots = slots;
+  small.args.to.slots = slots;
   kernels::reference::store_kv(small.args);
   EXPECT_THAT(small.first_elements(small.k_cache), ElementsAre(-1, -1, -1, 8, -1, -1));
 }
@@ -56,8 +56,8 @@ TEST(ReferenceStore, SkipsTokensWithoutASlot) {
 TEST(ReferenceStore, TranslatesSlotsThroughTheMap) {
   SmallStore small;
   const std::vector<int32_t> slots = {-1, 1}, slot_map = {77, 4};
-  small.args.slots = slots;
-  small.args.slot_map = slot_map.data();
+  small.args.to.slots = slots;
+  small.args.to.slot_map = slot_map.data();
   kernels::reference::store_kv(small.args);
   EXPECT_THAT(small.first_elements(small.k_cache), ElementsAre(-1, -1, -1, -1, 8, -1));
 }
@@ -65,9 +65,9 @@ TEST(ReferenceStore, TranslatesSlotsThroughTheMap) {
 TEST(ReferenceStore, DividesByTheScales) {
   SmallStore small;
   const std::vector<int32_t> slots = {2, 3};
-  small.args.slots = slots;
-  small.args.k_scale = 2.0f;
-  small.args.v_scale = 0.5f;
+  small.args.to.slots = slots;
+  small.args.to.k_scale = 2.0f;
+  small.args.to.v_scale = 0.5f;
   kernels::reference::store_kv(small.args);
   EXPECT_EQ(small.k_cache[2 * 8 + 3], 1.5f);
   EXPECT_EQ(small.v_cache[2 * 8 + 3], 206.0f);
@@ -76,13 +76,13 @@ TEST(ReferenceStore, DividesByTheScales) {
 TEST(ReferenceStore, RoundsAndSaturatesFp8) {
   SmallStore small;
   std::vector<F8E4M3> k_cache(48), v_cache(48);
-  small.args.k_cache = TensorView::contiguous(k_cache.data(), DType::kF8E4M3, {3, 2, 1, 8});
-  small.args.v_cache = TensorView::contiguous(v_cache.data(), DType::kF8E4M3, {3, 2, 1, 8});
+  small.args.to.k = TensorView::contiguous(k_cache.data(), DType::kF8E4M3, {3, 2, 1, 8});
+  small.args.to.v = TensorView::contiguous(v_cache.data(), DType::kF8E4M3, {3, 2, 1, 8});
   small.k[0] = 1000.0f;
   small.k[1] = -1000.0f;
   small.k[2] = 17.0f;  // halfway between 16 and 18: to the even one
   const std::vector<int32_t> slots = {2, 3};
-  small.args.slots = slots;
+  small.args.to.slots = slots;
   kernels::reference::store_kv(small.args);
   EXPECT_EQ(static_cast<float>(k_cache[16]), 448.0f);
   EXPECT_EQ(static_cast<float>(k_cache[17]), -448.0f);
@@ -94,9 +94,9 @@ TEST(ReferenceStore, PutsTheRopePartBehindTheLatentPart) {
   const std::vector<int32_t> slots = {3};
   kernels::reference::store_mla({.latent = TensorView::contiguous(latent.data(), DType::kF32, {1, 8}),
                                  .rope = TensorView::contiguous(rope.data(), DType::kF32, {1, 8}),
-                                 .cache = TensorView::contiguous(cache.data(), DType::kF32, {2, 2, 16}),
-                                 .slots = slots,
-                                 .scale = 3.0f});
+                                 .to = {.k = TensorView::contiguous(cache.data(), DType::kF32, {2, 2, 16}),
+                                        .slots = slots,
+                                        .k_scale = 3.0f}});
   const std::vector<float> row(cache.begin() + 3 * 16, cache.end());
   EXPECT_THAT(std::vector<float>(row.begin(), row.begin() + 8), Each(2.0f));
   EXPECT_THAT(std::vector<float>(row.begin() + 8, row.end()), Each(3.0f));

@@ -19,7 +19,7 @@ struct AttentionArgs {
   QueryBatch batch;
   Visibility visibility;
   ScoreRule score;
-  bool old_keys_settled = false;  // attention_batch.h
+  bool prefix_ready = false;  // attention_batch.h
 };
 
 // Shapes, dtypes and strides of `args`: throws Error(kInvalidArgument or kUnsupported) naming what is wrong.

@@ -59,7 +59,7 @@ struct ScoreRule {
   View<const float> sinks = {};  // [num_q_heads]
 };
 
-// `old_keys_settled` of AttentionArgs and MlaArgs is a promise that lets a kernel on a GPU look up its keys,
+// `prefix_ready` of AttentionArgs and MlaArgs is a promise that lets a kernel on a GPU look up its keys,
 // and ask for those before a request's new tokens (positions below seqlen_kv - seqlen_q), while the launch
 // before it on the stream still runs. It changes no result. Among the launches on the stream there must be
 // one, M, so that

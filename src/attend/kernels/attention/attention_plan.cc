@@ -12,7 +12,7 @@ namespace attend::kernels {
 namespace {
 
 AttentionPlanLimits checked(AttentionPlanLimits limits) {
-  if (limits.split_tokens == 0) limits.split_tokens = kHostSplitTokens;
+  if (limits.split_tokens == 0) limits.split_tokens = default_split_tokens(Device{});
   require(limits.max_reqs >= 0 && limits.max_tokens >= 0 && limits.max_kv_tokens >= 0,
           "attention plan: max_reqs ", limits.max_reqs, ", max_tokens ", limits.max_tokens,
           ", max_kv_tokens ", limits.max_kv_tokens, ": expected none below 0");

@@ -24,6 +24,10 @@ enum class SplitRule : uint8_t {
   kBalanced,  // so that all workers (threads, SMs) have about the same amount to do
 };
 
+// The size of fixed splits where nobody asks for one. Smaller ones share one long request among more workers,
+// larger ones end less often.
+constexpr int default_split_tokens(Device device) { return device.type == DeviceType::kCpu ? 256 : 512; }
+
 struct AttentionPlanLimits {
   int max_reqs = 0;
   int max_tokens = 0;
@@ -32,8 +36,8 @@ struct AttentionPlanLimits {
   int num_kv_heads = 0;
   int head_dim_v = 0;
   SplitRule split_rule = SplitRule::kBalanced;
-  // kFixed; a multiple of 64. 0: what does well on the device; a plan's limits() have it filled. Bits depend
-  // on it.
+  // kFixed; a multiple of 64. 0: default_split_tokens() of the device; a plan's limits() have it filled. Bits
+  // depend on it.
   int split_tokens = 0;
   int num_workers = 0;  // 0: threads of the process, or SMs of the device; a plan's limits() have it filled
 };

@@ -29,13 +29,14 @@ attend_kernels(attention
     cpu/merge.cc
     cpu/tile_rows.cc
     cpu/tile_scratch.cc
+    cuda/choose.cc
   CUDA
     cuda/attention.cc
     cuda/common/device_plan.cc
     cuda/merge.cc
     cuda/common/merge_kernel.cu
     cuda/common/plan_kernel.cu
-    cuda/sm80/merge_jobs.cu
+    cuda/sm80/merge_partials.cu
     cuda/sm80/mla.cu
     cuda/sm80/row_attention.cu
   SM90_HOST

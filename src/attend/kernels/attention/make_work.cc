@@ -66,7 +66,7 @@ Cuts balanced_cuts(const Tile& tile, int64_t wanted_splits) {
 }
 
 int32_t split_tokens_of(const AttentionPlanLimits& limits) {
-  return limits.split_tokens > 0 ? limits.split_tokens : kHostSplitTokens;
+  return limits.split_tokens > 0 ? limits.split_tokens : default_split_tokens(Device{});
 }
 
 Cuts fixed_cuts(const Tile& tile, int32_t split_tokens) {

@@ -20,8 +20,6 @@ void make_work(const AttentionPlanLimits& limits, const QueryBatch& batch, const
                int q_tile, Work& work);
 
 inline constexpr int kMinSplitTokens = 256;
-// kFixed where limits.split_tokens is 0.
-inline constexpr int kHostSplitTokens = 256;
 
 // What make_work makes at most for any batch within the limits.
 struct WorkBounds {

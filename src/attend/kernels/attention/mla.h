@@ -21,7 +21,7 @@ struct MlaArgs {
   QueryBatch batch;
   Visibility visibility;
   ScoreRule score;
-  bool old_keys_settled = false;  // attention_batch.h
+  bool prefix_ready = false;  // attention_batch.h
 };
 
 // As check(AttentionArgs). kv_lora_rank is a multiple of 8 up to 512, rope_dim a multiple of 8 up to 64.

@@ -8,6 +8,7 @@ attend_kernels(common
     check_view.cc
     element.cc
     fill_random.cc
+    kernel_choices.cc
     cpu/isa.cc
     cpu/row_kernels.cc
     cpu/row_kernels_avx2.cc
@@ -17,6 +18,7 @@ attend_kernels(common
     cuda/device_rows.cc
     cuda/fill_random.cc
     cuda/fill_random_kernel.cu
+    cuda/gpu_facts.cc
     cuda/view_params.cc
   SM90_HOST
     cuda/sm90/tensor_map.cc)
@@ -26,5 +28,9 @@ if(ATTEND_CUDA)
   list(JOIN ATTEND_CUDA_ARCHITECTURES " " built_for)
 endif()
 set_source_files_properties(common/build_info.cc PROPERTIES COMPILE_DEFINITIONS "ATTEND_CUDA_ARCHITECTURES=\"${built_for}\"")
+if(ATTEND_CUDA)
+  set_source_files_properties(common/cuda/gpu_facts.cc PROPERTIES COMPILE_DEFINITIONS
+    ATTEND_HAS_SM90A=$<BOOL:${attend_has_sm90a}>)
+endif()
 # The host's bits: it has no fused multiply-add where it computes the same.
 set_source_files_properties(common/cuda/fill_random_kernel.cu PROPERTIES COMPILE_OPTIONS --fmad=false)

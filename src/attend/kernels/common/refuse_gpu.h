@@ -1,6 +1,9 @@
 // What a build without CUDA answers who asks for a GPU's kernel.
 #pragma once
 
+#include <string_view>
+
+#include "attend/base/error.h"
 #include "attend/base/without_cuda.h"
 
 namespace attend::kernels::cuda {

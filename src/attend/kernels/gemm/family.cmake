@@ -9,28 +9,29 @@ attend_kernels(gemm
     cpu/linear_avx2.cc
     cpu/linear_avx512.cc
     cpu/linear_portable.cc
+    cuda/choose.cc
+    cuda/sm90/tall_shape.cc
   CUDA
     cuda/cublaslt.cc
-    cuda/invariant_linear.cc
     cuda/linear.cc
     cuda/matmul.cc
-    cuda/common/plain_product.cu
+    cuda/common/naive_gemm.cu
     cuda/sm80/few_rows.cc
-    cuda/sm80/few_rows_bf16.cu
-    cuda/sm80/few_rows_f16.cu
-    cuda/sm80/row_tiles_bf16.cu
-    cuda/sm80/row_tiles_f16.cu
+    cuda/sm80/skinny_gemm_bf16.cu
+    cuda/sm80/skinny_gemm_f16.cu
+    cuda/sm80/batch_invariant_gemm_bf16.cu
+    cuda/sm80/batch_invariant_gemm_f16.cu
   SM90_HOST
     cuda/sm90/dense.cc
     cuda/sm90/row_tiles.cc
     cuda/sm90/tall.cc
   SM90
-    cuda/sm90/dense_bf16.cu
-    cuda/sm90/dense_f16.cu
-    cuda/sm90/row_tiles_bf16.cu
-    cuda/sm90/row_tiles_f16.cu
-    cuda/sm90/tall_bf16.cu
-    cuda/sm90/tall_f16.cu)
+    cuda/sm90/swap_ab_gemm_bf16.cu
+    cuda/sm90/swap_ab_gemm_f16.cu
+    cuda/sm90/batch_invariant_gemm_bf16.cu
+    cuda/sm90/batch_invariant_gemm_f16.cu
+    cuda/sm90/gated_mlp_gemm_bf16.cu
+    cuda/sm90/gated_mlp_gemm_f16.cu)
 
 if(ATTEND_CUDA)
   # cuBLASLt is loaded when the first dense layer runs on a GPU: where the loader looks, then here.

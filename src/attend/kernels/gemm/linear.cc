@@ -8,7 +8,8 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/kernels/gemm/cuda/linear.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 
 namespace attend::kernels {
 namespace {
@@ -31,14 +32,25 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
   require_activation_of(stream, name + ".squares", norm.squares);
 }
 
+// GEMMs multiply weights as they are stored; there is one format so far.
+void check_elements(const Weight& weight, const Stream& stream) {
+  if (weight.format != WeightFormat::kPlain)
+    fail(ErrorCode::kUnsupported, "weight ", weight, ": format ", to_string(weight.format),
+         ": linear() multiplies ", to_string(WeightFormat::kPlain), " ones");
+  require_weight("weight", weight.data);
+  require_on(stream, "weight", weight.data);
+  require(weight.scales.empty(), "weight ", weight, ": its scales ", weight.scales, ": expected none with ",
+          to_string(weight.format), " elements");
+}
+
 }  // namespace
 
 void check(const LinearArgs& args, const Stream& stream) {
   require_rank("x", args.x, 2);
-  require_rank("weight", args.weight, 2);
-  const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1],
-                out_features = args.weight.shape[0];
-  require_shape("weight", args.weight, {out_features, in_features});
+  const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1];
+  require_rank("weight", args.weight.data, 2);
+  const int64_t out_features = args.weight.out_features();
+  require_shape("weight", args.weight.data, {out_features, in_features});
   require(in_features >= 1, "x ", args.x, ": no input features");
   require_shape("out", args.out, {num_rows, out_features});
   require_activation_of(stream, "x", args.x);
@@ -50,8 +62,7 @@ void check(const LinearArgs& args, const Stream& stream) {
             rows->strides[0]);
   require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
           args.x.dtype, ", as x, or float32");
-  require_weight("weight", args.weight);
-  require_on(stream, "weight", args.weight);
+  check_elements(args.weight, stream);
   const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device);
   require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
           " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
@@ -96,7 +107,9 @@ void gated_linear(const GatedLinearArgs& args, Stream& stream) {
                         .batch_invariant = args.batch_invariant,
                         .norm = args.norm};
   check(both, stream);
-  require_shape("out", args.out, {args.x.shape[0], args.weight.shape[0] / 2});
+  require(args.weight.out_features() % 2 == 0, "weight ", args.weight,
+          ": expected gate and up, as many rows of each");
+  require_shape("out", args.out, {args.x.shape[0], args.weight.out_features() / 2});
   require_activation_of(stream, "out", args.out);
   if (args.out.num_elements() == 0) return;
   if (const OnGpu gpu(stream); gpu && cuda::gated_linear(args, stream)) return;

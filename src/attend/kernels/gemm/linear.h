@@ -3,11 +3,12 @@
 
 #include "attend/tensor/stream.h"
 #include "attend/tensor/tensor.h"
+#include "attend/tensor/weight.h"
 
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// RMSNorm of x before the product: as rms_norm() of elementwise.h.
+// RMSNorm of x before the product: as rms_norm() of norm.h.
 struct InputNorm {
   TensorView weight;  // [in_features]; empty: x is taken as it is
   float eps = 0.0f;
@@ -27,8 +28,7 @@ inline constexpr int64_t kNormSquares = 16;  // neighbouring features whose squa
 struct LinearArgs {
   // [num_rows, in_features]; last stride 1, rows that do not overlap. CPU: f32; GPU: f32, f16, bf16
   TensorView x;
-  // [out_features, in_features], contiguous: f32, f16, bf16 as it is stored; GPU: dtype of x
-  TensorView weight;
+  Weight weight;    // [out_features, in_features]; plain, on a GPU of the dtype of x
   TensorView bias;  // [out_features]: f32, f16, bf16; empty: none
   TensorView out;   // [num_rows, out_features]: dtype of x, or f32; strides as for x
   // linear_workspace_bytes() of host memory, aligned to 64; overwritten. Empty: slower kernels that need
@@ -60,7 +60,7 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
 // The first half of a gated MLP: out = silu(gate) * up with [gate | up] = x W^T + b.
 struct GatedLinearArgs {
   TensorView x;                    // [num_rows, in_features]
-  TensorView weight;               // [2 * intermediate, in_features]
+  Weight weight;                   // [2 * intermediate, in_features]
   TensorView bias;                 // [2 * intermediate]; empty: none
   TensorView gate_up;              // [num_rows, 2 * intermediate]: scratch
   TensorView out;                  // [num_rows, intermediate]

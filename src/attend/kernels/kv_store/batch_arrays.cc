@@ -54,7 +54,7 @@ void append_keys(const BatchSource& source, const BatchArrays& arrays, const Sto
                  Stream& stream) {
   check_sizes(source, arrays);
   check(store);
-  require(store.slots.data() == arrays.new_slots.data() && store.slot_map == nullptr,
+  require(store.to.slots.data() == arrays.new_slots.data() && store.to.slot_map == nullptr,
           "append_keys: slots of the store are not the new slots");
   if (const OnGpu gpu(stream); gpu) return cuda::append_keys(source, arrays, store, stream);
   derive_on_host(source, arrays);

@@ -2,6 +2,7 @@
 attend_kernels(kv_store
   HEADERS
     batch_arrays.h
+    kv_destination.h
     store.h
   SOURCES
     batch_arrays.cc

@@ -5,38 +5,40 @@ namespace attend::kernels::reference {
 
 void store_kv(const StoreKvArgs& args) {
   check(args);
-  const int64_t page_size = args.k_cache.shape[1];
+  const int64_t page_size = args.to.k.shape[1];
   for (int64_t token = 0; token < args.k.shape[0]; ++token) {
-    int32_t slot = args.slots[static_cast<size_t>(token)];
+    int32_t slot = args.to.slots[static_cast<size_t>(token)];
     if (slot < 0) continue;
-    if (args.slot_map != nullptr) slot = args.slot_map[slot];
+    if (args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
     if (slot < 0) continue;
     const int64_t page = slot / page_size, row = slot % page_size;
     for (int64_t head = 0; head < args.k.shape[1]; ++head) {
       for (int64_t d = 0; d < args.k.shape[2]; ++d)
-        store(args.k_cache, offset(args.k_cache, page, row, head, d),
-              load(args.k, offset(args.k, token, head, d)) / static_cast<double>(args.k_scale));
+        store(args.to.k, offset(args.to.k, page, row, head, d),
+              load(args.k, offset(args.k, token, head, d)) / static_cast<double>(args.to.k_scale));
       for (int64_t d = 0; d < args.v.shape[2]; ++d)
-        store(args.v_cache, offset(args.v_cache, page, row, head, d),
-              load(args.v, offset(args.v, token, head, d)) / static_cast<double>(args.v_scale));
+        store(args.to.v, offset(args.to.v, page, row, head, d),
+              load(args.v, offset(args.v, token, head, d)) / static_cast<double>(args.to.v_scale));
     }
   }
 }
 
 void store_mla(const StoreMlaArgs& args) {
   check(args);
-  const int64_t page_size = args.cache.shape[1];
+  const int64_t page_size = args.to.k.shape[1];
   const int64_t rank = args.latent.shape[1];
   for (int64_t token = 0; token < args.latent.shape[0]; ++token) {
-    const int32_t slot = args.slots[static_cast<size_t>(token)];
+    int32_t slot = args.to.slots[static_cast<size_t>(token)];
     if (slot < 0) continue;
-    const int64_t row = offset(args.cache, slot / page_size, slot % page_size);
+    if (args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
+    if (slot < 0) continue;
+    const int64_t row = offset(args.to.k, slot / page_size, slot % page_size);
     for (int64_t d = 0; d < rank; ++d)
-      store(args.cache, row + d,
-            load(args.latent, offset(args.latent, token, d)) / static_cast<double>(args.scale));
+      store(args.to.k, row + d,
+            load(args.latent, offset(args.latent, token, d)) / static_cast<double>(args.to.k_scale));
     for (int64_t d = 0; d < args.rope.shape[1]; ++d)
-      store(args.cache, row + rank + d,
-            load(args.rope, offset(args.rope, token, d)) / static_cast<double>(args.scale));
+      store(args.to.k, row + rank + d,
+            load(args.rope, offset(args.rope, token, d)) / static_cast<double>(args.to.k_scale));
   }
 }
 

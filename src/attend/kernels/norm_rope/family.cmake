@@ -1,13 +1,20 @@
 # Norms, rotary embeddings, activations, embedding rows.
 attend_kernels(norm_rope
   HEADERS
-    elementwise.h
+    activation.h
+    norm.h
     norm_rope_store.h
-    turn_rows.h
+    rope.h
+    rope_rows.h
+    rows.h
   SOURCES
-    elementwise.cc
+    activation.cc
+    check_rows.cc
+    norm.cc
     norm_rope_store.cc
-    turn_rows.cc
+    rope.cc
+    rope_rows.cc
+    rows.cc
     cpu/elementwise.cc
     cpu/elementwise_avx2.cc
     cpu/elementwise_avx512.cc
@@ -18,4 +25,4 @@ attend_kernels(norm_rope
     cuda/elementwise_kernels.cu
     cuda/norm_rope_groups_kernel.cu
     cuda/norm_rope_kernel.cu
-    cuda/turn_rows.cu)
+    cuda/rope_rows.cu)

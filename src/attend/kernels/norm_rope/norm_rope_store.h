@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/kv_store/store.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/kernels/norm_rope/rope.h"
 
 #pragma GCC visibility push(default)
 namespace attend::kernels {

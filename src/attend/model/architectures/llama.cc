@@ -4,10 +4,11 @@
 namespace attend {
 namespace {
 
-void read_llama_config(const JsonNode& json, ModelConfig& config) {
-  config.attention_bias = json.find_boolean("attention_bias").value_or(false);
-  config.attention_output_bias = config.attention_bias;
-  config.mlp_bias = json.find_boolean("mlp_bias").value_or(false);
+void read_llama_config(const JsonNode& json, ModelSpec& spec) {
+  const bool bias = json.find_boolean("attention_bias").value_or(false);
+  for_each_attention(spec,
+                     [&](AttentionSpec& attention) { attention.qkv_bias = attention.output_bias = bias; });
+  set_mlp_bias(spec, json.find_boolean("mlp_bias").value_or(false));
 }
 
 }  // namespace

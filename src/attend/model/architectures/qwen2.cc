@@ -4,9 +4,9 @@
 namespace attend {
 namespace {
 
-void read_qwen2_config(const JsonNode& json, ModelConfig& config) {
-  config.attention_bias = true;
-  read_layer_windows(json, config);
+void read_qwen2_config(const JsonNode& json, ModelSpec& spec) {
+  for_each_attention(spec, [](AttentionSpec& attention) { attention.qkv_bias = true; });
+  read_layer_windows(json, spec);
 }
 
 }  // namespace

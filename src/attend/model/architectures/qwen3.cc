@@ -4,11 +4,13 @@
 namespace attend {
 namespace {
 
-void read_qwen3_config(const JsonNode& json, ModelConfig& config) {
-  config.qk_norm = true;
-  config.attention_bias = json.find_boolean("attention_bias").value_or(false);
-  config.attention_output_bias = config.attention_bias;
-  read_layer_windows(json, config);
+void read_qwen3_config(const JsonNode& json, ModelSpec& spec) {
+  const bool bias = json.find_boolean("attention_bias").value_or(false);
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qk_norm = true;
+    attention.qkv_bias = attention.output_bias = bias;
+  });
+  read_layer_windows(json, spec);
 }
 
 }  // namespace

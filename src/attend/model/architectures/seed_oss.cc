@@ -4,10 +4,14 @@
 namespace attend {
 namespace {
 
-void read_seed_oss_config(const JsonNode& json, ModelConfig& config) {
-  config.attention_bias = json.find_boolean("attention_bias").value_or(true);
-  config.attention_output_bias = json.find_boolean("attention_out_bias").value_or(false);
-  config.mlp_bias = json.find_boolean("mlp_bias").value_or(false);
+void read_seed_oss_config(const JsonNode& json, ModelSpec& spec) {
+  const bool qkv_bias = json.find_boolean("attention_bias").value_or(true);
+  const bool output_bias = json.find_boolean("attention_out_bias").value_or(false);
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qkv_bias = qkv_bias;
+    attention.output_bias = output_bias;
+  });
+  set_mlp_bias(spec, json.find_boolean("mlp_bias").value_or(false));
 }
 
 }  // namespace

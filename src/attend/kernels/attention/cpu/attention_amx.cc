@@ -5,21 +5,27 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// Few rows leave most of a tile empty: only fp8 gains by it. The others are done before K and V would be
-// packed. Under fixed splits a row's bits must not depend on how many rows there are.
 template <class Q, class T>
 void attend_item_amx(const AttentionProblem& problem, const WorkItem& item, int kv_head,
                      TileScratch& scratch) {
   const int num_rows = (item.q_end - item.q_begin) * problem.group();
-  if (num_rows > kFewAmxRows || problem.split_tokens > 0)
-    return attend_item<AmxProducts<Q, T>>(problem, item, kv_head, scratch);
+  const AmxPath path = amx_path(problem, num_rows);
+  if (path == AmxPath::kTiles) return attend_item<AmxProducts<Q, T>>(problem, item, kv_head, scratch);
   if constexpr (sizeof(T) == 1)
-    if (AmxFewRowsFp8<Q, T>::serves(problem))
-      return attend_item<AmxFewRowsFp8<Q, T>>(problem, item, kv_head, scratch);
+    if (path == AmxPath::kFewRows) return attend_item<AmxFewRowsFp8<Q, T>>(problem, item, kv_head, scratch);
   attention_kernel_avx512(problem.q_dtype, problem.kv_dtype).attend_item(problem, item, kv_head, scratch);
 }
 
 }  // namespace
+
+// Few rows leave most of a tile empty: only fp8 gains by it. The others are done before K and V would be
+// packed. Under fixed splits a row's bits must not depend on how many rows there are.
+AmxPath amx_path(const AttentionProblem& problem, int num_rows) {
+  if (problem.kv_dtype == DType::kF32) return AmxPath::kVectors;
+  if (num_rows > kFewAmxRows || problem.split_tokens > 0) return AmxPath::kTiles;
+  return is_fp8(problem.kv_dtype) && AmxFewRowsFp8<float, F8E4M3>::serves(problem) ? AmxPath::kFewRows
+                                                                                   : AmxPath::kVectors;
+}
 
 AttentionKernel attention_kernel_amx(DType q, DType kv) {
   // A float32 K or V would be three parts: nine products.

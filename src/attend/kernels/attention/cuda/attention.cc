@@ -1,14 +1,20 @@
 #include "attend/kernels/attention/cuda/attention.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <sstream>
 
+#include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm90/mla.h"
 #include "attend/kernels/attention/cuda/sm90/prefill.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/common/kernel_choices.h"
 #include "attend_generated/sm80_instances.h"
 
 namespace attend::kernels::cuda {
@@ -37,27 +43,23 @@ uint32_t reciprocal(int32_t group) {
   return group == 1 ? 0 : static_cast<uint32_t>(((uint64_t{1} << 32) + group - 1) / group);
 }
 
-// The tiled instance for these arguments, or null.
-sm80::AttentionLaunch find_instance(const AttentionArgs& args) {
-  const DType q = args.q.dtype, kv = args.kv.k.dtype, out = args.out.dtype;
-  const int64_t head_dim_qk = args.q.shape[2], head_dim_v = args.out.shape[2];
-  if (q == DType::kF32 || (kv != q && !is_fp8(kv)) || (out != q && out != DType::kF32) ||
-      !(args.score.scale > 0.0f))
-    return nullptr;
-  if (!rows_aligned(args.q, 16) || !rows_aligned(args.kv.k, 16) || !rows_aligned(args.kv.v, 16) ||
-      !rows_aligned(args.out, 16))
-    return nullptr;
-  if (!strides_fit(args.q) || !strides_fit(args.kv.k) || !strides_fit(args.kv.v) || !strides_fit(args.out))
-    return nullptr;
-  if (is_fp8(kv) && (head_dim_qk % 16 != 0 || head_dim_v % 16 != 0)) return nullptr;
+constexpr bool has_instance(Element kv, HeadDims dims) {
+  return std::any_of(
+      std::begin(sm80::kAttentionInstances), std::end(sm80::kAttentionInstances),
+      [&](const sm80::AttentionInstance& instance) {
+        return instance.kv == kv && HeadDims{instance.head_dim_qk, instance.head_dim_v} == dims;
+      });
+}
+static_assert(std::all_of(sm80::kAttentionDims.begin(), sm80::kAttentionDims.end(), [](HeadDims dims) {
+  return has_instance(Element::kBF16, dims) && has_instance(Element::kF16, dims) &&
+         has_instance(Element::kF8E4M3, dims) && has_instance(Element::kF8E5M2, dims);
+}));
+
+sm80::AttentionLaunch tiles_launch(Element kv, HeadDims dims) {
   for (const sm80::AttentionInstance& instance : sm80::kAttentionInstances)
-    if (instance.kv == element_of(kv) && head_dim_qk <= instance.head_dim_qk &&
-        head_dim_v <= instance.head_dim_v)
-      // The plan knows the head dim of V alone.
-      return sm80::max_tile_rows(instance.head_dim_v) == sm80::max_tile_rows(static_cast<int>(head_dim_v))
-                 ? instance.launch
-                 : nullptr;
-  return nullptr;
+    if (instance.kv == kv && HeadDims{instance.head_dim_qk, instance.head_dim_v} == dims)
+      return instance.launch;
+  fail(ErrorCode::kInternal, "attention: no instance of sm80 tiles ", dims.qk, "/", dims.v);
 }
 
 // Whether parts of jobs are left for a kernel of its own to merge.
@@ -65,17 +67,35 @@ bool leaves_parts(const PlanView& plan) { return plan.streamed && !plan.ctas_mer
 
 // Whether CTAs may start while the kernel before them ends. Where they leave the plan that they derive for
 // the kernel that merges, that kernel of the call before may be what ends, and reads the last one.
-bool may_start_early(bool old_keys_settled, const PlanView& plan) {
-  return old_keys_settled && !(plan.ctas_plan && leaves_parts(plan));
+bool may_start_early(bool prefix_ready, const PlanView& plan) {
+  return prefix_ready && !(plan.inline_plan && leaves_parts(plan));
 }
 
-// Whether MLA's tiled kernel takes these arguments.
-bool tiles_take(const MlaArgs& args, const PlanView& plan) {
-  const DType q = args.q.dtype, out = args.out.dtype;
-  return (q == DType::kBF16 || q == DType::kF16) && args.latent.dtype == q &&
-         (out == q || out == DType::kF32) && args.score.scale > 0.0f && plan.split_bank == nullptr &&
-         plan.tile_rows <= 64 && rows_aligned(args.q, 16) && rows_aligned(args.q_rope, 16) &&
-         rows_aligned(args.latent, 16) && rows_aligned(args.out, 16) && strides_fit(args.latent);
+// What the choice asks about the plan and its batch.
+AttentionProblem problem_of(const QueryBatch& batch, const Visibility& visibility, const DevicePlan& plan) {
+  const AttentionPlanLimits& limits = plan.limits();
+  const PlanView& view = plan.view();
+  return {.has_tree_mask = visibility.causal && !batch.tree_mask.empty(),
+          .num_rows = int64_t{std::min(batch.max_seqlen_q, limits.max_tokens)} * limits.num_q_heads /
+                      limits.num_kv_heads,
+          .tile_rows = view.tile_rows,
+          .num_row_tiles = plan.num_row_tiles(),
+          .num_reqs = batch.num_reqs(),
+          .num_kv_heads = limits.num_kv_heads,
+          .num_workers = limits.num_workers,
+          .fixed_splits = view.split_bank != nullptr};
+}
+
+KernelChoice choice_of(std::string_view op, const AttentionProblem& problem, const AttentionRow& row) {
+  std::ostringstream text;
+  text << problem.num_reqs << " requests, up to " << problem.num_rows << " rows each of "
+       << problem.num_kv_heads << " KV heads, head dims " << problem.head_dim_qk << "/" << problem.head_dim_v
+       << ", " << problem.q_dtype;
+  if (problem.kv_dtype != problem.q_dtype) text << " with K/V in " << problem.kv_dtype;
+  return {.op = std::string(op),
+          .problem = text.str(),
+          .kernel = std::string(row.name),
+          .why = std::string(row.why)};
 }
 
 AttentionParams common_params(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& score,
@@ -99,7 +119,77 @@ AttentionParams common_params(const QueryBatch& batch, const Visibility& visibil
   return params;
 }
 
+// A call of attention or of MLA: the arguments of the other are null.
+struct Call {
+  const AttentionArgs* args;
+  const MlaArgs* mla_args;
+  const AttentionParams& params;
+  const DevicePlan& plan;
+  HeadDims dims;  // of the instance
+};
+
+void launch_prefill(const Call& call, Stream& stream) {
+  sm90::prefill(*call.args, call.params, call.plan, call.dims, stream);
+}
+
+void launch_sm90_mla(const Call& call, Stream& stream) {
+  sm90::mla(*call.mla_args, call.params, call.plan, stream);
+}
+
+void launch_tiles(const Call& call, Stream& stream) {
+  tiles_launch(call.params.kv_element, call.dims)(call.params, call.plan.num_row_tiles(), stream.handle);
+  if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
+}
+
+void launch_mla_tiles(const Call& call, Stream& stream) {
+  sm80::launch_mla(call.params, call.plan.num_row_tiles(), stream.handle);
+  if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
+}
+
+void launch_rows(const Call& call, Stream& stream) { sm80::launch_row_attention(call.params, stream.handle); }
+
+// By AttentionKernel.
+constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKernels> kLaunches{
+    launch_prefill, launch_sm90_mla, launch_tiles, launch_mla_tiles, launch_rows};
+
+void launch(const AttentionProblem& problem, const AttentionArgs* args, const MlaArgs* mla_args,
+            const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
+  const AttentionRow& row = choose(problem, gpu_facts(stream.device));
+  if (tells_choices()) tell(choice_of(problem.mla ? "mla" : "attention", problem, row));
+  kLaunches[static_cast<size_t>(row.kernel)]({args, mla_args, params, plan, row.dims}, stream);
+}
+
 }  // namespace
+
+AttentionProblem attention_problem(const AttentionArgs& args, const DevicePlan& plan) {
+  AttentionProblem problem = problem_of(args.batch, args.visibility, plan);
+  problem.q_dtype = args.q.dtype;
+  problem.kv_dtype = args.kv.k.dtype;
+  problem.out_dtype = args.out.dtype;
+  problem.head_dim_qk = static_cast<int>(args.q.shape[2]);
+  problem.head_dim_v = static_cast<int>(args.out.shape[2]);
+  problem.positive_scale = args.score.scale > 0.0f;
+  problem.aligned = rows_aligned(args.q, 16) && rows_aligned(args.kv.k, 16) && rows_aligned(args.kv.v, 16) &&
+                    rows_aligned(args.out, 16);
+  problem.strides_fit =
+      strides_fit(args.q) && strides_fit(args.kv.k) && strides_fit(args.kv.v) && strides_fit(args.out);
+  return problem;
+}
+
+AttentionProblem attention_problem(const MlaArgs& args, const DevicePlan& plan) {
+  AttentionProblem problem = problem_of(args.batch, args.visibility, plan);
+  problem.mla = true;
+  problem.q_dtype = args.q.dtype;
+  problem.kv_dtype = args.latent.dtype;
+  problem.out_dtype = args.out.dtype;
+  problem.head_dim_qk = static_cast<int>(args.latent.shape[2]);
+  problem.head_dim_v = static_cast<int>(args.out.shape[2]);
+  problem.positive_scale = args.score.scale > 0.0f;
+  problem.aligned = rows_aligned(args.q, 16) && rows_aligned(args.q_rope, 16) &&
+                    rows_aligned(args.latent, 16) && rows_aligned(args.out, 16);
+  problem.strides_fit = strides_fit(args.latent);
+  return problem;
+}
 
 void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream) {
   require_on_device("q", args.q, stream);
@@ -119,12 +209,8 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.group = params.num_q_heads / params.num_kv_heads;
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
-  params.old_keys_settled = may_start_early(args.old_keys_settled, plan.view());
-  const sm80::AttentionLaunch launch = find_instance(args);
-  if (launch != nullptr && sm90::takes(args, plan, stream)) return sm90::prefill(args, params, plan, stream);
-  if (launch == nullptr || !launch(params, plan.num_row_tiles(), stream.handle))
-    return sm80::launch_row_attention(params, stream.handle);
-  if (leaves_parts(params.plan)) sm80::launch_merge_jobs(params, stream.handle);
+  params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
+  launch(attention_problem(args, plan), &args, nullptr, params, plan, stream);
 }
 
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
@@ -147,13 +233,9 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   params.group = params.num_q_heads / params.num_kv_heads;
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
-  params.old_keys_settled = may_start_early(args.old_keys_settled, plan.view());
+  params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
   params.plan = plan.view();
-  if (!tiles_take(args, plan.view()) || !sm80::device_takes_mla())
-    return sm80::launch_row_attention(params, stream.handle);
-  if (sm90::takes_mla(stream.device)) return sm90::mla(args, params, plan, stream);
-  sm80::launch_mla(params, plan.num_row_tiles(), stream.handle);
-  if (leaves_parts(params.plan)) sm80::launch_merge_jobs(params, stream.handle);
+  launch(attention_problem(args, plan), nullptr, &args, params, plan, stream);
 }
 
 }  // namespace attend::kernels::cuda

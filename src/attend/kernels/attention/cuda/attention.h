@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/cuda/choose.h"
 #include "attend/kernels/attention/cuda/common/device_plan.h"
 #include "attend/kernels/attention/merge.h"
 #include "attend/kernels/attention/mla.h"
@@ -16,6 +17,10 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
 // of shared memory for a CTA, except more than 64 rows of a request where kv_lora_rank is at most 128; the
 // rest runs on the plain kernel.
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream);
+
+// What choose() is told.
+AttentionProblem attention_problem(const AttentionArgs& args, const DevicePlan& plan);
+AttentionProblem attention_problem(const MlaArgs& args, const DevicePlan& plan);
 
 void merge(const MergeArgs& args, Stream& stream);
 void merge_splits(const MergeSplitsArgs& args, Stream& stream);

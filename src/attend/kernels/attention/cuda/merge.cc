@@ -18,7 +18,7 @@ void set_results(const TensorView& out, const TensorView& lse, MergeParams& para
   params.head_dim = static_cast<int32_t>(out.shape[2]);
 }
 
-MergePart part(const TensorView& out, const TensorView& lse) {
+MergePartial partial(const TensorView& out, const TensorView& lse) {
   return {token_rows(out), element_of(out.dtype), lse.as<float>(), lse.strides[0], lse.strides[1]};
 }
 
@@ -28,9 +28,9 @@ void merge(const MergeArgs& args, Stream& stream) {
   for (const TensorView* view : {&args.out_a, &args.out_b, &args.lse_a, &args.lse_b, &args.out, &args.lse})
     require_on_device("merge", *view, stream);
   MergeParams params{};
-  params.parts[0] = part(args.out_a, args.lse_a);
-  params.parts[1] = part(args.out_b, args.lse_b);
-  params.num_parts = 2;
+  params.partials[0] = partial(args.out_a, args.lse_a);
+  params.partials[1] = partial(args.out_b, args.lse_b);
+  params.num_partials = 2;
   set_results(args.out, args.lse, params);
   launch_merge(params, stream.handle);
 }
@@ -39,11 +39,11 @@ void merge_splits(const MergeSplitsArgs& args, Stream& stream) {
   for (const TensorView* view : {&args.partial_out, &args.partial_lse, &args.out, &args.lse})
     require_on_device("merge_splits", *view, stream);
   MergeParams params{};
-  params.parts[0] = part(args.partial_out[0], args.partial_lse[0]);
-  params.num_parts = static_cast<int32_t>(args.partial_out.shape[0]);
+  params.partials[0] = partial(args.partial_out[0], args.partial_lse[0]);
+  params.num_partials = static_cast<int32_t>(args.partial_out.shape[0]);
   params.strided = true;
-  params.out_part_stride = args.partial_out.strides[0];
-  params.lse_part_stride = args.partial_lse.strides[0];
+  params.out_partial_stride = args.partial_out.strides[0];
+  params.lse_partial_stride = args.partial_lse.strides[0];
   params.sinks = args.sinks.empty() ? nullptr : args.sinks.data();
   set_results(args.out, args.lse, params);
   launch_merge(params, stream.handle);

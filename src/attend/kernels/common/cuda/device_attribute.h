@@ -13,12 +13,6 @@ inline int device_attribute(int device_index, cudaDeviceAttr attribute) {
   return value;
 }
 
-// Whether it runs the machine code of kernels/cuda/sm90, which no other compute capability than 9.0 does.
-inline bool runs_sm90a(int device_index) {
-  return device_attribute(device_index, cudaDevAttrComputeCapabilityMajor) == 9 &&
-         device_attribute(device_index, cudaDevAttrComputeCapabilityMinor) == 0;
-}
-
 // Of the device that launches go to.
 inline int current_device_attribute(cudaDeviceAttr attribute) {
   int device_index = 0;

@@ -1,3 +1,11 @@
+// Random normal numbers into a tensor, the same on every device.
+//
+//   tile        grid-stride, an element a thread
+//   warps       8, all alike
+//   registers   16
+//   shared      none
+//   bytes       the tensor once out
+//   bound       integer and float arithmetic
 #include <algorithm>
 
 #include "attend/kernels/common/cuda/element.cuh"

@@ -25,7 +25,7 @@ void allow_shared_memory(int num_bytes, std::string_view what) {
 }
 
 // Launches `kernel(params)` with programmatic dependent launch (CUDA programming guide, "Programmatic
-// Dependent Launch and Synchronization"): it must call ptx::wait_for_previous_kernel() before it touches what
+// Dependent Launch and Synchronization"): it must call ptx::griddepcontrol_wait() before it touches what
 // another kernel writes. `cluster_size` CTAs after one another form a cluster (sm_90). `stream` is a
 // cudaStream_t. Throws Error(kDevice) when the launch fails.
 template <class Params>

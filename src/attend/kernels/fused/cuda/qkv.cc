@@ -1,18 +1,38 @@
 #include "attend/kernels/fused/cuda/qkv.h"
 
+#include <sstream>
+
+#include "attend/kernels/common/cuda/gpu_facts.h"
+#include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/fused/cuda/qkv_kernel.h"
+#include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/sm80/few_rows.h"
 #include "attend/kernels/norm_rope/cuda/norm_rope_params.h"
 
 namespace attend::kernels::cuda {
 namespace {
 
-bool takes_product(const LinearArgs& args) {
-  return max_few_rows() == kMaxRowsWithRoom && args.x.shape[0] <= kMaxQkvRows &&
-         args.x.dtype == DType::kBF16 && args.weight.dtype == DType::kBF16 &&
-         args.out.dtype == DType::kBF16 && !args.accumulate && !args.batch_invariant &&
-         takes_few_rows(args.x, args.weight, args.out) &&
-         (args.norm.weight.empty() || norms_few_rows(args.norm, args.x));
+// The product alone would be one launch of the skinny GEMM, the norm included. There are kernels for bf16 and
+// the shared memory of Hopper.
+bool takes_product(const LinearArgs& args, const Stream& stream) {
+  if (max_skinny_rows(gpu_facts(stream.device).shared_bytes) != kMaxRowsWithRoom ||
+      args.x.shape[0] > kMaxQkvRows || args.x.dtype != DType::kBF16 ||
+      args.weight.data.dtype != DType::kBF16 || args.out.dtype != DType::kBF16 || args.accumulate ||
+      args.batch_invariant)
+    return false;
+  const GemmProblem problem = gemm_problem(args, /*gated=*/false);
+  const GemmRow& row = choose(problem, gpu_facts(stream.device));
+  return row.kernel == GemmKernel::kSkinny && (problem.norm == GemmNorm::kNone || row.norms(problem));
+}
+
+KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
+  std::ostringstream text;
+  text << product.x.shape[0] << " x " << product.x.shape[1] << " -> " << product.out.shape[1] << ", "
+       << product.x.dtype << ", heads of " << rope.q.shape[2];
+  return {.op = "qkv_norm_rope_store",
+          .problem = text.str(),
+          .kernel = "skinny GEMM with RoPE and store",
+          .why = "few rows: bound by reading the weight"};
 }
 
 // Whether all of every head turns, by pairs of groups of features, and heads of q and k are normed both or
@@ -33,7 +53,7 @@ bool is_part(const TensorView& heads, const TensorView& out, int64_t column, int
 
 bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, const StoreKvArgs& store,
                          Stream& stream) {
-  if (product.out.num_elements() == 0 || !takes_product(product) || !takes_heads(rope)) return false;
+  if (product.out.num_elements() == 0 || !takes_product(product, stream) || !takes_heads(rope)) return false;
   const int64_t head_dim = rope.q.shape[2];
   const int64_t k_begin = rope.q.shape[1] * head_dim, v_begin = k_begin + rope.k.shape[1] * head_dim;
   if (v_begin + store.v.shape[1] * head_dim != product.out.shape[1] ||
@@ -45,10 +65,11 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
   params.product.head_half = static_cast<int32_t>(head_dim / 2);
   if (!rope.q_norm.empty()) {
     const int64_t num_heads = rope.q.shape[1] + 2 * rope.k.shape[1];
-    params.ctas_of_head =
-        ctas_of_normed_head(static_cast<int>(num_heads), params.product.head_half, params.product.num_rows);
+    params.ctas_of_head = ctas_of_normalized_head(static_cast<int>(num_heads), params.product.head_half,
+                                                  params.product.num_rows);
     if (params.ctas_of_head == 0) return false;
   }
+  if (tells_choices()) tell(choice_of(product, rope));
   launch_qkv(params, stream.handle);
   return true;
 }

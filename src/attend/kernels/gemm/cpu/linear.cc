@@ -1,9 +1,11 @@
 #include "attend/kernels/gemm/cpu/linear.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
+#include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/gemm/cpu/linear_kernel.h"
 #include "attend/kernels/gemm/cpu/linear_tiles.h"
 
@@ -19,14 +21,14 @@ constexpr int64_t kTasksPerThread = 4;
 LinearPart whole(const LinearArgs& args) {
   return {.x = args.x.as<const float>(),
           .x_stride = args.x.strides[0],
-          .weight = args.weight.data,
-          .weight_dtype = args.weight.dtype,
+          .weight = args.weight.data.data,
+          .weight_dtype = args.weight.data.dtype,
           .bias = args.bias.data,
           .bias_dtype = args.bias.dtype,
           .out = args.out.as<float>(),
           .out_stride = args.out.strides[0],
           .num_rows = args.x.shape[0],
-          .num_outs = args.weight.shape[0],
+          .num_outs = args.weight.out_features(),
           .in_features = args.x.shape[1]};
 }
 
@@ -69,7 +71,7 @@ Tasks many_rows_tasks(const LinearPart& part) {
 
 bool takes_tiles(const LinearArgs& args, Isa isa) {
   return isa >= Isa::kAmx && !args.workspace.empty() &&
-         (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.dtype));
+         (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.data.dtype));
 }
 
 // Rows are packed for all tasks, then each task multiplies its output features with all of them.
@@ -94,6 +96,16 @@ void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
   });
 }
 
+void tell_kernel(const LinearArgs& args, std::string_view how, Isa isa) {
+  std::ostringstream text;
+  text << args.x.shape[0] << " x " << args.x.shape[1] << " -> " << args.out.shape[1] << ", weight in "
+       << args.weight.data.dtype;
+  tell({.op = "linear",
+        .problem = text.str(),
+        .kernel = std::string(to_string(isa)).append(" ").append(how),
+        .why = "the best instruction set of this CPU"});
+}
+
 }  // namespace
 
 LinearKernel linear_kernel(Isa isa) {
@@ -115,12 +127,14 @@ void linear(const LinearArgs& args, Isa isa) {
   require_isa(isa);
   const LinearPart all = whole(args);
   if (takes_tiles(args, isa)) {
+    if (tells_choices()) tell_kernel(args, "tiles", isa);
     for (int64_t row = 0; row < all.num_rows; row += kTileMaxRows)
       linear_by_tiles(part_of(all, row, kTileMaxRows, 0, all.num_outs), args.workspace.data());
     return;
   }
   const LinearKernel kernel = linear_kernel(isa);
   const bool few = args.batch_invariant || all.num_rows <= kFewRows;
+  if (tells_choices()) tell_kernel(args, few ? "few rows" : "many rows", std::min(isa, Isa::kAvx512));
   const Tasks tasks = few ? few_rows_tasks(all) : many_rows_tasks(all);
   const int64_t num_out_tasks = ceil_div(all.num_outs, tasks.num_outs);
   const int64_t num_row_tasks = ceil_div(all.num_rows, tasks.num_rows);

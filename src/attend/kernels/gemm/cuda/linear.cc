@@ -1,18 +1,81 @@
 #include "attend/kernels/gemm/cuda/linear.h"
 
+#include <array>
+#include <sstream>
+
 #include "attend/base/error.h"
 #include "attend/kernels/common/cuda/device_rows.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/gemm/cuda/invariant_linear.h"
+#include "attend/kernels/common/kernel_choices.h"
+#include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/cuda/sm80/few_rows.h"
 #include "attend/kernels/gemm/cuda/sm90/dense.h"
+#include "attend/kernels/gemm/cuda/sm90/row_tiles.h"
 #include "attend/kernels/gemm/cuda/sm90/tall.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 
 namespace attend::kernels::cuda {
 namespace {
+
+void require_dtype_of_x(const TensorView& x, const Weight& weight) {
+  if (weight.data.dtype != x.dtype)
+    fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
+}
+
+GemmNorm norm_of(const InputNorm& norm) {
+  if (norm.weight.empty()) return GemmNorm::kNone;
+  return norm.begun ? GemmNorm::kBegun : GemmNorm::kGiven;
+}
+
+KernelChoice choice_of(const GemmProblem& problem, const GemmRow& row) {
+  std::ostringstream text;
+  text << problem.num_rows << " x " << problem.in_features << " -> " << problem.out_features << ", "
+       << problem.dtype;
+  if (problem.out_dtype != problem.dtype) text << " to " << problem.out_dtype;
+  if (problem.norm != GemmNorm::kNone)
+    text << (row.norms(problem) ? ", norm in the kernel" : ", norm in a launch before");
+  return {.op = problem.gated ? "gated_linear" : "linear",
+          .problem = text.str(),
+          .kernel = std::string(row.name),
+          .why = std::string(row.why)};
+}
+
+void launch_gated_mlp(const LinearArgs& args, bool, Stream& stream) { sm90::tall_tiles(args, stream); }
+
+void launch_split_k(const LinearArgs& args, bool gated, Stream& stream) { sm90::dense(args, gated, stream); }
+
+void launch_skinny(const LinearArgs& args, bool gated, Stream& stream) {
+  launch_few_rows(few_rows_params(args, gated), args.x.dtype, stream.handle);
+}
+
+void launch_invariant_sm90(const LinearArgs& args, bool, Stream& stream) { sm90::row_tiles(args, stream); }
+
+BatchInvariantGemmParams row_tiles_params(const LinearArgs& args) {
+  return {.x = args.x.data,
+          .weight = args.weight.data.data,
+          .x_stride = args.x.strides[0],
+          .bias = device_vector(args.bias),
+          .out = args.out.data,
+          .out_stride = args.out.strides[0],
+          .num_rows = static_cast<int32_t>(args.x.shape[0]),
+          .in_features = static_cast<int32_t>(args.x.shape[1]),
+          .out_features = static_cast<int32_t>(args.out.shape[1]),
+          .accumulate = args.accumulate,
+          .out_element = element_of(args.out.dtype)};
+}
+
+void launch_invariant_sm80(const LinearArgs& args, bool, Stream& stream) {
+  const auto launch =
+      args.x.dtype == DType::kBF16 ? launch_batch_invariant_gemm_bf16 : launch_batch_invariant_gemm_f16;
+  launch(row_tiles_params(args), stream.handle);
+}
+
+void launch_naive(const LinearArgs& args, bool, Stream& stream) {
+  launch_naive_gemm(row_tiles_params(args), element_of(args.x.dtype), stream.handle);
+}
 
 // out[i] (+)= bias.
 void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& stream) {
@@ -28,105 +91,74 @@ void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& s
                    stream.handle);
 }
 
-void require_dtype_of_x(const TensorView& x, const TensorView& weight) {
-  if (weight.dtype != x.dtype)
-    fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
+void launch_cublaslt(const LinearArgs& args, bool, Stream& stream) {
+  if (!args.bias.empty()) put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
+  matmul(args.x, args.weight.data, args.out, args.accumulate || !args.bias.empty(), stream);
 }
 
-// What is multiplied, once a norm has run that the product does not.
-TensorView normed(const InputNorm& norm, const TensorView& x, Stream& stream) {
-  if (norm.weight.empty()) return x;
-  rms_norm(x, norm.weight, norm.eps, norm.normed, stream, /*weight_offset=*/0.0f);
-  return norm.normed;
+// By GemmKernel. kGemmThenSilu is another linear().
+constexpr std::array<void (*)(const LinearArgs& args, bool gated, Stream& stream), kNumGemmKernels> kLaunches{
+    launch_gated_mlp,      launch_split_k,  launch_skinny, launch_invariant_sm90,
+    launch_invariant_sm80, launch_cublaslt, launch_naive,  nullptr};
+
+const GemmRow& told(const GemmRow& row, const GemmProblem& problem) {
+  if (tells_choices()) tell(choice_of(problem, row));
+  return row;
 }
 
-void multiply_few_rows(LinearArgs args, bool gated, Stream& stream) {
-  if (!args.norm.weight.empty() && !norms_few_rows(args.norm, args.x)) {
-    args.x = normed(args.norm, args.x, stream);
+void launch(const GemmRow& row, const GemmProblem& problem, LinearArgs args, Stream& stream) {
+  if (problem.norm != GemmNorm::kNone && !row.norms(problem)) {
+    rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normed, stream, /*weight_offset=*/0.0f);
+    args.x = args.norm.normed;
     args.norm = {};
   }
-  launch_few_rows(few_rows_params(args, gated), args.x.dtype, stream.handle);
-}
-
-constexpr int64_t kMostRowsOfAnyLayer = 64;  // that sm_90's tiles take
-
-// Whether sm_90's tiles are faster than the kernel for few rows and cuBLASLt, as timed on an H200. Small
-// weights of few rows fit into the ring of the former; above 64 rows tiles win where the weight is small, and
-// near the 128 that they multiply where sums are long (down projections), since clusters share those.
-bool tiles_are_faster(int64_t num_rows, const TensorView& weight) {
-  constexpr int64_t kMostRows = 128, kLeastDeepRows = 97;
-  constexpr int64_t kSmallElements = int64_t{1} << 23;
-  if (num_rows <= kMaxRowsAnywhere || num_rows > kMostRows) return false;
-  const bool small = weight.shape[0] * weight.shape[1] < kSmallElements;
-  const bool deep = weight.shape[1] > weight.shape[0];
-  if (num_rows <= kMaxRowsWithRoom) return !small;
-  return num_rows <= kMostRowsOfAnyLayer || small || (deep && num_rows >= kLeastDeepRows);
-}
-
-// Returns false, having done nothing, where tiles are not faster or not taken.
-bool multiply_tiles(LinearArgs args, bool gated, Stream& stream) {
-  // Of more rows, every CTA's share of reading the squares costs more than a norm's launch.
-  constexpr int64_t kMostRowsOfBegunNorm = 32;
-  const TensorView x = args.x;
-  if (x.shape[0] > kMostRowsOfBegunNorm) args.next_norm = nullptr;
-  if (!args.norm.weight.empty()) args.x = args.norm.normed;
-  if (!tiles_are_faster(x.shape[0], args.weight) || !sm90::takes(args, stream)) return false;
-  if (!args.norm.weight.empty() && !args.norm.begun) {
-    args.x = normed(args.norm, x, stream);
-    args.norm = {};
-  }
-  sm90::dense(args, gated, stream);
-  return true;
-}
-
-// Whether tall tiles are faster than other tiles and cuBLASLt with SiLU as a kernel of its own, as timed on
-// an H200: for more rows than tiles take of any layer, as long as they come out even over the SMs. A pair of
-// CTAs multiplies 256 rows however few it has, which pays from three quarters of them on.
-bool tall_tiles_are_faster(int64_t num_rows, const TensorView& weight, const Stream& stream) {
-  constexpr double kLeastEvenness = 0.8;
-  constexpr int64_t kLeastRowsOfPairs = 192;
-  if (num_rows <= kMostRowsOfAnyLayer || num_rows > sm90::kMaxTallRows) return false;
-  if (num_rows > sm90::kTallRows && num_rows < kLeastRowsOfPairs) return false;
-  return sm90::tall_tiles_evenness(weight.shape[0], num_rows, stream) >= kLeastEvenness;
-}
-
-// As multiply_tiles(), gated.
-bool multiply_tall_tiles(LinearArgs args, Stream& stream) {
-  const TensorView x = args.x;
-  if (!args.norm.weight.empty()) args.x = args.norm.normed;
-  if (!tall_tiles_are_faster(x.shape[0], args.weight, stream) || !sm90::takes_tall_tiles(args, stream))
-    return false;
-  args.x = normed(args.norm, x, stream);
-  sm90::tall_tiles(args, stream);
-  return true;
+  if (problem.num_rows > gemm_tuning(gpu_facts(stream.device)).max_rows_of_begun_norm)
+    args.next_norm = nullptr;
+  kLaunches[static_cast<size_t>(row.kernel)](args, problem.gated, stream);
 }
 
 }  // namespace
 
+GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
+  constexpr int64_t kBytes = 8;
+  const auto element_bytes = static_cast<int64_t>(size_of(args.out.dtype));
+  return {.num_rows = args.x.shape[0],
+          .in_features = args.x.shape[1],
+          .out_features = args.out.shape[1],
+          .dtype = args.x.dtype,
+          .out_dtype = args.out.dtype,
+          .gated = gated,
+          .batch_invariant = args.batch_invariant,
+          .x_aligned = rows_aligned({&args.x}),
+          .weight_aligned = rows_aligned({&args.weight.data}),
+          .out_aligned_8 = reinterpret_cast<uintptr_t>(args.out.data) % kBytes == 0 &&
+                           args.out.strides[0] * element_bytes % kBytes == 0,
+          .norm = norm_of(args.norm),
+          .norm_dtype = args.norm.weight.dtype,
+          .norm_aligned = rows_aligned({&args.norm.weight}),
+          .normed_aligned = rows_aligned({&args.norm.normed})};
+}
+
 void linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return;
-  if (args.batch_invariant) {
-    LinearArgs invariant = args;
-    invariant.x = normed(args.norm, args.x, stream);
-    invariant.norm = {};
-    return invariant_linear(invariant, stream);
-  }
-  if (multiply_tiles(args, /*gated=*/false, stream)) return;
-  if (takes_few_rows(args.x, args.weight, args.out)) return multiply_few_rows(args, /*gated=*/false, stream);
-  const TensorView x = normed(args.norm, args.x, stream);
-  if (!args.bias.empty()) put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
-  matmul(x, args.weight, args.out, args.accumulate || !args.bias.empty(), stream);
+  const GemmProblem problem = gemm_problem(args, /*gated=*/false);
+  launch(told(choose(problem, gpu_facts(stream.device)), problem), problem, args, stream);
 }
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
-  if (args.batch_invariant || args.out.num_elements() == 0) return false;
-  const LinearArgs product{
-      .x = args.x, .weight = args.weight, .bias = args.bias, .out = args.out, .norm = args.norm};
-  if (multiply_tall_tiles(product, stream) || multiply_tiles(product, /*gated=*/true, stream)) return true;
-  if (!takes_few_rows(args.x, args.weight, args.out)) return false;
-  multiply_few_rows(product, /*gated=*/true, stream);
+  if (args.out.num_elements() == 0) return false;
+  const LinearArgs product{.x = args.x,
+                           .weight = args.weight,
+                           .bias = args.bias,
+                           .out = args.out,
+                           .batch_invariant = args.batch_invariant,
+                           .norm = args.norm};
+  const GemmProblem problem = gemm_problem(product, /*gated=*/true);
+  const GemmRow& row = told(choose(problem, gpu_facts(stream.device)), problem);
+  if (row.kernel == GemmKernel::kGemmThenSilu) return false;
+  launch(row, problem, product, stream);
   return true;
 }
 

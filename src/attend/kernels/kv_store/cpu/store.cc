@@ -27,25 +27,26 @@ void store_kv(const StoreKvArgs& args, Isa isa) {
   const RowKernels kernels = row_kernels(isa);
   const int64_t elements_per_token = args.k.shape[1] * (args.k.shape[2] + args.v.shape[2]);
   parallel_for_rows(args.k.shape[0], elements_per_token, [&](int64_t token) {
-    int32_t slot = args.slots[static_cast<size_t>(token)];
-    if (slot >= 0 && args.slot_map != nullptr) slot = args.slot_map[slot];
+    int32_t slot = args.to.slots[static_cast<size_t>(token)];
+    if (slot >= 0 && args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
     if (slot < 0) return;
-    store_heads(kernels, args.k, args.k_cache, token, slot, args.k_scale);
-    store_heads(kernels, args.v, args.v_cache, token, slot, args.v_scale);
+    store_heads(kernels, args.k, args.to.k, token, slot, args.to.k_scale);
+    store_heads(kernels, args.v, args.to.v, token, slot, args.to.v_scale);
   });
 }
 
 void store_mla(const StoreMlaArgs& args, Isa isa) {
   const RowKernels kernels = row_kernels(isa);
-  const int64_t rank = args.latent.shape[1], page_size = args.cache.shape[1];
-  parallel_for_rows(args.latent.shape[0], args.cache.shape[2], [&](int64_t token) {
-    const int32_t slot = args.slots[static_cast<size_t>(token)];
+  const int64_t rank = args.latent.shape[1], page_size = args.to.k.shape[1];
+  parallel_for_rows(args.latent.shape[0], args.to.k.shape[2], [&](int64_t token) {
+    int32_t slot = args.to.slots[static_cast<size_t>(token)];
+    if (slot >= 0 && args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
     if (slot < 0) return;
-    const int64_t row = slot / page_size * args.cache.strides[0] + slot % page_size * args.cache.strides[1];
+    const int64_t row = slot / page_size * args.to.k.strides[0] + slot % page_size * args.to.k.strides[1];
     kernels.store(address(args.latent, token * args.latent.strides[0]), args.latent.dtype,
-                  address(args.cache, row), args.cache.dtype, args.scale, static_cast<int>(rank));
+                  address(args.to.k, row), args.to.k.dtype, args.to.k_scale, static_cast<int>(rank));
     kernels.store(address(args.rope, token * args.rope.strides[0]), args.rope.dtype,
-                  address(args.cache, row + rank), args.cache.dtype, args.scale,
+                  address(args.to.k, row + rank), args.to.k.dtype, args.to.k_scale,
                   static_cast<int>(args.rope.shape[1]));
   });
 }

@@ -44,8 +44,8 @@ __device__ void derive_entries(const BatchArraysParams& params, int32_t i) {
 // A thread per request, and per new token.
 __global__ void __launch_bounds__(kThreads)
     batch_arrays_kernel(const __grid_constant__ BatchArraysParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   derive_entries(params, static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x));
 }
 
@@ -56,8 +56,8 @@ struct AppendParams {
 
 // Besides, a CTA per new token and kind of rows.
 __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ AppendParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   const auto token = static_cast<int32_t>(blockIdx.x);
   if (blockIdx.y == 0) derive_entries(params.arrays, token * kThreads + static_cast<int32_t>(threadIdx.x));
   if (token >= params.store.num_tokens) return;

@@ -8,8 +8,8 @@ namespace attend::kernels::cuda {
 StoreParams store_params(const StoreKvArgs& args, const Stream& stream) {
   require_on_device("k", args.k, stream);
   require_on_device("v", args.v, stream);
-  require_on_device("k_cache", args.k_cache, stream);
-  require_on_device("v_cache", args.v_cache, stream);
+  require_on_device("k_cache", args.to.k, stream);
+  require_on_device("v_cache", args.to.v, stream);
   const auto rows = [](const TensorView& from, const TensorView& cache, float scale) {
     return StoreRows{.from = token_rows(from),
                      .to = cache.data,
@@ -22,12 +22,12 @@ StoreParams store_params(const StoreKvArgs& args, const Stream& stream) {
                      .from_element = element_of(from.dtype),
                      .to_element = element_of(cache.dtype)};
   };
-  return {.rows = {rows(args.k, args.k_cache, args.k_scale), rows(args.v, args.v_cache, args.v_scale)},
-          .slots = args.slots.data(),
-          .slot_map = args.slot_map,
+  return {.rows = {rows(args.k, args.to.k, args.to.k_scale), rows(args.v, args.to.v, args.to.v_scale)},
+          .slots = args.to.slots.data(),
+          .slot_map = args.to.slot_map,
           .num_tokens = static_cast<int32_t>(args.k.shape[0]),
           .num_heads = static_cast<int32_t>(args.k.shape[1]),
-          .page_size = static_cast<int32_t>(args.k_cache.shape[1])};
+          .page_size = static_cast<int32_t>(args.to.k.shape[1])};
 }
 
 void store_kv(const StoreKvArgs& args, Stream& stream) {
@@ -37,25 +37,25 @@ void store_kv(const StoreKvArgs& args, Stream& stream) {
 void store_mla(const StoreMlaArgs& args, Stream& stream) {
   require_on_device("latent", args.latent, stream);
   require_on_device("rope", args.rope, stream);
-  require_on_device("cache", args.cache, stream);
+  require_on_device("cache", args.to.k, stream);
   const auto rows = [&](const TensorView& from, int64_t first_column) {
     return StoreRows{.from = {from.data, from.strides[0], 0},
-                     .to = args.cache.data,
-                     .page_stride = args.cache.strides[0],
-                     .token_stride = args.cache.strides[1],
+                     .to = args.to.k.data,
+                     .page_stride = args.to.k.strides[0],
+                     .token_stride = args.to.k.strides[1],
                      .head_stride = 0,
                      .head_dim = static_cast<int32_t>(from.shape[1]),
                      .first_column = static_cast<int32_t>(first_column),
-                     .scale = args.scale,
+                     .scale = args.to.k_scale,
                      .from_element = element_of(from.dtype),
-                     .to_element = element_of(args.cache.dtype)};
+                     .to_element = element_of(args.to.k.dtype)};
   };
   launch_store({.rows = {rows(args.latent, 0), rows(args.rope, args.latent.shape[1])},
-                .slots = args.slots.data(),
-                .slot_map = nullptr,
+                .slots = args.to.slots.data(),
+                .slot_map = args.to.slot_map,
                 .num_tokens = static_cast<int32_t>(args.latent.shape[0]),
                 .num_heads = 1,
-                .page_size = static_cast<int32_t>(args.cache.shape[1])},
+                .page_size = static_cast<int32_t>(args.to.k.shape[1])},
                stream.handle);
 }
 

@@ -10,7 +10,7 @@ constexpr int kThreads = 128;
 
 // A CTA per token and kind of rows.
 __global__ void __launch_bounds__(kThreads) store_kernel(const __grid_constant__ StoreParams params) {
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
   const int token = static_cast<int>(blockIdx.x);
   int slot = params.slots[token];
   if (slot >= 0 && params.slot_map != nullptr) slot = params.slot_map[slot];

@@ -25,8 +25,8 @@ __device__ int pages_before(const PagesParams& params, int request) {
 
 // A CTA per request.
 __global__ void __launch_bounds__(kThreads) pages_kernel(const __grid_constant__ PagesParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   const RequestRowsParams& requests = params.requests;
   const int request = static_cast<int>(blockIdx.x);
   const int count = num_pages(requests.seqlen_kv[request], params.page_size);
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(kThreads) pages_kernel(const __grid_constant__
 
 // A CTA per request.
 __global__ void __launch_bounds__(kThreads) new_slots_kernel(const __grid_constant__ NewSlotsParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   const int request = static_cast<int>(blockIdx.x);
   int32_t* const row = params.table + params.rows[request] * params.stride;
   const int end = params.cu_seqlen_q[request + 1];

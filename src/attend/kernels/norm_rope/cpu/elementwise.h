@@ -1,9 +1,9 @@
-// The small operations between attention and the dense layers on the CPU. Arguments as kernels/elementwise.h
-// checks them.
+// The small operations between attention and the dense layers on the CPU. Arguments as norm.h,
+// rope.h, activation.h and rows.h say; their functions check them and call these.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
-#include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/tensor/tensor.h"
 
 namespace attend::kernels::cpu {
 

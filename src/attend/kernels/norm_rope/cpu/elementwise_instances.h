@@ -74,13 +74,15 @@ void silu_mul_row(const float* gate, const float* up, float* out, int64_t n) {
   });
 }
 
+// Rounds as rotate() does, where fma() is one rounding.
 template <class S>
 void rotate_row(float* low, float* high, const float* cos, const float* sin, int64_t n) {
   for_each_vector<S>(n, [&](int64_t i, int count) {
     const auto a = S::load_first(low + i, count), b = S::load_first(high + i, count);
     const auto c = S::load_first(cos + i, count), s = S::load_first(sin + i, count);
-    S::store_first(low + i, S::sub(S::mul(a, c), S::mul(b, s)), count);
-    S::store_first(high + i, S::add(S::mul(b, c), S::mul(a, s)), count);
+    const auto minus_s = S::mul(S::set1(-1.0f), s);
+    S::store_first(low + i, S::fma(a, c, S::mul(b, minus_s)), count);
+    S::store_first(high + i, S::fma(b, c, S::mul(a, s)), count);
   });
 }
 

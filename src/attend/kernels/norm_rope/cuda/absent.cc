@@ -1,7 +1,7 @@
 // The GPU kernels of a build without CUDA: there are none.
 #include "attend/kernels/common/refuse_gpu.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
-#include "attend/kernels/norm_rope/cuda/turn_rows.h"
+#include "attend/kernels/norm_rope/cuda/rope_rows.h"
 
 namespace attend::kernels::cuda {
 
@@ -20,6 +20,6 @@ void dynamic_angles(const DynamicAnglesArgs&, Stream&) { refuse("dynamic_angles"
 void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
   refuse("gather_rows");
 }
-void turn_rows(const TurnRowsArgs&, Stream&) { refuse("turn_rows"); }
+void apply_rope_rows(const RopeRowsArgs&, Stream&) { refuse("apply_rope_rows"); }
 
 }  // namespace attend::kernels::cuda

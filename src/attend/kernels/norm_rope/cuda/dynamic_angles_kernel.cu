@@ -1,3 +1,11 @@
+// cos and sin of RoPE with dynamic NTK scaling, for each token's position and its request's length.
+//
+//   tile        1 token a CTA, a thread an angle
+//   warps       2, all alike
+//   registers   38
+//   shared      none
+//   bytes       8 head_dim / 2 a token out
+//   bound       float64 arithmetic
 #include "attend/kernels/metadata/lengths.h"
 #include "attend/kernels/norm_rope/cuda/dynamic_angles_kernel.h"
 #include "attend/tensor/cuda_check.h"
@@ -7,7 +15,7 @@ namespace {
 
 constexpr int kThreads = 64;
 
-// A CTA per token. In float64 and rounded where the host rounds, so that both turn alike.
+// In float64 and rounded where the host rounds, so that both rotate alike.
 __global__ void __launch_bounds__(kThreads)
     dynamic_angles_kernel(const __grid_constant__ DynamicAnglesParams params) {
   const int token = static_cast<int>(blockIdx.x),

@@ -5,7 +5,7 @@
 
 namespace attend::kernels::cuda {
 
-// As DynamicAnglesArgs of elementwise.h. Rows of cos and sin are contiguous.
+// As DynamicAnglesArgs of rope.h. Rows of cos and sin are contiguous.
 struct DynamicAnglesParams {
   const int32_t* positions;
   const int32_t* cu_seqlen_q;

@@ -1,9 +1,9 @@
-// The operations of elementwise.h on a GPU: indices lie on the device, activations are of any float dtype
-// that is no fp8. The functions of elementwise.h check shapes and call these.
+// The operations of norm.h, rope.h, activation.h and rows.h on a GPU: indices lie on the device, activations
+// are of any float dtype that is no fp8. Their functions check shapes and call these.
 #pragma once
 
-#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/norm_rope_store.h"
+#include "attend/kernels/norm_rope/rope.h"
 
 namespace attend::kernels::cuda {
 

@@ -1,3 +1,12 @@
+// The small operations between attention and the dense layers: copy of rows, RMSNorm with residual,
+// silu(gate) * up.
+//
+//   tile        copy and norm: a row a CTA; silu_mul: up to 256 groups of eight elements of a row a CTA
+//   warps       1 to 8 (norm: to 16), all alike, a thread for each group (norm: for two)
+//   registers   37; 56 to 82 for the norm, which keeps rows of up to 8192 elements; 32
+//   shared      64 bytes for the norm's sum
+//   bytes       every row once in and once out
+//   bound       memory; latency where rows are few
 #include <algorithm>
 #include <initializer_list>
 
@@ -10,7 +19,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kMaxThreads = 256, kMaxNormThreads = 512;
-// Groups of a row of the norm that a thread keeps: rows of up to 8192 elements are read once.
+// Groups of a row of the norm that a thread keeps in registers: rows of up to 8192 elements are read once.
 constexpr int kKeptGroups = 2;
 
 __device__ float warp_sum(float value) {
@@ -32,8 +41,8 @@ __device__ float cta_sum(float value) {
 // A CTA per row.
 __global__ void __launch_bounds__(kMaxThreads)
     copy_rows_kernel(const __grid_constant__ CopyRowsParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   const int64_t row = params.rows == nullptr ? blockIdx.x : params.rows[blockIdx.x];
   const AnyRow from(params.from, row, params.num_columns, params.aligned);
   const AnyRow out(params.out, blockIdx.x, params.num_columns, params.aligned);
@@ -69,7 +78,7 @@ class NormRow {
   __device__ Bits load_x(int g) const { return x_.load(g); }
   __device__ Bits load_residual(int g) const { return has_residual_ ? residual_.load(g) : Bits{}; }
 
-  // Group `g` of what is normed; brings the residual up to date. Returns the sum of its squares.
+  // Group `g` of what is normalised; updates the residual. Returns the sum of its squares.
   __device__ float update(int g, const Bits& x, const Bits& before, Group& group) const {
     Row::convert(x, group);
     if (has_residual_) {
@@ -90,7 +99,7 @@ class NormRow {
     Row::convert(has_residual_ ? residual_.load(g) : x_.load(g), group);
   }
 
-  __device__ void write_normed(int g, Group& group, const Bits& weights, float scale) const {
+  __device__ void write_normalized(int g, Group& group, const Bits& weights, float scale) const {
     Group weight;
     Row::convert(weights, weight);
 #pragma unroll
@@ -112,7 +121,7 @@ class NormRow {
 template <class Row>
 __global__ void __launch_bounds__(kMaxNormThreads, 1)
     rms_norm_kernel(const __grid_constant__ NormParams params) {
-  ptx::allow_next_kernel();
+  ptx::launch_dependents();
   const NormRow<Row> row(params, blockIdx.x);
   const int num_groups = num_groups_of(params.dim), num_threads = static_cast<int>(blockDim.x);
   const int first_group = static_cast<int>(threadIdx.x);
@@ -122,7 +131,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
     const int g = first_group + j * num_threads;
     if (g < num_groups) weights[j] = row.load_weights(g);
   }
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
 #pragma unroll
   for (int j = 0; j < kKeptGroups; ++j) {
     const int g = first_group + j * num_threads;
@@ -145,12 +154,12 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
 #pragma unroll
   for (int j = 0; j < kKeptGroups; ++j) {
     const int g = first_group + j * num_threads;
-    if (g < num_groups) row.write_normed(g, kept[j], weights[j], scale);
+    if (g < num_groups) row.write_normalized(g, kept[j], weights[j], scale);
   }
   for (int g = first_group + kKeptGroups * num_threads; g < num_groups; g += num_threads) {
     Group group;
     row.reread(g, group);
-    row.write_normed(g, group, row.load_weights(g), scale);
+    row.write_normalized(g, group, row.load_weights(g), scale);
   }
 }
 
@@ -161,8 +170,8 @@ __device__ float silu(float value) { return __fdividef(value, 1.0f + expf(-value
 // CTAs (row, part of the row), a thread per group.
 template <class Row>
 __global__ void __launch_bounds__(kMaxThreads) silu_mul_kernel(const __grid_constant__ SiluMulParams params) {
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (g >= num_groups_of(params.num_columns)) return;
   const auto row_of = [&](const DeviceRows& rows) {

@@ -33,7 +33,7 @@ struct SiluMulParams {
 };
 void launch_silu_mul(const SiluMulParams& params, void* stream);
 
-// Heads [num_tokens, num_heads, head_dim], normed where there is a weight.
+// Heads [num_tokens, num_heads, head_dim], normalised where there is a weight.
 struct RopeHeads {
   void* data;
   int64_t token_stride, head_stride;
@@ -45,13 +45,13 @@ inline constexpr int kMaxRopeHalf = 128;
 // Positions and angles are read while the kernel before may still run: no kernel may just have written them.
 struct NormRopeParams {
   RopeHeads heads[2];  // q and k; the second may have no heads
-  // Where k, once turned, and v go; without slots k stays where it was and there is no v.
+  // Where k, once rotated, and v go; without slots k stays where it was and there is no v.
   StoreParams store;
   const int32_t* positions;
   const float *cos, *sin;  // row p of either begins at p * its stride
   int64_t cos_stride, sin_stride;
   float eps;
-  int32_t num_tokens, head_dim, half;  // half: pairs that turn, at most kMaxRopeHalf
+  int32_t num_tokens, head_dim, half;  // half: pairs that are rotated, at most kMaxRopeHalf
 };
 void launch_norm_rope(const NormRopeParams& params, void* stream);
 

@@ -1,10 +1,20 @@
+// As norm_rope_kernel.cu, bit for bit, where all of every head is rotated and can be moved eight elements at
+// once.
+//
+//   tile        1 token and 32 / kLanes of its heads at once a warp (kLanes = 4, 8 or 16 lanes a head); the
+//               next heads' loads are under way
+//   warps       4, all alike; as many warps a token as fill the GPU
+//   registers   72 to 80
+//   shared      none
+//   bytes       q, k and v once in and once out, 16 bytes an access
+//   bound       memory; latency where tokens are few
 #include <algorithm>
 
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/norm_rope_groups_kernel.h"
-#include "attend/kernels/norm_rope/cuda/turn.cuh"
+#include "attend/kernels/norm_rope/cuda/rotate.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -46,8 +56,8 @@ __device__ float sum_of_head(Group& squares, int lane) {
   return squares[0];
 }
 
-// A lane's part of the heads of one token: a group of each head's first half and the group of its second half
-// that turns with it. kLanes lanes share a head.
+// A lane of the heads of one token: a group of each head's first half and the group of its second half that
+// it is rotated with. kLanes lanes share a head.
 template <class T, int kLanes>
 class TokenLane {
  public:
@@ -95,10 +105,10 @@ class TokenLane {
     const T* const weights = is_v ? nullptr : static_cast<const T*>(heads_of(head).norm.data);
     if (__any_sync(kAllLanes, weights != nullptr)) {
       const float scale = scale_of(first, second);
-      if (weights != nullptr && has_pairs_) norm(weights, scale, first, second);
+      if (weights != nullptr && has_pairs_) normalize(weights, scale, first, second);
     }
     if (!has(head)) return;
-    if (!is_v) turn(first, second);
+    if (!is_v) rotate_pairs(first, second);
     if (head < num_q_ || !stores())
       put_back(head, first, second);
     else
@@ -129,7 +139,7 @@ class TokenLane {
     return norm_scale(sum_of_head<kLanes>(squares, lane_), params_.head_dim, params_.eps);
   }
 
-  __device__ void norm(const T* weights, float scale, Group& first, Group& second) const {
+  __device__ void normalize(const T* weights, float scale, Group& first, Group& second) const {
     Group first_weights, second_weights;
     load_16_bit_group(weights + pair_, first_weights);
     load_16_bit_group(weights + pair_ + params_.half, second_weights);
@@ -140,10 +150,10 @@ class TokenLane {
     }
   }
 
-  __device__ void turn(Group& first, Group& second) const {
+  __device__ void rotate_pairs(Group& first, Group& second) const {
 #pragma unroll
     for (int j = 0; j < kGroupElements; ++j) {
-      const float2 pair = turned(first[j], second[j], cos_[j], sin_[j]);
+      const float2 pair = rotated(first[j], second[j], cos_[j], sin_[j]);
       first[j] = pair.x;
       second[j] = pair.y;
     }
@@ -181,13 +191,13 @@ template <class T, int kLanes>
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rope_groups_kernel(const __grid_constant__ Params params) {
   using Lane = TokenLane<T, kLanes>;
-  ptx::allow_next_kernel();
+  ptx::launch_dependents();
   const unsigned warp = blockIdx.x * kWarps + threadIdx.x / 32;
   const auto warps_of_token = static_cast<unsigned>(params.warps_of_token);
   const unsigned token = warp / warps_of_token;
-  if (token >= static_cast<unsigned>(params.rope.num_tokens)) return ptx::wait_for_previous_kernel();
+  if (token >= static_cast<unsigned>(params.rope.num_tokens)) return ptx::griddepcontrol_wait();
   Lane lane(params.rope, token);
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
   const int step = params.warps_of_token * Lane::kHeadsAtOnce, num_heads = num_heads_of(params.rope);
   const int first = static_cast<int>(warp % warps_of_token) * Lane::kHeadsAtOnce;
   const int head_of_lane = static_cast<int>(threadIdx.x) % 32 / kLanes;

@@ -1,9 +1,18 @@
+// RMSNorm of the heads of q and k, RoPE and the store of K/V into the cache, for any head: a warp per token
+// and head. norm_rope_groups_kernel.cu is the faster one where heads can be moved eight elements at once.
+//
+//   tile        1 token x 1 head a warp; lane l has pairs l, l + 32, ...
+//   warps       4, all alike
+//   registers   64
+//   shared      none
+//   bytes       q, k and v once in and once out
+//   bound       memory; latency where tokens are few
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 #include "attend/kernels/norm_rope/cuda/norm_rope_groups_kernel.h"
-#include "attend/kernels/norm_rope/cuda/turn.cuh"
+#include "attend/kernels/norm_rope/cuda/rotate.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -11,7 +20,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kMaxPairs = kMaxRopeHalf / 32;  // of a lane
 
-// A lane's share of what turns: elements lane, lane + 32, ... of a head's first half, and of its second half.
+// A lane's rotated elements: lane, lane + 32, ... of a head's first half, and of its second half.
 struct Halves {
   float first[kMaxPairs] = {}, second[kMaxPairs] = {};
 };
@@ -58,7 +67,7 @@ __device__ void store_v(const StoreParams& store, int64_t token, int head, int l
     cache.write(d, load_element(rows.from.data, from + d, rows.from_element));
 }
 
-// A lane's part of one head of one token, which a warp norms and turns.
+// A lane of the warp that normalises and rotates one head of one token.
 class HeadLane {
  public:
   // Reads the angles of the token's position and the norm's weights before the wait: no kernel of a step
@@ -86,24 +95,24 @@ class HeadLane {
 
   // Calls write(d, value) for each of the head's elements that changes, or for all that there are when `all`.
   template <class Write>
-  __device__ void turn(bool all, const Write& write) const {
+  __device__ void normalize_and_rotate(bool all, const Write& write) const {
     Halves x = load_halves(heads_.data, begin_, heads_.element, params_.half, lane_);
-    const bool normed = heads_.norm.data != nullptr;
-    const float scale = normed ? scale_of(x) : 1.0f;
+    const bool normalize = heads_.norm.data != nullptr;
+    const float scale = normalize ? scale_of(x) : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
       const int i = lane_ + 32 * j;
       if (i >= params_.half) break;
-      const float a = normed ? x.first[j] * scale * weights_.first[j] : x.first[j];
-      const float b = normed ? x.second[j] * scale * weights_.second[j] : x.second[j];
-      const float2 pair = turned(a, b, cos_[j], sin_[j]);
+      const float a = normalize ? x.first[j] * scale * weights_.first[j] : x.first[j];
+      const float b = normalize ? x.second[j] * scale * weights_.second[j] : x.second[j];
+      const float2 pair = rotated(a, b, cos_[j], sin_[j]);
       write(i, pair.x);
       write(i + params_.half, pair.y);
     }
-    if (!all && !normed) return;
+    if (!all && !normalize) return;
     for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
       const float value = load_element(heads_.data, begin_ + d, heads_.element);
-      write(d, normed ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value);
+      write(d, normalize ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value);
     }
   }
   __device__ void store(int d, float value) const {
@@ -133,29 +142,30 @@ class HeadLane {
 // A warp per token and head.
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
-  ptx::allow_next_kernel();
+  ptx::launch_dependents();
   const bool stores = params.store.slots != nullptr;
   const int num_q = params.heads[0].num_heads, num_k = params.heads[1].num_heads;
   const int num_heads = num_q + (stores ? 2 : 1) * num_k;
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = threadIdx.x % 32, head = static_cast<int>(row % num_heads);
   const int64_t token = row / num_heads;
-  if (token >= params.num_tokens) return ptx::wait_for_previous_kernel();
+  if (token >= params.num_tokens) return ptx::griddepcontrol_wait();
   if (head >= num_q + num_k) {
-    ptx::wait_for_previous_kernel();
+    ptx::griddepcontrol_wait();
     return store_v(params.store, token, head - num_q - num_k, lane);
   }
   const bool is_q = head < num_q;
   const RopeHeads& heads = params.heads[is_q ? 0 : 1];
   const int head_of_kind = is_q ? head : head - num_q;
   const HeadLane of_lane(params, heads, token, head_of_kind, lane);
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
   if (!is_q && stores) {
     const CacheRow cache(params.store, 0, slot_of(params.store, token), head_of_kind);
     // The cache holds what would be read back from k.
-    of_lane.turn(/*all=*/true, [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
+    of_lane.normalize_and_rotate(/*all=*/true,
+                                 [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
   } else {
-    of_lane.turn(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
+    of_lane.normalize_and_rotate(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
   }
 }
 

@@ -39,7 +39,7 @@ struct CutClasses {
   float lowest[kClasses];
   float end = INFINITY;
 
-  // Of all numbers, by how far they lie below the largest, measured in natural logarithms of weights.
+  // Of all numbers, by how far they lie below the largest, measured in natural logarithms of probabilities.
   __device__ static CutClasses of_row(float largest, float temperature) {
     constexpr float kDistances[kClasses - 1] = {2.0f, 4.0f, 7.0f, 11.0f};
     CutClasses classes;
@@ -74,7 +74,7 @@ class ClassSums {
       if (value >= classes_.lowest[c]) sums_[c] += amount;
     sums_[kClasses - 1] += amount;
   }
-  // Over the row: of all threads of the cluster, which meets between two calls.
+  // Over the row: of all threads of the cluster, which synchronises between two calls.
   __device__ void gather(Cluster& cluster, uint64_t (&sums)[kClasses]) const {
     __shared__ uint64_t of_warps[kSearchWarps][kClasses];
     __shared__ uint64_t of_cta[kClasses];
@@ -255,7 +255,7 @@ template <class Measure>
 __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target, const float* values,
                               float largest, const ClassSums& sums_of_thread, const Measure& measure,
                               const CutScratch& scratch) {
-  // Two that take turns, since others may still read the one before.
+  // A double buffer, since others may still read the one before.
   __shared__ uint64_t sums_of_part[2][kBuckets];
   __shared__ uint64_t sums[kBuckets];
   const double fixed_target = target * static_cast<double>(uint64_t{1} << kMeasureBits);
@@ -281,11 +281,11 @@ __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target,
   uint64_t above = range.above;
   uint32_t prefix = 0;
   uint64_t of_last = 0;
-  int turn = 0;
-  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits, turn ^= 1) {
-    sum_by_buckets(candidates, prefix, shift, measure, sums_of_part[turn]);
+  int buffer = 0;
+  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits, buffer ^= 1) {
+    sum_by_buckets(candidates, prefix, shift, measure, sums_of_part[buffer]);
     cluster.synchronize();
-    if (thread < kBuckets) sums[thread] = cluster.sum(&sums_of_part[turn][thread]);
+    if (thread < kBuckets) sums[thread] = cluster.sum(&sums_of_part[buffer][thread]);
     __syncthreads();
     const ChosenBucket chosen = choose_bucket(sums, above, fixed_target);
     above = chosen.above;

@@ -26,11 +26,10 @@ __device__ inline double warp_total(double value) {
 
 inline constexpr int kSlices = 8;  // CTAs of a cluster at most: as many as run on every GPU that has clusters
 
-// What the CTAs of a cluster tell each other.
+// What the CTAs of a cluster exchange, by distributed shared memory.
 class Cluster {
  public:
-  // `words`: 2 kSlices of shared memory, whose halves take turns: who is told the second time has read the
-  // first.
+  // `words`: 2 kSlices of shared memory, a double buffer: who has the second exchange has read the first.
   __device__ explicit Cluster(uint64_t* words)
       : words_(words), rank_(ptx::cluster_rank()), size_(ptx::cluster_size()) {}
 
@@ -41,15 +40,15 @@ class Cluster {
 
   // Also between the threads of a CTA.
   __device__ void synchronize() const {
-    ptx::arrive_at_cluster();
-    ptx::wait_for_cluster();
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
   }
 
   // all[first_own_slice() + j] = own(j), which all threads of the CTA call in turn for each of their slices.
   template <class Own>
   __device__ void gather(const Own& own, uint64_t (&all)[kSlices]) {
-    uint64_t* const words = words_ + turn_ * kSlices;
-    turn_ ^= 1;
+    uint64_t* const words = words_ + buffer_ * kSlices;
+    buffer_ ^= 1;
     for (int j = 0; j < num_own_slices(); ++j) {
       const uint64_t mine = own(j);
       if (threadIdx.x == 0) words[first_own_slice() + j] = mine;
@@ -76,12 +75,12 @@ class Cluster {
 
  private:
   __device__ static uint64_t load(const uint64_t* word, int rank) {
-    return ptx::load_from_cluster(ptx::address_in_cta(ptx::shared_address(word), rank));
+    return ptx::ld_shared_cluster(ptx::mapa(ptx::shared_address(word), rank));
   }
 
   uint64_t* words_;
   int rank_, size_;
-  int turn_ = 0;
+  int buffer_ = 0;
 };
 
 // The elements of a CTA: its slices, of `slice_size` elements but for those with which the row ends.

@@ -1,3 +1,12 @@
+// Sampling by temperature, top-k, top-p and min-p, without a sort: a cluster of CTAs per row of logits finds
+// the cuts by a search over classes and digits (cluster_cut.cuh) and draws from what is left.
+//
+//   tile        a row of logits in 8 slices; a cluster of 8, 4, 2 or 1 CTAs has them, as rows leave SMs free
+//   warps       32, all alike
+//   registers   64
+//   shared      15.2 KB of sums and buckets; the CTA's logits and up to 96 KB of candidates, where they fit
+//   bytes       the logits once from memory
+//   bound       reading the logits where rows are many; latency of the cluster barriers where they are few
 #include <algorithm>
 #include <cfloat>
 
@@ -90,22 +99,22 @@ __device__ double draw(uint64_t seed, uint64_t step) {
   return static_cast<double>(scramble(scramble(seed) + (step + 1) * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
-// The weights (probabilities times a common factor, the largest 1) of a part's tokens, 0 for those that the
-// filters drop.
-struct Weights {
+// The probabilities of a part's tokens relative to the largest, which is 1; 0 for those that the filters
+// drop.
+struct Probabilities {
   const float* logits;
   int part_begin;  // in the row
   float max, inverse_temperature;
   float lowest = -INFINITY;  // logits above it are kept
   int last_tie = kNone;      // and those that equal it, up to this id
-  float min_weight = 0.0f;
+  float min_probability = 0.0f;
 
   __device__ bool takes(int i, float logit) const {
     return logit > lowest || (logit == lowest && part_begin + i <= last_tie);
   }
   __device__ double of(float logit) const {
-    const float weight = exp_nonpositive(__fmul_rn(__fsub_rn(logit, max), inverse_temperature));
-    return weight < min_weight ? 0.0 : static_cast<double>(weight);
+    const float p = exp_nonpositive(__fmul_rn(__fsub_rn(logit, max), inverse_temperature));
+    return p < min_probability ? 0.0 : static_cast<double>(p);
   }
   __device__ double operator()(int i) const {
     const float logit = logits[i];
@@ -125,28 +134,30 @@ struct NumbersOf {
 // The choice of a row's token, by the cluster that has its parts.
 class RowSampler {
  public:
-  __device__ RowSampler(Cluster& cluster, const Part& part, const Weights& weights, const SamplingRule& rule,
-                        const CutScratch& scratch)
-      : cluster_(cluster), part_(part), weights_(weights), rule_(rule), scratch_(scratch) {}
+  __device__ RowSampler(Cluster& cluster, const Part& part, const Probabilities& probabilities,
+                        const SamplingRule& rule, const CutScratch& scratch)
+      : cluster_(cluster), part_(part), probabilities_(probabilities), rule_(rule), scratch_(scratch) {}
 
   __device__ int sample(int vocab_size) {
     if (rule_.top_k > 0 && rule_.top_k < vocab_size)
-      keep_largest(NumbersOf{weights_.logits}, [&](double) { return static_cast<double>(rule_.top_k); });
+      keep_largest(NumbersOf{probabilities_.logits},
+                   [&](double) { return static_cast<double>(rule_.top_k); });
     if (rule_.top_p < 1.0f)
-      keep_largest(Weights{weights_}, [&](double total) { return static_cast<double>(rule_.top_p) * total; });
-    weights_.min_weight = rule_.min_p;
+      keep_largest(Probabilities{probabilities_},
+                   [&](double total) { return static_cast<double>(rule_.top_p) * total; });
+    probabilities_.min_probability = rule_.min_p;
     double totals[kSlices];
-    slice_totals(cluster_, part_, weights_, totals);
+    slice_totals(cluster_, part_, probabilities_, totals);
     return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * total_of(totals), totals,
-                           weights_);
+                           probabilities_);
   }
 
  private:
   // As few as together reach target(the sum of all measures).
   template <class Measure, class Target>
   __device__ void keep_largest(const Measure& measure, const Target& target) {
-    const float* const logits = weights_.logits;
-    ClassSums of_thread(CutClasses::of_row(weights_.max, rule_.temperature));
+    const float* const logits = probabilities_.logits;
+    ClassSums of_thread(CutClasses::of_row(probabilities_.max, rule_.temperature));
     double totals[kSlices];
     slice_totals(
         cluster_, part_,
@@ -156,26 +167,26 @@ class RowSampler {
           return amount;
         },
         totals);
-    apply(find_cut(cluster_, part_, target(total_of(totals)), logits, weights_.max, of_thread, measure,
+    apply(find_cut(cluster_, part_, target(total_of(totals)), logits, probabilities_.max, of_thread, measure,
                    scratch_));
   }
 
   __device__ void apply(const SearchCut& cut) {
-    const float* const logits = weights_.logits;
+    const float* const logits = probabilities_.logits;
     // Ties that a filter before has dropped stay so.
-    if (cut.lowest != weights_.lowest) weights_.last_tie = kNone;
-    weights_.lowest = cut.lowest;
+    if (cut.lowest != probabilities_.lowest) probabilities_.last_tie = kNone;
+    probabilities_.lowest = cut.lowest;
     if (cut.keeps_all_ties) return;
     // The tie at which as many are counted as are kept.
     const auto tie = [&](int i) { return logits[i] == cut.lowest ? 1.0 : 0.0; };
     double totals[kSlices];
     slice_totals(cluster_, part_, tie, totals);
-    weights_.last_tie = first_exceeding(cluster_, part_, cut.num_ties - 1.0, totals, tie);
+    probabilities_.last_tie = first_exceeding(cluster_, part_, cut.num_ties - 1.0, totals, tie);
   }
 
   Cluster& cluster_;
   Part part_;
-  Weights weights_;
+  Probabilities probabilities_;
   SamplingRule rule_;
   CutScratch scratch_;
 };
@@ -184,8 +195,8 @@ __global__ void __launch_bounds__(kSearchThreads)
     sampling_kernel(const __grid_constant__ SamplingParams params) {
   extern __shared__ __align__(16) float room[];  // for the part, if it is kept, then for a cut's list
   __shared__ uint64_t words[2 * kSlices];
-  ptx::allow_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
   Cluster cluster(words);
   const int row = static_cast<int>(blockIdx.x) / cluster.size();
   const int begin = min(params.vocab_size, cluster.first_own_slice() * params.slice_size);
@@ -199,13 +210,13 @@ __global__ void __launch_bounds__(kSearchThreads)
   if (keeps) logits = room;
   int id = largest.index == kNone ? kNoToken : largest.index;
   if (id >= 0 && rule.temperature > 0.0f && !isinf(largest.value)) {
-    const Weights weights{.logits = logits,
-                          .part_begin = begin,
-                          .max = largest.value,
-                          .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
+    const Probabilities probabilities{.logits = logits,
+                                      .part_begin = begin,
+                                      .max = largest.value,
+                                      .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
     const int kept_size = keeps ? cluster.num_own_slices() * params.slice_size : 0;
     const CutScratch scratch{room + kept_size, params.room_size - kept_size};
-    id = RowSampler(cluster, part, weights, rule, scratch).sample(params.vocab_size);
+    id = RowSampler(cluster, part, probabilities, rule, scratch).sample(params.vocab_size);
   }
   if (threadIdx.x == 0 && cluster.rank() == 0) params.ids[row] = id;
   cluster.synchronize();  // others may still read this CTA's words
@@ -235,10 +246,10 @@ void launch_sampling(SamplingParams params, void* stream) {
                     static_cast<int>(attributes.sharedSizeBytes)) /
                    int{sizeof(float)};
   const int part_size = kSlices / num_ctas * params.slice_size;
-  constexpr int kMostCandidates = 24 << 10;
+  constexpr int kMaxCandidates = 24 << 10;
   params.keeps_part = params.rules != nullptr && part_size <= room;
   const int kept_size = params.keeps_part ? part_size : 0;
-  params.room_size = params.rules == nullptr ? 0 : std::min(room, kept_size + kMostCandidates);
+  params.room_size = params.rules == nullptr ? 0 : std::min(room, kept_size + kMaxCandidates);
   allow_shared_memory<sampling_kernel>(room * int{sizeof(float)}, "sampling: shared memory");
   launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(num_ctas * params.num_rows),
                                    kSearchThreads, sizeof(float) * static_cast<size_t>(params.room_size),

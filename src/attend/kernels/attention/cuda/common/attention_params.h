@@ -25,8 +25,8 @@ struct BatchParams {
 };
 
 // Rows of one request for one KV head: query head g of the head's group of new token j is row j * group + g.
-// A row tile is tile_rows of them. Key tiles begin at multiples of kKeyTile; a unit is the key tiles that
-// CTAs share the work by: one, or those of a split where splits are fixed.
+// A row tile is tile_rows of them. Key tiles begin at multiples of kKeyTile; a KV tile is what CTAs divide
+// keys by: one key tile, or those of a split where splits are fixed.
 inline constexpr int kKeyTile = 64;
 
 // A row tile says all that a CTA wants to know of it, so that one load leads to the first keys.
@@ -37,64 +37,68 @@ struct alignas(16) RowTile {
   int32_t row_begin;
   int32_t first_query;       // new token of row_begin
   int32_t kv_begin, kv_end;  // keys that any of its rows may see; empty: none
-  int32_t first_unit;        // kv_begin / unit_keys
-  int32_t num_units;         // at least 1, so that rows without keys are written too
-  int32_t unit_begin;        // units of the row tiles before this one
+  int32_t first_kv_tile;     // kv_begin / kv_tile_keys
+  int32_t num_kv_tiles;      // at least 1, so that rows without keys are written too
+  int32_t kv_tile_begin;     // KV tiles of the row tiles before this one
   int32_t index;             // of this row tile
 };
 
 // What the plan kernel writes first.
 struct alignas(16) PlanHeader {
   int32_t num_row_tiles;
-  int32_t num_units;      // of all row tiles
-  int32_t units_per_cta;  // streamed: of a CTA's share
-  int32_t num_tokens;     // of all requests; what lies behind them is padding
+  int32_t num_kv_tiles;      // of all row tiles
+  int32_t kv_tiles_per_cta;  // streamed: of a CTA range
+  int32_t num_tokens;        // of all requests; what lies behind them is padding
 };
 
-// Where a CTA of a streamed plan begins: unit `first` of the job of a row tile and head.
+// Where a CTA of a streamed plan begins: KV tile `first` of the work tile of a row tile and head.
 struct alignas(16) CtaStart {
   RowTile tile;
   int32_t head, first;
 };
 
-// How CTAs share the work.
-//   whole     CTA (i, h) computes jobs of KV head h, all keys of each: of row tile i and, where there are
+// How CTAs divide the work. A work tile is a row tile and a KV head.
+//   whole     CTA (i, h) computes work tiles of KV head h, all keys of each: of row tile i and, where there
+//   are
 //             more than grid.x, of one of each further round of them
-//   streamed  every CTA takes the same number of consecutive units; a job that lies in several CTAs leaves
-//             partial results: slot 2 c for a job that began before CTA c, slot 2 c + 1 for one that
-//             begins in c. CTA c computes heads c % heads_at_once, that + heads_at_once, ... of share
-//             c / heads_at_once, so CTAs beside one another read the same tokens at about the same time:
-//             memory gives a token's heads together faster than one after another. Units are those of so
-//             many heads as a CTA has: num_kv_heads / heads_at_once, one after another in a row tile
+//   streamed  every CTA takes a CTA range: the same number of consecutive KV tiles (stream-K). A work tile
+//   that
+//             lies in several CTAs leaves partial results: 2 c for one that began before CTA c, 2 c + 1 for
+//             one that begins in c. CTA c computes heads c % heads_at_once, that + heads_at_once, ... of CTA
+//             range c / heads_at_once, so neighbouring CTAs read the same tokens at about the same time:
+//             memory gives a token's heads together faster than one after another. The KV tiles of a CTA
+//             range are those of num_kv_heads / heads_at_once heads, one after another in a row tile
 //
 // With fixed splits (split_bank is not null) a split's result never depends on what lies before it. A CTA
 // that goes on over the end of a split leaves the splits so far in its bank and begins anew; streamed, each
-// split is a partial result in the slot of its unit. Where there are more units than slots, the CTA in which
-// a job begins computes all of it.
+// split is a partial result, numbered as its KV tile. Where there are more KV tiles than partial results, the
+// CTA in which a work tile begins computes all of it.
 struct PlanView {
   PlanHeader* header;
   RowTile* row_tiles;
-  CtaStart* cta_starts;   // [num_ctas + heads_at_once], streamed
-  float* partial_out;     // [num_slots, partial_rows, head_dim_v], relative to the largest score
-  float2* partial_state;  // [num_slots, partial_rows]: largest score, sum of weights
-  int32_t* parts_done;    // [num_row_tiles, num_kv_heads], 0 between launches
-  float* split_bank;      // [num_ctas, floats of an instance]
-  int32_t num_slots, partial_rows;
-  int32_t unit_keys;
+  CtaStart* cta_starts;    // [num_ctas + heads_at_once], streamed
+  float* partial_out;      // [num_partials, partial_rows, head_dim_v], relative to the row max
+  float2* partial_state;   // [num_partials, partial_rows]: row max, row sum
+  int32_t* partials_done;  // [num_row_tiles, num_kv_heads], 0 between launches
+  float* split_bank;       // [num_ctas, floats of an instance]
+  int32_t num_partials, partial_rows;
+  int32_t kv_tile_keys;
   int32_t tile_rows;
   int32_t num_ctas;
-  int32_t heads_at_once;      // num_kv_heads is a multiple
-  int32_t min_units_per_cta;  // streamed
+  int32_t heads_at_once;         // num_kv_heads is a multiple
+  int32_t min_kv_tiles_per_cta;  // streamed
   bool streamed;
-  bool ctas_merge;  // streamed: the CTA that ends a job's last part merges them; else a kernel does it
-                    // afterwards
-  bool ctas_plan;   // streamed: there is no plan but what each CTA derives from the batch, in which a request
-                    // has one row tile at most; left in header and cta_starts for a kernel that merges
+  // Streamed: the CTA that ends a work tile's last partial result merges them; else a kernel does it
+  // afterwards.
+  bool ctas_merge;
+  // Streamed: there is no plan but what each CTA derives from the batch, in which a request has one row tile
+  // at most; left in header and cta_starts for a kernel that merges.
+  bool inline_plan;
 };
 
 struct AttentionParams {
   TokenRows q;
-  TokenRows q_rope;  // MLA: the part of q that meets the end of a K row; data null: none
+  TokenRows q_rope;  // MLA: the rotated part of q, for the last columns of K; data null: none
   OutRows out;
   float* lse;  // null: not wanted
   int64_t lse_token_stride, lse_head_stride;
@@ -112,7 +116,7 @@ struct AttentionParams {
   int32_t head_dim_qk, head_dim_v;
   int32_t rope_dim;  // of q_rope; 0: none
   Element q_element, kv_element, out_element;
-  bool old_keys_settled;  // attention_batch.h
+  bool prefix_ready;  // attention_batch.h
 };
 
 }  // namespace attend::kernels::cuda

@@ -5,7 +5,7 @@
 #include "attend/base/math.h"
 #include "attend/kernels/attention/cuda/common/plan_kernel.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
-#include "attend/kernels/attention/cuda/sm90/mla.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels::cuda {
@@ -21,24 +21,24 @@ constexpr int kHeadsOfLatentTile = 64;
 // A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
 constexpr int kWholeWaves = 4;
 // A token's heads that CTAs beside one another read: 2 KB at head dim 128, which memory gives at once.
-constexpr int kMostHeadsAtOnce = 8;
+constexpr int kMaxHeadsAtOnce = 8;
 // Below this, a split costs more than it brings.
-constexpr int kMinUnitsPerCta = 2;
+constexpr int kMinKvTilesPerCta = 2;
 // Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
-// work to share, and partial results would be many.
+// work to divide, and partial results would be many.
 constexpr int kFixedSplitRows = 16;
-// What one CTA reads of a part of a job in good time: with more floats, many CTAs merge.
+// What one CTA reads of a partial result in good time: with more floats, many CTAs merge.
 constexpr int64_t kMergeFloats = 32 * 128;
 // CTAs derive a plan for so many requests at most: with more, a kernel that does it once takes less time.
-constexpr int kMostReqsOfCtas = 512;
-// Where so many splits for each CTA do not do, there are jobs enough to leave them whole.
+constexpr int kMaxReqsOfInlinePlan = 512;
+// Where so many splits for each CTA do not do, there are work tiles enough to leave them whole.
 constexpr int kFixedSplitsPerCta = 64;
 
 int group_of(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
 
 // The largest divisor of the heads that does.
 int heads_at_once_for(const AttentionPlanLimits& limits, int64_t num_ctas) {
-  for (int heads = static_cast<int>(std::min<int64_t>(kMostHeadsAtOnce, num_ctas)); heads > 1; --heads)
+  for (int heads = static_cast<int>(std::min<int64_t>(kMaxHeadsAtOnce, num_ctas)); heads > 1; --heads)
     if (limits.num_kv_heads % heads == 0) return heads;
   return 1;
 }
@@ -58,12 +58,8 @@ int64_t max_row_tiles(const AttentionPlanLimits& limits, int64_t num_tokens, int
                   num_tokens * group / tile_rows + num_reqs);
 }
 
-// Where nobody asks for a size of fixed splits. Smaller ones share one long request among more CTAs, larger
-// ones end less often.
-constexpr int kSplitTokens = 512;
-
 AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
-  if (limits.split_tokens == 0) limits.split_tokens = kSplitTokens;
+  if (limits.split_tokens == 0) limits.split_tokens = default_split_tokens(device);
   require(device.type == DeviceType::kCuda, "attention plan on ", device, ": expected a GPU");
   require(limits.max_reqs >= 0 && limits.max_tokens >= 0, "attention plan: max_reqs ", limits.max_reqs,
           ", max_tokens ", limits.max_tokens, ": expected none below 0");
@@ -80,32 +76,33 @@ AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
 }
 
 // Many heads that share a latent row are planned as groups with K/V heads of their own, so that CTAs beside
-// one another read the same rows at the same time.
+// one another read the same rows at the same time. Where sm80's kernel takes MLA, which knows of none, there
+// are none.
 AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, Device device) {
   if (is_latent(limits) && limits.num_kv_heads == 1 && limits.num_q_heads > kHeadsOfLatentTile &&
       limits.num_q_heads % kHeadsOfLatentTile == 0 && limits.split_rule != SplitRule::kFixed &&
-      sm90::takes_mla(device))
+      gpu_facts(device).runs_sm90a())
     limits.num_kv_heads = limits.num_q_heads / kHeadsOfLatentTile;
   return limits;
 }
 
 struct Sizes {
-  int64_t num_row_tiles, num_ctas, num_slots, partial_rows, num_banks, bank_floats;
-  int64_t num_partial_rows() const { return num_slots * partial_rows; }
+  int64_t num_row_tiles, num_ctas, num_partials, partial_rows, num_banks, bank_floats;
+  int64_t num_partial_rows() const { return num_partials * partial_rows; }
 };
 Sizes sizes_of(const AttentionPlanLimits& limits) {
   const int64_t num_ctas = ctas_per_sm(limits) * limits.num_workers;
   Sizes sizes{.num_row_tiles = limits.max_tokens * int64_t{group_of(limits)} / 64 + limits.max_reqs,
               .num_ctas = num_ctas,
-              .num_slots = 0,
+              .num_partials = 0,
               .partial_rows = 0,
               .num_banks = 0,
               .bank_floats = sm80::split_bank_floats(limits.head_dim_v)};
   if (limits.split_rule == SplitRule::kBalanced) {
-    sizes.num_slots = 2 * num_ctas;
+    sizes.num_partials = 2 * num_ctas;
     sizes.partial_rows = tile_rows_for(limits, limits.max_tokens);
   } else if (limits.split_rule == SplitRule::kFixed) {
-    sizes.num_slots = std::min<int64_t>(
+    sizes.num_partials = std::min<int64_t>(
         kFixedSplitsPerCta * num_ctas,
         (limits.max_kv_tokens / limits.split_tokens + limits.max_reqs) * limits.num_kv_heads);
     sizes.partial_rows = kFixedSplitRows;
@@ -140,24 +137,24 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device)
   header_ = attend::cuda::zeros({static_cast<int64_t>(sizeof(PlanHeader))}, DType::kU8, device);
   row_tiles_ = attend::cuda::empty({bytes_of<RowTile>(sizes.num_row_tiles)}, DType::kU8, device);
   cta_starts_ =
-      attend::cuda::empty({bytes_of<CtaStart>(sizes.num_ctas + kMostHeadsAtOnce)}, DType::kU8, device);
+      attend::cuda::empty({bytes_of<CtaStart>(sizes.num_ctas + kMaxHeadsAtOnce)}, DType::kU8, device);
   partial_out_ = attend::cuda::empty({sizes.num_partial_rows(), limits_.head_dim_v}, DType::kF32, device);
   partial_state_ = attend::cuda::empty({sizes.num_partial_rows(), 2}, DType::kF32, device);
-  parts_done_ = attend::cuda::zeros({sizes.num_row_tiles, grouped_.num_kv_heads}, DType::kI32, device);
+  partials_done_ = attend::cuda::zeros({sizes.num_row_tiles, grouped_.num_kv_heads}, DType::kI32, device);
   split_bank_ = attend::cuda::empty({sizes.num_banks, sizes.bank_floats}, DType::kF32, device);
   view_.header = static_cast<PlanHeader*>(header_.view().data);
   view_.row_tiles = static_cast<RowTile*>(row_tiles_.view().data);
   view_.cta_starts = static_cast<CtaStart*>(cta_starts_.view().data);
   view_.partial_out = partial_out_.as<float>();
   view_.partial_state = static_cast<float2*>(partial_state_.view().data);
-  view_.parts_done = parts_done_.as<int32_t>();
-  view_.num_slots = static_cast<int32_t>(sizes.num_slots);
+  view_.partials_done = partials_done_.as<int32_t>();
+  view_.num_partials = static_cast<int32_t>(sizes.num_partials);
   view_.num_ctas = static_cast<int32_t>(sizes.num_ctas);
   view_.heads_at_once = heads_at_once_for(grouped_, sizes.num_ctas);
-  view_.unit_keys = kKeyTile;
+  view_.kv_tile_keys = kKeyTile;
   if (limits_.split_rule == SplitRule::kFixed) {
     view_.split_bank = split_bank_.as<float>();
-    view_.unit_keys = limits_.split_tokens;
+    view_.kv_tile_keys = limits_.split_tokens;
   }
 }
 
@@ -169,7 +166,7 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
       sizes.num_partial_rows() * (full.head_dim_v + 2) + sizes.num_banks * sizes.bank_floats;
   return static_cast<size_t>((num_ints + num_floats) * int64_t{sizeof(float)} + int64_t{sizeof(PlanHeader)} +
                              bytes_of<RowTile>(sizes.num_row_tiles) +
-                             bytes_of<CtaStart>(sizes.num_ctas + kMostHeadsAtOnce));
+                             bytes_of<CtaStart>(sizes.num_ctas + kMaxHeadsAtOnce));
 }
 
 void DevicePlan::shape_for(const QueryBatch& batch) {
@@ -180,7 +177,7 @@ void DevicePlan::shape_for(const QueryBatch& batch) {
   view_.tile_rows = tile_rows_for(grouped_, max_seqlen_q);
   const int64_t num_row_tiles = max_row_tiles(grouped_, num_tokens, batch.num_reqs(), max_seqlen_q);
   const bool fixed_splits = grouped_.split_rule == SplitRule::kFixed;
-  view_.min_units_per_cta = fixed_splits ? 1 : kMinUnitsPerCta;
+  view_.min_kv_tiles_per_cta = fixed_splits ? 1 : kMinKvTilesPerCta;
   view_.ctas_merge =
       fixed_splits ||
       (!is_latent(grouped_) && max_seqlen_q * group_of(grouped_) * grouped_.head_dim_v <= kMergeFloats);
@@ -193,20 +190,20 @@ void DevicePlan::shape_for(const QueryBatch& batch) {
                       num_row_tiles * grouped_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
   num_row_tiles_ = static_cast<int>(std::max<int64_t>(1, num_row_tiles));
   // Tall tiles have no registers for it.
-  view_.ctas_plan = grouped_.split_rule == SplitRule::kBalanced && view_.streamed && view_.tile_rows <= 64 &&
-                    max_seqlen_q * group_of(grouped_) <= view_.tile_rows &&
-                    batch.num_reqs() <= kMostReqsOfCtas;
+  view_.inline_plan = grouped_.split_rule == SplitRule::kBalanced && view_.streamed &&
+                      view_.tile_rows <= 64 && max_seqlen_q * group_of(grouped_) <= view_.tile_rows &&
+                      batch.num_reqs() <= kMaxReqsOfInlinePlan;
 }
 
 void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   shape_for(batch);
-  view_.ctas_plan = false;
+  view_.inline_plan = false;
   launch(batch, visibility, stream);
 }
 
 void DevicePlan::plan_in_call(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   shape_for(batch);
-  if (!view_.ctas_plan) launch(batch, visibility, stream);
+  if (!view_.inline_plan) launch(batch, visibility, stream);
 }
 
 void DevicePlan::launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {

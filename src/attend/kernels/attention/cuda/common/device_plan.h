@@ -46,7 +46,7 @@ class DevicePlan {
   AttentionPlanLimits limits_;
   AttentionPlanLimits grouped_;  // with num_head_groups()
   Tensor first_row_tile_, header_, row_tiles_, cta_starts_;
-  Tensor partial_out_, partial_state_, parts_done_, split_bank_;
+  Tensor partial_out_, partial_state_, partials_done_, split_bank_;
   PlanView view_{};
   int num_row_tiles_ = 0;
 };

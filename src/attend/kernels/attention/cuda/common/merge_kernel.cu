@@ -1,3 +1,11 @@
+// Merges partial results of attention by their LSE, in float32.
+//
+//   tile        1 token and head a warp
+//   warps       4, all alike
+//   registers   32
+//   shared      none
+//   bytes       the partial results once, their LSEs from L1
+//   bound       memory
 #include "attend/kernels/attention/cuda/common/merge_kernel.h"
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/tensor/cuda_check.h"
@@ -7,9 +15,9 @@ namespace {
 
 constexpr int kWarps = 4;
 
-__device__ float lse_of(const MergeParams& params, int part, int token, int head) {
-  const MergePart& first = params.parts[params.strided ? 0 : part];
-  const int64_t skipped = params.strided ? part * params.lse_part_stride : 0;
+__device__ float lse_of(const MergeParams& params, int partial, int token, int head) {
+  const MergePartial& first = params.partials[params.strided ? 0 : partial];
+  const int64_t skipped = params.strided ? partial * params.lse_partial_stride : 0;
   const float lse = first.lse[skipped + token * first.lse_token_stride + head * first.lse_head_stride];
   // FlashAttention marks empty rows with +inf.
   return isinf(lse) ? -INFINITY : lse;
@@ -21,27 +29,27 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const __grid_constan
   const int lane = threadIdx.x % 32;
   const int token = static_cast<int>(row / params.num_heads), head = static_cast<int>(row % params.num_heads);
   if (token >= params.num_tokens) return;
-  float largest = -INFINITY;
-  for (int part = 0; part < params.num_parts; ++part)
-    largest = fmaxf(largest, lse_of(params, part, token, head));
+  float max_lse = -INFINITY;
+  for (int partial = 0; partial < params.num_partials; ++partial)
+    max_lse = fmaxf(max_lse, lse_of(params, partial, token, head));
   float sum = 0.0f;
-  if (largest != -INFINITY)
-    for (int part = 0; part < params.num_parts; ++part)
-      sum += expf(lse_of(params, part, token, head) - largest);
+  if (max_lse != -INFINITY)
+    for (int partial = 0; partial < params.num_partials; ++partial)
+      sum += expf(lse_of(params, partial, token, head) - max_lse);
   float denominator = sum;
-  if (sum > 0.0f && params.sinks != nullptr) denominator += expf(params.sinks[head] - largest);
+  if (sum > 0.0f && params.sinks != nullptr) denominator += expf(params.sinks[head] - max_lse);
   for (int d = lane; d < params.head_dim; d += 32) {
     float total = 0.0f;
-    for (int part = 0; part < params.num_parts && sum > 0.0f; ++part) {
-      const float weight = expf(lse_of(params, part, token, head) - largest);
-      // An empty part's output is not read: it may be anything.
-      if (weight == 0.0f) continue;
-      const MergePart& first = params.parts[params.strided ? 0 : part];
-      const int64_t skipped = params.strided ? part * params.out_part_stride : 0;
+    for (int partial = 0; partial < params.num_partials && sum > 0.0f; ++partial) {
+      const float scale = expf(lse_of(params, partial, token, head) - max_lse);
+      // An empty partial result's output is not read: it may be anything.
+      if (scale == 0.0f) continue;
+      const MergePartial& first = params.partials[params.strided ? 0 : partial];
+      const int64_t skipped = params.strided ? partial * params.out_partial_stride : 0;
       total +=
-          weight * load_element(first.out.data,
-                                skipped + token * first.out.token_stride + head * first.out.head_stride + d,
-                                first.element);
+          scale * load_element(first.out.data,
+                               skipped + token * first.out.token_stride + head * first.out.head_stride + d,
+                               first.element);
     }
     store_element(params.out.data, token * params.out.token_stride + head * params.out.head_stride + d,
                   params.out_element, sum > 0.0f ? total / denominator : 0.0f);
@@ -50,7 +58,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const __grid_constan
   __syncwarp();
   if (lane == 0 && params.lse != nullptr)
     params.lse[token * params.lse_token_stride + head * params.lse_head_stride] =
-        sum > 0.0f ? largest + logf(sum) : -INFINITY;
+        sum > 0.0f ? max_lse + logf(sum) : -INFINITY;
 }
 
 }  // namespace

@@ -6,19 +6,19 @@
 namespace attend::kernels::cuda {
 
 // One partial result of [num_tokens, num_heads, head_dim], and its LSE.
-struct MergePart {
+struct MergePartial {
   TokenRows out;
   Element element;
   const float* lse;
   int64_t lse_token_stride, lse_head_stride;
 };
 
-// Two parts that lie anywhere, or num_parts parts at constant strides from the first.
+// Two partial results that lie anywhere, or num_partials at constant strides from the first.
 struct MergeParams {
-  MergePart parts[2];
-  int32_t num_parts;
-  bool strided;  // part i lies at parts[0] + i strides
-  int64_t out_part_stride, lse_part_stride;
+  MergePartial partials[2];
+  int32_t num_partials;
+  bool strided;  // partial result i lies at partials[0] + i strides
+  int64_t out_partial_stride, lse_partial_stride;
   const float* sinks;  // [num_heads]; null: none
   OutRows out;
   Element out_element;

@@ -1,3 +1,12 @@
+// Derives a step's plan: row tiles of the requests, their KV tiles, and where each CTA of a streamed plan
+// begins.
+//
+//   tile        the whole batch, in one CTA
+//   warps       32: a thread a request, then a thread a row tile, then a warp a row tile
+//   registers   32
+//   shared      256 bytes for sums over the CTA
+//   bytes       12 a request in, 48 a row tile and 64 a CTA out
+//   bound       latency
 #include "attend/kernels/attention/cuda/common/plan_kernel.h"
 #include "attend/kernels/attention/cuda/common/plan_rules.cuh"
 #include "attend/kernels/common/cuda/cta_sum.cuh"
@@ -19,11 +28,11 @@ __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
   const int row_begin = (params.first_row_tile[request + 1] - 1 - tile_idx) * params.plan.tile_rows;
   const int row_last = min(span.seqlen_q * params.group, row_begin + params.plan.tile_rows) - 1;
   return row_tile_of(params.batch, request, span, row_begin, row_begin / params.group,
-                     row_last / params.group, params.plan.unit_keys, tile_idx);
+                     row_last / params.group, params.plan.kv_tile_keys, tile_idx);
 }
 
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {
-  ptx::wait_for_previous_kernel();
+  ptx::griddepcontrol_wait();
   const PlanView& plan = params.plan;
   int num_row_tiles = 0;
   for (int first = 0; first < params.batch.num_reqs; first += kThreads) {
@@ -42,39 +51,39 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   __syncthreads();
 
   const int heads_of_cta = params.num_kv_heads / plan.heads_at_once;
-  int num_units = 0, longest = 0;
+  int num_kv_tiles = 0, longest = 0;
   for (int first = 0; first < num_row_tiles; first += kThreads) {
     const int tile_idx = first + static_cast<int>(threadIdx.x);
     RowTile tile{};
     if (tile_idx < num_row_tiles) tile = make_row_tile(params, tile_idx);
-    const CtaSum sum = cta_sum<kThreads>(tile.num_units * heads_of_cta, tile.num_units);
-    tile.unit_begin = num_units + sum.before;
+    const CtaSum sum = cta_sum<kThreads>(tile.num_kv_tiles * heads_of_cta, tile.num_kv_tiles);
+    tile.kv_tile_begin = num_kv_tiles + sum.before;
     if (tile_idx < num_row_tiles) plan.row_tiles[tile_idx] = tile;
-    num_units += sum.total;
+    num_kv_tiles += sum.total;
     longest = max(longest, sum.largest);
   }
-  const int units_per_cta = units_per_cta_for(plan, num_units, longest);
+  const int kv_tiles_per_cta = kv_tiles_per_cta_for(plan, num_kv_tiles, longest);
   if (threadIdx.x == 0)
     *plan.header = {.num_row_tiles = num_row_tiles,
-                    .num_units = num_units,
-                    .units_per_cta = units_per_cta,
+                    .num_kv_tiles = num_kv_tiles,
+                    .kv_tiles_per_cta = kv_tiles_per_cta,
                     .num_tokens = params.batch.cu_seqlen_q[params.batch.num_reqs]};
   if (!plan.streamed) return;
   __syncthreads();
 
-  // A warp per row tile: one long request alone has units for every CTA. Its lanes take shares and, of each,
-  // the heads at once; no division tells them which, as their number is rounded up to a power of two.
+  // A warp per row tile: one long request alone has KV tiles for every CTA. Its lanes take CTA ranges and, of
+  // each, the heads at once; no division tells them which, as their number is rounded up to a power of two.
   const int heads_shift = 32 - __clz(plan.heads_at_once - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int share_of_lane = lane >> heads_shift, head_of_lane = lane & ((1 << heads_shift) - 1);
+  const int cta_range_of_lane = lane >> heads_shift, head_of_lane = lane & ((1 << heads_shift) - 1);
   for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
     const RowTile tile = plan.row_tiles[tile_idx];
-    const int unit_end = tile.unit_begin + tile.num_units * heads_of_cta;
-    int share = (tile.unit_begin + units_per_cta - 1) / units_per_cta + share_of_lane;
-    for (; share * units_per_cta < unit_end; share += 32 >> heads_shift) {
+    const int kv_tile_end = tile.kv_tile_begin + tile.num_kv_tiles * heads_of_cta;
+    int cta_range = (tile.kv_tile_begin + kv_tiles_per_cta - 1) / kv_tiles_per_cta + cta_range_of_lane;
+    for (; cta_range * kv_tiles_per_cta < kv_tile_end; cta_range += 32 >> heads_shift) {
       if (head_of_lane >= plan.heads_at_once) continue;
-      plan.cta_starts[share * plan.heads_at_once + head_of_lane] =
-          cta_start_at(plan, tile, share * units_per_cta - tile.unit_begin, head_of_lane);
+      plan.cta_starts[cta_range * plan.heads_at_once + head_of_lane] =
+          cta_start_at(plan, tile, cta_range * kv_tiles_per_cta - tile.kv_tile_begin, head_of_lane);
     }
   }
 }

@@ -5,31 +5,32 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Units of a job that are computed in one go, or passed over. `slot` of the result, of the first unit's where
-// splits are fixed; -1: the result is final.
-struct JobPart {
-  int first, count, slot;
+// KV tiles of a work tile that are computed in one go, or passed over. `partial_idx`: of the partial result,
+// of the first split's where splits are fixed; -1: the result is final.
+struct KvTileRange {
+  int first, count, partial_idx;
   bool computed;
 };
 
-// `count` units of the job of a row tile and head from `first` on: what this CTA's share has left of it.
+// `count` KV tiles of the work tile of a row tile and head from `first` on: what this CTA's range has left of
+// it.
 template <bool kFixedSplits>
-__device__ JobPart part_at(const PlanView& plan, const RowTile& tile, int head, int first, int count) {
-  const bool whole = count == tile.num_units;
+__device__ KvTileRange range_at(const PlanView& plan, const RowTile& tile, int head, int first, int count) {
+  const bool whole = count == tile.num_kv_tiles;
   if (!kFixedSplits && !whole) {
     const int cta = static_cast<int>(blockIdx.x);
     return {first, count, first > 0 ? 2 * cta : 2 * cta + 1, true};
   }
-  // Slots are only written on the way over the keys; the bank is waited for.
-  const bool has_slots =
-      kFixedSplits && plan.streamed && plan.header->num_units * plan.heads_at_once <= plan.num_slots;
-  if (has_slots && tile.num_units > 1)
-    return {first, count, tile.unit_begin * plan.heads_at_once + head * tile.num_units + first, true};
+  // Partial results are written and never waited for; the bank is read back.
+  const bool has_partials =
+      kFixedSplits && plan.streamed && plan.header->num_kv_tiles * plan.heads_at_once <= plan.num_partials;
+  if (has_partials && tile.num_kv_tiles > 1)
+    return {first, count, tile.kv_tile_begin * plan.heads_at_once + head * tile.num_kv_tiles + first, true};
   if (whole) return {0, count, -1, true};
-  return {first, tile.num_units - first, -1, first == 0};
+  return {first, tile.num_kv_tiles - first, -1, first == 0};
 }
 
-// Of a whole plan, which `num_ctas` CTAs share in rounds. Row tiles of a request come with the most keys
+// Of a whole plan, which `num_ctas` CTAs take in rounds. Row tiles of a request come with the most keys
 // first, so every other round goes backwards: who had the longest of one gets the shortest of the next.
 // Without fixed splits there is one round.
 template <bool kFixedSplits>
@@ -38,26 +39,28 @@ __device__ int next_row_tile(int row_tile, int num_ctas) {
   return 2 * (row_tile / num_ctas + 1) * num_ctas - 1 - row_tile;
 }
 
-// Calls compute(tile, head, part) for every part of a job that this CTA computes. `cta_plan`: its CtaPlan.
-// The header is read anew where it is wanted later: meanwhile it takes no registers.
+// Calls compute(tile, head, range) for every range of KV tiles of a work tile that this CTA computes.
+// `cta_plan`: its CtaPlan. The header is read again where it is wanted later, so that it is not live in
+// registers meanwhile.
 template <bool kFixedSplits, class Plan, class Compute>
 __device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, const PlanStart& start,
                           const Compute& compute) {
   const PlanView& plan = params.plan;
   RowTile tile = start.cta.tile;
   int head = start.cta.head, first = start.cta.first;
-  // Units that the CTA still takes, whole plans: of this row tile.
+  // KV tiles that the CTA still takes, whole plans: of this row tile.
   int left;
   if (plan.streamed)
-    left = min(start.header.units_per_cta, start.header.num_units - static_cast<int>(blockIdx.x) /
-                                                                        plan.heads_at_once *
-                                                                        start.header.units_per_cta);
+    left = min(start.header.kv_tiles_per_cta, start.header.num_kv_tiles - static_cast<int>(blockIdx.x) /
+                                                                              plan.heads_at_once *
+                                                                              start.header.kv_tiles_per_cta);
   else
-    left = static_cast<int>(blockIdx.x) < start.header.num_row_tiles ? tile.num_units : 0;
+    left = static_cast<int>(blockIdx.x) < start.header.num_row_tiles ? tile.num_kv_tiles : 0;
   while (left > 0) {
-    const JobPart part = part_at<kFixedSplits>(plan, tile, head, first, min(tile.num_units - first, left));
-    if (part.computed) compute(tile, head, part);
-    left -= part.count;
+    const KvTileRange range =
+        range_at<kFixedSplits>(plan, tile, head, first, min(tile.num_kv_tiles - first, left));
+    if (range.computed) compute(tile, head, range);
+    left -= range.count;
     if (left > 0) {
       first = 0;
       head += plan.heads_at_once;
@@ -69,7 +72,7 @@ __device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, c
       const int next = next_row_tile<kFixedSplits>(tile.index, static_cast<int>(gridDim.x));
       if (plan.streamed || next >= plan.header->num_row_tiles) return;
       tile = plan.row_tiles[next];
-      left = tile.num_units;
+      left = tile.num_kv_tiles;
     }
     __syncthreads();
   }

@@ -1,6 +1,6 @@
-// The softmax of a row over some of its keys, and how those of two ranges of keys become one. Whoever merges,
-// a CTA on its way over the keys or one that reads what others left, does it with these functions from the
-// lowest keys to the highest, so that the bits are the same.
+// The softmax state of a row over a range of its keys (row max, row sum), and how those of two ranges are
+// merged. Whoever merges, a CTA on its way over the keys or one that reads partial results, does it with
+// these functions from the lowest keys to the highest, so that the bits are the same.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
@@ -11,37 +11,51 @@ namespace attend::kernels::cuda::sm80 {
 inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr float kLn2 = 0.69314718055994530942f;
 
-// What a score is multiplied with for exp2: capped scores have their scale already.
-__device__ inline float score_factor(const AttentionParams& params) {
+// scale log2(e), for exp2; capped scores have their scale already.
+__device__ inline float softmax_scale_log2_of(const AttentionParams& params) {
   return params.logit_cap > 0.0f ? kLog2E : params.scale * kLog2E;
 }
 
-// Weights of what is known of a row before a part of its keys, and of the part. `highest`: the larger of
-// their largest scores.
-struct MergeWeights {
-  float before, part;
+// What a row's state before a range of its keys, and that of the range, are rescaled with. `new_max`: the
+// larger of their row maxes.
+struct MergeScales {
+  float before, partial;
 };
-__device__ inline MergeWeights merge_weights(float before, float part, float highest, float factor) {
-  // Products rounded by themselves: the weight of what has the largest score is exactly 1.
-  const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
-  return {ptx::exp2_fast(__fmul_rn(before, factor) - shift), ptx::exp2_fast(__fmul_rn(part, factor) - shift)};
+__device__ inline MergeScales merge_scales(float before, float partial, float new_max,
+                                           float softmax_scale_log2) {
+  // Products rounded by themselves: the scale of the one that has the max is exactly 1.
+  const float shift = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, softmax_scale_log2);
+  return {ptx::ex2_approx(__fmul_rn(before, softmax_scale_log2) - shift),
+          ptx::ex2_approx(__fmul_rn(partial, softmax_scale_log2) - shift)};
 }
-// Of sums and of elements of the result. The compiler may not choose another way to round.
-__device__ inline float merged(float before, float part, const MergeWeights& weights) {
-  return __fmaf_rn(before, weights.before, __fmul_rn(part, weights.part));
+// Of row sums and of elements of the output. The compiler may not choose another way to round.
+__device__ inline float merged(float before, float partial, const MergeScales& scales) {
+  return __fmaf_rn(before, scales.before, __fmul_rn(partial, scales.partial));
 }
 
 struct RowResult {
-  float out_factor, lse;
+  float out_scale, lse;
 };
-// The last step of a row: `largest` score and `sum` of weights to the factor of its output and to its LSE.
-__device__ inline RowResult finish_row(const AttentionParams& params, float largest, float sum, float factor,
-                                       int q_head) {
-  if (sum == 0.0f) return {0.0f, -INFINITY};
-  float denominator = sum;
+// The last step of a row: row max and row sum to the scale of its output and to its LSE.
+__device__ inline RowResult finish_row(const AttentionParams& params, float row_max, float row_sum,
+                                       float softmax_scale_log2, int q_head) {
+  if (row_sum == 0.0f) return {0.0f, -INFINITY};
+  float denominator = row_sum;
   if (params.sinks != nullptr)
-    denominator += ptx::exp2_fast(params.sinks[q_head] * kLog2E - largest * factor);
-  return {params.v_scale * __frcp_rn(denominator), largest * factor * kLn2 + __logf(sum)};
+    denominator += ptx::ex2_approx(params.sinks[q_head] * kLog2E - row_max * softmax_scale_log2);
+  return {params.v_scale * __frcp_rn(denominator), row_max * softmax_scale_log2 * kLn2 + __logf(row_sum)};
 }
+
+// A score, scaled, becomes cap tanh(score / cap).
+struct ScoreCap {
+  float cap, to_exponent;
+
+  __device__ explicit ScoreCap(const AttentionParams& params)
+      : cap(params.logit_cap), to_exponent(2.0f * kLog2E * params.scale / params.logit_cap) {}
+  __device__ float operator()(float score) const {
+    // tanh x = 1 - 2 / (e^2x + 1)
+    return cap * (1.0f - __fdividef(2.0f, ptx::ex2_approx(fminf(score * to_exponent, 120.0f)) + 1.0f));
+  }
+};
 
 }  // namespace attend::kernels::cuda::sm80

@@ -1,4 +1,4 @@
-// What a warp holds of its rows in registers: scores of a tile of keys, the online softmax, and results.
+// A warp's rows in registers: scores of a KV tile, the online softmax, and the output accumulators.
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
@@ -52,15 +52,15 @@ __device__ inline float quad_sum(float x) {
 template <class T, int kHeadDimV, int kRowBlocks, int kKeys>
 struct WarpRows {
   static constexpr int kNumRowBlocks = kRowBlocks, kNumKeys = kKeys;
-  // Weights relative to a former largest score may be up to 2^kSlack before softmax() replaces it, the sum of
-  // those of a lane and tile up to kMostWeight before weigh() does: f16 holds them.
-  static constexpr float kSlack = 8.0f, kMostWeight = 1024.0f;
+  // P relative to a stale row max may be up to 2^kSlack before softmax() raises it, and a lane's sum of P
+  // over a tile up to kMaxRowSum before softmax_with_stale_max() asks for that: f16 holds them.
+  static constexpr float kSlack = 8.0f, kMaxRowSum = 1024.0f;
 
   float scores[kRowBlocks][kKeys / 8][4];
   float out[kRowBlocks][kHeadDimV / 8][4];
-  // A score, before the factor of exp2, that no other exceeds by more than kSlack after the factor.
-  float largest[kRowBlocks][2];
-  float sum[kRowBlocks][2];  // of this lane's columns only
+  // Row max of unscaled scores; stale by at most kSlack after scaling.
+  float row_max[kRowBlocks][2];
+  float row_sum[kRowBlocks][2];  // of this lane's columns only
 
   __device__ void clear() {
 #pragma unroll
@@ -71,8 +71,8 @@ struct WarpRows {
         for (int i = 0; i < 4; ++i) out[b][n][i] = 0.0f;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        largest[b][half] = -INFINITY;
-        sum[b][half] = 0.0f;
+        row_max[b][half] = -INFINITY;
+        row_sum[b][half] = 0.0f;
       }
     }
   }
@@ -86,35 +86,36 @@ struct WarpRows {
         for (int i = 0; i < 4; ++i) scores[b][n][i] = 0.0f;
   }
 
-  // scores become weights 2^(factor (score - largest)); out and sum are rescaled where that is a new one. A
-  // row's own scores decide whether it is, so that its bits do not depend on the rows beside it.
-  __device__ void softmax(float factor) {
+  // Online softmax: scores become P = 2^(softmax_scale_log2 (score - row_max)); out and row_sum are rescaled
+  // where the row max is raised. A row's own scores decide whether it is, so its bits do not depend on the
+  // rows beside it.
+  __device__ void softmax(float softmax_scale_log2) {
     float rescale[kRowBlocks][2];
     bool changed = false;
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float highest = highest_score(b, half);
-        if (!((highest - largest[b][half]) * factor > kSlack)) highest = largest[b][half];
-        const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
-        // The product rounded by itself: exactly 1 for a row whose largest score stays.
-        rescale[b][half] = ptx::exp2_fast(__fmul_rn(largest[b][half], factor) - shift);
-        changed |= highest != largest[b][half];
-        largest[b][half] = highest;
-        float row_sum = 0.0f;
+        float new_max = row_max_with_scores(b, half);
+        if (!((new_max - row_max[b][half]) * softmax_scale_log2 > kSlack)) new_max = row_max[b][half];
+        const float shift = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, softmax_scale_log2);
+        // The product rounded by itself: exactly 1 for a row whose max stays.
+        rescale[b][half] = ptx::ex2_approx(__fmul_rn(row_max[b][half], softmax_scale_log2) - shift);
+        changed |= new_max != row_max[b][half];
+        row_max[b][half] = new_max;
+        float added_sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
           for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[b][n][i] = ptx::exp2_fast(scores[b][n][i] * factor - shift);
-            row_sum += scores[b][n][i];
+            scores[b][n][i] = ptx::ex2_approx(scores[b][n][i] * softmax_scale_log2 - shift);
+            added_sum += scores[b][n][i];
           }
         }
-        sum[b][half] = sum[b][half] * rescale[b][half] + row_sum;
+        row_sum[b][half] = row_sum[b][half] * rescale[b][half] + added_sum;
       }
     }
-    // Where no row of the warp has a new largest score all factors are 1: leaving them out changes no bit.
+    // Where no row of the warp has a new max all rescales are 1: leaving them out changes no bit.
     if (!__any_sync(0xffffffffu, changed)) return;
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
@@ -124,32 +125,31 @@ struct WarpRows {
         for (int i = 0; i < 4; ++i) out[b][n][i] *= rescale[b][i / 2];
   }
 
-  // softmax() without a search for the largest score of a tile: weights are relative to `largest` as it is,
-  // and the sum of a lane's weights tells whether those of a row are too large for that. Then the scores are
-  // lost, nothing is added, the result is false, and `rows_to_raise` has a bit for such rows (2 b + half), to
-  // be given to raise_largest() with the scores computed anew. `raised`: that has been done; what there is is
-  // taken.
-  __device__ bool weigh(float factor, bool raised, uint32_t& rows_to_raise) {
+  // softmax() without a max over the tile: P is relative to row_max as it is, and a lane's sum of P shows
+  // whether P of a row is too large for that. Then the scores are lost, nothing is added, the result is
+  // false, and `rows_to_raise` has a bit for such rows (2 b + half): compute the scores again,
+  // raise_row_max(), and call this with `raised`, which accepts any sum.
+  __device__ bool softmax_with_stale_max(float softmax_scale_log2, bool raised, uint32_t& rows_to_raise) {
     float added[kRowBlocks][2];
     uint32_t too_large = 0;
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        // A row without a largest score has a sum that is infinite or NaN, so too large.
-        float shift = __fmul_rn(largest[b][half], factor);
-        if (raised && largest[b][half] == -INFINITY) shift = 0.0f;
-        float row_sum = 0.0f;
+        // A row without a max has a sum that is infinite or NaN, so too large.
+        float shift = __fmul_rn(row_max[b][half], softmax_scale_log2);
+        if (raised && row_max[b][half] == -INFINITY) shift = 0.0f;
+        float added_sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
           for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[b][n][i] = ptx::exp2_fast(scores[b][n][i] * factor - shift);
-            row_sum += scores[b][n][i];
+            scores[b][n][i] = ptx::ex2_approx(scores[b][n][i] * softmax_scale_log2 - shift);
+            added_sum += scores[b][n][i];
           }
         }
-        added[b][half] = row_sum;
-        if (!(row_sum <= kMostWeight)) too_large |= 1u << (2 * b + half);
+        added[b][half] = added_sum;
+        if (!(added_sum <= kMaxRowSum)) too_large |= 1u << (2 * b + half);
       }
     }
     if (!raised && __any_sync(0xffffffffu, too_large != 0)) {
@@ -159,22 +159,22 @@ struct WarpRows {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) sum[b][half] += added[b][half];
+      for (int half = 0; half < 2; ++half) row_sum[b][half] += added[b][half];
     return true;
   }
 
-  // Takes the largest of the present scores for the rows of weigh(); out and sum are rescaled.
-  __device__ void raise_largest(float factor, uint32_t rows_to_raise) {
+  // Raises the row max of `rows_to_raise` to that of the present scores; out and row_sum are rescaled.
+  __device__ void raise_row_max(float softmax_scale_log2, uint32_t rows_to_raise) {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float highest = highest_score(b, half);
-        if ((rows_to_raise >> (2 * b + half) & 1) == 0) highest = largest[b][half];
-        const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
-        const float rescale = ptx::exp2_fast(__fmul_rn(largest[b][half], factor) - shift);
-        largest[b][half] = highest;
-        sum[b][half] *= rescale;
+        float new_max = row_max_with_scores(b, half);
+        if ((rows_to_raise >> (2 * b + half) & 1) == 0) new_max = row_max[b][half];
+        const float shift = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, softmax_scale_log2);
+        const float rescale = ptx::ex2_approx(__fmul_rn(row_max[b][half], softmax_scale_log2) - shift);
+        row_max[b][half] = new_max;
+        row_sum[b][half] *= rescale;
 #pragma unroll
         for (int n = 0; n < kHeadDimV / 8; ++n) {
           out[b][n][2 * half] *= rescale;
@@ -184,38 +184,38 @@ struct WarpRows {
     }
   }
 
-  // `largest` and the row's scores.
-  __device__ float highest_score(int b, int half) const {
-    float highest = largest[b][half];
+  // `row_max` and the row's scores.
+  __device__ float row_max_with_scores(int b, int half) const {
+    float new_max = row_max[b][half];
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
-      highest = fmaxf(highest, fmaxf(scores[b][n][2 * half], scores[b][n][2 * half + 1]));
-    return quad_max(highest);
+      new_max = fmaxf(new_max, fmaxf(scores[b][n][2 * half], scores[b][n][2 * half + 1]));
+    return quad_max(new_max);
   }
 
-  // The left operand of the product with V for keys 16 step and on, after softmax().
-  __device__ void pack_weights(int step, uint32_t (&weights)[kRowBlocks][4]) const {
+  // P as operand A of mma.m16n8k16 with V, for keys 16 step and on, after softmax().
+  __device__ void pack_p(int step, uint32_t (&p)[kRowBlocks][4]) const {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
       const auto& low = scores[b][2 * step];
       const auto& high = scores[b][2 * step + 1];
-      weights[b][0] = pack(low[0], low[1], T());
-      weights[b][1] = pack(low[2], low[3], T());
-      weights[b][2] = pack(high[0], high[1], T());
-      weights[b][3] = pack(high[2], high[3], T());
+      p[b][0] = pack(low[0], low[1], T());
+      p[b][1] = pack(low[2], low[3], T());
+      p[b][2] = pack(high[0], high[1], T());
+      p[b][3] = pack(high[2], high[3], T());
     }
   }
 
-  // Sums over all columns: call once, after the last tile.
+  // Row sums over all columns: call once, after the last tile.
   __device__ void finish_sums() {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) sum[b][half] = quad_sum(sum[b][half]);
+      for (int half = 0; half < 2; ++half) row_sum[b][half] = quad_sum(row_sum[b][half]);
   }
 };
 
-// What a lane adds to the address of 16 rows for load_matrices(): matrices 0 and 1 are rows 0 to 7 and 8 to
+// What a lane adds to the address of 16 rows for ldmatrix_x4(): matrices 0 and 1 are rows 0 to 7 and 8 to
 // 15 of piece 0, 2 and 3 those of piece 1.
 template <class Rows>
 __device__ uint32_t row_lane() {

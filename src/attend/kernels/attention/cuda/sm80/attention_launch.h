@@ -5,19 +5,16 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Launches the kernel for a plan of at most `num_row_tiles` row tiles on `stream`, a cudaStream_t. Returns
-// false, having launched nothing, where the device has less shared memory than a CTA takes. Throws
-// Error(kDevice).
-using AttentionLaunch = bool (*)(const AttentionParams& params, int num_row_tiles, void* stream);
+// Launches the kernel for a plan of at most `num_row_tiles` row tiles on `stream`, a cudaStream_t. A CTA
+// takes tile_shared_bytes() of tile_config.h. Throws Error(kDevice).
+using AttentionLaunch = void (*)(const AttentionParams& params, int num_row_tiles, void* stream);
 
 // Merges what the CTAs of a streamed plan left whose ctas_merge is false. Launched after attention or MLA.
-void launch_merge_jobs(const AttentionParams& params, void* stream);
+void launch_merge_partials(const AttentionParams& params, void* stream);
 
 // MLA for q and latent rows of one 16-bit dtype that begin at multiples of 16 bytes, up to 576 and 512 wide,
-// and plans without fixed splits, on a device_takes_mla(). As AttentionLaunch.
+// and plans without fixed splits. A CTA takes kMlaSharedBytes of tile_config.h at most. As AttentionLaunch.
 void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream);
-// Whether the current device has the shared memory that launch_mla() takes (163 KiB).
-bool device_takes_mla();
 
 // Any dtype, head dim, stride and alignment, MLA's split q too: a warp per token and query head, no plan.
 void launch_row_attention(const AttentionParams& params, void* stream);

@@ -32,7 +32,7 @@ foreach(row IN LISTS sm80_attention_instances)
   set(element ${element_${kv}})
   set(instance attention_${kv}_${head_dim_qk}_${head_dim_v})
   string(APPEND instance_declarations
-    "bool launch_${instance}(const AttentionParams& params, int num_row_tiles, void* stream);\n")
+    "void launch_${instance}(const AttentionParams& params, int num_row_tiles, void* stream);\n")
   string(APPEND instance_rows
     "    {Element::${element}, ${head_dim_qk}, ${head_dim_v}, launch_${instance}},\n")
   configure_file(attention/cuda/sm80/attention_instance.cu.in ${generated_dir}/sm80/${instance}.cu @ONLY)

@@ -1,5 +1,12 @@
-// One warp per token and query head, any dtype and layout, in float32: what the tiled kernels of attention
-// and MLA do not take.
+// Fallback of attention and MLA: a warp per token and query head, in float32 on the CUDA cores, for any dtype
+// and layout that the tiled kernels do not take.
+//
+//   tile        1 row x 4 keys (2 above head dim 256); head dims up to 256/256, or 576/512
+//   warps       4, each with a row of its own; lane l has elements l, l + 32, ...
+//   registers   80 (96)
+//   shared      none
+//   bytes       of a key: its K and V row, read anew for every query head
+//   bound       latency of the warp sums; it is the fallback
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
@@ -48,7 +55,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
   }
 
   float out[kElementsV] = {};
-  float largest = -INFINITY, sum = 0.0f;
+  float row_max = -INFINITY, row_sum = 0.0f;
   const bool tree = params.batch.tree_mask != nullptr && params.batch.causal;
   const int begin = max(0, tree ? min(query.lo, span.prefix()) : query.lo);
   const int end = tree ? span.seqlen_kv : query.hi + 1;
@@ -77,31 +84,31 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
       score[i] = warp_sum(score[i]) * params.scale;
       if (params.logit_cap > 0.0f) score[i] = params.logit_cap * tanhf(score[i] / params.logit_cap);
       if (!visible[i]) continue;
-      const float highest = fmaxf(largest, score[i]);
-      const float rescale = expf(largest - highest), weight = expf(score[i] - highest);
-      largest = highest;
-      sum = sum * rescale + weight;
+      const float new_max = fmaxf(row_max, score[i]);
+      const float rescale = expf(row_max - new_max), p = expf(score[i] - new_max);
+      row_max = new_max;
+      row_sum = row_sum * rescale + p;
 #pragma unroll
       for (int e = 0; e < kElementsV; ++e)
         if (e * 32 + lane < params.head_dim_v)
           out[e] = out[e] * rescale +
-                   weight * load_element(params.v.data, v_offset[i] + e * 32 + lane, params.kv_element);
+                   p * load_element(params.v.data, v_offset[i] + e * 32 + lane, params.kv_element);
     }
   }
 
-  float factor = 0.0f;
-  if (sum > 0.0f) {
-    const float sink = params.sinks == nullptr ? 0.0f : expf(params.sinks[q_head] - largest);
-    factor = params.v_scale / (sum + sink);
+  float out_scale = 0.0f;
+  if (row_sum > 0.0f) {
+    const float sink = params.sinks == nullptr ? 0.0f : expf(params.sinks[q_head] - row_max);
+    out_scale = params.v_scale / (row_sum + sink);
   }
   const int64_t to = token * params.out.token_stride + q_head * params.out.head_stride;
 #pragma unroll
   for (int e = 0; e < kElementsV; ++e)
     if (e * 32 + lane < params.head_dim_v)
-      store_element(params.out.data, to + e * 32 + lane, params.out_element, out[e] * factor);
+      store_element(params.out.data, to + e * 32 + lane, params.out_element, out[e] * out_scale);
   if (lane == 0 && params.lse != nullptr)
     params.lse[token * params.lse_token_stride + q_head * params.lse_head_stride] =
-        sum > 0.0f ? largest + logf(sum) : -INFINITY;
+        row_sum > 0.0f ? row_max + logf(row_sum) : -INFINITY;
 }
 
 }  // namespace

@@ -5,13 +5,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-bool takes(const AttentionArgs&, const DevicePlan&, const Stream&) { return false; }
-
-void prefill(const AttentionArgs&, const AttentionParams&, const DevicePlan&, Stream&) {
+void prefill(const AttentionArgs&, const AttentionParams&, const DevicePlan&, HeadDims, Stream&) {
   fail(ErrorCode::kUnsupported, "prefill: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
-
-bool takes_mla(Device) { return false; }
 
 void mla(const MlaArgs&, const AttentionParams&, const DevicePlan&, Stream&) {
   fail(ErrorCode::kUnsupported, "MLA: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");

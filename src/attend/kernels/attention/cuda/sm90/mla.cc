@@ -12,19 +12,19 @@ namespace {
 // The swizzle of TMA repeats after so many rows.
 constexpr int kFewestBoxRows = 8;
 
-// Rows in chunks of 64 columns, as map_pages() takes them: [chunks, rows, pages, 64]. What follows begins at
+// Rows in panels of 64 columns, as map_pages() takes them: [panels, rows, pages, 64]. What follows begins at
 // multiples of 16 bytes.
-TensorView chunked(const TensorView& rows, int64_t num_columns, int64_t num_rows, int64_t row_stride,
+TensorView paneled(const TensorView& rows, int64_t num_columns, int64_t num_rows, int64_t row_stride,
                    int64_t num_pages, int64_t page_stride) {
-  constexpr int64_t kChunk = 64;
+  constexpr int64_t kPanel = 64;
   TensorView view = rows;
   view.rank = 4;
-  view.shape = {num_columns / kChunk, num_rows, num_pages, kChunk};
-  view.strides = {kChunk, row_stride, page_stride, 1};
+  view.shape = {num_columns / kPanel, num_rows, num_pages, kPanel};
+  view.strides = {kPanel, row_stride, page_stride, 1};
   return view;
 }
 
-// Tensor maps want sizes and strides above 0, and here whole chunks.
+// Tensor maps want sizes and strides above 0, and here whole panels.
 int box_rows_for(const MlaArgs& args) {
   if (args.latent.shape[2] % 64 != 0) return 0;
   for (size_t dim = 0; dim < 2; ++dim)
@@ -43,24 +43,22 @@ int64_t row_stride_of(const TensorView& q) {
 
 }  // namespace
 
-bool takes_mla(Device device) { return runs_sm90a(device.index); }
-
 void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
   MlaParams mla{};
   mla.attention = params;
   // A kernel merges, which wants to know where CTAs begin, and from a plan that they derive only once they
   // have said so: it may still read what the call before has left.
   mla.attention.plan.ctas_merge = false;
-  if (params.plan.ctas_plan) mla.attention.old_keys_settled = false;
+  if (params.plan.inline_plan) mla.attention.prefix_ready = false;
   mla.box_rows = box_rows_for(args);
   const TensorView& latent = args.latent;
   if (mla.box_rows > 0) {
     const bool contiguous = args.index.kind == KvIndexKind::kContiguous;
     const int64_t num_rows = latent.shape[contiguous ? 0 : 1],
                   row_stride = latent.strides[contiguous ? 0 : 1];
-    mla.latent = map_pages(chunked(latent, latent.shape[2], num_rows, row_stride,
+    mla.latent = map_pages(paneled(latent, latent.shape[2], num_rows, row_stride,
                                    contiguous ? 1 : latent.shape[0], latent.strides[0]),
-                           mla.box_rows, mla.box_rows == kMlaKeys ? kMlaBoxChunks : 1);
+                           mla.box_rows, mla.box_rows == kMlaKeys ? kMlaBoxPanels : 1);
   }
   const int64_t q_stride = row_stride_of(args.q), rope_stride = row_stride_of(args.q_rope);
   mla.boxes_queries = q_stride > 0 && rope_stride > 0 && args.q.shape[0] > 0 &&
@@ -68,9 +66,9 @@ void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& p
   if (mla.boxes_queries) {
     const int64_t num_rows = args.q.shape[0] * args.q.shape[1];
     mla.q =
-        map_pages(chunked(args.q, args.q.shape[2], num_rows, q_stride, 1, 0), kMlaRows, kMlaQueryBoxChunks);
+        map_pages(paneled(args.q, args.q.shape[2], num_rows, q_stride, 1, 0), kMlaRows, kMlaQueryBoxPanels);
     mla.q_rope =
-        map_pages(chunked(args.q_rope, args.q_rope.shape[2], num_rows, rope_stride, 1, 0), kMlaRows, 1);
+        map_pages(paneled(args.q_rope, args.q_rope.shape[2], num_rows, rope_stride, 1, 0), kMlaRows, 1);
   }
   const PlanView& view = plan.view();
   const int num_ctas =

@@ -1,4 +1,4 @@
-#include "attend/kernels/attention/cuda/sm90/mla_kernel.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {
@@ -13,8 +13,8 @@ void launch(const MlaParams& params, int num_ctas, void* stream) {
 
 template <class T>
 void launch_of(const MlaParams& params, int num_ctas, void* stream) {
-  params.attention.plan.ctas_plan ? launch<T, true>(params, num_ctas, stream)
-                                  : launch<T, false>(params, num_ctas, stream);
+  params.attention.plan.inline_plan ? launch<T, true>(params, num_ctas, stream)
+                                    : launch<T, false>(params, num_ctas, stream);
 }
 
 }  // namespace

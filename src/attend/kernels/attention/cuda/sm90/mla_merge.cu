@@ -1,7 +1,8 @@
 // Merges the partial results of MLA's jobs that lie in several CTAs. A row is 512 columns wide, so that the
 // threads of a CTA share few rows and a thread has many parts under way.
-#include "attend/kernels/attention/cuda/common/job_rows.cuh"
-#include "attend/kernels/attention/cuda/sm80/merge_parts.cuh"
+#include "attend/kernels/attention/cuda/common/plan_rules.cuh"
+#include "attend/kernels/attention/cuda/common/row_state.cuh"
+#include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_kernel.h"
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -15,22 +16,22 @@ constexpr int kPartsAtOnce = 16;
 
 // CTA (c, y): rows kRowsPerCta y and on of the job that begins in CTA c of MLA and ends in a later one.
 __global__ void __launch_bounds__(kThreads) mla_merge(const __grid_constant__ AttentionParams params) {
-  ptx::wait_for_previous_kernel();
-  ptx::allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::launch_dependents();
   const PlanView& plan = params.plan;
   const int cta = static_cast<int>(blockIdx.x);
-  // Both loads at once; a tile behind the last unit is not looked at.
+  // Both loads at once; a tile behind the last KV tile is not looked at.
   const PlanHeader header = *plan.header;
   const auto [tile, head, num_done] = plan.cta_starts[cta + plan.heads_at_once];
-  if ((cta / plan.heads_at_once + 1) * header.units_per_cta >= header.num_units) return;
-  if (num_done == 0 || num_done > header.units_per_cta) return;
-  const sm80::JobRows rows(params, tile, head, plan.tile_rows);
+  if ((cta / plan.heads_at_once + 1) * header.kv_tiles_per_cta >= header.num_kv_tiles) return;
+  if (num_done == 0 || num_done > header.kv_tiles_per_cta) return;
+  const sm80::WorkTileRows rows(params, tile, head, plan.tile_rows);
   const int thread = static_cast<int>(threadIdx.x) % kThreadsOfRow, lane = thread % 32;
   const int tile_row =
       static_cast<int>(blockIdx.y) * kRowsPerCta + static_cast<int>(threadIdx.x) / kThreadsOfRow;
   if (tile_row >= rows.num_rows) return;
-  const sm80::JobParts parts = sm80::parts_of<false>(plan, tile, head, header.units_per_cta);
-  const auto slot_row = [&](int part) { return int64_t{parts.slot(part)} * plan.partial_rows + tile_row; };
+  const sm80::PartialResults parts = sm80::partials_of<false>(plan, tile, head, header.kv_tiles_per_cta);
+  const auto slot_row = [&](int part) { return int64_t{parts.index(part)} * plan.partial_rows + tile_row; };
 
   // Reads past L1, which other SMs' writes do not reach.
   float row_max = -INFINITY;
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) mla_merge(const __grid_constant__ At
 #pragma unroll
   for (int step = 16; step > 0; step /= 2)
     row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffffu, row_max, step));
-  const float factor = sm80::score_factor(params);
+  const float factor = sm80::softmax_scale_log2_of(params);
   const float shift = row_max == -INFINITY ? 0.0f : __fmul_rn(row_max, factor);
 
   const int column = thread * 4;
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) mla_merge(const __grid_constant__ At
     // Lane n: of part first + n.
     float2 state = make_float2(-INFINITY, 0.0f);
     if (first + lane < parts.count) state = __ldcg(plan.partial_state + slot_row(first + lane));
-    const float weight = ptx::exp2_fast(__fmul_rn(state.x, factor) - shift);
+    const float weight = ptx::ex2_approx(__fmul_rn(state.x, factor) - shift);
     sum += weight * state.y;
     for (int batch = 0; batch < 32 && first + batch < parts.count; batch += kPartsAtOnce) {
       float4 values[kPartsAtOnce];
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) mla_merge(const __grid_constant__ At
   const float elements[4] = {out.x, out.y, out.z, out.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    store_element(params.out.data, to + i, params.out_element, elements[i] * result.out_factor);
+    store_element(params.out.data, to + i, params.out_element, elements[i] * result.out_scale);
 }
 
 }  // namespace

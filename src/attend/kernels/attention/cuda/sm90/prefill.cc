@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "attend/kernels/common/cuda/device_attribute.h"
+#include "attend/base/error.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend_generated/prefill_instances.h"
@@ -13,14 +13,23 @@ namespace {
 // Smaller pages would take more copies than the copy engine starts in the time of a tile.
 constexpr int kFewestBoxRows = 8;
 
-const PrefillInstance* find_instance(const AttentionArgs& args) {
-  const Element q = element_of(args.q.dtype), kv = element_of(args.kv.k.dtype);
+constexpr const PrefillInstance* find_instance(Element q, Element kv, HeadDims dims) {
   for (const PrefillInstance& instance : kPrefillInstances)
-    if (instance.q == q && instance.kv == kv && args.q.shape[2] <= instance.head_dim_qk &&
-        args.out.shape[2] <= instance.head_dim_v)
+    if (instance.q == q && instance.kv == kv && HeadDims{instance.head_dim_qk, instance.head_dim_v} == dims)
       return &instance;
   return nullptr;
 }
+static_assert(std::all_of(kPrefillDims.begin(), kPrefillDims.end(), [](HeadDims dims) {
+  return find_instance(Element::kBF16, Element::kBF16, dims) != nullptr &&
+         find_instance(Element::kF16, Element::kF16, dims) != nullptr;
+}));
+static_assert(std::all_of(kPrefillDims.begin(), kPrefillDims.begin() + kNumPrefillDimsOfFp8,
+                          [](HeadDims dims) {
+                            for (const Element q : {Element::kBF16, Element::kF16})
+                              for (const Element kv : {Element::kF8E4M3, Element::kF8E5M2})
+                                if (find_instance(q, kv, dims) == nullptr) return false;
+                            return true;
+                          }));
 
 // Tensor maps want sizes and strides above 0.
 bool has_map(const TensorView& view) {
@@ -32,43 +41,28 @@ bool has_map(const TensorView& view) {
 // Rows that the copy engine takes at a time; 0: it takes none, such as those that are converted on their way.
 int box_rows_for(const KvView& kv, int head_dim_qk) {
   if (is_fp8(kv.k.dtype) || !has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = most_box_rows(head_dim_qk);
+  const int most = max_box_rows(head_dim_qk);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
   return kv.index.page_size < kFewestBoxRows ? 0 : std::min(kv.index.page_size, most);
 }
 
-// The most rows that a request and KV head have.
-int64_t rows_of(const AttentionArgs& args, const DevicePlan& plan) {
-  const AttentionPlanLimits& limits = plan.limits();
-  return int64_t{std::min(args.batch.max_seqlen_q, limits.max_tokens)} * limits.num_q_heads /
-         limits.num_kv_heads;
-}
-
-// Jobs that there are at most. Row tiles lower than a job are taken together with the next of their request.
 int most_jobs(const AttentionArgs& args, const DevicePlan& plan) {
-  const int tiles_of_job = kPrefillRows / plan.view().tile_rows;
-  const int num_tiles = (plan.num_row_tiles() + args.batch.num_reqs() * (tiles_of_job - 1)) / tiles_of_job;
-  return num_tiles * plan.limits().num_kv_heads;
+  return static_cast<int>(most_prefill_jobs(plan.num_row_tiles(), args.batch.num_reqs(),
+                                            plan.view().tile_rows, plan.limits().num_kv_heads));
 }
 
 }  // namespace
 
-bool takes(const AttentionArgs& args, const DevicePlan& plan, const Stream& stream) {
-  const PlanView& view = plan.view();
-  if (rows_of(args, plan) <= kPrefillRows / 2 || view.split_bank != nullptr ||
-      (args.visibility.causal && !args.batch.tree_mask.empty()) || find_instance(args) == nullptr)
-    return false;
-  return most_jobs(args, plan) >= plan.limits().num_workers && runs_sm90a(stream.device.index);
-}
-
-void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan,
+void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan, HeadDims dims,
              Stream& stream) {
-  const PrefillInstance& instance = *find_instance(args);
+  const PrefillInstance* const found = find_instance(params.q_element, params.kv_element, dims);
+  ensure(found != nullptr, "prefill: no instance of head dims ", dims.qk, "/", dims.v);
+  const PrefillInstance& instance = *found;
   PrefillParams prefill{.attention = params,
                         .k = {},
                         .v = {},
                         .box_rows = box_rows_for(args.kv, instance.head_dim_qk),
-                        .progress = params.plan.parts_done};
+                        .progress = params.plan.partials_done};
   if (prefill.box_rows > 0) {
     const bool contiguous = params.index.kind == KvIndexKind::kContiguous;
     prefill.k = map_pages(args.kv.k, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);

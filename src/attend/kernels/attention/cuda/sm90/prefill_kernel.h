@@ -1,28 +1,26 @@
-// Attention of many rows on sm_90a: what crosses to the device, and the launches.
+// Prefill on sm_90a (prefill.cuh): what crosses to the device, and the launches.
 #pragma once
 
 #include <cuda.h>
 
 #include "attend/kernels/attention/cuda/common/attention_params.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kPrefillRows = 128;  // of a job: of one row tile of the plan, or of two lower ones
-
-// Keys that are multiplied at a time.
 constexpr int prefill_keys(int head_dim_qk) { return head_dim_qk > 192 ? 64 : head_dim_qk > 128 ? 96 : 128; }
-// The most rows that the copy engine takes at a time: key tiles begin at multiples of it.
-constexpr int most_box_rows(int head_dim_qk) { return prefill_keys(head_dim_qk) % 64 == 0 ? 64 : 32; }
+// The most rows of a TMA box: KV tiles begin at multiples of it.
+constexpr int max_box_rows(int head_dim_qk) { return prefill_keys(head_dim_qk) % 64 == 0 ? 64 : 32; }
 
 struct PrefillParams {
   AttentionParams attention;
   // Boxes of [64 elements, 1 head, box_rows slots of a page, 1 page] of the cache, or where K/V are
   // contiguous of [64 elements, 1 head, 1 slot, box_rows pages].
   CUtensorMap k, v;
-  // 0: the copy engine does not do, rows are copied by threads. Then there are no maps.
+  // 0: TMA does not do, rows are copied by cp.async. Then there are no maps.
   int32_t box_rows;
-  // [2]: jobs that CTAs have taken beyond their first, CTAs that have ended; 0 between launches. They lie
-  // where a plan counts parts of jobs, of which there are none here.
+  // [2]: the scheduler's counters: work tiles that CTAs have taken beyond their first, CTAs that have ended;
+  // 0 between launches. They lie where a plan counts partial results, of which there are none here.
   int32_t* progress;
 };
 

@@ -26,21 +26,21 @@ __device__ inline int cluster_size() {
 
 // What the thread wrote to shared memory so far is seen by those of the cluster that wait. By all threads of
 // a warp. "barrier.cluster.arrive".
-__device__ inline void arrive_at_cluster() {
+__device__ inline void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
 #endif
 }
 
 // The same for CTAs that have written nothing yet that others read. "barrier.cluster.arrive.relaxed".
-__device__ inline void arrive_at_cluster_relaxed() {
+__device__ inline void cluster_arrive_relaxed() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
 #endif
 }
 
 // Waits until all threads of the cluster have arrived. By all threads of a warp. "barrier.cluster.wait".
-__device__ inline void wait_for_cluster() {
+__device__ inline void cluster_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
 #else
@@ -49,7 +49,7 @@ __device__ inline void wait_for_cluster() {
 }
 
 // The address of what CTA `rank` has where this one has `shared_address`. "mapa".
-__device__ inline uint32_t address_in_cta(uint32_t shared_address, int rank) {
+__device__ inline uint32_t mapa(uint32_t shared_address, int rank) {
 #if __CUDA_ARCH__ >= 900
   uint32_t address;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(address) : "r"(shared_address), "r"(rank));
@@ -60,7 +60,7 @@ __device__ inline uint32_t address_in_cta(uint32_t shared_address, int rank) {
 }
 
 // 8 bytes of the shared memory of any CTA of the cluster. "ld.shared::cluster".
-__device__ inline uint64_t load_from_cluster(uint32_t address) {
+__device__ inline uint64_t ld_shared_cluster(uint32_t address) {
   uint64_t bits;
 #if __CUDA_ARCH__ >= 900
   asm volatile("ld.shared::cluster.u64 %0, [%1];\n" : "=l"(bits) : "r"(address) : "memory");
@@ -71,7 +71,7 @@ __device__ inline uint64_t load_from_cluster(uint32_t address) {
 }
 
 // To the shared memory of any CTA of the cluster. "st.shared::cluster".
-__device__ inline void store_to_cluster(uint32_t address, float value) {
+__device__ inline void st_shared_cluster(uint32_t address, float value) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.shared::cluster.f32 [%0], %1;\n" ::"r"(address), "f"(value) : "memory");
 #else

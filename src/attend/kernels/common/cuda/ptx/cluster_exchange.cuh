@@ -1,5 +1,5 @@
 // What CTAs of a cluster send one another, and barriers that say that it has come: PTX ISA, "st.async" and
-// "mbarrier" (sm_90). Addresses are of the shared window; those of other CTAs come from address_in_cta().
+// "mbarrier" (sm_90). Addresses are of the shared window; those of other CTAs come from mapa().
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace attend::kernels::cuda::ptx {
 
 // Stores 16 bytes, which the barrier, of the same CTA, counts when they have come. "st.async".
-__device__ inline void store_async_16(uint32_t to, float a, float b, float c, float d, uint32_t barrier) {
+__device__ inline void st_async_16(uint32_t to, float a, float b, float c, float d, uint32_t barrier) {
   asm volatile(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];\n" ::"r"(
           to),
@@ -17,12 +17,12 @@ __device__ inline void store_async_16(uint32_t to, float a, float b, float c, fl
 
 // An arrival at a barrier of any CTA. It may overtake what this thread did before, but for reads whose values
 // were used. "mbarrier.arrive.relaxed.cluster".
-__device__ inline void arrive_in_cluster_relaxed(uint32_t barrier) {
+__device__ inline void mbarrier_arrive_cluster_relaxed(uint32_t barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
 // "mbarrier.try_wait.acquire.cluster".
-__device__ inline bool cluster_phase_ended(uint32_t barrier, uint32_t parity) {
+__device__ inline bool mbarrier_try_wait_cluster(uint32_t barrier, uint32_t parity) {
   uint32_t ended;
   asm volatile(
       "{\n.reg .pred ended;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%1], %2;\n"
@@ -32,8 +32,8 @@ __device__ inline bool cluster_phase_ended(uint32_t barrier, uint32_t parity) {
       : "memory");
   return ended != 0;
 }
-__device__ __forceinline__ void wait_for_cluster_phase(uint32_t barrier, uint32_t parity) {
-  while (!cluster_phase_ended(barrier, parity)) {
+__device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  while (!mbarrier_try_wait_cluster(barrier, parity)) {
   }
 }
 

@@ -11,19 +11,19 @@ __device__ inline uint32_t shared_address(const void* pointer) {
 }
 
 // Copies 16 bytes past L1; with `valid` false, writes 16 zero bytes and reads nothing. "cp.async".
-__device__ inline void copy_async_16(uint32_t to_shared, const void* from_global, bool valid) {
+__device__ inline void cp_async_16(uint32_t to_shared, const void* from_global, bool valid) {
   const int num_bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to_shared), "l"(from_global),
                "r"(num_bytes)
                : "memory");
 }
 
-__device__ inline void copy_async_16(uint32_t to_shared, const void* from_global) {
+__device__ inline void cp_async_16(uint32_t to_shared, const void* from_global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to_shared), "l"(from_global) : "memory");
 }
 
 // 16 bytes of shared memory. "ld.shared".
-__device__ inline uint4 load_shared_16(uint32_t from) {
+__device__ inline uint4 ld_shared_16(uint32_t from) {
   uint4 bits;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
@@ -33,27 +33,27 @@ __device__ inline uint4 load_shared_16(uint32_t from) {
 }
 
 // "st.shared".
-__device__ inline void store_shared_16(uint32_t to, const uint4& bits) {
+__device__ inline void st_shared_16(uint32_t to, const uint4& bits) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(bits.x), "r"(bits.y), "r"(bits.z),
                "r"(bits.w)
                : "memory");
 }
-__device__ inline void store_shared_16(uint32_t to, float a, float b, float c, float d) {
+__device__ inline void st_shared_16(uint32_t to, float a, float b, float c, float d) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
 }
 
 // Ends a group of copies. "cp.async.commit_group".
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+__device__ inline void cp_async_commit_group() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
 // Waits until at most `kPending` of this thread's newest groups are under way. "cp.async.wait_group".
 template <int kPending>
-__device__ inline void wait_copies() {
+__device__ inline void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-// What the thread has seen or written of shared memory so far is there for the tensor cores and the copy
-// engine, which do not read as threads do. "fence.proxy.async" (sm_90).
-__device__ inline void publish_to_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+// What the thread has seen or written of shared memory so far is visible to the async proxy: to wgmma and
+// TMA, which do not read as threads do. "fence.proxy.async" (sm_90).
+__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 }  // namespace attend::kernels::cuda::ptx

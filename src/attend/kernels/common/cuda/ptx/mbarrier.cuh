@@ -7,34 +7,34 @@
 namespace attend::kernels::cuda::ptx {
 
 // "mbarrier.init".
-__device__ inline void init_barrier(uint32_t barrier, uint32_t num_arrivals) {
+__device__ inline void mbarrier_init(uint32_t barrier, uint32_t num_arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(num_arrivals) : "memory");
 }
 
-// Shows barriers that were initialised to the copy engine. "fence.mbarrier_init".
-__device__ inline void publish_barriers() {
+// Makes initialised barriers visible to the cluster and to the async proxy. "fence.mbarrier_init".
+__device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
 }
 
 // One arrival; its phase ends only once `num_bytes` more have come. "mbarrier.arrive.expect_tx".
-__device__ inline void arrive_and_expect(uint32_t barrier, uint32_t num_bytes) {
+__device__ inline void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t num_bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(num_bytes)
                : "memory");
 }
 
 // "mbarrier.arrive".
-__device__ inline void arrive(uint32_t barrier) {
+__device__ inline void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
 // The present phase does not end before all copies that this thread has asked for by "cp.async" so far are
 // done. "cp.async.mbarrier.arrive".
-__device__ inline void await_copies(uint32_t barrier) {
+__device__ inline void cp_async_mbarrier_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
 
 // Whether the phase of this parity has ended; waits for a while. "mbarrier.try_wait".
-__device__ inline bool phase_ended(uint32_t barrier, uint32_t parity) {
+__device__ inline bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
   uint32_t ended;
   asm volatile(
       "{\n.reg .pred ended;\nmbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\n"
@@ -45,8 +45,8 @@ __device__ inline bool phase_ended(uint32_t barrier, uint32_t parity) {
   return ended != 0;
 }
 
-__device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity) {
-  while (!phase_ended(barrier, parity)) {
+__device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
+  while (!mbarrier_try_wait(barrier, parity)) {
   }
 }
 

@@ -1,4 +1,4 @@
-// Copies of boxes of a tensor by the copy engine: PTX ISA, "cp.async.bulk.tensor" and "createpolicy"
+// Copies of boxes of a tensor by TMA: PTX ISA, "cp.async.bulk.tensor" and "createpolicy"
 // (sm_90). `map` is the address of a CUtensorMap in a kernel's parameters.
 #pragma once
 
@@ -7,27 +7,27 @@
 namespace attend::kernels::cuda::ptx {
 
 // What is read once leaves L2 first. "createpolicy.fractional.L2::evict_first".
-__device__ inline uint64_t evict_first() {
+__device__ inline uint64_t createpolicy_evict_first() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
   return policy;
 }
 // What other CTAs read too stays. "createpolicy.fractional.L2::evict_last".
-__device__ inline uint64_t evict_last() {
+__device__ inline uint64_t createpolicy_evict_last() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(policy));
   return policy;
 }
 
 // Has a map at hand before its first box is asked for. "prefetch.tensormap".
-__device__ inline void prefetch_map(const void* map) {
+__device__ inline void prefetch_tensormap(const void* map) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }
 
 // A box at these coordinates, innermost first; `barrier` counts its bytes, those outside of the tensor, which
 // come as zeros, too. "cp.async.bulk.tensor.2d".
-__device__ inline void copy_box(uint32_t to_shared, const void* map, int x, int y, uint32_t barrier,
-                                uint64_t policy) {
+__device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map, int x, int y,
+                                            uint32_t barrier, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%2, %3}], [%4], %5;\n" ::"r"(to_shared),
@@ -36,8 +36,8 @@ __device__ inline void copy_box(uint32_t to_shared, const void* map, int x, int 
 }
 // To the same place in every CTA of the cluster whose bit of `ranks` is set, and counted by the same barrier
 // there. "cp.async.bulk.tensor.2d .multicast::cluster".
-__device__ inline void copy_box_to_cluster(uint32_t to_shared, const void* map, int x, int y,
-                                           uint32_t barrier, uint32_t ranks, uint64_t policy) {
+__device__ inline void cp_async_bulk_tensor_multicast(uint32_t to_shared, const void* map, int x, int y,
+                                                      uint32_t barrier, uint32_t ranks, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;\n" ::"r"(to_shared),
@@ -45,8 +45,8 @@ __device__ inline void copy_box_to_cluster(uint32_t to_shared, const void* map, 
       : "memory");
 }
 // "cp.async.bulk.tensor.4d".
-__device__ inline void copy_box(uint32_t to_shared, const void* map, int x, int y, int z, int w,
-                                uint32_t barrier, uint64_t policy) {
+__device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map, int x, int y, int z, int w,
+                                            uint32_t barrier, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;\n" ::"r"(to_shared),
@@ -55,8 +55,9 @@ __device__ inline void copy_box(uint32_t to_shared, const void* map, int x, int 
 }
 
 // "cp.async.bulk.tensor.4d .multicast::cluster".
-__device__ inline void copy_box_to_cluster(uint32_t to_shared, const void* map, int x, int y, int z, int w,
-                                           uint32_t barrier, uint32_t ranks, uint64_t policy) {
+__device__ inline void cp_async_bulk_tensor_multicast(uint32_t to_shared, const void* map, int x, int y,
+                                                      int z, int w, uint32_t barrier, uint32_t ranks,
+                                                      uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7, %8;\n" ::"r"(to_shared),

@@ -1,4 +1,4 @@
-// Tensor maps: what the copy engine knows of a matrix (CUDA driver API, "Tensor Map Object Management").
+// Tensor maps: what TMA knows of a matrix (CUDA driver API, "Tensor Map Object Management").
 #pragma once
 
 #include <cuda.h>

@@ -1,19 +1,19 @@
 # Writes the wgmma instructions of every number of columns that a kernel multiplies.
-# Columns of products: rows of x that a dense layer multiplies at once (dense_kernel.h), rows of weights that tall tiles
-# do (tall_shape.h), and keys or columns of values of attention (prefill_tile.h).
+# N of wgmma: rows of x of the swap-AB GEMM (swap_ab_gemm_kernel.h), rows of weights of the gated-MLP GEMM
+# (gated_mlp_gemm_shape.h), features of the batch-invariant GEMM, and keys or columns of values of prefill (prefill.cuh).
 set(columns_of_products 32 64 96 128 160 192 224 256)
 set(wgmma_products "")
 foreach(num_columns IN LISTS columns_of_products)
-  math(EXPR num_sums "${num_columns} / 2")
-  math(EXPR last_sum "${num_sums} - 1")
+  math(EXPR num_accumulators "${num_columns} / 2")
+  math(EXPR last_accumulator "${num_accumulators} - 1")
   foreach(i RANGE 1 5)
-    math(EXPR operand_${i} "${num_sums} + ${i}")
+    math(EXPR operand_${i} "${num_accumulators} + ${i}")
   endforeach()
   set(names "")
   set(operands "")
-  foreach(i RANGE ${last_sum})
+  foreach(i RANGE ${last_accumulator})
     list(APPEND names "%${i}")
-    list(APPEND operands "\"+f\"(sums[${i}])")
+    list(APPEND operands "\"+f\"(accumulators[${i}])")
   endforeach()
   list(JOIN names ", " names)
   list(JOIN operands ", " operands)
@@ -23,20 +23,20 @@ foreach(num_columns IN LISTS columns_of_products)
     list(GET type 1 cpp_type)
     set(instruction "wgmma.mma_async.sync.aligned.m64n${num_columns}k16.f32.${ptx_type}.${ptx_type}")
     string(APPEND wgmma_products
-"__device__ inline void multiply_async(float (&sums)[${num_sums}], uint64_t a, uint64_t b, bool add, ${cpp_type}) {
+"__device__ inline void wgmma_mma_async(float (&accumulators)[${num_accumulators}], uint64_t a, uint64_t b, bool add, ${cpp_type}) {
   asm volatile(
       \"{\\n.reg .pred add;\\nsetp.ne.b32 add, %${operand_2}, 0;\\n\"
       \"${instruction} \"
-      \"{${names}}, %${num_sums}, %${operand_1}, add, 1, 1, 0, 0;\\n}\\n\"
+      \"{${names}}, %${num_accumulators}, %${operand_1}, add, 1, 1, 0, 0;\\n}\\n\"
       : ${operands}
       : \"l\"(a), \"l\"(b), \"r\"(static_cast<int>(add)));
 }
-__device__ inline void multiply_transposed_async(float (&sums)[${num_sums}], const uint32_t (&a)[4], uint64_t b,
+__device__ inline void wgmma_mma_async_rs(float (&accumulators)[${num_accumulators}], const uint32_t (&a)[4], uint64_t b,
                                                  ${cpp_type}) {
   asm volatile(
       \"{\\n.reg .pred add;\\nsetp.eq.b32 add, 0, 0;\\n\"
       \"${instruction} \"
-      \"{${names}}, {%${num_sums}, %${operand_1}, %${operand_2}, %${operand_3}}, %${operand_4}, add, 1, 1, 1;\\n}\\n\"
+      \"{${names}}, {%${num_accumulators}, %${operand_1}, %${operand_2}, %${operand_3}}, %${operand_4}, add, 1, 1, 1;\\n}\\n\"
       : ${operands}
       : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));
 }

@@ -5,22 +5,9 @@
 
 namespace attend::kernels::cuda {
 
-// Of many rows x weighs as much as the features that a CTA takes at once, so layers of many features (heads)
-// are left to cuBLASLt.
-bool takes_few_rows(const TensorView& x, const TensorView& weight, const TensorView& out) {
-  constexpr int64_t kMostFeatures = 32768;
-  return x.shape[0] <= max_few_rows() && (x.shape[0] <= kMaxRowsAnywhere || out.shape[1] <= kMostFeatures) &&
-         x.dtype != DType::kF32 && x.shape[1] % 8 == 0 && out.shape[1] % 8 == 0 &&
-         rows_aligned({&x, &weight});
-}
-
-bool norms_few_rows(const InputNorm& norm, const TensorView& x) {
-  return x.dtype == DType::kBF16 && norm.weight.dtype == DType::kBF16 && rows_aligned({&norm.weight});
-}
-
-FewRowsParams few_rows_params(const LinearArgs& args, bool gated) {
+SkinnyGemmParams few_rows_params(const LinearArgs& args, bool gated) {
   return {.x = args.x.data,
-          .weight = args.weight.data,
+          .weight = args.weight.data.data,
           .x_stride = args.x.strides[0],
           .bias = device_vector(args.bias),
           .norm = args.norm.weight.data,
@@ -35,8 +22,8 @@ FewRowsParams few_rows_params(const LinearArgs& args, bool gated) {
           .out_element = element_of(args.out.dtype)};
 }
 
-void launch_few_rows(const FewRowsParams& params, DType dtype, void* stream) {
-  const auto launch = dtype == DType::kBF16 ? launch_few_rows_bf16 : launch_few_rows_f16;
+void launch_few_rows(const SkinnyGemmParams& params, DType dtype, void* stream) {
+  const auto launch = dtype == DType::kBF16 ? launch_skinny_gemm_bf16 : launch_skinny_gemm_f16;
   launch(params, stream);
 }
 

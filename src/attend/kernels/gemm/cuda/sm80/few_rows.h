@@ -1,22 +1,16 @@
-// Which dense layers the kernel for few rows takes, and what it is told.
+// What the kernel for few rows is told.
 #pragma once
 
-#include "attend/kernels/gemm/cuda/sm80/few_rows_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/linear.h"
 
 namespace attend::kernels::cuda {
 
-// Its sums are exact products added in float32, as cuBLASLt's.
-bool takes_few_rows(const TensorView& x, const TensorView& weight, const TensorView& out);
-// Whether it norms x as well. The range of f16 is too small for a product of x and the norm's weight before
-// it is scaled.
-bool norms_few_rows(const InputNorm& norm, const TensorView& x);
-
 // `gated`: silu(gate) * up of the product's halves goes to out. The norm, where there is one, is one that the
 // kernel does.
-FewRowsParams few_rows_params(const LinearArgs& args, bool gated);
+SkinnyGemmParams few_rows_params(const LinearArgs& args, bool gated);
 // `dtype`: of x and the weight, bf16 or f16. `stream`: a cudaStream_t. Throws Error(kDevice) when the launch
 // fails.
-void launch_few_rows(const FewRowsParams& params, DType dtype, void* stream);
+void launch_few_rows(const SkinnyGemmParams& params, DType dtype, void* stream);
 
 }  // namespace attend::kernels::cuda

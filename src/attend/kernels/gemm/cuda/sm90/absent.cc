@@ -6,28 +6,20 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-bool takes(const LinearArgs&, const Stream&) { return false; }
+void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, SwapAbGemmShape{}, stream); }
 
-void dense(const LinearArgs&, bool, Stream& stream) { dense({}, false, DenseShape{}, stream); }
-
-void dense(const LinearArgs&, bool, const DenseShape&, Stream&) {
+void dense(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
   fail(ErrorCode::kUnsupported, "dense: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
-
-bool takes_row_tiles(const LinearArgs&, const Stream&) { return false; }
 
 void row_tiles(const LinearArgs&, Stream&) {
   fail(ErrorCode::kUnsupported,
        "row tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
-bool takes_tall_tiles(const LinearArgs&, const Stream&) { return false; }
+void tall_tiles(const LinearArgs&, Stream& stream) { tall_tiles({}, GatedMlpGemmShape{}, stream); }
 
-double tall_tiles_evenness(int64_t, int64_t, const Stream&) { return 0.0; }
-
-void tall_tiles(const LinearArgs&, Stream& stream) { tall_tiles({}, TallShape{}, stream); }
-
-void tall_tiles(const LinearArgs&, const TallShape&, Stream&) {
+void tall_tiles(const LinearArgs&, const GatedMlpGemmShape&, Stream&) {
   fail(ErrorCode::kUnsupported,
        "tall tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }

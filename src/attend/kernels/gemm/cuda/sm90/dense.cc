@@ -8,11 +8,10 @@
 #include <mutex>
 
 #include "attend/base/error.h"
-#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/gemm/cuda/sm90/dense_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_kernel.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -24,12 +23,9 @@ int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 // What the choice of a shape depends on.
 struct DeviceClusters {
-  bool can_run = false;
   std::array<int, kClusterSizes.size()> num_clusters{};  // of each size, that run at once
 
   explicit DeviceClusters(Device device) {
-    can_run = runs_sm90a(device.index);
-    if (!can_run) return;
     const attend::cuda::DeviceScope scope(device);
     for (size_t i = 0; i < kClusterSizes.size(); ++i) num_clusters[i] = max_clusters(kClusterSizes[i]);
   }
@@ -53,14 +49,14 @@ int tokens_for(int64_t num_rows) {
 // Rows of x come from L2, which is nearer than where weights come from. As timed in layers.
 int token_slots_for(int num_tokens) {
   if (num_tokens == kMaxTokens) return 4;
-  return num_tokens > 32 ? 10 : kMaxTokenSlots;
+  return num_tokens > 32 ? 10 : kMaxTokenStages;
 }
 
-BegunNorm begun_norm(const InputNorm& norm) {
+DeferredNorm begun_norm(const InputNorm& norm) {
   if (norm.weight.empty()) return {};
-  return {.squares = norm.squares.as<float>(),
+  return {.partial_squares = norm.squares.as<float>(),
           .stride = norm.squares.strides[0],
-          .num_squares = static_cast<int32_t>(norm.squares.shape[1]),
+          .num_partial_squares = static_cast<int32_t>(norm.squares.shape[1]),
           .eps = norm.eps};
 }
 
@@ -77,10 +73,10 @@ bool begins_norm(const LinearArgs& args, bool gated) {
 NextNorm next_norm(const InputNorm* norm) {
   if (norm == nullptr) return {};
   return {.weight = norm->weight.data,
-          .normed = norm->normed.data,
-          .normed_stride = norm->normed.strides[0],
-          .squares = norm->squares.as<float>(),
-          .squares_stride = norm->squares.strides[0]};
+          .weighted = norm->normed.data,
+          .weighted_stride = norm->normed.strides[0],
+          .partial_squares = norm->squares.as<float>(),
+          .partial_squares_stride = norm->squares.strides[0]};
 }
 
 // The norm of rows [first, last).
@@ -94,12 +90,12 @@ InputNorm rows_of(InputNorm norm, int64_t first, int64_t last) {
 // The fastest way to share a layer, as estimated from timings of up to 64 rows on an H200: a CTA takes its
 // chunks at the rate that an SM reads them, or at its share of what memory gives when more CTAs read; more
 // time goes into the ends of its tiles. Of the weight's shape and the device alone, as bits depend on it.
-DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceClusters& device) {
+SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceClusters& device) {
   constexpr double kTileMicroseconds = 1.0;
   constexpr double kChunkMicroseconds = 0.16, kPairMicroseconds = 0.01;
   constexpr double kSharedPairMicroseconds = 0.000475;  // for each CTA that reads
   constexpr int kMostPairs = kMaxWarpgroups * kWarpgroupRows / kPairRows;
-  DenseShape best{};
+  SwapAbGemmShape best{};
   double best_microseconds = 0.0;
   for (int tile_pairs = 1; tile_pairs <= kMostPairs; ++tile_pairs)
     for (size_t i = 0; i < kClusterSizes.size(); ++i) {
@@ -122,17 +118,17 @@ DenseShape shape_for(int64_t num_weight_rows, int64_t num_chunks, const DeviceCl
 }
 
 // args.next_norm is begun if it is given.
-void launch(const LinearArgs& args, bool gated, DenseShape shape, Stream& stream) {
-  const int64_t num_weight_rows = args.weight.shape[0];
-  const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
+void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& stream) {
+  const int64_t num_weight_rows = args.weight.out_features();
+  const int num_chunks = ceil_div(args.x.shape[1], kBlockK);
   shape.num_tokens = tokens_for(args.x.shape[0]);
   const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
   const int chunks_of_cta =
       ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_chunks, shape.cluster_size);
   const int token_slots = std::min(token_slots_for(shape.num_tokens), chunks_of_cta);
   const TensorView& x = args.norm.weight.empty() ? args.x : args.norm.normed;
-  const DenseParams params{
-      .weight = map_row_pairs(args.weight, gated, shape.tile_pairs),
+  const SwapAbGemmParams params{
+      .weight = map_row_pairs(args.weight.data, gated, shape.tile_pairs),
       .x = map_rows(x, shape.num_tokens),
       .norm = begun_norm(args.norm),
       .bias = device_vector(args.bias),
@@ -142,33 +138,28 @@ void launch(const LinearArgs& args, bool gated, DenseShape shape, Stream& stream
       .num_rows = static_cast<int32_t>(args.x.shape[0]),
       .out_features = static_cast<int32_t>(args.out.shape[1]),
       .num_tiles = num_tiles,
-      .num_chunks = num_chunks,
+      .num_k_blocks = num_chunks,
       .tile_pairs = shape.tile_pairs,
       .cluster_size = shape.cluster_size,
       .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
-      .weight_slots = std::min(weight_slots_in(kSharedBytes, token_slots, shape), chunks_of_cta),
-      .token_slots = token_slots,
+      .weight_stages = std::min(max_weight_stages(kSharedBytes, token_slots, shape), chunks_of_cta),
+      .token_stages = token_slots,
       .gated = gated,
       .accumulate = args.accumulate,
       .out_aligned = rows_aligned({&args.out}),
       .out_element = element_of(args.out.dtype)};
-  const auto launch_dtype = args.x.dtype == DType::kBF16 ? launch_dense_bf16 : launch_dense_f16;
+  const auto launch_dtype = args.x.dtype == DType::kBF16 ? launch_swap_ab_gemm_bf16 : launch_swap_ab_gemm_f16;
   launch_dtype(params, shape, stream.handle);
 }
 
 }  // namespace
 
-bool takes(const LinearArgs& args, const Stream& stream) {
-  return args.x.dtype != DType::kF32 && args.x.shape[1] % 8 == 0 && args.weight.shape[0] % kPairRows == 0 &&
-         rows_aligned({&args.x, &args.weight}) && clusters_of(stream.device).can_run;
-}
-
 void dense(const LinearArgs& args, bool gated, Stream& stream) {
-  const int num_chunks = ceil_div(args.x.shape[1], kChunkElements);
-  dense(args, gated, shape_for(args.weight.shape[0], num_chunks, clusters_of(stream.device)), stream);
+  const int num_chunks = ceil_div(args.x.shape[1], kBlockK);
+  dense(args, gated, shape_for(args.weight.out_features(), num_chunks, clusters_of(stream.device)), stream);
 }
 
-void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream) {
+void dense(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
   ensure(args.norm.weight.empty() || args.norm.begun, "dense: a norm that nobody has begun");
   const int64_t num_rows = args.x.shape[0];

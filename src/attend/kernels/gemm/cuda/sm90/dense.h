@@ -1,21 +1,17 @@
 // Dense layers with TMA and wgmma on GPUs of compute capability 9.0.
 #pragma once
 
-#include "attend/kernels/gemm/cuda/sm90/dense_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
 #include "attend/kernels/gemm/linear.h"
 
 namespace attend::kernels::cuda::sm90 {
 
-// Whether dense() takes these arguments: not on other devices, in builds without code for sm_90a, for other
-// dtypes than bf16 and f16, for rows of x or of the weight off 16 bytes, and for numbers of weight rows that
-// 16 does not divide.
-bool takes(const LinearArgs& args, const Stream& stream);
-
-// out = x weight^T (+ bias) (+ out); `gated`: silu(gate) * up of its two halves. A row's bits depend neither
-// on the other rows nor on their number. A norm of x must have been begun, for bf16; args.x is not read then.
-// The next norm is begun where out is bf16 and aligned as the weight and what is left for it.
+// For what the candidate kSwapAbSplitK of choose.h takes: out = x weight^T (+ bias) (+ out); `gated`:
+// silu(gate) * up of its two halves. A row's bits depend neither on the other rows nor on their number. A
+// norm of x must have been begun, for bf16; args.x is not read then. The next norm is begun where out is bf16
+// and aligned as the weight and what is left for it.
 void dense(const LinearArgs& args, bool gated, Stream& stream);
 // The same, shared as the caller says.
-void dense(const LinearArgs& args, bool gated, const DenseShape& shape, Stream& stream);
+void dense(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

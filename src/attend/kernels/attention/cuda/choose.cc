@@ -1,0 +1,116 @@
+#include "attend/kernels/attention/cuda/choose.h"
+
+#include <array>
+
+#include "attend/base/error.h"
+#include "attend/kernels/attention/cuda/common/tile_config.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr AttentionTuning kH200{.min_rows_of_prefill = 65, .min_jobs_of_sm = 1};
+
+bool always(const AttentionProblem&, const AttentionTuning&) { return true; }
+
+// What all tiled kernels of attention ask for.
+bool fits_tiles(const AttentionProblem& problem, HeadDims dims) {
+  const DType q = problem.q_dtype, kv = problem.kv_dtype, out = problem.out_dtype;
+  const bool converts = is_fp8(kv);
+  return !problem.mla && q != DType::kF32 && (kv == q || converts) && (out == q || out == DType::kF32) &&
+         problem.positive_scale && problem.aligned && problem.strides_fit &&
+         (!converts || (problem.head_dim_qk % 16 == 0 && problem.head_dim_v % 16 == 0)) &&
+         problem.head_dim_qk <= dims.qk && problem.head_dim_v <= dims.v;
+}
+
+template <size_t kIdx>
+bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && fits_tiles(problem, sm90::kPrefillDims[kIdx]) &&
+         (!is_fp8(problem.kv_dtype) || kIdx < sm90::kNumPrefillDimsOfFp8) &&
+         problem.tile_rows >= sm90::kPrefillRows / 2 && !problem.fixed_splits && !problem.has_tree_mask;
+}
+
+bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& tuning) {
+  return problem.num_rows >= tuning.min_rows_of_prefill &&
+         sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs, problem.tile_rows,
+                                 problem.num_kv_heads) >= tuning.min_jobs_of_sm * problem.num_workers;
+}
+
+// The plan, which knows the head dim of V alone, has tiles no taller than the instance's.
+template <size_t kIdx>
+bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
+  constexpr HeadDims kDims = sm80::kAttentionDims[kIdx];
+  return fits_tiles(problem, kDims) &&
+         sm80::max_tile_rows(kDims.v) == sm80::max_tile_rows(problem.head_dim_v) &&
+         sm80::tile_shared_bytes<kDims.qk, kDims.v>(is_fp8(problem.kv_dtype), problem.tile_rows,
+                                                    problem.fixed_splits) <= gpu.shared_bytes;
+}
+
+bool mla_tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
+  const DType q = problem.q_dtype, out = problem.out_dtype;
+  return problem.mla && (q == DType::kBF16 || q == DType::kF16) && problem.kv_dtype == q &&
+         (out == q || out == DType::kF32) && problem.positive_scale && !problem.fixed_splits &&
+         problem.tile_rows <= 64 && problem.aligned && problem.strides_fit &&
+         gpu.shared_bytes >= sm80::kMlaSharedBytes;
+}
+
+// On such a GPU it takes all that sm80's would: plans count on it.
+bool sm90_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && mla_tiles_take(problem, gpu);
+}
+
+template <size_t kIdx>
+constexpr AttentionRow prefill(std::string_view name) {
+  return {AttentionKernel::kSm90Prefill, sm90::kPrefillDims[kIdx], name,
+          prefill_takes<kIdx>,           prefill_is_faster,        "many rows, and jobs for every SM"};
+}
+
+template <size_t kIdx>
+constexpr AttentionRow tiles(std::string_view name) {
+  return {AttentionKernel::kSm80Tiles,
+          sm80::kAttentionDims[kIdx],
+          name,
+          tiles_take<kIdx>,
+          always,
+          "the first instance that holds the head dims"};
+}
+
+constexpr std::array kRows{
+    prefill<0>("sm90 prefill 64/64"),
+    prefill<1>("sm90 prefill 128/128"),
+    prefill<2>("sm90 prefill 192/128"),
+    prefill<3>("sm90 prefill 256/256"),
+    tiles<0>("sm80 tiles 64/64"),
+    tiles<1>("sm80 tiles 128/128"),
+    tiles<2>("sm80 tiles 192/128"),
+    tiles<3>("sm80 tiles 256/256"),
+    AttentionRow{AttentionKernel::kSm90Mla,
+                 {},
+                 "sm90 MLA",
+                 sm90_mla_takes,
+                 always,
+                 "absorbed MLA of 16 bits, on Hopper"},
+    AttentionRow{
+        AttentionKernel::kSm80Mla, {}, "sm80 MLA", mla_tiles_take, always, "absorbed MLA of 16 bits"},
+    AttentionRow{AttentionKernel::kRows,
+                 {},
+                 "rows",
+                 [](const AttentionProblem&, const GpuFacts&) { return true; },
+                 always,
+                 "no tensor-core kernel takes it"}};
+static_assert(sm90::kPrefillDims.size() == 4 && sm80::kAttentionDims.size() == 4, "each has a row");
+
+}  // namespace
+
+const AttentionTuning& attention_tuning(const GpuFacts&) { return kH200; }
+
+std::span<const AttentionRow> attention_rows() { return kRows; }
+
+const AttentionRow& choose(const AttentionProblem& problem, const GpuFacts& gpu,
+                           const AttentionTuning& tuning) {
+  for (const AttentionRow& row : kRows)
+    if (row.takes(problem, gpu) && row.is_faster(problem, tuning)) return row;
+  fail(ErrorCode::kUnsupported, "attention: no kernel takes it");
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,46 @@
+// Which kernel serves what, for people: `--log-kernels` and benches. Off, a choice costs the look at a flag.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+namespace attend::kernels {
+
+struct KernelChoice {
+  std::string op;       // "linear"
+  std::string problem;  // "8 x 4096 -> 6144, bfloat16"
+  std::string kernel;
+  std::string why;
+  auto operator<=>(const KernelChoice&) const = default;
+};
+// "linear of 8 x 4096 -> 6144, bfloat16: skinny GEMM (few rows: ...)"
+std::string to_string(const KernelChoice& choice);
+
+// From now on each choice of the process that was not yet logged is logged once. There is no way back.
+void log_kernels();
+
+// Collects the distinct choices of the process, on any of its threads, while it lives.
+class KernelChoices {
+ public:
+  KernelChoices();
+  ~KernelChoices();
+  KernelChoices(const KernelChoices&) = delete;
+  KernelChoices& operator=(const KernelChoices&) = delete;
+
+  // In the order in which they were first made.
+  std::vector<KernelChoice> all() const;
+
+ private:
+  friend void tell(const KernelChoice& choice);
+  std::vector<KernelChoice> seen_;
+};
+
+namespace internal {
+inline std::atomic<int> num_listeners = 0;
+}
+// Whether anybody wants to be told.
+inline bool tells_choices() { return internal::num_listeners.load(std::memory_order_relaxed) > 0; }
+void tell(const KernelChoice& choice);
+
+}  // namespace attend::kernels

@@ -1,0 +1,93 @@
+#include "attend/kernels/fused/linear_ops.h"
+
+#include "attend/base/error.h"
+#include "attend/kernels/fused/multiply_parts.h"
+#include "attend/kernels/fused/residual_access.h"
+#include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/rows.h"
+
+namespace attend::kernels {
+namespace {
+
+bool on_gpu(const OpContext& context) { return context.stream.device.type == DeviceType::kCuda; }
+
+}  // namespace
+
+void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& out,
+                    const OpContext& context) {
+  int64_t first = 0;
+  for (const Linear& part : linear) {
+    const int64_t end = first + part.weight.out_features();
+    kernels::linear({.x = x,
+                     .weight = part.weight,
+                     .bias = part.bias,
+                     .out = out.slice(1, first, end),
+                     .workspace = context.workspace,
+                     .batch_invariant = context.batch_invariant},
+                    context.stream);
+    first = end;
+  }
+}
+
+void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context) {
+  const bool all = args.rows.empty() || std::ssize(args.rows) == residual.num_tokens();
+  const auto gather = [&](const TensorView& from, const TensorView& to) {
+    if (all) return from;
+    const TensorView some = to.slice(0, 0, std::ssize(args.rows));
+    gather_rows(from, args.rows, some, context.stream);
+    return some;
+  };
+  if (!on_gpu(context) || args.linear.size() != 1) {
+    const TensorView x = ResidualAccess::normed(residual, args.norm, context.stream);
+    return multiply_parts(gather(x, ResidualAccess::gathered(residual)), args.linear, args.out, context);
+  }
+  const Linear& one = args.linear.front();
+  InputNorm norm = ResidualAccess::input_norm(residual, args.norm);
+  if (!all) {
+    // Of rows that are gathered nobody has begun the norm.
+    norm.begun = false;
+    norm.squares = {};
+    norm.normed = norm.normed.slice(0, 0, std::ssize(args.rows));
+  }
+  kernels::linear({.x = gather(residual.sum(), ResidualAccess::gathered(residual)),
+                   .weight = one.weight,
+                   .bias = one.bias,
+                   .out = args.out,
+                   .batch_invariant = context.batch_invariant,
+                   .norm = norm},
+                  context.stream);
+}
+
+void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context) {
+  if (!on_gpu(context) || args.gate_up.size() != 1) {
+    const TensorView x = ResidualAccess::normed(residual, args.norm, context.stream);
+    multiply_parts(x, args.gate_up, args.gate_up_out, context);
+    return silu_mul(args.gate_up_out, args.out, context.stream);
+  }
+  const Linear& one = args.gate_up.front();
+  gated_linear({.x = residual.sum(),
+                .weight = one.weight,
+                .bias = one.bias,
+                .gate_up = args.gate_up_out,
+                .out = args.out,
+                .batch_invariant = context.batch_invariant,
+                .norm = ResidualAccess::input_norm(residual, args.norm)},
+               context.stream);
+}
+
+void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context) {
+  if (!on_gpu(context)) {
+    const Linear parts[] = {linear};
+    return multiply_parts(x, parts, ResidualAccess::leave_addend(residual), context);
+  }
+  kernels::linear({.x = x,
+                   .weight = linear.weight,
+                   .bias = linear.bias,
+                   .out = residual.sum(),
+                   .batch_invariant = context.batch_invariant,
+                   .accumulate = true,
+                   .next_norm = ResidualAccess::begin_next(residual)},
+                  context.stream);
+}
+
+}  // namespace attend::kernels

@@ -1,0 +1,36 @@
+// The dense layers of a model as it speaks of them: each reads the residual stream by a norm, or adds to it.
+// A device fuses what it can; results are those of the steps one after another, in the dtype of the
+// activations.
+#pragma once
+
+#include "attend/kernels/fused/residual.h"
+
+#pragma GCC visibility push(default)
+namespace attend::kernels {
+
+// out = W norm(residual) + b, of the tokens `rows` or of all.
+struct NormLinearArgs {
+  Norm norm;
+  LinearParts linear;
+  TensorView out;                 // [num_rows, out_features]: dtype of the residual, or f32
+  View<const int32_t> rows = {};  // [num_rows] tokens, rising; as many as there are tokens: all of them
+};
+void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context);
+
+// out = act(gate) * up with [gate | up] = W norm(residual) + b: the first half of a gated MLP.
+enum class Activation : uint8_t { kSilu };
+struct NormGatedLinearArgs {
+  Norm norm;
+  LinearParts gate_up;  // out_features: gate's, then up's
+  Activation activation = Activation::kSilu;
+  TensorView gate_up_out;  // [num_tokens, 2 * intermediate_size]: scratch
+  TensorView out;          // [num_tokens, intermediate_size]
+};
+void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context);
+
+// residual += W x + b. A weight whose in_features are shards of several ranks has partial sums: this is where
+// they are all-reduced.
+void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context);
+
+}  // namespace attend::kernels
+#pragma GCC visibility pop

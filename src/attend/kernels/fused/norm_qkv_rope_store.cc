@@ -1,0 +1,43 @@
+#include "attend/kernels/fused/norm_qkv_rope_store.h"
+
+#include "attend/kernels/fused/multiply_parts.h"
+#include "attend/kernels/fused/qkv.h"
+#include "attend/kernels/fused/residual_access.h"
+#include "attend/kernels/norm_rope/norm_rope_store.h"
+
+namespace attend::kernels {
+
+TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& args,
+                               const OpContext& context) {
+  const int64_t head_dim = args.to.k.shape[3];
+  const int64_t k_begin = args.num_q_heads * head_dim, v_begin = k_begin + args.num_kv_heads * head_dim;
+  const auto heads = [&](int64_t begin, int64_t end) {
+    return args.qkv_out.slice(1, begin, end).split(1, head_dim);
+  };
+  const NormRopeArgs rope{.q = heads(0, k_begin),
+                          .k = heads(k_begin, v_begin),
+                          .q_norm = args.qk_norm.q,
+                          .k_norm = args.qk_norm.k,
+                          .eps = args.qk_norm.eps,
+                          .positions = args.rope.positions,
+                          .cos = args.rope.cos,
+                          .sin = args.rope.sin};
+  const StoreKvArgs store{.k = rope.k, .v = heads(v_begin, args.qkv_out.shape[1]), .to = args.to};
+  if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1) {
+    const Linear& one = args.qkv.front();
+    qkv_norm_rope_store({.x = residual.sum(),
+                         .weight = one.weight,
+                         .bias = one.bias,
+                         .out = args.qkv_out,
+                         .batch_invariant = context.batch_invariant,
+                         .norm = ResidualAccess::input_norm(residual, args.norm)},
+                        rope, store, context.stream);
+    return rope.q;
+  }
+  const TensorView x = ResidualAccess::normed(residual, args.norm, context.stream);
+  multiply_parts(x, args.qkv, args.qkv_out, context);
+  norm_rope_store(rope, store, context.stream);
+  return rope.q;
+}
+
+}  // namespace attend::kernels

@@ -1,0 +1,22 @@
+// What the operations of fused/ do to a Residual.
+#pragma once
+
+#include "attend/kernels/fused/residual.h"
+
+namespace attend::kernels {
+
+class ResidualAccess {
+ public:
+  // norm(sum), for a device whose GEMMs do not norm. Holds until the next operation.
+  static TensorView normed(Residual& residual, const Norm& norm, Stream& stream);
+  // The same as an input of a GEMM that may norm by itself; x is residual.sum().
+  static InputNorm input_norm(Residual& residual, const Norm& norm);
+  static const TensorView& gathered(const Residual& residual) { return residual.memory_.gathered; }
+  // Where a product may be left to be added to the sum later.
+  static TensorView leave_addend(Residual& residual);
+  // The norm that a product may begin which adds to the sum; null: nobody expects one, or it can not be
+  // begun.
+  static InputNorm* begin_next(Residual& residual);
+};
+
+}  // namespace attend::kernels

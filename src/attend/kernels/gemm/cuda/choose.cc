@@ -1,0 +1,143 @@
+#include "attend/kernels/gemm/cuda/choose.h"
+
+#include <array>
+
+#include "attend/base/error.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
+                           .min_rows_of_large = 17,
+                           .min_rows_of_any = 33,
+                           .max_rows_of_any = 64,
+                           .min_rows_of_deep = 97,
+                           .max_rows_of_tiles = 128,
+                           .max_rows_of_begun_norm = 32,
+                           .min_evenness = 0.8,
+                           .min_rows_of_cta_pairs = 192,
+                           .max_rows_of_any_width = 16,
+                           .max_features_of_more_rows = 32768};
+
+bool always(const GemmProblem&, const GpuFacts&, const GemmTuning&) { return true; }
+bool never_norms(const GemmProblem&) { return false; }
+
+bool x_aligned_behind_norm(const GemmProblem& problem) {
+  return problem.norm == GemmNorm::kNone ? problem.x_aligned : problem.normed_aligned;
+}
+
+// Groups of eight 16-bit inputs of x, which a norm may have left, and of the weight.
+bool fits_tensor_cores(const GemmProblem& problem, bool x_aligned) {
+  return problem.dtype != DType::kF32 && problem.in_features % 8 == 0 && x_aligned && problem.weight_aligned;
+}
+
+bool fits_sm90_tiles(const GemmProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && !problem.batch_invariant &&
+         fits_tensor_cores(problem, x_aligned_behind_norm(problem)) &&
+         problem.num_weight_rows() % sm90::kPairRows == 0;
+}
+
+bool gated_mlp_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+  return problem.gated && problem.num_rows <= sm90::kMaxGatedMlpRows && fits_sm90_tiles(problem, gpu) &&
+         problem.out_dtype == problem.dtype && problem.out_aligned_8;
+}
+
+bool gated_mlp_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
+  if (problem.num_rows <= tuning.max_rows_of_any) return false;
+  if (sm90::multicasts_weights(problem.num_rows) && problem.num_rows < tuning.min_rows_of_cta_pairs)
+    return false;
+  return sm90::tall_tiles_evenness(problem.num_weight_rows(), problem.num_rows, gpu.num_sms) >=
+         tuning.min_evenness;
+}
+
+bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  const int64_t num_rows = problem.num_rows;
+  if (num_rows < tuning.min_rows_of_large || num_rows > tuning.max_rows_of_tiles) return false;
+  const int64_t num_weight_rows = problem.num_weight_rows();
+  const bool small = num_weight_rows * problem.in_features < tuning.small_elements;
+  if (num_rows < tuning.min_rows_of_any) return !small;
+  const bool deep = problem.in_features > num_weight_rows;
+  return num_rows <= tuning.max_rows_of_any || small || (deep && num_rows >= tuning.min_rows_of_deep);
+}
+
+bool split_k_norms(const GemmProblem& problem) { return problem.norm == GemmNorm::kBegun; }
+
+// The range of f16 is too small for a product of x and the norm's weight before it is scaled. Elsewhere a
+// norm in the product would be rounded in another way than the one before row tiles.
+bool skinny_norms(const GemmProblem& problem) {
+  return !problem.batch_invariant && problem.dtype == DType::kBF16 && problem.norm_dtype == DType::kBF16 &&
+         problem.norm_aligned;
+}
+
+bool skinny_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+  const bool x_aligned =
+      problem.norm == GemmNorm::kNone || skinny_norms(problem) ? problem.x_aligned : problem.normed_aligned;
+  return !(problem.gated && problem.batch_invariant) &&
+         problem.num_rows <= max_skinny_rows(gpu.shared_bytes) && problem.out_features % kFeatures == 0 &&
+         fits_tensor_cores(problem, x_aligned);
+}
+
+bool skinny_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.batch_invariant || problem.num_rows <= tuning.max_rows_of_any_width ||
+         problem.out_features <= tuning.max_features_of_more_rows;
+}
+
+bool row_tiles_take(const GemmProblem& problem, const GpuFacts&) {
+  return problem.batch_invariant && !problem.gated &&
+         fits_tensor_cores(problem, x_aligned_behind_norm(problem));
+}
+
+bool row_tiles_take_on_sm90(const GemmProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && row_tiles_take(problem, gpu);
+}
+
+bool cublaslt_takes(const GemmProblem& problem, const GpuFacts&) {
+  return !problem.batch_invariant && !problem.gated;
+}
+
+constexpr std::array kRows{
+    GemmRow{GemmKernel::kGatedMlp, "gated-MLP GEMM (sm90)", gated_mlp_takes, gated_mlp_is_faster, never_norms,
+            "SiLU in the product, and tiles that keep the SMs busy"},
+    GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", fits_sm90_tiles, split_k_is_faster,
+            split_k_norms, "rows and weight of a size where clusters share the inputs best"},
+    GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,
+            "few rows: bound by reading the weight"},
+    GemmRow{GemmKernel::kInvariantSm90, "batch-invariant GEMM (sm90)", row_tiles_take_on_sm90, always,
+            never_norms, "batch-invariant, more rows than the skinny GEMM takes"},
+    GemmRow{GemmKernel::kInvariantSm80, "batch-invariant GEMM (sm80)", row_tiles_take, always, never_norms,
+            "batch-invariant, more rows than the skinny GEMM takes"},
+    GemmRow{GemmKernel::kCublasLt, "cuBLASLt", cublaslt_takes, always, never_norms,
+            "nothing above takes it or is faster"},
+    GemmRow{GemmKernel::kNaive, "naive GEMM",
+            [](const GemmProblem& problem, const GpuFacts&) { return !problem.gated; }, always, never_norms,
+            "batch-invariant, and no tensor-core kernel takes it"},
+    GemmRow{GemmKernel::kGemmThenSilu, "GEMM, then SiLU",
+            [](const GemmProblem& problem, const GpuFacts&) { return problem.gated; }, always, never_norms,
+            "nothing above does both or is faster"}};
+static_assert(kRows.size() == kNumGemmKernels);
+
+constexpr bool in_order() {
+  for (size_t i = 0; i < kRows.size(); ++i)
+    if (kRows[i].kernel != static_cast<GemmKernel>(i)) return false;
+  return true;
+}
+static_assert(in_order());
+
+}  // namespace
+
+const GemmTuning& gemm_tuning(const GpuFacts&) { return kH200; }
+
+std::span<const GemmRow> gemm_rows() { return kRows; }
+
+const GemmRow& gemm_row(GemmKernel kernel) { return kRows[static_cast<size_t>(kernel)]; }
+
+const GemmRow& choose(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
+  for (const GemmRow& row : kRows)
+    if (row.takes(problem, gpu) && row.is_faster(problem, gpu, tuning)) return row;
+  fail(ErrorCode::kUnsupported, "dense layer: no kernel takes it");
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,95 @@
+// Which kernel multiplies a dense layer on a GPU: the table of candidates, and the choice among them. Pure:
+// for any GPU, on any machine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "attend/kernels/common/gpu_facts.h"
+#include "attend/tensor/dtype.h"
+
+namespace attend::kernels::cuda {
+
+enum class GemmKernel : uint8_t {
+  kGatedMlp,       // sm90/tall.h
+  kSwapAbSplitK,   // sm90/dense.h
+  kSkinny,         // sm80/few_rows.h
+  kInvariantSm90,  // sm90/row_tiles.h
+  kInvariantSm80,  // common/batch_invariant_gemm_kernel.h
+  kCublasLt,       // matmul.h
+  kNaive,          // common/batch_invariant_gemm_kernel.h
+  kGemmThenSilu,   // no kernel for gate, up and SiLU together: another choice, and then silu_mul()
+};
+inline constexpr int kNumGemmKernels = 8;
+
+// RMSNorm of x before the product (InputNorm of linear.h).
+enum class GemmNorm : uint8_t {
+  kNone,
+  kGiven,
+  kBegun,  // by the product before
+};
+
+// What a choice depends on. "Aligned": rows begin at multiples of 16 bytes.
+struct GemmProblem {
+  int64_t num_rows = 0, in_features = 0;
+  int64_t out_features = 0;    // of out; `gated`: the weight has twice as many rows
+  DType dtype = DType::kBF16;  // of x and the weight
+  DType out_dtype = DType::kBF16;
+  bool gated = false;  // out = silu(gate) * up
+  bool batch_invariant = false;
+  bool x_aligned = true, weight_aligned = true;
+  bool out_aligned_8 = true;  // rows of out begin at multiples of 8 bytes
+  GemmNorm norm = GemmNorm::kNone;
+  DType norm_dtype = DType::kBF16;  // of the norm's weight, which lies at a multiple of 16 bytes or not
+  bool norm_aligned = true;
+  bool normed_aligned = true;  // the memory for x behind a norm that runs in a launch before
+
+  int64_t num_weight_rows() const { return gated ? 2 * out_features : out_features; }
+};
+
+// What decides between kernels that all take a problem: as timed on a GPU, data of that GPU.
+struct GemmTuning {
+  // Split-K tiles against the skinny GEMM and cuBLASLt. Weights of fewer elements are small.
+  int64_t small_elements;
+  int64_t min_rows_of_large;  // large weights from here on, all from the next
+  int64_t min_rows_of_any;
+  int64_t max_rows_of_any;   // above: small weights, and
+  int64_t min_rows_of_deep;  // from here on those with more inputs than outputs, whose sums clusters share
+  int64_t max_rows_of_tiles;
+  // Of more rows, every CTA's share of reading the squares costs more than a norm's launch.
+  int64_t max_rows_of_begun_norm;
+  // The gated-MLP GEMM, above max_rows_of_any: where its tiles keep so much of the SMs busy. Two CTAs
+  // multiply 256 rows however few there are, which pays from some number on.
+  double min_evenness;
+  int64_t min_rows_of_cta_pairs;
+  // The skinny GEMM: with more rows than the first x weighs as much as the weights that a CTA takes at once,
+  // so layers of more features than the second (heads) are left to cuBLASLt.
+  int64_t max_rows_of_any_width;
+  int64_t max_features_of_more_rows;
+};
+// What is known for a GPU: the H200's, until another is measured.
+const GemmTuning& gemm_tuning(const GpuFacts& gpu);
+
+struct GemmRow {
+  GemmKernel kernel;
+  std::string_view name;
+  bool (*takes)(const GemmProblem& problem, const GpuFacts& gpu);
+  // Of problems that it takes: whether it is faster than what stands below it.
+  bool (*is_faster)(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning);
+  // Of problems that it takes and that have a norm: whether it norms x itself; else a launch before does.
+  bool (*norms)(const GemmProblem& problem);
+  std::string_view why;  // it is chosen
+};
+
+// Every kernel once, in the order of GemmKernel, which is that of preference.
+std::span<const GemmRow> gemm_rows();
+const GemmRow& gemm_row(GemmKernel kernel);
+
+// The first row that takes the problem and is faster. There is one for every problem.
+const GemmRow& choose(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning);
+inline const GemmRow& choose(const GemmProblem& problem, const GpuFacts& gpu) {
+  return choose(problem, gpu, gemm_tuning(gpu));
+}
+
+}  // namespace attend::kernels::cuda

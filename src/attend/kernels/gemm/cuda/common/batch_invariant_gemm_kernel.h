@@ -1,0 +1,30 @@
+// Batch-invariant GEMM: a row's bits depend neither on the other rows nor on their number.
+#pragma once
+
+#include "attend/kernels/common/cuda/params.h"
+
+namespace attend::kernels::cuda {
+
+// out = x weight^T (+ bias) (+ out).
+struct BatchInvariantGemmParams {
+  const void* x;  // row r begins at element r * x_stride
+  const void* weight;
+  int64_t x_stride;
+  DeviceVector bias;
+  void* out;  // row r begins at element r * out_stride
+  int64_t out_stride;
+  int32_t num_rows, in_features, out_features;
+  bool accumulate;  // what out holds is added
+  Element out_element;
+};
+
+// On tensor cores: bit for bit what skinny_gemm_kernel.h computes of the same row. x and weight are of the
+// function's type, their rows begin at multiples of 16 bytes, and in_features is a multiple of 8.
+void launch_batch_invariant_gemm_bf16(const BatchInvariantGemmParams& params, void* stream);
+void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params, void* stream);
+
+// Any layout, x and weight of `element`: every output is added up in float32 by one thread, in the order of
+// K.
+void launch_naive_gemm(const BatchInvariantGemmParams& params, Element element, void* stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,561 @@
+// Skinny GEMM: out = x W^T for up to 32 rows of x, on mma.sync.
+//
+//   tile        all rows of x (kTokens = 1, 8, 16 or 32) x a CTA's range of output features, kGroups groups
+//               of 8 (1, 2, 4 or 6) at once; K-blocks of 64, dealt to the warps (sliced-K)
+//   warps       8, all alike: each brings its own K-blocks by cp.async, multiplies them with mma.m16n8k16 and
+//               leaves partial sums in shared memory, which all warps add up in one order
+//   registers   86 to 220 in bf16, 74 to 210 in f16: 128 at most where two CTAs fit an SM
+//   shared      partial sums, and up to 12 stages a warp: kGroups KB of W, 128 kTokens bytes of x and 128 of
+//               the norm's weights each. Up to 227 KB, 99 KB where an SM has no more
+//   bytes       W once from memory; x once per CTA and pass, from L2
+//   bound       reading W
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "attend/kernels/common/cuda/element.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+
+namespace attend::kernels::cuda {
+
+inline constexpr int kSkinnyWarps = kKSlices;
+inline constexpr int kSkinnyThreads = 32 * kSkinnyWarps;
+
+// Groups of eight rows of W of an n-tile: one, or two whose outputs are combined (gate and up, or the halves
+// of a head that are rotated together).
+__host__ __device__ inline int groups_of_n_tile(const SkinnyGemmParams& params) {
+  return params.gated || params.head_half > 0 ? 2 : 1;
+}
+__host__ __device__ inline int num_n_tiles(const SkinnyGemmParams& params) {
+  return params.out_features / (params.head_half > 0 ? 2 * kFeatures : kFeatures);
+}
+// Output feature at which the n-tile's first group begins.
+__device__ inline int first_feature(const SkinnyGemmParams& params, int n_tile) {
+  const int heads_before = params.head_half > 0 ? n_tile / (params.head_half / kFeatures) : 0;
+  return n_tile * kFeatures + heads_before * params.head_half;
+}
+
+// The n-tiles of a CTA, which it goes through a few at a time: one pass over x for each few.
+struct CtaRange {
+  int begin, end, at_once;  // in n-tiles
+  int num_k_blocks;         // of the inputs, which the warps take in turn
+
+  __device__ CtaRange(const SkinnyGemmParams& params, int num_groups)
+      : at_once(num_groups / groups_of_n_tile(params)),
+        num_k_blocks((params.in_features + kBlockK - 1) / kBlockK) {
+    begin = static_cast<int>(int64_t{num_n_tiles(params)} * blockIdx.x / gridDim.x);
+    end = static_cast<int>(int64_t{num_n_tiles(params)} * (blockIdx.x + 1) / gridDim.x);
+  }
+};
+
+// Producer: each warp's own pipeline of cp.async. A stage is one K-block: kGroups groups of rows of W,
+// kTokens rows of x and one of the norm's weights. K-blocks come in the order in which the warp takes them:
+// all of its slice of K for one pass, then for the next. `kHeads`: params.head_half is not 0.
+template <int kGroups, int kTokens, int kPipelineBytes, bool kHeads>
+class SkinnyGemmPipeline {
+  static constexpr int kWeightBytes = kGroups * kFeatures * kRowBytes;
+  static constexpr int kStageBytes = kWeightBytes + (kTokens + 1) * kRowBytes;
+  static constexpr int kRowsAtOnce = 32 / kPieces;
+
+ public:
+  static constexpr int kMTiles = (kTokens + kFeatures - 1) / kFeatures;  // of eight tokens
+  static constexpr int kStageStride = kSkinnyWarps * kStageBytes;        // from a warp's stage to its next
+  // Twelve are enough to keep memory busy, and each is a step before the first mma.
+  static constexpr int kStages = kPipelineBytes / kStageStride < 12 ? kPipelineBytes / kStageStride : 12;
+  // A CTA that needs fewer leaves the shared memory to the next kernel's CTAs.
+  static constexpr __host__ __device__ int shared_bytes(int k_blocks_of_warp) {
+    return kStageStride * (k_blocks_of_warp < kStages ? k_blocks_of_warp : kStages);
+  }
+  static_assert(kStages >= 2);
+
+  // A lane's fragments of one K-block, as mma.m16n8k16 wants them: elements 2 (l % 4) and the next of
+  // pieces 0 to 3 (first half) and 4 to 7 of row l / 4 of each group, and of rows l / 4, l / 4 + 8, ... of x.
+  struct Fragments {
+    uint4 weights[2][kGroups];
+    uint4 x[2][kMTiles];
+    uint4 norm[2];
+  };
+
+  __device__ SkinnyGemmPipeline(const SkinnyGemmParams& params, const CtaRange& range, char* shared)
+      : params_(params), range_(range) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    row_ = lane / kPieces;
+    input_ = warp * kBlockK + lane % kPieces * 8;
+    const uint32_t stages = ptx::shared_address(shared) + static_cast<uint32_t>(warp * kStageBytes);
+    to_ = stages + swizzled_piece(row_, lane % kPieces);
+    from_ = stages + swizzled_piece(lane % 8, lane / 8);
+    norm_from_ = stages + swizzled_piece(0, lane / 8);
+    x_from_ = kTokens == 1 ? norm_from_ : from_;
+    k_blocks_of_pass_ = (range.num_k_blocks - warp + kSkinnyWarps - 1) / kSkinnyWarps;
+    const int64_t row_bytes = 2 * int64_t{params.in_features};
+    group_pair_bytes_ = 2 / groups_of_n_tile(params) * kFeatures * row_bytes;
+    odd_group_bytes_ = (kHeads         ? params.head_half
+                        : params.gated ? params.out_features
+                                       : kFeatures) *
+                       row_bytes;
+  }
+
+  // Prologue. Fills every stage: with W, then, once the kernel before has ended, with x. Loads return in the
+  // order in which they are issued, so x is not queued behind more than half of all of W.
+  __device__ __forceinline__ void start() {
+    begin(weights_cursor_);
+    const int num_prefetched = min(kStages, (weights_cursor_.left + 1) / 2);
+#pragma unroll 1
+    for (int stage = 0; stage < num_prefetched; ++stage) {
+      copy_weights(weights_cursor_, stage * kStageStride);
+      advance(weights_cursor_);
+    }
+    ptx::griddepcontrol_wait();
+    Cursor cursor;
+    begin(cursor);
+#pragma unroll 1
+    for (int stage = 0; stage < kStages; ++stage) {
+      if (cursor.left > 0) {
+        copy_x(cursor, stage * kStageStride);
+        if (stage >= num_prefetched) copy_weights(cursor, stage * kStageStride);
+        advance(cursor);
+      }
+      ptx::cp_async_commit_group();
+    }
+    weights_cursor_ = cursor;
+    ptx::launch_dependents();
+  }
+
+  // Loads the oldest stage's fragments and refills the stage.
+  __device__ __forceinline__ void take(Fragments& fragments) {
+    ptx::cp_async_wait_group<kStages - 1>();
+    __syncwarp();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int tile = 0; tile < kMTiles; ++tile)
+        fragments.x[half][tile] =
+            load((x_from_ ^ (half * 64)) + stage_ + kWeightBytes + tile * kFeatures * kRowBytes);
+      if (params_.norm != nullptr)
+        fragments.norm[half] = load((norm_from_ ^ (half * 64)) + stage_ + kWeightBytes + kTokens * kRowBytes);
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group)
+        fragments.weights[half][group] = load((from_ ^ (half * 64)) + stage_ + group * kFeatures * kRowBytes);
+    }
+    __syncwarp();
+    if (weights_cursor_.left > 0) {
+      copy_weights(weights_cursor_, stage_);
+      copy_x(weights_cursor_, stage_);
+      advance(weights_cursor_);
+    }
+    ptx::cp_async_commit_group();
+    stage_ = stage_ + kStageStride == kStages * kStageStride ? 0 : stage_ + kStageStride;
+  }
+
+ private:
+  // What is copied next.
+  struct Cursor {
+    const char* weights;  // of this lane, in the first group
+    int n_tile, input;    // `input`: of this lane
+    int left_of_pass, left;
+  };
+
+  // From a row to the one kRowsAtOnce behind it.
+  __device__ static uint32_t next_rows(uint32_t to) {
+    return (to ^ (kRowsAtOnce * 16)) + kRowsAtOnce * kRowBytes;
+  }
+
+  __device__ __forceinline__ static uint4 load(uint32_t from) {
+    uint32_t pieces[4];
+    ptx::ldmatrix_x4(pieces, from);
+    return make_uint4(pieces[0], pieces[1], pieces[2], pieces[3]);
+  }
+
+  __device__ __forceinline__ void begin(Cursor& cursor) const {
+    cursor.n_tile = range_.begin;
+    cursor.left = k_blocks_of_pass_ * ((range_.end - range_.begin + range_.at_once - 1) / range_.at_once);
+    begin_pass(cursor);
+  }
+  __device__ __forceinline__ void begin_pass(Cursor& cursor) const {
+    cursor.input = input_;
+    cursor.left_of_pass = k_blocks_of_pass_;
+    const int64_t row = first_feature(params_, cursor.n_tile) + row_;
+    cursor.weights = static_cast<const char*>(params_.weight) + 2 * (row * params_.in_features + input_);
+  }
+  __device__ __forceinline__ void advance(Cursor& cursor) const {
+    cursor.input += kSkinnyWarps * kBlockK;
+    cursor.weights += 2 * kSkinnyWarps * kBlockK;
+    --cursor.left;
+    if (--cursor.left_of_pass > 0) return;
+    cursor.n_tile += range_.at_once;
+    begin_pass(cursor);
+  }
+
+  __device__ __forceinline__ void copy_weights(const Cursor& cursor, int stage) const {
+    const int num_groups = (range_.end - cursor.n_tile) * groups_of_n_tile(params_);
+    const bool valid = cursor.input < params_.in_features;
+    const int64_t next_rows_bytes = 2 * kRowsAtOnce * int64_t{params_.in_features};
+    const char* from[2] = {cursor.weights, cursor.weights + odd_group_bytes_};
+    uint32_t to = to_ + stage;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      if (group >= num_groups) break;
+      const char*& rows = from[group % 2];
+      ptx::cp_async_16(to, rows, valid);
+      ptx::cp_async_16(next_rows(to), rows + next_rows_bytes, valid);
+      rows += group_pair_bytes_;
+      // Behind a head's first half comes the next head's.
+      if constexpr (kHeads)
+        if (((cursor.n_tile + group / 2 + 1) & (params_.head_half / kFeatures - 1)) == 0)
+          rows += odd_group_bytes_;
+      to += kFeatures * kRowBytes;
+    }
+  }
+  __device__ __forceinline__ void copy_x(const Cursor& cursor, int stage) const {
+    const bool valid = cursor.input < params_.in_features;
+    const char* const x = static_cast<const char*>(params_.x) + 2 * int64_t{cursor.input};
+    const char* const norm = static_cast<const char*>(params_.norm) + 2 * int64_t{cursor.input};
+    const uint32_t to = to_ + stage + kWeightBytes;
+    if constexpr (kTokens == 1) {
+      // Rows 0 and 1 are x and the norm; the latter is read as it came, in one piece.
+      const int exchanged = (row_ & 1) * 16;
+      if (row_ == 0 || (row_ == 1 && params_.norm != nullptr))
+        ptx::cp_async_16(to ^ exchanged, row_ == 0 ? x : norm, valid);
+    } else {
+#pragma unroll
+      for (int row = 0; row < kTokens; row += kRowsAtOnce) {
+        const int token = row + row_;
+        const bool given = valid && token < params_.num_rows;
+        const uint32_t to_row =
+            row % 8 == 0 ? to + row * kRowBytes : next_rows(to + (row - kRowsAtOnce) * kRowBytes);
+        ptx::cp_async_16(to_row, x + (given ? 2 * token * params_.x_stride : 0), given);
+      }
+      if (params_.norm != nullptr && row_ == 0) ptx::cp_async_16(to + kTokens * kRowBytes, norm, valid);
+    }
+  }
+
+  const SkinnyGemmParams& params_;
+  const CtaRange range_;
+  int row_, input_;  // what this lane copies of each kRowsAtOnce rows, and from where on in the first K-block
+  uint32_t to_;
+  uint32_t from_, x_from_, norm_from_;  // of the first halves
+  int k_blocks_of_pass_;
+  int64_t group_pair_bytes_, odd_group_bytes_;  // from a group to the next but one, to the next
+  int stage_ = 0;                               // where the oldest K-block's begins
+  Cursor weights_cursor_;
+};
+
+// Epilogue: accumulators go to out as they are, added to what it holds, or as silu(gate) * up.
+class SkinnyGemmEpilogue {
+ public:
+  static constexpr bool kHeads = false, kClusterSync = false;
+  // Loaded before the W of a pass, behind which it would come late.
+  struct Prefetched {
+    float before = 0.0f;
+  };
+
+  __device__ explicit SkinnyGemmEpilogue(const SkinnyGemmParams& params) : params_(params) {}
+
+  __device__ void prefetch(int token, int n_tile, int row, Prefetched& prefetched) const {
+    if (params_.accumulate)
+      prefetched.before = load_element(params_.out, at(token, n_tile, row), params_.out_element);
+  }
+  // sum(group, feature): the accumulator of output `feature`, which is row `row` of that group of the n-tile.
+  template <class Sum>
+  __device__ void write(int token, int n_tile, int row, const Prefetched& prefetched, const Sum& sum) const {
+    const int feature = n_tile * kFeatures + row;
+    float value = sum(0, feature);
+    if (params_.gated) value = value / (1.0f + expf(-value)) * sum(1, params_.out_features + feature);
+    if (params_.accumulate) value += prefetched.before;
+    store_element(params_.out, at(token, n_tile, row), params_.out_element, value);
+  }
+
+ private:
+  __device__ int64_t at(int token, int n_tile, int row) const {
+    return token * params_.out_stride + n_tile * kFeatures + row;
+  }
+
+  const SkinnyGemmParams& params_;
+};
+
+__device__ inline float sum_of_squares_of(const uint4& x) {
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = __bfloat1622float2(pairs[i]);
+    sum += pair.x * pair.x + pair.y * pair.y;
+  }
+  return sum;
+}
+
+// Rounded to bf16 once.
+__device__ inline uint4 multiply_elements(const uint4& x, const uint4& norm) {
+  uint4 product;
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
+  const auto* const weights = reinterpret_cast<const __nv_bfloat162*>(&norm);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) reinterpret_cast<__nv_bfloat162*>(&product)[i] = __hmul2(pairs[i], weights[i]);
+  return product;
+}
+
+// Consumer. The warps' partial sums are always added in the same order, so a row's bits depend on the row
+// alone. `Epilogue`: as SkinnyGemmEpilogue. With its kClusterSync, outputs wait for those of the cluster's
+// other CTAs, and each CTA goes through its range in one pass.
+template <class T, int kGroups, int kTokens, int kSharedBytes, class Epilogue>
+class SkinnyGemmCta {
+  static constexpr int kGroupOutputs = kTokens * kFeatures;
+  // Partial sums of the warps, and their sums of squares.
+  static constexpr int kPartialSumBytes =
+      (kSkinnyWarps * (kGroups * kGroupOutputs + kTokens) * static_cast<int>(sizeof(float)) + 127) / 128 *
+      128;
+  using Pipeline = SkinnyGemmPipeline<kGroups, kTokens, kSharedBytes - kPartialSumBytes, Epilogue::kHeads>;
+  static constexpr int kMTiles = Pipeline::kMTiles;
+  static constexpr int kM16Tiles = (kMTiles + 1) / 2;  // rows of A of one mma
+  static constexpr bool kCanNorm = std::is_same_v<T, __nv_bfloat16>;
+
+ public:
+  static constexpr int kMaxSharedBytes = kPartialSumBytes + Pipeline::shared_bytes(Pipeline::kStages);
+  static int shared_bytes(int k_blocks_of_warp) {
+    return kPartialSumBytes + Pipeline::shared_bytes(k_blocks_of_warp);
+  }
+
+  __device__ SkinnyGemmCta(const SkinnyGemmParams& params, const Epilogue& epilogue, char* shared)
+      : params_(params),
+        epilogue_(epilogue),
+        range_(params, kGroups),
+        pipeline_(params, range_, shared + kPartialSumBytes),
+        partial_(reinterpret_cast<float*>(shared)),
+        row_squares_(partial_ + kSkinnyWarps * kGroups * kGroupOutputs) {}
+
+  // W does not depend on the kernel before, so the pipeline fills while that ends.
+  __device__ __forceinline__ void run() {
+    pipeline_.start();
+    bool first = true;
+    for (int n_tile = range_.begin; n_tile < range_.end; n_tile += range_.at_once) {
+      Prefetched prefetched;
+      prefetch(n_tile, prefetched);
+      Accumulators accumulators = {};
+      for (int k_block = warp_; k_block < range_.num_k_blocks; k_block += kSkinnyWarps)
+        multiply(first, accumulators);
+      store_partial_sums(first, accumulators);
+      __syncthreads();
+      write(n_tile, prefetched);
+      __syncthreads();
+      first = false;
+    }
+  }
+
+ private:
+  using Accumulators = float[kGroups][kM16Tiles][4];
+
+  // mma.m16n8k16 after mma.m16n8k16, in the order of K.
+  __device__ __forceinline__ void multiply(bool first, Accumulators& accumulators) {
+    typename Pipeline::Fragments fragments;
+    pipeline_.take(fragments);
+    if constexpr (kCanNorm)
+      if (params_.norm != nullptr) apply_norm(first, fragments);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int pair = 0; pair < kM16Tiles; ++pair) {
+        const uint4 low = fragments.x[half][2 * pair];
+        uint4 high = make_uint4(0, 0, 0, 0);
+        if constexpr (kMTiles > 1) high = fragments.x[half][2 * pair + 1];
+        const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+          const uint4 weight = fragments.weights[half][group];
+          ptx::mma_m16n8k16(accumulators[group][pair], even, weight.x, weight.y, T{});
+          ptx::mma_m16n8k16(accumulators[group][pair], odd, weight.z, weight.w, T{});
+        }
+      }
+  }
+
+  // Squares of x are the same in every pass: the first one sums them.
+  __device__ __forceinline__ void apply_norm(bool first, typename Pipeline::Fragments& fragments) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int tile = 0; tile < kMTiles; ++tile) {
+        if (first) sum_of_squares_[tile] += sum_of_squares_of(fragments.x[half][tile]);
+        fragments.x[half][tile] = multiply_elements(fragments.x[half][tile], fragments.norm[half]);
+      }
+  }
+
+  // Sliced-K: a warp's accumulators to shared memory. Lane l holds tokens l / 4, l / 4 + 8, ... of features
+  // 2 (l % 4) and the next.
+  __device__ __forceinline__ void store_partial_sums(bool first, const Accumulators& accumulators) {
+#pragma unroll
+    for (int tile = 0; tile < kMTiles; ++tile) {
+      const int token = lane_ / 4 + tile * kFeatures;
+      if (token >= kTokens) break;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group)
+        *reinterpret_cast<float2*>(partial_ + (warp_ * kGroups + group) * kGroupOutputs + token * kFeatures +
+                                   lane_ % 4 * 2) =
+            make_float2(accumulators[group][tile / 2][tile % 2 * 2],
+                        accumulators[group][tile / 2][tile % 2 * 2 + 1]);
+      if (params_.norm == nullptr || !first) continue;
+      float squares = sum_of_squares_[tile];
+      for (int step = 1; step < 4; step *= 2) squares += __shfl_xor_sync(__activemask(), squares, step);
+      if (lane_ % 4 == 0) row_squares_[warp_ * kTokens + token] = squares;
+    }
+  }
+
+  __device__ float scale_of(int token) const {
+    if (params_.norm == nullptr) return 1.0f;
+    float squares = 0.0f;
+    for (int warp = 0; warp < kSkinnyWarps; ++warp) squares += row_squares_[warp * kTokens + token];
+    return 1.0f / sqrtf(squares / static_cast<float>(params_.in_features) + params_.norm_eps);
+  }
+  __device__ float sum_of(int group, int token, int row, float scale, int bias_idx) const {
+    float sum = 0.0f;
+    for (int warp = 0; warp < kSkinnyWarps; ++warp)
+      sum += partial_[(warp * kGroups + group) * kGroupOutputs + token * kFeatures + row];
+    const DeviceVector& bias = params_.bias;
+    return sum * scale + (bias.data == nullptr ? 0.0f : load_element(bias.data, bias_idx, bias.element));
+  }
+
+  // Eight threads take a token's outputs of an n-tile, the next eight the next token's, so that the partial
+  // sums that a warp reads lie side by side.
+  static constexpr int kNTilesAtOnce = kSkinnyThreads / (kTokens * kFeatures);
+  static constexpr int kMaxNTiles = Epilogue::kHeads ? kGroups / 2 : kGroups;
+  static constexpr int kOutsOfThread = (kMaxNTiles + kNTilesAtOnce - 1) / kNTilesAtOnce;
+
+  // With many tokens, what is prefetched would take registers from the accumulators.
+  static constexpr bool kPrefetches = kTokens <= kMaxRowsAnywhere;
+  using Prefetched = typename Epilogue::Prefetched[kPrefetches ? kOutsOfThread : 1];
+
+  // Calls visit(i, token, n_tile, row) for the i-th output of this thread: row `row` of the pass's n-tile
+  // `n_tile`.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_out(int first_n_tile, const Visit& visit) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int row = thread % kFeatures, token = thread / kFeatures % kTokens;
+    if (token >= params_.num_rows) return;
+    const int num_n_tiles = min(range_.at_once, range_.end - first_n_tile);
+    int n_tile = thread / (kFeatures * kTokens);
+#pragma unroll(kPrefetches ? kOutsOfThread : 1)
+    for (int i = 0; i < kOutsOfThread; ++i) {
+      if (n_tile < num_n_tiles) visit(i, token, n_tile, row);
+      n_tile += kNTilesAtOnce;
+    }
+  }
+
+  __device__ __forceinline__ void prefetch(int first_n_tile, Prefetched& prefetched) const {
+    if constexpr (kPrefetches)
+      for_each_out(first_n_tile, [&](int i, int token, int n_tile, int row) {
+        epilogue_.prefetch(token, first_n_tile + n_tile, row, prefetched[i]);
+      });
+  }
+  __device__ __forceinline__ void write(int first_n_tile, Prefetched& prefetched) const {
+    if constexpr (Epilogue::kClusterSync) epilogue_.wait_for_cluster();
+    for_each_out(first_n_tile, [&](int i, int token, int n_tile, int row) {
+      if constexpr (!kPrefetches) epilogue_.prefetch(token, first_n_tile + n_tile, row, prefetched[0]);
+      const float scale = scale_of(token);
+      const int first_group = n_tile * groups_of_n_tile(params_);
+      epilogue_.write(
+          token, first_n_tile + n_tile, row, prefetched[kPrefetches ? i : 0],
+          [&](int group, int feature) { return sum_of(first_group + group, token, row, scale, feature); });
+    });
+    if constexpr (Epilogue::kClusterSync) {
+      epilogue_.cluster_sync();
+      for_each_out(first_n_tile, [&](int i, int token, int n_tile, int row) {
+        epilogue_.finish(token, first_n_tile + n_tile, row, prefetched[i]);
+      });
+    }
+  }
+
+  const SkinnyGemmParams& params_;
+  const Epilogue epilogue_;
+  const CtaRange range_;
+  Pipeline pipeline_;
+  float* partial_;      // [warps, groups, tokens, features]
+  float* row_squares_;  // [warps, tokens]
+  const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
+  float sum_of_squares_[kMTiles] = {};
+};
+
+// CTAs of an SM for which there are registers.
+constexpr int skinny_ctas_per_sm(int num_groups, int num_tokens) {
+  return num_groups > 4 || num_groups * num_tokens > 6 * kFeatures ? 1 : 2;
+}
+
+template <class T, int kGroups, int kTokens, int kSharedBytes>
+__global__ void __launch_bounds__(kSkinnyThreads, skinny_ctas_per_sm(kGroups, kTokens))
+    skinny_gemm_kernel(const __grid_constant__ SkinnyGemmParams params) {
+  extern __shared__ __align__(128) char shared[];
+  SkinnyGemmCta<T, kGroups, kTokens, kSharedBytes, SkinnyGemmEpilogue>(params, SkinnyGemmEpilogue(params),
+                                                                       shared)
+      .run();
+}
+
+// How n-tiles are divided among CTAs.
+struct CtaRanges {
+  int num_ctas;
+  int num_groups;  // of the largest range
+
+  explicit CtaRanges(const SkinnyGemmParams& params) {
+    num_ctas = std::min(num_n_tiles(params), num_sms());
+    num_groups = (num_n_tiles(params) + num_ctas - 1) / num_ctas * groups_of_n_tile(params);
+  }
+  int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
+};
+
+// `kKernel`: of CTAs `Cta`, which take kGroups groups at once, with parameters that hold `product`.
+template <class Cta, int kGroups, auto kKernel, class Params>
+void launch_ctas(const Params& params, const SkinnyGemmParams& product, const CtaRanges& ranges, void* stream,
+                 int cluster_size = 1) {
+  constexpr int kRoundElements = kSkinnyWarps * kBlockK;
+  const int k_blocks_of_warp =
+      (product.in_features + kRoundElements - 1) / kRoundElements * ranges.num_passes(kGroups);
+  const int shared_bytes = Cta::shared_bytes(k_blocks_of_warp);
+  allow_shared_memory<kKernel>(Cta::kMaxSharedBytes, "linear: shared memory");
+  launch_dependent<Params>(kKernel, static_cast<unsigned>(ranges.num_ctas), kSkinnyThreads,
+                           static_cast<size_t>(shared_bytes), stream, params, "linear", cluster_size);
+}
+
+template <class T, int kGroups, int kTokens, int kSharedBytes>
+void launch_instance(const SkinnyGemmParams& params, const CtaRanges& ranges, void* stream) {
+  using Cta = SkinnyGemmCta<T, kGroups, kTokens, kSharedBytes, SkinnyGemmEpilogue>;
+  launch_ctas<Cta, kGroups, skinny_gemm_kernel<T, kGroups, kTokens, kSharedBytes>>(params, params, ranges,
+                                                                                   stream);
+}
+
+template <class T, int kTokens>
+void launch_tokens(const SkinnyGemmParams& params, void* stream) {
+  const CtaRanges ranges(params);
+  // As few passes over x as can be; then as few groups at once as can be, since more stages
+  // fit then.
+  const auto min_passes = [&](int groups, int most) {
+    return ranges.num_passes(groups) == ranges.num_passes(most);
+  };
+  constexpr int kLarge = kLargeSharedBytes, kSmall = kSmallSharedBytes;
+  if constexpr (kTokens <= kMaxRowsAnywhere) {
+    if (max_skinny_rows() == kMaxRowsAnywhere) {
+      if (min_passes(1, 2)) return launch_instance<T, 1, kTokens, kSmall>(params, ranges, stream);
+      return launch_instance<T, 2, kTokens, kSmall>(params, ranges, stream);
+    }
+  }
+  if (min_passes(1, 6)) return launch_instance<T, 1, kTokens, kLarge>(params, ranges, stream);
+  if (min_passes(2, 6)) return launch_instance<T, 2, kTokens, kLarge>(params, ranges, stream);
+  if (min_passes(4, 6)) return launch_instance<T, 4, kTokens, kLarge>(params, ranges, stream);
+  launch_instance<T, 6, kTokens, kLarge>(params, ranges, stream);
+}
+
+template <class T>
+void launch_rows(const SkinnyGemmParams& params, void* stream) {
+  if (params.num_rows == 1)
+    launch_tokens<T, 1>(params, stream);
+  else if (params.num_rows <= 8)
+    launch_tokens<T, 8>(params, stream);
+  else if (params.num_rows <= kMaxRowsAnywhere)
+    launch_tokens<T, kMaxRowsAnywhere>(params, stream);
+  else
+    launch_tokens<T, kMaxRowsWithRoom>(params, stream);
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,32 @@
+// How the gated-MLP GEMM divides a layer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace attend::kernels::cuda::sm90 {
+
+inline constexpr int kGatedMlpRows = 128;       // of x, of a tile
+inline constexpr int kGatedMlpClusterSize = 2;  // CTAs of a cluster
+inline constexpr int kMaxGatedMlpRows = kGatedMlpRows * kGatedMlpClusterSize;
+// Tile heights that there are instances for: pairs of eight gate rows and their up rows.
+inline constexpr std::array kGatedMlpTilePairs = {6, 8, 10, 12, 14};
+
+// A CTA takes tiles of the weight one after another and multiplies each with 128 rows of x, over all inputs.
+// TMA multicasts what the two CTAs of a cluster both read: up to 128 rows of x, where they have different
+// tiles; above, the tile's weights, where they have different rows. Bits depend on none of this.
+struct GatedMlpGemmShape {
+  int tile_pairs;    // one of kGatedMlpTilePairs
+  int num_clusters;  // at most as many as run at once for the best speed
+};
+
+constexpr bool multicasts_weights(int64_t num_rows) { return num_rows > kGatedMlpRows; }
+
+// The shape for so many rows of the weight and of x whose last CTA ends first.
+GatedMlpGemmShape tall_shape_for(int64_t num_weight_rows, int64_t num_rows, int num_sms);
+
+// The share of the SMs' time that has tiles to multiply in that shape: what tiles that do not come out even
+// cost, 0 to 1.
+double tall_tiles_evenness(int64_t num_weight_rows, int64_t num_rows, int num_sms);
+
+}  // namespace attend::kernels::cuda::sm90

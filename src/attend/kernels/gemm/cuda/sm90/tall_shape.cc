@@ -1,0 +1,48 @@
+#include "attend/base/math.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
+
+namespace attend::kernels::cuda::sm90 {
+namespace {
+
+// Tiles that a cluster multiplies at once.
+int tiles_of_cluster(int64_t num_rows) { return multicasts_weights(num_rows) ? 1 : kGatedMlpClusterSize; }
+
+// Of a height, so that all clusters begin at once and end together as nearly as they can.
+struct TallRounds {
+  int64_t num_rounds, num_clusters;
+
+  TallRounds(int64_t num_pairs, int tile_pairs, int64_t num_rows, int most_clusters) {
+    const int64_t num_turns = ceil_div<int64_t>(num_pairs, tile_pairs * tiles_of_cluster(num_rows));
+    num_rounds = ceil_div<int64_t>(num_turns, most_clusters);
+    num_clusters = ceil_div(num_turns, num_rounds);
+  }
+};
+
+}  // namespace
+
+// Of heights that end at the same time the tallest, which reads x the least often.
+GatedMlpGemmShape tall_shape_for(int64_t num_weight_rows, int64_t num_rows, int num_sms) {
+  const int64_t num_pairs = ceil_div<int64_t>(num_weight_rows, kPairRows);
+  GatedMlpGemmShape best{};
+  int64_t fewest = 0;
+  for (const int tile_pairs : kGatedMlpTilePairs) {
+    const TallRounds rounds(num_pairs, tile_pairs, num_rows, num_sms / kGatedMlpClusterSize);
+    const int64_t pairs_of_cta = rounds.num_rounds * tile_pairs;
+    if (best.tile_pairs != 0 && pairs_of_cta > fewest) continue;
+    best = {.tile_pairs = tile_pairs, .num_clusters = static_cast<int>(rounds.num_clusters)};
+    fewest = pairs_of_cta;
+  }
+  return best;
+}
+
+double tall_tiles_evenness(int64_t num_weight_rows, int64_t num_rows, int num_sms) {
+  const int64_t num_pairs = ceil_div<int64_t>(num_weight_rows, kPairRows);
+  const int most_clusters = num_sms / kGatedMlpClusterSize;
+  const GatedMlpGemmShape shape = tall_shape_for(num_weight_rows, num_rows, num_sms);
+  const TallRounds rounds(num_pairs, shape.tile_pairs, num_rows, most_clusters);
+  return static_cast<double>(num_pairs) / static_cast<double>(rounds.num_rounds * most_clusters *
+                                                              tiles_of_cluster(num_rows) * shape.tile_pairs);
+}
+
+}  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,64 @@
+// How a head's elements are normalised and rotated, and where in a cache they go.
+#pragma once
+
+#include "attend/kernels/common/cuda/element_group.cuh"
+#include "attend/kernels/kv_store/cuda/store_kernel.h"
+#include "attend/kernels/norm_rope/rotate.h"
+
+namespace attend::kernels::cuda {
+
+// A pair of elements, of a head's first and second half, rotated.
+__device__ inline float2 rotated(float first, float second, float cos, float sin) {
+  const RotatedPair pair = rotate(first, second, cos, sin);
+  return make_float2(pair.first, pair.second);
+}
+
+// A pair's part of the sum of squares that a head's norm divides by. Which product is rounded is said
+// here, so that every kernel has the same bits.
+__device__ inline float squares_of_pair(float first, float second) {
+  return fmaf(second, second, __fmul_rn(first, first));
+}
+
+// What a normalised head is multiplied with, besides the norm's weights.
+__device__ inline float norm_scale(float sum_of_squares, int head_dim, float eps) {
+  return 1.0f / sqrtf(sum_of_squares / static_cast<float>(head_dim) + eps);
+}
+
+// The token's slot in the cache; -1: it is not stored.
+__device__ inline int slot_of(const StoreParams& store, int64_t token) {
+  const int slot = store.slots[token];
+  return slot >= 0 && store.slot_map != nullptr ? store.slot_map[slot] : slot;
+}
+
+// The cache row of a slot and head; nowhere for slot -1.
+struct CacheRow {
+  void* data = nullptr;
+  int64_t begin = 0;
+  Element element = Element::kF32;
+  float scale = 1.0f;
+
+  __device__ CacheRow(const StoreParams& store, int kind, int slot, int head) {
+    if (slot < 0) return;
+    const StoreRows& rows = store.rows[kind];
+    data = rows.to;
+    begin = slot / store.page_size * rows.page_stride + slot % store.page_size * rows.token_stride +
+            head * rows.head_stride;
+    element = rows.to_element;
+    scale = rows.scale;
+  }
+  __device__ void write(int d, float value) const {
+    if (data != nullptr) store_element(data, begin + d, element, value / scale);
+  }
+  // Elements [d, d + 8), where rows begin at multiples of so many elements.
+  __device__ void write_group(int d, float (&values)[kGroupElements]) const {
+    if (data == nullptr) return;
+    // Division takes as many instructions as all else, and changes nothing by 1.
+    if (scale != 1.0f) {
+#pragma unroll
+      for (int i = 0; i < kGroupElements; ++i) values[i] /= scale;
+    }
+    store_any_group(data, begin + d, element, values);
+  }
+};
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,38 @@
+// LoadableModel: a model whose weights are still to come.
+#pragma once
+
+#include <optional>
+
+#include "attend/model/model.h"
+#include "attend/model/model_weights.h"
+#include "attend/model/weight_slot.h"
+
+namespace attend {
+
+// What slots were placed from: keeps it where it is.
+struct LoadedWeights {
+  std::vector<Tensor> tensors;
+  size_t num_bytes = 0;
+  std::optional<ModelWeights> files;  // of weights that are mapped
+};
+
+class LoadableModel : public Model {
+ public:
+  // Every weight, in the order of use. Slots point into the model.
+  virtual std::vector<WeightSlot> weight_slots() = 0;
+  // Once every slot is placed.
+  virtual void adopt(LoadedWeights weights) = 0;
+  // Bytes that prepare() allocates. A double, since it may not fit a size_t.
+  virtual double prepared_bytes(const BatchLimits& limits) = 0;
+};
+
+// A model of the spec. `own_head`: its lm_head has weights of its own. Throws Error(kUnsupported) for an
+// architecture that attend does not have.
+std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlacement& placement,
+                                          bool own_head);
+
+// The name of the lm_head's weights: a file that holds them although the config ties them wins, as in
+// transformers.
+std::string head_name(const ModelSpec& spec);
+
+}  // namespace attend

@@ -1,0 +1,17 @@
+#include "attend/model/architecture.h"
+#include "attend/model/decoder.h"
+#include "attend/model/loadable_model.h"
+
+namespace attend {
+
+std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlacement& placement,
+                                          bool own_head) {
+  const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
+  return std::make_unique<DecoderModel>(spec, architecture.names, placement, own_head);
+}
+
+std::string head_name(const ModelSpec& spec) {
+  return std::string(find_architecture(spec.architecture, "architecture").names.lm_head) + ".weight";
+}
+
+}  // namespace attend

@@ -1,0 +1,15 @@
+// The module of each alternative of a layer's spec.
+#pragma once
+
+#include <memory>
+
+#include "attend/model/architecture.h"
+#include "attend/model/modules/module.h"
+
+namespace attend {
+
+std::unique_ptr<Module> make_mixer(const MixerSpec& spec, int layer_id, const ModelSpec& model,
+                                   const DecoderNames& names);
+std::unique_ptr<Module> make_mlp(const MlpSpec& spec, const ModelSpec& model, const DecoderNames& names);
+
+}  // namespace attend

@@ -1,0 +1,33 @@
+// Grouped-query attention with a norm before it: the module of AttentionSpec.
+#pragma once
+
+#include "attend/kernels/fused/norm_qkv_rope_store.h"
+#include "attend/model/architecture.h"
+#include "attend/model/model_spec.h"
+#include "attend/model/modules/module.h"
+
+namespace attend {
+
+class AttentionModule : public Module {
+ public:
+  AttentionModule(const AttentionSpec& spec, int layer_id, const ModelSpec& model, const DecoderNames& names);
+
+  void add_slots(SlotWriter& slots) override;
+  std::vector<int64_t> scratch_widths() const override;
+  const kernels::Norm& input_norm() const override { return norm_; }
+  void forward(ModuleStep& step) const override;
+
+ private:
+  int64_t q_features() const { return int64_t{spec_.num_q_heads} * spec_.head_dim; }
+  int64_t kv_features() const { return int64_t{spec_.num_kv_heads} * spec_.head_dim; }
+
+  const AttentionSpec spec_;
+  const AttentionLayer layer_;
+  const int64_t hidden_size_;
+  const DecoderNames& names_;
+  kernels::Norm norm_;
+  kernels::QkNorm qk_norm_;
+  std::vector<Linear> qkv_, o_;
+};
+
+}  // namespace attend

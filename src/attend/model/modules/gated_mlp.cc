@@ -1,0 +1,35 @@
+#include "attend/model/modules/gated_mlp.h"
+
+#include "attend/kernels/fused/linear_ops.h"
+
+namespace attend {
+
+GatedMlpModule::GatedMlpModule(const GatedMlpSpec& spec, const ModelSpec& model, const DecoderNames& names)
+    : spec_(spec),
+      hidden_size_(model.hidden_size),
+      names_(names),
+      norm_{.weight = {}, .eps = model.norm_eps} {}
+
+void GatedMlpModule::add_slots(SlotWriter& slots) {
+  const int64_t intermediate = spec_.intermediate_size;
+  slots.norm(names_.mlp_norm, hidden_size_, norm_.weight);
+  slots.linear({{names_.gate_proj, intermediate}, {names_.up_proj, intermediate}}, hidden_size_, spec_.bias,
+               ShardAxis::kOutFeatures, gate_up_);
+  slots.linear({{names_.down_proj, hidden_size_}}, intermediate, spec_.bias, ShardAxis::kInFeatures, down_);
+}
+
+std::vector<int64_t> GatedMlpModule::scratch_widths() const {
+  return {2 * int64_t{spec_.intermediate_size}, spec_.intermediate_size};
+}
+
+void GatedMlpModule::forward(ModuleStep& step) const {
+  const TensorView gate_up = step.scratch.take(2 * int64_t{spec_.intermediate_size});
+  const TensorView x = step.scratch.take(spec_.intermediate_size);
+  kernels::norm_gated_linear(
+      step.residual,
+      {.norm = norm_, .gate_up = gate_up_, .activation = spec_.activation, .gate_up_out = gate_up, .out = x},
+      step.context);
+  kernels::linear_add(x, down_.front(), step.residual, step.context);
+}
+
+}  // namespace attend

@@ -1,0 +1,27 @@
+// A gated MLP with a norm before it: the module of GatedMlpSpec.
+#pragma once
+
+#include "attend/model/architecture.h"
+#include "attend/model/model_spec.h"
+#include "attend/model/modules/module.h"
+
+namespace attend {
+
+class GatedMlpModule : public Module {
+ public:
+  GatedMlpModule(const GatedMlpSpec& spec, const ModelSpec& model, const DecoderNames& names);
+
+  void add_slots(SlotWriter& slots) override;
+  std::vector<int64_t> scratch_widths() const override;
+  const kernels::Norm& input_norm() const override { return norm_; }
+  void forward(ModuleStep& step) const override;
+
+ private:
+  const GatedMlpSpec spec_;
+  const int64_t hidden_size_;
+  const DecoderNames& names_;
+  kernels::Norm norm_;
+  std::vector<Linear> gate_up_, down_;
+};
+
+}  // namespace attend

@@ -1,0 +1,32 @@
+#include "attend/model/step_cost.h"
+
+#include <algorithm>
+
+#include "attend/model/loadable_model.h"
+
+namespace attend {
+
+StepCosts step_costs(const ModelSpec& spec) {
+  StepCosts costs;
+  const auto model = make_model(spec, {}, !spec.tie_word_embeddings);
+  for (const WeightSlot& slot : model->weight_slots()) {
+    if (slot.use == WeightUse::kTable)
+      (spec.tie_word_embeddings ? costs.head_weights : costs.table_weights) += slot.num_elements();
+    if (slot.use == WeightUse::kHead) costs.head_weights += slot.num_elements();
+    if (slot.use != WeightUse::kLinear) continue;
+    costs.gemm_weights += slot.num_elements();
+    const auto same = [&](const GemmShape& gemm) {
+      return gemm.out_features == slot.rows() && gemm.in_features == slot.columns;
+    };
+    const auto found = std::ranges::find_if(costs.gemms, same);
+    if (found != costs.gemms.end())
+      ++found->count;
+    else
+      costs.gemms.push_back({.out_features = slot.rows(), .in_features = slot.columns, .count = 1});
+  }
+  for (const AttentionLayer& layer : spec.geometry(DType::kF32, DType::kF32).layers)
+    costs.operations_per_pair += 2.0 * layer.num_q_heads * (layer.head_dim_qk + layer.head_dim_v);
+  return costs;
+}
+
+}  // namespace attend

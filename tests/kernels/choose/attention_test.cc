@@ -1,0 +1,184 @@
+// Which kernel attends (kernels/attention/cuda/choose.h).
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string_view>
+
+#include "attend/kernels/attention/cuda/choose.h"
+#include "tests/kernels/choose/gpus.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+using testing_choose::kA100;
+using testing_choose::kGpus;
+using testing_choose::kH100;
+using testing_choose::kL40S;
+
+// A prompt of 4096 tokens, four query heads for each of eight KV heads.
+constexpr AttentionProblem kPrefill{.head_dim_qk = 128,
+                                    .head_dim_v = 128,
+                                    .num_rows = 4 * 4096,
+                                    .tile_rows = 128,
+                                    .num_row_tiles = 128,
+                                    .num_reqs = 1,
+                                    .num_kv_heads = 8,
+                                    .num_workers = 132};
+// A decode step of 16 requests.
+constexpr AttentionProblem kDecode{.head_dim_qk = 128,
+                                   .head_dim_v = 128,
+                                   .num_rows = 4,
+                                   .tile_rows = 16,
+                                   .num_row_tiles = 16,
+                                   .num_reqs = 16,
+                                   .num_kv_heads = 8,
+                                   .num_workers = 132};
+constexpr AttentionProblem kMla{.mla = true,
+                                .head_dim_qk = 576,
+                                .head_dim_v = 512,
+                                .num_rows = 16,
+                                .tile_rows = 16,
+                                .num_row_tiles = 16,
+                                .num_reqs = 16,
+                                .num_workers = 132};
+
+void for_each_problem(const std::function<void(const AttentionProblem&, const GpuFacts&)>& fn) {
+  for (const GpuFacts& gpu : kGpus)
+    for (const AttentionProblem& step : {kPrefill, kDecode, kMla})
+      for (const DType q : {DType::kF32, DType::kF16, DType::kBF16})
+        for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2})
+          for (const HeadDims dims :
+               {HeadDims{40, 40}, {64, 64}, {128, 128}, {192, 128}, {256, 128}, {256, 256}})
+            for (unsigned flags = 0; flags < 32; ++flags) {
+              AttentionProblem problem = step;
+              problem.q_dtype = problem.out_dtype = q;
+              problem.kv_dtype = kv;
+              if (!problem.mla) problem.head_dim_qk = dims.qk, problem.head_dim_v = dims.v;
+              if (problem.tile_rows == 128 && problem.head_dim_v > 128) problem.tile_rows = 64;
+              problem.positive_scale = (flags & 1) == 0;
+              problem.aligned = (flags & 2) == 0;
+              problem.strides_fit = (flags & 4) == 0;
+              problem.has_tree_mask = (flags & 8) != 0;
+              problem.fixed_splits = (flags & 16) != 0;
+              if (problem.fixed_splits && problem.tile_rows == 16) problem.tile_rows = 64;
+              fn(problem, gpu);
+            }
+}
+
+TEST(ChooseAttention, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
+  std::set<std::string_view> reached;
+  for_each_problem([&](const AttentionProblem& problem, const GpuFacts& gpu) {
+    const AttentionRow& row = choose(problem, gpu);
+    EXPECT_TRUE(row.takes(problem, gpu)) << row.name;
+    reached.insert(row.name);
+  });
+  EXPECT_EQ(reached.size(), attention_rows().size());
+}
+
+TEST(ChooseAttention, TakesTheSmallestInstanceThatHoldsTheHeadDims) {
+  for_each_problem([](const AttentionProblem& problem, const GpuFacts& gpu) {
+    const AttentionRow& chosen = choose(problem, gpu);
+    if (chosen.dims == HeadDims{}) return;
+    EXPECT_GE(chosen.dims.qk, problem.head_dim_qk);
+    EXPECT_GE(chosen.dims.v, problem.head_dim_v);
+    for (const AttentionRow& row : attention_rows())
+      if (row.kernel == chosen.kernel && row.dims.qk < chosen.dims.qk) {
+        EXPECT_FALSE(row.takes(problem, gpu));
+      }
+  });
+}
+
+TEST(ChooseAttention, LeavesToRowsWhatTensorCoresDoNotTake) {
+  for (const GpuFacts& gpu : kGpus)
+    for (const AttentionProblem& step : {kPrefill, kDecode, kMla}) {
+      const auto expect_rows = [&](const std::function<void(AttentionProblem&)>& change) {
+        AttentionProblem problem = step;
+        change(problem);
+        EXPECT_EQ(choose(problem, gpu).kernel, AttentionKernel::kRows);
+      };
+      expect_rows([](auto& p) { p.q_dtype = p.kv_dtype = p.out_dtype = DType::kF32; });
+      expect_rows([](auto& p) { p.kv_dtype = DType::kF16; });
+      expect_rows([](auto& p) { p.out_dtype = DType::kF16; });
+      expect_rows([](auto& p) { p.positive_scale = false; });
+      expect_rows([](auto& p) { p.aligned = false; });
+      expect_rows([](auto& p) { p.strides_fit = false; });
+    }
+}
+
+TEST(ChooseAttention, ConvertsFp8KeysForMhaAndInRowsOf16BytesAlone) {
+  AttentionProblem problem = kDecode;
+  problem.kv_dtype = DType::kF8E4M3;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  problem.head_dim_qk = 120;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+  problem = kMla;
+  problem.kv_dtype = DType::kF8E4M3;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+}
+
+TEST(ChooseAttention, RunsPrefillOnComputeCapability90Alone) {
+  for (const GpuFacts& gpu : kGpus)
+    EXPECT_EQ(choose(kPrefill, gpu).kernel,
+              gpu.runs_sm90a() ? AttentionKernel::kSm90Prefill : AttentionKernel::kSm80Tiles);
+}
+
+// Plans for such a GPU are made for its kernel, so none of sm80's is left.
+TEST(ChooseAttention, RunsMlaOnComputeCapability90WithItsOwnKernelAlone) {
+  for_each_problem([](const AttentionProblem& problem, const GpuFacts& gpu) {
+    EXPECT_NE(choose(problem, gpu).kernel,
+              gpu.runs_sm90a() ? AttentionKernel::kSm80Mla : AttentionKernel::kSm90Mla);
+  });
+  EXPECT_EQ(choose(kMla, kH100).kernel, AttentionKernel::kSm90Mla);
+}
+
+TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Alone) {
+  AttentionProblem problem = kPrefill;
+  problem.kv_dtype = DType::kF8E4M3;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  problem.head_dim_qk = 192;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+}
+
+// One kernel serves extend, decode and verify there; and masks of trees are those of few new tokens.
+TEST(ChooseAttention, LeavesFixedSplitsAndTreeMasksToTiles) {
+  AttentionProblem problem = kPrefill;
+  problem.fixed_splits = true;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  problem = kPrefill;
+  problem.has_tree_mask = true;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  problem = kMla;
+  problem.fixed_splits = true;
+  problem.tile_rows = 64;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+}
+
+TEST(ChooseAttention, LeavesFewJobsToTilesWhichShareKeysAmongCtas) {
+  AttentionProblem problem = kPrefill;
+  problem.num_rows = problem.num_row_tiles * problem.tile_rows / 16;
+  problem.num_row_tiles /= 16;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  problem.num_workers = 1;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+}
+
+// The plan, which knows the head dim of V alone, makes tiles taller than those of the widest sm80 instance.
+TEST(ChooseAttention, PrefillsWhereTilesHaveNoInstance) {
+  AttentionProblem problem = kPrefill;
+  problem.head_dim_qk = 256;
+  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows);
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+}
+
+TEST(ChooseAttention, LeavesToRowsWhatSharedMemoryDoesNotHold) {
+  AttentionProblem problem = kPrefill;
+  problem.head_dim_qk = problem.head_dim_v = 256;
+  problem.tile_rows = 64;
+  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kSm80Tiles);
+  EXPECT_EQ(choose(kMla, kA100).kernel, AttentionKernel::kSm80Mla);
+  EXPECT_EQ(choose(kMla, kL40S).kernel, AttentionKernel::kRows);
+}
+
+}  // namespace
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,244 @@
+// Which kernel multiplies a dense layer (kernels/gemm/cuda/choose.h).
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "attend/kernels/gemm/cuda/choose.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
+#include "tests/kernels/choose/gpus.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+using testing_choose::kGpus;
+using testing_choose::kH100;
+using testing_choose::kL40S;
+
+constexpr GemmProblem kLayer{.num_rows = 8, .in_features = 4096, .out_features = 4096};
+
+// Calls fn for layers of all kinds, sizes and alignments on every GPU.
+void for_each_problem(const std::function<void(const GemmProblem&, const GpuFacts&)>& fn) {
+  for (const GpuFacts& gpu : kGpus)
+    for (const int64_t num_rows : {1, 8, 16, 17, 32, 33, 64, 65, 100, 128, 129, 192, 256, 257, 4096})
+      for (const int64_t in_features : {1, 12, 64, 1024, 4096, 14336})
+        for (const int64_t out_features : {1, 4, 8, 24, 1024, 3072, 4096, 14336, 128256})
+          for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+            for (const GemmNorm norm : {GemmNorm::kNone, GemmNorm::kGiven, GemmNorm::kBegun})
+              for (unsigned flags = 0; flags < 64; ++flags)
+                fn({.num_rows = num_rows,
+                    .in_features = in_features,
+                    .out_features = out_features,
+                    .dtype = dtype,
+                    .out_dtype = (flags & 1) != 0 ? DType::kF32 : dtype,
+                    .gated = (flags & 2) != 0,
+                    .batch_invariant = (flags & 4) != 0,
+                    .x_aligned = (flags & 8) == 0,
+                    .weight_aligned = (flags & 16) == 0,
+                    .norm = norm,
+                    .norm_dtype = (flags & 32) != 0 ? DType::kF32 : dtype},
+                   gpu);
+}
+
+bool takes(GemmKernel kernel, const GemmProblem& problem, const GpuFacts& gpu) {
+  return gemm_row(kernel).takes(problem, gpu);
+}
+
+TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
+  std::set<GemmKernel> reached;
+  for_each_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
+    const GemmRow& row = choose(problem, gpu);
+    EXPECT_TRUE(row.takes(problem, gpu)) << row.name;
+    reached.insert(row.kernel);
+  });
+  // Beside cuBLASLt, which takes all but batch-invariant ones, it is left what no tensor-core kernel takes.
+  EXPECT_EQ(reached.size(), gemm_rows().size());
+}
+
+TEST(ChooseGemm, LeavesLayersThatNoTensorCoreKernelTakesToCublasLtOrWithoutItToTheNaiveGemm) {
+  const auto expect_no_tensor_cores = [](GemmProblem problem) {
+    for (const GpuFacts& gpu : kGpus)
+      for (const int64_t num_rows : {1, 24, 64, 500}) {
+        problem.num_rows = num_rows;
+        problem.batch_invariant = false;
+        EXPECT_EQ(choose(problem, gpu).kernel, GemmKernel::kCublasLt);
+        problem.batch_invariant = true;
+        EXPECT_EQ(choose(problem, gpu).kernel, GemmKernel::kNaive);
+      }
+  };
+  GemmProblem problem = kLayer;
+  problem.dtype = problem.out_dtype = DType::kF32;
+  expect_no_tensor_cores(problem);
+  problem = kLayer;
+  problem.in_features = 4100;
+  expect_no_tensor_cores(problem);
+  problem = kLayer;
+  problem.x_aligned = problem.normed_aligned = false;
+  expect_no_tensor_cores(problem);
+  problem = kLayer;
+  problem.weight_aligned = false;
+  expect_no_tensor_cores(problem);
+}
+
+// Rows must have one order of additions, which these kernels share, whatever stands beside them.
+TEST(ChooseGemm, ServesABatchInvariantLayerOfAnyRowsByKernelsThatGiveTheSameBits) {
+  const std::set<GemmKernel> same{GemmKernel::kSkinny, GemmKernel::kInvariantSm90,
+                                  GemmKernel::kInvariantSm80};
+  for (const GpuFacts& gpu : kGpus)
+    for (const int64_t out_features : {8, 4096, 128256}) {
+      GemmProblem problem = kLayer;
+      problem.out_features = out_features;
+      problem.batch_invariant = true;
+      for (problem.num_rows = 1; problem.num_rows < 300; ++problem.num_rows)
+        EXPECT_TRUE(same.contains(choose(problem, gpu).kernel)) << problem.num_rows << " rows";
+    }
+}
+
+// What bounds the width of the skinny GEMM elsewhere is cuBLASLt's speed.
+TEST(ChooseGemm, GivesTheSkinnyGemmBatchInvariantLayersOfAnyWidth) {
+  GemmProblem problem = kLayer;
+  problem.batch_invariant = true;
+  problem.num_rows = 32;
+  problem.out_features = 8 * gemm_tuning(kH100).max_features_of_more_rows;
+  EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kSkinny);
+}
+
+TEST(ChooseGemm, HasBatchInvariantLayersNormedBeforeAndTheirSiluBehind) {
+  for_each_problem([](const GemmProblem& problem, const GpuFacts& gpu) {
+    if (!problem.batch_invariant) return;
+    const GemmRow& row = choose(problem, gpu);
+    EXPECT_NE(row.kernel, GemmKernel::kCublasLt);
+    EXPECT_FALSE(row.norms(problem)) << row.name;
+    if (problem.gated) {
+      EXPECT_EQ(row.kernel, GemmKernel::kGemmThenSilu);
+    }
+  });
+}
+
+TEST(ChooseGemm, RunsCodeOfSm90aOnComputeCapability90Alone) {
+  const std::set<GemmKernel> sm90{GemmKernel::kGatedMlp, GemmKernel::kSwapAbSplitK,
+                                  GemmKernel::kInvariantSm90};
+  for_each_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
+    if (!gpu.runs_sm90a()) {
+      EXPECT_FALSE(sm90.contains(choose(problem, gpu).kernel));
+    }
+  });
+}
+
+TEST(ChooseGemm, GivesTheSkinnyGemmTheRowsThatSharedMemoryHolds) {
+  GemmProblem problem = kLayer;
+  problem.num_rows = 32;
+  EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kH100));
+  EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kL40S));
+  problem.num_rows = 16;
+  EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kL40S));
+  problem.out_features = 4100;
+  EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kH100));
+}
+
+// What a kernel reads has to be aligned: x, or where a norm runs before the memory that it leaves.
+TEST(ChooseGemm, AsksForTheAlignmentOfWhatTheKernelReads) {
+  GemmProblem problem = kLayer;
+  problem.norm = GemmNorm::kGiven;
+  problem.normed_aligned = false;
+  EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kH100));  // which norms x itself
+  EXPECT_FALSE(takes(GemmKernel::kSwapAbSplitK, problem, kH100));
+  problem.dtype = problem.out_dtype = DType::kF16;  // which it does not norm
+  EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kH100));
+}
+
+TEST(ChooseGemm, NormsInTheSkinnyGemmForBf16AndScalesByABegunNormInTheSplitKOne) {
+  GemmProblem problem = kLayer;
+  problem.norm = GemmNorm::kGiven;
+  EXPECT_TRUE(gemm_row(GemmKernel::kSkinny).norms(problem));
+  EXPECT_FALSE(gemm_row(GemmKernel::kSwapAbSplitK).norms(problem));
+  problem.norm = GemmNorm::kBegun;
+  EXPECT_TRUE(gemm_row(GemmKernel::kSkinny).norms(problem));
+  EXPECT_TRUE(gemm_row(GemmKernel::kSwapAbSplitK).norms(problem));
+  problem.norm_aligned = false;
+  EXPECT_FALSE(gemm_row(GemmKernel::kSkinny).norms(problem));
+  problem.norm_aligned = true;
+  problem.norm_dtype = DType::kF32;
+  EXPECT_FALSE(gemm_row(GemmKernel::kSkinny).norms(problem));
+  problem.dtype = problem.norm_dtype = DType::kF16;
+  EXPECT_FALSE(gemm_row(GemmKernel::kSkinny).norms(problem));
+}
+
+TEST(ChooseGemm, GivesSplitKTilesWholePairsOfEightRowsOf16Bits) {
+  const auto taken = [](int64_t out_features, int64_t in_features, DType dtype) {
+    return takes(GemmKernel::kSwapAbSplitK,
+                 {.num_rows = 32,
+                  .in_features = in_features,
+                  .out_features = out_features,
+                  .dtype = dtype,
+                  .out_dtype = dtype},
+                 kH100);
+  };
+  EXPECT_TRUE(taken(48, 72, DType::kBF16));
+  EXPECT_FALSE(taken(40, 72, DType::kBF16));
+  EXPECT_FALSE(taken(48, 76, DType::kBF16));
+  EXPECT_FALSE(taken(48, 72, DType::kF32));
+}
+
+TEST(ChooseGemm, GivesTheGatedMlpGemmUpTo256RowsWhoseResultsAreOfTheirDtype) {
+  const auto taken = [](int64_t num_rows, int64_t weight_rows, int64_t in_features, DType dtype,
+                        DType out_dtype) {
+    return takes(GemmKernel::kGatedMlp,
+                 {.num_rows = num_rows,
+                  .in_features = in_features,
+                  .out_features = weight_rows / 2,
+                  .dtype = dtype,
+                  .out_dtype = out_dtype,
+                  .gated = true},
+                 kH100);
+  };
+  EXPECT_TRUE(taken(256, 48, 72, DType::kBF16, DType::kBF16));
+  EXPECT_TRUE(taken(100, 48, 72, DType::kF16, DType::kF16));
+  EXPECT_FALSE(taken(257, 48, 72, DType::kBF16, DType::kBF16));
+  EXPECT_FALSE(taken(100, 40, 72, DType::kBF16, DType::kBF16));
+  EXPECT_FALSE(taken(100, 48, 76, DType::kBF16, DType::kBF16));
+  EXPECT_FALSE(taken(100, 48, 72, DType::kBF16, DType::kF32));
+  EXPECT_FALSE(taken(100, 48, 72, DType::kF32, DType::kF32));
+}
+
+TEST(ChooseGemm, DecidesBetweenKernelsThatTakeAProblemByTheTuningOfTheGpu) {
+  GemmProblem problem = kLayer;
+  problem.num_rows = 24;
+  GemmTuning tuning = gemm_tuning(kH100);
+  tuning.min_rows_of_large = problem.num_rows;
+  tuning.small_elements = 0;
+  EXPECT_EQ(choose(problem, kH100, tuning).kernel, GemmKernel::kSwapAbSplitK);
+  tuning.min_rows_of_large = problem.num_rows + 1;
+  EXPECT_EQ(choose(problem, kH100, tuning).kernel, GemmKernel::kSkinny);
+  tuning.max_rows_of_any_width = problem.num_rows - 1;
+  tuning.max_features_of_more_rows = problem.out_features - 1;
+  EXPECT_EQ(choose(problem, kH100, tuning).kernel, GemmKernel::kCublasLt);
+
+  problem = {.num_rows = 128, .in_features = 4096, .out_features = 14336, .gated = true};
+  tuning = gemm_tuning(kH100);
+  tuning.max_rows_of_any = 64;
+  tuning.min_evenness = 0.0;
+  EXPECT_EQ(choose(problem, kH100, tuning).kernel, GemmKernel::kGatedMlp);
+  tuning.min_evenness = 1.1;
+  EXPECT_NE(choose(problem, kH100, tuning).kernel, GemmKernel::kGatedMlp);
+}
+
+TEST(TallTiles, AreEvenWhereEveryCtaHasAsManyPairsAndLessWhereSomeHaveNone) {
+  for (const GpuFacts& gpu : kGpus)
+    for (const int64_t num_rows : {65, 128, 192, 256})
+      for (int64_t weight_rows = 16; weight_rows < 60000; weight_rows += 16 * 37) {
+        const double evenness = sm90::tall_tiles_evenness(weight_rows, num_rows, gpu.num_sms);
+        EXPECT_GT(evenness, 0.0);
+        EXPECT_LE(evenness, 1.0);
+        // What it says is that of the shape that is launched.
+        const sm90::GatedMlpGemmShape shape = sm90::tall_shape_for(weight_rows, num_rows, gpu.num_sms);
+        EXPECT_LE(shape.num_clusters, gpu.num_sms / sm90::kGatedMlpClusterSize);
+      }
+  // A tile of the tallest for each SM; the same and one pair more, for which all wait.
+  const int64_t whole = int64_t{16} * 14 * kH100.num_sms;
+  EXPECT_EQ(sm90::tall_tiles_evenness(whole, 128, kH100.num_sms), 1.0);
+  EXPECT_LT(sm90::tall_tiles_evenness(whole + 16, 128, kH100.num_sms), 1.0);
+}
+
+}  // namespace
+}  // namespace attend::kernels::cuda

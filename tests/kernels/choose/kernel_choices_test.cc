@@ -1,0 +1,45 @@
+// Who is told which kernel serves what (kernels/common/kernel_choices.h).
+#include "attend/kernels/common/kernel_choices.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace attend::kernels {
+namespace {
+
+const KernelChoice kFirst{"linear", "8 x 64 -> 64, float32", "naive GEMM", "nothing else"};
+const KernelChoice kSecond{"linear", "9 x 64 -> 64, float32", "naive GEMM", "nothing else"};
+
+TEST(KernelChoices, AreEachCollectedOnceWhileSomebodyListens) {
+  EXPECT_FALSE(tells_choices());
+  {
+    const KernelChoices choices;
+    EXPECT_TRUE(tells_choices());
+    tell(kFirst);
+    std::thread([] { tell(kSecond); }).join();
+    tell(kFirst);
+    const KernelChoices late;
+    tell(kSecond);
+    EXPECT_EQ(choices.all(), (std::vector{kFirst, kSecond}));
+    EXPECT_EQ(late.all(), std::vector{kSecond});
+  }
+  EXPECT_FALSE(tells_choices());
+}
+
+// In a process of its own: there is no way back.
+TEST(KernelChoicesDeathTest, AreLoggedOnceEach) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        log_kernels();
+        log_kernels();
+        for (int i = 0; i < 3; ++i) tell(kFirst);
+        std::_Exit(tells_choices() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0),
+      "^[^\n]*kernel: linear of 8 x 64 -> 64, float32: naive GEMM \\(nothing else\\)\n$");
+}
+
+}  // namespace
+}  // namespace attend::kernels

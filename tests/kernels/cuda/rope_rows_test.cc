@@ -1,0 +1,104 @@
+// Rows rotated and scaled on the GPU are those of the CPU.
+#include "attend/kernels/norm_rope/rope_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/dense/test_tensor.h"
+
+namespace attend::testing_cuda {
+namespace {
+
+using testing_support::TestTensor;
+
+constexpr int64_t kTokens = 9, kHeads = 6, kPositions = 50;
+constexpr int32_t kReqs = 3;
+
+struct Rotation {
+  DType from, to, angles;
+  int64_t head_dim, pairs;  // 0 pairs: not rotated
+  bool interleaved = false, at_first = false, scaled = false, in_place = false;
+};
+
+std::ostream& operator<<(std::ostream& out, const Rotation& rotation) {
+  return out << rotation.from << " to " << rotation.to << ", " << rotation.pairs << " pairs of "
+             << rotation.head_dim << (rotation.interleaved ? ", interleaved" : "")
+             << (rotation.at_first ? ", at the first position" : "") << (rotation.scaled ? ", scaled" : "")
+             << (rotation.in_place ? ", in place" : "");
+}
+
+class CudaRopeRows : public NeedsGpu, public testing::WithParamInterface<Rotation> {
+ protected:
+  // Ragged requests, the second without a token, and a token of padding.
+  const std::vector<int32_t> cu_seqlens_{0, 5, 5, 8}, first_position_{0, 7, 45};
+  const std::vector<float> by_request_and_pair_{0.5f, 2.0f, 3.0f, 5.0f, 7.0f, 0.25f},
+      by_head_{1, 2, 3, 4, 5, 6};
+};
+
+// The largest head on a GPU; a rest of a warp's lanes; heads rotated in part, and not at all.
+INSTANTIATE_TEST_SUITE_P(
+    Each, CudaRopeRows,
+    testing::Values(
+        Rotation{DType::kBF16, DType::kBF16, DType::kF32, 128, 64},
+        Rotation{DType::kF16, DType::kF32, DType::kF16, 256, 128, /*interleaved=*/true},
+        Rotation{DType::kF32, DType::kBF16, DType::kBF16, 72, 20, /*interleaved=*/true, /*at_first=*/true},
+        Rotation{DType::kF32, DType::kF32, DType::kF32, 40, 16, false, false, /*scaled=*/true},
+        Rotation{DType::kBF16, DType::kBF16, DType::kF32, 96, 48, true, false, true, /*in_place=*/true},
+        Rotation{DType::kF16, DType::kF16, DType::kF32, 64, 0, false, false, true, true}));
+
+TEST_P(CudaRopeRows, AreThoseOfTheHost) {
+  const Rotation& rotation = GetParam();
+  const TestTensor from = TestTensor::random({kTokens, kHeads, rotation.head_dim}, rotation.from, 1);
+  const TestTensor cos = TestTensor::random({kPositions, rotation.pairs}, rotation.angles, 2);
+  const TestTensor sin = TestTensor::random({kPositions, rotation.pairs}, rotation.angles, 3);
+  TestTensor got({kTokens, kHeads, rotation.head_dim}, rotation.to),
+      want({kTokens, kHeads, rotation.head_dim}, rotation.to);
+  got.fill(NAN);
+  const auto args_of = [&](const auto& tensor, const auto& array, const TestTensor& to) {
+    kernels::RopeRowsArgs args{
+        .from = tensor(from), .to = tensor(to), .num_reqs = kReqs, .seqlens = {.cu = array(cu_seqlens_)}};
+    if (rotation.in_place) args.from = args.to;
+    if (rotation.pairs > 0)
+      args.angles = {.cos = tensor(cos),
+                     .sin = tensor(sin),
+                     .interleaved = rotation.interleaved,
+                     .first_position = {.each = array(first_position_)},
+                     .at_first = rotation.at_first};
+    if (rotation.scaled)
+      args.scales = {
+          {.data = array(by_request_and_pair_), .request_stride = 2, .head_stride = 1, .heads_each = 3},
+          {.data = array(by_head_), .head_stride = 1}};
+    return args;
+  };
+  if (rotation.in_place)
+    for (TestTensor* to : {&got, &want})
+      for (int64_t i = 0; i < from.size(); ++i) to->set(i, static_cast<float>(from.at(i)));
+  Stream host;
+  kernels::apply_rope_rows(args_of([](const TestTensor& tensor) { return tensor.view(); },
+                                   [](const auto& array) { return array.data(); }, want),
+                           host);
+
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  DeviceArrays arrays(stream);
+  const DeviceCopy to(got, stream);
+  const DeviceCopy copies[] = {{from, stream}, {cos, stream}, {sin, stream}};
+  const auto on_device = [&](const TestTensor& tensor) {
+    return &tensor == &got ? to.view() : copies[&tensor == &from ? 0 : &tensor == &cos ? 1 : 2].view();
+  };
+  const auto upload = [&]<class T>(const std::vector<T>& array) {
+    return arrays.upload(std::span<const T>(array));
+  };
+  kernels::apply_rope_rows(args_of(on_device, upload, got), stream);
+  to.download(stream);
+  cuda::synchronize(stream);
+  // rotate() is one definition, and what it gives is rounded once.
+  for (int64_t i = 0; i < got.size(); ++i) ASSERT_EQ(got.at(i), want.at(i)) << "element " << i;
+}
+
+}  // namespace
+}  // namespace attend::testing_cuda
