@@ -13,7 +13,7 @@ namespace attend::kernels {
 struct KvDestination {
   TensorView k = {};  // [num_pages, page_size, num_kv_heads, head_dim_qk]; last stride 1. MLA: the latent
                       // rows, whole, [num_pages, page_size, kv_lora_rank + rope_dim]
-  TensorView v = {};               // [num_pages, page_size, num_kv_heads, head_dim_v]; MLA: empty
+  TensorView v = {};  // [num_pages, page_size, num_kv_heads, head_dim_v]; MLA: empty
   View<const int32_t> slots = {};  // [num_tokens] token slots; -1: do not store
   const int32_t* slot_map =
       nullptr;  // token slot -> slot of this layer's half of the pool (SWA); null: the slot itself
