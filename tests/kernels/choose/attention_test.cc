@@ -123,6 +123,15 @@ TEST(ChooseAttention, RunsPrefillOnComputeCapability90Alone) {
               gpu.runs_sm90a() ? AttentionKernel::kSm90Prefill : AttentionKernel::kSm80Tiles);
 }
 
+// Plans for such a GPU are made for its kernel, so none of sm80's is left.
+TEST(ChooseAttention, RunsMlaOnComputeCapability90WithItsOwnKernelAlone) {
+  for_each_problem([](const AttentionProblem& problem, const GpuFacts& gpu) {
+    EXPECT_NE(choose(problem, gpu).kernel,
+              gpu.runs_sm90a() ? AttentionKernel::kSm80Mla : AttentionKernel::kSm90Mla);
+  });
+  EXPECT_EQ(choose(kMla, kH100).kernel, AttentionKernel::kSm90Mla);
+}
+
 TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Alone) {
   AttentionProblem problem = kPrefill;
   problem.kv_dtype = DType::kF8E4M3;

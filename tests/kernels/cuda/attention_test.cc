@@ -15,6 +15,7 @@ namespace {
 
 using conformance::AttentionCase;
 using conformance::on_tensor_cores;
+using kernels::KvIndexKind;
 
 class CudaAttentionPart : public NeedsGpu, public testing::WithParamInterface<int> {};
 
@@ -167,6 +168,48 @@ TEST_F(CudaAttention, ServesMlaLayersOnTensorCores) {
                      .rope_dim = 64,
                      .page_size = 64,
                      .split_rule = kernels::SplitRule::kBalanced});
+  cases = on_tensor_cores(cases);
+  for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
+  run_mla_conformance(mla_on_gpu, cases);
+}
+
+// Rows that TMA copies in boxes of all sizes, and those that threads do: small pages, gaps, windows and ends
+// within a tile. Groups of 64 heads, and heads in several tiles.
+TEST_F(CudaAttention, ServesLatentRowsOfAnyPages) {
+  std::vector<AttentionCase> cases;
+  const auto add = [&](KvIndexKind index, int page_size, int num_heads) {
+    cases.push_back({.requests = {{1, 400}, {3, 129}, {2, 64}, {1, 63}, {1, 0}},
+                     .num_q_heads = num_heads,
+                     .num_kv_heads = 1,
+                     .head_dim_qk = 576,
+                     .head_dim_v = 512,
+                     .rope_dim = 64,
+                     .index = index,
+                     .page_size = page_size,
+                     .page_order = conformance::PageOrder::kShuffled,
+                     .split_rule = kernels::SplitRule::kBalanced,
+                     .seed = cases.size() + 1});
+    return cases.size() - 1;
+  };
+  for (const int page_size : {1, 4, 8, 16, 32, 64, 128})
+    for (const KvIndexKind index : {KvIndexKind::kRequestRows, KvIndexKind::kPageTable, KvIndexKind::kCsr})
+      add(index, page_size, index == KvIndexKind::kPageTable && page_size % 63 == 1 ? 128 : 16);
+  add(KvIndexKind::kContiguous, 1, 16);
+  add(KvIndexKind::kContiguous, 1, 96);
+  for (const int page_size : {1, 64}) {
+    cases[add(KvIndexKind::kPageTable, page_size, 128)].window_left = 100;
+    cases[add(KvIndexKind::kPageTable, page_size, 16)].chunk = 96;
+    cases[add(KvIndexKind::kPageTable, page_size, 128)].strided = true;
+    cases[add(KvIndexKind::kPageTable, page_size, 192)].split_rule = kernels::SplitRule::kNone;
+    AttentionCase& with_tree = cases[add(KvIndexKind::kPageTable, page_size, 16)];
+    with_tree.tree = conformance::TreeShape::kTree;
+    with_tree.requests.pop_back();  // it has fewer keys than queries
+    cases[add(KvIndexKind::kPageTable, page_size, 64)].spread = conformance::ScoreSpread::kPeaked;
+    cases[add(KvIndexKind::kPageTable, page_size, 5)].logit_cap = 8.0f;
+    cases[add(KvIndexKind::kPageTable, page_size, 5)].sinks = true;
+    cases[add(KvIndexKind::kPageTable, page_size, 64)].num_pad_tokens = 3;
+    cases[add(KvIndexKind::kPageTable, page_size, 64)].num_workers = 3;
+  }
   cases = on_tensor_cores(cases);
   for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
   run_mla_conformance(mla_on_gpu, cases);

@@ -93,6 +93,16 @@ TEST_F(CudaPlanInCall, ServesMlaLayers) {
                        .rope_dim = 64,
                        .page_size = 64,
                        .split_rule = kernels::SplitRule::kBalanced});
+  // Narrow rows, whose plans are those of other layers.
+  for (const int num_heads : {4, 16})
+    cases.push_back({.requests = {{1, 1500}, {1, 333}, {1, 4000}},
+                     .num_q_heads = num_heads,
+                     .num_kv_heads = 1,
+                     .head_dim_qk = 192,
+                     .head_dim_v = 128,
+                     .rope_dim = 64,
+                     .page_size = 64,
+                     .split_rule = kernels::SplitRule::kBalanced});
   cases = on_tensor_cores(cases);
   for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
   run_mla_conformance(mla_planned_in_call, cases);

@@ -40,7 +40,11 @@ attend_kernels(attention
     cuda/sm80/mla.cu
     cuda/sm80/row_attention.cu
   SM90_HOST
-    cuda/sm90/prefill.cc)
+    cuda/sm90/mla.cc
+    cuda/sm90/prefill.cc
+  SM90
+    cuda/sm90/mla.cu
+    cuda/sm90/mla_merge.cu)
 
 if(ATTEND_CUDA)
   include(attention/cuda/sm80/instances.cmake)

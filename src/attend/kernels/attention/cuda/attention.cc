@@ -10,6 +10,7 @@
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
+#include "attend/kernels/attention/cuda/sm90/mla.h"
 #include "attend/kernels/attention/cuda/sm90/prefill.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
@@ -118,9 +119,10 @@ AttentionParams common_params(const QueryBatch& batch, const Visibility& visibil
   return params;
 }
 
-// A call of attention or, without args, of MLA.
+// A call of attention or of MLA: the arguments of the other are null.
 struct Call {
   const AttentionArgs* args;
+  const MlaArgs* mla_args;
   const AttentionParams& params;
   const DevicePlan& plan;
   HeadDims dims;  // of the instance
@@ -128,6 +130,10 @@ struct Call {
 
 void launch_prefill(const Call& call, Stream& stream) {
   sm90::prefill(*call.args, call.params, call.plan, call.dims, stream);
+}
+
+void launch_sm90_mla(const Call& call, Stream& stream) {
+  sm90::mla(*call.mla_args, call.params, call.plan, stream);
 }
 
 void launch_tiles(const Call& call, Stream& stream) {
@@ -144,13 +150,13 @@ void launch_rows(const Call& call, Stream& stream) { sm80::launch_row_attention(
 
 // By AttentionKernel.
 constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKernels> kLaunches{
-    launch_prefill, launch_tiles, launch_mla_tiles, launch_rows};
+    launch_prefill, launch_sm90_mla, launch_tiles, launch_mla_tiles, launch_rows};
 
-void launch(const AttentionProblem& problem, const AttentionArgs* args, const AttentionParams& params,
-            const DevicePlan& plan, Stream& stream) {
+void launch(const AttentionProblem& problem, const AttentionArgs* args, const MlaArgs* mla_args,
+            const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
   const AttentionRow& row = choose(problem, gpu_facts(stream.device));
   if (tells_choices()) tell(choice_of(problem.mla ? "mla" : "attention", problem, row));
-  kLaunches[static_cast<size_t>(row.kernel)]({args, params, plan, row.dims}, stream);
+  kLaunches[static_cast<size_t>(row.kernel)]({args, mla_args, params, plan, row.dims}, stream);
 }
 
 }  // namespace
@@ -204,7 +210,7 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
   params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
-  launch(attention_problem(args, plan), &args, params, plan, stream);
+  launch(attention_problem(args, plan), &args, nullptr, params, plan, stream);
 }
 
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
@@ -223,12 +229,13 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   params.index = args.index;
   params.scale = args.score.scale * args.scale_kv;
   params.v_scale = args.scale_kv;
-  params.num_kv_heads = 1;
-  params.group = params.num_q_heads;
+  params.num_kv_heads = plan.num_head_groups();
+  params.group = params.num_q_heads / params.num_kv_heads;
+  params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
   params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
   params.plan = plan.view();
-  launch(attention_problem(args, plan), nullptr, params, plan, stream);
+  launch(attention_problem(args, plan), nullptr, &args, params, plan, stream);
 }
 
 }  // namespace attend::kernels::cuda

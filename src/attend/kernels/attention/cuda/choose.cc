@@ -54,6 +54,11 @@ bool mla_tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
          gpu.shared_bytes >= sm80::kMlaSharedBytes;
 }
 
+// On such a GPU it takes all that sm80's would: plans count on it.
+bool sm90_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && mla_tiles_take(problem, gpu);
+}
+
 template <size_t kIdx>
 constexpr AttentionRow prefill(std::string_view name) {
   return {AttentionKernel::kSm90Prefill, sm90::kPrefillDims[kIdx], name,
@@ -79,6 +84,12 @@ constexpr std::array kRows{
     tiles<1>("sm80 tiles 128/128"),
     tiles<2>("sm80 tiles 192/128"),
     tiles<3>("sm80 tiles 256/256"),
+    AttentionRow{AttentionKernel::kSm90Mla,
+                 {},
+                 "sm90 MLA",
+                 sm90_mla_takes,
+                 always,
+                 "absorbed MLA of 16 bits, on Hopper"},
     AttentionRow{
         AttentionKernel::kSm80Mla, {}, "sm80 MLA", mla_tiles_take, always, "absorbed MLA of 16 bits"},
     AttentionRow{AttentionKernel::kRows,

@@ -14,11 +14,12 @@ namespace attend::kernels::cuda {
 
 enum class AttentionKernel : uint8_t {
   kSm90Prefill,  // sm90/prefill.h
+  kSm90Mla,      // sm90/mla.h
   kSm80Tiles,    // sm80/attention_kernel.cuh
   kSm80Mla,      // sm80/mla_kernel.cuh
   kRows,         // sm80/row_attention.cu
 };
-inline constexpr int kNumAttentionKernels = 4;
+inline constexpr int kNumAttentionKernels = 5;
 
 // What a choice depends on.
 struct AttentionProblem {

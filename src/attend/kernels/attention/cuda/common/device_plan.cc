@@ -5,13 +5,19 @@
 #include "attend/base/math.h"
 #include "attend/kernels/attention/cuda/common/plan_kernel.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels::cuda {
 namespace {
 
+// Latent rows: MLA's kernels alone take values as wide.
+bool is_latent(const AttentionPlanLimits& limits) { return limits.head_dim_v > 256; }
+
 // CTAs of a streamed plan for each SM: so many fit at head dim 128, and waves of equal CTAs end together.
-constexpr int kCtasPerSm = 2;
+int64_t ctas_per_sm(const AttentionPlanLimits& limits) { return is_latent(limits) ? 1 : 2; }
+// Heads of MLA that fill a row tile.
+constexpr int kHeadsOfLatentTile = 64;
 // A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
 constexpr int kWholeWaves = 4;
 // A token's heads that CTAs beside one another read: 2 KB at head dim 128, which memory gives at once.
@@ -69,12 +75,23 @@ AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
   return limits;
 }
 
+// Many heads that share a latent row are planned as groups with K/V heads of their own, so that CTAs beside
+// one another read the same rows at the same time. Where sm80's kernel takes MLA, which knows of none, there
+// are none.
+AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, Device device) {
+  if (is_latent(limits) && limits.num_kv_heads == 1 && limits.num_q_heads > kHeadsOfLatentTile &&
+      limits.num_q_heads % kHeadsOfLatentTile == 0 && limits.split_rule != SplitRule::kFixed &&
+      gpu_facts(device).runs_sm90a())
+    limits.num_kv_heads = limits.num_q_heads / kHeadsOfLatentTile;
+  return limits;
+}
+
 struct Sizes {
   int64_t num_row_tiles, num_ctas, num_partials, partial_rows, num_banks, bank_floats;
   int64_t num_partial_rows() const { return num_partials * partial_rows; }
 };
 Sizes sizes_of(const AttentionPlanLimits& limits) {
-  const int64_t num_ctas = int64_t{kCtasPerSm} * limits.num_workers;
+  const int64_t num_ctas = ctas_per_sm(limits) * limits.num_workers;
   Sizes sizes{.num_row_tiles = limits.max_tokens * int64_t{group_of(limits)} / 64 + limits.max_reqs,
               .num_ctas = num_ctas,
               .num_partials = 0,
@@ -113,8 +130,9 @@ BatchParams batch_params(const QueryBatch& batch, const Visibility& visibility) 
           .causal = visibility.causal};
 }
 
-DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limits_(filled(limits, device)) {
-  const Sizes sizes = sizes_of(limits_);
+DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device)
+    : limits_(filled(limits, device)), grouped_(with_head_groups(limits_, device)) {
+  const Sizes sizes = sizes_of(grouped_);
   first_row_tile_ = attend::cuda::empty({limits_.max_reqs + 1}, DType::kI32, device);
   header_ = attend::cuda::zeros({static_cast<int64_t>(sizeof(PlanHeader))}, DType::kU8, device);
   row_tiles_ = attend::cuda::empty({bytes_of<RowTile>(sizes.num_row_tiles)}, DType::kU8, device);
@@ -122,7 +140,7 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
       attend::cuda::empty({bytes_of<CtaStart>(sizes.num_ctas + kMaxHeadsAtOnce)}, DType::kU8, device);
   partial_out_ = attend::cuda::empty({sizes.num_partial_rows(), limits_.head_dim_v}, DType::kF32, device);
   partial_state_ = attend::cuda::empty({sizes.num_partial_rows(), 2}, DType::kF32, device);
-  partials_done_ = attend::cuda::zeros({sizes.num_row_tiles, limits_.num_kv_heads}, DType::kI32, device);
+  partials_done_ = attend::cuda::zeros({sizes.num_row_tiles, grouped_.num_kv_heads}, DType::kI32, device);
   split_bank_ = attend::cuda::empty({sizes.num_banks, sizes.bank_floats}, DType::kF32, device);
   view_.header = static_cast<PlanHeader*>(header_.view().data);
   view_.row_tiles = static_cast<RowTile*>(row_tiles_.view().data);
@@ -132,7 +150,7 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
   view_.partials_done = partials_done_.as<int32_t>();
   view_.num_partials = static_cast<int32_t>(sizes.num_partials);
   view_.num_ctas = static_cast<int32_t>(sizes.num_ctas);
-  view_.heads_at_once = heads_at_once_for(limits_, sizes.num_ctas);
+  view_.heads_at_once = heads_at_once_for(grouped_, sizes.num_ctas);
   view_.kv_tile_keys = kKeyTile;
   if (limits_.split_rule == SplitRule::kFixed) {
     view_.split_bank = split_bank_.as<float>();
@@ -141,7 +159,7 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device) : limit
 }
 
 size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
-  const AttentionPlanLimits full = filled(limits, device);
+  const AttentionPlanLimits full = with_head_groups(filled(limits, device), device);
   const Sizes sizes = sizes_of(full);
   const int64_t num_ints = full.max_reqs + 1 + sizes.num_row_tiles * full.num_kv_heads;
   const int64_t num_floats =
@@ -152,26 +170,28 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
 }
 
 void DevicePlan::shape_for(const QueryBatch& batch) {
-  require(batch.num_reqs() <= limits_.max_reqs, "batch of ", batch.num_reqs(),
-          " requests: the plan was made for at most ", limits_.max_reqs);
-  const int64_t max_seqlen_q = std::min(batch.max_seqlen_q, limits_.max_tokens);
-  const int64_t num_tokens = std::min<int64_t>(max_seqlen_q * batch.num_reqs(), limits_.max_tokens);
-  view_.tile_rows = tile_rows_for(limits_, max_seqlen_q);
-  const int64_t num_row_tiles = max_row_tiles(limits_, num_tokens, batch.num_reqs(), max_seqlen_q);
-  const bool fixed_splits = limits_.split_rule == SplitRule::kFixed;
+  require(batch.num_reqs() <= grouped_.max_reqs, "batch of ", batch.num_reqs(),
+          " requests: the plan was made for at most ", grouped_.max_reqs);
+  const int64_t max_seqlen_q = std::min(batch.max_seqlen_q, grouped_.max_tokens);
+  const int64_t num_tokens = std::min<int64_t>(max_seqlen_q * batch.num_reqs(), grouped_.max_tokens);
+  view_.tile_rows = tile_rows_for(grouped_, max_seqlen_q);
+  const int64_t num_row_tiles = max_row_tiles(grouped_, num_tokens, batch.num_reqs(), max_seqlen_q);
+  const bool fixed_splits = grouped_.split_rule == SplitRule::kFixed;
   view_.min_kv_tiles_per_cta = fixed_splits ? 1 : kMinKvTilesPerCta;
-  view_.ctas_merge = fixed_splits || max_seqlen_q * group_of(limits_) * limits_.head_dim_v <= kMergeFloats;
+  view_.ctas_merge =
+      fixed_splits ||
+      (!is_latent(grouped_) && max_seqlen_q * group_of(grouped_) * grouped_.head_dim_v <= kMergeFloats);
   view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
   if (fixed_splits)
-    view_.streamed = max_seqlen_q * group_of(limits_) <= kFixedSplitRows;
+    view_.streamed = max_seqlen_q * group_of(grouped_) <= kFixedSplitRows;
   else
-    view_.streamed = limits_.split_rule == SplitRule::kBalanced &&
-                     (view_.tile_rows == 16 ||
-                      num_row_tiles * limits_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
+    view_.streamed = grouped_.split_rule == SplitRule::kBalanced &&
+                     (view_.tile_rows == 16 || is_latent(grouped_) ||
+                      num_row_tiles * grouped_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
   num_row_tiles_ = static_cast<int>(std::max<int64_t>(1, num_row_tiles));
   // Tall tiles have no registers for it.
-  view_.inline_plan = limits_.split_rule == SplitRule::kBalanced && view_.streamed && view_.tile_rows <= 64 &&
-                      max_seqlen_q * group_of(limits_) <= view_.tile_rows &&
+  view_.inline_plan = grouped_.split_rule == SplitRule::kBalanced && view_.streamed &&
+                      view_.tile_rows <= 64 && max_seqlen_q * group_of(grouped_) <= view_.tile_rows &&
                       batch.num_reqs() <= kMaxReqsOfInlinePlan;
 }
 
@@ -188,8 +208,8 @@ void DevicePlan::plan_in_call(const QueryBatch& batch, const Visibility& visibil
 
 void DevicePlan::launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   launch_plan({.batch = batch_params(batch, visibility),
-               .group = group_of(limits_),
-               .num_kv_heads = limits_.num_kv_heads,
+               .group = group_of(grouped_),
+               .num_kv_heads = grouped_.num_kv_heads,
                .plan = view_,
                .first_row_tile = first_row_tile_.as<int32_t>()},
               stream.handle);

@@ -32,6 +32,8 @@ class DevicePlan {
   void plan_in_call(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   const AttentionPlanLimits& limits() const { return limits_; }  // num_workers filled
+  // K/V heads as the plan has them: of MLA, groups of query heads that read the same latent rows.
+  int num_head_groups() const { return grouped_.num_kv_heads; }
   const PlanView& view() const { return view_; }
   // Row tiles that the last planned batch has at most.
   int num_row_tiles() const { return num_row_tiles_; }
@@ -42,6 +44,7 @@ class DevicePlan {
   void launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   AttentionPlanLimits limits_;
+  AttentionPlanLimits grouped_;  // with num_head_groups()
   Tensor first_row_tile_, header_, row_tiles_, cta_starts_;
   Tensor partial_out_, partial_state_, partials_done_, split_bank_;
   PlanView view_{};

@@ -377,24 +377,6 @@ __device__ void cap_scores(const AttentionParams& params, Warp& warp) {
       for (float& score : eight) score = cap(score);
 }
 
-// Bit i: the row sees key first_key + i.
-template <int kKeys>
-__device__ uint64_t visible_keys(const AttentionParams& params, const WorkTileRows& rows, int tile_row,
-                                 int first_key) {
-  if (tile_row >= rows.num_rows) return 0;
-  const QueryRange query = query_range(params.batch, rows.span, rows.at(params, tile_row).query);
-  uint64_t visible = 0;
-  if (params.batch.tree_mask != nullptr && params.batch.causal) {
-#pragma unroll 1
-    for (int i = 0; i < kKeys; ++i)
-      if (sees(params.batch, rows.span, query, first_key + i)) visible |= uint64_t{1} << i;
-  } else {
-    const int begin = max(query.lo - first_key, 0), end = min(query.hi + 1 - first_key, 64);
-    if (begin < end) visible = ~uint64_t{0} >> (64 - (end - begin)) << begin;
-  }
-  return visible;
-}
-
 // Mask: scores of keys that a row does not see become -inf. `row_of(thread)`: of the tile, the warp's first;
 // `first_key`: position of the warp's first.
 template <class Warp, class RowOf>

@@ -4,36 +4,12 @@
 // (merge_partials.cu).
 #pragma once
 
+#include "attend/kernels/attention/cuda/common/plan_rules.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/ptx/atomic.cuh"
 
 namespace attend::kernels::cuda::sm80 {
-
-// Partial results of a work tile from the lowest keys to the highest, as numbers of the plan's: `first`, then
-// second + (n - 1) step.
-struct PartialResults {
-  int count;
-  int first, second, step;
-  __device__ int index(int partial) const { return partial == 0 ? first : second + (partial - 1) * step; }
-};
-
-template <bool kFixedSplits>
-__device__ PartialResults partials_of(const PlanView& plan, const RowTile& tile, int head,
-                                      int kv_tiles_per_cta) {
-  if (kFixedSplits) {
-    const int index = tile.kv_tile_begin * plan.heads_at_once + head * tile.num_kv_tiles;
-    return {.count = tile.num_kv_tiles, .first = index, .second = index + 1, .step = 1};
-  }
-  const int kv_tile = tile.kv_tile_begin + head / plan.heads_at_once * tile.num_kv_tiles;
-  const int first_cta_range = kv_tile / kv_tiles_per_cta,
-            last_cta_range = (kv_tile + tile.num_kv_tiles - 1) / kv_tiles_per_cta;
-  const int first_cta = first_cta_range * plan.heads_at_once + head % plan.heads_at_once;
-  return {.count = last_cta_range - first_cta_range + 1,
-          .first = 2 * first_cta + 1,
-          .second = 2 * (first_cta + plan.heads_at_once),
-          .step = 2 * plan.heads_at_once};
-}
 
 // Counts `num_new` partial results of a work tile that this CTA has written. Whether they were the last of
 // `num_partials`. All threads call it; all get the answer.

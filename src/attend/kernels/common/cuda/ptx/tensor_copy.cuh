@@ -19,6 +19,11 @@ __device__ inline uint64_t createpolicy_evict_last() {
   return policy;
 }
 
+// Has a map at hand before its first box is asked for. "prefetch.tensormap".
+__device__ inline void prefetch_tensormap(const void* map) {
+  asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
+}
+
 // A box at these coordinates, innermost first; `barrier` counts its bytes, those outside of the tensor, which
 // come as zeros, too. "cp.async.bulk.tensor.2d".
 __device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map, int x, int y,

@@ -1,0 +1,80 @@
+#include "attend/kernels/attention/cuda/sm90/mla.h"
+
+#include <algorithm>
+
+#include "attend/kernels/attention/cuda/sm90/mla_kernel.h"
+#include "attend/kernels/common/cuda/device_attribute.h"
+#include "attend/kernels/common/cuda/sm90/tensor_map.h"
+
+namespace attend::kernels::cuda::sm90 {
+namespace {
+
+// The swizzle of TMA repeats after so many rows.
+constexpr int kFewestBoxRows = 8;
+
+// Rows in panels of 64 columns, as map_pages() takes them: [panels, rows, pages, 64]. What follows begins at
+// multiples of 16 bytes.
+TensorView paneled(const TensorView& rows, int64_t num_columns, int64_t num_rows, int64_t row_stride,
+                   int64_t num_pages, int64_t page_stride) {
+  constexpr int64_t kPanel = 64;
+  TensorView view = rows;
+  view.rank = 4;
+  view.shape = {num_columns / kPanel, num_rows, num_pages, kPanel};
+  view.strides = {kPanel, row_stride, page_stride, 1};
+  return view;
+}
+
+// Tensor maps want sizes and strides above 0, and here whole panels.
+int box_rows_for(const MlaArgs& args) {
+  if (args.latent.shape[2] % 64 != 0) return 0;
+  for (size_t dim = 0; dim < 2; ++dim)
+    if (args.latent.shape[dim] == 0 || (args.latent.shape[dim] > 1 && args.latent.strides[dim] <= 0))
+      return 0;
+  if (args.index.kind == KvIndexKind::kContiguous) return kMlaKeys;
+  return args.index.page_size < kFewestBoxRows ? 0 : std::min(args.index.page_size, kMlaKeys);
+}
+
+// From one row of q to the next, heads and tokens in one sequence; 0: they are in none.
+int64_t row_stride_of(const TensorView& q) {
+  if (q.shape[1] == 1) return q.shape[0] == 1 ? q.shape[2] : std::max<int64_t>(q.strides[0], 0);
+  if (q.shape[0] > 1 && q.strides[0] != q.shape[1] * q.strides[1]) return 0;
+  return std::max<int64_t>(q.strides[1], 0);
+}
+
+}  // namespace
+
+void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
+  MlaParams mla{};
+  mla.attention = params;
+  // A kernel merges, which wants to know where CTAs begin, and from a plan that they derive only once they
+  // have said so: it may still read what the call before has left.
+  mla.attention.plan.ctas_merge = false;
+  if (params.plan.inline_plan) mla.attention.prefix_ready = false;
+  mla.box_rows = box_rows_for(args);
+  const TensorView& latent = args.latent;
+  if (mla.box_rows > 0) {
+    const bool contiguous = args.index.kind == KvIndexKind::kContiguous;
+    const int64_t num_rows = latent.shape[contiguous ? 0 : 1],
+                  row_stride = latent.strides[contiguous ? 0 : 1];
+    mla.latent = map_pages(paneled(latent, latent.shape[2], num_rows, row_stride,
+                                   contiguous ? 1 : latent.shape[0], latent.strides[0]),
+                           mla.box_rows, mla.box_rows == kMlaKeys ? kMlaBoxPanels : 1);
+  }
+  const int64_t q_stride = row_stride_of(args.q), rope_stride = row_stride_of(args.q_rope);
+  mla.boxes_queries = q_stride > 0 && rope_stride > 0 && args.q.shape[0] > 0 &&
+                      args.q.shape[2] == kMlaHeadDimV && args.q_rope.shape[2] == kMlaHeadDimQk - kMlaHeadDimV;
+  if (mla.boxes_queries) {
+    const int64_t num_rows = args.q.shape[0] * args.q.shape[1];
+    mla.q =
+        map_pages(paneled(args.q, args.q.shape[2], num_rows, q_stride, 1, 0), kMlaRows, kMlaQueryBoxPanels);
+    mla.q_rope =
+        map_pages(paneled(args.q_rope, args.q_rope.shape[2], num_rows, rope_stride, 1, 0), kMlaRows, 1);
+  }
+  const PlanView& view = plan.view();
+  const int num_ctas =
+      view.streamed ? view.num_ctas : std::min(view.num_ctas, plan.num_row_tiles() * params.num_kv_heads);
+  launch_mla(mla, num_ctas, stream.handle);
+  if (view.streamed) launch_mla_merge(mla.attention, stream.handle);
+}
+
+}  // namespace attend::kernels::cuda::sm90

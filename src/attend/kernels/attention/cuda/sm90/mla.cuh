@@ -1,0 +1,997 @@
+// Absorbed MLA with TMA and wgmma: a work tile of 64 rows of one request (query heads packed with query
+// tokens) against KV tiles of 64 latent rows, which are the keys and, in their first 512 columns, the values.
+//
+//   tile        64 rows x 64 keys; 576 columns of QK^T, 512 of PV
+//   warps       2 producers of KV tiles, by TMA, or by cp.async where pages are small or a tile is cut; 2 of
+//               the queries, one of which schedules; 2 consumer warpgroups: one has the softmax of even KV
+//               tiles, the other that of odd ones, and both multiply P of every tile with their half of V
+//   registers   224 a consumer thread (accumulators 128, scores 32, P 16), 56 a producer thread (setmaxnreg)
+//   shared      226 KB: queries 72, two stages of 72, P 8
+//   bytes       of a KV tile: 72 KB; from memory once for all heads, since CTAs of other heads run beside
+//   bound       memory up to 64 rows a request; at 128 heads memory and the tensor cores (2176 cycles a tile)
+//
+// The order of a pair of KV tiles, of which P0 is the first warpgroup's and P1 the second's:
+//   first       softmax 0, P0 V0 left, receive P1, P1 V1 left, QK 2
+//   second      receive P0, P0 V0 right, softmax 1, P1 V1 right, QK 3
+// A softmax so runs beside the products of the other, and thirds of a stage are free as soon as those who
+// multiply their columns have. A row max is replaced only when a score exceeds it by a factor of 2^8 in
+// weight, so accumulators are seldom rescaled; it crosses between the warpgroups with P.
+#pragma once
+
+#include "attend/kernels/attention/cuda/common/cta_plan.cuh"
+#include "attend/kernels/attention/cuda/common/padding.cuh"
+#include "attend/kernels/attention/cuda/common/plan_walk.cuh"
+#include "attend/kernels/attention/cuda/common/row_state.cuh"
+#include "attend/kernels/attention/cuda/common/warp_rows.cuh"
+#include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla_kernel.h"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/integer.cuh"
+#include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
+#include "attend/kernels/common/cuda/ptx/wgmma.cuh"
+#include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend_generated/wgmma_products.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+// Rows of 16-bit elements lie in panels of 64 columns, one after another; the rows of a panel, 128 bytes
+// each, are in TMA's 128-byte swizzle.
+inline constexpr int kMlaPanelColumns = 64, kMlaPanelRowBytes = 128;
+inline constexpr int kMlaSwizzleAtom = 1024;  // eight such rows: what tiles are aligned to
+
+// Where 16 bytes of a row of a panel lie, from the panel's begin.
+__device__ inline uint32_t mla_swizzled(int row, int piece) {
+  return static_cast<uint32_t>(row * kMlaPanelRowBytes + ((piece ^ (row & 7)) << 4));
+}
+
+struct MlaTile {
+  // Panels of 64 columns, of 64 rows each: of queries and of latent rows, whose last one is RoPE's.
+  static constexpr int kPanels = kMlaHeadDimQk / kMlaPanelColumns;
+  static constexpr int kValuePanels = kMlaHeadDimV / kMlaPanelColumns;
+  static constexpr int kPanelBytes = kMlaKeys * kMlaPanelRowBytes;
+  static_assert(kMlaRows == kMlaKeys);
+  static constexpr int kQueryBytes = kPanels * kPanelBytes, kStageBytes = kPanels * kPanelBytes;
+  static constexpr int kStages = 2;
+  static constexpr int kJobSlots = 2;
+
+  // A stage comes in, and is free again, in thirds.
+  static constexpr int kThirds = kPanels / kMlaBoxPanels;
+  static constexpr int kThirdBytes = kMlaBoxPanels * kPanelBytes;
+  // Each math warpgroup has half of the columns of the results, so reads two of the thirds as values.
+  static constexpr int kMathWarpgroups = 2, kMathWarps = 4 * kMathWarpgroups;
+  static constexpr int kColumns = kMlaHeadDimV / kMathWarpgroups;
+  static constexpr int kPanelsOfHalf = kValuePanels / 2;
+
+  static constexpr int kLoadWarps = 2, kQueryWarps = 2, kProducerWarps = kLoadWarps + kQueryWarps;
+  static constexpr int kThreads = 32 * (kProducerWarps + kMathWarps);
+  static constexpr int kProducerRegisters = 56, kMathRegisters = 224;
+  static_assert(32 * (kProducerWarps * kProducerRegisters + kMathWarps * kMathRegisters) <=
+                65536 / kThreads / 8 * 8 * kThreads);
+};
+
+// A row tile and query heads, and the keys that this CTA multiplies them with.
+struct alignas(16) MlaWorkTile {
+  RowTile tile;
+  int32_t head;       // group of query heads
+  int32_t slot;       // of the partial result; -1: the result is final
+  int32_t num_tiles;  // -1: there are no more jobs
+  int32_t first_key;  // of the first KV tile, a multiple of kMlaKeys
+  KeyRange keys;      // that any row may see here
+  KeyRange boxes;     // KV tiles that TMA copies: those with keys of the job alone
+  KeyRange full;      // KV tiles of which every row sees all keys
+};
+
+struct MlaShared {
+  static constexpr int kQueriesAt = 0;
+  static constexpr int kStagesAt = kQueriesAt + MlaTile::kQueryBytes;
+  static constexpr int kWeightsAt = kStagesAt + MlaTile::kStages * MlaTile::kStageBytes;
+  static constexpr int kRowMaxAt = kWeightsAt + kMlaRows * kMlaKeys * 2;
+  static constexpr int kSumsAt = kRowMaxAt + kMlaRows * 4;
+  static constexpr int kSumBytes = MlaTile::kMathWarpgroups * kMlaRows * 4;
+  static constexpr int kJobsAt = kSumsAt + 2 * kSumBytes;
+  static constexpr int kWalkAt = kJobsAt + MlaTile::kJobSlots * static_cast<int>(sizeof(MlaWorkTile));
+  static constexpr int kBarriersAt = kWalkAt + static_cast<int>(sizeof(sm80::PlanStart));
+  static constexpr int kFullAt = 2 * MlaTile::kJobSlots + 2;
+  static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kThirds;
+  static constexpr int kWeightsFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kThirds;
+  static constexpr int kNumBarriers = kWeightsFullAt + MlaTile::kMathWarps;
+  static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
+  // Beside what a derived plan takes, which is aligned as this is.
+  static_assert(kBytes + kMlaSwizzleAtom <= 227 * 1024);
+
+  char* base;
+  uint32_t shared;  // its address in the shared window
+
+  __device__ explicit MlaShared(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
+
+  __device__ uint32_t queries() const { return shared + kQueriesAt; }
+  __device__ uint32_t stage(int i) const { return shared + kStagesAt + i * MlaTile::kStageBytes; }
+  // 16 bytes of P for each thread of a warpgroup, 4 times.
+  __device__ uint32_t weights() const { return shared + kWeightsAt; }
+  // The reference that P is relative to.
+  __device__ float* row_max() const { return reinterpret_cast<float*>(base + kRowMaxAt); }
+  // Of a job with this parity, by a math warpgroup.
+  __device__ float* sums(int parity, int warpgroup) const {
+    return reinterpret_cast<float*>(base + kSumsAt + parity * kSumBytes) + warpgroup * kMlaRows;
+  }
+  __device__ MlaWorkTile& job(int slot) const { return reinterpret_cast<MlaWorkTile*>(base + kJobsAt)[slot]; }
+  // Where the CTA stands in the plan; registers are short.
+  __device__ sm80::PlanStart& walk() const { return *reinterpret_cast<sm80::PlanStart*>(base + kWalkAt); }
+
+  __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
+  __device__ uint32_t job_told(int slot) const { return barrier(slot); }
+  __device__ uint32_t job_done(int slot) const { return barrier(MlaTile::kJobSlots + slot); }
+  __device__ uint32_t queries_full() const { return barrier(2 * MlaTile::kJobSlots); }
+  __device__ uint32_t queries_empty() const { return barrier(2 * MlaTile::kJobSlots + 1); }
+  __device__ uint32_t full(int stage, int third) const {
+    return barrier(kFullAt + stage * MlaTile::kThirds + third);
+  }
+  __device__ uint32_t empty(int stage, int third) const {
+    return barrier(kEmptyAt + stage * MlaTile::kThirds + third);
+  }
+  // P of a KV tile of this warpgroup is there, for the rows of one of its warps.
+  __device__ uint32_t weights_full(int warpgroup, int warp) const {
+    return barrier(kWeightsFullAt + 4 * warpgroup + warp);
+  }
+
+  // By one thread.
+  __device__ void init_barriers() const {
+    for (int slot = 0; slot < MlaTile::kJobSlots; ++slot) {
+      ptx::mbarrier_init(job_told(slot), 1);
+      ptx::mbarrier_init(job_done(slot), MlaTile::kProducerWarps + MlaTile::kMathWarps);
+    }
+    ptx::mbarrier_init(queries_full(), MlaTile::kQueryWarps);
+    ptx::mbarrier_init(queries_empty(), MlaTile::kMathWarps);
+    for (int i = 0; i < MlaTile::kStages; ++i) {
+      for (int third = 0; third < MlaTile::kThirds; ++third) {
+        ptx::mbarrier_init(full(i, third), MlaTile::kLoadWarps);
+        // Columns of both warpgroups are in the middle.
+        ptx::mbarrier_init(empty(i, third), third == 1 ? MlaTile::kMathWarps : MlaTile::kMathWarps / 2);
+      }
+    }
+    for (int i = 0; i < MlaTile::kMathWarps; ++i) ptx::mbarrier_init(weights_full(i / 4, i % 4), 1);
+    ptx::fence_mbarrier_init();
+  }
+};
+
+// An arrival of a warp.
+__device__ __forceinline__ void arrive_as_warp(uint32_t barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+
+// By all lanes of a warp: one arrival, once their cp.async have landed.
+__device__ __forceinline__ void mla_arrive_after_cp_async(uint32_t barrier) {
+  ptx::cp_async_mbarrier_arrive(barrier);
+  arrive_as_warp(barrier);
+}
+
+// The jobs of a CTA, one after another: its share of a streamed plan, else every gridDim.x-th row tile and
+// head. By one thread.
+template <class Plan>
+class MlaWalk {
+ public:
+  __device__ MlaWalk(const MlaParams& params, const Plan& cta_plan, sm80::PlanStart& walk)
+      : params_(params.attention), box_rows_(params.box_rows), cta_plan_(cta_plan), at_(walk.cta) {
+    const PlanView& plan = params_.plan;
+    const int cta = static_cast<int>(blockIdx.x);
+    if (plan.streamed) {
+      const int kv_tiles = walk.header.kv_tiles_per_cta;
+      left_ = min(kv_tiles, walk.header.num_kv_tiles - cta / plan.heads_at_once * kv_tiles);
+    } else {
+      next_job_ = cta;
+      left_ = walk.header.num_row_tiles * params_.num_kv_heads;
+    }
+  }
+
+  __device__ void next(MlaWorkTile& job) {
+    job.num_tiles = -1;
+    if (params_.plan.streamed)
+      next_of_share(job);
+    else
+      next_whole(job);
+  }
+
+ private:
+  __device__ void next_of_share(MlaWorkTile& job) {
+    if (left_ <= 0) return;
+    const PlanView& plan = params_.plan;
+    const sm80::KvTileRange part = sm80::range_at<false>(plan, at_.tile, at_.head, at_.first,
+                                                         min(at_.tile.num_kv_tiles - at_.first, left_));
+    make(job, at_.tile, at_.head, part);
+    left_ -= part.count;
+    if (left_ <= 0) return;
+    at_.first = 0;
+    at_.head += plan.heads_at_once;
+    if (at_.head < params_.num_kv_heads) return;
+    at_.tile = cta_plan_.tile_after(at_.tile);
+    at_.head -= params_.num_kv_heads;
+  }
+
+  // Heads fastest: CTAs beside one another read the same keys.
+  __device__ void next_whole(MlaWorkTile& job) {
+    if (next_job_ >= left_) return;
+    const RowTile& tile = params_.plan.row_tiles[next_job_ / params_.num_kv_heads];
+    make(job, tile, next_job_ % params_.num_kv_heads, {0, tile.num_kv_tiles, -1, true});
+    next_job_ += static_cast<int>(gridDim.x);
+  }
+
+  __device__ void make(MlaWorkTile& job, const RowTile& tile, int head, const sm80::KvTileRange& part) const {
+    const BatchParams& batch = params_.batch;
+    job.tile = tile;
+    job.head = head;
+    job.slot = part.partial_idx;
+    const sm80::WorkTileRows rows(params_, tile, head, params_.plan.tile_rows);
+    const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
+    int begin = tile.kv_begin;
+    // The plan may be one of a layer without a window.
+    if (batch.window_left >= 0 || batch.chunk > 0)
+      begin = max(begin, key_range(batch, rows.span, j_first, j_last).begin);
+    const int kv_tile_keys = params_.plan.kv_tile_keys;
+    const int part_begin = (tile.first_kv_tile + part.first) * kv_tile_keys;
+    job.first_key = max(part_begin, begin / kMlaKeys * kMlaKeys);
+    job.keys = {max(begin, part_begin), min(part_begin + part.count * kv_tile_keys, tile.kv_end)};
+    job.boxes = box_rows_ > 0 ? whole_tiles(job, job.keys) : KeyRange{0, 0};
+    job.full = {0, 0};
+    if (batch.tree_mask == nullptr || !batch.causal)
+      job.full = whole_tiles(job, {first_visible(batch, position_of(batch, rows.span, j_last)),
+                                   min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)});
+    job.num_tiles = max(0, (job.keys.end - job.first_key + kMlaKeys - 1) / kMlaKeys);
+  }
+
+  // KV tiles of the job that have keys of this range alone.
+  __device__ static KeyRange whole_tiles(const MlaWorkTile& job, const KeyRange& keys) {
+    return {(max(0, keys.begin - job.first_key) + kMlaKeys - 1) / kMlaKeys,
+            max(0, keys.end - job.first_key) / kMlaKeys};
+  }
+
+  const AttentionParams& params_;
+  const int box_rows_;
+  const Plan& cta_plan_;
+  CtaStart& at_;
+  int left_;  // KV tiles of the CTA range, or work tiles of the whole plan
+  int next_job_ = 0;
+};
+
+// Two warps, each half of the rows of queries; the first tells all warps what there is to do.
+template <class Plan>
+class MlaScheduler {
+ public:
+  __device__ MlaScheduler(const MlaParams& params, const MlaShared& shared, int warp)
+      : mla_(params), params_(params.attention), shared_(shared), warp_(warp) {}
+
+  __device__ void run(const Plan& cta_plan) {
+    MlaWalk<Plan> walk(mla_, cta_plan, shared_.walk());
+    const bool tells = warp_ == 0 && lane_ == 0;
+    uint32_t parity = 0;
+    for (PipelineState place;; place.advance(MlaTile::kJobSlots), parity ^= 1) {
+      if (tells) {
+        ptx::mbarrier_wait(shared_.job_done(place.stage), place.parity ^ 1);
+        walk.next(shared_.job(place.stage));
+        ptx::mbarrier_arrive(shared_.job_told(place.stage));
+      }
+      ptx::mbarrier_wait(shared_.job_told(place.stage), place.parity);
+      const MlaWorkTile& job = shared_.job(place.stage);
+      if (job.num_tiles < 0) return;
+      ptx::mbarrier_wait(shared_.queries_empty(), parity ^ 1);
+      // Queries are never settled early.
+      ptx::griddepcontrol_wait();
+      if (mla_.boxes_queries) {
+        copy_boxes(job);
+      } else {
+        copy_queries(job);
+        mla_arrive_after_cp_async(shared_.queries_full());
+      }
+      arrive_as_warp(shared_.job_done(place.stage));
+    }
+  }
+
+ private:
+  // By TMA. Rows beyond the tile's are other tokens', or what was there: they come to nothing.
+  __device__ void copy_boxes(const MlaWorkTile& job) const {
+    if (lane_ != 0) return;
+    if (warp_ != 0) return ptx::mbarrier_arrive(shared_.queries_full());
+    const sm80::WorkTileRows rows(params_, job.tile, job.head, params_.plan.tile_rows);
+    const sm80::TileRow first = rows.at(params_, 0);
+    const int row = (rows.span.first_token + first.query) * params_.num_q_heads + first.head;
+    const uint64_t policy = ptx::createpolicy_evict_first();
+    ptx::mbarrier_arrive_expect_tx(shared_.queries_full(), MlaTile::kQueryBytes);
+#pragma unroll
+    for (int panel = 0; panel < MlaTile::kValuePanels; panel += kMlaQueryBoxPanels)
+      ptx::cp_async_bulk_tensor(shared_.queries() + panel * MlaTile::kPanelBytes, &mla_.q, 0, 0, row, panel,
+                                shared_.queries_full(), policy);
+    ptx::cp_async_bulk_tensor(shared_.queries() + MlaTile::kValuePanels * MlaTile::kPanelBytes, &mla_.q_rope,
+                              0, 0, row, 0, shared_.queries_full(), policy);
+  }
+
+  // Columns of q, then those of q_rope. Rows and columns beyond are zero. Eight lanes copy 128 bytes of a
+  // row.
+  __device__ void copy_queries(const MlaWorkTile& job) const {
+    constexpr int kRowsOfWarp = kMlaRows / MlaTile::kQueryWarps, kRowsAtOnce = 4;
+    const sm80::WorkTileRows rows(params_, job.tile, job.head, params_.plan.tile_rows);
+    const char* const none = static_cast<const char*>(params_.q.data);
+    const int num_nope = params_.head_dim_qk - params_.rope_dim, piece = lane_ % 8;
+#pragma unroll 1
+    for (int i = lane_ / 8; i < kRowsOfWarp; i += kRowsAtOnce) {
+      const int tile_row = warp_ * kRowsOfWarp + i;
+      const bool is_row = tile_row < rows.num_rows;
+      const sm80::TileRow row = rows.at(params_, is_row ? tile_row : 0);
+      const int64_t token = rows.span.first_token + row.query;
+      const char* const nope = none + 2 * (token * params_.q.token_stride + row.head * params_.q.head_stride);
+      const char* const rope =
+          static_cast<const char*>(params_.q_rope.data) +
+          2 * (token * params_.q_rope.token_stride + row.head * params_.q_rope.head_stride);
+#pragma unroll
+      for (int panel = 0; panel < MlaTile::kPanels; ++panel) {
+        const int column = panel * kMlaPanelColumns + piece * 8;
+        const bool valid = is_row && column < params_.head_dim_qk;
+        const char* const from = column < num_nope ? nope + 2 * column : rope + 2 * (column - num_nope);
+        ptx::cp_async_16(shared_.queries() + panel * MlaTile::kPanelBytes + mla_swizzled(tile_row, piece),
+                         valid ? from : none, valid);
+      }
+    }
+  }
+
+  const MlaParams& mla_;
+  const AttentionParams& params_;
+  const MlaShared& shared_;
+  const int warp_;
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+};
+
+// Rows of a KV tile that are not all the job's are copied by threads: those that are not become zero, since
+// what is multiplied with weights of 0 must not be infinite or NaN.
+class MlaProducer {
+  // Rows of a tile that a warp copies; as many at once: eight lanes copy 128 bytes of a row.
+  static constexpr int kRows = kMlaKeys / MlaTile::kLoadWarps, kRowsAtOnce = 4;
+  static_assert(kRows == 32);
+
+ public:
+  // `warp`: of those that load.
+  __device__ MlaProducer(const MlaParams& params, const MlaShared& shared, int warp)
+      : params_(params), shared_(shared), warp_(warp) {}
+
+  // `is_early`: the kernel before may still run, and write keys of the new tokens.
+  __device__ void run(bool is_early) {
+    for (PipelineState place;; place.advance(MlaTile::kJobSlots)) {
+      ptx::mbarrier_wait(shared_.job_told(place.stage), place.parity);
+      const MlaWorkTile& job = shared_.job(place.stage);
+      if (job.num_tiles < 0) return;
+      load(job, is_early);
+      is_early = false;
+      arrive_as_warp(shared_.job_done(place.stage));
+    }
+  }
+
+ private:
+  // Pages are looked up a tile ahead: that of the lane's box, or of its row.
+  __device__ void load(const MlaWorkTile& job, bool is_early) {
+    const int num_tiles = job.num_tiles, prefix = job.tile.seqlen_kv - job.tile.seqlen_q;
+    const int request = job.tile.request;
+    const KeyRange keys = job.keys, boxes = job.boxes;
+    const int box_row = params_.box_rows == kMlaKeys
+                            ? lane_ * kMlaKeys
+                            : (lane_ * MlaTile::kLoadWarps + warp_) * params_.box_rows;
+    const auto look_up = [&](int tile, int first) {
+      const int row = tile >= boxes.begin && tile < boxes.end ? box_row : warp_ * kRows + lane_;
+      const int position = first + row;
+      const bool wanted = row < kMlaKeys && position >= keys.begin && position < keys.end;
+      return wanted ? page_of(params_.attention.index, request, position) : -1;
+    };
+    int first_key = job.first_key, next_page = look_up(0, first_key);
+    for (int i = 0; i < num_tiles; ++i, first_key += kMlaKeys) {
+      const int page = next_page;
+      if (i + 1 < num_tiles) next_page = look_up(i + 1, first_key + kMlaKeys);
+      if (is_early && min(first_key + kMlaKeys, keys.end) > prefix) {
+        ptx::griddepcontrol_wait();
+        is_early = false;
+      }
+      if (i >= boxes.begin && i < boxes.end)
+        copy_boxes(page, first_key, box_row);
+      else
+        copy_rows(page, first_key + warp_ * kRows + lane_);
+      place_.advance(MlaTile::kStages);
+    }
+    if (is_early) ptx::griddepcontrol_wait();
+  }
+
+  __device__ void wait_for_room(int third) const {
+    ptx::mbarrier_wait(shared_.empty(place_.stage, third), place_.parity ^ 1);
+  }
+
+  // A lane has a box.
+  __device__ void copy_boxes(int page, int first_key, int box_row) const {
+    const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
+    const int slot = contiguous ? page : (first_key + box_row) & (params_.attention.index.page_size - 1);
+    const int page_or_none = contiguous ? 0 : page;
+    const bool is_one = params_.box_rows == kMlaKeys;
+    const int num_boxes = is_one ? 1 : kMlaKeys / MlaTile::kLoadWarps / params_.box_rows;
+    const uint32_t to = shared_.stage(place_.stage) + box_row * kMlaPanelRowBytes;
+#pragma unroll
+    for (int third = 0; third < MlaTile::kThirds; ++third) {
+      const uint32_t full = shared_.full(place_.stage, third);
+      wait_for_room(third);
+      // The warps take turns where there is but one box.
+      const bool has_boxes = !is_one || third % MlaTile::kLoadWarps == warp_;
+      if (lane_ == 0)
+        ptx::mbarrier_arrive_expect_tx(
+            full, has_boxes ? num_boxes * kMlaBoxPanels * params_.box_rows * kMlaPanelRowBytes : 0);
+      __syncwarp();
+      if (!has_boxes || lane_ >= num_boxes) continue;
+      if (is_one) {
+        ptx::cp_async_bulk_tensor(to + third * MlaTile::kThirdBytes, &params_.latent, 0, page_or_none, slot,
+                                  third * kMlaBoxPanels, full, policy_);
+      } else {
+#pragma unroll
+        for (int panel = third * kMlaBoxPanels; panel < (third + 1) * kMlaBoxPanels; ++panel)
+          ptx::cp_async_bulk_tensor(to + panel * MlaTile::kPanelBytes, &params_.latent, 0, page_or_none, slot,
+                                    panel, full, policy_);
+      }
+    }
+  }
+
+  // A row without a page becomes zero. `position`: of the lane's row.
+  __device__ void copy_rows(int page, int position) const {
+    const uint64_t lane_address = address_of(page, position);
+#pragma unroll 1
+    for (int third = 0; third < MlaTile::kThirds; ++third) {
+      wait_for_room(third);
+#pragma unroll 1
+      for (int first = 0; first < kRows; first += kRowsAtOnce) {
+        const int row = first + lane_ / 8;
+        const uint64_t address = __shfl_sync(0xffffffffu, lane_address, row);
+        copy_row(third * kMlaBoxPanels, warp_ * kRows + row, address);
+      }
+      mla_arrive_after_cp_async(shared_.full(place_.stage, third));
+    }
+  }
+
+  // Where a position's row begins in global memory; 0 without a page.
+  __device__ uint64_t address_of(int page, int position) const {
+    if (page < 0) return 0;
+    const PagedRows& rows = params_.attention.k;
+    const int in_page = position & (params_.attention.index.page_size - 1);
+    // Tiled kernels only take strides of 32 bits.
+    int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows.page_stride), 0);
+    offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows.token_stride), offset);
+    return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(2 * offset);
+  }
+
+  // This lane's 16 bytes of a few panels of a row.
+  __device__ void copy_row(int first_panel, int row, uint64_t address) const {
+#pragma unroll
+    for (int i = 0; i < kMlaBoxPanels; ++i) {
+      const int panel = first_panel + i, column = panel * kMlaPanelColumns + lane_ % 8 * 8;
+      const bool valid = address != 0 && column < params_.attention.head_dim_qk;
+      ptx::cp_async_16(
+          shared_.stage(place_.stage) + panel * MlaTile::kPanelBytes + mla_swizzled(row, lane_ % 8),
+          valid ? reinterpret_cast<const char*>(address) + 2 * column : params_.attention.k.data, valid);
+    }
+  }
+
+  const MlaParams& params_;
+  const MlaShared& shared_;
+  const int warp_;
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+  const uint64_t policy_ = ptx::createpolicy_evict_first();
+  PipelineState place_;
+};
+
+// A thread has rows 16 w + l / 4 and 8 further (`half` 0 and 1), w its warp of the warpgroup and l its lane;
+// element [4 n + 2 half + i] of scores and results is of column 8 n + 2 (l % 4) + i. So has the same thread
+// of the other warpgroup, and threads hand P to one another.
+template <class T>
+struct MlaRowState {
+  static constexpr int kSteps = kMlaKeys / 16;
+  // P relative to a former row max may be up to 2^kSlack before that is replaced.
+  static constexpr float kSlack = 8.0f;
+
+  float scores[kMlaKeys / 2];
+  float out[MlaTile::kColumns / 2];
+  // A score, before the factor of exp2, that no other exceeds by more than kSlack after the factor.
+  float row_max[2];
+  float sum[2];  // of this lane's columns of the warpgroup's own KV tiles
+  float rescale[2];
+  bool rescales;
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (float& x : out) x = 0.0f;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      row_max[half] = -INFINITY;
+      sum[half] = 0.0f;
+    }
+  }
+
+  // Descriptors of operands in uniform registers: products of 64 columns follow one another faster than
+  // others could be made. `lane_0`: what lane 0 has, which all have.
+  __device__ __forceinline__ static uint32_t lane_0(uint32_t x) { return __shfl_sync(0xffffffffu, x, 0); }
+  // `first`: of the beginning of the tile; addresses do not carry over into other fields.
+  __device__ __forceinline__ static uint64_t further(uint64_t first, int bytes) {
+    return (first & 0xffffffff00000000) | (static_cast<uint32_t>(first) + static_cast<uint32_t>(bytes / 16));
+  }
+
+  // Starts a panel's part of scores = q k^T. `q`, `k`: descriptors of the first panels.
+  __device__ __forceinline__ void multiply_keys(uint64_t q, uint64_t k, int panel, bool add) {
+    constexpr int kStepBytes = 32;
+#pragma unroll
+    for (int i = 0; i < kMlaPanelColumns / 16; ++i) {
+      const int bytes = panel * MlaTile::kPanelBytes + i * kStepBytes;
+      ptx::wgmma_mma_async(scores, further(q, bytes), further(k, bytes), add || i > 0, T());
+    }
+  }
+
+  // Starts out += P v.
+  __device__ __forceinline__ void multiply_values(const uint32_t (&weights)[kSteps][4], uint32_t v) {
+    constexpr int kStepBytes = 16 * kMlaPanelRowBytes;
+    const uint64_t b = ptx::smem_descriptor_mn_major(lane_0(v), MlaTile::kPanelBytes);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      ptx::wgmma_mma_async_rs(out, weights[step], further(b, step * kStepBytes), T());
+    ptx::wgmma_commit_group();
+  }
+
+  // Scores of the KV tile from `first_key` on that a row does not see become -inf. `first_row`: the thread's.
+  __device__ __forceinline__ void hide_scores(const AttentionParams& params, const sm80::WorkTileRows& rows,
+                                              int first_row, int first_key) {
+    const int to_lane = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint64_t visible =
+          sm80::visible_keys<kMlaKeys>(params, rows, first_row + 8 * half, first_key) >> to_lane;
+#pragma unroll
+      for (int n = 0; n < kMlaKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if ((visible >> (8 * n + i) & 1) == 0) scores[4 * n + 2 * half + i] = -INFINITY;
+    }
+  }
+
+  // scores become P = 2^(factor (score - row_max)), and `rescale` what results and sums so far are to be
+  // multiplied with. A row's own scores decide whether they are.
+  __device__ __forceinline__ void softmax(float factor) {
+    bool changed = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float highest = row_max[half];
+#pragma unroll
+      for (int n = 0; n < kMlaKeys / 8; ++n)
+        highest = fmaxf(highest, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+      highest = sm80::quad_max(highest);
+      if (!((highest - row_max[half]) * factor > kSlack)) highest = row_max[half];
+      const float shift = raise(half, highest, factor, changed);
+      float sums[2] = {};
+#pragma unroll
+      for (int n = 0; n < kMlaKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& score = scores[4 * n + 2 * half + i];
+          score = ptx::ex2_approx(score * factor - shift);
+          sums[i] += score;
+        }
+      sum[half] += sums[0] + sums[1];
+    }
+    rescales = __any_sync(0xffffffffu, changed);
+  }
+
+  // P as the left operand of the product with the values.
+  __device__ __forceinline__ void pack(uint32_t (&weights)[kSteps][4]) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        weights[step][i] = sm80::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
+  }
+
+  // Hands P and the row max to the other warpgroup. `thread`: of the warpgroup.
+  __device__ __forceinline__ void publish(const MlaShared& shared, const uint32_t (&weights)[kSteps][4],
+                                          int thread, int first_row) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      ptx::st_shared_16(cell(shared, step, thread),
+                        make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]));
+    if (thread % 4 == 0) {
+      shared.row_max()[first_row] = row_max[0];
+      shared.row_max()[first_row + 8] = row_max[1];
+    }
+  }
+  // Takes what the other published.
+  __device__ __forceinline__ void receive(const MlaShared& shared, uint32_t (&weights)[kSteps][4], int thread,
+                                          int first_row, float factor) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const uint4 four = ptx::ld_shared_16(cell(shared, step, thread));
+      weights[step][0] = four.x;
+      weights[step][1] = four.y;
+      weights[step][2] = four.z;
+      weights[step][3] = four.w;
+    }
+    const float highest[2] = {shared.row_max()[first_row], shared.row_max()[first_row + 8]};
+    bool changed = highest[0] != row_max[0] || highest[1] != row_max[1];
+    rescales = __any_sync(0xffffffffu, changed);
+    if (!rescales) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) raise(half, highest[half], factor, changed);
+  }
+
+  // When no product is under way.
+  __device__ __forceinline__ void rescale_results() {
+    if (!rescales) return;
+#pragma unroll
+    for (int i = 0; i < MlaTile::kColumns / 2; ++i) out[i] *= rescale[i / 2 % 2];
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t cell(const MlaShared& shared, int step, int thread) {
+    return shared.weights() + step * 128 * 16 + thread * 16;
+  }
+
+  // Takes another row max; what P is relative to.
+  __device__ __forceinline__ float raise(int half, float highest, float factor, bool& changed) {
+    const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
+    // The product rounded by itself: exactly 1 for a row whose max stays.
+    rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], factor) - shift);
+    changed |= highest != row_max[half];
+    row_max[half] = highest;
+    sum[half] *= rescale[half];
+    return shift;
+  }
+};
+
+template <class T>
+class MlaEpilogue {
+  static constexpr int kGroups = MlaTile::kColumns / 8;  // of eight columns
+
+ public:
+  // `first_row`: of the tile, the thread's.
+  __device__ MlaEpilogue(const AttentionParams& params, const MlaWorkTile& job, int warpgroup, int first_row)
+      : params_(params),
+        rows_(params, job.tile, job.head, params.plan.tile_rows),
+        slot_(job.slot),
+        first_column_(warpgroup * MlaTile::kColumns),
+        first_row_(first_row) {}
+
+  // `sum`: of both warpgroups and all columns. By all threads of a warp.
+  __device__ __forceinline__ void write(const MlaRowState<T>& rows, const float (&sum)[2],
+                                        float factor) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      const bool valid = tile_row < rows_.num_rows;
+      const sm80::TileRow row = rows_.at(params_, valid ? tile_row : 0);
+      const bool tells = valid && lane_ % 4 == 0 && first_column_ == 0;
+      if (slot_ >= 0) {
+        const int64_t slot_row = int64_t{slot_} * params_.plan.partial_rows + tile_row;
+        if (tells) params_.plan.partial_state[slot_row] = make_float2(rows.row_max[half], sum[half]);
+        if (valid) write_wide(rows, half, 1.0f, params_.plan.partial_out + slot_row * params_.head_dim_v);
+        continue;
+      }
+      const int64_t token = rows_.span.first_token + row.query;
+      const sm80::RowResult result =
+          sm80::finish_row(params_, rows.row_max[half], sum[half], factor, row.head);
+      if (tells && params_.lse != nullptr)
+        params_.lse[token * params_.lse_token_stride + row.head * params_.lse_head_stride] = result.lse;
+      const int64_t to = token * params_.out.token_stride + row.head * params_.out.head_stride;
+      if (params_.out_element != Element::kF32)
+        write_narrow(rows, half, result.out_scale, valid, static_cast<T*>(params_.out.data) + to);
+      else if (valid)
+        write_wide(rows, half, result.out_scale, static_cast<float*>(params_.out.data) + to);
+    }
+  }
+
+ private:
+  // Four lanes write 32 bytes.
+  __device__ __forceinline__ void write_wide(const MlaRowState<T>& rows, int half, float factor,
+                                             float* to) const {
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) {
+      const int column = first_column_ + 8 * n + lane_ % 4 * 2;
+      if (column < params_.head_dim_v)
+        *reinterpret_cast<float2*>(to + column) =
+            make_float2(rows.out[4 * n + 2 * half] * factor, rows.out[4 * n + 2 * half + 1] * factor);
+    }
+  }
+
+  // Four lanes that share a row give one another what they have of four groups, so that each writes whole
+  // groups: four lanes 64 bytes.
+  __device__ __forceinline__ void write_narrow(const MlaRowState<T>& rows, int half, float factor, bool valid,
+                                               T* to) const {
+#pragma unroll
+    for (int first = 0; first < kGroups; first += 4) {
+      uint32_t parts[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        parts[i] = sm80::pack(rows.out[4 * (first + i) + 2 * half] * factor,
+                              rows.out[4 * (first + i) + 2 * half + 1] * factor, T());
+      transpose(parts);
+      const int column = first_column_ + (first + lane_ % 4) * 8;
+      if (valid && column < params_.head_dim_v)
+        *reinterpret_cast<uint4*>(to + column) = make_uint4(parts[0], parts[1], parts[2], parts[3]);
+    }
+  }
+
+  // Lane l of four gets part l of all four.
+  __device__ __forceinline__ void transpose(uint32_t (&parts)[4]) const {
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+      const bool upper = (lane_ & step) != 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((i & step) != 0) continue;
+        const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? parts[i] : parts[i | step], step);
+        (upper ? parts[i] : parts[i | step]) = got;
+      }
+    }
+  }
+
+  const AttentionParams& params_;
+  const sm80::WorkTileRows rows_;
+  const int slot_, first_column_, first_row_;
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+};
+
+// One math warpgroup's part.
+template <class T, int kWarpgroup>
+class MlaConsumer {
+  using Rows = MlaRowState<T>;
+  using Weights = uint32_t[Rows::kSteps][4];
+  static constexpr int kSumsBarrier = 1;  // named, of the math warpgroups
+
+ public:
+  __device__ MlaConsumer(const MlaParams& params, const MlaShared& shared)
+      : params_(params), shared_(shared), factor_(sm80::softmax_scale_log2_of(params.attention)) {}
+
+  __device__ void run() {
+    // Registers are short: places and parities of rings follow from counts.
+#pragma unroll 1
+    for (int num_jobs = 0;; ++num_jobs) {
+      const int slot = num_jobs % MlaTile::kJobSlots;
+      ptx::mbarrier_wait(shared_.job_told(slot), num_jobs / MlaTile::kJobSlots & 1);
+      const MlaWorkTile& job = shared_.job(slot);
+      if (job.num_tiles < 0) return;
+      ptx::mbarrier_wait(shared_.queries_full(), num_jobs & 1);
+      ptx::fence_proxy_async();
+      attend(job, num_jobs & 1);
+      arrive_as_warp(shared_.job_done(slot));
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void attend(const MlaWorkTile& job, int job_parity) {
+    const int num_tiles = job.num_tiles;
+    Rows rows;
+    rows.clear();
+    if constexpr (kWarpgroup == 0) {
+      if (num_tiles > 0) {
+        multiply_keys(rows, job, 0);
+        int tile = 0;
+#pragma unroll 1
+        for (; tile + 2 < num_tiles; tile += 2) {
+          wait_for_scores(rows);
+          own_tile<false>(rows, job, tile);
+          release_last(rows, tile);
+          other_tile(rows, job, tile + 1);
+          release_last(rows, tile + 1);
+          multiply_keys(rows, job, tile + 2);
+        }
+        wait_for_scores(rows);
+        release_queries();
+        own_tile<false>(rows, job, tile);
+        release_last(rows, tile);
+        if (tile + 1 < num_tiles) {
+          other_tile(rows, job, tile + 1);
+          release_last(rows, tile + 1);
+        }
+      } else {
+        release_queries();
+      }
+    } else {
+      if (num_tiles > 1) {
+        multiply_keys(rows, job, 1);
+        int tile = 0;
+#pragma unroll 1
+        for (; tile + 3 < num_tiles; tile += 2) {
+          wait_for_scores(rows);
+          other_tile(rows, job, tile);
+          own_tile<true>(rows, job, tile + 1);
+          release_last(rows, tile + 1);
+          multiply_keys(rows, job, tile + 3);
+        }
+        wait_for_scores(rows);
+        release_queries();
+        other_tile(rows, job, tile);
+        own_tile<true>(rows, job, tile + 1);
+        release_last(rows, tile + 1);
+        if (tile + 2 < num_tiles) {
+          other_tile(rows, job, tile + 2);
+          release_last(rows, tile + 2);
+        }
+      } else {
+        release_queries();
+        if (num_tiles > 0) {
+          other_tile(rows, job, 0);
+          release_last(rows, 0);
+        }
+      }
+    }
+    num_tiles_before_ += num_tiles;
+    finish(rows, job, job_parity);
+  }
+
+  // Starts the scores of a tile, third by third as they come.
+  __device__ __forceinline__ void multiply_keys(Rows& rows, const MlaWorkTile& job, int tile) {
+    const int stage = stage_of(tile);
+    const uint32_t parity = parity_of(tile);
+    if (copied_by_threads(job, tile)) {
+      for (int third = 0; third < MlaTile::kThirds; ++third)
+        ptx::mbarrier_wait(shared_.full(stage, third), parity);
+      ptx::fence_proxy_async();
+    }
+    const uint64_t q = ptx::smem_descriptor(Rows::lane_0(shared_.queries()));
+    const uint64_t k = ptx::smem_descriptor(Rows::lane_0(shared_.stage(stage)));
+#pragma unroll
+    for (int third = 0; third < MlaTile::kThirds; ++third) {
+      ptx::mbarrier_wait(shared_.full(stage, third), parity);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int panel = third * kMlaBoxPanels; panel < (third + 1) * kMlaBoxPanels; ++panel)
+        rows.multiply_keys(q, k, panel, panel > 0);
+    }
+    ptx::wgmma_commit_group();
+  }
+  __device__ __forceinline__ static bool copied_by_threads(const MlaWorkTile& job, int tile) {
+    return tile < job.boxes.begin || tile >= job.boxes.end;
+  }
+
+  __device__ __forceinline__ static void wait_for_scores(Rows& rows) {
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_operand(rows.scores);
+  }
+
+  // Scores of this warpgroup's own tile, which have come, become P, which both warpgroups multiply with the
+  // values. `kBusy`: the product of the tile before is under way.
+  template <bool kBusy>
+  __device__ __forceinline__ void own_tile(Rows& rows, const MlaWorkTile& job, int tile) {
+    if (params_.attention.logit_cap > 0.0f) {
+      const sm80::ScoreCap cap(params_.attention);
+#pragma unroll
+      for (float& score : rows.scores) score = cap(score);
+    }
+    if (tile < job.full.begin || tile >= job.full.end)
+      rows.hide_scores(
+          params_.attention,
+          sm80::WorkTileRows(params_.attention, job.tile, job.head, params_.attention.plan.tile_rows),
+          first_row(), job.first_key + tile * kMlaKeys);
+    rows.softmax(factor_);
+    Weights weights;
+    rows.pack(weights);
+    rows.publish(shared_, weights, thread_, first_row());
+    arrive_as_warp(shared_.weights_full(kWarpgroup, thread_ / 32));
+    if constexpr (kBusy) release_last(rows, tile - 1);
+    multiply_values(rows, weights, tile);
+  }
+
+  // The same with P of the other warpgroup.
+  __device__ __forceinline__ void other_tile(Rows& rows, const MlaWorkTile& job, int tile) {
+    ptx::mbarrier_wait(shared_.weights_full(1 - kWarpgroup, thread_ / 32), weights_parity_);
+    weights_parity_ ^= 1;
+    // The other warpgroup has waited for the tile.
+    if (copied_by_threads(job, tile)) ptx::fence_proxy_async();
+    Weights weights;
+    rows.receive(shared_, weights, thread_, first_row(), factor_);
+    multiply_values(rows, weights, tile);
+  }
+
+  __device__ __forceinline__ void multiply_values(Rows& rows, const Weights& weights, int tile) {
+    rows.rescale_results();
+    ptx::wgmma_fence();
+    rows.multiply_values(
+        weights, shared_.stage(stage_of(tile)) + kWarpgroup * MlaTile::kPanelsOfHalf * MlaTile::kPanelBytes);
+  }
+
+  // Waits for the product with the values of a tile; its columns of the stage are free then.
+  __device__ __forceinline__ void release_last(Rows& rows, int tile) {
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_operand(rows.out);
+    __syncwarp();
+    if (thread_ % 32 == 0) {
+      ptx::mbarrier_arrive(shared_.empty(stage_of(tile), kWarpgroup));
+      ptx::mbarrier_arrive(shared_.empty(stage_of(tile), kWarpgroup + 1));
+    }
+  }
+  __device__ __forceinline__ void release_queries() { arrive_as_warp(shared_.queries_empty()); }
+
+  // The sums of both warpgroups' tiles; then the results.
+  __device__ __forceinline__ void finish(Rows& rows, const MlaWorkTile& job, int job_parity) {
+    const int row = first_row();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      rows.sum[half] = sm80::quad_sum(rows.sum[half]);
+      if (thread_ % 4 == 0) shared_.sums(job_parity, kWarpgroup)[row + 8 * half] = rows.sum[half];
+    }
+    ptx::barrier_sync(kSumsBarrier, 32 * MlaTile::kMathWarps);
+    float sum[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // The same order in both warpgroups.
+      const float other = shared_.sums(job_parity, 1 - kWarpgroup)[row + 8 * half];
+      sum[half] = kWarpgroup == 0 ? rows.sum[half] + other : other + rows.sum[half];
+    }
+    MlaEpilogue<T>(params_.attention, job, kWarpgroup, row).write(rows, sum, factor_);
+  }
+
+  __device__ __forceinline__ int stage_of(int tile) const {
+    return (num_tiles_before_ + tile) % MlaTile::kStages;
+  }
+  __device__ __forceinline__ uint32_t parity_of(int tile) const {
+    return static_cast<uint32_t>((num_tiles_before_ + tile) / MlaTile::kStages & 1);
+  }
+  __device__ __forceinline__ int first_row() const { return thread_ / 32 * 16 + thread_ % 32 / 4; }
+
+  const MlaParams& params_;
+  const MlaShared& shared_;
+  const float factor_;
+  const int thread_ = static_cast<int>(threadIdx.x) % 128;  // of the warpgroup
+  int num_tiles_before_ = 0;
+  uint32_t weights_parity_ = 0;
+};
+
+// By all threads of the CTA, each when it comes to it.
+__device__ inline void pad(const AttentionParams& params) {
+  write_padding(params, params.batch.cu_seqlen_q[params.batch.num_reqs]);
+}
+
+template <class T, bool kPlans>
+__global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_constant__ MlaParams params) {
+  extern __shared__ __align__(kMlaSwizzleAtom) char memory[];
+  using Plan = sm80::CtaPlan<MlaTile::kThreads, kPlans>;
+  const AttentionParams& attention = params.attention;
+  const MlaShared shared(memory);
+  if (threadIdx.x == 0) {
+    shared.init_barriers();
+    if (params.box_rows > 0) ptx::prefetch_tensormap(&params.latent);
+    if (params.boxes_queries) {
+      ptx::prefetch_tensormap(&params.q);
+      ptx::prefetch_tensormap(&params.q_rope);
+    }
+  }
+  const bool is_early = attention.prefix_ready;
+  if (!is_early) ptx::griddepcontrol_wait();
+  const Plan plan(attention);
+  // A whole plan may have fewer row tiles than there are CTAs.
+  if (attention.plan.streamed) {
+    const sm80::PlanStart start = plan.start(static_cast<int>(blockIdx.x));
+    if (threadIdx.x == 0) shared.walk() = start;
+  } else if (threadIdx.x == 0) {
+    shared.walk().header = *attention.plan.header;
+  }
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (warp < MlaTile::kProducerWarps) {
+    ptx::setmaxnreg_dec<MlaTile::kProducerRegisters>();
+    if (warp < MlaTile::kLoadWarps)
+      MlaProducer(params, shared, warp).run(is_early);
+    else
+      MlaScheduler<Plan>(params, shared, warp - MlaTile::kLoadWarps).run(plan);
+    ptx::griddepcontrol_wait();
+    pad(attention);
+  } else {
+    ptx::setmaxnreg_inc<MlaTile::kMathRegisters>();
+    // Before results are written.
+    ptx::griddepcontrol_wait();
+    if (warp < MlaTile::kProducerWarps + 4)
+      MlaConsumer<T, 0>(params, shared).run();
+    else
+      MlaConsumer<T, 1>(params, shared).run();
+    pad(attention);
+  }
+  ptx::launch_dependents();
+}
+
+}  // namespace attend::kernels::cuda::sm90

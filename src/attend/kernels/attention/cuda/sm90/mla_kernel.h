@@ -1,0 +1,38 @@
+// MLA on sm_90a: what crosses to the device, and the launches.
+#pragma once
+
+#include <cuda.h>
+
+#include "attend/kernels/attention/cuda/common/attention_params.h"
+
+namespace attend::kernels::cuda::sm90 {
+
+inline constexpr int kMlaHeadDimQk = 576, kMlaHeadDimV = 512;
+inline constexpr int kMlaRows = 64;  // of a work tile
+inline constexpr int kMlaKeys = 64;  // of a KV tile
+// Chunks of 64 columns that TMA copies at a time.
+inline constexpr int kMlaBoxPanels = 3, kMlaQueryBoxPanels = 4;
+
+struct MlaParams {
+  // Query heads are split into num_kv_heads groups as the plan has them, all of which read the same latent
+  // rows.
+  AttentionParams attention;
+  // Boxes of [64 columns, 1 page, box_rows slots, panels] of the cache, whose last dimension are the panels
+  // of 64 columns of a row; where rows are contiguous, of [64 columns, 1, box_rows pages, panels].
+  // kMlaBoxPanels of them where a box has all rows of a KV tile, else one.
+  CUtensorMap latent;
+  // Rows that TMA copies at a time; 0: rows are copied by threads and there is no map.
+  int32_t box_rows;
+  // Boxes of [64 columns, 1, kMlaRows, kMlaQueryBoxPanels] of the rows of q, heads and tokens in one
+  // sequence, and of one panel of those of q_rope.
+  CUtensorMap q, q_rope;
+  bool boxes_queries;  // else they are copied by threads and there are no maps
+};
+
+// For q and latent rows of one 16-bit dtype, and plans without fixed splits whose row tiles have kMlaRows or
+// fewer. `stream` is a cudaStream_t. Throws Error(kDevice) when a launch fails.
+void launch_mla(const MlaParams& params, int num_ctas, void* stream);
+// Merges the partial results that launch_mla() left.
+void launch_mla_merge(const AttentionParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda::sm90
