@@ -35,6 +35,7 @@ log=$build/build.log
 suites=(
   kernels_cuda_test
   dense_gpu_test
+  "dense_kernels_test=*gpu*"
   "tensor_test=*gpu*:*Gpu*"
   "backends_conformance_test=*gpu*"
   "engine_test=*gpu*:*Gpu*"

@@ -8,6 +8,8 @@
 #include <map>
 #include <random>
 
+#include "attend/backends/spec.h"
+#include "attend/backends/table.h"
 #include "attend/base/error.h"
 
 namespace attend {
@@ -125,6 +127,59 @@ TEST(Engine, GivesTheSameTokensWithEveryBackendOfTheTable) {
     config.wishes.attention_backend = name;
     EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected) << name;
   }
+}
+
+// A row of one's own: attend's kernels, counted.
+int num_forwards = 0;
+class CountingBackend : public AttentionBackend {
+ public:
+  explicit CountingBackend(std::unique_ptr<AttentionBackend> inner) : inner_(std::move(inner)) {}
+  void plan(const ForwardBatch& batch, Stream& stream) override { inner_->plan(batch, stream); }
+  KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override {
+    return inner_->destination(layer, batch);
+  }
+  void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
+               Stream& stream) override {
+    ++num_forwards;
+    inner_->forward(layer, input, batch, stream);
+  }
+
+ private:
+  std::unique_ptr<AttentionBackend> inner_;
+};
+constexpr BackendSpec kCountedSpec{.index = kernels::KvIndexKind::kCsr};
+
+TEST(Engine, RunsABackendOfOnesOwnThatIsAskedForByName) {
+  EngineConfig config = config_of(kModel);
+  const auto expected = complete_together(config, kPrompts, kGreedy);
+  std::vector<BackendEntry> table(backend_table().begin(), backend_table().end());
+  BackendEntry mine = *find_backend(table, "cpu");
+  mine.name = "mine";
+  mine.aliases = {};
+  mine.create = [](const BackendContext& context) -> std::unique_ptr<AttentionBackend> {
+    return std::make_unique<CountingBackend>(create_kernel_backend(kCountedSpec, context));
+  };
+  mine.workspace_bytes = workspace_bytes_of<kCountedSpec>;
+  table.push_back(mine);
+  config.backends = table;
+  config.wishes.attention_backend = "mine";
+  num_forwards = 0;
+  EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected);
+  EXPECT_GT(num_forwards, 0);
+  config.backends = {};
+  EXPECT_THROW(Engine{config}, Error) << "attend's own table has no such row";
+}
+
+TEST(Engine, GivesTheSameTokensWhenAStepMayAttendToFewKeys) {
+  EngineConfig config = config_of(kModel);
+  const auto expected = complete_together(config, kPrompts, kGreedy);
+  config.max_kv_tokens = 150;
+  const auto limited = complete_together(config, kPrompts, kGreedy);
+  EXPECT_EQ(limited, expected);
+  config.max_kv_tokens = 110;  // the longest prompt ends there
+  const auto cut = complete_alone(config, kPrompts[3], kGreedy);
+  EXPECT_EQ(cut.reason, FinishReason::kLength);
+  EXPECT_EQ(cut.output.size(), 10u);
 }
 
 TEST(Engine, RoutesPrefillAndDecodeToDifferentBackends) {

@@ -24,12 +24,13 @@ class World {
         slots_(make_allocator(*rc::gen::element(1, 2, 4, 16), *rc::gen::inRange(3, 20))),
         rows_(limits_.max_reqs, kContext) {
     limits_.max_tokens = limits_.max_reqs + *rc::gen::inRange(0, 20);
-    limits_.max_kv_tokens = slots_->num_total_slots();
+    limits_.max_kv_tokens = *rc::gen::inRange(2, slots_->num_total_slots() + 2);
     scheduler_ = std::make_unique<Scheduler>(limits_, rows_, *slots_);
   }
 
   void submit() {
-    const int longest = std::min(kContext, slots_->num_total_slots());
+    const auto longest = static_cast<int>(
+        std::min<int64_t>(std::min(kContext, slots_->num_total_slots()), limits_.max_kv_tokens));
     if (longest < 2) return;
     auto request = std::make_unique<Request>();
     request->id = next_id_++;

@@ -20,6 +20,13 @@ class SchedulerTest : public testing::Test {
     scheduler_ = std::make_unique<Scheduler>(limits_, *rows_, *slots_);
   }
 
+  // The same with a limit of the keys of a step below what the pool holds.
+  void make_with_kv_limit(int max_kv_tokens) {
+    make(4, 64, 4, 32);
+    limits_.max_kv_tokens = max_kv_tokens;
+    scheduler_ = std::make_unique<Scheduler>(limits_, *rows_, *slots_);
+  }
+
   void submit(RequestId id, int prompt_tokens) {
     auto request = std::make_unique<Request>();
     request->id = id;
@@ -163,6 +170,35 @@ TEST_F(SchedulerTest, GivesRunningRequestsDisjointSlots) {
     }
   }
   EXPECT_EQ(static_cast<int>(seen.size()), total);
+}
+
+TEST_F(SchedulerTest, AdmitsNoMoreThanAStepMayAttendTo) {
+  make_with_kv_limit(20);
+  submit(1, 9);
+  submit(2, 9);
+  submit(3, 2);
+  // 9 and 9 fit beside a next token of the first; 2 more would not, with a next token of each.
+  EXPECT_EQ(step(), "1:9 2:9");
+  EXPECT_EQ(step(), "1:1 2:1");
+  EXPECT_EQ(scheduler_->num_waiting(), 1);
+}
+
+TEST_F(SchedulerTest, PreemptsWhenDecodesWouldAttendToMoreThanAStepMay) {
+  make_with_kv_limit(20);
+  submit(1, 9);
+  submit(2, 9);
+  EXPECT_EQ(step(), "1:9 2:9");
+  EXPECT_EQ(step(), "1:1 2:1");
+  EXPECT_EQ(step(), "1:1") << "21 keys are one too many: the one admitted last gives its own back";
+  EXPECT_EQ(scheduler_->num_waiting(), 1);
+  scheduler_->finish(1);
+  EXPECT_EQ(step(), "2:11");
+}
+
+TEST_F(SchedulerTest, RefusesAPromptThatNoStepMayAttendTo) {
+  make_with_kv_limit(20);
+  submit(1, 19);
+  EXPECT_THROW(submit(2, 20), Error);
 }
 
 }  // namespace

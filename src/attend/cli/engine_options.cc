@@ -80,6 +80,8 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
              "requests in a step at most; default: 32 on a CPU, 256 on a GPU");
   add_number(app, "--max-total-tokens", options.max_total_tokens,
              "tokens that the KV pool holds, in whole pages; default: by the memory there is");
+  add_number(app, "--max-kv-tokens", options.max_kv_tokens,
+             "keys that the requests of a step attend to together at most; default: the KV pool's tokens");
   add_number(app, "--mem-fraction-static", options.mem_fraction_static,
              "GPUs: share of the memory for weights and KV pool");
   add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
@@ -103,6 +105,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   require_positive(app, "--context-length", options.context_length);
   require_positive(app, "--max-running-requests", options.max_running_requests);
   require_positive(app, "--max-total-tokens", options.max_total_tokens);
+  require_positive(app, "--max-kv-tokens", options.max_kv_tokens);
   require_positive(app, "--chunked-prefill-size", options.chunked_prefill_size);
   require_positive(app, "--cuda-graph-max-bs", options.cuda_graph_max_bs);
   set_threads(app, options.threads);
@@ -121,6 +124,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.context_length = options.context_length;
   config.max_running_requests = options.max_running_requests;
   config.max_total_tokens = options.max_total_tokens;
+  config.max_kv_tokens = options.max_kv_tokens;
   config.mem_fraction_static = options.mem_fraction_static;
   config.disable_cuda_graph = options.disable_cuda_graph;
   config.cuda_graph_bs = options.cuda_graph_bs;

@@ -20,6 +20,7 @@ struct EngineOptions {
   int context_length = 0;
   int max_running_requests = 0;
   int64_t max_total_tokens = 0;
+  int64_t max_kv_tokens = 0;
   double mem_fraction_static = 0.85;
   bool disable_cuda_graph = false;
   std::vector<int> cuda_graph_bs;

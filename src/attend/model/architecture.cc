@@ -26,8 +26,6 @@ std::vector<bool> read_layer_types(const JsonNode& types, int num_layers) {
 
 }  // namespace
 
-std::span<const ModelArchitecture* const> architecture_table() { return kTable; }
-
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where) {
   std::string known;
   for (const ModelArchitecture* architecture : kTable) {

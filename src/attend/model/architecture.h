@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -48,8 +47,6 @@ extern const ModelArchitecture kQwen2;
 extern const ModelArchitecture kQwen3;
 extern const ModelArchitecture kSeedOss;
 
-// All of them.
-std::span<const ModelArchitecture* const> architecture_table();
 // Throws Error(kUnsupported) with the known ones; `where` is the place that named it, for the message.
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where);
 

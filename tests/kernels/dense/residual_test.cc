@@ -1,0 +1,170 @@
+// The operations that models speak in, over a Residual: what they compute does not depend on what was begun
+// for whom.
+#include "attend/kernels/fused/residual.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "attend/kernels/fused/linear_ops.h"
+#include "attend/tensor/cuda.h"
+
+namespace attend::kernels {
+namespace {
+
+constexpr int64_t kTokens = 5, kHidden = 48, kWide = 32;
+constexpr float kEps = 1e-5f;
+
+using Matrix = std::vector<double>;  // [rows, columns], row by row
+
+// Float32 tensors on a device, and their values on the host.
+class Step {
+ public:
+  explicit Step(Device device) : device_(device) {
+    if (device.type == DeviceType::kCuda) gpu_.emplace(device);
+  }
+
+  Stream& stream() { return gpu_ ? gpu_->get() : cpu_; }
+  OpContext context() { return {.stream = stream()}; }
+
+  Tensor random(std::initializer_list<int64_t> shape, Matrix& values) {
+    Tensor host = Tensor::empty(shape, DType::kF32);
+    std::normal_distribution<float> normal(0.0f, 0.5f);
+    values.clear();
+    for (float& value : host.span<float>()) values.push_back(value = normal(random_));
+    return device_.type == DeviceType::kCuda ? cuda::copy_to(host, device_) : host;
+  }
+  Tensor empty(std::initializer_list<int64_t> shape) const {
+    return Tensor::empty(shape, DType::kF32, device_);
+  }
+  Tensor upload(std::vector<int32_t> values) const {
+    const Tensor host = Tensor::from<int32_t>(values, {std::ssize(values)});
+    return device_.type == DeviceType::kCuda ? cuda::copy_to(host, device_) : host;
+  }
+
+  Matrix values(const TensorView& view) {
+    Tensor host = Tensor::empty({view.num_elements()}, DType::kF32);
+    const TensorView flat = view.reshape({view.num_elements()});
+    if (device_.type == DeviceType::kCuda) {
+      cuda::copy(flat, host, stream());
+      cuda::synchronize(stream());
+    } else {
+      std::copy_n(flat.as<float>(), view.num_elements(), host.as<float>());
+    }
+    const auto span = host.span<float>();
+    return {span.begin(), span.end()};
+  }
+
+ private:
+  Device device_;
+  Stream cpu_;
+  std::optional<cuda::OwnedStream> gpu_;
+  std::mt19937 random_{7};
+};
+
+Matrix normed(const Matrix& x, const Matrix& weight) {
+  Matrix result = x;
+  for (int64_t row = 0; row < kTokens; ++row) {
+    double squares = 0.0;
+    for (int64_t i = 0; i < kHidden; ++i) squares += x[row * kHidden + i] * x[row * kHidden + i];
+    for (int64_t i = 0; i < kHidden; ++i)
+      result[row * kHidden + i] *= weight[i] / std::sqrt(squares / kHidden + kEps);
+  }
+  return result;
+}
+
+// x W^T of so many rows.
+Matrix product(const Matrix& x, const Matrix& weight, int64_t in_features) {
+  const auto num_rows = static_cast<int64_t>(x.size()) / in_features;
+  const auto num_outs = static_cast<int64_t>(weight.size()) / in_features;
+  Matrix result;
+  for (int64_t row = 0; row < num_rows; ++row)
+    for (int64_t out = 0; out < num_outs; ++out) {
+      double sum = 0.0;
+      for (int64_t i = 0; i < in_features; ++i)
+        sum += x[row * in_features + i] * weight[out * in_features + i];
+      result.push_back(sum);
+    }
+  return result;
+}
+
+void expect_near(const Matrix& got, const Matrix& expected, const char* what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 2e-4) << what << ", element " << i;
+}
+
+// Parameters: on a GPU, and how many parts gate and up come in.
+class ResidualOn : public testing::TestWithParam<std::tuple<bool, int>> {
+ protected:
+  void SetUp() override {
+    if (std::get<0>(GetParam()) && cuda::device_count() == 0)
+      GTEST_SKIP() << "this machine has no GPU that this build can use";
+  }
+  static Device device() { return {std::get<0>(GetParam()) ? DeviceType::kCuda : DeviceType::kCpu, 0}; }
+};
+
+TEST_P(ResidualOn, HoldsTheSumOfWhatWasAddedWhicheverNormWasExpected) {
+  for (const bool expected_norm_reads : {true, false}) {
+    Step step(device());
+    Matrix sum, norm_a, norm_b, gate_up, down, head;
+    const Tensor sum_t = step.random({kTokens, kHidden}, sum), scratch_t = step.empty({kTokens, kHidden}),
+                 gathered_t = step.empty({kTokens, kHidden}),
+                 squares_t = step.empty({kTokens, kHidden / kNormSquares});
+    Residual residual({.sum = sum_t,
+                       .scratch = scratch_t,
+                       .gathered = gathered_t,
+                       .squares = device().type == DeviceType::kCuda ? squares_t.view() : TensorView()});
+    const Tensor a_t = step.random({kHidden}, norm_a), b_t = step.random({kHidden}, norm_b);
+    const Tensor gate_up_t = step.random({2 * kWide, kHidden}, gate_up),
+                 down_t = step.random({kHidden, kWide}, down), head_t = step.random({7, kHidden}, head);
+    const Norm a{.weight = a_t, .eps = kEps}, b{.weight = b_t, .eps = kEps};
+    std::vector<Linear> parts{{.weight = gate_up_t}};
+    if (std::get<1>(GetParam()) == 2)
+      parts = {{.weight = gate_up_t.view().slice(0, 0, kWide)},
+               {.weight = gate_up_t.view().slice(0, kWide, 2 * kWide)}};
+
+    const Tensor wide_t = step.empty({kTokens, 2 * kWide}), x_t = step.empty({kTokens, kWide});
+    for (int layer = 0; layer < 2; ++layer) {
+      norm_gated_linear(residual, {.norm = a, .gate_up = parts, .gate_up_out = wide_t, .out = x_t},
+                        step.context());
+      const Matrix both = product(normed(sum, norm_a), gate_up, kHidden);
+      Matrix x;
+      for (int64_t row = 0; row < kTokens; ++row)
+        for (int64_t i = 0; i < kWide; ++i) {
+          const double gate = both[row * 2 * kWide + i];
+          x.push_back(gate / (1.0 + std::exp(-gate)) * both[row * 2 * kWide + kWide + i]);
+        }
+      expect_near(step.values(x_t), x, "gated");
+      residual.expect(expected_norm_reads ? (layer == 0 ? a : b) : (layer == 0 ? b : a));
+      linear_add(x_t, {.weight = down_t}, residual, step.context());
+      const Matrix added = product(x, down, kWide);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
+    }
+
+    // Some rows, then all of them by another norm.
+    const Tensor rows_t = step.upload({1, 4}), some_t = step.empty({2, 7}), all_t = step.empty({kTokens, 7});
+    const Linear head_linear{.weight = head_t};
+    norm_linear(residual,
+                {.norm = b, .linear = {&head_linear, 1}, .out = some_t, .rows = rows_t.span<int32_t>()},
+                step.context());
+    const Matrix all_b = product(normed(sum, norm_b), head, kHidden);
+    Matrix some(all_b.begin() + 7, all_b.begin() + 14);
+    some.insert(some.end(), all_b.begin() + 28, all_b.begin() + 35);
+    expect_near(step.values(some_t), some, "head of some rows");
+    norm_linear(residual, {.norm = a, .linear = {&head_linear, 1}, .out = all_t}, step.context());
+    expect_near(step.values(all_t), product(normed(sum, norm_a), head, kHidden), "head of all rows");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, ResidualOn, testing::Combine(testing::Bool(), testing::Values(1, 2)),
+                         [](const auto& each) {
+                           return std::string(std::get<0>(each.param) ? "gpu" : "cpu") + "_parts" +
+                                  std::to_string(std::get<1>(each.param));
+                         });
+
+}  // namespace
+}  // namespace attend::kernels
