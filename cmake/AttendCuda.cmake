@@ -13,7 +13,7 @@ else()
 endif()
 option(ATTEND_CUDA "Build the GPU kernels (needs nvcc)" ${attend_cuda_default})
 # Machine code for 8.x does not run on 9.x; the PTX serves what comes later (90: older PTX has no wait for the kernel
-# before, and later GPUs start kernels early). 90a-real is for kernels/cuda/sm90 alone,
+# before, and later GPUs start kernels early). 90a-real is for what is under cuda/sm90 of a family of kernels,
 # whose instructions no other architecture has; without it those kernels are left out.
 set(ATTEND_CUDA_ARCHITECTURES "90a-real;90-real;80-real;90-virtual" CACHE STRING "Architectures of the GPU kernels")
 
@@ -34,8 +34,8 @@ else()
   set(attend_has_sm90a OFF)
 endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  message(FATAL_ERROR "ATTEND_CUDA_ARCHITECTURES=${ATTEND_CUDA_ARCHITECTURES}: only kernels/cuda/sm90 is built for "
-    "90a-real; add 90-real for the rest")
+  message(FATAL_ERROR "ATTEND_CUDA_ARCHITECTURES=${ATTEND_CUDA_ARCHITECTURES}: only what is under cuda/sm90 is built "
+    "for 90a-real; add 90-real for the rest")
 endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)

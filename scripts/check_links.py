@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # code, in which [&](..) is no link
 LINK = re.compile(r"\]\(([^)#\s]+)")
 NAMED = re.compile(r"`((?:src|scripts|docs|examples|tests|cmake)/[\w./-]+)`")
 
@@ -16,7 +17,7 @@ def main() -> int:
     problems = []
     for page in pages:
         text = (ROOT / page).read_text()
-        links = [link for link in LINK.findall(text) if not link.startswith(("http:", "https:"))]
+        links = [link for link in LINK.findall(FENCED.sub("", text)) if not link.startswith(("http:", "https:"))]
         problems += [f"{page}: {link} does not exist" for link in links if not ((ROOT / page).parent / link).exists()]
         problems += [f"{page}: {name} does not exist" for name in NAMED.findall(text) if not (ROOT / name).exists()]
     print("\n".join(problems) or f"links: those of {len(pages)} pages exist")

@@ -239,7 +239,10 @@ WeightSlot slot_of(std::vector<WeightPart> parts, int64_t columns, std::vector<T
   return {.parts = std::move(parts),
           .columns = columns,
           .use = use,
-          .place = [&into](std::span<const TensorView> views) { into.assign(views.begin(), views.end()); }};
+          .place = [&into](std::span<const Weight> weights) {
+            into.clear();
+            for (const Weight& weight : weights) into.push_back(weight.data);
+          }};
 }
 
 TEST(MapWeights, KeepsTheStoredDtypeAndMemoryOfTheFileAndEachPartAsItIs) {

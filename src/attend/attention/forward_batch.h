@@ -41,12 +41,10 @@ struct ForwardBatch {
   View<const TokenSlot> out_slots = {};      // [num_tokens]; -1: do not store
   View<const uint64_t> tree_mask = {};       // [num_tokens, ceil(max_seqlen_q / 64)]; empty: causal
   // A promise, with which attention may look up and read keys before the launches before it have ended:
-  // - nobody writes a request's keys before its new tokens in this step, as where a prefix is shared in the
-  // step that
-  //   computes it;
-  // - between plan() and each forward() there is a launch that waits for the one before it before it lets the
-  // next one
-  //   start, as norm_qkv_rope_store(), linear() and the stores do; norm_rope_store() alone does not.
+  // nobody writes a request's keys before its new tokens in this step (as would be where a prefix is shared
+  // in the step that computes it), and between plan() and each forward() there is a launch that waits for the
+  // one before it before it lets the next one start. norm_qkv_rope_store(), linear() and the stores are such;
+  // norm_rope_store() alone is not.
   bool prefix_ready = false;
 };
 

@@ -34,13 +34,13 @@ LoadedWeights map_weights(std::span<const WeightSlot> slots, ModelWeights files,
                           const LoadProgress& progress) {
   LoadedWeights weights;
   for (const WeightSlot& slot : slots) {
-    std::vector<TensorView> views;
+    std::vector<Weight> placed;
     for (size_t part = 0; part < slot.parts.size(); ++part) {
       weights.tensors.push_back(checked_tensor(slot, part, files));
-      views.push_back(weights.tensors.back());
-      weights.num_bytes += views.back().num_bytes();
+      placed.emplace_back(weights.tensors.back());
+      weights.num_bytes += placed.back().num_bytes();
     }
-    slot.place(views);
+    slot.place(placed);
   }
   size_t done_bytes = 0;
   auto tensor = weights.tensors.begin();

@@ -47,7 +47,7 @@ LoadedWeights place_in_memory(std::span<const WeightSlot> slots, DType dtype, De
   size_t done_bytes = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
     const WeightSlot& slot = slots[i];
-    std::vector<TensorView> views;
+    std::vector<Weight> placed;
     Tensor flat;
     int64_t first = 0;
     if (joins) flat = arena.allocate({slot.num_elements()}, dtype);
@@ -57,14 +57,14 @@ LoadedWeights place_in_memory(std::span<const WeightSlot> slots, DType dtype, De
       const TensorView elements = flat.view().slice(0, first, first + count);
       write(i, part, elements);
       if (joins) first += count;
-      if (!joins) views.push_back(TensorView::contiguous(elements.data, dtype, slot.part_shape(part)));
+      if (!joins) placed.emplace_back(TensorView::contiguous(elements.data, dtype, slot.part_shape(part)));
       weights.tensors.push_back(flat);
       weights.num_bytes += elements.num_bytes();
       done_bytes += Arena::padded_bytes(elements.num_bytes());
       if (progress) progress(done_bytes, total_bytes);
     }
-    if (joins) views.push_back(TensorView::contiguous(flat.view().data, dtype, slot.shape(), device));
-    slot.place(views);
+    if (joins) placed.emplace_back(TensorView::contiguous(flat.view().data, dtype, slot.shape(), device));
+    slot.place(placed);
   }
   return weights;
 }

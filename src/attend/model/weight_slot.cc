@@ -18,18 +18,14 @@ std::vector<int64_t> WeightSlot::shape_of_rows(int64_t num_rows) const {
 void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into) {
   slots_.push_back({.parts = {{name_of(name, ".weight"), size}},
                     .use = WeightUse::kNorm,
-                    .place = [&into](std::span<const TensorView> views) { into = views[0]; }});
+                    .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
 void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into) {
   slots_.push_back({.parts = {{name_of(name, ".weight"), rows}},
                     .columns = columns,
                     .use = use,
-                    .shard = ShardAxis::kOutFeatures,
-                    .place = [&into](std::span<const TensorView> views) {
-                      into = views[0];
-                      into.shard = ShardAxis::kOutFeatures;
-                    }});
+                    .place = [&into](std::span<const Weight> weights) { into = weights[0]; }});
 }
 
 void SlotWriter::linear(std::initializer_list<Part> parts, int64_t in_features, bool bias, ShardAxis shard,
@@ -41,16 +37,16 @@ void SlotWriter::linear(std::initializer_list<Part> parts, int64_t in_features, 
     weight.parts.push_back({name_of(part.name, ".weight"), part.out_features});
     biases.parts.push_back({name_of(part.name, ".bias"), part.out_features});
   }
-  weight.place = [&into, shard](std::span<const TensorView> views) {
-    into.resize(views.size());
-    for (size_t i = 0; i < views.size(); ++i) {
-      into[i].weight = views[i];
+  weight.place = [&into, shard](std::span<const Weight> weights) {
+    into.resize(weights.size());
+    for (size_t i = 0; i < weights.size(); ++i) {
+      into[i].weight = weights[i];
       into[i].weight.shard = shard;
     }
   };
-  biases.place = [&into](std::span<const TensorView> views) {
-    into.resize(views.size());
-    for (size_t i = 0; i < views.size(); ++i) into[i].bias = views[i];
+  biases.place = [&into](std::span<const Weight> weights) {
+    into.resize(weights.size());
+    for (size_t i = 0; i < weights.size(); ++i) into[i].bias = weights[i].data;
   };
   slots_.push_back(std::move(weight));
   if (bias) slots_.push_back(std::move(biases));

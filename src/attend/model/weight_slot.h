@@ -34,8 +34,8 @@ struct WeightSlot {
   int64_t columns = 0;  // 0: a vector
   WeightUse use = WeightUse::kLinear;
   ShardAxis shard = ShardAxis::kNone;
-  // Hands the model its views: one of the whole, or one of each part.
-  std::function<void(std::span<const TensorView>)> place = {};
+  // Hands the model its weights: one of the whole, or one of each part. Of a vector data alone counts.
+  std::function<void(std::span<const Weight>)> place = {};
 
   int64_t rows() const;
   int64_t num_elements() const { return rows() * (columns > 0 ? columns : 1); }

@@ -1,4 +1,4 @@
-// The functions of kernels/cpu/simd.h over arrays, compiled for each instruction set.
+// The functions of kernels/common/cpu/simd.h over arrays, compiled for each instruction set.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"

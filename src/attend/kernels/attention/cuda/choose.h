@@ -15,8 +15,8 @@ namespace attend::kernels::cuda {
 enum class AttentionKernel : uint8_t {
   kSm90Prefill,  // sm90/prefill.h
   kSm90Mla,      // sm90/mla.h
-  kSm80Tiles,    // sm80/attention_kernel.cuh
-  kSm80Mla,      // sm80/mla_kernel.cuh
+  kSm80Tiles,    // sm80/attention.cuh
+  kSm80Mla,      // sm80/mla.cu
   kRows,         // sm80/row_attention.cu
 };
 inline constexpr int kNumAttentionKernels = 5;

@@ -1,4 +1,4 @@
-// Choosing tokens on the CPU. Arguments as kernels/sampling.h checks them. Allocates nothing.
+// Choosing tokens on the CPU. Arguments as kernels/sampling/sampling.h checks them. Allocates nothing.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
