@@ -37,7 +37,7 @@ double tiles_per_second(int threads) {
 }
 
 // "amx tiles", or where tiles of rows differ "amx tiles, avx512".
-std::string names_of(const std::vector<kernels::KernelChoice>& choices) {
+std::string kernel_names(const std::vector<kernels::KernelChoice>& choices) {
   std::string names;
   for (const kernels::KernelChoice& choice : choices)
     if (names.find(choice.kernel) == std::string::npos) names += (names.empty() ? "" : ", ") + choice.kernel;
@@ -57,7 +57,7 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
   {
     const kernels::KernelChoices choices;
     tensors.attend(next_layer(), plan, isa);
-    kernel = names_of(choices.all());
+    kernel = kernel_names(choices.all());
   }
   const double end = seconds_now() + seconds;
   while ((seconds_now() < end || case_seconds.size() < kMinRepeats) && case_seconds.size() < kMaxRepeats) {
