@@ -159,6 +159,9 @@ void print_start(const EngineInfo& info) {
   if (info.pool_slots < info.context_length)
     log_warning("the KV pool holds ", info.pool_slots,
                 " tokens: longer requests end there, not at the context's ", info.context_length);
+  else if (info.limits.max_kv_tokens < info.context_length)
+    log_warning("--max-kv-tokens ", info.limits.max_kv_tokens,
+                ": longer requests end there, not at the context's ", info.context_length);
 }
 
 void print_end(const Engine& engine) {

@@ -184,7 +184,10 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   set_num_pages(resolved.pool, resolved.num_pages);
   info.pool_bytes = kv_pool_bytes(resolved.pool);
   info.pool_slots = (resolved.num_pages - 1) * page_size;
-  info.limits.max_kv_tokens = config.max_kv_tokens > 0 ? config.max_kv_tokens : info.pool_slots;
+  // More than all requests together can hold bounds nothing.
+  const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;
+  info.limits.max_kv_tokens =
+      config.max_kv_tokens > 0 ? std::min(config.max_kv_tokens, most_kv_tokens) : info.pool_slots;
 
   geometry.max_context_len = info.context_length;
   resolved.backend = {.device = config.device,
