@@ -57,7 +57,7 @@ struct MlaTile {
   static_assert(kMlaRows == kMlaKeys);
   static constexpr int kQueryBytes = kPanels * kPanelBytes, kStageBytes = kPanels * kPanelBytes;
   static constexpr int kStages = 2;
-  static constexpr int kJobSlots = 2;
+  static constexpr int kScheduleStages = 2;
 
   // A stage comes in, and is free again, in thirds.
   static constexpr int kThirds = kPanels / kMlaBoxPanels;
@@ -77,29 +77,30 @@ struct MlaTile {
 // A row tile and query heads, and the keys that this CTA multiplies them with.
 struct alignas(16) MlaWorkTile {
   RowTile tile;
-  int32_t head;       // group of query heads
-  int32_t slot;       // of the partial result; -1: the result is final
-  int32_t num_tiles;  // -1: there are no more jobs
-  int32_t first_key;  // of the first KV tile, a multiple of kMlaKeys
-  KeyRange keys;      // that any row may see here
-  KeyRange boxes;     // KV tiles that TMA copies: those with keys of the job alone
-  KeyRange full;      // KV tiles of which every row sees all keys
+  int32_t head;         // group of query heads
+  int32_t partial_idx;  // of the partial result; -1: the result is final
+  int32_t num_tiles;    // -1: there are no more work_tiles
+  int32_t first_key;    // of the first KV tile, a multiple of kMlaKeys
+  KeyRange keys;        // that any row may see here
+  KeyRange boxes;       // KV tiles that TMA copies: those with keys of the work_tile alone
+  KeyRange full;        // KV tiles of which every row sees all keys
 };
 
 struct MlaShared {
   static constexpr int kQueriesAt = 0;
   static constexpr int kStagesAt = kQueriesAt + MlaTile::kQueryBytes;
-  static constexpr int kWeightsAt = kStagesAt + MlaTile::kStages * MlaTile::kStageBytes;
-  static constexpr int kRowMaxAt = kWeightsAt + kMlaRows * kMlaKeys * 2;
+  static constexpr int kPAt = kStagesAt + MlaTile::kStages * MlaTile::kStageBytes;
+  static constexpr int kRowMaxAt = kPAt + kMlaRows * kMlaKeys * 2;
   static constexpr int kSumsAt = kRowMaxAt + kMlaRows * 4;
   static constexpr int kSumBytes = MlaTile::kMathWarpgroups * kMlaRows * 4;
-  static constexpr int kJobsAt = kSumsAt + 2 * kSumBytes;
-  static constexpr int kWalkAt = kJobsAt + MlaTile::kJobSlots * static_cast<int>(sizeof(MlaWorkTile));
+  static constexpr int kScheduleAt = kSumsAt + 2 * kSumBytes;
+  static constexpr int kWalkAt =
+      kScheduleAt + MlaTile::kScheduleStages * static_cast<int>(sizeof(MlaWorkTile));
   static constexpr int kBarriersAt = kWalkAt + static_cast<int>(sizeof(sm80::PlanStart));
-  static constexpr int kFullAt = 2 * MlaTile::kJobSlots + 2;
+  static constexpr int kFullAt = 2 * MlaTile::kScheduleStages + 2;
   static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kThirds;
-  static constexpr int kWeightsFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kThirds;
-  static constexpr int kNumBarriers = kWeightsFullAt + MlaTile::kMathWarps;
+  static constexpr int kPFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kThirds;
+  static constexpr int kNumBarriers = kPFullAt + MlaTile::kMathWarps;
   static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
   // Beside what a derived plan takes, which is aligned as this is.
   static_assert(kBytes + kMlaSwizzleAtom <= 227 * 1024);
@@ -112,22 +113,24 @@ struct MlaShared {
   __device__ uint32_t queries() const { return shared + kQueriesAt; }
   __device__ uint32_t stage(int i) const { return shared + kStagesAt + i * MlaTile::kStageBytes; }
   // 16 bytes of P for each thread of a warpgroup, 4 times.
-  __device__ uint32_t weights() const { return shared + kWeightsAt; }
+  __device__ uint32_t p() const { return shared + kPAt; }
   // The reference that P is relative to.
   __device__ float* row_max() const { return reinterpret_cast<float*>(base + kRowMaxAt); }
-  // Of a job with this parity, by a math warpgroup.
+  // Of a work_tile with this parity, by a math warpgroup.
   __device__ float* sums(int parity, int warpgroup) const {
     return reinterpret_cast<float*>(base + kSumsAt + parity * kSumBytes) + warpgroup * kMlaRows;
   }
-  __device__ MlaWorkTile& job(int slot) const { return reinterpret_cast<MlaWorkTile*>(base + kJobsAt)[slot]; }
+  __device__ MlaWorkTile& work_tile(int stage) const {
+    return reinterpret_cast<MlaWorkTile*>(base + kScheduleAt)[stage];
+  }
   // Where the CTA stands in the plan; registers are short.
   __device__ sm80::PlanStart& walk() const { return *reinterpret_cast<sm80::PlanStart*>(base + kWalkAt); }
 
   __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
-  __device__ uint32_t job_told(int slot) const { return barrier(slot); }
-  __device__ uint32_t job_done(int slot) const { return barrier(MlaTile::kJobSlots + slot); }
-  __device__ uint32_t queries_full() const { return barrier(2 * MlaTile::kJobSlots); }
-  __device__ uint32_t queries_empty() const { return barrier(2 * MlaTile::kJobSlots + 1); }
+  __device__ uint32_t schedule_full(int stage) const { return barrier(stage); }
+  __device__ uint32_t schedule_empty(int stage) const { return barrier(MlaTile::kScheduleStages + stage); }
+  __device__ uint32_t queries_full() const { return barrier(2 * MlaTile::kScheduleStages); }
+  __device__ uint32_t queries_empty() const { return barrier(2 * MlaTile::kScheduleStages + 1); }
   __device__ uint32_t full(int stage, int third) const {
     return barrier(kFullAt + stage * MlaTile::kThirds + third);
   }
@@ -135,15 +138,15 @@ struct MlaShared {
     return barrier(kEmptyAt + stage * MlaTile::kThirds + third);
   }
   // P of a KV tile of this warpgroup is there, for the rows of one of its warps.
-  __device__ uint32_t weights_full(int warpgroup, int warp) const {
-    return barrier(kWeightsFullAt + 4 * warpgroup + warp);
+  __device__ uint32_t p_full(int warpgroup, int warp) const {
+    return barrier(kPFullAt + 4 * warpgroup + warp);
   }
 
   // By one thread.
   __device__ void init_barriers() const {
-    for (int slot = 0; slot < MlaTile::kJobSlots; ++slot) {
-      ptx::mbarrier_init(job_told(slot), 1);
-      ptx::mbarrier_init(job_done(slot), MlaTile::kProducerWarps + MlaTile::kMathWarps);
+    for (int stage = 0; stage < MlaTile::kScheduleStages; ++stage) {
+      ptx::mbarrier_init(schedule_full(stage), 1);
+      ptx::mbarrier_init(schedule_empty(stage), MlaTile::kProducerWarps + MlaTile::kMathWarps);
     }
     ptx::mbarrier_init(queries_full(), MlaTile::kQueryWarps);
     ptx::mbarrier_init(queries_empty(), MlaTile::kMathWarps);
@@ -154,7 +157,7 @@ struct MlaShared {
         ptx::mbarrier_init(empty(i, third), third == 1 ? MlaTile::kMathWarps : MlaTile::kMathWarps / 2);
       }
     }
-    for (int i = 0; i < MlaTile::kMathWarps; ++i) ptx::mbarrier_init(weights_full(i / 4, i % 4), 1);
+    for (int i = 0; i < MlaTile::kMathWarps; ++i) ptx::mbarrier_init(p_full(i / 4, i % 4), 1);
     ptx::fence_mbarrier_init();
   }
 };
@@ -171,8 +174,8 @@ __device__ __forceinline__ void mla_arrive_after_cp_async(uint32_t barrier) {
   arrive_as_warp(barrier);
 }
 
-// The jobs of a CTA, one after another: its share of a streamed plan, else every gridDim.x-th row tile and
-// head. By one thread.
+// The work_tiles of a CTA, one after another: its share of a streamed plan, else every gridDim.x-th row tile
+// and head. By one thread.
 template <class Plan>
 class MlaWalk {
  public:
@@ -184,26 +187,26 @@ class MlaWalk {
       const int kv_tiles = walk.header.kv_tiles_per_cta;
       left_ = min(kv_tiles, walk.header.num_kv_tiles - cta / plan.heads_at_once * kv_tiles);
     } else {
-      next_job_ = cta;
+      next_work_tile_ = cta;
       left_ = walk.header.num_row_tiles * params_.num_kv_heads;
     }
   }
 
-  __device__ void next(MlaWorkTile& job) {
-    job.num_tiles = -1;
+  __device__ void next(MlaWorkTile& work_tile) {
+    work_tile.num_tiles = -1;
     if (params_.plan.streamed)
-      next_of_share(job);
+      next_of_share(work_tile);
     else
-      next_whole(job);
+      next_whole(work_tile);
   }
 
  private:
-  __device__ void next_of_share(MlaWorkTile& job) {
+  __device__ void next_of_share(MlaWorkTile& work_tile) {
     if (left_ <= 0) return;
     const PlanView& plan = params_.plan;
     const sm80::KvTileRange part = sm80::range_at<false>(plan, at_.tile, at_.head, at_.first,
                                                          min(at_.tile.num_kv_tiles - at_.first, left_));
-    make(job, at_.tile, at_.head, part);
+    make(work_tile, at_.tile, at_.head, part);
     left_ -= part.count;
     if (left_ <= 0) return;
     at_.first = 0;
@@ -214,18 +217,19 @@ class MlaWalk {
   }
 
   // Heads fastest: CTAs beside one another read the same keys.
-  __device__ void next_whole(MlaWorkTile& job) {
-    if (next_job_ >= left_) return;
-    const RowTile& tile = params_.plan.row_tiles[next_job_ / params_.num_kv_heads];
-    make(job, tile, next_job_ % params_.num_kv_heads, {0, tile.num_kv_tiles, -1, true});
-    next_job_ += static_cast<int>(gridDim.x);
+  __device__ void next_whole(MlaWorkTile& work_tile) {
+    if (next_work_tile_ >= left_) return;
+    const RowTile& tile = params_.plan.row_tiles[next_work_tile_ / params_.num_kv_heads];
+    make(work_tile, tile, next_work_tile_ % params_.num_kv_heads, {0, tile.num_kv_tiles, -1, true});
+    next_work_tile_ += static_cast<int>(gridDim.x);
   }
 
-  __device__ void make(MlaWorkTile& job, const RowTile& tile, int head, const sm80::KvTileRange& part) const {
+  __device__ void make(MlaWorkTile& work_tile, const RowTile& tile, int head,
+                       const sm80::KvTileRange& part) const {
     const BatchParams& batch = params_.batch;
-    job.tile = tile;
-    job.head = head;
-    job.slot = part.partial_idx;
+    work_tile.tile = tile;
+    work_tile.head = head;
+    work_tile.partial_idx = part.partial_idx;
     const sm80::WorkTileRows rows(params_, tile, head, params_.plan.tile_rows);
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     int begin = tile.kv_begin;
@@ -234,20 +238,21 @@ class MlaWalk {
       begin = max(begin, key_range(batch, rows.span, j_first, j_last).begin);
     const int kv_tile_keys = params_.plan.kv_tile_keys;
     const int part_begin = (tile.first_kv_tile + part.first) * kv_tile_keys;
-    job.first_key = max(part_begin, begin / kMlaKeys * kMlaKeys);
-    job.keys = {max(begin, part_begin), min(part_begin + part.count * kv_tile_keys, tile.kv_end)};
-    job.boxes = box_rows_ > 0 ? whole_tiles(job, job.keys) : KeyRange{0, 0};
-    job.full = {0, 0};
+    work_tile.first_key = max(part_begin, begin / kMlaKeys * kMlaKeys);
+    work_tile.keys = {max(begin, part_begin), min(part_begin + part.count * kv_tile_keys, tile.kv_end)};
+    work_tile.boxes = box_rows_ > 0 ? whole_tiles(work_tile, work_tile.keys) : KeyRange{0, 0};
+    work_tile.full = {0, 0};
     if (batch.tree_mask == nullptr || !batch.causal)
-      job.full = whole_tiles(job, {first_visible(batch, position_of(batch, rows.span, j_last)),
-                                   min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)});
-    job.num_tiles = max(0, (job.keys.end - job.first_key + kMlaKeys - 1) / kMlaKeys);
+      work_tile.full =
+          whole_tiles(work_tile, {first_visible(batch, position_of(batch, rows.span, j_last)),
+                                  min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)});
+    work_tile.num_tiles = max(0, (work_tile.keys.end - work_tile.first_key + kMlaKeys - 1) / kMlaKeys);
   }
 
-  // KV tiles of the job that have keys of this range alone.
-  __device__ static KeyRange whole_tiles(const MlaWorkTile& job, const KeyRange& keys) {
-    return {(max(0, keys.begin - job.first_key) + kMlaKeys - 1) / kMlaKeys,
-            max(0, keys.end - job.first_key) / kMlaKeys};
+  // KV tiles of the work_tile that have keys of this range alone.
+  __device__ static KeyRange whole_tiles(const MlaWorkTile& work_tile, const KeyRange& keys) {
+    return {(max(0, keys.begin - work_tile.first_key) + kMlaKeys - 1) / kMlaKeys,
+            max(0, keys.end - work_tile.first_key) / kMlaKeys};
   }
 
   const AttentionParams& params_;
@@ -255,7 +260,7 @@ class MlaWalk {
   const Plan& cta_plan_;
   CtaStart& at_;
   int left_;  // KV tiles of the CTA range, or work tiles of the whole plan
-  int next_job_ = 0;
+  int next_work_tile_ = 0;
 };
 
 // Two warps, each half of the rows of queries; the first tells all warps what there is to do.
@@ -269,34 +274,34 @@ class MlaScheduler {
     MlaWalk<Plan> walk(mla_, cta_plan, shared_.walk());
     const bool tells = warp_ == 0 && lane_ == 0;
     uint32_t parity = 0;
-    for (PipelineState place;; place.advance(MlaTile::kJobSlots), parity ^= 1) {
+    for (PipelineState place;; place.advance(MlaTile::kScheduleStages), parity ^= 1) {
       if (tells) {
-        ptx::mbarrier_wait(shared_.job_done(place.stage), place.parity ^ 1);
-        walk.next(shared_.job(place.stage));
-        ptx::mbarrier_arrive(shared_.job_told(place.stage));
+        ptx::mbarrier_wait(shared_.schedule_empty(place.stage), place.parity ^ 1);
+        walk.next(shared_.work_tile(place.stage));
+        ptx::mbarrier_arrive(shared_.schedule_full(place.stage));
       }
-      ptx::mbarrier_wait(shared_.job_told(place.stage), place.parity);
-      const MlaWorkTile& job = shared_.job(place.stage);
-      if (job.num_tiles < 0) return;
+      ptx::mbarrier_wait(shared_.schedule_full(place.stage), place.parity);
+      const MlaWorkTile& work_tile = shared_.work_tile(place.stage);
+      if (work_tile.num_tiles < 0) return;
       ptx::mbarrier_wait(shared_.queries_empty(), parity ^ 1);
       // Queries are never settled early.
       ptx::griddepcontrol_wait();
       if (mla_.boxes_queries) {
-        copy_boxes(job);
+        copy_boxes(work_tile);
       } else {
-        copy_queries(job);
+        copy_queries(work_tile);
         mla_arrive_after_cp_async(shared_.queries_full());
       }
-      arrive_as_warp(shared_.job_done(place.stage));
+      arrive_as_warp(shared_.schedule_empty(place.stage));
     }
   }
 
  private:
   // By TMA. Rows beyond the tile's are other tokens', or what was there: they come to nothing.
-  __device__ void copy_boxes(const MlaWorkTile& job) const {
+  __device__ void copy_boxes(const MlaWorkTile& work_tile) const {
     if (lane_ != 0) return;
     if (warp_ != 0) return ptx::mbarrier_arrive(shared_.queries_full());
-    const sm80::WorkTileRows rows(params_, job.tile, job.head, params_.plan.tile_rows);
+    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, params_.plan.tile_rows);
     const sm80::TileRow first = rows.at(params_, 0);
     const int row = (rows.span.first_token + first.query) * params_.num_q_heads + first.head;
     const uint64_t policy = ptx::createpolicy_evict_first();
@@ -311,9 +316,9 @@ class MlaScheduler {
 
   // Columns of q, then those of q_rope. Rows and columns beyond are zero. Eight lanes copy 128 bytes of a
   // row.
-  __device__ void copy_queries(const MlaWorkTile& job) const {
+  __device__ void copy_queries(const MlaWorkTile& work_tile) const {
     constexpr int kRowsOfWarp = kMlaRows / MlaTile::kQueryWarps, kRowsAtOnce = 4;
-    const sm80::WorkTileRows rows(params_, job.tile, job.head, params_.plan.tile_rows);
+    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, params_.plan.tile_rows);
     const char* const none = static_cast<const char*>(params_.q.data);
     const int num_nope = params_.head_dim_qk - params_.rope_dim, piece = lane_ % 8;
 #pragma unroll 1
@@ -344,8 +349,8 @@ class MlaScheduler {
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
-// Rows of a KV tile that are not all the job's are copied by threads: those that are not become zero, since
-// what is multiplied with weights of 0 must not be infinite or NaN.
+// Rows of a KV tile that are not all the work_tile's are copied by threads: those that are not become zero,
+// since what is multiplied with a P of 0 must not be infinite or NaN.
 class MlaProducer {
   // Rows of a tile that a warp copies; as many at once: eight lanes copy 128 bytes of a row.
   static constexpr int kRows = kMlaKeys / MlaTile::kLoadWarps, kRowsAtOnce = 4;
@@ -358,22 +363,22 @@ class MlaProducer {
 
   // `is_early`: the kernel before may still run, and write keys of the new tokens.
   __device__ void run(bool is_early) {
-    for (PipelineState place;; place.advance(MlaTile::kJobSlots)) {
-      ptx::mbarrier_wait(shared_.job_told(place.stage), place.parity);
-      const MlaWorkTile& job = shared_.job(place.stage);
-      if (job.num_tiles < 0) return;
-      load(job, is_early);
+    for (PipelineState place;; place.advance(MlaTile::kScheduleStages)) {
+      ptx::mbarrier_wait(shared_.schedule_full(place.stage), place.parity);
+      const MlaWorkTile& work_tile = shared_.work_tile(place.stage);
+      if (work_tile.num_tiles < 0) return;
+      load(work_tile, is_early);
       is_early = false;
-      arrive_as_warp(shared_.job_done(place.stage));
+      arrive_as_warp(shared_.schedule_empty(place.stage));
     }
   }
 
  private:
   // Pages are looked up a tile ahead: that of the lane's box, or of its row.
-  __device__ void load(const MlaWorkTile& job, bool is_early) {
-    const int num_tiles = job.num_tiles, prefix = job.tile.seqlen_kv - job.tile.seqlen_q;
-    const int request = job.tile.request;
-    const KeyRange keys = job.keys, boxes = job.boxes;
+  __device__ void load(const MlaWorkTile& work_tile, bool is_early) {
+    const int num_tiles = work_tile.num_tiles, prefix = work_tile.tile.seqlen_kv - work_tile.tile.seqlen_q;
+    const int request = work_tile.tile.request;
+    const KeyRange keys = work_tile.keys, boxes = work_tile.boxes;
     const int box_row = params_.box_rows == kMlaKeys
                             ? lane_ * kMlaKeys
                             : (lane_ * MlaTile::kLoadWarps + warp_) * params_.box_rows;
@@ -383,7 +388,7 @@ class MlaProducer {
       const bool wanted = row < kMlaKeys && position >= keys.begin && position < keys.end;
       return wanted ? page_of(params_.attention.index, request, position) : -1;
     };
-    int first_key = job.first_key, next_page = look_up(0, first_key);
+    int first_key = work_tile.first_key, next_page = look_up(0, first_key);
     for (int i = 0; i < num_tiles; ++i, first_key += kMlaKeys) {
       const int page = next_page;
       if (i + 1 < num_tiles) next_page = look_up(i + 1, first_key + kMlaKeys);
@@ -528,12 +533,12 @@ struct MlaRowState {
   }
 
   // Starts out += P v.
-  __device__ __forceinline__ void multiply_values(const uint32_t (&weights)[kSteps][4], uint32_t v) {
+  __device__ __forceinline__ void multiply_values(const uint32_t (&p)[kSteps][4], uint32_t v) {
     constexpr int kStepBytes = 16 * kMlaPanelRowBytes;
     const uint64_t b = ptx::smem_descriptor_mn_major(lane_0(v), MlaTile::kPanelBytes);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-      ptx::wgmma_mma_async_rs(out, weights[step], further(b, step * kStepBytes), T());
+      ptx::wgmma_mma_async_rs(out, p[step], further(b, step * kStepBytes), T());
     ptx::wgmma_commit_group();
   }
 
@@ -581,36 +586,36 @@ struct MlaRowState {
   }
 
   // P as the left operand of the product with the values.
-  __device__ __forceinline__ void pack(uint32_t (&weights)[kSteps][4]) const {
+  __device__ __forceinline__ void pack(uint32_t (&p)[kSteps][4]) const {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        weights[step][i] = sm80::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
+        p[step][i] = sm80::pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
   }
 
   // Hands P and the row max to the other warpgroup. `thread`: of the warpgroup.
-  __device__ __forceinline__ void publish(const MlaShared& shared, const uint32_t (&weights)[kSteps][4],
-                                          int thread, int first_row) const {
+  __device__ __forceinline__ void publish(const MlaShared& shared, const uint32_t (&p)[kSteps][4], int thread,
+                                          int first_row) const {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
       ptx::st_shared_16(cell(shared, step, thread),
-                        make_uint4(weights[step][0], weights[step][1], weights[step][2], weights[step][3]));
+                        make_uint4(p[step][0], p[step][1], p[step][2], p[step][3]));
     if (thread % 4 == 0) {
       shared.row_max()[first_row] = row_max[0];
       shared.row_max()[first_row + 8] = row_max[1];
     }
   }
   // Takes what the other published.
-  __device__ __forceinline__ void receive(const MlaShared& shared, uint32_t (&weights)[kSteps][4], int thread,
+  __device__ __forceinline__ void receive(const MlaShared& shared, uint32_t (&p)[kSteps][4], int thread,
                                           int first_row, float factor) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const uint4 four = ptx::ld_shared_16(cell(shared, step, thread));
-      weights[step][0] = four.x;
-      weights[step][1] = four.y;
-      weights[step][2] = four.z;
-      weights[step][3] = four.w;
+      p[step][0] = four.x;
+      p[step][1] = four.y;
+      p[step][2] = four.z;
+      p[step][3] = four.w;
     }
     const float highest[2] = {shared.row_max()[first_row], shared.row_max()[first_row + 8]};
     bool changed = highest[0] != row_max[0] || highest[1] != row_max[1];
@@ -629,7 +634,7 @@ struct MlaRowState {
 
  private:
   __device__ __forceinline__ static uint32_t cell(const MlaShared& shared, int step, int thread) {
-    return shared.weights() + step * 128 * 16 + thread * 16;
+    return shared.p() + step * 128 * 16 + thread * 16;
   }
 
   // Takes another row max; what P is relative to.
@@ -650,10 +655,11 @@ class MlaEpilogue {
 
  public:
   // `first_row`: of the tile, the thread's.
-  __device__ MlaEpilogue(const AttentionParams& params, const MlaWorkTile& job, int warpgroup, int first_row)
+  __device__ MlaEpilogue(const AttentionParams& params, const MlaWorkTile& work_tile, int warpgroup,
+                         int first_row)
       : params_(params),
-        rows_(params, job.tile, job.head, params.plan.tile_rows),
-        slot_(job.slot),
+        rows_(params, work_tile.tile, work_tile.head, params.plan.tile_rows),
+        partial_idx_(work_tile.partial_idx),
         first_column_(warpgroup * MlaTile::kColumns),
         first_row_(first_row) {}
 
@@ -666,8 +672,8 @@ class MlaEpilogue {
       const bool valid = tile_row < rows_.num_rows;
       const sm80::TileRow row = rows_.at(params_, valid ? tile_row : 0);
       const bool tells = valid && lane_ % 4 == 0 && first_column_ == 0;
-      if (slot_ >= 0) {
-        const int64_t slot_row = int64_t{slot_} * params_.plan.partial_rows + tile_row;
+      if (partial_idx_ >= 0) {
+        const int64_t slot_row = int64_t{partial_idx_} * params_.plan.partial_rows + tile_row;
         if (tells) params_.plan.partial_state[slot_row] = make_float2(rows.row_max[half], sum[half]);
         if (valid) write_wide(rows, half, 1.0f, params_.plan.partial_out + slot_row * params_.head_dim_v);
         continue;
@@ -709,30 +715,16 @@ class MlaEpilogue {
       for (int i = 0; i < 4; ++i)
         parts[i] = sm80::pack(rows.out[4 * (first + i) + 2 * half] * factor,
                               rows.out[4 * (first + i) + 2 * half + 1] * factor, T());
-      transpose(parts);
+      sm80::quad_transpose(parts);
       const int column = first_column_ + (first + lane_ % 4) * 8;
       if (valid && column < params_.head_dim_v)
         *reinterpret_cast<uint4*>(to + column) = make_uint4(parts[0], parts[1], parts[2], parts[3]);
     }
   }
 
-  // Lane l of four gets part l of all four.
-  __device__ __forceinline__ void transpose(uint32_t (&parts)[4]) const {
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-      const bool upper = (lane_ & step) != 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if ((i & step) != 0) continue;
-        const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? parts[i] : parts[i | step], step);
-        (upper ? parts[i] : parts[i | step]) = got;
-      }
-    }
-  }
-
   const AttentionParams& params_;
   const sm80::WorkTileRows rows_;
-  const int slot_, first_column_, first_row_;
+  const int partial_idx_, first_column_, first_row_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
@@ -740,7 +732,7 @@ class MlaEpilogue {
 template <class T, int kWarpgroup>
 class MlaConsumer {
   using Rows = MlaRowState<T>;
-  using Weights = uint32_t[Rows::kSteps][4];
+  using Probabilities = uint32_t[Rows::kSteps][4];
   static constexpr int kSumsBarrier = 1;  // named, of the math warpgroups
 
  public:
@@ -750,42 +742,42 @@ class MlaConsumer {
   __device__ void run() {
     // Registers are short: places and parities of rings follow from counts.
 #pragma unroll 1
-    for (int num_jobs = 0;; ++num_jobs) {
-      const int slot = num_jobs % MlaTile::kJobSlots;
-      ptx::mbarrier_wait(shared_.job_told(slot), num_jobs / MlaTile::kJobSlots & 1);
-      const MlaWorkTile& job = shared_.job(slot);
-      if (job.num_tiles < 0) return;
-      ptx::mbarrier_wait(shared_.queries_full(), num_jobs & 1);
+    for (int num_work_tiles = 0;; ++num_work_tiles) {
+      const int stage = num_work_tiles % MlaTile::kScheduleStages;
+      ptx::mbarrier_wait(shared_.schedule_full(stage), num_work_tiles / MlaTile::kScheduleStages & 1);
+      const MlaWorkTile& work_tile = shared_.work_tile(stage);
+      if (work_tile.num_tiles < 0) return;
+      ptx::mbarrier_wait(shared_.queries_full(), num_work_tiles & 1);
       ptx::fence_proxy_async();
-      attend(job, num_jobs & 1);
-      arrive_as_warp(shared_.job_done(slot));
+      attend(work_tile, num_work_tiles & 1);
+      arrive_as_warp(shared_.schedule_empty(stage));
     }
   }
 
  private:
-  __device__ __forceinline__ void attend(const MlaWorkTile& job, int job_parity) {
-    const int num_tiles = job.num_tiles;
+  __device__ __forceinline__ void attend(const MlaWorkTile& work_tile, int work_tile_parity) {
+    const int num_tiles = work_tile.num_tiles;
     Rows rows;
     rows.clear();
     if constexpr (kWarpgroup == 0) {
       if (num_tiles > 0) {
-        multiply_keys(rows, job, 0);
+        multiply_keys(rows, work_tile, 0);
         int tile = 0;
 #pragma unroll 1
         for (; tile + 2 < num_tiles; tile += 2) {
           wait_for_scores(rows);
-          own_tile<false>(rows, job, tile);
+          own_tile<false>(rows, work_tile, tile);
           release_last(rows, tile);
-          other_tile(rows, job, tile + 1);
+          other_tile(rows, work_tile, tile + 1);
           release_last(rows, tile + 1);
-          multiply_keys(rows, job, tile + 2);
+          multiply_keys(rows, work_tile, tile + 2);
         }
         wait_for_scores(rows);
         release_queries();
-        own_tile<false>(rows, job, tile);
+        own_tile<false>(rows, work_tile, tile);
         release_last(rows, tile);
         if (tile + 1 < num_tiles) {
-          other_tile(rows, job, tile + 1);
+          other_tile(rows, work_tile, tile + 1);
           release_last(rows, tile + 1);
         }
       } else {
@@ -793,42 +785,42 @@ class MlaConsumer {
       }
     } else {
       if (num_tiles > 1) {
-        multiply_keys(rows, job, 1);
+        multiply_keys(rows, work_tile, 1);
         int tile = 0;
 #pragma unroll 1
         for (; tile + 3 < num_tiles; tile += 2) {
           wait_for_scores(rows);
-          other_tile(rows, job, tile);
-          own_tile<true>(rows, job, tile + 1);
+          other_tile(rows, work_tile, tile);
+          own_tile<true>(rows, work_tile, tile + 1);
           release_last(rows, tile + 1);
-          multiply_keys(rows, job, tile + 3);
+          multiply_keys(rows, work_tile, tile + 3);
         }
         wait_for_scores(rows);
         release_queries();
-        other_tile(rows, job, tile);
-        own_tile<true>(rows, job, tile + 1);
+        other_tile(rows, work_tile, tile);
+        own_tile<true>(rows, work_tile, tile + 1);
         release_last(rows, tile + 1);
         if (tile + 2 < num_tiles) {
-          other_tile(rows, job, tile + 2);
+          other_tile(rows, work_tile, tile + 2);
           release_last(rows, tile + 2);
         }
       } else {
         release_queries();
         if (num_tiles > 0) {
-          other_tile(rows, job, 0);
+          other_tile(rows, work_tile, 0);
           release_last(rows, 0);
         }
       }
     }
     num_tiles_before_ += num_tiles;
-    finish(rows, job, job_parity);
+    finish(rows, work_tile, work_tile_parity);
   }
 
   // Starts the scores of a tile, third by third as they come.
-  __device__ __forceinline__ void multiply_keys(Rows& rows, const MlaWorkTile& job, int tile) {
+  __device__ __forceinline__ void multiply_keys(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     const int stage = stage_of(tile);
     const uint32_t parity = parity_of(tile);
-    if (copied_by_threads(job, tile)) {
+    if (copied_by_threads(work_tile, tile)) {
       for (int third = 0; third < MlaTile::kThirds; ++third)
         ptx::mbarrier_wait(shared_.full(stage, third), parity);
       ptx::fence_proxy_async();
@@ -845,8 +837,8 @@ class MlaConsumer {
     }
     ptx::wgmma_commit_group();
   }
-  __device__ __forceinline__ static bool copied_by_threads(const MlaWorkTile& job, int tile) {
-    return tile < job.boxes.begin || tile >= job.boxes.end;
+  __device__ __forceinline__ static bool copied_by_threads(const MlaWorkTile& work_tile, int tile) {
+    return tile < work_tile.boxes.begin || tile >= work_tile.boxes.end;
   }
 
   __device__ __forceinline__ static void wait_for_scores(Rows& rows) {
@@ -857,42 +849,42 @@ class MlaConsumer {
   // Scores of this warpgroup's own tile, which have come, become P, which both warpgroups multiply with the
   // values. `kBusy`: the product of the tile before is under way.
   template <bool kBusy>
-  __device__ __forceinline__ void own_tile(Rows& rows, const MlaWorkTile& job, int tile) {
+  __device__ __forceinline__ void own_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     if (params_.attention.logit_cap > 0.0f) {
       const sm80::ScoreCap cap(params_.attention);
 #pragma unroll
       for (float& score : rows.scores) score = cap(score);
     }
-    if (tile < job.full.begin || tile >= job.full.end)
-      rows.hide_scores(
-          params_.attention,
-          sm80::WorkTileRows(params_.attention, job.tile, job.head, params_.attention.plan.tile_rows),
-          first_row(), job.first_key + tile * kMlaKeys);
+    if (tile < work_tile.full.begin || tile >= work_tile.full.end)
+      rows.hide_scores(params_.attention,
+                       sm80::WorkTileRows(params_.attention, work_tile.tile, work_tile.head,
+                                          params_.attention.plan.tile_rows),
+                       first_row(), work_tile.first_key + tile * kMlaKeys);
     rows.softmax(factor_);
-    Weights weights;
-    rows.pack(weights);
-    rows.publish(shared_, weights, thread_, first_row());
-    arrive_as_warp(shared_.weights_full(kWarpgroup, thread_ / 32));
+    Probabilities p;
+    rows.pack(p);
+    rows.publish(shared_, p, thread_, first_row());
+    arrive_as_warp(shared_.p_full(kWarpgroup, thread_ / 32));
     if constexpr (kBusy) release_last(rows, tile - 1);
-    multiply_values(rows, weights, tile);
+    multiply_values(rows, p, tile);
   }
 
   // The same with P of the other warpgroup.
-  __device__ __forceinline__ void other_tile(Rows& rows, const MlaWorkTile& job, int tile) {
-    ptx::mbarrier_wait(shared_.weights_full(1 - kWarpgroup, thread_ / 32), weights_parity_);
-    weights_parity_ ^= 1;
+  __device__ __forceinline__ void other_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
+    ptx::mbarrier_wait(shared_.p_full(1 - kWarpgroup, thread_ / 32), p_parity_);
+    p_parity_ ^= 1;
     // The other warpgroup has waited for the tile.
-    if (copied_by_threads(job, tile)) ptx::fence_proxy_async();
-    Weights weights;
-    rows.receive(shared_, weights, thread_, first_row(), factor_);
-    multiply_values(rows, weights, tile);
+    if (copied_by_threads(work_tile, tile)) ptx::fence_proxy_async();
+    Probabilities p;
+    rows.receive(shared_, p, thread_, first_row(), factor_);
+    multiply_values(rows, p, tile);
   }
 
-  __device__ __forceinline__ void multiply_values(Rows& rows, const Weights& weights, int tile) {
+  __device__ __forceinline__ void multiply_values(Rows& rows, const Probabilities& p, int tile) {
     rows.rescale_results();
     ptx::wgmma_fence();
     rows.multiply_values(
-        weights, shared_.stage(stage_of(tile)) + kWarpgroup * MlaTile::kPanelsOfHalf * MlaTile::kPanelBytes);
+        p, shared_.stage(stage_of(tile)) + kWarpgroup * MlaTile::kPanelsOfHalf * MlaTile::kPanelBytes);
   }
 
   // Waits for the product with the values of a tile; its columns of the stage are free then.
@@ -908,22 +900,22 @@ class MlaConsumer {
   __device__ __forceinline__ void release_queries() { arrive_as_warp(shared_.queries_empty()); }
 
   // The sums of both warpgroups' tiles; then the results.
-  __device__ __forceinline__ void finish(Rows& rows, const MlaWorkTile& job, int job_parity) {
+  __device__ __forceinline__ void finish(Rows& rows, const MlaWorkTile& work_tile, int work_tile_parity) {
     const int row = first_row();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       rows.sum[half] = sm80::quad_sum(rows.sum[half]);
-      if (thread_ % 4 == 0) shared_.sums(job_parity, kWarpgroup)[row + 8 * half] = rows.sum[half];
+      if (thread_ % 4 == 0) shared_.sums(work_tile_parity, kWarpgroup)[row + 8 * half] = rows.sum[half];
     }
     ptx::barrier_sync(kSumsBarrier, 32 * MlaTile::kMathWarps);
     float sum[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // The same order in both warpgroups.
-      const float other = shared_.sums(job_parity, 1 - kWarpgroup)[row + 8 * half];
+      const float other = shared_.sums(work_tile_parity, 1 - kWarpgroup)[row + 8 * half];
       sum[half] = kWarpgroup == 0 ? rows.sum[half] + other : other + rows.sum[half];
     }
-    MlaEpilogue<T>(params_.attention, job, kWarpgroup, row).write(rows, sum, factor_);
+    MlaEpilogue<T>(params_.attention, work_tile, kWarpgroup, row).write(rows, sum, factor_);
   }
 
   __device__ __forceinline__ int stage_of(int tile) const {
@@ -939,7 +931,7 @@ class MlaConsumer {
   const float factor_;
   const int thread_ = static_cast<int>(threadIdx.x) % 128;  // of the warpgroup
   int num_tiles_before_ = 0;
-  uint32_t weights_parity_ = 0;
+  uint32_t p_parity_ = 0;
 };
 
 // By all threads of the CTA, each when it comes to it.

@@ -801,24 +801,10 @@ class PrefillEpilogue {
         for (int i = 0; i < 4; ++i)
           words[i] = sm80::pack(rows.out[4 * (first + i) + 2 * half] * out_scale[half],
                                 rows.out[4 * (first + i) + 2 * half + 1] * out_scale[half], T());
-        transpose(words);
+        sm80::quad_transpose(words);
         const int group = first + lane_ % 4;
         if (valid && group * 8 < params_.head_dim_v)
           to[group] = make_uint4(words[0], words[1], words[2], words[3]);
-      }
-    }
-  }
-
-  // Lane l of four gets word l of all four.
-  __device__ __forceinline__ void transpose(uint32_t (&words)[4]) const {
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-      const bool upper = (lane_ & step) != 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if ((i & step) != 0) continue;
-        const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | step], step);
-        (upper ? words[i] : words[i | step]) = got;
       }
     }
   }
