@@ -9,6 +9,7 @@
 #include "attend/model/make_module.h"
 
 namespace attend {
+
 DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, const ModelPlacement& placement,
                            bool own_head)
     : spec_(spec),

@@ -147,7 +147,7 @@ TEST(ChooseGemm, AsksForTheAlignmentOfWhatTheKernelReads) {
   EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kH100));
 }
 
-TEST(ChooseGemm, NormsInTheSkinnyGemmForBf16AndScalesByABegunNormInTheSplitKOne) {
+TEST(ChooseGemm, NormsInTheSkinnyGemmForBf16AndScalesByADeferredNormInTheSplitKOne) {
   GemmProblem problem = kLayer;
   problem.norm = GemmNorm::kGiven;
   EXPECT_TRUE(gemm_row(GemmKernel::kSkinny).norms(problem));

@@ -160,6 +160,25 @@ TEST_P(ResidualOn, HoldsTheSumOfWhatWasAddedWhicheverNormWasExpected) {
   }
 }
 
+TEST_P(ResidualOn, TakesTwoSumsInARow) {
+  Step step(device());
+  Matrix sum, norm, x, down, head;
+  const Tensor sum_t = step.random({kTokens, kHidden}, sum), scratch_t = step.empty({kTokens, kHidden}),
+               gathered_t = step.empty({kTokens, kHidden}), norm_t = step.random({kHidden}, norm),
+               x_t = step.random({kTokens, kWide}, x), down_t = step.random({kHidden, kWide}, down),
+               head_t = step.random({7, kHidden}, head), out_t = step.empty({kTokens, 7});
+  Residual residual({.sum = sum_t, .scratch = scratch_t, .gathered = gathered_t});
+  const Matrix added = product(x, down, kWide);
+  for (int i = 0; i < 3; ++i) {
+    linear_add(x_t, {.weight = down_t}, residual, step.context());
+    for (size_t j = 0; j < sum.size(); ++j) sum[j] += added[j];
+  }
+  const Linear head_linear{.weight = head_t};
+  norm_linear(residual, {.norm = {.weight = norm_t, .eps = kEps}, .linear = {&head_linear, 1}, .out = out_t},
+              step.context());
+  expect_near(step.values(out_t), product(normed(sum, norm), head, kHidden), "head");
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, ResidualOn, testing::Combine(testing::Bool(), testing::Values(1, 2)),
                          [](const auto& each) {
                            return std::string(std::get<0>(each.param) ? "gpu" : "cpu") + "_parts" +

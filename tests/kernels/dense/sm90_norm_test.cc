@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "attend/kernels/common/fill_random.h"
+#include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/gemm/cuda/sm90/dense.h"
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
@@ -189,7 +191,7 @@ void check_outputs(const Chain& chain, int64_t num_rows) {
     }
 }
 
-TEST_F(Sm90Norm, SumsOfABegunNormAreScaled) {
+TEST_F(Sm90Norm, SumsOfADeferredNormAreScaled) {
   for (const bool gated : {false, true})
     for (const Widths& widths : kWidths) {
       Chain chain(widths, gated);
@@ -288,6 +290,44 @@ TEST_F(Sm90Norm, IsDeferredFrom17To32Rows) {
     attend::cuda::synchronize(stream.get());
     EXPECT_EQ(deferred, is_deferred) << num_rows << " rows";
   }
+}
+
+// Two sums, of which the first defers the norm that is expected: what it left is not of the second's sum.
+TEST_F(Sm90Norm, IsNotDeferredBeyondAnotherSum) {
+  OwnedStream stream(kGpu);
+  constexpr int64_t kNumRows = 25, kWidth = 4096, kInFeatures = 2056;
+  constexpr int64_t kOuts = 4096;  // a smaller layer goes to a kernel that norms by itself
+  const auto random = [&](std::initializer_list<int64_t> shape, uint64_t first, float mean, float deviation) {
+    const Tensor made = Tensor::empty(shape, DType::kBF16, kGpu);
+    fill_random(made, {.first = first, .mean = mean, .deviation = deviation}, stream.get());
+    return made;
+  };
+  const Tensor x = random({kNumRows, kInFeatures}, 0, 0.0f, 1.0f),
+               weight = random({kWidth, kInFeatures}, 1 << 20, 0.0f, 0.05f),
+               norm_weight = random({kWidth}, 1 << 25, 1.0f, 0.1f),
+               head = random({kOuts, kWidth}, 1 << 26, 0.0f, 0.02f);
+  const Norm norm{.weight = norm_weight, .eps = kEps};
+  const OpContext context{.stream = stream.get()};
+  const auto head_after_two_sums = [&](bool expects) {
+    const Tensor sum = random({kNumRows, kWidth}, 1 << 27, 0.0f, 1.0f),
+                 scratch = Tensor::zeros({kNumRows, kWidth}, DType::kBF16, kGpu),
+                 gathered = Tensor::zeros({kNumRows, kWidth}, DType::kBF16, kGpu),
+                 squares = Tensor::zeros({kNumRows, kWidth / kNormSquares}, DType::kF32, kGpu),
+                 out = Tensor::zeros({kNumRows, kOuts}, DType::kBF16, kGpu);
+    Residual residual({.sum = sum, .scratch = scratch, .gathered = gathered, .squares = squares});
+    if (expects) residual.expect(norm);
+    linear_add(x, {.weight = weight}, residual, context);
+    linear_add(x, {.weight = weight}, residual, context);
+    const Linear linear{.weight = head};
+    norm_linear(residual, {.norm = norm, .linear = {&linear, 1}, .out = out}, context);
+    const Tensor host = Tensor::empty({kNumRows, kOuts}, DType::kBF16);
+    attend::cuda::copy(out, host, stream.get());
+    attend::cuda::synchronize(stream.get());
+    std::vector<float> values;
+    for (const BF16 value : host.span<BF16>()) values.push_back(static_cast<float>(value));
+    return values;
+  };
+  EXPECT_EQ(head_after_two_sums(/*expects=*/true), head_after_two_sums(/*expects=*/false));
 }
 
 TEST_F(Sm90Norm, RefusesANormThatNobodyHasDeferred) {

@@ -12,9 +12,11 @@ namespace attend::kernels {
 struct NormLinearArgs {
   Norm norm;
   LinearParts linear;
-  TensorView out;                 // [num_rows, out_features]: dtype of the residual, or f32
-  View<const int32_t> rows = {};  // [num_rows] tokens, rising; as many as there are tokens: all of them
+  TensorView out;  // [num_rows, out_features]: dtype of the residual, or f32
+  // [num_rows] tokens, rising; empty, or as many as there are tokens: all of them
+  View<const int32_t> rows = {};
 };
+// These throw Error(kInvalidArgument) for shapes and dtypes, as linear(), gated_linear() and the norms do.
 void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context);
 
 // out = act(gate) * up with [gate | up] = W norm(residual) + b: the first half of a gated MLP.

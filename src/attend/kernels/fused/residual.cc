@@ -1,10 +1,26 @@
 #include "attend/kernels/fused/residual.h"
 
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/norm_rope/norm.h"
 
 namespace attend::kernels {
+
+namespace {
+
+// sum += x, both f32 [num_tokens, hidden_size]: where no norm came between two sums, which would have added
+// the first.
+void add_on_host(const TensorView& x, const TensorView& sum) {
+  const int64_t num_columns = sum.shape[1];
+  parallel_for_rows(sum.shape[0], num_columns, [&](int64_t row) {
+    const float* const from = x[row].as<float>();
+    float* const to = sum[row].as<float>();
+    for (int64_t i = 0; i < num_columns; ++i) to[i] += from[i];
+  });
+}
+
+}  // namespace
 
 Residual::Memory Residual::Memory::first(int64_t num_tokens) const {
   const auto rows = [&](const TensorView& view) {
@@ -42,7 +58,8 @@ InputNorm ResidualAccess::input_norm(Residual& residual, const Norm& norm) {
 }
 
 TensorView ResidualAccess::leave_addend(Residual& residual) {
-  ensure(residual.scratch_ != Residual::Scratch::kAddend, "two sums in a row that are left to a norm");
+  if (residual.scratch_ == Residual::Scratch::kAddend)
+    add_on_host(residual.memory_.scratch, residual.memory_.sum);
   residual.scratch_ = Residual::Scratch::kAddend;
   return residual.memory_.scratch;
 }

@@ -12,7 +12,7 @@ class ResidualAccess {
   // The same as an input of a GEMM that may norm by itself; x is residual.sum().
   static InputNorm input_norm(Residual& residual, const Norm& norm);
   static const TensorView& gathered(const Residual& residual) { return residual.memory_.gathered; }
-  // Where a product may be left to be added to the sum later.
+  // Where a product may be left, on a CPU, to be added to the sum later. Adds the one that was left before.
   static TensorView leave_addend(Residual& residual);
   // The norm that a GEMM may defer which adds to the sum; null: nobody expects one, or it can not be
   // deferred.
