@@ -20,7 +20,7 @@ int main(int argc, char** argv) try {
   std::map<attend::RequestId, std::string> texts;
   for (int i = 2; i < argc; ++i)
     texts[engine.submit(std::string_view(argv[i]), {.max_new_tokens = 64})] = argv[i];
-  while (engine.step([&](const attend::StepOutput& output) { texts.at(output.id) += output.text; })) {
+  while (engine.step([&](const attend::RequestOutput& output) { texts.at(output.id) += output.text; })) {
   }
   for (const auto& [id, text] : texts) std::cout << text << "\n";
   return 0;

@@ -28,6 +28,10 @@ run_examples() { # FOLDER
   fi
   answer=$("$1/generate" "$model" "$prompt" 2>/dev/null) || fail "$1/generate"
   [ "$answer" = "${prompt}17" ] || fail "$1/generate answered '$answer': not 17"
+  answer=$("$1/own_backend" "$model" "$prompt") || fail "$1/own_backend"
+  [ "$answer" = 17 ] || fail "$1/own_backend answered '$answer': not 17"
+  answer=$("$1/async_generate" "$model" "$prompt" "$prompt" 2>/dev/null) || fail "$1/async_generate"
+  [ "$answer" = $'17\n17' ] || fail "$1/async_generate answered '$answer': not 17, twice"
 }
 
 # Only what consumers may see: no header of a private dependency, nothing that is not installed.
@@ -86,7 +90,7 @@ for shared in OFF ON; do
   [ $shared = ON ] && pc_flags=() || pc_flags=(--static)
   flags=$(PKG_CONFIG_PATH=$pc_dir pkg-config "${pc_flags[@]}" --cflags --libs attend)
   mkdir "$fresh/$kind-pc"
-  for example in paged_decode gpu_decode generate; do
+  for example in paged_decode gpu_decode generate async_generate own_backend; do
     # shellcheck disable=SC2086  # flags are words
     quietly g++ "$fresh/examples/$example.cpp" -o "$fresh/$kind-pc/$example" $flags -Wl,-rpath,"$(dirname "$pc_dir")"
   done

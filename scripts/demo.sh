@@ -1,15 +1,43 @@
 #!/usr/bin/env bash
-# Builds attend and shows a real model answer: the bundled attend-tiny over prompts whose answers are known.
-# Fails when fewer than 90 % are right. Arguments are flags of attend generate.
+# Builds attend and shows a real model answer: the bundled attend-tiny over prompts whose answers are known, then the
+# same model behind HTTP, asked by curl. Fails when fewer than 90 % are right, or the server answers wrong. Arguments are
+# flags of attend generate.
 set -euo pipefail
-source "$(dirname "$0")/setup.sh"
+ATTEND_EXTRA_PACKAGES=curl source "$(dirname "$0")/setup.sh"
 build release attend_cli
 
 output=$(mktemp)
-trap 'rm -f "$output"' EXIT
+server=
+trap 'rm -f "$output"; [ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
 build/release/attend generate --model-path models/attend-tiny --prompts-file models/attend-tiny/demo_prompts.jsonl \
   --max-new-tokens 64 "$@" 2>&1 | tee "$output"
 
 # The last line is "answers: N of M right".
 awk '/^answers: / { right = $2; all = $4 } END { exit !(all >= 12 && right >= 0.9 * all) }' "$output" ||
   { echo "demo: fewer than 90 % of at least 12 answers are right" >&2; exit 1; }
+
+echo
+echo "attend serve: the same model over HTTP"
+build/release/attend serve --model-path models/attend-tiny --served-model-name attend-tiny --port 0 2>"$output" &
+server=$!
+until url=$(grep -o 'http://[0-9.:]*' "$output"); do
+  kill -0 "$server" 2>/dev/null || { cat "$output" >&2; echo "demo: the server did not start" >&2; exit 1; }
+  sleep 0.05
+done
+question="path: rest > flood, hard > letter, letter > end; hard ->"
+
+# ask PATH BODY: shows the command, and keeps the answer.
+ask() {
+  printf "$ curl -N %s -d '%s'\n" "$url$1" "$2"
+  answer=$(curl -sSN --max-time 60 "$url$1" -H "Content-Type: application/json" -d "$2")
+  echo "$answer"
+}
+ask /v1/completions "{\"model\": \"attend-tiny\", \"prompt\": \"$question\", \"max_tokens\": 16}"
+[[ $answer == *'"text":" letter end"'* ]] || { echo "demo: expected the completion \" letter end\"" >&2; exit 1; }
+ask /v1/chat/completions "{\"model\": \"attend-tiny\", \"stream\": true, \"messages\": [{\"role\": \"user\", \"content\": \"$question\"}]}"
+[[ $answer == *'"content":" letter"'*'"content":" end"'*'[DONE]'* ]] || { echo "demo: expected a stream of \" letter end\"" >&2; exit 1; }
+
+kill "$server"
+wait "$server" || { echo "demo: the server did not end well" >&2; exit 1; }
+server=
+echo "the server answered both, and has stopped"

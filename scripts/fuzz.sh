@@ -9,7 +9,7 @@ ATTEND_EXTRA_PACKAGES="clang libclang-rt-dev" source "$(dirname "$0")/setup.sh"
 seconds=${1:-60}
 [ $# -gt 0 ] && shift
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(safetensors_header config tokenizer text)
+[ ${#names[@]} -gt 0 ] || names=(safetensors_header config tokenizer text chat_template prompts)
 
 build fuzz
 mkdir -p build/fuzz/findings
@@ -19,7 +19,11 @@ python3 scripts/make_fuzz_seeds.py build/fuzz/seeds
 run_one() {
   local name=$1 seconds=$2 dictionary=() log=build/fuzz/$1.log
   mkdir -p "build/fuzz/corpus/$name"
-  [ "$name" = text ] || dictionary=(-dict=tests/fuzz/json.dict)
+  case $name in
+    text) ;;
+    chat_template) dictionary=(-dict=tests/fuzz/jinja.dict) ;;
+    *) dictionary=(-dict=tests/fuzz/json.dict) ;;
+  esac
   if nice build/fuzz/tests/fuzz/fuzz_"$name" "build/fuzz/corpus/$name" "build/fuzz/seeds/$name" \
     -max_total_time="$seconds" -max_len=20000 -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 \
     "${dictionary[@]}" -artifact_prefix="build/fuzz/findings/$name-" >"$log" 2>&1; then

@@ -5,6 +5,7 @@ window, a way of storing weights. make_goldens.py writes them.
 """
 
 import torch
+from quantise import Fp8, Int4, MxFp4, StackedMxFp4
 
 EOS = 1
 
@@ -56,14 +57,200 @@ def seed_oss(**changes):
     return config_of("SeedOssForCausalLM", "seed_oss", **changes)
 
 
-class Case:
-    """One folder: a config, the lengths of its prompts, and how its weights are stored."""
+def gemma(architecture, model_type, **changes):
+    """hidden_act stays in the file, as in published folders: Gemma reads hidden_activation."""
+    return config_of(
+        architecture,
+        model_type,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        rms_norm_eps=1e-6,
+        hidden_activation="gelu_pytorch_tanh",
+        **{
+            "hidden_size": 48,
+            "tie_word_embeddings": None,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 16,
+        }
+        | changes,
+    )
 
-    def __init__(self, config, lengths=SEQUENCE_LENGTHS, dtype=torch.float32, num_files=1):
+
+def gemma2(**changes):
+    return gemma("Gemma2ForCausalLM", "gemma2", **changes)
+
+
+def gemma3(**changes):
+    return gemma("Gemma3ForCausalLM", "gemma3_text", **changes)
+
+
+def gemma3_multimodal(**text_changes):
+    """Gemma 3 with its vision tower: the decoder's keys stand in text_config."""
+    text = gemma("", "gemma3_text", **text_changes)
+    outer = ("bos_token_id", "eos_token_id", "torch_dtype")
+    return {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        **{key: text[key] for key in outer},
+        "image_token_index": 127,
+        "boi_token_index": 126,
+        "eoi_token_index": 125,
+        "mm_tokens_per_image": 4,
+        "text_config": {
+            key: value for key, value in text.items() if key not in (*outer, "architectures")
+        },
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            "hidden_size": 8,
+            "intermediate_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+            "image_size": 28,
+            "patch_size": 14,
+        },
+    }
+
+
+def phi3(**changes):
+    return config_of("Phi3ForCausalLM", "phi3", pad_token_id=0, **changes)
+
+
+def olmo2(**changes):
+    return config_of("Olmo2ForCausalLM", "olmo2", **changes)
+
+
+def glm4(**changes):
+    return config_of("Glm4ForCausalLM", "glm4", pad_token_id=0, **changes)
+
+
+def qwen3_moe(**changes):
+    return config_of(
+        "Qwen3MoeForCausalLM",
+        "qwen3_moe",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        rms_norm_eps=1e-6,
+        attention_bias=False,
+        **{"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24} | changes,
+    )
+
+
+def mixtral(**changes):
+    return config_of("MixtralForCausalLM", "mixtral", **changes)
+
+
+def gpt_oss(**changes):
+    return config_of("GptOssForCausalLM", "gpt_oss", pad_token_id=0, sliding_window=16, **changes)
+DEEPSEEK_EXPERTS = {"moe_intermediate_size": 12, "num_attention_heads": 2, "kv_lora_rank": 512}
+
+
+def deepseek_v2(**changes):
+    """Latent rows are as wide as published ones, which backends ask for: 512 and 64."""
+    return config_of(
+        "DeepseekV2ForCausalLM",
+        "deepseek_v2",
+        rms_norm_eps=1e-6,
+        **DEEPSEEK_EXPERTS,
+        qk_rope_head_dim=64,
+        **{"qk_nope_head_dim": 16, "v_head_dim": 16, "torch_dtype": "bfloat16"} | changes,
+    )
+
+
+def deepseek_v3(**changes):
+    return config_of(
+        "DeepseekV3ForCausalLM",
+        "deepseek_v3",
+        num_key_value_heads=2,
+        **DEEPSEEK_EXPERTS,
+        qk_rope_head_dim=64,
+        scoring_func="sigmoid",
+        topk_method="noaux_tc",
+        torch_dtype="bfloat16",
+        **changes,
+    )
+
+
+def llama4(**changes):
+    return config_of(
+        "Llama4ForCausalLM",
+        "llama4_text",
+        pad_token_id=0,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        **{"attention_chunk_size": 16, "floor_scale": 8, "intermediate_size": 24} | changes,
+    )
+
+
+def llama4_multimodal(**text_changes):
+    """Llama 4 with its vision tower: the decoder's keys stand in text_config."""
+    text = llama4(**text_changes)
+    outer = ("bos_token_id", "eos_token_id", "torch_dtype")
+    return {
+        "architectures": ["Llama4ForConditionalGeneration"],
+        "model_type": "llama4",
+        **{key: text[key] for key in outer},
+        "image_token_index": 127,
+        "boi_token_index": 126,
+        "eoi_token_index": 125,
+        "text_config": {
+            key: value for key, value in text.items() if key not in (*outer, "architectures")
+        },
+    }
+
+
+def wide(architecture, **changes):
+    """Sizes that groups of 32 and 64 inputs divide."""
+    return architecture(
+        hidden_size=64,
+        intermediate_size=128,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        **changes,
+    )
+
+
+def compressed(format, weights, ignore):
+    """quantization_config of compressed-tensors."""
+    return {
+        "quant_method": "compressed-tensors",
+        "format": format,
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+        "ignore": ignore,
+        "quantization_status": "compressed",
+    }
+
+
+class Case:
+    """One folder: a config, the lengths of its prompts, and how its weights are stored.
+
+    `prefixes`: pairs (from, to), how names in the file begin where transformers has others in memory.
+    `extra`: shapes by name of tensors that are in the file and not in the model.
+    `scheme`: how linear layers are quantised (quantise.py), those apart whose names hold a word of `plain`.
+    """
+
+    def __init__(
+        self,
+        config,
+        lengths=SEQUENCE_LENGTHS,
+        dtype=torch.float32,
+        num_files=1,
+        prefixes=(),
+        extra=(),
+        scheme=None,
+        plain=(),
+    ):
         self.config = config
         self.lengths = lengths
         self.dtype = dtype
         self.num_files = num_files
+        self.prefixes = prefixes
+        self.extra = dict(extra)
+        self.scheme = scheme
+        self.plain = plain
 
 
 CASES = {
@@ -266,5 +453,544 @@ CASES = {
     ),
     "llama-sharded": Case(
         llama(num_attention_heads=2, num_key_value_heads=1, head_dim=32), num_files=2
+    ),
+    # layer_types stays implied: layers 0 and 2 slide. Caps are small enough to bend scores and logits.
+    "gemma2-caps-window": Case(
+        gemma2(
+            num_hidden_layers=4,
+            attn_logit_softcapping=3.0,
+            final_logit_softcapping=2.0,
+        ),
+        lengths=(1, 16, 17, 130),
+    ),
+    # No caps, an lm_head and biases; what slides is said layer by layer, theta in rope_parameters.
+    "gemma2-no-caps": Case(
+        gemma2(
+            num_hidden_layers=3,
+            attention_bias=True,
+            tie_word_embeddings=False,
+            rope_theta=None,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+            layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        )
+        | {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+    ),
+    # The keys of transformers 4: the layers that slide have a theta of their own and are not scaled.
+    "gemma3-local-rope": Case(
+        gemma3(
+            num_hidden_layers=4,
+            sliding_window_pattern=3,
+            rope_theta=1000000.0,
+            rope_local_base_freq=1000.0,
+            rope_scaling={"rope_type": "linear", "factor": 8.0},
+            attn_logit_softcapping=1.0,
+            final_logit_softcapping=2.0,
+        ),
+        lengths=(1, 16, 17, 130),
+    ),
+    # The keys of transformers 5: a rope for each type of layer.
+    "gemma3-layer-ropes": Case(
+        gemma3(
+            num_hidden_layers=3,
+            rope_theta=None,
+            rope_parameters={
+                "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 50000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+            },
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        )
+    ),
+    # As published: sparse text_config, "language_model.model." and a vision tower in the file.
+    "gemma3-multimodal": Case(
+        gemma3_multimodal(
+            rope_theta=None,
+            num_hidden_layers=2,
+            layer_types=["sliding_attention", "full_attention"],
+            rope_scaling={"rope_type": "linear", "factor": 8.0},
+            query_pre_attn_scalar=None,
+            tie_word_embeddings=None,
+        ),
+        prefixes=(
+            ("model.language_model.", "language_model.model."),
+            ("model.vision_tower.", "vision_tower."),
+            ("model.multi_modal_projector.", "multi_modal_projector."),
+        ),
+    ),
+    # 30 crosses the original length while it decodes, 60 and 130 start beyond it.
+    "phi3-longrope": Case(
+        phi3(
+            hidden_size=64,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            original_max_position_embeddings=32,
+            rope_scaling={
+                "type": "longrope",
+                "short_factor": [1.0 + 0.02 * i for i in range(16)],
+                "long_factor": [1.0 + 0.5 * i for i in range(16)],
+            },
+        ),
+        lengths=(1, 30, 60, 130),
+    ),
+    # Three quarters of each head are rotated; every layer slides; no longrope; MHA by default.
+    "phi3-partial-window": Case(
+        phi3(
+            hidden_size=64,
+            num_attention_heads=2,
+            partial_rotary_factor=0.75,
+            sliding_window=16,
+            tie_word_embeddings=True,
+        ),
+        lengths=(1, 16, 17, 130),
+    ),
+    "olmo2-norms-behind": Case(
+        olmo2(hidden_size=64, num_attention_heads=4, num_key_value_heads=2)
+    ),
+    # Biases of q, k and v, and half of each head rotated in neighbouring pairs, both by default.
+    "glm4-neighbour-pairs": Case(
+        glm4(
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            rms_norm_eps=1.5625e-7,
+        )
+    ),
+    "ministral-some-layers-slide": Case(
+        config_of(
+            "MinistralForCausalLM",
+            "ministral",
+            hidden_size=64,
+            head_dim=32,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            sliding_window=16,
+            layer_types=["full_attention", "sliding_attention", "full_attention"],
+        )
+    ),
+    "qwen3-some-layers-slide": Case(
+        qwen3(
+            hidden_size=48,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            use_sliding_window=True,
+            sliding_window=16,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        )
+    ),
+    # sqrt(hidden_size) is 8 in every dtype.
+    "gemma2-bf16": Case(
+        gemma2(hidden_size=64, torch_dtype="bfloat16"),
+        dtype=torch.bfloat16,
+    ),
+    # Layer 1 is dense, of intermediate_size; layers 0 and 2 are not.
+    "qwen3-moe-dense-among": Case(
+        qwen3_moe(
+            num_hidden_layers=3,
+            norm_topk_prob=True,
+            decoder_sparse_step=1,
+            mlp_only_layers=[1],
+        )
+    ),
+    # norm_topk_prob stays implied (false); layers 1 and 3 have experts.
+    "qwen3-moe-sparse-step": Case(
+        qwen3_moe(
+            num_hidden_layers=4,
+            decoder_sparse_step=2,
+            num_experts=12,
+            num_experts_per_tok=4,
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+    ),
+    # num_local_experts (8) and num_experts_per_tok (2) stay implied.
+    "mixtral-top2": Case(
+        mixtral(
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            hidden_size=40,
+            head_dim=16,
+            rope_theta=1000000.0,
+        )
+    ),
+    # As published: layers 0 and 2 slide, yarn whose ramp is not rounded; a limit of swiglu that most gates and ups meet.
+    "gpt-oss-sinks-window": Case(
+        gpt_oss(
+            num_hidden_layers=3,
+            num_attention_heads=8,
+            num_key_value_heads=1,
+            head_dim=64,
+            intermediate_size=24,
+            num_local_experts=8,
+            experts_per_token=4,
+            num_experts_per_tok=3,
+            swiglu_limit=1.25,
+            rope_theta=150000.0,
+            rope_scaling={
+                "rope_type": "yarn",
+                "factor": 8.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 32,
+            },
+        ),
+        lengths=(1, 16, 17, 130),
+    ),
+    # What may be absent is: theta, yarn, experts of a token (4), limit and slope of swiglu. Weights in bf16.
+    "gpt-oss-defaults": Case(
+        gpt_oss(
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            intermediate_size=20,
+            num_local_experts=6,
+            attention_bias=False,
+            max_position_embeddings=131072,
+            rope_theta=None,
+            torch_dtype="bfloat16",
+            layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        ),
+        dtype=torch.bfloat16,
+    ),
+    # q comes of x itself (q_lora_rank null), YaRN with the mscales of V2-Lite, layer 0 is dense.
+    "deepseek-v2-lite": Case(
+        deepseek_v2(
+            num_hidden_layers=3,
+            first_k_dense_replace=1,
+            n_routed_experts=8,
+            num_experts_per_tok=3,
+            n_shared_experts=2,
+            n_group=1,
+            topk_group=1,
+            rope_scaling={
+                "type": "yarn",
+                "factor": 4.0,
+                "beta_fast": 32,
+                "beta_slow": 1,
+                "mscale": 0.707,
+                "mscale_all_dim": 0.707,
+                "original_max_position_embeddings": 64,
+            },
+        )
+        | {"q_lora_rank": None},
+        dtype=torch.bfloat16,
+    ),
+    # q comes of a latent vector; experts in groups ranked by their best; biases; v wider than the unrotated k.
+    "deepseek-v2-groups": Case(
+        deepseek_v2(
+            q_lora_rank=24,
+            attention_bias=True,
+            qk_nope_head_dim=16,
+            v_head_dim=24,
+            n_routed_experts=12,
+            num_experts_per_tok=3,
+            n_shared_experts=1,
+            topk_method="group_limited_greedy",
+            n_group=4,
+            topk_group=2,
+            routed_scaling_factor=2.0,
+        ),
+        dtype=torch.bfloat16,
+    ),
+    # Sigmoid scores, a corrected choice, groups ranked by their two best, weights that add up to 2.5; another
+    # eps than the latent norms', YaRN, and a layer of multi-token prediction, which is not read.
+    "deepseek-v3": Case(
+        deepseek_v3(
+            rms_norm_eps=1e-3,
+            q_lora_rank=24,
+            qk_nope_head_dim=24,
+            v_head_dim=16,
+            first_k_dense_replace=1,
+            n_routed_experts=16,
+            num_experts_per_tok=4,
+            n_shared_experts=1,
+            n_group=4,
+            topk_group=2,
+            num_nextn_predict_layers=1,
+            rope_scaling={
+                "type": "yarn",
+                "factor": 4.0,
+                "beta_fast": 32,
+                "beta_slow": 1,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 64,
+            },
+        ),
+        dtype=torch.bfloat16,
+        extra={
+            "model.layers.2.enorm.weight": (32,),
+            "model.layers.2.eh_proj.weight": (32, 64),
+            "model.layers.2.self_attn.kv_a_layernorm.weight": (512,),
+        },
+    ),
+    # As published: layers 0 to 2 attend in chunks and norm rotated heads, layer 3 rotates nothing; experts everywhere.
+    "llama4-chunks": Case(
+        llama4(
+            num_hidden_layers=4,
+            num_local_experts=4,
+            rope_theta=500000.0,
+            rope_scaling={
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32,
+            },
+        ),
+        lengths=(1, 15, 16, 130),
+    ),
+    # Every other layer has experts, two of a token; no qk norm, no temperature; a full layer that rotates; bf16.
+    "llama4-interleaved": Case(
+        llama4_multimodal(
+            num_hidden_layers=4,
+            num_local_experts=6,
+            num_experts_per_tok=2,
+            interleave_moe_layer_step=2,
+            intermediate_size_mlp=40,
+            use_qk_norm=False,
+            attn_temperature_tuning=False,
+            no_rope_layers=[1, 0, 1, 1],
+            layer_types=[
+                "chunked_attention",
+                "full_attention",
+                "full_attention",
+                "chunked_attention",
+            ],
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 16, 17, 130),
+        prefixes=(("", "language_model."),),
+        extra={"vision_model.class_embedding": (8,)},
+    ),
+    # Quantised: vectors of inputs have to be whole, so these are a little larger. lm_head stays plain everywhere.
+    "llama-fp8-tensor": Case(
+        wide(llama),
+        scheme=Fp8(
+            {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]},
+            static=True,
+        ),
+    ),
+    "llama-fp8-channel": Case(
+        wide(llama, torch_dtype="bfloat16"),
+        dtype=torch.bfloat16,
+        scheme=Fp8(
+            compressed(
+                "float-quantized",
+                {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True},
+                ["lm_head", "model.layers.0.self_attn.o_proj"],
+            ),
+            blocks=(1, None),
+            scale_dtype=torch.bfloat16,
+        ),
+        plain=("layers.0.self_attn.o_proj",),
+    ),
+    # Blocks end within each matrix.
+    "qwen3-fp8-blocks": Case(
+        qwen3(
+            hidden_size=160,
+            intermediate_size=144,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+            head_dim=48,
+            attention_bias=False,
+        ),
+        scheme=Fp8(
+            {
+                "quant_method": "fp8",
+                "activation_scheme": "dynamic",
+                "fmt": "e4m3",
+                "weight_block_size": [128, 128],
+            },
+            blocks=(128, 128),
+            name="weight_scale_inv",
+        ),
+    ),
+    "llama-awq": Case(
+        wide(llama, torch_dtype="float16"),
+        dtype=torch.float16,
+        scheme=Int4(
+            {
+                "quant_method": "awq",
+                "bits": 4,
+                "group_size": 32,
+                "zero_point": True,
+                "version": "gemm",
+                "modules_to_not_convert": None,
+            },
+            "awq",
+            symmetric=False,
+        ),
+    ),
+    "qwen2-gptq-act-order": Case(
+        wide(qwen2, torch_dtype="float16"),
+        dtype=torch.float16,
+        scheme=Int4(
+            {
+                "quant_method": "gptq",
+                "bits": 4,
+                "group_size": 32,
+                "desc_act": True,
+                "sym": True,
+                "lm_head": False,
+            },
+            "gptq",
+            act_order=True,
+            less_one=True,
+        ),
+    ),
+    "llama-gptq-v2": Case(
+        wide(llama, torch_dtype="float16"),
+        dtype=torch.float16,
+        scheme=Int4(
+            {
+                "quant_method": "gptq",
+                "bits": 4,
+                "group_size": 64,
+                "desc_act": False,
+                "sym": False,
+                "checkpoint_format": "gptq_v2",
+            },
+            "gptq",
+            group=64,
+            symmetric=False,
+        ),
+    ),
+    "llama-int4-packed": Case(
+        wide(llama, torch_dtype="bfloat16"),
+        dtype=torch.bfloat16,
+        scheme=Int4(
+            compressed(
+                "pack-quantized",
+                {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True},
+                ["lm_head"],
+            ),
+            "packed",
+            dtype=torch.bfloat16,
+        ),
+    ),
+    "llama-int4-packed-zeros": Case(
+        wide(llama, torch_dtype="bfloat16"),
+        dtype=torch.bfloat16,
+        scheme=Int4(
+            compressed(
+                "pack-quantized",
+                {
+                    "num_bits": 4,
+                    "type": "int",
+                    "strategy": "group",
+                    "group_size": 32,
+                    "symmetric": False,
+                    "actorder": "group",
+                },
+                ["lm_head"],
+            ),
+            "packed",
+            symmetric=False,
+            act_order=True,
+            dtype=torch.bfloat16,
+        ),
+    ),
+    "llama-mxfp4": Case(
+        wide(llama, torch_dtype="bfloat16"),
+        dtype=torch.bfloat16,
+        scheme=MxFp4(
+            compressed(
+                "mxfp4-pack-quantized",
+                {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True},
+                ["lm_head"],
+            )
+        ),
+    ),
+    # As published: attention, router and biases stay in bf16.
+    "gpt-oss-mxfp4": Case(
+        gpt_oss(
+            num_hidden_layers=2,
+            hidden_size=64,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            intermediate_size=32,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            torch_dtype="bfloat16",
+        ),
+        lengths=(1, 7, 17, 33),
+        dtype=torch.bfloat16,
+        scheme=StackedMxFp4(
+            {
+                "quant_method": "mxfp4",
+                "modules_to_not_convert": [
+                    "model.layers.*.self_attn",
+                    "model.layers.*.mlp.router",
+                    "model.embed_tokens",
+                    "lm_head",
+                ],
+            }
+        ),
+        plain=("self_attn", "_bias"),
+    ),
+    "qwen3-moe-fp8-blocks": Case(
+        qwen3_moe(hidden_size=160, moe_intermediate_size=32, mlp_only_layers=[]),
+        lengths=(1, 7, 17, 33),
+        scheme=Fp8(
+            {
+                "quant_method": "fp8",
+                "activation_scheme": "dynamic",
+                "weight_block_size": [128, 128],
+                "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"],
+            },
+            blocks=(128, 128),
+            name="weight_scale_inv",
+        ),
+    ),
+    # kv_b_proj is read head by head, kv_a_proj_with_mqa ends within a block.
+    "deepseek-v3-fp8-blocks": Case(
+        deepseek_v3(
+            q_lora_rank=24,
+            qk_nope_head_dim=24,
+            v_head_dim=16,
+            first_k_dense_replace=1,
+            n_routed_experts=8,
+            num_experts_per_tok=2,
+            n_shared_experts=1,
+            n_group=2,
+            topk_group=1,
+        ),
+        lengths=(1, 7, 17, 33),
+        dtype=torch.bfloat16,
+        scheme=Fp8(
+            {
+                "quant_method": "fp8",
+                "activation_scheme": "dynamic",
+                "fmt": "e4m3",
+                "weight_block_size": [128, 128],
+            },
+            blocks=(128, 128),
+            name="weight_scale_inv",
+        ),
+    ),
+    "mixtral-awq": Case(
+        mixtral(
+            hidden_size=64,
+            intermediate_size=32,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            torch_dtype="float16",
+        ),
+        lengths=(1, 7, 17, 33),
+        dtype=torch.float16,
+        scheme=Int4(
+            {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"},
+            "awq",
+            symmetric=False,
+        ),
     ),
 }

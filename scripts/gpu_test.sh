@@ -2,7 +2,7 @@
 # Builds and runs every GPU test on a machine with a GPU; elsewhere the same tests skip and are counted so. Fails also
 # when a kernel that was built spills registers. A table of suites comes last.
 #   scripts/gpu_test.sh              build and test: the C++ suites, and tests/python where python3 has torch
-#   scripts/gpu_test.sh --sanitize   build, then the four tools of compute-sanitizer over small jobs of every kernel
+#   scripts/gpu_test.sh --sanitize   build, then the four tools of compute-sanitizer over small cases of every kernel
 #   scripts/gpu_test.sh --bench      build and test, then time attention and dense layers
 # ATTEND_CUDA_ARCHITECTURES: what to build for; without it the GPU's own architecture. ATTEND_SKIP_PACKAGES=1 goes on
 # without a look at the installed packages.
@@ -36,6 +36,8 @@ suites=(
   kernels_cuda_test
   dense_gpu_test
   "dense_kernels_test=*gpu*"
+  "edit_logits_test=*Gpu*"
+  "moe_test=*gpu*:*Gpu*"
   "tensor_test=*gpu*:*Gpu*"
   "backends_conformance_test=*gpu*"
   "engine_test=*gpu*:*Gpu*"
@@ -49,11 +51,11 @@ suites=(
 # and given back by barriers, and arrivals by "cp.async.mbarrier.arrive".
 sanitized=(
   # Attention: every instance of the sm80 kernels with every height of row tiles, plans, merges; MLA; prefill on sm90.
-  "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaAttention.ServesMlaLayersInAFewSmallJobs"
-  "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallJobs"
+  "mrsi kernels_cuda_test Each/CudaAttentionInstance.*:CudaAttention.ServesMlaLayersInAFewSmallCases"
+  "mRSi kernels_cuda_test CudaPrefill.ConformsInAFewSmallCases"
   # What has many keys, ends of splits, indices of every kind; replayed graphs.
   "m    kernels_cuda_test Every/CudaAttentionPart.*/0:Every/CudaPrefillPart.*/0:CudaAttention.*ManyFixedSplits:CudaAttention.*Captured*"
-  "m    kernels_cuda_test CudaSettledKeys.*:CudaPlanInCall.*"
+  "m    kernels_cuda_test CudaPrefixReady.*:CudaInlinePlan.*"
   "m    engine_test       *ReplayOnGpu*/triton_bfloat16"
   # Store, merge, a batch's arrays, rows for other interfaces.
   "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CudaRopeRows.*"
@@ -61,12 +63,13 @@ sanitized=(
   "mrsi kernels_cuda_test Each/CudaSamplingOfRows.*/2:Each/CudaSamplingOfRows.*/3:CudaSampling.DividesAClass*:CudaSampling.MarksARow*"
   "msi  kernels_cuda_test Each/CudaSamplingOfRows.*/0:Each/CudaSamplingOfRows.*/1:CudaSampling.DrawsTheTokenOfTheCpuFromATiny*"
   "m    kernels_cuda_test CudaSampling.CutsAsTheCpuDoes*"
+  "mrsi edit_logits_test  *Gpu"
   # Dense layers: wgmma in clusters of one to eight, deterministic ones, few rows with norms, SiLU and sums, q, k and v.
-  "mrsi dense_gpu_test    Each/Sm90DenseOfShape.*/2:Each/Sm90DenseOfShape.*/3:InvariantLinear.ATileOfRows*"
+  "mrsi dense_gpu_test    Each/Sm90SwapAbGemmOfShape.*/2:Each/Sm90SwapAbGemmOfShape.*/3:InvariantLinear.ATileOfRows*"
   "mrsi dense_gpu_test    FusedLinear.GivesEachOfFewRows*:Each/QkvOfHeads.*/1"
-  "ms   dense_gpu_test    Each/Sm90DenseOfHeight.*/7:Each/QkvOfHeads.*/4"
-  # Begun norms; tall tiles whose pairs of CTAs share x, and weights.
-  "ms   dense_gpu_test    Sm90Norm.LeavesWhatIsNormed*:Sm90Tall.WritesRows*"
+  "ms   dense_gpu_test    Each/Sm90SwapAbGemmOfHeight.*/7:Each/QkvOfHeads.*/4"
+  # Deferred norms; the gated-MLP GEMM, whose pairs of CTAs share x, and weights.
+  "ms   dense_gpu_test    Sm90DeferredNorm.LeavesWhatIsNormalized*:Sm90GatedMlpGemm.WritesRows*"
   # The rest of a layer; rows and heads that are moved in groups, and others.
   "m    dense_gpu_test    AlignedRows.OfNorms*:AlignedRows.*Stored"
   "mrsi dense_gpu_test    AddRmsNorm.*:SiluMul.*:Rope.Rotates*:GatherRows.*:FillRandom.HasTheSameBitsOnAGpu:Embedding.Copies*"

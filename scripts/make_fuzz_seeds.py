@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets from the repository's models, goldens and texts.
 
-    make_fuzz_seeds.py FOLDER      makes FOLDER/{safetensors_header,config,tokenizer,text}/
+    make_fuzz_seeds.py FOLDER      makes FOLDER/{safetensors_header,config,tokenizer,text,chat_template,prompts}/
 """
 
 import json
@@ -45,7 +45,19 @@ def configs():
 def tokenizers():
     for folder in TOKENIZERS:
         yield folder.name, with_neighbour(folder, "tokenizer.json", "tokenizer_config.json")
-        yield f"{folder.name}-small", json.dumps(smaller(json.loads((folder / "tokenizer.json").read_text()))).encode()
+        small = smaller(json.loads((folder / "tokenizer.json").read_text()))
+        yield f"{folder.name}-small", json.dumps(small).encode()
+        for field, seed in growing(small):
+            yield f"{folder.name}-{field}-grows", seed
+
+
+def growing(tokenizer):
+    """Steps that multiply a text, as tokenizer.json has them."""
+    replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaa"}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False}
+    for field, step in [("normalizer", replace), ("pre_tokenizer", byte_level), ("decoder", replace)]:
+        steps = {"type": "Sequence", field.replace("_", "") + "s": [step] * 12}
+        yield field, json.dumps(dict(tokenizer, **{field: steps})).encode()
 
 
 def smaller(tokenizer):
@@ -71,12 +83,28 @@ def texts():
         yield f"{i}", bytes([i % 256]) + text.encode("utf-8", "surrogatepass")
 
 
+def chat_templates():
+    talk = json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]}).encode()
+    for path in [*sorted((ROOT / "tests/data/chat_templates").glob("*.jinja")), ROOT / "models/attend-tiny/chat_template.jinja"]:
+        yield path.stem, path.read_bytes()
+        yield f"{path.stem}-talk", path.read_bytes() + b"\0" + talk
+
+
+def prompts():
+    yield "text", b"copy: a\nrecall: oak=5; oak=\n"
+    yield "lines", b'{"prompt": "a", "answer": "b"}\n\n{"input_ids": [1, 2, 3]}\n'
+    yield "marked", b'\xef\xbb\xbf{"prompt": "a"}\r\n{"prompt": "b", "more": 1, "temperature": 0.5, "n": 2, "stop": ["x"], "logit_bias": {"5": -1}}'
+    yield "array", b'[{"prompt": "a"}, {"prompt": "b"}]'
+
+
 def main():
     for name, seeds in [
         ("safetensors_header", safetensors_headers()),
         ("config", configs()),
         ("tokenizer", tokenizers()),
         ("text", texts()),
+        ("chat_template", chat_templates()),
+        ("prompts", prompts()),
     ]:
         folder = pathlib.Path(sys.argv[1]) / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plots the JSON of `attend bench` as bars: every case's share of its limit.
 
-    plot_bench.py benchmarks/results/cpu-attention-avx512.json docs/cpu-attention.png
+    plot_bench.py benchmarks/results/cpu-attention-avx512.json docs/images/cpu-attention-avx512.png
 """
 
 import json

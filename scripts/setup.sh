@@ -6,7 +6,7 @@ set -euo pipefail
 attend_packages=(
   g++ cmake ninja-build pkg-config
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
-  libpcre2-dev libutf8proc-dev
+  libpcre2-dev libutf8proc-dev libboost-dev libssl-dev libedit-dev
   libgtest-dev libgmock-dev librapidcheck-dev
   ${ATTEND_EXTRA_PACKAGES:-}
 )
@@ -42,13 +42,16 @@ build() {
 
 log_file() { mkdir -p build && echo "build/$1.log"; }
 
-# ninja's lines on a terminal, one over another; elsewhere only failures. What ptxas says of each kernel is for the log.
+# ninja's lines on a terminal, one over another; elsewhere failures, and a line for each tenth of the build. What ptxas
+# says of each kernel is for the log.
 build_progress() {
   local kernels='^ptxas info|bytes stack frame'
   if [ -t 1 ]; then
     grep -vE --line-buffered "$kernels" | awk '{ if ($0 ~ /^\[/) printf "\r\033[K%.110s", $0; else print } END { printf "\r\033[K" }'
   else
-    grep -vE "^\[|$kernels" || true
+    grep -vE --line-buffered "$kernels" | awk -F '[][/]' '
+      !/^\[[0-9]+\/[0-9]+\]/ { print; fflush(); next }
+      { tenth = int(10 * $2 / $3); if (tenth > shown && $3 >= 20) { print 10 * tenth " % of " $3 " steps"; fflush(); shown = tenth } }'
   fi
 }
 

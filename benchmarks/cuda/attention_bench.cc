@@ -154,11 +154,11 @@ class Bench {
         plan.plan(args.batch, args.visibility, stream);
         attend(i);
       });
-      const double in_call_us = time_graph(stream, repeats, [&](int i) {
-        plan.plan_in_call(args.batch, args.visibility, stream);
+      const double inline_us = time_graph(stream, repeats, [&](int i) {
+        plan.plan_inline(args.batch, args.visibility, stream);
         attend(i);
       });
-      std::printf("; with a plan %.1f us, planned in the call %.1f us", planned_us, in_call_us);
+      std::printf("; with a plan %.1f us, planned inline %.1f us", planned_us, inline_us);
     }
     std::printf("\n");
     std::fflush(stdout);

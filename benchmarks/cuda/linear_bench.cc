@@ -47,8 +47,8 @@ void multiply(Kernels kernels, const kernels::LinearArgs& args, Stream& stream) 
   }
   TensorView x = args.x;
   if (!args.norm.weight.empty()) {
-    kernels::rms_norm(x, args.norm.weight, args.norm.eps, args.norm.normed, stream);
-    x = args.norm.normed;
+    kernels::rms_norm(x, args.norm.weight, args.norm.eps, args.norm.normalized, stream);
+    x = args.norm.normalized;
   }
   kernels::cuda::matmul(x, args.weight.data, args.out, args.accumulate, stream);
 }
@@ -78,13 +78,14 @@ double time_layer(Kernels kernels, const LayerShape& shape, int64_t num_rows, co
   const Tensor residual = made(shape.hidden), x = made(shape.hidden), qkv = made(shape.qkv),
                attended = made(shape.attended), gate_up = made(2 * shape.intermediate),
                mlp = made(shape.intermediate);
-  const Tensor squares = cuda::empty({num_rows, shape.hidden / kernels::kNormSquares}, DType::kF32, kGpu);
+  const Tensor partial_squares =
+      cuda::empty({num_rows, shape.hidden / kernels::kPartialSquaresWidth}, DType::kF32, kGpu);
   // The norm of the residual that its next product takes.
   const auto next_norm = [&] {
     return kernels::InputNorm{.weight = take(1, shape.hidden).reshape({shape.hidden}),
                               .eps = 1e-5f,
-                              .normed = x,
-                              .squares = squares};
+                              .normalized = x,
+                              .partial_squares = partial_squares};
   };
   kernels::InputNorm norm = next_norm();
   const auto add = [&](const Tensor& from, int64_t in_features) {

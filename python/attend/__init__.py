@@ -1,10 +1,14 @@
-"""LLM attention over paged K/V: the kernels of attend, on tensors of torch, numpy, jax, or whatever has DLPack.
+"""LLMs, and the attention that they are made of: models on attend's engine, and its kernels on tensors of torch, numpy,
+jax, or whatever has DLPack.
 
+LLM, SamplingParams   a model that completes prompts and answers conversations
+Engine            a model on a thread of its own, for many callers: streams, asyncio
 attention, mla    attention over paged or contiguous K/V
 store_kv, store_mla, merge
 backends          support records of attend's backends
 build_info        version, instruction set, and what the GPU kernels were built for
-attend.flash_attn_interface, attend.flash_mla   the call signatures of FlashAttention-3 and FlashMLA
+attend.flash_attn_interface, attend.flash_mla, attend.flashinfer   the call signatures of FlashAttention-3, FlashMLA and
+                  FlashInfer's wrappers
 
 Tensors of one call lie on one device. CPU tensors are served by the CPU kernels, GPU tensors (torch's) on torch's
 current stream, without synchronisation, so that calls may be captured in torch's CUDA graphs. What an argument may be
@@ -24,10 +28,21 @@ from ._attend import (
     store_mla,
     version,
 )
+from .engine import Engine, RequestStream
+from .llm import LLM
+from .outputs import CompletionOutput, Logprob, RequestOutput
+from .sampling_params import SamplingParams
 
 __version__ = version()
 __all__ = [
+    "CompletionOutput",
+    "Engine",
     "Error",
+    "LLM",
+    "Logprob",
+    "RequestOutput",
+    "RequestStream",
+    "SamplingParams",
     "attention",
     "backends",
     "build_info",

@@ -2,45 +2,43 @@
 
 Every argument is honoured or refused by name with what would be accepted. What differs from FlashAttention-3:
   - forward only: a tensor of torch that requires grad is refused while gradients are recorded;
-  - queries are float32, float16 or bfloat16; K/V of the same dtype, another of them, or fp8 (on a GPU fast for q's own
-    dtype and fp8);
+  - queries are float32, float16, bfloat16 or fp8 (taken as bfloat16, of which the result is); K/V of the same dtype,
+    another of them, or fp8 (on a GPU fast for q's own dtype and fp8);
   - sinks (also under the name learnable_sink) are float32 [num_heads]; softmax_lse leaves them out;
   - descales are numbers, or float32 tensors of one element or [batch, num_kv_heads], which need not be contiguous;
     one that lies in a tensor on a GPU, or differs by request or head, is applied to q (rounded once more to its
     dtype) or to the result in launches of its own;
   - the LSE of a query that sees no key is -inf, its output 0;
+  - pack_gqa and sm_margin are hints, and change nothing: query heads of a group are always packed;
   - num_splits is 0 (balanced over the device), 1 (none), or n: the work of a batch is shared by no more than n CTAs
     for each request, K/V head and 128 rows (query tokens times heads of a K/V head), of which a long request has more
     than a short one. The same call always gives the same bits, but unless it is 1 they depend on the lengths of the
-    whole batch.
+    whole batch;
+  - on CPUs alone: qv, cache_leftpad and seqused_q, for which the keys are copied, and windows with a right side or
+    chunks without a causal mask. On a GPU they are refused.
 """
 
-from ._attend import flash_attention, scheduler_metadata as _scheduler_metadata
+from ._attend import flash_attention, merge_splits as _merge_splits, scheduler_metadata as _scheduler_metadata
 from ._refusal import refusal as _refusal
 
 __all__ = [
+    "flash_attn_combine",
     "flash_attn_func",
+    "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",
     "get_scheduler_metadata",
 ]
 
 
-def _refuse(**arguments):
-    """Raises for the first argument that is given: (value, what is accepted) by name."""
-    for name, (value, accepted) in arguments.items():
-        if value is not None:
-            raise _refusal("unsupported", f"{name}: attend.flash_attn_interface takes {accepted}")
-
-
-def _check_hints(pack_gqa, sm_margin):
-    if pack_gqa is False:
-        raise _refusal("unsupported", "pack_gqa False: expected None or True; query heads of a group are always packed")
-    if sm_margin:
-        raise _refusal("unsupported", f"sm_margin {sm_margin}: expected 0; kernels use every multiprocessor")
-
-
-_QV = "None; for absorbed MLA call attend.flash_mla or attend.mla"
+def _rows(page_table, cache_batch_idx):
+    """The rows of page_table that requests have."""
+    try:
+        if hasattr(page_table, "index_select"):
+            return page_table.index_select(0, cache_batch_idx)
+        return page_table[cache_batch_idx]
+    except (IndexError, RuntimeError) as error:
+        raise _refusal("invalid_argument", f"cache_batch_idx with page_table: {error}") from None
 
 
 def flash_attn_func(
@@ -52,8 +50,9 @@ def flash_attn_func(
 
     q  [batch, seqlen_q, num_heads, head_dim]     k  [batch, seqlen_k, num_kv_heads, head_dim]
     v  [batch, seqlen_k, num_kv_heads, head_dim_v]
+    qv           [batch, seqlen_q, num_heads, head_dim_v], absorbed MLA: scores are q k + qv v (64 and 512 in DeepSeek)
     causal       query j sees the keys up to j + seqlen_k - seqlen_q (aligned at the end)
-    window_size  (left, right), both inclusive, -1 for no bound; right is 0 or the mask causal when left is given
+    window_size  (left, right), both inclusive, -1 for no bound; on a GPU right is 0 or the mask causal when left is given
     attention_chunk  a query sees its chunk of so many positions alone; 0: none
     softcap      scores become softcap * tanh(score / softcap); 0: none
     sinks, learnable_sink  float32 [num_heads]: a logit that enters the denominator
@@ -61,15 +60,53 @@ def flash_attn_func(
     Returns out [batch, seqlen_q, num_heads, head_dim_v]; with return_attn_probs also softmax_lse, float32
     [batch, num_heads, seqlen_q].
     """
-    if qv is not None or pack_gqa is not None or sm_margin:
-        _refuse(qv=(qv, _QV))
-        _check_hints(pack_gqa, sm_margin)
     return flash_attention(
-        q=q, k_cache=k, v_cache=v, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+        q=q, qv=qv, k_cache=k, v_cache=v, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
         attention_chunk=attention_chunk, softcap=softcap, sinks=sinks, learnable_sink=learnable_sink,
         q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, num_splits=num_splits,
         return_softmax_lse=return_attn_probs, keys_are_cache=False,
     )  # fmt: skip
+
+
+def flash_attn_qkvpacked_func(
+    qkv, softmax_scale=None, causal=False, q_descale=None, k_descale=None, v_descale=None, window_size=(-1, -1),
+    attention_chunk=0, softcap=0.0, deterministic=False, num_heads_q=None, sm_margin=0, return_attn_probs=False,
+):  # fmt: skip
+    """flash_attn_func of one tensor: qkv [batch, seqlen, 3, num_heads, head_dim], or with num_heads_q
+    [batch, seqlen, num_heads_q + 2 * num_kv_heads, head_dim]."""
+    if num_heads_q is None:
+        if len(qkv.shape) != 5 or qkv.shape[2] != 3:
+            raise _refusal(
+                "invalid_argument",
+                f"qkv of shape {tuple(qkv.shape)}: expected [batch, seqlen, 3, num_heads, head_dim], or num_heads_q",
+            )
+        q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+    else:
+        num_kv_heads, rest = divmod(qkv.shape[2] - num_heads_q, 2) if len(qkv.shape) == 4 else (0, 1)
+        if rest or num_kv_heads < 1:
+            raise _refusal(
+                "invalid_argument",
+                f"qkv of shape {tuple(qkv.shape)}, num_heads_q {num_heads_q}: expected "
+                "[batch, seqlen, num_heads_q + 2 * num_kv_heads, head_dim]",
+            )
+        first_v = num_heads_q + num_kv_heads
+        q, k, v = qkv[:, :, :num_heads_q], qkv[:, :, num_heads_q:first_v], qkv[:, :, first_v:]
+    return flash_attn_func(
+        q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size, attention_chunk, softcap,
+        return_attn_probs=return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):
+    """Merges attention over several parts of the keys.
+
+    out_partial  float32 [num_splits, batch, seqlen, num_heads, head_dim], or without batch
+    lse_partial  float32 [num_splits, batch, seqlen, num_heads], or without batch: natural logarithm, -inf without keys
+    out          written instead of a new tensor, whose dtype is out_dtype, or float32
+
+    Returns (out [batch, seqlen, num_heads, head_dim], lse float32 [batch, seqlen, num_heads]).
+    """
+    return _merge_splits(out_partial, lse_partial, out, out_dtype)
 
 
 def flash_attn_varlen_func(
@@ -86,17 +123,15 @@ def flash_attn_varlen_func(
     page_table    int32 [batch, width], k and v [num_pages, page_size, num_kv_heads, ...], cu_seqlens_k None and
                   seqused_k the lengths
     max_seqlen_q  the largest number of queries of a request, or more; less is refused on a CPU, where lengths are read
+    seqused_q     int32 [batch], fewer queries than that: the others' output is 0
     max_seqlen_k  not needed
     out           written instead of a new tensor: [total_q, num_heads, head_dim_v]
 
     The other arguments are those of flash_attn_func. Returns out; with return_softmax_lse (or return_attn_probs) also
     softmax_lse, float32 [num_heads, total_q].
     """
-    if qv is not None or seqused_q is not None or pack_gqa is not None or sm_margin:
-        _refuse(qv=(qv, _QV), seqused_q=(seqused_q, "None; pack the queries and say where they begin by cu_seqlens_q"))
-        _check_hints(pack_gqa, sm_margin)
     return flash_attention(
-        q=q, k_cache=k, v_cache=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, cache_seqlens=seqused_k,
+        q=q, qv=qv, k_cache=k, v_cache=v, seqused_q=seqused_q, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, cache_seqlens=seqused_k,
         max_seqlen_q=max_seqlen_q, page_table=page_table, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, attention_chunk=attention_chunk, softcap=softcap, sinks=sinks,
         learnable_sink=learnable_sink, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
@@ -119,7 +154,9 @@ def flash_attn_with_kvcache(
        [total_q, num_heads, head_dim]
     k_cache, v_cache  [num_pages, page_size, num_kv_heads, head_dim] with page_table int32 [batch, width]; page sizes
                       are powers of two up to 256; or [cache_batch, seqlen_cache, num_kv_heads, head_dim], of which
-                      request r has row cache_batch_idx[r] (int32 [batch]), or row r
+                      request r has row cache_batch_idx[r] (int32 [batch]), or row r; with both arguments they are
+                      rows of page_table
+    cache_leftpad     int32 [batch]: so many keys at the beginning of each request are not seen
     cache_seqlens     int32 [batch], or a number: keys in the cache, before the new ones are appended; None, for a
                       cache without pages: seqlen_cache
     k, v              [batch, seqlen_new, num_kv_heads, head_dim], or with cu_seqlens_k_new int32 [batch + 1]
@@ -137,11 +174,10 @@ def flash_attn_with_kvcache(
     The other arguments are those of flash_attn_func. Returns out, of q's shape with head_dim_v; with
     return_softmax_lse also softmax_lse, float32 [batch, num_heads, seqlen_q] or [num_heads, total_q].
     """
-    if qv is not None or cache_leftpad is not None or pack_gqa is not None or sm_margin:
-        _refuse(qv=(qv, _QV), cache_leftpad=(cache_leftpad, "None; begin each request's keys at position 0"))
-        _check_hints(pack_gqa, sm_margin)
+    if page_table is not None and cache_batch_idx is not None:
+        page_table, cache_batch_idx = _rows(page_table, cache_batch_idx), None
     return flash_attention(
-        q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
+        q=q, qv=qv, cache_leftpad=cache_leftpad, k_cache=k_cache, v_cache=v_cache, k=k, v=v, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
         rotary_seqlens=rotary_seqlens, rotary_interleaved=bool(rotary_interleaved), cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k_new=cu_seqlens_k_new, cache_seqlens=cache_seqlens, max_seqlen_q=max_seqlen_q,
         page_table=page_table, cache_batch_idx=cache_batch_idx, softmax_scale=softmax_scale, causal=causal,
@@ -166,25 +202,22 @@ def get_scheduler_metadata(
     results are wrong otherwise.
 
     cache_seqlens     int32 [batch_size], before max_seqlen_k_new keys (or those of cu_seqlens_k_new) are appended
-    cu_seqlens_q      int32 [batch_size + 1] with total_q, the number of queries; otherwise each request has
-                      max_seqlen_q of them
-    max_seqlen_k, headdim (the values' is headdim_v, if it is another), qkv_dtype, page_size and has_softcap are not
-    needed, since they do not change the plan. A plan without window_size and attention_chunk serves layers with either.
+    cu_seqlens_q      int32 [batch_size + 1], otherwise each request has max_seqlen_q queries; total_q is their number,
+                      if it is known
+    max_seqlen_k, headdim (the values' is headdim_v, if it is another), qkv_dtype, page_size, cache_leftpad and
+    has_softcap are not needed, since they do not change the plan. A call that appends keys where the plan has none, or
+    none where it has, plans for itself. A plan without window_size and attention_chunk serves layers with either.
 
     On a GPU this is one or two launches on the current stream, which may be captured: replayed with other lengths in
     cache_seqlens it plans anew, for the calls that follow. The result is to live as long as such a graph. Calls that
     take it share its memory: on another stream than the plan was made on they come after it (wait_stream), and calls on
     two streams one after the other.
     """
-    if cache_leftpad is not None or pack_gqa is not None or sm_margin:
-        _refuse(cache_leftpad=(cache_leftpad, "None; begin each request's keys at position 0"))
-        _check_hints(pack_gqa, sm_margin)
-    if cu_seqlens_q is not None and total_q is None:
-        raise _refusal("invalid_argument", "total_q None: expected the number of queries, since cu_seqlens_q is given")
     return _scheduler_metadata(
         batch_size=batch_size, max_seqlen_q=max_seqlen_q, num_heads_q=num_heads_q, num_heads_kv=num_heads_kv,
         headdim_v=headdim if headdim_v is None else headdim_v, cache_seqlens=cache_seqlens, cu_seqlens_q=cu_seqlens_q,
-        total_q=batch_size * max_seqlen_q if cu_seqlens_q is None else total_q, cu_seqlens_k_new=cu_seqlens_k_new,
+        total_q=batch_size * max_seqlen_q if total_q is None else total_q,
+        total_q_is_bound=cu_seqlens_q is not None and total_q is None, cu_seqlens_k_new=cu_seqlens_k_new,
         max_seqlen_k_new=max_seqlen_k_new, causal=causal, window_size=window_size, attention_chunk=attention_chunk,
         num_splits=num_splits,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """FlashMLA's decode call over attend's MLA kernels: absorbed multi-head latent attention over a paged cache.
 
 What differs from FlashMLA: GPUs from Ampere on and CPUs, any page size that is a power of two up to 256, float32,
-float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64; the LSE of a request without keys is -inf;
-sparse attention and the fp8 cache of 656 bytes a token are refused.
+float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64; the LSE of a request without keys is +inf on
+CPUs, as FlashMLA has it, and -inf on GPUs; a cache of several K/V heads is one launch for each of them; sparse attention and the fp8 cache of 656 bytes a token are refused.
 """
 
 from ._attend import MlaPlan, flash_mla
@@ -29,7 +29,7 @@ def flash_mla_with_kvcache(
     """Attention of absorbed queries over latent rows.
 
     q              [batch, seqlen_q, num_heads, head_dim], 576 of DeepSeek: latent part, then rotary part
-    k_cache        [num_pages, page_size, 1, head_dim]: a latent row of each token is its key, the first head_dim_v
+    k_cache        [num_pages, page_size, num_kv_heads, head_dim]: a latent row of each token is its key, the first head_dim_v
                    elements its value
     block_table    int32 [batch, width], page ids
     cache_seqlens  int32 [batch], the keys of each request, those of the new tokens included

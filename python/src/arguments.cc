@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attend/base/math.h"
 
@@ -125,15 +126,22 @@ Window window_of(nb::handle window_size) {
 
 }  // namespace
 
-kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk) {
+kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk, Device device) {
   require(chunk >= 0, "attention_chunk ", chunk, ": expected at least 1, or 0 for none");
   const Window window = window_of(window_size);
   // A causal mask looks no further than the query, whatever is said of its right.
   const bool only_left = causal || window.right == 0;
-  if (!only_left && (window.left >= 0 || window.right >= 0 || chunk > 0))
+  const int32_t left = window.left < 0 ? -1 : window.left;
+  if (only_left) return {.causal = true, .window_left = left, .chunk = chunk};
+  if (left < 0 && window.right < 0 && chunk == 0) return {.causal = false};
+  if (device.type != DeviceType::kCpu)
     fail(ErrorCode::kUnsupported, "window_size (", window.left, ", ", window.right, "), attention_chunk ",
-         chunk, ": expected causal=True or a right of 0 with a window or chunk, or (-1, -1) and no chunk");
-  return {.causal = only_left, .window_left = window.left < 0 ? -1 : window.left, .chunk = chunk};
+         chunk,
+         " on a GPU: expected causal=True or a right of 0 with a window or chunk, or (-1, -1) and no chunk");
+  return {.causal = true,
+          .window_left = left,
+          .chunk = chunk,
+          .window_right = window.right < 0 ? std::numeric_limits<int32_t>::max() : window.right};
 }
 
 Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, int64_t max_rows, Device device) {

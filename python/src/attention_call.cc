@@ -24,8 +24,8 @@ void derive_and_append(const AttentionCall& call, const kernels::BatchArrays& ar
                                  .to = {.k = call.kv.k,
                                         .v = call.kv.v,
                                         .slots = arrays.new_slots,
-                                        .k_scale = call.kv.k_scale,
-                                        .v_scale = call.kv.v_scale}},
+                                        .k_scale = call.new_keys_are_scaled ? 1.0f : call.kv.k_scale,
+                                        .v_scale = call.new_keys_are_scaled ? 1.0f : call.kv.v_scale}},
                                 stream);
   }
   if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty())
@@ -92,7 +92,7 @@ void Workspace::plan(const AttentionCall& call, Stream& stream) {
 
 void Workspace::plan_and_attend(const AttentionCall& call, Stream& stream) {
   prepare(call, stream);
-  plan_.plan_in_call(batch_, call.visibility, stream);
+  plan_.plan_inline(batch_, call.visibility, stream);
   attend(call, stream);
 }
 

@@ -25,6 +25,12 @@ struct AttentionCall {
   kernels::KvView kv;
   // [num_new_tokens, num_kv_heads, head_dim]: appended before attending; empty: none.
   TensorView k_new, v_new;
+  bool new_keys_are_scaled = false;  // they are stored as they are, not divided by the descales
+
+  // On the CPU, for run_gathered() alone; empty: none.
+  TensorView qv;                  // [num_tokens, num_q_heads, head_dim_v]: absorbed MLA over two caches
+  View<const int32_t> leftpad;    // [num_reqs]: keys of a request that are not its own, the first of them
+  View<const int32_t> seqused_q;  // [num_reqs]: queries of a request; its other rows give 0
 
   kernels::BatchSource source;
   View<const int32_t> cu_seqlen_q, seqlen_kv;  // as the kernels take them; empty: derived from `source`
@@ -43,6 +49,7 @@ struct AttentionCall {
   std::optional<kernels::RopeRowsArgs> rope_q, rope_k_new, scale_out;
 
   bool is_mla() const { return !q_rope.empty(); }
+  bool needs_gathering() const { return !qv.empty() || !leftpad.empty() || !seqused_q.empty(); }
   bool appends() const { return !k_new.empty(); }
   int64_t num_new_tokens() const { return appends() ? k_new.shape[0] : 0; }
   // Dense rows of keys: where each request's begin is derived.

@@ -143,7 +143,7 @@ void set_batch(AttentionCall& call, const BatchArguments& batch, int32_t page_si
   if (device.type == DeviceType::kCpu) check_index_on_host(batch.index, call.kv.index, call.seqlen_kv);
   call.source = {.num_reqs = static_cast<int32_t>(num_reqs),
                  .seqlen_q = {.cu = call.cu_seqlen_q.data()},
-                 .seqlen_cached = {.each = call.seqlen_kv.data()},
+                 .seqlen_cached = {.per_request = call.seqlen_kv.data()},
                  .places = {.capacity = capacity_of(batch.index, page_size, call.kv.k.shape[0])}};
   call.score.sinks = sinks_of("sinks", batch.sinks, call.q.shape[1], device);
   call.split_rule = split_rule_named(split_rule);

@@ -8,6 +8,7 @@
 #include "arguments.h"
 #include "check_on_host.h"
 #include "flash_arguments.h"
+#include "gathered_call.h"
 #include "key_layout.h"
 #include "module.h"
 #include "result_tensor.h"
@@ -20,11 +21,11 @@ namespace {
 // Where an argument that may be a vector, a number or None says the lengths of requests.
 kernels::Lengths lengths_of(std::string_view name, nb::handle number, const TensorArgument& vector,
                             int num_reqs, Device device) {
-  if (!vector.given()) return {.all = int_argument(name, number)};
+  if (!vector.given()) return {.uniform = int_argument(name, number)};
   const View<const int32_t> each = int32_vector(name, vector, device);
   require(each.size() == static_cast<size_t>(num_reqs), name, " of ", each.size(), " entries: expected ",
           num_reqs);
-  return {.each = each.data()};
+  return {.per_request = each.data()};
 }
 
 // None or a number instead of a tensor.
@@ -129,7 +130,7 @@ void append_keys(AttentionCall& call, const TensorArgument& k, const TensorArgum
   require(k->shape[1] <= std::numeric_limits<int32_t>::max(), added.k, ": expected fewer than 2^31 keys");
   call.k_new = merge_first_two("k", *k);
   call.v_new = merge_first_two("v", *v);
-  call.source.seqlen_new = {.all = static_cast<int32_t>(k->shape[1])};
+  call.source.seqlen_new = {.uniform = static_cast<int32_t>(k->shape[1])};
 }
 
 // What a call writes: new tensors, but for an `out` that was given.
@@ -188,10 +189,15 @@ class Results {
 // Runs the call, with the plan of `metadata_object` unless that is None.
 void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& call) {
   if (call.q.num_elements() == 0) return;
-  if (metadata_object.is_none()) return run_for(q_object, call);
-  require(nb::isinstance<SchedulerMetadata>(metadata_object),
+  require(metadata_object.is_none() || nb::isinstance<SchedulerMetadata>(metadata_object),
           "scheduler_metadata: expected what attend's get_scheduler_metadata returned");
+  if (call.needs_gathering()) {
+    const nb::gil_scoped_release others_run;
+    return run_gathered(call, {call.q.device, nullptr});
+  }
+  if (metadata_object.is_none()) return run_for(q_object, call);
   const auto& metadata = nb::cast<const SchedulerMetadata&>(metadata_object);
+  if (appends_otherwise(metadata, call)) return run_for(q_object, call);
   require_planned_for(metadata, call);
   const Stream stream = stream_of(q_object, call.q.device);
   if (stream.device.type == DeviceType::kCuda) return run_planned(call, *metadata.workspace, stream);
@@ -202,24 +208,82 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
 }
 
 std::optional<RotaryArguments> rotary_of(const FlashArguments& arguments) {
-  if (arguments.rotary_cos.is_none() && arguments.rotary_sin.is_none() && arguments.rotary_seqlens.is_none())
-    return std::nullopt;
+  if (arguments.rotary_cos.is_none() && arguments.rotary_sin.is_none()) return std::nullopt;
   return RotaryArguments{.cos{"rotary_cos", arguments.rotary_cos, Accepts::kActivations},
                          .sin{"rotary_sin", arguments.rotary_sin, Accepts::kActivations},
                          .seqlens{"rotary_seqlens", arguments.rotary_seqlens, Accepts::kInt32},
                          .is_interleaved = bool_argument("rotary_interleaved", arguments.rotary_interleaved)};
 }
 
+// Queries and new keys in fp8 become bfloat16, which holds each of their values: kernels take them so.
+class WidenedArgument {
+ public:
+  // `object` is replaced by the one that holds them.
+  WidenedArgument(std::string_view name, nb::handle& object) : tensor_(name, object, Accepts::kKeys) {
+    if (!tensor_.given() || (tensor_->dtype != DType::kF8E4M3 && tensor_->dtype != DType::kF8E5M2)) return;
+    if (is_numpy(object))
+      wide_ = object.attr("astype")(nb::module_::import_("ml_dtypes").attr("bfloat16"));
+    else if (module_of(object) == "torch")
+      wide_ = object.attr("to")(nb::module_::import_("torch").attr("bfloat16"));
+    else
+      fail(ErrorCode::kUnsupported, name, " ", *tensor_,
+           ": expected bfloat16; fp8 is taken of torch and numpy");
+    object = wide_;
+    tensor_ = TensorArgument(name, object, Accepts::kActivations);
+  }
+  bool was_fp8() const { return wide_.is_valid(); }
+  const TensorArgument& tensor() const { return tensor_; }
+
+ private:
+  nb::object wide_;
+  TensorArgument tensor_;
+};
+
+// One int32 for each request, which the CPU alone is served with.
+View<const int32_t> host_lengths(std::string_view name, const TensorArgument& tensor, int num_reqs,
+                                 Device device) {
+  const View<const int32_t> each = int32_vector(name, tensor, device);
+  if (!tensor.given()) return {};
+  if (device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, name, " on ", device, ": expected None, or tensors in host memory");
+  require(each.size() == static_cast<size_t>(num_reqs), name, " of ", each.size(), " entries: expected ",
+          num_reqs);
+  return each;
+}
+
+// The part of absorbed queries that meets the values.
+TensorView absorbed_queries(const TensorArgument& qv, const TensorView& q, const AttentionCall& call,
+                            const Descales& descales) {
+  if (!qv.given()) return {};
+  if (q.device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, "qv on ", q.device,
+         ": expected None; attend.flash_mla and attend.mla serve GPUs");
+  require_same_device("qv", *qv, q.device);
+  const int64_t head_dim_v = call.kv.v.shape[3];
+  require(qv->rank == q.rank &&
+              std::equal(q.shape.begin(), q.shape.begin() + q.rank - 1, qv->shape.begin()) &&
+              qv->shape[static_cast<size_t>(q.rank - 1)] == head_dim_v,
+          "qv ", *qv, ": expected the shape of q ", q, " with a head_dim of ", head_dim_v, ", as the values");
+  require(qv->dtype == q.dtype, "qv ", *qv, ": expected ", q.dtype, ", as q");
+  for (const Descale* descale : {&descales.q, &descales.k, &descales.v})
+    if (descale->is_tensor() || descale->number() != 1.0f)
+      fail(ErrorCode::kUnsupported, descale->name(), ": expected None with qv");
+  return q.rank == 4 ? merge_first_two("qv", *qv) : *qv;
+}
+
 // The three functions of the interface are calls of this one. Returns out, or (out, softmax_lse).
-nb::object flash_attention(const FlashArguments& arguments) {
+nb::object flash_attention(const FlashArguments& given_arguments) {
+  FlashArguments arguments = given_arguments;
   require(arguments.sinks.is_none() || arguments.learnable_sink.is_none(),
           "sinks and learnable_sink: expected one of them, they are the same");
   const Access access = arguments.k.is_none() ? Access::kRead : Access::kWrite;
-  const TensorArgument q("q", arguments.q, Accepts::kActivations),
+  const WidenedArgument wide_q("q", arguments.q), wide_k("k", arguments.k), wide_v("v", arguments.v);
+  const TensorArgument &q = wide_q.tensor(), &k_new = wide_k.tensor(), &v_new = wide_v.tensor();
+  const TensorArgument qv("qv", arguments.qv, Accepts::kActivations),
       sinks("sinks", arguments.sinks.is_none() ? arguments.learnable_sink : arguments.sinks,
             Accepts::kFloat32);
-  const TensorArgument k_new("k", arguments.k, Accepts::kActivations),
-      v_new("v", arguments.v, Accepts::kActivations);
+  const TensorArgument cache_leftpad("cache_leftpad", arguments.cache_leftpad, Accepts::kInt32),
+      seqused_q("seqused_q", arguments.seqused_q, Accepts::kInt32);
   const TensorArgument cu_seqlens_q("cu_seqlens_q", arguments.cu_seqlens_q, Accepts::kInt32);
   const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", arguments.cu_seqlens_k_new, Accepts::kInt32);
   const std::optional<RotaryArguments> rotary = rotary_of(arguments);
@@ -243,28 +307,33 @@ nb::object flash_attention(const FlashArguments& arguments) {
           ": expected tensors, not None");
 
   AttentionCall call;
+  call.new_keys_are_scaled = wide_k.was_fp8();
   const Queries queries = queries_of(*q, cu_seqlens_q, arguments.max_seqlen_q);
   call.q = queries.tokens;
   call.max_seqlen_q = queries.max_seqlen_q;
   call.cu_seqlen_q = queries.cu_seqlens;
   call.source.num_reqs = queries.num_reqs;
-  call.source.seqlen_q = {.cu = queries.cu_seqlens.data(), .all = queries.max_seqlen_q};
+  call.source.seqlen_q = {.cu = queries.cu_seqlens.data(), .uniform = queries.max_seqlen_q};
   set_keys(call, *q, keys);
   append_keys(call, k_new, v_new, sums_of("cu_seqlens_k_new", cu_seqlens_k_new, queries.num_reqs, q->device),
               keys.tensors());
-  if (!call.appends() && call.source.seqlen_cached.each != nullptr)
-    call.seqlen_kv = {call.source.seqlen_cached.each, static_cast<size_t>(queries.num_reqs)};
+  if (!call.appends() && call.source.seqlen_cached.per_request != nullptr)
+    call.seqlen_kv = {call.source.seqlen_cached.per_request, static_cast<size_t>(queries.num_reqs)};
 
   call.visibility = visibility_of(bool_argument("causal", arguments.causal), arguments.window_size,
-                                  int_argument("attention_chunk", arguments.attention_chunk));
+                                  int_argument("attention_chunk", arguments.attention_chunk), q->device);
   for (const Descale* descale : {&descales.q, &descales.k, &descales.v})
     descale->require_shape(queries.num_reqs, call.kv.k.shape[2]);
   call.kv.k_scale = descales.k.number();
   call.kv.v_scale = descales.v.number();
-  call.score = {.scale = scale_or_default("softmax_scale", arguments.softmax_scale, call.q.shape[2]) *
-                         descales.q.number(),
-                .logit_cap = cap_of("softcap", float_argument("softcap", arguments.softcap)),
-                .sinks = sinks_of("sinks", sinks, call.q.shape[1], q->device)};
+  call.qv = absorbed_queries(qv, *q, call, descales);
+  call.leftpad = host_lengths("cache_leftpad", cache_leftpad, queries.num_reqs, q->device);
+  call.seqused_q = host_lengths("seqused_q", seqused_q, queries.num_reqs, q->device);
+  const int64_t head_dim = call.q.shape[2] + (call.qv.empty() ? 0 : call.qv.shape[2]);
+  call.score = {
+      .scale = scale_or_default("softmax_scale", arguments.softmax_scale, head_dim) * descales.q.number(),
+      .logit_cap = cap_of("softcap", float_argument("softcap", arguments.softcap)),
+      .sinks = sinks_of("sinks", sinks, call.q.shape[1], q->device)};
   const int64_t num_kv_heads = call.kv.k.shape[2], group = call.q.shape[1] / num_kv_heads;
   const Splits splits = splits_of(int_argument("num_splits", arguments.num_splits), queries.num_reqs,
                                   num_kv_heads, call.max_seqlen_q * group, q->device);
@@ -283,7 +352,7 @@ nb::object flash_attention(const FlashArguments& arguments) {
 // One plan for the calls of all layers whose batch, lengths, heads and mask are these.
 SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_heads, int num_kv_heads,
                                      int head_dim_v, nb::handle seqlens_k_object,
-                                     nb::handle cu_seqlens_q_object, int num_tokens,
+                                     nb::handle cu_seqlens_q_object, int num_tokens, bool tokens_are_bound,
                                      nb::handle cu_seqlens_k_new_object, int max_seqlen_k_new, bool causal,
                                      nb::handle window_size, int attention_chunk, int num_splits) {
   const TensorArgument seqlens_k("cache_seqlens", seqlens_k_object, Accepts::kInt32),
@@ -293,14 +362,14 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
   const Device device = seqlens_k->device;
   AttentionCall call;
   call.max_seqlen_q = max_seqlen_q;
-  call.source = {
-      .num_reqs = num_reqs,
-      .seqlen_q = {.cu = sums_of("cu_seqlens_q", cu_seqlens_q, num_reqs, device).data(), .all = max_seqlen_q},
-      .seqlen_cached = lengths_of("cache_seqlens", seqlens_k_object, seqlens_k, num_reqs, device),
-      .seqlen_new = {.cu = sums_of("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device).data(),
-                     .all = max_seqlen_k_new},
-      .places = {.capacity = std::numeric_limits<int32_t>::max()}};
-  call.visibility = visibility_of(causal, window_size, attention_chunk);
+  call.source = {.num_reqs = num_reqs,
+                 .seqlen_q = {.cu = sums_of("cu_seqlens_q", cu_seqlens_q, num_reqs, device).data(),
+                              .uniform = max_seqlen_q},
+                 .seqlen_cached = lengths_of("cache_seqlens", seqlens_k_object, seqlens_k, num_reqs, device),
+                 .seqlen_new = {.cu = sums_of("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device).data(),
+                                .uniform = max_seqlen_k_new},
+                 .places = {.capacity = std::numeric_limits<int32_t>::max()}};
+  call.visibility = visibility_of(causal, window_size, attention_chunk, device);
   if (device.type == DeviceType::kCpu) {
     check_queries_on_host("cu_seqlens_q", call.source, num_tokens, max_seqlen_q);
     check_appended_on_host(call.source, max_seqlen_k_new);
@@ -316,7 +385,9 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       .head_dim_v = head_dim_v,
       .split_rule = splits.rule,
       .num_workers = splits.num_workers};
-  return plan_once(call, limits, device, stream_of(seqlens_k_object, device));
+  SchedulerMetadata metadata = plan_once(call, limits, device, stream_of(seqlens_k_object, device));
+  metadata.tokens_are_bound = tokens_are_bound;
+  return metadata;
 }
 
 template <size_t>
@@ -345,8 +416,9 @@ void bind_flash_attention(nb::module_& module) {
   def_flash_attention(module, std::make_index_sequence<std::size(kFlashFields)>());
   module.def("scheduler_metadata", &scheduler_metadata, arg("batch_size"), arg("max_seqlen_q"),
              arg("num_heads_q"), arg("num_heads_kv"), arg("headdim_v"), object("cache_seqlens"),
-             object("cu_seqlens_q"), arg("total_q"), object("cu_seqlens_k_new"), arg("max_seqlen_k_new"),
-             arg("causal"), object("window_size"), arg("attention_chunk"), arg("num_splits"));
+             object("cu_seqlens_q"), arg("total_q"), arg("total_q_is_bound"), object("cu_seqlens_k_new"),
+             arg("max_seqlen_k_new"), arg("causal"), object("window_size"), arg("attention_chunk"),
+             arg("num_splits"));
 }
 
 }  // namespace attend::python

@@ -1,5 +1,6 @@
 // FlashMLA's call, as attend/flash_mla.py documents it.
 #include <array>
+#include <limits>
 
 #include "arguments.h"
 #include "key_layout.h"
@@ -20,6 +21,15 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
   nb::cast<MlaPlan&>(metadata_object).run(call, workspaces(), stream_of(q_object, call.q.device));
 }
 
+// The latent rows of one K/V head: [num_pages, page_size, head_dim].
+TensorView head_of(const TensorView& k_cache, int64_t head) {
+  TensorView rows = k_cache.slice(2, head, head + 1);
+  rows.rank = 3;
+  rows.shape[2] = k_cache.shape[3];
+  rows.strides[2] = k_cache.strides[3];
+  return rows;
+}
+
 // (out, softmax_lse).
 nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle page_table_object,
                     nb::handle cache_seqlens_object, int64_t head_dim_v, nb::handle metadata_object,
@@ -34,12 +44,15 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   require_given("block_table", page_table);
   require_given("cache_seqlens", cache_seqlens);
   require(q->rank == 4, "q ", *q, ": expected [batch, seqlen_q, num_heads, head_dim]");
-  require(k_cache->rank == 4 && k_cache->shape[2] == 1, "k_cache ", *k_cache,
-          ": expected [num_pages, page_size, 1, head_dim]");
+  require(k_cache->rank == 4, "k_cache ", *k_cache,
+          ": expected [num_pages, page_size, num_kv_heads, head_dim]");
   const Device device = q->device;
   require_same_device("k_cache", *k_cache, device);
   const auto num_reqs = static_cast<int>(q->shape[0]);
   const int64_t seqlen_q = q->shape[1], num_q_heads = q->shape[2], head_dim = q->shape[3];
+  const int64_t num_kv_heads = k_cache->shape[2];
+  require(num_kv_heads > 0 && num_q_heads % num_kv_heads == 0, "k_cache ", *k_cache,
+          ": expected a number of heads that divides the ", num_q_heads, " of q");
   require(k_cache->shape[3] == head_dim, "k_cache ", *k_cache, ": expected a head_dim of ", head_dim,
           ", as q ", *q);
   require(head_dim_v > 0 && head_dim_v < head_dim, "head_dim_v ", head_dim_v,
@@ -55,13 +68,9 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   const KeyLayout keys = paged_keys({.k = {"k_cache", *k_cache}, .v = {"k_cache", *k_cache}},
                                     {"block_table", *page_table}, num_reqs);
   call.kv = keys.kv;
-  call.kv.k = k_cache->slice(2, 0, 1);
-  call.kv.k.rank = 3;
-  call.kv.k.shape[2] = k_cache->shape[3];
-  call.kv.k.strides[2] = k_cache->strides[3];
   call.source = {.num_reqs = num_reqs,
-                 .seqlen_q = {.all = static_cast<int32_t>(seqlen_q)},
-                 .seqlen_cached = {.each = seqlens.data()},
+                 .seqlen_q = {.uniform = static_cast<int32_t>(seqlen_q)},
+                 .seqlen_cached = {.per_request = seqlens.data()},
                  .places = keys.places};
   call.seqlen_kv = seqlens;
   call.max_seqlen_q = static_cast<int>(seqlen_q);
@@ -71,10 +80,30 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
 
   ResultTensor out =
       ResultTensor::like(q_object, *q, std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v});
+  // FlashMLA's LSE of a request without keys is +inf; the host of a GPU reads no lengths.
+  const auto mark_requests_without_keys = [&] {
+    if (device.type != DeviceType::kCpu) return;
+    for (int64_t r = 0; r < num_reqs; ++r)
+      for (int64_t j = 0; seqlens[static_cast<size_t>(r)] == 0 && j < seqlen_q; ++j)
+        for (int64_t head = 0; head < num_q_heads; ++head)
+          call.lse.as<float>()[(r * seqlen_q + j) * call.lse.strides[0] + head * call.lse.strides[1]] =
+              std::numeric_limits<float>::infinity();
+  };
   DenseLse lse(q_object, *q, num_reqs, seqlen_q, num_q_heads);
   call.out = merge_first_two("out", out.view());
   call.lse = lse.tokens();
-  run_call(q_object, metadata_object, call);
+  // The kernels know one K/V head, so each is a call with the query heads that read it.
+  const int64_t group = num_q_heads / num_kv_heads;
+  for (int64_t head = 0; head < num_kv_heads; ++head) {
+    AttentionCall one = call;
+    const int64_t begin = head * group, end = begin + group;
+    for (TensorView* view : {&one.q, &one.q_rope, &one.out, &one.lse}) *view = view->slice(1, begin, end);
+    if (!call.score.sinks.empty())
+      one.score.sinks = call.score.sinks.subspan(static_cast<size_t>(begin), static_cast<size_t>(group));
+    one.kv.k = head_of(*k_cache, head);
+    run_call(q_object, metadata_object, one);
+  }
+  mark_requests_without_keys();
   return nb::make_tuple(out.take(), lse.take());
 }
 

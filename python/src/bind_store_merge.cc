@@ -105,6 +105,66 @@ nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out
   return nb::make_tuple(out.take(), lse.take());
 }
 
+// [num_splits, num_tokens, num_heads, ...]: without a batch, or with it as more tokens.
+TensorView split_tokens(std::string_view name, const TensorView& view, int rank) {
+  require(view.rank == rank || view.rank == rank + 1, name, " ", view, ": expected ", rank,
+          " dimensions, or ", rank + 1, " with a batch");
+  if (view.rank == rank) return view;
+  if (view.shape[1] > 1 && view.shape[2] > 1 && view.strides[1] != view.shape[2] * view.strides[2])
+    fail(ErrorCode::kUnsupported, name, " ", view, ": stride ", view.strides[1], " of the batch: expected ",
+         view.shape[2] * view.strides[2]);
+  TensorView tokens = view;
+  tokens.rank = rank;
+  tokens.shape[1] *= view.shape[2];
+  tokens.strides[1] = view.shape[2] > 1 ? view.strides[2] : view.strides[1];
+  for (size_t dim = 2; dim < static_cast<size_t>(rank); ++dim) {
+    tokens.shape[dim] = view.shape[dim + 1];
+    tokens.strides[dim] = view.strides[dim + 1];
+  }
+  return tokens;
+}
+
+// An array like `like`, of another dtype where one is named.
+nb::object empty_of_dtype(nb::handle like, std::span<const int64_t> shape, nb::handle dtype) {
+  nb::list extents;
+  for (const int64_t extent : shape) extents.append(extent);
+  if (nb::hasattr(like, "new_empty")) return like.attr("new_empty")(extents, nb::arg("dtype") = dtype);
+  return nb::module_::import_("numpy").attr("empty")(extents, nb::arg("dtype") = dtype);
+}
+
+nb::tuple merge_splits(nb::handle partial_out_object, nb::handle partial_lse_object, nb::handle out_object,
+                       nb::handle out_dtype) {
+  const TensorArgument partial_out("out_partial", partial_out_object, Accepts::kFloat32),
+      partial_lse("lse_partial", partial_lse_object, Accepts::kFloat32);
+  require_given("out_partial", partial_out);
+  require_given("lse_partial", partial_lse);
+  require_same_device("lse_partial", *partial_lse, partial_out->device);
+  const TensorView splits = split_tokens("out_partial", *partial_out, 4),
+                   lse_splits = split_tokens("lse_partial", *partial_lse, 3);
+  const std::span<const int64_t> shape(partial_out->shape.data() + 1,
+                                       static_cast<size_t>(partial_out->rank - 1));
+  nb::object given_out = nb::borrow(out_object);
+  if (out_object.is_none() && !out_dtype.is_none())
+    given_out = empty_of_dtype(partial_out_object, shape, out_dtype);
+  const TensorArgument given("out", given_out, Accepts::kActivations, Access::kWrite);
+  ResultTensor made;
+  if (!given.given()) made = ResultTensor::float32_like(partial_out_object, *partial_out, shape);
+  const TensorView& out = given.given() ? *given : made.view();
+  require_same_device("out", out, partial_out->device);
+  ResultTensor lse =
+      ResultTensor::float32_like(partial_out_object, *partial_out, shape.first(shape.size() - 1));
+  const kernels::MergeSplitsArgs args{
+      .partial_out = splits,
+      .partial_lse = lse_splits,
+      .out = out.rank == 4 ? merge_first_two("out", out) : out,
+      .lse = TensorView::contiguous(lse.view().data, DType::kF32, {splits.shape[1], splits.shape[2]},
+                                    partial_out->device)};
+  if (splits.num_elements() > 0)
+    on_stream_of(partial_out_object, partial_out->device,
+                 [&](Stream& stream) { kernels::merge_splits(args, stream); });
+  return nb::make_tuple(given.given() ? std::move(given_out) : made.take(), lse.take());
+}
+
 constexpr const char* kStoreKvDoc =
     R"(Stores new K/V at their token slots: k / k_scale and v / v_scale, rounded to the cache's dtype.
 
@@ -134,6 +194,8 @@ void bind_store_merge(nb::module_& module) {
              nb::arg("cache").none(), nb::arg("slots").none(), nb::arg("scale") = 1.0f);
   module.def("merge", &merge, kMergeDoc, nb::arg("out_a").none(), nb::arg("lse_a").none(),
              nb::arg("out_b").none(), nb::arg("lse_b").none());
+  module.def("merge_splits", &merge_splits, nb::arg("out_partial").none(), nb::arg("lse_partial").none(),
+             nb::arg("out").none(), nb::arg("out_dtype").none());
 }
 
 }  // namespace attend::python

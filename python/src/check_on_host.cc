@@ -33,7 +33,7 @@ void check_pages(const KvIndex& index, int32_t r, int32_t seqlen_kv, int64_t num
 
 int32_t length_on_host(const Lengths& lengths, int32_t r) {
   if (lengths.cu != nullptr) return lengths.cu[r + 1] - lengths.cu[r];
-  return lengths.each != nullptr ? lengths.each[r] : lengths.all;
+  return lengths.per_request != nullptr ? lengths.per_request[r] : lengths.uniform;
 }
 
 void check_queries_on_host(std::string_view cu_seqlens_name, const kernels::BatchSource& source,

@@ -8,11 +8,11 @@ namespace attend::python {
 // Objects of Python under the names of flash_attn_with_kvcache, None where none is given. They live as long
 // as the call.
 struct FlashArguments {
-  nb::handle q, k_cache, v_cache;
+  nb::handle q, qv, k_cache, v_cache;
   nb::handle k, v;  // to append
   nb::handle rotary_cos, rotary_sin, rotary_seqlens, rotary_interleaved;
   nb::handle cu_seqlens_q, cu_seqlens_k, cu_seqlens_k_new, cache_seqlens, max_seqlen_q;
-  nb::handle page_table, cache_batch_idx;
+  nb::handle page_table, cache_batch_idx, cache_leftpad, seqused_q;
   nb::handle softmax_scale, causal, window_size, attention_chunk, softcap;
   nb::handle sinks, learnable_sink;
   nb::handle q_descale, k_descale, v_descale;
@@ -29,6 +29,7 @@ struct FlashField {
 };
 
 inline constexpr FlashField kFlashFields[] = {{"q", &FlashArguments::q},
+                                              {"qv", &FlashArguments::qv},
                                               {"k_cache", &FlashArguments::k_cache},
                                               {"v_cache", &FlashArguments::v_cache},
                                               {"k", &FlashArguments::k},
@@ -44,6 +45,8 @@ inline constexpr FlashField kFlashFields[] = {{"q", &FlashArguments::q},
                                               {"max_seqlen_q", &FlashArguments::max_seqlen_q},
                                               {"page_table", &FlashArguments::page_table},
                                               {"cache_batch_idx", &FlashArguments::cache_batch_idx},
+                                              {"cache_leftpad", &FlashArguments::cache_leftpad},
+                                              {"seqused_q", &FlashArguments::seqused_q},
                                               {"softmax_scale", &FlashArguments::softmax_scale},
                                               {"causal", &FlashArguments::causal},
                                               {"window_size", &FlashArguments::window_size},

@@ -127,7 +127,7 @@ KeyLayout dense_keys(const KeyTensors& keys, View<const int32_t> rows, int num_r
                    .places = {.rows = rows.empty() ? nullptr : rows.data(),
                               .row_spacing = static_cast<int32_t>(spacing),
                               .capacity = seqlen},
-                   .seqlens = {.all = seqlen}};
+                   .seqlens = {.uniform = seqlen}};
   to_int32("tokens of k", layout.kv.k.shape[0]);
   return layout;
 }

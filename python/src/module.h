@@ -11,6 +11,8 @@ void bind_store_merge(nanobind::module_& module);
 // What attend.flash_attn_interface and attend.flash_mla call.
 void bind_flash_attention(nanobind::module_& module);
 void bind_flash_mla(nanobind::module_& module);
+// What attend.engine calls.
+void bind_engine(nanobind::module_& module);
 // version, build_info, backends, num_threads.
 void bind_library(nanobind::module_& module);
 

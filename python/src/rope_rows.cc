@@ -42,7 +42,7 @@ kernels::RowAngles angles_of(const AttentionCall& call, const RotaryArguments& r
     const View<const int32_t> seqlens = int32_vector("rotary_seqlens", rotary.seqlens, call.q.device);
     require(seqlens.size() == static_cast<size_t>(call.source.num_reqs), "rotary_seqlens of ", seqlens.size(),
             " entries: expected ", call.source.num_reqs);
-    first_position = {.each = seqlens.data()};
+    first_position = {.per_request = seqlens.data()};
   }
   return {.cos = *rotary.cos,
           .sin = *rotary.sin,
@@ -58,8 +58,8 @@ RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_ob
   const int64_t heads_each = call.q.shape[1] / call.kv.k.shape[2];
   const auto scale_of = [&](const Descale& descale) {
     // What is appended is divided by the number that it is multiplied with when it is read.
-    require(!descale.is_tensor() || &descale == &descales.q || !call.appends(), descale.name(),
-            " in a tensor: expected a number, since k and v are appended");
+    require(!descale.is_tensor() || &descale == &descales.q || !call.appends() || call.new_keys_are_scaled,
+            descale.name(), " in a tensor: expected a number, since k and v are appended");
     return descale.rows(heads_each, call.q.device);
   };
   const kernels::RowScales q_scales{scale_of(descales.q), scale_of(descales.k)};
@@ -73,7 +73,7 @@ RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_ob
     call.k_new = call.rope_k_new->to;
   }
   if (!angles.cos.empty() || descales.q.is_tensor() || descales.k.is_tensor()) {
-    angles.at_first = !call.visibility.causal;
+    angles.same_position = !call.visibility.causal;
     q_ = ResultTensor::like(q_object, call.q, shape_of(call.q));
     call.rope_q = kernels::RopeRowsArgs{.from = call.q,
                                         .to = rows_over(q_, call.q),

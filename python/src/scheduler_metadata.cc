@@ -21,13 +21,13 @@ RequestLengths copied_lengths(const kernels::BatchSource& source) {
 
 // "[5, 6]", the first few of many.
 std::string listed(const std::vector<int32_t>& values) {
-  constexpr size_t kMostListed = 8;
+  constexpr size_t kMaxListed = 8;
   std::string text = "[";
-  for (size_t i = 0; i < std::min(values.size(), kMostListed); ++i) {
+  for (size_t i = 0; i < std::min(values.size(), kMaxListed); ++i) {
     if (i > 0) text += ", ";
     text += std::to_string(values[i]);
   }
-  return text + (values.size() > kMostListed ? ", ...]" : "]");
+  return text + (values.size() > kMaxListed ? ", ...]" : "]");
 }
 
 void require_lengths(std::string_view what, const std::vector<int32_t>& planned,
@@ -51,8 +51,8 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
                              .num_tokens = limits.max_tokens,
                              .max_seqlen_q = call.max_seqlen_q,
                              .appended_are_ragged = call.source.seqlen_new.cu != nullptr,
-                             .max_seqlen_appended = call.source.seqlen_new.all,
-                             .num_appended = int64_t{call.source.num_reqs} * call.source.seqlen_new.all,
+                             .max_seqlen_appended = call.source.seqlen_new.uniform,
+                             .num_appended = int64_t{call.source.num_reqs} * call.source.seqlen_new.uniform,
                              .visibility = call.visibility};
   if (device.type == DeviceType::kCpu) {
     metadata.lengths = copied_lengths(call.source);
@@ -66,14 +66,20 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
   return metadata;
 }
 
+bool appends_otherwise(const SchedulerMetadata& metadata, const AttentionCall& call) {
+  const bool plan_appends = metadata.appended_are_ragged || metadata.max_seqlen_appended > 0;
+  return plan_appends != (call.num_new_tokens() > 0);
+}
+
 void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall& call) {
   const kernels::AttentionPlanLimits needed = limits_of(call, call.q.device),
                                      &has = metadata.workspace->limits();
   require(metadata.device == call.q.device && metadata.num_reqs == call.source.num_reqs &&
-              metadata.num_tokens == needed.max_tokens && metadata.max_seqlen_q == call.max_seqlen_q &&
-              has.num_q_heads == needed.num_q_heads && has.num_kv_heads == needed.num_kv_heads &&
-              has.head_dim_v == needed.head_dim_v && has.split_rule == needed.split_rule &&
-              has.num_workers == needed.num_workers,
+              (metadata.tokens_are_bound ? metadata.num_tokens >= needed.max_tokens
+                                         : metadata.num_tokens == needed.max_tokens) &&
+              metadata.max_seqlen_q == call.max_seqlen_q && has.num_q_heads == needed.num_q_heads &&
+              has.num_kv_heads == needed.num_kv_heads && has.head_dim_v == needed.head_dim_v &&
+              has.split_rule == needed.split_rule && has.num_workers == needed.num_workers,
           "scheduler_metadata for ", metadata.num_reqs, " requests, ", metadata.num_tokens, " queries (",
           metadata.max_seqlen_q, " of a request at most), ", has.num_q_heads, "/", has.num_kv_heads,
           " heads, head_dim_v ", has.head_dim_v, " on ", metadata.device, ": the call has ",
@@ -90,9 +96,9 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
   const kernels::Lengths& appended = call.source.seqlen_new;
   const bool compared_by_request = metadata.device.type == DeviceType::kCpu;
   require(compared_by_request || metadata.appended_are_ragged || appended.cu != nullptr ||
-              metadata.max_seqlen_appended == appended.all,
+              metadata.max_seqlen_appended == appended.uniform,
           "scheduler_metadata: made for max_seqlen_k_new ", metadata.max_seqlen_appended,
-          ", the call appends ", appended.all, " keys: expected get_scheduler_metadata anew");
+          ", the call appends ", appended.uniform, " keys: expected get_scheduler_metadata anew");
   if (compared_by_request) {
     require_lengths("queries", metadata.lengths.queries, call.source.seqlen_q);
     require_lengths("cache_seqlens", metadata.lengths.cached, call.source.seqlen_cached);

@@ -22,6 +22,7 @@ struct SchedulerMetadata {
   bool appended_are_ragged = false;
   int32_t max_seqlen_appended = 0;  // of each request, unless they are ragged
   int64_t num_appended = 0;         // of all, at most
+  bool tokens_are_bound = false;    // num_tokens is what there may be
   kernels::Visibility visibility = {};
   RequestLengths lengths = {};  // on the CPU; a GPU's are not read by the host
   std::shared_ptr<Workspace> workspace = {};
@@ -30,6 +31,10 @@ struct SchedulerMetadata {
 // Plans `call`, of which only the lengths and the mask are read.
 SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionPlanLimits& limits,
                             Device device, Stream stream);
+
+// Whether the plan's requests append keys where the call's do not, or the other way round: it is of no use to
+// the call then.
+bool appends_otherwise(const SchedulerMetadata& metadata, const AttentionCall& call);
 
 // Throws Error(kInvalidArgument) when the call is another than what was planned: in batch, queries, heads,
 // mask or split rule; on the CPU also in a length, naming the request.

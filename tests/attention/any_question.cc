@@ -108,13 +108,13 @@ Requirement any_requirement() {
 
 Hardware any_hardware() { return {.architecture = *rc::gen::elementOf(kArchitectures), .name = "any"}; }
 
-Wishes any_wishes(const std::vector<BackendEntry>& table) {
-  Wishes wishes{.attention_backend = any_name(table),
-                .prefill_backend = any_name(table),
-                .decode_backend = any_name(table),
-                .page_size = {}};
-  if (sometimes()) wishes.page_size = 1 << number_below(9);
-  return wishes;
+BackendOptions any_options(const std::vector<BackendEntry>& table) {
+  BackendOptions options{.attention_backend = any_name(table),
+                         .prefill_backend = any_name(table),
+                         .decode_backend = any_name(table),
+                         .page_size = {}};
+  if (sometimes()) options.page_size = 1 << number_below(9);
+  return options;
 }
 
 }  // namespace attend::test

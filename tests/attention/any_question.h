@@ -1,4 +1,4 @@
-// Random tables, models, machines and wishes, for properties of the resolver.
+// Random tables, models, machines and options, for properties of the resolver.
 #pragma once
 
 #include <string>
@@ -18,6 +18,6 @@ std::vector<BackendEntry> any_table();
 Requirement any_requirement();
 Hardware any_hardware();
 // Names, aliases and page sizes that the table has; often none.
-Wishes any_wishes(const std::vector<BackendEntry>& table);
+BackendOptions any_options(const std::vector<BackendEntry>& table);
 
 }  // namespace attend::test

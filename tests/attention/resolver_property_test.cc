@@ -1,4 +1,4 @@
-// What a resolution promises, for any table, model, machine and wishes. Who can serve what is judged by
+// What a resolution promises, for any table, model, machine and options. Who can serve what is judged by
 // broken_limits(), which shares no code with the resolver.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -23,31 +23,32 @@ bool is_called(const BackendEntry& entry, std::string_view name) {
 }
 
 // The name that the user gave for a phase; "": none.
-const std::string& wish_for(const Wishes& wishes, Phase phase) {
-  const std::string& own = phase == Phase::kPrefill ? wishes.prefill_backend : wishes.decode_backend;
-  return own.empty() ? wishes.attention_backend : own;
+const std::string& option_for(const BackendOptions& options, Phase phase) {
+  const std::string& own = phase == Phase::kPrefill ? options.prefill_backend : options.decode_backend;
+  return own.empty() ? options.attention_backend : own;
 }
 
-// Whether a wish for both phases leaves this one open: the backend does only the other, and no wish overrides
-// it there.
-bool leaves_open(const BackendEntry& entry, const Wishes& wishes, Phase phase, KvKind kind) {
+// Whether an option for both phases leaves this one open: the backend does only the other, and no option
+// overrides it there.
+bool leaves_open(const BackendEntry& entry, const BackendOptions& options, Phase phase, KvKind kind) {
   const bool prefill = phase == Phase::kPrefill;
   const Capability& can = entry.capability(kind);
   const Set<Architecture>& mine = prefill ? can.prefill : can.decode;
   const Set<Architecture>& other = prefill ? can.decode : can.prefill;
-  return (prefill ? wishes.prefill_backend : wishes.decode_backend).empty() &&
-         (prefill ? wishes.decode_backend : wishes.prefill_backend).empty() && mine.empty() && !other.empty();
+  return (prefill ? options.prefill_backend : options.decode_backend).empty() &&
+         (prefill ? options.decode_backend : options.prefill_backend).empty() && mine.empty() &&
+         !other.empty();
 }
 
 struct Question {
   std::vector<BackendEntry> table = any_table();
   Requirement needs = any_requirement();
   Hardware hardware = any_hardware();
-  Wishes wishes = any_wishes(table);
+  BackendOptions options = any_options(table);
 
   std::optional<Resolution> answer() const {
     try {
-      return resolve(needs, hardware, wishes, table);
+      return resolve(needs, hardware, options, table);
     } catch (const Error& error) {
       RC_ASSERT(error.code() == ErrorCode::kUnsupported);
       return std::nullopt;
@@ -55,10 +56,10 @@ struct Question {
   }
   // The row that a phase has to use; null: any.
   const BackendEntry* asked_for(Phase phase) const {
-    const std::string& name = wish_for(wishes, phase);
+    const std::string& name = option_for(options, phase);
     for (const BackendEntry& entry : table)
       if (!name.empty() && is_called(entry, name))
-        return leaves_open(entry, wishes, phase, needs.kind) ? nullptr : &entry;
+        return leaves_open(entry, options, phase, needs.kind) ? nullptr : &entry;
     return nullptr;
   }
   std::set<std::string> broken(const BackendEntry& entry, Phase phase, std::optional<int> page_size) const {
@@ -68,12 +69,12 @@ struct Question {
     const BackendEntry* asked = asked_for(phase);
     return (asked == nullptr || asked == &entry) && broken(entry, phase, page_size).empty();
   }
-  // Whether some pair of backends serves both phases as wished, with one page size.
+  // Whether some pair of backends serves both phases as asked, with one page size.
   bool has_an_answer() const {
     for (const BackendEntry& first : table)
       for (const BackendEntry& second : table)
         for (int page_size = 1; page_size <= 256; page_size *= 2)
-          if (page_size == wishes.page_size.value_or(page_size) &&
+          if (page_size == options.page_size.value_or(page_size) &&
               can_serve(first, Phase::kPrefill, page_size) && can_serve(second, Phase::kDecode, page_size))
             return true;
     return false;
@@ -86,9 +87,9 @@ RC_GTEST_PROP(ReasonsAgainstProperty, NameExactlyTheLimitsThatAreBroken, ()) {
     for (const Phase phase : kPhases)
       for (const bool asked_by_name : {false, true}) {
         const auto reasons = reasons_against(entry, phase, question.needs, question.hardware,
-                                             question.wishes.page_size, asked_by_name);
+                                             question.options.page_size, asked_by_name);
         RC_ASSERT(limits_named(reasons, entry.name, phase) ==
-                  broken_limits(entry, phase, question.needs, question.hardware, question.wishes.page_size,
+                  broken_limits(entry, phase, question.needs, question.hardware, question.options.page_size,
                                 asked_by_name));
       }
 }
@@ -107,7 +108,7 @@ RC_GTEST_PROP(ResolverProperty, NoWishIsEverCoerced, ()) {
   const std::optional<Resolution> answer = question.answer();
   if (!answer) return;
   RC_CLASSIFY(question.asked_for(Phase::kPrefill) || question.asked_for(Phase::kDecode), "asked for");
-  if (question.wishes.page_size) RC_ASSERT(answer->page_size == *question.wishes.page_size);
+  if (question.options.page_size) RC_ASSERT(answer->page_size == *question.options.page_size);
   for (const Phase phase : kPhases) {
     const BackendEntry* asked = question.asked_for(phase);
     const BackendEntry* chosen = phase == Phase::kPrefill ? answer->prefill : answer->decode;
@@ -128,7 +129,7 @@ RC_GTEST_PROP(ResolverProperty, RefusesEveryBackendThatCanNotServeForEveryLimitT
   for (const Phase phase : kPhases)
     for (const BackendEntry& entry : question.table) {
       if (question.asked_for(phase) == &entry) continue;
-      const auto broken = question.broken(entry, phase, question.wishes.page_size);
+      const auto broken = question.broken(entry, phase, question.options.page_size);
       const auto refusal = std::ranges::find_if(answer->refusals, [&](const Refusal& one) {
         return one.backend == entry.name && one.phase == phase;
       });
@@ -145,7 +146,7 @@ RC_GTEST_PROP(ResolverProperty, GivesUpOnlyWhenNoPairServes, ()) {
   Question question;
   if (question.table.size() > 2 && number_below(2) == 0) {
     question.table.resize(2);  // few, so that it gives up often
-    question.wishes = any_wishes(question.table);
+    question.options = any_options(question.table);
   }
   const bool possible = question.has_an_answer();
   RC_CLASSIFY(possible, "possible");
@@ -157,12 +158,12 @@ RC_GTEST_PROP(ResolverProperty, ARefusedWishIsToldEveryReasonAgainstIt, ()) {
   std::set<std::string> against;
   for (const Phase phase : kPhases)
     if (const BackendEntry* asked = question.asked_for(phase))
-      for (const std::string& limit : question.broken(*asked, phase, question.wishes.page_size))
+      for (const std::string& limit : question.broken(*asked, phase, question.options.page_size))
         against.insert(limit);
   RC_CLASSIFY(!against.empty(), "refused");
   if (against.empty()) return;
   try {
-    resolve(question.needs, question.hardware, question.wishes, question.table);
+    resolve(question.needs, question.hardware, question.options, question.table);
     RC_FAIL("resolved against a limit");
   } catch (const Error& error) {
     const std::string message = error.what();
@@ -174,16 +175,16 @@ RC_GTEST_PROP(ResolverProperty, ARefusedWishIsToldEveryReasonAgainstIt, ()) {
 RC_GTEST_PROP(ResolverProperty, GivingUpTellsEveryReasonAgainstWhatCouldHaveBeenChosen, ()) {
   Question question;
   if (question.table.size() > 2) question.table.resize(2);
-  question.wishes = {.page_size = question.wishes.page_size};
+  question.options = {.page_size = question.options.page_size};
   try {
-    resolve(question.needs, question.hardware, question.wishes, question.table);
+    resolve(question.needs, question.hardware, question.options, question.table);
   } catch (const Error& error) {
     const std::string message = error.what();
     const bool of_page_sizes = message.starts_with("no page size serves both phases");
     RC_CLASSIFY(!of_page_sizes, "gave up");
     for (const BackendEntry& entry : question.table)
       for (const Phase phase : kPhases)
-        for (const std::string& limit : question.broken(entry, phase, question.wishes.page_size))
+        for (const std::string& limit : question.broken(entry, phase, question.options.page_size))
           RC_ASSERT(of_page_sizes || message.find(limit) != std::string::npos);
   }
 }

@@ -20,10 +20,10 @@ struct Failure {
 };
 
 // How a resolution fails; fails the test when it does not.
-Failure failure(const Requirement& needs, const Hardware& hardware, const Wishes& wishes,
+Failure failure(const Requirement& needs, const Hardware& hardware, const BackendOptions& options,
                 const std::vector<BackendEntry>& table = small_table()) {
   try {
-    resolve(needs, hardware, wishes, table);
+    resolve(needs, hardware, options, table);
   } catch (const Error& error) {
     return {error.code(), error.what()};
   }

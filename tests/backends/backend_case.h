@@ -19,7 +19,7 @@
 
 namespace attend::conformance {
 
-// What a model with such attention needs of a backend. `mode`: drafts are a wish of its own.
+// What a model with such attention needs of a backend. `mode`: drafts are an option of their own.
 Requirement requirement_of_case(const AttentionCase& c, ForwardMode mode, bool deterministic);
 
 // Whether the case can be a step of a model: causal attention stores its new tokens, so that there are no

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "attend/attention/foreign_backends.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "tests/backends/models.h"
+#include "tests/support/error_message.h"
 
 namespace attend::test {
 namespace {
@@ -18,7 +20,7 @@ using testing::HasSubstr;
 struct Refused {
   Architecture architecture;
   Requirement model;
-  Wishes wishes;
+  BackendOptions options;
   std::string reason;
 };
 
@@ -26,7 +28,7 @@ void expect_refusals(std::initializer_list<Refused> refused) {
   for (const Refused& one : refused) {
     try {
       const Resolution resolution =
-          resolve(one.model, machine(one.architecture), one.wishes, backend_table());
+          resolve(one.model, machine(one.architecture), one.options, backend_table());
       ADD_FAILURE() << "resolved to " << resolution.why << ", expected " << one.reason;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
@@ -275,6 +277,44 @@ TEST(Refusal, OfAnUnknownNameListsEveryName) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     for (const BackendEntry& entry : backend_table())
       EXPECT_THAT(error.what(), HasSubstr(std::string(entry.name)));
+  }
+}
+
+// Every name of SGLang's registry (attention_registry.py).
+TEST(Refusal, OfABackendOfSglangSaysWhatItIs) {
+  for (const std::string_view name : {"triton",
+                                      "torch_native",
+                                      "flex_attention",
+                                      "dsa",
+                                      "nsa",
+                                      "dsv4",
+                                      "compressed",
+                                      "cutlass_mla",
+                                      "fa3",
+                                      "fa4",
+                                      "flashinfer",
+                                      "flashmla",
+                                      "trtllm_mla",
+                                      "cutedsl_mla",
+                                      "tokenspeed_mla",
+                                      "trtllm_mha",
+                                      "dual_chunk_flash_attn",
+                                      "hpc_ops",
+                                      "aiter",
+                                      "wave",
+                                      "intel_amx",
+                                      "ascend",
+                                      "intel_xpu"}) {
+    const bool is_there = find_backend(backend_table(), name) != nullptr;
+    ASSERT_NE(is_there, find_foreign_backend(name) != nullptr) << name;
+    if (is_there) continue;
+    EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported,
+                                               [&] {
+                                                 resolve(llama(), machine(kHopper),
+                                                         {.attention_backend = std::string(name)},
+                                                         backend_table());
+                                               }),
+                HasSubstr("attention backend '" + std::string(name) + "' of SGLang: "));
   }
 }
 

@@ -149,7 +149,7 @@ TEST(Selection, OfCrossAttentionPassesOverTritonAndTrtllm) {
 struct Split {
   Architecture architecture;
   Requirement model;
-  Wishes wishes;
+  BackendOptions options;
   std::string_view prefill, decode;
   int page_size;
 };
@@ -177,7 +177,7 @@ TEST(Selection, OfOnePhaseTakesThePageSizeThatBothHave) {
        16}};
   for (const Split& split : splits) {
     const Resolution resolution =
-        resolve(split.model, machine(split.architecture), split.wishes, backend_table());
+        resolve(split.model, machine(split.architecture), split.options, backend_table());
     EXPECT_EQ(resolution.prefill->name, split.prefill) << resolution.why;
     EXPECT_EQ(resolution.decode->name, split.decode) << resolution.why;
     EXPECT_EQ(resolution.page_size, split.page_size) << resolution.why;

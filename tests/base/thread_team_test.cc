@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -24,6 +27,24 @@ void run(ThreadTeam& team, int64_t num_tasks, Fn fn) {
             .context = &fn,
             .num_tasks = num_tasks});
 }
+
+// Under a limit of processes or memory the default number may be more than there can be. A sanitizer needs
+// more addresses than are left here.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(SetNumThreads, StartsNoOtherTeamBefore) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto set = [] {
+    setenv("OMP_NUM_THREADS", "1024", 1);
+    rlimit few{};
+    getrlimit(RLIMIT_AS, &few);
+    few.rlim_cur = size_t{512} << 20;  // the stacks of a thousand threads do not fit
+    setrlimit(RLIMIT_AS, &few);
+    set_num_threads(2);
+    _exit(num_threads() == 2 ? 0 : 1);
+  };
+  EXPECT_EXIT(set(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST(ThreadTeam, RunsEveryTaskOnce) {
   for (const int num_threads : {1, 2, 3, 8}) {

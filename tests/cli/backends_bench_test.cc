@@ -105,6 +105,41 @@ TEST(BenchCommand, CountsPromptAndGenerationOfAModel) {
   EXPECT_THAT(json.at("kernels").dump(), AllOf(HasSubstr("linear of 512 x "), HasSubstr("linear of 1 x ")));
 }
 
+TEST(BenchCommand, PlaysATraceToAnEngine) {
+  const std::string file = write_file("serving.json", "");
+  const std::string serving = "bench serving --offline --device cpu --model-path " + kTiny +
+                              " --context-length 256 --max-total-tokens 2048 ";
+  const Ran ran =
+      attend(serving + "--num-prompts 6 --request-rate 200 --input-len 8:40 --output-len 4 --json " + file);
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("6 requests, 8 to 40 tokens in, 4 out, Poisson, 200 a second"),
+                             HasSubstr("time to first token"), HasSubstr("prefix cache hits")));
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(file)).at("requests"), 6);
+  const std::string trace =
+      write_file("trace.jsonl",
+                 "{\"prompt\": \"copy: laugh ->\", \"output_len\": 3}\n{\"turns\": [{\"prompt\": \"a\"}]}\n");
+  const Ran of_file = attend(serving + "--output-len 2 --trace " + trace, Streams::kStdout);
+  EXPECT_EQ(of_file.exit_code, 0);
+  EXPECT_THAT(of_file.out, HasSubstr("2 requests, " + trace + ", all at once"));
+}
+
+TEST(BenchCommand, RefusesATraceThatItCanNotPlay) {
+  const std::string serving = "bench serving --device cpu --model-path " + kTiny;
+  const auto expect_refused = [&](const std::string& flags, const std::string& why) {
+    const Ran ran = attend(serving + " " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(why)) << flags;
+  };
+  expect_refused("", "give --offline");
+  expect_refused("--offline --burstiness 2", "--burstiness: needs --request-rate");
+  expect_refused("--offline --input-len 9:3", "--input-len '9:3': expected tokens");
+  expect_refused("--offline --shared-prefixes 2", "--shared-prefix-len 0: give both or none");
+  expect_refused("--offline --input-len 4000", "conversation 1 of the trace: 4128 tokens with its answers");
+  expect_refused("--offline --trace /nowhere", "/nowhere");
+  expect_refused("--offline --trace /nowhere --num-turns 2", "--num-turns: with --trace the file says it");
+  expect_refused("--offline --json /nowhere/x", "--json /nowhere/x: can not be written");
+}
+
 TEST(BenchCommand, RefusesAModelThatGivesNoNumbers) {
   const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_overflowing";
   testing_support::make_overflowing_model(kGolden, model, 77);  // among 512 random tokens of 128
@@ -113,7 +148,7 @@ TEST(BenchCommand, RefusesAModelThatGivesNoNumbers) {
   std::ofstream(model / "config.json") << config;
   const Ran ran = attend("bench model --device cpu --model-path " + model.string());
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("logits are not numbers"));
+  EXPECT_THAT(ran.out, HasSubstr("logits are NaN"));
 }
 
 TEST(BenchCommand, RefusesAnUnknownShapeAndADepthBetweenChunks) {
@@ -135,11 +170,28 @@ TEST(BenchCommand, RefusesToKeepNoLayer) {
   for (const std::string num_layers : {"0", "-3"}) {
     const Ran ran = attend("bench model --shape qwen3-0.6b --num-layers " + num_layers);
     EXPECT_EQ(ran.exit_code, 2);
-    EXPECT_THAT(ran.out, HasSubstr("--num-layers " + num_layers + ": at least 1"));
+    EXPECT_THAT(ran.out,
+                HasSubstr("--num-layers '" + num_layers + "': expected a whole number from 1 to 65536"));
   }
-  const Ran of_files = attend("bench model --num-layers 0 --model-path " + kTiny);
+  const Ran of_files = attend("bench model --num-layers 1 --model-path " + kTiny);
   EXPECT_EQ(of_files.exit_code, 2);
   EXPECT_THAT(of_files.out, HasSubstr("--num-layers: only with --load-format dummy"));
+}
+
+TEST(BenchCommand, StoresRandomWeightsInTheFormatThatIsAskedFor) {
+  const Ran ran = attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --weight-format int3");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("weight format 'int3': expected one of fp8, fp8-block, int4, mxfp4"));
+  const Ran of_files = attend("bench model --weight-format fp8 --model-path " + kTiny);
+  EXPECT_EQ(of_files.exit_code, 2);
+  EXPECT_THAT(of_files.out, HasSubstr("--weight-format: only with --load-format dummy"));
+}
+
+TEST(BackendsCommand, SaysWhatQuantisedWeightsAre) {
+  const Ran ran = attend("backends --device cpu --model-path " ATTEND_SOURCE_DIR "/tests/goldens/llama-awq");
+  EXPECT_EQ(ran.exit_code, 0) << ran.out;
+  EXPECT_THAT(ran.out,
+              HasSubstr("weights of linear layers: int4 in groups of 32 (awq), 0.56 bytes each; the "));
 }
 
 TEST(BenchCommand, SaysWhatNeedsLessWhenAModelDoesNotFit) {
@@ -150,11 +202,48 @@ TEST(BenchCommand, SaysWhatNeedsLessWhenAModelDoesNotFit) {
   EXPECT_THAT(ran.out, HasSubstr("; less is needed with fewer layers (--num-layers) or a smaller --shape"));
 }
 
-TEST(BenchCommand, NamesADirectoryOfTemporaryFilesThatIsNotThere) {
+// The first layers of a model whose config lists what each of them is.
+TEST(BenchCommand, KeepsTheFirstLayersOfAConfigWithLayerTypes) {
+  const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_layer_types";
+  std::filesystem::create_directories(model);
+  const std::string sliding = ATTEND_SOURCE_DIR "/tests/goldens/qwen2-some-layers-slide";
+  auto config = nlohmann::json::parse(std::ifstream(sliding + "/config.json"));
+  config["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
+  config["max_position_embeddings"] = 1024;
+  std::ofstream(model / "config.json") << config;
   const Ran ran =
-      attend("bench model --shape qwen3-0.6b --num-layers 1", Streams::kBoth, "TMPDIR=/nonexistent");
+      attend("bench model --device cpu --load-format dummy --num-layers 1 --model-path " + model.string());
+  EXPECT_EQ(ran.exit_code, 0) << ran.out;
+}
+
+TEST(BenchCommand, TimesALatentModelWithEveryBackendThatTakesIt) {
+  const auto model = std::filesystem::path(testing::TempDir()) / "attend_bench_deepseek";
+  std::filesystem::create_directories(model);
+  auto config =
+      nlohmann::json::parse(std::ifstream(ATTEND_SOURCE_DIR "/tests/goldens/deepseek-v3/config.json"));
+  config["max_position_embeddings"] = 1024;
+  std::ofstream(model / "config.json") << config;
+  const std::string file = write_file("every_backend.json", "");
+  const Ran ran =
+      attend("bench model --device cpu --load-format dummy --num-layers 2 --attention-backend all " +
+             std::string("--json ") + file + " --model-path " + model.string());
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  std::vector<std::string> prompts;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  for (const auto& result : json.at("cases"))
+    if (result.at("case").get<std::string>().ends_with(": pp512")) prompts.push_back(result.at("case"));
+  EXPECT_THAT(prompts, testing::IsSupersetOf({"cpu: pp512", "triton: pp512", "flashinfer: pp512",
+                                              "fa3: pp512", "fa4: pp512", "flashmla: pp512",
+                                              "cutlass_mla: pp512", "trtllm_mla: pp512"}));
+  EXPECT_THAT(ran.out, HasSubstr("trtllm_mha is left out"));
+  EXPECT_THAT(ran.out, HasSubstr("serves MHA only"));
+}
+
+TEST(BenchCommand, NeedsNoTemporaryFiles) {
+  const Ran ran = attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --depth 131072",
+                         Streams::kBoth, "TMPDIR=/nonexistent");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("TMPDIR /nonexistent: "));
+  EXPECT_THAT(ran.out, HasSubstr("context_length 131713: 2 to 131072"));
 }
 
 TEST(BenchCommand, RefusesFlagsOfTheOtherKindOfDeviceByName) {

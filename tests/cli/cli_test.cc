@@ -1,6 +1,7 @@
 // The commands as a user runs them: attend generate, and what all commands share.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -44,6 +45,22 @@ TEST(GenerateCommand, PrintsOnlyTheCompletionOfASinglePrompt) {
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_EQ(lines_of(ran.out).size(), 1u);
   EXPECT_THAT(ran.out, HasSubstr("scout coffee writer pea"));
+}
+
+TEST(GenerateCommand, AppliesTheModelsChatTemplate) {
+  const std::string prompt = " --prompt ' copy: laugh [ scout coffee ] roll -> '";
+  EXPECT_EQ(attend("generate --chat --model-path " + kTiny + prompt, Streams::kStdout).out,
+            " scout coffee\n");
+  const std::string file = write_file("own.jinja", "{{ bos_token }}reverse: laugh [ sun fox ] ->");
+  EXPECT_EQ(
+      attend("generate --model-path " + kTiny + prompt + " --chat-template " + file, Streams::kStdout).out,
+      " fox sun\n");
+}
+
+TEST(GenerateCommand, SaysThatAModelHasNoChatTemplate) {
+  const Ran ran = attend("generate --chat --prompt x --model-path " + kGolden);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("has no chat template; give one with --chat-template"));
 }
 
 TEST(GenerateCommand, PrintsAJsonObjectPerPromptInOrder) {
@@ -97,6 +114,42 @@ TEST(GenerateCommand, CountsRightAnswers) {
   EXPECT_EQ(lines_of(ran.out).back(), "answers: 1 of 2 right");
 }
 
+TEST(ChatCommand, AnswersEachTurnOfAPipeAndTakesCommands) {
+  const std::string file = write_file("turns.txt",
+                                      "copy: laugh [ scout coffee ] roll ->\n\n"
+                                      "\"\"\"reverse: laugh [ sun fox ] ->\"\"\"\n/retry\n/undo\n/history\n");
+  const Ran ran = attend("chat --model-path " + kTiny + " < " + file, Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(ran.out,
+            " scout coffee\n fox sun\n fox sun\nuser: copy: laugh [ scout coffee ] roll ->\nassistant:  "
+            "scout coffee\n");
+}
+
+TEST(ChatCommand, EndsAPipeWithTheFirstMistake) {
+  const Ran ran = attend("chat --model-path " + kTiny + " < " + write_file("turns.txt", "/nothing\n"));
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("/nothing: no such command"));
+}
+
+TEST(ServeCommand, RefusesAnAddressThatCanNotBeHadBeforeItReadsWeights) {
+  const Ran ran = attend("serve --model-path /nowhere --host 192.0.2.1 --port 80");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, HasSubstr("--host 192.0.2.1 --port 80: can not listen there"));
+}
+
+TEST(ServeCommand, RefusesFlagsOutOfRange) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--port 70000", "--port '70000': expected a whole number from 0 to 65535"},
+      {"--unix-socket x --port 1", "instead of --host and --port"},
+      {"--max-connections 0", "--max-connections '0': expected a whole number from 1"},
+      {"--port 0 --chat-template nothing", "--chat-template nothing: no such file"}};
+  for (const auto& [flags, message] : cases) {
+    const Ran ran = attend("serve --model-path " + kTiny + " " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(message));
+  }
+}
+
 struct BadInput {
   std::string arguments, message;
 
@@ -119,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--prompt x", "--model-path"}, BadInput{"--model-path " + kTiny, "no prompt"},
         BadInput{"--model-path /nowhere" + kPrompt, "/nowhere"},
         BadInput{"--model-path " + kGolden + kPrompt, "tokenizer.json"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --page-size 0", "page_size 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --page-size 0", "--page-size '0'"},
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size 3", "page_size 3"},
         BadInput{"--model-path " + kTiny + kPrompt + " --attention-backend fa9",
                  "expected one of torch_native"},
@@ -129,11 +182,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTiny + kPrompt + " --device tpu", "tpu"},
         BadInput{"--model-path " + kTiny + kPrompt + " --max-new-tokens 0", "max_new_tokens 0"},
         BadInput{"--model-path " + kTiny + kPrompt + " --temperature -1", "temperature -1"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --context-length 0", "--context-length 0"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --threads 0", "--threads 0"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --threads 100000", "--threads 100000: at most 1024"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --context-length 0", "--context-length '0'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --threads 0", "--threads '0'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --threads 100000",
+                 "--threads '100000': expected a whole number from 1 to 1024"},
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size x",
-                 "attend: --page-size 'x': expected a whole number from -2147483648 to 2147483647"},
+                 "attend: --page-size 'x': expected a whole number from 1 to 256 in decimal digits"},
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size ''",
                  "--page-size '': expected a whole number"},
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size 0x10", "--page-size '0x10'"},
@@ -163,15 +217,18 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTiny + "/config.json" + kPrompt,
                  "config.json: expected a model directory"},
         BadInput{"--model-path " + kTiny + " --prompts-file /dev/zero", "/dev/zero:1: byte 1 is NUL"},
-        BadInput{"--model-path " + kTiny + " --prompts-file " + kTiny, "can not be read"},
+        BadInput{"--model-path " + kTiny + " --prompts-file " + kTiny,
+                 "attend-tiny: is a directory: expected a regular file"},
         BadInput{"--model-path ''" + kPrompt, "--model-path '': expected a text that is not empty"},
         BadInput{"--model-path " + kTiny + kPrompt + " --attention-backend ''", "--attention-backend ''"},
         BadInput{"--model-path " + kTiny + kPrompt + " --kv-cache-dtype ''", "--kv-cache-dtype ''"},
         BadInput{"--model-path " + kTiny + " --prompts-file ''", "--prompts-file ''"},
         BadInput{"--model-path " + kTiny + kPrompt + " --max-total-tokens 9223372036854775807",
                  "max_total_tokens"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --max-total-tokens 0", "--max-total-tokens 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --max-total-tokens 0", "--max-total-tokens '0'"},
         BadInput{"--model-path " + kTiny + kPrompt + " --prompts-file /nowhere.txt", "give one of them"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --file /nowhere.txt", "give one of them"},
+        BadInput{"--model-path " + kTiny + " --file /dev/null", "/dev/null: no prompt"},
         BadInput{"--model-path " + kTiny + " --prompts-file /nowhere.txt", "/nowhere.txt"}));
 
 TEST(GenerateCommand, NamesTheBrokenLineOfAPromptsFile) {
@@ -207,7 +264,62 @@ TEST(GenerateCommand, RefusesPromptsFilesThatAreNotUtf8Text) {
               HasSubstr("twice.jsonl:1: \"prompt\" stands twice"));
   EXPECT_THAT(refusal("cut.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": \n"),
               HasSubstr("cut.jsonl:2: expected JSON, line 1, column 12: unexpected end of input"));
-  EXPECT_THAT(refusal("empty.txt", "\n \n"), HasSubstr("empty.txt\": no prompts"));
+  EXPECT_THAT(refusal("empty.txt", "\n \n"), HasSubstr("empty.txt: no prompts"));
+}
+
+TEST(GenerateCommand, RefusesAJsonArrayOfPrompts) {
+  for (const std::string array : {R"([{"prompt": "a"}, {"prompt": "b"}])", R"(["a", "b"])",
+                                  "[\n  \"a\",\n  \"b\"\n]\n", "text\n[\"a\"]\n"}) {
+    const Ran ran =
+        attend("generate --model-path " + kTiny + " --prompts-file " + write_file("array.json", array));
+    EXPECT_EQ(ran.exit_code, 2) << array;
+    EXPECT_THAT(ran.out, HasSubstr(": a JSON array: expected lines of text, or lines of JSON objects"))
+        << array;
+  }
+  const std::string brackets = write_file("brackets.txt", "\n\r\r\n[INST] one [/INST]\n[INST] two [/INST]\n");
+  const std::string generate = "generate -n 1 --json --model-path " + kTiny + " --prompts-file ";
+  EXPECT_EQ(lines_of(attend(generate + brackets, Streams::kStdout).out).size(), 3u);  // "\r" is a text
+}
+
+// The commands that read a config, on one that never ends, is not there or goes too deep.
+TEST(Command, RefusesAConfigThatIsNoFileOrTooDeep) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "attend_hostile_config";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto config = folder / "config.json";
+  const auto expect_refused = [&](const std::string& why) {
+    for (const std::string command : {"generate -p x", "backends", "bench model --device cpu",
+                                      "bench model --device cpu --load-format dummy --num-layers 1"}) {
+      const Ran ran = attend(command + " --model-path " + folder.string());
+      EXPECT_EQ(ran.exit_code, 2) << command;
+      EXPECT_THAT(ran.out, HasSubstr(config.string() + ": " + why)) << command;
+    }
+    std::filesystem::remove(config);
+  };
+  ASSERT_EQ(mkfifo(config.c_str(), 0600), 0);
+  expect_refused("is a pipe");
+  std::filesystem::create_symlink("/dev/zero", config);
+  expect_refused("is a device");
+  std::filesystem::create_symlink("../blobs/0123", config);
+  expect_refused("the link is broken");
+  std::ofstream(config) << std::string(100'000, '[') << std::string(100'000, ']');
+  expect_refused("expected JSON nested at most 64 levels deep");
+  std::ofstream(config) << std::string((16 << 20) + 1, ' ');
+  expect_refused("16777217 bytes: at most 16777216");
+}
+
+TEST(Command, RefusesAPathThatTheFileSystemRefuses) {
+  const auto circle = std::filesystem::path(testing::TempDir()) / "attend_circle";
+  std::filesystem::remove(circle);
+  std::filesystem::create_symlink(circle, circle);
+  for (const std::string& path : {circle.string(), std::string(1000, 'n'), "/" + std::string(5000, 'n')})
+    for (const std::string& command :
+         std::vector<std::string>{"backends --model-path ", "generate -p x --model-path ",
+                                  "generate --model-path " + kTiny + " --prompts-file "}) {
+      const Ran ran = attend(command + path);
+      EXPECT_EQ(ran.exit_code, 2) << command;
+      EXPECT_THAT(ran.out, testing::AnyOf(HasSubstr("in a circle"), HasSubstr("longer than"))) << command;
+    }
 }
 
 TEST(GenerateCommand, RefusesAPromptBeforeItSaysWhatWasChosen) {
@@ -310,10 +422,59 @@ TEST(GenerateCommand, RefusesALineOfJsonAmongLinesOfText) {
 }
 
 TEST(GenerateCommand, NamesKeysOfPromptsThatItDoesNotRead) {
-  const std::string file = write_file("keys.jsonl", "{\"prompt\": \"a\", \"temperature\": 1}\n");
+  const std::string file = write_file("keys.jsonl", "{\"prompt\": \"a\", \"colour\": 1}\n");
   const Ran ran = attend("generate -n 1 --model-path " + kTiny + " --prompts-file " + file);
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_THAT(ran.out, HasSubstr("\"temperature\" is not read"));
+  EXPECT_THAT(ran.out, HasSubstr("\"colour\" is not read"));
+}
+
+TEST(GenerateCommand, NamesSomeOfManyKeysThatItDoesNotRead) {
+  nlohmann::json prompt = {{"prompt", "a"}};
+  for (int i = 0; i < 500; ++i) prompt["key " + std::to_string(i)] = i;
+  const std::string file = write_file("many_keys.jsonl", prompt.dump() + "\n");
+  const Ran ran = attend("generate -n 1 --model-path " + kTiny + " --prompts-file " + file);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("nor are 492 other keys"));
+  EXPECT_LT(lines_of(ran.out).size(), 25u);
+}
+
+// An answer that is cut is none: nothing else says so where text is printed.
+TEST(GenerateCommand, FailsForAnswersThatEndedBeforeTheirEnd) {
+  const std::string generate = "generate --device cpu -n 3 --ignore-eos --model-path " + kTiny;
+  const Ran full = attend(generate + " --max-queued-requests 2 -p a -p b -p c --json");
+  EXPECT_EQ(full.exit_code, 2);
+  EXPECT_THAT(full.out, AllOf(HasSubstr("prompt 3: the request queue is full"), HasSubstr("\"queue_ms\":"),
+                              Not(HasSubstr("\"queue_ms\":-"))));
+  const std::string file =
+      write_file("timeout.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"timeout\": 1e-9}\n");
+  const Ran late = attend(generate + " --prompts-file " + file);
+  EXPECT_EQ(late.exit_code, 2);
+  EXPECT_THAT(late.out, AllOf(HasSubstr("[1] a\n"), HasSubstr("prompt 2: the deadline has passed")));
+}
+
+TEST(GenerateCommand, ServesPromptsByTheirPriority) {
+  const std::string file = write_file(
+      "priority.jsonl",
+      "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"priority\": 2}\n{\"prompt\": \"c\", \"priority\": 1}\n");
+  const Ran ran = attend(
+      "generate --device cpu -n 8 --ignore-eos --json --max-running-requests 1 --schedule-policy priority "
+      "--model-path " +
+          kTiny + " --prompts-file " + file,
+      Streams::kStdout);
+  std::vector<double> queued;
+  for (const std::string& line : lines_of(ran.out))
+    queued.push_back(nlohmann::json::parse(line).at("timings").at("queue_ms"));
+  ASSERT_EQ(queued.size(), 3u);
+  EXPECT_LT(queued[1], queued[2]);
+  EXPECT_LT(queued[2], queued[0]);
+  for (const std::string field :
+       {"\"priority\": 0.5", "\"priority\": 1e300", "\"timeout\": 0", "\"timeout\": \"a\""}) {
+    const std::string wrong = write_file("wrong.jsonl", "{\"prompt\": \"a\", " + field + "}\n");
+    const Ran refused = attend("generate --model-path " + kTiny + " --prompts-file " + wrong);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.out, HasSubstr("wrong.jsonl:1: " + field.substr(0, field.find(':')) + " is "))
+        << field;
+  }
 }
 
 TEST(GenerateCommand, ReadsPromptsFromStandardInput) {
@@ -321,6 +482,28 @@ TEST(GenerateCommand, ReadsPromptsFromStandardInput) {
   const Ran ran = attend("generate --model-path " + kTiny + " --prompts-file - < " + file, Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("17"));
+}
+
+TEST(GenerateCommand, ReadsAFileAsOnePrompt) {
+  const std::string lines =
+      "recall: sun=42, river=17, fox=80; river=\nrecall: sun=42, river=17, fox=80; sun=";
+  const std::string file = write_file("prompt.txt", lines + "\n");
+  const Ran whole =
+      attend("generate --model-path " + kTiny + " --max-new-tokens 4 --file " + file, Streams::kStdout);
+  EXPECT_EQ(whole.exit_code, 0);
+  EXPECT_EQ(whole.out,
+            attend("generate --model-path " + kTiny + " --max-new-tokens 4 --prompt '" + lines + "'",
+                   Streams::kStdout)
+                .out);
+}
+
+TEST(GenerateCommand, TakesTheFlagsOfLlamaCpp) {
+  const std::string ask = " -p 'recall: sun=42, river=17, fox=80; river='";
+  const Ran ran = attend("generate -m " + kTiny + ask + " -n 8 -c 256 -t 1 --temp 0 -s 1", Streams::kBoth);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("17"));
+  EXPECT_THAT(ran.out, HasSubstr("context 256"));
+  EXPECT_THAT(ran.out, HasSubstr("1 thread"));
 }
 
 TEST(GenerateCommand, CountsEveryGeneratedToken) {
@@ -349,7 +532,7 @@ TEST(GenerateCommand, DoesNotPassOnWhatAFileSaysToATerminal) {
   const Ran ran = attend("generate --prompt a --model-path " +
                          changed_model("architectures", std::vector<std::string>{"\x1b[2JEvil"}));
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("architectures \"?[2JEvil\": attend has LlamaForCausalLM"));
+  EXPECT_THAT(ran.out, HasSubstr("architectures \"?[2JEvil\": attend has "));
 }
 
 TEST(GenerateCommand, TakesAPromptInBracketsAsItIs) {

@@ -12,6 +12,9 @@ namespace {
 using testing_support::num_allocations;
 
 void expect_warm_steps_do_not_allocate(const SamplingParams& params) {
+#ifndef NDEBUG
+  GTEST_SKIP() << "each step of a build with assertions checks the books of memory, which allocates";
+#endif
   EngineConfig config;
   config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
   config.max_running_requests = 16;
@@ -19,7 +22,7 @@ void expect_warm_steps_do_not_allocate(const SamplingParams& params) {
   Engine engine(config);
   for (int32_t request = 0; request < 16; ++request)
     engine.submit(std::vector<int32_t>(static_cast<size_t>(5 + 9 * request), 40 + request), params);
-  const OutputSink ignore = [](const StepOutput&) {};
+  const OutputSink ignore = [](const RequestOutput&) {};
   // The first steps hold prompts; pages are handed out in the others.
   for (int step = 0; step < 40; ++step) ASSERT_TRUE(engine.step(ignore));
   const int64_t before = num_allocations();

@@ -56,7 +56,7 @@ SamplingParams sampling(size_t prompt_idx) {
 }
 
 void collect(Engine& engine, Outcome& outcome, RequestId first_id, size_t first_prompt) {
-  while (engine.step([&](const StepOutput& output) {
+  while (engine.step([&](const RequestOutput& output) {
     if (output.finish_reason == FinishReason::kNone) return;
     const Request& request = output.request;
     outcome.outputs[first_prompt + static_cast<size_t>(output.id - first_id)].assign(
@@ -110,11 +110,12 @@ TEST_P(DeterministicInference, GivesTheSameTokensForEverySizeOfChunks) {
 TEST_P(DeterministicInference, GivesTheSameTokensAfterPreemption) {
   for (const int page_size : {1, 16, 64}) {
     EngineConfig small = config();
-    small.wishes.page_size = page_size;
+    small.backend_options.page_size = page_size;
     const std::vector<Tokens> expected = run_one_by_one(small, prompts()).outputs;
     size_t longest = 0;
     for (const Tokens& prompt : prompts()) longest = std::max(longest, prompt.size());
     // Room for the longest request and little more.
+    small.schedule.conservativeness = 0.0;
     small.max_total_tokens = static_cast<int64_t>(longest) + 110;
     const Outcome outcome = run_together(small, prompts());
     EXPECT_GT(outcome.num_preemptions, 0) << "page size " << page_size;
@@ -122,11 +123,41 @@ TEST_P(DeterministicInference, GivesTheSameTokensAfterPreemption) {
   }
 }
 
+TEST_P(DeterministicInference, GivesTheSameTokensFromAColdAWarmAndAHalfWarmPrefixCache) {
+  for (const int page_size : {1, 16, 64}) {
+    EngineConfig paged = config();
+    paged.backend_options.page_size = page_size;
+    paged.disable_radix_cache = true;
+    const std::vector<Tokens> expected = run_together(paged, prompts()).outputs;
+    paged.disable_radix_cache = false;
+    EXPECT_EQ(run_together(paged, prompts()).outputs, expected) << "cold, page size " << page_size;
+    Engine engine(paged);
+    for (const bool whole : {false, true}) {
+      for (const Tokens& prompt : prompts()) {
+        const auto length = static_cast<std::ptrdiff_t>(whole ? prompt.size() : (prompt.size() + 1) / 2);
+        engine.submit(Tokens(prompt.begin(), prompt.begin() + length), sampling(0));
+      }
+      while (engine.step([](const RequestOutput&) {})) {
+      }
+      const int64_t num_cached = engine.stats().num_cached_tokens;
+      Outcome outcome{.outputs = std::vector<Tokens>(prompts().size())};
+      RequestId first = 0;
+      for (size_t i = 0; i < prompts().size(); ++i) {
+        const RequestId id = engine.submit(prompts()[i], sampling(i));
+        if (i == 0) first = id;
+      }
+      collect(engine, outcome, first, 0);
+      EXPECT_EQ(outcome.outputs, expected) << (whole ? "warm" : "half-warm") << ", page size " << page_size;
+      EXPECT_GT(engine.stats().num_cached_tokens, num_cached);
+    }
+  }
+}
+
 TEST_P(DeterministicInference, GivesTheSameTokensForEveryPageSize) {
   const std::vector<Tokens> expected = run_together(config(), prompts()).outputs;
   for (const int page_size : {1, 16, 128}) {
     EngineConfig paged = config();
-    paged.wishes.page_size = page_size;
+    paged.backend_options.page_size = page_size;
     EXPECT_EQ(run_together(paged, prompts()).outputs, expected) << "page size " << page_size;
   }
 }
@@ -166,9 +197,39 @@ TEST(DeterministicInferenceOnCpu, GivesTheSameTokensOnEveryNumberOfThreads) {
   EXPECT_EQ(outputs[2], outputs[0]);
 }
 
+TEST(DeterministicInferenceOnCpu, GivesTheSameBitsFromAColdAWarmAndAHalfWarmPrefixCache) {
+  const auto logprobs_of = [](Engine& engine, const Tokens& prompt) {
+    std::vector<float> logprobs;
+    SamplingParams params = sampling(0);
+    params.max_new_tokens = 12;
+    params.logprobs = 0;
+    engine.submit(prompt, params);
+    while (engine.step([&](const RequestOutput& output) {
+      logprobs.insert(logprobs.end(), output.logprobs.logprobs.begin(), output.logprobs.logprobs.end());
+    })) {
+    }
+    return logprobs;
+  };
+  EngineConfig config = deterministic_config({});
+  config.backend_options.page_size = 16;
+  Engine caching(config), half_warm(config);
+  config.disable_radix_cache = true;
+  Engine plain(config);
+  for (const Tokens& prompt : prompts()) {
+    const std::vector<float> expected = logprobs_of(plain, prompt);
+    ASSERT_EQ(expected.size(), 12u);
+    EXPECT_EQ(logprobs_of(caching, prompt), expected) << "cold";
+    EXPECT_EQ(logprobs_of(caching, prompt), expected) << "warm";
+    logprobs_of(half_warm,
+                Tokens(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(prompt.size() + 1) / 2));
+    EXPECT_EQ(logprobs_of(half_warm, prompt), expected) << "half-warm";
+  }
+  EXPECT_GT(half_warm.stats().num_cached_tokens, 0);
+}
+
 TEST(DeterministicInferenceOnCpu, RefusesABackendThatDoesNotOfferIt) {
   EngineConfig config = deterministic_config({});
-  config.wishes.attention_backend = "trtllm_mha";
+  config.backend_options.attention_backend = "trtllm_mha";
   EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported, [&] { Engine engine(config); }),
               testing::HasSubstr("deterministic inference"));
 }

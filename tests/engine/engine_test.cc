@@ -45,9 +45,9 @@ struct Result {
 // Runs the engine until nothing is left.
 std::map<RequestId, Result> finish_all(Engine& engine) {
   std::map<RequestId, Result> results;
-  while (engine.step([&](const StepOutput& output) {
+  while (engine.step([&](const RequestOutput& output) {
     Result& result = results[output.id];
-    result.output.push_back(output.token_id);
+    result.output.insert(result.output.end(), output.token_ids.begin(), output.token_ids.end());
     result.text += output.text;
     result.reason = output.finish_reason;
     result.num_preemptions = output.request.num_preemptions;
@@ -93,7 +93,7 @@ TEST(Engine, GivesTheSameTokensForEveryPageSize) {
   EngineConfig config = config_of(kModel);
   const auto expected = complete_together(config, kPrompts, kGreedy);
   for (int page_size : {1, 2, 64, 256}) {
-    config.wishes.page_size = page_size;
+    config.backend_options.page_size = page_size;
     EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected) << "page size " << page_size;
   }
 }
@@ -111,8 +111,9 @@ TEST(Engine, GivesTheSameTokensWhenPromptsAreComputedInChunks) {
 TEST(Engine, GivesTheSameTokensAfterPreemption) {
   EngineConfig config = config_of(kModel);
   const auto expected = complete_together(config, kPrompts, kGreedy);
-  config.wishes.page_size = 4;
+  config.backend_options.page_size = 4;
   config.max_total_tokens = 160;  // 256 would be needed for all of them
+  config.schedule.conservativeness = 0.0;
   const auto preempted = complete_together(config, kPrompts, kGreedy);
   EXPECT_EQ(preempted, expected);
   int num_preemptions = 0;
@@ -124,7 +125,7 @@ TEST(Engine, GivesTheSameTokensWithEveryBackendOfTheTable) {
   EngineConfig config = config_of(kModel);
   const auto expected = complete_together(config, kPrompts, kGreedy);
   for (const char* name : {"torch_native", "cpu", "triton", "flashinfer", "fa3", "fa4", "trtllm_mha"}) {
-    config.wishes.attention_backend = name;
+    config.backend_options.attention_backend = name;
     EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected) << name;
   }
 }
@@ -162,7 +163,7 @@ TEST(Engine, RunsABackendOfOnesOwnThatIsAskedForByName) {
   mine.workspace_bytes = workspace_bytes_of<kCountedSpec>;
   table.push_back(mine);
   config.backends = table;
-  config.wishes.attention_backend = "mine";
+  config.backend_options.attention_backend = "mine";
   num_forwards = 0;
   EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected);
   EXPECT_GT(num_forwards, 0);
@@ -185,8 +186,8 @@ TEST(Engine, GivesTheSameTokensWhenAStepMayAttendToFewKeys) {
 TEST(Engine, RoutesPrefillAndDecodeToDifferentBackends) {
   EngineConfig config = config_of(kModel);
   const auto expected = complete_together(config, kPrompts, kGreedy);
-  config.wishes.prefill_backend = "torch_native";
-  config.wishes.decode_backend = "flashinfer";
+  config.backend_options.prefill_backend = "torch_native";
+  config.backend_options.decode_backend = "flashinfer";
   EXPECT_EQ(complete_together(config, kPrompts, kGreedy), expected);
 }
 
@@ -225,7 +226,7 @@ TEST(Engine, StopsWhenTheContextIsFull) {
 
 TEST(Engine, StopsWhenOneRequestFillsTheWholePool) {
   EngineConfig config = config_of(kModel);
-  config.wishes.page_size = 4;
+  config.backend_options.page_size = 4;
   config.max_total_tokens = 12;
   const Result result = complete_alone(config, kPrompts[0], kGreedy);
   EXPECT_EQ(result.reason, FinishReason::kLength);
@@ -265,6 +266,18 @@ std::string error_of(const Action& action) {
   return "no error";
 }
 
+TEST(EngineErrors, RefuseATokenOfAnImageForATextModel) {
+  EngineConfig config;
+  config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/gemma3-multimodal";
+  config.max_total_tokens = 256;
+  Engine engine(config);
+  EXPECT_EQ(error_of([&] {
+              engine.submit({5, 127}, {});
+            }),
+            "token id 127: stands for a part of an image, Gemma3ForConditionalGeneration is served with text "
+            "alone");
+}
+
 TEST(EngineErrors, RefuseAPromptAndLoseNothing) {
   EngineConfig config = config_of(kModel);
   config.context_length = 64;
@@ -297,18 +310,20 @@ TEST(EngineErrors, NameWhatCanNotBeServed) {
     change(config);
     return error_of([&] { Engine engine(config); });
   };
-  EXPECT_THAT(start([](EngineConfig& c) { c.wishes.page_size = 3; }), HasSubstr("page_size 3"));
-  EXPECT_THAT(start([](EngineConfig& c) { c.wishes.page_size = 0; }), HasSubstr("page_size 0"));
-  EXPECT_THAT(start([](EngineConfig& c) { c.wishes.attention_backend = "fa5"; }),
+  EXPECT_THAT(start([](EngineConfig& c) { c.backend_options.page_size = 3; }), HasSubstr("page_size 3"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.backend_options.page_size = 0; }), HasSubstr("page_size 0"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.backend_options.attention_backend = "fa5"; }),
               HasSubstr("attention backend 'fa5': expected one of torch_native, cpu"));
-  EXPECT_THAT(start([](EngineConfig& c) { c.wishes.attention_backend = "flashmla"; }), HasSubstr("MLA only"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.backend_options.attention_backend = "flashmla"; }),
+              HasSubstr("MLA only"));
   EXPECT_THAT(start([](EngineConfig& c) {
-                c.wishes.attention_backend = "trtllm_mha";
-                c.wishes.page_size = 8;
+                c.backend_options.attention_backend = "trtllm_mha";
+                c.backend_options.page_size = 8;
               }),
               HasSubstr("page_size 8: trtllm_mha needs 16, 32, 64, 128"));
   EXPECT_THAT(start([](EngineConfig& c) { c.context_length = 100000; }),
-              HasSubstr("context_length 100000: 1 to 256"));
+              HasSubstr("context_length 100000: 2 to 256"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.context_length = 1; }), HasSubstr("context_length 1: 2 to 256"));
   EXPECT_THAT(start([](EngineConfig& c) { c.max_total_tokens = int64_t{1} << 40; }),
               HasSubstr("max_total_tokens"));
   EXPECT_THAT(start([](EngineConfig& c) { c.model_path = "/nowhere"; }), HasSubstr("/nowhere"));

@@ -27,14 +27,16 @@ class FailingRequest : public testing::Test {
     std::vector<int32_t> tokens;  // as the sink got them
     FinishReason reason = FinishReason::kNone;
     int num_output = -1;  // what the request holds at its end
+    std::string message;
     bool operator==(const Result&) const = default;
   };
 
   static std::map<RequestId, Result> finish_all(Engine& engine) {
     std::map<RequestId, Result> results;
-    while (engine.step([&](const StepOutput& output) {
+    while (engine.step([&](const RequestOutput& output) {
       Result& result = results[output.id];
-      result.tokens.push_back(output.token_id);
+      result.tokens.insert(result.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+      result.message = output.message;
       result.reason = output.finish_reason;
       result.num_output = output.request.num_output();
     })) {
@@ -62,10 +64,31 @@ TEST_F(FailingRequest, EndsWithAnErrorAndTouchesNoOther) {
   const std::vector<Result> good = complete({first, last});
   const std::vector<Result> with_bad = complete({first, bad, last});
   EXPECT_EQ(with_bad[1],
-            (Result{.tokens = {kernels::kNoToken}, .reason = FinishReason::kError, .num_output = 0}));
+            (Result{.tokens = {},
+                    .reason = FinishReason::kError,
+                    .num_output = 0,
+                    .message = "the model's logits are NaN: expected weights and a --kv-cache-dtype whose "
+                               "range holds its activations"}));
   EXPECT_EQ(good[0].reason, FinishReason::kLength);
   EXPECT_EQ(with_bad[0], good[0]);
   EXPECT_EQ(with_bad[2], good[1]);
+}
+
+TEST_F(FailingRequest, EndsWhereItsAnswerStopsToBeNumbers) {
+  const std::vector<int32_t> first = {5, 6, 7, 8}, last = {30, 31, 32}, bad = {9, 10, 11};
+  params_.stop_token_ids.clear();
+  const std::vector<Result> good = complete({first, last});
+  Engine engine(config_);
+  const RequestId before = engine.submit(first, params_);
+  SamplingParams forced = params_;
+  forced.logit_bias = {{kBadToken, 100.0f}};  // its first token, which makes the second no number
+  const RequestId failing = engine.submit(bad, forced);
+  const RequestId after = engine.submit(last, params_);
+  auto results = finish_all(engine);
+  EXPECT_EQ(results.at(failing).tokens, std::vector<int32_t>{kBadToken});
+  EXPECT_EQ(results.at(failing).reason, FinishReason::kError);
+  EXPECT_EQ(results.at(before), good[0]);
+  EXPECT_EQ(results.at(after), good[1]);
 }
 
 TEST_F(FailingRequest, LeavesNothingBehindInThePagesThatTheNextOneGets) {

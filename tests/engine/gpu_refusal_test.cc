@@ -87,7 +87,7 @@ TEST_F(GpuRefusals, NameAGraphSizeThatNoStepReaches) {
 }
 
 TEST_F(GpuRefusals, NameAGraphSizeBeyondThePool) {
-  config_.wishes.page_size = 16;
+  config_.backend_options.page_size = 16;
   config_.max_total_tokens = 64;
   config_.cuda_graph_bs = {4, 5};
   EXPECT_EQ(refusal(ErrorCode::kInvalidArgument),
@@ -95,7 +95,7 @@ TEST_F(GpuRefusals, NameAGraphSizeBeyondThePool) {
 }
 
 TEST_F(GpuRefusals, ChooseNoGraphBeyondThePoolThemselves) {
-  config_.wishes.page_size = 16;
+  config_.backend_options.page_size = 16;
   config_.max_total_tokens = 64;
   EXPECT_EQ(resolve_engine(config_, model_).decode_sizes.back(), 4);
 }

@@ -42,10 +42,10 @@ class Watched {
     ids_.push_back(engine_.submit(prompt, params));
   }
   bool step() {
-    const bool done_something = engine_.step([&](const StepOutput& output) {
+    const bool done_something = engine_.step([&](const RequestOutput& output) {
       WatchedResult& result = results_[output.id];
       EXPECT_EQ(result.reason, FinishReason::kNone) << "a token after the end";
-      result.streamed.push_back(output.token_id);
+      result.streamed.insert(result.streamed.end(), output.token_ids.begin(), output.token_ids.end());
       result.text += output.text;
       result.reason = output.finish_reason;
       result.num_preemptions = output.request.num_preemptions;
@@ -91,13 +91,14 @@ class FullPool : public testing::TestWithParam<Way> {
   EngineConfig config() const {
     EngineConfig config;
     config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
-    config.wishes.page_size = GetParam().page_size;
+    config.backend_options.page_size = GetParam().page_size;
     return config;
   }
   // Room for the largest request alone and a little more; all together would need several times as much. A
   // request is admitted when a page is left for each that runs, so only growing by more pages fills the pool.
   EngineConfig narrow_config() const {
     EngineConfig narrow = config();
+    narrow.schedule.conservativeness = 0.0;
     narrow.max_total_tokens = GetParam().page_size == 64 ? 640 : 384;
     return narrow;
   }

@@ -1,5 +1,7 @@
-// Random arrivals and cancellations over pools of any size, up to those that hold hardly a request: nothing
-// is lost, nobody starves, and each request ends with the tokens it asked for.
+// Random arrivals and cancellations over pools of any size, up to those that hold hardly a request, with and
+// without a prefix cache: nothing is lost, nobody starves, each request ends with the tokens it asked for,
+// and every key that it reads is one of its own tokens, in layers with a window too, which may have a half of
+// the pool of their own.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -10,22 +12,43 @@
 #include <numeric>
 #include <set>
 
+#include "attend/base/log.h"
 #include "attend/base/math.h"
 #include "attend/engine/scheduler.h"
 
 namespace attend {
 namespace {
 
-// A scheduler over real pools, and what is known of its requests.
+// Evenly, in small cases too.
+int random_below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
+
+// K/V of a token, which depends on all tokens before it and on the salt.
+uint64_t key_after(uint64_t key, int32_t token) {
+  return (key ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull;
+}
+
+// A scheduler over real pools, what is known of its requests, and what a model would have stored.
 class World {
  public:
   World()
-      : limits_{.max_reqs = *rc::gen::inRange(1, 6), .max_tokens = 0, .max_kv_tokens = 0},
-        slots_(make_allocator(*rc::gen::element(1, 2, 4, 16), *rc::gen::inRange(3, 20))),
-        rows_(limits_.max_reqs, kContext) {
-    limits_.max_tokens = limits_.max_reqs + *rc::gen::inRange(0, 20);
-    limits_.max_kv_tokens = *rc::gen::inRange(2, slots_->num_total_slots() + 2);
-    scheduler_ = std::make_unique<Scheduler>(limits_, rows_, *slots_);
+      : limits_{.max_reqs = 1 + random_below(5), .max_tokens = 0, .max_kv_tokens = 0},
+        slots_(make_allocator(*rc::gen::element(1, 2, 4, 16), 3 + random_below(20))),
+        rows_(limits_.max_reqs, kContext),
+        stored_(static_cast<size_t>(slots_->num_total_slots() + slots_->page_size())) {
+    limits_.max_tokens = limits_.max_reqs + random_below(24);
+    limits_.max_kv_tokens =
+        random_below(2) == 0 ? 4 * slots_->num_total_slots() : 2 + random_below(slots_->num_total_slots());
+    std::optional<EvictionPolicy> caching;
+    if (random_below(4) > 0)
+      caching = *rc::gen::element(EvictionPolicy::kLru, EvictionPolicy::kLfu, EvictionPolicy::kPriority);
+    if (random_below(2) == 0) add_window_half();
+    memory_ = std::make_unique<RequestMemory>(limits_.max_kv_tokens, rows_, *slots_, caching,
+                                              WindowHolds(swa_.get(), window_left_, rows_.num_rows()));
+    const ScheduleOptions options{
+        .policy = *rc::gen::element(SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kPriority),
+        .conservativeness = *rc::gen::element(0.0, 1.0),
+        .max_queued_requests = 0};
+    scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options);
   }
 
   void submit() {
@@ -34,9 +57,18 @@ class World {
     if (longest < 2) return;
     auto request = std::make_unique<Request>();
     request->id = next_id_++;
-    request->num_prompt = *rc::gen::inRange(1, longest);
-    request->params.max_new_tokens = *rc::gen::inRange(1, longest - request->num_prompt + 1);
+    request->num_prompt = 1 + random_below(longest - 1);
+    const int length = 1 + random_below(longest - request->num_prompt);
+    lengths_[request->id] = length;
+    // At times more is said than was planned for.
+    request->params.max_new_tokens = random_below(2) == 0 ? length : 1;
+    // Runs of one letter, so that prompts have beginnings in common.
+    while (static_cast<int>(request->tokens.size()) < request->num_prompt)
+      request->tokens.insert(request->tokens.end(),
+                             static_cast<size_t>(1 + random_below(slots_->page_size())), random_below(3));
     request->tokens.resize(static_cast<size_t>(request->num_prompt));
+    request->cache_salt = random_below(8) == 0 ? "salt" : "";
+    request->priority = random_below(3);
     requests_.emplace(request->id, request.get());
     scheduler_->submit(std::move(request));
   }
@@ -55,32 +87,74 @@ class World {
     const ScheduledStep& step = scheduler_->schedule();
     check_step(step);
     check_pools();
-    std::vector<RequestId> finished;
-    for (const ScheduledRequest& part : step.requests) {
-      const bool samples = part.samples();
-      part.request->num_computed += part.num_new;
-      if (samples) part.request->tokens.push_back(7);
-      if (part.request->num_output() == part.request->params.max_new_tokens)
-        finished.push_back(part.request->id);
+    store_and_read(step);
+    std::vector<Request*> sampling;
+    for (const ScheduledRequest& part : step.requests)
+      if (part.samples()) sampling.push_back(part.request);
+    scheduler_->advance();
+    check_pools();
+    for (Request* request : sampling) {
+      request->tokens.push_back(random_below(3));
+      if (request->num_output() == lengths_.at(request->id)) finish(request->id);
     }
-    for (const RequestId id : finished) finish(id);
     check_pools();
     return !step.requests.empty();
   }
 
+  void flush() { memory_->flush(); }
+
+  // Breaks the books as no right code does: a page that nobody knows of is taken or given back.
+  void break_the_books() {
+    const int32_t before = 0, after = 1;
+    std::vector<TokenSlot> slot(1);
+    if (random_below(2) == 0 || slots_->num_used_slots() == 0) {
+      if (!slots_->alloc_extend({&before, 1}, {&after, 1}, {&kNoSlot, 1}, slot)) return;
+    } else {
+      for (const auto& [id, request] : requests_)
+        if (request->num_slots > 0) {
+          slots_->free(rows_.row(request->row).first(1));
+          break;
+        }
+    }
+    step();
+  }
+
   void check_all_ended() const {
     RC_ASSERT(requests_.empty() && scheduler_->idle());
+    memory_->flush();
     RC_ASSERT(slots_->num_used_slots() == 0);
     RC_ASSERT(rows_.num_free() == limits_.max_reqs);
   }
   int num_preemptions() const { return num_preemptions_; }
+  bool has_shared() const { return memory_->num_cached_tokens() > 0; }
+  bool has_shared_within_a_step() const { return has_shared_within_a_step_; }
+  int64_t num_heals() const { return scheduler_->num_heals(); }
+
+  bool has_window_half() const { return swa_ != nullptr; }
 
  private:
   static constexpr int kContext = 40;
 
+  // From what one request needs up to as much as the full half.
+  void add_window_half() {
+    window_left_ = random_below(24);
+    const int page_size = slots_->page_size(), num_pages = slots_->num_total_slots() / page_size;
+    const int needed = ceil_div(window_left_ + 1 + limits_.max_tokens, page_size) + 2;
+    const int num_swa_pages = needed >= num_pages ? num_pages : needed + random_below(num_pages - needed + 1);
+    swa_ = std::make_unique<SwaSlots>(page_size, num_pages + 1, num_swa_pages + 1);
+    swa_stored_.resize(static_cast<size_t>((num_swa_pages + 1) * page_size));
+  }
+
+  uint64_t& swa_stored_of(TokenSlot slot) {
+    const SwaSlot swa_slot = swa_->translate(slot);
+    RC_ASSERT(swa_slot.value >= slots_->page_size());
+    return swa_stored_[static_cast<size_t>(swa_slot.value)];
+  }
+
   void finish(RequestId id) {
     const std::unique_ptr<Request> request = scheduler_->finish(id);
     RC_ASSERT(request->id == id);
+    RC_ASSERT(request->num_cached_tokens < request->num_prompt);
     num_preemptions_ += request->num_preemptions;
     requests_.erase(id);
   }
@@ -95,57 +169,99 @@ class World {
       num_tokens += num_new;
     }
     RC_ASSERT(step.num_tokens == num_tokens && num_tokens <= limits_.max_tokens);
-    RC_ASSERT(static_cast<int>(parts.size()) ==
-              scheduler_->num_running());            // everybody who runs goes forward
+    // Who generates always goes forward, who has a prompt to compute when there is room.
+    for (const auto& [id, request] : requests_)
+      if (request->row != kPaddingRow && request->decoding()) RC_ASSERT(parts.contains(id));
     RC_ASSERT(requests_.empty() || !parts.empty());  // somebody always does
   }
 
-  // free + in use = total for rows and slots, and no slot belongs to two requests.
+  // What a model does in a step: first every new token's K/V is stored, then every token reads those before
+  // it.
+  void store_and_read(const ScheduledStep& step) {
+    std::set<TokenSlot> written;
+    const auto keys_of = [](const Request& request, int count) {
+      std::vector<uint64_t> keys;
+      uint64_t key = request.cache_salt.empty() ? 1 : 2;
+      for (int p = 0; p < count; ++p)
+        keys.push_back(key = key_after(key, request.tokens[static_cast<size_t>(p)]));
+      return keys;
+    };
+    for (const auto& [request, num_new] : step.requests) {
+      const int end = request->num_computed + num_new;
+      const std::vector<uint64_t> keys = keys_of(*request, end);
+      for (auto p = static_cast<size_t>(request->num_computed); p < static_cast<size_t>(end); ++p) {
+        const TokenSlot slot = rows_.row(request->row)[p];
+        RC_ASSERT(written.insert(slot).second);  // by one request alone
+        stored_[static_cast<size_t>(slot.value)] = keys[p];
+        if (swa_) swa_stored_of(slot) = keys[p];
+      }
+    }
+    bool prefix_ready = true;
+    for (const auto& [request, num_new] : step.requests) {
+      const std::vector<uint64_t> keys = keys_of(*request, request->num_computed + num_new);
+      for (size_t p = 0; p < keys.size(); ++p) {
+        const TokenSlot slot = rows_.row(request->row)[p];
+        RC_ASSERT(stored_[static_cast<size_t>(slot.value)] == keys[p]);
+        if (swa_ && static_cast<int>(p) >= request->num_computed - window_left_)
+          RC_ASSERT(swa_stored_of(slot) == keys[p]);
+        if (p < static_cast<size_t>(request->num_computed) && written.contains(slot)) prefix_ready = false;
+      }
+    }
+    RC_ASSERT(!step.prefix_ready || prefix_ready);
+    has_shared_within_a_step_ |= !prefix_ready;
+  }
+
+  // One owner for each page, free + cached + in use = total, and rows that hold what requests have.
   void check_pools() const {
-    slots_->check_conservation();
+    scheduler_->check_memory();
     std::set<RequestRow> rows;
-    std::set<TokenSlot> slots;
-    int num_used = 0;
     for (const auto& [id, request] : requests_) {
       if (request->row == kPaddingRow) {
         RC_ASSERT(request->num_slots == 0 && request->num_computed == 0);
         continue;
       }
       RC_ASSERT(rows.insert(request->row).second);
-      num_used += round_up(request->num_slots, slots_->page_size());
       const View<const TokenSlot> row = rows_.row(request->row);
       for (int p = 0; p < kContext; ++p) {
         const TokenSlot slot = row[static_cast<size_t>(p)];
         RC_ASSERT((p < request->num_slots) == (slot.value >= slots_->page_size()));
-        if (p < request->num_slots) RC_ASSERT(slots.insert(slot).second);
+        if (p < request->num_slots) RC_ASSERT(slot.value % slots_->page_size() == p % slots_->page_size());
       }
     }
     RC_ASSERT(static_cast<int>(rows.size()) == scheduler_->num_running());
     RC_ASSERT(rows_.num_free() + static_cast<int>(rows.size()) == limits_.max_reqs);
-    RC_ASSERT(slots_->num_used_slots() == num_used);
-    RC_ASSERT(slots_->num_free_slots() + num_used == slots_->num_total_slots());
   }
 
   BatchLimits limits_;
   std::unique_ptr<SlotAllocator> slots_;
   ReqToTokenPool rows_;
+  std::vector<uint64_t> stored_;   // by slot
+  std::unique_ptr<SwaSlots> swa_;  // null: layers with a window keep all tokens
+  int window_left_ = 0;
+  std::vector<uint64_t> swa_stored_;  // by slot of the window half
+  std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Scheduler> scheduler_;
   std::map<RequestId, const Request*> requests_;  // that have not ended
+  std::map<RequestId, int> lengths_;              // of their answers
   RequestId next_id_ = 1;
   int num_preemptions_ = 0;
+  bool has_shared_within_a_step_ = false;
 };
 
-RC_GTEST_PROP(SchedulerProperty, LosesNothingAndStarvesNobodyOverRandomArrivals, ()) {
-  World world;
-  const int num_events = *rc::gen::inRange(1, 60);
-  for (int event = 0; event < num_events; ++event) {
-    switch (*rc::gen::inRange(0, 8)) {
+void run_random_events(World& world, bool break_the_books) {
+  for (int event = 1 + random_below(80); event > 0; --event) {
+    switch (random_below(12)) {
       case 0:
       case 1:
+      case 2:
         world.submit();
         break;
-      case 2:
+      case 3:
         world.cancel();
+        break;
+      case 4:
+        if (random_below(4) == 0) world.flush();
+        if (break_the_books) world.break_the_books();
         break;
       default:
         world.step();
@@ -154,7 +270,24 @@ RC_GTEST_PROP(SchedulerProperty, LosesNothingAndStarvesNobodyOverRandomArrivals,
   int num_steps = 0;
   while (world.step()) RC_ASSERT(++num_steps < 100'000);
   world.check_all_ended();
+}
+
+RC_GTEST_PROP(SchedulerProperty, LosesNothingAndStarvesNobodyOverRandomArrivals, ()) {
+  World world;
+  run_random_events(world, false);
+  RC_ASSERT(world.num_heals() == 0);
   RC_CLASSIFY(world.num_preemptions() > 0, "with preemptions");
+  RC_CLASSIFY(world.has_shared(), "with shared prefixes");
+  RC_CLASSIFY(world.has_window_half() && world.has_shared(), "with shared prefixes over a window half");
+  RC_CLASSIFY(world.has_shared_within_a_step(), "shared within the step that computes them");
+}
+
+RC_GTEST_PROP(SchedulerProperty, HealsBooksThatAreWrongAndServesEveryRequest, ()) {
+  set_log_level(LogLevel::kError);
+  World world;
+  run_random_events(world, true);
+  set_log_level(LogLevel::kInfo);
+  RC_CLASSIFY(world.num_heals() > 0, "healed");
 }
 
 }  // namespace

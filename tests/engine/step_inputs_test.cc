@@ -49,6 +49,26 @@ TEST(StepInputs, DescribesAMixedStep) {
   EXPECT_THAT(inputs.sampling_requests(), ElementsAre(0));
 }
 
+TEST(StepInputs, SaysWhereNewTokensStandInAWindowHalf) {
+  const BatchLimits limits{.max_reqs = 2, .max_tokens = 8, .max_kv_tokens = 16};
+  ReqToTokenPool rows(2, 8);
+  SwaSlots swa(4, 6, 4);
+  Request request;
+  request.tokens = {1, 2};
+  request.num_prompt = 1;
+  request.num_computed = 1;
+  request.row = *rows.allocate();
+  const TokenSlot slots[] = {TokenSlot(20), TokenSlot(21)};
+  rows.write(request.row, 0, slots);
+  ASSERT_TRUE(swa.map(slots));
+  StepInputs inputs(limits, rows, {}, &swa);
+  Stream stream;
+  ScheduledStep step{.requests = {{&request, 1}}, .num_tokens = 1, .mode = ForwardMode::kDecode};
+  inputs.build(step, stream, /*padded_reqs=*/2);
+  EXPECT_THAT(inputs.batch().out_slots, ElementsAre(TokenSlot(21), kNoSlot));
+  EXPECT_THAT(inputs.swa_slots(), ElementsAre(swa.translate(TokenSlot(21)).value, -1));
+}
+
 TEST(StepInputs, HasTheSameAddressesInStepsPaddedToTheSameSize) {
   const BatchLimits limits{.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(3, 8);

@@ -42,7 +42,7 @@ std::vector<Completion> complete(const EngineConfig& config, const std::vector<T
   std::vector<Completion> completions(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i)
     indices.emplace(engine.submit(prompts[i].prompt, {.max_new_tokens = 64}), i);
-  while (engine.step([&](const StepOutput& output) {
+  while (engine.step([&](const RequestOutput& output) {
     Completion& completion = completions[indices.at(output.id)];
     completion.text += output.text;
     if (output.finish_reason == FinishReason::kNone) return;
@@ -67,7 +67,7 @@ TEST_P(TinyModel, AnswersAsHuggingFaceDoesWithThisPageSize) {
   config.model_path = kModel;
   config.device.type = device;
   config.dtype = DType::kF32;
-  config.wishes.page_size = page_size;
+  config.backend_options.page_size = page_size;
   config.kv_cache_dtype = DType::kF32;  // the goldens are float32 maths
   config.max_running_requests = 24;
   const std::vector<Completion> completions = complete(config, prompts);

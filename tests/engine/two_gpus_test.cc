@@ -33,7 +33,7 @@ class TwoGpus : public testing::Test {
 
   // Of one engine; false when it has nothing left to do.
   bool step(int i) {
-    return engines_[i]->step([&](const StepOutput& output) { tokens_[i].push_back(output.token_id); });
+    return engines_[i]->step([&](const RequestOutput& output) { tokens_[i].push_back(output.token_ids[0]); });
   }
 
   std::unique_ptr<Engine> engines_[2];

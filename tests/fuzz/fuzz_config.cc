@@ -7,22 +7,51 @@
 namespace attend::fuzz {
 namespace {
 
+// A layer's rotary embedding rotates at most `head_dim` numbers; -1: none.
+void check_rope(const ModelSpec& spec, int rope_set, int head_dim) {
+  if (rope_set == -1) return;
+  const RopeConfig& rope = spec.ropes.at(static_cast<size_t>(rope_set));
+  expect(rope.rotary_dim >= 2 && rope.rotary_dim % 2 == 0 && rope.rotary_dim <= head_dim);
+}
+
+void check(const ModelSpec& spec, const AttentionSpec& attention) {
+  expect(attention.num_kv_heads >= 1 && attention.num_q_heads % attention.num_kv_heads == 0);
+  expect(attention.head_dim >= 1 && attention.window_left >= -1 && attention.scale > 0.0f);
+  expect(std::isfinite(attention.scale) && std::isfinite(attention.logit_cap) && attention.logit_cap >= 0.0f);
+  check_rope(spec, attention.rope_set, attention.head_dim);
+}
+
+void check(const ModelSpec& spec, const MlaSpec& mla) {
+  expect(mla.num_heads >= 1 && mla.q_lora_rank >= 0 && mla.kv_lora_rank >= 1 && mla.nope_dim >= 1 &&
+         mla.v_dim >= 1);
+  expect(std::isfinite(mla.scale) && mla.scale > 0.0f);
+  check_rope(spec, mla.rope_set, mla.rope_dim);
+}
+
 // What pools, backends and the decoder rely on.
 void check(const ModelSpec& spec) {
   expect(spec.num_layers() >= 1 && spec.hidden_size >= 1 && spec.vocab_size >= 1 && !spec.ropes.empty());
   expect(spec.max_context_len() >= 1);
   for (const LayerSpec& layer : spec.layers) {
-    const auto& attention = std::get<AttentionSpec>(layer.mixer);
-    expect(attention.num_kv_heads >= 1 && attention.num_q_heads % attention.num_kv_heads == 0);
-    expect(attention.head_dim >= 1 && attention.window_left >= -1 && attention.scale > 0.0f);
-    const RopeConfig& rope = spec.ropes.at(static_cast<size_t>(attention.rope_set));
-    expect(rope.rotary_dim >= 2 && rope.rotary_dim % 2 == 0 && rope.rotary_dim <= attention.head_dim);
-    expect(std::get<GatedMlpSpec>(layer.mlp).intermediate_size >= 1);
+    std::visit([&](const auto& mixer) { check(spec, mixer); }, layer.mixer);
+    if (const auto* dense = std::get_if<GatedMlpSpec>(&layer.mlp)) expect(dense->intermediate_size >= 1);
+    if (const auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp))
+      expect(experts->intermediate_size >= 1 && experts->top_k >= 1 &&
+             experts->top_k <= experts->num_experts);
   }
   for (const RopeConfig& rope : spec.ropes) {
     expect(std::isfinite(rope.theta) && rope.theta > 1.0);
     expect(std::isfinite(rope.factor) && rope.factor > 0.0);
+    const auto num_factors = static_cast<size_t>(rope.type == RopeType::kLongRope ? rope.rotary_dim / 2 : 0);
+    expect(rope.short_factor.size() == num_factors && rope.long_factor.size() == num_factors);
+    expect(rope.type != RopeType::kLongRope || rope.original_max_position_embeddings > 1);
   }
+  expect(std::isfinite(spec.final_logit_cap) && spec.final_logit_cap >= 0.0f);
+  expect(std::isfinite(spec.embedding_scale) && spec.embedding_scale > 0.0f);
+  const Quantization& quantization = spec.quantization;
+  expect(quantization.group_ins >= 0 && quantization.group_ins % 32 == 0 && quantization.group_outs >= 0);
+  expect(to_string(quantization).empty() == (quantization.storage == WeightStorage::kPlain));
+  expect(std::isfinite(bytes_per_weight(quantization)));
   for (const int32_t id : spec.eos_token_ids) expect(id >= 0);
 }
 

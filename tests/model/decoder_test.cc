@@ -61,7 +61,7 @@ ModelSpec tiny_config() {
                                 .scale = 0.35f,
                                 .qkv_bias = true,
                                 .output_bias = true,
-                                .qk_norm = true};
+                                .qk_norm = QkNormSpan::kHead};
   AttentionSpec windowed = attention;
   windowed.window_left = 15;
   const GatedMlpSpec mlp{.intermediate_size = 24, .bias = true};

@@ -9,11 +9,11 @@
 namespace attend::test {
 namespace {
 
-// A pool for the model, of so many pages.
+// A pool for the model, of so many pages. Layers with a window among others without have a half of their own.
 std::unique_ptr<KvPool> pool_for(const ModelSpec& model, const ModelPlacement& placement, int page_size,
                                  int num_pages) {
-  KvPoolConfig config =
-      pool_of(model.geometry(placement.dtype, placement.dtype), page_size, placement.device);
+  KvPoolConfig config = pool_of(model.geometry(placement.dtype, placement.dtype), page_size, placement.device,
+                                SwaHalf{.full_tokens_ratio = 1.0});
   set_num_pages(config, num_pages);
   return make_kv_pool(config);
 }
@@ -60,6 +60,7 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
       .max_reqs = max_reqs, .max_tokens = max_tokens, .max_kv_tokens = int64_t{max_reqs} * max_len};
   ModelGeometry geometry = model.spec().geometry(placement.dtype, placement.dtype);
   geometry.max_context_len = max_len;
+  widest_window_left_ = widest_window_left(geometry);
   const BackendConfig config{.device = placement.device,
                              .model = geometry,
                              .limits = limits,
@@ -77,8 +78,34 @@ Sequence GoldenDriver::begin(std::span<const int32_t> prompt) {
 }
 
 void GoldenDriver::end(const Sequence& sequence) {
-  slots_->free(rows_.row(sequence.row).first(static_cast<size_t>(sequence.num_computed)));
+  const auto slots = rows_.row(sequence.row).first(static_cast<size_t>(sequence.num_computed));
+  if (swa_slots() != nullptr) {
+    const int num_pages = ceil_div(sequence.num_computed, pool_->page_size());
+    swa_slots()->drop(pages_of(sequence, sequence.first_held_page, num_pages));
+    swa_slots()->forget(pages_of(sequence, 0, num_pages));
+  }
+  slots_->free(slots);
   rows_.free(sequence.row);
+}
+
+std::vector<PageId> GoldenDriver::pages_of(const Sequence& sequence, int first, int end) const {
+  std::vector<PageId> pages;
+  const int page_size = pool_->page_size();
+  for (int page = first; page < end; ++page)
+    pages.emplace_back(rows_.row(sequence.row)[static_cast<size_t>(page * page_size)].value / page_size);
+  return pages;
+}
+
+// The next query sees no key before its window, so whole pages there are given back: the next tokens of any
+// sequence get them.
+void GoldenDriver::leave_window(Sequence& sequence) {
+  if (swa_slots() == nullptr) return;
+  const int first_visible = std::max(0, sequence.num_computed - widest_window_left_);
+  const int first_page = first_visible / pool_->page_size();
+  const std::vector<PageId> behind = pages_of(sequence, sequence.first_held_page, first_page);
+  swa_slots()->drop(behind);
+  swa_slots()->forget(behind);
+  sequence.first_held_page = first_page;
 }
 
 Tensor GoldenDriver::step(std::span<const Extension> extensions) {
@@ -118,13 +145,16 @@ Tensor GoldenDriver::run(std::span<const Extension> extensions, std::span<const 
     cu_seqlen_q.push_back(static_cast<int32_t>(positions.size()));
   }
   const ForwardMode mode = mode_of(extensions);
+  for (const Extension& extension : extensions) leave_window(*extension.sequence);
   std::vector<TokenSlot> out_slots(positions.size());
   const bool fits = mode == ForwardMode::kDecode
                         ? slots_->alloc_decode(seqlens, last_slots, out_slots)
                         : slots_->alloc_extend(prefix_lens, seqlens, last_slots, out_slots);
-  ensure(fits, "the pool is sized for every sequence");
+  ensure(fits && (swa_slots() == nullptr || swa_slots()->map(out_slots)),
+         "the pool is sized for every sequence");
 
   int max_seqlen_q = 0;
+  PrefixInfo prefix{.table = rows_.table().as<const int32_t>(), .table_stride = rows_.table().strides[0]};
   for (size_t i = 0; i < extensions.size(); ++i) {
     const auto [sequence, num_new] = extensions[i];
     const auto begin = static_cast<size_t>(cu_seqlen_q[i]);
@@ -132,6 +162,7 @@ Tensor GoldenDriver::run(std::span<const Extension> extensions, std::span<const 
                 View<const TokenSlot>(out_slots).subspan(begin, static_cast<size_t>(num_new)));
     sequence->num_computed += num_new;
     max_seqlen_q = std::max(max_seqlen_q, num_new);
+    prefix.add(sequence->num_computed, num_new);
   }
   const ForwardBatch batch{.mode = mode,
                            .num_reqs = static_cast<int>(extensions.size()),
@@ -142,8 +173,15 @@ Tensor GoldenDriver::run(std::span<const Extension> extensions, std::span<const 
                            .cu_seqlen_q = cu_seqlen_q,
                            .positions = positions,
                            .out_slots = out_slots,
-                           .tree_mask = {}};
+                           .tree_mask = {},
+                           .prefix = prefix};
   return compute(batch, {.token_ids = token_ids, .logit_rows = logit_rows, .prompt_lens = prompt_lens});
+}
+
+std::vector<int32_t> GoldenDriver::swa_slots_of(View<const TokenSlot> slots) const {
+  std::vector<int32_t> translated(swa_slots() != nullptr ? slots.size() : 0);
+  if (swa_slots() != nullptr) swa_slots()->translate(slots, translated);
+  return translated;
 }
 
 Tensor GoldenDriver::compute(const ForwardBatch& host_batch, const ModelInput& host_input) {
@@ -162,7 +200,9 @@ Tensor GoldenDriver::compute(const ForwardBatch& host_batch, const ModelInput& h
   rows_.upload({.rows = raw(batch.request_rows),
                 .cu_seqlen_q = batch.cu_seqlen_q,
                 .positions = batch.positions,
-                .slots = raw(batch.out_slots)},
+                .slots = raw(batch.out_slots),
+                .swa_slots = arrays.view(View<const int32_t>(swa_slots_of(host_batch.out_slots))),
+                .slot_map = swa_slots() != nullptr ? swa_slots()->slot_map().as<int32_t>() : nullptr},
                stream_);
   attention_->plan(batch, stream_);
   model_.forward(input, batch, *attention_, computed, stream_);

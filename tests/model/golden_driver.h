@@ -11,6 +11,7 @@
 #include "attend/kv/allocator.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/swa_slots.h"
 #include "attend/model/model.h"
 #include "attend/tensor/cuda.h"
 
@@ -21,6 +22,7 @@ struct Sequence {
   int num_prompt = 0;
   int num_computed = 0;
   RequestRow row;
+  int first_held_page = 0;  // of the half for layers with a window
 };
 
 // What a step computes of one sequence.
@@ -46,11 +48,16 @@ class GoldenDriver {
  private:
   Tensor run(std::span<const Extension> extensions, std::span<const int32_t> logit_rows);
   Tensor compute(const ForwardBatch& batch, const ModelInput& input);
+  SwaSlots* swa_slots() const { return pool_->swa_slots(); }
+  std::vector<int32_t> swa_slots_of(View<const TokenSlot> slots) const;
+  std::vector<PageId> pages_of(const Sequence& sequence, int first, int end) const;
+  void leave_window(Sequence& sequence);
 
   Model& model_;
   ReqToTokenPool rows_;
   std::unique_ptr<SlotAllocator> slots_;
   std::unique_ptr<KvPool> pool_;
+  int widest_window_left_ = 0;  // of layers with a window
   std::unique_ptr<AttentionBackend> attention_;
   std::optional<cuda::OwnedStream> gpu_stream_;
   Stream stream_;

@@ -13,6 +13,7 @@
 #include "attend/backends/table.h"
 #include "attend/model/safetensors.h"
 #include "tests/model/golden_driver.h"
+#include "tests/model/local_batches.h"
 #include "tests/support/gpu_device.h"
 
 namespace attend {
@@ -82,7 +83,8 @@ class Goldens : public testing::TestWithParam<Parameters> {
       max_len = std::max(max_len, golden.length() + num_greedy(golden));
       num_tokens += golden.length();
     }
-    const BackendEntry* entry = find_backend(backend_table(), backend);
+    const BackendEntry* entry =
+        backend == test::kLocalBatches.name ? &test::kLocalBatches : find_backend(backend_table(), backend);
     ASSERT_NE(entry, nullptr);
     driver_ = std::make_unique<GoldenDriver>(*model_, placement, *entry, page_size,
                                              static_cast<int>(goldens_.size()), max_len, num_tokens);
@@ -223,17 +225,114 @@ std::string name_of(const testing::TestParamInfo<Parameters>& test) {
   return text;
 }
 
-constexpr const char* kCases[] = {"llama-gqa4-hd32",       "llama-mha-hd64-tied", "llama-rope-llama3",
-                                  "llama-rope-linear",     "llama-rope-dynamic",  "llama-rope-yarn",
-                                  "llama-rope-parameters", "llama-biases",        "mistral-window-hd128",
-                                  "mistral-full-hd80",     "qwen2-gqa7-hd64",     "qwen2-some-layers-slide",
-                                  "qwen3-gqa2-hd128",      "qwen3-gqa3-hd256",    "qwen3-yarn",
-                                  "seed-oss-biases",       "llama-f16",           "llama-bf16",
-                                  "llama-sharded"};
+constexpr const char* kCases[] = {"llama-gqa4-hd32",
+                                  "llama-mha-hd64-tied",
+                                  "llama-rope-llama3",
+                                  "llama-rope-linear",
+                                  "llama-rope-dynamic",
+                                  "llama-rope-yarn",
+                                  "llama-rope-parameters",
+                                  "llama-biases",
+                                  "mistral-window-hd128",
+                                  "mistral-full-hd80",
+                                  "qwen2-gqa7-hd64",
+                                  "qwen2-some-layers-slide",
+                                  "qwen3-gqa2-hd128",
+                                  "qwen3-gqa3-hd256",
+                                  "qwen3-yarn",
+                                  "seed-oss-biases",
+                                  "llama-f16",
+                                  "llama-bf16",
+                                  "llama-sharded",
+                                  "gemma2-caps-window",
+                                  "gemma2-bf16",
+                                  "gemma2-no-caps",
+                                  "gemma3-local-rope",
+                                  "gemma3-layer-ropes",
+                                  "gemma3-multimodal",
+                                  "phi3-longrope",
+                                  "phi3-partial-window",
+                                  "olmo2-norms-behind",
+                                  "glm4-neighbour-pairs",
+                                  "ministral-some-layers-slide",
+                                  "qwen3-some-layers-slide",
+                                  "qwen3-moe-dense-among",
+                                  "qwen3-moe-sparse-step",
+                                  "mixtral-top2"};
+// Multi-head latent attention. Prompts are expanded, unless a token's bits may depend on itself alone: then
+// all steps are absorbed. The reference takes its time over 576 numbers a key.
+constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};
+constexpr const char* kMlaCases[] = {"deepseek-v2-lite", "deepseek-v2-groups", "deepseek-v3"};
+
+// What a GPU has no kernels for yet.
+constexpr const char* kCpuCases[] = {"gpt-oss-sinks-window", "gpt-oss-defaults", "llama4-chunks",
+                                     "llama4-interleaved"};
+// What transformers computes from the numbers that the bits stand for.
+constexpr const char* kQuantisedCases[] = {
+    "llama-fp8-tensor",     "llama-fp8-channel",    "qwen3-fp8-blocks",  "llama-awq",
+    "qwen2-gptq-act-order", "llama-gptq-v2",        "llama-int4-packed", "llama-int4-packed-zeros",
+    "llama-mxfp4",          "qwen3-moe-fp8-blocks", "mixtral-awq",       "gpt-oss-mxfp4"};
 
 INSTANTIATE_TEST_SUITE_P(Transformers, Goldens,
                          testing::Combine(testing::Values("torch_native", "cpu"), testing::ValuesIn(kCases),
                                           testing::Values(1, 16, 64), testing::Values(kOnCpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(TransformersOnCpu, Goldens,
+                         testing::Combine(testing::Values("torch_native", "cpu", "triton", "fa3"),
+                                          testing::ValuesIn(kCpuCases), testing::Values(1, 16, 64),
+                                          testing::Values(kOnCpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(TransformersByTrtllmOnCpu, Goldens,
+                         testing::Combine(testing::Values("trtllm_mha"), testing::ValuesIn(kCpuCases),
+                                          testing::Values(16, 64), testing::Values(kOnCpu)),
+                         name_of);
+// Chunks of 16, as virtual requests: pages have to divide them.
+INSTANTIATE_TEST_SUITE_P(TransformersByVirtualBatches, Goldens,
+                         testing::Combine(testing::Values("local_batches"),
+                                          testing::Values("llama4-chunks", "llama4-interleaved"),
+                                          testing::Values(1, 4, 16), testing::Values(kOnCpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(TransformersDeterministicOnCpu, Goldens,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kCpuCases),
+                                          testing::Values(16), testing::Values(kDeterministic)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(TransformersQuantised, Goldens,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kQuantisedCases),
+                                          testing::Values(16), testing::Values(kOnCpu, kDeterministic)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(MlaQuantised, Goldens,
+                         testing::Combine(testing::Values("cpu"), testing::Values("deepseek-v3-fp8-blocks"),
+                                          testing::Values(64), testing::Values(kOnCpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(MlaOnReference, Goldens,
+                         testing::Combine(testing::Values("torch_native"), testing::ValuesIn(kMlaCases),
+                                          testing::Values(16), testing::ValuesIn(kEitherForm)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Mla, Goldens,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kMlaCases),
+                                          testing::Values(1, 16, 64), testing::ValuesIn(kEitherForm)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(MlaByIndex, Goldens,
+                         testing::Combine(testing::Values("triton", "flashinfer", "fa3"),
+                                          testing::ValuesIn(kMlaCases), testing::Values(1, 64),
+                                          testing::ValuesIn(kEitherForm)),
+                         name_of);
+// Those whose contracts have pages of their own.
+INSTANTIATE_TEST_SUITE_P(MlaPages1, Goldens,
+                         testing::Combine(testing::Values("fa4"), testing::ValuesIn(kMlaCases),
+                                          testing::Values(1), testing::ValuesIn(kEitherForm)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(MlaPages64, Goldens,
+                         testing::Combine(testing::Values("flashmla"), testing::ValuesIn(kMlaCases),
+                                          testing::Values(64), testing::ValuesIn(kEitherForm)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(MlaPages128, Goldens,
+                         testing::Combine(testing::Values("cutlass_mla"), testing::ValuesIn(kMlaCases),
+                                          testing::Values(128), testing::ValuesIn(kEitherForm)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(MlaPages32And64, Goldens,
+                         testing::Combine(testing::Values("trtllm_mla"), testing::ValuesIn(kMlaCases),
+                                          testing::Values(32, 64), testing::ValuesIn(kEitherForm)),
                          name_of);
 // A backend of each kind of index: request rows, page table, CSR.
 INSTANTIATE_TEST_SUITE_P(TransformersOnGpu, Goldens,
@@ -248,6 +347,66 @@ INSTANTIATE_TEST_SUITE_P(TransformersDeterministic, Goldens,
 INSTANTIATE_TEST_SUITE_P(TransformersDeterministicOnGpu, Goldens,
                          testing::Combine(testing::Values("fa3"), testing::ValuesIn(kCases),
                                           testing::Values(16), testing::ValuesIn(kDeterministicOnGpu)),
+                         name_of);
+
+// A case's config with one field changed: what its model gives then is not what transformers gave.
+struct ChangedConfig {
+  const char* name;
+  const char* from;
+  const char* to;
+};
+
+class ChangedGoldens : public testing::TestWithParam<ChangedConfig> {};
+
+TEST_P(ChangedGoldens, GiveOtherLogits) {
+  const auto [name, from, to] = GetParam();
+  const std::filesystem::path folder = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / name;
+  std::ifstream file(folder / "config.json");
+  std::string config(std::istreambuf_iterator<char>(file), {});
+  const size_t at = config.find(from);
+  ASSERT_NE(at, std::string::npos) << from;
+  config.replace(at, std::string(from).size(), to);
+  const std::unique_ptr<Model> model = load_model(folder, parse_config(config, "changed"), LoadFormat::kAuto);
+  const Golden golden = read_goldens(folder / "golden.safetensors").back();
+  GoldenDriver driver(*model, kOnCpu, *find_backend(backend_table(), "cpu"), 16, 1, golden.length(),
+                      golden.length());
+  Sequence sequence = driver.begin(golden.prompt());
+  const std::vector<Extension> whole{{&sequence, golden.length()}};
+  const Tensor logits = driver.step(whole);
+  float largest = 0.0f, error = 0.0f;
+  for (size_t i = 0; i < logits.span<float>().size(); ++i) {
+    largest = std::max(largest, std::abs(golden.logits.span<float>()[i]));
+    error = std::max(error, std::abs(logits.span<float>()[i] - golden.logits.span<float>()[i]));
+  }
+  EXPECT_GT(error, 1e-3f * largest) << "ten times the tolerance";
+}
+
+constexpr ChangedConfig kChangedConfigs[] = {
+    {"gpt-oss-sinks-window", "\"swiglu_limit\": 1.25", "\"swiglu_limit\": 1.5"},
+    {"gpt-oss-sinks-window", "\"sliding_window\": 16", "\"sliding_window\": 17"},
+    {"gpt-oss-sinks-window", "\"truncate\": false", "\"truncate\": true"},
+    {"gpt-oss-sinks-window", "\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 4"},
+    {"gpt-oss-sinks-window", "\"swiglu_limit\": 1.25", "\"swiglu_alpha\": 1.6, \"swiglu_limit\": 1.25"},
+    {"gpt-oss-defaults", "\"sliding_attention\"", "\"full_attention\""},
+    {"llama4-chunks", "\"attention_chunk_size\": 16", "\"attention_chunk_size\": 32"},
+    {"llama4-chunks", "\"floor_scale\": 8", "\"floor_scale\": 9"},
+    {"llama4-chunks", "\"floor_scale\": 8", "\"floor_scale\": 8, \"attn_scale\": 0.12"},
+    {"llama4-chunks", "\"floor_scale\": 8", "\"floor_scale\": 8, \"attn_temperature_tuning\": 0"},
+    {"llama4-chunks", "\"floor_scale\": 8", "\"floor_scale\": 8, \"use_qk_norm\": false"},
+    {"llama4-chunks", "\"floor_scale\": 8", "\"floor_scale\": 8, \"no_rope_layers\": [1, 1, 1, 1]"},
+    {"llama4-interleaved", "\"chunked_attention\"", "\"full_attention\""},
+    {"llama4-interleaved", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 1"},
+    {"llama4-interleaved", "\"use_qk_norm\": false", "\"use_qk_norm\": true"},
+    {"gpt-oss-defaults", "\"layer_types\"", "\"rope_theta\": 10000.0, \"layer_types\""},
+    {"gpt-oss-defaults", "\"layer_types\"",
+     "\"rope_scaling\": {\"rope_type\": \"default\"}, \"layer_types\""},
+};
+
+INSTANTIATE_TEST_SUITE_P(Every, ChangedGoldens, testing::ValuesIn(kChangedConfigs));
+INSTANTIATE_TEST_SUITE_P(MlaOnGpu, Goldens,
+                         testing::Combine(testing::Values("triton", "fa3", "flashinfer"),
+                                          testing::ValuesIn(kMlaCases), testing::Values(1, 64),
+                                          testing::ValuesIn(kOnGpu)),
                          name_of);
 
 }  // namespace

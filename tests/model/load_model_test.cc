@@ -97,6 +97,18 @@ TEST(LoadModel, RefusesEachMissingTensorByName) {
                  [&] { load(without(tiny_llama(), tensor.name)); });
 }
 
+TEST(LoadModel, RefusesAFileWithFewerLayersThanItsConfig) {
+  const TempDir dir;
+  std::string config = config_json(false);
+  config.replace(config.find("\"num_hidden_layers\": 1"), 22, "\"num_hidden_layers\": 3");
+  dir.write("config.json", config);
+  dir.write("model.safetensors", safetensors_bytes(tiny_llama()));
+  expect_error(ErrorCode::kNotFound,
+               {"no tensor \"model.layers.1.input_layernorm.weight\" and 17 more",
+                "LlamaForCausalLM with num_hidden_layers 3 by config.json needs 30"},
+               [&] { load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto); });
+}
+
 TEST(LoadModel, RefusesEachTensorOfAnotherShapeBeforeAnyIsRead) {
   for (const TestTensor& tensor : tiny_llama()) {
     std::vector<int64_t> longer = tensor.shape, deeper = tensor.shape;
@@ -209,12 +221,115 @@ TEST(LoadModel, NoticesAFileThatIsWrittenToAfterItWasLoaded) {
                [&] { model->check_weights(); });
 }
 
-TEST(LoadModel, IgnoresTensorsThatNoLayerNeeds) {
+std::vector<TestTensor> with_more(const std::vector<std::string>& names) {
   std::vector<TestTensor> tensors = tiny_llama();
-  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {2}, std::string(8, '\0')});
-  tensors.push_back({"model.layers.0.self_attn.mask", "BOOL", {1, 1, 1, 1, 1, 1}, std::string(1, '\0')});
-  tensors.push_back(tensor_of("model.layers.1.input_layernorm.weight", {kHidden}));
-  EXPECT_EQ(load(tensors)->weight_bytes(), bytes_of_all(tiny_llama()));
+  for (const std::string& name : names) tensors.push_back(tensor_of(name, {kHidden}));
+  return tensors;
+}
+
+TEST(LoadModel, RefusesTensorsOfItsLayersThatNothingClaims) {
+  const auto no_progress = [](size_t, size_t) { FAIL() << "read a weight of a model that is refused"; };
+  // A norm of q makes it a Qwen 3, a bias is one that the config denies.
+  for (const char* part : {"self_attn.q_norm.weight", "self_attn.q_proj.bias"}) {
+    const std::string name = std::string("model.layers.0.") + part;
+    expect_error(ErrorCode::kCorruptFile,
+                 {"model.safetensors: tensor \"" + name + "\": LlamaForCausalLM has no such tensor",
+                  "expected input_layernorm.weight, self_attn.q_proj.weight"},
+                 [&] { load(with_more({name}), false, no_progress); });
+  }
+  expect_error(ErrorCode::kCorruptFile,
+               {"\"model.layers.1.input_layernorm.weight\"", "config.json", "expected layers 0 to 0"},
+               [&] { load(with_more({"model.layers.1.input_layernorm.weight"}), false, no_progress); });
+}
+
+TEST(LoadModel, NamesTensorsBesideItsLayersOnceAndLeavesThemOut) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(load(with_more({"vision_tower.encoder.a", "vision_tower.encoder.b", "mtp.norm.weight", "scale",
+                            "model.layers.0.self_attn.rotary_emb.inv_freq"}))
+                ->weight_bytes(),
+            bytes_of_all(tiny_llama()));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(
+      log.find("LlamaForCausalLM does not use are left out: mtp.norm, scale, vision_tower.encoder (2)\n"),
+      std::string::npos)
+      << log;
+}
+
+// The tiny Llama as the text of a Gemma 3, whose names begin in another way.
+std::vector<TestTensor> tiny_gemma3(const std::string& prefix) {
+  std::vector<TestTensor> tensors;
+  for (TestTensor tensor : without(tiny_llama(), "lm_head.weight")) {
+    tensor.name = prefix + tensor.name.substr(std::string("model.").size());
+    tensors.push_back(tensor);
+  }
+  const std::string layer = prefix + "layers.0.";
+  for (const char* norm : {"pre_feedforward_layernorm", "post_feedforward_layernorm"})
+    tensors.push_back(tensor_of(layer + norm + ".weight", {kHidden}));
+  for (const char* norm : {"q_norm", "k_norm"})
+    tensors.push_back(tensor_of(layer + "self_attn." + norm + ".weight", {4}));
+  return tensors;
+}
+
+TEST(LoadModel, FindsTheTextOfAMultimodalModelUnderEachOfItsNames) {
+  for (const char* prefix : {"language_model.model.", "model.language_model.", "model."}) {
+    const TempDir dir;
+    dir.write("config.json",
+              R"({"architectures": ["Gemma3ForConditionalGeneration"], "torch_dtype": "float16",
+      "text_config": {"hidden_size": 8, "intermediate_size": 12, "head_dim": 4, "num_attention_heads": 2,
+                      "num_hidden_layers": 1, "num_key_value_heads": 1, "vocab_size": 10}})");
+    const auto load_it = [&](std::vector<TestTensor> tensors) {
+      dir.write("model.safetensors", safetensors_bytes(tensors));
+      return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
+    };
+    // Norms are placed in float32.
+    constexpr size_t kNormBytes = (5 * kHidden + 2 * 4) * 2;
+    EXPECT_EQ(load_it(tiny_gemma3(prefix))->weight_bytes(), bytes_of_all(tiny_gemma3(prefix)) + kNormBytes);
+    const std::string absent = std::string(prefix) + "layers.0.self_attn.q_norm.weight";
+    expect_error(ErrorCode::kNotFound, {"\"" + absent + "\""},
+                 [&] { load_it(without(tiny_gemma3(prefix), absent)); });
+    std::vector<TestTensor> more = tiny_gemma3(prefix);
+    more.push_back(tensor_of(std::string(prefix) + "layers.0.gate.weight", {kHidden}));
+    expect_error(ErrorCode::kCorruptFile, {"layers.0.gate.weight", "no such tensor"}, [&] { load_it(more); });
+  }
+}
+
+// A Qwen3-MoE of one layer, whose config has two experts, with so many in its file.
+std::unique_ptr<Model> load_experts(int num_experts, std::string_view missing = "") {
+  const std::string layer = "model.layers.0.";
+  std::vector<TestTensor> tensors = tiny_llama();
+  for (const char* name : {"gate", "up", "down"})
+    tensors = without(tensors, layer + "mlp." + name + "_proj.weight");
+  for (const char* name : {"q", "k"})
+    tensors.push_back(tensor_of(layer + "self_attn." + name + "_norm.weight", {4}));
+  tensors.push_back(tensor_of(layer + "mlp.gate.weight", {2, kHidden}));
+  for (int expert = 0; expert < num_experts; ++expert) {
+    const std::string name = layer + "mlp.experts." + std::to_string(expert) + ".";
+    tensors.push_back(tensor_of(name + "gate_proj.weight", {6, kHidden}));
+    tensors.push_back(tensor_of(name + "up_proj.weight", {6, kHidden}));
+    tensors.push_back(tensor_of(name + "down_proj.weight", {kHidden, 6}));
+  }
+  const TempDir dir;
+  dir.write("config.json",
+            R"({"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 8, "max_position_embeddings": 32,
+                "num_attention_heads": 2, "num_hidden_layers": 1, "num_key_value_heads": 1, "vocab_size": 10,
+                "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 6})");
+  dir.write("model.safetensors", safetensors_bytes(without(tensors, missing)));
+  return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
+}
+
+TEST(LoadModel, RefusesFilesWithMoreOrFewerExpertsThanTheConfig) {
+  EXPECT_EQ(load_experts(2)->weight_bytes(),
+            bytes_of_all(tiny_llama()) +
+                2 * (2 * 4 + 2 * kHidden + 2 * 3 * 6 * kHidden - 3 * kHidden * kIntermediate));
+  expect_error(ErrorCode::kNotFound, {"model.layers.0.mlp.experts.1.gate_proj.weight"},
+               [] { load_experts(1); });
+  expect_error(ErrorCode::kNotFound, {"model.layers.0.mlp.experts.0.down_proj.weight"},
+               [] { load_experts(2, "model.layers.0.mlp.experts.0.down_proj.weight"); });
+  expect_error(ErrorCode::kCorruptFile,
+               {"model.layers.0.mlp.experts.2.down_proj.weight", "no such tensor by config.json",
+                "mlp.gate.weight, mlp.experts.0.gate_proj.weight to mlp.experts.1.up_proj.weight, "
+                "mlp.experts.0.down_proj.weight"},
+               [] { load_experts(3); });
 }
 
 TEST(LoadModel, TiedEmbeddingsNeedNoLmHead) {
@@ -253,13 +368,31 @@ TEST(MapWeights, KeepsTheStoredDtypeAndMemoryOfTheFileAndEachPartAsItIs) {
   std::vector<TensorView> matrix, vector;
   const std::vector<WeightSlot> slots{slot_of({{"a", 2}, {"c", 5}}, 3, matrix),
                                       slot_of({{"b", 4}}, 0, vector)};
-  const LoadedWeights weights = map_weights(slots, ModelWeights(dir.path()), {});
+  const LoadedWeights weights = map_weights(slots, {}, ModelWeights(dir.path()), {});
   ASSERT_EQ(matrix.size(), 2u);
   EXPECT_EQ(matrix[0].to_string(), "bfloat16[2, 3] on cpu");
   EXPECT_EQ(matrix[1].to_string(), "bfloat16[5, 3] on cpu");
   EXPECT_EQ(vector.at(0).dtype, DType::kF16);
   EXPECT_EQ(matrix[0].data, weights.files->tensor("a").view().data) << "a view, not a copy";
   EXPECT_EQ(weights.num_bytes, 2u * 6 + 2 * 15 + 2 * 4);
+}
+
+TEST(MapWeights, PlacesANormAroundZeroAsOnePlusItInFloat32) {
+  const TempDir dir;
+  TestTensor norm = tensor_of("n", {2}, "BF16");
+  // 0.00296 in bfloat16, which vanishes beside 1 there, and -0.5.
+  const uint16_t bits[] = {0x3b42, 0xbf00};
+  std::memcpy(norm.data.data(), bits, sizeof bits);
+  dir.write("model.safetensors", safetensors_bytes(std::vector<TestTensor>{norm}));
+  std::vector<TensorView> placed;
+  std::vector<WeightSlot> slots{slot_of({{"n", 2}}, 0, placed, WeightUse::kNorm)};
+  slots[0].zero_centred = true;
+  const LoadedWeights weights = map_weights(slots, {}, ModelWeights(dir.path()), {});
+  ASSERT_EQ(placed.at(0).to_string(), "float32[2] on cpu");
+  EXPECT_EQ(placed[0].as<float>()[0], 1.0f + static_cast<float>(BF16::from_bits(0x3b42)));
+  EXPECT_EQ(placed[0].as<float>()[1], 0.5f);
+  EXPECT_EQ(weights.num_bytes, 8u);
+  EXPECT_EQ(num_bytes(slots, DType::kBF16), num_bytes(slots, DType::kF32)) << "float32 in either case";
 }
 
 // Mean and deviation of a tensor.

@@ -25,6 +25,50 @@ TEST(ReadRope, ReadsEachTypeUnderBothOfItsKeys) {
       << "transformers scales by max_position_embeddings";
 }
 
+// Fields of a longrope of heads of 16.
+std::string longrope(const std::string& more, const std::string& type = "longrope", int num_factors = 8) {
+  std::string factors;
+  for (int i = 0; i < num_factors; ++i) factors += (i ? ", " : "") + std::to_string(i + 1);
+  return "{\"type\": \"" + type + "\", \"short_factor\": [1, 1, 1, 1, 1, 1, 1, 1], \"long_factor\": [" +
+         factors + "]" + more + "}";
+}
+
+TEST(ReadRope, ReadsLongRopeUnderEachOfItsNames) {
+  for (const char* type : {"longrope", "su", "yarn"}) {
+    const RopeConfig rope =
+        llama({{"rope_scaling", longrope("", type)}, {"original_max_position_embeddings", "64"}}).ropes[0];
+    EXPECT_EQ(rope.type, RopeType::kLongRope) << type;
+    EXPECT_EQ(rope.original_max_position_embeddings, 64);
+    EXPECT_EQ(rope.factor, 4.0) << "max_position_embeddings 256";
+    EXPECT_EQ(rope.short_factor, std::vector<double>(8, 1.0));
+    EXPECT_EQ(rope.long_factor, (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8}));
+  }
+  EXPECT_EQ(llama({{"rope_scaling", longrope(R"(, "factor": 9, "attention_factor": 1.5)")}}).ropes[0].factor,
+            9.0);
+  EXPECT_EQ(llama({{"rope_scaling", longrope(R"(, "attention_factor": 1.5)")}}).ropes[0].attention_factor,
+            1.5);
+  EXPECT_EQ(llama({{"rope_scaling", longrope("")}}).ropes[0].original_max_position_embeddings, 256);
+  const ModelSpec phi =
+      test::read("Phi3ForCausalLM", {{"rope_scaling", longrope("")}, {"max_position_embeddings", "131072"}});
+  EXPECT_EQ(phi.ropes[0].original_max_position_embeddings, 4096);
+  EXPECT_EQ(phi.ropes[0].factor, 32.0);
+}
+
+TEST(ReadRope, RefusesALongRopeWithoutAFactorForEachPair) {
+  expect_refused({{"rope_scaling", longrope("", "longrope", 7)}}, ErrorCode::kCorruptFile,
+                 {"rope_scaling.long_factor", "an array of 8 numbers"});
+  expect_refused({{"rope_scaling", R"({"type": "longrope"})"}}, ErrorCode::kCorruptFile,
+                 {"short_factor", "missing"});
+  expect_refused({{"rope_scaling", R"({"type": "longrope", "short_factor": [1, 1, 1, 1, 0, 1, 1, 1]})"}},
+                 ErrorCode::kCorruptFile, {"short_factor[4]", "a number above 0"});
+  for (const char* factor : {"1e-30", "10000000.0"})
+    expect_refused({{"rope_scaling", R"({"type": "longrope", "short_factor": [)" + std::string(factor) +
+                                         ", 1, 1, 1, 1, 1, 1, 1]}"}},
+                   ErrorCode::kCorruptFile, {"short_factor[0]", factor, "to 1048576"});
+  expect_refused({{"rope_scaling", longrope("")}, {"original_max_position_embeddings", "1"}},
+                 ErrorCode::kCorruptFile, {"original_max_position_embeddings", "from 2"});
+}
+
 TEST(ReadRope, ReadsLlama3) {
   const RopeConfig rope = llama({{"rope_scaling",
                                   R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
@@ -105,10 +149,10 @@ TEST(ReadRope, RefusesARotaryDimThatIsNotEvenOrTooSmall) {
 }
 
 TEST(ReadRope, RefusesAnUnknownTypeWithTheKnownOnes) {
-  expect_refused({{"rope_scaling", R"({"rope_type": "longrope", "factor": 2})"}}, ErrorCode::kUnsupported,
-                 {"rope_scaling.rope_type \"longrope\"", "default, linear, dynamic, llama3, yarn"});
-  expect_refused({{"rope_scaling", R"({"type": "su"})"}}, ErrorCode::kUnsupported,
-                 {"rope_scaling.type \"su\"", "yarn"});
+  expect_refused({{"rope_scaling", R"({"rope_type": "mrope", "factor": 2})"}}, ErrorCode::kUnsupported,
+                 {"rope_scaling.rope_type \"mrope\"", "default, linear, dynamic, llama3, yarn, longrope"});
+  expect_refused({{"rope_scaling", R"({"type": "ntk"})"}}, ErrorCode::kUnsupported,
+                 {"rope_scaling.type \"ntk\"", "yarn"});
   expect_refused({{"rope_parameters", R"({"full_attention": {"rope_type": "default"}})"}},
                  ErrorCode::kUnsupported, {"rope_parameters.full_attention", "all layers"});
 }

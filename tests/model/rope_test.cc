@@ -220,6 +220,60 @@ TEST(RopeTable, DynamicGivesATokenTheSameRowAloneChunkedAndInABatch) {
   EXPECT_EQ(angles_of(rows_of(table, batch.batch, both), 22), expected);
 }
 
+RopeConfig long_config() {
+  RopeConfig config = config_of(RopeType::kLongRope);
+  config.factor = 4.0;
+  config.original_max_position_embeddings = 64;
+  for (int i = 0; i < config.rotary_dim / 2; ++i) {
+    config.short_factor.push_back(1.0 + 0.1 * i);
+    config.long_factor.push_back(2.0 + i);
+  }
+  return config;
+}
+
+TEST(RopeFrequencies, LongRopeDividesByTheFactorsOfTheLength) {
+  const RopeConfig config = long_config();
+  const std::vector<float> plain = frequencies_of(config_of(RopeType::kDefault));
+  for (const int length : {0, 64, 65, 1000}) {
+    const std::vector<double>& factors = length > 64 ? config.long_factor : config.short_factor;
+    const std::vector<float> frequencies = frequencies_of(config, length);
+    for (size_t i = 0; i < plain.size(); ++i)
+      EXPECT_NEAR(frequencies[i], plain[i] / factors[i], 1e-7 * plain[i]) << length;
+  }
+}
+
+TEST(RopeFrequencies, LongRopeScalesAllLengthsByOneFactor) {
+  RopeConfig config = long_config();
+  EXPECT_FLOAT_EQ(rope_attention_factor(config),
+                  static_cast<float>(std::sqrt(1.0 + std::log(4.0) / std::log(64.0))));
+  config.factor = 32.0;
+  config.original_max_position_embeddings = 4096;
+  EXPECT_NEAR(rope_attention_factor(config), 1.19024, 1e-5);
+  config.attention_factor = 1.5;
+  EXPECT_EQ(rope_attention_factor(config), 1.5f);
+}
+
+TEST(RopeTable, LongRopeTurnsATokenByTheLengthOfItsRequestInAnyBatch) {
+  RopeConfig config = long_config();
+  config.attention_factor = 1.0;
+  RopeTable table(config, 512, 16);
+  // A prompt within 64, a chunk of one beyond, and a request that crosses while it generates.
+  const RopeStep step({30, 10, 63}, {2, 2, 2});
+  const std::vector<int32_t> prompt_lens{32, 100, 63};
+  const RopeRows rows = rows_of(table, step.batch, prompt_lens);
+  EXPECT_EQ(angles_of(rows, 0), angles_of(config, 30, 32));
+  EXPECT_EQ(angles_of(rows, 1), angles_of(config, 31, 32));
+  EXPECT_EQ(angles_of(rows, 2), angles_of(config, 10, 100));
+  EXPECT_EQ(angles_of(rows, 3), angles_of(config, 11, 100));
+  EXPECT_EQ(angles_of(rows, 4), angles_of(config, 63, 64));
+  EXPECT_EQ(angles_of(rows, 5), angles_of(config, 64, 65));
+  expect_error(ErrorCode::kInvalidArgument, {"prompt_lens of 0", "longrope", "3"},
+               [&] { rows_of(table, step.batch, {}); });
+  const RopeStep beyond({511}, {2});
+  expect_error(ErrorCode::kInvalidArgument, {"position 512", "0 to 511"},
+               [&] { rows_of(table, beyond.batch, View<const int32_t>(prompt_lens).first(1)); });
+}
+
 TEST(RopeTable, DynamicLeavesPaddingTokensUnturned) {
   RopeTable table(dynamic_config(), 512, 8);
   RopeStep step({5}, {1});

@@ -202,7 +202,7 @@ TEST(SafetensorsFile, OpensAFileWithARankThatAttendLacksAndRefusesOnlyThatTensor
 
 TEST(SafetensorsFile, RefusesAMissingFileAndAFolder) {
   const TempDir dir;
-  expect_error(ErrorCode::kNotFound, {"none.safetensors", "No such file"},
+  expect_error(ErrorCode::kNotFound, {"none.safetensors", "no such file"},
                [&] { SafetensorsFile(dir.path() / "none.safetensors"); });
   expect_error(ErrorCode::kNotFound, {dir.path().string(), "regular file"},
                [&] { SafetensorsFile(dir.path()); });

@@ -27,6 +27,7 @@ def visible(j, seqlen_q, seqlen_k, causal, window, chunk=0):
     end = seqlen_k if right < 0 else min(seqlen_k, p + right + 1)
     if chunk:
         begin = max(begin, p // chunk * chunk)
+        end = min(end, (p // chunk + 1) * chunk)
     return begin, max(begin, end)
 
 

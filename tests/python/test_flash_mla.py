@@ -72,6 +72,32 @@ def test_a_sink_and_a_scale_are_honoured(rng, library):
     check(library.array(out)[0], reference.attend(library.array(q)[0], rows[0], rows[0][..., :64], 0.2, sinks=sinks)[0])
 
 
+@pytest.mark.parametrize("num_kv_heads", [2, 3])
+def test_several_kv_heads_agree_with_the_reference(rng, library, num_kv_heads):
+    seqlens, values = [30, 7], rng.standard_normal((4, 16, num_kv_heads, 80), dtype=np.float32)
+    table, sinks = np.array([[2, 1], [3, 0]], np.int32), rng.standard_normal(6).astype(np.float32)
+    q = rng.standard_normal((2, 2, 6, 80), dtype=np.float32)
+    out, lse = flash_mla.flash_mla_with_kvcache(
+        *(library.tensor(x) for x in (q, values, table, np.array(seqlens, np.int32))), 64, *flash_mla.get_mla_metadata(),
+        causal=True, attn_sink=library.tensor(sinks),
+    )  # fmt: skip
+    for r, n in enumerate(seqlens):
+        rows = reference.gather(values, table[r], n)
+        want, want_lse = reference.attend(q[r], rows, rows[..., :64], causal=True, sinks=sinks)
+        check(library.array(out)[r], want)
+        check(library.array(lse)[r], want_lse)
+
+
+@pytest.mark.parametrize("seqlen_q", [1, 2])
+def test_a_request_without_keys_has_flash_mla_s_lse_on_the_cpu(seqlen_q):
+    q, cache = np.ones((3, seqlen_q, 4, 80), np.float32), np.ones((2, 16, 2, 80), np.float32)
+    table, seqlens = np.zeros((3, 1), np.int32), np.array([0, 1, 0], np.int32)
+    out, lse = flash_mla.flash_mla_with_kvcache(q, cache, table, seqlens, 64, causal=True)
+    assert (out[[0, 2]] == 0).all() and np.isposinf(lse[[0, 2]]).all()
+    # A query before its request's first key is another matter.
+    assert np.isfinite(lse[1, :, -1]).all() and np.isneginf(lse[1, :, :-1]).all()
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -81,7 +107,8 @@ def test_a_sink_and_a_scale_are_honoured(rng, library):
         (dict(num_splits=3), "num_splits: .* None"),
         (dict(tile_scheduler_metadata=1), "^tile_scheduler_metadata: expected what attend's get_mla_metadata returned"),
         (dict(head_dim_v=80), "head_dim_v 80: expected less than the head_dim 80"),
-        (dict(k_cache=np.ones((1, 16, 2, 80), np.float32)), r"k_cache .* expected \[num_pages, page_size, 1, head_dim\]"),
+        (dict(k_cache=np.ones((1, 16, 3, 80), np.float32)), "k_cache .*: expected a number of heads that divides the 2 of q"),
+        (dict(k_cache=np.ones((1, 16, 80), np.float32)), r"k_cache .* expected \[num_pages, page_size, num_kv_heads, head_dim\]"),
         (dict(k_cache=np.ones((1, 16, 1, 72), np.float32)), "^k_cache .*: expected a head_dim of 80, as q"),
         (dict(k_cache=np.ones((1, 3, 1, 80), np.float32)), "page_size 3: expected a power of two"),
         (dict(block_table=np.zeros((1, 1), np.int64)), "^block_table of int64: expected int32"),

@@ -103,7 +103,6 @@ NEW = dict(k=ONES(1, 1, 1, 16), v=ONES(1, 1, 1, 16))
     [
         (dict(rotary_cos=ONES(8, 8), rotary_sin=ONES(8, 8)), "rotary_cos: expected k and v to append"),
         (dict(rotary_cos=ONES(8, 8), **NEW), "rotary_cos, rotary_sin, rotary_seqlens: expected rotary_cos and rotary_sin both"),
-        (dict(rotary_seqlens=np.zeros(1, np.int32), **NEW), "rotary_cos, rotary_sin, rotary_seqlens: expected rotary_cos and"),
         (dict(rotary_cos=ONES(8, 9), rotary_sin=ONES(8, 9), **NEW), "rotary_cos .*: expected .* rotary_dim of at most 16"),
         (dict(rotary_cos=ONES(8, 8), rotary_sin=ONES(7, 8), **NEW), "rotary_sin .*: expected the dtype and shape of rotary_cos"),
         (dict(rotary_cos=ONES(8, 8), rotary_sin=ONES(8, 8), rotary_seqlens=np.zeros(2, np.int32), **NEW), "rotary_seqlens of 2 entries"),

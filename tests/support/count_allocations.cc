@@ -7,7 +7,10 @@
 
 namespace {
 
-std::atomic<int64_t> num_counted = 0, bytes_counted = 0;
+std::atomic<int64_t> num_counted = 0, bytes_counted = 0, num_live = 0;
+
+constexpr int64_t kNever = -1, kHasFailed = -2;
+thread_local int64_t num_good_left = kNever;
 
 // Null: there is no memory.
 void* allocate(std::size_t alignment, std::size_t bytes) {
@@ -18,8 +21,19 @@ void* allocate(std::size_t alignment, std::size_t bytes) {
 }
 
 void* allocate_or_throw(std::size_t alignment, std::size_t bytes) {
+  if (num_good_left == 0) {
+    num_good_left = kHasFailed;
+    throw std::bad_alloc();
+  }
+  if (num_good_left > 0) --num_good_left;
+  num_live.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = allocate(alignment, bytes)) return memory;
   throw std::bad_alloc();
+}
+
+void give_back(void* memory) noexcept {
+  if (memory != nullptr) num_live.fetch_sub(1, std::memory_order_relaxed);
+  std::free(memory);
 }
 
 constexpr std::size_t kAlignment = alignof(std::max_align_t);
@@ -29,6 +43,9 @@ constexpr std::size_t kAlignment = alignof(std::max_align_t);
 namespace attend::testing_support {
 int64_t num_allocations() { return num_counted.load(std::memory_order_relaxed); }
 int64_t allocated_bytes() { return bytes_counted.load(std::memory_order_relaxed); }
+int64_t num_live_allocations() { return num_live.load(std::memory_order_relaxed); }
+void fail_one_allocation_after(int64_t num_good) { num_good_left = num_good < 0 ? kNever : num_good; }
+bool allocation_has_failed() { return num_good_left == kHasFailed; }
 }  // namespace attend::testing_support
 
 // Every form that the programs use: AddressSanitizer has its own of each, which would not go together with
@@ -38,16 +55,20 @@ void* operator new[](std::size_t bytes) { return allocate_or_throw(kAlignment, b
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate_or_throw(static_cast<std::size_t>(alignment), bytes);
 }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(kAlignment, bytes); }
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  num_live.fetch_add(1, std::memory_order_relaxed);
   return allocate(kAlignment, bytes);
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  num_live.fetch_add(1, std::memory_order_relaxed);
+  return allocate(kAlignment, bytes);
+}
+void operator delete(void* memory) noexcept { give_back(memory); }
+void operator delete[](void* memory) noexcept { give_back(memory); }
+void operator delete(void* memory, std::size_t) noexcept { give_back(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { give_back(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { give_back(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { give_back(memory); }
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   return allocate(alignment, bytes);
 }

@@ -33,10 +33,11 @@ struct AttentionLayer {
   KvKind kind = KvKind::kMha;
   AttentionType type = AttentionType::kDecoder;
   float scale = 1.0f;
-  float logit_cap = 0.0f;        // 0: none
-  int window_left = -1;          // inclusive; -1: none
-  int chunk = 0;                 // 0: none
-  View<const float> sinks = {};  // [num_q_heads] on the device; empty: none
+  float logit_cap = 0.0f;  // 0: none
+  int window_left = -1;    // inclusive; -1: none
+  int chunk = 0;           // 0: none
+  bool has_sinks = false;
+  View<const float> sinks = {};  // [num_q_heads] on the device; empty: none, or not loaded yet
 
   bool causal() const { return type == AttentionType::kDecoder; }
   kernels::Visibility visibility() const { return {causal(), window_left, chunk}; }
@@ -45,6 +46,8 @@ struct AttentionLayer {
 // What a backend must know of a model before any step.
 struct ModelGeometry {
   std::vector<AttentionLayer> layers = {};
+  // The other of each pair of MLA layers, for contiguous keys and values.
+  std::vector<AttentionLayer> expanded_layers = {};
   DType dtype = DType::kF32;     // of q, k, v and out
   DType kv_dtype = DType::kF32;  // of the pool
   int max_context_len = 0;

@@ -21,12 +21,19 @@ namespace attend {
 using kernels::KvDestination;
 
 // The caller owns every tensor. K and V stand in the cache, those of the step's new tokens too: whoever
-// computed them stored them at destination().
+// computed them stored them at destination(). An expanded MLA layer brings its own.
 struct AttentionInput {
   TensorView q = {};       // [num_tokens, num_q_heads, head_dim_qk], rotated; MLA: [.., kv_lora_rank]
   TensorView q_rope = {};  // MLA: [num_tokens, num_q_heads, rope_dim], rotated
   TensorView out = {};     // [num_tokens, num_q_heads, head_dim_v]
   TensorView lse = {};     // f32 [num_tokens, num_q_heads]; may be empty
+  // Expanded MLA: keys and values of all requests, one request after another; causal: its last ones are those
+  // of its new tokens.
+  TensorView k = {};                             // [num_keys, num_q_heads, head_dim_qk]
+  TensorView v = {};                             // [num_keys, num_q_heads, head_dim_v]
+  View<const int32_t> cu_seqlen_kv = {};         // [num_reqs + 1] on the device
+  View<const int32_t> num_keys_of_request = {};  // [num_reqs] on the device: their differences
+  bool causal = true;                            // of k and v; false: all of them are seen
 };
 
 // Belongs to one device and one thread.
@@ -65,6 +72,7 @@ struct BackendEntry {
   std::string_view name;
   std::span<const std::string_view> aliases = {};
   std::string_view summary = {};  // one line: which contract, over which kernels
+  bool slow = false;              // to check others by: who asks for it is warned
   Capability mha = {}, mla = {};
   // Bytes that create() will allocate, at most; asked for before the pool is sized.
   size_t (*workspace_bytes)(const BackendConfig&) = nullptr;

@@ -130,7 +130,7 @@ Requirement requirement_of(const ModelGeometry& model) {
     requirement.window |= layer.window_left >= 0;
     requirement.chunk |= layer.chunk > 0;
     requirement.logit_cap |= layer.logit_cap > 0.0f;
-    requirement.sinks |= !layer.sinks.empty();
+    requirement.sinks |= layer.has_sinks || !layer.sinks.empty();
     requirement.cross |= layer.type == AttentionType::kCross;
     requirement.bidirectional |=
         layer.type == AttentionType::kDecoderBidirectional || layer.type == AttentionType::kEncoderOnly;

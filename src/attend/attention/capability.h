@@ -145,7 +145,7 @@ struct Capability {
 // For people: "pages any; head dims to 256/256; KV float32, bfloat16; window, sinks; draft trees; ...".
 std::string describe(const Capability& capability);
 
-// What a model and the user's wishes need of a backend.
+// What a model and the user's options need of a backend.
 struct Requirement {
   KvKind kind = KvKind::kMha;
   int num_q_heads = 0;      // per rank, the largest over layers
@@ -159,7 +159,7 @@ struct Requirement {
   bool deterministic = false;
   bool graphs = false;
 };
-// The union over a model's layers; wishes (speculation, deterministic, graphs) start as false.
+// The union over a model's layers; options (speculation, deterministic, graphs) start as false.
 Requirement requirement_of(const ModelGeometry& model);
 
 // The page sizes of `capability` that serve `requirement`: page_sizes under every condition that holds.

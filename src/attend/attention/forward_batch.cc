@@ -1,5 +1,7 @@
 #include "attend/attention/forward_batch.h"
 
+#include <algorithm>
+
 namespace attend {
 
 std::string_view to_string(ForwardMode mode) {
@@ -21,6 +23,13 @@ std::string_view to_string(ForwardMode mode) {
 }
 
 std::string_view to_string(Phase phase) { return phase == Phase::kPrefill ? "prefill" : "decode"; }
+
+void PrefixInfo::add(int seqlen_kv, int seqlen_q) {
+  const int64_t prefix_len = int64_t{seqlen_kv} - seqlen_q;
+  num_kv_tokens += seqlen_kv;
+  num_pairs += prefix_len * seqlen_q + int64_t{seqlen_q} * (seqlen_q + 1) / 2;
+  max_prefix_len = std::max(max_prefix_len, static_cast<int>(prefix_len));
+}
 
 Phase phase_of(ForwardMode mode) {
   switch (mode) {

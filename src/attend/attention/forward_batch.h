@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "attend/base/ids.h"
@@ -25,6 +26,19 @@ enum class Phase : uint8_t { kPrefill, kDecode };
 std::string_view to_string(Phase phase);
 Phase phase_of(ForwardMode mode);
 
+// What the runner knows of the keys that requests had before a step: how many, on the host, and where. Models
+// that make keys and values of cached latent rows need it.
+struct PrefixInfo {
+  int64_t num_kv_tokens = 0;       // sum of seqlen_kv
+  int64_t num_pairs = 0;           // of a new token and a key that it sees, causally
+  int max_prefix_len = 0;          // of any request: seqlen_kv without its new tokens
+  const int32_t* table = nullptr;  // ReqToTokenPool::table() on the backend's device
+  int64_t table_stride = 0;        // elements
+
+  // One more request, of so many keys, of which the last are new.
+  void add(int seqlen_kv, int seqlen_q);
+};
+
 // Padded; views at fixed addresses, in memory of the backend's device, owned and uploaded by the runner.
 //
 // seqlen_kv counts every key that is visible after this step's store, in every mode. Pad requests have
@@ -40,12 +54,10 @@ struct ForwardBatch {
   View<const int32_t> positions = {};        // [num_tokens]
   View<const TokenSlot> out_slots = {};      // [num_tokens]; -1: do not store
   View<const uint64_t> tree_mask = {};       // [num_tokens, ceil(max_seqlen_q / 64)]; empty: causal
-  // A promise, with which attention may look up and read keys before the launches before it have ended:
-  // nobody writes a request's keys before its new tokens in this step (as would be where a prefix is shared
-  // in the step that computes it), and between plan() and each forward() there is a launch that waits for the
-  // one before it before it lets the next one start. norm_qkv_rope_store(), linear() and the stores are such;
-  // norm_rope_store() alone is not.
+  // What kernels/attention/attention_batch.h says of it. False where a request reads keys that another one
+  // computes in this step, as when both begin alike.
   bool prefix_ready = false;
+  std::optional<PrefixInfo> prefix = {};  // none: the host does not know
 };
 
 }  // namespace attend

@@ -1,10 +1,24 @@
 #include "attend/attention/pool_of.h"
 
+#include <algorithm>
+
 #include "attend/base/error.h"
 
 namespace attend {
 
-KvPoolConfig pool_of(const ModelGeometry& model, int page_size, Device device) {
+bool has_window_half(const ModelGeometry& model) {
+  const auto windowed = [](const AttentionLayer& layer) { return layer.window_left >= 0; };
+  return std::ranges::any_of(model.layers, windowed) && !std::ranges::all_of(model.layers, windowed);
+}
+
+int widest_window_left(const ModelGeometry& model) {
+  int widest = 0;
+  for (const AttentionLayer& layer : model.layers) widest = std::max(widest, layer.window_left);
+  return widest;
+}
+
+KvPoolConfig pool_of(const ModelGeometry& model, int page_size, Device device,
+                     const std::optional<SwaHalf>& swa) {
   require(!model.layers.empty(), "a model without attention layers has no KV pool");
   const AttentionLayer& first = model.layers.front();
   for (const AttentionLayer& layer : model.layers)
@@ -24,7 +38,7 @@ KvPoolConfig pool_of(const ModelGeometry& model, int page_size, Device device) {
                              .dtype = model.kv_dtype,
                              .device = device,
                              .scales = {}};
-  return MhaKvPool::Config{
+  MhaKvPool::Config pool{
       .num_layers = num_layers,
       .num_kv_heads = first.num_kv_heads,
       .head_dim_qk = first.head_dim_qk,
@@ -35,6 +49,16 @@ KvPoolConfig pool_of(const ModelGeometry& model, int page_size, Device device) {
       .layout = device.type == DeviceType::kCuda ? KvLayout::kTokenMajor : KvLayout::kHeadMajor,
       .device = device,
       .scales = {}};
+  if (!swa || !has_window_half(model)) return pool;
+  SwaKvPool::Config halves{.full = pool,
+                           .swa = pool,
+                           .windowed = {},
+                           .swa_full_tokens_ratio = swa->full_tokens_ratio,
+                           .min_swa_tokens = swa->min_tokens};
+  for (const AttentionLayer& layer : model.layers) halves.windowed.push_back(layer.window_left >= 0);
+  halves.swa.num_layers = static_cast<int>(std::count(halves.windowed.begin(), halves.windowed.end(), true));
+  halves.full.num_layers = num_layers - halves.swa.num_layers;
+  return halves;
 }
 
 }  // namespace attend

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attend/attention/foreign_backends.h"
 #include "attend/base/error.h"
 #include "attend/kv/kv_pool.h"
 
@@ -24,7 +25,7 @@ struct PhaseChoice {
 struct Question {
   const Requirement& requirement;
   const Hardware& hardware;
-  const Wishes& wishes;
+  const BackendOptions& options;
   std::span<const BackendEntry> table;
 };
 
@@ -40,6 +41,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 const BackendEntry& named_backend(std::span<const BackendEntry> table, std::string_view name) {
   const BackendEntry* entry = find_backend(table, name);
   if (entry != nullptr) return *entry;
+  if (const ForeignBackend* foreign = find_foreign_backend(name))
+    fail(ErrorCode::kUnsupported, "attention backend '", name, "' of SGLang: ", foreign->why);
   std::vector<std::string> names;
   for (const BackendEntry& known : table) names.emplace_back(known.name);
   fail(ErrorCode::kInvalidArgument, "attention backend '", name, "': expected one of ", join(names, ", "));
@@ -52,15 +55,15 @@ struct Asked {
 };
 
 Asked asked_for(Phase phase, const Question& question) {
-  const Wishes& wishes = question.wishes;
+  const BackendOptions& options = question.options;
   const bool prefill = phase == Phase::kPrefill;
-  const std::string& own = prefill ? wishes.prefill_backend : wishes.decode_backend;
-  const std::string& other = prefill ? wishes.decode_backend : wishes.prefill_backend;
+  const std::string& own = prefill ? options.prefill_backend : options.decode_backend;
+  const std::string& other = prefill ? options.decode_backend : options.prefill_backend;
   if (!own.empty()) return {.entry = &named_backend(question.table, own)};
-  if (wishes.attention_backend.empty()) return {};
-  const BackendEntry& both = named_backend(question.table, wishes.attention_backend);
+  if (options.attention_backend.empty()) return {};
+  const BackendEntry& both = named_backend(question.table, options.attention_backend);
   const Capability& can = both.capability(question.requirement.kind);
-  // With the other phase overridden, leaving this one open would forget the wish altogether.
+  // With the other phase overridden, leaving this one open would drop the option.
   const bool only_other = can.served() && can.architectures(phase).empty() && other.empty();
   return {.entry = &both, .does_phase = !only_other};
 }
@@ -83,7 +86,7 @@ std::vector<Refusal> refusals(Phase phase, const Question& question, const Backe
   for (const BackendEntry& entry : question.table) {
     if (&entry == except) continue;
     auto reasons = reasons_against(entry, phase, question.requirement, question.hardware,
-                                   question.wishes.page_size, false);
+                                   question.options.page_size, false);
     if (!reasons.empty()) found.push_back({entry.name, phase, std::move(reasons)});
   }
   return found;
@@ -121,7 +124,7 @@ PhaseChoice choose_for(Phase phase, const Question& question) {
                      .against = {}};
   if (asked.entry != nullptr && asked.does_phase) {
     choice.against = reasons_against(*asked.entry, phase, question.requirement, question.hardware,
-                                     question.wishes.page_size, true);
+                                     question.options.page_size, true);
     if (choice.against.empty())
       choice.candidates.push_back({asked.entry, why_asked(*asked.entry, phase, question)});
     return choice;
@@ -155,7 +158,7 @@ std::optional<Resolution> pair_up(const Question& question, const PhaseChoice& p
       const bool same = first.entry == second.entry && first.why == second.why;
       return Resolution{.prefill = first.entry,
                         .decode = second.entry,
-                        .page_size = question.wishes.page_size.value_or(choose_page_size(both, one, two)),
+                        .page_size = question.options.page_size.value_or(choose_page_size(both, one, two)),
                         .why = same ? first.why : first.why + " (prefill); " + second.why + " (decode)",
                         .refusals = {}};
     }
@@ -183,10 +186,10 @@ const BackendEntry* find_backend(std::span<const BackendEntry> table, std::strin
   return nullptr;
 }
 
-Resolution resolve(const Requirement& requirement, const Hardware& hardware, const Wishes& wishes,
+Resolution resolve(const Requirement& requirement, const Hardware& hardware, const BackendOptions& options,
                    std::span<const BackendEntry> table) {
-  if (wishes.page_size) check_page_size(*wishes.page_size);
-  const Question question{requirement, hardware, wishes, table};
+  if (options.page_size) check_page_size(*options.page_size);
+  const Question question{requirement, hardware, options, table};
   PhaseChoice prefill = choose_for(Phase::kPrefill, question);
   PhaseChoice decode = choose_for(Phase::kDecode, question);
 

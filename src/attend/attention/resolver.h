@@ -1,4 +1,4 @@
-// The resolver: one pure function from requirement, hardware and wishes to backends and page size.
+// The resolver: one pure function from requirement, hardware and options to backends and page size.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 namespace attend {
 
 // What the user asked for. Empty: choose.
-struct Wishes {
+struct BackendOptions {
   // Both phases. Where it only decodes (FlashMLA), the other phase is chosen, and Resolution::why says so.
   std::string attention_backend = {};
   std::string prefill_backend = {};  // wins over attention_backend
@@ -60,9 +60,10 @@ std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
                                          std::optional<int> page_size, bool asked_by_name);
 
 // Chooses. Nothing that the user asked for is changed: throws Error(kInvalidArgument) for an unknown name,
-// with the list of names, and Error(kUnsupported) with every reason when what was asked for, or nothing at
-// all, can serve. The page sizes of both phases are intersected.
-Resolution resolve(const Requirement& requirement, const Hardware& hardware, const Wishes& wishes,
+// with the list of names, and Error(kUnsupported) for a backend of SGLang that attend does not have, and with
+// every reason when what was asked for, or nothing at all, can serve. The page sizes of both phases are
+// intersected.
+Resolution resolve(const Requirement& requirement, const Hardware& hardware, const BackendOptions& options,
                    std::span<const BackendEntry> table);
 
 // The entry with this name or alias; null: none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attend/attention/pool_of.h"
 #include "attend/backends/check.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
@@ -25,18 +26,15 @@ KernelBackend::PlanKey plan_key(const AttentionLayer& layer) {
 }
 
 // Work is planned once for all layers that see the same keys with the same heads.
-std::vector<KernelBackend::PlanKey> distinct_plans(const ModelGeometry& model) {
+std::vector<KernelBackend::PlanKey> distinct_plans(const std::vector<AttentionLayer>& layers) {
   std::vector<KernelBackend::PlanKey> found;
-  for (const AttentionLayer& layer : model.layers)
+  for (const AttentionLayer& layer : layers)
     if (std::ranges::find(found, plan_key(layer)) == found.end()) found.push_back(plan_key(layer));
   return found;
 }
 
 // Halves that the pool of a model may have: layers with a window can live in one of their own.
-size_t max_pool_halves(const ModelGeometry& model) {
-  const auto windowed = [](const AttentionLayer& layer) { return layer.window_left >= 0; };
-  return std::ranges::any_of(model.layers, windowed) && !std::ranges::all_of(model.layers, windowed) ? 2 : 1;
-}
+size_t max_pool_halves(const ModelGeometry& model) { return has_window_half(model) ? 2 : 1; }
 
 AttentionPlanLimits plan_limits(const BackendSpec& spec, const BackendConfig& config,
                                 const KernelBackend::PlanKey& key) {
@@ -49,6 +47,19 @@ AttentionPlanLimits plan_limits(const BackendSpec& spec, const BackendConfig& co
           .split_rule = config.deterministic ? SplitRule::kFixed : spec.split_rule,
           .split_tokens = spec.split_tokens,
           .num_workers = 0};
+}
+
+// Of layers that are attended to. Batch-invariant models are absorbed in every step.
+std::vector<AttentionLayer> expanded_layers(const BackendConfig& config) {
+  return config.deterministic ? std::vector<AttentionLayer>() : config.model.expanded_layers;
+}
+
+// Contiguous keys of one call are no more than a step's new tokens.
+AttentionPlanLimits expanded_limits(const BackendSpec& spec, const BackendConfig& config,
+                                    const KernelBackend::PlanKey& key) {
+  AttentionPlanLimits limits = plan_limits(spec, config, key);
+  limits.max_kv_tokens = std::min<int64_t>(limits.max_kv_tokens, limits.max_tokens);
+  return limits;
 }
 
 // Entries of the table that a spec's index needs.
@@ -94,17 +105,22 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
                           allocate_entries(indptr_entries(spec_, config_), config_.device),
                           {}});
   }
-  if (spec_.kernel == KernelChoice::kReference) return;
-  for (const PlanKey& key : distinct_plans(config_.model))
+  if (spec_.kernel == KernelPreference::kReference) return;
+  for (const PlanKey& key : distinct_plans(config_.model.layers))
     work_.push_back({key, std::make_unique<AttentionPlan>(plan_limits(spec_, config_, key), config_.device)});
+  for (const PlanKey& key : distinct_plans(expanded_layers(config_)))
+    expanded_work_.push_back(
+        {key, std::make_unique<AttentionPlan>(expanded_limits(spec_, config_, key), config_.device)});
 }
 
 size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConfig& config) {
   size_t bytes = max_pool_halves(config.model) * sizeof(int32_t) *
                  (table_entries(spec, config) + indptr_entries(spec, config));
-  if (spec.kernel == KernelChoice::kReference) return bytes;
-  for (const PlanKey& key : distinct_plans(config.model))
+  if (spec.kernel == KernelPreference::kReference) return bytes;
+  for (const PlanKey& key : distinct_plans(config.model.layers))
     bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key), config.device);
+  for (const PlanKey& key : distinct_plans(expanded_layers(config)))
+    bytes += AttentionPlan::num_bytes(expanded_limits(spec, config, key), config.device);
   return bytes;
 }
 
@@ -167,6 +183,13 @@ const kernels::KvIndex& KernelBackend::index_of(const LayerKv& kv) const {
   return found->index;
 }
 
+AttentionPlan& KernelBackend::expanded_plan_of(const AttentionLayer& layer) {
+  const auto found = std::ranges::find(expanded_work_, plan_key(layer), &PlannedWork::key);
+  require(found != expanded_work_.end(), "layer ", layer.layer_id,
+          ": no expanded layer of the model has its ", layer.num_q_heads, " heads of ", layer.head_dim_v);
+  return *found->plan;
+}
+
 AttentionPlan& KernelBackend::plan_of(const AttentionLayer& layer) {
   const auto found = std::ranges::find(work_, plan_key(layer), &PlannedWork::key);
   require(found != work_.end(), "layer ", layer.layer_id, ": no layer of the model has its heads (",
@@ -200,7 +223,9 @@ void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& i
   require(input.q.rank == 3 && input.q.shape[0] == batch.num_tokens && input.q.shape[1] == layer.num_q_heads,
           "layer ", layer.layer_id, ": q ", input.q, ": expected ", batch.num_tokens, " tokens of ",
           layer.num_q_heads, " heads");
-  if (layer.kind == KvKind::kMla)
+  if (!input.k.empty())
+    forward_expanded(layer, input, batch, stream);
+  else if (layer.kind == KvKind::kMla)
     forward_mla(layer, input, batch, stream);
   else
     forward_mha(layer, input, batch, stream);
@@ -218,10 +243,40 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       .visibility = layer.visibility(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
       .prefix_ready = batch.prefix_ready};
-  if (spec_.kernel == KernelChoice::kReference)
+  if (spec_.kernel == KernelPreference::kReference)
     kernels::reference::attention(args);
   else
     kernels::attention(args, plan_of(layer), stream);
+}
+
+void KernelBackend::forward_expanded(const AttentionLayer& layer, const AttentionInput& input,
+                                     const ForwardBatch& batch, Stream& stream) {
+  const auto num_reqs = static_cast<size_t>(batch.num_reqs);
+  require(input.cu_seqlen_kv.size() == num_reqs + 1 && input.num_keys_of_request.size() == num_reqs, "layer ",
+          layer.layer_id, ": cu_seqlen_kv of ", input.cu_seqlen_kv.size(), " and num_keys_of_request of ",
+          input.num_keys_of_request.size(), ": expected those of ", batch.num_reqs, " requests");
+  // Keys are pages of one token.
+  const auto pages = [](const TensorView& rows) { return rows.split(0, 1); };
+  kernels::Visibility visibility = layer.visibility();
+  visibility.causal = input.causal;
+  const kernels::AttentionArgs args{
+      .q = input.q,
+      .out = input.out,
+      .lse = input.lse,
+      .kv = {.k = pages(input.k),
+             .v = pages(input.v),
+             .index = {.kind = KvIndexKind::kContiguous,
+                       .page_size = 1,
+                       .indptr = input.cu_seqlen_kv.data()}},
+      .batch = {.cu_seqlen_q = batch.cu_seqlen_q,
+                .seqlen_kv = input.num_keys_of_request,
+                .max_seqlen_q = batch.max_seqlen_q},
+      .visibility = visibility,
+      .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks}};
+  if (spec_.kernel == KernelPreference::kReference) return kernels::reference::attention(args);
+  AttentionPlan& plan = expanded_plan_of(layer);
+  plan.plan_inline(args.batch, visibility, stream);
+  kernels::attention(args, plan, stream);
 }
 
 void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInput& input,
@@ -239,7 +294,7 @@ void KernelBackend::forward_mla(const AttentionLayer& layer, const AttentionInpu
       .visibility = layer.visibility(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
       .prefix_ready = batch.prefix_ready};
-  if (spec_.kernel == KernelChoice::kReference)
+  if (spec_.kernel == KernelPreference::kReference)
     kernels::reference::mla(args);
   else
     kernels::mla(args, plan_of(layer), stream);

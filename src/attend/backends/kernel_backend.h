@@ -14,7 +14,7 @@ namespace attend {
 class KernelBackend : public AttentionBackend {
  public:
   // Throws Error(kInvalidArgument) when the pools do not fit the config, and Error(kUnsupported) for layers
-  // that no kernel family serves: expanded MLA, which attends to contiguous K/V and not to a pool.
+  // over the pool that no kernel family serves.
   KernelBackend(const BackendSpec& spec, const BackendContext& context);
 
   // Throws Error(kInvalidArgument) for a batch beyond the limits, a request row or a slot that does not
@@ -56,9 +56,12 @@ class KernelBackend : public AttentionBackend {
   void build_index(const ForwardBatch& batch, PlannedIndex& planned, Stream& stream);
   const kernels::KvIndex& index_of(const LayerKv& kv) const;
   kernels::AttentionPlan& plan_of(const AttentionLayer& layer);
+  kernels::AttentionPlan& expanded_plan_of(const AttentionLayer& layer);
   kernels::QueryBatch query_batch(const ForwardBatch& batch) const;
   void forward_mha(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                    Stream& stream);
+  void forward_expanded(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
+                        Stream& stream);
   void forward_mla(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                    Stream& stream);
 
@@ -68,6 +71,7 @@ class KernelBackend : public AttentionBackend {
   KvPool& pool_;
   std::vector<PlannedIndex> indices_;
   std::vector<PlannedWork> work_;
+  std::vector<PlannedWork> expanded_work_;       // planned by each call
   int planned_reqs_ = -1, planned_tokens_ = -1;  // of the last plan(); -1: none
 };
 

@@ -10,22 +10,21 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-enum class KernelChoice : uint8_t {
+enum class KernelPreference : uint8_t {
   kReference,  // float64, one element after another
   kFast,       // the best that the device has
 };
 
 struct BackendSpec {
   kernels::KvIndexKind index = kernels::KvIndexKind::kRequestRows;
-  KernelChoice kernel = KernelChoice::kFast;
+  KernelPreference kernel = KernelPreference::kFast;
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
   // kFixed, and every rule in deterministic mode; 0: kernels::default_split_tokens() of the device.
   int split_tokens = 0;
 };
 
 // attend's kernels, run by a spec. Throws Error(kInvalidArgument) when the pools do not fit the config, and
-// Error(kUnsupported) for layers that no kernel family serves: expanded MLA, which attends to contiguous K/V
-// and not to a pool.
+// Error(kUnsupported) for layers over the pool that no kernel family serves.
 std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendSpec& spec,
                                                         const BackendContext& context);
 size_t kernel_backend_workspace_bytes(const BackendSpec& spec, const BackendConfig& config);

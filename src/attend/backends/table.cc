@@ -28,14 +28,16 @@ constexpr Set<DType> kFloatsAndFp8{DType::kF32, DType::kF16, DType::kBF16, DType
 
 constexpr HeadDims kLatentDims{576, 512};  // DeepSeek's latent row: rank 512, RoPE 64
 
-constexpr BackendSpec kReferenceSpec{.index = KvIndexKind::kRequestRows, .kernel = KernelChoice::kReference};
+constexpr BackendSpec kReferenceSpec{.index = KvIndexKind::kRequestRows,
+                                     .kernel = KernelPreference::kReference};
 constexpr BackendSpec kCpuSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kTritonSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kCsrSpec{.index = KvIndexKind::kCsr};
 constexpr BackendSpec kPageTableSpec{.index = KvIndexKind::kPageTable};
 
 // A hardware prefetcher follows the rows of one head through a page; at 64 tokens decode from DRAM reads
-// close to what the machine can (docs/cpu-notes.md). The price: a prefix is shared in whole pages only.
+// close to what the machine can (docs/kernels/attention-cpu.md). The price: a prefix is shared in whole pages
+// only.
 constexpr int kCpuPageSize = 64;
 
 // The whole contract of attend's kernels, without graphs, which a CPU has not.
@@ -62,6 +64,7 @@ constexpr BackendEntry kTable[] = {
     {.name = "torch_native",
      .aliases = kTorchNativeAliases,
      .summary = "the float64 reference, one element after another: the specification, and slow",
+     .slow = true,
      .mha = kCpuMha,
      .mla = kCpuMla,
      .workspace_bytes = workspace_bytes_of<kReferenceSpec>,

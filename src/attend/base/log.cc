@@ -3,7 +3,11 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cstdlib>
 #include <memory>
+#include <string_view>
+
+#include "attend/base/printable.h"
 
 namespace attend {
 namespace {
@@ -22,11 +26,20 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+// Whether the user wants plain lines (https://no-color.org), or the terminal has no others.
+bool wants_no_color() {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return (no_color != nullptr && *no_color != '\0') ||
+         (terminal != nullptr && std::string_view(terminal) == "dumb");
+}
+
 spdlog::logger& logger() {
   static const auto instance = [] {
+    const auto mode = wants_no_color() ? spdlog::color_mode::never : spdlog::color_mode::automatic;
     // Not registered by name: a program that uses the library may have a logger called attend.
-    auto made =
-        std::make_unique<spdlog::logger>("attend", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    auto made = std::make_unique<spdlog::logger>("attend",
+                                                 std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode));
     made->set_pattern("%^%l%$: %v");
     return made;
   }();
@@ -36,6 +49,8 @@ spdlog::logger& logger() {
 }  // namespace
 
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
-void log_line(LogLevel level, std::string_view message) { logger().log(to_spdlog(level), "{}", message); }
+void log_line(LogLevel level, std::string_view message) {
+  logger().log(to_spdlog(level), "{}", printable(message));
+}
 
 }  // namespace attend

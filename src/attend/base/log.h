@@ -11,6 +11,8 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // Lines below this level are dropped. Default: kInfo. Thread-safe.
 void set_log_level(LogLevel level);
+// Control characters, which a message may quote from a file, become '?'. Coloured on a terminal, unless
+// NO_COLOR is set or TERM is "dumb".
 void log_line(LogLevel level, std::string_view message);
 
 template <class... Parts>

@@ -34,8 +34,8 @@ int cpus_of_quota() {
 }
 
 int default_num_threads() {
-  const char* wish = std::getenv("OMP_NUM_THREADS");
-  const long num_threads = wish != nullptr ? std::strtol(wish, nullptr, 10) : 0;
+  const char* value = std::getenv("OMP_NUM_THREADS");
+  const long num_threads = value != nullptr ? std::strtol(value, nullptr, 10) : 0;
   return num_threads >= 1 ? static_cast<int>(std::min<long>(num_threads, ThreadTeam::kMaxThreads))
                           : num_available_cpus();
 }
@@ -43,8 +43,11 @@ int default_num_threads() {
 // The process's team. Who runs a job on it holds it too, so that it outlives its replacement until then.
 class CurrentTeam {
  public:
-  std::shared_ptr<ThreadTeam> get() const {
+  // Made when it is first used, so that a process that never computes starts no threads, nor one that is told
+  // a number others before.
+  std::shared_ptr<ThreadTeam> get() {
     const std::lock_guard lock(mutex_);
+    if (!team_) team_ = std::make_shared<ThreadTeam>(default_num_threads());
     return team_;
   }
   // What was there ends, with its threads, where the last job on it does.
@@ -54,11 +57,10 @@ class CurrentTeam {
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<ThreadTeam> team_ = std::make_shared<ThreadTeam>(default_num_threads());
+  std::mutex mutex_;
+  std::shared_ptr<ThreadTeam> team_;
 };
 
-// Made when it is first used, so that a process that never computes starts no threads.
 CurrentTeam& current_team() {
   static CurrentTeam team;
   return team;

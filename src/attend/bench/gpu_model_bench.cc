@@ -54,6 +54,7 @@ class GpuModelBench {
  private:
   static EngineConfig engine_config(const GpuModelBenchOptions& options, int prefill_tokens) {
     EngineConfig config = options.engine;
+    config.disable_radix_cache = true;  // every prompt is computed, however often it comes
     const int largest = *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
     const int longest_decode = kContextTokens + num_new_tokens(largest, prefill_tokens);
     config.max_running_requests = largest;
@@ -174,7 +175,8 @@ class GpuModelBench {
 
 Report bench_model_on_gpu(const GpuModelBenchOptions& options) {
   require(!options.batch_sizes.empty(), "--batch-sizes: at least one");
-  const int longest = read_config(options.engine.model_path).max_context_len();
+  const EngineConfig& engine = options.engine;
+  const int longest = (engine.model ? *engine.model : read_config(engine.model_path)).max_context_len();
   const int prefill_tokens = std::min(kPrefillTokens, longest - 1);
   for (const int batch_size : options.batch_sizes) {
     require(batch_size >= 1 && batch_size < kPrefillTokens, "--batch-sizes ", batch_size, ": 1 to ",

@@ -32,7 +32,7 @@ RequestTimes run_request(Engine& engine, int prompt_tokens, int new_tokens) {
     const int outputs_before = num_outputs;
     bool more = false;
     const double seconds = seconds_of([&] {
-      more = engine.step([&](const StepOutput& output) {
+      more = engine.step([&](const RequestOutput& output) {
         require_token(output);
         ++num_outputs;
       });
@@ -82,6 +82,7 @@ class ModelBench {
  private:
   static EngineConfig engine_config(const ModelBenchOptions& options) {
     EngineConfig config = options.engine;
+    config.disable_radix_cache = true;  // every prompt is computed, however often it comes
     const int deepest = *std::max_element(options.depths.begin(), options.depths.end());
     config.context_length = deepest + options.prompt_tokens + options.new_tokens + 1;
     config.max_total_tokens = std::max(config.context_length, kHostRequests * 2 * kHostSteps);

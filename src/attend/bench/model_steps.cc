@@ -8,10 +8,16 @@
 namespace attend::bench {
 namespace {
 
-// Of a weight, wherever it lies.
+// Of a plain weight, wherever it lies.
 double weight_element_bytes(const Engine& engine) {
   const bool on_gpu = engine.info().device.type == DeviceType::kCuda;
   return static_cast<double>(size_of(on_gpu ? engine.info().dtype : engine.model_spec().dtype));
+}
+
+double expert_element_bytes(const Engine& engine) {
+  const Quantization& quantization = engine.info().quantization;
+  return quantization.storage == WeightStorage::kPlain ? weight_element_bytes(engine)
+                                                       : bytes_per_weight(quantization);
 }
 
 }  // namespace
@@ -23,9 +29,9 @@ std::vector<int32_t> random_prompt(int num_tokens, int vocab_size) {
   return ids;
 }
 
-void require_token(const StepOutput& output) {
+void require_token(const RequestOutput& output) {
   if (output.finish_reason == FinishReason::kError)
-    fail(ErrorCode::kCorruptFile, "model: its logits are not numbers, so there is nothing to time");
+    fail(ErrorCode::kCorruptFile, "model: ", output.message, ": there is nothing to time");
 }
 
 double multiplied_bytes(const Engine& engine) {
@@ -35,7 +41,9 @@ double multiplied_bytes(const Engine& engine) {
 }
 
 double decode_bytes(const Engine& engine, int batch_size, int context) {
-  return multiplied_bytes(engine) + static_cast<double>(engine.info().kv_token_bytes) * batch_size * context;
+  const double untouched = untouched_weights(step_costs(engine.model_spec()), batch_size);
+  return multiplied_bytes(engine) - expert_element_bytes(engine) * untouched +
+         static_cast<double>(engine.info().kv_token_bytes) * batch_size * context;
 }
 
 double prompt_operations(const Engine& engine, int depth, int num_tokens) {

@@ -14,7 +14,7 @@ std::vector<int32_t> random_prompt(int num_tokens, int vocab_size);
 
 // Throws Error(kCorruptFile) for a request that ended without a token: it has not done the work that is
 // timed.
-void require_token(const StepOutput& output);
+void require_token(const RequestOutput& output);
 
 // Bytes of the weights that a token multiplies: all but the embedding table, which a tied lm_head multiplies
 // too.

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <memory>
 
+#include "attend/attention/foreign_backends.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
+#include "attend/cli/report.h"
 #include "attend/cli/support_matrix.h"
 #include "attend/engine/resolve_engine.h"
 #include "attend/model/model_spec.h"
@@ -20,6 +22,9 @@ std::string capabilities() {
   std::string lines;
   for (const BackendEntry& entry : backend_table())
     lines += fmt::format("{:<14} {}\n", entry.name, describe(entry));
+  lines += "Of SGLang's names these are not there:\n";
+  for (const ForeignBackend& foreign : foreign_backends())
+    lines += fmt::format("{:<21} {}\n", foreign.name, foreign.why);
   return lines;
 }
 
@@ -45,9 +50,11 @@ std::vector<std::string> reasons_against(const BackendEntry& entry, const std::v
 // One line per backend: chosen for what, or every reason why not.
 std::string choice(const EngineConfig& config) {
   const ModelSpec model = read_config(config.model_path);
-  const Resolution resolution = resolve_engine(config, model).info.resolution;
+  const EngineInfo info = resolve_engine(config, model).info;
+  const Resolution& resolution = info.resolution;
   std::string lines =
       fmt::format("{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
+  if (const std::string weights = weights_line(info); !weights.empty()) lines += weights + "\n";
   for (const BackendEntry& entry : backend_table()) {
     std::string verdict;
     const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };

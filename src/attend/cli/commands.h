@@ -11,7 +11,10 @@ using Command = std::function<int()>;
 
 // `selected` is set to the body of the command that the user named.
 void add_generate(CLI::App& app, Command& selected);
+void add_chat(CLI::App& app, Command& selected);
+void add_serve(CLI::App& app, Command& selected);
 void add_backends(CLI::App& app, Command& selected);
 void add_bench(CLI::App& app, Command& selected);
+void add_embed(CLI::App& app, Command& selected);
 
 }  // namespace attend::cli

@@ -31,9 +31,17 @@ LoadFormat parse_load_format(const std::string& name) {
   fail(ErrorCode::kInvalidArgument, "--load-format ", name, ": expected auto, safetensors or dummy");
 }
 
-// Given on the command line: then it must be at least 1; 0 stands for "choose" only while nobody names it.
-void require_positive(const CLI::App& app, const std::string& flag, int64_t value) {
-  require(!given(app, flag) || value >= 1, flag, " ", value, ": at least 1");
+// What a flag may be given as; 0 stands for "choose" while nobody names it.
+constexpr Range<int> kPositive{.lowest = 1};
+constexpr Range<int64_t> kPositive64{.lowest = 1};
+
+// `accepted`: by the flag on this device.
+DType parse_dtype_flag(const char* flag, const std::string& name, const char* accepted) {
+  try {
+    return parse_dtype(name);
+  } catch (const Error&) {
+    fail(ErrorCode::kInvalidArgument, flag, " '", name, "': expected ", accepted);
+  }
 }
 
 // Flags that would change nothing on a CPU.
@@ -46,7 +54,7 @@ void refuse_gpu_flags(const CLI::App& app) {
 }  // namespace
 
 void add_choice_options(CLI::App& app, EngineOptions& options, bool model_required) {
-  auto* model = add_text(app, "--model-path,--model", options.model_path, "Hugging Face model directory");
+  auto* model = add_text(app, "--model-path,--model,-m", options.model_path, "Hugging Face model directory");
   if (model_required) model->required();
   add_text(app, "--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
   add_text(app, "--dtype", options.dtype,
@@ -59,9 +67,10 @@ void add_choice_options(CLI::App& app, EngineOptions& options, bool model_requir
   add_text(app, "--decode-attention-backend", options.decode_attention_backend,
            "backend of decode steps; wins over --attention-backend");
   add_number(app, "--page-size,--block-size", options.page_size,
-             "tokens of a KV page: 1, 2, 4, ... 256; default: what the backends prefer, 64 on a CPU");
+             "tokens of a KV page: 1, 2, 4, ... 256; default: what the backends prefer, 64 on a CPU",
+             Range<int>{.lowest = 1, .highest = 256});
   add_text(app, "--kv-cache-dtype", options.kv_cache_dtype,
-           "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
+           "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 (or fp8) or fp8_e5m2");
   app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
                "a token depends on its own request alone, bit for bit: not on batch, chunks or preemption");
   app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
@@ -70,57 +79,78 @@ void add_choice_options(CLI::App& app, EngineOptions& options, bool model_requir
       app, "--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs, "1 to the requests of a step",
       "GPUs: batch sizes of decode steps that get a CUDA graph, such as 1,2,4; smaller batches are padded");
   add_number(app, "--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
-             "GPUs: the largest of them, when they are chosen");
+             "GPUs: the largest of them, when they are chosen", kPositive);
 }
 
 void add_size_options(CLI::App& app, EngineOptions& options) {
-  add_number(app, "--context-length,--max-model-len", options.context_length,
-             "tokens of a request, prompt and completion; default: the model's");
+  add_number(app, "--context-length,--max-model-len,--ctx-size,-c", options.context_length,
+             "tokens of a request, prompt and completion; default: the model's", kPositive);
   add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
-             "requests in a step at most; default: 32 on a CPU, 256 on a GPU");
+             "requests in a step at most; default: 32 on a CPU, 256 on a GPU", kPositive);
   add_number(app, "--max-total-tokens", options.max_total_tokens,
-             "tokens that the KV pool holds, in whole pages; default: by the memory there is");
+             "tokens that the KV pool holds, in whole pages; default: by the memory there is", kPositive64);
   add_number(app, "--max-kv-tokens", options.max_kv_tokens,
-             "keys that the requests of a step attend to together at most; default: the KV pool's tokens");
+             "keys that the requests of a step attend to together at most; default: the KV pool's tokens",
+             kPositive64);
   add_number(app, "--mem-fraction-static", options.mem_fraction_static,
              "GPUs: share of the memory for weights and KV pool");
   add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
-             "new tokens in a step at most; longer prompts are computed in chunks");
+             "new tokens in a step at most; longer prompts are computed in chunks", kPositive);
+  add_number(
+      app, "--swa-full-tokens-ratio", options.swa_full_tokens_ratio,
+      "models with windows in some layers: tokens of their half of the KV pool for each of the others'; it "
+      "is never too small for one request's window and chunk");
+  app.add_flag("--disable-hybrid-swa-memory", options.disable_hybrid_swa_memory,
+               "layers with a window keep all tokens, as the others do");
+  add_text(
+      app, "--schedule-policy", options.schedule_policy,
+      "whose turn it is: fcfs (first come, first served), lpm (the longest cached prefix first) or priority");
+  add_number(app, "--schedule-conservativeness", options.schedule_conservativeness,
+             "more plans for longer answers: fewer requests at once, fewer preemptions");
+  add_number(app, "--max-queued-requests", options.max_queued_requests,
+             "requests that may wait; the server answers 503 beyond them; default: no limit", kPositive);
+  app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", options.disable_radix_cache,
+               "no prefix cache: requests that begin alike compute all of it anew");
+  add_text(app, "--radix-eviction-policy", options.radix_eviction_policy,
+           "which cached prefix goes first when the pool is full: lru, lfu or priority");
 }
 
 void add_run_options(CLI::App& app, EngineOptions& options) {
   add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
-  add_number(app, "--threads", options.threads,
-             "CPU threads; default: one per core that this process may use");
+  add_threads(app, options, "CPU threads; default: one per core that this process may use");
   app.add_flag("--log-kernels", options.log_kernels, "log which kernel serves what, each choice once");
 }
 
-void set_threads(const CLI::App& app, int threads) {
-  require_positive(app, "--threads", threads);
-  require(threads <= ThreadTeam::kMaxThreads, "--threads ", threads, ": at most ", ThreadTeam::kMaxThreads);
+void add_threads(CLI::App& app, EngineOptions& options, const std::string& help) {
+  add_number(app, "--threads,-t", options.threads, help,
+             Range<int>{.lowest = 1, .highest = ThreadTeam::kMaxThreads});
+}
+
+void set_threads(int threads) {
   if (threads > 0) set_num_threads(threads);
 }
 
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
-  require_positive(app, "--context-length", options.context_length);
-  require_positive(app, "--max-running-requests", options.max_running_requests);
-  require_positive(app, "--max-total-tokens", options.max_total_tokens);
-  require_positive(app, "--max-kv-tokens", options.max_kv_tokens);
-  require_positive(app, "--chunked-prefill-size", options.chunked_prefill_size);
-  require_positive(app, "--cuda-graph-max-bs", options.cuda_graph_max_bs);
-  set_threads(app, options.threads);
+  set_threads(options.threads);
 
   EngineConfig config;
   config.model_path = options.model_path;
   config.load_format = parse_load_format(options.load_format);
   config.device = parse_device(options.device);
   if (config.device.type == DeviceType::kCpu) refuse_gpu_flags(app);
-  config.wishes.attention_backend = options.attention_backend;
-  config.wishes.prefill_backend = options.prefill_attention_backend;
-  config.wishes.decode_backend = options.decode_attention_backend;
-  if (given(app, "--page-size")) config.wishes.page_size = options.page_size;
-  if (options.dtype != "auto") config.dtype = parse_dtype(options.dtype);
-  if (options.kv_cache_dtype != "auto") config.kv_cache_dtype = parse_dtype(options.kv_cache_dtype);
+  config.backend_options.attention_backend = options.attention_backend;
+  config.backend_options.prefill_backend = options.prefill_attention_backend;
+  config.backend_options.decode_backend = options.decode_attention_backend;
+  if (given(app, "--page-size")) config.backend_options.page_size = options.page_size;
+  const bool on_gpu = config.device.type == DeviceType::kCuda;
+  if (options.dtype != "auto")
+    config.dtype = parse_dtype_flag(
+        "--dtype", options.dtype,
+        on_gpu ? "auto, float32, float16 or bfloat16" : "auto or float32, what a CPU computes in");
+  if (options.kv_cache_dtype != "auto")
+    config.kv_cache_dtype =
+        parse_dtype_flag("--kv-cache-dtype", options.kv_cache_dtype,
+                         "auto, float32, float16, bfloat16, fp8_e4m3 (or fp8) or fp8_e5m2");
   config.context_length = options.context_length;
   config.max_running_requests = options.max_running_requests;
   config.max_total_tokens = options.max_total_tokens;
@@ -130,6 +160,15 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.cuda_graph_bs = options.cuda_graph_bs;
   config.cuda_graph_max_bs = options.cuda_graph_max_bs;
   config.chunked_prefill_size = options.chunked_prefill_size;
+  config.schedule = {.policy = parse_schedule_policy(options.schedule_policy),
+                     .conservativeness = options.schedule_conservativeness,
+                     .max_queued_requests = options.max_queued_requests};
+  config.swa_full_tokens_ratio = options.swa_full_tokens_ratio;
+  config.disable_hybrid_swa_memory = options.disable_hybrid_swa_memory;
+  config.disable_radix_cache = options.disable_radix_cache;
+  require(!options.disable_radix_cache || !given(app, "--radix-eviction-policy"),
+          "--radix-eviction-policy: with --disable-radix-cache nothing is cached");
+  config.radix_eviction_policy = parse_eviction_policy(options.radix_eviction_policy);
   config.deterministic_inference = options.deterministic_inference;
   config.log_kernels = options.log_kernels;
   config.random_seed = options.random_seed;

@@ -26,22 +26,30 @@ struct EngineOptions {
   std::vector<int> cuda_graph_bs;
   int cuda_graph_max_bs = 0;
   int chunked_prefill_size = 2048;
+  double swa_full_tokens_ratio = 0.8;
+  bool disable_hybrid_swa_memory = false;
+  bool disable_radix_cache = false;
+  std::string schedule_policy = "fcfs";
+  double schedule_conservativeness = 1.0;
+  int max_queued_requests = 0;
+  std::string radix_eviction_policy = "lru";
   int threads = 0;
   bool deterministic_inference = false;
   bool log_kernels = false;
   uint64_t random_seed = 0;
 };
 
-// What attention is chosen by: model, device, dtypes, wishes, graphs. `model_required`: --model-path must be
-// given.
+// What attention is chosen by: model, device, dtypes, backend options, graphs. `model_required`: --model-path
+// must be given.
 void add_choice_options(CLI::App& app, EngineOptions& options, bool model_required);
 // Sizes of batches and of the KV pool.
 void add_size_options(CLI::App& app, EngineOptions& options);
 // Where weights come from, and how many threads compute.
 void add_run_options(CLI::App& app, EngineOptions& options);
 
-// The value of --threads; 0 leaves the number as it is. Throws Error(kInvalidArgument).
-void set_threads(const CLI::App& app, int threads);
+// --threads, and what its value does; 0 leaves the number as it is.
+void add_threads(CLI::App& app, EngineOptions& options, const std::string& help);
+void set_threads(int threads);
 
 // Parses the values, those of groups that the command does not take being their defaults, and sets the number
 // of threads. Throws Error(kInvalidArgument) naming flag, value and choices.

@@ -4,14 +4,18 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <sstream>
 #include <system_error>
 #include <type_traits>
 
 #include "attend/base/error.h"
+#include "attend/base/printable.h"
 
 namespace attend::cli {
 
 namespace {
+
+constexpr size_t kMaxShownBytes = 60;
 
 // Whether all of `text` is a number in decimal digits.
 template <class Number>
@@ -23,23 +27,32 @@ bool read_number(std::string_view text, Number& number) {
   return error == std::errc() && stop == end;
 }
 
+// "a whole number from 1 to 1024", "a number from 0 to 1", "a number".
+template <class Number>
+std::string describe(Range<Number> range) {
+  constexpr bool kWhole = std::is_integral_v<Number>;
+  std::ostringstream text;
+  text << (kWhole ? "a whole number" : "a number");
+  if (kWhole || range.highest != std::numeric_limits<Number>::max())
+    text << " from " << range.lowest << " to " << range.highest;
+  return text.str();
+}
+
 }  // namespace
 
 template <class Number>
-Number parse_number(std::string_view flag, std::string_view text) {
-  constexpr bool kWhole = std::is_integral_v<Number>;
+Number parse_number(std::string_view flag, std::string_view text, Range<Number> range) {
   Number number{};
-  using Limits = std::numeric_limits<Number>;
-  require(read_number(text, number), flag, " '", text, "': expected a ", kWhole ? "whole number" : "number",
-          " from ", Limits::lowest(), " to ", Limits::max(), " in decimal digits");
+  require(read_number(text, number) && number >= range.lowest && number <= range.highest, flag, " '",
+          elide(text, kMaxShownBytes), "': expected ", describe(range), " in decimal digits");
   return number;
 }
 
-template int parse_number<int>(std::string_view, std::string_view);
-template int64_t parse_number<int64_t>(std::string_view, std::string_view);
-template uint64_t parse_number<uint64_t>(std::string_view, std::string_view);
-template float parse_number<float>(std::string_view, std::string_view);
-template double parse_number<double>(std::string_view, std::string_view);
+template int parse_number<int>(std::string_view, std::string_view, Range<int>);
+template int64_t parse_number<int64_t>(std::string_view, std::string_view, Range<int64_t>);
+template uint64_t parse_number<uint64_t>(std::string_view, std::string_view, Range<uint64_t>);
+template float parse_number<float>(std::string_view, std::string_view, Range<float>);
+template double parse_number<double>(std::string_view, std::string_view, Range<double>);
 
 std::string_view first_name(std::string_view flags) { return flags.substr(0, flags.find(',')); }
 

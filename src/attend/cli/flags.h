@@ -2,26 +2,37 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace attend::cli {
 
+// What a number may be.
+template <class Number>
+struct Range {
+  Number lowest = std::numeric_limits<Number>::lowest();
+  Number highest = std::numeric_limits<Number>::max();
+};
+
 // A number in decimal digits, all of `text`. Throws Error(kInvalidArgument) naming the flag, the text and
 // what would be accepted. For int, int64_t, uint64_t, float and double (finite).
 template <class Number>
-Number parse_number(std::string_view flag, std::string_view text);
+Number parse_number(std::string_view flag, std::string_view text, Range<Number> range = {});
 
 // The first name in "--page-size,--block-size".
 std::string_view first_name(std::string_view flags);
 
 // A flag that takes a number; its default is shown in the help unless it is 0, which stands for "chosen".
 template <class Number>
-CLI::Option* add_number(CLI::App& app, const std::string& flags, Number& value, const std::string& help) {
+CLI::Option* add_number(CLI::App& app, const std::string& flags, Number& value, const std::string& help,
+                        Range<Number> range = {}) {
   const std::string name(first_name(flags));
   CLI::Option* option = app.add_option_function<std::string>(
-      flags, [&value, name](const std::string& text) { value = parse_number<Number>(name, text); }, help);
+      flags,
+      [&value, name, range](const std::string& text) { value = parse_number<Number>(name, text, range); },
+      help);
   if (value != Number{}) option->default_str(CLI::detail::to_string(value));
   return option->type_name("NUMBER");
 }

@@ -1,16 +1,25 @@
 // attend: the command. Thin; the work is in the floors below.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
 
 #include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/base/printable.h"
+#include "attend/cli/command_line.h"
 #include "attend/cli/commands.h"
+#include "attend/cli/standard_streams.h"
 #include "attend/cli/version.h"
 #include "attend/model/mapped_range.h"
 
+namespace attend {
 namespace {
 
 // Bad input of any kind: a flag, a file, a model that can not be served.
@@ -18,40 +27,80 @@ constexpr int kBadInput = 2;
 
 // Says what went wrong, and gives the exit code back. Does not throw when stderr is gone too. A message may
 // quote a file; what would move a terminal's cursor is not passed on.
-int complain(std::string message, int exit_code) {
-  for (char& c : message)
-    if ((c >= 0 && c < ' ' && c != '\n') || c == '\x7f') c = '?';
-  std::fputs(("attend: " + message + "\n").c_str(), stderr);
+int complain(std::string_view message, int exit_code) {
+  constexpr size_t kMaxMessageBytes = 4000;
+  std::fputs(("attend: " + printable(elide(message, kMaxMessageBytes)) + "\n").c_str(), stderr);
   return exit_code;
 }
 
-}  // namespace
+void set_level(const std::string& name) {
+  constexpr std::pair<std::string_view, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
+                                                               {"info", LogLevel::kInfo},
+                                                               {"warning", LogLevel::kWarning},
+                                                               {"error", LogLevel::kError}};
+  for (const auto& [level_name, level] : kLevels)
+    if (name == level_name) return set_log_level(level);
+  fail(ErrorCode::kInvalidArgument, "--log-level '", name, "': expected debug, info, warning or error");
+}
 
-int main(int argc, char** argv) {
-  attend::exit_when_a_mapped_file_is_cut_short(kBadInput);
+// The flags of every command.
+void add_common_options(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    add_common_options(*command);
+    if (command->get_subcommands([](CLI::App*) { return true; }).empty())
+      command
+          ->add_option_function<std::string>(
+              "--log-level", set_level, "what goes to stderr: debug, info (the default), warning or error")
+          ->type_name("TEXT");
+  }
+}
+
+int run(int argc, char** argv) {
   CLI::App app("attend: run Hugging Face models with paged attention", "attend");
   app.require_subcommand(1);
-  app.set_version_flag("--version", attend::cli::version_text, "Print version, commit and devices");
-  attend::cli::Command selected;
-  attend::cli::add_generate(app, selected);
-  attend::cli::add_backends(app, selected);
-  attend::cli::add_bench(app, selected);
+  app.set_version_flag("--version", cli::version_text, "Print version, commit and devices");
+  cli::Command selected;
+  cli::add_generate(app, selected);
+  cli::add_chat(app, selected);
+  cli::add_serve(app, selected);
+  cli::add_backends(app, selected);
+  cli::add_bench(app, selected);
+  cli::add_embed(app, selected);
+  add_common_options(app);
   try {
+    cli::check_command_line(app, {argv + std::min(argc, 1), argv + argc});
     app.parse(argc, argv);
     const int exit_code = selected();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout))
-      attend::fail(attend::ErrorCode::kInvalidArgument, "stdout: can not be written to");
+    cli::flush_out();
     return exit_code;
+  } catch (const CLI::ExtrasError&) {
+    return complain(cli::unexpected_arguments(app) + " (see --help)", kBadInput);
   } catch (const CLI::ParseError& error) {
-    // Help and version are not errors.
-    if (error.get_exit_code() == 0) return app.exit(error);
-    return complain(std::string(error.what()) + " (see --help)", kBadInput);
-  } catch (const attend::Error& error) {
-    return complain(error.what(), error.code() == attend::ErrorCode::kInternal ? 1 : kBadInput);
+    if (error.get_exit_code() != 0) return complain(std::string(error.what()) + " (see --help)", kBadInput);
+    app.exit(error);  // help and version are not errors
+    cli::flush_out();
+    return 0;
+  }
+}
+
+}  // namespace
+}  // namespace attend
+
+int main(int argc, char** argv) {
+  using namespace attend;
+  exit_when_a_mapped_file_is_cut_short(kBadInput);
+  try {
+    cli::open_standard_streams();
+    return run(argc, argv);
+  } catch (const Error& error) {
+    return complain(error.what(), error.code() == ErrorCode::kInternal ? 1 : kBadInput);
   } catch (const std::bad_alloc&) {
     return complain(
-        "out of memory: what was asked for does not fit; lower the sizes of the pool and the batch",
+        "out of memory: what was asked for does not fit; lower --max-total-tokens, --max-running-requests, "
+        "--chunked-prefill-size or --context-length",
         kBadInput);
+  } catch (const std::system_error& error) {
+    return complain(error.what(), kBadInput);  // of a file or a stream
   } catch (const std::exception& error) {
     return complain(error.what(), 1);
   }

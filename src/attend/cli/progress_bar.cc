@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "attend/cli/standard_streams.h"
+
 namespace attend::cli {
 namespace {
 
@@ -25,11 +27,23 @@ double megabytes(size_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 }  // namespace
 
-EngineBars::EngineBars() : on_terminal_(isatty(STDERR_FILENO)) {}
+EngineBars::EngineBars() : has_bars_(has_bars()) {}
 
-// Leaves the line empty for what comes next.
-EngineBars::~EngineBars() {
-  if (!shown_.empty()) fmt::print(stderr, "\r\033[K");
+EngineBars::~EngineBars() { clear(); }
+
+void EngineBars::clear() {
+  if (std::exchange(shown_, {}).empty()) return;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+}
+
+void EngineBars::show_prompts(int64_t num_done, int64_t num_tokens) {
+  const double share = static_cast<double>(num_done) / static_cast<double>(std::max<int64_t>(num_tokens, 1));
+  show("reading prompts", std::min(share, 1.0), fmt::format("{} tokens", num_tokens));
+}
+
+void EngineBars::show_requests(int num_done, int num_requests) {
+  show("answering", 1.0 * num_done / num_requests, fmt::format("{} requests", num_requests));
 }
 
 EngineProgress EngineBars::progress() {
@@ -48,7 +62,7 @@ EngineProgress EngineBars::progress() {
 }
 
 void EngineBars::show(std::string_view label, double share, const std::string& note) {
-  if (!on_terminal_) return;
+  if (!has_bars_) return;
   const int percent = static_cast<int>(100.0 * share);
   const std::string before = fmt::format("{} [", label), behind = fmt::format("] {:3}% of {}", percent, note);
   const int columns = columns_of_line(), of_text = static_cast<int>(before.size() + behind.size());

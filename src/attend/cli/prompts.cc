@@ -10,25 +10,30 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
-#include "attend/model/json.h"
+#include "attend/model/input_file.h"
+#include "attend/model/parse_json.h"
 #include "attend/model/tokenizer/utf8.h"
 
 namespace attend::cli {
 namespace {
 
 constexpr size_t kMaxFileBytes = 1u << 30;
+constexpr int kMaxPriority = 1'000'000;
+constexpr double kMaxTimeout = 1e6;
 // What some editors put before UTF-8 text.
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // The keys of a line of JSON that are read. Files of tasks hold others, which are named once in a warning.
-constexpr std::array<std::string_view, 3> kKeys = {"prompt", "input_ids", "answer"};
+constexpr std::array<std::string_view, 5> kKeys = {"prompt", "input_ids", "answer", "priority", "timeout"};
 
-Prompt parse_json_prompt(const std::string& line, const std::string& where, std::set<std::string>& unread) {
+Prompt parse_json_prompt(const std::string& line, const std::string& where, const SamplingChoice& sampling,
+                         std::set<std::string>& unread) {
   const Json json = parse_json(line, where);
   require(json.is_object(), where, ": ", excerpt(json),
           ", expected an object with \"prompt\" or \"input_ids\"");
   for (const auto& item : json.items())
-    if (std::find(kKeys.begin(), kKeys.end(), item.key()) == kKeys.end()) unread.insert(excerpt(item.key()));
+    if (std::find(kKeys.begin(), kKeys.end(), item.key()) == kKeys.end() && !is_sampling_field(item.key()))
+      unread.insert(excerpt(item.key()));
   Prompt prompt;
   require(!json.contains("prompt") || !json.contains("input_ids"), where,
           ": has \"prompt\" and \"input_ids\": expected one of them");
@@ -52,31 +57,66 @@ Prompt parse_json_prompt(const std::string& line, const std::string& where, std:
             ", expected a string");
     prompt.answer = json["answer"].get<std::string>();
   }
+  if (json.contains("priority")) {
+    const Json& priority = json["priority"];
+    require(priority.is_number_integer() && priority >= -kMaxPriority && priority <= kMaxPriority, where,
+            ": \"priority\" is ", excerpt(priority), ", expected a whole number from ", -kMaxPriority, " to ",
+            kMaxPriority);
+    prompt.priority = priority.get<int>();
+  }
+  if (json.contains("timeout")) {
+    const Json& timeout = json["timeout"];
+    require(timeout.is_number() && timeout > 0.0 && timeout <= kMaxTimeout, where, ": \"timeout\" is ",
+            excerpt(timeout), ", expected seconds, above 0 and at most ", kMaxTimeout);
+    prompt.timeout = timeout.get<double>();
+  }
+  prompt.params = with_fields(sampling, json, where);
   return prompt;
 }
 
-// A line that was meant to be read as JSON.
-bool is_json_prompt(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && (json.contains("prompt") || json.contains("input_ids"));
+// A text as JSON, if it is.
+std::optional<Json> as_json(const std::string& text) {
+  try {
+    return parse_json(text, {});
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Refuses a line of a file of texts that was meant to be read as JSON.
+void check_is_no_json(const std::string& line, const std::string& where) {
+  constexpr const char* kAccepted =
+      "lines of text, or lines of JSON objects with \"prompt\" or \"input_ids\"";
+  const size_t first = line.find_first_not_of(" \t\r\n");
+  if (first == line.npos || (line[first] != '{' && line[first] != '[')) return;
+  const std::optional<Json> json = as_json(line);
+  if (!json) return;
+  require(!json->contains("prompt") && !json->contains("input_ids"), where,
+          ": a line of JSON in a file that begins with a line of text: expected all lines of one kind");
+  require(!json->is_array(), where, ": a JSON array: expected ", kAccepted,
+          " (an array that is a text: {\"prompt\": \"[...]\"})");
 }
 
 // The whole file (standard input is "-"), or as much as it takes to see that it is none of text: a NUL ends
-// it.
+// it. What feeds it may be a pipe.
 std::string read_text(const std::filesystem::path& path) {
+  if (path != "-" && !file_exists(path))
+    fail(ErrorCode::kNotFound, "prompts file ", path.string(), ": no such file");
   std::ifstream named;
   if (path != "-") named.open(path, std::ios::binary);
   std::istream& file = path == "-" ? std::cin : named;
-  if (!file || std::filesystem::is_directory(path))
-    fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
   std::string text;
   std::array<char, 1 << 16> part;
   while (file.read(part.data(), part.size()) || file.gcount() > 0) {
     text.append(part.data(), static_cast<size_t>(file.gcount()));
-    require(text.size() <= kMaxFileBytes, "prompts file ", path, ": more than ", kMaxFileBytes, " bytes");
+    require(text.size() <= kMaxFileBytes, path.string(), ": more than ", kMaxFileBytes, " bytes");
     if (std::memchr(part.data(), 0, static_cast<size_t>(file.gcount())) != nullptr) break;
   }
-  if (file.bad()) fail(ErrorCode::kNotFound, "prompts file ", path, ": can not be read");
+  if (file.bad() || (!file.eof() && text.empty())) {
+    if (path != "-") InputFile(path).read(0, 1);  // says why
+    fail(ErrorCode::kNotFound, "prompts file ", path.string(), ": can not be read");
+  }
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }
 
@@ -88,29 +128,51 @@ void check_text(const std::string& line, const std::string& where) {
   require(tokenizer::is_valid_utf8(line), where, ": expected UTF-8 text");
 }
 
+// Keys of strangers: some may be what somebody meant, all of them could be any number.
+void warn_of(const std::set<std::string>& unread, const std::filesystem::path& path) {
+  constexpr size_t kMaxNamed = 8;
+  size_t num_named = 0;
+  for (const std::string& key : unread) {
+    if (num_named++ == kMaxNamed) break;
+    log_warning("prompts file ", path.string(), ": ", key, " is not read; \"prompt\", \"input_ids\", ",
+                "\"answer\" and parameters of sampling are");
+  }
+  if (unread.size() > kMaxNamed)
+    log_warning("prompts file ", path.string(), ": nor are ", unread.size() - kMaxNamed, " other keys");
+}
+
 }  // namespace
 
-std::vector<Prompt> read_prompts_file(const std::filesystem::path& path) {
-  std::istringstream file(read_text(path));
+Prompt read_prompt_file(const std::filesystem::path& path, const SamplingChoice& sampling) {
+  std::string text = read_text(path);
+  check_text(text, path.string());
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  require(!text.empty(), "prompts file ", path.string(), ": no prompt");
+  return {std::move(text), {}, std::nullopt, sampling.params};
+}
+
+std::vector<Prompt> read_prompts_file(const std::filesystem::path& path, const SamplingChoice& sampling) {
+  std::string text = read_text(path);
+  if (const size_t first = text.find_first_not_of(" \t\r\n"); first != text.npos && text[first] == '[')
+    check_is_no_json(text, path.string());
+  std::istringstream file(std::move(text));
   std::vector<Prompt> prompts;
   std::string line;
   bool json_lines = false;
   std::set<std::string> unread;
   for (int number = 1; std::getline(file, line); ++number) {
-    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     const std::string where = path.string() + ":" + std::to_string(number);
     check_text(line, where);
     if (line.ends_with('\r')) line.pop_back();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     if (prompts.empty()) json_lines = line[line.find_first_not_of(" \t")] == '{';
-    require(json_lines || line[line.find_first_not_of(" \t")] != '{' || !is_json_prompt(line), where,
-            ": a line of JSON in a file that begins with a line of text: expected all lines of one kind");
-    prompts.push_back(json_lines ? parse_json_prompt(line, where, unread) : Prompt{line, {}, std::nullopt});
+    if (!json_lines) check_is_no_json(line, where);
+    prompts.push_back(json_lines ? parse_json_prompt(line, where, sampling, unread)
+                                 : Prompt{line, {}, std::nullopt, sampling.params});
   }
-  for (const std::string& key : unread)
-    log_warning("prompts file ", path.string(), ": ", key, " is not read; \"prompt\", \"input_ids\" and ",
-                "\"answer\" are");
-  require(!prompts.empty(), "prompts file ", path, ": no prompts");
+  warn_of(unread, path);
+  require(!prompts.empty(), "prompts file ", path.string(), ": no prompts");
   return prompts;
 }
 

@@ -1,13 +1,18 @@
 #include "attend/cli/report.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
+#include "attend/base/printable.h"
+#include "attend/cli/standard_streams.h"
+#include "attend/kernels/common/cpu/isa.h"
 
 namespace attend::cli {
 namespace {
@@ -31,21 +36,37 @@ std::string counted(int64_t number, std::string_view noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
-// A byte inside of a UTF-8 sequence, not its first.
-bool continues_utf8(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
 nlohmann::ordered_json timings(const Request& request) {
   const RequestTimes& times = request.times;
   const double decode_ms = milliseconds(times.first_token, times.finished);
   const int decoded = request.num_output() - 1;
-  return {{"queue_ms", milliseconds(times.submitted, times.admitted)},
+  // Whoever was never admitted has waited to the end.
+  const bool has_waited_only = times.admitted < times.submitted;
+  return {{"queue_ms", milliseconds(times.submitted, has_waited_only ? times.finished : times.admitted)},
           {"time_to_first_token_ms", milliseconds(times.submitted, times.first_token)},
           {"decode_ms", decode_ms},
           {"total_ms", milliseconds(times.submitted, times.finished)},
           {"decode_tokens_per_second", decoded > 0 ? 1e3 * decoded / decode_ms : 0.0}};
 }
 
-nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, const Request& request) {
+nlohmann::ordered_json to_json(const LogprobsView& scored, size_t i, int32_t token_id) {
+  nlohmann::ordered_json json = {{"token_id", token_id}, {"logprob", scored.logprobs[i]}};
+  if (scored.num_top > 0) json["top"] = nlohmann::json::array();
+  for (const TokenLogprob& top : scored.top(i))
+    json["top"].push_back({{"token_id", top.token_id}, {"logprob", top.logprob}});
+  return json;
+}
+
+// As OpenAI has it: the first token of a prompt has none.
+nlohmann::ordered_json prompt_to_json(const LogprobsView& scored, const Request& request) {
+  nlohmann::ordered_json json = {nullptr};
+  for (size_t i = 0; i < scored.logprobs.size(); ++i)
+    json.push_back(to_json(scored, i, request.tokens[i + 1]));
+  return json;
+}
+
+nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, const RequestOutput& last) {
+  const Request& request = last.request;
   const auto output = request.tokens.begin() + request.num_prompt;
   nlohmann::ordered_json json = {
       {"prompt", prompt.text},
@@ -54,10 +75,15 @@ nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, cons
       {"text", text},
       {"finish_reason", to_string(request.finish_reason)},
   };
+  if (request.params.n > 1) json["index"] = request.index;
+  if (last.matched_token) json["matched"] = *last.matched_token;
+  if (!last.matched_stop.empty()) json["matched"] = last.matched_stop;
+  if (!last.message.empty()) json["message"] = last.message;
   if (prompt.answer) {
     json["answer"] = *prompt.answer;
     json["right"] = right(prompt, text);
   }
+  json["cached_tokens"] = request.num_cached_tokens;
   json["num_preemptions"] = request.num_preemptions;
   json["timings"] = timings(request);
   return json;
@@ -65,42 +91,49 @@ nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, cons
 
 }  // namespace
 
-std::string elide(std::string_view text, size_t max_chars) {
-  if (text.size() <= max_chars) return std::string(text);
-  size_t head = max_chars / 2, tail = text.size() - max_chars / 2;
-  while (head > 0 && continues_utf8(text[head])) --head;
-  while (tail < text.size() && continues_utf8(text[tail])) ++tail;
-  return fmt::format("{} [... {} bytes ...] {}", text.substr(0, head), tail - head, text.substr(tail));
+Report::Report(const std::vector<Prompt>& prompts, OutputFormat format, bool has_text)
+    : format_(format), has_text_(has_text), on_terminal_(isatty(STDOUT_FILENO)) {
+  for (size_t i = 0; i < prompts.size(); ++i)
+    for (int index = 0; index < prompts[i].params.n; ++index)
+      entries_.push_back({.prompt = prompts[i],
+                          .number = i + 1,
+                          .text = {},
+                          .json = {},
+                          .logprobs = {},
+                          .prompt_logprobs = {}});
 }
 
-Report::Report(std::vector<Prompt> prompts, OutputFormat format) : format_(format) {
-  for (Prompt& prompt : prompts) entries_.push_back({.prompt = std::move(prompt), .text = {}, .json = {}});
-}
-
-void Report::add(size_t i, const StepOutput& output) {
+void Report::add(size_t i, const RequestOutput& output) {
   Entry& entry = entries_[i];
   entry.text += output.text;
-  if (output.finish_reason == FinishReason::kError) failed_.push_back(i + 1);
+  for (size_t token = 0; token < output.logprobs.logprobs.size(); ++token)
+    entry.logprobs.push_back(to_json(output.logprobs, token, output.token_ids[token]));
+  if (!output.prompt_logprobs.empty())
+    entry.prompt_logprobs = prompt_to_json(output.prompt_logprobs, output.request);
+  if (output.finish_reason == FinishReason::kError || output.finish_reason == FinishReason::kAbort) {
+    if (failed_.empty()) failure_ = output.message;
+    failed_.push_back(entry.number);
+  }
   if (output.finish_reason != FinishReason::kNone) finish(entry, output);
   show();
 }
 
-void Report::finish(Entry& entry, const StepOutput& output) {
+void Report::finish(Entry& entry, const RequestOutput& output) {
   entry.finished = true;
   if (entry.prompt.answer) {
     ++num_answers_;
     num_right_ += right(entry.prompt, entry.text) ? 1 : 0;
   }
-  // Without a tokenizer the ids are the completion.
-  if (output.text.empty() && entry.text.empty() && !entry.prompt.input_ids.empty() &&
-      format_ == OutputFormat::kText) {
+  if (!has_text_ && format_ == OutputFormat::kText) {
     const auto& tokens = output.request.tokens;
     for (size_t i = static_cast<size_t>(output.request.num_prompt); i < tokens.size(); ++i)
       entry.text += (entry.text.empty() ? "" : " ") + std::to_string(tokens[i]);
   }
-  if (format_ == OutputFormat::kJson)
-    entry.json = to_json(entry.prompt, entry.text, output.request)
-                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (format_ != OutputFormat::kJson) return;
+  nlohmann::ordered_json json = to_json(entry.prompt, entry.text, output);
+  if (!entry.logprobs.empty()) json["logprobs"] = std::move(entry.logprobs);
+  if (!entry.prompt_logprobs.empty()) json["prompt_logprobs"] = std::move(entry.prompt_logprobs);
+  entry.json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void Report::show() {
@@ -108,35 +141,47 @@ void Report::show() {
     Entry& entry = entries_[turn_];
     if (format_ == OutputFormat::kJson) {
       if (!entry.finished) return;
-      fmt::print("{}\n", entry.json);
+      write_out(entry.json + "\n");
     } else {
-      if (!entry.started) start_text(entry, turn_ + 1);
+      if (!entry.started) start_text(entry);
       entry.started = true;
-      fmt::print("{}", std::string_view(entry.text).substr(entry.shown));
+      const std::string_view text = std::string_view(entry.text).substr(entry.shown);
+      if (on_terminal_)
+        write_out(printable(text));
+      else
+        write_out(text);
       entry.shown = entry.text.size();
       if (entry.finished) end_text(entry);
     }
-    std::fflush(stdout);
     if (!entry.finished) return;
   }
 }
 
-void Report::start_text(const Entry& entry, size_t number) const {
+void Report::start_text(const Entry& entry) const {
   // A single prompt is known to who typed it; the completion alone is what a script wants.
   if (entries_.size() == 1) return;
   const std::string shown = entry.prompt.input_ids.empty()
-                                ? elide(entry.prompt.text, kMaxPromptChars)
+                                ? printable(elide(entry.prompt.text, kMaxPromptChars))
                                 : fmt::format("({} token ids)", entry.prompt.input_ids.size());
-  fmt::print("[{}] {}\n    => ", number, shown);
+  write_out(fmt::format("[{}] {}\n    => ", entry.number, shown));
 }
 
 void Report::end_text(const Entry& entry) const {
   if (!entry.prompt.answer)
-    fmt::print("\n");
+    write_out("\n");
   else if (right(entry.prompt, entry.text))
-    fmt::print("   (right)\n");
+    write_out("   (right)\n");
   else
-    fmt::print("   (wrong: expected {})\n", elide(*entry.prompt.answer, kMaxPromptChars));
+    write_out(
+        fmt::format("   (wrong: expected {})\n", printable(elide(*entry.prompt.answer, kMaxPromptChars))));
+}
+
+std::string weights_line(const EngineInfo& info) {
+  if (info.quantization.storage == WeightStorage::kPlain) return "";
+  return fmt::format(
+      "weights of linear layers: {}, {:.2f} bytes each; the {} GEMM widens them as it reads them",
+      to_string(info.quantization), bytes_per_weight(info.quantization),
+      kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
 }
 
 void print_start(const EngineInfo& info) {
@@ -145,14 +190,27 @@ void print_start(const EngineInfo& info) {
   log_info(fmt::format("{} on {}, {}, activations in {}, {:.1f} MB of weights", info.model,
                        info.hardware.name, counted(num_workers, on_gpu ? "SM" : "thread"),
                        to_string(info.dtype), static_cast<double>(info.weight_bytes) / 1e6));
+  if (const std::string weights = weights_line(info); !weights.empty()) log_info(weights);
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,
                        info.resolution.decode->name, info.resolution.why));
+  for (const BackendEntry* backend : std::set{info.resolution.prefill, info.resolution.decode})
+    if (backend->slow)
+      log_warning("attention backend ", backend->name, ": ", backend->summary,
+                  ": expect many times the time of the one that is chosen by default");
   if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request alone");
-  log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once",
-                       info.pool_slots, counted(info.pool_slots / info.resolution.page_size, "page"),
-                       info.resolution.page_size, to_string(info.kv_cache_dtype),
-                       static_cast<double>(info.pool_bytes) / 1e6, info.context_length,
-                       counted(info.limits.max_reqs, "request")));
+  log_info(fmt::format(
+      "KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once", info.pool_slots,
+      counted(info.pool_slots / info.resolution.page_size, "page"), info.resolution.page_size,
+      std::string(to_string(info.kv_cache_dtype)) + (info.has_kv_scales ? " by the checkpoint's scales" : ""),
+      static_cast<double>(info.pool_bytes) / 1e6, info.context_length,
+      counted(info.limits.max_reqs, "request")));
+  if (info.swa_pool_slots > 0)
+    log_info(fmt::format("KV pool of layers with a window: {} tokens in {}", info.swa_pool_slots,
+                         counted(info.swa_pool_slots / info.resolution.page_size, "page")));
+  log_info(info.prefix_cache
+               ? fmt::format("prefix cache: pages of {}, evicted by {}",
+                             counted(info.resolution.page_size, "token"), to_string(*info.prefix_cache))
+               : "prefix cache: off");
   if (!info.graph_sizes.empty())
     log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", info.graph_sizes.size(),
                          info.graph_sizes.back(), static_cast<double>(info.graph_bytes) / 1e6));
@@ -175,6 +233,9 @@ void print_end(const Engine& engine) {
       "steps with prompts: {} at {:.0f} tokens/s; decode steps: {} at {:.0f} tokens/s",
       counted(stats.num_prefill_tokens, "token"), rate(stats.num_prefill_tokens, stats.prefill_seconds),
       counted(stats.num_decode_tokens, "token"), rate(stats.num_decode_tokens, stats.decode_seconds)));
+  if (engine.info().prefix_cache)
+    log_info(fmt::format("prefix cache: {} of prompts were there already",
+                         counted(stats.num_cached_tokens, "token")));
   log_info(fmt::format("KV pool at its fullest: {} of {} tokens ({:.1f} %)", stats.peak_used_slots,
                        engine.info().pool_slots,
                        100.0 * stats.peak_used_slots / std::max(1, engine.info().pool_slots)));

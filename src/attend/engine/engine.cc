@@ -1,17 +1,25 @@
 #include "attend/engine/engine.h"
 
 #include <algorithm>
+#include <iterator>
+#include <new>
 #include <utility>
 
+#include "attend/attention/pool_of.h"
 #include "attend/backends/create.h"
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/engine/request_memory.h"
 #include "attend/engine/resolve_engine.h"
+#include "attend/engine/saturation_watch.h"
 #include "attend/engine/scheduler.h"
 #include "attend/engine/step_inputs.h"
 #include "attend/engine/step_runner.h"
+#include "attend/engine/step_trace.h"
 #include "attend/engine/stop_matcher.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/model/input_file.h"
+#include "attend/model/kv_scales.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
@@ -25,6 +33,16 @@ uint64_t derive_seed(uint64_t engine_seed, RequestId id) {
   return x ^ (x >> 31);
 }
 
+constexpr std::string_view kNoNumbers =
+    "the model's logits are NaN: expected weights and a --kv-cache-dtype whose range holds its activations";
+
+LogprobsView prompt_logprobs_of(const Request& request) {
+  if (!request.params.prompt_logprobs) return {};
+  return {.logprobs = request.prompt_logprobs.logprobs,
+          .tops = request.prompt_logprobs.tops,
+          .num_top = *request.params.prompt_logprobs};
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -34,42 +52,52 @@ double seconds_since(Clock::time_point start) {
 struct Engine::TextState {
   StreamDecoder decoder;
   StopMatcher stops;
-  std::string text;  // what the last token added
+  std::string text;  // what the output in hand adds
 
-  // The text that a token adds, or kNoToken. A token that stops the request is not part of the text.
-  std::string_view add(int32_t token_id, FinishReason reason) {
-    text.clear();
-    if (token_id != kernels::kNoToken && reason != FinishReason::kStop)
-      text = stops.push(decoder.push(token_id));
-    if (reason != FinishReason::kNone && !stops.matched()) {
-      text += stops.push(decoder.flush());
-      text += stops.flush();
-    }
-    return text;
+  // Adds what was held back.
+  void flush() {
+    text += stops.push(decoder.flush());
+    if (stops.matched() == nullptr) text += stops.flush();
   }
 };
 
 Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
     : random_seed_(config.random_seed) {
   if (config.log_kernels) kernels::log_kernels();
-  model_spec_ = read_config(config.model_path);
-  if (std::filesystem::exists(config.model_path / "tokenizer.json"))
+  require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
+          "model_path: expected a model directory, or a model with dummy weights");
+  model_spec_ = config.model ? *config.model : read_config(config.model_path);
+  if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
   warn_about_token_ids(config.model_path);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
   info_ = std::move(resolved.info);
+  // Numbers above fp8's range need scales; what is wider takes K and V as they are.
+  if (is_fp8(info_.kv_cache_dtype) && config.load_format != LoadFormat::kDummy) {
+    const std::vector<KvScales> scales = read_kv_scales(config.model_path, model_spec_);
+    set_kv_scales(resolved.pool, scales);
+    info_.has_kv_scales = !scales.empty();
+  }
   pool_ = make_kv_pool(resolved.pool);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
   slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
   attention_ = create_backend(info_.resolution,
                               BackendContext{.config = resolved.backend, .requests = *rows_, .pool = *pool_});
+  memory_ = std::make_unique<RequestMemory>(
+      info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
+      WindowHolds(pool_->swa_slots(), widest_window_left(resolved.backend.model), rows_->num_rows()));
+  scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule);
+  if (progress.resolved) progress.resolved(*this);
   model_ = load_model(
       config.model_path, model_spec_, config.load_format, progress.weights,
       {.device = info_.device, .dtype = info_.dtype, .batch_invariant = config.deterministic_inference});
   model_->prepare(info_.limits);
   info_.weight_bytes = model_->weight_bytes();
-  scheduler_ = std::make_unique<Scheduler>(info_.limits, *rows_, *slots_);
-  runner_ = std::make_unique<StepRunner>(*model_, *attention_, *rows_, info_.limits, info_.device);
+  saturation_watch_ =
+      std::make_unique<SaturationWatch>(static_cast<int>(resolved.backend.model.layers.size()));
+  trace_ = std::make_unique<StepTrace>();
+  runner_ = std::make_unique<StepRunner>(*model_, *attention_, *rows_, pool_->swa_slots(), info_.limits,
+                                         info_.device, trace_.get());
   if (info_.device.type == DeviceType::kCuda)
     prepare_graphs(std::move(resolved.decode_sizes), !config.disable_cuda_graph, progress);
 }
@@ -88,37 +116,107 @@ void Engine::warn_about_token_ids(const std::filesystem::path& model_path) const
                 ": prompts with a token that the model does not have will be refused");
 }
 
-RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) {
-  if (!tokenizer_)
-    fail(ErrorCode::kUnsupported, "prompt text: the model directory has no tokenizer.json; give input_ids");
-  return submit(tokenizer_->encode(prompt), params);
-}
-
-RequestId Engine::submit(std::vector<int32_t> prompt, const SamplingParams& params) {
+std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
+  const SamplingParams& params = wanted.params;
   check(params);
+  if (const auto* text = std::get_if<std::string>(&wanted.prompt)) {
+    if (!tokenizer_)
+      fail(ErrorCode::kUnsupported, "prompt text: the model directory has no tokenizer.json; give input_ids");
+    wanted.prompt = tokenizer_->encode(*text);
+  }
+  auto& prompt = std::get<std::vector<int32_t>>(wanted.prompt);
   require(!prompt.empty(), "prompt: no tokens");
-  for (int32_t id : prompt)
+  for (int32_t id : prompt) {
     require(id >= 0 && id < model_spec_.vocab_size, "token id ", id, ": 0 to ", model_spec_.vocab_size - 1);
+    require(id != model_spec_.image_token_id, "token id ", id, ": stands for a part of an image, ",
+            model_spec_.architecture, " is served with text alone");
+  }
   require(static_cast<int>(prompt.size()) < info_.context_length, "prompt of ", prompt.size(),
           " tokens: the context holds ", info_.context_length, ", one of them for the answer");
   for (int32_t id : params.stop_token_ids)
     require(id >= 0 && id < model_spec_.vocab_size, "stop_token_ids: ", id, ": 0 to ",
             model_spec_.vocab_size - 1);
+  for (const auto& [id, bias] : params.logit_bias)
+    require(id >= 0 && id < model_spec_.vocab_size, "logit_bias: token id ", id, ": 0 to ",
+            model_spec_.vocab_size - 1);
   require(params.stop.empty() || tokenizer_.has_value(), "stop strings need a tokenizer.json");
+  require(!params.echo || tokenizer_.has_value(), "echo needs a tokenizer.json");
 
   auto request = std::make_unique<Request>();
-  request->id = next_id_;
   request->num_prompt = static_cast<int>(prompt.size());
   request->tokens = std::move(prompt);
   request->tokens.reserve(static_cast<size_t>(
       std::min<int64_t>(info_.context_length, int64_t{request->num_prompt} + params.max_new_tokens)));
-  request->params = params;
-  request->seed = params.seed.value_or(derive_seed(random_seed_, next_id_));
+  if (LogitEditor::needed(params))
+    request->editor.emplace(params, std::span(request->tokens), stop_token_ids(params));
+  request->mask = std::move(wanted.mask);
+  request->params = std::move(wanted.params);
+  request->priority = wanted.priority;
+  request->deadline = wanted.deadline;
+  request->cache_salt = model_spec_.kv_salt(request->num_prompt) + wanted.cache_salt;
   request->times.submitted = Clock::now();
-  scheduler_->submit(std::move(request));
-  if (tokenizer_)
-    texts_.try_emplace(next_id_, TextState{StreamDecoder(*tokenizer_), StopMatcher(params.stop), {}});
-  return next_id_++;
+  scheduler_->check(*request);
+  return request;
+}
+
+std::vector<int32_t> Engine::stop_token_ids(const SamplingParams& params) const {
+  std::vector<int32_t> ids = params.stop_token_ids;
+  if (!params.ignore_eos)
+    std::copy_if(model_spec_.eos_token_ids.begin(), model_spec_.eos_token_ids.end(), std::back_inserter(ids),
+                 [&](int32_t id) { return id < model_spec_.vocab_size; });
+  return ids;
+}
+
+// All or nothing.
+void Engine::enqueue(std::unique_ptr<Request> request, RequestId id) {
+  const int num_completions = request->params.n;
+  try {
+    enqueue_completions(std::move(request), id);
+  } catch (...) {
+    for (RequestId one = id; one < id + num_completions; ++one) {
+      scheduler_->abort(one);
+      texts_.erase(one);
+    }
+    groups_.erase(id);
+    throw;
+  }
+}
+
+void Engine::enqueue_completions(std::unique_ptr<Request> request, RequestId id) {
+  const int num_completions = request->params.n;
+  const std::optional<uint64_t> seed = request->params.seed;
+  groups_.emplace(id, Group{.num_completions = num_completions, .num_left = num_completions});
+  request->group = id;
+  for (int i = 0; i < num_completions; ++i) {
+    const bool is_last = i + 1 == num_completions;
+    std::unique_ptr<Request> one = is_last ? std::move(request) : std::make_unique<Request>(*request);
+    if (!is_last) one->tokens.reserve(request->tokens.capacity());
+    if (!is_last && one->mask) one->mask = request->mask->fork();
+    one->id = id + i;
+    one->index = i;
+    one->seed = seed ? *seed + static_cast<uint64_t>(i) : derive_seed(random_seed_, one->id);
+    if (tokenizer_)
+      texts_.try_emplace(one->id, TextState{StreamDecoder(*tokenizer_, one->params.skip_special_tokens),
+                                            StopMatcher(one->params.stop, one->params.include_stop),
+                                            {}});
+    scheduler_->submit(std::move(one));
+  }
+}
+
+RequestId Engine::submit(GenerationRequest wanted) {
+  std::unique_ptr<Request> request = prepare(std::move(wanted));
+  const RequestId id = next_id_;
+  next_id_ += request->params.n;
+  enqueue(std::move(request), id);
+  return id;
+}
+
+RequestId Engine::submit(std::vector<int32_t> prompt, const SamplingParams& params) {
+  return submit(GenerationRequest{.prompt = std::move(prompt), .params = params});
+}
+
+RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) {
+  return submit(GenerationRequest{.prompt = std::string(prompt), .params = params});
 }
 
 void Engine::prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress) {
@@ -133,59 +231,196 @@ void Engine::prepare_graphs(std::vector<int> sizes, bool record, const EnginePro
 
 bool Engine::step(const OutputSink& sink) {
   const auto start = Clock::now();
-  const ScheduledStep& step = scheduler_->schedule();
+  const std::vector<DroppedRequest> dropped = scheduler_->take_dropped(start);
+  step_time_ = start;
+  for (const auto& [request, why] : dropped) end(*request, FinishReason::kAbort, why, sink);
+  const ScheduledStep& step = schedule();
+  stats_.num_cached_tokens = memory_->num_cached_tokens();
+  stats_.num_evicted_tokens = memory_->num_evicted_pages() * memory_->page_size();
+  stats_.num_heals = scheduler_->num_heals();
   if (step.requests.empty()) {
     ensure(scheduler_->idle(), "requests wait and none can be admitted");
-    return false;
+    rethrow_sink_error();
+    return !dropped.empty();
   }
-  const View<const int32_t> tokens = runner_->run(step);
-  stats_.peak_used_slots = std::max(stats_.peak_used_slots, slots_->num_used_slots());
-  count(step, seconds_since(start));
-  advance(step, tokens, sink);
-  if (step.mode == ForwardMode::kDecode)
-    stats_.decode_host_seconds += seconds_since(start) - runner_->device_seconds();
+  try {
+    const View<const int32_t> tokens = runner_->run(step);
+    step_time_ = Clock::now();
+    stats_.peak_used_slots = std::max(stats_.peak_used_slots, num_used_slots());
+    count(step, std::chrono::duration<double>(step_time_ - start).count());
+    {
+      const TraceSpan span(trace_.get(), "output");
+      advance(step, tokens, sink);
+    }
+    if (step.mode == ForwardMode::kDecode)
+      stats_.decode_host_seconds += seconds_since(start) - runner_->device_seconds();
+  } catch (const std::exception& error) {
+    fail_step(step, error.what(), sink);
+  }
+  if (trace_->recording())
+    trace_->add_step({to_string(step.mode), static_cast<int>(step.requests.size()), step.num_tokens}, start,
+                     Clock::now());
+  rethrow_sink_error();
   return true;
 }
 
+const ScheduledStep& Engine::schedule() {
+  const TraceSpan span(trace_.get(), "schedule");
+  return scheduler_->schedule();
+}
+
+bool Engine::abort(RequestId id, const OutputSink& sink) {
+  require(!in_sink_, "abort of request ", id, ": inside of a sink, expected between steps");
+  const auto group = groups_.find(id);
+  if (group == groups_.end()) return false;
+  step_time_ = Clock::now();
+  const int num_completions = group->second.num_completions;
+  for (int i = 0; i < num_completions; ++i)
+    if (const std::unique_ptr<Request> request = scheduler_->abort(id + i))
+      end(*request, FinishReason::kAbort, "aborted", sink);
+  rethrow_sink_error();
+  return true;
+}
+
+int Engine::num_running() const { return scheduler_->num_running(); }
+int Engine::num_waiting() const { return scheduler_->num_waiting(); }
+int64_t Engine::num_preemptions() const { return scheduler_->num_preemptions(); }
+int Engine::num_used_slots() const {
+  return info_.pool_slots - memory_->num_available_pages() * memory_->page_size();
+}
+int Engine::num_cached_slots() const { return memory_->num_cached_pages() * memory_->page_size(); }
+int Engine::num_evictable_slots() const { return memory_->num_evictable_pages() * memory_->page_size(); }
+void Engine::flush_cache() { memory_->flush(); }
+void Engine::check_memory() const { scheduler_->check_memory(); }
 void Engine::check_weights() const { model_->check_weights(); }
 
+// Throws nothing: what fails for a request ends that request.
 void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink) {
   size_t row = 0;
   const View<const int32_t> sampling = runner_->sampling_requests();
+  scheduler_->advance();
   for (size_t i = 0; i < step.requests.size(); ++i) {
-    const auto& [request, num_new] = step.requests[i];
-    request->num_computed += num_new;
-    if (row < sampling.size() && sampling[row] == static_cast<int32_t>(i)) {
-      accept_token(*request, tokens[row], sink);
-      ++row;
-    }
+    Request* const request = step.requests[i].request;
+    if (row >= sampling.size() || sampling[row] != static_cast<int32_t>(i)) continue;
+    if (request->num_output() == 0)
+      saturation_watch_->look(*pool_,
+                              rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
+    accept_token(*request, tokens[row], runner_->logprobs(row), sink);
+    ++row;
+    if (request->finish_reason != FinishReason::kNone) scheduler_->finish(request->id);
   }
 }
 
-void Engine::accept_token(Request& request, int32_t token_id, const OutputSink& sink) {
-  if (token_id != kernels::kNoToken) {
+void Engine::fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink) {
+  ++stats_.num_failed_steps;
+  log_warning("a step failed, and its ", step.requests.size(), " requests with it: ", message);
+  step_time_ = Clock::now();
+  for (const ScheduledRequest& part : step.requests) {
+    end(*part.request, FinishReason::kError, message, sink);
+    scheduler_->finish(part.request->id);
+  }
+  scheduler_->fail_step();
+}
+
+void Engine::accept_token(Request& request, int32_t token_id, const LogprobsView& logprobs,
+                          const OutputSink& sink) {
+  if (token_id == kernels::kNoToken) return end(request, FinishReason::kError, kNoNumbers, sink);
+  if (!request.failure.empty()) return end(request, FinishReason::kError, request.failure, sink);
+  try {
     request.tokens.push_back(token_id);
     ++stats_.num_generated_tokens;
+    if (request.editor) request.editor->accept(token_id);
+    RequestOutput output = output_of(request);
+    output.token_ids = {&request.tokens.back(), 1};
+    output.logprobs = logprobs;
+    output.finish_reason = finish_reason_after(request, token_id);
+    if (output.finish_reason == FinishReason::kStop) output.matched_token = token_id;
+    if (request.num_output() == 1) output.prompt_logprobs = prompt_logprobs_of(request);
+    if (request.mask && !output.finished()) request.mask->accept(token_id);
+    add_text(output);
+    hand_out(output, request, sink);
+  } catch (const std::exception& error) {
+    end(request, FinishReason::kError, error.what(), sink);
   }
-  if (request.num_output() <= 1) request.times.first_token = Clock::now();
-  request.finish_reason = finish_reason_after(request, token_id);
-  std::string_view text;
+}
+
+void Engine::add_text(RequestOutput& output) {
+  const auto found = texts_.find(output.request.id);
+  if (found == texts_.end()) return;
+  auto& [decoder, stops, text] = found->second;
+  const SamplingParams& params = output.request.params;
+  const int num_output = output.request.num_output();
+  text.clear();
+  if (params.echo && num_output == 1)
+    text = tokenizer_->decode(
+        std::span(output.request.tokens).first(static_cast<size_t>(output.request.num_prompt)),
+        params.skip_special_tokens);
+  // A token that stops the request is not part of the text.
+  if (!output.matched_token) {
+    const std::string added = decoder.push(output.token_ids.back());
+    text += num_output < params.min_tokens ? added : stops.push(added);
+  }
+  if (output.finished()) found->second.flush();
+  if (const std::string* stop = stops.matched()) {
+    output.finish_reason = FinishReason::kStop;
+    output.matched_stop = *stop;
+  }
+  output.text = text;
+}
+
+void Engine::end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink) {
+  RequestOutput output = output_of(request);
+  output.finish_reason = reason;
+  output.message = message;
   if (const auto found = texts_.find(request.id); found != texts_.end()) {
-    text = found->second.add(token_id, request.finish_reason);
-    if (found->second.stops.matched() && token_id != kernels::kNoToken)
-      request.finish_reason = FinishReason::kStop;
+    TextState& state = found->second;
+    state.text.clear();
+    try {
+      state.flush();
+      output.text = state.text;
+    } catch (const std::bad_alloc&) {  // then it ends without the rest
+    }
   }
-  const bool finished = request.finish_reason != FinishReason::kNone;
-  if (finished) request.times.finished = Clock::now();
-  sink({request.id, token_id, text, request.finish_reason, request});
-  if (finished) {
-    texts_.erase(request.id);
-    scheduler_->finish(request.id);
+  hand_out(output, request, sink);
+}
+
+RequestOutput Engine::output_of(const Request& request) const {
+  return {.id = request.group,
+          .index = request.index,
+          .token_ids = {},
+          .text = {},
+          .finish_reason = FinishReason::kNone,
+          .matched_token = {},
+          .matched_stop = {},
+          .message = {},
+          .logprobs = {},
+          .prompt_logprobs = {},
+          .time = step_time_,
+          .request = request};
+}
+
+void Engine::hand_out(const RequestOutput& output, Request& request, const OutputSink& sink) {
+  if (request.num_output() <= 1) request.times.first_token = step_time_;
+  request.finish_reason = output.finish_reason;
+  if (output.finished()) request.times.finished = step_time_;
+  in_sink_ = true;
+  try {
+    sink(output);
+  } catch (...) {
+    if (!sink_error_) sink_error_ = std::current_exception();
+    if (!output.finished()) request.finish_reason = FinishReason::kAbort;
   }
+  in_sink_ = false;
+  if (request.finish_reason == FinishReason::kNone) return;
+  texts_.erase(request.id);
+  if (const auto group = groups_.find(request.group); --group->second.num_left == 0) groups_.erase(group);
+}
+
+void Engine::rethrow_sink_error() {
+  if (sink_error_) std::rethrow_exception(std::exchange(sink_error_, nullptr));
 }
 
 FinishReason Engine::finish_reason_after(const Request& request, int32_t token_id) const {
-  if (token_id == kernels::kNoToken) return FinishReason::kError;
   const auto contains = [&](const std::vector<int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), token_id) != ids.end();
   };

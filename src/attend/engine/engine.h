@@ -1,15 +1,17 @@
 // Engine: the one step loop. Every command calls it.
 #pragma once
 
-#include <functional>
+#include <exception>
 #include <memory>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "attend/engine/engine_config.h"
+#include "attend/engine/generation_request.h"
 #include "attend/engine/request.h"
+#include "attend/engine/request_output.h"
 #include "attend/kv/allocator.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/req_to_token_pool.h"
@@ -18,19 +20,12 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
+class RequestMemory;
 class Scheduler;
 struct ScheduledStep;
+class SaturationWatch;
 class StepRunner;
-
-// What a step gave one request.
-struct StepOutput {
-  RequestId id;
-  int32_t token_id;            // the new token; kernels::kNoToken with FinishReason::kError
-  std::string_view text;       // new text; never splits UTF-8, never shows the start of a stop string
-  FinishReason finish_reason;  // kNone: goes on
-  const Request& request;      // valid during the call
-};
-using OutputSink = std::function<void(const StepOutput&)>;
+class StepTrace;
 
 // What was resolved from the config: printed at start, served by the API.
 struct EngineInfo {
@@ -39,7 +34,9 @@ struct EngineInfo {
   Hardware hardware;
   Resolution resolution;
   DType dtype = DType::kF32;  // of activations
+  Quantization quantization;  // of the linear layers' weights
   DType kv_cache_dtype = DType::kF32;
+  bool has_kv_scales = false;  // K and V are stored by the checkpoint's scales
   bool deterministic = false;  // a token's bits depend on its own request alone
   int context_length = 0;
   BatchLimits limits;
@@ -47,17 +44,23 @@ struct EngineInfo {
   size_t pool_bytes = 0;
   size_t kv_token_bytes = 0;  // of the K/V of one token, all layers together
   size_t workspace_bytes = 0;
-  int pool_slots = 0;            // without the padding page
-  std::vector<int> graph_sizes;  // batch sizes that have a CUDA graph
+  int pool_slots = 0;                          // without the padding page
+  int swa_pool_slots = 0;                      // of the half for layers with a window; 0: there is none
+  std::optional<EvictionPolicy> prefix_cache;  // none: requests share nothing
+  std::vector<int> graph_sizes;                // batch sizes that have a CUDA graph
   size_t graph_bytes = 0;
 };
 
 struct EngineStats {
   int64_t num_steps = 0;
+  int64_t num_failed_steps = 0;  // not counted above
   // By all steps: a prompt's first token comes of a step that holds a prompt.
   int64_t num_generated_tokens = 0;
   int64_t num_prefill_tokens = 0;  // computed in steps that hold a prompt, decoding requests' among them
   int64_t num_decode_tokens = 0;   // computed in steps of decoding requests alone
+  int64_t num_cached_tokens = 0;   // of prompts, which others had computed: Request::num_cached_tokens
+  int64_t num_evicted_tokens = 0;  // whose cached K/V made room for others'
+  int64_t num_heals = 0;           // the prefix cache was dropped, since the books of pages were wrong
   int peak_used_slots = 0;
   double prefill_seconds = 0.0;  // extend and mixed steps
   double decode_seconds = 0.0;
@@ -70,41 +73,85 @@ struct EngineStats {
 // read.
 class Engine {
  public:
-  // Throws Error for a model, wish or size that can not be served; see load_model, resolve.
+  // Throws Error for a model, option or size that can not be served; see load_model, resolve.
   explicit Engine(const EngineConfig& config, const EngineProgress& progress = {});
   ~Engine();
 
-  // Queues a prompt. Throws Error(kInvalidArgument), changing nothing, when it is empty, holds an id outside
-  // of the vocabulary, or leaves no room for a token in the context or the pool.
+  // Checks a request and encodes its prompt. Throws Error(kInvalidArgument) when the prompt is empty, holds
+  // an id outside of the vocabulary, or leaves no room for a token in the context or the pool;
+  // Error(kUnsupported) for text without a tokenizer. The engine does not change: safe on any thread, while
+  // others step.
+  std::unique_ptr<Request> prepare(GenerationRequest request) const;
+  // Queues what prepare() made, under the id given: it and the n - 1 after it are nobody else's. Queues
+  // nothing when memory runs out, and throws std::bad_alloc.
+  void enqueue(std::unique_ptr<Request> request, RequestId id);
+
+  // Prepares and queues, under the next id. Throws as prepare(), changing nothing.
+  RequestId submit(GenerationRequest request);
   RequestId submit(std::vector<int32_t> prompt, const SamplingParams& params);
-  // Text is encoded with the model's tokenizer, special tokens added. Throws Error(kUnsupported) without one.
   RequestId submit(std::string_view prompt, const SamplingParams& params);
 
-  // One step: admit, allocate, batch, plan, run, sample. Calls `sink` once per request that got a token.
-  // Returns false when there was nothing to do.
+  // One step: admit, allocate, batch, plan, run, sample. Calls `sink` once per request that got a token or
+  // ended. Returns false when there was nothing to do.
+  //
+  // A step that throws ends the requests that took part, with FinishReason::kError, and no other. When the
+  // sink throws, the request that it was called for ends, the others of the step get their tokens, and the
+  // first exception is thrown on at the end.
   bool step(const OutputSink& sink);
+
+  // Ends a request wherever it is and calls `sink` with the last outputs of its completions. False, if there
+  // is none of this id: it may have ended already. Not inside of a sink.
+  bool abort(RequestId id, const OutputSink& sink);
+
+  // Forgets all prefixes that no running request uses.
+  void flush_cache();
+  // Throws Error(kInternal) unless every page of the KV pool has one owner. Reads everything: for tests and
+  // debug builds.
+  void check_memory() const;
 
   // As Model::check_weights. For when requests have finished: a file that is written to where it lies changes
   // the model under them.
   void check_weights() const;
+
+  // Where the time of steps goes. Started and stopped on any thread.
+  StepTrace& trace() { return *trace_; }
 
   const EngineInfo& info() const { return info_; }
   const EngineStats& stats() const { return stats_; }
   const ModelSpec& model_spec() const { return model_spec_; }
   // Null when the model directory has no tokenizer.json.
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
-  int num_used_slots() const { return slots_->num_used_slots(); }
+  int num_used_slots() const;       // of requests that run, shared ones counted once
+  int num_cached_slots() const;     // of the prefix cache, those in use among them
+  int num_evictable_slots() const;  // of the prefix cache, those that no request uses
+  int num_running() const;          // requests that have pages
+  int num_waiting() const;          // requests that have none
+  int64_t num_preemptions() const;
 
  private:
-  // Text of one request while it is generated.
+  // Text of one completion while it is generated.
   struct TextState;
+  // What was asked for as one request.
+  struct Group {
+    int num_completions;
+    int num_left;  // that have not ended
+  };
 
   // Says what the model's files say about ids that the model does not have.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
   // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
   void prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress);
+  const ScheduledStep& schedule();
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
-  void accept_token(Request& request, int32_t token_id, const OutputSink& sink);
+  void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
+  void accept_token(Request& request, int32_t token_id, const LogprobsView& logprobs, const OutputSink& sink);
+  void enqueue_completions(std::unique_ptr<Request> request, RequestId id);
+  void add_text(RequestOutput& output);
+  RequestOutput output_of(const Request& request) const;
+  std::vector<int32_t> stop_token_ids(const SamplingParams& params) const;
+  void end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink);
+  void hand_out(const RequestOutput& output, Request& request, const OutputSink& sink);
+  void rethrow_sink_error();
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;
   void count(const ScheduledStep& step, double seconds);
 
@@ -118,10 +165,17 @@ class Engine {
   std::unique_ptr<SlotAllocator> slots_;
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<AttentionBackend> attention_;
+  std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<SaturationWatch> saturation_watch_;
   std::unordered_map<RequestId, TextState> texts_;
+  std::unordered_map<RequestId, Group> groups_;
   RequestId next_id_ = 1;
+  Clock::time_point step_time_;  // when the last step had its tokens
+  bool in_sink_ = false;
+  std::exception_ptr sink_error_;  // the first of this step
 };
 
 }  // namespace attend

@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "attend/attention/resolver.h"
+#include "attend/engine/schedule_policy.h"
+#include "attend/kv/prefix_cache.h"
 #include "attend/model/model.h"
+#include "attend/model/model_spec.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/dtype.h"
 
@@ -18,9 +21,12 @@ namespace attend {
 
 struct EngineConfig {
   std::filesystem::path model_path;  // Hugging Face model directory
+  // The model to run instead of what model_path's config.json describes. Without a model_path there are dummy
+  // weights and no tokenizer.
+  std::optional<ModelSpec> model;
   LoadFormat load_format = LoadFormat::kAuto;
   Device device;
-  Wishes wishes;  // attention backends and page size
+  BackendOptions backend_options;  // attention backends and page size
   // What backends are chosen from, a table that outlives the engine: attend's, or one with rows of your own,
   // which can be asked for by name. Empty: attend's.
   std::span<const BackendEntry> backends = {};
@@ -34,6 +40,10 @@ struct EngineConfig {
   // Keys that the requests of a step may attend to together: bounds the workspaces of backends. 0: the pool's
   // size.
   int64_t max_kv_tokens = 0;
+  // Models whose layers have a sliding window here and none there: layers with one get a half of the pool of
+  // their own, of so many tokens for each of the others' (above 0, at most 1), unless that is turned off.
+  double swa_full_tokens_ratio = 0.8;
+  bool disable_hybrid_swa_memory = false;
   double mem_fraction_static = 0.85;  // GPUs: weights and KV pool may take this share of the memory
   // GPUs: decode steps are padded to one of these batch sizes (empty: chosen, up to cuda_graph_max_bs) and
   // replayed from CUDA graphs, unless that is turned off.
@@ -41,6 +51,11 @@ struct EngineConfig {
   std::vector<int> cuda_graph_bs;
   int cuda_graph_max_bs = 0;        // 0: chosen
   int chunked_prefill_size = 2048;  // new tokens of a step; longer prompts are computed in chunks
+  // Requests that begin alike share the K/V of what they have in common (the prefix cache); which of it goes
+  // first when the pool is full.
+  bool disable_radix_cache = false;
+  EvictionPolicy radix_eviction_policy = EvictionPolicy::kLru;
+  ScheduleOptions schedule;  // whose turn it is, and how many may wait
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
   bool deterministic_inference = false;
   bool log_kernels = false;  // which kernel serves what, each once
@@ -55,8 +70,13 @@ struct GraphsSoFar {
   size_t num_bytes;  // of device memory that those which are done take
 };
 
-// What is told while an engine is made, on the thread that makes it. Either may be empty.
+class Engine;
+
+// What is told while an engine is made, on the thread that makes it. Each may be empty.
 struct EngineProgress {
+  // Everything is chosen and no weights are read: the time to prepare requests. What it throws ends the
+  // making.
+  std::function<void(const Engine&)> resolved = {};
   LoadProgress weights;
   std::function<void(const GraphsSoFar&)> graphs;
 };

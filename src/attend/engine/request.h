@@ -1,52 +1,38 @@
 // Request: one sequence on its way through the engine.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/kernels/sampling/sampling.h"
+#include "attend/engine/generation_request.h"
+#include "attend/engine/logit_editor.h"
+#include "attend/engine/request_output.h"
+#include "attend/engine/token_mask.h"
+#include "attend/kernels/sampling/sampling_rule.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
-
-// What the caller asks of one completion.
-struct SamplingParams {
-  int max_new_tokens = 128;
-  float temperature = 0.0f;  // 0: greedy
-  int32_t top_k = 0;         // 0: all
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  std::optional<uint64_t> seed = {};         // not given: derived from the engine's seed and the request's id
-  std::vector<int32_t> stop_token_ids = {};  // besides the model's end-of-sequence tokens
-  std::vector<std::string> stop = {};        // stop strings; not part of the text
-  bool ignore_eos = false;
-};
-
-// Throws Error(kInvalidArgument) naming the parameter and what it accepts.
-void check(const SamplingParams& params);
-
-enum class FinishReason : uint8_t {
-  kNone,    // not finished
-  kStop,    // an end-of-sequence or stop token, or a stop string
-  kLength,  // max_new_tokens, or the context is full
-  kError,   // the model's logits for it were NaN: activations or K/V beyond the range of their dtype
-};
-// "stop", "length", "error"; "" while not finished.
-std::string_view to_string(FinishReason reason);
-
-using RequestId = int64_t;
-using Clock = std::chrono::steady_clock;
 
 struct RequestTimes {
   Clock::time_point submitted;
   Clock::time_point admitted;  // when its pages were taken, the last time if it was preempted
   Clock::time_point first_token;
   Clock::time_point finished;
+};
+
+// Logarithms of the probabilities of tokens, as LogprobsView has them.
+struct Logprobs {
+  std::vector<float> logprobs;
+  std::vector<TokenLogprob> tops;
+
+  void add(float logprob, std::span<const TokenLogprob> top) {
+    logprobs.push_back(logprob);
+    tops.insert(tops.end(), top.begin(), top.end());
+  }
 };
 
 // Owned by the engine's thread.
@@ -57,20 +43,39 @@ struct RequestTimes {
 //           [num_computed, size)         to compute: one token while decoding, more while prefilling
 // slots are allocated for [0, num_slots); num_computed <= num_slots.
 struct Request {
-  RequestId id = 0;
+  RequestId id = 0;     // of this completion
+  RequestId group = 0;  // of the first completion of its prompt: what the caller knows it by
+  int index = 0;        // among them
   std::vector<int32_t> tokens;
   int num_prompt = 0;
   int num_computed = 0;
   int num_slots = 0;
   RequestRow row = kPaddingRow;  // kPaddingRow: not admitted
   SamplingParams params;
+  int priority = 0;                           // higher ones go first where priorities count
+  std::optional<Clock::time_point> deadline;  // when it is aborted if it still waits or runs
+  int64_t arrival = 0;                        // how many were submitted before
+  std::string cache_salt;                     // it shares prefixes with requests of the same salt alone
   uint64_t seed = 0;
+  std::optional<LogitEditor> editor;  // none: its logits stay as they are
+  std::shared_ptr<TokenMask> mask;    // null: every token may come
+  Logprobs prompt_logprobs;           // if asked for: of tokens [1, logprobs.size()] of the prompt
+  std::string failure;  // why its next token can not be chosen; empty: nothing is known against it
   FinishReason finish_reason = FinishReason::kNone;
   int num_preemptions = 0;
+  // Tokens whose K/V others had computed. What it computed itself and lost by preemption is not among them.
+  int num_cached_tokens = 0;
+  int num_ever_computed = 0;  // the most that num_computed has been
   RequestTimes times;
 
   int num_tokens() const { return static_cast<int>(tokens.size()); }
   int num_output() const { return num_tokens() - num_prompt; }
+  // Tokens, from the first on, whose K/V may be others': not the last, which gives the next token, nor those
+  // that still have to say how likely the next token of the prompt is.
+  int num_sharable() const {
+    const auto num_scored = static_cast<int>(prompt_logprobs.logprobs.size());
+    return params.prompt_logprobs && num_scored < num_prompt - 1 ? num_scored : num_tokens() - 1;
+  }
   int num_to_compute() const { return num_tokens() - num_computed; }
   bool decoding() const { return num_computed >= num_prompt && num_to_compute() == 1; }
   kernels::SamplingRule sampling_rule() const;

@@ -31,15 +31,25 @@ bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceTyp
 
 // The numbers of a config that no other choice depends on.
 void check_numbers(const EngineConfig& config, const ModelSpec& model) {
+  if (model.bidirectional)
+    fail(ErrorCode::kUnsupported, model.architecture,
+         " attends in both directions: it makes no text, but vectors (attend embed)");
   const int longest = model.max_context_len();
-  require(config.context_length >= 0 && config.context_length <= longest, "context_length ",
-          config.context_length, ": 1 to ", longest, ", which is what the model's positions reach");
+  require(config.context_length == 0 || (config.context_length >= 2 && config.context_length <= longest),
+          "context_length ", config.context_length, ": 2 to ", longest,
+          ", which is what the model's positions reach");
   require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,
           ": at least 1");
   require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
   require(config.max_total_tokens >= 0, "max_total_tokens ", config.max_total_tokens, ": at least 1");
   require(config.chunked_prefill_size >= 1, "chunked_prefill_size ", config.chunked_prefill_size,
           ": at least 1");
+  require(config.schedule.conservativeness >= 0.0, "schedule_conservativeness ",
+          config.schedule.conservativeness, ": at least 0");
+  require(config.schedule.max_queued_requests >= 0, "max_queued_requests ",
+          config.schedule.max_queued_requests, ": at least 1, or 0 for no limit");
+  require(config.swa_full_tokens_ratio > 0.0 && config.swa_full_tokens_ratio <= 1.0, "swa_full_tokens_ratio ",
+          config.swa_full_tokens_ratio, ": above 0 and at most 1");
   require(config.mem_fraction_static > 0.0 && config.mem_fraction_static < 1.0, "mem_fraction_static ",
           config.mem_fraction_static, ": above 0 and below 1");
   require(config.cuda_graph_max_bs >= 0, "cuda_graph_max_bs ", config.cuda_graph_max_bs, ": at least 1");
@@ -87,12 +97,22 @@ double gpu_pool_bytes(const EngineConfig& config, const ModelSpec& model, DType 
   return free_bytes - weight_bytes - reserved_bytes;
 }
 
+// A half of the pool for layers with a window, where the model has such layers among others and requests can
+// be longer than their windows. One request needs its window, the chunk in hand and the rest of two pages.
+std::optional<SwaHalf> swa_half(const EngineConfig& config, const ModelGeometry& model,
+                                const EngineInfo& info) {
+  const int window = widest_window_left(model) + 1;
+  if (config.disable_hybrid_swa_memory || !has_window_half(model) || window >= info.context_length) return {};
+  return SwaHalf{.full_tokens_ratio = config.swa_full_tokens_ratio,
+                 .min_tokens = window + info.limits.max_tokens + 2 * info.resolution.page_size};
+}
+
 // Token slots of the KV pool, chosen by the memory there is when the user names no number. `two_pages` is
 // the smallest pool.
 int64_t choose_pool_tokens(const EngineConfig& config, const ModelSpec& model, const EngineInfo& info,
                            const KvPoolConfig& two_pages) {
   const int page_size = info.resolution.page_size;
-  const auto page_bytes = static_cast<double>(kv_pool_bytes(two_pages)) / 2.0;
+  const double page_bytes = kv_page_bytes(two_pages);
   const double host_bytes = kPoolMemoryShare * static_cast<double>(available_bytes(config.device));
   const double pool_bytes =
       on_gpu(config) ? gpu_pool_bytes(config, model, info.dtype, page_bytes, page_size) : host_bytes;
@@ -113,9 +133,9 @@ int64_t choose_pool_tokens(const EngineConfig& config, const ModelSpec& model, c
 void check_memory(const EngineInfo& info, const ModelSpec& model) {
   const BatchLimits& limits = info.limits;
   const auto text = [](int64_t number) { return std::to_string(number); };
-  // On the CPU weights are mapped from their files.
-  const size_t weight_bytes =
-      info.device.type == DeviceType::kCuda ? device_weight_bytes(model, info.dtype) : 0;
+  // On the CPU most weights are mapped from their files.
+  const size_t weight_bytes = info.device.type == DeviceType::kCuda ? device_weight_bytes(model, info.dtype)
+                                                                    : copied_weight_bytes(model);
   const ModelPlacement placement{
       .device = info.device, .dtype = info.dtype, .batch_invariant = info.deterministic};
   require_memory(
@@ -163,6 +183,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.device = config.device;
   info.hardware = detect_hardware(config.device);
   info.dtype = activation_dtype(config, model);
+  info.quantization = model.quantization;
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
   info.deterministic = config.deterministic_inference;
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
@@ -171,19 +192,22 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   Requirement requirement = requirement_of(geometry);
   requirement.deterministic = config.deterministic_inference;
   requirement.graphs = on_gpu(config) && !config.disable_cuda_graph;
-  info.resolution = resolve(requirement, info.hardware, config.wishes,
+  info.resolution = resolve(requirement, info.hardware, config.backend_options,
                             config.backends.empty() ? backend_table() : config.backends);
   info.limits = choose_limits(config);
+  if (!config.disable_radix_cache) info.prefix_cache = config.radix_eviction_policy;
 
   const int page_size = info.resolution.page_size;
-  resolved.pool = pool_of(geometry, page_size, info.device);
+  resolved.pool = pool_of(geometry, page_size, info.device, swa_half(config, geometry, info));
   set_num_pages(resolved.pool, 2);
-  info.kv_token_bytes = kv_pool_bytes(resolved.pool) / static_cast<size_t>(2 * page_size);
+  info.kv_token_bytes = static_cast<size_t>(kv_page_bytes(resolved.pool)) / static_cast<size_t>(page_size);
   const int64_t tokens = choose_pool_tokens(config, model, info, resolved.pool);
   resolved.num_pages = static_cast<int>(ceil_div(tokens, int64_t{page_size}) + 1);  // the padding page
   set_num_pages(resolved.pool, resolved.num_pages);
   info.pool_bytes = kv_pool_bytes(resolved.pool);
   info.pool_slots = (resolved.num_pages - 1) * page_size;
+  if (const auto* halves = std::get_if<SwaKvPool::Config>(&resolved.pool))
+    info.swa_pool_slots = (halves->swa.num_pages - 1) * page_size;
   // More than all requests together can hold bounds nothing.
   const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;
   info.limits.max_kv_tokens =

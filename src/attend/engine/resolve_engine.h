@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attend/engine/engine.h"
+#include "attend/kv/kv_pool_config.h"
 
 namespace attend {
 
@@ -16,8 +17,8 @@ struct ResolvedEngine {
 };
 
 // Chooses backends, limits and the sizes of pools. Allocates nothing. Throws Error(kInvalidArgument) or
-// Error(kUnsupported) for a wish that can not be served, Error(kOutOfMemory) with needed and free bytes for
-// sizes that do not fit into memory together, by the flag that chose them.
+// Error(kUnsupported) for an option that can not be served, Error(kOutOfMemory) with needed and free bytes
+// for sizes that do not fit into memory together, by the flag that chose them.
 ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model);
 
 }  // namespace attend

@@ -1,34 +1,101 @@
 #include "attend/engine/scheduler.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
+#include <utility>
 
 #include "attend/base/error.h"
-#include "attend/base/math.h"
+#include "attend/base/log.h"
 
 namespace attend {
+namespace {
 
-Scheduler::Scheduler(const BatchLimits& limits, ReqToTokenPool& rows, SlotAllocator& slots)
-    : limits_(limits), rows_(rows), slots_(slots) {
+#ifdef NDEBUG
+constexpr bool kCheckEveryStep = false;
+#else
+constexpr bool kCheckEveryStep = true;
+#endif
+
+}  // namespace
+
+Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options)
+    : limits_(limits),
+      memory_(memory),
+      options_(options),
+      waiting_(options.policy),
+      ratio_(options.conservativeness) {
   running_.reserve(static_cast<size_t>(limits.max_reqs));
   step_.requests.reserve(static_cast<size_t>(limits.max_reqs));
-  new_slots_.resize(static_cast<size_t>(rows.max_context_len()));
+}
+
+void Scheduler::check(const Request& request) const {
+  // Alone in the pool it must be able to store its prompt and take one more step.
+  const int needed = request.num_prompt + 1;
+  require(needed <= memory_.num_total_slots(), "prompt of ", request.num_prompt,
+          " tokens: the KV pool holds ", memory_.num_total_slots(), " (raise --max-total-tokens)");
+  require(needed <= memory_.max_kv_tokens(), "prompt of ", request.num_prompt,
+          " tokens: a step attends to at most ", memory_.max_kv_tokens(), " (raise --max-kv-tokens)");
 }
 
 void Scheduler::submit(std::unique_ptr<Request> request) {
-  // Alone in the pool it must be able to store its prompt and take one more step.
-  const int needed = request->num_prompt + 1;
-  require(needed <= slots_.num_total_slots(), "prompt of ", request->num_prompt,
-          " tokens: the KV pool holds ", slots_.num_total_slots(), " (raise --max-total-tokens)");
-  require(needed <= limits_.max_kv_tokens, "prompt of ", request->num_prompt,
-          " tokens: a step attends to at most ", limits_.max_kv_tokens, " (raise --max-kv-tokens)");
-  waiting_.push_back(std::move(request));
+  check(*request);
+  request->arrival = num_arrived_++;
+  if (request->deadline) deadlines_.emplace(*request->deadline, request->id);
+  const bool is_last = request->index + 1 == request->params.n;
+  waiting_.push(std::move(request));
+  if (!is_last || options_.max_queued_requests == 0 || waiting_.num_groups() <= options_.max_queued_requests)
+    return;
+  const Request& last = *waiting_.last();
+  const RequestId first = last.id - last.index, end = first + last.params.n;
+  for (RequestId id = first; id < end; ++id) drop(id, "the request queue is full");
+}
+
+// Memory may run out, but not after the request was taken.
+void Scheduler::drop(RequestId id, std::string_view why) {
+  dropped_.emplace_back();
+  if (std::unique_ptr<Request> request = abort(id))
+    dropped_.back() = {std::move(request), why};
+  else
+    dropped_.pop_back();
+}
+
+std::vector<DroppedRequest> Scheduler::take_dropped(Clock::time_point now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now)
+    drop(deadlines_.begin()->second, "the deadline has passed");
+  return std::exchange(dropped_, {});
 }
 
 const ScheduledStep& Scheduler::schedule() {
+  try {
+    memory_.check_counts();
+    if constexpr (kCheckEveryStep) check_memory();
+    if (broken_.empty()) schedule_step();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInternal) throw;
+    broken_ = error.what();
+  } catch (const std::bad_alloc& error) {
+    broken_ = error.what();
+  }
+  if (!broken_.empty()) {
+    heal(broken_);
+    schedule_step();
+  }
+  return step_;
+}
+
+void Scheduler::schedule_step() {
   step_.requests.clear();
   step_.num_tokens = 0;
-  schedule_running();
+  has_prompt_ = false;
+  const int64_t preemptions_before = num_preemptions_;
+  memory_.begin_step();
+  if (running_.empty()) ratio_.reset();
+  schedule_decodes();
+  schedule_prompts();
   admit_waiting();
+  if (step_.requests.empty()) make_room_for_a_prompt();
+  step_.prefix_ready = !memory_.reads_what_is_computed();
   const auto decodes = std::count_if(step_.requests.begin(), step_.requests.end(),
                                      [](const ScheduledRequest& part) { return part.request->decoding(); });
   if (step_.requests.empty())
@@ -37,90 +104,174 @@ const ScheduledStep& Scheduler::schedule() {
     step_.mode = ForwardMode::kDecode;
   else
     step_.mode = decodes == 0 ? ForwardMode::kExtend : ForwardMode::kMixed;
-  return step_;
+  if (decodes > 0 && num_preemptions_ == preemptions_before) ratio_.after_decode();
 }
 
-void Scheduler::schedule_running() {
-  // What is scheduled is always a prefix of running_, so the one to preempt, the last, never takes part
-  // already.
-  for (size_t i = 0; i < running_.size(); ++i) {
-    Request& request = *running_[i];
-    // Every later request wants at least one token of the budget.
-    const int reserved = static_cast<int>(running_.size() - i) - 1;
-    const int budget = limits_.max_tokens - step_.num_tokens - reserved;
-    const int num_new = std::min(request.num_to_compute(), budget);
-    while (!grow(request, request.num_computed + num_new)) {
-      const bool itself = i + 1 == running_.size();
-      preempt_last();
-      if (itself) return;
+void Scheduler::advance() {
+  for (const auto& [request, num_new] : step_.requests) {
+    const bool decoded = request->decoding();
+    request->num_computed += num_new;
+    if (broken_.empty()) memory_.leave_window(*request);
+    // An answer is shared when it ends: a node for each of its pages would make a long path.
+    if (decoded || !broken_.empty()) continue;
+    try {
+      memory_.checkpoint(*request);
+    } catch (const std::exception& error) {
+      broken_ = error.what();
     }
-    add(request, num_new);
+  }
+}
+
+void Scheduler::fail_step() { memory_.flush(); }
+
+void Scheduler::heal(std::string_view what) {
+  ++num_heals_;
+  log_warning("KV pool: the books are wrong (", what, "): ", running_.size(),
+              " requests are computed anew, and what was cached is dropped");
+  broken_.clear();
+  memory_.reset();
+  for (; !running_.empty(); running_.pop_back()) waiting_.push(std::move(running_.back()));
+  waiting_.for_each([](Request& request) {
+    request.row = kPaddingRow;
+    request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
+    request.num_slots = request.num_computed = 0;
+  });
+}
+
+void Scheduler::check_memory() const {
+  std::vector<Request*> running;
+  for (const auto& request : running_) running.push_back(request.get());
+  memory_.check(running);
+}
+
+void Scheduler::schedule_decodes() {
+  const int64_t num_before = num_preemptions_;
+  for (size_t i = 0; i < running_.size();) {
+    Request& request = *running_[i];
+    if (!request.decoding() || memory_.grow(request, request.num_tokens())) {
+      ++i;
+      continue;
+    }
+    const size_t victim = choose_victim();
+    preempt(victim);
+    i -= victim < i;
+  }
+  for (const auto& request : running_)
+    if (request->decoding()) add(*request, 1);
+  if (num_preemptions_ == num_before) return;
+  int64_t num_output = 0, max_new_tokens = 0;
+  for (const auto& request : running_) {
+    num_output += request->num_output();
+    max_new_tokens += request->params.max_new_tokens;
+  }
+  ratio_.after_preemption(num_output, max_new_tokens, num_running());
+}
+
+void Scheduler::schedule_prompts() {
+  for (const auto& request : running_) {
+    if (request->decoding()) continue;
+    // Others may have computed the same in the meantime.
+    memory_.match_more(*request);
+    schedule_chunk(*request);
+  }
+}
+
+bool Scheduler::schedule_chunk(Request& request) {
+  const int room = limits_.max_tokens - step_.num_tokens;
+  int num_new = chunk_of(request.num_computed, request.num_to_compute(), room, memory_.page_size());
+  // Without another prompt in the step this one goes on, though it ends within a page.
+  if (num_new == 0 && !has_prompt_) num_new = std::min(request.num_to_compute(), room);
+  if (num_new <= 0 || !memory_.grow(request, request.num_computed + num_new)) return false;
+  add(request, num_new);
+  has_prompt_ = true;
+  return true;
+}
+
+void Scheduler::make_room_for_a_prompt() {
+  while (running_.size() > 1) {
+    preempt(choose_victim());
+    for (const auto& request : running_)
+      if (schedule_chunk(*request)) return;
   }
 }
 
 void Scheduler::admit_waiting() {
-  while (!waiting_.empty() && num_running() < limits_.max_reqs && step_.num_tokens < limits_.max_tokens) {
-    if (!admit(*waiting_.front())) return;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-    Request& request = *running_.back();
-    add(request, std::min(request.num_to_compute(), limits_.max_tokens - step_.num_tokens));
+  const auto has_room = [&] {
+    return !waiting_.empty() && num_running() < limits_.max_reqs && step_.num_tokens < limits_.max_tokens;
+  };
+  if (!has_room()) return;
+  AdmissionBudget slots(int64_t{memory_.num_available_pages()} * memory_.page_size(), memory_.page_size());
+  AdmissionBudget keys(memory_.max_kv_tokens(), 1);
+  for (const auto& request : running_) {
+    const double answer = num_planned(*request) * ratio_.value();
+    slots.reserve(std::max(0, request->num_tokens() - request->num_slots) + answer);
+    keys.reserve(std::max(request->num_tokens(), request->num_slots) + answer);
+  }
+  waiting_.order([&](const Request& request) { return memory_.num_matched_tokens(request); });
+  while (has_room()) {
+    Request& request = *waiting_.next();
+    if (!admit(request, slots, keys)) return;
+    running_.push_back(waiting_.take(request.id));
+    if (schedule_chunk(request)) continue;
+    // Nothing of it fits into this step: its turn is the next one's.
+    memory_.release(request);
+    waiting_.push(std::move(running_.back()));
+    running_.pop_back();
+    return;
   }
 }
 
-bool Scheduler::admit(Request& request) {
-  // Leave a page, and a token of the limit, to every running request, else the next step would preempt what
-  // this one admits.
-  const int pages = ceil_div(request.num_tokens(), slots_.page_size());
-  if (!running_.empty() && (slots_.num_free_pages() < pages + num_running() ||
-                            held_tokens_ + request.num_tokens() + num_running() > limits_.max_kv_tokens))
+bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys) {
+  // Locked before anything is compared: until then its pages count as available.
+  const int num_available = memory_.num_available_pages();
+  CachedPrefix prefix = memory_.find_prefix(request);
+  slots.reserve(1.0 * (num_available - memory_.num_available_pages()) * memory_.page_size());
+  const int num_new = request.num_tokens() - prefix.lock.num_pages() * memory_.page_size();
+  const int answer = num_planned(request);
+  // Alone it fits, whatever it plans: check() has seen to it.
+  if (!running_.empty() && (!slots.takes(num_new, answer) || !keys.takes(request.num_tokens(), answer)))
     return false;
-  const auto row = rows_.allocate();
-  if (!row) return false;
-  request.row = *row;
-  if (!grow(request, request.num_tokens())) {
-    release(request);
-    return false;
-  }
+  if (!memory_.admit(request, std::move(prefix))) return false;
+  slots.charge(num_new, answer);
+  keys.charge(request.num_tokens(), answer);
   request.times.admitted = Clock::now();
   return true;
 }
 
-bool Scheduler::grow(Request& request, int num_tokens) {
-  if (num_tokens <= request.num_slots) return true;
-  if (held_tokens_ + num_tokens - request.num_slots > limits_.max_kv_tokens) return false;
-  const int32_t before = request.num_slots;
-  const int32_t after = num_tokens;
-  const TokenSlot last = before == 0 ? kNoSlot : rows_.row(request.row)[static_cast<size_t>(before) - 1];
-  const View<TokenSlot> added(new_slots_.data(), static_cast<size_t>(after - before));
-  const bool done = after == before + 1 && before > 0
-                        ? slots_.alloc_decode({&after, 1}, {&last, 1}, added)
-                        : slots_.alloc_extend({&before, 1}, {&after, 1}, {&last, 1}, added);
-  if (!done) return false;
-  rows_.write(request.row, before, added);
-  request.num_slots = after;
-  held_tokens_ += after - before;
-  return true;
+int Scheduler::num_planned(const Request& request) const {
+  const auto longest = std::min<int64_t>(memory_.num_total_slots(), memory_.max_kv_tokens());
+  return static_cast<int>(
+      std::clamp<int64_t>(longest - request.num_tokens(), 0, num_planned_tokens(request)));
 }
 
-void Scheduler::release(Request& request) {
-  slots_.free(rows_.row(request.row).first(static_cast<size_t>(request.num_slots)));
-  rows_.free(request.row);
-  held_tokens_ -= request.num_slots;
-  request.row = kPaddingRow;
-  request.num_slots = 0;
-  request.num_computed = 0;
+size_t Scheduler::choose_victim() const {
+  const auto goes_before = [&](const Request& a, const Request& b) {
+    if (options_.policy == SchedulePolicy::kPriority && a.priority != b.priority)
+      return a.priority < b.priority;
+    return is_preempted_before(a, b);
+  };
+  size_t victim = 0;
+  // Of equals the one that was admitted last.
+  for (size_t i = 1; i < running_.size(); ++i)
+    if (!goes_before(*running_[victim], *running_[i])) victim = i;
+  return victim;
 }
 
-void Scheduler::preempt_last() {
-  std::unique_ptr<Request> victim = std::move(running_.back());
-  running_.pop_back();
-  release(*victim);
-  ++victim->num_preemptions;
-  waiting_.push_front(std::move(victim));
+void Scheduler::preempt(size_t running_idx) {
+  const auto victim = running_.begin() + static_cast<std::ptrdiff_t>(running_idx);
+  memory_.release(**victim);
+  ++(*victim)->num_preemptions;
+  ++num_preemptions_;
+  waiting_.push(std::move(*victim));
+  running_.erase(victim);
+}
+
+void Scheduler::forget_deadline(const Request& request) {
+  if (request.deadline) deadlines_.erase({*request.deadline, request.id});
 }
 
 void Scheduler::add(Request& request, int num_new) {
+  if (!request.decoding()) memory_.share_ahead(request, request.num_computed + num_new);
   step_.requests.push_back({&request, num_new});
   step_.num_tokens += num_new;
 }
@@ -131,7 +282,22 @@ std::unique_ptr<Request> Scheduler::finish(RequestId id) {
   ensure(found != running_.end(), "request ", id, " finished but is not running");
   std::unique_ptr<Request> request = std::move(*found);
   running_.erase(found);
-  release(*request);
+  forget_deadline(*request);
+  if (!broken_.empty()) return request;
+  try {
+    if (request->finish_reason != FinishReason::kError) memory_.checkpoint(*request);
+    memory_.release(*request);
+  } catch (const std::exception& error) {
+    broken_ = error.what();
+  }
+  return request;
+}
+
+std::unique_ptr<Request> Scheduler::abort(RequestId id) {
+  const auto is_it = [&](const auto& request) { return request->id == id; };
+  if (std::any_of(running_.begin(), running_.end(), is_it)) return finish(id);
+  std::unique_ptr<Request> request = waiting_.take(id);
+  if (request) forget_deadline(*request);
   return request;
 }
 

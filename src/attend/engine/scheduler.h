@@ -2,16 +2,20 @@
 // rows and slots, and takes them back.
 #pragma once
 
-#include <deque>
 #include <memory>
-#include <unordered_map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/forward_batch.h"
+#include "attend/engine/admission.h"
 #include "attend/engine/request.h"
-#include "attend/kv/allocator.h"
-#include "attend/kv/req_to_token_pool.h"
+#include "attend/engine/request_memory.h"
+#include "attend/engine/schedule_policy.h"
+#include "attend/engine/waiting_queue.h"
 
 namespace attend {
 
@@ -28,49 +32,101 @@ struct ScheduledStep {
   std::vector<ScheduledRequest> requests;
   int num_tokens = 0;
   ForwardMode mode = ForwardMode::kIdle;
+  // As in ForwardBatch: no request reads keys before its own new tokens that another computes in this step.
+  bool prefix_ready = true;
 };
 
-// First come, first served. Running requests go before waiting ones: each decode adds a token, and what is
-// left of the step's token budget goes to prompts, in chunks when they are longer (chunked prefill). A
-// request that is admitted gets slots for all of its prompt, so only decoding can run out of them, or of
-// limits.max_kv_tokens, which all running requests share; then the request admitted last is preempted: it
-// gives its pages back, waits at the front of the queue, and later computes prompt and output anew.
+// A request that ended before its turn came, or in its midst.
+struct DroppedRequest {
+  std::unique_ptr<Request> request;
+  std::string_view why;  // for as long as the program runs
+};
+
+// Who takes part in a step:
+//   - every request that generates, with one token each: a step with prompts takes longer, by at most
+//     limits.max_tokens new tokens, and delays nobody by more than that;
+//   - prompts that have begun, in the order of admission, with what is left of max_tokens, cut at borders of
+//     pages (chunked prefill). Slots are taken for what the step computes alone;
+//   - those that wait, by policy, while the pool and limits.max_kv_tokens have room for their prompts and the
+//     answers that all are expected to give.
+// When more is said than was expected, and slots or max_kv_tokens run out, requests are preempted: the one
+// with the shortest answer first, and the longest prompt among those. It gives its pages back, takes its old
+// place in the queue, and later computes prompt and answer anew.
 class Scheduler {
  public:
-  Scheduler(const BatchLimits& limits, ReqToTokenPool& rows, SlotAllocator& slots);
+  Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options = {});
 
   // Throws Error(kInvalidArgument) for a request whose prompt and next token could never fit into the pool or
-  // a step.
+  // a step. Safe on any thread.
+  void check(const Request& request) const;
+  // Checks too. Where more wait than may when all completions of a request are here, the request that would
+  // be last is dropped, with all of its completions.
   void submit(std::unique_ptr<Request> request);
+  // Those that were dropped since the last call, and those whose deadline has passed.
+  std::vector<DroppedRequest> take_dropped(Clock::time_point now);
 
   // Admits, allocates, and returns the step; no requests: nothing to do. The result is valid until the next
   // call.
   const ScheduledStep& schedule();
 
-  // Takes back rows and slots of a finished request and hands the request over.
+  // What the requests of the step had in it is computed now. Before any of them is finished.
+  void advance();
+  // Nothing of the step was computed: what its requests let others have is forgotten. After all of them are
+  // finished.
+  void fail_step();
+
+  // Takes back rows and slots of a finished request and hands the request over. What it computed stays in the
+  // prefix cache, unless it ended with an error.
   std::unique_ptr<Request> finish(RequestId id);
 
-  int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  // Takes a request back wherever it is, waiting or running; null if there is none.
+  std::unique_ptr<Request> abort(RequestId id);
+
+  int num_waiting() const { return waiting_.size(); }
   int num_running() const { return static_cast<int>(running_.size()); }
+  int64_t num_preemptions() const { return num_preemptions_; }
+  double new_token_ratio() const { return ratio_.value(); }
+  // How often the books of pages were found wrong, and mended: what ran began anew, what was cached was lost.
+  int64_t num_heals() const { return num_heals_; }
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
+  // Throws Error(kInternal) unless every page has one owner. Reads everything: for tests and debug builds.
+  void check_memory() const;
+
  private:
-  bool grow(Request& request, int num_tokens);
-  void release(Request& request);
-  void preempt_last();
-  void schedule_running();
+  void schedule_step();
+  void schedule_decodes();
+  void schedule_prompts();
   void admit_waiting();
-  bool admit(Request& request);
+  // A step that would be empty for want of slots: preempts until a prompt goes on.
+  void make_room_for_a_prompt();
+  // Of the step's room for new tokens, as much as the prompt needs. False when that is none.
+  bool schedule_chunk(Request& request);
+  bool admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys);
   void add(Request& request, int num_new);
+  size_t choose_victim() const;
+  void preempt(size_t running_idx);
+  void heal(std::string_view what);
+  void forget_deadline(const Request& request);
+  // So that the next take_dropped() has it.
+  void drop(RequestId id, std::string_view why);
+  // As far as the pool, the context and a step let it.
+  int num_planned(const Request& request) const;
 
   BatchLimits limits_;
-  ReqToTokenPool& rows_;
-  SlotAllocator& slots_;
-  std::deque<std::unique_ptr<Request>> waiting_;
+  RequestMemory& memory_;
+  ScheduleOptions options_;
+  WaitingQueue waiting_;
   std::vector<std::unique_ptr<Request>> running_;  // in the order of admission
-  int64_t held_tokens_ = 0;  // slots of all running requests: at most limits_.max_kv_tokens
+  std::set<std::pair<Clock::time_point, RequestId>> deadlines_;
+  std::vector<DroppedRequest> dropped_;
+  NewTokenRatio ratio_;
+  int64_t num_arrived_ = 0;
+  int64_t num_preemptions_ = 0;
+  int64_t num_heals_ = 0;
+  std::string broken_;  // what was found wrong in the books since the last step
   ScheduledStep step_;
-  std::vector<TokenSlot> new_slots_;  // scratch: slots of one allocation
+  bool has_prompt_ = false;  // the step
 };
 
 }  // namespace attend

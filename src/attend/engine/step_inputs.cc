@@ -6,7 +6,7 @@
 
 namespace attend {
 
-StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens) {
+StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, bool has_swa_slots) {
   size_t offset = 0;
   const auto carve = [&]<class T>(T*& array, int count) {
     array = reinterpret_cast<T*>(base + offset);
@@ -22,12 +22,16 @@ StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens) {
   carve(positions, num_tokens);
   carve(token_ids, num_tokens);
   carve(out_slots, num_tokens);
+  carve(swa_slots, has_swa_slots ? num_tokens : 0);
   num_bytes = offset;
 }
 
-StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device)
+StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device,
+                       const SwaSlots* swa)
     : rows_(rows),
-      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens).num_bytes, device),
+      swa_(swa),
+      max_tokens_(limits.max_tokens),
+      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, swa != nullptr).num_bytes, device),
       sampling_requests_(static_cast<size_t>(limits.max_reqs)) {}
 
 void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_reqs) {
@@ -35,21 +39,25 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
   const int num_padding = std::max(0, padded_reqs - num_reqs);
   ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step that is no decode");
   const int all_reqs = num_reqs + num_padding, all_tokens = step.num_tokens + num_padding;
-  const Arrays arrays(ring_.next_slot().data(), all_reqs, all_tokens);
+  const Arrays arrays(ring_.next_slot().data(), all_reqs, all_tokens, swa_ != nullptr);
   int num_tokens = 0, max_seqlen_q = 0;
   num_sampling_ = 0;
   arrays.cu_seqlen_q[0] = 0;
+  PrefixInfo prefix{.table = rows_.table().as<const int32_t>(), .table_stride = rows_.table().strides[0]};
   for (int i = 0; i < num_reqs; ++i) {
     const ScheduledRequest& part = step.requests[static_cast<size_t>(i)];
     num_tokens = add_request(arrays, i, part, num_tokens);
     max_seqlen_q = std::max(max_seqlen_q, part.num_new);
+    prefix.add(part.request->num_computed + part.num_new, part.num_new);
   }
   for (int i = num_reqs; i < all_reqs; ++i) num_tokens = add_padding(arrays, i, num_tokens);
   ensure(num_tokens == all_tokens, "a step of ", step.num_tokens, " tokens whose requests have ",
          num_tokens - num_padding);
+  const auto count = static_cast<size_t>(all_tokens);
+  if (swa_ != nullptr) swa_->translate({arrays.out_slots, count}, {arrays.swa_slots, count});
   ring_.upload(arrays.num_bytes, stream);
-  view_arrays(step.mode, all_reqs, all_tokens, max_seqlen_q,
-              num_sampling_ + static_cast<size_t>(num_padding));
+  view_arrays(step, all_reqs, all_tokens, max_seqlen_q, num_sampling_ + static_cast<size_t>(num_padding));
+  batch_.prefix = prefix;
 }
 
 int StepInputs::add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part,
@@ -89,11 +97,12 @@ int StepInputs::add_padding(const Arrays& arrays, int request_idx, int num_token
   return num_tokens + 1;
 }
 
-void StepInputs::view_arrays(ForwardMode mode, int num_reqs, int num_tokens, int max_seqlen_q,
+void StepInputs::view_arrays(const ScheduledStep& step, int num_reqs, int num_tokens, int max_seqlen_q,
                              size_t num_logit_rows) {
-  const Arrays on_device(static_cast<std::byte*>(ring_.device_bytes().data), num_reqs, num_tokens);
+  const Arrays on_device(static_cast<std::byte*>(ring_.device_bytes().data), num_reqs, num_tokens,
+                         swa_ != nullptr);
   const auto reqs = static_cast<size_t>(num_reqs), tokens = static_cast<size_t>(num_tokens);
-  batch_ = {.mode = mode,
+  batch_ = {.mode = step.mode,
             .num_reqs = num_reqs,
             .num_tokens = num_tokens,
             .max_seqlen_q = max_seqlen_q,
@@ -103,12 +112,12 @@ void StepInputs::view_arrays(ForwardMode mode, int num_reqs, int num_tokens, int
             .positions = {on_device.positions, tokens},
             .out_slots = {on_device.out_slots, tokens},
             .tree_mask = {},
-            // A request row has slots of its own.
-            .prefix_ready = true};
+            .prefix_ready = step.prefix_ready};
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, num_logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs}};
   rules_ = {on_device.rules, num_logit_rows};
+  if (swa_ != nullptr) swa_slots_ = {on_device.swa_slots, tokens};
 }
 
 }  // namespace attend

@@ -7,6 +7,7 @@
 #include "attend/attention/forward_batch.h"
 #include "attend/engine/scheduler.h"
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/swa_slots.h"
 #include "attend/model/model.h"
 #include "attend/tensor/staging_ring.h"
 
@@ -15,7 +16,9 @@ namespace attend {
 // Allocates for the limits in its constructor; build() only fills and uploads, with one copy.
 class StepInputs {
  public:
-  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device = {});
+  // `swa`: of a pool with a half for layers with a window, else null.
+  StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device = {},
+             const SwaSlots* swa = nullptr);
 
   // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: as many as it has): pad
   // requests have request row 0, length 1 and one token that is not stored; they sample too, and nobody reads
@@ -24,6 +27,10 @@ class StepInputs {
 
   const ForwardBatch& batch() const { return batch_; }
   const ModelInput& model_input() const { return model_input_; }
+  int max_tokens() const { return max_tokens_; }
+  // [num_tokens] on the device: where batch().out_slots stand in the half for layers with a window; -1: not
+  // stored. Empty without one.
+  View<const int32_t> swa_slots() const { return swa_slots_; }
   // On the device: how each row of the logits is sampled.
   View<const kernels::SamplingRule> rules() const { return rules_; }
   // On the host: indices into the step's requests of those that sample, one per row of the logits; without
@@ -34,26 +41,31 @@ class StepInputs {
   // Where the arrays of a step lie in a block of bytes that begins at `base`: one after another, so that they
   // are few bytes to upload. Padded steps of one size have the same addresses, as a graph wants.
   struct Arrays {
-    Arrays(std::byte* base, int num_reqs, int num_tokens);
+    Arrays(std::byte* base, int num_reqs, int num_tokens, bool has_swa_slots);
 
     kernels::SamplingRule* rules;
     RequestRow* request_rows;
     int32_t *seqlen_kv, *cu_seqlen_q, *prompt_lens, *logit_rows, *positions, *token_ids;
     TokenSlot* out_slots;
+    int32_t* swa_slots;
     size_t num_bytes;
   };
 
   // Both return how many tokens the batch has so far, and take that.
   int add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part, int num_tokens);
   int add_padding(const Arrays& arrays, int request_idx, int num_tokens);
-  void view_arrays(ForwardMode mode, int num_reqs, int num_tokens, int max_seqlen_q, size_t num_logit_rows);
+  void view_arrays(const ScheduledStep& step, int num_reqs, int num_tokens, int max_seqlen_q,
+                   size_t num_logit_rows);
 
   const ReqToTokenPool& rows_;
+  const SwaSlots* swa_;
+  int max_tokens_;
   StagingRing ring_;
   std::vector<int32_t> sampling_requests_;
   size_t num_sampling_ = 0;
   ForwardBatch batch_;
   ModelInput model_input_;
+  View<const int32_t> swa_slots_;
   View<const kernels::SamplingRule> rules_;
 };
 

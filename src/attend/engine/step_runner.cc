@@ -1,23 +1,29 @@
 #include "attend/engine/step_runner.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "attend/base/error.h"
 #include "attend/engine/request.h"
-#include "attend/kernels/sampling/sampling.h"
 
 namespace attend {
 
-StepRunner::StepRunner(Model& model, AttentionBackend& attention, const ReqToTokenPool& rows,
-                       const BatchLimits& limits, Device device)
+StepRunner::StepRunner(Model& model, AttentionBackend& attention, ReqToTokenPool& rows, SwaSlots* swa,
+                       const BatchLimits& limits, Device device, StepTrace* trace)
     : model_(model),
       attention_(attention),
       rows_(rows),
+      swa_(swa),
+      trace_(trace),
       stream_{device},
-      inputs_(limits, rows, device),
+      inputs_(limits, rows, device, swa),
+      sampler_(model.spec().vocab_size, device),
+      prompt_scorer_(model.spec().vocab_size, device),
       logits_(Tensor::empty({limits.max_reqs, model.spec().vocab_size}, DType::kF32, device)),
       tokens_(device.type == DeviceType::kCuda ? cuda::empty_pinned({limits.max_reqs}, DType::kI32, device)
                                                : Tensor::empty({limits.max_reqs}, DType::kI32)) {
+  sampled_.reserve(static_cast<size_t>(limits.max_reqs));
   if (device.type == DeviceType::kCpu) return;
   gpu_stream_.emplace(device);
   stream_ = gpu_stream_->get();
@@ -33,7 +39,7 @@ void StepRunner::record_graphs(const GraphProgress& progress) {
     // The same inputs serve the run before and the recording, which must not hold their upload.
     if (built != size) inputs_.build(padding, stream_, size);
     built = size;
-    queue_step();
+    queue_model();
   };
   graphs_.record(stream_, queue, progress);
 }
@@ -41,27 +47,108 @@ void StepRunner::record_graphs(const GraphProgress& progress) {
 View<const int32_t> StepRunner::run(const ScheduledStep& step) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   const int size = step.mode == ForwardMode::kDecode ? graphs_.padded_size(num_reqs) : 0;
-  inputs_.build(step, stream_, size);
+  {
+    const TraceSpan span(trace_, "inputs");
+    inputs_.build(step, stream_, size);
+  }
   const auto start = Clock::now();
-  if (!graphs_.launch(size, stream_)) queue_step();
-  if (gpu_stream_.has_value()) cuda::synchronize(stream_);
+  {
+    const TraceSpan span(trace_, "forward");
+    // Not in a graph: they are other copies each time, and mostly none.
+    rows_.upload_shared(stream_);
+    if (swa_ != nullptr) swa_->upload_moved(stream_);
+    if (!graphs_.launch(size, stream_)) queue_model();
+  }
+  {
+    const TraceSpan span(trace_, "sampling");
+    queue_sampling(step);
+  }
+  if (gpu_stream_.has_value()) {
+    const TraceSpan span(trace_, "wait");
+    cuda::synchronize(stream_);
+  }
+  check_masks(step);
+  score_prompts(step);
   device_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
   return tokens_.span<int32_t>().first(inputs_.sampling_requests().size());
 }
 
-void StepRunner::queue_step() {
+void StepRunner::queue_model() {
   const ForwardBatch& batch = inputs_.batch();
   rows_.upload({.rows = raw(batch.request_rows),
                 .cu_seqlen_q = batch.cu_seqlen_q,
                 .positions = batch.positions,
-                .slots = raw(batch.out_slots)},
+                .slots = raw(batch.out_slots),
+                .swa_slots = inputs_.swa_slots(),
+                .slot_map = swa_ != nullptr ? swa_->slot_map().as<int32_t>() : nullptr},
                stream_);
   attention_.plan(batch, stream_);
-  const auto num_rows = static_cast<int64_t>(inputs_.rules().size());
-  const TensorView logits = logits_.view().slice(0, 0, num_rows);
+  const TensorView logits = logits_.view().slice(0, 0, std::ssize(inputs_.rules()));
   model_.forward(inputs_.model_input(), batch, attention_, logits, stream_);
-  if (num_rows > 0)
-    kernels::sample(logits, inputs_.rules(), tokens_.span<int32_t>().first(inputs_.rules().size()), stream_);
+}
+
+void StepRunner::queue_sampling(const ScheduledStep& step) {
+  const size_t num_rows = inputs_.rules().size();
+  if (num_rows == 0) return;
+  sampled_.clear();
+  for (const int32_t i : inputs_.sampling_requests())
+    sampled_.push_back(step.requests[static_cast<size_t>(i)].request);
+  sampler_.sample(logits_.view().slice(0, 0, static_cast<int64_t>(num_rows)), inputs_.rules(), sampled_,
+                  tokens_.span<int32_t>().first(num_rows), stream_);
+}
+
+void StepRunner::check_masks(const ScheduledStep& step) {
+  const View<const int32_t> requests = inputs_.sampling_requests();
+  for (size_t row = 0; row < requests.size(); ++row)
+    if (!sampler_.allowed(row, tokens_.span<int32_t>()[row]))
+      step.requests[static_cast<size_t>(requests[row])].request->failure =
+          "its token mask, logit_bias and min_tokens leave no token to choose";
+}
+
+void StepRunner::score_prompts(const ScheduledStep& step) {
+  int token_idx = 0;
+  for (const auto& [request, num_new] : step.requests) {
+    if (request->params.prompt_logprobs) {
+      // Position p says how likely token p + 1 is. A preempted request knows its first ones.
+      const auto known = static_cast<int>(request->prompt_logprobs.logprobs.size());
+      const int first = std::max(request->num_computed, known);
+      const int last = std::min(request->num_computed + num_new, request->num_prompt - 1);
+      if (first < last) score_prompt(*request, first, last, token_idx + first - request->num_computed);
+    }
+    token_idx += num_new;
+  }
+}
+
+void StepRunner::score_prompt(Request& request, int first, int last, int token_idx) {
+  const auto max_tokens = static_cast<int>(inputs_.max_tokens());
+  if (token_indices_.view().empty()) {
+    std::vector<int32_t> indices(static_cast<size_t>(max_tokens));
+    std::iota(indices.begin(), indices.end(), 0);
+    token_indices_ = Tensor::from<int32_t>(indices, {max_tokens});
+    if (gpu_stream_.has_value()) {
+      const Tensor on_host = token_indices_;
+      token_indices_ = cuda::empty({max_tokens}, DType::kI32, stream_.device);
+      cuda::copy(on_host, token_indices_, stream_);
+      cuda::synchronize(stream_);
+    }
+  }
+  const int num_top = *request.params.prompt_logprobs;
+  // A prompt's logits would take gigabytes: as many rows at a time as there are.
+  const auto max_rows = static_cast<int>(logits_.shape(0));
+  for (int begin = first; begin < last; begin += max_rows) {
+    const int num_rows = std::min(max_rows, last - begin);
+    const TensorView logits = logits_.view().slice(0, 0, num_rows);
+    model_.head(token_indices_.span<int32_t>().subspan(static_cast<size_t>(token_idx + begin - first),
+                                                       static_cast<size_t>(num_rows)),
+                logits, stream_);
+    const std::span<const int32_t> next(request.tokens.data() + begin + 1, static_cast<size_t>(num_rows));
+    prompt_scorer_.score(logits, next, num_top, stream_);
+    if (gpu_stream_.has_value()) cuda::synchronize(stream_);
+    for (size_t row = 0; row < next.size(); ++row) {
+      const LogprobsView scored = prompt_scorer_.logprobs(row);
+      request.prompt_logprobs.add(scored.logprobs[0], scored.top(0));
+    }
+  }
 }
 
 }  // namespace attend

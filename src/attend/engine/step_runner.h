@@ -5,7 +5,9 @@
 
 #include "attend/attention/backend.h"
 #include "attend/engine/graph_runner.h"
+#include "attend/engine/sampler.h"
 #include "attend/engine/step_inputs.h"
+#include "attend/engine/step_trace.h"
 #include "attend/model/model.h"
 #include "attend/tensor/cuda.h"
 
@@ -15,40 +17,57 @@ namespace attend {
 // refers to outlives it.
 class StepRunner {
  public:
-  StepRunner(Model& model, AttentionBackend& attention, const ReqToTokenPool& rows, const BatchLimits& limits,
-             Device device);
+  // `swa`: of a pool with a half for layers with a window, else null. `trace`: where the parts of a step are
+  // recorded, or null.
+  StepRunner(Model& model, AttentionBackend& attention, ReqToTokenPool& rows, SwaSlots* swa,
+             const BatchLimits& limits, Device device, StepTrace* trace = nullptr);
 
   // GPUs: from now on decode steps are padded to these batch sizes (rising, at most limits.max_reqs).
   void pad_decodes(std::vector<int> sizes);
   // From now on they are replayed from graphs, which are recorded here.
   void record_graphs(const GraphProgress& progress = {});
 
-  // Computes the step and samples. Returns the token of each of sampling_requests(), in host memory, until
-  // the next call; kernels::kNoToken for a request whose logits are all NaN.
+  // Computes the step and samples; adds to the logprobs of prompts. Returns the token of each of
+  // sampling_requests(), in host memory, until the next call; kernels::kNoToken for a request whose logits
+  // are all NaN. A request may get a failure, which says why its token is none.
   View<const int32_t> run(const ScheduledStep& step);
   // How long the last step took from the first launch until its tokens were there.
   double device_seconds() const { return device_seconds_; }
-  // f32 [rows, vocab_size] on the device: logits of the last step, those of padding left out.
+  // Of the token of sampling_requests()[row]; nothing, if it was not asked for.
+  LogprobsView logprobs(size_t row) const { return sampler_.logprobs(row); }
+  // f32 [rows, vocab_size] on the device: logits of the last step, as they were sampled, those of padding
+  // left out. Not after a step that adds to logprobs of prompts.
   TensorView logits() const { return logits_.view().slice(0, 0, std::ssize(sampling_requests())); }
   // Indices into the step's requests of those that sampled.
   View<const int32_t> sampling_requests() const { return inputs_.sampling_requests(); }
 
  private:
-  // What a step does on the device once its inputs are there: kernel launches only.
-  void queue_step();
+  // From a step's inputs to its logits: kernel launches only. This is what graphs hold.
+  void queue_model();
+  // From its logits to its tokens.
+  void queue_sampling(const ScheduledStep& step);
+  void check_masks(const ScheduledStep& step);
+  void score_prompts(const ScheduledStep& step);
+  // Of positions [first, last) of a request, the first of which is token `token_idx` of the batch.
+  void score_prompt(Request& request, int first, int last, int token_idx);
 
   Model& model_;
   AttentionBackend& attention_;
-  const ReqToTokenPool& rows_;
+  ReqToTokenPool& rows_;
+  SwaSlots* swa_;
+  StepTrace* trace_;
   std::optional<cuda::OwnedStream> gpu_stream_;
   Stream stream_;
   StepInputs inputs_;
   GraphRunner graphs_;
+  Sampler sampler_, prompt_scorer_;
+  std::vector<Request*> sampled_;  // requests of the rows of logits
   double device_seconds_ = 0.0;
   Tensor logits_;  // f32 [max_reqs, vocab_size]
   // int32 [max_reqs] in host memory; for a GPU page-locked, where it writes them itself: a copy after the
   // last kernel would come some microseconds later.
   Tensor tokens_;
+  Tensor token_indices_;  // int32 [max_tokens] on the device: 0, 1, ...; made when a prompt is scored
 };
 
 }  // namespace attend

@@ -16,18 +16,20 @@ size_t partial_match(std::string_view text, std::string_view stop) {
 }  // namespace
 
 std::string StopMatcher::push(std::string_view text) {
-  if (matched_) return {};
+  if (matched_ != nullptr) return {};
   if (stops_.empty()) return std::string(text);
   held_ += text;
   size_t first = std::string::npos;
   size_t hold = 0;
   for (const std::string& stop : stops_) {
-    first = std::min(first, held_.find(stop));
+    if (const size_t at = held_.find(stop); at < first) {
+      first = at;
+      matched_ = &stop;
+    }
     hold = std::max(hold, partial_match(held_, stop));
   }
-  if (first != std::string::npos) {
-    matched_ = true;
-    held_.resize(first);
+  if (matched_ != nullptr) {
+    held_.resize(first + (keeps_stop_ ? matched_->size() : 0));
     return std::exchange(held_, {});
   }
   std::string safe = held_.substr(0, held_.size() - hold);

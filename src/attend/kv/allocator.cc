@@ -19,12 +19,27 @@ constexpr int32_t kInUse = -1;
 
 SlotAllocator::SlotAllocator(int page_size, int num_pages) : page_size_(page_size), num_pages_(num_pages) {
   check_pages(page_size, num_pages, "allocator");
-  free_idx_.assign(static_cast<size_t>(num_pages), kInUse);
   free_pages_.reserve(static_cast<size_t>(num_pages) - 1);
-  for (int32_t page = num_pages - 1; page > 0; --page) {
+  reset();
+}
+
+void SlotAllocator::reset() {
+  free_idx_.assign(static_cast<size_t>(num_pages_), kInUse);
+  free_pages_.clear();
+  for (int32_t page = num_pages_ - 1; page > 0; --page) {
     free_idx_[static_cast<size_t>(page)] = static_cast<int32_t>(free_pages_.size());
     free_pages_.emplace_back(page);
   }
+}
+
+void SlotAllocator::free_pages(View<const PageId> pages) {
+  for (const PageId page : pages) {
+    ensure(page.value > 0 && page.value < num_pages_, "free: page ", page, ": pages are 1 to ",
+           num_pages_ - 1, ", page 0 is the padding page");
+    ensure(free_idx_[static_cast<size_t>(page.value)] == kInUse, "free: page ", page, " is free already");
+  }
+  for (size_t i = pages.size(); i-- > 0;) give_back(pages[i]);
+  if constexpr (kCheckEveryOperation) check_conservation();
 }
 
 int64_t SlotAllocator::pages_needed(View<const int32_t> prefix_lens, View<const int32_t> seqlens) const {
@@ -47,6 +62,14 @@ void SlotAllocator::check_conservation() const {
   for (size_t page = 1; page < free_idx_.size(); ++page) num_in_use += free_idx_[page] == kInUse;
   ensure(num_in_use + free_pages_.size() + 1 == static_cast<size_t>(num_pages_), "allocator: ", num_in_use,
          " pages in use and ", free_pages_.size(), " free are not all ", num_pages_ - 1);
+}
+
+// What is free already stays it.
+void SlotAllocator::give_back(PageId page) {
+  int32_t& free_idx = free_idx_[static_cast<size_t>(page.value)];
+  if (free_idx != kInUse) return;
+  free_idx = static_cast<int32_t>(free_pages_.size());
+  free_pages_.push_back(page);
 }
 
 PagedAllocator::PagedAllocator(int page_size, int num_pages) : SlotAllocator(page_size, num_pages) {}
@@ -129,13 +152,6 @@ int32_t PagedAllocator::take_page() {
   free_pages_.pop_back();
   free_idx_[static_cast<size_t>(page.value)] = kInUse;
   return page.value;
-}
-
-void PagedAllocator::give_back(PageId page) {
-  int32_t& free_idx = free_idx_[static_cast<size_t>(page.value)];
-  if (free_idx != kInUse) return;
-  free_idx = static_cast<int32_t>(free_pages_.size());
-  free_pages_.push_back(page);
 }
 
 std::unique_ptr<SlotAllocator> make_allocator(int page_size, int num_pages) {

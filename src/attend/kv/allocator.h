@@ -41,6 +41,10 @@ class SlotAllocator {
   // Gives back every page that holds one of the slots, whole: all tokens of a page end together. Throws
   // Error(kInternal), changing nothing, for a slot outside the pool, in the padding page or in a free page.
   virtual void free(View<const TokenSlot> slots) = 0;
+  // Gives back pages. Throws as free(), changing nothing; a page may be given once.
+  void free_pages(View<const PageId> pages);
+  // All pages are free, whoever had them: for an owner who lost count.
+  void reset();
 
   // Pages that alloc_extend would take: the sum of ceil(seqlen / page_size) - ceil(prefix_len / page_size).
   int64_t pages_needed(View<const int32_t> prefix_lens, View<const int32_t> seqlens) const;
@@ -56,6 +60,7 @@ class SlotAllocator {
 
  protected:
   SlotAllocator(int page_size, int num_pages);
+  void give_back(PageId page);
 
   int page_size_, num_pages_;
   std::vector<PageId> free_pages_;  // taken from the back
@@ -76,7 +81,6 @@ class PagedAllocator : public SlotAllocator {
   void check_growth(size_t request, int32_t prefix_len, int32_t seqlen, TokenSlot last) const;
   TokenSlot* grow(int32_t prefix_len, int32_t seqlen, TokenSlot last, TokenSlot* out);
   int32_t take_page();
-  void give_back(PageId page);
 };
 
 // Pages of one slot: any free slot follows any other. `num_slots` counts slot 0, the padding slot.

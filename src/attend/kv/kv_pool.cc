@@ -169,30 +169,4 @@ size_t MlaKvPool::num_bytes(const Config& config) {
          layer_bytes(config.page_size, config.num_pages, row_elements(config), config.dtype);
 }
 
-namespace {
-
-struct PoolMaker {
-  std::unique_ptr<KvPool> operator()(const MhaKvPool::Config& config) const {
-    return std::make_unique<MhaKvPool>(config);
-  }
-  std::unique_ptr<KvPool> operator()(const MlaKvPool::Config& config) const {
-    return std::make_unique<MlaKvPool>(config);
-  }
-};
-
-struct PoolBytes {
-  size_t operator()(const MhaKvPool::Config& config) const { return MhaKvPool::num_bytes(config); }
-  size_t operator()(const MlaKvPool::Config& config) const { return MlaKvPool::num_bytes(config); }
-};
-
-}  // namespace
-
-std::unique_ptr<KvPool> make_kv_pool(const KvPoolConfig& config) { return std::visit(PoolMaker{}, config); }
-
-size_t kv_pool_bytes(const KvPoolConfig& config) { return std::visit(PoolBytes{}, config); }
-
-void set_num_pages(KvPoolConfig& config, int num_pages) {
-  std::visit([&](auto& pool) { pool.num_pages = num_pages; }, config);
-}
-
 }  // namespace attend

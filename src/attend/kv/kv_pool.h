@@ -1,9 +1,7 @@
 // KvPool: token slot -> K/V of every layer. Pools know layouts, dtypes and scales; kernels see strided views.
 #pragma once
 
-#include <memory>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "attend/base/ids.h"
@@ -12,6 +10,8 @@
 
 #pragma GCC visibility push(default)
 namespace attend {
+
+class SwaSlots;
 
 // K and V of one layer, as kernels::KvView without its index.
 struct LayerKv {
@@ -46,6 +46,8 @@ class KvPool {
   DType dtype() const { return dtype_; }
   // Bytes of K/V that one token takes over all layers.
   virtual size_t bytes_per_token() const = 0;
+  // The slots of the half for layers with a window, in a pool that has one; else null.
+  virtual SwaSlots* swa_slots() { return nullptr; }
 
  protected:
   // Throws as check_pages; dtype is a float.
@@ -78,7 +80,7 @@ class MhaKvPool : public KvPool {
     DType dtype = DType::kBF16;
     KvLayout layout = KvLayout::kHeadMajor;
     Device device = {};
-    std::vector<KvScales> scales;  // [num_layers], or empty: all 1
+    std::vector<KvScales> scales = {};  // [num_layers], or empty: all 1
   };
   // Throws Error(kInvalidArgument) for a geometry that is no pool, and Error(kOutOfMemory) with needed and
   // free bytes before anything is mapped.
@@ -110,7 +112,7 @@ class MlaKvPool : public KvPool {
     int num_pages = 0;
     DType dtype = DType::kBF16;
     Device device = {};
-    std::vector<float> scales;  // [num_layers], or empty: all 1. K and V share the row, so they share it
+    std::vector<float> scales = {};  // [num_layers], or empty: all 1. K and V share the row, so they share it
   };
   // Throws as MhaKvPool.
   explicit MlaKvPool(const Config& config);
@@ -127,13 +129,6 @@ class MlaKvPool : public KvPool {
   Arena arena_;
   std::vector<Tensor> rows_;  // one per layer: [num_pages, page_size, kv_lora_rank + rope_dim]
 };
-
-// A pool of any kind, before there is one.
-using KvPoolConfig = std::variant<MhaKvPool::Config, MlaKvPool::Config>;
-std::unique_ptr<KvPool> make_kv_pool(const KvPoolConfig& config);
-size_t kv_pool_bytes(const KvPoolConfig& config);
-// Sets num_pages, the padding page included.
-void set_num_pages(KvPoolConfig& config, int num_pages);
 
 }  // namespace attend
 #pragma GCC visibility pop

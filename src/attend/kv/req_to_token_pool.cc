@@ -16,9 +16,17 @@ ReqToTokenPool::ReqToTokenPool(int max_reqs, int max_context_len, Device device)
   device_table_ = device.type == DeviceType::kCpu
                       ? table_
                       : cuda::zeros({num_rows_, max_context_len}, DType::kI32, device);
-  taken_.assign(static_cast<size_t>(num_rows_), false);
+  num_written_.assign(static_cast<size_t>(num_rows_), 0);
   free_.reserve(static_cast<size_t>(max_reqs));
-  for (int32_t row = max_reqs; row > 0; --row) free_.emplace_back(row);
+  reset();
+}
+
+void ReqToTokenPool::reset() {
+  for (int32_t row = 1; row < num_rows_; ++row) clear(RequestRow(row));
+  taken_.assign(static_cast<size_t>(num_rows_), false);
+  free_.clear();
+  for (int32_t row = num_rows_ - 1; row > 0; --row) free_.emplace_back(row);
+  shared_.clear();
 }
 
 std::optional<RequestRow> ReqToTokenPool::allocate() {
@@ -31,10 +39,15 @@ std::optional<RequestRow> ReqToTokenPool::allocate() {
 
 void ReqToTokenPool::free(RequestRow row) {
   check_taken(row);
-  TokenSlot* entries = table_.as<TokenSlot>() + int64_t{row.value} * max_context_len_;
-  std::fill_n(entries, max_context_len_, TokenSlot{});
+  clear(row);
   taken_[static_cast<size_t>(row.value)] = false;
   free_.push_back(row);
+}
+
+void ReqToTokenPool::clear(RequestRow row) {
+  int& num_written = num_written_[static_cast<size_t>(row.value)];
+  std::fill_n(table_.as<TokenSlot>() + int64_t{row.value} * max_context_len_, num_written, TokenSlot{});
+  num_written = 0;
 }
 
 void ReqToTokenPool::write(RequestRow row, int first, View<const TokenSlot> slots) {
@@ -48,6 +61,25 @@ void ReqToTokenPool::write(RequestRow row, int first, View<const TokenSlot> slot
            ": slots are 0 or above");
   std::copy(slots.begin(), slots.end(),
             table_.as<TokenSlot>() + int64_t{row.value} * max_context_len_ + first);
+  int& num_written = num_written_[static_cast<size_t>(row.value)];
+  num_written = std::max(num_written, first + static_cast<int>(slots.size()));
+}
+
+void ReqToTokenPool::write_shared(RequestRow row, int first, View<const TokenSlot> slots) {
+  write(row, first, slots);
+  if (table().device.type != DeviceType::kCpu)
+    shared_.push_back({row, first, static_cast<int>(slots.size())});
+}
+
+void ReqToTokenPool::upload_shared(Stream& stream) {
+  for (const Range& shared : shared_) {
+    const auto range = [&](const TensorView& table) {
+      return table.slice(0, shared.row.value, shared.row.value + 1)
+          .slice(1, shared.first, shared.first + shared.count);
+    };
+    cuda::copy(range(table_), range(device_table_), stream);
+  }
+  shared_.clear();
 }
 
 View<const TokenSlot> ReqToTokenPool::row(RequestRow row) const {

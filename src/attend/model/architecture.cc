@@ -1,5 +1,6 @@
 #include "attend/model/architecture.h"
 
+#include <algorithm>
 #include <array>
 
 #include "attend/base/error.h"
@@ -7,9 +8,29 @@
 namespace attend {
 namespace {
 
-constexpr std::array<const ModelArchitecture*, 5> kTable{&kLlama, &kMistral, &kQwen2, &kQwen3, &kSeedOss};
+constexpr std::array<const ModelArchitecture*, 20> kTable{&kDeepseekV2,
+                                                          &kDeepseekV3,
+                                                          &kGemma2,
+                                                          &kGemma3,
+                                                          &kGemma3Multimodal,
+                                                          &kGemma3Embedding,
+                                                          &kGlm4,
+                                                          &kGptOss,
+                                                          &kLlama4,
+                                                          &kLlama4Multimodal,
+                                                          &kLlama,
+                                                          &kMinistral,
+                                                          &kMistral,
+                                                          &kMixtral,
+                                                          &kOlmo2,
+                                                          &kPhi3,
+                                                          &kQwen2,
+                                                          &kQwen3,
+                                                          &kQwen3Moe,
+                                                          &kSeedOss};
 
-// The layers that slide, as layer_types names them.
+}  // namespace
+
 std::vector<bool> read_layer_types(const JsonNode& types, int num_layers) {
   const std::string expected =
       "an array of " + std::to_string(num_layers) + " times \"full_attention\" or \"sliding_attention\"";
@@ -23,8 +44,6 @@ std::vector<bool> read_layer_types(const JsonNode& types, int num_layers) {
   }
   return slides;
 }
-
-}  // namespace
 
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where) {
   std::string known;
@@ -51,8 +70,30 @@ void read_layer_windows(const JsonNode& json, ModelSpec& spec) {
     if (slides[i] && !use_window)
       fail(ErrorCode::kCorruptFile, json.where("layer_types"), ": layer ", i,
            " slides: expected use_sliding_window true and a sliding_window");
-    if (slides[i]) std::get<AttentionSpec>(spec.layers[i].mixer).window_left = window - 1;
   }
+  set_windows(spec, slides, window);
+}
+
+void read_alternating_windows(const JsonNode& json, int full_every, int missing, ModelSpec& spec) {
+  std::vector<bool> slides;
+  if (const auto types = json.find("layer_types"))
+    slides = read_layer_types(*types, spec.num_layers());
+  else
+    for (int i = 0; i < spec.num_layers(); ++i) slides.push_back((i + 1) % full_every != 0);
+  read_windows(json, slides, spec, missing);
+}
+
+void read_windows(const JsonNode& json, const std::vector<bool>& slides, ModelSpec& spec, int missing) {
+  if (std::ranges::find(slides, true) == slides.end()) return;
+  if (json.mentions("sliding_window") && !json.has("sliding_window"))
+    fail(ErrorCode::kCorruptFile, json.where("sliding_window"),
+         " null: expected the window of the layers that slide");
+  set_windows(spec, slides, json.find_integer("sliding_window", 1, 1 << 30).value_or(missing));
+}
+
+void set_windows(ModelSpec& spec, const std::vector<bool>& slides, int sliding_window) {
+  for (size_t i = 0; i < slides.size(); ++i)
+    if (slides[i]) std::get<AttentionSpec>(spec.layers[i].mixer).window_left = sliding_window - 1;
 }
 
 void for_each_attention(ModelSpec& spec, const std::function<void(AttentionSpec&)>& change) {
@@ -60,9 +101,9 @@ void for_each_attention(ModelSpec& spec, const std::function<void(AttentionSpec&
     if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) change(*attention);
 }
 
-void set_mlp_bias(ModelSpec& spec, bool bias) {
+void for_each_gated_mlp(ModelSpec& spec, const std::function<void(GatedMlpSpec&)>& change) {
   for (LayerSpec& layer : spec.layers)
-    if (auto* mlp = std::get_if<GatedMlpSpec>(&layer.mlp)) mlp->bias = bias;
+    if (auto* mlp = std::get_if<GatedMlpSpec>(&layer.mlp)) change(*mlp);
 }
 
 std::vector<std::string> supported_architectures() {

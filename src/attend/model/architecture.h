@@ -4,15 +4,18 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "attend/model/json.h"
 #include "attend/model/model_spec.h"
+#include "attend/model/read_rope.h"
 
 namespace attend {
 
-// What the weights are called: "<layers>.<layer><part>.weight" and, where there is one, ".bias".
+// What the weights are called: "<layers>.<layer><part>.weight" and, where there is one, ".bias". Names of
+// what a model does not have are not read.
 struct DecoderNames {
   std::string_view embedding = "model.embed_tokens";
   std::string_view layers = "model.layers";
@@ -22,33 +25,134 @@ struct DecoderNames {
   std::string_view q_proj = "self_attn.q_proj";
   std::string_view k_proj = "self_attn.k_proj";
   std::string_view v_proj = "self_attn.v_proj";
+  std::string_view qkv_proj = "self_attn.qkv_proj";
   std::string_view o_proj = "self_attn.o_proj";
+  std::string_view q_a_proj = "self_attn.q_a_proj";
+  std::string_view q_a_norm = "self_attn.q_a_layernorm";
+  std::string_view q_b_proj = "self_attn.q_b_proj";
+  std::string_view kv_a_proj = "self_attn.kv_a_proj_with_mqa";
+  std::string_view kv_a_norm = "self_attn.kv_a_layernorm";
+  std::string_view kv_b_proj = "self_attn.kv_b_proj";
   std::string_view q_norm = "self_attn.q_norm";
   std::string_view k_norm = "self_attn.k_norm";
+  std::string_view sinks = "self_attn.sinks";  // the tensor's whole name
+  std::string_view attention_post_norm = "post_attention_layernorm";
   std::string_view mlp_norm = "post_attention_layernorm";
   std::string_view gate_proj = "mlp.gate_proj";
   std::string_view up_proj = "mlp.up_proj";
+  std::string_view gate_up_proj = "mlp.gate_up_proj";
   std::string_view down_proj = "mlp.down_proj";
+  std::string_view mlp_post_norm = "post_feedforward_layernorm";
+  std::string_view router = "mlp.gate";
+  std::string_view experts = "mlp.experts";  // "<experts>.<expert>.<part>"
+  std::string_view expert_gate_proj = "gate_proj";
+  std::string_view expert_up_proj = "up_proj";
+  std::string_view expert_down_proj = "down_proj";
+  // Of all experts: "<experts>.<part>", and "_bias" behind it.
+  std::string_view fused_gate_up_proj = "gate_up_proj";
+  std::string_view fused_down_proj = "down_proj";
+  std::string_view router_correction = "mlp.gate.e_score_correction_bias";  // the whole name
+  std::string_view shared_gate_proj = "mlp.shared_experts.gate_proj";
+  std::string_view shared_up_proj = "mlp.shared_experts.up_proj";
+  std::string_view shared_down_proj = "mlp.shared_experts.down_proj";
 };
+
+// Where a checkpoint may have a model's tensors under longer names: what begins with `from` begins with `to`.
+struct WeightPrefix {
+  std::string_view from, to;
+};
+
+// What an absent field of config.json means; 0: the field has to be there, or what the comment says.
+struct ConfigDefaults {
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int intermediate_size = 0;
+  int num_layers = 0;
+  int num_q_heads = 0;
+  int num_kv_heads = 0;  // 0: num_q_heads
+  int head_dim = 0;      // 0: hidden_size / num_q_heads
+  int max_position_embeddings = 0;
+  double norm_eps = 1e-6;
+  bool tie_word_embeddings = false;
+  RopeDefaults rope = {};
+  std::string_view activation_key = "hidden_act";
+  std::string_view activation = "silu";
+  int image_token_id = -1;  // -1: the model has none
+};
+
+// Makes every layer the same attention, without a window, and the same gated MLP.
+void make_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec);
+// The same, with one set of rotary embeddings for all.
+void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec);
 
 struct ModelArchitecture {
   std::string_view name;
-  // Fills in what config.json's fields mean for this architecture: biases, norms, windows. The common fields
-  // are read already: every layer is the same attention, without a window, and the same gated MLP.
+  // Makes spec.layers of so many, and spec.ropes, of the fields that its kinds of layers have.
+  void (*read_layers)(const JsonNode& json, const ConfigDefaults& defaults,
+                      ModelSpec& spec) = read_dense_layers;
+  // Fills in what config.json's other fields mean for this architecture: biases, norms, windows. Null:
+  // nothing.
   void (*read_config)(const JsonNode& json, ModelSpec& spec) = nullptr;
-  int default_num_kv_heads = 0;  // when the field is absent; 0: num_q_heads
-  int default_head_dim = 0;      // when the field is absent; 0: hidden_size / num_q_heads
-  DecoderNames names;
+  ConfigDefaults defaults = {};
+  // The fields of the decoder stand in `text_config`, but for those of files and tokens.
+  bool nested_text_config = false;
+  // Layers behind the last may be in a checkpoint, for multi-token prediction: they are left out.
+  bool predicts_more_tokens = false;
+  DecoderNames names = {};
+  std::span<const WeightPrefix> prefixes = {};  // the first whose embedding is there counts; none: as named
 };
 
+extern const ModelArchitecture kDeepseekV2;
+extern const ModelArchitecture kDeepseekV3;
+extern const ModelArchitecture kGemma2;
+extern const ModelArchitecture kGemma3;
+extern const ModelArchitecture kGemma3Embedding;
+extern const ModelArchitecture kGemma3Multimodal;
+extern const ModelArchitecture kGlm4;
+extern const ModelArchitecture kGptOss;
 extern const ModelArchitecture kLlama;
+extern const ModelArchitecture kLlama4;
+extern const ModelArchitecture kLlama4Multimodal;
+extern const ModelArchitecture kMinistral;
 extern const ModelArchitecture kMistral;
+extern const ModelArchitecture kMixtral;
+extern const ModelArchitecture kOlmo2;
+extern const ModelArchitecture kPhi3;
 extern const ModelArchitecture kQwen2;
 extern const ModelArchitecture kQwen3;
+extern const ModelArchitecture kQwen3Moe;
 extern const ModelArchitecture kSeedOss;
 
 // Throws Error(kUnsupported) with the known ones; `where` is the place that named it, for the message.
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where);
+
+// Parts of make_dense_layers().
+AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size);
+GatedMlpSpec read_gated_mlp(const JsonNode& json, const ConfigDefaults& defaults);
+
+// What an absent field of a mixture of experts means, and which field has the size of one expert.
+struct MoeDefaults {
+  int num_experts = 0;
+  int top_k = 0;
+  std::string_view top_k_alias = {};      // another name of num_experts_per_tok, where that is absent
+  const char* num_experts_key = nullptr;  // null: num_experts, or num_local_experts
+  std::string_view intermediate_key = "moe_intermediate_size";
+  int intermediate_size = 0;  // 0: the field has to be there
+};
+// The number of experts, num_experts_per_tok and the size. Refuses more of a token than there
+// are, more than attend routes among, and activations other than silu.
+MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults);
+
+// The layers that slide, as layer_types names them. Refuses other types, and another number of layers.
+std::vector<bool> read_layer_types(const JsonNode& types, int num_layers);
+
+// sliding_window (`missing` when it is absent) as window_left of these layers. Refuses null when there are
+// some.
+void read_windows(const JsonNode& json, const std::vector<bool>& slides, ModelSpec& spec, int missing = 4096);
+// The same of the layers that layer_types names or, without it, of all but every `full_every`-th.
+void read_alternating_windows(const JsonNode& json, int full_every, int missing, ModelSpec& spec);
+// A window of `sliding_window` tokens, the token itself one of them, for these layers.
+void set_windows(ModelSpec& spec, const std::vector<bool>& slides, int sliding_window);
 
 // sliding_window as window_left of the layers that layer_types (or, without it, max_window_layers) gives one,
 // when use_sliding_window is true: how the Qwen models say it.
@@ -56,6 +160,6 @@ void read_layer_windows(const JsonNode& json, ModelSpec& spec);
 
 // For read_config(): changes what all layers have alike.
 void for_each_attention(ModelSpec& spec, const std::function<void(AttentionSpec&)>& change);
-void set_mlp_bias(ModelSpec& spec, bool bias);
+void for_each_gated_mlp(ModelSpec& spec, const std::function<void(GatedMlpSpec&)>& change);
 
 }  // namespace attend

@@ -46,10 +46,27 @@ void check_words(const TensorView& tensor, const std::string& where) {
        (*found & fraction_mask) == 0 ? "infinite" : "NaN", ": expected finite numbers");
 }
 
+// E4M3 has no infinities, and NaN where all bits below the sign are set.
+void check_bytes(const TensorView& tensor, const std::string& where) {
+  const auto* const bytes = static_cast<const uint8_t*>(tensor.data);
+  const int64_t count = tensor.num_elements();
+  constexpr uint8_t kNaN = 0x7f;
+  std::atomic<bool> finite = true;
+  parallel_for(ceil_div(count, kCheckedRunElements), [&](int64_t run, int) {
+    const int64_t begin = run * kCheckedRunElements;
+    if (!all_finite(bytes + begin, std::min(kCheckedRunElements, count - begin), kNaN)) finite = false;
+  });
+  if (finite) return;
+  const uint8_t* const found =
+      std::find_if(bytes, bytes + count, [&](uint8_t byte) { return (byte & kNaN) == kNaN; });
+  fail(ErrorCode::kCorruptFile, where, ": element ", found - bytes, " is NaN: expected finite numbers");
+}
+
 }  // namespace
 
 void check_finite(const TensorView& tensor, const std::string& where) {
   if (tensor.dtype == DType::kF32) return check_words<uint32_t>(tensor, where);
+  if (tensor.dtype == DType::kF8E4M3) return check_bytes(tensor, where);
   check_words<uint16_t>(tensor, where);
 }
 

@@ -8,7 +8,8 @@
 namespace attend {
 
 // Reads every element, on all threads. Throws Error(kCorruptFile) naming `where`, the element and its value
-// when one is NaN or infinite. The tensor is contiguous, in float32, float16 or bfloat16, in host memory.
+// when one is NaN or infinite. The tensor is contiguous, in float32, float16, bfloat16 or fp8_e4m3, in host
+// memory.
 void check_finite(const TensorView& tensor, const std::string& where);
 
 }  // namespace attend

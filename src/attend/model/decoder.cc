@@ -5,6 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/norm_rope/activation.h"
 #include "attend/kernels/norm_rope/rows.h"
 #include "attend/model/make_module.h"
 
@@ -19,17 +20,18 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
       final_norm_{.weight = {}, .eps = spec.norm_eps} {
   int layer_id = 0;
   for (const LayerSpec& layer : spec_.layers) {
-    modules_.push_back(make_mixer(layer.mixer, layer_id++, spec_, names_));
-    modules_.push_back(make_mlp(layer.mlp, spec_, names_));
+    modules_.push_back(make_mixer(layer, layer_id++, spec_, names_));
+    modules_.push_back(make_mlp(layer, spec_, names_));
   }
 }
 
 std::vector<WeightSlot> DecoderModel::weight_slots() {
   std::vector<WeightSlot> slots;
-  SlotWriter top("", slots);
+  SlotWriter top("", slots, spec_.zero_centred_norms);
   top.matrix(names_.embedding, spec_.vocab_size, spec_.hidden_size, WeightUse::kTable, embedding_);
   for (size_t i = 0; i < modules_.size(); ++i) {
-    SlotWriter layer(std::string(names_.layers) + "." + std::to_string(i / 2) + ".", slots);
+    SlotWriter layer(std::string(names_.layers) + "." + std::to_string(i / 2) + ".", slots,
+                     spec_.zero_centred_norms);
     modules_[i]->add_slots(layer);
   }
   top.norm(names_.final_norm, spec_.hidden_size, final_norm_.weight);
@@ -58,7 +60,8 @@ DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
   const size_t element_bytes = size_of(placement_.dtype);
   Sizes sizes{
       .stream = of(spec_.hidden_size, element_bytes),
-      .squares = of(kernels::Residual::num_squares(spec_.hidden_size, placement_.device), sizeof(float)),
+      .partial_squares =
+          of(kernels::Residual::num_partial_squares(spec_.hidden_size, placement_.device), sizeof(float)),
       .scratch = 0.0,
       .workspace = 0.0};
   for (const auto& module : modules_) {
@@ -76,7 +79,7 @@ DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
 
 double DecoderModel::prepared_bytes(const BatchLimits& limits) {
   const Sizes bytes = sizes(limits);
-  double total = 3.0 * bytes.stream + bytes.squares + bytes.scratch + bytes.workspace;
+  double total = 3.0 * bytes.stream + bytes.partial_squares + bytes.scratch + bytes.workspace;
   for (const RopeConfig& rope : spec_.ropes)
     total += RopeTable::num_bytes(rope, num_positions(limits), limits.max_tokens);
   return total;
@@ -87,8 +90,9 @@ void DecoderModel::prepare(const BatchLimits& limits) {
           " tokens a step and ", limits.max_kv_tokens, " of K/V: a model needs at least 1 of each");
   const Sizes bytes = sizes(limits);
   const Device device = placement_.device;
-  arena_.emplace(static_cast<size_t>(3.0 * bytes.stream + bytes.squares + bytes.scratch + bytes.workspace),
-                 "activations", device);
+  arena_.emplace(
+      static_cast<size_t>(3.0 * bytes.stream + bytes.partial_squares + bytes.scratch + bytes.workspace),
+      "activations", device);
   const auto rows = [&] {
     return arena_->allocate({limits.max_tokens, spec_.hidden_size}, placement_.dtype).view();
   };
@@ -96,8 +100,9 @@ void DecoderModel::prepare(const BatchLimits& limits) {
     return arena_->allocate({static_cast<int64_t>(num_bytes) / 64 * 64}, DType::kU8).view();
   };
   stream_memory_ = {.sum = rows(), .scratch = rows(), .gathered = rows()};
-  if (const int64_t squares = kernels::Residual::num_squares(spec_.hidden_size, device); squares > 0)
-    stream_memory_.squares = arena_->allocate({limits.max_tokens, squares}, DType::kF32);
+  if (const int64_t partial_squares = kernels::Residual::num_partial_squares(spec_.hidden_size, device);
+      partial_squares > 0)
+    stream_memory_.partial_squares = arena_->allocate({limits.max_tokens, partial_squares}, DType::kF32);
   scratch_ = memory(bytes.scratch);
   workspace_ = {};
   if (bytes.workspace > 0.0) {
@@ -111,7 +116,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   rope_rows_.resize(ropes_.size());
 }
 
-void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const {
+void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) const {
   ensure(arena_.has_value(), "forward() of a model before prepare()");
   require(batch.num_tokens >= 0 && batch.num_tokens <= limits_.max_tokens, "num_tokens ", batch.num_tokens,
           ": the model was prepared for at most ", limits_.max_tokens);
@@ -119,33 +124,44 @@ void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch, con
           " for a batch of ", batch.num_tokens, " tokens");
   require(std::ssize(input.logit_rows) <= batch.num_tokens, "logit_rows: ", input.logit_rows.size(),
           " for a batch of ", batch.num_tokens, " tokens");
-  if (input.logit_rows.empty()) return;
-  require(logits.dtype == DType::kF32 && logits.rank == 2 &&
-              logits.shape[0] == std::ssize(input.logit_rows) && logits.shape[1] == spec_.vocab_size,
-          "logits ", logits, ": expected float32[", input.logit_rows.size(), ", ", spec_.vocab_size, "]");
+}
+
+kernels::OpContext DecoderModel::context(Stream& stream) const {
+  return {.stream = stream, .workspace = workspace_, .batch_invariant = placement_.batch_invariant};
 }
 
 void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                            const TensorView& logits, Stream& stream) {
-  check(input, batch, logits);
+  check(input, batch);
   if (batch.num_tokens == 0) return;
-  const kernels::OpContext context{
-      .stream = stream, .workspace = workspace_, .batch_invariant = placement_.batch_invariant};
-  kernels::Residual residual(stream_memory_.first(batch.num_tokens));
-  Scratch scratch(scratch_, batch.num_tokens, placement_.dtype);
+  kernels::Residual& residual = residual_.emplace(stream_memory_.first(batch.num_tokens));
+  Scratch scratch(scratch_, batch.num_tokens, limits_.max_tokens, placement_.dtype);
   for (size_t i = 0; i < ropes_.size(); ++i) rope_rows_[i] = ropes_[i].rows(batch, input.prompt_lens, stream);
 
-  kernels::embedding(input.token_ids, embedding_.data, residual.sum(), stream);
-  ModuleStep step{residual, batch, attention, rope_rows_, scratch, context};
+  kernels::embedding(input.token_ids, embedding_.data, residual.sum(), stream, spec_.embedding_scale);
+  const kernels::OpContext operations = context(stream);
+  ModuleStep step{residual, batch, attention, rope_rows_, scratch, operations};
   for (size_t i = 0; i < modules_.size(); ++i) {
     residual.expect(i + 1 < modules_.size() ? modules_[i + 1]->input_norm() : final_norm_);
     scratch.reset();
     modules_[i]->forward(step);
   }
-  if (input.logit_rows.empty()) return;
-  kernels::norm_linear(residual,
-                       {.norm = final_norm_, .linear = {&head_, 1}, .out = logits, .rows = input.logit_rows},
-                       context);
+  if (!input.logit_rows.empty()) head(input.logit_rows, logits, stream);
+}
+
+void DecoderModel::head(View<const int32_t> rows, const TensorView& logits, Stream& stream) {
+  ensure(residual_.has_value(), "head() of a model before forward()");
+  require(logits.dtype == DType::kF32 && logits.rank == 2 && logits.shape[0] == std::ssize(rows) &&
+              logits.shape[1] == spec_.vocab_size,
+          "logits ", logits, ": expected float32[", rows.size(), ", ", spec_.vocab_size, "]");
+  kernels::norm_linear(*residual_, {.norm = final_norm_, .linear = {&head_, 1}, .out = logits, .rows = rows},
+                       context(stream));
+  if (spec_.final_logit_cap > 0.0f) kernels::soft_cap(logits, spec_.final_logit_cap, stream);
+}
+
+void DecoderModel::hidden(const TensorView& out, Stream& stream) {
+  ensure(residual_.has_value(), "hidden() of a model before forward()");
+  kernels::read(*residual_, final_norm_, out, context(stream));
 }
 
 }  // namespace attend

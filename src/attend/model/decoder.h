@@ -1,8 +1,10 @@
 // DecoderModel: walks the layers of a spec.
 //
-//   residual = embedding[ids]
-//   per layer: residual += mixer(norm(residual)); residual += mlp(norm(residual))
-//   logits = norm(residual)[rows] Whead
+//   residual = embedding[ids], scaled
+//   per layer: residual += after(mixer(before(residual))); residual += after(mlp(before(residual)))
+//   logits = norm(residual)[rows] Whead, capped
+//
+// before and after are norms, or nothing.
 #pragma once
 
 #include <memory>
@@ -25,6 +27,8 @@ class DecoderModel : public LoadableModel {
   void prepare(const BatchLimits& limits) override;
   void forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                const TensorView& logits, Stream& stream) override;
+  void head(View<const int32_t> rows, const TensorView& logits, Stream& stream) override;
+  void hidden(const TensorView& out, Stream& stream) override;
   void check_weights() const override;
   size_t weight_bytes() const override { return weights_.num_bytes; }
 
@@ -36,13 +40,14 @@ class DecoderModel : public LoadableModel {
   // What prepare() carves out of one arena, in bytes that do not overflow.
   struct Sizes {
     double stream;  // one of residual, scratch and gathered rows
-    double squares;
+    double partial_squares;
     double scratch;  // of the module that takes the most
     double workspace;
   };
   Sizes sizes(const BatchLimits& limits);
   int num_positions(const BatchLimits& limits) const;
-  void check(const ModelInput& input, const ForwardBatch& batch, const TensorView& logits) const;
+  void check(const ModelInput& input, const ForwardBatch& batch) const;
+  kernels::OpContext context(Stream& stream) const;
 
   ModelSpec spec_;
   const DecoderNames& names_;
@@ -58,6 +63,7 @@ class DecoderModel : public LoadableModel {
   BatchLimits limits_;
   std::optional<Arena> arena_;
   kernels::Residual::Memory stream_memory_;
+  std::optional<kernels::Residual> residual_;  // of the last forward()
   TensorView scratch_;
   View<std::byte> workspace_;
   std::vector<RopeTable> ropes_;

@@ -1,6 +1,5 @@
 #include "attend/model/file_mapping.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,56 +11,25 @@
 namespace attend {
 namespace {
 
-[[noreturn]] void refuse_to_read(const std::filesystem::path& path, int error_number) {
-  fail(ErrorCode::kNotFound, path.string(), ": can not be read: ", std::strerror(error_number));
-}
-
-int open_file(const std::filesystem::path& path) {
-  // A pipe without a writer would be waited for.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) refuse_to_read(path, errno);
-  return file;
-}
-
-void* map(int file, size_t num_bytes, const std::filesystem::path& path) {
+void* map(const InputFile& file, size_t num_bytes) {
   if (num_bytes == 0) return nullptr;
-  void* memory = mmap(nullptr, num_bytes, PROT_READ, MAP_SHARED, file, 0);
-  if (memory == MAP_FAILED) refuse_to_read(path, errno);
+  void* memory = mmap(nullptr, num_bytes, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  if (memory == MAP_FAILED)
+    fail(ErrorCode::kOutOfMemory, file.path().string(), ": ", num_bytes,
+         " bytes can not be mapped: ", std::strerror(errno), " (see ulimit -v)");
   return memory;
 }
 
 }  // namespace
 
-FileMapping::FileMapping(const std::filesystem::path& path) : path_(path), file_(open_file(path)) {
-  try {
-    status_ = status();
-    if (!S_ISREG(status_.st_mode)) fail(ErrorCode::kNotFound, path.string(), ": expected a regular file");
-    memory_ = map(file_, num_bytes(), path);
-  } catch (const Error&) {
-    close(file_);
-    throw;
-  }
+FileMapping::FileMapping(const std::filesystem::path& path)
+    : file_(path), status_(file_.status()), memory_(map(file_, num_bytes())) {
   range_.emplace(memory_, num_bytes(), path);
 }
 
 FileMapping::~FileMapping() {
   range_.reset();
   if (memory_ != nullptr) munmap(memory_, num_bytes());
-  close(file_);
-}
-
-std::string FileMapping::read(size_t begin, size_t num_bytes) const {
-  std::string copy(num_bytes, '\0');
-  size_t done = 0;
-  while (done < num_bytes) {
-    const ssize_t got = pread(file_, copy.data() + done, num_bytes - done, static_cast<off_t>(begin + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse_to_read(path_, errno);
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
-  }
-  copy.resize(done);
-  return copy;
 }
 
 bool FileMapping::fetch(size_t begin, size_t num_bytes) const {
@@ -73,15 +41,9 @@ bool FileMapping::fetch(size_t begin, size_t num_bytes) const {
 }
 
 bool FileMapping::unchanged() const {
-  const struct stat now = status();
+  const struct stat now = file_.status();
   return now.st_size == status_.st_size && now.st_mtim.tv_sec == status_.st_mtim.tv_sec &&
          now.st_mtim.tv_nsec == status_.st_mtim.tv_nsec;
-}
-
-struct stat FileMapping::status() const {
-  struct stat status {};
-  if (fstat(file_, &status) != 0) refuse_to_read(path_, errno);
-  return status;
 }
 
 }  // namespace attend

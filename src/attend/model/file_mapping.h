@@ -1,13 +1,12 @@
 // A file mapped into memory for reading. It stays open, so that what becomes of it can be asked.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
 
+#include "attend/model/input_file.h"
 #include "attend/model/mapped_range.h"
 
 namespace attend {
@@ -16,7 +15,7 @@ namespace attend {
 // written to changes under the reader, and one that is cut short raises SIGBUS (mapped_range.h).
 class FileMapping {
  public:
-  // Throws Error(kNotFound) when it can not be read or is no regular file.
+  // Throws Error(kNotFound) as InputFile does, and Error(kOutOfMemory) when there is no address space for it.
   explicit FileMapping(const std::filesystem::path& path);
   ~FileMapping();
   FileMapping(const FileMapping&) = delete;
@@ -25,18 +24,15 @@ class FileMapping {
   size_t num_bytes() const { return static_cast<size_t>(status_.st_size); }
 
   // A copy of these bytes, shorter when the file has been cut short.
-  std::string read(size_t begin, size_t num_bytes) const;
+  std::string read(size_t begin, size_t num_bytes) const { return file_.read(begin, num_bytes); }
   // Reads the pages of these bytes into memory. False: the file has them no longer.
   bool fetch(size_t begin, size_t num_bytes) const;
   // Whether nobody has written to the file since it was opened.
   bool unchanged() const;
 
  private:
-  struct stat status() const;
-
-  std::filesystem::path path_;
-  int file_;
-  struct stat status_ {};  // when it was opened
+  InputFile file_;
+  struct stat status_;  // when it was opened
   void* memory_ = nullptr;
   std::optional<MappedRange> range_;
 };

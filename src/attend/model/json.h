@@ -5,36 +5,26 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
 
 #include "attend/base/error.h"
+#include "attend/model/parse_json.h"
 
 namespace attend {
 
-using Json = nlohmann::json;
-
-// Parses `text`; `file` is how errors call it. Refuses a key that stands twice in one object, which JSON
-// leaves open and readers resolve differently, and deep nesting. Throws Error(kCorruptFile) with the line and
-// column where parsing ended.
-Json parse_json(std::string_view text, const std::string& file);
-
-// Whether `value` is this string.
-bool is_string(const Json& value, std::string_view text);
-
-// The start of a value as it stands in the file, for messages.
-std::string excerpt(const Json& value);
+// Above any config or index that attend reads.
+inline constexpr size_t kMaxJsonFileBytes = size_t{16} << 20;
 
 // A value of a JSON file that knows where it stands. Cheap to copy; copies and parts keep the file's values
 // alive. A field that is null counts as absent. What refuses throws Error(kCorruptFile).
 class JsonNode {
  public:
   JsonNode(Json value, std::string file);
-  // Reads a whole file. Throws Error(kNotFound) when it can not be read.
-  static JsonNode read(const std::filesystem::path& path);
+  // Reads a whole file. Throws Error as read_file and parse_json do.
+  static JsonNode read(const std::filesystem::path& path, size_t max_bytes = kMaxJsonFileBytes);
 
   const Json& value() const { return *value_; }
   // "dir/tokenizer.json: model.merges[3]"

@@ -1,30 +1,49 @@
 #include <utility>
 
+#include "attend/base/error.h"
+#include "attend/model/architecture.h"
+#include "attend/model/claim_tensors.h"
+#include "attend/model/dummy_part.h"
 #include "attend/model/loadable_model.h"
 #include "attend/model/place_weights.h"
+#include "attend/model/quantised_part.h"
 
 namespace attend {
 namespace {
 
-LoadedWeights load_weights(std::span<const WeightSlot> slots, ModelWeights files,
-                           const LoadProgress& progress, const ModelPlacement& placement) {
+LoadedWeights load_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
+                           ModelWeights files, const LoadProgress& progress,
+                           const ModelPlacement& placement) {
   if (placement.device.type == DeviceType::kCpu) {
-    LoadedWeights weights = map_weights(slots, std::move(files), progress);
+    LoadedWeights weights = map_weights(slots, quantization, std::move(files), progress);
     // What was read last may have been written while the other files were read.
     weights.files->check_unchanged();
     return weights;
   }
   // Reading a file's pages and copying them to a GPU are one way, so only one of them is shown.
-  const LoadedWeights mapped = map_weights(slots, std::move(files), {});
+  const LoadedWeights mapped = map_weights(slots, quantization, std::move(files), {});
   LoadedWeights weights = upload_weights(slots, *mapped.files, placement.dtype, placement.device, progress);
   mapped.files->check_unchanged();
   return weights;
 }
 
+void refuse_quantised_on(const Device& device, const ModelSpec& spec) {
+  if (device.type != DeviceType::kCpu && spec.quantization.storage != WeightStorage::kPlain)
+    fail(ErrorCode::kUnsupported, "weights in ", to_string(spec.quantization), ": device ", device,
+         " has float32, float16 and bfloat16; cpu has quantised ones");
+}
+
 }  // namespace
 
 size_t device_weight_bytes(const ModelSpec& spec, DType dtype) {
+  refuse_quantised_on({.type = DeviceType::kCuda}, spec);
   return num_bytes(make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots(), dtype);
+}
+
+size_t copied_weight_bytes(const ModelSpec& spec) {
+  std::vector<WeightSlot> slots = make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots();
+  std::erase_if(slots, [](const WeightSlot& slot) { return !is_repacked(slot); });
+  return num_bytes(slots, spec.dtype);
 }
 
 double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const ModelPlacement& placement) {
@@ -34,14 +53,27 @@ double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const 
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelSpec& spec,
                                   LoadFormat format, const LoadProgress& progress,
                                   const ModelPlacement& placement) {
+  refuse_quantised_on(placement.device, spec);
   std::optional<ModelWeights> files;
   if (format != LoadFormat::kDummy) files.emplace(directory);
-  const bool own_head = !spec.tie_word_embeddings || (files && files->contains(head_name(spec)));
+  const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
+  const WeightPrefix* const prefix = files ? find_prefix(architecture, *files) : nullptr;
+  const std::string head = stored_name(std::string(architecture.names.lm_head) + ".weight", prefix);
+  // A file that holds a head although the config ties it wins, as in transformers.
+  const bool own_head = !spec.tie_word_embeddings || (files && files->contains(head));
   std::unique_ptr<LoadableModel> model = make_model(spec, placement, own_head);
-  const std::vector<WeightSlot> slots = model->weight_slots();
+  std::vector<WeightSlot> slots = model->weight_slots();
+  if (files) {
+    for (WeightSlot& slot : slots)
+      for (WeightPart& part : slot.parts) part.name = stored_name(part.name, prefix);
+    find_quantised_parts(slots, spec.quantization, *files);
+    check_claims(slots, *files, spec, stored_name(std::string(architecture.names.layers) + ".", prefix),
+                 architecture.predicts_more_tokens);
+  }
+  if (!files) quantise_dummy_parts(slots, spec.quantization);
   const DType dummy_dtype = placement.device.type == DeviceType::kCuda ? placement.dtype : spec.dtype;
-  model->adopt(files ? load_weights(slots, std::move(*files), progress, placement)
-                     : make_dummy_weights(slots, dummy_dtype, placement.device, progress));
+  model->adopt(files ? load_weights(slots, spec.quantization, std::move(*files), progress, placement)
+                     : make_dummy_weights(slots, dummy_dtype, placement.device, progress, spec.quantization));
   return model;
 }
 

@@ -31,8 +31,4 @@ class LoadableModel : public Model {
 std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlacement& placement,
                                           bool own_head);
 
-// The name of the lm_head's weights: a file that holds them although the config ties them wins, as in
-// transformers.
-std::string head_name(const ModelSpec& spec);
-
 }  // namespace attend

@@ -2,38 +2,48 @@
 
 #include "attend/model/modules/attention.h"
 #include "attend/model/modules/gated_mlp.h"
+#include "attend/model/modules/mla.h"
+#include "attend/model/modules/moe_mlp.h"
 
 namespace attend {
 namespace {
 
 struct MakeMixer {
+  const NormPlaces& norms;
   int layer_id;
   const ModelSpec& model;
   const DecoderNames& names;
 
   std::unique_ptr<Module> operator()(const AttentionSpec& spec) const {
-    return std::make_unique<AttentionModule>(spec, layer_id, model, names);
+    return std::make_unique<AttentionModule>(spec, norms, layer_id, model, names);
+  }
+  std::unique_ptr<Module> operator()(const MlaSpec& spec) const {
+    return std::make_unique<MlaModule>(spec, norms, layer_id, model, names);
   }
 };
 
 struct MakeMlp {
+  const NormPlaces& norms;
   const ModelSpec& model;
   const DecoderNames& names;
 
   std::unique_ptr<Module> operator()(const GatedMlpSpec& spec) const {
-    return std::make_unique<GatedMlpModule>(spec, model, names);
+    return std::make_unique<GatedMlpModule>(spec, norms, model, names);
+  }
+  std::unique_ptr<Module> operator()(const MoeMlpSpec& spec) const {
+    return std::make_unique<MoeMlpModule>(spec, norms, model, names);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Module> make_mixer(const MixerSpec& spec, int layer_id, const ModelSpec& model,
+std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int layer_id, const ModelSpec& model,
                                    const DecoderNames& names) {
-  return std::visit(MakeMixer{layer_id, model, names}, spec);
+  return std::visit(MakeMixer{layer.norms, layer_id, model, names}, layer.mixer);
 }
 
-std::unique_ptr<Module> make_mlp(const MlpSpec& spec, const ModelSpec& model, const DecoderNames& names) {
-  return std::visit(MakeMlp{model, names}, spec);
+std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names) {
+  return std::visit(MakeMlp{layer.norms, model, names}, layer.mlp);
 }
 
 }  // namespace attend

@@ -8,8 +8,8 @@
 
 namespace attend {
 
-std::unique_ptr<Module> make_mixer(const MixerSpec& spec, int layer_id, const ModelSpec& model,
+std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int layer_id, const ModelSpec& model,
                                    const DecoderNames& names);
-std::unique_ptr<Module> make_mlp(const MlpSpec& spec, const ModelSpec& model, const DecoderNames& names);
+std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names);
 
 }  // namespace attend

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <iterator>
 
 #include "attend/base/error.h"
 #include "attend/model/check_finite.h"
 #include "attend/model/place_weights.h"
+#include "attend/model/quantised_part.h"
 
 namespace attend {
 namespace {
@@ -18,40 +20,72 @@ Tensor checked_tensor(const WeightSlot& slot, size_t part, const ModelWeights& f
   const Tensor tensor = files.tensor(name);
   const TensorView& view = tensor.view();
   const std::span<const int64_t> shape(view.shape.data(), static_cast<size_t>(view.rank));
-  const std::vector<int64_t> expected = slot.part_shape(part);
+  const std::vector<int64_t> expected = slot.stored_shape(part);
   if (!std::ranges::equal(shape, expected))
     fail(ErrorCode::kCorruptFile, files.where(name), ": shape ", shape_string(shape), ": expected ",
          shape_string(expected), " by config.json");
   if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16)
     fail(ErrorCode::kUnsupported, files.where(name), ": dtype ", view.dtype,
-         ": attend has weights in float32, float16, bfloat16");
+         ": attend has weights in float32, float16, bfloat16, and quantised ones with the scales that "
+         "quantization_config of config.json speaks of");
   return tensor;
+}
+
+// Throws as map_weights for tensors that do not fit. Returns the bytes of all.
+size_t check_stored(std::span<const WeightSlot> slots, const Quantization& quantization,
+                    const ModelWeights& files) {
+  size_t stored_bytes = 0;
+  for (const WeightSlot& slot : slots)
+    for (size_t part = 0; part < slot.parts.size(); ++part) {
+      if (slot.parts[part].storage == WeightStorage::kPlain)
+        checked_tensor(slot, part, files);
+      else
+        check_quantised_part(slot, slot.parts[part], quantization, files);
+      for (const std::string& name : slot.parts[part].tensor_names())
+        stored_bytes += files.tensor(name).view().num_bytes();
+    }
+  return stored_bytes;
+}
+
+// Of a slot's part, whose tensors are kept.
+Weight mapped_weight(const WeightSlot& slot, size_t part, const Quantization& quantization,
+                     const ModelWeights& files, std::vector<Tensor>& tensors) {
+  if (slot.parts[part].storage != WeightStorage::kPlain) {
+    QuantisedPart read = read_quantised_part(slot, slot.parts[part], quantization, files);
+    if (slot.as_elements) {
+      tensors.push_back(elements_of(read.weight));
+      return tensors.back();
+    }
+    std::ranges::move(read.tensors, std::back_inserter(tensors));
+    return read.weight;
+  }
+  const Tensor tensor = checked_tensor(slot, part, files);
+  check_finite(tensor, files.where(slot.parts[part].name));
+  tensors.push_back(placed_tensor(slot, tensor));
+  const TensorView& view = tensors.back();
+  return TensorView::contiguous(view.data, view.dtype, slot.part_shape(part));
 }
 
 }  // namespace
 
-LoadedWeights map_weights(std::span<const WeightSlot> slots, ModelWeights files,
-                          const LoadProgress& progress) {
+LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
+                          ModelWeights files, const LoadProgress& progress) {
+  const size_t stored_bytes = check_stored(slots, quantization, files);
+  size_t done_bytes = 0;
   LoadedWeights weights;
   for (const WeightSlot& slot : slots) {
     std::vector<Weight> placed;
     for (size_t part = 0; part < slot.parts.size(); ++part) {
-      weights.tensors.push_back(checked_tensor(slot, part, files));
-      placed.emplace_back(weights.tensors.back());
+      for (const std::string& name : slot.parts[part].tensor_names())
+        files.fetch(name, [&](size_t bytes) {
+          done_bytes += bytes;
+          if (progress) progress(done_bytes, stored_bytes);
+        });
+      placed.push_back(mapped_weight(slot, part, quantization, files, weights.tensors));
       weights.num_bytes += placed.back().num_bytes();
     }
     slot.place(placed);
   }
-  size_t done_bytes = 0;
-  auto tensor = weights.tensors.begin();
-  for (const WeightSlot& slot : slots)
-    for (const WeightPart& part : slot.parts) {
-      files.fetch(part.name, [&](size_t bytes) {
-        done_bytes += bytes;
-        if (progress) progress(done_bytes, weights.num_bytes);
-      });
-      check_finite(*tensor++, files.where(part.name));
-    }
   weights.files = std::move(files);
   return weights;
 }

@@ -21,8 +21,8 @@ struct ModelInput {
   View<const int32_t> token_ids;  // [num_tokens]; checked against the vocabulary by the caller
   // Tokens whose logits are wanted, rising: the last one of each request.
   View<const int32_t> logit_rows;
-  // [num_reqs]: tokens of each request's prompt, whether or not they are in this step. Read by rope type
-  // dynamic alone (rope.h); other models take it empty.
+  // [num_reqs]: tokens of each request's prompt, whether or not they are in this step. Read by rope
+  // types dynamic and longrope alone (rope.h); other models take it empty.
   View<const int32_t> prompt_lens;
 };
 
@@ -36,6 +36,12 @@ class Model {
   // logits: f32 [logit_rows.size(), vocab_size].
   virtual void forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                        const TensorView& logits, Stream& stream) = 0;
+  // Logits of other tokens of the last forward(), which was launched and not replayed from a graph. `rows`:
+  // tokens, rising, on the device. logits: f32 [rows.size(), vocab_size].
+  virtual void head(View<const int32_t> rows, const TensorView& logits, Stream& stream) = 0;
+  // The last forward()'s hidden states of all tokens, behind the final norm, in the activations' dtype:
+  // [num_tokens, hidden_size].
+  virtual void hidden(const TensorView& out, Stream& stream) = 0;
   // Throws Error(kCorruptFile) when a weights file that forward() reads from, mapped, was written to since it
   // was opened: what was computed since may be wrong.
   virtual void check_weights() const = 0;
@@ -59,8 +65,12 @@ struct ModelPlacement {
   bool batch_invariant = false;
 };
 
-// Bytes that the weights of such a model take on a GPU; known before they are read.
+// Bytes that the weights of such a model take on a GPU; known before they are read. Throws
+// Error(kUnsupported) for quantised ones, which a GPU does not have.
 size_t device_weight_bytes(const ModelSpec& spec, DType dtype);
+// Bytes of weights that are copied when such a model is loaded onto the CPU, since its files have them in
+// another order; the others are mapped.
+size_t copied_weight_bytes(const ModelSpec& spec);
 // Bytes that prepare() allocates for such a model. A double, since it may not fit a size_t.
 double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const ModelPlacement& placement);
 

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "attend/base/error.h"
+#include "attend/model/input_file.h"
 #include "attend/model/json.h"
 
 namespace attend {
@@ -21,12 +22,11 @@ bool is_plain_file_name(const std::string& name) {
 }  // namespace
 
 ModelWeights::ModelWeights(const std::filesystem::path& directory) : directory_(directory) {
-  if (!std::filesystem::is_directory(directory))
-    fail(ErrorCode::kNotFound, directory.string(), ": expected a model directory");
-  if (std::filesystem::exists(directory / kSingleFile)) {
+  require_directory(directory, "a model directory");
+  if (file_exists(directory / kSingleFile)) {
     files_.emplace_back(directory / kSingleFile);
     for (const SafetensorsEntry& entry : files_[0].entries()) file_of_tensor_.emplace(entry.name, 0);
-  } else if (std::filesystem::exists(directory / kIndexFile)) {
+  } else if (file_exists(directory / kIndexFile)) {
     open_shards(directory / kIndexFile);
   } else {
     fail(ErrorCode::kNotFound, directory.string(), ": weights: expected ", kSingleFile, " or ", kIndexFile);
@@ -47,7 +47,7 @@ void ModelWeights::open_shards(const std::filesystem::path& index_path) {
     const auto shard = value.get<std::string>();
     const auto [found, added] = file_index.try_emplace(shard, files_.size());
     if (added) {
-      if (!std::filesystem::exists(directory_ / shard))
+      if (!file_exists(directory_ / shard))
         fail(ErrorCode::kNotFound, (directory_ / shard).string(), ": missing shard, which ", kIndexFile,
              " names for tensor \"", name, "\"");
       files_.emplace_back(directory_ / shard);
@@ -69,6 +69,12 @@ const SafetensorsFile& ModelWeights::file_of(std::string_view name) const {
   const SafetensorsFile* file = locate(name);
   if (file == nullptr) fail(ErrorCode::kNotFound, directory_.string(), ": weights: no tensor \"", name, "\"");
   return *file;
+}
+
+std::vector<std::string> ModelWeights::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : file_of_tensor_) names.push_back(name);
+  return names;
 }
 
 Tensor ModelWeights::tensor(std::string_view name) const { return file_of(name).tensor(name); }

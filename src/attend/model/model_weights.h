@@ -21,7 +21,10 @@ class ModelWeights {
   // a shard name that leaves the directory, or a tensor that the index places in a shard without it.
   explicit ModelWeights(const std::filesystem::path& directory);
 
+  const std::filesystem::path& directory() const { return directory_; }
   bool contains(std::string_view name) const { return locate(name) != nullptr; }
+  // Of all tensors, in no order.
+  std::vector<std::string> names() const;
   // As SafetensorsFile::tensor. Throws Error(kNotFound) naming the directory.
   Tensor tensor(std::string_view name) const;
   // Names the file that holds the tensor, for messages.

@@ -8,13 +8,24 @@
 
 namespace attend {
 
-// The tensors as stored, mapped: no copy but of unaligned ones; parts are not joined. Tensors that no slot
-// asks for are ignored. Throws Error(kNotFound) for a missing tensor, Error(kCorruptFile) for another shape,
+// A part's tensor as its slot has it, in host memory: the tensor itself, or a copy where the slot is
+// zero_centred, in_f32, or of a layout that is transposed. Elements are in the order of part_shape().
+Tensor placed_tensor(const WeightSlot& slot, const Tensor& stored);
+// The elements as `dtype`: a copy where they are of another.
+Tensor converted(const Tensor& from, DType dtype);
+// Whether placed_tensor() copies whatever the file's dtype is.
+bool is_repacked(const WeightSlot& slot);
+
+// The tensors as stored, mapped: no copy but of unaligned ones and what placed_tensor() copies; parts are not
+// joined. Throws Error(kNotFound) for a missing tensor, Error(kCorruptFile) for another shape,
 // Error(kUnsupported) for a dtype other than float32, float16 and bfloat16, all before the first tensor is
 // read; Error(kCorruptFile) for a number that is not finite, which one token would take to all that follow
 // it.
-LoadedWeights map_weights(std::span<const WeightSlot> slots, ModelWeights files,
-                          const LoadProgress& progress);
+//
+// Quantised parts are views of the file too where kernels read its layout (fp8, mxfp4, int4 of
+// compressed-tensors), else copies, made tensor by tensor (GPTQ, AWQ, act-order).
+LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
+                          ModelWeights files, const LoadProgress& progress);
 
 // The same tensors copied to `device` as `dtype`, one after another, the parts of a slot joined. Throws
 // Error(kOutOfMemory) with needed and free bytes.
@@ -26,7 +37,9 @@ std::vector<kernels::RandomNormal> dummy_numbers(std::span<const WeightSlot> slo
 
 // Random weights, in host memory or made on a GPU: there the numbers of a host, rounded to `dtype`. Throws
 // Error(kOutOfMemory) with needed and free bytes.
+//
+// Parts that are quantised (dummy_part.h) get random codes, in host memory alone.
 LoadedWeights make_dummy_weights(std::span<const WeightSlot> slots, DType dtype, Device device,
-                                 const LoadProgress& progress);
+                                 const LoadProgress& progress, const Quantization& quantization = {});
 
 }  // namespace attend

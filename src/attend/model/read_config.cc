@@ -3,6 +3,7 @@
 
 #include "attend/base/error.h"
 #include "attend/model/architecture.h"
+#include "attend/model/input_file.h"
 #include "attend/model/json.h"
 #include "attend/model/model_spec.h"
 #include "attend/model/read_rope.h"
@@ -20,32 +21,9 @@ const ModelArchitecture& read_architecture(const JsonNode& json) {
   return find_architecture(names->at(size_t{0}).string(), names->where());
 }
 
-// The fields of every layer: those of architectures that have but one kind.
-LayerSpec read_layer(const JsonNode& json, const ModelArchitecture& architecture, int hidden_size) {
-  const int num_q_heads = json.integer("num_attention_heads", 1, 1 << 16);
-  int num_kv_heads = num_q_heads;
-  if (architecture.default_num_kv_heads != 0 && !json.mentions("num_key_value_heads"))
-    num_kv_heads = architecture.default_num_kv_heads;
-  num_kv_heads = json.find_integer("num_key_value_heads", 1, 1 << 16).value_or(num_kv_heads);
-  if (num_q_heads % num_kv_heads != 0)
-    fail(ErrorCode::kCorruptFile, json.where("num_key_value_heads"), " ", num_kv_heads,
-         ": expected a divisor of num_attention_heads ", num_q_heads);
-
-  int head_dim = json.find_integer("head_dim", 1, 1 << 16).value_or(architecture.default_head_dim);
-  if (head_dim == 0) {
-    if (hidden_size % num_q_heads != 0)
-      fail(ErrorCode::kCorruptFile, json.where("hidden_size"), " ", hidden_size,
-           ": expected a multiple of num_attention_heads ", num_q_heads, ", or a head_dim");
-    head_dim = hidden_size / num_q_heads;
-  }
-  if (int64_t{num_q_heads} * head_dim > kMaxExtent)
-    fail(ErrorCode::kCorruptFile, json.where("head_dim"), " ", head_dim, " for ", num_q_heads,
-         " heads: expected a product of at most ", kMaxExtent);
-  return {.mixer = AttentionSpec{.num_q_heads = num_q_heads,
-                                 .num_kv_heads = num_kv_heads,
-                                 .head_dim = head_dim,
-                                 .scale = 1.0f / std::sqrt(static_cast<float>(head_dim))},
-          .mlp = GatedMlpSpec{.intermediate_size = json.integer("intermediate_size", 1, kMaxExtent)}};
+// A size that has to be there, or that is `missing` when it is not.
+int read_size(const JsonNode& json, const char* key, int missing, int largest = kMaxExtent) {
+  return missing == 0 ? json.integer(key, 1, largest) : json.find_integer(key, 1, largest).value_or(missing);
 }
 
 // transformers wrote torch_dtype and now writes dtype.
@@ -57,15 +35,19 @@ DType read_dtype(const JsonNode& json) {
   fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend has float32, float16, bfloat16");
 }
 
-// Whatever would change the model's results and is not read elsewhere.
-void refuse_what_is_missing(const JsonNode& json) {
-  if (const auto quantization = json.find("quantization_config"))
-    fail(ErrorCode::kUnsupported, json.where("quantization_config"), " \"",
-         quantization->find_string("quant_method").value_or("?"),
-         "\": attend has weights in float32, float16, bfloat16");
-  const std::string activation = json.find_string("hidden_act").value_or("silu");
-  if (activation != "silu")
-    fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", activation, "\": attend has silu");
+kernels::Activation read_activation(const JsonNode& json, const ConfigDefaults& defaults) {
+  const std::string key(defaults.activation_key);
+  const std::string name = json.find_string(key).value_or(std::string(defaults.activation));
+  if (name == "silu") return kernels::Activation::kSilu;
+  if (name == "gelu_pytorch_tanh") return kernels::Activation::kGeluTanh;
+  fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend has silu, gelu_pytorch_tanh");
+}
+
+// transformers wrote image_token_index and now writes image_token_id.
+int32_t read_image_token(const JsonNode& json, const ConfigDefaults& defaults) {
+  for (const char* key : {"image_token_id", "image_token_index"})
+    if (const auto token = json.find(key)) return token->token_id();
+  return defaults.image_token_id;
 }
 
 // One token id or an array of them.
@@ -81,32 +63,124 @@ void add_eos_tokens(const JsonNode& json, std::vector<int32_t>& ids) {
 
 }  // namespace
 
-ModelSpec read_config(const std::filesystem::path& directory) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(directory, error))
-    fail(ErrorCode::kNotFound, directory.string(),
-         ": expected a model directory, with a config.json, on this machine: nothing is downloaded");
-  const JsonNode json = JsonNode::read(directory / "config.json");
-  const ModelArchitecture& architecture = read_architecture(json);
-  refuse_what_is_missing(json);
+AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size) {
+  const int num_q_heads = read_size(json, "num_attention_heads", defaults.num_q_heads, 1 << 16);
+  int num_kv_heads = num_q_heads;
+  if (defaults.num_kv_heads != 0 && !json.mentions("num_key_value_heads"))
+    num_kv_heads = defaults.num_kv_heads;
+  num_kv_heads = json.find_integer("num_key_value_heads", 1, 1 << 16).value_or(num_kv_heads);
+  if (num_q_heads % num_kv_heads != 0)
+    fail(ErrorCode::kCorruptFile, json.where("num_key_value_heads"), " ", num_kv_heads,
+         ": expected a divisor of num_attention_heads ", num_q_heads);
+
+  int head_dim = json.find_integer("head_dim", 1, 1 << 16).value_or(defaults.head_dim);
+  if (head_dim == 0) {
+    if (hidden_size % num_q_heads != 0)
+      fail(ErrorCode::kCorruptFile, json.where("hidden_size"), " ", hidden_size,
+           ": expected a multiple of num_attention_heads ", num_q_heads, ", or a head_dim");
+    head_dim = hidden_size / num_q_heads;
+  }
+  if (int64_t{num_q_heads} * head_dim > kMaxExtent)
+    fail(ErrorCode::kCorruptFile, json.where("head_dim"), " ", head_dim, " for ", num_q_heads,
+         " heads: expected a product of at most ", kMaxExtent);
+  return {.num_q_heads = num_q_heads,
+          .num_kv_heads = num_kv_heads,
+          .head_dim = head_dim,
+          .scale = 1.0f / std::sqrt(static_cast<float>(head_dim))};
+}
+
+GatedMlpSpec read_gated_mlp(const JsonNode& json, const ConfigDefaults& defaults) {
+  return {.intermediate_size = read_size(json, "intermediate_size", defaults.intermediate_size),
+          .activation = read_activation(json, defaults)};
+}
+
+MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults) {
+  constexpr int kMaxExperts = kernels::kMaxExperts, kMaxPerToken = kernels::kMaxExpertsPerToken;
+  // transformers takes either name.
+  const char* key = defaults.num_experts_key != nullptr ? defaults.num_experts_key
+                    : json.has("num_experts")           ? "num_experts"
+                                                        : "num_local_experts";
+  const int num_experts = read_size(json, key, defaults.num_experts, 1 << 16);
+  const std::string alias(defaults.top_k_alias);
+  const bool by_alias = !alias.empty() && !json.has("num_experts_per_tok") && json.has(alias);
+  const std::string top_k_key = by_alias ? alias : "num_experts_per_tok";
+  const int top_k = read_size(json, top_k_key.c_str(), defaults.top_k, 1 << 16);
+  if (num_experts > kMaxExperts)
+    fail(ErrorCode::kUnsupported, json.where(key), " ", num_experts, ": attend routes among at most ",
+         kMaxExperts, " experts");
+  if (top_k > num_experts)
+    fail(ErrorCode::kCorruptFile, json.where(top_k_key), " ", top_k, ": expected 1 to ", num_experts,
+         ", the experts there are");
+  if (top_k > kMaxPerToken)
+    fail(ErrorCode::kUnsupported, json.where(top_k_key), " ", top_k, ": attend gives a token at most ",
+         kMaxPerToken, " experts");
+  if (const std::string name = json.find_string("hidden_act").value_or("silu"); name != "silu")
+    fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", name, "\": attend has experts with silu");
+  const std::string size_key(defaults.intermediate_key);
+  return {.num_experts = num_experts,
+          .top_k = top_k,
+          .intermediate_size = read_size(json, size_key.c_str(), defaults.intermediate_size)};
+}
+
+void make_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  const int num_layers = read_size(json, "num_hidden_layers", defaults.num_layers, 1 << 16);
+  spec.layers.assign(
+      static_cast<size_t>(num_layers),
+      {.mixer = read_attention(json, defaults, spec.hidden_size), .mlp = read_gated_mlp(json, defaults)});
+}
+
+void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  make_dense_layers(json, defaults, spec);
+  const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;
+  spec.ropes = {read_rope(json, head_dim, spec.max_position_embeddings, defaults.rope)};
+}
+
+namespace {
+
+ModelSpec read_spec(const JsonNode& file) {
+  const ModelArchitecture& architecture = read_architecture(file);
+  const ConfigDefaults& defaults = architecture.defaults;
+  const JsonNode json = architecture.nested_text_config ? file.at("text_config") : file;
+  json.object_size();
   ModelSpec spec;
   spec.architecture = architecture.name;
-  const int num_layers = json.integer("num_hidden_layers", 1, 1 << 16);
-  spec.hidden_size = json.integer("hidden_size", 1, kMaxExtent);
-  const LayerSpec layer = read_layer(json, architecture, spec.hidden_size);
-  spec.vocab_size = json.integer("vocab_size", 1, kMaxExtent);
-  spec.max_position_embeddings = json.integer("max_position_embeddings", 1, kMaxExtent);
-  spec.norm_eps = static_cast<float>(json.find_positive("rms_norm_eps").value_or(1e-6));
-  spec.layers.assign(static_cast<size_t>(num_layers), layer);
-  spec.tie_word_embeddings = json.find_boolean("tie_word_embeddings").value_or(false);
-  spec.dtype = read_dtype(json);
-  const int head_dim = std::get<AttentionSpec>(layer.mixer).head_dim;
-  spec.ropes = {read_rope(json, head_dim, spec.max_position_embeddings)};
-  architecture.read_config(json, spec);
+  spec.hidden_size = read_size(json, "hidden_size", defaults.hidden_size);
+  spec.vocab_size = read_size(json, "vocab_size", defaults.vocab_size);
+  spec.max_position_embeddings = read_size(json, "max_position_embeddings", defaults.max_position_embeddings);
+  spec.norm_eps = static_cast<float>(json.find_positive("rms_norm_eps").value_or(defaults.norm_eps));
+  spec.tie_word_embeddings =
+      file.find_boolean("tie_word_embeddings")
+          .value_or(json.boolean_or("tie_word_embeddings", defaults.tie_word_embeddings));
+  spec.dtype = read_dtype(file.has("dtype") || file.has("torch_dtype") ? file : json);
+  for (const JsonNode* part : {&json, &file})
+    if (const auto quantization = part->find("quantization_config"))
+      spec.quantization = read_quantization(*quantization);
+  architecture.read_layers(json, defaults, spec);
+  if (architecture.read_config != nullptr) architecture.read_config(json, spec);
 
-  if (const auto bos = json.find("bos_token_id")) spec.bos_token_id = bos->token_id();
-  add_eos_tokens(json, spec.eos_token_ids);
-  if (const auto path = directory / "generation_config.json"; std::filesystem::exists(path))
+  for (const JsonNode* part : {&json, &file}) {
+    if (const auto bos = part->find("bos_token_id")) spec.bos_token_id = bos->token_id();
+    add_eos_tokens(*part, spec.eos_token_ids);
+  }
+  if (defaults.image_token_id >= 0) spec.image_token_id = read_image_token(file, defaults);
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec parse_config(std::string_view config_json, const std::string& name) {
+  return read_spec(JsonNode(parse_json(config_json, name), name));
+}
+
+ModelSpec read_config(const std::filesystem::path& directory) {
+  require_directory(directory,
+                    "a model directory, with a config.json, on this machine: nothing is downloaded");
+  ModelSpec spec = read_spec(JsonNode::read(directory / "config.json"));
+  // ModelOpt wrote a file of its own before it wrote config.json.
+  if (const auto path = directory / "hf_quant_config.json";
+      spec.quantization.storage == WeightStorage::kPlain && file_exists(path))
+    spec.quantization = read_modelopt_quantization(JsonNode::read(path).at("quantization"));
+  if (const auto path = directory / "generation_config.json"; file_exists(path))
     add_eos_tokens(JsonNode::read(path), spec.eos_token_ids);
   return spec;
 }

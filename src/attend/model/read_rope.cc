@@ -12,12 +12,14 @@ constexpr int kMaxPositions = 1 << 30;
 // Far beyond what any model stretches by; below what would leave no frequency.
 constexpr double kMaxFactor = 1 << 20;
 
-constexpr std::array<std::pair<std::string_view, RopeType>, 5> kRopeTypes{{
+constexpr std::array<std::pair<std::string_view, RopeType>, 7> kRopeTypes{{
     {"default", RopeType::kDefault},
     {"linear", RopeType::kLinear},
     {"dynamic", RopeType::kDynamic},
     {"llama3", RopeType::kLlama3},
     {"yarn", RopeType::kYarn},
+    {"longrope", RopeType::kLongRope},
+    {"su", RopeType::kLongRope},  // its first name, in old Phi-3 folders
 }};
 
 // The object that says how positions are scaled: rope_scaling, or rope_parameters as transformers 5 writes.
@@ -33,7 +35,9 @@ RopeType read_type(const JsonNode& scaling) {
   const std::string name = scaling.find_string(key).value_or("default");
   std::string known;
   for (const auto& [type_name, type] : kRopeTypes) {
-    if (name == type_name) return type;
+    // Old Phi-3 folders say yarn, too.
+    if (name == type_name)
+      return type == RopeType::kYarn && scaling.has("short_factor") ? RopeType::kLongRope : type;
     known += (known.empty() ? "" : ", ") + std::string(type_name);
   }
   fail(ErrorCode::kUnsupported, scaling.where(key), " \"", name, "\": attend has ", known);
@@ -48,10 +52,12 @@ double read_factor(const JsonNode& scaling) {
 }
 
 // transformers lets the field beside rope_scaling win over the one inside.
-int read_original_length(const JsonNode& config, const JsonNode& scaling, int max_position_embeddings) {
+int read_original_length(const JsonNode& config, const JsonNode& scaling, int max_position_embeddings,
+                         int missing = 0) {
   constexpr const char* kKey = "original_max_position_embeddings";
   const JsonNode& holder = config.has(kKey) ? config : scaling;
-  const int length = holder.find_integer(kKey, 1, kMaxPositions).value_or(max_position_embeddings);
+  const int length =
+      holder.find_integer(kKey, 1, kMaxPositions).value_or(missing == 0 ? max_position_embeddings : missing);
   if (length > max_position_embeddings)
     holder.refuse(kKey, "at most max_position_embeddings " + std::to_string(max_position_embeddings));
   return length;
@@ -90,8 +96,34 @@ void read_yarn(const JsonNode& scaling, int max_position_embeddings, RopeConfig&
   rope.truncate = scaling.find_boolean("truncate").value_or(rope.truncate);
 }
 
-int read_rotary_dim(const JsonNode& holder, int head_dim) {
-  const double share = holder.find_positive("partial_rotary_factor").value_or(1.0);
+// A number of each pair.
+std::vector<double> read_factors(const JsonNode& scaling, const char* key, int num_pairs) {
+  const JsonNode factors = scaling.at(key);
+  if (!factors.value().is_array() || factors.array_size() != static_cast<size_t>(num_pairs))
+    factors.refuse("an array of " + std::to_string(num_pairs) + " numbers, one of each pair that is rotated");
+  std::vector<double> read;
+  for (size_t i = 0; i < factors.array_size(); ++i) {
+    read.push_back(factors.at(i).positive());
+    // Far less would leave angles that are not finite.
+    if (read.back() > kMaxFactor || read.back() < 1.0 / kMaxFactor)
+      factors.at(i).refuse("a number from 1 / 1048576 to 1048576");
+  }
+  return read;
+}
+
+void read_longrope(const JsonNode& scaling, int max_position_embeddings, RopeConfig& rope) {
+  rope.short_factor = read_factors(scaling, "short_factor", rope.rotary_dim / 2);
+  rope.long_factor = read_factors(scaling, "long_factor", rope.rotary_dim / 2);
+  // The attention factor divides by the logarithm of the original length.
+  if (rope.original_max_position_embeddings < 2)
+    scaling.refuse("original_max_position_embeddings", "an integer from 2 to max_position_embeddings");
+  rope.factor = scaling.has("factor") ? read_factor(scaling)
+                                      : 1.0 * max_position_embeddings / rope.original_max_position_embeddings;
+  rope.attention_factor = read_multiplier(scaling, "attention_factor").value_or(rope.attention_factor);
+}
+
+int read_rotary_dim(const JsonNode& holder, int head_dim, double missing) {
+  const double share = holder.find_positive("partial_rotary_factor").value_or(missing);
   const int rotary_dim = share <= 1.0 ? static_cast<int>(head_dim * share) : 0;
   // The dynamic type divides by rotary_dim - 2.
   if (rotary_dim < 4 || rotary_dim % 2 != 0) {
@@ -109,21 +141,23 @@ double read_theta(const JsonNode& holder, const char* key, double otherwise) {
   return theta;
 }
 
-}  // namespace
-
-RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embeddings) {
+// `scaling`: the object that holds what is not in `config`, if there is one.
+RopeConfig read_scaled_rope(const JsonNode& config, const std::optional<JsonNode>& scaling,
+                            const char* theta_key, int head_dim, int max_position_embeddings,
+                            const RopeDefaults& defaults) {
   RopeConfig rope;
-  rope.theta = read_theta(config, "rope_theta", rope.theta);
-  const std::optional<JsonNode> scaling = scaling_of(config);
+  rope.theta = read_theta(config, theta_key, defaults.theta);
   const bool partial_inside = scaling && scaling->has("partial_rotary_factor");
-  rope.rotary_dim = read_rotary_dim(partial_inside ? *scaling : config, head_dim);
+  rope.rotary_dim =
+      read_rotary_dim(partial_inside ? *scaling : config, head_dim, defaults.partial_rotary_factor);
   if (!scaling) return rope;
 
-  for (const auto& [key, value] : scaling->value().items())
-    if (value.is_object())
-      fail(ErrorCode::kUnsupported, scaling->where(key), ": attend has one rope for all layers");
   rope.type = read_type(*scaling);
   rope.theta = read_theta(*scaling, "rope_theta", rope.theta);
+  const auto read_original = [&](int missing = 0) {
+    rope.original_max_position_embeddings =
+        read_original_length(config, *scaling, max_position_embeddings, missing);
+  };
   switch (rope.type) {
     case RopeType::kDefault:
       break;
@@ -135,15 +169,56 @@ RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embe
       rope.original_max_position_embeddings = max_position_embeddings;
       break;
     case RopeType::kLlama3:
-      rope.original_max_position_embeddings = read_original_length(config, *scaling, max_position_embeddings);
+      read_original();
       read_llama3(*scaling, rope);
       break;
     case RopeType::kYarn:
-      rope.original_max_position_embeddings = read_original_length(config, *scaling, max_position_embeddings);
+      read_original();
       read_yarn(*scaling, max_position_embeddings, rope);
+      break;
+    case RopeType::kLongRope:
+      read_original(defaults.original_max_position_embeddings);
+      read_longrope(*scaling, max_position_embeddings, rope);
       break;
   }
   return rope;
+}
+
+// The object of one type of layer. null would be layers that are not rotated.
+std::optional<JsonNode> find_of_layers(const JsonNode& ropes, const char* type) {
+  if (ropes.mentions(type) && !ropes.has(type))
+    fail(ErrorCode::kUnsupported, ropes.where(type), " null: attend has no layers without rope");
+  return ropes.find(type);
+}
+
+}  // namespace
+
+RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embeddings,
+                     const RopeDefaults& defaults) {
+  const std::optional<JsonNode> scaling = scaling_of(config);
+  if (scaling)
+    for (const auto& [key, value] : scaling->value().items())
+      if (value.is_object())
+        fail(ErrorCode::kUnsupported, scaling->where(key), ": this architecture has one rope for all layers");
+  return read_scaled_rope(config, scaling, "rope_theta", head_dim, max_position_embeddings, defaults);
+}
+
+LayerRopes read_layer_ropes(const JsonNode& config, int head_dim, int max_position_embeddings,
+                            const RopeDefaults& full, const RopeDefaults& sliding) {
+  std::optional<JsonNode> of_full, of_sliding;
+  if (const auto ropes = config.find("rope_parameters"); ropes && ropes->object_size() > 0) {
+    for (const auto& [key, value] : ropes->value().items())
+      if (key != "full_attention" && key != "sliding_attention")
+        fail(ErrorCode::kUnsupported, ropes->where(key),
+             ": expected full_attention and sliding_attention, the types of layers");
+    of_full = find_of_layers(*ropes, "full_attention");
+    of_sliding = find_of_layers(*ropes, "sliding_attention");
+  }
+  if (const auto scaling = config.find("rope_scaling"); scaling && scaling->object_size() > 0)
+    of_full = scaling;
+  return {.full = read_scaled_rope(config, of_full, "rope_theta", head_dim, max_position_embeddings, full),
+          .sliding = read_scaled_rope(config, of_sliding, "rope_local_base_freq", head_dim,
+                                      max_position_embeddings, sliding)};
 }
 
 }  // namespace attend

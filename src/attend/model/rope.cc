@@ -64,6 +64,17 @@ double yarn_scale(double factor, double mscale) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
+// Numbers of rows of a table.
+struct Rows {
+  Rows(const RopeConfig& config, int num_positions, int max_tokens) {
+    const bool dynamic = config.type == RopeType::kDynamic, two_tables = config.type == RopeType::kLongRope;
+    of_angles = dynamic ? max_tokens : (two_tables ? 2 : 1) * int64_t{num_positions};
+    of_tokens = dynamic || two_tables ? max_tokens : 0;
+  }
+  int64_t of_angles;
+  int of_tokens;
+};
+
 // One row of each table.
 void fill_row(const std::vector<float>& frequencies, int position, float attention_factor, float* cos,
               float* sin) {
@@ -85,6 +96,10 @@ void rope_frequencies(const RopeConfig& config, int length, View<float> frequenc
     double frequency = plain_frequency(theta, config.rotary_dim, i);
     if (config.type == RopeType::kLinear) frequency /= config.factor;
     if (config.type == RopeType::kLlama3) frequency = llama3_frequency(config, frequency);
+    if (config.type == RopeType::kLongRope)
+      frequency /=
+          (length > config.original_max_position_embeddings ? config.long_factor
+                                                            : config.short_factor)[static_cast<size_t>(i)];
     if (config.type == RopeType::kYarn) {
       const double share = YarnRamp(config).at(i);
       frequency = share * frequency / config.factor + (1.0 - share) * frequency;
@@ -94,8 +109,11 @@ void rope_frequencies(const RopeConfig& config, int length, View<float> frequenc
 }
 
 float rope_attention_factor(const RopeConfig& config) {
-  if (config.type != RopeType::kYarn) return 1.0f;
+  if (config.type != RopeType::kYarn && config.type != RopeType::kLongRope) return 1.0f;
   if (config.attention_factor != 0.0) return static_cast<float>(config.attention_factor);
+  if (config.type == RopeType::kLongRope)
+    return static_cast<float>(std::sqrt(1.0 + std::log(std::max(config.factor, 1.0)) /
+                                                  std::log(config.original_max_position_embeddings)));
   if (config.mscale != 0.0 && config.mscale_all_dim != 0.0)
     return static_cast<float>(yarn_scale(config.factor, config.mscale) /
                               yarn_scale(config.factor, config.mscale_all_dim));
@@ -106,52 +124,75 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
     : config_(config),
       attention_factor_(rope_attention_factor(config)),
       frequencies_(static_cast<size_t>(config.rotary_dim / 2)) {
-  const bool dynamic = config.type == RopeType::kDynamic;
-  const int num_rows = dynamic ? max_tokens : num_positions;
-  cos_ = Tensor::empty({num_rows, config.rotary_dim / 2}, DType::kF32);
-  sin_ = Tensor::empty({num_rows, config.rotary_dim / 2}, DType::kF32);
-  if (dynamic) {
-    identity_ = Tensor::empty({max_tokens}, DType::kI32);
-    const View<int32_t> tokens = identity_.span<int32_t>();
-    std::iota(tokens.begin(), tokens.end(), 0);
-  } else {
-    rope_frequencies(config_, 0, frequencies_);
+  const Rows rows(config, num_positions, max_tokens);
+  cos_ = Tensor::empty({rows.of_angles, config.rotary_dim / 2}, DType::kF32);
+  sin_ = Tensor::empty({rows.of_angles, config.rotary_dim / 2}, DType::kF32);
+  row_of_token_ = Tensor::empty({rows.of_tokens}, DType::kI32);
+  const View<int32_t> row_of_token = row_of_token_.span<int32_t>();
+  std::iota(row_of_token.begin(), row_of_token.end(), 0);
+  const auto fill = [&](int64_t first_row, int length) {
+    rope_frequencies(config_, length, frequencies_);
     parallel_for_rows(num_positions, config.rotary_dim, [&](int64_t position) {
-      fill_row(frequencies_, static_cast<int>(position), attention_factor_, cos_.view()[position].as<float>(),
-               sin_.view()[position].as<float>());
+      fill_row(frequencies_, static_cast<int>(position), attention_factor_,
+               cos_.view()[first_row + position].as<float>(), sin_.view()[first_row + position].as<float>());
     });
-  }
+  };
+  if (config.type != RopeType::kDynamic) fill(0, 0);
+  if (config.type == RopeType::kLongRope) fill(num_positions, config.original_max_position_embeddings + 1);
   if (device.type == DeviceType::kCpu) return;
-  if (dynamic) identity_ = cuda::copy_to(identity_, device);
+  if (rows.of_tokens > 0) row_of_token_ = cuda::copy_to(row_of_token_, device);
   cos_ = cuda::copy_to(cos_, device);
   sin_ = cuda::copy_to(sin_, device);
 }
 
 double RopeTable::num_bytes(const RopeConfig& config, int num_positions, int max_tokens) {
-  const bool dynamic = config.type == RopeType::kDynamic;
-  const double table_bytes = 1.0 * (dynamic ? max_tokens : num_positions) * config.rotary_dim * sizeof(float);
-  return table_bytes + (dynamic ? 1.0 * max_tokens * sizeof(int32_t) : 0.0);
+  const Rows rows(config, num_positions, max_tokens);
+  return 1.0 * static_cast<double>(rows.of_angles) * config.rotary_dim * sizeof(float) +
+         1.0 * rows.of_tokens * sizeof(int32_t);
 }
 
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream) {
   if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens, stream);
-  if (on_gpu()) return {.cos = cos_, .sin = sin_, .positions = batch.positions};
-  for (const int32_t position : batch.positions)
-    require(position >= 0 && position < cos_.shape(0), "position ", position, ": rope has 0 to ",
-            cos_.shape(0) - 1);
-  return {.cos = cos_, .sin = sin_, .positions = batch.positions};
+  if (!on_gpu()) check_positions(batch.positions);
+  if (config_.type == RopeType::kLongRope) return rows_of_two_tables(batch, prompt_lens, stream);
+  return {.cos = cos_, .sin = sin_, .positions = batch.positions, .interleaved = config_.interleaved};
+}
+
+void RopeTable::check_positions(View<const int32_t> positions) const {
+  for (const int32_t position : positions)
+    require(position >= 0 && position < num_positions(), "position ", position, ": rope has 0 to ",
+            num_positions() - 1);
+}
+
+View<int32_t> RopeTable::rows_of_tokens(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
+  require(prompt_lens.size() == static_cast<size_t>(batch.num_reqs), "prompt_lens of ", prompt_lens.size(),
+          " requests: rope types dynamic and longrope need one for each of ", batch.num_reqs);
+  require(batch.num_tokens <= row_of_token_.shape(0), "num_tokens ", batch.num_tokens, ": rope has room for ",
+          row_of_token_.shape(0));
+  return row_of_token_.span<int32_t>().first(static_cast<size_t>(batch.num_tokens));
+}
+
+RopeRows RopeTable::rows_of_two_tables(const ForwardBatch& batch, View<const int32_t> prompt_lens,
+                                       Stream& stream) {
+  const View<int32_t> rows = rows_of_tokens(batch, prompt_lens);
+  kernels::rope_rows_by_length({.positions = batch.positions,
+                                .cu_seqlen_q = batch.cu_seqlen_q,
+                                .prompt_lens = prompt_lens,
+                                .original_length = config_.original_max_position_embeddings,
+                                .num_positions = static_cast<int32_t>(num_positions()),
+                                .rows = rows},
+                               stream);
+  return {.cos = cos_, .sin = sin_, .positions = rows, .interleaved = config_.interleaved};
 }
 
 RopeRows RopeTable::rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens,
                                    Stream& stream) {
-  require(prompt_lens.size() == static_cast<size_t>(batch.num_reqs), "prompt_lens of ", prompt_lens.size(),
-          " requests: rope type dynamic needs one for each of ", batch.num_reqs);
+  const View<int32_t> row_of_token = rows_of_tokens(batch, prompt_lens);
   const int64_t num_tokens = batch.num_tokens;
-  require(num_tokens <= identity_.shape(0), "num_tokens ", num_tokens, ": rope has room for ",
-          identity_.shape(0));
   const RopeRows rows{.cos = cos_.view().slice(0, 0, num_tokens),
                       .sin = sin_.view().slice(0, 0, num_tokens),
-                      .positions = identity_.span<int32_t>().first(static_cast<size_t>(num_tokens))};
+                      .positions = row_of_token,
+                      .interleaved = config_.interleaved};
   if (on_gpu())
     kernels::dynamic_angles({.positions = batch.positions,
                              .cu_seqlen_q = batch.cu_seqlen_q,
@@ -179,7 +220,7 @@ void RopeTable::fill_by_length(const ForwardBatch& batch, View<const int32_t> pr
       fill_row(frequencies_, position, attention_factor_, cos_.view()[token].as<float>(),
                sin_.view()[token].as<float>());
     }
-  // Tokens that only pad the batch are turned by nothing; their output is not used.
+  // Padding tokens are not rotated; their output is not used.
   for (int64_t token = batch.cu_seqlen_q[prompt_lens.size()]; token < batch.num_tokens; ++token) {
     std::fill_n(cos_.view()[token].as<float>(), config_.rotary_dim / 2, 1.0f);
     std::fill_n(sin_.view()[token].as<float>(), config_.rotary_dim / 2, 0.0f);

@@ -11,6 +11,7 @@ namespace attend {
 namespace {
 
 constexpr size_t kLengthBytes = 8;
+constexpr size_t kLfsPointerBytes = 64;  // as many as tell one
 constexpr size_t kFetchBytes = 16u << 20;
 
 uint64_t read_little_endian(std::string_view bytes) {
@@ -25,6 +26,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : path_(path), mapping_(std::make_shared<FileMapping>(path)) {
   const size_t file_bytes = mapping_->num_bytes();
   // Copies, which nobody can change between a check and its use.
+  refuse_lfs_pointer(mapping_->read(0, kLfsPointerBytes), path);
   const std::string length = mapping_->read(0, kLengthBytes);
   if (length.size() < kLengthBytes)
     fail(ErrorCode::kCorruptFile, path.string(), ": ", length.size(),

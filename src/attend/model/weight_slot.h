@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attend/model/quantization.h"
 #include "attend/tensor/weight.h"
 
 namespace attend {
@@ -25,6 +26,21 @@ enum class WeightUse : uint8_t {
 struct WeightPart {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   int64_t rows = 0;
+  // How the checkpoint stores it, and the tensors of a part that it does not store plain
+  // (quantised_part.h).
+  WeightStorage storage = WeightStorage::kPlain;
+  std::vector<std::string> tensors = {};
+
+  std::span<const std::string> tensor_names() const {
+    return storage == WeightStorage::kPlain ? std::span(&name, 1) : std::span(tensors);
+  }
+};
+
+// How the tensor of a part holds its rows.
+enum class StoredLayout : uint8_t {
+  kRows,           // [rows, columns]; a vector: [rows]
+  kExpertRows,     // [num_experts, rows of one, columns]; vectors: [num_experts, rows of one]
+  kExpertColumns,  // [num_experts, columns, rows of one]: transposed when it is loaded
 };
 
 struct WeightSlot {
@@ -34,13 +50,27 @@ struct WeightSlot {
   int64_t columns = 0;  // 0: a vector
   WeightUse use = WeightUse::kLinear;
   ShardAxis shard = ShardAxis::kNone;
+  // A norm that is stored around 0 and multiplies by 1 + weight. It is placed as that sum, in float32: in
+  // bfloat16 a small weight would vanish beside the 1.
+  bool zero_centred = false;
+  // A vector that is placed in float32, whatever the other weights are.
+  bool in_f32 = false;
+  StoredLayout layout = StoredLayout::kRows;
+  // Multiplied head by head, by kernels that take elements: a quantised one is placed as float32.
+  bool as_elements = false;
+  // The rows are those of so many experts, one after another, of which a token meets experts_per_token. 1 of
+  // 1: every token meets all rows.
+  int num_experts = 1, experts_per_token = 1;
   // Hands the model its weights: one of the whole, or one of each part. Of a vector data alone counts.
   std::function<void(std::span<const Weight>)> place = {};
 
   int64_t rows() const;
+  // Of what is placed where weights are `dtype`.
+  DType placed_dtype(DType dtype) const { return zero_centred || in_f32 ? DType::kF32 : dtype; }
   int64_t num_elements() const { return rows() * (columns > 0 ? columns : 1); }
   std::vector<int64_t> shape() const { return shape_of_rows(rows()); }
   std::vector<int64_t> part_shape(size_t part) const { return shape_of_rows(parts[part].rows); }
+  std::vector<int64_t> stored_shape(size_t part) const;  // by the layout
   int64_t part_elements(size_t part) const { return parts[part].rows * (columns > 0 ? columns : 1); }
 
  private:
@@ -51,8 +81,8 @@ struct WeightSlot {
 // outlives them and stays where it is.
 class SlotWriter {
  public:
-  SlotWriter(std::string prefix, std::vector<WeightSlot>& slots)
-      : prefix_(std::move(prefix)), slots_(slots) {}
+  SlotWriter(std::string prefix, std::vector<WeightSlot>& slots, bool zero_centred_norms = false)
+      : prefix_(std::move(prefix)), slots_(slots), zero_centred_norms_(zero_centred_norms) {}
 
   // A part of a linear layer: "<prefix><name>.weight" and, where there is one, ".bias".
   struct Part {
@@ -61,11 +91,26 @@ class SlotWriter {
   };
 
   void norm(std::string_view name, int64_t size, TensorView& into);
+  // "<prefix><name>", a bias that is placed in float32.
+  void vector_in_f32(std::string_view name, int64_t size, TensorView& into);
   // [rows, columns] of kTable or kHead.
   void matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into);
   // `into` gets one Linear, or one of each part.
   void linear(std::initializer_list<Part> parts, int64_t in_features, bool bias, ShardAxis shard,
-              std::vector<Linear>& into);
+              std::vector<Linear>& into, bool as_elements = false);
+  // The same of experts, without biases: "<prefix><experts>.<expert>.<part>.weight", the parts of expert 0,
+  // those of expert 1, ...
+  struct Experts {
+    std::string_view name;
+    int num_experts;
+    int per_token;
+  };
+  void experts(const Experts& experts, std::initializer_list<Part> parts, int64_t in_features,
+               ShardAxis shard, std::vector<Linear>& into);
+  // The same of experts that share a tensor: "<prefix><experts>.<part>" as of StoredLayout::kExpertColumns,
+  // and "<prefix><experts>.<part>_bias" [num_experts, out_features].
+  void fused_experts(const Experts& experts, const Part& part, int64_t in_features, bool bias,
+                     ShardAxis shard, std::vector<Linear>& into);
 
  private:
   std::string name_of(std::string_view name, std::string_view kind) const {
@@ -74,9 +119,10 @@ class SlotWriter {
 
   std::string prefix_;
   std::vector<WeightSlot>& slots_;
+  bool zero_centred_norms_;
 };
 
-// Bytes of all parts as `dtype` in an arena.
+// Bytes of all plain parts in an arena where weights are `dtype`.
 size_t num_bytes(std::span<const WeightSlot> slots, DType dtype);
 
 }  // namespace attend

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <string>
 
 #include "attend/base/gigabytes.h"
 #include "attend/base/math.h"
 #include "attend/tensor/cuda.h"
+#include "attend/tensor/host_memory.h"
 
 namespace attend {
 namespace {
@@ -26,33 +26,27 @@ size_t meminfo_available_bytes() {
   return 0;
 }
 
-// A number in a file, or `otherwise` ("max" in cgroup files means no limit).
-size_t read_number(const char* path, size_t otherwise) {
-  std::ifstream file(path);
-  size_t value = 0;
-  return file >> value ? value : otherwise;
-}
-
-// Bytes of a cgroup's memory that hold file pages: they make room when memory is asked for.
-size_t cgroup_file_bytes() {
-  std::ifstream file("/sys/fs/cgroup/memory.stat");
-  std::string key;
-  size_t value = 0, bytes = 0;
-  while (file >> key >> value)
-    if (key == "active_file" || key == "inactive_file") bytes += value;
-  return bytes;
+// What the control groups of this process leave: version 2, "0::/path", and version 1, "4:memory:/path".
+size_t cgroup_available_bytes() {
+  std::ifstream file("/proc/self/cgroup");
+  size_t left = kNoMemoryLimit;
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string path = line.substr(second + 1);
+    if (controllers == ",,") left = std::min(left, cgroup_memory_left("/sys/fs/cgroup", path, kCgroup2));
+    if (controllers.find(",memory,") != controllers.npos)
+      left = std::min(left, cgroup_memory_left("/sys/fs/cgroup/memory", path, kCgroup1));
+  }
+  return left;
 }
 
 }  // namespace
 
 size_t available_host_bytes() {
-  constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
-  const size_t limit = read_number("/sys/fs/cgroup/memory.max", kNoLimit);
-  const size_t held = read_number("/sys/fs/cgroup/memory.current", 0);
-  const size_t used = held - std::min(held, cgroup_file_bytes());
-  const size_t cgroup_rest = limit == kNoLimit ? kNoLimit : limit - std::min(limit, used);
   const size_t machine = meminfo_available_bytes();
-  return machine == 0 ? cgroup_rest : std::min(machine, cgroup_rest);
+  return std::min({machine == 0 ? kNoMemoryLimit : machine, cgroup_available_bytes(), rlimit_memory_left()});
 }
 
 size_t available_bytes(Device device) {

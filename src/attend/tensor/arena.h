@@ -43,8 +43,9 @@ class Arena {
 // Bytes that could still be allocated on a device: available_host_bytes() or what the GPU says.
 size_t available_bytes(Device device);
 
-// Bytes of physical memory that the operating system could still give: MemAvailable, or what the cgroup
-// (version 2) leaves when that is less. File pages count as available, as they do in MemAvailable.
+// Bytes of memory that the operating system could still give: MemAvailable, or what the control groups around
+// this process or its own limits (ulimit -v, -d) leave when that is less. File pages count as available, as
+// they do in MemAvailable.
 size_t available_host_bytes();
 
 }  // namespace attend

@@ -141,21 +141,14 @@ DType parse_dtype(std::string_view name) {
     DType dtype;
   };
   static constexpr Alias kAliases[] = {
-      {"float32", DType::kF32},
-      {"f32", DType::kF32},
-      {"fp32", DType::kF32},
-      {"float", DType::kF32},
-      {"float16", DType::kF16},
-      {"f16", DType::kF16},
-      {"fp16", DType::kF16},
-      {"half", DType::kF16},
-      {"bfloat16", DType::kBF16},
-      {"bf16", DType::kBF16},
-      {"fp8_e4m3", DType::kF8E4M3},
-      {"e4m3", DType::kF8E4M3},
-      {"float8_e4m3fn", DType::kF8E4M3},
-      {"fp8_e5m2", DType::kF8E5M2},
-      {"e5m2", DType::kF8E5M2},
+      {"float32", DType::kF32},        {"f32", DType::kF32},
+      {"fp32", DType::kF32},           {"float", DType::kF32},
+      {"float16", DType::kF16},        {"f16", DType::kF16},
+      {"fp16", DType::kF16},           {"half", DType::kF16},
+      {"bfloat16", DType::kBF16},      {"bf16", DType::kBF16},
+      {"fp8_e4m3", DType::kF8E4M3},    {"fp8", DType::kF8E4M3},
+      {"e4m3", DType::kF8E4M3},        {"float8_e4m3fn", DType::kF8E4M3},
+      {"fp8_e5m2", DType::kF8E5M2},    {"e5m2", DType::kF8E5M2},
       {"float8_e5m2", DType::kF8E5M2},
   };
   for (const Alias& alias : kAliases)

@@ -12,10 +12,28 @@ namespace attend {
 
 // How the elements of a weight are stored. Every GEMM takes every format, by a fast kernel or by a correct
 // one.
+//
+// The others hold codes q, and a scale of each group of group_outs x group_ins neighbouring elements, whose
+// last groups may be smaller. Where group_outs is not 1, and in fp8, scales are f32.
 enum class WeightFormat : uint8_t {
   kPlain,  // data holds them: f32, f16 or bf16 [out_features, in_features], contiguous; no scales
+  // w = q * scale. data: fp8_e4m3 [out_features, in_features], contiguous, without NaN. A group of all is a
+  // scale per tensor, one of an output feature a scale per channel; else group_ins is a multiple of 16.
+  kFp8,
+  // w = (q - zero) * scale. data: u8 [out_features, in_features / 2], contiguous: of two neighbouring inputs
+  // the first one's 4 bits are the lower ones. group_outs is 1, group_ins a multiple of 32 that divides
+  // in_features. scales: f32, f16 or bf16. zeros: u8 of their shape; empty: 8.
+  kInt4,
+  // w = e2m1(q) * 2^(scale - 127): as kInt4 with q = sign, two bits of exponent, one of mantissa; scales: u8
+  // below 255, group_ins 32.
+  kMxFp4,
 };
+// "plain", "fp8", "int4", "mxfp4"
 std::string_view to_string(WeightFormat format);
+// Formats of 4 bits have two elements in a byte.
+inline bool has_four_bits(WeightFormat format) {
+  return format == WeightFormat::kInt4 || format == WeightFormat::kMxFp4;
+}
 
 // Which part of a weight one rank of several holds. With kInFeatures each rank's product is a partial sum.
 enum class ShardAxis : uint8_t { kNone, kOutFeatures, kInFeatures };
@@ -24,7 +42,11 @@ enum class ShardAxis : uint8_t { kNone, kOutFeatures, kInFeatures };
 struct Weight {
   TensorView data = {};
   WeightFormat format = WeightFormat::kPlain;
-  TensorView scales = {};  // as the format says; empty: it has none
+  TensorView scales = {};  // [ceil(out_features / group_outs), ceil(in_features / group_ins)]; plain: empty
+  TensorView zeros = {};   // as the format says; empty: it has none
+  // Column i multiplies input_order[i]: i32 [in_features], a permutation. Empty: input i. Formats of 4 bits.
+  TensorView input_order = {};
+  int64_t group_outs = 0, group_ins = 0;
   ShardAxis shard = ShardAxis::kNone;
 
   Weight() = default;
@@ -35,12 +57,14 @@ struct Weight {
 
   bool empty() const { return data.empty(); }
   int64_t out_features() const { return data.shape[0]; }
-  int64_t in_features() const { return data.shape[1]; }
-  // Of what is stored, scales included.
-  size_t num_bytes() const { return data.num_bytes() + (scales.empty() ? 0 : scales.num_bytes()); }
+  int64_t in_features() const { return has_four_bits(format) ? 2 * data.shape[1] : data.shape[1]; }
+  // Output features [begin, end). `begin` is the first of a group.
+  Weight rows(int64_t begin, int64_t end) const;
+  // Of what is stored: elements, scales, zeros and order.
+  size_t num_bytes() const;
 };
 
-// "bfloat16[4096, 4096] on cuda:0"
+// "bfloat16[4096, 4096] on cuda:0", "int4 weight[4096, 4096], groups of 1 x 128"
 std::ostream& operator<<(std::ostream& out, const Weight& weight);
 
 // y = W x + b.

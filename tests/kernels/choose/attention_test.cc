@@ -89,7 +89,7 @@ TEST(ChooseAttention, TakesTheSmallestInstanceThatHoldsTheHeadDims) {
   });
 }
 
-TEST(ChooseAttention, LeavesToRowsWhatTensorCoresDoNotTake) {
+TEST(ChooseAttention, LeavesToTheRowKernelWhatTensorCoresDoNotTake) {
   for (const GpuFacts& gpu : kGpus)
     for (const AttentionProblem& step : {kPrefill, kDecode, kMla}) {
       const auto expect_rows = [&](const std::function<void(AttentionProblem&)>& change) {
@@ -106,7 +106,7 @@ TEST(ChooseAttention, LeavesToRowsWhatTensorCoresDoNotTake) {
     }
 }
 
-TEST(ChooseAttention, ConvertsFp8KeysForMhaAndInRowsOf16BytesAlone) {
+TEST(ChooseAttention, ConvertsFp8KeysInRowsOf16BytesAndForMlaOnComputeCapability90Alone) {
   AttentionProblem problem = kDecode;
   problem.kv_dtype = DType::kF8E4M3;
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
@@ -114,6 +114,9 @@ TEST(ChooseAttention, ConvertsFp8KeysForMhaAndInRowsOf16BytesAlone) {
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
   problem = kMla;
   problem.kv_dtype = DType::kF8E4M3;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Mla);
+  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows);
+  problem.head_dim_qk = 520;
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
 }
 
@@ -141,7 +144,7 @@ TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Alone) {
 }
 
 // One kernel serves extend, decode and verify there; and masks of trees are those of few new tokens.
-TEST(ChooseAttention, LeavesFixedSplitsAndTreeMasksToTiles) {
+TEST(ChooseAttention, LeavesFixedSplitsAndTreeMasksToSm80) {
   AttentionProblem problem = kPrefill;
   problem.fixed_splits = true;
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
@@ -154,7 +157,7 @@ TEST(ChooseAttention, LeavesFixedSplitsAndTreeMasksToTiles) {
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
 }
 
-TEST(ChooseAttention, LeavesFewJobsToTilesWhichShareKeysAmongCtas) {
+TEST(ChooseAttention, LeavesFewWorkTilesToSm80WhichDividesKeysAmongCtas) {
   AttentionProblem problem = kPrefill;
   problem.num_rows = problem.num_row_tiles * problem.tile_rows / 16;
   problem.num_row_tiles /= 16;
@@ -171,7 +174,7 @@ TEST(ChooseAttention, PrefillsWhereTilesHaveNoInstance) {
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
 }
 
-TEST(ChooseAttention, LeavesToRowsWhatSharedMemoryDoesNotHold) {
+TEST(ChooseAttention, LeavesToTheRowKernelWhatSharedMemoryDoesNotHold) {
   AttentionProblem problem = kPrefill;
   problem.head_dim_qk = problem.head_dim_v = 256;
   problem.tile_rows = 64;

@@ -73,7 +73,7 @@ TEST(ChooseGemm, LeavesLayersThatNoTensorCoreKernelTakesToCublasLtOrWithoutItToT
   problem.in_features = 4100;
   expect_no_tensor_cores(problem);
   problem = kLayer;
-  problem.x_aligned = problem.normed_aligned = false;
+  problem.x_aligned = problem.normalized_aligned = false;
   expect_no_tensor_cores(problem);
   problem = kLayer;
   problem.weight_aligned = false;
@@ -103,7 +103,7 @@ TEST(ChooseGemm, GivesTheSkinnyGemmBatchInvariantLayersOfAnyWidth) {
   EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kSkinny);
 }
 
-TEST(ChooseGemm, HasBatchInvariantLayersNormedBeforeAndTheirSiluBehind) {
+TEST(ChooseGemm, NormsBatchInvariantLayersInALaunchBeforeAndAppliesSiluInOneBehind) {
   for_each_problem([](const GemmProblem& problem, const GpuFacts& gpu) {
     if (!problem.batch_invariant) return;
     const GemmRow& row = choose(problem, gpu);
@@ -140,7 +140,7 @@ TEST(ChooseGemm, GivesTheSkinnyGemmTheRowsThatSharedMemoryHolds) {
 TEST(ChooseGemm, AsksForTheAlignmentOfWhatTheKernelReads) {
   GemmProblem problem = kLayer;
   problem.norm = GemmNorm::kGiven;
-  problem.normed_aligned = false;
+  problem.normalized_aligned = false;
   EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kH100));  // which norms x itself
   EXPECT_FALSE(takes(GemmKernel::kSwapAbSplitK, problem, kH100));
   problem.dtype = problem.out_dtype = DType::kF16;  // which it does not norm
@@ -217,27 +217,27 @@ TEST(ChooseGemm, DecidesBetweenKernelsThatTakeAProblemByTheTuningOfTheGpu) {
   problem = {.num_rows = 128, .in_features = 4096, .out_features = 14336, .gated = true};
   tuning = gemm_tuning(kH100);
   tuning.max_rows_of_any = 64;
-  tuning.min_evenness = 0.0;
+  tuning.min_wave_efficiency = 0.0;
   EXPECT_EQ(choose(problem, kH100, tuning).kernel, GemmKernel::kGatedMlp);
-  tuning.min_evenness = 1.1;
+  tuning.min_wave_efficiency = 1.1;
   EXPECT_NE(choose(problem, kH100, tuning).kernel, GemmKernel::kGatedMlp);
 }
 
-TEST(TallTiles, AreEvenWhereEveryCtaHasAsManyPairsAndLessWhereSomeHaveNone) {
+TEST(GatedMlpGemm, FillsItsWaveWhereEveryCtaHasAsManyPairsAndLessWhereSomeHaveNone) {
   for (const GpuFacts& gpu : kGpus)
     for (const int64_t num_rows : {65, 128, 192, 256})
       for (int64_t weight_rows = 16; weight_rows < 60000; weight_rows += 16 * 37) {
-        const double evenness = sm90::tall_tiles_evenness(weight_rows, num_rows, gpu.num_sms);
-        EXPECT_GT(evenness, 0.0);
-        EXPECT_LE(evenness, 1.0);
+        const double efficiency = sm90::gated_mlp_wave_efficiency(weight_rows, num_rows, gpu.num_sms);
+        EXPECT_GT(efficiency, 0.0);
+        EXPECT_LE(efficiency, 1.0);
         // What it says is that of the shape that is launched.
-        const sm90::GatedMlpGemmShape shape = sm90::tall_shape_for(weight_rows, num_rows, gpu.num_sms);
+        const sm90::GatedMlpGemmShape shape = sm90::gated_mlp_shape_for(weight_rows, num_rows, gpu.num_sms);
         EXPECT_LE(shape.num_clusters, gpu.num_sms / sm90::kGatedMlpClusterSize);
       }
   // A tile of the tallest for each SM; the same and one pair more, for which all wait.
   const int64_t whole = int64_t{16} * 14 * kH100.num_sms;
-  EXPECT_EQ(sm90::tall_tiles_evenness(whole, 128, kH100.num_sms), 1.0);
-  EXPECT_LT(sm90::tall_tiles_evenness(whole + 16, 128, kH100.num_sms), 1.0);
+  EXPECT_EQ(sm90::gated_mlp_wave_efficiency(whole, 128, kH100.num_sms), 1.0);
+  EXPECT_LT(sm90::gated_mlp_wave_efficiency(whole + 16, 128, kH100.num_sms), 1.0);
 }
 
 }  // namespace

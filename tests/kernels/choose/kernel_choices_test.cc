@@ -1,4 +1,4 @@
-// Who is told which kernel serves what (kernels/common/kernel_choices.h).
+// Who sees which kernel serves what (kernels/common/kernel_choices.h).
 #include "attend/kernels/common/kernel_choices.h"
 
 #include <gtest/gtest.h>
@@ -12,19 +12,19 @@ const KernelChoice kFirst{"linear", "8 x 64 -> 64, float32", "naive GEMM", "noth
 const KernelChoice kSecond{"linear", "9 x 64 -> 64, float32", "naive GEMM", "nothing else"};
 
 TEST(KernelChoices, AreEachCollectedOnceWhileSomebodyListens) {
-  EXPECT_FALSE(tells_choices());
+  EXPECT_FALSE(records_choices());
   {
     const KernelChoices choices;
-    EXPECT_TRUE(tells_choices());
-    tell(kFirst);
-    std::thread([] { tell(kSecond); }).join();
-    tell(kFirst);
+    EXPECT_TRUE(records_choices());
+    record_choice(kFirst);
+    std::thread([] { record_choice(kSecond); }).join();
+    record_choice(kFirst);
     const KernelChoices late;
-    tell(kSecond);
+    record_choice(kSecond);
     EXPECT_EQ(choices.all(), (std::vector{kFirst, kSecond}));
     EXPECT_EQ(late.all(), std::vector{kSecond});
   }
-  EXPECT_FALSE(tells_choices());
+  EXPECT_FALSE(records_choices());
 }
 
 // In a process of its own: there is no way back.
@@ -34,8 +34,8 @@ TEST(KernelChoicesDeathTest, AreLoggedOnceEach) {
       {
         log_kernels();
         log_kernels();
-        for (int i = 0; i < 3; ++i) tell(kFirst);
-        std::_Exit(tells_choices() ? 0 : 1);
+        for (int i = 0; i < 3; ++i) record_choice(kFirst);
+        std::_Exit(records_choices() ? 0 : 1);
       },
       testing::ExitedWithCode(0),
       "^[^\n]*kernel: linear of 8 x 64 -> 64, float32: naive GEMM \\(nothing else\\)\n$");

@@ -36,13 +36,13 @@ class RopeRows : public testing::Test {
     return TensorView::contiguous(values.data(), DType::kF32, {kPositions, kPairs});
   }
   RopeRowsArgs args_to(std::vector<float>& to) {
-    return {
-        .from = rows(x_),
-        .to = rows(to),
-        .num_reqs = 2,
-        .seqlens = {.cu = cu_seqlens_.data()},
-        .angles = {
-            .cos = angles(cos_), .sin = angles(sin_), .first_position = {.each = first_position_.data()}}};
+    return {.from = rows(x_),
+            .to = rows(to),
+            .num_reqs = 2,
+            .seqlens = {.cu = cu_seqlens_.data()},
+            .angles = {.cos = angles(cos_),
+                       .sin = angles(sin_),
+                       .first_position = {.per_request = first_position_.data()}}};
   }
 
   std::vector<float> x_, cos_, sin_;

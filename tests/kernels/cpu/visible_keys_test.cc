@@ -57,6 +57,11 @@ const std::vector<Visibility> kVisibilities = {
     {.chunk = 100},
     {.window_left = 20, .chunk = 50},
     {.causal = false, .window_left = 5},
+    {.window_right = 2},
+    {.window_left = 3, .window_right = 70},
+    {.window_left = 9, .window_right = INT32_MAX},
+    {.chunk = 50, .window_right = 7},
+    {.window_left = 60, .chunk = 64, .window_right = INT32_MAX},
 };
 
 TEST(VisibleKeys, AgreeWithTheReferenceKeyByKey) {
@@ -71,6 +76,21 @@ TEST(VisibleKeys, AgreeWithTheReferenceUnderTreeMasks) {
     batch.positions.push_back(token < 3 ? token - 1 : 80 + (token - 3) / 2);
   for (const Visibility& visibility : kVisibilities)
     if (visibility.causal) expect_words_agree_with_reference(batch, visibility);
+}
+
+TEST(VisibleKeys, AWindowToTheRightEndsAtItsChunkAndAtTheLastKey) {
+  const Batch batch;  // query j of request 1 stands at 80 + j
+  const auto last = [&](const Visibility& visibility, int request, int j) {
+    return visible_keys(batch.view(), visibility, request, j).end - 1;
+  };
+  EXPECT_EQ(last({.window_right = 5}, 1, 0), 85);
+  EXPECT_EQ(last({.window_right = 5}, 1, 69), 149);
+  EXPECT_EQ(last({.window_right = INT32_MAX}, 1, 0), 149);
+  EXPECT_EQ(last({.chunk = 50, .window_right = 7}, 1, 15), 99);
+  EXPECT_EQ(last({.chunk = 50, .window_right = INT32_MAX}, 1, 20), 149);
+  // Query 0 of request 0 stands before the first key.
+  EXPECT_EQ(last({.window_right = 2}, 0, 0), 1);
+  EXPECT_LT(last({.chunk = 50, .window_right = 2}, 0, 0), 0);
 }
 
 TEST(VisibleKeys, RangeBitsCoverWholeAndEmptyWords) {

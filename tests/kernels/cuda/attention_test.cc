@@ -43,7 +43,7 @@ class CudaAttentionInstance : public NeedsGpu, public testing::WithParamInterfac
 
 // Row tiles of every height, whole and shared by CTAs, whose parts the last of them or a kernel of its own
 // merges, and under fixed splits. Few keys, for tools that slow a kernel a thousandfold.
-TEST_P(CudaAttentionInstance, ConformsInAFewSmallJobs) {
+TEST_P(CudaAttentionInstance, ConformsInAFewSmallCases) {
   const Instance& instance = GetParam();
   const bool fp8 = is_fp8(instance.kv_dtype);
   std::vector<AttentionCase> cases;
@@ -215,8 +215,60 @@ TEST_F(CudaAttention, ServesLatentRowsOfAnyPages) {
   run_mla_conformance(mla_on_gpu, cases);
 }
 
+// Latent rows of fp8, which a kernel of 16 bits converts: few and many keys, cut tiles, groups of heads.
+TEST_F(CudaAttention, ServesLatentRowsOfFp8) {
+  std::vector<AttentionCase> cases;
+  for (const DType kv_dtype : {DType::kF8E4M3, DType::kF8E5M2})
+    for (const DType q_dtype : {DType::kBF16, DType::kF16})
+      for (const int page_size : {1, 16, 64})
+        for (const int num_heads : {8, 72})
+          for (const auto& requests : {std::vector<conformance::Lengths>{{1, 200}, {2, 129}, {1, 63}, {1, 0}},
+                                       std::vector<conformance::Lengths>{{1, 600}}})
+            cases.push_back({.requests = requests,
+                             .num_q_heads = num_heads,
+                             .num_kv_heads = 1,
+                             .head_dim_qk = 576,
+                             .head_dim_v = 512,
+                             .rope_dim = 64,
+                             .q_dtype = q_dtype,
+                             .out_dtype = page_size == 16 ? DType::kF32 : q_dtype,
+                             .kv_dtype = kv_dtype,
+                             .page_size = page_size,
+                             .page_order = conformance::PageOrder::kShuffled,
+                             .k_scale = 0.5f,
+                             .window_left = page_size == 1 ? 100 : -1,
+                             .split_rule = kernels::SplitRule::kBalanced,
+                             .seed = cases.size() + 1});
+  // Narrow rows.
+  cases.push_back(cases[8]);
+  cases.back().head_dim_qk = 96, cases.back().head_dim_v = 64, cases.back().rope_dim = 32;
+  run_mla_conformance(mla_on_gpu, cases);
+}
+
+// Work tiles that lie in two CTAs and in many more; rows of 16 columns and eight.
+TEST_F(CudaAttention, MergesAnyNumberOfPartialResultsOfMla) {
+  std::vector<AttentionCase> cases;
+  for (const int num_workers : {2, 3, 4, 8, 10, 34})
+    for (const int num_heads : {8, 128})
+      for (const int head_dim_v : {512, 504})
+        cases.push_back({.requests = {{1, 100}, {1, num_heads == 8 ? 1500 : 600}, {1, 40}},
+                         .num_q_heads = num_heads,
+                         .num_kv_heads = 1,
+                         .head_dim_qk = head_dim_v + 64,
+                         .head_dim_v = head_dim_v,
+                         .rope_dim = 64,
+                         .page_size = 64,
+                         .spread = conformance::ScoreSpread::kPeaked,
+                         .split_rule = kernels::SplitRule::kBalanced,
+                         .num_workers = num_workers,
+                         .seed = cases.size() + 1});
+  cases = on_tensor_cores(cases);
+  for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
+  run_mla_conformance(mla_on_gpu, cases);
+}
+
 // Tiles of 16 and of 64 rows, whole and shared by CTAs.
-TEST_F(CudaAttention, ServesMlaLayersInAFewSmallJobs) {
+TEST_F(CudaAttention, ServesMlaLayersInAFewSmallCases) {
   std::vector<AttentionCase> cases;
   for (const int num_heads : {16, 40})
     for (const kernels::SplitRule rule : {kernels::SplitRule::kNone, kernels::SplitRule::kBalanced})
@@ -284,7 +336,7 @@ class DecodeStep {
     if (planning == Planning::kBefore)
       plan_.plan(args_.batch, args_.visibility, stream_);
     else
-      plan_.plan_in_call(args_.batch, args_.visibility, stream_);
+      plan_.plan_inline(args_.batch, args_.visibility, stream_);
     kernels::attention(args_, plan_, stream_);
   }
   std::vector<uint8_t> result() {
@@ -371,7 +423,7 @@ TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep
   expect_the_eager_bits_of_a_graph(Planning::kBefore);
 }
 TEST_F(CudaAttention, ServesAllLengthsWithOneCapturedCallThatPlansToTheBitOfTheEagerStep) {
-  expect_the_eager_bits_of_a_graph(Planning::kInCall);
+  expect_the_eager_bits_of_a_graph(Planning::kInline);
 }
 
 TEST_F(CudaAttention, RefusesATensorOfAnotherDevice) {

@@ -61,9 +61,9 @@ TEST_F(CudaBatchArrays, AreThoseOfTheHost) {
     for (const bool ragged : {true, false}) {
       const int32_t num_new = (ragged ? cu_new.back() : 2 * kReqs) + kPadding;
       kernels::BatchSource source{.num_reqs = kReqs,
-                                  .seqlen_q = {.all = 3},
-                                  .seqlen_cached = {.each = cached.data()},
-                                  .seqlen_new = {.all = 2},
+                                  .seqlen_q = {.uniform = 3},
+                                  .seqlen_cached = {.per_request = cached.data()},
+                                  .seqlen_new = {.uniform = 2},
                                   .places = {.page_size = kPageSize, .capacity = kWidth * kPageSize}};
       if (ragged) source.seqlen_q.cu = cu_q.data(), source.seqlen_new.cu = cu_new.data();
       if (paged)
@@ -71,7 +71,7 @@ TEST_F(CudaBatchArrays, AreThoseOfTheHost) {
       else
         source.places.rows = rows.data(), source.places.row_spacing = kWidth * kPageSize + 3;
       const std::vector<int32_t> want = derive(source, num_new, Stream{});
-      source.seqlen_cached.each = device_cached;
+      source.seqlen_cached.per_request = device_cached;
       if (ragged) source.seqlen_q.cu = upload(cu_q), source.seqlen_new.cu = upload(cu_new);
       if (paged)
         source.places.table = upload(table);
@@ -85,8 +85,8 @@ TEST_F(CudaBatchArrays, AreThoseOfTheHost) {
 TEST_F(CudaBatchArrays, KeysWithoutRoomHaveNoSlot) {
   cuda::OwnedStream stream(kGpu);
   const std::vector<int32_t> made = derive({.num_reqs = 2,
-                                            .seqlen_cached = {.all = 7},
-                                            .seqlen_new = {.all = 2},
+                                            .seqlen_cached = {.uniform = 7},
+                                            .seqlen_new = {.uniform = 2},
                                             .places = {.row_spacing = 8, .capacity = 8}},
                                            4, stream.get());
   EXPECT_EQ(std::vector<int32_t>(made.end() - 4, made.end()), (std::vector<int32_t>{7, -1, 15, -1}));
@@ -112,8 +112,8 @@ TEST_F(CudaBatchArrays, KeysAreAppendedWhereTheHostAppendsThem) {
   const auto source = [](const int32_t* lengths, const int32_t* cu, const int32_t* pages) {
     return kernels::BatchSource{
         .num_reqs = 3,
-        .seqlen_q = {.all = 1},
-        .seqlen_cached = {.each = lengths},
+        .seqlen_q = {.uniform = 1},
+        .seqlen_cached = {.per_request = lengths},
         .seqlen_new = {.cu = cu},
         .places = {.table = pages, .table_stride = 2, .page_size = kPageSize, .capacity = 2 * kPageSize}};
   };

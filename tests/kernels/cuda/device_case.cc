@@ -38,7 +38,7 @@ namespace {
 void make_plan(kernels::AttentionPlan& plan, Planning planning, const kernels::QueryBatch& batch,
                const kernels::Visibility& visibility, Stream& stream) {
   if (planning == Planning::kBefore) return plan.plan(batch, visibility, stream);
-  plan.plan_in_call(batch, visibility, stream);
+  plan.plan_inline(batch, visibility, stream);
   ensure(plan.device_plan().view().inline_plan, "the call would not derive its plan");
 }
 
@@ -68,10 +68,10 @@ void run_mla(const kernels::MlaArgs& args, const conformance::BuiltCase& built, 
 // The call plans first: what it leaves out cannot be there already.
 template <class Run>
 void run_with_both_plans(const conformance::BuiltCase& built, const Run& run) {
-  run(Planning::kInCall);
-  const auto planned_in_call = built.result_bytes();
+  run(Planning::kInline);
+  const auto planned_inline = built.result_bytes();
   run(Planning::kBefore);
-  ensure(built.result_bytes() == planned_in_call, "other bits with a plan made before");
+  ensure(built.result_bytes() == planned_inline, "other bits with a plan made before");
 }
 
 }  // namespace
@@ -109,13 +109,13 @@ void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& buil
   run_mla(args, built, Planning::kBefore);
 }
 
-void attention_planned_in_call(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+void attention_planned_inline(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
   run_with_both_plans(built, [&](Planning planning) {
     attention_on_gpu_if([](const auto&...) { return true; }, args, built, planning);
   });
 }
 
-void mla_planned_in_call(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {
+void mla_planned_inline(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {
   run_with_both_plans(built, [&](Planning planning) { run_mla(args, built, planning); });
 }
 

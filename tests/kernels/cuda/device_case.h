@@ -23,8 +23,8 @@ kernels::KvIndex upload(const kernels::KvIndex& index, const conformance::BuiltC
                         DeviceArrays& arrays);
 kernels::QueryBatch upload(const kernels::QueryBatch& batch, DeviceArrays& arrays);
 
-// Who derives the plan: a kernel before, or the call (AttentionPlan::plan_in_call).
-enum class Planning { kBefore, kInCall };
+// Who derives the plan: a kernel before, or the call (AttentionPlan::plan_inline).
+enum class Planning { kBefore, kInline };
 
 // AttentionFn and MlaFn of the conformance suite, for the GPU.
 void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
@@ -37,7 +37,7 @@ void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& buil
 
 // The same with a plan that the call derives, and once more with one made before, which has to give the same
 // bits. Fails where the call would not derive its plan.
-void attention_planned_in_call(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
-void mla_planned_in_call(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
+void attention_planned_inline(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
+void mla_planned_inline(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
 
 }  // namespace attend::testing_cuda

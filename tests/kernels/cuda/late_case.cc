@@ -173,7 +173,7 @@ void attend_after_late_keys(const Args& args, const BuiltCase& built) {
   const std::vector<unsigned char> expected = built.result_bytes();
   late.queue(true);
   late.download();
-  ensure(built.result_bytes() == expected, "other bits where old keys are settled");
+  ensure(built.result_bytes() == expected, "other bits where the prefix is ready");
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class LateCase {
   std::function<void(bool prefix_ready)> attend_;
 };
 
-// AttentionFn of the conformance suite: attends without the promise that old keys are settled, and with it.
+// AttentionFn of the conformance suite: attends without the promise that the prefix is ready, and with it.
 // Throws where the bits differ.
 void attention_after_late_keys(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
 // The same for MLA.

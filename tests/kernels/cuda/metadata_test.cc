@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/swa_slots.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"
 
@@ -116,6 +117,34 @@ TEST_F(CudaMetadata, TheRowsOfTheGpuFollowThoseOfTheHost) {
     EXPECT_EQ(values(Tensor(got.view()[row], got.storage())),
               std::vector<int32_t>(expected.begin(), expected.end()));
   }
+}
+
+TEST_F(CudaMetadata, TheSlotMapOfTheGpuFollowsThatOfTheHost) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  ReqToTokenPool rows(1, 8, kGpu);
+  SwaSlots swa(4, 6, 4, kGpu);
+  const std::vector<RequestRow> request{*rows.allocate()};
+  const std::vector<TokenSlot> slots{TokenSlot(18), TokenSlot(19), TokenSlot(8), kNoSlot};
+  const std::vector<int32_t> cu_seqlen_q{0, 4}, positions{2, 3, 4, 0};
+  std::vector<int32_t> swa_slots(slots.size());
+  ASSERT_TRUE(swa.map(View<const TokenSlot>(slots).first(3)));
+  swa.translate(slots, swa_slots);
+
+  DeviceArrays arrays(stream);
+  rows.upload({.rows = raw(arrays.view(std::span<const RequestRow>(request))),
+               .cu_seqlen_q = arrays.view(std::span<const int32_t>(cu_seqlen_q)),
+               .positions = arrays.view(std::span<const int32_t>(positions)),
+               .slots = raw(arrays.view(std::span<const TokenSlot>(slots))),
+               .swa_slots = arrays.view(std::span<const int32_t>(swa_slots)),
+               .slot_map = swa.slot_map().as<int32_t>()},
+              stream);
+  const Tensor got = Tensor::empty({24}, DType::kI32);
+  cuda::copy(swa.slot_map(), got, stream);
+  cuda::synchronize(stream);
+  std::vector<int32_t> expected(24);
+  for (size_t i = 0; i < 3; ++i) expected[static_cast<size_t>(slots[i].value)] = swa_slots[i];
+  EXPECT_EQ(values(got), expected);
 }
 
 }  // namespace

@@ -115,8 +115,8 @@ INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillPages, testing::Values(1, 4, 8, 16
 
 using CudaPrefill = NeedsHopper;
 
-// Few and small jobs of every instance, dtype and way to copy keys, with what a layer may ask for.
-TEST_F(CudaPrefill, ConformsInAFewSmallJobs) {
+// Few and small cases of every instance, dtype and way to copy keys, with what a layer may ask for.
+TEST_F(CudaPrefill, ConformsInAFewSmallCases) {
   std::vector<AttentionCase> cases;
   for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : kHeads)
     for (const int page_size : {1, 16, 64}) {

@@ -21,14 +21,14 @@ constexpr int32_t kReqs = 3;
 struct Rotation {
   DType from, to, angles;
   int64_t head_dim, pairs;  // 0 pairs: not rotated
-  bool interleaved = false, at_first = false, scaled = false, in_place = false;
+  bool interleaved = false, same_position = false, scaled = false, in_place = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Rotation& rotation) {
   return out << rotation.from << " to " << rotation.to << ", " << rotation.pairs << " pairs of "
              << rotation.head_dim << (rotation.interleaved ? ", interleaved" : "")
-             << (rotation.at_first ? ", at the first position" : "") << (rotation.scaled ? ", scaled" : "")
-             << (rotation.in_place ? ", in place" : "");
+             << (rotation.same_position ? ", at the first position" : "")
+             << (rotation.scaled ? ", scaled" : "") << (rotation.in_place ? ", in place" : "");
 }
 
 class CudaRopeRows : public NeedsGpu, public testing::WithParamInterface<Rotation> {
@@ -42,13 +42,14 @@ class CudaRopeRows : public NeedsGpu, public testing::WithParamInterface<Rotatio
 // The largest head on a GPU; a rest of a warp's lanes; heads rotated in part, and not at all.
 INSTANTIATE_TEST_SUITE_P(
     Each, CudaRopeRows,
-    testing::Values(
-        Rotation{DType::kBF16, DType::kBF16, DType::kF32, 128, 64},
-        Rotation{DType::kF16, DType::kF32, DType::kF16, 256, 128, /*interleaved=*/true},
-        Rotation{DType::kF32, DType::kBF16, DType::kBF16, 72, 20, /*interleaved=*/true, /*at_first=*/true},
-        Rotation{DType::kF32, DType::kF32, DType::kF32, 40, 16, false, false, /*scaled=*/true},
-        Rotation{DType::kBF16, DType::kBF16, DType::kF32, 96, 48, true, false, true, /*in_place=*/true},
-        Rotation{DType::kF16, DType::kF16, DType::kF32, 64, 0, false, false, true, true}));
+    testing::Values(Rotation{DType::kBF16, DType::kBF16, DType::kF32, 128, 64},
+                    Rotation{DType::kF16, DType::kF32, DType::kF16, 256, 128, /*interleaved=*/true},
+                    Rotation{DType::kF32, DType::kBF16, DType::kBF16, 72, 20, /*interleaved=*/true,
+                             /*same_position=*/true},
+                    Rotation{DType::kF32, DType::kF32, DType::kF32, 40, 16, false, false, /*scaled=*/true},
+                    Rotation{DType::kBF16, DType::kBF16, DType::kF32, 96, 48, true, false, true,
+                             /*in_place=*/true},
+                    Rotation{DType::kF16, DType::kF16, DType::kF32, 64, 0, false, false, true, true}));
 
 TEST_P(CudaRopeRows, AreThoseOfTheHost) {
   const Rotation& rotation = GetParam();
@@ -66,8 +67,8 @@ TEST_P(CudaRopeRows, AreThoseOfTheHost) {
       args.angles = {.cos = tensor(cos),
                      .sin = tensor(sin),
                      .interleaved = rotation.interleaved,
-                     .first_position = {.each = array(first_position_)},
-                     .at_first = rotation.at_first};
+                     .first_position = {.per_request = array(first_position_)},
+                     .same_position = rotation.same_position};
     if (rotation.scaled)
       args.scales = {
           {.data = array(by_request_and_pair_), .request_stride = 2, .head_stride = 1, .heads_each = 3},

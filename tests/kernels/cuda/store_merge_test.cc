@@ -88,8 +88,8 @@ TEST_F(CudaStore, AfterNormAndRopeInOneLaunchWritesTheBitsOfThreeLaunches) {
   const Tensor norm = normal({kHeadDim}, DType::kBF16, 3);
   for (DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (DType to : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
-      for (const bool normed : {false, true}) {
-        SCOPED_TRACE(testing::Message() << from << " to " << to << ", normed " << normed);
+      for (const bool normalized : {false, true}) {
+        SCOPED_TRACE(testing::Message() << from << " to " << to << ", normalized " << normalized);
         const Tensor q = normal({kTokens, kQHeads, kHeadDim}, from, 4),
                      k = normal({kTokens, kKvHeads, kHeadDim}, from, 5),
                      v = normal({kTokens, kKvHeads, kHeadDim}, from, 6);
@@ -102,7 +102,7 @@ TEST_F(CudaStore, AfterNormAndRopeInOneLaunchWritesTheBitsOfThreeLaunches) {
                        v_got = Tensor::zeros({8, 4, kKvHeads, kHeadDim}, to);
           const DeviceCopy q_copy(q_got, stream), k_in(k, stream), v_in(v, stream), k_out(k_got, stream),
               v_out(v_got, stream), cos_in(cos, stream), sin_in(sin, stream), norm_in(norm, stream);
-          const TensorView weight = normed ? norm_in.view() : TensorView();
+          const TensorView weight = normalized ? norm_in.view() : TensorView();
           const kernels::NormRopeArgs rope{.q = q_copy.view(),
                                            .k = k_in.view(),
                                            .q_norm = weight,

@@ -87,7 +87,7 @@ void expect_same_bits(const std::function<void(Tensors&)>& run) {
   ASSERT_EQ(aligned.rows(), unaligned.rows());
 }
 
-TEST_F(AlignedRows, OfNormsAndSiluHaveTheBitsOfOthers) {
+TEST_F(AlignedRows, OfNormsAndActivationsHaveTheBitsOfOthers) {
   for (const DType dtype : kTypes)
     for (const int64_t dim : {8, 24, 256, 264, 1000, 1024, 3072, 4096, 8192, 14336, 20000}) {
       SCOPED_TRACE(testing::Message() << dtype << " dim " << dim);
@@ -96,7 +96,12 @@ TEST_F(AlignedRows, OfNormsAndSiluHaveTheBitsOfOthers) {
         const TensorView weight = tensors.random(1, dim, dtype)[0], out = tensors.zeros(3, dim, dtype);
         rms_norm(x, weight, 1e-6f, out, tensors.stream());
         add_rms_norm(x, residual, weight, 1e-6f, x, tensors.stream());
-        silu_mul(tensors.random(3, 2 * dim, dtype, 4.0f), tensors.zeros(3, dim, dtype), tensors.stream());
+        rms_norm_add(tensors.random(3, dim, dtype), tensors.random(1, dim, DType::kF32)[0], 1e-6f, residual,
+                     tensors.stream());
+        const TensorView gate_up = tensors.random(3, 2 * dim, dtype, 4.0f);
+        silu_mul(gate_up, tensors.zeros(3, dim, dtype), tensors.stream());
+        gelu_tanh_mul(gate_up, tensors.zeros(3, dim, dtype), tensors.stream());
+        soft_cap(x, 2.0f, tensors.stream());
       });
     }
 }

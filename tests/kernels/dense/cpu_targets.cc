@@ -2,6 +2,7 @@
 #include <sstream>
 #include <vector>
 
+#include "attend/kernels/gemm/cpu/head_linear.h"
 #include "attend/kernels/norm_rope/cpu/elementwise.h"
 #include "attend/kernels/sampling/cpu/sampling.h"
 #include "tests/kernels/dense/linear_with_workspace.h"
@@ -22,8 +23,9 @@ class CpuTarget : public Target {
   // Rounding x or the products to 16 bits would be 100 times as far off.
   double linear_tolerance() const override { return 3e-7; }
 
-  void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out) const override {
-    cpu::embedding(ids, table, out, isa_);
+  void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out,
+                 float scale) const override {
+    cpu::embedding(ids, table, out, scale, isa_);
   }
   void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
                 float weight_offset) const override {
@@ -33,16 +35,28 @@ class CpuTarget : public Target {
                     const TensorView& out) const override {
     cpu::add_rms_norm(x, residual, weight, eps, out, isa_);
   }
+  void rms_norm_add(const TensorView& x, const TensorView& weight, float eps,
+                    const TensorView& residual) const override {
+    cpu::rms_norm_add(x, weight, eps, residual, isa_);
+  }
   void silu_mul(const TensorView& gate_up, const TensorView& out) const override {
     cpu::silu_mul(gate_up, out, isa_);
   }
+  void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out) const override {
+    cpu::gelu_tanh_mul(gate_up, out, isa_);
+  }
+  void soft_cap(const TensorView& x, float cap) const override { cpu::soft_cap(x, cap, isa_); }
   void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos,
             const TensorView& sin) const override {
-    cpu::rope(x, positions, cos, sin, isa_);
+    cpu::rope(x, positions, cos, sin, /*interleaved=*/false, isa_);
   }
   void norm_rope(const NormRopeArgs& args) const override {
     Stream stream;
     kernels::norm_rope(args, stream);
+  }
+  void rope_rows_by_length(const RopeRowsByLengthArgs& args) const override {
+    Stream stream;
+    kernels::rope_rows_by_length(args, stream);
   }
   void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out) const override {
     cpu::gather_rows(x, rows, out, isa_);
@@ -55,6 +69,14 @@ class CpuTarget : public Target {
   void gated_linear(const GatedLinearArgs& args) const override {
     Stream stream;
     kernels::gated_linear(args, stream);
+  }
+  void head_linear(const HeadLinearArgs& args) const override {
+    check(args, Stream{});
+    cpu::head_linear(args, isa_);
+  }
+  void latent_norm_rope_store(const LatentNormRopeStoreArgs& args) const override {
+    Stream stream;
+    kernels::latent_norm_rope_store(args, stream);
   }
   void argmax(const TensorView& logits, View<int32_t> ids) const override { cpu::argmax(logits, ids, isa_); }
   void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids) const override {

@@ -54,9 +54,10 @@ class GpuTarget : public Target {
   // Tensor cores cut off what they align away when they add.
   double linear_tolerance() const override { return 2e-6; }
 
-  void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out) const override {
+  void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out,
+                 float scale) const override {
     Call call;
-    kernels::embedding(call.array(ids), call.in(table), call.out(out), call.stream());
+    kernels::embedding(call.array(ids), call.in(table), call.out(out), call.stream(), scale);
     call.finish();
   }
   void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
@@ -73,6 +74,22 @@ class GpuTarget : public Target {
     const TensorView device_out = call.out(out);
     const TensorView device_x = x.data == out.data ? device_out : call.in(x);
     kernels::add_rms_norm(device_x, call.out(residual), call.in(weight), eps, device_out, call.stream());
+    call.finish();
+  }
+  void rms_norm_add(const TensorView& x, const TensorView& weight, float eps,
+                    const TensorView& residual) const override {
+    Call call;
+    kernels::rms_norm_add(call.in(x), call.in(weight), eps, call.out(residual), call.stream());
+    call.finish();
+  }
+  void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out) const override {
+    Call call;
+    kernels::gelu_tanh_mul(call.in(gate_up), call.out(out), call.stream());
+    call.finish();
+  }
+  void soft_cap(const TensorView& x, float cap) const override {
+    Call call;
+    kernels::soft_cap(call.out(x), cap, call.stream());
     call.finish();
   }
   void silu_mul(const TensorView& gate_up, const TensorView& out) const override {
@@ -97,6 +114,17 @@ class GpuTarget : public Target {
     device.cos = call.in(args.cos);
     device.sin = call.in(args.sin);
     kernels::norm_rope(device, call.stream());
+    call.finish();
+  }
+  void rope_rows_by_length(const kernels::RopeRowsByLengthArgs& args) const override {
+    Call call;
+    const TensorView rows = call.out(ids_view(args.rows));
+    kernels::RopeRowsByLengthArgs device = args;
+    device.positions = call.array(args.positions);
+    device.cu_seqlen_q = call.array(args.cu_seqlen_q);
+    device.prompt_lens = call.array(args.prompt_lens);
+    device.rows = rows.span<int32_t>();
+    kernels::rope_rows_by_length(device, call.stream());
     call.finish();
   }
   void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out) const override {
@@ -128,6 +156,26 @@ class GpuTarget : public Target {
                           call.stream());
     call.finish();
   }
+  void head_linear(const kernels::HeadLinearArgs& args) const override {
+    Call call;
+    kernels::head_linear({.x = call.in(args.x), .weight = call.in(args.weight), .out = call.out(args.out)},
+                         call.stream());
+    call.finish();
+  }
+  void latent_norm_rope_store(const kernels::LatentNormRopeStoreArgs& args) const override {
+    Call call;
+    kernels::LatentNormRopeStoreArgs device = args;
+    device.kv_a = call.out(args.kv_a);
+    device.norm = call.in(args.norm);
+    device.q_rope = call.out(args.q_rope);
+    device.positions = call.array(args.positions);
+    device.cos = call.in(args.cos);
+    device.sin = call.in(args.sin);
+    device.to.k = call.out(args.to.k);
+    device.to.slots = call.array(args.to.slots);
+    kernels::latent_norm_rope_store(device, call.stream());
+    call.finish();
+  }
   void argmax(const TensorView& logits, View<int32_t> ids) const override {
     Call call;
     const TensorView device_ids = call.out(ids_view(ids));
@@ -143,7 +191,7 @@ class GpuTarget : public Target {
 
  private:
   static kernels::InputNorm in(const kernels::InputNorm& norm, Call& call) {
-    return {.weight = call.in(norm.weight), .eps = norm.eps, .normed = call.in(norm.normed)};
+    return {.weight = call.in(norm.weight), .eps = norm.eps, .normalized = call.in(norm.normalized)};
   }
   static TensorView ids_view(View<int32_t> ids) {
     return TensorView::contiguous(ids.data(), DType::kI32, {std::ssize(ids)});

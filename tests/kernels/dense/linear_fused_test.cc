@@ -40,8 +40,8 @@ double rounding_of(DType dtype) {
   return dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 1e-6;
 }
 
-// The rows of x normed, in float64.
-std::vector<double> normed(const TestTensor& x, const TestTensor& weight) {
+// The rows of x normalized, in float64.
+std::vector<double> normalized(const TestTensor& x, const TestTensor& weight) {
   const int64_t dim = weight.size();
   std::vector<double> result = x.values();
   for (int64_t first = 0; first < x.size(); first += dim) {
@@ -106,8 +106,8 @@ TEST_P(FusedLinearOfShape, NormsItsInputFirst) {
                    .weight = t.weight,
                    .bias = t.bias,
                    .out = out,
-                   .norm = {.weight = t.norm, .eps = kEps, .normed = t.scratch}});
-    const std::vector<double> x = normed(t.x, t.norm), weight = t.weight.values();
+                   .norm = {.weight = t.norm, .eps = kEps, .normalized = t.scratch}});
+    const std::vector<double> x = normalized(t.x, t.norm), weight = t.weight.values();
     for (int64_t row = 0; row < num_rows; ++row)
       for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
         const Product product(x, weight, row, o, shape.in_features);
@@ -132,8 +132,8 @@ TEST_P(FusedLinearOfShape, GatedNormsItsInputFirst) {
                          .bias = {},
                          .gate_up = gate_up,
                          .out = out,
-                         .norm = {.weight = t.norm, .eps = kEps, .normed = t.scratch}});
-    const std::vector<double> x = normed(t.x, t.norm), weight = t.weight.values();
+                         .norm = {.weight = t.norm, .eps = kEps, .normalized = t.scratch}});
+    const std::vector<double> x = normalized(t.x, t.norm), weight = t.weight.values();
     for (int64_t row = 0; row < num_rows; ++row)
       for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
         const Product gate(x, weight, row, o, shape.in_features);
@@ -211,32 +211,35 @@ TEST(FusedLinearArguments, NormsThatDoNotFitAreRefused) {
   const TestTensor of_x({32}, DType::kF32), of_out({64}, DType::kF32), like_x({3, 32}, DType::kF32),
       like_out({3, 64}, DType::kF32), squares_of_x({3, 2}, DType::kF32), squares_of_out({3, 4}, DType::kF32),
       squares_in_bf16({3, 4}, DType::kBF16);
-  const auto norm = [](const TensorView& weight, const TensorView& normed, const TensorView& squares,
+  const auto norm = [](const TensorView& weight, const TensorView& normalized, const TensorView& squares,
                        bool deferred) {
-    return InputNorm{
-        .weight = weight, .eps = kEps, .normed = normed, .squares = squares, .deferred = deferred};
+    return InputNorm{.weight = weight,
+                     .eps = kEps,
+                     .normalized = normalized,
+                     .partial_squares = squares,
+                     .deferred = deferred};
   };
   using testing::StartsWith;
   EXPECT_THAT(refusal(norm(of_x, like_x, {}, /*deferred=*/true), {}),
-              StartsWith("norm: deferred, so its squares"));
+              StartsWith("norm: deferred, so its partial_squares"));
   EXPECT_THAT(refusal(norm(of_x, like_x, squares_of_out, /*deferred=*/false), {}),
-              StartsWith("norm.squares"));
+              StartsWith("norm.partial_squares"));
   EXPECT_THAT(refusal({}, norm(of_x, like_x, squares_of_x, /*deferred=*/false)),
               StartsWith("next_norm.weight"));
   EXPECT_THAT(refusal({}, norm(of_out, like_x, squares_of_out, /*deferred=*/false)),
-              StartsWith("next_norm.normed"));
+              StartsWith("next_norm.normalized"));
   EXPECT_THAT(refusal({}, norm(of_out, like_out, squares_in_bf16, /*deferred=*/false)),
-              StartsWith("next_norm.squares"));
+              StartsWith("next_norm.partial_squares"));
 }
 
 TEST(FusedLinearArguments, ANormThatAGemmDoesNotDeferIsNotSaidToBe) {
   Stream stream;
   const TestTensor x({3, 32}, DType::kF32), weight({64, 32}, DType::kF32), norm_weight({64}, DType::kF32),
-      normed({3, 64}, DType::kF32), squares({3, 4}, DType::kF32), out({3, 64}, DType::kF32);
+      normalized({3, 64}, DType::kF32), squares({3, 4}, DType::kF32), out({3, 64}, DType::kF32);
   for (const int64_t num_rows : {0, 3}) {
     const auto rows = [&](const TestTensor& tensor) { return tensor.view().slice(0, 0, num_rows); };
     const InputNorm next{
-        .weight = norm_weight, .eps = kEps, .normed = rows(normed), .squares = rows(squares)};
+        .weight = norm_weight, .eps = kEps, .normalized = rows(normalized), .partial_squares = rows(squares)};
     EXPECT_FALSE(
         linear({.x = rows(x), .weight = weight, .bias = {}, .out = rows(out), .next_norm = &next}, stream))
         << num_rows << " rows";
@@ -247,7 +250,7 @@ std::vector<double> outputs_of_rows(const Target& target, const Tensors& t, int6
                                     bool gated) {
   const TensorView x = t.x.view().slice(0, first, first + num_rows);
   const int64_t num_outs = t.weight.view().shape[0] / (gated ? 2 : 1);
-  const InputNorm norm{.weight = t.norm, .eps = kEps, .normed = t.scratch.view().slice(0, 0, num_rows)};
+  const InputNorm norm{.weight = t.norm, .eps = kEps, .normalized = t.scratch.view().slice(0, 0, num_rows)};
   const TestTensor gate_up({num_rows, 2 * num_outs}, x.dtype);
   TestTensor out({num_rows, num_outs}, x.dtype);
   if (gated) {

@@ -76,7 +76,7 @@ std::vector<std::byte> plain(const Target& target, const Layer& layer, int64_t f
   return bytes_of(out);
 }
 
-std::vector<std::byte> normed(const Target& target, const Layer& layer, int64_t first, int64_t num_rows) {
+std::vector<std::byte> normalized(const Target& target, const Layer& layer, int64_t first, int64_t num_rows) {
   const TensorView x = layer.x.view().slice(0, first, first + num_rows);
   const TestTensor out({num_rows, layer.weight.view().shape[0]}, x.dtype);
   const TestTensor scratch({num_rows, x.shape[1]}, x.dtype);
@@ -85,7 +85,7 @@ std::vector<std::byte> normed(const Target& target, const Layer& layer, int64_t 
                  .bias = {},
                  .out = out,
                  .batch_invariant = true,
-                 .norm = {.weight = layer.norm, .eps = kEps, .normed = scratch}});
+                 .norm = {.weight = layer.norm, .eps = kEps, .normalized = scratch}});
   return bytes_of(out);
 }
 
@@ -137,9 +137,9 @@ TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAlone) {
     for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, plain);
 }
 
-TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenItIsNormed) {
+TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenItIsNormalized) {
   for (const auto& target : targets())
-    for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, normed);
+    for (const DType dtype : kWeightTypes) expect_invariant(*target, dtype, normalized);
 }
 
 TEST_F(InvariantLinear, ARowsBitsDependOnThatRowAloneWhenTheOutputIsAdded) {

@@ -32,7 +32,7 @@ std::ostream& operator<<(std::ostream& out, const Heads& heads) {
              << heads.hidden;
 }
 // One group of features a half; CTAs whose features are of several heads, of which they take two, four and
-// six groups at once; rests of chunks; fewer units than CTAs. Where heads are normed: clusters of one to
+// six groups at once; rests of chunks; fewer units than CTAs. Where heads are normalized: clusters of one to
 // eight CTAs a head with one to four units each, and too many heads for that.
 constexpr Heads kHeads[] = {{2, 1, 16, 8},    {8, 2, 64, 72},   {32, 8, 128, 136}, {16, 8, 128, 1024},
                             {3, 3, 256, 200}, {14, 2, 64, 896}, {80, 8, 128, 64}};

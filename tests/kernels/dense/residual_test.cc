@@ -66,7 +66,7 @@ class Step {
   std::mt19937 random_{7};
 };
 
-Matrix normed(const Matrix& x, const Matrix& weight) {
+Matrix normalized(const Matrix& x, const Matrix& weight) {
   Matrix result = x;
   for (int64_t row = 0; row < kTokens; ++row) {
     double squares = 0.0;
@@ -113,11 +113,12 @@ TEST_P(ResidualOn, HoldsTheSumOfWhatWasAddedWhicheverNormWasExpected) {
     Matrix sum, norm_a, norm_b, gate_up, down, head;
     const Tensor sum_t = step.random({kTokens, kHidden}, sum), scratch_t = step.empty({kTokens, kHidden}),
                  gathered_t = step.empty({kTokens, kHidden}),
-                 squares_t = step.empty({kTokens, kHidden / kNormSquares});
-    Residual residual({.sum = sum_t,
-                       .scratch = scratch_t,
-                       .gathered = gathered_t,
-                       .squares = device().type == DeviceType::kCuda ? squares_t.view() : TensorView()});
+                 squares_t = step.empty({kTokens, kHidden / kPartialSquaresWidth});
+    Residual residual(
+        {.sum = sum_t,
+         .scratch = scratch_t,
+         .gathered = gathered_t,
+         .partial_squares = device().type == DeviceType::kCuda ? squares_t.view() : TensorView()});
     const Tensor a_t = step.random({kHidden}, norm_a), b_t = step.random({kHidden}, norm_b);
     const Tensor gate_up_t = step.random({2 * kWide, kHidden}, gate_up),
                  down_t = step.random({kHidden, kWide}, down), head_t = step.random({7, kHidden}, head);
@@ -131,7 +132,7 @@ TEST_P(ResidualOn, HoldsTheSumOfWhatWasAddedWhicheverNormWasExpected) {
     for (int layer = 0; layer < 2; ++layer) {
       norm_gated_linear(residual, {.norm = a, .gate_up = parts, .gate_up_out = wide_t, .out = x_t},
                         step.context());
-      const Matrix both = product(normed(sum, norm_a), gate_up, kHidden);
+      const Matrix both = product(normalized(sum, norm_a), gate_up, kHidden);
       Matrix x;
       for (int64_t row = 0; row < kTokens; ++row)
         for (int64_t i = 0; i < kWide; ++i) {
@@ -151,12 +152,66 @@ TEST_P(ResidualOn, HoldsTheSumOfWhatWasAddedWhicheverNormWasExpected) {
     norm_linear(residual,
                 {.norm = b, .linear = {&head_linear, 1}, .out = some_t, .rows = rows_t.span<int32_t>()},
                 step.context());
-    const Matrix all_b = product(normed(sum, norm_b), head, kHidden);
+    const Matrix all_b = product(normalized(sum, norm_b), head, kHidden);
     Matrix some(all_b.begin() + 7, all_b.begin() + 14);
     some.insert(some.end(), all_b.begin() + 28, all_b.begin() + 35);
     expect_near(step.values(some_t), some, "head of some rows");
     norm_linear(residual, {.norm = a, .linear = {&head_linear, 1}, .out = all_t}, step.context());
-    expect_near(step.values(all_t), product(normed(sum, norm_a), head, kHidden), "head of all rows");
+    expect_near(step.values(all_t), product(normalized(sum, norm_a), head, kHidden), "head of all rows");
+  }
+}
+
+// Norms behind sublayers, as of OLMo 2, with and without norms before them, as of Gemma.
+TEST_P(ResidualOn, NormsWhatIsAdded) {
+  for (const bool norm_before : {true, false}) {
+    Step step(device());
+    Matrix sum, before, after, gate_up, down, head;
+    const Tensor sum_t = step.random({kTokens, kHidden}, sum), scratch_t = step.empty({kTokens, kHidden}),
+                 gathered_t = step.empty({kTokens, kHidden}),
+                 squares_t = step.empty({kTokens, kHidden / kPartialSquaresWidth});
+    Residual residual(
+        {.sum = sum_t,
+         .scratch = scratch_t,
+         .gathered = gathered_t,
+         .partial_squares = device().type == DeviceType::kCuda ? squares_t.view() : TensorView()});
+    const Tensor before_t = step.random({kHidden}, before), after_t = step.random({kHidden}, after),
+                 gate_up_t = step.random({2 * kWide, kHidden}, gate_up),
+                 down_t = step.random({kHidden, kWide}, down), head_t = step.random({7, kHidden}, head);
+    Norm reads{.weight = {}, .eps = kEps};
+    if (norm_before) reads.weight = before_t;
+    std::vector<Linear> parts{{.weight = gate_up_t}};
+    if (std::get<1>(GetParam()) == 2)
+      parts = {{.weight = gate_up_t.view().slice(0, 0, kWide)},
+               {.weight = gate_up_t.view().slice(0, kWide, 2 * kWide)}};
+
+    const Tensor wide_t = step.empty({kTokens, 2 * kWide}), x_t = step.empty({kTokens, kWide});
+    for (int layer = 0; layer < 2; ++layer) {
+      norm_gated_linear(residual,
+                        {.norm = reads,
+                         .gate_up = parts,
+                         .activation = Activation::kGeluTanh,
+                         .gate_up_out = wide_t,
+                         .out = x_t},
+                        step.context());
+      const Matrix both = product(norm_before ? normalized(sum, before) : sum, gate_up, kHidden);
+      Matrix x;
+      for (int64_t row = 0; row < kTokens; ++row)
+        for (int64_t i = 0; i < kWide; ++i) {
+          const double gate = both[row * 2 * kWide + i];
+          const double inner = std::sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate);
+          x.push_back(0.5 * gate * (1.0 + std::tanh(inner)) * both[row * 2 * kWide + kWide + i]);
+        }
+      expect_near(step.values(x_t), x, "gated");
+      residual.expect(reads);
+      linear_add(x_t, {.weight = down_t}, residual, step.context(), {.weight = after_t, .eps = kEps});
+      const Matrix added = normalized(product(x, down, kWide), after);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
+    }
+    const Tensor out_t = step.empty({kTokens, 7});
+    const Linear head_linear{.weight = head_t};
+    norm_linear(residual, {.norm = reads, .linear = {&head_linear, 1}, .out = out_t}, step.context());
+    expect_near(step.values(out_t), product(norm_before ? normalized(sum, before) : sum, head, kHidden),
+                "head");
   }
 }
 
@@ -176,7 +231,7 @@ TEST_P(ResidualOn, TakesTwoSumsInARow) {
   const Linear head_linear{.weight = head_t};
   norm_linear(residual, {.norm = {.weight = norm_t, .eps = kEps}, .linear = {&head_linear, 1}, .out = out_t},
               step.context());
-  expect_near(step.values(out_t), product(normed(sum, norm), head, kHidden), "head");
+  expect_near(step.values(out_t), product(normalized(sum, norm), head, kHidden), "head");
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, ResidualOn, testing::Combine(testing::Bool(), testing::Values(1, 2)),

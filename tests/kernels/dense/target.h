@@ -9,7 +9,9 @@
 #include <span>
 #include <string>
 
+#include "attend/kernels/gemm/head_linear.h"
 #include "attend/kernels/gemm/linear.h"
+#include "attend/kernels/norm_rope/latent_norm_rope_store.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/sampling/sampling.h"
 
@@ -24,18 +26,26 @@ class Target {
   // Largest error of a sum of products, in parts of the sum of their magnitudes.
   virtual double linear_tolerance() const = 0;
 
-  virtual void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out) const = 0;
+  virtual void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out,
+                         float scale = 1.0f) const = 0;
   virtual void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
                         float weight_offset) const = 0;
   virtual void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
                             float eps, const TensorView& out) const = 0;
+  virtual void rms_norm_add(const TensorView& x, const TensorView& weight, float eps,
+                            const TensorView& residual) const = 0;
   virtual void silu_mul(const TensorView& gate_up, const TensorView& out) const = 0;
+  virtual void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out) const = 0;
+  virtual void soft_cap(const TensorView& x, float cap) const = 0;
   virtual void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos,
                     const TensorView& sin) const = 0;
   virtual void norm_rope(const kernels::NormRopeArgs& args) const = 0;
+  virtual void rope_rows_by_length(const kernels::RopeRowsByLengthArgs& args) const = 0;
   virtual void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out) const = 0;
   virtual void linear(const kernels::LinearArgs& args) const = 0;
   virtual void gated_linear(const kernels::GatedLinearArgs& args) const = 0;
+  virtual void head_linear(const kernels::HeadLinearArgs& args) const = 0;
+  virtual void latent_norm_rope_store(const kernels::LatentNormRopeStoreArgs& args) const = 0;
   virtual void argmax(const TensorView& logits, View<int32_t> ids) const = 0;
   virtual void sample(const TensorView& logits, View<const kernels::SamplingRule> rules,
                       View<int32_t> ids) const = 0;

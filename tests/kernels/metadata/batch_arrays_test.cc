@@ -33,8 +33,8 @@ Derived derive(const BatchSource& source, size_t num_new_tokens = 0) {
 
 TEST(BatchArrays, OneLengthForAllMakesMultiples) {
   const Derived derived = derive({.num_reqs = 3,
-                                  .seqlen_q = {.all = 2},
-                                  .seqlen_cached = {.all = 9},
+                                  .seqlen_q = {.uniform = 2},
+                                  .seqlen_cached = {.uniform = 9},
                                   .places = {.row_spacing = 16, .capacity = 16}});
   EXPECT_THAT(derived.cu_seqlen_q, ElementsAre(0, 2, 4, 6));
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(9, 9, 9));
@@ -44,8 +44,8 @@ TEST(BatchArrays, OneLengthForAllMakesMultiples) {
 TEST(BatchArrays, SumsAreTakenBeforeLengths) {
   const std::vector<int32_t> cu_q{0, 3, 3, 4}, cu_kv{0, 5, 6, 16}, each{50, 50, 50};
   const Derived derived = derive({.num_reqs = 3,
-                                  .seqlen_q = {.cu = cu_q.data(), .all = 8},
-                                  .seqlen_cached = {.cu = cu_kv.data(), .each = each.data()},
+                                  .seqlen_q = {.cu = cu_q.data(), .uniform = 8},
+                                  .seqlen_cached = {.cu = cu_kv.data(), .per_request = each.data()},
                                   .places = {.capacity = 16}});
   EXPECT_THAT(derived.cu_seqlen_q, ElementsAre(0, 3, 3, 4));
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(5, 1, 10));
@@ -55,9 +55,9 @@ TEST(BatchArrays, NewKeysGoBehindCachedOnesThroughThePageTable) {
   const std::vector<int32_t> cached{3, 0}, table{5, 2, -1, 7, -1, -1};
   const Derived derived =
       derive({.num_reqs = 2,
-              .seqlen_q = {.all = 2},
-              .seqlen_cached = {.each = cached.data()},
-              .seqlen_new = {.all = 2},
+              .seqlen_q = {.uniform = 2},
+              .seqlen_cached = {.per_request = cached.data()},
+              .seqlen_new = {.uniform = 2},
               .places = {.table = table.data(), .table_stride = 3, .page_size = 4, .capacity = 12}},
              4);
   EXPECT_THAT(derived.seqlen_kv, ElementsAre(5, 2));
@@ -67,7 +67,7 @@ TEST(BatchArrays, NewKeysGoBehindCachedOnesThroughThePageTable) {
 TEST(BatchArrays, NewKeysOfChosenRowsAndPaddingBehindTheLastRequest) {
   const std::vector<int32_t> cached{1, 4}, rows{2, 0}, cu_new{0, 0, 2};
   const Derived derived = derive({.num_reqs = 2,
-                                  .seqlen_cached = {.each = cached.data()},
+                                  .seqlen_cached = {.per_request = cached.data()},
                                   .seqlen_new = {.cu = cu_new.data()},
                                   .places = {.rows = rows.data(), .row_spacing = 10, .capacity = 8}},
                                  3);
@@ -79,8 +79,8 @@ TEST(BatchArrays, RefusesKeysThatThereIsNoRoomFor) {
   const std::vector<int32_t> cached{2, 7};
   try {
     derive({.num_reqs = 2,
-            .seqlen_cached = {.each = cached.data()},
-            .seqlen_new = {.all = 2},
+            .seqlen_cached = {.per_request = cached.data()},
+            .seqlen_new = {.uniform = 2},
             .places = {.capacity = 8}},
            4);
     FAIL() << "9 keys fit into 8";
@@ -105,8 +105,8 @@ struct Appended {
     const TensorView from = TensorView::contiguous(added.data(), DType::kF32, {2, 1, 1});
     Stream stream;
     append_keys({.num_reqs = 2,
-                 .seqlen_cached = {.each = cached.data()},
-                 .seqlen_new = {.all = 1},
+                 .seqlen_cached = {.per_request = cached.data()},
+                 .seqlen_new = {.uniform = 1},
                  .places = {.row_spacing = 4, .capacity = 4}},
                 {.seqlen_kv = seqlen_kv, .new_slots = new_slots},
                 {.k = from, .v = from, .to = {.k = to, .v = to, .slots = slots}}, stream);

@@ -86,7 +86,7 @@ TEST(TokenizerErrors, NameADirectoryInPlaceOfAFile) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kNotFound);
       EXPECT_THAT(error.what(),
-                  HasSubstr((folder.path() / name).string() + ": is a directory: expected a file"));
+                  HasSubstr((folder.path() / name).string() + ": is a directory: expected a regular file"));
     }
   }
 }

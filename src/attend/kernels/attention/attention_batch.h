@@ -30,14 +30,17 @@ struct QueryBatch {
 
 // Query j stands at p = seqlen_kv - seqlen_q + j, or at positions[j] under a tree mask, and sees the keys
 //   lo <= k <= p,  lo = max(0, p - window_left, floor(p / chunk) * chunk).
-// Without `causal` (bidirectional and cross attention) p is the last key, seqlen_kv - 1. Under a tree mask a
-// new token is seen when its bit is set and lo <= its position: windows use positions, not indices.
-// Kernels may give a key that a query does not see the weight 0 instead of leaving it out, so an infinity or
-// a NaN among the values of a request's keys may reach its other queries of the same step.
+// Without `causal` (bidirectional and cross attention) p is the last key, seqlen_kv - 1. With a window_right
+// it sees so many keys behind p too, those of its chunk alone where there are chunks. Under a tree mask a new
+// token is seen when its bit is set and lo <= its position: windows use positions, not indices. Kernels may
+// give a key that a query does not see the probability 0 instead of leaving it out, so an infinity or a NaN
+// among the values of a request's keys may reach its other queries of the same step.
 struct Visibility {
   bool causal = true;
   int32_t window_left = -1;  // inclusive distance: Hugging Face's sliding_window w is w - 1; -1: no window
   int32_t chunk = 0;         // chunked local attention (Llama 4); 0: none
+  int32_t window_right =
+      0;  // of causal attention on CPUs, without a tree mask; INT32_MAX: up to the last key
 
   bool operator==(const Visibility&) const = default;
 };
@@ -49,6 +52,16 @@ inline int32_t first_visible(const Visibility& visibility, int32_t p) {
   if (visibility.chunk > 0 && p / visibility.chunk * visibility.chunk > lo)
     lo = p / visibility.chunk * visibility.chunk;
   return lo;
+}
+
+// Last visible key of a query at position p of a request with seqlen_kv keys; below the first: none.
+inline int32_t last_visible(const Visibility& visibility, int32_t p, int32_t seqlen_kv) {
+  int64_t hi = int64_t{p} + visibility.window_right;
+  if (visibility.chunk > 0 && visibility.window_right > 0) {
+    const int64_t next_chunk = p < 0 ? 0 : (int64_t{p} / visibility.chunk + 1) * visibility.chunk;
+    hi = hi < next_chunk ? hi : next_chunk - 1;
+  }
+  return static_cast<int32_t>(hi < seqlen_kv ? hi : seqlen_kv - 1);
 }
 
 // score = scale * k_scale * q.k, then logit_cap * tanh(score / logit_cap) when there is a cap.

@@ -82,7 +82,7 @@ class AttentionPlan {
   // As plan(), for one call of attention or MLA alone, which is given the same batch: its lengths are to be
   // there until then. On a GPU a call for few rows of each request derives the plan on its way, which saves a
   // launch; the bits are those of plan().
-  void plan_in_call(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
+  void plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   const AttentionPlanLimits& limits() const { return limits_; }
   // On a GPU: the plan itself; work(), partial results and scratch are those of the CPU.

@@ -59,6 +59,9 @@ void check_visibility(const Visibility& visibility, const QueryBatch& batch) {
   require(visibility.window_left >= -1, "window_left ", visibility.window_left,
           ": at least 0, or -1 for none");
   require(visibility.chunk >= 0, "chunk ", visibility.chunk, ": at least 1, or 0 for none");
+  require(visibility.window_right >= 0, "window_right ", visibility.window_right, ": at least 0");
+  require(visibility.window_right == 0 || (visibility.causal && batch.tree_mask.empty()), "window_right ",
+          visibility.window_right, ": expected 0 without a causal mask, and with a tree mask");
   require(visibility.causal || batch.tree_mask.empty(), "tree mask: only causal attention has one");
 }
 

@@ -22,36 +22,45 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
+// The query and head of a row, and what its K and V were divided by when they were stored.
+struct RowOfHead {
+  const Query& query;
+  int64_t head;
+  double k_scale, v_scale;
+};
+
 // softmax over the visible keys. `score_of(k)` is q.k and `value_of(k)` the row of V; both are called for
-// visible keys only.
-template <class ScoreOf, class ValueOf>
-Row attend_row(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& rule,
-               const Query& query, size_t head, double k_scale, double v_scale, size_t head_dim_v,
-               const ScoreOf& score_of, const ValueOf& value_of) {
+// visible keys only. Args: AttentionArgs or MlaArgs.
+template <class Args, class ScoreOf, class ValueOf>
+Row attend_row(const Args& args, const RowOfHead& of, const ScoreOf& score_of, const ValueOf& value_of) {
+  const ScoreRule& rule = args.score;
+  const auto head_dim_v = static_cast<size_t>(args.out.shape[2]);
   std::vector<int32_t> keys;
   std::vector<double> scores;
-  double largest = kEmptyLse;
-  for (int32_t k = 0; k < query.seqlen_kv; ++k) {
-    if (!sees(batch, visibility, query, k)) continue;
-    double score = static_cast<double>(rule.scale) * k_scale * score_of(k);
+  double row_max = kEmptyLse;
+  for (int32_t k = 0; k < of.query.seqlen_kv; ++k) {
+    if (!sees(args.batch, args.visibility, of.query, k)) continue;
+    double score = static_cast<double>(rule.scale) * of.k_scale * score_of(k);
     if (rule.logit_cap > 0.0f)
       score = rule.logit_cap * std::tanh(score / static_cast<double>(rule.logit_cap));
     keys.push_back(k);
     scores.push_back(score);
-    largest = std::max(largest, score);
+    row_max = std::max(row_max, score);
   }
   Row row{.out = std::vector<double>(head_dim_v, 0.0), .lse = kEmptyLse};
   if (keys.empty()) return row;
   double sum = 0.0;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const double weight = std::exp(scores[i] - largest);
-    sum += weight;
+    const double p = std::exp(scores[i] - row_max);
+    sum += p;
     const std::vector<double> value = value_of(keys[i]);
-    for (size_t d = 0; d < head_dim_v; ++d) row.out[d] += weight * value[d];
+    for (size_t d = 0; d < head_dim_v; ++d) row.out[d] += p * value[d];
   }
-  row.lse = largest + std::log(sum);
-  const double sink = rule.sinks.empty() ? 0.0 : std::exp(static_cast<double>(rule.sinks[head]) - largest);
-  for (double& element : row.out) element *= v_scale / (sum + sink);
+  row.lse = row_max + std::log(sum);
+  const double sink = rule.sinks.empty()
+                          ? 0.0
+                          : std::exp(static_cast<double>(rule.sinks[static_cast<size_t>(of.head)]) - row_max);
+  for (double& element : row.out) element *= of.v_scale / (sum + sink);
   return row;
 }
 
@@ -91,10 +100,8 @@ void attention(const AttentionArgs& args) {
       };
       const auto score_of = [&](int32_t k) { return dot(q, row_of(args.kv.k, k, head_dim_qk)); };
       const auto value_of = [&](int32_t k) { return row_of(args.kv.v, k, head_dim_v); };
-      write_row(
-          args.out, args.lse, query.token, head,
-          attend_row(args.batch, args.visibility, args.score, query, static_cast<size_t>(head),
-                     args.kv.k_scale, args.kv.v_scale, static_cast<size_t>(head_dim_v), score_of, value_of));
+      const RowOfHead of{query, head, args.kv.k_scale, args.kv.v_scale};
+      write_row(args.out, args.lse, query.token, head, attend_row(args, of, score_of, value_of));
     }
   });
 }
@@ -116,9 +123,8 @@ void mla(const MlaArgs& args) {
                dot(q_rope, load_row(args.latent, latent_of(k) + rank, rope_dim));
       };
       const auto value_of = [&](int32_t k) { return load_row(args.latent, latent_of(k), rank); };
-      write_row(args.out, args.lse, query.token, head,
-                attend_row(args.batch, args.visibility, args.score, query, static_cast<size_t>(head),
-                           args.scale_kv, args.scale_kv, static_cast<size_t>(rank), score_of, value_of));
+      const RowOfHead of{query, head, args.scale_kv, args.scale_kv};
+      write_row(args.out, args.lse, query.token, head, attend_row(args, of, score_of, value_of));
     }
   });
 }

@@ -23,7 +23,9 @@ bool sees(const QueryBatch& batch, const Visibility& visibility, const Query& qu
   const int32_t lo = first_visible(visibility, query.position);
   const int32_t prefix = query.seqlen_kv - query.seqlen_q;
   const bool new_token = k >= prefix;
-  if (batch.tree_mask.empty() || !new_token) return lo <= k && k <= query.position;
+  if (batch.tree_mask.empty())
+    return lo <= k && k <= last_visible(visibility, query.position, query.seqlen_kv);
+  if (!new_token) return lo <= k && k <= query.position;
   const int32_t bit = k - prefix;
   const int32_t position = batch.positions[static_cast<size_t>(query.token - query.j + bit)];
   const uint64_t word =

@@ -15,7 +15,7 @@ VisibleKeys visible_keys(const QueryBatch& batch, const Visibility& visibility, 
   if (batch.tree_mask.empty()) {
     const int32_t p = visibility.causal ? prefix + j : seqlen_kv - 1;
     keys.begin = first_visible(visibility, p);
-    keys.end = p + 1;
+    keys.end = last_visible(visibility, p, seqlen_kv) + 1;
     return keys;
   }
   const auto token = static_cast<size_t>(first_token + j);

@@ -56,7 +56,7 @@ std::vector<KernelChoice> KernelChoices::all() const {
   return seen_;
 }
 
-void tell(const KernelChoice& choice) {
+void record_choice(const KernelChoice& choice) {
   const std::lock_guard lock(listeners().mutex);
   for (KernelChoices* const collecting : listeners().collecting) add(choice, collecting->seen_);
   if (listeners().logs && add(choice, listeners().logged)) log_info("kernel: ", to_string(choice));

@@ -32,15 +32,15 @@ class KernelChoices {
   std::vector<KernelChoice> all() const;
 
  private:
-  friend void tell(const KernelChoice& choice);
+  friend void record_choice(const KernelChoice& choice);
   std::vector<KernelChoice> seen_;
 };
 
 namespace internal {
 inline std::atomic<int> num_listeners = 0;
 }
-// Whether anybody wants to be told.
-inline bool tells_choices() { return internal::num_listeners.load(std::memory_order_relaxed) > 0; }
-void tell(const KernelChoice& choice);
+// Whether anybody listens.
+inline bool records_choices() { return internal::num_listeners.load(std::memory_order_relaxed) > 0; }
+void record_choice(const KernelChoice& choice);
 
 }  // namespace attend::kernels

@@ -4,12 +4,18 @@
 #include "attend/kernels/fused/multiply_parts.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/rows.h"
 
 namespace attend::kernels {
 namespace {
 
 bool on_gpu(const OpContext& context) { return context.stream.device.type == DeviceType::kCuda; }
+
+void gate(const NormGatedLinearArgs& args, Stream& stream) {
+  const auto activate = args.activation == Activation::kSilu ? silu_mul : gelu_tanh_mul;
+  activate(args.gate_up_out, args.out, stream);
+}
 
 }  // namespace
 
@@ -38,7 +44,7 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
     return some;
   };
   if (!on_gpu(context) || args.linear.size() != 1) {
-    const TensorView x = ResidualAccess::normed(residual, args.norm, context.stream);
+    const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
     return multiply_parts(gather(x, ResidualAccess::gathered(residual)), args.linear, args.out, context);
   }
   const Linear& one = args.linear.front();
@@ -46,8 +52,8 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
   if (!all) {
     // Of rows that are gathered no norm is deferred.
     norm.deferred = false;
-    norm.squares = {};
-    norm.normed = norm.normed.slice(0, 0, std::ssize(args.rows));
+    norm.partial_squares = {};
+    norm.normalized = norm.normalized.slice(0, 0, std::ssize(args.rows));
   }
   kernels::linear({.x = gather(residual.sum(), ResidualAccess::gathered(residual)),
                    .weight = one.weight,
@@ -58,14 +64,23 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
                   context.stream);
 }
 
+void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context) {
+  // Without a norm this adds what is still to be added.
+  const TensorView sum = ResidualAccess::normalized(residual, {}, context.stream);
+  rms_norm(sum, norm.weight, norm.eps, out, context.stream);
+}
+
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context) {
-  ensure(args.activation == Activation::kSilu, "a gated MLP with an activation that has no kernel");
   if (!on_gpu(context) || args.gate_up.size() != 1) {
-    const TensorView x = ResidualAccess::normed(residual, args.norm, context.stream);
+    const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
     multiply_parts(x, args.gate_up, args.gate_up_out, context);
-    return silu_mul(args.gate_up_out, args.out, context.stream);
+    return gate(args, context.stream);
   }
   const Linear& one = args.gate_up.front();
+  if (args.activation != Activation::kSilu) {
+    norm_linear(residual, {.norm = args.norm, .linear = args.gate_up, .out = args.gate_up_out}, context);
+    return gate(args, context.stream);
+  }
   gated_linear({.x = residual.sum(),
                 .weight = one.weight,
                 .bias = one.bias,
@@ -76,10 +91,19 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
                context.stream);
 }
 
-void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context) {
+void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
+                const Norm& post_norm) {
+  const Linear parts[] = {linear};
   if (!on_gpu(context)) {
-    const Linear parts[] = {linear};
-    return multiply_parts(x, parts, ResidualAccess::leave_addend(residual), context);
+    const TensorView addend = ResidualAccess::leave_addend(residual);
+    multiply_parts(x, parts, addend, context);
+    if (!post_norm.weight.empty()) rms_norm(addend, post_norm.weight, post_norm.eps, addend, context.stream);
+    return;
+  }
+  if (!post_norm.weight.empty()) {
+    const TensorView addend = ResidualAccess::free_scratch(residual);
+    multiply_parts(x, parts, addend, context);
+    return rms_norm_add(addend, post_norm.weight, post_norm.eps, residual.sum(), context.stream);
   }
   const bool deferred = kernels::linear({.x = x,
                                          .weight = linear.weight,

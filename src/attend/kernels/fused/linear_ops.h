@@ -19,8 +19,11 @@ struct NormLinearArgs {
 // These throw Error(kInvalidArgument) for shapes and dtypes, as linear(), gated_linear() and the norms do.
 void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context);
 
+// out = norm(residual), of all tokens, in the dtype of the residual: hidden states, for embeddings.
+void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context);
+
 // out = act(gate) * up with [gate | up] = W norm(residual) + b: the first half of a gated MLP.
-enum class Activation : uint8_t { kSilu };
+enum class Activation : uint8_t { kSilu, kGeluTanh };
 struct NormGatedLinearArgs {
   Norm norm;
   LinearParts gate_up;  // out_features: gate's, then up's
@@ -30,9 +33,10 @@ struct NormGatedLinearArgs {
 };
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context);
 
-// residual += W x + b. A weight whose in_features are shards of several ranks has partial sums: this is where
-// they are all-reduced.
-void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context);
+// residual += post_norm(W x + b), where there is one. A weight whose in_features are shards of several ranks
+// has partial sums: this is where they are all-reduced.
+void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
+                const Norm& post_norm = {});
 
 }  // namespace attend::kernels
 #pragma GCC visibility pop

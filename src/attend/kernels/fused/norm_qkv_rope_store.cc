@@ -1,8 +1,10 @@
 #include "attend/kernels/fused/norm_qkv_rope_store.h"
 
+#include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/fused/multiply_parts.h"
 #include "attend/kernels/fused/qkv.h"
 #include "attend/kernels/fused/residual_access.h"
+#include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/norm_rope_store.h"
 
 namespace attend::kernels {
@@ -14,15 +16,35 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
   const auto heads = [&](int64_t begin, int64_t end) {
     return args.qkv_out.slice(1, begin, end).split(1, head_dim);
   };
+  const bool norms_heads = args.qk_norm.q.empty() || args.qk_norm.q.shape[0] == head_dim;
   const NormRopeArgs rope{.q = heads(0, k_begin),
                           .k = heads(k_begin, v_begin),
-                          .q_norm = args.qk_norm.q,
-                          .k_norm = args.qk_norm.k,
+                          .q_norm = norms_heads ? args.qk_norm.q : TensorView(),
+                          .k_norm = norms_heads ? args.qk_norm.k : TensorView(),
                           .eps = args.qk_norm.eps,
                           .positions = args.rope.positions,
                           .cos = args.rope.cos,
-                          .sin = args.rope.sin};
+                          .sin = args.rope.sin,
+                          .interleaved = args.rope.interleaved,
+                          .norm_behind = args.qk_norm.behind_rope};
+  // Only q's own numbers change, so it may follow the store.
+  const auto temper = [&] {
+    if (args.temperature.slope > 0.0f)
+      scale_by_position(rope.q, args.positions, args.temperature, context.stream);
+  };
   const StoreKvArgs store{.k = rope.k, .v = heads(v_begin, args.qkv_out.shape[1]), .to = args.to};
+  if (!norms_heads) {
+    norm_linear(residual, {.norm = args.norm, .linear = args.qkv, .out = args.qkv_out}, context);
+    const auto norm_part = [&](int64_t begin, int64_t end, const TensorView& weight) {
+      const TensorView part = args.qkv_out.slice(1, begin, end);
+      rms_norm(part, weight, args.qk_norm.eps, part, context.stream);
+    };
+    norm_part(0, k_begin, args.qk_norm.q);
+    norm_part(k_begin, v_begin, args.qk_norm.k);
+    norm_rope_store(rope, store, context.stream);
+    temper();
+    return rope.q;
+  }
   if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1) {
     const Linear& one = args.qkv.front();
     qkv_norm_rope_store({.x = residual.sum(),
@@ -32,11 +54,13 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
                          .batch_invariant = context.batch_invariant,
                          .norm = ResidualAccess::input_norm(residual, args.norm)},
                         rope, store, context.stream);
+    temper();
     return rope.q;
   }
-  const TensorView x = ResidualAccess::normed(residual, args.norm, context.stream);
+  const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
   multiply_parts(x, args.qkv, args.qkv_out, context);
   norm_rope_store(rope, store, context.stream);
+  temper();
   return rope.q;
 }
 

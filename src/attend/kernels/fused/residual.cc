@@ -9,8 +9,7 @@ namespace attend::kernels {
 
 namespace {
 
-// sum += x, both f32 [num_tokens, hidden_size]: where no norm came between two sums, which would have added
-// the first.
+// sum += x, both f32 [num_tokens, hidden_size]: where no norm adds what was left.
 void add_on_host(const TensorView& x, const TensorView& sum) {
   const int64_t num_columns = sum.shape[1];
   parallel_for_rows(sum.shape[0], num_columns, [&](int64_t row) {
@@ -26,15 +25,23 @@ Residual::Memory Residual::Memory::first(int64_t num_tokens) const {
   const auto rows = [&](const TensorView& view) {
     return view.empty() ? view : view.slice(0, 0, num_tokens);
   };
-  return {.sum = rows(sum), .scratch = rows(scratch), .gathered = rows(gathered), .squares = rows(squares)};
+  return {.sum = rows(sum),
+          .scratch = rows(scratch),
+          .gathered = rows(gathered),
+          .partial_squares = rows(partial_squares)};
 }
 
-int64_t Residual::num_squares(int64_t hidden_size, Device device) {
-  return device.type == DeviceType::kCuda ? hidden_size / kNormSquares : 0;
+int64_t Residual::num_partial_squares(int64_t hidden_size, Device device) {
+  return device.type == DeviceType::kCuda ? hidden_size / kPartialSquaresWidth : 0;
 }
 
-TensorView ResidualAccess::normed(Residual& residual, const Norm& norm, Stream& stream) {
+TensorView ResidualAccess::normalized(Residual& residual, const Norm& norm, Stream& stream) {
   const Residual::Memory& memory = residual.memory_;
+  if (norm.weight.empty()) {
+    if (residual.scratch_ == Residual::Scratch::kAddend) add_on_host(memory.scratch, memory.sum);
+    residual.scratch_ = Residual::Scratch::kFree;
+    return memory.sum;
+  }
   if (residual.scratch_ == Residual::Scratch::kAddend)
     add_rms_norm(memory.scratch, memory.sum, norm.weight, norm.eps, memory.scratch, stream);
   else
@@ -48,8 +55,8 @@ InputNorm ResidualAccess::input_norm(Residual& residual, const Norm& norm) {
          "a GEMM that norms, and a sum that is not there yet");
   InputNorm input{.weight = norm.weight,
                   .eps = norm.eps,
-                  .normed = residual.memory_.scratch,
-                  .squares = residual.memory_.squares};
+                  .normalized = residual.memory_.scratch,
+                  .partial_squares = residual.memory_.partial_squares};
   // Deferred for one GEMM: those that norm by themselves may write scratch.
   if (residual.scratch_ == Residual::Scratch::kDeferred)
     input.deferred = residual.deferred_.weight.data == norm.weight.data && residual.deferred_.eps == norm.eps;
@@ -64,12 +71,18 @@ TensorView ResidualAccess::leave_addend(Residual& residual) {
   return residual.memory_.scratch;
 }
 
+TensorView ResidualAccess::free_scratch(Residual& residual) {
+  ensure(residual.scratch_ != Residual::Scratch::kAddend, "a sum that is not there yet, and another one");
+  residual.scratch_ = Residual::Scratch::kFree;
+  return residual.memory_.scratch;
+}
+
 const InputNorm* ResidualAccess::next_norm(Residual& residual) {
-  if (residual.next_.weight.empty() || residual.memory_.squares.empty()) return nullptr;
+  if (residual.next_.weight.empty() || residual.memory_.partial_squares.empty()) return nullptr;
   residual.deferred_ = {.weight = residual.next_.weight,
                         .eps = residual.next_.eps,
-                        .normed = residual.memory_.scratch,
-                        .squares = residual.memory_.squares};
+                        .normalized = residual.memory_.scratch,
+                        .partial_squares = residual.memory_.partial_squares};
   residual.next_ = {};
   return &residual.deferred_;
 }

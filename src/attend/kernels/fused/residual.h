@@ -1,4 +1,4 @@
-// Residual: the stream that the modules of a model read, normed, and add to.
+// Residual: the stream that the modules of a model read, normalized, and add to.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace attend::kernels {
 
 // RMSNorm, as rms_norm() computes it.
 struct Norm {
-  TensorView weight = {};  // [hidden_size]
+  TensorView weight = {};  // [hidden_size]; empty: none, the stream is read as it is
   float eps = 1e-6f;
 };
 
@@ -38,15 +38,15 @@ class Residual {
     TensorView sum;       // [num_tokens, hidden_size]: the stream itself; the embedding is written there
     TensorView scratch;   // as sum
     TensorView gathered;  // as sum: for operations on some of the rows
-    TensorView squares =
-        {};  // f32 [num_tokens, hidden_size / kNormSquares]; GPUs; empty: no norm is deferred
+    TensorView partial_squares =
+        {};  // f32 [num_tokens, hidden_size / kPartialSquaresWidth]; GPUs; empty: no norm is deferred
 
     Memory first(int64_t num_tokens) const;
   };
 
-  // Partial sums of squares of one token: columns of Memory::squares. 0 where no GEMM of the device defers a
-  // norm.
-  static int64_t num_squares(int64_t hidden_size, Device device);
+  // Partial sums of squares of one token: columns of Memory::partial_squares. 0 where no GEMM of the device
+  // defers a norm.
+  static int64_t num_partial_squares(int64_t hidden_size, Device device);
 
   explicit Residual(const Memory& memory) : memory_(memory) {}
 

@@ -1,30 +1,39 @@
 # Dense layers.
 attend_kernels(gemm
   HEADERS
+    head_linear.h
     linear.h
   SOURCES
+    head_linear.cc
     linear.cc
+    weights.cc
+    cpu/head_linear.cc
+    cpu/head_linear_avx2.cc
+    cpu/head_linear_avx512.cc
+    cpu/head_linear_portable.cc
     cpu/linear.cc
     cpu/linear_amx.cc
     cpu/linear_avx2.cc
     cpu/linear_avx512.cc
     cpu/linear_portable.cc
     cuda/choose.cc
-    cuda/sm90/tall_shape.cc
+    cuda/sm90/gated_mlp_gemm_shape.cc
   CUDA
     cuda/cublaslt.cc
+    cuda/head_linear.cc
     cuda/linear.cc
     cuda/matmul.cc
+    cuda/common/head_linear_kernel.cu
     cuda/common/naive_gemm.cu
-    cuda/sm80/few_rows.cc
+    cuda/sm80/skinny_gemm.cc
     cuda/sm80/skinny_gemm_bf16.cu
     cuda/sm80/skinny_gemm_f16.cu
     cuda/sm80/batch_invariant_gemm_bf16.cu
     cuda/sm80/batch_invariant_gemm_f16.cu
   SM90_HOST
-    cuda/sm90/dense.cc
-    cuda/sm90/row_tiles.cc
-    cuda/sm90/tall.cc
+    cuda/sm90/swap_ab_gemm.cc
+    cuda/sm90/batch_invariant_gemm.cc
+    cuda/sm90/gated_mlp_gemm.cc
   SM90
     cuda/sm90/swap_ab_gemm_bf16.cu
     cuda/sm90/swap_ab_gemm_f16.cu

@@ -8,6 +8,7 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/norm_rope/activation.h"
 #include "attend/kernels/norm_rope/norm.h"
 
@@ -22,25 +23,16 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
   require_shape(name + ".weight", norm.weight, {x.shape[1]});
   require_weight(name + ".weight", norm.weight);
   require_on(stream, name + ".weight", norm.weight);
-  require_shape(name + ".normed", norm.normed, {x.shape[0], x.shape[1]});
-  require_activation_of(stream, name + ".normed", norm.normed);
-  require_dtype(name + ".normed", norm.normed, x.dtype);
-  require(!norm.deferred || !norm.squares.empty(), name, ": deferred, so its squares have to be given");
-  if (norm.squares.empty()) return;
-  require_shape(name + ".squares", norm.squares, {x.shape[0], x.shape[1] / kNormSquares});
-  require_dtype(name + ".squares", norm.squares, DType::kF32);
-  require_activation_of(stream, name + ".squares", norm.squares);
-}
-
-// GEMMs multiply weights as they are stored; there is one format so far.
-void check_elements(const Weight& weight, const Stream& stream) {
-  if (weight.format != WeightFormat::kPlain)
-    fail(ErrorCode::kUnsupported, "weight ", weight, ": format ", to_string(weight.format),
-         ": linear() multiplies ", to_string(WeightFormat::kPlain), " ones");
-  require_weight("weight", weight.data);
-  require_on(stream, "weight", weight.data);
-  require(weight.scales.empty(), "weight ", weight, ": its scales ", weight.scales, ": expected none with ",
-          to_string(weight.format), " elements");
+  require_shape(name + ".normalized", norm.normalized, {x.shape[0], x.shape[1]});
+  require_activation_of(stream, name + ".normalized", norm.normalized);
+  require_dtype(name + ".normalized", norm.normalized, x.dtype);
+  require(!norm.deferred || !norm.partial_squares.empty(), name,
+          ": deferred, so its partial_squares have to be given");
+  if (norm.partial_squares.empty()) return;
+  require_shape(name + ".partial_squares", norm.partial_squares,
+                {x.shape[0], x.shape[1] / kPartialSquaresWidth});
+  require_dtype(name + ".partial_squares", norm.partial_squares, DType::kF32);
+  require_activation_of(stream, name + ".partial_squares", norm.partial_squares);
 }
 
 }  // namespace
@@ -50,7 +42,10 @@ void check(const LinearArgs& args, const Stream& stream) {
   const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1];
   require_rank("weight", args.weight.data, 2);
   const int64_t out_features = args.weight.out_features();
-  require_shape("weight", args.weight.data, {out_features, in_features});
+  if (args.weight.format == WeightFormat::kPlain)
+    require_shape("weight", args.weight.data, {out_features, in_features});
+  require(args.weight.in_features() == in_features, "weight ", args.weight, ": expected ", in_features,
+          " input features, as x ", args.x, " has");
   require(in_features >= 1, "x ", args.x, ": no input features");
   require_shape("out", args.out, {num_rows, out_features});
   require_activation_of(stream, "x", args.x);
@@ -62,7 +57,7 @@ void check(const LinearArgs& args, const Stream& stream) {
             rows->strides[0]);
   require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
           args.x.dtype, ", as x, or float32");
-  check_elements(args.weight, stream);
+  require_weight_of(stream, "weight", args.weight);
   const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device);
   require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
           " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
@@ -92,11 +87,11 @@ bool linear(const LinearArgs& args, Stream& stream) {
     cpu::linear(args, cpu::detect_isa());
     return false;
   }
-  rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normed, stream);
-  LinearArgs normed = args;
-  normed.x = args.norm.normed;
-  normed.norm = {};
-  cpu::linear(normed, cpu::detect_isa());
+  rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normalized, stream);
+  LinearArgs normalized = args;
+  normalized.x = args.norm.normalized;
+  normalized.norm = {};
+  cpu::linear(normalized, cpu::detect_isa());
   return false;
 }
 

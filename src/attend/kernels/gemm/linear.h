@@ -12,15 +12,16 @@ namespace attend::kernels {
 struct InputNorm {
   TensorView weight;  // [in_features]; empty: x is taken as it is
   float eps = 0.0f;
-  TensorView normed;  // as x: scratch, which kernels that norm x while they multiply leave alone
-  // [num_rows, in_features / kNormSquares] of f32: scratch; empty: this norm is not deferred.
-  TensorView squares = {};
-  // Deferred: the GEMM that left x has left x times the weight, rounded once, in `normed`, and partial sums
-  // of squares of x in `squares` (linear() says so). Whoever takes x may then scale its accumulators in place
-  // of norming x; who cannot norms x into `normed`, so a deferred norm is good for one GEMM.
+  TensorView normalized;  // as x: scratch, which kernels that norm x while they multiply leave alone
+  // [num_rows, in_features / kPartialSquaresWidth] of f32: scratch; empty: this norm is not deferred.
+  TensorView partial_squares = {};
+  // Deferred: the GEMM that left x has left x times the weight, rounded once, in `normalized`, and partial
+  // sums of squares of x in `partial_squares` (linear() says so). Whoever takes x may then scale its
+  // accumulators in place of norming x; who cannot norms x into `normalized`, so a deferred norm is good for
+  // one GEMM.
   bool deferred = false;
 };
-inline constexpr int64_t kNormSquares = 16;  // neighbouring features whose squares are one sum
+inline constexpr int64_t kPartialSquaresWidth = 16;  // neighbouring features whose squares a partial sum has
 
 // On a GPU weights, biases and the norm's weights may be read before the kernels launched before on the
 // stream have ended, so none of these may write them: who writes them in a kernel synchronises, or records an
@@ -28,7 +29,7 @@ inline constexpr int64_t kNormSquares = 16;  // neighbouring features whose squa
 struct LinearArgs {
   // [num_rows, in_features]; last stride 1, rows that do not overlap. CPU: f32; GPU: f32, f16, bf16
   TensorView x;
-  Weight weight;    // [out_features, in_features]; plain, on a GPU of the dtype of x
+  Weight weight;    // [out_features, in_features]; on a GPU plain, of the dtype of x
   TensorView bias;  // [out_features]: f32, f16, bf16; empty: none
   TensorView out;   // [num_rows, out_features]: dtype of x, or f32; strides as for x
   // linear_workspace_bytes() of host memory, aligned to 64; overwritten. Empty: slower kernels that need
@@ -42,7 +43,7 @@ struct LinearArgs {
   // out += x weight^T + bias, rounded once. GPU only.
   bool accumulate = false;
   // The norm that takes out next, of a GEMM behind this one, which a kernel that can defers. What it leaves
-  // may not lie where x, or `normed` of this GEMM's norm, does.
+  // may not lie where x, or `normalized` of this GEMM's norm, does.
   const InputNorm* next_norm = nullptr;
 };
 // Accumulates in float32; CPUs with AMX may take factors below 2^-126 (subnormal in float32, or such parts of

@@ -9,27 +9,27 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// The lengths of num_reqs requests: the differences of `cu`; or `each`; or, without either, `all` for every
-// request.
+// The lengths of num_reqs requests: the differences of `cu`; or `per_request`; or, without either, `uniform`
+// for every request.
 struct Lengths {
-  const int32_t* cu = nullptr;    // [num_reqs + 1]
-  const int32_t* each = nullptr;  // [num_reqs]
-  int32_t all = 0;
+  const int32_t* cu = nullptr;           // [num_reqs + 1]
+  const int32_t* per_request = nullptr;  // [num_reqs]
+  int32_t uniform = 0;
 };
 
 ATTEND_HOST_DEVICE inline int32_t length_of(const Lengths& lengths, int32_t r) {
   if (lengths.cu != nullptr) return lengths.cu[r + 1] - lengths.cu[r];
-  return lengths.each != nullptr ? lengths.each[r] : lengths.all;
+  return lengths.per_request != nullptr ? lengths.per_request[r] : lengths.uniform;
 }
 
-// Tokens of the requests before `r`; `lengths` has `cu` or `all`.
+// Tokens of the requests before `r`; `lengths` has `cu` or `uniform`.
 ATTEND_HOST_DEVICE inline int32_t tokens_before(const Lengths& lengths, int32_t r) {
-  return lengths.cu != nullptr ? lengths.cu[r] : r * lengths.all;
+  return lengths.cu != nullptr ? lengths.cu[r] : r * lengths.uniform;
 }
 
 // The last of `num` runs, which begin at begins[0] <= begins[1] <= ..., that begins at `x` or before; 0 where
 // none does.
-ATTEND_HOST_DEVICE inline int32_t last_begun(const int32_t* begins, int32_t num, int32_t x) {
+ATTEND_HOST_DEVICE inline int32_t last_begin(const int32_t* begins, int32_t num, int32_t x) {
   int32_t low = 0, high = num;
   while (high - low > 1) {
     const int32_t middle = (low + high) / 2;
@@ -41,13 +41,13 @@ ATTEND_HOST_DEVICE inline int32_t last_begun(const int32_t* begins, int32_t num,
   return low;
 }
 
-// The request of a token; num_reqs for padding. `lengths` has `cu` or `all`.
+// The request of a token; num_reqs for padding. `lengths` has `cu` or `uniform`.
 ATTEND_HOST_DEVICE inline int32_t request_of(const Lengths& lengths, int32_t num_reqs, int32_t token) {
   if (lengths.cu == nullptr) {
-    const int32_t request = token / (lengths.all > 0 ? lengths.all : 1);
+    const int32_t request = token / (lengths.uniform > 0 ? lengths.uniform : 1);
     return request < num_reqs ? request : num_reqs;
   }
-  return last_begun(lengths.cu, num_reqs + 1, token);
+  return last_begin(lengths.cu, num_reqs + 1, token);
 }
 
 }  // namespace attend::kernels

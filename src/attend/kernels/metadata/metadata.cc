@@ -82,6 +82,8 @@ void write_new_slots(const NewSlots& slots, const TensorView& table, Stream& str
   require(slots.cu_seqlen_q.size() == slots.rows.size() + 1 && slots.positions.size() == slots.slots.size(),
           "new slots of ", slots.rows.size(), " requests: cu_seqlen_q of ", slots.cu_seqlen_q.size(), ", ",
           slots.positions.size(), " positions, ", slots.slots.size(), " slots");
+  require(slots.swa_slots.size() == (slots.slot_map != nullptr ? slots.slots.size() : 0),
+          "new slots: ", slots.swa_slots.size(), " of the window half for ", slots.slots.size(), " slots");
   cuda::write_new_slots(slots, table, stream);
 }
 

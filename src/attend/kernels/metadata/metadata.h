@@ -43,10 +43,13 @@ struct NewSlots {
   View<const int32_t> cu_seqlen_q;  // [num_reqs + 1]
   View<const int32_t> positions;    // [num_tokens]
   View<const int32_t> slots;        // [num_tokens]; -1: none
+  // Of pools with a half for windows; empty and null: another pool.
+  View<const int32_t> swa_slots = {};  // [num_tokens]: what slot_map says of slots
+  int32_t* slot_map = nullptr;         // full slot -> SWA slot
 };
-// table[rows[r], positions[t]] = slots[t] for the tokens t of each request r. GPUs only: the host writes its
-// own table when it allocates. table: int32 [num_rows, max_context_len]. Throws Error(kUnsupported) on the
-// CPU.
+// table[rows[r], positions[t]] = slots[t] for the tokens t of each request r, and slot_map[slots[t]] =
+// swa_slots[t] where there is one. GPUs only: the host writes its own tables when it allocates. table: int32
+// [num_rows, max_context_len]. Throws Error(kUnsupported) on the CPU.
 void write_new_slots(const NewSlots& slots, const TensorView& table, Stream& stream);
 
 // translated[i] = slot_map[slots[i]]; -1 stays -1. `translated` may be `slots`.

@@ -1,4 +1,5 @@
-// What stands between a gated MLP's two products. Activations are f32 on the CPU, f32, f16 or bf16 on GPUs.
+// What stands between a gated MLP's two products, and the cap of logits. Activations are f32 on the CPU, f32,
+// f16 or bf16 on GPUs.
 #pragma once
 
 #include "attend/tensor/stream.h"
@@ -10,6 +11,12 @@ namespace attend::kernels {
 // out = silu(gate) * up with gate_up = [gate | up]: [num_tokens, 2 * intermediate]; out: [num_tokens,
 // intermediate].
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
+
+// The same with GELU in its tanh form in place of SiLU (gelu.h).
+void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
+
+// x = cap tanh(x / cap), in place. x: [num_rows, num_columns]; cap above 0.
+void soft_cap(const TensorView& x, float cap, Stream& stream);
 
 }  // namespace attend::kernels
 #pragma GCC visibility pop

@@ -2,6 +2,7 @@
 attend_kernels(norm_rope
   HEADERS
     activation.h
+    latent_norm_rope_store.h
     norm.h
     norm_rope_store.h
     rope.h
@@ -10,6 +11,7 @@ attend_kernels(norm_rope
   SOURCES
     activation.cc
     check_rows.cc
+    latent_norm_rope_store.cc
     norm.cc
     norm_rope_store.cc
     rope.cc
@@ -23,6 +25,9 @@ attend_kernels(norm_rope
     cuda/dynamic_angles_kernel.cu
     cuda/elementwise.cc
     cuda/elementwise_kernels.cu
+    cuda/latent_norm_rope_store.cc
+    cuda/latent_row_kernel.cu
     cuda/norm_rope_groups_kernel.cu
     cuda/norm_rope_kernel.cu
+    cuda/rms_norm_add_kernel.cu
     cuda/rope_rows.cu)

@@ -34,4 +34,14 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
   cpu::add_rms_norm(x, residual, weight, eps, out, cpu::detect_isa());
 }
 
+void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
+                  Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
+  require_norm_weight(weight, x.shape[1], stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::rms_norm_add(x, weight, eps, residual, stream);
+  cpu::rms_norm_add(x, weight, eps, residual, cpu::detect_isa());
+}
+
 }  // namespace attend::kernels

@@ -18,5 +18,10 @@ void rms_norm(const TensorView& x, const TensorView& weight, float eps, const Te
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
                   const TensorView& out, Stream& stream);
 
+// residual += rms_norm(x), the norm rounded to the dtype of x before it is added: a norm behind a sublayer.
+// All [num_tokens, hidden]; the weight is read as there. x is overwritten.
+void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
+                  Stream& stream);
+
 }  // namespace attend::kernels
 #pragma GCC visibility pop

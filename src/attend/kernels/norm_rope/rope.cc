@@ -1,5 +1,7 @@
 #include "attend/kernels/norm_rope/rope.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -27,16 +29,25 @@ void require_angles(std::string_view name, const TensorView& heads, View<const i
   require_indices(stream, "positions", positions, heads.shape[0], cos.shape[0], "cos");
 }
 
+constexpr int64_t kMaxUnitNorm = 256;
+
+// The weight of a norm that has none, beside an offset of 1.
+TensorView no_weight(int64_t dim) {
+  static constexpr float kZeros[kMaxUnitNorm] = {};
+  return TensorView::contiguous(const_cast<float*>(kZeros), DType::kF32, {dim});
+}
+
 }  // namespace
 
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
-          Stream& stream) {
+          Stream& stream, bool interleaved) {
   require_rank("x", x, 3);
   require_activation_of(stream, "x", x);
   require_angles("x", x, positions, cos, sin, stream);
   if (const OnGpu gpu(stream); gpu)
-    return cuda::norm_rope({.q = x, .positions = positions, .cos = cos, .sin = sin}, stream);
-  cpu::rope(x, positions, cos, sin, cpu::detect_isa());
+    return cuda::norm_rope(
+        {.q = x, .positions = positions, .cos = cos, .sin = sin, .interleaved = interleaved}, stream);
+  cpu::rope(x, positions, cos, sin, interleaved, cpu::detect_isa());
 }
 
 void check(const NormRopeArgs& args, const Stream& stream) {
@@ -49,7 +60,13 @@ void check(const NormRopeArgs& args, const Stream& stream) {
   };
   check_heads("q", args.q, args.q_norm);
   if (!args.k.empty()) check_heads("k", args.k, args.k_norm);
-  require_angles("q", args.q, args.positions, args.cos, args.sin, stream);
+  const bool on_cpu = stream.device.type == DeviceType::kCpu;
+  if (!on_cpu && (args.cos.empty() || args.norm_behind))
+    fail(ErrorCode::kUnsupported, args.norm_behind ? "norm_behind" : "heads that are not rotated",
+         ": norm_rope() on ", stream.device, " does not offer it; cpu does");
+  require(!args.norm_behind || args.q.shape[2] <= kMaxUnitNorm, "norm_behind: heads of ", args.q.shape[2],
+          ": at most ", kMaxUnitNorm);
+  if (!args.cos.empty()) require_angles("q", args.q, args.positions, args.cos, args.sin, stream);
 }
 
 void norm_rope(const NormRopeArgs& args, Stream& stream) {
@@ -57,7 +74,10 @@ void norm_rope(const NormRopeArgs& args, Stream& stream) {
   if (const OnGpu gpu(stream); gpu) return cuda::norm_rope(args, stream);
   const auto norm_and_rotate = [&](const TensorView& heads, const TensorView& weight) {
     if (!weight.empty()) cpu::rms_norm(heads, weight, args.eps, heads, 0.0f, cpu::detect_isa());
-    cpu::rope(heads, args.positions, args.cos, args.sin, cpu::detect_isa());
+    if (!args.cos.empty())
+      cpu::rope(heads, args.positions, args.cos, args.sin, args.interleaved, cpu::detect_isa());
+    if (args.norm_behind)
+      cpu::rms_norm(heads, no_weight(heads.shape[2]), args.eps, heads, 1.0f, cpu::detect_isa());
   };
   norm_and_rotate(args.q, args.q_norm);
   if (!args.k.empty()) norm_and_rotate(args.k, args.k_norm);
@@ -77,6 +97,42 @@ void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
     require(angles->is_contiguous(), name, " ", *angles, ": expected a contiguous tensor");
   }
   cuda::dynamic_angles(args, stream);
+}
+
+void scale_by_position(const TensorView& q, View<const int32_t> positions,
+                       const QueryTemperature& temperature, Stream& stream) {
+  if (stream.device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, "scale_by_position on ", stream.device, ": cpu offers it");
+  require_rank("q", q, 3);
+  require_activation_of(stream, "q", q);
+  require(std::ssize(positions) == q.shape[0], "positions of ", positions.size(), " tokens: expected ",
+          q.shape[0]);
+  require(temperature.slope > 0.0f && temperature.floor_scale > 0.0f, "temperature of slope ",
+          temperature.slope, " and floor_scale ", temperature.floor_scale, ": expected both above 0");
+  for (int64_t token = 0; token < q.shape[0]; ++token) {
+    const float steps =
+        std::floor(static_cast<float>(positions[static_cast<size_t>(token)] + 1) / temperature.floor_scale);
+    const float scale = 1.0f + temperature.slope * std::log1p(steps);
+    for (int64_t head = 0; head < q.shape[1]; ++head) {
+      float* const row = q[token][head].as<float>();
+      for (int64_t i = 0; i < q.shape[2]; ++i) row[i] *= scale;
+    }
+  }
+}
+
+void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream) {
+  require(args.cu_seqlen_q.size() == args.prompt_lens.size() + 1, "cu_seqlen_q of ", args.cu_seqlen_q.size(),
+          ": expected one more than the ", args.prompt_lens.size(), " requests of prompt_lens");
+  require(args.rows.size() == args.positions.size(), "rows of ", args.rows.size(), " tokens: expected ",
+          args.positions.size());
+  if (const OnGpu gpu(stream); gpu) return cuda::rope_rows_by_length(args, stream);
+  std::ranges::fill(args.rows, 0);
+  for (size_t r = 0; r < args.prompt_lens.size(); ++r)
+    for (int32_t token = args.cu_seqlen_q[r]; token < args.cu_seqlen_q[r + 1]; ++token) {
+      const auto t = static_cast<size_t>(token);
+      const int32_t length = std::max(args.prompt_lens[r], args.positions[t] + 1);
+      args.rows[t] = args.positions[t] + (length > args.original_length ? args.num_positions : 0);
+    }
 }
 
 }  // namespace attend::kernels

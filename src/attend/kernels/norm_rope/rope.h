@@ -10,23 +10,27 @@
 namespace attend::kernels {
 
 // Rotates pairs (i, i + rotary_dim / 2) of each head in place by the angle of its token's position (the
-// "NeoX" pairing that Hugging Face's models use). x: [num_tokens, num_heads, head_dim], last stride 1; cos,
+// "NeoX" pairing that most of Hugging Face's models use), or `interleaved` pairs (2 i, 2 i + 1) (GPT-J's, of
+// GLM). x: [num_tokens, num_heads, head_dim], last stride 1; cos,
 // sin: f32 [num_positions, rotary_dim / 2] with the attention factor applied; positions: [num_tokens]. On a
 // GPU these three are read early, as by norm_rope().
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
-          Stream& stream);
+          Stream& stream, bool interleaved = false);
 
-// What q and k go through before attention, in one launch: each head normed as rms_norm does, where there is
-// a weight, then rotated as rope does. k may be empty. On a GPU positions, cos, sin and the norms' weights
+// What q and k go through before attention, in one launch: each head normalized as rms_norm does, where there
+// is a weight, then rotated as rope does. k may be empty. On a GPU positions, cos, sin and the norms' weights
 // are read before the kernels launched before on the stream have ended, so none of these may write them: who
 // writes them in a kernel (but dynamic_angles(), which lets none begin before it has ended) synchronises, or
 // records an event behind it, first.
 struct NormRopeArgs {
   TensorView q = {}, k = {};            // [num_tokens, num_heads, head_dim], last stride 1; changed in place
-  TensorView q_norm = {}, k_norm = {};  // [head_dim]; empty: not normed
+  TensorView q_norm = {}, k_norm = {};  // [head_dim]; empty: not normalized
   float eps = 1e-6f;
   View<const int32_t> positions = {};  // [num_tokens]
-  TensorView cos = {}, sin = {};       // as rope
+  TensorView cos = {}, sin = {};       // as rope; empty: not rotated (CPU only)
+  bool interleaved = false;            // as rope
+  // Heads of q and k are normalized once more, without weights, behind RoPE (Llama 4). CPU only.
+  bool norm_behind = false;
 };
 // Shapes, dtypes, devices and, on the CPU, positions; throws Error naming what is wrong.
 void check(const NormRopeArgs& args, const Stream& stream);
@@ -47,6 +51,29 @@ struct DynamicAnglesArgs {
 };
 // Throws Error(kUnsupported) on the CPU, where whoever steps knows the lengths.
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
+
+// q times 1 + slope log(1 + floor((position + 1) / floor_scale)): a temperature that falls with the position
+// (arXiv 2501.19399; Llama 4). q: [num_tokens, num_heads, head_dim], last stride 1, in place. Throws
+// Error(kUnsupported) on a GPU.
+struct QueryTemperature {
+  float slope = 0.0f, floor_scale = 0.0f;  // 0: none; both above 0
+};
+void scale_by_position(const TensorView& q, View<const int32_t> positions,
+                       const QueryTemperature& temperature, Stream& stream);
+
+// Which of two tables of angles, one behind the other in rows of cos and sin, each token takes (rope type
+// "longrope"): the second when the length, as of dynamic_angles(), is more than original_length.
+//   rows[t] = positions[t] + (length > original_length ? num_positions : 0)
+// Tokens behind the last request get row 0.
+struct RopeRowsByLengthArgs {
+  View<const int32_t> positions = {};    // [num_tokens]
+  View<const int32_t> cu_seqlen_q = {};  // [num_reqs + 1]
+  View<const int32_t> prompt_lens = {};  // [num_reqs]
+  int32_t original_length = 0;
+  int32_t num_positions = 0;  // rows of each table
+  View<int32_t> rows = {};    // [num_tokens]; written
+};
+void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream);
 
 }  // namespace attend::kernels
 #pragma GCC visibility pop

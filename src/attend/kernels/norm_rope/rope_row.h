@@ -8,9 +8,9 @@
 namespace attend::kernels {
 
 ATTEND_HOST_DEVICE inline int32_t position_of(const Lengths& seqlens, const Lengths& first_position,
-                                              bool at_first, int32_t request, int32_t token) {
+                                              bool same_position, int32_t request, int32_t token) {
   const int32_t first = length_of(first_position, request);
-  return at_first ? first : first + token - tokens_before(seqlens, request);
+  return same_position ? first : first + token - tokens_before(seqlens, request);
 }
 
 ATTEND_HOST_DEVICE inline float number_of(const RowScale& scale, int32_t request, int32_t head) {

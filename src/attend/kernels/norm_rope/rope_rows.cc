@@ -18,7 +18,7 @@ void check_positions(const RopeRowsArgs& args) {
   for (int32_t r = 0; r < args.num_reqs; ++r) {
     const int32_t num_tokens = length_of(args.seqlens, r), first = length_of(angles.first_position, r);
     if (num_tokens == 0) continue;
-    const int64_t last = angles.at_first ? first : int64_t{first} + num_tokens - 1;
+    const int64_t last = angles.same_position ? first : int64_t{first} + num_tokens - 1;
     require(first >= 0 && last < num_positions, "request ", r, " stands at positions ", first, " to ", last,
             ": cos and sin have ", num_positions);
   }
@@ -34,7 +34,8 @@ void rotate_row(const RopeRowsArgs& args, int32_t request, int32_t token, int32_
   row = x;
   if (angles.cos.empty() || request == args.num_reqs) return;
   const auto num_pairs = static_cast<int32_t>(angles.cos.shape[1]);
-  const int32_t position = position_of(args.seqlens, angles.first_position, angles.at_first, request, token);
+  const int32_t position =
+      position_of(args.seqlens, angles.first_position, angles.same_position, request, token);
   for (int32_t d = 0; d < 2 * num_pairs; ++d) {
     const PairOfElement pair = pair_of(d, num_pairs, angles.interleaved);
     const auto cos = reference::load(angles.cos, reference::offset(angles.cos, position, pair.angle)),

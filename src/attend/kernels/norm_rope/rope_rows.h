@@ -13,8 +13,8 @@ namespace attend::kernels {
 struct RowAngles {
   TensorView cos = {}, sin = {};  // [num_positions, pairs]: f32, f16, bf16; last stride 1; empty: not rotated
   bool interleaved = false;       // pairs are (2 i, 2 i + 1); otherwise (i, i + pairs)
-  Lengths first_position = {};    // of each request's first token: `each` or `all`
-  bool at_first = false;          // all tokens of a request stand there; otherwise one after another
+  Lengths first_position = {};    // of each request's first token: `per_request` or `uniform`
+  bool same_position = false;     // all tokens of a request stand there; otherwise one after another
 };
 
 // Number [request * request_stride + head / heads_each * head_stride]; null: none.
@@ -33,7 +33,7 @@ struct RopeRowsArgs {
   TensorView from = {}, to = {};  // [num_tokens, num_heads, head_dim]: f32, f16, bf16; last stride 1
   int32_t num_reqs = 0;
   Lengths seqlens =
-      {};  // of the requests in `from`: `cu` or `all`. Tokens behind them are copied as they are
+      {};  // of the requests in `from`: `cu` or `uniform`. Tokens behind them are copied as they are
   RowAngles angles = {};
   RowScales scales = {};
 };

@@ -9,8 +9,10 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// out[i] = table[ids[i]]. ids: [num_tokens], table: [vocab_size, hidden], out: [num_tokens, hidden].
-void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
+// out[i] = scale * table[ids[i]], rounded once. ids: [num_tokens], table: [vocab_size, hidden], out:
+// [num_tokens, hidden].
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream,
+               float scale = 1.0f);
 
 // out[i] = x[rows[i]]: the rows whose logits are wanted. x: [num_tokens, hidden].
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);

@@ -1,14 +1,20 @@
 # Tokens of logits.
 attend_kernels(sampling
   HEADERS
+    logit_edit.h
     sampling.h
     sampling_rule.h
   SOURCES
+    edit_logits.cc
     sampling.cc
+    cpu/edit_logits.cc
+    cpu/logprobs.cc
     cpu/sampling.cc
     cpu/sampling_avx2.cc
     cpu/sampling_avx512.cc
     cpu/sampling_portable.cc
   CUDA
+    cuda/edit_logits.cc
+    cuda/edit_logits_kernel.cu
     cuda/sampling.cc
     cuda/sampling_kernel.cu)

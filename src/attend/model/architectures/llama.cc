@@ -8,12 +8,12 @@ void read_llama_config(const JsonNode& json, ModelSpec& spec) {
   const bool bias = json.find_boolean("attention_bias").value_or(false);
   for_each_attention(spec,
                      [&](AttentionSpec& attention) { attention.qkv_bias = attention.output_bias = bias; });
-  set_mlp_bias(spec, json.find_boolean("mlp_bias").value_or(false));
+  const bool mlp_bias = json.find_boolean("mlp_bias").value_or(false);
+  for_each_gated_mlp(spec, [&](GatedMlpSpec& mlp) { mlp.bias = mlp_bias; });
 }
 
 }  // namespace
 
-constinit const ModelArchitecture kLlama{
-    .name = "LlamaForCausalLM", .read_config = read_llama_config, .names = {}};
+constinit const ModelArchitecture kLlama{.name = "LlamaForCausalLM", .read_config = read_llama_config};
 
 }  // namespace attend

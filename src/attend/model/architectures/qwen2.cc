@@ -12,6 +12,6 @@ void read_qwen2_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kQwen2{
-    .name = "Qwen2ForCausalLM", .read_config = read_qwen2_config, .default_num_kv_heads = 32, .names = {}};
+    .name = "Qwen2ForCausalLM", .read_config = read_qwen2_config, .defaults = {.num_kv_heads = 32}};
 
 }  // namespace attend

@@ -7,18 +7,20 @@ namespace {
 void read_qwen3_config(const JsonNode& json, ModelSpec& spec) {
   const bool bias = json.find_boolean("attention_bias").value_or(false);
   for_each_attention(spec, [&](AttentionSpec& attention) {
-    attention.qk_norm = true;
+    attention.qk_norm = QkNormSpan::kHead;
     attention.qkv_bias = attention.output_bias = bias;
   });
   read_layer_windows(json, spec);
 }
 
+// Embedding models are published without their head, and so without the decoder's name.
+constexpr WeightPrefix kQwen3Prefixes[] = {{"model.", ""}};
+
 }  // namespace
 
 constinit const ModelArchitecture kQwen3{.name = "Qwen3ForCausalLM",
                                          .read_config = read_qwen3_config,
-                                         .default_num_kv_heads = 32,
-                                         .default_head_dim = 128,
-                                         .names = {}};
+                                         .defaults = {.num_kv_heads = 32, .head_dim = 128},
+                                         .prefixes = kQwen3Prefixes};
 
 }  // namespace attend

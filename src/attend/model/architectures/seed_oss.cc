@@ -11,15 +11,14 @@ void read_seed_oss_config(const JsonNode& json, ModelSpec& spec) {
     attention.qkv_bias = qkv_bias;
     attention.output_bias = output_bias;
   });
-  set_mlp_bias(spec, json.find_boolean("mlp_bias").value_or(false));
+  const bool mlp_bias = json.find_boolean("mlp_bias").value_or(false);
+  for_each_gated_mlp(spec, [&](GatedMlpSpec& mlp) { mlp.bias = mlp_bias; });
 }
 
 }  // namespace
 
 constinit const ModelArchitecture kSeedOss{.name = "SeedOssForCausalLM",
                                            .read_config = read_seed_oss_config,
-                                           .default_num_kv_heads = 8,
-                                           .default_head_dim = 128,
-                                           .names = {}};
+                                           .defaults = {.num_kv_heads = 8, .head_dim = 128}};
 
 }  // namespace attend

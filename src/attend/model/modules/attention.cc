@@ -4,25 +4,37 @@
 
 namespace attend {
 
-AttentionModule::AttentionModule(const AttentionSpec& spec, int layer_id, const ModelSpec& model,
-                                 const DecoderNames& names)
+AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlaces& norms, int layer_id,
+                                 const ModelSpec& model, const DecoderNames& names)
     : spec_(spec),
       layer_(attention_layer(spec, layer_id)),
       hidden_size_(model.hidden_size),
       names_(names),
+      norms_(norms),
       norm_{.weight = {}, .eps = model.norm_eps},
-      qk_norm_{.q = {}, .k = {}, .eps = model.norm_eps} {}
+      post_norm_(norm_),
+      qk_norm_{.q = {},
+               .k = {},
+               .eps = model.norm_eps,
+               .behind_rope = spec.qk_norm == QkNormSpan::kHeadBehindRope} {}
 
 void AttentionModule::add_slots(SlotWriter& slots) {
-  slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
-  slots.linear(
-      {{names_.q_proj, q_features()}, {names_.k_proj, kv_features()}, {names_.v_proj, kv_features()}},
-      hidden_size_, spec_.qkv_bias, ShardAxis::kOutFeatures, qkv_);
-  if (spec_.qk_norm) {
-    slots.norm(names_.q_norm, spec_.head_dim, qk_norm_.q);
-    slots.norm(names_.k_norm, spec_.head_dim, qk_norm_.k);
+  if (norms_.before) slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
+  if (spec_.fused_qkv)
+    slots.linear({{names_.qkv_proj, q_features() + 2 * kv_features()}}, hidden_size_, spec_.qkv_bias,
+                 ShardAxis::kOutFeatures, qkv_);
+  else
+    slots.linear(
+        {{names_.q_proj, q_features()}, {names_.k_proj, kv_features()}, {names_.v_proj, kv_features()}},
+        hidden_size_, spec_.qkv_bias, ShardAxis::kOutFeatures, qkv_);
+  if (spec_.qk_norm == QkNormSpan::kHead || spec_.qk_norm == QkNormSpan::kToken) {
+    const bool each = spec_.qk_norm == QkNormSpan::kHead;
+    slots.norm(names_.q_norm, each ? spec_.head_dim : q_features(), qk_norm_.q);
+    slots.norm(names_.k_norm, each ? spec_.head_dim : kv_features(), qk_norm_.k);
   }
+  if (spec_.sinks) slots.vector_in_f32(names_.sinks, spec_.num_q_heads, sinks_);
   slots.linear({{names_.o_proj, hidden_size_}}, q_features(), spec_.output_bias, ShardAxis::kInFeatures, o_);
+  if (norms_.after) slots.norm(names_.attention_post_norm, hidden_size_, post_norm_.weight);
 }
 
 std::vector<int64_t> AttentionModule::scratch_widths() const {
@@ -32,21 +44,27 @@ std::vector<int64_t> AttentionModule::scratch_widths() const {
 void AttentionModule::forward(ModuleStep& step) const {
   const TensorView qkv = step.scratch.take(q_features() + 2 * kv_features());
   const TensorView attended = step.scratch.take(q_features());
-  const RopeRows& rope = step.ropes[static_cast<size_t>(spec_.rope_set)];
-  const TensorView q =
-      kernels::norm_qkv_rope_store(step.residual,
-                                   {.norm = norm_,
-                                    .qkv = qkv_,
-                                    .qk_norm = qk_norm_,
-                                    .rope = {.cos = rope.cos, .sin = rope.sin, .positions = rope.positions},
-                                    .to = step.attention.destination(layer_, step.batch),
-                                    .num_q_heads = spec_.num_q_heads,
-                                    .num_kv_heads = spec_.num_kv_heads,
-                                    .qkv_out = qkv},
-                                   step.context);
-  step.attention.forward(layer_, {.q = q, .out = attended.split(1, spec_.head_dim)}, step.batch,
+  const RopeRows rope = spec_.rope_set < 0 ? RopeRows() : step.ropes[static_cast<size_t>(spec_.rope_set)];
+  const TensorView q = kernels::norm_qkv_rope_store(step.residual,
+                                                    {.norm = norm_,
+                                                     .qkv = qkv_,
+                                                     .qk_norm = qk_norm_,
+                                                     .rope = {.cos = rope.cos,
+                                                              .sin = rope.sin,
+                                                              .positions = rope.positions,
+                                                              .interleaved = rope.interleaved},
+                                                     .temperature = spec_.temperature,
+                                                     .positions = step.batch.positions,
+                                                     .to = step.attention.destination(layer_, step.batch),
+                                                     .num_q_heads = spec_.num_q_heads,
+                                                     .num_kv_heads = spec_.num_kv_heads,
+                                                     .qkv_out = qkv},
+                                                    step.context);
+  AttentionLayer layer = layer_;
+  if (spec_.sinks) layer.sinks = sinks_.span<const float>();
+  step.attention.forward(layer, {.q = q, .out = attended.split(1, spec_.head_dim)}, step.batch,
                          step.context.stream);
-  kernels::linear_add(attended, o_.front(), step.residual, step.context);
+  kernels::linear_add(attended, o_.front(), step.residual, step.context, post_norm_);
 }
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// Grouped-query attention with a norm before it: the module of AttentionSpec.
+// Grouped-query attention: the module of AttentionSpec.
 #pragma once
 
 #include "attend/kernels/fused/norm_qkv_rope_store.h"
@@ -10,7 +10,8 @@ namespace attend {
 
 class AttentionModule : public Module {
  public:
-  AttentionModule(const AttentionSpec& spec, int layer_id, const ModelSpec& model, const DecoderNames& names);
+  AttentionModule(const AttentionSpec& spec, const NormPlaces& norms, int layer_id, const ModelSpec& model,
+                  const DecoderNames& names);
 
   void add_slots(SlotWriter& slots) override;
   std::vector<int64_t> scratch_widths() const override;
@@ -25,8 +26,10 @@ class AttentionModule : public Module {
   const AttentionLayer layer_;
   const int64_t hidden_size_;
   const DecoderNames& names_;
-  kernels::Norm norm_;
+  const NormPlaces norms_;
+  kernels::Norm norm_, post_norm_;
   kernels::QkNorm qk_norm_;
+  TensorView sinks_;
   std::vector<Linear> qkv_, o_;
 };
 

@@ -4,18 +4,26 @@
 
 namespace attend {
 
-GatedMlpModule::GatedMlpModule(const GatedMlpSpec& spec, const ModelSpec& model, const DecoderNames& names)
+GatedMlpModule::GatedMlpModule(const GatedMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+                               const DecoderNames& names)
     : spec_(spec),
       hidden_size_(model.hidden_size),
       names_(names),
-      norm_{.weight = {}, .eps = model.norm_eps} {}
+      norms_(norms),
+      norm_{.weight = {}, .eps = model.norm_eps},
+      post_norm_(norm_) {}
 
 void GatedMlpModule::add_slots(SlotWriter& slots) {
   const int64_t intermediate = spec_.intermediate_size;
-  slots.norm(names_.mlp_norm, hidden_size_, norm_.weight);
-  slots.linear({{names_.gate_proj, intermediate}, {names_.up_proj, intermediate}}, hidden_size_, spec_.bias,
-               ShardAxis::kOutFeatures, gate_up_);
+  if (norms_.before) slots.norm(names_.mlp_norm, hidden_size_, norm_.weight);
+  if (spec_.fused_gate_up)
+    slots.linear({{names_.gate_up_proj, 2 * intermediate}}, hidden_size_, spec_.bias, ShardAxis::kOutFeatures,
+                 gate_up_);
+  else
+    slots.linear({{names_.gate_proj, intermediate}, {names_.up_proj, intermediate}}, hidden_size_, spec_.bias,
+                 ShardAxis::kOutFeatures, gate_up_);
   slots.linear({{names_.down_proj, hidden_size_}}, intermediate, spec_.bias, ShardAxis::kInFeatures, down_);
+  if (norms_.after) slots.norm(names_.mlp_post_norm, hidden_size_, post_norm_.weight);
 }
 
 std::vector<int64_t> GatedMlpModule::scratch_widths() const {
@@ -29,7 +37,7 @@ void GatedMlpModule::forward(ModuleStep& step) const {
       step.residual,
       {.norm = norm_, .gate_up = gate_up_, .activation = spec_.activation, .gate_up_out = gate_up, .out = x},
       step.context);
-  kernels::linear_add(x, down_.front(), step.residual, step.context);
+  kernels::linear_add(x, down_.front(), step.residual, step.context, post_norm_);
 }
 
 }  // namespace attend

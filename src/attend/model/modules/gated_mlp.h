@@ -1,4 +1,4 @@
-// A gated MLP with a norm before it: the module of GatedMlpSpec.
+// A gated MLP: the module of GatedMlpSpec.
 #pragma once
 
 #include "attend/model/architecture.h"
@@ -9,7 +9,8 @@ namespace attend {
 
 class GatedMlpModule : public Module {
  public:
-  GatedMlpModule(const GatedMlpSpec& spec, const ModelSpec& model, const DecoderNames& names);
+  GatedMlpModule(const GatedMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+                 const DecoderNames& names);
 
   void add_slots(SlotWriter& slots) override;
   std::vector<int64_t> scratch_widths() const override;
@@ -20,7 +21,8 @@ class GatedMlpModule : public Module {
   const GatedMlpSpec spec_;
   const int64_t hidden_size_;
   const DecoderNames& names_;
-  kernels::Norm norm_;
+  const NormPlaces norms_;
+  kernels::Norm norm_, post_norm_;
   std::vector<Linear> gate_up_, down_;
 };
 

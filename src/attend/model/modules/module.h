@@ -16,17 +16,25 @@ namespace attend {
 class Scratch {
  public:
   Scratch() = default;
-  // memory: bytes on the device, of each width of scratch_widths() of a module, each in whole 64 bytes.
-  Scratch(const TensorView& memory, int64_t num_tokens, DType dtype)
-      : memory_(memory), num_tokens_(num_tokens), dtype_(dtype) {}
+  // memory: bytes on the device, of each width of scratch_widths() of a module for `max_tokens` tokens, each
+  // in whole 64 bytes.
+  Scratch(const TensorView& memory, int64_t num_tokens, int64_t max_tokens, DType dtype)
+      : memory_(memory), num_tokens_(num_tokens), max_tokens_(max_tokens), dtype_(dtype) {}
 
   void reset() { used_ = 0; }
   // [num_tokens, width], uninitialised.
-  TensorView take(int64_t width);
+  TensorView take(int64_t width) { return take(dtype_, num_tokens_, width); }
+  // The same of 4 bytes a number, which in 16 bits count as two features.
+  TensorView take_wide(DType dtype, int64_t width) { return take(dtype, num_tokens_, width); }
+  // [max_tokens, width]: as many rows as a step of the largest size has.
+  TensorView take_all_rows(int64_t width) { return take(dtype_, max_tokens_, width); }
+  int64_t max_tokens() const { return max_tokens_; }
 
  private:
+  TensorView take(DType dtype, int64_t num_rows, int64_t width);
+
   TensorView memory_;
-  int64_t num_tokens_ = 0;
+  int64_t num_tokens_ = 0, max_tokens_ = 0;
   DType dtype_ = DType::kF32;
   int64_t used_ = 0;  // bytes
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attend/model/tokenizer/growth.h"
 #include "attend/model/tokenizer/unicode.h"
 #include "attend/model/tokenizer/utf8.h"
 
@@ -30,6 +31,12 @@ size_t skip_space(std::string_view text, size_t begin) {
     begin += c.bytes;
   }
   return begin;
+}
+
+bool is_any(const std::vector<bool>& plain, Span span) {
+  const auto begin = plain.begin() + static_cast<ptrdiff_t>(span.begin);
+  const auto end = plain.begin() + static_cast<ptrdiff_t>(span.end);
+  return std::find(begin, end, true) != end;
 }
 
 }  // namespace
@@ -61,23 +68,26 @@ void AddedTokens::finish(const Normalizer* normalizer, std::string_view where) {
   RegexScratch scratch;
   for (size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
-    NormalizedText text{entry.token.content, 0};
+    NormalizedText text{entry.token.content, 0, max_grown_bytes(entry.token.content.size())};
     if (entry.token.normalized && normalizer) normalizer->apply(text, scratch);
     entry.decoded = std::move(text.text);
     if (entry.decoded.empty()) {
       fail(ErrorCode::kUnsupported, where, ": added token \"", entry.token.content,
            "\" is normalized to nothing; it needs \"normalized\": false");
     }
+    normalizes_special_ = normalizes_special_ || (entry.token.normalized && entry.token.special);
     (entry.token.normalized ? normalized_ : raw_).add(entry.decoded, static_cast<uint32_t>(i));
   }
 }
 
-void AddedTokens::split_raw(std::string_view text, std::vector<Segment>& segments) const {
-  split(text, raw_, segments);
+void AddedTokens::split_raw(std::string_view text, const std::vector<bool>& plain,
+                            std::vector<Segment>& segments) const {
+  split(text, plain, raw_, segments);
 }
 
-void AddedTokens::split_normalized(std::string_view text, std::vector<Segment>& segments) const {
-  split(text, normalized_, segments);
+void AddedTokens::split_normalized(std::string_view text, const std::vector<bool>& plain,
+                                   std::vector<Segment>& segments) const {
+  split(text, plain, normalized_, segments);
 }
 
 const AddedTokens::Entry* AddedTokens::find(std::string_view content) const {
@@ -90,7 +100,8 @@ bool AddedTokens::is_special(std::string_view content) const {
   return entry != nullptr && entry->token.special;
 }
 
-void AddedTokens::split(std::string_view text, const TokenTrie& trie, std::vector<Segment>& segments) const {
+void AddedTokens::split(std::string_view text, const std::vector<bool>& plain, const TokenTrie& trie,
+                        std::vector<Segment>& segments) const {
   size_t covered = 0;  // everything before it is in a segment
   size_t from = 0;
   while (const auto match = trie.find(text, from)) {
@@ -98,6 +109,11 @@ void AddedTokens::split(std::string_view text, const TokenTrie& trie, std::vecto
     from = match->span.end;
     const Entry& entry = entries_[match->value];
     Span span = match->span;
+    if (!plain.empty() && entry.token.special && is_any(plain, span)) {
+      // A token that may count can begin within it.
+      from = span.begin + 1;
+      continue;
+    }
     if (entry.token.single_word && touches_word(text, span)) continue;
     if (entry.token.lstrip) span.begin = std::max(covered, skip_space_backwards(text, span.begin, covered));
     if (entry.token.rstrip) span.end = skip_space(text, span.end);

@@ -51,8 +51,12 @@ class AddedTokens {
   void finish(const Normalizer* normalizer, std::string_view where);
 
   // Appends the segments that cover `text`: raw for tokens with normalized false, normalized for the others.
-  void split_raw(std::string_view text, std::vector<Segment>& segments) const;
-  void split_normalized(std::string_view text, std::vector<Segment>& segments) const;
+  // `plain`: empty, or for each byte whether it may be no part of a special token.
+  void split_raw(std::string_view text, const std::vector<bool>& plain, std::vector<Segment>& segments) const;
+  void split_normalized(std::string_view text, const std::vector<bool>& plain,
+                        std::vector<Segment>& segments) const;
+  // Whether a special token is looked for in normalized text.
+  bool normalizes_special() const { return normalizes_special_; }
 
   struct Entry {
     AddedToken token;
@@ -64,7 +68,8 @@ class AddedTokens {
   bool is_special(std::string_view content) const;
 
  private:
-  void split(std::string_view text, const TokenTrie& trie, std::vector<Segment>& segments) const;
+  void split(std::string_view text, const std::vector<bool>& plain, const TokenTrie& trie,
+             std::vector<Segment>& segments) const;
   bool touches_word(std::string_view text, Span match) const;
 
   std::vector<Entry> entries_;
@@ -72,6 +77,7 @@ class AddedTokens {
   TokenTrie raw_;         // values: indices of entries_
   TokenTrie normalized_;  // values: indices of entries_
   std::optional<Regex> word_char_;
+  bool normalizes_special_ = false;
 };
 
 }  // namespace attend::tokenizer

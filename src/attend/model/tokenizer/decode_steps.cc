@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attend/model/tokenizer/byte_level.h"
+#include "attend/model/tokenizer/growth.h"
 #include "attend/model/tokenizer/metaspace.h"
 #include "attend/model/tokenizer/pattern.h"
 #include "attend/model/tokenizer/utf8.h"
@@ -151,6 +152,7 @@ class ByteFallbackStep : public WholeTokenStep {
 struct Replacement {
   Pattern pattern;
   std::string content;
+  std::string where;
 };
 
 class ReplaceStep : public WholeTokenStep {
@@ -163,6 +165,8 @@ class ReplaceStep : public WholeTokenStep {
     matches_.clear();
     config_.pattern.find_all(token, scratch_, matches_);
     if (matches_.empty()) return next_.push({token, true, true});
+    require_growth(replaced_bytes(token, matches_, config_.content), max_decoded_bytes(token.size()),
+                   config_.where);
     std::string replaced;
     replace_matches(token, matches_, config_.content, replaced);
     next_.push({replaced, true, true});
@@ -261,7 +265,7 @@ std::unique_ptr<DecoderConfig> make_decoder_config(const JsonNode& node, std::st
   if (type == "Metaspace") return std::make_unique<ConfigOf<Metaspace, MetaspaceStep>>(Metaspace(node));
   if (type == "Replace") {
     return std::make_unique<ConfigOf<Replacement, ReplaceStep>>(
-        Replacement{Pattern(node.at("pattern")), node.at("content").string()});
+        Replacement{Pattern(node.at("pattern")), node.at("content").string(), node.where()});
   }
   if (type == "Strip") {
     Stripping config{{}, count_of(node.at("start")), count_of(node.at("stop"))};

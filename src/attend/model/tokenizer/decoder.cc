@@ -26,12 +26,13 @@ class Join : public DecodeStep {
   bool first_ = true;
 };
 
-void read(const JsonNode& node, int depth, std::vector<std::unique_ptr<DecoderConfig>>& configs) {
+void read(const JsonNode& node, int depth, size_t& num_steps,
+          std::vector<std::unique_ptr<DecoderConfig>>& configs) {
   const JsonNode type_node = node.at("type");
   const std::string& type = type_node.string();
   if (type == "Sequence") {
-    const JsonNode list = sequence_elements(node, "decoders", depth);
-    for (size_t i = 0; i < list.array_size(); ++i) read(list.at(i), depth + 1, configs);
+    const JsonNode list = sequence_elements(node, "decoders", depth, num_steps);
+    for (size_t i = 0; i < list.array_size(); ++i) read(list.at(i), depth + 1, num_steps, configs);
     return;
   }
   std::unique_ptr<DecoderConfig> config = make_decoder_config(node, type);
@@ -42,7 +43,8 @@ void read(const JsonNode& node, int depth, std::vector<std::unique_ptr<DecoderCo
 }  // namespace
 
 Decoder::Decoder(const std::optional<JsonNode>& node) : join_with_spaces_(!node) {
-  if (node) read(*node, 0, configs_);
+  size_t num_steps = 0;
+  if (node) read(*node, 0, num_steps, configs_);
 }
 
 DecodeChain Decoder::start(std::string& out) const {

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "attend/model/tokenizer/growth.h"
 #include "attend/model/tokenizer/pattern.h"
 #include "attend/model/tokenizer/sequence_elements.h"
 #include "attend/model/tokenizer/unicode.h"
@@ -83,14 +84,14 @@ class Strip : public Normalizer {
 
 class Replace : public Normalizer {
  public:
-  Replace(Pattern pattern, std::string content)
-      : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Replace(Pattern pattern, std::string content, std::string where)
+      : pattern_(std::move(pattern)), content_(std::move(content)), where_(std::move(where)) {}
   void apply(NormalizedText& text, RegexScratch& scratch) const override {
     std::vector<Span> matches;
     pattern_.find_all(text.text, scratch, matches);
     if (matches.empty()) return;
+    require_growth(replaced_bytes(text.text, matches, content_), text.max_bytes, where_);
     std::string replaced;
-    replaced.reserve(text.text.size());
     replace_matches(text.text, matches, content_, replaced);
     text.origin = moved_origin(text.origin, matches);
     text.text = std::move(replaced);
@@ -113,33 +114,42 @@ class Replace : public Normalizer {
 
   Pattern pattern_;
   std::string content_;
+  std::string where_;
 };
 
 class Prepend : public Normalizer {
  public:
-  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  Prepend(std::string prefix, std::string where) : prefix_(std::move(prefix)), where_(std::move(where)) {}
   void apply(NormalizedText& text, RegexScratch&) const override {
     if (text.text.empty()) return;
+    require_growth(text.text.size() + prefix_.size(), text.max_bytes, where_);
     text.text.insert(0, prefix_);
     if (text.origin > 0) text.origin += prefix_.size();
   }
 
  private:
   std::string prefix_;
+  std::string where_;
 };
 
 class NormalizerSequence : public Normalizer {
  public:
-  explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
+  NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> steps, std::string where)
+      : steps_(std::move(steps)), where_(std::move(where)) {}
   void apply(NormalizedText& text, RegexScratch& scratch) const override {
-    for (const auto& step : steps_) step->apply(text, scratch);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      steps_[i]->apply(text, scratch);
+      if (text.text.size() > text.max_bytes)
+        require_growth(text.text.size(), text.max_bytes, where_ + "[" + std::to_string(i) + "]");
+    }
   }
 
  private:
   std::vector<std::unique_ptr<Normalizer>> steps_;
+  std::string where_;  // the list
 };
 
-std::unique_ptr<Normalizer> make(const JsonNode& node, int depth) {
+std::unique_ptr<Normalizer> make(const JsonNode& node, int depth, size_t& num_steps) {
   const JsonNode type_node = node.at("type");
   const std::string& type = type_node.string();
   if (type == "NFC") return std::make_unique<UnicodeForm>(NormalForm::kNfc);
@@ -152,20 +162,23 @@ std::unique_ptr<Normalizer> make(const JsonNode& node, int depth) {
     return std::make_unique<Strip>(node.at("strip_left").boolean(), node.at("strip_right").boolean());
   }
   if (type == "Replace") {
-    return std::make_unique<Replace>(Pattern(node.at("pattern")), node.at("content").string());
+    return std::make_unique<Replace>(Pattern(node.at("pattern")), node.at("content").string(), node.where());
   }
-  if (type == "Prepend") return std::make_unique<Prepend>(node.at("prepend").string());
+  if (type == "Prepend") return std::make_unique<Prepend>(node.at("prepend").string(), node.where());
   if (type == "Sequence") {
-    const JsonNode list = sequence_elements(node, "normalizers", depth);
+    const JsonNode list = sequence_elements(node, "normalizers", depth, num_steps);
     std::vector<std::unique_ptr<Normalizer>> steps;
-    for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make(list.at(i), depth + 1));
-    return std::make_unique<NormalizerSequence>(std::move(steps));
+    for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make(list.at(i), depth + 1, num_steps));
+    return std::make_unique<NormalizerSequence>(std::move(steps), list.where());
   }
   type_node.unsupported("normalizer \"", type, "\"; ", kAcceptedNormalizers);
 }
 
 }  // namespace
 
-std::unique_ptr<Normalizer> make_normalizer(const JsonNode& node) { return make(node, 0); }
+std::unique_ptr<Normalizer> make_normalizer(const JsonNode& node) {
+  size_t num_steps = 0;
+  return make(node, 0, num_steps);
+}
 
 }  // namespace attend::tokenizer

@@ -4,6 +4,7 @@
 // Sequence. Others are refused by name.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,7 @@ struct NormalizedText {
   // Leading bytes of `text` that stand for the first character of the whole input. Metaspace with the prepend
   // scheme "first" asks whether a piece begins there. Unicode forms count their first character only.
   size_t origin = 0;
+  size_t max_bytes = std::numeric_limits<size_t>::max();  // that steps may make of it (growth.h)
 };
 
 class Normalizer {

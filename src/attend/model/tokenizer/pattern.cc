@@ -35,8 +35,15 @@ void find_literal(std::string_view text, std::string_view needle, std::vector<Sp
   }
 }
 
+size_t replaced_bytes(std::string_view text, const std::vector<Span>& matches, std::string_view content) {
+  size_t bytes = text.size() + matches.size() * content.size();
+  for (const Span& match : matches) bytes -= match.end - match.begin;
+  return bytes;
+}
+
 void replace_matches(std::string_view text, const std::vector<Span>& matches, std::string_view content,
                      std::string& out) {
+  out.reserve(out.size() + replaced_bytes(text, matches, content));
   size_t copied = 0;
   for (const Span& match : matches) {
     out += text.substr(copied, match.begin - copied);

@@ -30,6 +30,9 @@ class Pattern {
 // Appends the non-overlapping places of `needle`, which is not empty, from left to right.
 void find_literal(std::string_view text, std::string_view needle, std::vector<Span>& matches);
 
+// Bytes of `text` with every match replaced by `content`.
+size_t replaced_bytes(std::string_view text, const std::vector<Span>& matches, std::string_view content);
+
 // Appends `text` to `out` with every match replaced by `content`.
 void replace_matches(std::string_view text, const std::vector<Span>& matches, std::string_view content,
                      std::string& out);

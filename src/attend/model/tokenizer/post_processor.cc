@@ -7,7 +7,8 @@
 namespace attend::tokenizer {
 namespace {
 
-constexpr size_t kMaxParts = 4096;  // of a template; texts that repeat in nested templates grow fast
+constexpr size_t kMaxParts = 4096;        // of a template; texts that repeat in nested templates grow fast
+constexpr std::ptrdiff_t kMaxTexts = 16;  // of a template: as often the whole text is copied
 constexpr std::string_view kAcceptedPostProcessors =
     "attend reads TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence";
 
@@ -19,9 +20,12 @@ int32_t id_of_pair(const JsonNode& node) {
 
 }  // namespace
 
-PostProcessor::PostProcessor(const JsonNode& node) { read(node, 0); }
+PostProcessor::PostProcessor(const JsonNode& node) {
+  size_t num_steps = 0;
+  read(node, 0, num_steps);
+}
 
-void PostProcessor::read(const JsonNode& node, int depth) {
+void PostProcessor::read(const JsonNode& node, int depth, size_t& num_steps) {
   const JsonNode type_node = node.at("type");
   const std::string& type = type_node.string();
   if (type == "TemplateProcessing") {
@@ -29,8 +33,8 @@ void PostProcessor::read(const JsonNode& node, int depth) {
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     compose({id_of_pair(node.at("cls")), kText, id_of_pair(node.at("sep"))}, node);
   } else if (type == "Sequence") {
-    const JsonNode list = sequence_elements(node, "processors", depth);
-    for (size_t i = 0; i < list.array_size(); ++i) read(list.at(i), depth + 1);
+    const JsonNode list = sequence_elements(node, "processors", depth, num_steps);
+    for (size_t i = 0; i < list.array_size(); ++i) read(list.at(i), depth + 1, num_steps);
   } else if (type != "ByteLevel") {
     type_node.unsupported("post-processor \"", type, "\"; ", kAcceptedPostProcessors);
   }
@@ -69,6 +73,8 @@ void PostProcessor::compose(const std::vector<Part>& parts, const JsonNode& node
     }
     if (composed.size() > kMaxParts) node.unsupported("has more than ", kMaxParts, " parts");
   }
+  if (const auto num_texts = std::count(composed.begin(), composed.end(), kText); num_texts > kMaxTexts)
+    node.unsupported("has the text ", num_texts, " times: at most ", kMaxTexts);
   parts_ = std::move(composed);
 }
 

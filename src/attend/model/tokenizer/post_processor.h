@@ -22,6 +22,7 @@ class PostProcessor {
   // All ids that may be added.
   std::vector<int32_t> added_ids() const;
 
+  // The ids of a text with what goes around them.
   std::vector<int32_t> apply(std::vector<int32_t> ids, bool add_special_tokens) const;
 
  private:
@@ -32,7 +33,7 @@ class PostProcessor {
   void add_template(const JsonNode& node);
   // Puts the parts so far where `parts` has the text.
   void compose(const std::vector<Part>& parts, const JsonNode& node);
-  void read(const JsonNode& node, int depth);
+  void read(const JsonNode& node, int depth, size_t& num_steps);
 
   std::vector<Part> parts_{kText};
 };

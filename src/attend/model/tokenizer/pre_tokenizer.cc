@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attend/model/tokenizer/byte_level.h"
+#include "attend/model/tokenizer/growth.h"
 #include "attend/model/tokenizer/metaspace.h"
 #include "attend/model/tokenizer/onig_pattern.h"
 #include "attend/model/tokenizer/pattern.h"
@@ -185,17 +186,22 @@ class MetaspaceSplit : public PreTokenizer {
 
 class PreTokenizerSequence : public PreTokenizer {
  public:
-  explicit PreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> steps)
-      : steps_(std::move(steps)) {}
+  PreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> steps, std::string where)
+      : steps_(std::move(steps)), where_(std::move(where)) {}
   void apply(PreTokenized& text, RegexScratch& scratch) const override {
-    for (const auto& step : steps_) step->apply(text, scratch);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      steps_[i]->apply(text, scratch);
+      if (text.text.size() > text.max_bytes)
+        require_growth(text.text.size(), text.max_bytes, where_ + "[" + std::to_string(i) + "]");
+    }
   }
 
  private:
   std::vector<std::unique_ptr<PreTokenizer>> steps_;
+  std::string where_;  // the list
 };
 
-std::unique_ptr<PreTokenizer> make(const JsonNode& node, int depth) {
+std::unique_ptr<PreTokenizer> make(const JsonNode& node, int depth, size_t& num_steps) {
   const JsonNode type_node = node.at("type");
   const std::string& type = type_node.string();
   if (type == "Split") {
@@ -222,20 +228,23 @@ std::unique_ptr<PreTokenizer> make(const JsonNode& node, int depth) {
   if (type == "Whitespace") return std::make_unique<KeepMatches>(Regex(kWhitespacePattern, node.where()));
   if (type == "WhitespaceSplit") return std::make_unique<CharSplit>(&is_whitespace, SplitBehavior::kRemoved);
   if (type == "Sequence") {
-    const JsonNode list = sequence_elements(node, "pretokenizers", depth);
+    const JsonNode list = sequence_elements(node, "pretokenizers", depth, num_steps);
     std::vector<std::unique_ptr<PreTokenizer>> steps;
-    for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make(list.at(i), depth + 1));
-    return std::make_unique<PreTokenizerSequence>(std::move(steps));
+    for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make(list.at(i), depth + 1, num_steps));
+    return std::make_unique<PreTokenizerSequence>(std::move(steps), list.where());
   }
   type_node.unsupported("pre-tokenizer \"", type, "\"; ", kAcceptedPreTokenizers);
 }
 
 }  // namespace
 
-PreTokenized::PreTokenized(NormalizedText whole) : text(std::move(whole.text)) {
+PreTokenized::PreTokenized(NormalizedText whole) : text(std::move(whole.text)), max_bytes(whole.max_bytes) {
   if (!text.empty()) pieces.push_back({0, text.size(), std::min(whole.origin, text.size())});
 }
 
-std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonNode& node) { return make(node, 0); }
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonNode& node) {
+  size_t num_steps = 0;
+  return make(node, 0, num_steps);
+}
 
 }  // namespace attend::tokenizer

@@ -23,6 +23,7 @@ struct PreTokenized {
   };
   std::string text;
   std::vector<Piece> pieces;
+  size_t max_bytes;  // as in NormalizedText
 
   explicit PreTokenized(NormalizedText whole);
   std::string_view piece(size_t index) const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/model/tokenizer/growth.h"
 #include "attend/model/tokenizer/tokenizer_impl.h"
 #include "attend/model/tokenizer/utf8.h"
 
@@ -14,27 +15,48 @@ using tokenizer::NormalizedText;
 using tokenizer::PreTokenized;
 using tokenizer::RegexScratch;
 
-void Tokenizer::Impl::encode(std::string_view text, std::vector<int32_t>& ids) const {
+void Tokenizer::Impl::encode(std::string_view text, const std::vector<bool>& plain,
+                             std::vector<int32_t>& ids) const {
   RegexScratch scratch;
   std::vector<AddedTokens::Segment> segments;
-  added_tokens.split_raw(text, segments);
+  added_tokens.split_raw(text, plain, segments);
+  size_t max_bytes = tokenizer::max_grown_bytes(text.size());  // of what is still to come
   for (const AddedTokens::Segment& segment : segments) {
+    auto [begin, end] = segment.span;
     if (segment.id >= 0) {
       ids.push_back(segment.id);
       continue;
     }
-    NormalizedText plain{std::string(text.substr(segment.span.begin, segment.span.end - segment.span.begin)),
-                         0};
-    if (segment.span.begin == 0) plain.origin = tokenizer::char_bytes(text[0]);
-    if (normalizer) normalizer->apply(plain, scratch);
-    encode_normalized(std::move(plain), scratch, ids);
+    if (plain.empty() || !added_tokens.normalizes_special()) {
+      max_bytes -= encode_between({std::string(text.substr(begin, end - begin)), 0, max_bytes}, begin == 0,
+                                  /*plain=*/false, scratch, ids);
+      continue;
+    }
+    // Special tokens that are looked for in normalized text, where nobody knows which byte came from where:
+    // what is plain is encoded by itself.
+    while (begin < end) {
+      size_t stop = begin + 1;
+      while (stop < end && plain[stop] == plain[begin]) ++stop;
+      max_bytes -= encode_between({std::string(text.substr(begin, stop - begin)), 0, max_bytes}, begin == 0,
+                                  plain[begin], scratch, ids);
+      begin = stop;
+    }
   }
 }
 
-void Tokenizer::Impl::encode_normalized(NormalizedText text, RegexScratch& scratch,
-                                        std::vector<int32_t>& ids) const {
+size_t Tokenizer::Impl::encode_between(NormalizedText text, bool first, bool plain, RegexScratch& scratch,
+                                       std::vector<int32_t>& ids) const {
+  if (first) text.origin = tokenizer::char_bytes(text.text[0]);
+  if (normalizer) normalizer->apply(text, scratch);
+  return encode_normalized(std::move(text), plain, scratch, ids);
+}
+
+size_t Tokenizer::Impl::encode_normalized(NormalizedText text, bool plain, RegexScratch& scratch,
+                                          std::vector<int32_t>& ids) const {
+  const size_t max_bytes = text.max_bytes;
+  size_t num_bytes = 0;
   std::vector<AddedTokens::Segment> segments;
-  added_tokens.split_normalized(text.text, segments);
+  added_tokens.split_normalized(text.text, std::vector<bool>(plain ? text.text.size() : 0, true), segments);
   for (const AddedTokens::Segment& segment : segments) {
     if (segment.id >= 0) {
       ids.push_back(segment.id);
@@ -44,11 +66,14 @@ void Tokenizer::Impl::encode_normalized(NormalizedText text, RegexScratch& scrat
     NormalizedText part = begin == 0 && end == text.text.size()
                               ? std::move(text)
                               : NormalizedText{text.text.substr(begin, end - begin),
-                                               text.origin - std::min(text.origin, begin)};
+                                               text.origin - std::min(text.origin, begin), 0};
+    part.max_bytes = max_bytes - num_bytes;
     PreTokenized words(std::move(part));
     if (pre_tokenizer) pre_tokenizer->apply(words, scratch);
     for (size_t i = 0; i < words.pieces.size(); ++i) model->encode(words.piece(i), ids);
+    num_bytes += std::min(words.text.size(), max_bytes - num_bytes);
   }
+  return num_bytes;
 }
 
 const std::string* Tokenizer::Impl::decodable(int32_t id, bool skip_special_tokens) const {
@@ -71,8 +96,22 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
     text = repaired;
   }
   std::vector<int32_t> ids;
-  impl_->encode(text, ids);
+  impl_->encode(text, {}, ids);
   return impl_->post_processor.apply(std::move(ids), add_special_tokens);
+}
+
+std::vector<int32_t> Tokenizer::encode(std::span<const Part> parts) const {
+  std::string text;
+  std::vector<bool> plain;
+  for (const Part& part : parts) {
+    require(tokenizer::is_valid_utf8(part.text), "a part of ", part.text.size(),
+            " bytes: expected UTF-8 text");
+    text += part.text;
+    plain.resize(text.size(), !part.special_tokens);
+  }
+  std::vector<int32_t> ids;
+  impl_->encode(text, plain, ids);
+  return ids;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

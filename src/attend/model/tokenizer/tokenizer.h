@@ -36,6 +36,15 @@ class Tokenizer {
   // beginning-of-text token.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
 
+  // The ids of parts of a text, as of all of it, with nothing around it. Special tokens are recognized only
+  // where all that spells them stands in parts with `special_tokens`. Each part is valid UTF-8, or
+  // Error(kInvalidArgument).
+  struct Part {
+    std::string_view text;
+    bool special_tokens = true;
+  };
+  std::vector<int32_t> encode(std::span<const Part> parts) const;
+
   // The text of `ids`, always valid UTF-8. Ids outside of the vocabulary stand for nothing: a model's output
   // may be wider than its vocabulary. `skip_special_tokens`: leaves out tokens that are special.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <string_view>
 
+#include "attend/model/input_file.h"
+
 namespace attend::tokenizer {
 namespace {
 
@@ -56,7 +58,7 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
   // The first file that names a role decides about it.
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const std::filesystem::path path = directory / name;
-    if (!std::filesystem::exists(path)) continue;
+    if (!file_exists(path)) continue;
     const JsonNode root = JsonNode::read(path);
     if (config.file.empty()) config.file = path.string();
     for (auto role = open_roles.begin(); role != open_roles.end();) {

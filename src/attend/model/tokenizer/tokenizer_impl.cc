@@ -4,6 +4,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/model/input_file.h"
 
 namespace attend {
 
@@ -13,11 +14,14 @@ using tokenizer::TokenizerConfig;
 
 namespace {
 
+// Several times what the largest vocabularies take.
+constexpr size_t kMaxTokenizerBytes = size_t{128} << 20;
+
 std::filesystem::path find_file(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::path file =
       std::filesystem::is_directory(path, error) ? path / "tokenizer.json" : path;
-  if (!std::filesystem::exists(file, error)) {
+  if (!file_exists(file)) {
     fail(ErrorCode::kNotFound, file.string(), ": no such file; a tokenizer is read from a tokenizer.json");
   }
   return file;
@@ -28,7 +32,7 @@ std::filesystem::path find_file(const std::filesystem::path& path) {
 Tokenizer::Impl::Impl(const std::filesystem::path& path) {
   const std::filesystem::path path_of_file = find_file(path);
   const std::string file = path_of_file.string();
-  const JsonNode root = JsonNode::read(path_of_file);
+  const JsonNode root = JsonNode::read(path_of_file, kMaxTokenizerBytes);
   if (const auto version = root.find("version")) {
     if (version->string() != "1.0") version->unsupported("\"", version->string(), "\"; attend reads \"1.0\"");
   }

@@ -44,12 +44,17 @@ struct Tokenizer::Impl {
   const Token* find(int32_t id) const;
   // What the decoder gets for the id, or null if decoding skips it.
   const std::string* decodable(int32_t id, bool skip_special_tokens) const;
-  // Appends the ids of valid UTF-8 text, without what the post-processor adds.
-  void encode(std::string_view text, std::vector<int32_t>& ids) const;
+  // Appends the ids of valid UTF-8 text, without what the post-processor adds. `plain`: empty, or for each
+  // byte whether it may be no part of a special token.
+  void encode(std::string_view text, const std::vector<bool>& plain, std::vector<int32_t>& ids) const;
 
  private:
-  void encode_normalized(tokenizer::NormalizedText text, tokenizer::RegexScratch& scratch,
-                         std::vector<int32_t>& ids) const;
+  // Text between tokens that were found in it as it is, not normalized yet. What follows is `plain` all of
+  // it, or none. Both give the bytes that the text became.
+  size_t encode_between(tokenizer::NormalizedText text, bool first, bool plain,
+                        tokenizer::RegexScratch& scratch, std::vector<int32_t>& ids) const;
+  size_t encode_normalized(tokenizer::NormalizedText text, bool plain, tokenizer::RegexScratch& scratch,
+                           std::vector<int32_t>& ids) const;
   void read_added_tokens(const JsonNode& root, const tokenizer::TokenizerConfig& config);
   void add_token(tokenizer::AddedToken token, std::optional<int32_t> declared_id, const std::string& where);
   void list_tokens(const std::string& file);

@@ -2,8 +2,10 @@
 
 #include <utf8proc.h>
 
-#include <cstdlib>
-#include <memory>
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <vector>
 
 #include "attend/base/error.h"
 #include "attend/model/tokenizer/utf8.h"
@@ -47,18 +49,46 @@ bool all_inert(std::string_view text) {
   return true;
 }
 
+// The canonical order of combining marks. utf8proc has it too, in time that grows with the square of a run of
+// marks, and a text may be nothing else.
+void order_marks(std::vector<utf8proc_int32_t>& codes) {
+  const auto combining_class = [](utf8proc_int32_t code) {
+    return utf8proc_get_property(code)->combining_class;
+  };
+  const auto is_mark_of_order = [&](utf8proc_int32_t code) { return combining_class(code) != 0; };
+  for (auto begin = codes.begin(); begin != codes.end();) {
+    begin = std::find_if(begin, codes.end(), is_mark_of_order);
+    const auto end = std::find_if_not(begin, codes.end(), is_mark_of_order);
+    std::stable_sort(begin, end, [&](utf8proc_int32_t a, utf8proc_int32_t b) {
+      return combining_class(a) < combining_class(b);
+    });
+    begin = end;
+  }
+}
+
 void append_normalized(std::string_view text, NormalForm form, std::string& out) {
   if (all_inert(text)) {
     out += text;
     return;
   }
-  utf8proc_uint8_t* mapped = nullptr;
-  const utf8proc_ssize_t bytes = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                              static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                                              static_cast<utf8proc_option_t>(utf8proc_options(form)));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
-  ensure(bytes >= 0, "Unicode normalization: ", utf8proc_errmsg(bytes));
-  out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(bytes));
+  const auto options = static_cast<utf8proc_option_t>(utf8proc_options(form));
+  std::vector<utf8proc_int32_t> codes;
+  for (size_t at = 0; at < text.size();) {
+    const Char c = read_char(text, at);
+    std::array<utf8proc_int32_t, 32> parts;  // 18 are the most that Unicode has
+    int unused = 0;
+    const utf8proc_ssize_t num_parts = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.code),
+                                                               parts.data(), parts.size(), options, &unused);
+    ensure(num_parts >= 0 && num_parts <= std::ssize(parts), "Unicode normalization: ", num_parts, " parts");
+    codes.insert(codes.end(), parts.begin(), parts.begin() + num_parts);
+    at += c.bytes;
+  }
+  order_marks(codes);
+  const utf8proc_ssize_t num_codes =
+      utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), options);
+  ensure(num_codes >= 0, "Unicode normalization: ", utf8proc_errmsg(num_codes));
+  for (utf8proc_ssize_t i = 0; i < num_codes; ++i)
+    append_char(out, static_cast<char32_t>(codes[static_cast<size_t>(i)]));
 }
 
 }  // namespace

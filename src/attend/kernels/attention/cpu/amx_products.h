@@ -1,7 +1,7 @@
-// The products of an item with AMX tiles, in bfloat16 parts (amx_parts.h): q and the weights in as many as
+// The products of an item with AMX tiles, in bfloat16 parts (amx_parts.h): q and P in as many as
 // the dtype of q asks for, K and V in as many as theirs does. What comes out is as exact as float32
 // arithmetic for a float32 q, and as bfloat16 arithmetic with float32 sums for a bfloat16 q.
-// K is transposed on the way; few rows do without (amx_few_rows_fp8.h).
+// K is transposed on the way; few rows do without (amx_skinny_fp8.h).
 #pragma once
 
 #include "attend/kernels/attention/cpu/amx_rows.h"
@@ -16,7 +16,7 @@ template <class Q, class T>
 class AmxProducts {
  public:
   using Simd = Avx512;
-  static constexpr int kWeightVecs = 2;
+  static constexpr int kPVecs = 2;
 
   explicit AmxProducts(const ItemContext& context)
       : problem_(context.problem),
@@ -54,25 +54,25 @@ class AmxProducts {
                                              kTileKeys / kTileSide);
   }
 
-  void store_weights(int row, int key, const __m512 (&weights)[2]) {
+  void store_p(int row, int key, const __m512 (&p)[2]) {
     Pairs parts[kQParts];
-    split_weights(weights, parts);
+    split_p(p, parts);
     for (int part = 0; part < kQParts; ++part)
-      _mm512_storeu_si512(weights_of(row) + part * kTileKeys + key, parts[part]);
+      _mm512_storeu_si512(p_of(row) + part * kTileKeys + key, parts[part]);
   }
 
   void add_values(const TileRows& tile, const TileRows&, int row_begin, int row_end) {
     pack_values(tile);
     const int tile_begin = row_begin / kTileSide, tile_end = round_up_to_tiles(row_end);
     // Whole tiles of rows are multiplied: those that this tile of keys does not concern get nothing added.
-    const auto clear_weights = [&](int begin, int end) {
-      for (int i = begin * kQParts * kTileKeys; i < end * kQParts * kTileKeys; ++i) scratch_.weights[i] = 0;
+    const auto clear_p = [&](int begin, int end) {
+      for (int i = begin * kQParts * kTileKeys; i < end * kQParts * kTileKeys; ++i) scratch_.p[i] = 0;
     };
-    clear_weights(tile_begin * kTileSide, row_begin);
-    clear_weights(row_end, tile_end * kTileSide);
+    clear_p(tile_begin * kTileSide, row_begin);
+    clear_p(row_end, tile_end * kTileSide);
     for (int row = row_begin; row < row_end; ++row)
       rescale_row(scratch_.acc + row * context_.stride_v, scratch_.row_rescale[row], context_.stride_v);
-    multiply_tiles<kQParts, kKvParts, true>({.a = scratch_.weights,
+    multiply_tiles<kQParts, kKvParts, true>({.a = scratch_.p,
                                              .a_stride = kQParts * kTileKeys,
                                              .a_part = kTileKeys,
                                              .b = v(),
@@ -104,7 +104,7 @@ class AmxProducts {
   uint16_t* q() const { return static_cast<uint16_t*>(scratch_.q); }  // [rows, parts, dim_]
   uint32_t* k() const { return static_cast<uint32_t*>(scratch_.k); }  // [parts, dim_ / 2, kTileKeys]
   uint32_t* v() const { return static_cast<uint32_t*>(scratch_.v); }  // [parts, kKeyPairs, stride_v]
-  uint16_t* weights_of(int row) const { return scratch_.weights + row * kQParts * kTileKeys; }
+  uint16_t* p_of(int row) const { return scratch_.p + row * kQParts * kTileKeys; }
 
   void pack_keys(const TileRows& tile) {
     const PartsReader<T> reader = reader_;
@@ -132,7 +132,7 @@ class AmxProducts {
     }
   }
 
-  // A pair of V are keys that lie 16 apart, as in the weights.
+  // A pair of V are keys that lie 16 apart, as in P.
   void pack_values(const TileRows& tile) {
     const PartsReader<T> reader = reader_;
     const int dim = problem_.v.dim, end = context_.stride_v;

@@ -1,4 +1,4 @@
-// Rows of q and of the sums, as items with AMX products have them.
+// Rows of q and of the accumulators, as items with AMX products have them.
 #pragma once
 
 #include "attend/kernels/attention/cpu/item_context.h"
@@ -22,10 +22,10 @@ void load_query(const ItemContext& context, int row, float* to) {
   for (int d = problem.k.dim; d < row_stride(problem.k.dim); ++d) *to++ = 0;
 }
 
-inline void rescale_row(float* row, float factor, int n) {
-  if (factor == 1.0f) return;
+inline void rescale_row(float* row, float scale, int n) {
+  if (scale == 1.0f) return;
   for (int d = 0; d < n; d += 16)
-    _mm512_storeu_ps(row + d, _mm512_mul_ps(_mm512_set1_ps(factor), _mm512_loadu_ps(row + d)));
+    _mm512_storeu_ps(row + d, _mm512_mul_ps(_mm512_set1_ps(scale), _mm512_loadu_ps(row + d)));
 }
 
 }  // namespace

@@ -13,11 +13,11 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// P: what does the products (item_context.h).
-template <class P>
+// Products: what multiplies (item_context.h).
+template <class Products>
 class ItemAttention {
  public:
-  using S = typename P::Simd;
+  using S = typename Products::Simd;
 
   ItemAttention(const AttentionProblem& problem, const WorkItem& item, int kv_head, TileScratch& scratch)
       : context_(problem, item, kv_head, scratch),
@@ -106,7 +106,7 @@ class ItemAttention {
     const int row_begin = tile.token_begin * group_, row_end = tile.token_end * group_;
     products_.multiply_keys(tile.rows, next, row_begin, row_end);
     score_rows<S>(problem_, tile.visible_words, row_begin, row_end, scratch_);
-    weigh_rows(products_, row_begin, row_end, scratch_);
+    exponentiate_rows(products_, row_begin, row_end, scratch_);
     products_.add_values(tile.rows, next, row_begin, row_end);
   }
 
@@ -136,7 +136,7 @@ class ItemAttention {
   static constexpr float kNone = kEmptyLse;
 
   const ItemContext context_;
-  P products_;
+  Products products_;
   const AttentionProblem& problem_;
   const WorkItem& item_;
   TileScratch& scratch_;
@@ -144,9 +144,9 @@ class ItemAttention {
   const int stride_v_;  // as TileShape
 };
 
-template <class P>
+template <class Products>
 void attend_item(const AttentionProblem& problem, const WorkItem& item, int kv_head, TileScratch& scratch) {
-  ItemAttention<P>(problem, item, kv_head, scratch).run();
+  ItemAttention<Products>(problem, item, kv_head, scratch).run();
 }
 
 }  // namespace

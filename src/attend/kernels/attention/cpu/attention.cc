@@ -47,24 +47,24 @@ std::string_view kernel_name(Isa isa, const AttentionProblem& problem, int num_r
     if (isa == Isa::kAmx) switch (amx_path(problem, num_rows)) {
         case AmxPath::kTiles:
           return "amx tiles";
-        case AmxPath::kFewRows:
-          return "amx few rows";
+        case AmxPath::kSkinny:
+          return "amx skinny";
         case AmxPath::kVectors:
           return to_string(Isa::kAvx512);
       }
   return to_string(isa);
 }
 
-void tell_kernels(const AttentionProblem& problem, const Work& work, Isa isa) {
+void record_kernels(const AttentionProblem& problem, const Work& work, Isa isa) {
   for (const WorkItem& item : work.items) {
     const int num_rows = (item.q_end - item.q_begin) * problem.group();
     std::ostringstream text;
     text << num_rows << " rows of a KV head, head dims " << problem.k.dim << "/" << problem.v.dim << ", "
          << problem.q_dtype << " with K/V in " << problem.kv_dtype;
-    tell({.op = "attention",
-          .problem = text.str(),
-          .kernel = std::string(kernel_name(isa, problem, num_rows)),
-          .why = "the best instruction set of this CPU"});
+    record_choice({.op = "attention",
+                   .problem = text.str(),
+                   .kernel = std::string(kernel_name(isa, problem, num_rows)),
+                   .why = "the best instruction set of this CPU"});
   }
 }
 
@@ -74,7 +74,7 @@ void run(const AttentionProblem& problem, AttentionPlan& plan, Isa isa) {
   const auto num_items = static_cast<int64_t>(work.items.size());
   const auto num_merges = static_cast<int64_t>(work.merges.size());
   const TileShape shape = TileShape::of(plan.limits());
-  if (tells_choices()) tell_kernels(problem, work, isa);
+  if (records_choices()) record_kernels(problem, work, isa);
   write_padding(problem);
   // Item by item within a head, so that workers share the pages of one head.
   for_each_task(num_items * problem.num_kv_heads, plan.limits().num_workers, [&](int64_t task, int worker) {

@@ -1,5 +1,5 @@
-#include "attend/kernels/attention/cpu/amx_few_rows_fp8.h"
 #include "attend/kernels/attention/cpu/amx_products.h"
+#include "attend/kernels/attention/cpu/amx_skinny_fp8.h"
 #include "attend/kernels/attention/cpu/attend_item.h"
 
 namespace attend::kernels::cpu {
@@ -12,7 +12,7 @@ void attend_item_amx(const AttentionProblem& problem, const WorkItem& item, int 
   const AmxPath path = amx_path(problem, num_rows);
   if (path == AmxPath::kTiles) return attend_item<AmxProducts<Q, T>>(problem, item, kv_head, scratch);
   if constexpr (sizeof(T) == 1)
-    if (path == AmxPath::kFewRows) return attend_item<AmxFewRowsFp8<Q, T>>(problem, item, kv_head, scratch);
+    if (path == AmxPath::kSkinny) return attend_item<AmxSkinnyFp8<Q, T>>(problem, item, kv_head, scratch);
   attention_kernel_avx512(problem.q_dtype, problem.kv_dtype).attend_item(problem, item, kv_head, scratch);
 }
 
@@ -22,9 +22,9 @@ void attend_item_amx(const AttentionProblem& problem, const WorkItem& item, int 
 // packed. Under fixed splits a row's bits must not depend on how many rows there are.
 AmxPath amx_path(const AttentionProblem& problem, int num_rows) {
   if (problem.kv_dtype == DType::kF32) return AmxPath::kVectors;
-  if (num_rows > kFewAmxRows || problem.split_tokens > 0) return AmxPath::kTiles;
-  return is_fp8(problem.kv_dtype) && AmxFewRowsFp8<float, F8E4M3>::serves(problem) ? AmxPath::kFewRows
-                                                                                   : AmxPath::kVectors;
+  if (num_rows > kMaxSkinnyAmxRows || problem.split_tokens > 0) return AmxPath::kTiles;
+  return is_fp8(problem.kv_dtype) && AmxSkinnyFp8<float, F8E4M3>::serves(problem) ? AmxPath::kSkinny
+                                                                                  : AmxPath::kVectors;
 }
 
 AttentionKernel attention_kernel_amx(DType q, DType kv) {

@@ -28,7 +28,7 @@ AttentionKernel attention_kernel(Isa isa, DType q, DType kv);
 // What attention_kernel_amx() multiplies an item of so many rows with.
 enum class AmxPath : uint8_t {
   kTiles,
-  kFewRows,  // tiles of fp8 K/V for few rows
+  kSkinny,   // tiles of fp8 K/V for few rows
   kVectors,  // as attention_kernel_avx512()
 };
 AmxPath amx_path(const AttentionProblem& problem, int num_rows);

@@ -10,15 +10,15 @@ namespace {
 
 // A row is a new token and one query head of the KV head's group: row = token * group + head in group.
 //
-// What multiplies rows with tiles of keys is a class P made from an ItemContext (vector_products.h,
+// What multiplies rows with tiles of keys is a class Products made from an ItemContext (vector_products.h,
 // amx_products.h):
-//   P::Simd, P::kWeightVecs      vectors of weights that store_weights takes at once
+//   Products::Simd, Products::kPVecs      vectors of P that store_p takes at once
 //   pack_queries()               once, before anything else
 //   multiply_keys(tile, next, row_begin, row_end)
 //                                scores[row, key] = q.k of rows of the item; what is absent gets anything
-//   store_weights(row, key, w)   the weights of consecutive keys of a row
+//   store_p(row, key, p)         P of consecutive keys of a row
 //   add_values(tile, next, row_begin, row_end)
-//                                acc[row] = row_rescale[row] * acc[row] + sum over keys of weight * v
+//                                acc[row] = row_rescale[row] * acc[row] + sum over keys of p * v
 //   restore_columns(row)         puts the columns of a row of acc into their natural order
 // `next` is the tile that comes after: a class may ask for its rows while it works on this one.
 struct ItemContext {

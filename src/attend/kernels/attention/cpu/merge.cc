@@ -28,27 +28,27 @@ char* piece_of(const TensorView& rows, int64_t token, int64_t head, int64_t firs
   return static_cast<char*>(rows.data) + offset * static_cast<int64_t>(size_of(rows.dtype));
 }
 
-// A running merge: with every part its weight, and the sum's.
+// A running merge: with every part its scale, and the sum's.
 struct RunningLse {
   float lse = kEmptyLse;
 
-  struct Weights {
+  struct Scales {
     float sum, part, inverse_total;
   };
   // Takes in a part that is not empty.
-  Weights add(float part) {
-    const float largest = std::max(lse, part);
-    const float weight_sum = std::exp(lse - largest), weight_part = std::exp(part - largest);
-    const float total = weight_sum + weight_part;
-    lse = largest + std::log(total);
-    return {weight_sum, weight_part, 1.0f / total};
+  Scales add(float part) {
+    const float max_lse = std::max(lse, part);
+    const float scale_sum = std::exp(lse - max_lse), scale_part = std::exp(part - max_lse);
+    const float total = scale_sum + scale_part;
+    lse = max_lse + std::log(total);
+    return {scale_sum, scale_part, 1.0f / total};
   }
 };
 
 void merge_row(const MergeArgs& args, const RowKernels& kernels, int64_t token, int64_t head) {
   const float lse_a = lse_of(args.lse_a, token, head), lse_b = lse_of(args.lse_b, token, head);
   RunningLse running;
-  RunningLse::Weights a{}, b{};
+  RunningLse::Scales a{}, b{};
   if (lse_a != kEmptyLse) a = running.add(lse_a);
   if (lse_b != kEmptyLse) b = running.add(lse_b);
   for (int64_t first = 0; first < args.out.shape[2]; first += kPiece) {
@@ -75,9 +75,9 @@ void merge_splits_row(const MergeSplitsArgs& args, const RowKernels& kernels, in
     for (int64_t split = 0; split < args.partial_out.shape[0]; ++split) {
       const float part = lse_of(args.partial_lse[split], token, head);
       if (part == kEmptyLse) continue;
-      const RunningLse::Weights weights = running.add(part);
-      kernels.blend(sum, weights.sum, piece_of(args.partial_out[split], token, head, first), DType::kF32,
-                    weights.part, weights.inverse_total, n);
+      const RunningLse::Scales scales = running.add(part);
+      kernels.blend(sum, scales.sum, piece_of(args.partial_out[split], token, head, first), DType::kF32,
+                    scales.part, scales.inverse_total, n);
     }
     lse = running.lse;
     const bool has_sink = !args.sinks.empty() && lse != kEmptyLse;

@@ -9,10 +9,10 @@
 namespace attend::kernels::cpu {
 namespace {
 
-// row *= factor, for n elements that fill whole vectors.
+// row *= scale, for n elements that fill whole vectors.
 template <class S>
-void scale_row(float* row, float factor, int n) {
-  for (int d = 0; d < n; d += S::kLanes) S::store(row + d, S::mul(S::load(row + d), S::set1(factor)));
+void scale_row(float* row, float scale, int n) {
+  for (int d = 0; d < n; d += S::kLanes) S::store(row + d, S::mul(S::load(row + d), S::set1(scale)));
 }
 
 // The share of a softmax that is left beside one more logit: 1 / (1 + e^(sink - lse)).
@@ -24,9 +24,9 @@ template <class S>
 void merge_row(float* a, float& lse_a, const float* b, float lse_b, int n) {
   const float max = lse_a > lse_b ? lse_a : lse_b;
   if (max == kEmptyLse) return;
-  const float weight_a = ::expf(lse_a - max), weight_b = ::expf(lse_b - max);
-  const float total = weight_a + weight_b;
-  const auto wa = S::set1(weight_a), wb = S::set1(weight_b), inverse = S::set1(1.0f / total);
+  const float scale_a = ::expf(lse_a - max), scale_b = ::expf(lse_b - max);
+  const float total = scale_a + scale_b;
+  const auto wa = S::set1(scale_a), wb = S::set1(scale_b), inverse = S::set1(1.0f / total);
   for (int d = 0; d < n; d += S::kLanes) {
     const int count = n - d < S::kLanes ? n - d : S::kLanes;
     const auto sum = S::fma(S::load_first(a + d, count), wa, S::mul(S::load_first(b + d, count), wb));
@@ -46,11 +46,11 @@ void write_partial(const AttentionProblem& problem, int64_t row, int head, const
 template <class S>
 void write_final(const AttentionProblem& problem, int64_t token, int head, const float* result, float lse) {
   const TensorView& out = problem.out;
-  const float factor =
+  const float scale =
       problem.sinks == nullptr || lse == kEmptyLse ? 1.0f : share_beside_sink(lse, problem.sinks[head]);
   char* const to = static_cast<char*>(out.data) + (token * out.strides[0] + head * out.strides[1]) *
                                                       static_cast<int64_t>(size_of(out.dtype));
-  write_row<S>(result, factor, to, out.dtype, problem.v.dim);
+  write_row<S>(result, scale, to, out.dtype, problem.v.dim);
   if (!problem.lse.empty())
     static_cast<float*>(problem.lse.data)[token * problem.lse.strides[0] + head * problem.lse.strides[1]] =
         lse;

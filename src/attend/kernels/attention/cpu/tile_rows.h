@@ -21,7 +21,7 @@ void locate_rows(const AttentionProblem& problem, int request, int kv_head, int3
 
 // Asks for the beginning of every run of rows that will be read next. A hardware prefetcher follows a run
 // from there up to the end of its 4 KiB, and it has more reads under way than a thread that asks for every
-// line (docs/cpu-notes.md has the figures).
+// line (docs/kernels/attention-cpu.md has the figures).
 void prefetch_runs(const AttentionProblem& problem, const TileRows& rows);
 
 // The same ahead of asking for every line: the hardware prefetcher then begins on all runs early. Does

@@ -27,7 +27,7 @@ void carve(const TileShape& shape, Carver& carver, TileScratch& scratch) {
   scratch.k = carver.take<float>(stride_qk * kTileKeys);
   scratch.v = carver.take<float>(kTileKeys * stride_v);
   scratch.scores = carver.take<float>(rows * kTileKeys);
-  scratch.weights = carver.take<uint16_t>(rows * 3 * kTileKeys);
+  scratch.p = carver.take<uint16_t>(rows * 3 * kTileKeys);
   scratch.query = carver.take<float>(stride_qk + 16);
   scratch.acc = carver.take<float>(rows * stride_v);
   scratch.row_max = carver.take<float>(rows);

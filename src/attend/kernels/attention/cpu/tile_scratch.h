@@ -46,13 +46,13 @@ struct TileScratch {
   void* q;                  // [rows, stride_qk] steps, or up to three parts of 2 bytes per element
   void* k;                  // [head_dim_qk steps, kTileKeys]
   void* v;                  // [kTileKeys steps, stride_v]
-  float* scores;            // [rows, kTileKeys]; then perhaps the weights, as steps
-  uint16_t* weights;        // [rows, 3 parts, kTileKeys]
+  float* scores;            // [rows, kTileKeys]; then perhaps P, as steps
+  uint16_t* p;              // [rows, 3 parts, kTileKeys]
   float* query;             // [stride_qk] one row of q
-  float* acc;               // [rows, stride_v] sum of weight * v
+  float* acc;               // [rows, stride_v] sum of p * v
   float* row_max;           // [rows]
-  float* row_sum;           // [rows, 16] sums of weights, one per lane
-  float* row_rescale;       // [rows] what the sums are multiplied by when the maximum grows
+  float* row_sum;           // [rows, 16] sums of P, one per lane
+  float* row_rescale;       // [rows] what the accumulators are multiplied by when the maximum grows
   float* merged;            // [rows, stride_v]
   float* merged_lse;        // [rows]
   VisibleKeys* visible;     // [num_tokens]

@@ -1,4 +1,4 @@
-// The online softmax of a tile of scores (arXiv 1805.02867): maxima first, then weights and their sums.
+// The online softmax of a tile of scores (arXiv 1805.02867): maxima first, then P and its row sums.
 #pragma once
 
 #include <limits>
@@ -31,41 +31,41 @@ void score_rows(const AttentionProblem& problem, const uint64_t* visible_words, 
   for (int row = row_begin; row < row_end; ++row) {
     const uint64_t visible = visible_words[row / group];
     float* const scores = scratch.scores + row * kTileKeys;
-    F32 largest = none;
+    F32 lane_max = none;
     for (int key = 0; key < kTileKeys; key += S::kLanes) {
       F32 score = S::mul(S::load(scores + key), scale);
       if (problem.logit_cap != 0) score = S::mul(cap, tanh<S>(S::mul(score, cap_inverse)));
       if (~visible != 0) score = S::keep(visible >> key, score, none);
       S::store(scores + key, score);
-      largest = S::max(largest, score);
+      lane_max = S::max(lane_max, score);
     }
     const float old_max = scratch.row_max[row];
-    const float tile_max = S::reduce_max(largest);
+    const float tile_max = S::reduce_max(lane_max);
     const float new_max = tile_max > old_max ? tile_max : old_max;
     scratch.row_max[row] = new_max;
-    // A row that has seen nothing has no weights to rescale; 0 keeps -inf - -inf out.
+    // A row that has seen nothing has no P to rescale; 0 keeps -inf - -inf out.
     scratch.row_rescale[row] = new_max == kNone ? 0.0f : old_max - new_max;
   }
   exp_nonpositive_in_place<S>(scratch.row_rescale + row_begin, row_end - row_begin);
 }
 
-// Hands weights e^(score - maximum) to `products` (item_context.h) and adds them to row_sum.
-template <class P>
-void weigh_rows(P& products, int row_begin, int row_end, TileScratch& scratch) {
-  using S = typename P::Simd;
+// Hands P = e^(score - maximum) to `products` (item_context.h) and adds them to row_sum.
+template <class Products>
+void exponentiate_rows(Products& products, int row_begin, int row_end, TileScratch& scratch) {
+  using S = typename Products::Simd;
   using F32 = typename S::F32;
   for (int row = row_begin; row < row_end; ++row) {
     const float* const scores = scratch.scores + row * kTileKeys;
     const float max = scratch.row_max[row];
     const F32 reference = S::set1(max == -std::numeric_limits<float>::infinity() ? 0.0f : max);
     F32 sum = S::mul(S::load(scratch.row_sum + row * 16), S::set1(scratch.row_rescale[row]));
-    for (int key = 0; key < kTileKeys; key += S::kLanes * P::kWeightVecs) {
-      F32 weights[P::kWeightVecs];
-      for (int i = 0; i < P::kWeightVecs; ++i) {
-        weights[i] = exp_nonpositive<S>(S::sub(S::load(scores + key + i * S::kLanes), reference));
-        sum = S::add(sum, weights[i]);
+    for (int key = 0; key < kTileKeys; key += S::kLanes * Products::kPVecs) {
+      F32 p[Products::kPVecs];
+      for (int i = 0; i < Products::kPVecs; ++i) {
+        p[i] = exp_nonpositive<S>(S::sub(S::load(scores + key + i * S::kLanes), reference));
+        sum = S::add(sum, p[i]);
       }
-      products.store_weights(row, key, weights);
+      products.store_p(row, key, p);
     }
     S::store(scratch.row_sum + row * 16, sum);
   }

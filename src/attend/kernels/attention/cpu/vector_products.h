@@ -1,9 +1,9 @@
-// The products of an item with vector arithmetic. Few rows use K and V as they lie (few_rows.h); for many,
+// The products of an item with vector arithmetic. Few rows use K and V as they lie (skinny.h); for many,
 // each tile is packed first (tile_pack.h, tile_multiply.h).
 #pragma once
 
-#include "attend/kernels/attention/cpu/few_rows.h"
 #include "attend/kernels/attention/cpu/item_context.h"
+#include "attend/kernels/attention/cpu/skinny.h"
 #include "attend/kernels/attention/cpu/tile_pack.h"
 #include "attend/kernels/common/cpu/tile_multiply.h"
 
@@ -15,16 +15,16 @@ template <class M, class T>
 class VectorProducts {
  public:
   using Simd = typename M::Simd;
-  static constexpr int kWeightVecs = M::kElements;
+  static constexpr int kPVecs = M::kElements;
 
   explicit VectorProducts(const ItemContext& context)
       : problem_(context.problem),
         context_(context),
         scratch_(context.scratch),
-        has_few_rows_(context.num_rows <= kFewRows),
+        is_skinny_(context.num_rows <= kMaxSkinnyRows),
         // The two ways to multiply Q K^T sum in different orders; under fixed splits a row's bits must not
         // depend on how many rows there are.
-        packs_keys_(!has_few_rows_ || problem_.split_tokens > 0) {}
+        packs_keys_(!is_skinny_ || problem_.split_tokens > 0) {}
 
   void pack_queries() {
     const auto pack = [&]<class Q>(TypeTag<Q>) {
@@ -47,22 +47,22 @@ class VectorProducts {
   void multiply_keys(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
     if (packs_keys_) return multiply_packed_keys(tile, row_begin, row_end);
     announce_runs(problem_, next);
-    for_few_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
+    for_skinny_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
       const int row = row_begin + i;
       multiply_queries<M, T, kRows>(q() + row * context_.stride_qk, context_.stride_qk, tile, next,
                                     problem_.k.dim, scratch_.scores + row * kTileKeys);
     });
   }
 
-  void store_weights(int row, int key, const typename Simd::F32 (&weights)[kWeightVecs]) {
-    M::store_weights(weights_of(row) + key / M::kElements, weights);
+  void store_p(int row, int key, const typename Simd::F32 (&p)[kPVecs]) {
+    M::store_p(p_of(row) + key / M::kElements, p);
   }
 
   void add_values(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
-    if (!has_few_rows_) return add_packed_values(tile, row_begin, row_end);
-    for_few_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
+    if (!is_skinny_) return add_packed_values(tile, row_begin, row_end);
+    for_skinny_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
       const int row = row_begin + i;
-      cpu::add_values<M, T, kRows>(weights_of(row), tile, next, problem_.v.dim,
+      cpu::add_values<M, T, kRows>(p_of(row), tile, next, problem_.v.dim,
                                    scratch_.acc + row * context_.stride_v, context_.stride_v,
                                    scratch_.row_rescale + row);
     });
@@ -77,7 +77,7 @@ class VectorProducts {
   Step* k() const { return static_cast<Step*>(scratch_.k); }
   Step* v() const { return static_cast<Step*>(scratch_.v); }
   // In the place of the scores.
-  Step* weights_of(int row) const { return reinterpret_cast<Step*>(scratch_.scores + row * kTileKeys); }
+  Step* p_of(int row) const { return reinterpret_cast<Step*>(scratch_.scores + row * kTileKeys); }
 
   void multiply_packed_keys(const TileRows& tile, int row_begin, int row_end) {
     pack_keys<M, T>(tile.k, problem_.k.dim, k());
@@ -94,7 +94,7 @@ class VectorProducts {
 
   void add_packed_values(const TileRows& tile, int row_begin, int row_end) {
     pack_values<M, T>(tile.v, problem_.v.dim, v(), context_.stride_v);
-    multiply<M>({.a = weights_of(row_begin),
+    multiply<M>({.a = p_of(row_begin),
                  .a_stride = kTileKeys,
                  .b = v(),
                  .b_stride = context_.stride_v,
@@ -106,12 +106,12 @@ class VectorProducts {
   }
 
   // Up to here packing a tile costs more than converting it again for every four rows.
-  static constexpr int kFewRows = 8;
+  static constexpr int kMaxSkinnyRows = 8;
 
   const AttentionProblem& problem_;
   const ItemContext& context_;
   TileScratch& scratch_;
-  const bool has_few_rows_, packs_keys_;
+  const bool is_skinny_, packs_keys_;
 };
 
 }  // namespace

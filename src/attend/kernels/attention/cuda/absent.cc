@@ -7,7 +7,7 @@ namespace attend::kernels::cuda {
 DevicePlan::DevicePlan(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
 size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
 void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
-void DevicePlan::plan_in_call(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
+void DevicePlan::plan_inline(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
 void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }

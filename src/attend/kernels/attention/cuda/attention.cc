@@ -62,7 +62,7 @@ sm80::AttentionLaunch tiles_launch(Element kv, HeadDims dims) {
   fail(ErrorCode::kInternal, "attention: no instance of sm80 tiles ", dims.qk, "/", dims.v);
 }
 
-// Whether parts of jobs are left for a kernel of its own to merge.
+// Whether partial results are left for a kernel of its own to merge.
 bool leaves_parts(const PlanView& plan) { return plan.streamed && !plan.ctas_merge; }
 
 // Whether CTAs may start while the kernel before them ends. Where they leave the plan that they derive for
@@ -155,7 +155,7 @@ constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKe
 void launch(const AttentionProblem& problem, const AttentionArgs* args, const MlaArgs* mla_args,
             const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
   const AttentionRow& row = choose(problem, gpu_facts(stream.device));
-  if (tells_choices()) tell(choice_of(problem.mla ? "mla" : "attention", problem, row));
+  if (records_choices()) record_choice(choice_of(problem.mla ? "mla" : "attention", problem, row));
   kLaunches[static_cast<size_t>(row.kernel)]({args, mla_args, params, plan, row.dims}, stream);
 }
 

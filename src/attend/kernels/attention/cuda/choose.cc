@@ -46,23 +46,29 @@ bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
                                                     problem.fixed_splits) <= gpu.shared_bytes;
 }
 
-bool mla_tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
+// What both kernels of MLA ask for, latent rows aside.
+bool fits_mla(const AttentionProblem& problem) {
   const DType q = problem.q_dtype, out = problem.out_dtype;
-  return problem.mla && (q == DType::kBF16 || q == DType::kF16) && problem.kv_dtype == q &&
-         (out == q || out == DType::kF32) && problem.positive_scale && !problem.fixed_splits &&
-         problem.tile_rows <= 64 && problem.aligned && problem.strides_fit &&
+  return problem.mla && (q == DType::kBF16 || q == DType::kF16) && (out == q || out == DType::kF32) &&
+         problem.positive_scale && !problem.fixed_splits && problem.tile_rows <= 64 && problem.aligned &&
+         problem.strides_fit;
+}
+
+bool mla_tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return fits_mla(problem) && problem.kv_dtype == problem.q_dtype &&
          gpu.shared_bytes >= sm80::kMlaSharedBytes;
 }
 
 // On such a GPU it takes all that sm80's would: plans count on it.
 bool sm90_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && mla_tiles_take(problem, gpu);
+  return gpu.runs_sm90a() && fits_mla(problem) &&
+         (problem.kv_dtype == problem.q_dtype || (is_fp8(problem.kv_dtype) && problem.head_dim_qk % 16 == 0));
 }
 
 template <size_t kIdx>
 constexpr AttentionRow prefill(std::string_view name) {
   return {AttentionKernel::kSm90Prefill, sm90::kPrefillDims[kIdx], name,
-          prefill_takes<kIdx>,           prefill_is_faster,        "many rows, and jobs for every SM"};
+          prefill_takes<kIdx>,           prefill_is_faster,        "many rows, and work tiles for every SM"};
 }
 
 template <size_t kIdx>
@@ -89,7 +95,7 @@ constexpr std::array kRows{
                  "sm90 MLA",
                  sm90_mla_takes,
                  always,
-                 "absorbed MLA of 16 bits, on Hopper"},
+                 "absorbed MLA of 16 bits and of fp8 rows, on Hopper"},
     AttentionRow{
         AttentionKernel::kSm80Mla, {}, "sm80 MLA", mla_tiles_take, always, "absorbed MLA of 16 bits"},
     AttentionRow{AttentionKernel::kRows,

@@ -44,7 +44,7 @@ struct AttentionProblem {
 // What decides between kernels that all take a problem: as timed on a GPU, data of that GPU.
 struct AttentionTuning {
   int64_t min_rows_of_prefill;
-  // With fewer jobs for each SM, CTAs had better share keys.
+  // With fewer work tiles for each SM, CTAs had better divide the keys.
   int64_t min_jobs_of_sm;
 };
 // What is known for a GPU: the H200's, until another is measured.

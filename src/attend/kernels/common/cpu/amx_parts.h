@@ -52,17 +52,17 @@ inline Pairs to_neighbours(Pairs apart) {
   return _mm512_permutexvar_epi16(words, apart);
 }
 
-// Weights of 32 keys in as many parts as there are. One part is rounded to the nearest; weights are not
+// P of 32 keys in as many parts as there are. One part is rounded to the nearest; probabilities are not
 // negative.
 template <int kParts>
-void split_weights(const __m512 (&weights)[2], Pairs (&parts)[kParts]) {
+void split_p(const __m512 (&p)[2], Pairs (&parts)[kParts]) {
   if constexpr (kParts == 1) {
     const auto rounded = [](__m512 x) {
       return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
     };
-    parts[0] = upper_halves(rounded(weights[0]), rounded(weights[1]));
+    parts[0] = upper_halves(rounded(p[0]), rounded(p[1]));
   } else {
-    split(weights[0], weights[1], parts);
+    split(p[0], p[1], parts);
   }
 }
 

@@ -35,7 +35,7 @@ struct F32Mac {
   static StepVec load_across(const T* const (&rows)[kElements], int n) {
     return rows[0] == nullptr ? zero() : load_steps(rows[0], n);
   }
-  // Without packing (few_rows.h): a block is 2 kLanes elements of a row, of which the first n are read.
+  // Without packing (skinny.h): a block is 2 kLanes elements of a row, of which the first n are read.
   static constexpr int kBlockVecs = 2;
   template <class T>
   static void load_block(const T* row, int n, StepVec (&steps)[kBlockVecs]) {
@@ -63,8 +63,8 @@ struct F32Mac {
     S::template from_block_order<T>(a, b);
   }
 
-  // kElements vectors of weights as kLanes steps.
-  static void store_weights(Step* p, const F32 (&weights)[kElements]) { S::store(p, weights[0]); }
+  // kElements vectors of P as kLanes steps.
+  static void store_p(Step* to, const F32 (&p)[kElements]) { S::store(to, p[0]); }
 };
 
 }  // namespace

@@ -48,7 +48,7 @@ struct Bf16Mac {
     return _mm512_or_si512(upper_halves(rows[1], n), _mm512_srli_epi32(upper_halves(rows[0], n), 16));
   }
 
-  // Without packing (few_rows.h): a block is 32 elements of a row, of which the first n are read.
+  // Without packing (skinny.h): a block is 32 elements of a row, of which the first n are read.
   static constexpr int kBlockVecs = 1;
   template <class T>
   static void load_block(const T* row, int n, StepVec (&steps)[kBlockVecs]) {
@@ -80,9 +80,7 @@ struct Bf16Mac {
     b = _mm512_permutex2var_ps(first, _mm512_add_epi32(low_half, _mm512_set1_epi32(8)), b);
   }
 
-  static void store_weights(Step* p, const F32 (&weights)[kElements]) {
-    _mm512_storeu_si512(p, pack(weights[0], weights[1]));
-  }
+  static void store_p(Step* to, const F32 (&p)[kElements]) { _mm512_storeu_si512(to, pack(p[0], p[1])); }
 
  private:
   static StepVec pack(F32 low, F32 high) { return std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }

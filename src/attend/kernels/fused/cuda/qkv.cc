@@ -6,7 +6,7 @@
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/fused/cuda/qkv_kernel.h"
 #include "attend/kernels/gemm/cuda/linear.h"
-#include "attend/kernels/gemm/cuda/sm80/few_rows.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
 #include "attend/kernels/norm_rope/cuda/norm_rope_params.h"
 
 namespace attend::kernels::cuda {
@@ -35,12 +35,12 @@ KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
           .why = "few rows: bound by reading the weight"};
 }
 
-// Whether all of every head turns, by pairs of groups of features, and heads of q and k are normed both or
-// not at all.
+// Whether all of every head turns, by pairs of groups of features, and heads of q and k are normalized both
+// or not at all.
 bool takes_heads(const NormRopeArgs& rope) {
   const int64_t half = rope.cos.shape[1], num_groups = half / kFeatures;
-  return rope.q_norm.empty() == rope.k_norm.empty() && 2 * half == rope.q.shape[2] && half % kFeatures == 0 &&
-         half <= kMaxRopeHalf && (num_groups & (num_groups - 1)) == 0;
+  return !rope.interleaved && rope.q_norm.empty() == rope.k_norm.empty() && 2 * half == rope.q.shape[2] &&
+         half % kFeatures == 0 && half <= kMaxRopeHalf && (num_groups & (num_groups - 1)) == 0;
 }
 
 // Whether `heads` are those of `out` from column `column` on.
@@ -60,7 +60,7 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
       !is_part(rope.q, product.out, 0, head_dim) || !is_part(rope.k, product.out, k_begin, head_dim) ||
       !is_part(store.v, product.out, v_begin, head_dim))
     return false;
-  QkvParams params{.product = few_rows_params(product, /*gated=*/false),
+  QkvParams params{.product = skinny_gemm_params(product, /*gated=*/false),
                    .rope = norm_rope_store_params(rope, store, stream)};
   params.product.head_half = static_cast<int32_t>(head_dim / 2);
   if (!rope.q_norm.empty()) {
@@ -69,7 +69,7 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
                                                   params.product.num_rows);
     if (params.ctas_of_head == 0) return false;
   }
-  if (tells_choices()) tell(choice_of(product, rope));
+  if (records_choices()) record_choice(choice_of(product, rope));
   launch_qkv(params, stream.handle);
   return true;
 }

@@ -8,6 +8,7 @@
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/gemm/cpu/linear_kernel.h"
 #include "attend/kernels/gemm/cpu/linear_tiles.h"
+#include "attend/kernels/gemm/weights.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -19,17 +20,14 @@ constexpr int64_t kMinTaskBytes = 128 << 10;
 constexpr int64_t kTasksPerThread = 4;
 
 LinearPart whole(const LinearArgs& args) {
-  return {.x = args.x.as<const float>(),
-          .x_stride = args.x.strides[0],
-          .weight = args.weight.data.data,
-          .weight_dtype = args.weight.data.dtype,
-          .bias = args.bias.data,
-          .bias_dtype = args.bias.dtype,
-          .out = args.out.as<float>(),
-          .out_stride = args.out.strides[0],
-          .num_rows = args.x.shape[0],
-          .num_outs = args.weight.out_features(),
-          .in_features = args.x.shape[1]};
+  return with_weight({.x = args.x.as<const float>(),
+                      .x_stride = args.x.strides[0],
+                      .bias = args.bias.data,
+                      .bias_dtype = args.bias.dtype,
+                      .out = args.out.as<float>(),
+                      .out_stride = args.out.strides[0],
+                      .num_rows = args.x.shape[0]},
+                     args.weight);
 }
 
 const void* advance(const void* data, DType dtype, int64_t elements) {
@@ -38,11 +36,11 @@ const void* advance(const void* data, DType dtype, int64_t elements) {
 
 LinearPart part_of(LinearPart part, int64_t row, int64_t num_rows, int64_t out, int64_t num_outs) {
   part.x += row * part.x_stride;
-  part.weight = advance(part.weight, part.weight_dtype, out * part.in_features);
+  skip_outs(part, out);
   if (part.bias != nullptr) part.bias = advance(part.bias, part.bias_dtype, out);
   part.out += row * part.out_stride + out;
   part.num_rows = std::min(num_rows, part.num_rows - row);
-  part.num_outs = std::min(num_outs, part.num_outs - out);
+  part.num_outs = std::min(num_outs, part.num_outs);
   return part;
 }
 
@@ -51,17 +49,17 @@ struct Tasks {
   int64_t num_rows, num_outs;
 };
 
-Tasks few_rows_tasks(const LinearPart& part) {
-  const int64_t out_bytes = part.in_features * static_cast<int64_t>(size_of(part.weight_dtype));
+Tasks skinny_tasks(const LinearPart& part) {
+  const int64_t out_bytes = weight_row_bytes(part);
   const int64_t fair = ceil_div(part.num_outs, kTasksPerThread * num_threads());
   const int64_t worthwhile = ceil_div(kMinTaskBytes, std::max<int64_t>(out_bytes, 1));
-  return {.num_rows = std::min<int64_t>(part.num_rows, kFewRows),
-          .num_outs = round_up(std::max(fair, worthwhile), kFewRowsOuts)};
+  return {.num_rows = std::min<int64_t>(part.num_rows, kMaxSkinnyRows),
+          .num_outs = round_up(std::max(fair, worthwhile), kSkinnyOuts)};
 }
 
-Tasks many_rows_tasks(const LinearPart& part) {
+Tasks packed_tasks(const LinearPart& part) {
   // Enough rows to pack weights for, few enough for their inputs and sums to stay in the L2 cache.
-  Tasks tasks = {.num_rows = 256, .num_outs = kManyRowsOuts};
+  Tasks tasks = {.num_rows = 256, .num_outs = kPackedOuts};
   const int64_t wanted = kTasksPerThread * num_threads();
   while (tasks.num_outs > 64 &&
          ceil_div(part.num_rows, tasks.num_rows) * ceil_div(part.num_outs, tasks.num_outs) < wanted)
@@ -70,7 +68,7 @@ Tasks many_rows_tasks(const LinearPart& part) {
 }
 
 bool takes_tiles(const LinearArgs& args, Isa isa) {
-  return isa >= Isa::kAmx && !args.workspace.empty() &&
+  return isa >= Isa::kAmx && !args.workspace.empty() && args.weight.format == WeightFormat::kPlain &&
          (args.batch_invariant || args.x.shape[0] >= tile_min_rows(args.weight.data.dtype));
 }
 
@@ -96,17 +94,45 @@ void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
   });
 }
 
-void tell_kernel(const LinearArgs& args, std::string_view how, Isa isa) {
+void record_kernel(const LinearArgs& args, std::string_view how, Isa isa) {
   std::ostringstream text;
   text << args.x.shape[0] << " x " << args.x.shape[1] << " -> " << args.out.shape[1] << ", weight in "
-       << args.weight.data.dtype;
-  tell({.op = "linear",
-        .problem = text.str(),
-        .kernel = std::string(to_string(isa)).append(" ").append(how),
-        .why = "the best instruction set of this CPU"});
+       << describe_elements(args.weight);
+  record_choice({.op = "linear",
+                 .problem = text.str(),
+                 .kernel = std::string(to_string(isa)).append(" ").append(how),
+                 .why = "the best instruction set of this CPU"});
 }
 
 }  // namespace
+
+LinearPart with_weight(LinearPart part, const Weight& weight) {
+  part.weight = weight.data.data;
+  part.weight_dtype = weight.data.dtype;
+  part.num_outs = weight.out_features();
+  part.in_features = weight.in_features();
+  if (weight.format == WeightFormat::kPlain) return part;
+  part.groups = {.format = weight.format,
+                 .scale_dtype = weight.scales.dtype,
+                 .scales = weight.scales.data,
+                 .zeros = static_cast<const uint8_t*>(weight.zeros.data),
+                 .input_order = static_cast<const int32_t*>(weight.input_order.data),
+                 .num_groups = weight.scales.shape[1],
+                 .group_outs = weight.group_outs,
+                 .group_ins = weight.group_ins};
+  return part;
+}
+
+int64_t weight_row_bytes(const LinearPart& part) {
+  const int64_t bytes = part.in_features * static_cast<int64_t>(size_of(part.weight_dtype));
+  return has_four_bits(part.groups.format) ? bytes / 2 : bytes;
+}
+
+void skip_outs(LinearPart& part, int64_t num_outs) {
+  part.weight = static_cast<const char*>(part.weight) + num_outs * weight_row_bytes(part);
+  part.groups.first_out += num_outs;
+  part.num_outs -= num_outs;
+}
 
 LinearKernel linear_kernel(Isa isa) {
   if constexpr (kX86Kernels) {
@@ -123,25 +149,26 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa
   return static_cast<size_t>(num_threads() * kTileScratchBytes + blocks * kTileBlockBytes);
 }
 
-void linear(const LinearArgs& args, Isa isa) {
+void linear(const LinearArgs& args, Isa isa, bool records) {
   require_isa(isa);
   const LinearPart all = whole(args);
   if (takes_tiles(args, isa)) {
-    if (tells_choices()) tell_kernel(args, "tiles", isa);
+    if (records && records_choices()) record_kernel(args, "tiles", isa);
     for (int64_t row = 0; row < all.num_rows; row += kTileMaxRows)
       linear_by_tiles(part_of(all, row, kTileMaxRows, 0, all.num_outs), args.workspace.data());
     return;
   }
   const LinearKernel kernel = linear_kernel(isa);
-  const bool few = args.batch_invariant || all.num_rows <= kFewRows;
-  if (tells_choices()) tell_kernel(args, few ? "few rows" : "many rows", std::min(isa, Isa::kAvx512));
-  const Tasks tasks = few ? few_rows_tasks(all) : many_rows_tasks(all);
+  const bool skinny = args.batch_invariant || all.num_rows <= kMaxSkinnyRows || all.groups.input_order;
+  if (records && records_choices())
+    record_kernel(args, skinny ? "skinny GEMM" : "packed GEMM", std::min(isa, Isa::kAvx512));
+  const Tasks tasks = skinny ? skinny_tasks(all) : packed_tasks(all);
   const int64_t num_out_tasks = ceil_div(all.num_outs, tasks.num_outs);
   const int64_t num_row_tasks = ceil_div(all.num_rows, tasks.num_rows);
   const auto multiply = [&](int64_t task, int) {
     const LinearPart part = part_of(all, task / num_out_tasks * tasks.num_rows, tasks.num_rows,
                                     task % num_out_tasks * tasks.num_outs, tasks.num_outs);
-    few ? kernel.few_rows(part) : kernel.many_rows(part);
+    skinny ? kernel.skinny(part) : kernel.packed(part);
   };
   const bool worth_a_team = all.num_rows * all.num_outs * all.in_features >= kWorthATeam;
   if (worth_a_team) return parallel_for(num_out_tasks * num_row_tasks, multiply);

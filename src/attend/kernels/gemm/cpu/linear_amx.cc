@@ -7,6 +7,7 @@
 
 #include "attend/kernels/common/cpu/amx_tiles.h"
 #include "attend/kernels/common/cpu/simd_avx512.h"
+#include "attend/kernels/gemm/cpu/codes_avx512.h"
 #include "attend/kernels/gemm/cpu/linear_instances.h"
 #include "attend/kernels/gemm/cpu/linear_tile_weights.h"
 
@@ -223,15 +224,15 @@ class TileTask {
   // What has no parts, an infinity, comes out of tiles as NaN, and may be none.
   void multiply_by_vectors(int64_t row, int64_t out, int num_outs, __mmask16 which) {
     alignas(64) float products[kTileOuts];
-    linear_kernel_avx512().few_rows({.x = part_.x + row * part_.x_stride,
-                                     .x_stride = part_.x_stride,
-                                     .weight = static_cast<const T*>(part_.weight) + out * part_.in_features,
-                                     .weight_dtype = part_.weight_dtype,
-                                     .out = products,
-                                     .out_stride = kTileOuts,
-                                     .num_rows = 1,
-                                     .num_outs = num_outs,
-                                     .in_features = part_.in_features});
+    linear_kernel_avx512().skinny({.x = part_.x + row * part_.x_stride,
+                                   .x_stride = part_.x_stride,
+                                   .weight = static_cast<const T*>(part_.weight) + out * part_.in_features,
+                                   .weight_dtype = part_.weight_dtype,
+                                   .out = products,
+                                   .out_stride = kTileOuts,
+                                   .num_rows = 1,
+                                   .num_outs = num_outs,
+                                   .in_features = part_.in_features});
     _mm512_mask_storeu_ps(part_.out + row * part_.out_stride + out, which, _mm512_load_ps(products));
   }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/common/cpu/row_loop.h"
-#include "attend/kernels/gemm/cpu/linear_many_rows.h"
+#include "attend/kernels/gemm/cpu/linear_packed.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -22,20 +22,22 @@ void add_bias(const LinearPart& part) {
 }
 
 template <class S>
-void few_rows(const LinearPart& part) {
-  visit_weight(part.weight, part.weight_dtype, [&]<class T>(const T*) { multiply_few_rows<S, T>(part); });
+void skinny(const LinearPart& part) {
+  visit_rows<S>(part, [&]<class Rows>(TypeTag<Rows>) { multiply_skinny<S, Rows>(part); });
   add_bias<S>(part);
 }
 
 template <class S>
-void many_rows(const LinearPart& part) {
-  visit_weight(part.weight, part.weight_dtype, [&]<class T>(const T*) { multiply_many_rows<S, T>(part); });
+void packed(const LinearPart& part) {
+  visit_rows<S>(part, [&]<class Rows>(TypeTag<Rows>) {
+    if constexpr (Rows::kInOrder) multiply_packed<S, Rows>(part);
+  });
   add_bias<S>(part);
 }
 
 template <class S>
 LinearKernel linear_kernel_of() {
-  return {.few_rows = &few_rows<S>, .many_rows = &many_rows<S>};
+  return {.skinny = &skinny<S>, .packed = &packed<S>};
 }
 
 }  // namespace

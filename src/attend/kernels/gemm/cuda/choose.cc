@@ -17,7 +17,7 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .min_rows_of_deep = 97,
                            .max_rows_of_tiles = 128,
                            .max_rows_of_deferred_norm = 32,
-                           .min_evenness = 0.8,
+                           .min_wave_efficiency = 0.8,
                            .min_rows_of_cta_pairs = 192,
                            .max_rows_of_any_width = 16,
                            .max_features_of_more_rows = 32768};
@@ -26,7 +26,7 @@ bool always(const GemmProblem&, const GpuFacts&, const GemmTuning&) { return tru
 bool never_norms(const GemmProblem&) { return false; }
 
 bool x_aligned_behind_norm(const GemmProblem& problem) {
-  return problem.norm == GemmNorm::kNone ? problem.x_aligned : problem.normed_aligned;
+  return problem.norm == GemmNorm::kNone ? problem.x_aligned : problem.normalized_aligned;
 }
 
 // Groups of eight 16-bit inputs of x, which a norm may have left, and of the weight.
@@ -49,8 +49,8 @@ bool gated_mlp_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const 
   if (problem.num_rows <= tuning.max_rows_of_any) return false;
   if (sm90::multicasts_weights(problem.num_rows) && problem.num_rows < tuning.min_rows_of_cta_pairs)
     return false;
-  return sm90::tall_tiles_evenness(problem.num_weight_rows(), problem.num_rows, gpu.num_sms) >=
-         tuning.min_evenness;
+  return sm90::gated_mlp_wave_efficiency(problem.num_weight_rows(), problem.num_rows, gpu.num_sms) >=
+         tuning.min_wave_efficiency;
 }
 
 bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
@@ -66,15 +66,16 @@ bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTu
 bool split_k_norms(const GemmProblem& problem) { return problem.norm == GemmNorm::kDeferred; }
 
 // The range of f16 is too small for a product of x and the norm's weight before it is scaled. Elsewhere a
-// norm in the product would be rounded in another way than the one before row tiles.
+// norm in the product would be rounded in another way than the one before the batch-invariant GEMM.
 bool skinny_norms(const GemmProblem& problem) {
   return !problem.batch_invariant && problem.dtype == DType::kBF16 && problem.norm_dtype == DType::kBF16 &&
          problem.norm_aligned;
 }
 
 bool skinny_takes(const GemmProblem& problem, const GpuFacts& gpu) {
-  const bool x_aligned =
-      problem.norm == GemmNorm::kNone || skinny_norms(problem) ? problem.x_aligned : problem.normed_aligned;
+  const bool x_aligned = problem.norm == GemmNorm::kNone || skinny_norms(problem)
+                             ? problem.x_aligned
+                             : problem.normalized_aligned;
   return !(problem.gated && problem.batch_invariant) &&
          problem.num_rows <= max_skinny_rows(gpu.shared_bytes) && problem.out_features % kFeatures == 0 &&
          fits_tensor_cores(problem, x_aligned);
@@ -85,13 +86,13 @@ bool skinny_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTun
          problem.out_features <= tuning.max_features_of_more_rows;
 }
 
-bool row_tiles_take(const GemmProblem& problem, const GpuFacts&) {
+bool invariant_takes(const GemmProblem& problem, const GpuFacts&) {
   return problem.batch_invariant && !problem.gated &&
          fits_tensor_cores(problem, x_aligned_behind_norm(problem));
 }
 
-bool row_tiles_take_on_sm90(const GemmProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && row_tiles_take(problem, gpu);
+bool invariant_sm90_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && invariant_takes(problem, gpu);
 }
 
 bool cublaslt_takes(const GemmProblem& problem, const GpuFacts&) {
@@ -105,9 +106,9 @@ constexpr std::array kRows{
             split_k_norms, "rows and weight of a size where clusters share the inputs best"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,
             "few rows: bound by reading the weight"},
-    GemmRow{GemmKernel::kInvariantSm90, "batch-invariant GEMM (sm90)", row_tiles_take_on_sm90, always,
+    GemmRow{GemmKernel::kInvariantSm90, "batch-invariant GEMM (sm90)", invariant_sm90_takes, always,
             never_norms, "batch-invariant, more rows than the skinny GEMM takes"},
-    GemmRow{GemmKernel::kInvariantSm80, "batch-invariant GEMM (sm80)", row_tiles_take, always, never_norms,
+    GemmRow{GemmKernel::kInvariantSm80, "batch-invariant GEMM (sm80)", invariant_takes, always, never_norms,
             "batch-invariant, more rows than the skinny GEMM takes"},
     GemmRow{GemmKernel::kCublasLt, "cuBLASLt", cublaslt_takes, always, never_norms,
             "nothing above takes it or is faster"},

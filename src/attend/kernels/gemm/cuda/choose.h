@@ -12,10 +12,10 @@
 namespace attend::kernels::cuda {
 
 enum class GemmKernel : uint8_t {
-  kGatedMlp,       // sm90/tall.h
-  kSwapAbSplitK,   // sm90/dense.h
-  kSkinny,         // sm80/few_rows.h
-  kInvariantSm90,  // sm90/row_tiles.h
+  kGatedMlp,       // sm90/gated_mlp_gemm.h
+  kSwapAbSplitK,   // sm90/swap_ab_gemm.h
+  kSkinny,         // sm80/skinny_gemm.h
+  kInvariantSm90,  // sm90/batch_invariant_gemm.h
   kInvariantSm80,  // common/batch_invariant_gemm_kernel.h
   kCublasLt,       // matmul.h
   kNaive,          // common/batch_invariant_gemm_kernel.h
@@ -43,7 +43,7 @@ struct GemmProblem {
   GemmNorm norm = GemmNorm::kNone;
   DType norm_dtype = DType::kBF16;  // of the norm's weight, which lies at a multiple of 16 bytes or not
   bool norm_aligned = true;
-  bool normed_aligned = true;  // the memory for x behind a norm that runs in a launch before
+  bool normalized_aligned = true;  // the memory for x behind a norm that runs in a launch before
 
   int64_t num_weight_rows() const { return gated ? 2 * out_features : out_features; }
 };
@@ -61,7 +61,7 @@ struct GemmTuning {
   int64_t max_rows_of_deferred_norm;
   // The gated-MLP GEMM, above max_rows_of_any: where its tiles keep so much of the SMs busy. Two CTAs
   // multiply 256 rows however few there are, which pays from some number on.
-  double min_evenness;
+  double min_wave_efficiency;
   int64_t min_rows_of_cta_pairs;
   // The skinny GEMM: with more rows than the first x weighs as much as the weights that a CTA takes at once,
   // so layers of more features than the second (heads) are left to cuBLASLt.

@@ -10,10 +10,10 @@
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
-#include "attend/kernels/gemm/cuda/sm80/few_rows.h"
-#include "attend/kernels/gemm/cuda/sm90/dense.h"
-#include "attend/kernels/gemm/cuda/sm90/row_tiles.h"
-#include "attend/kernels/gemm/cuda/sm90/tall.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 
@@ -43,19 +43,21 @@ KernelChoice choice_of(const GemmProblem& problem, const GemmRow& row) {
           .why = std::string(row.why)};
 }
 
-void launch_gated_mlp(const LinearArgs& args, bool, Stream& stream) { sm90::tall_tiles(args, stream); }
+void launch_gated_mlp(const LinearArgs& args, bool, Stream& stream) { sm90::gated_mlp_gemm(args, stream); }
 
 bool launch_split_k(const LinearArgs& args, bool gated, Stream& stream) {
-  return sm90::dense(args, gated, stream);
+  return sm90::swap_ab_gemm(args, gated, stream);
 }
 
 void launch_skinny(const LinearArgs& args, bool gated, Stream& stream) {
-  launch_few_rows(few_rows_params(args, gated), args.x.dtype, stream.handle);
+  launch_skinny_gemm(skinny_gemm_params(args, gated), args.x.dtype, stream.handle);
 }
 
-void launch_invariant_sm90(const LinearArgs& args, bool, Stream& stream) { sm90::row_tiles(args, stream); }
+void launch_invariant_sm90(const LinearArgs& args, bool, Stream& stream) {
+  sm90::batch_invariant_gemm(args, stream);
+}
 
-BatchInvariantGemmParams row_tiles_params(const LinearArgs& args) {
+BatchInvariantGemmParams batch_invariant_params(const LinearArgs& args) {
   return {.x = args.x.data,
           .weight = args.weight.data.data,
           .x_stride = args.x.strides[0],
@@ -72,11 +74,11 @@ BatchInvariantGemmParams row_tiles_params(const LinearArgs& args) {
 void launch_invariant_sm80(const LinearArgs& args, bool, Stream& stream) {
   const auto launch =
       args.x.dtype == DType::kBF16 ? launch_batch_invariant_gemm_bf16 : launch_batch_invariant_gemm_f16;
-  launch(row_tiles_params(args), stream.handle);
+  launch(batch_invariant_params(args), stream.handle);
 }
 
 void launch_naive(const LinearArgs& args, bool, Stream& stream) {
-  launch_naive_gemm(row_tiles_params(args), element_of(args.x.dtype), stream.handle);
+  launch_naive_gemm(batch_invariant_params(args), element_of(args.x.dtype), stream.handle);
 }
 
 // out[i] (+)= bias.
@@ -112,15 +114,15 @@ constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream
     defers_nothing<launch_invariant_sm80>, defers_nothing<launch_cublaslt>,
     defers_nothing<launch_naive>,          nullptr};
 
-const GemmRow& told(const GemmRow& row, const GemmProblem& problem) {
-  if (tells_choices()) tell(choice_of(problem, row));
+const GemmRow& recorded(const GemmRow& row, const GemmProblem& problem) {
+  if (records_choices()) record_choice(choice_of(problem, row));
   return row;
 }
 
 bool launch(const GemmRow& row, const GemmProblem& problem, LinearArgs args, Stream& stream) {
   if (problem.norm != GemmNorm::kNone && !row.norms(problem)) {
-    rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normed, stream, /*weight_offset=*/0.0f);
-    args.x = args.norm.normed;
+    rms_norm(args.x, args.norm.weight, args.norm.eps, args.norm.normalized, stream, /*weight_offset=*/0.0f);
+    args.x = args.norm.normalized;
     args.norm = {};
   }
   if (problem.num_rows > gemm_tuning(gpu_facts(stream.device)).max_rows_of_deferred_norm)
@@ -147,14 +149,14 @@ GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
           .norm = norm_of(args.norm),
           .norm_dtype = args.norm.weight.dtype,
           .norm_aligned = rows_aligned({&args.norm.weight}),
-          .normed_aligned = rows_aligned({&args.norm.normed})};
+          .normalized_aligned = rows_aligned({&args.norm.normalized})};
 }
 
 bool linear(const LinearArgs& args, Stream& stream) {
   require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return false;
   const GemmProblem problem = gemm_problem(args, /*gated=*/false);
-  return launch(told(choose(problem, gpu_facts(stream.device)), problem), problem, args, stream);
+  return launch(recorded(choose(problem, gpu_facts(stream.device)), problem), problem, args, stream);
 }
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
@@ -167,7 +169,7 @@ bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
                            .batch_invariant = args.batch_invariant,
                            .norm = args.norm};
   const GemmProblem problem = gemm_problem(product, /*gated=*/true);
-  const GemmRow& row = told(choose(problem, gpu_facts(stream.device)), problem);
+  const GemmRow& row = recorded(choose(problem, gpu_facts(stream.device)), problem);
   if (row.kernel == GemmKernel::kGemmThenSilu) return false;
   launch(row, problem, product, stream);
   return true;

@@ -11,7 +11,7 @@ bool linear(const LinearArgs& args, Stream& stream);
 // Returns false, having done nothing, when no kernel takes gate, up and SiLU together.
 bool gated_linear(const GatedLinearArgs& args, Stream& stream);
 
-// What choose() is told of arguments that are checked and not empty. `gated`: out is silu(gate) * up.
+// What choose() sees of arguments that are checked and not empty. `gated`: out is silu(gate) * up.
 GemmProblem gemm_problem(const LinearArgs& args, bool gated);
 
 }  // namespace attend::kernels::cuda

@@ -48,6 +48,8 @@ void write_new_slots(const NewSlots& slots, const TensorView& table, Stream& str
                     .cu_seqlen_q = slots.cu_seqlen_q.data(),
                     .positions = slots.positions.data(),
                     .slots = slots.slots.data(),
+                    .swa_slots = slots.swa_slots.data(),
+                    .slot_map = slots.slot_map,
                     .num_reqs = static_cast<int32_t>(slots.rows.size())},
                    stream.handle);
 }

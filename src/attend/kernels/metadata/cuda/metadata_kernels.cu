@@ -55,8 +55,12 @@ __global__ void __launch_bounds__(kThreads) new_slots_kernel(const __grid_consta
   int32_t* const row = params.table + params.rows[request] * params.stride;
   const int end = params.cu_seqlen_q[request + 1];
   for (int token = params.cu_seqlen_q[request] + static_cast<int>(threadIdx.x); token < end;
-       token += kThreads)
-    if (params.slots[token] >= 0) row[params.positions[token]] = params.slots[token];
+       token += kThreads) {
+    const int32_t slot = params.slots[token];
+    if (slot < 0) continue;
+    row[params.positions[token]] = slot;
+    if (params.slot_map != nullptr) params.slot_map[slot] = params.swa_slots[token];
+  }
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ struct PagesParams {
 };
 void launch_pages(const PagesParams& params, void* stream);
 
-// table[rows[r] * stride + positions[t]] = slots[t] for the tokens t of request r; -1 is not written.
+// table[rows[r] * stride + positions[t]] = slots[t] for the tokens t of request r, and slot_map[slots[t]] =
+// swa_slots[t]; -1 is not written.
 struct NewSlotsParams {
   int32_t* table;
   int64_t stride;
@@ -33,6 +34,8 @@ struct NewSlotsParams {
   const int32_t* cu_seqlen_q;  // [num_reqs + 1]
   const int32_t* positions;    // [num_tokens]
   const int32_t* slots;        // [num_tokens]
+  const int32_t* swa_slots;    // [num_tokens]
+  int32_t* slot_map;           // null: none
   int32_t num_reqs;
 };
 void launch_new_slots(const NewSlotsParams& params, void* stream);

@@ -3,6 +3,7 @@
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/norm_rope/cpu/elementwise_kernels.h"
+#include "attend/kernels/norm_rope/rotate.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -31,6 +32,24 @@ const void* table_row(const TensorView& table, int64_t row) {
   return static_cast<const char*>(table.data) + row * row_bytes;
 }
 
+// out = activation(gate) * up.
+void gate_rows(const TensorView& gate_up, const TensorView& out,
+               decltype(ElementwiseKernels::silu_mul) gate) {
+  const OuterRows from(gate_up), to(out);
+  const int64_t intermediate = out.shape[1];
+  parallel_for_rows(from.num_rows, intermediate,
+                    [&](int64_t row) { gate(from[row], from[row] + intermediate, to[row], intermediate); });
+}
+
+// Pairs (2 i, 2 i + 1).
+void rotate_neighbours(float* head, const float* cos, const float* sin, int64_t num_pairs) {
+  for (int64_t i = 0; i < num_pairs; ++i) {
+    const RotatedPair pair = rotate(head[2 * i], head[2 * i + 1], cos[i], sin[i]);
+    head[2 * i] = pair.first;
+    head[2 * i + 1] = pair.second;
+  }
+}
+
 }  // namespace
 
 ElementwiseKernels elementwise_kernels(Isa isa) {
@@ -42,12 +61,14 @@ ElementwiseKernels elementwise_kernels(Isa isa) {
   return elementwise_kernels_portable();
 }
 
-void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Isa isa) {
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, float scale,
+               Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows to(out);
   const int64_t hidden = table.shape[1];
   parallel_for_rows(to.num_rows, hidden, [&](int64_t row) {
     kernels.widen(table_row(table, ids[static_cast<size_t>(row)]), table.dtype, to[row], hidden);
+    if (scale != 1.0f) kernels.scale(to[row], scale, hidden);
   });
 }
 
@@ -72,17 +93,35 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
   });
 }
 
-void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
+void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
+                  Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
-  const OuterRows from(gate_up), to(out);
-  const int64_t intermediate = out.shape[1];
-  parallel_for_rows(from.num_rows, intermediate, [&](int64_t row) {
-    kernels.silu_mul(from[row], from[row] + intermediate, to[row], intermediate);
+  const OuterRows from(x), sum(residual);
+  const int64_t dim = weight.shape[0];
+  parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
+    kernels.rms_norm(from[row], weight.data, weight.dtype, 0.0f, eps, from[row], dim);
+    kernels.add(sum[row], from[row], dim);
   });
 }
 
+void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
+  gate_rows(gate_up, out, elementwise_kernels(isa).silu_mul);
+}
+
+void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
+  gate_rows(gate_up, out, elementwise_kernels(isa).gelu_tanh_mul);
+}
+
+void soft_cap(const TensorView& x, float cap, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows rows(x);
+  const int64_t num_columns = x.shape[1];
+  parallel_for_rows(rows.num_rows, num_columns,
+                    [&](int64_t row) { kernels.soft_cap(rows[row], cap, num_columns); });
+}
+
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
-          Isa isa) {
+          bool interleaved, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const int64_t num_heads = x.shape[1], half = cos.shape[1];
   parallel_for_rows(x.shape[0], num_heads * 2 * half, [&](int64_t token) {
@@ -91,7 +130,10 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
     const float* const sines = sin.as<const float>() + position * sin.strides[0];
     for (int64_t head = 0; head < num_heads; ++head) {
       float* const low = x.as<float>() + token * x.strides[0] + head * x.strides[1];
-      kernels.rotate(low, low + half, cosines, sines, half);
+      if (interleaved)
+        rotate_neighbours(low, cosines, sines, half);
+      else
+        kernels.rotate(low, low + half, cosines, sines, half);
     }
   });
 }

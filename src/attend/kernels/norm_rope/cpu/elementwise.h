@@ -7,14 +7,18 @@
 
 namespace attend::kernels::cpu {
 
-void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Isa isa);
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, float scale, Isa isa);
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
               float weight_offset, Isa isa);
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
                   const TensorView& out, Isa isa);
+void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
+                  Isa isa);
 void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
+void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
+void soft_cap(const TensorView& x, float cap, Isa isa);
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
-          Isa isa);
+          bool interleaved, Isa isa);
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Isa isa);
 
 }  // namespace attend::kernels::cpu

@@ -6,6 +6,7 @@
 #include "attend/kernels/common/cpu/row_loop.h"
 #include "attend/kernels/common/cpu/simd.h"
 #include "attend/kernels/norm_rope/cpu/elementwise_kernels.h"
+#include "attend/kernels/norm_rope/gelu.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -57,20 +58,59 @@ void rms_norm_row(const float* x, const void* weight, DType dtype, float weight_
   });
 }
 
-// g / (1 + e^-g), through e^-|g|, which can not overflow: for negative g it is g e^-|g| / (1 + e^-|g|).
+// x / (1 + e^-t), through e^-|t|, which can not overflow: for negative t it is x e^-|t| / (1 + e^-|t|).
 template <class S>
-typename S::F32 silu(typename S::F32 gate) {
+typename S::F32 times_sigmoid(typename S::F32 x, typename S::F32 t) {
   const auto one = S::set1(1.0f);
-  const auto e = exp_nonpositive<S>(S::sub(S::zero(), S::abs(gate)));
-  const auto numerator = S::if_less(gate, S::zero(), e, one);
-  return S::div(S::mul(gate, numerator), S::add(one, e));
+  const auto e = exp_nonpositive<S>(S::sub(S::zero(), S::abs(t)));
+  const auto numerator = S::if_less(t, S::zero(), e, one);
+  return S::div(S::mul(x, numerator), S::add(one, e));
 }
 
 template <class S>
-void silu_mul_row(const float* gate, const float* up, float* out, int64_t n) {
+typename S::F32 silu(typename S::F32 gate) {
+  return times_sigmoid<S>(gate, gate);
+}
+
+// (1 + tanh(u)) / 2 is the sigmoid of 2 u.
+template <class S>
+typename S::F32 gelu_tanh(typename S::F32 gate) {
+  const auto cubic = S::mul(S::set1(kGeluCubic), S::mul(gate, S::mul(gate, gate)));
+  return times_sigmoid<S>(gate, S::mul(S::set1(2.0f * kGeluScale), S::add(gate, cubic)));
+}
+
+template <class S, auto kActivation>
+void gate_row(const float* gate, const float* up, float* out, int64_t n) {
   for_each_vector<S>(n, [&](int64_t i, int count) {
-    S::store_first(out + i, S::mul(silu<S>(S::load_first(gate + i, count)), S::load_first(up + i, count)),
+    S::store_first(out + i, S::mul(kActivation(S::load_first(gate + i, count)), S::load_first(up + i, count)),
                    count);
+  });
+}
+
+// What is not a number stays so: min and max give their second operand then.
+template <class S>
+void clamped_swiglu_row(const float* gate, const float* up, float* out, float limit, float alpha, int64_t n) {
+  const auto one = S::set1(1.0f), high = S::set1(limit), low = S::set1(-limit), slope = S::set1(alpha);
+  for_each_vector<S>(n, [&](int64_t i, int count) {
+    const auto g = S::min(high, S::load_first(gate + i, count));
+    const auto u = S::max(low, S::min(high, S::load_first(up + i, count)));
+    S::store_first(out + i, times_sigmoid<S>(S::mul(S::add(u, one), g), S::mul(slope, g)), count);
+  });
+}
+
+template <class S>
+void scale_row(float* x, float scale, int64_t n) {
+  const auto factor = S::set1(scale);
+  for_each_vector<S>(n, [&](int64_t i, int count) {
+    S::store_first(x + i, S::mul(S::load_first(x + i, count), factor), count);
+  });
+}
+
+template <class S>
+void soft_cap_row(float* x, float cap, int64_t n) {
+  const auto largest = S::set1(cap);
+  for_each_vector<S>(n, [&](int64_t i, int count) {
+    S::store_first(x + i, S::mul(largest, tanh<S>(S::div(S::load_first(x + i, count), largest))), count);
   });
 }
 
@@ -91,7 +131,11 @@ ElementwiseKernels elementwise_kernels_of() {
   return {.widen = &widen_row<S>,
           .add = &add_row<S>,
           .rms_norm = &rms_norm_row<S>,
-          .silu_mul = &silu_mul_row<S>,
+          .silu_mul = &gate_row<S, silu<S>>,
+          .gelu_tanh_mul = &gate_row<S, gelu_tanh<S>>,
+          .clamped_swiglu = &clamped_swiglu_row<S>,
+          .scale = &scale_row<S>,
+          .soft_cap = &soft_cap_row<S>,
           .rotate = &rotate_row<S>};
 }
 

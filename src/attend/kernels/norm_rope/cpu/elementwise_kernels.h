@@ -19,6 +19,15 @@ struct ElementwiseKernels {
                    float* out, int64_t n) = nullptr;
   // out = gate / (1 + e^-gate) * up.
   void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
+  // out = gelu(gate) * up (gelu.h).
+  void (*gelu_tanh_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
+  // out = (u + 1) g / (1 + e^-(alpha g)), g: gate, at most limit; u: up, within limit of 0. out may be gate.
+  void (*clamped_swiglu)(const float* gate, const float* up, float* out, float limit, float alpha,
+                         int64_t n) = nullptr;
+  // x *= scale.
+  void (*scale)(float* x, float scale, int64_t n) = nullptr;
+  // x = cap tanh(x / cap).
+  void (*soft_cap)(float* x, float cap, int64_t n) = nullptr;
   // (low, high) = (low cos - high sin, high cos + low sin).
   void (*rotate)(float* low, float* high, const float* cos, const float* sin, int64_t n) = nullptr;
 };

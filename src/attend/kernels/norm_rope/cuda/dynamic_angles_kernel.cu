@@ -1,11 +1,12 @@
-// cos and sin of RoPE with dynamic NTK scaling, for each token's position and its request's length.
+// What depends on each token's position and its request's length: cos and sin of RoPE with dynamic NTK
+// scaling, and rows of the two tables of longrope.
 //
-//   tile        1 token a CTA, a thread an angle
+//   tile        angles: 1 token a CTA, a thread an angle; rows: a thread a token
 //   warps       2, all alike
-//   registers   38
+//   registers   38; 16
 //   shared      none
-//   bytes       8 head_dim / 2 a token out
-//   bound       float64 arithmetic
+//   bytes       8 head_dim / 2 a token out; 4 a token out
+//   bound       float64 arithmetic; latency
 #include "attend/kernels/metadata/lengths.h"
 #include "attend/kernels/norm_rope/cuda/dynamic_angles_kernel.h"
 #include "attend/tensor/cuda_check.h"
@@ -19,7 +20,7 @@ constexpr int kThreads = 64;
 __global__ void __launch_bounds__(kThreads)
     dynamic_angles_kernel(const __grid_constant__ DynamicAnglesParams params) {
   const int token = static_cast<int>(blockIdx.x),
-            request = last_begun(params.cu_seqlen_q, params.num_reqs + 1, token);
+            request = last_begin(params.cu_seqlen_q, params.num_reqs + 1, token);
   float* const cos_row = params.cos + int64_t{token} * params.half;
   float* const sin_row = params.sin + int64_t{token} * params.half;
   const int dim = 2 * params.half;
@@ -41,7 +42,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Whoever reads the rows early is launched when this has ended: it lets nothing begin before.
+__global__ void __launch_bounds__(kThreads)
+    rope_rows_by_length_kernel(const __grid_constant__ RopeRowsByLengthParams params) {
+  const int token = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  if (token >= params.num_tokens) return;
+  const int request = last_begin(params.cu_seqlen_q, params.num_reqs + 1, token);
+  int row = 0;
+  if (request < params.num_reqs) {
+    const int position = params.positions[token];
+    const bool beyond = max(params.prompt_lens[request], position + 1) > params.original_length;
+    row = position + (beyond ? params.num_positions : 0);
+  }
+  params.rows[token] = row;
+}
+
 }  // namespace
+
+void launch_rope_rows_by_length(const RopeRowsByLengthParams& params, void* stream) {
+  if (params.num_tokens == 0) return;
+  rope_rows_by_length_kernel<<<static_cast<unsigned>((params.num_tokens + kThreads - 1) / kThreads), kThreads,
+                               0, static_cast<cudaStream_t>(stream)>>>(params);
+  attend::cuda::check(cudaGetLastError(), "rope_rows_by_length");
+}
 
 void launch_dynamic_angles(const DynamicAnglesParams& params, void* stream) {
   if (params.num_tokens == 0) return;

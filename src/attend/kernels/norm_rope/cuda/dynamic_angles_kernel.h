@@ -16,4 +16,14 @@ struct DynamicAnglesParams {
 };
 void launch_dynamic_angles(const DynamicAnglesParams& params, void* stream);
 
+// As RopeRowsByLengthArgs of rope.h.
+struct RopeRowsByLengthParams {
+  const int32_t* positions;
+  const int32_t* cu_seqlen_q;
+  const int32_t* prompt_lens;
+  int32_t* rows;
+  int32_t num_tokens, num_reqs, original_length, num_positions;
+};
+void launch_rope_rows_by_length(const RopeRowsByLengthParams& params, void* stream);
+
 }  // namespace attend::kernels::cuda

@@ -11,15 +11,14 @@ namespace {
 
 constexpr int64_t kGroup = 8;  // elements that an aligned access moves
 
-void copy_rows(const TensorView& from, View<const int32_t> rows, const TensorView& out, Stream& stream) {
-  launch_copy_rows({.from = device_rows(from),
-                    .out = device_rows(out),
-                    .rows = rows.data(),
-                    .num_rows = static_cast<int32_t>(out.shape[0]),
-                    .num_columns = static_cast<int32_t>(out.shape[1]),
-                    .aligned = out.shape[1] % kGroup == 0 && rows_aligned({&from, &out}),
-                    .add = false},
-                   stream.handle);
+CopyRowsParams copy_params(const TensorView& from, View<const int32_t> rows, const TensorView& out) {
+  return {.from = device_rows(from),
+          .out = device_rows(out),
+          .rows = rows.data(),
+          .num_rows = static_cast<int32_t>(out.shape[0]),
+          .num_columns = static_cast<int32_t>(out.shape[1]),
+          .aligned = out.shape[1] % kGroup == 0 && rows_aligned({&from, &out}),
+          .add = false};
 }
 
 void norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
@@ -35,6 +34,16 @@ void norm(const TensorView& x, const TensorView& residual, const TensorView& wei
                    .dim = static_cast<int32_t>(dim),
                    .aligned = dim % kGroup == 0 && rows_aligned({&x, &residual, &weight, &out})},
                   stream.handle);
+}
+
+GateParams gate_params(const TensorView& gate_up, const TensorView& out) {
+  const int64_t num_columns = out.shape[1];
+  return {.gate = device_rows(gate_up.slice(1, 0, num_columns)),
+          .up = device_rows(gate_up.slice(1, num_columns, 2 * num_columns)),
+          .out = device_rows(out),
+          .num_rows = static_cast<int32_t>(out.shape[0]),
+          .num_columns = static_cast<int32_t>(num_columns),
+          .aligned = num_columns % kGroup == 0 && rows_aligned({&gate_up, &out})};
 }
 
 RopeHeads rope_heads(const TensorView& x, const TensorView& norm_weight) {
@@ -68,8 +77,11 @@ NormRopeParams norm_rope_params(const NormRopeArgs& args) {
 
 }  // namespace
 
-void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream) {
-  copy_rows(table, ids, out, stream);
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, float scale,
+               Stream& stream) {
+  const CopyRowsParams params = copy_params(table, ids, out);
+  if (scale == 1.0f) return launch_copy_rows(params, stream.handle);
+  launch_scaled_rows({params, scale}, stream.handle);
 }
 
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
@@ -82,23 +94,43 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
   norm(x, residual, weight, eps, 0.0f, out, stream);
 }
 
+void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
+                  Stream& stream) {
+  const int64_t dim = weight.shape[0];
+  launch_rms_norm_add({.x = device_rows(x),
+                       .residual = device_rows(residual),
+                       .weight = device_vector(weight),
+                       .eps = eps,
+                       .num_rows = static_cast<int32_t>(dim == 0 ? 0 : x.shape[0]),
+                       .dim = static_cast<int32_t>(dim),
+                       .aligned = dim % kGroup == 0 && rows_aligned({&x, &residual}),
+                       .weight_aligned = dim % kGroup == 0 && rows_aligned({&weight})},
+                      stream.handle);
+}
+
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
-  const int64_t num_columns = out.shape[1];
-  launch_silu_mul({.gate = device_rows(gate_up.slice(1, 0, num_columns)),
-                   .up = device_rows(gate_up.slice(1, num_columns, 2 * num_columns)),
-                   .out = device_rows(out),
-                   .num_rows = static_cast<int32_t>(out.shape[0]),
-                   .num_columns = static_cast<int32_t>(num_columns),
-                   .aligned = num_columns % kGroup == 0 && rows_aligned({&gate_up, &out})},
+  launch_silu_mul(gate_params(gate_up, out), stream.handle);
+}
+
+void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
+  launch_gelu_tanh_mul(gate_params(gate_up, out), stream.handle);
+}
+
+void soft_cap(const TensorView& x, float cap, Stream& stream) {
+  launch_soft_cap({.x = device_rows(x),
+                   .cap = cap,
+                   .num_rows = static_cast<int32_t>(x.shape[0]),
+                   .num_columns = static_cast<int32_t>(x.shape[1]),
+                   .aligned = x.shape[1] % kGroup == 0 && rows_aligned({&x})},
                   stream.handle);
 }
 
 void norm_rope(const NormRopeArgs& args, Stream& stream) {
-  launch_norm_rope(norm_rope_params(args), stream.handle);
+  launch_norm_rope(norm_rope_params(args), args.interleaved, stream.handle);
 }
 
 void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
-  launch_norm_rope(norm_rope_store_params(rope, store, stream), stream.handle);
+  launch_norm_rope(norm_rope_store_params(rope, store, stream), rope.interleaved, stream.handle);
 }
 
 NormRopeParams norm_rope_store_params(const NormRopeArgs& rope, const StoreKvArgs& store,
@@ -123,8 +155,20 @@ void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
                         stream.handle);
 }
 
+void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream) {
+  launch_rope_rows_by_length({.positions = args.positions.data(),
+                              .cu_seqlen_q = args.cu_seqlen_q.data(),
+                              .prompt_lens = args.prompt_lens.data(),
+                              .rows = args.rows.data(),
+                              .num_tokens = static_cast<int32_t>(args.positions.size()),
+                              .num_reqs = static_cast<int32_t>(args.prompt_lens.size()),
+                              .original_length = args.original_length,
+                              .num_positions = args.num_positions},
+                             stream.handle);
+}
+
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream) {
-  copy_rows(x, rows, out, stream);
+  launch_copy_rows(copy_params(x, rows, out), stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

@@ -7,15 +7,21 @@
 
 namespace attend::kernels::cuda {
 
-void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
+void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, float scale,
+               Stream& stream);
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
               float weight_offset);
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
                   const TensorView& out, Stream& stream);
+void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
+                  Stream& stream);
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
+void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
+void soft_cap(const TensorView& x, float cap, Stream& stream);
 void norm_rope(const NormRopeArgs& args, Stream& stream);
 void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream);
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
+void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream);
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
 }  // namespace attend::kernels::cuda

@@ -1,46 +1,28 @@
 // The small operations between attention and the dense layers: copy of rows, RMSNorm with residual,
-// silu(gate) * up.
+// activation(gate) * up, the cap of logits.
 //
-//   tile        copy and norm: a row a CTA; silu_mul: up to 256 groups of eight elements of a row a CTA
+//   tile        copy and norm: a row a CTA; others: up to 256 groups of eight elements of a row a CTA
 //   warps       1 to 8 (norm: to 16), all alike, a thread for each group (norm: for two)
 //   registers   37; 56 to 82 for the norm, which keeps rows of up to 8192 elements; 32
 //   shared      64 bytes for the norm's sum
 //   bytes       every row once in and once out
 //   bound       memory; latency where rows are few
-#include <algorithm>
-#include <initializer_list>
-
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/common/cuda/row_groups.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
+#include "attend/kernels/norm_rope/cuda/row_kernels.cuh"
+#include "attend/kernels/norm_rope/gelu.h"
 
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kMaxThreads = 256, kMaxNormThreads = 512;
+constexpr int kMaxThreads = 256;
 // Groups of a row of the norm that a thread keeps in registers: rows of up to 8192 elements are read once.
 constexpr int kKeptGroups = 2;
 
-__device__ float warp_sum(float value) {
-  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
-  return value;
-}
-
-__device__ float cta_sum(float value) {
-  __shared__ float warp_sums[kMaxNormThreads / 32];
-  const int num_warps = static_cast<int>(blockDim.x) / 32;
-  value = warp_sum(value);
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = value;
-  __syncthreads();
-  float sum = 0.0f;
-  for (int warp = 0; warp < num_warps; ++warp) sum += warp_sums[warp];
-  return sum;
-}
-
-// A CTA per row.
-__global__ void __launch_bounds__(kMaxThreads)
-    copy_rows_kernel(const __grid_constant__ CopyRowsParams params) {
+// A CTA per row. Params: CopyRowsParams or ScaledRowsParams.
+template <class Params>
+__global__ void __launch_bounds__(kMaxThreads) copy_rows_kernel(const __grid_constant__ Params params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int64_t row = params.rows == nullptr ? blockIdx.x : params.rows[blockIdx.x];
@@ -50,6 +32,10 @@ __global__ void __launch_bounds__(kMaxThreads)
   for (int g = static_cast<int>(threadIdx.x); g < num_groups; g += static_cast<int>(blockDim.x)) {
     Group group;
     AnyRow::convert(from.load(g), group);
+    if constexpr (requires { params.scale; }) {
+#pragma unroll
+      for (int i = 0; i < kGroupElements; ++i) group[i] *= params.scale;
+    }
     if (params.add) {
       const AnyRow::Bits sum = out.load(g);
 #pragma unroll
@@ -163,13 +149,24 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   }
 }
 
-// Division to two roundings: an exact one takes about as many instructions as all else, and prompts wait for
-// them.
-__device__ float silu(float value) { return __fdividef(value, 1.0f + expf(-value)); }
+// x / (1 + e^-t). Division to two roundings: an exact one takes about as many instructions as all else, and
+// prompts wait for them.
+__device__ float times_sigmoid(float x, float t) { return __fdividef(x, 1.0f + expf(-t)); }
+
+struct Silu {
+  static __device__ float of(float x) { return times_sigmoid(x, x); }
+};
+
+// (1 + tanh(u)) / 2 is the sigmoid of 2 u.
+struct GeluTanh {
+  static __device__ float of(float x) {
+    return times_sigmoid(x, 2.0f * kGeluScale * (x + kGeluCubic * (x * (x * x))));
+  }
+};
 
 // CTAs (row, part of the row), a thread per group.
-template <class Row>
-__global__ void __launch_bounds__(kMaxThreads) silu_mul_kernel(const __grid_constant__ SiluMulParams params) {
+template <class Row, class Activation>
+__global__ void __launch_bounds__(kMaxThreads) gate_kernel(const __grid_constant__ GateParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
@@ -182,34 +179,61 @@ __global__ void __launch_bounds__(kMaxThreads) silu_mul_kernel(const __grid_cons
   Row::convert(gate_bits, gate);
   Row::convert(up_bits, up);
 #pragma unroll
-  for (int i = 0; i < kGroupElements; ++i) gate[i] = silu(gate[i]) * up[i];
+  for (int i = 0; i < kGroupElements; ++i) gate[i] = Activation::of(gate[i]) * up[i];
   row_of(params.out).store(g, gate);
 }
 
-// Calls launch.operator()<Row>() with the rows that a kernel takes the fastest.
-template <class Launch>
-void launch_for_rows(bool aligned, std::initializer_list<Element> elements, const Launch& launch) {
-  const Element element = *elements.begin();
-  const bool whole =
-      aligned && std::all_of(elements.begin(), elements.end(), [=](Element one) { return one == element; });
-  if (whole && element == Element::kBF16) return launch.template operator()<WholeRow<__nv_bfloat16>>();
-  if (whole && element == Element::kF16) return launch.template operator()<WholeRow<__half>>();
-  launch.template operator()<AnyRow>();
+// As gate_kernel.
+__global__ void __launch_bounds__(kMaxThreads) soft_cap_kernel(const __grid_constant__ SoftCapParams params) {
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
+  const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (g >= num_groups_of(params.num_columns)) return;
+  const AnyRow row(params.x, blockIdx.x, params.num_columns, params.aligned);
+  Group group;
+  AnyRow::convert(row.load(g), group);
+#pragma unroll
+  for (int i = 0; i < kGroupElements; ++i) group[i] = params.cap * tanhf(group[i] / params.cap);
+  row.store(g, group);
 }
 
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
+// CTAs (row, part of the row), parts that are equally large.
+struct RowParts {
+  RowParts(int num_rows, int num_columns) {
+    const int num_groups = num_groups_of(num_columns), num_parts = ceil_div(num_groups, kMaxThreads);
+    if (num_groups > 0) num_threads = num_threads_for(ceil_div(num_groups, num_parts), kMaxThreads);
+    grid = dim3(static_cast<unsigned>(num_rows), static_cast<unsigned>(num_parts));
+  }
+  bool empty() const { return grid.x == 0 || grid.y == 0; }
 
-// Threads, in whole warps, one for each of so many things, as far as `most` go.
-int num_threads_for(int count, int most) { return std::clamp(ceil_div(count, 32) * 32, 32, most); }
+  dim3 grid;
+  int num_threads = 0;
+};
+
+template <class Activation>
+void launch_gate(const GateParams& params, void* stream, const char* what) {
+  const RowParts parts(params.num_rows, params.num_columns);
+  if (parts.empty()) return;
+  launch_for_rows(params.aligned, {params.gate.element, params.up.element, params.out.element},
+                  [&]<class Row> {
+                    launch_dependent<GateParams>(gate_kernel<Row, Activation>, parts.grid, parts.num_threads,
+                                                 0, stream, params, what);
+                  });
+}
+
+template <class Params>
+void launch_copy(const Params& params, void* stream) {
+  if (params.num_rows == 0) return;
+  launch_dependent<Params>(copy_rows_kernel<Params>, static_cast<unsigned>(params.num_rows),
+                           num_threads_for(num_groups_of(params.num_columns), kMaxThreads), 0, stream, params,
+                           "copy of rows");
+}
 
 }  // namespace
 
-void launch_copy_rows(const CopyRowsParams& params, void* stream) {
-  if (params.num_rows == 0) return;
-  launch_dependent<CopyRowsParams>(copy_rows_kernel, static_cast<unsigned>(params.num_rows),
-                                   num_threads_for(num_groups_of(params.num_columns), kMaxThreads), 0, stream,
-                                   params, "copy of rows");
-}
+void launch_copy_rows(const CopyRowsParams& params, void* stream) { launch_copy(params, stream); }
+
+void launch_scaled_rows(const ScaledRowsParams& params, void* stream) { launch_copy(params, stream); }
 
 void launch_rms_norm(const NormParams& params, void* stream) {
   if (params.num_rows == 0) return;
@@ -223,18 +247,19 @@ void launch_rms_norm(const NormParams& params, void* stream) {
                   });
 }
 
-void launch_silu_mul(const SiluMulParams& params, void* stream) {
-  const int num_groups = num_groups_of(params.num_columns);
-  if (params.num_rows == 0 || num_groups == 0) return;
-  // Parts of a row that are equally large.
-  const int num_parts = ceil_div(num_groups, kMaxThreads);
-  const int num_threads = num_threads_for(ceil_div(num_groups, num_parts), kMaxThreads);
-  const dim3 grid(static_cast<unsigned>(params.num_rows), static_cast<unsigned>(num_parts));
-  launch_for_rows(params.aligned, {params.gate.element, params.up.element, params.out.element},
-                  [&]<class Row> {
-                    launch_dependent<SiluMulParams>(silu_mul_kernel<Row>, grid, num_threads, 0, stream,
-                                                    params, "silu_mul");
-                  });
+void launch_silu_mul(const GateParams& params, void* stream) {
+  launch_gate<Silu>(params, stream, "silu_mul");
+}
+
+void launch_gelu_tanh_mul(const GateParams& params, void* stream) {
+  launch_gate<GeluTanh>(params, stream, "gelu_tanh_mul");
+}
+
+void launch_soft_cap(const SoftCapParams& params, void* stream) {
+  const RowParts parts(params.num_rows, params.num_columns);
+  if (parts.empty()) return;
+  launch_dependent<SoftCapParams>(soft_cap_kernel, parts.grid, parts.num_threads, 0, stream, params,
+                                  "soft_cap");
 }
 
 }  // namespace attend::kernels::cuda

@@ -16,6 +16,12 @@ struct CopyRowsParams {
 };
 void launch_copy_rows(const CopyRowsParams& params, void* stream);
 
+// out[i] = scale * from[rows[i]].
+struct ScaledRowsParams : CopyRowsParams {
+  float scale;
+};
+void launch_scaled_rows(const ScaledRowsParams& params, void* stream);
+
 // residual += x, if there is one; out = norm of that sum, or of x.
 struct NormParams {
   DeviceRows x, residual, out;
@@ -26,12 +32,33 @@ struct NormParams {
 };
 void launch_rms_norm(const NormParams& params, void* stream);
 
-struct SiluMulParams {
+// residual += norm of x.
+struct NormAddParams {
+  DeviceRows x, residual;
+  DeviceVector weight;  // [dim]
+  float eps;
+  int32_t num_rows, dim;
+  bool aligned, weight_aligned;
+};
+void launch_rms_norm_add(const NormAddParams& params, void* stream);
+
+// out = activation(gate) * up.
+struct GateParams {
   DeviceRows gate, up, out;
   int32_t num_rows, num_columns;
   bool aligned;
 };
-void launch_silu_mul(const SiluMulParams& params, void* stream);
+void launch_silu_mul(const GateParams& params, void* stream);
+void launch_gelu_tanh_mul(const GateParams& params, void* stream);
+
+// x = cap tanh(x / cap).
+struct SoftCapParams {
+  DeviceRows x;
+  float cap;
+  int32_t num_rows, num_columns;
+  bool aligned;
+};
+void launch_soft_cap(const SoftCapParams& params, void* stream);
 
 // Heads [num_tokens, num_heads, head_dim], normalised where there is a weight.
 struct RopeHeads {
@@ -53,6 +80,7 @@ struct NormRopeParams {
   float eps;
   int32_t num_tokens, head_dim, half;  // half: pairs that are rotated, at most kMaxRopeHalf
 };
-void launch_norm_rope(const NormRopeParams& params, void* stream);
+// `interleaved`: pairs are (2 i, 2 i + 1), otherwise (i, i + half).
+void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stream);
 
 }  // namespace attend::kernels::cuda

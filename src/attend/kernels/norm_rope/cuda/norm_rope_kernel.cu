@@ -20,21 +20,31 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kMaxPairs = kMaxRopeHalf / 32;  // of a lane
 
-// A lane's rotated elements: lane, lane + 32, ... of a head's first half, and of its second half.
+// The elements of pair `i`: neighbours, or of a head's first and second half.
+template <bool kInterleaved>
+__device__ int first_of_pair(int i) {
+  return kInterleaved ? 2 * i : i;
+}
+template <bool kInterleaved>
+__device__ int second_of_pair(int i, int half) {
+  return kInterleaved ? 2 * i + 1 : i + half;
+}
+
+// The first and the second elements of a lane's pairs: pairs lane, lane + 32, ...
 struct Halves {
   float first[kMaxPairs] = {}, second[kMaxPairs] = {};
 };
 
 // All loads before the first value is used.
-template <class T>
+template <bool kInterleaved, class T>
 __device__ void load_as(const T* from, int half, int lane, Halves& halves) {
   T first[kMaxPairs] = {}, second[kMaxPairs] = {};
 #pragma unroll
   for (int j = 0; j < kMaxPairs; ++j) {
     const int i = lane + 32 * j;
     if (i >= half) break;
-    first[j] = from[i];
-    second[j] = from[i + half];
+    first[j] = from[first_of_pair<kInterleaved>(i)];
+    second[j] = from[second_of_pair<kInterleaved>(i, half)];
   }
 #pragma unroll
   for (int j = 0; j < kMaxPairs; ++j) {
@@ -42,14 +52,15 @@ __device__ void load_as(const T* from, int half, int lane, Halves& halves) {
     halves.second[j] = static_cast<float>(second[j]);
   }
 }
+template <bool kInterleaved>
 __device__ Halves load_halves(const void* data, int64_t begin, Element element, int half, int lane) {
   Halves halves;
   if (element == Element::kBF16)
-    load_as(static_cast<const __nv_bfloat16*>(data) + begin, half, lane, halves);
+    load_as<kInterleaved>(static_cast<const __nv_bfloat16*>(data) + begin, half, lane, halves);
   else if (element == Element::kF16)
-    load_as(static_cast<const __half*>(data) + begin, half, lane, halves);
+    load_as<kInterleaved>(static_cast<const __half*>(data) + begin, half, lane, halves);
   else
-    load_as(static_cast<const float*>(data) + begin, half, lane, halves);
+    load_as<kInterleaved>(static_cast<const float*>(data) + begin, half, lane, halves);
   return halves;
 }
 
@@ -68,6 +79,7 @@ __device__ void store_v(const StoreParams& store, int64_t token, int head, int l
 }
 
 // A lane of the warp that normalises and rotates one head of one token.
+template <bool kInterleaved>
 class HeadLane {
  public:
   // Reads the angles of the token's position and the norm's weights before the wait: no kernel of a step
@@ -90,13 +102,13 @@ class HeadLane {
       sin_[j] = sin[i];
     }
     if (heads.norm.data != nullptr)
-      weights_ = load_halves(heads.norm.data, 0, heads.norm.element, params.half, lane);
+      weights_ = load_halves<kInterleaved>(heads.norm.data, 0, heads.norm.element, params.half, lane);
   }
 
   // Calls write(d, value) for each of the head's elements that changes, or for all that there are when `all`.
   template <class Write>
   __device__ void normalize_and_rotate(bool all, const Write& write) const {
-    Halves x = load_halves(heads_.data, begin_, heads_.element, params_.half, lane_);
+    Halves x = load_halves<kInterleaved>(heads_.data, begin_, heads_.element, params_.half, lane_);
     const bool normalize = heads_.norm.data != nullptr;
     const float scale = normalize ? scale_of(x) : 1.0f;
 #pragma unroll
@@ -106,8 +118,8 @@ class HeadLane {
       const float a = normalize ? x.first[j] * scale * weights_.first[j] : x.first[j];
       const float b = normalize ? x.second[j] * scale * weights_.second[j] : x.second[j];
       const float2 pair = rotated(a, b, cos_[j], sin_[j]);
-      write(i, pair.x);
-      write(i + params_.half, pair.y);
+      write(first_of_pair<kInterleaved>(i), pair.x);
+      write(second_of_pair<kInterleaved>(i, params_.half), pair.y);
     }
     if (!all && !normalize) return;
     for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
@@ -140,6 +152,7 @@ class HeadLane {
 };
 
 // A warp per token and head.
+template <bool kInterleaved>
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
   ptx::launch_dependents();
@@ -157,7 +170,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const bool is_q = head < num_q;
   const RopeHeads& heads = params.heads[is_q ? 0 : 1];
   const int head_of_kind = is_q ? head : head - num_q;
-  const HeadLane of_lane(params, heads, token, head_of_kind, lane);
+  const HeadLane<kInterleaved> of_lane(params, heads, token, head_of_kind, lane);
   ptx::griddepcontrol_wait();
   if (!is_q && stores) {
     const CacheRow cache(params.store, 0, slot_of(params.store, token), head_of_kind);
@@ -171,14 +184,15 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 }  // namespace
 
-void launch_norm_rope(const NormRopeParams& params, void* stream) {
+void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stream) {
   const int64_t num_kinds = params.store.slots != nullptr ? 2 : 1;
   const int64_t num_heads = params.heads[0].num_heads + num_kinds * params.heads[1].num_heads;
   const int64_t num_rows = params.num_tokens * num_heads;
   if (num_rows == 0) return;
-  if (takes_groups(params)) return launch_norm_rope_groups(params, stream);
-  launch_dependent<NormRopeParams>(norm_rope_kernel, static_cast<unsigned>((num_rows + kWarps - 1) / kWarps),
-                                   32 * kWarps, 0, stream, params, "rope");
+  if (!interleaved && takes_groups(params)) return launch_norm_rope_groups(params, stream);
+  launch_dependent<NormRopeParams>(interleaved ? norm_rope_kernel<true> : norm_rope_kernel<false>,
+                                   static_cast<unsigned>((num_rows + kWarps - 1) / kWarps), 32 * kWarps, 0,
+                                   stream, params, "rope");
 }
 
 }  // namespace attend::kernels::cuda

@@ -32,7 +32,7 @@ struct RopeRowsParams {
   Lengths seqlens, first_position;
   Angles cos, sin;
   int32_t num_positions, num_pairs;
-  bool interleaved, at_first;
+  bool interleaved, same_position;
   RowScales scales;
 };
 
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   int64_t position = 0;
   if (num_pairs > 0) {
     const int standing_at =
-        position_of(params.seqlens, params.first_position, params.at_first, request, token);
+        position_of(params.seqlens, params.first_position, params.same_position, request, token);
     position = min(max(standing_at, 0), params.num_positions - 1);
   }
   const float scale = is_padding ? 1.0f : scale_of(params.scales, request, head);
@@ -107,7 +107,7 @@ void apply_rope_rows(const RopeRowsArgs& args, Stream& stream) {
                               .num_positions = static_cast<int32_t>(angles.cos.shape[0]),
                               .num_pairs = rotates ? static_cast<int32_t>(angles.cos.shape[1]) : 0,
                               .interleaved = angles.interleaved,
-                              .at_first = angles.at_first,
+                              .same_position = angles.same_position,
                               .scales = args.scales};
   const int64_t num_rows = args.from.shape[0] * args.from.shape[1];
   if (num_rows == 0) return;

@@ -51,7 +51,7 @@ class CtaPlan {
     // Nor has it positions, which a tree mask under a window asks for.
     if (span.seqlen_q <= 0) return {.index = request};
     // Splits are not fixed: a KV tile is a key tile.
-    return row_tile_of(params_.batch, request, span, 0, 0, span.seqlen_q - 1, kKeyTile, request);
+    return row_tile_of(params_.batch, request, span, {0, 0, span.seqlen_q - 1}, kKeyTile, request);
   }
   // Heads that a CTA goes through in a row tile.
   __device__ int heads_of_cta() const { return params_.num_kv_heads / plan_.heads_at_once; }

@@ -86,6 +86,9 @@ AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, Device device) 
   return limits;
 }
 
+// Floats of a row of a partial result: MLA's are in groups of 16 columns.
+int64_t partial_columns(const AttentionPlanLimits& limits) { return round_up(limits.head_dim_v, 16); }
+
 struct Sizes {
   int64_t num_row_tiles, num_ctas, num_partials, partial_rows, num_banks, bank_floats;
   int64_t num_partial_rows() const { return num_partials * partial_rows; }
@@ -138,7 +141,8 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device)
   row_tiles_ = attend::cuda::empty({bytes_of<RowTile>(sizes.num_row_tiles)}, DType::kU8, device);
   cta_starts_ =
       attend::cuda::empty({bytes_of<CtaStart>(sizes.num_ctas + kMaxHeadsAtOnce)}, DType::kU8, device);
-  partial_out_ = attend::cuda::empty({sizes.num_partial_rows(), limits_.head_dim_v}, DType::kF32, device);
+  partial_out_ =
+      attend::cuda::empty({sizes.num_partial_rows(), partial_columns(limits_)}, DType::kF32, device);
   partial_state_ = attend::cuda::empty({sizes.num_partial_rows(), 2}, DType::kF32, device);
   partials_done_ = attend::cuda::zeros({sizes.num_row_tiles, grouped_.num_kv_heads}, DType::kI32, device);
   split_bank_ = attend::cuda::empty({sizes.num_banks, sizes.bank_floats}, DType::kF32, device);
@@ -163,7 +167,7 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
   const Sizes sizes = sizes_of(full);
   const int64_t num_ints = full.max_reqs + 1 + sizes.num_row_tiles * full.num_kv_heads;
   const int64_t num_floats =
-      sizes.num_partial_rows() * (full.head_dim_v + 2) + sizes.num_banks * sizes.bank_floats;
+      sizes.num_partial_rows() * (partial_columns(full) + 2) + sizes.num_banks * sizes.bank_floats;
   return static_cast<size_t>((num_ints + num_floats) * int64_t{sizeof(float)} + int64_t{sizeof(PlanHeader)} +
                              bytes_of<RowTile>(sizes.num_row_tiles) +
                              bytes_of<CtaStart>(sizes.num_ctas + kMaxHeadsAtOnce));
@@ -201,7 +205,7 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
   launch(batch, visibility, stream);
 }
 
-void DevicePlan::plan_in_call(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
+void DevicePlan::plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   shape_for(batch);
   if (!view_.inline_plan) launch(batch, visibility, stream);
 }

@@ -29,7 +29,7 @@ class DevicePlan {
   // As plan(), for one call of attention or MLA with this very batch: where requests have few rows and are
   // not too many, each CTA derives what it wants of the plan, and nothing is queued here. The bits are the
   // same.
-  void plan_in_call(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
+  void plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   const AttentionPlanLimits& limits() const { return limits_; }  // num_workers filled
   // K/V heads as the plan has them: of MLA, groups of query heads that read the same latent rows.

@@ -22,13 +22,13 @@ constexpr int kWarps = kThreads / 32;
 
 __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
   // Requests without tiles are passed over.
-  const int request = last_begun(params.first_row_tile, params.batch.num_reqs, tile_idx);
+  const int request = last_begin(params.first_row_tile, params.batch.num_reqs, tile_idx);
   const RequestSpan span = request_span(params.batch, request);
   // The last tiles of a request come first: they see the most keys.
   const int row_begin = (params.first_row_tile[request + 1] - 1 - tile_idx) * params.plan.tile_rows;
   const int row_last = min(span.seqlen_q * params.group, row_begin + params.plan.tile_rows) - 1;
-  return row_tile_of(params.batch, request, span, row_begin, row_begin / params.group,
-                     row_last / params.group, params.plan.kv_tile_keys, tile_idx);
+  const TileQueries queries = {row_begin, row_begin / params.group, row_last / params.group};
+  return row_tile_of(params.batch, request, span, queries, params.plan.kv_tile_keys, tile_idx);
 }
 
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {

@@ -5,18 +5,22 @@
 
 namespace attend::kernels::cuda {
 
-// Rows of a request from `row_begin` on, which are those of its queries j_first to j_last. Their place among
-// others is not known yet: kv_tile_begin is 0.
+// Rows of a request from `row_begin` on: those of its queries `first_query` to `last_query`.
+struct TileQueries {
+  int row_begin, first_query, last_query;
+};
+
+// A request's row tile. Its place among others is not known yet: kv_tile_begin is 0.
 __device__ inline RowTile row_tile_of(const BatchParams& batch, int request, const RequestSpan& span,
-                                      int row_begin, int j_first, int j_last, int kv_tile_keys, int index) {
-  const KeyRange keys = key_range(batch, span, j_first, j_last);
+                                      const TileQueries& queries, int kv_tile_keys, int index) {
+  const KeyRange keys = key_range(batch, span, queries.first_query, queries.last_query);
   const int first_kv_tile = keys.begin / kv_tile_keys;
   return {.request = request,
           .first_token = span.first_token,
           .seqlen_q = span.seqlen_q,
           .seqlen_kv = span.seqlen_kv,
-          .row_begin = row_begin,
-          .first_query = j_first,
+          .row_begin = queries.row_begin,
+          .first_query = queries.first_query,
           .kv_begin = keys.begin,
           .kv_end = keys.end,
           .first_kv_tile = first_kv_tile,

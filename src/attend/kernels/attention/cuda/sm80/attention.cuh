@@ -661,8 +661,8 @@ class AttentionCta {
   using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
   using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
   static_assert(!kFixedSplits || Config::kWarpsN == 1, "warps that share rows add in another order");
-  // Where a taller tile takes many rows, this one may have few, and some warps none.
-  static constexpr bool kMayHaveFewRows = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
+  // Where a taller tile takes many rows, this one may leave warps without any.
+  static constexpr bool kMayHaveIdleWarps = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
   // Tall tiles have no registers for more, and few partial results.
   static constexpr int kMergeAtOnce = kTileRows == 128 ? 8 : merge_at_once(kHeadDimV);
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
@@ -775,7 +775,7 @@ class AttentionCta {
                        Warp::query_lane();
     const uint32_t in_k = static_cast<uint32_t>(warp_key() * kHeadDimQk * kBytes) + Warp::key_lane();
     const uint32_t in_v = static_cast<uint32_t>(warp_key() * kHeadDimV * kBytes) + Warp::value_lane();
-    const bool has_rows = !kMayHaveFewRows || warp_row<Config>(threadIdx.x) < rows.num_rows;
+    const bool has_rows = !kMayHaveIdleWarps || warp_row<Config>(threadIdx.x) < rows.num_rows;
     int i = 0;
     const int num_splits = kFixedSplits ? range.count : 1;
     for (int split = 0; split < num_splits; ++split) {

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
   const int token = static_cast<int>(row / params.num_q_heads);
   const int q_head = static_cast<int>(row % params.num_q_heads);
   if (token >= params.batch.cu_seqlen_q[params.batch.num_reqs]) return;
-  const int request = last_begun(params.batch.cu_seqlen_q, params.batch.num_reqs, token);
+  const int request = last_begin(params.batch.cu_seqlen_q, params.batch.num_reqs, token);
   const RequestSpan span = request_span(params.batch, request);
   const QueryRange query = query_range(params.batch, span, token - span.first_token);
   const int kv_head = q_head / params.group;

@@ -2,9 +2,10 @@
 // tokens) against KV tiles of 64 latent rows, which are the keys and, in their first 512 columns, the values.
 //
 //   tile        64 rows x 64 keys; 576 columns of QK^T, 512 of PV
-//   warps       2 producers of KV tiles, by TMA, or by cp.async where pages are small or a tile is cut; 2 of
-//               the queries, one of which schedules; 2 consumer warpgroups: one has the softmax of even KV
-//               tiles, the other that of odd ones, and both multiply P of every tile with their half of V
+//   warps       2 producers of KV tiles, by TMA, or by cp.async where pages are small or rows fp8, which they
+//               convert; 2 of the queries, one
+//               of which schedules; 2 consumer warpgroups: one has the softmax of even KV tiles, the other
+//               that of odd ones, and both multiply P of every tile with their half of V
 //   registers   224 a consumer thread (accumulators 128, scores 32, P 16), 56 a producer thread (setmaxnreg)
 //   shared      226 KB: queries 72, two stages of 72, P 8
 //   bytes       of a KV tile: 72 KB; from memory once for all heads, since CTAs of other heads run beside
@@ -14,20 +15,25 @@
 //   first       softmax 0, P0 V0 left, receive P1, P1 V1 left, QK 2
 //   second      receive P0, P0 V0 right, softmax 1, P1 V1 right, QK 3
 // A softmax so runs beside the products of the other, and thirds of a stage are free as soon as those who
-// multiply their columns have. A row max is replaced only when a score exceeds it by a factor of 2^8 in
-// weight, so accumulators are seldom rescaled; it crosses between the warpgroups with P.
+// multiply their columns have. A row max is replaced only when a score exceeds it by more
+// than 8 powers of two, so accumulators are seldom rescaled; it crosses between the warpgroups with P.
 #pragma once
 
+#include <type_traits>
+
 #include "attend/kernels/attention/cuda/common/cta_plan.cuh"
+#include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_kernel.h"
+#include "attend/kernels/attention/cuda/sm90/mla_partial.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/global.cuh"
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
@@ -82,7 +88,6 @@ struct alignas(16) MlaWorkTile {
   int32_t num_tiles;    // -1: there are no more work_tiles
   int32_t first_key;    // of the first KV tile, a multiple of kMlaKeys
   KeyRange keys;        // that any row may see here
-  KeyRange boxes;       // KV tiles that TMA copies: those with keys of the work_tile alone
   KeyRange full;        // KV tiles of which every row sees all keys
 };
 
@@ -100,8 +105,10 @@ struct MlaShared {
   static constexpr int kFullAt = 2 * MlaTile::kScheduleStages + 2;
   static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kThirds;
   static constexpr int kPFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kThirds;
-  static constexpr int kNumBarriers = kPFullAt + MlaTile::kMathWarps;
-  static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
+  static constexpr int kLandedAt = kPFullAt + MlaTile::kMathWarps;
+  static constexpr int kNumBarriers = kLandedAt + MlaTile::kLoadWarps;
+  static constexpr int kLandedParityAt = kBarriersAt + 8 * kNumBarriers;
+  static constexpr int kBytes = kLandedParityAt + 4 * MlaTile::kLoadWarps;
   // Beside what a derived plan takes, which is aligned as this is.
   static_assert(kBytes + kMlaSwizzleAtom <= 227 * 1024);
 
@@ -142,8 +149,20 @@ struct MlaShared {
     return barrier(kPFullAt + 4 * warpgroup + warp);
   }
 
+  // The boxes of a cut KV tile that this warp asked for have come.
+  __device__ uint32_t landed(int warp) const { return barrier(kLandedAt + warp); }
+
+  // Of its present phase; registers are short.
+  __device__ uint32_t& landed_parity(int warp) const {
+    return reinterpret_cast<uint32_t*>(base + kLandedParityAt)[warp];
+  }
+
   // By one thread.
   __device__ void init_barriers() const {
+    for (int warp = 0; warp < MlaTile::kLoadWarps; ++warp) {
+      ptx::mbarrier_init(landed(warp), 1);
+      landed_parity(warp) = 0;
+    }
     for (int stage = 0; stage < MlaTile::kScheduleStages; ++stage) {
       ptx::mbarrier_init(schedule_full(stage), 1);
       ptx::mbarrier_init(schedule_empty(stage), MlaTile::kProducerWarps + MlaTile::kMathWarps);
@@ -180,7 +199,7 @@ template <class Plan>
 class MlaWalk {
  public:
   __device__ MlaWalk(const MlaParams& params, const Plan& cta_plan, sm80::PlanStart& walk)
-      : params_(params.attention), box_rows_(params.box_rows), cta_plan_(cta_plan), at_(walk.cta) {
+      : params_(params.attention), cta_plan_(cta_plan), at_(walk.cta) {
     const PlanView& plan = params_.plan;
     const int cta = static_cast<int>(blockIdx.x);
     if (plan.streamed) {
@@ -240,7 +259,6 @@ class MlaWalk {
     const int part_begin = (tile.first_kv_tile + part.first) * kv_tile_keys;
     work_tile.first_key = max(part_begin, begin / kMlaKeys * kMlaKeys);
     work_tile.keys = {max(begin, part_begin), min(part_begin + part.count * kv_tile_keys, tile.kv_end)};
-    work_tile.boxes = box_rows_ > 0 ? whole_tiles(work_tile, work_tile.keys) : KeyRange{0, 0};
     work_tile.full = {0, 0};
     if (batch.tree_mask == nullptr || !batch.causal)
       work_tile.full =
@@ -256,14 +274,13 @@ class MlaWalk {
   }
 
   const AttentionParams& params_;
-  const int box_rows_;
   const Plan& cta_plan_;
   CtaStart& at_;
   int left_;  // KV tiles of the CTA range, or work tiles of the whole plan
   int next_work_tile_ = 0;
 };
 
-// Two warps, each half of the rows of queries; the first tells all warps what there is to do.
+// Two warps, each half of the rows of queries; the first publishes the work tiles.
 template <class Plan>
 class MlaScheduler {
  public:
@@ -272,10 +289,10 @@ class MlaScheduler {
 
   __device__ void run(const Plan& cta_plan) {
     MlaWalk<Plan> walk(mla_, cta_plan, shared_.walk());
-    const bool tells = warp_ == 0 && lane_ == 0;
+    const bool publishes = warp_ == 0 && lane_ == 0;
     uint32_t parity = 0;
     for (PipelineState place;; place.advance(MlaTile::kScheduleStages), parity ^= 1) {
-      if (tells) {
+      if (publishes) {
         ptx::mbarrier_wait(shared_.schedule_empty(place.stage), place.parity ^ 1);
         walk.next(shared_.work_tile(place.stage));
         ptx::mbarrier_arrive(shared_.schedule_full(place.stage));
@@ -284,7 +301,7 @@ class MlaScheduler {
       const MlaWorkTile& work_tile = shared_.work_tile(place.stage);
       if (work_tile.num_tiles < 0) return;
       ptx::mbarrier_wait(shared_.queries_empty(), parity ^ 1);
-      // Queries are never settled early.
+      // Queries are never ready before their kernel.
       ptx::griddepcontrol_wait();
       if (mla_.boxes_queries) {
         copy_boxes(work_tile);
@@ -349,8 +366,9 @@ class MlaScheduler {
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
-// Rows of a KV tile that are not all the work_tile's are copied by threads: those that are not become zero,
-// since what is multiplied with a P of 0 must not be infinite or NaN.
+// Values of a KV tile that are not the work tile's become zero. `T`: of queries, and of latent rows in shared
+// memory. `kFp8`: there are rows of fp8 to be converted.
+template <class T, bool kFp8>
 class MlaProducer {
   // Rows of a tile that a warp copies; as many at once: eight lanes copy 128 bytes of a row.
   static constexpr int kRows = kMlaKeys / MlaTile::kLoadWarps, kRowsAtOnce = 4;
@@ -378,28 +396,34 @@ class MlaProducer {
   __device__ void load(const MlaWorkTile& work_tile, bool is_early) {
     const int num_tiles = work_tile.num_tiles, prefix = work_tile.tile.seqlen_kv - work_tile.tile.seqlen_q;
     const int request = work_tile.tile.request;
-    const KeyRange keys = work_tile.keys, boxes = work_tile.boxes;
-    const int box_row = params_.box_rows == kMlaKeys
-                            ? lane_ * kMlaKeys
-                            : (lane_ * MlaTile::kLoadWarps + warp_) * params_.box_rows;
-    const auto look_up = [&](int tile, int first) {
-      const int row = tile >= boxes.begin && tile < boxes.end ? box_row : warp_ * kRows + lane_;
+    const KeyRange& keys = work_tile.keys;
+    const bool by_boxes = !kFp8 && params_.box_rows > 0,
+               contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
+    // The lane's row of a tile, or the first one of its box.
+    const int num_rows = by_boxes ? params_.box_rows : 1;
+    const int row = !by_boxes                      ? warp_ * kRows + lane_
+                    : params_.box_rows == kMlaKeys ? lane_ * kMlaKeys
+                                                   : (lane_ * MlaTile::kLoadWarps + warp_) * params_.box_rows;
+    const auto look_up = [&](int first) {
       const int position = first + row;
-      const bool wanted = row < kMlaKeys && position >= keys.begin && position < keys.end;
-      return wanted ? page_of(params_.attention.index, request, position) : -1;
+      if (row >= kMlaKeys || position + num_rows <= keys.begin || position >= keys.end) return -1;
+      // A box may begin before the first key, where the index may say anything.
+      return page_of(params_.attention.index, request, contiguous ? position : max(position, keys.begin));
     };
-    int first_key = work_tile.first_key, next_page = look_up(0, first_key);
+    int first_key = work_tile.first_key, next_page = look_up(first_key);
     for (int i = 0; i < num_tiles; ++i, first_key += kMlaKeys) {
       const int page = next_page;
-      if (i + 1 < num_tiles) next_page = look_up(i + 1, first_key + kMlaKeys);
+      if (i + 1 < num_tiles) next_page = look_up(first_key + kMlaKeys);
       if (is_early && min(first_key + kMlaKeys, keys.end) > prefix) {
         ptx::griddepcontrol_wait();
         is_early = false;
       }
-      if (i >= boxes.begin && i < boxes.end)
-        copy_boxes(page, first_key, box_row);
+      if constexpr (kFp8)
+        convert_rows(page, first_key + row);
+      else if (by_boxes)
+        copy_boxes(page, first_key, row, keys);
       else
-        copy_rows(page, first_key + warp_ * kRows + lane_);
+        copy_rows(page, first_key + row);
       place_.advance(MlaTile::kStages);
     }
     if (is_early) ptx::griddepcontrol_wait();
@@ -409,35 +433,70 @@ class MlaProducer {
     ptx::mbarrier_wait(shared_.empty(place_.stage, third), place_.parity ^ 1);
   }
 
-  // A lane has a box.
-  __device__ void copy_boxes(int page, int first_key, int box_row) const {
+  // A lane with a page has a box. In a KV tile of which not all rows are the work tile's, a warp clears the
+  // others of its boxes once they have come.
+  __device__ void copy_boxes(int page, int first_key, int box_row, const KeyRange& keys) {
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
     const int slot = contiguous ? page : (first_key + box_row) & (params_.attention.index.page_size - 1);
     const int page_or_none = contiguous ? 0 : page;
     const bool is_one = params_.box_rows == kMlaKeys;
-    const int num_boxes = is_one ? 1 : kMlaKeys / MlaTile::kLoadWarps / params_.box_rows;
+    const bool is_cut = first_key < keys.begin || first_key + kMlaKeys > keys.end;
+    const int third_bytes =
+        __popc(__ballot_sync(0xffffffffu, page >= 0)) * kMlaBoxPanels * params_.box_rows * kMlaPanelRowBytes;
+    const uint64_t policy = ptx::createpolicy_evict_first();
     const uint32_t to = shared_.stage(place_.stage) + box_row * kMlaPanelRowBytes;
+    // The warps take turns where there is but one box.
+    const auto has_boxes = [&](int third) { return !is_one || third % MlaTile::kLoadWarps == warp_; };
+    if (is_cut && lane_ == 0) {
+      const int num_thirds = is_one ? (MlaTile::kThirds + 1 - warp_) / MlaTile::kLoadWarps : MlaTile::kThirds;
+      ptx::mbarrier_arrive_expect_tx(shared_.landed(warp_), num_thirds * third_bytes);
+    }
 #pragma unroll
     for (int third = 0; third < MlaTile::kThirds; ++third) {
-      const uint32_t full = shared_.full(place_.stage, third);
+      const uint32_t barrier = is_cut ? shared_.landed(warp_) : shared_.full(place_.stage, third);
       wait_for_room(third);
-      // The warps take turns where there is but one box.
-      const bool has_boxes = !is_one || third % MlaTile::kLoadWarps == warp_;
-      if (lane_ == 0)
-        ptx::mbarrier_arrive_expect_tx(
-            full, has_boxes ? num_boxes * kMlaBoxPanels * params_.box_rows * kMlaPanelRowBytes : 0);
+      if (!is_cut && lane_ == 0) ptx::mbarrier_arrive_expect_tx(barrier, has_boxes(third) ? third_bytes : 0);
       __syncwarp();
-      if (!has_boxes || lane_ >= num_boxes) continue;
+      if (!has_boxes(third) || page < 0) continue;
       if (is_one) {
         ptx::cp_async_bulk_tensor(to + third * MlaTile::kThirdBytes, &params_.latent, 0, page_or_none, slot,
-                                  third * kMlaBoxPanels, full, policy_);
+                                  third * kMlaBoxPanels, barrier, policy);
       } else {
 #pragma unroll
         for (int panel = third * kMlaBoxPanels; panel < (third + 1) * kMlaBoxPanels; ++panel)
           ptx::cp_async_bulk_tensor(to + panel * MlaTile::kPanelBytes, &params_.latent, 0, page_or_none, slot,
-                                    panel, full, policy_);
+                                    panel, barrier, policy);
       }
     }
+    if (is_cut) clear_rows(keys.begin - first_key, keys.end - first_key);
+  }
+
+  // Values of rows outside of [begin, end) become zero: what is multiplied with a P of 0 must not be infinite
+  // or NaN. Their scores are hidden.
+  __device__ void clear_rows(int begin, int end) {
+    __syncwarp();
+    const uint32_t parity = shared_.landed_parity(warp_);
+    ptx::mbarrier_wait(shared_.landed(warp_), parity);
+    __syncwarp();
+    if (lane_ == 0) shared_.landed_parity(warp_) = parity ^ 1;
+    const uint32_t to = shared_.stage(place_.stage) + lane_ % 8 * 16;
+#pragma unroll 1
+    for (int row = lane_ / 8; row < kMlaKeys; row += kRowsAtOnce) {
+      if (row >= begin && row < end) continue;
+      // Whose box: sizes are powers of two.
+      const int warp_of_box = (row & params_.box_rows) != 0 ? 1 : 0;
+#pragma unroll
+      for (int panel = 0; panel < MlaTile::kValuePanels; ++panel) {
+        const int warp =
+            params_.box_rows == kMlaKeys ? panel / kMlaBoxPanels % MlaTile::kLoadWarps : warp_of_box;
+        if (warp == warp_)
+          ptx::st_shared_16(to + panel * MlaTile::kPanelBytes + row * kMlaPanelRowBytes,
+                            make_uint4(0, 0, 0, 0));
+      }
+    }
+    ptx::fence_proxy_async();
+#pragma unroll 1
+    for (int third = 0; third < MlaTile::kThirds; ++third) arrive_as_warp(shared_.full(place_.stage, third));
   }
 
   // A row without a page becomes zero. `position`: of the lane's row.
@@ -464,7 +523,88 @@ class MlaProducer {
     // Tiled kernels only take strides of 32 bits.
     int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows.page_stride), 0);
     offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows.token_stride), offset);
-    return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(2 * offset);
+    return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(kFp8 ? offset : 2 * offset);
+  }
+
+  // Rows of fp8. A warp's rows of a panel are 4 KB of a stage, and half of that as fp8: those of panels 2 i
+  // and 2 i + 1 are copied to where those of panel 4 + i will be, and from there panel after panel is
+  // converted. So bytes are read before others take their place, and warps do not meet.
+  // Where a warp's rows of a panel of fp8 begin.
+  __device__ uint32_t fp8_panel(int panel) const {
+    return shared_.stage(place_.stage) + (4 + panel / 2) * MlaTile::kPanelBytes +
+           warp_ * kRows * kMlaPanelRowBytes + panel % 2 * kRows * kMlaPanelColumns;
+  }
+  // A row without a page becomes zero. `position`: of the lane's row.
+  __device__ void convert_rows(int page, int position) const {
+    constexpr int kPieces = kMlaPanelColumns / 16, kRowsAtOnce = 32 / kPieces;
+    const uint64_t lane_address = address_of(page, position);
+    const int piece = lane_ % kPieces;
+#pragma unroll 1
+    for (int third = 0; third < MlaTile::kThirds; ++third) wait_for_room(third);
+#pragma unroll 1
+    for (int row = lane_ / kPieces; row < kRows; row += kRowsAtOnce) {
+      const uint64_t address = __shfl_sync(0xffffffffu, lane_address, row);
+#pragma unroll 3
+      for (int panel = 0; panel < MlaTile::kPanels; ++panel) {
+        const int column = panel * kMlaPanelColumns + piece * 16;
+        const bool valid = address != 0 && column < params_.attention.head_dim_qk;
+        ptx::cp_async_16(fp8_panel(panel) + row * kMlaPanelColumns + piece * 16,
+                         valid ? reinterpret_cast<const char*>(address) + column : params_.attention.k.data,
+                         valid);
+      }
+    }
+    ptx::cp_async_commit_group();
+    ptx::cp_async_wait_group<0>();
+    __syncwarp();
+    if (params_.attention.kv_element == Element::kF8E4M3)
+      convert_panels<Element::kF8E4M3>();
+    else
+      convert_panels<Element::kF8E5M2>();
+  }
+
+  template <Element kElement>
+  __device__ void convert_panels() const {
+    constexpr int kPieces = kMlaPanelColumns / 16, kRowsAtOnce = 32 / kPieces;
+    const int piece = lane_ % kPieces, first_row = lane_ / kPieces;
+#pragma unroll 1
+    for (int panel = 0; panel < MlaTile::kPanels; ++panel) {
+      const uint32_t from = fp8_panel(panel) + piece * 16,
+                     to = shared_.stage(place_.stage) + panel * MlaTile::kPanelBytes;
+      // Half of the rows after the other, that first whose place holds no bytes of the panel.
+#pragma unroll 1
+      for (int half = 0; half < 2; ++half) {
+        const int half_row = first_row + (panel % 2 == half ? kRows / 2 : 0);
+        uint4 bytes[kRows / kRowsAtOnce / 2];
+#pragma unroll
+        for (int i = 0; i < kRows / kRowsAtOnce / 2; ++i)
+          bytes[i] = ptx::ld_shared_16(from + (half_row + i * kRowsAtOnce) * kMlaPanelColumns);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < kRows / kRowsAtOnce / 2; ++i) {
+          const int row = warp_ * kRows + half_row + i * kRowsAtOnce;
+          ptx::st_shared_16(to + mla_swizzled(row, 2 * piece), converted<kElement>(bytes[i].x, bytes[i].y));
+          ptx::st_shared_16(to + mla_swizzled(row, 2 * piece + 1),
+                            converted<kElement>(bytes[i].z, bytes[i].w));
+        }
+        __syncwarp();
+      }
+      if (panel % kMlaBoxPanels == kMlaBoxPanels - 1) {
+        ptx::fence_proxy_async();
+        arrive_as_warp(shared_.full(place_.stage, panel / kMlaBoxPanels));
+      }
+    }
+  }
+  // Eight elements as those of q.
+  template <Element kElement>
+  __device__ static uint4 converted(uint32_t low, uint32_t high) {
+    return make_uint4(as_query(sm80::low_pair<kElement>(low)), as_query(sm80::high_pair<kElement>(low)),
+                      as_query(sm80::low_pair<kElement>(high)), as_query(sm80::high_pair<kElement>(high)));
+  }
+  // Two of f16. bf16 holds every value of fp8 too.
+  __device__ static uint32_t as_query(uint32_t pair) {
+    if constexpr (std::is_same_v<T, __half>) return pair;
+    const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+    return sm80::pack(values.x, values.y, T());
   }
 
   // This lane's 16 bytes of a few panels of a row.
@@ -483,7 +623,6 @@ class MlaProducer {
   const MlaShared& shared_;
   const int warp_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  const uint64_t policy_ = ptx::createpolicy_evict_first();
   PipelineState place_;
 };
 
@@ -498,7 +637,7 @@ struct MlaRowState {
 
   float scores[kMlaKeys / 2];
   float out[MlaTile::kColumns / 2];
-  // A score, before the factor of exp2, that no other exceeds by more than kSlack after the factor.
+  // A score, unscaled; no other exceeds it by more than kSlack once scaled.
   float row_max[2];
   float sum[2];  // of this lane's columns of the warpgroup's own KV tiles
   float rescale[2];
@@ -543,8 +682,8 @@ struct MlaRowState {
   }
 
   // Scores of the KV tile from `first_key` on that a row does not see become -inf. `first_row`: the thread's.
-  __device__ __forceinline__ void hide_scores(const AttentionParams& params, const sm80::WorkTileRows& rows,
-                                              int first_row, int first_key) {
+  __device__ __forceinline__ void mask(const AttentionParams& params, const sm80::WorkTileRows& rows,
+                                       int first_row, int first_key) {
     const int to_lane = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -558,9 +697,9 @@ struct MlaRowState {
     }
   }
 
-  // scores become P = 2^(factor (score - row_max)), and `rescale` what results and sums so far are to be
+  // scores become P = 2^(scale_log2 (score - row_max)), and `rescale` what results and sums so far are to be
   // multiplied with. A row's own scores decide whether they are.
-  __device__ __forceinline__ void softmax(float factor) {
+  __device__ __forceinline__ void softmax(float scale_log2) {
     bool changed = false;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -569,15 +708,15 @@ struct MlaRowState {
       for (int n = 0; n < kMlaKeys / 8; ++n)
         highest = fmaxf(highest, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
       highest = sm80::quad_max(highest);
-      if (!((highest - row_max[half]) * factor > kSlack)) highest = row_max[half];
-      const float shift = raise(half, highest, factor, changed);
+      if (!((highest - row_max[half]) * scale_log2 > kSlack)) highest = row_max[half];
+      const float shift = raise(half, highest, scale_log2, changed);
       float sums[2] = {};
 #pragma unroll
       for (int n = 0; n < kMlaKeys / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = scores[4 * n + 2 * half + i];
-          score = ptx::ex2_approx(score * factor - shift);
+          score = ptx::ex2_approx(score * scale_log2 - shift);
           sums[i] += score;
         }
       sum[half] += sums[0] + sums[1];
@@ -608,7 +747,7 @@ struct MlaRowState {
   }
   // Takes what the other published.
   __device__ __forceinline__ void receive(const MlaShared& shared, uint32_t (&p)[kSteps][4], int thread,
-                                          int first_row, float factor) {
+                                          int first_row, float scale_log2) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const uint4 four = ptx::ld_shared_16(cell(shared, step, thread));
@@ -622,7 +761,7 @@ struct MlaRowState {
     rescales = __any_sync(0xffffffffu, changed);
     if (!rescales) return;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) raise(half, highest[half], factor, changed);
+    for (int half = 0; half < 2; ++half) raise(half, highest[half], scale_log2, changed);
   }
 
   // When no product is under way.
@@ -638,10 +777,10 @@ struct MlaRowState {
   }
 
   // Takes another row max; what P is relative to.
-  __device__ __forceinline__ float raise(int half, float highest, float factor, bool& changed) {
-    const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, factor);
+  __device__ __forceinline__ float raise(int half, float highest, float scale_log2, bool& changed) {
+    const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, scale_log2);
     // The product rounded by itself: exactly 1 for a row whose max stays.
-    rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], factor) - shift);
+    rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], scale_log2) - shift);
     changed |= highest != row_max[half];
     row_max[half] = highest;
     sum[half] *= rescale[half];
@@ -665,23 +804,25 @@ class MlaEpilogue {
 
   // `sum`: of both warpgroups and all columns. By all threads of a warp.
   __device__ __forceinline__ void write(const MlaRowState<T>& rows, const float (&sum)[2],
-                                        float factor) const {
+                                        float scale_log2) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int tile_row = first_row_ + 8 * half;
       const bool valid = tile_row < rows_.num_rows;
       const sm80::TileRow row = rows_.at(params_, valid ? tile_row : 0);
-      const bool tells = valid && lane_ % 4 == 0 && first_column_ == 0;
+      const bool writes_state = valid && lane_ % 4 == 0 && first_column_ == 0;
       if (partial_idx_ >= 0) {
         const int64_t slot_row = int64_t{partial_idx_} * params_.plan.partial_rows + tile_row;
-        if (tells) params_.plan.partial_state[slot_row] = make_float2(rows.row_max[half], sum[half]);
-        if (valid) write_wide(rows, half, 1.0f, params_.plan.partial_out + slot_row * params_.head_dim_v);
+        if (writes_state) params_.plan.partial_state[slot_row] = make_float2(rows.row_max[half], sum[half]);
+        if (valid)
+          write_partial(rows, half,
+                        params_.plan.partial_out + slot_row * mla_partial_stride(params_.head_dim_v));
         continue;
       }
       const int64_t token = rows_.span.first_token + row.query;
       const sm80::RowResult result =
-          sm80::finish_row(params_, rows.row_max[half], sum[half], factor, row.head);
-      if (tells && params_.lse != nullptr)
+          sm80::finish_row(params_, rows.row_max[half], sum[half], scale_log2, row.head);
+      if (writes_state && params_.lse != nullptr)
         params_.lse[token * params_.lse_token_stride + row.head * params_.lse_head_stride] = result.lse;
       const int64_t to = token * params_.out.token_stride + row.head * params_.out.head_stride;
       if (params_.out_element != Element::kF32)
@@ -693,32 +834,44 @@ class MlaEpilogue {
 
  private:
   // Four lanes write 32 bytes.
-  __device__ __forceinline__ void write_wide(const MlaRowState<T>& rows, int half, float factor,
+  __device__ __forceinline__ void write_wide(const MlaRowState<T>& rows, int half, float scale_log2,
                                              float* to) const {
 #pragma unroll
     for (int n = 0; n < kGroups; ++n) {
       const int column = first_column_ + 8 * n + lane_ % 4 * 2;
       if (column < params_.head_dim_v)
         *reinterpret_cast<float2*>(to + column) =
-            make_float2(rows.out[4 * n + 2 * half] * factor, rows.out[4 * n + 2 * half + 1] * factor);
+            make_float2(rows.out[4 * n + 2 * half] * scale_log2, rows.out[4 * n + 2 * half + 1] * scale_log2);
     }
   }
 
-  // Four lanes that share a row give one another what they have of four groups, so that each writes whole
-  // groups: four lanes 64 bytes.
-  __device__ __forceinline__ void write_narrow(const MlaRowState<T>& rows, int half, float factor, bool valid,
-                                               T* to) const {
+  // In the order of mla_partial_stride(): four lanes write 64 bytes.
+  __device__ __forceinline__ void write_partial(const MlaRowState<T>& rows, int half, float* to) const {
 #pragma unroll
-    for (int first = 0; first < kGroups; first += 4) {
-      uint32_t parts[4];
+    for (int n = 0; n < kGroups; n += 2) {
+      const int position = first_column_ + 8 * n;
+      if (position < params_.head_dim_v)
+        ptx::st_global_16(to + position + lane_ % 4 * 4, rows.out[4 * n + 2 * half],
+                          rows.out[4 * n + 2 * half + 1], rows.out[4 * (n + 1) + 2 * half],
+                          rows.out[4 * (n + 1) + 2 * half + 1]);
+    }
+  }
+
+  // Of two groups, neighbouring lanes give each other what makes 8 bytes of one: four lanes write 32 bytes.
+  __device__ __forceinline__ void write_narrow(const MlaRowState<T>& rows, int half, float scale_log2,
+                                               bool valid, T* to) const {
+    const bool odd = lane_ % 2 != 0;
+    T* const to_lane = to + first_column_ + (odd ? 8 : 0) + lane_ / 2 % 2 * 4;
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        parts[i] = sm80::pack(rows.out[4 * (first + i) + 2 * half] * factor,
-                              rows.out[4 * (first + i) + 2 * half + 1] * factor, T());
-      sm80::quad_transpose(parts);
-      const int column = first_column_ + (first + lane_ % 4) * 8;
-      if (valid && column < params_.head_dim_v)
-        *reinterpret_cast<uint4*>(to + column) = make_uint4(parts[0], parts[1], parts[2], parts[3]);
+    for (int n = 0; n < kGroups; n += 2) {
+      const uint32_t even_group = sm80::pack(rows.out[4 * n + 2 * half] * scale_log2,
+                                             rows.out[4 * n + 2 * half + 1] * scale_log2, T());
+      const uint32_t odd_group = sm80::pack(rows.out[4 * (n + 1) + 2 * half] * scale_log2,
+                                            rows.out[4 * (n + 1) + 2 * half + 1] * scale_log2, T());
+      const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? even_group : odd_group, 1);
+      if (valid && first_column_ + 8 * n + (odd ? 8 : 0) < params_.head_dim_v)
+        *reinterpret_cast<uint2*>(to_lane + 8 * n) =
+            odd ? make_uint2(got, odd_group) : make_uint2(even_group, got);
     }
   }
 
@@ -728,8 +881,8 @@ class MlaEpilogue {
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
-// One math warpgroup's part.
-template <class T, int kWarpgroup>
+// A math warpgroup's part.
+template <class T>
 class MlaConsumer {
   using Rows = MlaRowState<T>;
   using Probabilities = uint32_t[Rows::kSteps][4];
@@ -737,10 +890,10 @@ class MlaConsumer {
 
  public:
   __device__ MlaConsumer(const MlaParams& params, const MlaShared& shared)
-      : params_(params), shared_(shared), factor_(sm80::softmax_scale_log2_of(params.attention)) {}
+      : params_(params), shared_(shared), scale_log2_(sm80::softmax_scale_log2_of(params.attention)) {}
 
   __device__ void run() {
-    // Registers are short: places and parities of rings follow from counts.
+    // Registers are short: stages and parities of pipelines follow from counts.
 #pragma unroll 1
     for (int num_work_tiles = 0;; ++num_work_tiles) {
       const int stage = num_work_tiles % MlaTile::kScheduleStages;
@@ -749,78 +902,63 @@ class MlaConsumer {
       if (work_tile.num_tiles < 0) return;
       ptx::mbarrier_wait(shared_.queries_full(), num_work_tiles & 1);
       ptx::fence_proxy_async();
-      attend(work_tile, num_work_tiles & 1);
+      Rows rows;
+      rows.clear();
+      if (warpgroup() == 0)
+        attend_even(rows, work_tile);
+      else
+        attend_odd(rows, work_tile);
+      num_tiles_before_ += work_tile.num_tiles;
+      // Code that both warpgroups run.
+      finish(rows, work_tile, num_work_tiles & 1);
       arrive_as_warp(shared_.schedule_empty(stage));
     }
   }
 
  private:
-  __device__ __forceinline__ void attend(const MlaWorkTile& work_tile, int work_tile_parity) {
+  // With the softmax of even KV tiles; no product is under way from one turn to the next, for which the
+  // compiler would wait.
+  __device__ __forceinline__ void attend_even(Rows& rows, const MlaWorkTile& work_tile) {
     const int num_tiles = work_tile.num_tiles;
-    Rows rows;
-    rows.clear();
-    if constexpr (kWarpgroup == 0) {
-      if (num_tiles > 0) {
-        multiply_keys(rows, work_tile, 0);
-        int tile = 0;
+    if (num_tiles <= 0) release_queries();
 #pragma unroll 1
-        for (; tile + 2 < num_tiles; tile += 2) {
-          wait_for_scores(rows);
-          own_tile<false>(rows, work_tile, tile);
-          release_last(rows, tile);
-          other_tile(rows, work_tile, tile + 1);
-          release_last(rows, tile + 1);
-          multiply_keys(rows, work_tile, tile + 2);
-        }
-        wait_for_scores(rows);
-        release_queries();
-        own_tile<false>(rows, work_tile, tile);
-        release_last(rows, tile);
-        if (tile + 1 < num_tiles) {
-          other_tile(rows, work_tile, tile + 1);
-          release_last(rows, tile + 1);
-        }
-      } else {
-        release_queries();
-      }
-    } else {
-      if (num_tiles > 1) {
-        multiply_keys(rows, work_tile, 1);
-        int tile = 0;
-#pragma unroll 1
-        for (; tile + 3 < num_tiles; tile += 2) {
-          wait_for_scores(rows);
-          other_tile(rows, work_tile, tile);
-          own_tile<true>(rows, work_tile, tile + 1);
-          release_last(rows, tile + 1);
-          multiply_keys(rows, work_tile, tile + 3);
-        }
-        wait_for_scores(rows);
-        release_queries();
-        other_tile(rows, work_tile, tile);
-        own_tile<true>(rows, work_tile, tile + 1);
-        release_last(rows, tile + 1);
-        if (tile + 2 < num_tiles) {
-          other_tile(rows, work_tile, tile + 2);
-          release_last(rows, tile + 2);
-        }
-      } else {
-        release_queries();
-        if (num_tiles > 0) {
-          other_tile(rows, work_tile, 0);
-          release_last(rows, 0);
-        }
+    for (int tile = 0; tile < num_tiles; tile += 2) {
+      multiply_keys(rows, work_tile, tile);
+      wait_for_scores(rows);
+      if (tile + 2 >= num_tiles) release_queries();
+      own_tile<0>(rows, work_tile, tile);
+      release_last<0>(rows, tile);
+      if (tile + 1 < num_tiles) {
+        other_tile<0>(rows, work_tile, tile + 1);
+        release_last<0>(rows, tile + 1);
       }
     }
-    num_tiles_before_ += num_tiles;
-    finish(rows, work_tile, work_tile_parity);
+  }
+  // With the softmax of odd ones.
+  __device__ __forceinline__ void attend_odd(Rows& rows, const MlaWorkTile& work_tile) {
+    const int num_tiles = work_tile.num_tiles;
+    if (num_tiles <= 1) release_queries();
+    int tile = 0;
+#pragma unroll 1
+    for (; tile + 1 < num_tiles; tile += 2) {
+      multiply_keys(rows, work_tile, tile + 1);
+      wait_for_scores(rows);
+      if (tile + 3 >= num_tiles) release_queries();
+      other_tile<1>(rows, work_tile, tile);
+      own_tile<1>(rows, work_tile, tile + 1);
+      release_last<1>(rows, tile + 1);
+    }
+    if (tile < num_tiles) {
+      other_tile<1>(rows, work_tile, tile);
+      release_last<1>(rows, tile);
+    }
   }
 
   // Starts the scores of a tile, third by third as they come.
   __device__ __forceinline__ void multiply_keys(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     const int stage = stage_of(tile);
     const uint32_t parity = parity_of(tile);
-    if (copied_by_threads(work_tile, tile)) {
+    if (copied_by_threads()) {
       for (int third = 0; third < MlaTile::kThirds; ++third)
         ptx::mbarrier_wait(shared_.full(stage, third), parity);
       ptx::fence_proxy_async();
@@ -837,9 +975,7 @@ class MlaConsumer {
     }
     ptx::wgmma_commit_group();
   }
-  __device__ __forceinline__ static bool copied_by_threads(const MlaWorkTile& work_tile, int tile) {
-    return tile < work_tile.boxes.begin || tile >= work_tile.boxes.end;
-  }
+  __device__ __forceinline__ bool copied_by_threads() const { return params_.box_rows == 0; }
 
   __device__ __forceinline__ static void wait_for_scores(Rows& rows) {
     ptx::wgmma_wait_group<0>();
@@ -847,8 +983,8 @@ class MlaConsumer {
   }
 
   // Scores of this warpgroup's own tile, which have come, become P, which both warpgroups multiply with the
-  // values. `kBusy`: the product of the tile before is under way.
-  template <bool kBusy>
+  // values. In the second warpgroup the product of the tile before is under way.
+  template <int kWarpgroup>
   __device__ __forceinline__ void own_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     if (params_.attention.logit_cap > 0.0f) {
       const sm80::ScoreCap cap(params_.attention);
@@ -856,30 +992,32 @@ class MlaConsumer {
       for (float& score : rows.scores) score = cap(score);
     }
     if (tile < work_tile.full.begin || tile >= work_tile.full.end)
-      rows.hide_scores(params_.attention,
-                       sm80::WorkTileRows(params_.attention, work_tile.tile, work_tile.head,
-                                          params_.attention.plan.tile_rows),
-                       first_row(), work_tile.first_key + tile * kMlaKeys);
-    rows.softmax(factor_);
+      rows.mask(params_.attention,
+                sm80::WorkTileRows(params_.attention, work_tile.tile, work_tile.head,
+                                   params_.attention.plan.tile_rows),
+                first_row(), work_tile.first_key + tile * kMlaKeys);
+    rows.softmax(scale_log2_);
     Probabilities p;
     rows.pack(p);
     rows.publish(shared_, p, thread_, first_row());
     arrive_as_warp(shared_.p_full(kWarpgroup, thread_ / 32));
-    if constexpr (kBusy) release_last(rows, tile - 1);
-    multiply_values(rows, p, tile);
+    if constexpr (kWarpgroup == 1) release_last<kWarpgroup>(rows, tile - 1);
+    multiply_values<kWarpgroup>(rows, p, tile);
   }
 
   // The same with P of the other warpgroup.
+  template <int kWarpgroup>
   __device__ __forceinline__ void other_tile(Rows& rows, const MlaWorkTile& work_tile, int tile) {
     ptx::mbarrier_wait(shared_.p_full(1 - kWarpgroup, thread_ / 32), p_parity_);
     p_parity_ ^= 1;
     // The other warpgroup has waited for the tile.
-    if (copied_by_threads(work_tile, tile)) ptx::fence_proxy_async();
+    if (copied_by_threads()) ptx::fence_proxy_async();
     Probabilities p;
-    rows.receive(shared_, p, thread_, first_row(), factor_);
-    multiply_values(rows, p, tile);
+    rows.receive(shared_, p, thread_, first_row(), scale_log2_);
+    multiply_values<kWarpgroup>(rows, p, tile);
   }
 
+  template <int kWarpgroup>
   __device__ __forceinline__ void multiply_values(Rows& rows, const Probabilities& p, int tile) {
     rows.rescale_results();
     ptx::wgmma_fence();
@@ -888,6 +1026,7 @@ class MlaConsumer {
   }
 
   // Waits for the product with the values of a tile; its columns of the stage are free then.
+  template <int kWarpgroup>
   __device__ __forceinline__ void release_last(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
@@ -901,21 +1040,21 @@ class MlaConsumer {
 
   // The sums of both warpgroups' tiles; then the results.
   __device__ __forceinline__ void finish(Rows& rows, const MlaWorkTile& work_tile, int work_tile_parity) {
-    const int row = first_row();
+    const int row = first_row_of(math_thread() % 128), warpgroup = this->warpgroup();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       rows.sum[half] = sm80::quad_sum(rows.sum[half]);
-      if (thread_ % 4 == 0) shared_.sums(work_tile_parity, kWarpgroup)[row + 8 * half] = rows.sum[half];
+      if (thread_ % 4 == 0) shared_.sums(work_tile_parity, warpgroup)[row + 8 * half] = rows.sum[half];
     }
     ptx::barrier_sync(kSumsBarrier, 32 * MlaTile::kMathWarps);
     float sum[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // The same order in both warpgroups.
-      const float other = shared_.sums(work_tile_parity, 1 - kWarpgroup)[row + 8 * half];
-      sum[half] = kWarpgroup == 0 ? rows.sum[half] + other : other + rows.sum[half];
+      const float other = shared_.sums(work_tile_parity, 1 - warpgroup)[row + 8 * half];
+      sum[half] = warpgroup == 0 ? rows.sum[half] + other : other + rows.sum[half];
     }
-    MlaEpilogue<T>(params_.attention, work_tile, kWarpgroup, row).write(rows, sum, factor_);
+    MlaEpilogue<T>(params_.attention, work_tile, warpgroup, row).write(rows, sum, scale_log2_);
   }
 
   __device__ __forceinline__ int stage_of(int tile) const {
@@ -924,11 +1063,22 @@ class MlaConsumer {
   __device__ __forceinline__ uint32_t parity_of(int tile) const {
     return static_cast<uint32_t>((num_tiles_before_ + tile) / MlaTile::kStages & 1);
   }
-  __device__ __forceinline__ int first_row() const { return thread_ / 32 * 16 + thread_ % 32 / 4; }
+  // The thread, and the warpgroup, of those that multiply: read anew, so that what follows from
+  // them is in no register meanwhile.
+  __device__ __forceinline__ static int math_thread() {
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));
+    return static_cast<int>(thread) - 32 * MlaTile::kProducerWarps;
+  }
+  __device__ __forceinline__ static int warpgroup() { return math_thread() / 128; }
+  __device__ __forceinline__ static int first_row_of(int thread) {
+    return thread / 32 * 16 + thread % 32 / 4;
+  }
+  __device__ __forceinline__ int first_row() const { return first_row_of(thread_); }
 
   const MlaParams& params_;
   const MlaShared& shared_;
-  const float factor_;
+  const float scale_log2_;
   const int thread_ = static_cast<int>(threadIdx.x) % 128;  // of the warpgroup
   int num_tiles_before_ = 0;
   uint32_t p_parity_ = 0;
@@ -939,7 +1089,7 @@ __device__ inline void pad(const AttentionParams& params) {
   write_padding(params, params.batch.cu_seqlen_q[params.batch.num_reqs]);
 }
 
-template <class T, bool kPlans>
+template <class T, bool kFp8, bool kPlans>
 __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_constant__ MlaParams params) {
   extern __shared__ __align__(kMlaSwizzleAtom) char memory[];
   using Plan = sm80::CtaPlan<MlaTile::kThreads, kPlans>;
@@ -968,7 +1118,7 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
   if (warp < MlaTile::kProducerWarps) {
     ptx::setmaxnreg_dec<MlaTile::kProducerRegisters>();
     if (warp < MlaTile::kLoadWarps)
-      MlaProducer(params, shared, warp).run(is_early);
+      MlaProducer<T, kFp8>(params, shared, warp).run(is_early);
     else
       MlaScheduler<Plan>(params, shared, warp - MlaTile::kLoadWarps).run(plan);
     ptx::griddepcontrol_wait();
@@ -977,10 +1127,7 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
     ptx::setmaxnreg_inc<MlaTile::kMathRegisters>();
     // Before results are written.
     ptx::griddepcontrol_wait();
-    if (warp < MlaTile::kProducerWarps + 4)
-      MlaConsumer<T, 0>(params, shared).run();
-    else
-      MlaConsumer<T, 1>(params, shared).run();
+    MlaConsumer<T>(params, shared).run();
     pad(attention);
   }
   ptx::launch_dependents();

@@ -29,8 +29,8 @@ struct MlaParams {
   bool boxes_queries;  // else they are copied by threads and there are no maps
 };
 
-// For q and latent rows of one 16-bit dtype, and plans without fixed splits whose row tiles have kMlaRows or
-// fewer. `stream` is a cudaStream_t. Throws Error(kDevice) when a launch fails.
+// For q of a 16-bit dtype, latent rows of the same or of fp8, and plans without fixed splits whose row tiles
+// have kMlaRows or fewer. `stream` is a cudaStream_t. Throws Error(kDevice) when a launch fails.
 void launch_mla(const MlaParams& params, int num_ctas, void* stream);
 // Merges the partial results that launch_mla() left.
 void launch_mla_merge(const AttentionParams& params, void* stream);

@@ -10,8 +10,8 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-// Smaller pages would take more copies than the copy engine starts in the time of a tile.
-constexpr int kFewestBoxRows = 8;
+// Smaller pages would take more copies than TMA starts in the time of a tile.
+constexpr int kMinBoxRows = 8;
 
 constexpr const PrefillInstance* find_instance(Element q, Element kv, HeadDims dims) {
   for (const PrefillInstance& instance : kPrefillInstances)
@@ -38,12 +38,12 @@ bool has_map(const TensorView& view) {
   return true;
 }
 
-// Rows that the copy engine takes at a time; 0: it takes none, such as those that are converted on their way.
+// Rows of a TMA box; 0: it takes none, such as those that are converted on their way.
 int box_rows_for(const KvView& kv, int head_dim_qk) {
   if (is_fp8(kv.k.dtype) || !has_map(kv.k) || !has_map(kv.v)) return 0;
   const int most = max_box_rows(head_dim_qk);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
-  return kv.index.page_size < kFewestBoxRows ? 0 : std::min(kv.index.page_size, most);
+  return kv.index.page_size < kMinBoxRows ? 0 : std::min(kv.index.page_size, most);
 }
 
 int most_jobs(const AttentionArgs& args, const DevicePlan& plan) {

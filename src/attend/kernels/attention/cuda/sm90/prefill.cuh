@@ -282,7 +282,7 @@ class PrefillScheduler {
 __device__ inline int rows_multiplied(int num_rows) { return (num_rows + 15) / 16 * 16; }
 
 // Producer of K, or of V. What is multiplied with P = 0 must not be infinite or NaN, so rows of V outside of
-// the work tile's keys become zero. K there may be anything, since those scores are masked.
+// the request's keys become zero. K there may be anything, since those scores are masked.
 template <class Tile, bool kValues>
 class PrefillProducer {
   using Shared = PrefillShared<Tile>;
@@ -332,6 +332,8 @@ class PrefillProducer {
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
     const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end, num_tiles = work_tile.num_tiles,
               head = work_tile.head;
+    // Values of the request's later keys may be multiplied with P = 0.
+    const int request_end = work_tile.tile.seqlen_kv;
     const auto look_up = [&](int first_key) {
       const int position = first_key + first_row;
       if (first_row >= kKeys || position >= end || position + box_rows <= begin) return -1;
@@ -343,7 +345,7 @@ class PrefillProducer {
     for (int i = 0; i < num_tiles; ++i, first_key += kKeys) {
       const int page = next_page, position = first_key + first_row;
       if (i + 1 < num_tiles) next_page = look_up(first_key + kKeys);
-      const bool is_partial = kValues && (position < begin || position + box_rows > end) &&
+      const bool is_partial = kValues && (position < begin || position + box_rows > request_end) &&
                               first_row < min(kKeys, rows_multiplied(end - first_key));
       const uint32_t partial_boxes = __ballot_sync(0xffffffffu, is_partial);
       const uint32_t boxes = __ballot_sync(0xffffffffu, page >= 0 && !is_partial);
@@ -363,8 +365,8 @@ class PrefillProducer {
     }
   }
 
-  // Boxes of which only some rows are the work tile's, or none: bit l of `partial_boxes` is that of lane l,
-  // which knows its page.
+  // Boxes of which only some rows are the request's and not before the work tile's keys, or none: bit l of
+  // `partial_boxes` is that of lane l, which knows its page.
   __device__ void load_partial_boxes(const PrefillWorkTile& work_tile, int first_key, int lane_page,
                                      uint32_t partial_boxes) const {
     const int box_rows = params_.box_rows;

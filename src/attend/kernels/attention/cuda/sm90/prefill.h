@@ -8,7 +8,7 @@
 namespace attend::kernels::cuda::sm90 {
 
 // For what the candidates kSm90Prefill of choose.h take; `dims`: of their instance. `params`: of the
-// arguments. The plan may be whole or streamed; jobs are computed whole.
+// arguments. The plan may be whole or streamed; work tiles are computed whole.
 void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan, HeadDims dims,
              Stream& stream);
 

@@ -1,27 +1,30 @@
 // A build without machine code for sm_90a.
 #include "attend/base/error.h"
-#include "attend/kernels/gemm/cuda/sm90/dense.h"
-#include "attend/kernels/gemm/cuda/sm90/row_tiles.h"
-#include "attend/kernels/gemm/cuda/sm90/tall.h"
+#include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
 
 namespace attend::kernels::cuda::sm90 {
 
-bool dense(const LinearArgs&, bool, Stream& stream) { return dense({}, false, SwapAbGemmShape{}, stream); }
-
-bool dense(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
-  fail(ErrorCode::kUnsupported, "dense: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+bool swap_ab_gemm(const LinearArgs&, bool, Stream& stream) {
+  return swap_ab_gemm({}, false, SwapAbGemmShape{}, stream);
 }
 
-void row_tiles(const LinearArgs&, Stream&) {
+bool swap_ab_gemm(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
   fail(ErrorCode::kUnsupported,
-       "row tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+       "swap-AB split-K GEMM: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
-void tall_tiles(const LinearArgs&, Stream& stream) { tall_tiles({}, GatedMlpGemmShape{}, stream); }
-
-void tall_tiles(const LinearArgs&, const GatedMlpGemmShape&, Stream&) {
+void batch_invariant_gemm(const LinearArgs&, Stream&) {
   fail(ErrorCode::kUnsupported,
-       "tall tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+       "batch-invariant GEMM: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
+
+void gated_mlp_gemm(const LinearArgs&, Stream& stream) { gated_mlp_gemm({}, GatedMlpGemmShape{}, stream); }
+
+void gated_mlp_gemm(const LinearArgs&, const GatedMlpGemmShape&, Stream&) {
+  fail(ErrorCode::kUnsupported,
+       "gated-MLP GEMM: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -23,10 +23,10 @@ struct GatedMlpGemmShape {
 constexpr bool multicasts_weights(int64_t num_rows) { return num_rows > kGatedMlpRows; }
 
 // The shape for so many rows of the weight and of x whose last CTA ends first.
-GatedMlpGemmShape tall_shape_for(int64_t num_weight_rows, int64_t num_rows, int num_sms);
+GatedMlpGemmShape gated_mlp_shape_for(int64_t num_weight_rows, int64_t num_rows, int num_sms);
 
 // The share of the SMs' time that has tiles to multiply in that shape: what tiles that do not come out even
 // cost, 0 to 1.
-double tall_tiles_evenness(int64_t num_weight_rows, int64_t num_rows, int num_sms);
+double gated_mlp_wave_efficiency(int64_t num_weight_rows, int64_t num_rows, int num_sms);
 
 }  // namespace attend::kernels::cuda::sm90

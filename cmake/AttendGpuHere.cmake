@@ -1,0 +1,28 @@
+# attend_gpu_here(OUT): the ATTEND_CUDA_ARCHITECTURES for the GPUs of this machine, as nvidia-smi names them; empty where
+# there are none.
+function(attend_gpu_here out)
+  set(${out} "" PARENT_SCOPE)
+  find_program(nvidia_smi nvidia-smi)
+  mark_as_advanced(nvidia_smi)
+  if(NOT nvidia_smi)
+    return()
+  endif()
+  execute_process(COMMAND ${nvidia_smi} --query-gpu=compute_cap --format=csv,noheader
+    OUTPUT_VARIABLE capabilities RESULT_VARIABLE status ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT status EQUAL 0)
+    return()
+  endif()
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capabilities}")
+  foreach(capability IN LISTS capabilities)
+    string(REPLACE "." "" capability ${capability})
+    if(capability EQUAL 90)
+      list(APPEND architectures 90a-real 90-real)
+    elseif(capability GREATER 90)
+      list(APPEND architectures 90-virtual)  # what comes after Hopper compiles it
+    elseif(capability GREATER_EQUAL 80)
+      list(APPEND architectures ${capability}-real)
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES architectures)
+  set(${out} "${architectures}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,229 @@
+"""A model that runs on a thread of its own, and the requests that it serves."""
+
+import asyncio
+import atexit
+import json
+import os
+import weakref
+
+from ._attend import ChatTemplate, EngineHandle, generation_defaults
+from ._refusal import refusal
+from .outputs import CompletionOutput, RequestOutput, logprobs_by_token
+from .sampling_params import sampling_of
+
+# vLLM's names, and what SGLang and attend's command call the same.
+_ALIASES = {
+    "max_model_len": "context_length",
+    "max_num_seqs": "max_running_requests",
+    "max_num_batched_tokens": "chunked_prefill_size",
+    "gpu_memory_utilization": "mem_fraction_static",
+    "block_size": "page_size",
+    "enforce_eager": "disable_cuda_graph",
+    "seed": "random_seed",
+}
+
+_open_engines = weakref.WeakSet()
+
+
+@atexit.register
+def _close_engines():
+    # Threads of engines end before the interpreter does.
+    for engine in list(_open_engines):
+        engine.close()
+
+
+def _options_of(options):
+    """The engine's options from keywords: aliases resolved, None left out."""
+    given = {name: value for name, value in options.items() if value is not None}
+    caching = given.pop("enable_prefix_caching", None)
+    if caching is not None:
+        given.setdefault("disable_radix_cache", not caching)
+    for alias, name in _ALIASES.items():
+        if alias not in given:
+            continue
+        if name in given:
+            raise refusal("invalid_argument", f"{alias} and {name}: they are the same; give one of them")
+        given[name] = given.pop(alias)
+    for name in ("tensor_parallel_size", "tp_size"):
+        if given.pop(name, 1) != 1:
+            raise refusal("unsupported", f"{name} {options[name]!r}: expected 1; an engine runs on one device")
+    return given
+
+
+class RequestStream:
+    """A request that runs: iterate over it (`for` or `async for`) for what is new of its completions, each a
+    CompletionOutput, or call result() for all of it. What is let go of before its end is aborted.
+
+    output   RequestOutput: all that has come so far
+    """
+
+    def __init__(self, engine, handle, prompt, num_completions):
+        self._engine, self._handle, self._news = engine, handle, []
+        self.output = RequestOutput(prompt, [], [CompletionOutput(i) for i in range(num_completions)])
+
+    def result(self):
+        """Waits for the end; the RequestOutput."""
+        self._take(wait=True, finished=True)
+        self._news.clear()
+        return self.output
+
+    def abort(self):
+        """Ends it; its completions that have not ended get the finish reason "abort"."""
+        self._handle.abort()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self._news:
+            self._take(wait=True)
+        if not self._news:
+            raise StopIteration
+        return self._news.pop(0)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        while not self._news:
+            self._take(wait=False)
+            if self._news:
+                break
+            if self._handle.ended:
+                raise StopAsyncIteration
+            await self._readable()
+        return self._news.pop(0)
+
+    async def _readable(self):
+        loop, fd = asyncio.get_running_loop(), self._handle.fileno()
+        ready = loop.create_future()
+        loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+        try:
+            await ready
+        finally:
+            loop.remove_reader(fd)
+
+    def _take(self, wait, finished=False):
+        for event in self._handle.take(wait, finished):
+            new = self._new_output(event)
+            self.output.outputs[new.index]._add(new)
+            self._news.append(new)
+
+    def _new_output(self, event):
+        prompt_ids, prompt_logprobs = event.pop("prompt_token_ids"), event.pop("prompt_logprobs")
+        self.output.num_cached_tokens = max(self.output.num_cached_tokens, event.pop("num_cached_tokens"))
+        if prompt_ids:
+            self.output.prompt_token_ids = prompt_ids
+        decode = self._engine._decode_one
+        if prompt_logprobs is not None:
+            # Nothing comes before the first token.
+            scored = logprobs_by_token(self.output.prompt_token_ids[1:], prompt_logprobs, decode)
+            self.output.prompt_logprobs = [None, *scored]
+        logprobs = event.pop("logprobs")
+        new = CompletionOutput(**event)
+        if logprobs is not None:
+            new.logprobs = logprobs_by_token(new.token_ids, logprobs, decode)
+            new.cumulative_logprob = sum(logprob for logprob, _ in logprobs)
+        return new
+
+
+class Engine:
+    """A model on a thread of its own, for callers on any thread and in any event loop.
+
+    model    a Hugging Face model directory
+    options  those of `attend serve`, with _ for -: device ("auto", "cpu", "cuda:1"), dtype, kv_cache_dtype, load_format,
+             attention_backend, prefill_attention_backend, decode_attention_backend, page_size, context_length
+             (max_model_len), max_running_requests (max_num_seqs), max_total_tokens, chunked_prefill_size,
+             mem_fraction_static (gpu_memory_utilization), disable_cuda_graph (enforce_eager), disable_radix_cache (or
+             enable_prefix_caching), schedule_policy, enable_deterministic_inference, random_seed (seed), threads, ...
+             What is None is chosen; an unknown name is refused.
+
+    Raises attend.Error, which names what can not be served; before weights are read where that can be known.
+    """
+
+    def __init__(self, model, **options):
+        self.model = os.fspath(model)
+        self._handle = EngineHandle({"model_path": self.model, **_options_of(options)})
+        _open_engines.add(self)
+        self._defaults = generation_defaults(self.model)
+        self._templates = {}
+        self._has_tokenizer = self._handle.has_tokenizer()
+
+    def submit(self, prompt, sampling_params=None, *, cache_salt="", priority=0):
+        """Queues a prompt: a text, a list of token ids, or vLLM's dict of "prompt" or "prompt_token_ids". Returns a
+        RequestStream."""
+        sampling = sampling_of(sampling_params)
+        text, value = _prompt_of(prompt)
+        handle = self._handle.submit(value, sampling.given(self._defaults), cache_salt, priority)
+        return RequestStream(self, handle, text, sampling.n)
+
+    def encode(self, text, add_special_tokens=True):
+        return self._handle.encode(text, add_special_tokens)
+
+    def decode(self, token_ids, skip_special_tokens=True):
+        return self._handle.decode(list(token_ids), skip_special_tokens)
+
+    def encode_chat(self, messages, *, tools=None, add_generation_prompt=True, chat_template=None, **variables):
+        """The token ids of a conversation, as the model's chat template has it: messages are dicts of "role" and
+        "content". chat_template is a file, or the name of one of several; `variables` are what the template has of its
+        own, such as enable_thinking."""
+        found = self._template(chat_template)
+        variables = {"messages": list(messages), **variables, **({} if tools is None else {"tools": tools})}
+        try:
+            written = json.dumps(variables)
+        except (TypeError, ValueError) as error:
+            raise refusal("invalid_argument", f"messages: expected what JSON can hold: {error}") from None
+        return self._handle.encode_chat(found, written, add_generation_prompt)
+
+    def info(self):
+        """What was resolved at start: model, device, dtypes, attention backends, page size, limits."""
+        return self._handle.info()
+
+    def metrics(self):
+        """What runs and what was done, in numbers."""
+        return self._handle.metrics()
+
+    def pause(self):
+        """No step runs from when this returns until resume(); requests keep what they have."""
+        self._handle.pause()
+
+    def resume(self):
+        self._handle.resume()
+
+    def close(self):
+        """Aborts what runs, and frees the model. Other threads that wait for requests get their ends."""
+        self._handle.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def _template(self, asked_for):
+        asked_for = "" if asked_for is None else os.fspath(asked_for)
+        if asked_for not in self._templates:
+            found = ChatTemplate.find(self.model, asked_for)
+            if found is None:
+                raise refusal("not_found", f"{self.model} has no chat template; give one with chat_template")
+            self._templates[asked_for] = found
+        return self._templates[asked_for]
+
+    def _decode_one(self, token):
+        return self._handle.decode([token], False) if self._has_tokenizer else None
+
+
+def _prompt_of(prompt):
+    """(its text or None, what the engine takes)."""
+    if isinstance(prompt, dict):
+        prompt = prompt.get("prompt_token_ids", prompt.get("prompt"))
+    if isinstance(prompt, str):
+        return prompt, prompt
+    if hasattr(prompt, "tolist"):
+        prompt = prompt.tolist()
+    if isinstance(prompt, (list, tuple)) and all(type(token) is int for token in prompt):
+        return None, list(prompt)
+    raise refusal(
+        "invalid_argument",
+        f'prompt {prompt!r}: expected a text, a list of token ids, or a dict of "prompt" or "prompt_token_ids"',
+    )

@@ -1,0 +1,83 @@
+"""A model and its completions, as vLLM's and SGLang's users know it."""
+
+from ._attend import Error
+from ._refusal import refusal
+from .engine import Engine
+
+
+class LLM:
+    """A model that completes prompts and answers conversations; its arguments are those of attend.Engine.
+
+    llm = attend.LLM("models/attend-tiny")
+    for output in llm.generate(["recall: sun=42, river=17; river="], attend.SamplingParams(temperature=0)):
+        print(output.outputs[0].text)
+    """
+
+    def __init__(self, model, **options):
+        self.engine = Engine(model, **options)
+
+    def generate(self, prompts, sampling_params=None):
+        """Completes one prompt or a list of them: texts, token ids, or vLLM's dicts. sampling_params is SamplingParams
+        or a dict of its arguments, for all prompts, or a list with one for each. Returns a RequestOutput for each
+        prompt, in order. A prompt that can not be served is refused by its number, and the others end; so does Ctrl-C
+        end them. What fails later fails alone: its finish reason is "error".
+        """
+        prompts = _list_of(prompts)
+        return self._run(prompts, _sampling_for(prompts, sampling_params), "prompts")
+
+    def chat(self, messages, sampling_params=None, *, tools=None, add_generation_prompt=True, chat_template=None, **variables):
+        """Answers a conversation, a list of messages ({"role": ..., "content": ...}), or a list of conversations, by the
+        model's chat template; see Engine.encode_chat. Returns a list of RequestOutput."""
+        conversations = [messages] if messages and isinstance(messages[0], dict) else messages
+        prompts = [
+            self.engine.encode_chat(
+                conversation, tools=tools, add_generation_prompt=add_generation_prompt, chat_template=chat_template, **variables
+            )
+            for conversation in conversations
+        ]
+        return self._run(prompts, _sampling_for(prompts, sampling_params), "messages")
+
+    def stream(self, prompt, sampling_params=None):
+        """Completes one prompt piece by piece: a RequestStream, for `for` and `async for`."""
+        return self.engine.submit(prompt, sampling_params)
+
+    def stream_chat(self, messages, sampling_params=None, **options):
+        """Answers one conversation piece by piece; `options` are those of Engine.encode_chat."""
+        return self.engine.submit(self.engine.encode_chat(messages, **options), sampling_params)
+
+    def close(self):
+        """Aborts what runs, and frees the model."""
+        self.engine.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def _run(self, prompts, sampling, name):
+        streams = []
+        try:
+            for i, (prompt, params) in enumerate(zip(prompts, sampling)):
+                try:
+                    streams.append(self.engine.submit(prompt, params))
+                except Error as error:
+                    raise refusal(error.code, f"{name}[{i}]: {error}") from None
+            return [stream.result() for stream in streams]
+        except BaseException:
+            for stream in streams:
+                stream.abort()
+            raise
+
+
+def _list_of(prompts):
+    one = isinstance(prompts, (str, dict)) or (len(prompts) > 0 and type(prompts[0]) is int)
+    return [prompts] if one else list(prompts)
+
+
+def _sampling_for(prompts, sampling):
+    if not isinstance(sampling, (list, tuple)):
+        return [sampling] * len(prompts)
+    if len(sampling) != len(prompts):
+        raise refusal("invalid_argument", f"sampling_params: a list of {len(sampling)} for {len(prompts)} prompts")
+    return sampling

@@ -1,0 +1,86 @@
+"""What a request gave so far."""
+
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Union
+
+
+@dataclass
+class Logprob:
+    """A token's logarithm of probability; its rank where it is among those asked for, the likeliest being 1."""
+
+    logprob: float
+    rank: Optional[int] = None
+    decoded_token: Optional[str] = None
+
+
+@dataclass
+class CompletionOutput:
+    """One completion of a prompt; of a stream, what is new of it.
+
+    finish_reason  None while it runs, "stop", "length" (max_tokens, or the context is full), "abort", or "error", which
+                   `error` explains
+    stop_reason    the stop text or token id that ended it
+    logprobs       for each token {token id: Logprob}, if they were asked for: the token's own, and the likeliest
+    """
+
+    index: int = 0
+    text: str = ""
+    token_ids: List[int] = field(default_factory=list)
+    finish_reason: Optional[str] = None
+    stop_reason: Union[int, str, None] = None
+    logprobs: Optional[List[Dict[int, Logprob]]] = None
+    cumulative_logprob: Optional[float] = None
+    error: Optional[str] = None
+
+    def finished(self):
+        return self.finish_reason is not None
+
+    def _add(self, new):
+        self.text += new.text
+        self.token_ids += new.token_ids
+        self.finish_reason, self.stop_reason, self.error = new.finish_reason, new.stop_reason, new.error
+        if new.logprobs is not None:
+            self.logprobs = (self.logprobs or []) + new.logprobs
+            self.cumulative_logprob = (self.cumulative_logprob or 0.0) + new.cumulative_logprob
+
+
+@dataclass
+class RequestOutput:
+    """A prompt and its completions. text, token_ids, finish_reason and logprobs are those of the first."""
+
+    prompt: Optional[str]
+    prompt_token_ids: List[int]
+    outputs: List[CompletionOutput]
+    num_cached_tokens: int = 0
+    prompt_logprobs: Optional[List[Optional[Dict[int, Logprob]]]] = None
+
+    @property
+    def finished(self):
+        return all(output.finished() for output in self.outputs)
+
+    @property
+    def text(self):
+        return self.outputs[0].text
+
+    @property
+    def token_ids(self):
+        return self.outputs[0].token_ids
+
+    @property
+    def finish_reason(self):
+        return self.outputs[0].finish_reason
+
+    @property
+    def logprobs(self):
+        return self.outputs[0].logprobs
+
+
+def logprobs_by_token(token_ids, kept, decode):
+    """[{token id: Logprob}] of the tokens, from [(logprob, [(token id, logprob), ...])]."""
+    entries = []
+    for token, (logprob, tops) in zip(token_ids, kept):
+        entry = {token: Logprob(logprob, None, decode(token))}
+        for rank, (top, top_logprob) in enumerate(tops, 1):
+            entry[top] = Logprob(top_logprob, rank, decode(top))
+        entries.append(entry)
+    return entries

@@ -1,0 +1,308 @@
+// The engine, for attend/engine.py: requests run on AsyncEngine's thread, which never takes Python's lock.
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <shared_mutex>
+#include <sstream>
+#include <variant>
+
+#include "attend/attention/resolver.h"
+#include "attend/backends/table.h"
+#include "attend/base/error.h"
+#include "attend/engine/async_engine.h"
+#include "attend/model/chat_template/chat_template.h"
+#include "attend/model/generation_config.h"
+#include "module.h"
+#include "read_options.h"
+#include "request_stream.h"
+
+namespace attend::python {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long Ctrl-C may have to wait.
+constexpr milliseconds kBetweenSignals{50};
+
+// Calls `ready` without Python's lock again and again until it returns true; Ctrl-C is thrown in between.
+template <class Ready>
+void wait_interruptibly(Ready ready) {
+  for (bool done = false; !done;) {
+    {
+      const nb::gil_scoped_release others_run;
+      done = ready();
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+// An AsyncEngine that may be closed while others use it.
+class EngineHandle {
+ public:
+  explicit EngineHandle(nb::dict options) {
+    const EngineConfig config = engine_config(options);
+    // Weights are read on a thread, so that Ctrl-C ends it.
+    std::atomic<bool> interrupted = false;
+    EngineProgress progress;
+    progress.weights = [&](size_t, size_t) {
+      if (interrupted) fail(ErrorCode::kInternal, "interrupted");
+    };
+    auto made =
+        std::async(std::launch::async, [&] { return std::make_unique<AsyncEngine>(config, progress); });
+    try {
+      wait_interruptibly([&] { return made.wait_for(kBetweenSignals) == std::future_status::ready; });
+    } catch (...) {
+      interrupted = true;
+      const nb::gil_scoped_release others_run;
+      made.wait();
+      throw;
+    }
+    engine_ = made.get();
+  }
+  ~EngineHandle() {
+    const nb::gil_scoped_release others_run;
+    close();
+  }
+
+  // Calls `use` with the engine, which no other thread closes meanwhile. Throws Error(kUnsupported) when it
+  // was.
+  template <class Use>
+  auto with(Use use) const {
+    const std::shared_lock lock(mutex_);
+    if (!engine_) fail(ErrorCode::kUnsupported, "the engine was closed");
+    return use(*engine_);
+  }
+  // What ended has nothing to abort.
+  void abort(RequestId id) const {
+    const std::shared_lock lock(mutex_);
+    if (engine_) engine_->abort(id);
+  }
+  void close() {
+    const std::unique_lock lock(mutex_);
+    engine_.reset();
+  }
+  bool closed() const {
+    const std::shared_lock lock(mutex_);
+    return engine_ == nullptr;
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::unique_ptr<AsyncEngine> engine_;
+};
+
+nb::str text(std::string_view view) { return nb::str(view.data(), view.size()); }
+
+template <class T>
+nb::str printed(const T& value) {
+  std::ostringstream out;
+  out << value;
+  return text(out.str());
+}
+
+nb::object optional_text(std::string_view view) { return view.empty() ? nb::none() : nb::object(text(view)); }
+
+// [(logprob, [(token id, logprob), ...]), ...] by token; None where none was asked for.
+nb::object list_of(const KeptLogprobs& kept) {
+  if (kept.logprobs.empty()) return nb::none();
+  nb::list tokens;
+  for (size_t i = 0; i < kept.logprobs.size(); ++i) {
+    nb::list tops;
+    for (size_t t = 0; t < static_cast<size_t>(kept.num_top); ++t) {
+      const TokenLogprob& top = kept.tops[i * static_cast<size_t>(kept.num_top) + t];
+      tops.append(nb::make_tuple(top.token_id, top.logprob));
+    }
+    tokens.append(nb::make_tuple(kept.logprobs[i], tops));
+  }
+  return tokens;
+}
+
+nb::dict dict_of(const NewOutput& output) {
+  nb::dict event;
+  event["index"] = output.index;
+  event["text"] = text(output.text);
+  event["token_ids"] = nb::cast(output.token_ids);
+  event["finish_reason"] = optional_text(to_string(output.finish_reason));
+  event["stop_reason"] =
+      output.matched_stop.empty() ? nb::cast(output.matched_token) : nb::object(text(output.matched_stop));
+  event["error"] = optional_text(output.message);
+  event["logprobs"] = list_of(output.logprobs);
+  event["prompt_token_ids"] = nb::cast(output.prompt_token_ids);
+  event["prompt_logprobs"] = list_of(output.prompt_logprobs);
+  event["num_cached_tokens"] = output.num_cached_tokens;
+  return event;
+}
+
+// A request in Python's hands; letting go of it aborts it.
+class RequestHandle {
+ public:
+  RequestHandle(std::shared_ptr<EngineHandle> engine, GenerationRequest request)
+      : engine_(std::move(engine)), stream_(std::make_shared<RequestStream>(request.params.n)) {
+    id_ = engine_->with([&](AsyncEngine& async) {
+      return async.submit(std::move(request),
+                          [stream = stream_](const RequestOutput& output) { stream->add(output); });
+    });
+  }
+  ~RequestHandle() { abort(); }
+
+  void abort() const {
+    const nb::gil_scoped_release others_run;
+    if (!stream_->ended()) engine_->abort(id_);
+  }
+
+  // What is new: dicts of completions. With `wait` at least one, unless all have ended; with `finished` all
+  // that is to come.
+  nb::list take(bool wait, bool finished) const {
+    std::vector<NewOutput> news;
+    wait_interruptibly([&] {
+      if (stream_->ended()) return true;
+      news = stream_->take(wait ? kBetweenSignals : milliseconds(0), finished);
+      return !wait || !news.empty();
+    });
+    nb::list events;
+    for (const NewOutput& output : news) events.append(dict_of(output));
+    return events;
+  }
+
+  bool ended() const { return stream_->ended(); }
+  int fd() const { return stream_->fd(); }
+
+ private:
+  std::shared_ptr<EngineHandle> engine_;
+  std::shared_ptr<RequestStream> stream_;
+  RequestId id_ = 0;
+};
+
+using PromptVariant = std::variant<std::string, std::vector<int32_t>>;
+
+RequestHandle* submit(std::shared_ptr<EngineHandle> engine, PromptVariant prompt, nb::dict sampling,
+                      std::string cache_salt, int priority) {
+  GenerationRequest request{.prompt = std::move(prompt),
+                            .params = sampling_params(sampling),
+                            .cache_salt = std::move(cache_salt),
+                            .priority = priority};
+  const nb::gil_scoped_release others_run;
+  return new RequestHandle(std::move(engine), std::move(request));
+}
+
+nb::dict info_of(const EngineHandle& handle) {
+  const EngineInfo& info =
+      handle.with([](AsyncEngine& engine) -> const EngineInfo& { return engine.info(); });
+  nb::dict record;
+  record["model"] = text(info.model);
+  record["device"] = printed(info.device);
+  record["dtype"] = text(to_string(info.dtype));
+  record["kv_cache_dtype"] = text(to_string(info.kv_cache_dtype));
+  record["prefill_attention_backend"] = text(info.resolution.prefill->name);
+  record["decode_attention_backend"] = text(info.resolution.decode->name);
+  record["page_size"] = info.resolution.page_size;
+  record["deterministic"] = info.deterministic;
+  record["context_length"] = info.context_length;
+  record["max_running_requests"] = info.limits.max_reqs;
+  record["max_total_tokens"] = info.pool_slots;
+  record["weight_bytes"] = info.weight_bytes;
+  record["pool_bytes"] = info.pool_bytes;
+  return record;
+}
+
+nb::dict metrics_of(const EngineHandle& handle) {
+  const EngineMetrics metrics = handle.with([](AsyncEngine& engine) { return engine.metrics(); });
+  nb::dict record, finished;
+  record["num_running"] = metrics.num_running;
+  record["num_waiting"] = metrics.num_waiting;
+  record["num_used_tokens"] = metrics.num_used_tokens;
+  record["num_total_tokens"] = metrics.num_total_tokens;
+  record["num_steps"] = metrics.num_steps;
+  record["num_requests"] = metrics.num_requests;
+  record["num_prompt_tokens"] = metrics.num_prompt_tokens;
+  record["num_generated_tokens"] = metrics.num_generated_tokens;
+  record["num_preemptions"] = metrics.num_preemptions;
+  for (size_t reason = 1; reason < metrics.num_finished.size(); ++reason)
+    finished[text(to_string(static_cast<FinishReason>(reason)))] = metrics.num_finished[reason];
+  record["num_finished"] = finished;
+  return record;
+}
+
+// The tokenizer, which outlives the engine.
+Tokenizer tokenizer_of(const EngineHandle& handle) {
+  return handle.with([](AsyncEngine& engine) {
+    if (engine.tokenizer() == nullptr)
+      fail(ErrorCode::kUnsupported, "text: the model directory has no tokenizer.json; give token ids");
+    return *engine.tokenizer();
+  });
+}
+
+nb::dict generation_defaults(const std::filesystem::path& directory) {
+  const GenerationConfig config = read_generation_config(directory);
+  nb::dict record;
+  const auto add = [&](const char* name, const auto& value) {
+    if (value.has_value()) record[name] = *value;
+  };
+  add("temperature", config.temperature);
+  add("top_k", config.top_k);
+  add("top_p", config.top_p);
+  add("min_p", config.min_p);
+  add("repetition_penalty", config.repetition_penalty);
+  return record;
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  using nb::arg;
+  nb::class_<EngineHandle>(module, "EngineHandle", "A model that runs on a thread of its own.")
+      .def(nb::new_([](nb::dict options) { return std::make_shared<EngineHandle>(options); }), arg("options"))
+      .def("close", &EngineHandle::close, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("closed", &EngineHandle::closed)
+      .def("pause",
+           [](const EngineHandle& handle) {
+             const nb::gil_scoped_release others_run;
+             handle.with([](AsyncEngine& engine) { engine.pause(); });
+           })
+      .def("resume",
+           [](const EngineHandle& handle) { handle.with([](AsyncEngine& engine) { engine.resume(); }); })
+      .def("info", &info_of)
+      .def("metrics", &metrics_of)
+      .def("has_tokenizer",
+           [](const EngineHandle& handle) {
+             return handle.with([](AsyncEngine& engine) { return engine.tokenizer() != nullptr; });
+           })
+      .def(
+          "encode",
+          [](const EngineHandle& handle, std::string_view prompt, bool add_special_tokens) {
+            return tokenizer_of(handle).encode(prompt, add_special_tokens);
+          },
+          arg("text"), arg("add_special_tokens"))
+      .def(
+          "decode",
+          [](const EngineHandle& handle, const std::vector<int32_t>& token_ids, bool skip_special_tokens) {
+            return tokenizer_of(handle).decode(token_ids, skip_special_tokens);
+          },
+          arg("token_ids"), arg("skip_special_tokens"))
+      .def(
+          "encode_chat",
+          [](const EngineHandle& handle, const ChatTemplate& chat, std::string_view variables,
+             bool add_generation_prompt) {
+            return chat.encode(tokenizer_of(handle), variables, add_generation_prompt);
+          },
+          arg("chat_template"), arg("variables"), arg("add_generation_prompt"))
+      .def("submit", &submit, arg("prompt"), arg("sampling"), arg("cache_salt"), arg("priority"));
+  nb::class_<RequestHandle>(module, "RequestHandle", "A request that runs.")
+      .def("take", &RequestHandle::take, arg("wait"), arg("finished"))
+      .def("abort", &RequestHandle::abort)
+      .def_prop_ro("ended", &RequestHandle::ended)
+      .def("fileno", &RequestHandle::fd);
+  nb::class_<ChatTemplate>(module, "ChatTemplate", "A conversation as the text that a model was trained on.")
+      .def_static("find", &ChatTemplate::find, arg("directory"), arg("asked_for"));
+  module.def("generation_defaults", &generation_defaults, arg("directory"));
+}
+
+}  // namespace attend::python

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Compares attend's chat templates with Jinja's own renderings, set up as transformers sets it up.
+
+    check_chat_templates.py RENDERER FOLDER... [--conversations N] [--seed S]
+
+RENDERER is the test program render_chat_templates. Every *.jinja in the folders renders N random conversations both
+ways; what one refuses, the other has to refuse. Needs python3-jinja2. Two things are attend's own way: map, select and
+their like give lists, which tojson takes, and `safe` marks nothing, so that what is added to it is not escaped as HTML.
+"""
+
+import argparse
+import datetime
+import html
+import json
+import pathlib
+import random
+import subprocess
+import sys
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+
+NOW = 1767225600  # 2026-01-01
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+
+
+class Generation(jinja2.ext.Extension):
+    """{% generation %}, which transformers knows: its body as it is."""
+
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
+
+
+def raise_exception(message):
+    raise jinja2.TemplateError(message)
+
+
+def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def environment():
+    # Not the immutable sandbox: attend lets a template append to its own lists.
+    made = jinja2.sandbox.SandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+    )
+    made.filters["tojson"] = tojson
+    made.filters["from_json"] = json.loads
+    made.globals["raise_exception"] = raise_exception
+    made.globals["strftime_now"] = lambda format: datetime.datetime.fromtimestamp(NOW).strftime(format)
+    return made
+
+
+TEXTS = [
+    "", "Hi", "What is 2 + 2?", " spaces around ", "\n\nlines\n\n", "ünïcödé ✓ 漢字 🙂", "{{ not a tag }} {% nor this %}",
+    "<think>\nhm\n</think>\n\nSo: 4", "</think>", "<think>open", "it's \"quoted\" \\ \t tab", "<|im_end|><s>", "x" * 300,
+    "<tool_call>\n{}\n</tool_call>", "[1, 2, 3]", "{\"a\": 1}", "line one\r\nline two",
+]
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "description": "Weather of a place.", "parameters": {
+        "type": "object", "properties": {
+            "place": {"type": "string", "description": "City, country"},
+            "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+            "days": {"type": "integer", "default": 1}},
+        "required": ["place"]}}},
+    {"type": "function", "function": {"name": "search", "description": "Find \"things\" — quickly.", "parameters": {
+        "type": "object", "properties": {
+            "terms": {"type": "array", "items": {"type": "string"}},
+            "options": {"type": "object", "properties": {"exact": {"type": "boolean"}}, "required": []},
+            "limit": {"type": ["integer", "null"], "description": "at most"}},
+        "required": ["terms", "options"], "additionalProperties": False},
+        "return": {"type": "object", "description": "hits"}}},
+    {"type": "function", "function": {"name": "now", "description": "The time.", "parameters": {
+        "type": "object", "properties": {}}}},
+]
+ARGUMENTS = [{}, {"place": "Zürich"}, {"terms": ["a", "b"], "options": {"exact": True}, "limit": None}, {"x": 1.5, "y": -3}]
+
+
+def text(rng):
+    return rng.choice(TEXTS) if rng.random() < 0.8 else " ".join(rng.choices(TEXTS, k=3))
+
+
+def user(rng):
+    if rng.random() < 0.15:
+        return {"role": "user", "content": [{"type": "text", "text": text(rng)} for _ in range(rng.randint(1, 2))]}
+    return {"role": "user", "content": text(rng)}
+
+
+def assistant(rng, calls):
+    message = {"role": "assistant", "content": text(rng)}
+    if rng.random() < 0.2:
+        message["reasoning_content"] = text(rng)
+    if calls:
+        message["content"] = rng.choice([None, "", "Let me see."])
+        message["tool_calls"] = [
+            {"id": f"call{i:05}", "type": "function", "function": {
+                "name": rng.choice(TOOLS)["function"]["name"], "arguments": rng.choice(ARGUMENTS)}}
+            for i in range(rng.randint(1, 2))
+        ]
+    return message
+
+
+def conversation(rng):
+    messages = []
+    if rng.random() < 0.5:
+        messages.append({"role": rng.choice(["system"] * 4 + ["developer"]), "content": text(rng)})
+    with_tools = rng.random() < 0.4
+    for _ in range(rng.randint(1, 4)):
+        messages.append(user(rng))
+        if with_tools and rng.random() < 0.6:
+            call = assistant(rng, calls=True)
+            messages.append(call)
+            for one in call["tool_calls"]:
+                messages.append({"role": "tool", "name": one["function"]["name"], "tool_call_id": one["id"],
+                                 "content": rng.choice(["sunny", "{\"t\": 21}", text(rng)])})
+        messages.append(assistant(rng, calls=False))
+    if rng.random() < 0.7:
+        messages.pop()
+    if rng.random() < 0.1:
+        messages.insert(rng.randrange(len(messages) + 1), {"role": rng.choice(["user", "narrator"]), "content": text(rng)})
+    variables = {"messages": messages}
+    if with_tools:
+        variables["tools"] = rng.sample(TOOLS, rng.randint(1, 3))
+    elif rng.random() < 0.3:
+        variables["tools"] = None
+    if rng.random() < 0.3:
+        variables[rng.choice(["enable_thinking", "thinking"])] = rng.random() < 0.5
+    if rng.random() < 0.1:
+        variables["reasoning_effort"] = rng.choice(["low", "high"])
+    if rng.random() < 0.1:
+        variables["documents"] = [{"title": "One", "text": text(rng)}]
+    return variables
+
+
+def expected(template, variables, prompt):
+    try:
+        return {"text": template.render(**SPECIAL, **variables, add_generation_prompt=prompt)}
+    except Exception as error:  # whatever Python says about it, the template failed
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def shown_parts(template, prompt_text="attend probes this"):
+    """Whether a template shows contents that are lists, as attend finds out."""
+    shown = expected(template, {"messages": [{"role": "user", "content": [{"type": "text", "text": prompt_text}]}]}, True)
+    return prompt_text in shown.get("text", "") and "'text'" not in shown["text"] and '"text"' not in shown["text"]
+
+
+def shown_texts(template, prompt_text="attend probes this"):
+    return prompt_text in expected(template, {"messages": [{"role": "user", "content": prompt_text}]}, True).get("text", "")
+
+
+def prepared(variables, parts, texts):
+    variables = json.loads(json.dumps(variables))
+    for message in variables["messages"]:
+        content = message.get("content")
+        if isinstance(content, list) and not parts:
+            joined = ""
+            for part in content:
+                joined = joined + ("\n" if joined else "") + part["text"]
+            message["content"] = joined
+        elif isinstance(content, str) and parts and not texts:
+            message["content"] = [{"type": "text", "text": content}]
+    return variables
+
+
+def agree(ours, theirs, source):
+    if "text" not in theirs:
+        return "error" in ours or "generator is not JSON serializable" in theirs["error"]
+    return ours.get("text") in [theirs["text"]] + [html.unescape(theirs["text"])] * ("safe" in source)
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("renderer")
+    arguments.add_argument("folders", nargs="+")
+    arguments.add_argument("--conversations", type=int, default=50)
+    arguments.add_argument("--seed", type=int, default=1)
+    options = arguments.parse_args()
+
+    renderer = subprocess.Popen([options.renderer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    own = pathlib.Path(__file__).resolve().parent.parent / "tests/data/chat_templates"
+    files = sorted(path for folder in options.folders for path in pathlib.Path(folder).rglob("*.jinja"))
+    num_failed = num_texts = num_errors = 0
+    for file in files:
+        source = file.read_text(encoding="utf-8")
+        rng = random.Random(f"{options.seed} {file.name}")
+        template = environment().from_string(source)
+        parts, texts = shown_parts(template), shown_texts(template)
+        failed = 0
+        for _ in range(options.conversations):
+            variables, prompt = conversation(rng), rng.random() < 0.7
+            renderer.stdin.write(json.dumps({"file": str(file), "directory": str(own), "variables": variables,
+                                             "add_generation_prompt": prompt, "now": NOW}) + "\n")
+            renderer.stdin.flush()
+            ours = json.loads(renderer.stdout.readline())
+            theirs = expected(template, prepared(variables, parts, texts), prompt)
+            num_texts += "text" in theirs
+            num_errors += "error" in theirs
+            if not agree(ours, theirs, source):
+                failed += 1
+                if failed == 1:
+                    print(f"{file.name}: {json.dumps(variables, ensure_ascii=False)} prompt {prompt}\n"
+                          f"  jinja2: {theirs}\n  attend: {ours}")
+        num_failed += failed > 0
+        if failed:
+            print(f"{file.name}: {failed} of {options.conversations} differ")
+    renderer.stdin.close()
+    renderer.wait()
+    print(f"chat templates: {len(files) - num_failed} of {len(files)} render as Jinja does "
+          f"({num_texts} texts, {num_errors} refusals)")
+    return 1 if num_failed or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

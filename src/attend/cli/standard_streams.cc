@@ -1,0 +1,47 @@
+#include "attend/cli/standard_streams.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+
+#include "attend/base/error.h"
+
+namespace attend::cli {
+namespace {
+
+[[noreturn]] void refuse_stdout(int error_number) {
+  fail(ErrorCode::kInvalidArgument, "stdout: can not be written to: ", std::strerror(error_number));
+}
+
+}  // namespace
+
+void open_standard_streams() {
+  const bool has_stdout = fcntl(STDOUT_FILENO, F_GETFD) != -1;
+  // The lowest number that is free is given first.
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) == -1) (void)!open("/dev/null", O_RDWR);
+  if (!has_stdout) fail(ErrorCode::kInvalidArgument, "stdout: is closed: expected a place for the output");
+}
+
+void write_out(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    refuse_stdout(errno);
+}
+
+void flush_out() {
+  errno = 0;
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout)) refuse_stdout(errno != 0 ? errno : EIO);
+}
+
+bool has_bars() {
+  const char* terminal = std::getenv("TERM");
+  return isatty(STDERR_FILENO) && (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+
+}  // namespace attend::cli

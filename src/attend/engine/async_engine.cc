@@ -1,0 +1,328 @@
+#include "attend/engine/async_engine.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/engine/metrics_recorder.h"
+#include "attend/engine/step_trace.h"
+
+namespace attend {
+
+struct AsyncEngine::Impl {
+  // What a caller asks of the engine's thread.
+  enum class Order : uint8_t { kSubmit, kAbort, kAbortAll, kFlushCache };
+  struct Letter {
+    Order order;
+    RequestId id = 0;  // of kSubmit and kAbort
+    std::unique_ptr<Request> request = nullptr;
+    OutputCallback callback = {};
+    int num_completions = 0;
+  };
+
+  struct Live {
+    OutputCallback callback;                      // empty: it has thrown
+    std::vector<Clock::time_point> last_outputs;  // of its completions
+    int num_left = 0;                             // of them
+  };
+
+  explicit Impl(const EngineConfig& config, const EngineProgress& progress);
+  ~Impl();
+
+  // The engine's thread.
+  void run(const EngineConfig& config, const EngineProgress& progress);
+  void tell(Letter letter);  // on any thread
+  bool wait_for_work();
+  void read_letters();
+  void enqueue(Letter& letter);
+  void refuse(Letter& letter, std::string_view message);
+  void step();
+  void on_output(const RequestOutput& output);
+  void fail_callback(RequestId id, Live& request, std::string_view message);
+  void abort_failed_callbacks();
+  void end_all();
+  bool on_engine_thread() const { return std::this_thread::get_id() == thread.get_id(); }
+
+  // Of the engine's thread.
+  std::unique_ptr<Engine> engine;  // const functions that say so are safe on others
+  OutputSink sink = [this](const RequestOutput& output) { on_output(output); };
+  std::unordered_map<RequestId, Live> live;
+  bool callback_has_failed = false;  // so that its request is to be aborted between steps
+  std::vector<Letter> letters;       // being read
+  int num_ended = 0;                 // since num_unfinished was last brought up to date
+
+  MetricsRecorder recorder;
+  std::atomic<int> num_in_inbox = 0;  // requests
+  std::atomic<int64_t> num_requests = 0;
+  std::atomic<bool> paused = false;  // changed under the mutex
+
+  std::mutex mutex;
+  std::condition_variable wake;     // the engine's thread: a letter, resume, stop
+  std::condition_variable changed;  // callers: ready, at rest, nothing left
+  std::vector<Letter> inbox;
+  RequestId next_id = 1;
+  int num_unfinished = 0;
+  bool ready = false, stopping = false;
+  bool busy = false;  // a step runs, or letters are read
+  std::exception_ptr start_error;
+
+  std::thread thread;
+};
+
+AsyncEngine::Impl::Impl(const EngineConfig& config, const EngineProgress& progress) {
+  thread = std::thread([&] { run(config, progress); });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return ready || start_error; });
+  if (!start_error) return;
+  lock.unlock();
+  thread.join();
+  std::rethrow_exception(start_error);
+}
+
+AsyncEngine::Impl::~Impl() {
+  {
+    const std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  wake.notify_one();
+  thread.join();
+}
+
+void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& progress) {
+  try {
+    engine = std::make_unique<Engine>(config, progress);
+    recorder.on_step(*engine);
+  } catch (...) {
+    const std::lock_guard lock(mutex);
+    start_error = std::current_exception();
+    changed.notify_all();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex);
+    ready = true;
+  }
+  changed.notify_all();
+  while (wait_for_work()) {
+    read_letters();
+    if (!paused) step();
+    abort_failed_callbacks();
+    recorder.on_step(*engine);
+  }
+  read_letters();
+  end_all();
+  engine.reset();  // where it was made
+}
+
+// False: the end.
+bool AsyncEngine::Impl::wait_for_work() {
+  std::unique_lock lock(mutex);
+  num_unfinished -= std::exchange(num_ended, 0);
+  busy = false;
+  if (num_unfinished == 0 || paused) changed.notify_all();
+  wake.wait(lock, [&] { return stopping || !inbox.empty() || (num_unfinished > 0 && !paused); });
+  busy = true;
+  std::swap(inbox, letters);
+  num_in_inbox = 0;
+  return !stopping;
+}
+
+void AsyncEngine::Impl::read_letters() {
+  for (Letter& letter : letters) {
+    switch (letter.order) {
+      case Order::kSubmit:
+        try {
+          enqueue(letter);
+        } catch (const std::exception& error) {
+          refuse(letter, error.what());
+        }
+        break;
+      case Order::kAbort:
+        engine->abort(letter.id, sink);
+        break;
+      case Order::kAbortAll:
+        end_all();
+        break;
+      case Order::kFlushCache:
+        engine->flush_cache();
+        break;
+    }
+  }
+  letters.clear();
+}
+
+void AsyncEngine::Impl::enqueue(Letter& letter) {
+  Live& request = live[letter.id];
+  request.last_outputs.resize(static_cast<size_t>(letter.num_completions));
+  request.num_left = letter.num_completions;
+  request.callback.swap(letter.callback);
+  engine->enqueue(std::move(letter.request), letter.id);
+}
+
+// Memory ran out while it was queued.
+void AsyncEngine::Impl::refuse(Letter& letter, std::string_view message) {
+  if (const auto found = live.find(letter.id); found != live.end()) {
+    if (found->second.callback) letter.callback.swap(found->second.callback);
+    live.erase(found);
+  }
+  Request request;
+  request.finish_reason = FinishReason::kError;
+  for (int i = 0; i < letter.num_completions; ++i) {
+    try {
+      letter.callback({.id = letter.id,
+                       .index = i,
+                       .token_ids = {},
+                       .text = {},
+                       .finish_reason = FinishReason::kError,
+                       .matched_token = {},
+                       .matched_stop = {},
+                       .message = message,
+                       .logprobs = {},
+                       .prompt_logprobs = {},
+                       .time = Clock::now(),
+                       .request = request});
+    } catch (...) {
+      log_warning("request ", letter.id, ": its callback threw at its end");
+    }
+    recorder.on_end(FinishReason::kError);
+    ++num_ended;
+  }
+}
+
+void AsyncEngine::Impl::step() {
+  try {
+    engine->step(sink);
+  } catch (const std::exception& error) {
+    log_warning("all requests end: ", error.what());
+    end_all();
+  }
+}
+
+void AsyncEngine::Impl::on_output(const RequestOutput& output) {
+  const auto found = live.find(output.id);
+  Live& request = found->second;
+  recorder.on_output(output,
+                     std::exchange(request.last_outputs[static_cast<size_t>(output.index)], output.time));
+  if (request.callback) {
+    try {
+      request.callback(output);
+    } catch (const std::exception& error) {
+      fail_callback(output.id, request, error.what());
+    } catch (...) {
+      fail_callback(output.id, request, "no std::exception");
+    }
+  }
+  if (!output.finished()) return;
+  recorder.on_end(output.finish_reason);
+  ++num_ended;
+  if (--request.num_left == 0) live.erase(found);
+}
+
+void AsyncEngine::Impl::fail_callback(RequestId id, Live& request, std::string_view message) {
+  request.callback = nullptr;
+  callback_has_failed = true;
+  log_warning("request ", id, ": aborted: its callback threw: ", message);
+}
+
+void AsyncEngine::Impl::abort_failed_callbacks() {
+  if (!std::exchange(callback_has_failed, false)) return;
+  for (auto one = live.begin(); one != live.end();) {
+    const auto& [id, request] = *one++;  // its last output takes it from the map
+    if (!request.callback) engine->abort(id, sink);
+  }
+}
+
+// Takes no memory: that may be what is missing.
+void AsyncEngine::Impl::end_all() {
+  while (!live.empty()) {
+    const auto first = live.begin();
+    if (engine->abort(first->first, sink)) continue;
+    num_ended += first->second.num_left;
+    live.erase(first);
+  }
+}
+
+AsyncEngine::AsyncEngine(const EngineConfig& config, const EngineProgress& progress)
+    : impl_(std::make_unique<Impl>(config, progress)) {}
+
+AsyncEngine::~AsyncEngine() = default;
+
+RequestId AsyncEngine::submit(GenerationRequest request, OutputCallback callback) {
+  require(callback != nullptr, "submit: no callback");
+  const int n = request.params.n;
+  Impl::Letter letter{.order = Impl::Order::kSubmit,
+                      .request = impl_->engine->prepare(std::move(request)),
+                      .callback = std::move(callback),
+                      .num_completions = n};
+  RequestId id = 0;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->stopping) fail(ErrorCode::kUnsupported, "submit: the engine is being destroyed");
+    id = letter.id = impl_->next_id;
+    impl_->inbox.push_back(std::move(letter));
+    impl_->next_id += n;
+    impl_->num_unfinished += n;
+    impl_->num_in_inbox += n;
+    impl_->num_requests += n;
+  }
+  impl_->wake.notify_one();
+  return id;
+}
+
+void AsyncEngine::Impl::tell(Letter letter) {
+  {
+    const std::lock_guard lock(mutex);
+    inbox.push_back(std::move(letter));
+  }
+  wake.notify_one();
+}
+
+void AsyncEngine::abort(RequestId id) { impl_->tell({.order = Impl::Order::kAbort, .id = id}); }
+void AsyncEngine::abort_all() { impl_->tell({.order = Impl::Order::kAbortAll}); }
+void AsyncEngine::flush_cache() { impl_->tell({.order = Impl::Order::kFlushCache}); }
+
+void AsyncEngine::pause() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->paused = true;
+  if (impl_->on_engine_thread()) return;
+  impl_->changed.wait(lock, [&] { return !impl_->busy || !impl_->paused; });
+}
+
+void AsyncEngine::resume() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->paused = false;
+  }
+  impl_->wake.notify_one();
+}
+
+bool AsyncEngine::drain(std::chrono::milliseconds timeout) {
+  require(!impl_->on_engine_thread(), "drain: inside of a callback, which it would wait for");
+  std::unique_lock lock(impl_->mutex);
+  return impl_->changed.wait_for(lock, timeout, [&] { return impl_->num_unfinished == 0; });
+}
+
+EngineMetrics AsyncEngine::metrics() const {
+  EngineMetrics metrics;
+  impl_->recorder.read(metrics);
+  metrics.num_waiting += impl_->num_in_inbox;
+  metrics.num_requests = impl_->num_requests;
+  metrics.paused = impl_->paused;
+  return metrics;
+}
+
+void AsyncEngine::start_trace(int64_t num_steps) { impl_->engine->trace().start(num_steps); }
+std::string AsyncEngine::stop_trace() { return impl_->engine->trace().stop(); }
+
+const EngineInfo& AsyncEngine::info() const { return impl_->engine->info(); }
+const ModelSpec& AsyncEngine::model_spec() const { return impl_->engine->model_spec(); }
+const Tokenizer* AsyncEngine::tokenizer() const { return impl_->engine->tokenizer(); }
+void AsyncEngine::check_weights() const { impl_->engine->check_weights(); }
+
+}  // namespace attend

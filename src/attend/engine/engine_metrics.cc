@@ -1,0 +1,26 @@
+#include "attend/engine/engine_metrics.h"
+
+#include <limits>
+#include <numeric>
+
+namespace attend {
+
+int64_t Histogram::count() const { return std::accumulate(buckets.begin(), buckets.end(), int64_t{0}); }
+
+double Histogram::quantile(double share) const {
+  const double wanted = share * static_cast<double>(count());
+  int64_t below = 0;
+  for (size_t i = 0; i < upper_bounds.size(); ++i) {
+    below += buckets[i];
+    if (below > 0 && static_cast<double>(below) >= wanted) return upper_bounds[i];
+  }
+  return below == count() ? 0.0 : std::numeric_limits<double>::infinity();
+}
+
+double EngineMetrics::cache_hit_rate() const {
+  return num_prompt_tokens == 0
+             ? 0.0
+             : static_cast<double>(num_cached_prompt_tokens) / static_cast<double>(num_prompt_tokens);
+}
+
+}  // namespace attend

@@ -1,0 +1,60 @@
+// MetricsRecorder: counts what one thread does, where others read it without a lock.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+
+#include "attend/engine/engine.h"
+#include "attend/engine/engine_metrics.h"
+
+namespace attend {
+
+// A number that one thread changes and others read.
+template <class T>
+class WatchedNumber {
+ public:
+  void set(T value) { value_.store(value, std::memory_order_relaxed); }
+  void add(T value) { set(get() + value); }
+  T get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<T> value_ = {};
+};
+
+class HistogramRecorder {
+ public:
+  // `upper_bounds` lives as long as the program.
+  explicit HistogramRecorder(std::span<const double> upper_bounds);
+  void add(double seconds, int64_t times = 1);
+  Histogram read() const;
+
+ private:
+  std::span<const double> upper_bounds_;
+  std::unique_ptr<WatchedNumber<int64_t>[]> buckets_;
+  WatchedNumber<double> sum_;
+};
+
+class MetricsRecorder {
+ public:
+  MetricsRecorder();
+
+  // On the thread that steps the engine.
+  void on_output(const RequestOutput& output, Clock::time_point output_before);
+  void on_end(FinishReason reason) { num_finished_[static_cast<size_t>(reason)].add(1); }
+  void on_step(const Engine& engine);
+
+  // On any thread. What the recorder does not see is left as it is.
+  void read(EngineMetrics& metrics) const;
+
+ private:
+  HistogramRecorder queue_time_, time_to_first_token_, end_to_end_, inter_token_;
+  WatchedNumber<int> num_running_, num_waiting_;
+  WatchedNumber<int64_t> num_used_tokens_, num_total_tokens_, num_cached_tokens_, num_locked_tokens_,
+      num_evictable_tokens_;
+  WatchedNumber<int64_t> num_steps_, num_failed_steps_, num_prompt_tokens_, num_cached_prompt_tokens_,
+      num_generated_tokens_, num_preemptions_, num_evicted_tokens_, num_heals_;
+  std::array<WatchedNumber<int64_t>, kNumFinishReasons> num_finished_;
+};
+
+}  // namespace attend

@@ -1,0 +1,25 @@
+#include "attend/engine/schedule_policy.h"
+
+#include "attend/base/error.h"
+
+namespace attend {
+
+std::string_view to_string(SchedulePolicy policy) {
+  switch (policy) {
+    case SchedulePolicy::kFcfs:
+      return "fcfs";
+    case SchedulePolicy::kLpm:
+      return "lpm";
+    case SchedulePolicy::kPriority:
+      return "priority";
+  }
+  return "";
+}
+
+SchedulePolicy parse_schedule_policy(std::string_view name) {
+  for (const auto policy : {SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kPriority})
+    if (name == to_string(policy)) return policy;
+  fail(ErrorCode::kInvalidArgument, "schedule policy ", name, ": expected fcfs, lpm or priority");
+}
+
+}  // namespace attend

@@ -1,0 +1,159 @@
+// Attention of few query rows, as in decode: K and V are used as they lie in the pages, converted in
+// registers, once for up to four rows.
+//
+// Packing a tile of K (tile_pack.h) costs about as much as multiplying it with a dozen rows; here the sum
+// over head_dim runs along the lanes instead, and 16 sums (4 keys x 4 rows on AVX-512) are folded at once.
+#pragma once
+
+#include <bit>
+
+#include "attend/kernels/attention/cpu/tile_rows.h"
+#include "attend/kernels/common/cpu/mac.h"
+#include "attend/kernels/common/cpu/unroll.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+inline constexpr int kSkinnyRowsAtOnce = 4;
+
+// q in the order of load_block<T>: what is not the natural order is rearranged in place.
+template <class M, class T>
+void order_queries(typename M::Step* q, int64_t stride, int num_rows, int dim) {
+  constexpr int kLanes = M::Simd::kLanes;
+  for (int row = 0; row < num_rows; ++row, q += stride)
+    for (int d = 0; d < dim; d += 2 * kLanes) {
+      auto* const block = q + d / M::kElements;
+      typename M::StepVec steps[M::kBlockVecs];
+      for (int i = 0; i < M::kBlockVecs; ++i) steps[i] = M::load(block + i * kLanes);
+      M::template order_query<T>(steps);
+      for (int i = 0; i < M::kBlockVecs; ++i) M::store(block + i * kLanes, steps[i]);
+    }
+}
+
+// Asks for what `next` needs while this tile is worked on: pages lie anywhere, so the hardware can not
+// foresee where the next one is. Where there is no next row, asks for this one.
+inline void prefetch(const char* next, const char* otherwise, int64_t byte) {
+  __builtin_prefetch((next != nullptr ? next : otherwise) + byte, 0, 2);
+}
+
+// scores[row, key] = q.k for kRows rows and one tile; those of absent keys are anything.
+template <class M, class T, int kRows>
+void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRows& tile, const TileRows& next,
+                      int dim, float* scores) {
+  using S = typename M::Simd;
+  constexpr int kLanes = S::kLanes, kBlock = 2 * kLanes;
+  constexpr int kSlots = kRows == 3 ? 4 : kRows;  // rows of the sums, a power of two
+  constexpr int kKeys = kLanes / kSlots;
+  const char* const any_row = tile.k[std::countr_zero(tile.present)];
+  for (int key = 0; key < kTileKeys; key += kKeys) {
+    if ((tile.present >> key & range_bits(0, kKeys, 0)) == 0) continue;
+    const char* rows[kKeys];
+    typename S::F32 sums[kLanes];
+    unrolled<kKeys>([&](auto i) { rows[i] = tile.k[key + i] != nullptr ? tile.k[key + i] : any_row; });
+    unrolled<kLanes>([&](auto i) { sums[i] = S::zero(); });
+    const auto add_block = [&](int d, int n) __attribute__((always_inline)) {
+      typename M::StepVec k[kKeys][M::kBlockVecs];
+      unrolled<kKeys>([&](auto i) {
+        M::load_block(reinterpret_cast<const T*>(rows[i]) + d, n, k[i]);
+        prefetch(next.k[key + i], rows[i], d * static_cast<int>(sizeof(T)));
+      });
+      unrolled<M::kBlockVecs>([&](auto vec) {
+        unrolled<kRows>([&](auto row) {
+          const auto q_steps = M::load(q + row * q_stride + d / M::kElements + vec * kLanes);
+          unrolled<kKeys>(
+              [&](auto i) { sums[row * kKeys + i] = M::mac(q_steps, k[i][vec], sums[row * kKeys + i]); });
+        });
+      });
+    };
+    int d = 0;
+    for (; d + kBlock <= dim; d += kBlock) add_block(d, kBlock);
+    if (d < dim) add_block(d, dim - d);
+    float folded[kLanes];
+    S::store(folded, S::sums_of(sums));
+    for (int row = 0; row < kRows; ++row)
+      for (int i = 0; i < kKeys; ++i) scores[row * kTileKeys + key + i] = folded[row * kKeys + i];
+  }
+}
+
+// acc[row, d] = rescale[row] * acc[row, d] + sum over keys of p[row, key] * v[key, d], for kRows rows
+// and the columns d of kBlocks blocks from `first` on; of V's columns `dim` exist. Every element is summed in
+// the order of tile_multiply.h.
+template <class M, class T, int kRows, int kBlocks>
+void add_value_columns(const typename M::Step* p, const TileRows& tile, const TileRows& next, int first,
+                       int dim, float* acc, int64_t acc_stride, const float* rescale) {
+  using S = typename M::Simd;
+  constexpr int kLanes = S::kLanes, kBlock = 2 * kLanes;
+  typename S::F32 sums[kRows][kBlocks][2];
+  const auto for_each_pair = [&](const auto& fn) __attribute__((always_inline)) {
+    unrolled<kRows>([&](auto row) {
+      unrolled<kBlocks>([&](auto block) {
+        fn(row, sums[row][block][0], sums[row][block][1], acc + row * acc_stride + first + block * kBlock);
+      });
+    });
+  };
+  for_each_pair([&](auto row, auto& low, auto& high, const float* columns) {
+    low = S::mul(S::set1(rescale[row]), S::load(columns));
+    high = S::mul(S::set1(rescale[row]), S::load(columns + kLanes));
+    M::template order_columns<T>(low, high);
+  });
+  const auto add_keys = [&](int key, auto is_whole) __attribute__((always_inline)) {
+    const char* rows[M::kElements];
+    unrolled<M::kElements>([&](auto i) { rows[i] = tile.v[key + i]; });
+    typename M::StepVec v[kBlocks][2];
+    unrolled<kBlocks>([&](auto block) {
+      const int d = first + block * kBlock;
+      M::template load_block_across<T>(rows, d, is_whole ? kBlock : dim - d, v[block]);
+      unrolled<M::kElements>(
+          [&](auto i) { prefetch(next.v[key + i], rows[i], d * static_cast<int>(sizeof(T))); });
+    });
+    unrolled<kRows>([&](auto row) {
+      const auto p_of_key = M::broadcast(p + row * kTileKeys + key / M::kElements);
+      unrolled<kBlocks>([&](auto block) {
+        sums[row][block][0] = M::mac(p_of_key, v[block][0], sums[row][block][0]);
+        sums[row][block][1] = M::mac(p_of_key, v[block][1], sums[row][block][1]);
+      });
+    });
+  };
+  const bool is_whole = first + kBlocks * kBlock <= dim;
+  for (int key = 0; key < kTileKeys; key += M::kElements) {
+    if ((tile.present >> key & range_bits(0, M::kElements, 0)) == 0) continue;
+    if (is_whole)
+      add_keys(key, std::true_type{});
+    else
+      add_keys(key, std::false_type{});
+  }
+  for_each_pair([&](auto, auto& low, auto& high, float* columns) {
+    M::template restore_columns<T>(low, high);
+    S::store(columns, low);
+    S::store(columns + kLanes, high);
+  });
+}
+
+template <class M, class T, int kRows>
+void add_values(const typename M::Step* p, const TileRows& tile, const TileRows& next, int dim, float* acc,
+                int64_t acc_stride, const float* rescale) {
+  using S = typename M::Simd;
+  // As many sums as registers hold beside the blocks of V.
+  constexpr int kBlocks = S::kRegisters / (kRows <= 2 ? 8 : 16);
+  constexpr int kBlock = 2 * S::kLanes;
+  int d = 0;
+  for (; d + kBlocks * kBlock <= dim; d += kBlocks * kBlock)
+    add_value_columns<M, T, kRows, kBlocks>(p, tile, next, d, dim, acc, acc_stride, rescale);
+  for (; d < dim; d += kBlock)
+    add_value_columns<M, T, kRows, 1>(p, tile, next, d, dim, acc, acc_stride, rescale);
+}
+
+// Calls fn(row, Rows<n>{}) for the rows in pieces of at most four.
+template <int kRows>
+struct Rows {};
+template <class Fn>
+void for_skinny_rows(int num_rows, const Fn& fn) {
+  int row = 0;
+  for (; row + kSkinnyRowsAtOnce <= num_rows; row += kSkinnyRowsAtOnce) fn(row, Rows<kSkinnyRowsAtOnce>{});
+  if (num_rows - row == 3) fn(row, Rows<3>{});
+  if (num_rows - row == 2) fn(row, Rows<2>{});
+  if (num_rows - row == 1) fn(row, Rows<1>{});
+}
+
+}  // namespace
+}  // namespace attend::kernels::cpu

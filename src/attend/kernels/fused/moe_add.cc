@@ -1,0 +1,76 @@
+#include "attend/kernels/fused/moe_add.h"
+
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/kernels/common/check_view.h"
+#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/fused/multiply_parts.h"
+#include "attend/kernels/fused/residual_access.h"
+#include "attend/kernels/moe/scratch.h"
+#include "attend/kernels/norm_rope/activation.h"
+
+namespace attend::kernels {
+namespace {
+
+struct RouterScratch {
+  TensorView logits, experts, weights;
+
+  RouterScratch(const MoeShape& shape, int64_t num_tokens, ScratchPieces& pieces)
+      : logits(pieces.take(DType::kF32, {num_tokens, shape.num_experts})),
+        experts(pieces.take(DType::kI32, {num_tokens, shape.top_k})),
+        weights(pieces.take(DType::kF32, {num_tokens, shape.top_k})) {}
+};
+
+}  // namespace
+
+// Pieces grow with the tokens or stay as they are, so one token needs the most of each; a feature is smallest
+// in 16 bits, where numbers of 32 need the most.
+int64_t moe_scratch_width(const MoeShape& shape) {
+  ScratchPieces pieces;
+  const RouterScratch router(shape, 1, pieces);
+  const ExpertScratch experts(shape, 1, DType::kBF16, pieces);
+  return static_cast<int64_t>(ceil_div(pieces.used_bytes(), size_of(DType::kBF16)));
+}
+
+void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& context) {
+  const int64_t num_tokens = residual.num_tokens();
+  const bool on_gpu = context.stream.device.type == DeviceType::kCuda;
+  require_shape("scratch", args.scratch, {num_tokens, moe_scratch_width(args.shape)});
+  require_dtype("scratch", args.scratch, residual.sum().dtype);
+  require(args.scratch.is_contiguous(), "scratch ", args.scratch, ": expected it contiguous");
+  const View<std::byte> memory{static_cast<std::byte*>(args.scratch.data), args.scratch.num_bytes()};
+  ScratchPieces pieces(memory, context.stream.device);
+  const RouterScratch router(args.shape, num_tokens, pieces);
+
+  const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
+  const Linear parts[] = {args.router};
+  multiply_parts(x, parts, router.logits, context);
+  route({.logits = router.logits,
+         .rule = args.rule,
+         .correction = args.correction,
+         .experts = router.experts,
+         .weights = router.weights},
+        context.stream);
+  const bool shares = !args.shared.gate_up.empty();
+  if (shares) {
+    multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);
+    silu_mul(args.shared.gate_up_out, args.shared.inner, context.stream);
+  }
+  // On a CPU the sum waits for the next norm, where x was.
+  moe_experts({.shape = args.shape,
+               .x = x,
+               .experts = router.experts,
+               .weights = router.weights,
+               .linears = args.experts,
+               .gate = args.gate,
+               .weights_scale_input = args.weights_scale_input,
+               .out = on_gpu ? residual.sum() : ResidualAccess::leave_addend(residual),
+               .accumulate = on_gpu,
+               .scratch = memory.subspan(pieces.used_bytes()),
+               .workspace = context.workspace,
+               .batch_invariant = context.batch_invariant},
+              context.stream);
+  if (shares) linear_add(args.shared.inner, args.shared.down, residual, context);
+}
+
+}  // namespace attend::kernels

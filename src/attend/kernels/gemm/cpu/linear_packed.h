@@ -1,0 +1,77 @@
+// out = x W^T for many rows of x: some panels of weights are converted and transposed, stay in the L2 cache,
+// and are multiplied with all rows.
+//
+// Every element of out is one sum over in_features in order, whatever else is computed with it.
+#pragma once
+
+#include "attend/kernels/common/cpu/tile_multiply.h"
+#include "attend/kernels/gemm/cpu/linear_skinny.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// A panel is [kPanelSteps, kPanelOuts]: input features by output features.
+constexpr int kPanelSteps = 512;
+template <class S>
+inline constexpr int kPanelOuts = S::kTileVecs* S::kLanes;
+
+// panel[i, o] = weight[out + o, step + i] for `num_steps` input features and kLanes output features.
+template <class S, class Rows>
+void pack_weights(const Rows& weights, int64_t out, int64_t step, int num_steps, float* panel) {
+  for (int i = 0; i < num_steps; i += S::kLanes) {
+    const int steps = num_steps - i < S::kLanes ? num_steps - i : S::kLanes;
+    typename S::F32 rows[S::kLanes];
+    for (int o = 0; o < S::kLanes; ++o) rows[o] = weights.load_in_order(out + o, step + i, steps);
+    S::transpose(rows);
+    for (int s = 0; s < steps; ++s) S::store(panel + (i + s) * kPanelOuts<S>, rows[s]);
+  }
+}
+
+// out += x W^T, or out = x W^T when `step` is 0, over kPanelSteps input features from `step` on.
+// part.num_outs is a multiple of kLanes, and at most kPackedOuts.
+template <class S, class Rows>
+void multiply_panels(const LinearPart& part, int64_t step, float* panels) {
+  // Rows whose inputs stay in the nearest caches while the panels take turns.
+  constexpr int64_t kRows = 4 * S::kTileRows;
+  float keep_sums[kRows];
+  for (float& factor : keep_sums) factor = 1.0f;
+  const int64_t rest = part.in_features - step;
+  const int num_steps = rest < kPanelSteps ? static_cast<int>(rest) : kPanelSteps;
+  const Rows weights(part);
+  for (int64_t out = 0; out < part.num_outs; out += S::kLanes)
+    pack_weights<S>(weights, out, step, num_steps,
+                    panels + out / kPanelOuts<S> * kPanelOuts<S> * kPanelSteps + out % kPanelOuts<S>);
+  for (int64_t row = 0; row < part.num_rows; row += kRows) {
+    const int64_t rows = part.num_rows - row < kRows ? part.num_rows - row : kRows;
+    for (int64_t out = 0; out < part.num_outs; out += kPanelOuts<S>) {
+      const int64_t outs = part.num_outs - out < kPanelOuts<S> ? part.num_outs - out : kPanelOuts<S>;
+      multiply<F32Mac<S>>({.a = part.x + row * part.x_stride + step,
+                           .a_stride = part.x_stride,
+                           .b = panels + out * kPanelSteps,
+                           .b_stride = kPanelOuts<S>,
+                           .c = part.out + row * part.out_stride + out,
+                           .c_stride = part.out_stride,
+                           .c_scale = step == 0 ? nullptr : keep_sums,
+                           .num_steps = num_steps},
+                          static_cast<int>(rows), static_cast<int>(outs / S::kLanes));
+    }
+  }
+}
+
+// At most kPackedOuts output features, so that the panels (256 KiB) fit a thread's stack.
+template <class S, class Rows>
+void multiply_packed(const LinearPart& part) {
+  alignas(64) float panels[kPackedOuts * kPanelSteps];
+  LinearPart whole_vectors = part;
+  whole_vectors.num_outs = part.num_outs / S::kLanes * S::kLanes;
+  for (int64_t step = 0; step < part.in_features; step += kPanelSteps)
+    multiply_panels<S, Rows>(whole_vectors, step, panels);
+  // Less than a vector of output features.
+  LinearPart rest = part;
+  skip_outs(rest, whole_vectors.num_outs);
+  rest.out += whole_vectors.num_outs;
+  multiply_skinny<S, Rows>(rest);
+}
+
+}  // namespace
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,181 @@
+// The rows of a weight, a class for each format: how a vector of elements comes out of the bits.
+//
+//   Scales scales(out)                     where those of an output feature are
+//   Group group(scales, g)                 what the elements of its group g share
+//   group_end(i)                           where the group ends that begins at input i
+//   kGrouped                               whether there are groups at all
+//   load(out, i, group)                    kLanes elements from input i on, in an order of the format's own
+//   load_first(out, i, n, group)           the first n of them, and zeros; never asked of 4 bits
+//   load_x(row, i)                         the inputs that those multiply
+//   load_in_order(out, i, n)               n elements one after another, and zeros, of any group
+//   prefetch(out, i)                       the line of memory that elements from i on begin in
+//   kLineVectors                           vectors of a line
+//   kInOrder                               whether inputs stand in the order of x
+#pragma once
+
+#include <cstring>
+
+#include "attend/kernels/common/cpu/row_loop.h"
+#include "attend/kernels/common/cpu/simd.h"
+#include "attend/kernels/gemm/cpu/codes.h"
+#include "attend/kernels/gemm/cpu/linear_kernel.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+template <class S, class T>
+class PlainRows {
+ public:
+  using F32 = typename S::F32;
+  struct Scales {};
+  struct Group {};
+  static constexpr int kLineVectors = 1;
+  static constexpr bool kGrouped = false;
+  static constexpr bool kInOrder = true;
+
+  explicit PlainRows(const LinearPart& part)
+      : data_(static_cast<const T*>(part.weight)), in_features_(part.in_features) {}
+
+  int64_t in_features() const { return in_features_; }
+  Scales scales(int64_t) const { return {}; }
+  Group group(Scales, int64_t) const { return {}; }
+  int64_t group_end(int64_t) const { return in_features_; }
+  F32 load(int64_t out, int64_t i, Group) const { return S::load(at(out, i)); }
+  F32 load_first(int64_t out, int64_t i, int n, Group) const { return S::load_first(at(out, i), n); }
+  F32 load_x(const float* row, int64_t i) const { return S::load(row + i); }
+  F32 load_in_order(int64_t out, int64_t i, int n) const { return S::load_first(at(out, i), n); }
+  [[gnu::always_inline]] void prefetch(int64_t out, int64_t i) const { __builtin_prefetch(at(out, i), 0, 2); }
+
+ private:
+  const T* at(int64_t out, int64_t i) const { return data_ + out * in_features_ + i; }
+
+  const T* data_;
+  int64_t in_features_;
+};
+
+// Scales of groups of output features by groups of inputs.
+template <class S>
+class Fp8Rows {
+ public:
+  using F32 = typename S::F32;
+  using Scales = const float*;
+  using Group = F32;  // the scale, times the codes' factor
+  static constexpr int kLineVectors = 64 / S::kLanes;
+  static constexpr bool kGrouped = true;
+  static constexpr bool kInOrder = true;
+
+  explicit Fp8Rows(const LinearPart& part)
+      : data_(static_cast<const F8E4M3*>(part.weight)),
+        in_features_(part.in_features),
+        groups_(part.groups) {}
+
+  int64_t in_features() const { return in_features_; }
+  Scales scales(int64_t out) const {
+    const int64_t row = (groups_.first_out + out) / groups_.group_outs;
+    return static_cast<const float*>(groups_.scales) + row * groups_.num_groups;
+  }
+  Group group(Scales scales, int64_t g) const { return S::set1(scales[g] * Fp8Codes<S>::kFactor); }
+  int64_t group_end(int64_t i) const {
+    const int64_t end = i + groups_.group_ins;
+    return end < in_features_ ? end : in_features_;
+  }
+  F32 load(int64_t out, int64_t i, Group scale) const { return S::mul(Fp8Codes<S>::load(at(out, i)), scale); }
+  F32 load_first(int64_t out, int64_t i, int n, Group scale) const {
+    F8E4M3 codes[S::kLanes] = {};
+    std::memcpy(static_cast<void*>(codes), at(out, i), static_cast<size_t>(n));
+    return S::mul(Fp8Codes<S>::load(codes), scale);
+  }
+  F32 load_x(const float* row, int64_t i) const { return S::load(row + i); }
+  F32 load_in_order(int64_t out, int64_t i, int n) const {
+    const Group scale = group(scales(out), i / groups_.group_ins);
+    return n == S::kLanes ? load(out, i, scale) : load_first(out, i, n, scale);
+  }
+  [[gnu::always_inline]] void prefetch(int64_t out, int64_t i) const { __builtin_prefetch(at(out, i), 0, 2); }
+
+ private:
+  const F8E4M3* at(int64_t out, int64_t i) const { return data_ + out * in_features_ + i; }
+
+  const F8E4M3* data_;
+  int64_t in_features_;
+  const WeightGroups groups_;
+};
+
+// Codes of 4 bits are looked up in the 16 values that they have in their group.
+template <class S, bool kReordered>
+class FourBitRows {
+ public:
+  using F32 = typename S::F32;
+  using Codes = FourBits<S>;
+  using Scales = int64_t;  // index of the first
+  using Group = typename Codes::Table;
+  static constexpr int kLineVectors = 128 / S::kLanes;
+  static constexpr bool kGrouped = true;
+  static constexpr bool kInOrder = !kReordered;
+
+  explicit FourBitRows(const LinearPart& part)
+      : data_(static_cast<const uint8_t*>(part.weight)),
+        in_features_(part.in_features),
+        groups_(part.groups),
+        values_(Codes::table(part.groups.format == WeightFormat::kMxFp4 ? kE2M1Values : kCodeValues)) {}
+
+  int64_t in_features() const { return in_features_; }
+  Scales scales(int64_t out) const { return (groups_.first_out + out) * groups_.num_groups; }
+  Group group(Scales scales, int64_t g) const {
+    const int64_t group = scales + g;
+    const F32 scale = scale_at(group);
+    if (groups_.format == WeightFormat::kMxFp4) return Codes::times(values_, scale);
+    const float zero = groups_.zeros == nullptr ? 8.0f : static_cast<float>(groups_.zeros[group]);
+    return Codes::times(Codes::minus(values_, S::set1(zero)), scale);
+  }
+  int64_t group_end(int64_t i) const { return i + groups_.group_ins; }
+  F32 load(int64_t out, int64_t i, const Group& group) const { return Codes::look_up(at(out, i), group); }
+  F32 load_first(int64_t, int64_t, int, const Group&) const { return S::zero(); }
+  F32 load_x(const float* row, int64_t i) const {
+    if constexpr (kReordered) return Codes::to_code_order(Codes::gather(row, groups_.input_order + i));
+    return Codes::to_code_order(S::load(row + i));
+  }
+  // Vectors of inputs are whole: groups are.
+  F32 load_in_order(int64_t out, int64_t i, int) const {
+    return Codes::from_code_order(load(out, i, group(scales(out), i / groups_.group_ins)));
+  }
+  [[gnu::always_inline]] void prefetch(int64_t out, int64_t i) const { __builtin_prefetch(at(out, i), 0, 2); }
+
+ private:
+  const uint8_t* at(int64_t out, int64_t i) const { return data_ + (out * in_features_ + i) / 2; }
+  F32 scale_at(int64_t group) const {
+    switch (groups_.scale_dtype) {
+      case DType::kF32:
+        return S::set1(static_cast<const float*>(groups_.scales)[group]);
+      case DType::kBF16:
+        return S::set1(widened(static_cast<const BF16*>(groups_.scales)[group]));
+      case DType::kF16:
+        return Codes::broadcast(static_cast<const F16*>(groups_.scales)[group]);
+      default:
+        return S::set1(power_of_two(static_cast<const uint8_t*>(groups_.scales)[group]));
+    }
+  }
+
+  const uint8_t* data_;
+  int64_t in_features_;
+  const WeightGroups groups_;
+  const Group values_;
+};
+
+// Calls fn with the rows' class.
+template <class S, class Fn>
+void visit_rows(const LinearPart& part, const Fn& fn) {
+  switch (part.groups.format) {
+    case WeightFormat::kPlain:
+      return visit_weight(part.weight, part.weight_dtype,
+                          [&]<class T>(const T*) { fn(TypeTag<PlainRows<S, T>>{}); });
+    case WeightFormat::kFp8:
+      return fn(TypeTag<Fp8Rows<S>>{});
+    case WeightFormat::kInt4:
+    case WeightFormat::kMxFp4:
+      if (part.groups.input_order != nullptr) return fn(TypeTag<FourBitRows<S, true>>{});
+      return fn(TypeTag<FourBitRows<S, false>>{});
+  }
+}
+
+}  // namespace
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,17 @@
+// Dense layers with TMA and wgmma on GPUs of compute capability 9.0.
+#pragma once
+
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
+#include "attend/kernels/gemm/linear.h"
+
+namespace attend::kernels::cuda::sm90 {
+
+// For what the candidate kSwapAbSplitK of choose.h takes: out = x weight^T (+ bias) (+ out); `gated`:
+// silu(gate) * up of its two halves. A row's bits depend neither on the other rows nor on their number. A
+// norm of x must have been deferred, for bf16; args.x is not read then. The next norm is deferred where out
+// is bf16 and aligned as the weight and what is left for it: returns whether.
+bool swap_ab_gemm(const LinearArgs& args, bool gated, Stream& stream);
+// The same, shared as the caller says.
+bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& shape, Stream& stream);
+
+}  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,235 @@
+#include "attend/kernels/moe/cpu/experts.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "attend/base/math.h"
+#include "attend/base/parallel.h"
+#include "attend/kernels/common/kernel_choices.h"
+#include "attend/kernels/gemm/cpu/linear.h"
+#include "attend/kernels/gemm/cpu/linear_kernel.h"
+#include "attend/kernels/gemm/weights.h"
+#include "attend/kernels/moe/scratch.h"
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
+#include "attend/kernels/norm_rope/cpu/elementwise_kernels.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Products below which waking the team costs more than it saves.
+constexpr int64_t kExpertsWorthATeam = 1 << 18;
+// What a task streams of an expert's weights at least, as a dense layer's does.
+constexpr int64_t kMinExpertTaskBytes = 128 << 10;
+constexpr int64_t kExpertTasksPerThread = 4;
+
+// Some rows of one expert, few enough for one pass over its weights.
+struct Segment {
+  int32_t expert, begin, end;
+};
+static_assert(sizeof(Segment) == 3 * sizeof(int32_t));
+
+// Sorts the pairs by expert, those of one expert by token.
+void sort_pairs(const MoeExpertsArgs& args, const ExpertScratch& scratch) {
+  const std::span<const int32_t> experts = args.experts.span<const int32_t>();
+  const View<int32_t> offsets = scratch.offsets[0].span<int32_t>();
+  std::ranges::fill(offsets, 0);
+  for (const int32_t expert : experts) ++offsets[static_cast<size_t>(expert)];
+  // Where each expert's rows end; they are filled from their ends.
+  for (size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
+  int32_t* const row_of_pair = scratch.row_of_pair.as<int32_t>();
+  int32_t* const token_of_row = scratch.token_of_row.as<int32_t>();
+  for (int64_t pair = std::ssize(experts) - 1; pair >= 0; --pair) {
+    const int32_t row = --offsets[static_cast<size_t>(experts[static_cast<size_t>(pair)])];
+    row_of_pair[pair] = row;
+    token_of_row[row] = static_cast<int32_t>(pair / args.shape.top_k);
+  }
+}
+
+// One of the two products of all experts.
+class ExpertProduct {
+ public:
+  ExpertProduct(std::span<const Linear> linears, const MoeExpertsArgs& args, const TensorView& x,
+                const TensorView& out)
+      : linears_(linears), args_(args), x_(x), out_(out) {}
+
+  // Of experts with few rows, all of which share the team: a decode step's have a row each.
+  void multiply(std::span<const Segment> segments, const LinearKernel& kernel) const {
+    const int64_t outs = outs_of_matrix();
+    const int64_t out_bytes = weight_row_bytes(with_weight({}, linears_.front().weight));
+    const int64_t num_matrices = std::ssize(segments) * matrices_of_expert();
+    const int64_t fair = ceil_div(num_matrices * outs, kExpertTasksPerThread * num_threads());
+    const int64_t worthwhile = ceil_div(kMinExpertTaskBytes, out_bytes);
+    const int64_t task_outs = round_up(std::min(std::max(fair, worthwhile), outs), kSkinnyOuts);
+    const int64_t tasks_of_matrix = ceil_div(outs, task_outs);
+    int64_t num_rows = 0;
+    for (const Segment& segment : segments) num_rows += segment.end - segment.begin;
+    const auto run = [&](int64_t task, int) {
+      const int64_t out = task % tasks_of_matrix * task_outs, matrix = task / tasks_of_matrix;
+      const Segment& segment = segments[static_cast<size_t>(matrix / matrices_of_expert())];
+      const int64_t part = matrix % matrices_of_expert();
+      LinearPart task_part = with_weight({.x = x_[segment.begin].as<const float>(),
+                                          .x_stride = x_.strides[0],
+                                          .out = out_[segment.begin].as<float>() + part * outs + out,
+                                          .out_stride = out_.strides[0],
+                                          .num_rows = segment.end - segment.begin},
+                                         matrix_of(segment.expert, part));
+      skip_outs(task_part, out);
+      task_part.num_outs = std::min(task_outs, task_part.num_outs);
+      kernel.skinny(task_part);
+    };
+    const int64_t num_tasks = num_matrices * tasks_of_matrix;
+    if (num_rows * outs * matrices_of_expert() * x_.shape[1] >= kExpertsWorthATeam)
+      return parallel_for(num_tasks, run);
+    for (int64_t task = 0; task < num_tasks; ++task) run(task, 0);
+  }
+
+  // Of one expert with many rows.
+  void multiply(const Segment& rows, Isa isa) const {
+    const int64_t outs = outs_of_matrix();
+    for (int64_t part = 0; part < matrices_of_expert(); ++part)
+      linear({.x = x_.slice(0, rows.begin, rows.end),
+              .weight = matrix_of(rows.expert, part),
+              .bias = {},
+              .out = out_.slice(0, rows.begin, rows.end).slice(1, part * outs, (part + 1) * outs),
+              .workspace = args_.workspace},
+             isa, /*records=*/false);
+  }
+
+  // out += each row's expert's bias, where there are biases.
+  void add_biases(const ExpertScratch& scratch) const {
+    if (linears_.front().bias.empty()) return;
+    const int64_t outs = outs_of_matrix();
+    parallel_for_rows(out_.shape[0], out_.shape[1], [&](int64_t pair) {
+      const int64_t expert = args_.experts.as<const int32_t>()[pair];
+      float* const row = out_[scratch.row_of_pair.as<const int32_t>()[pair]].as<float>();
+      for (int64_t part = 0; part < matrices_of_expert(); ++part) {
+        const TensorView bias = bias_of(expert, part);
+        visit_float_dtype(bias.dtype, [&]<class T>(TypeTag<T>) {
+          const T* const from = bias.as<const T>();
+          for (int64_t i = 0; i < outs; ++i) row[part * outs + i] += static_cast<float>(from[i]);
+        });
+      }
+    });
+  }
+
+ private:
+  int64_t matrices_of_expert() const {
+    return std::max<int64_t>(1, std::ssize(linears_) / args_.shape.num_experts);
+  }
+  int64_t outs_of_matrix() const { return out_.shape[1] / matrices_of_expert(); }
+  Weight matrix_of(int64_t expert, int64_t part) const {
+    if (linears_.size() > 1)
+      return linears_[static_cast<size_t>(expert * matrices_of_expert() + part)].weight;
+    return linears_.front().weight.rows(expert * out_.shape[1], (expert + 1) * out_.shape[1]);
+  }
+  TensorView bias_of(int64_t expert, int64_t part) const {
+    if (linears_.size() > 1) return linears_[static_cast<size_t>(expert * matrices_of_expert() + part)].bias;
+    return linears_.front().bias.slice(0, expert * out_.shape[1], (expert + 1) * out_.shape[1]);
+  }
+
+  std::span<const Linear> linears_;
+  const MoeExpertsArgs& args_;
+  const TensorView x_;    // [num_pairs, in_features]
+  const TensorView out_;  // [num_pairs, out_features of an expert]
+};
+
+// Gate and up of each row, side by side or in turn, to the first half of the row.
+void activate(const ExpertGate& gate, const TensorView& gate_up, const TensorView& out, Isa isa) {
+  if (gate.activation == ExpertActivation::kSilu) return silu_mul(gate_up, out, isa);
+  constexpr int64_t kRun = 64;
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  parallel_for_rows(out.shape[0], gate_up.shape[1], [&](int64_t row) {
+    const float* const pairs = gate_up[row].as<const float>();
+    float gates[kRun], ups[kRun];
+    for (int64_t begin = 0; begin < out.shape[1]; begin += kRun) {
+      const int64_t count = std::min(kRun, out.shape[1] - begin);
+      for (int64_t i = 0; i < count; ++i) {
+        gates[i] = pairs[2 * (begin + i)];
+        ups[i] = pairs[2 * (begin + i) + 1];
+      }
+      // Behind what is written nothing is left to read.
+      kernels.clamped_swiglu(gates, ups, out[row].as<float>() + begin, gate.limit, gate.alpha, count);
+    }
+  });
+}
+
+// Each row of x, gathered by pair, times the pair's weight.
+void scale_rows(const MoeExpertsArgs& args, const ExpertScratch& scratch, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const float* const weights = args.weights.as<const float>();
+  const int64_t hidden_size = args.shape.hidden_size;
+  parallel_for_rows(scratch.rows.shape[0], hidden_size, [&](int64_t pair) {
+    const int32_t row = scratch.row_of_pair.as<const int32_t>()[pair];
+    kernels.scale(scratch.rows[row].as<float>(), weights[pair], hidden_size);
+  });
+}
+
+// out = sum of the token's rows, weighted, in the order of its experts.
+void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch) {
+  const int64_t top_k = args.shape.top_k, hidden_size = args.shape.hidden_size;
+  parallel_for_rows(args.x.shape[0], top_k * hidden_size, [&](int64_t token) {
+    float* const out = args.out[token].as<float>();
+    for (int64_t i = 0; i < top_k; ++i) {
+      const float weight = args.weights_scale_input ? 1.0f : args.weights[token].as<const float>()[i];
+      const int32_t row = scratch.row_of_pair.as<const int32_t>()[token * top_k + i];
+      const float* const from = scratch.rows[row].as<const float>();
+      for (int64_t j = 0; j < hidden_size; ++j) out[j] = (i == 0 ? 0.0f : out[j]) + weight * from[j];
+    }
+  });
+}
+
+void tell_experts(const MoeExpertsArgs& args, Isa isa) {
+  std::ostringstream text;
+  text << args.x.shape[0] << " tokens x " << args.shape.top_k << " of " << args.shape.num_experts
+       << " experts, " << args.shape.hidden_size << " -> " << args.shape.intermediate_size << ", weights in "
+       << describe_elements(args.linears.down.front().weight);
+  record_choice({.op = "moe_experts",
+                 .problem = text.str(),
+                 .kernel = std::string(to_string(isa)).append(" rows gathered by expert"),
+                 .why = "the best instruction set of this CPU"});
+}
+
+}  // namespace
+
+void moe_experts(const MoeExpertsArgs& args, Isa isa) {
+  require_isa(isa);
+  if (records_choices()) tell_experts(args, isa);
+  ScratchPieces pieces(args.scratch);
+  const ExpertScratch scratch(args.shape, args.x.shape[0], args.x.dtype, pieces);
+  sort_pairs(args, scratch);
+  gather_rows(args.x, scratch.token_of_row.span<const int32_t>(), scratch.rows, isa);
+  if (args.weights_scale_input) scale_rows(args, scratch, isa);
+
+  // With batch_invariant one kernel serves any number of rows.
+  auto* const segments = static_cast<Segment*>(scratch.segments.data);
+  const View<const int32_t> offsets = scratch.offsets[0].span<const int32_t>();
+  const auto rows_of = [&](int64_t expert) {
+    return Segment{static_cast<int32_t>(expert), offsets[static_cast<size_t>(expert)],
+                   offsets[static_cast<size_t>(expert) + 1]};
+  };
+  const auto few = [&](const Segment& rows) {
+    return args.batch_invariant || rows.end - rows.begin <= kMaxSkinnyRows;
+  };
+  size_t num_segments = 0;
+  for (int64_t expert = 0; expert < args.shape.num_experts; ++expert) {
+    const Segment rows = rows_of(expert);
+    if (!few(rows)) continue;
+    for (int32_t begin = rows.begin; begin < rows.end; begin += kMaxSkinnyRows)
+      segments[num_segments++] = {rows.expert, begin, std::min(begin + kMaxSkinnyRows, rows.end)};
+  }
+  const LinearKernel kernel = linear_kernel(isa);
+  const auto multiply = [&](const ExpertProduct& product) {
+    product.multiply({segments, num_segments}, kernel);
+    for (int64_t expert = 0; expert < args.shape.num_experts; ++expert)
+      if (const Segment rows = rows_of(expert); !few(rows)) product.multiply(rows, isa);
+    product.add_biases(scratch);
+  };
+  const int64_t intermediate_size = args.shape.intermediate_size;
+  multiply({args.linears.gate_up, args, scratch.rows, scratch.inner});
+  const TensorView activated = scratch.inner.slice(1, 0, intermediate_size);
+  activate(args.gate, scratch.inner, activated, isa);
+  multiply({args.linears.down, args, activated, scratch.rows});
+  combine(args, scratch);
+}
+
+}  // namespace attend::kernels::cpu

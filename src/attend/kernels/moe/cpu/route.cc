@@ -1,0 +1,110 @@
+#include "attend/kernels/moe/cpu/route.h"
+
+#include <array>
+#include <bitset>
+#include <cmath>
+#include <span>
+
+#include "attend/base/parallel.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+using Taken = std::bitset<kMaxExperts>;
+
+// The largest of the ranks that are not taken, the first of equal ones. Numbers come before what is none.
+int best_of(std::span<const float> ranks, const Taken& taken) {
+  int best = -1;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (taken[i]) continue;
+    const bool first_number =
+        best < 0 || (std::isnan(ranks[static_cast<size_t>(best)]) && !std::isnan(ranks[i]));
+    if (first_number || ranks[i] > ranks[static_cast<size_t>(best)]) best = static_cast<int>(i);
+  }
+  return best;
+}
+
+float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+float rank_of_group(std::span<const float> ranks, RouterScores scores) {
+  const int best = best_of(ranks, {});
+  const float largest = ranks[static_cast<size_t>(best)];
+  if (scores == RouterScores::kSoftmax) return largest;
+  Taken taken;
+  taken.set(static_cast<size_t>(best));
+  return largest + ranks[static_cast<size_t>(best_of(ranks, taken))];
+}
+
+// Takes the experts of all groups but the best.
+Taken outside_best_groups(std::span<const float> ranks, const RouterRule& rule) {
+  Taken taken;
+  if (!rule.groups.limit()) return taken;
+  const size_t group_size = ranks.size() / static_cast<size_t>(rule.groups.num_groups);
+  std::array<float, kMaxExpertGroups> of_group;
+  const auto num_groups = static_cast<size_t>(rule.groups.num_groups);
+  for (size_t g = 0; g < num_groups; ++g)
+    of_group[g] = rank_of_group(ranks.subspan(g * group_size, group_size), rule.scores);
+  Taken best;
+  for (int64_t i = 0; i < rule.groups.top_groups; ++i)
+    best.set(static_cast<size_t>(best_of({of_group.data(), num_groups}, best)));
+  for (size_t i = 0; i < ranks.size(); ++i) taken[i] = !best[i / group_size];
+  return taken;
+}
+
+void weigh_by_softmax(std::span<const float> logits, const RouterRule& rule, std::span<float> weights) {
+  const float largest = weights[0];
+  float sum = 0.0f;
+  for (const float logit :
+       rule.weights_of == RouterWeights::kOfAll ? logits : std::span<const float>(weights))
+    sum += std::exp(logit - largest);
+  for (float& weight : weights) weight = std::exp(weight - largest) / sum * rule.scale;
+}
+
+void weigh_by_sigmoid(const RouterRule& rule, std::span<float> weights) {
+  float sum = rule.weights_of == RouterWeights::kOfAll ? 1.0f : kSmallestSumOfSigmoids;
+  for (float& weight : weights) {
+    weight = sigmoid(weight);
+    if (rule.weights_of == RouterWeights::kOfChosen) sum += weight;
+  }
+  for (float& weight : weights) weight = weight / sum * rule.scale;
+}
+
+void route_token(std::span<const float> logits, const RouteArgs& args, std::span<int32_t> experts,
+                 std::span<float> weights) {
+  const bool softmax = args.rule.scores == RouterScores::kSoftmax;
+  std::array<float, kMaxExperts> scores;
+  std::span<const float> ranks = logits;
+  // Where nothing is added to sigmoids, logits rank alike, and large ones still differ.
+  if (!softmax && (!args.correction.empty() || args.rule.groups.limit())) {
+    const float* const correction = args.correction.empty() ? nullptr : args.correction.as<const float>();
+    for (size_t i = 0; i < logits.size(); ++i)
+      scores[i] = sigmoid(logits[i]) + (correction == nullptr ? 0.0f : correction[i]);
+    ranks = std::span(scores).first(logits.size());
+  }
+  Taken taken = outside_best_groups(ranks, args.rule);
+  for (size_t i = 0; i < experts.size(); ++i) {
+    experts[i] = best_of(ranks, taken);
+    taken.set(static_cast<size_t>(experts[i]));
+    weights[i] = logits[static_cast<size_t>(experts[i])];
+  }
+  if (softmax)
+    weigh_by_softmax(logits, args.rule, weights);
+  else
+    weigh_by_sigmoid(args.rule, weights);
+}
+
+}  // namespace
+
+void route(const RouteArgs& args) {
+  const int64_t num_experts = args.logits.shape[1], top_k = args.experts.shape[1];
+  const auto row_of = []<class T>(T* data, int64_t row, int64_t size) {
+    return std::span<T>(data + row * size, static_cast<size_t>(size));
+  };
+  parallel_for_rows(args.logits.shape[0], num_experts * top_k, [&](int64_t token) {
+    route_token(row_of(args.logits.as<const float>(), token, num_experts), args,
+                row_of(args.experts.as<int32_t>(), token, top_k),
+                row_of(args.weights.as<float>(), token, top_k));
+  });
+}
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,71 @@
+// Mixtures of experts on a GPU: what crosses to the device, and the launches. Rows are pairs of a token and
+// one of its experts, sorted by expert (scratch.h).
+#pragma once
+
+#include "attend/kernels/common/cuda/params.h"
+
+namespace attend::kernels::cuda {
+
+struct RouteParams {
+  const float* logits;  // [num_tokens, num_experts]
+  int32_t* experts;     // [num_tokens, top_k]
+  float* weights;       // as experts
+  int32_t num_tokens, num_experts, top_k;
+  int32_t num_groups, top_groups;
+  const float* correction;  // [num_experts]; null: none
+  float scale;
+  bool of_all;   // weights are scores among all experts, not among the chosen ones
+  bool sigmoid;  // scores are sigmoids, not a softmax
+};
+// A warp a token; up to 512 experts, 32 of a token and 32 groups.
+void launch_route(const RouteParams& params, void* stream);
+
+struct SortPairsParams {
+  const int32_t* experts;  // [num_pairs]
+  int32_t* row_of_pair;
+  int32_t* token_of_row;
+  int32_t* first_row;   // [num_experts + 1]
+  int32_t* first_tile;  // [num_experts + 1]: an expert's rows are in tiles of their own
+  int32_t num_pairs, num_experts, top_k, tile_rows;
+};
+// Rows of one expert stand in the order of their pairs, so the same choices give the same rows.
+void launch_sort_pairs(const SortPairsParams& params, void* stream);
+
+// Each expert's product: out = x W^T, or silu(gate) * up of its two halves.
+struct GroupedGemmParams {
+  const void* x;
+  int64_t x_stride;             // of elements
+  const int32_t* token_of_row;  // the row of x of each row; null: the same
+  const void* weight;           // [num_experts, out_features, in_features]; gated: twice as many outputs
+  void* out;                    // [rows, out_features]
+  const int32_t* first_row;
+  const int32_t* first_tile;
+  int32_t num_experts, in_features, out_features;
+  bool gated;
+  int32_t num_tiles;  // at most: those beyond the last one have nothing to do
+};
+// On tensor cores, of the function's type: x and weight begin at multiples of 16 bytes, and in_features is a
+// multiple of 8. tile_rows is kSmallTileRows or kLargeTileRows. The bits of a row depend neither on the rows
+// beside it nor on the tile.
+inline constexpr int kSmallTileRows = 16, kLargeTileRows = 64;
+void launch_grouped_gemm_bf16(const GroupedGemmParams& params, int tile_rows, void* stream);
+void launch_grouped_gemm_f16(const GroupedGemmParams& params, int tile_rows, void* stream);
+
+// Any dtype, alignment and width: every output is added up in float32 by one thread, in the order of K. Tiles
+// have kNaiveTileRows.
+inline constexpr int kNaiveTileRows = 32;
+void launch_naive_grouped_gemm(const GroupedGemmParams& params, Element element, void* stream);
+
+// out (+)= sum over a token's pairs, in their order, of weight * row.
+struct CombineParams {
+  const void* rows;  // [rows, hidden_size]
+  const int32_t* row_of_pair;
+  const float* weights;  // [num_tokens, top_k]
+  void* out;             // [num_tokens, hidden_size]
+  int32_t num_tokens, top_k, hidden_size;
+  Element element;  // of rows and out
+  bool accumulate;
+};
+void launch_combine(const CombineParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,12 @@
+// Mixtures of experts on a GPU. Arguments as kernels::route and kernels::moe_experts check them.
+#pragma once
+
+#include "attend/kernels/moe/experts.h"
+#include "attend/kernels/moe/route.h"
+
+namespace attend::kernels::cuda {
+
+void route(const RouteArgs& args, Stream& stream);
+void moe_experts(const MoeExpertsArgs& args, Stream& stream);
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,20 @@
+# Mixtures of experts: the router, and the experts' gated MLPs.
+attend_kernels(moe
+  HEADERS
+    experts.h
+    route.h
+  SOURCES
+    experts.cc
+    reference.cc
+    route.cc
+    scratch.cc
+    cpu/experts.cc
+    cpu/route.cc
+  CUDA
+    cuda/moe.cc
+    cuda/common/combine_kernel.cu
+    cuda/common/naive_grouped_gemm.cu
+    cuda/common/route_kernel.cu
+    cuda/common/sort_pairs_kernel.cu
+    cuda/sm80/grouped_gemm_bf16.cu
+    cuda/sm80/grouped_gemm_f16.cu)

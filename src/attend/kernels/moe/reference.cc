@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "attend/kernels/common/element.h"
+#include "attend/kernels/gemm/weights.h"
+#include "attend/kernels/moe/experts.h"
+#include "attend/kernels/moe/route.h"
+
+namespace attend::kernels::reference {
+namespace {
+
+// Rows of W x + b over the rows of all experts.
+std::vector<double> multiply(std::span<const Linear> linears, int64_t first_row, int64_t num_rows,
+                             const std::vector<double>& x) {
+  std::vector<double> out;
+  int64_t begin = 0;
+  for (const Linear& linear : linears) {
+    for (int64_t row = 0; row < linear.weight.out_features(); ++row) {
+      if (begin + row < first_row || begin + row >= first_row + num_rows) continue;
+      const std::vector<double> weights = weight_row(linear.weight, row);
+      const double bias = linear.bias.empty() ? 0.0 : load(linear.bias, offset(linear.bias, row));
+      out.push_back(std::inner_product(x.begin(), x.end(), weights.begin(), bias));
+    }
+    begin += linear.weight.out_features();
+  }
+  return out;
+}
+
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+std::vector<double> activate(const ExpertGate& rule, const std::vector<double>& gate_up) {
+  std::vector<double> inner(gate_up.size() / 2);
+  for (size_t j = 0; j < inner.size(); ++j) {
+    if (rule.activation == ExpertActivation::kSilu) {
+      inner[j] = gate_up[j] * sigmoid(gate_up[j]) * gate_up[inner.size() + j];
+      continue;
+    }
+    const double limit = double{rule.limit};
+    const double gate = std::min(gate_up[2 * j], limit), up = std::clamp(gate_up[2 * j + 1], -limit, limit);
+    inner[j] = (up + 1.0) * gate * sigmoid(double{rule.alpha} * gate);
+  }
+  return inner;
+}
+
+// Indices from the largest rank down, the lower one first of equal ones.
+std::vector<int32_t> descending(const std::vector<double>& ranks) {
+  std::vector<int32_t> order(ranks.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::ranges::greater{},
+                           [&](int32_t i) { return ranks[static_cast<size_t>(i)]; });
+  return order;
+}
+
+// The experts of the best groups, best first.
+std::vector<int32_t> order_in_best_groups(const std::vector<double>& ranks, const RouterRule& rule) {
+  std::vector<int32_t> order = descending(ranks);
+  const auto num_groups = static_cast<size_t>(rule.groups.num_groups);
+  const size_t group_size = ranks.size() / num_groups;
+  const auto group_of = [&](int32_t expert) { return static_cast<size_t>(expert) / group_size; };
+  // A group's best experts come first, so what is added up are the first one or two of each.
+  const int num_counted = rule.scores == RouterScores::kSoftmax ? 1 : 2;
+  std::vector<double> of_group(num_groups, 0.0);
+  std::vector<int> counted(num_groups, 0);
+  for (const int32_t expert : order)
+    if (counted[group_of(expert)]++ < num_counted)
+      of_group[group_of(expert)] += ranks[static_cast<size_t>(expert)];
+  std::vector<int32_t> best = descending(of_group);
+  best.resize(static_cast<size_t>(rule.groups.top_groups));
+  std::erase_if(order, [&](int32_t expert) {
+    return std::ranges::find(best, static_cast<int32_t>(group_of(expert))) == best.end();
+  });
+  return order;
+}
+
+}  // namespace
+
+void route(const RouteArgs& args) {
+  const int64_t num_experts = args.logits.shape[1], top_k = args.experts.shape[1];
+  const RouterRule& rule = args.rule;
+  const bool softmax = rule.scores == RouterScores::kSoftmax,
+             of_all = rule.weights_of == RouterWeights::kOfAll;
+  for (int64_t token = 0; token < args.logits.shape[0]; ++token) {
+    const std::vector<double> logits = load_row(args.logits, offset(args.logits, token), num_experts);
+    std::vector<double> scores = logits, ranks = logits;
+    const double largest = *std::ranges::max_element(logits);
+    for (double& score : scores) score = softmax ? std::exp(score - largest) : sigmoid(score);
+    if (!softmax) {
+      ranks = scores;
+      for (size_t i = 0; i < ranks.size() && !args.correction.empty(); ++i)
+        ranks[i] += load(args.correction, static_cast<int64_t>(i));
+    }
+    const std::vector<int32_t> order = order_in_best_groups(ranks, rule);
+    const auto score = [&](int64_t rank) {
+      return scores[static_cast<size_t>(order[static_cast<size_t>(rank)])];
+    };
+    double sum = softmax ? 0.0 : of_all ? 1.0 : double{kSmallestSumOfSigmoids};
+    if (softmax && of_all) sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+    if (!of_all)
+      for (int64_t i = 0; i < top_k; ++i) sum += score(i);
+    for (int64_t i = 0; i < top_k; ++i) {
+      args.experts[token].as<int32_t>()[i] = order[static_cast<size_t>(i)];
+      args.weights[token].as<float>()[i] = static_cast<float>(score(i) / sum * double{rule.scale});
+    }
+  }
+}
+
+void moe_experts(const MoeExpertsArgs& args) {
+  const auto [num_experts, top_k, hidden_size, intermediate_size] = args.shape;
+  for (int64_t token = 0; token < args.x.shape[0]; ++token) {
+    const std::vector<double> x = load_row(args.x, offset(args.x, token), hidden_size);
+    std::vector<double> sum(x.size(), 0.0);
+    for (int64_t i = 0; i < top_k; ++i) {
+      const int64_t expert = args.experts[token].as<const int32_t>()[i];
+      const auto weight = static_cast<double>(args.weights[token].as<const float>()[i]);
+      std::vector<double> read = x;
+      if (args.weights_scale_input)
+        for (double& element : read) element *= weight;
+      const std::vector<double> gate_up =
+          multiply(args.linears.gate_up, expert * 2 * intermediate_size, 2 * intermediate_size, read);
+      const std::vector<double> inner = activate(args.gate, gate_up);
+      const std::vector<double> out = multiply(args.linears.down, expert * hidden_size, hidden_size, inner);
+      for (size_t j = 0; j < sum.size(); ++j) sum[j] += (args.weights_scale_input ? 1.0 : weight) * out[j];
+    }
+    for (size_t j = 0; j < sum.size(); ++j) {
+      const int64_t to = offset(args.out, token, static_cast<int64_t>(j));
+      store(args.out, to, sum[j] + (args.accumulate ? load(args.out, to) : 0.0));
+    }
+  }
+}
+
+}  // namespace attend::kernels::reference

@@ -1,0 +1,92 @@
+// A token's latent row: norm of its first part, rotation of the other, store; and the rotation of q.
+//
+//   tile        1 token a CTA
+//   warps       4, all alike
+//   shared      one sum for each warp
+//   bytes       kv_a twice in and once out, the cache row out, q's rotated part in and out
+//   bound       bytes; for few tokens latency
+#include "attend/kernels/common/cuda/element.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/norm_rope/cuda/latent_row_kernel.h"
+#include "attend/kernels/norm_rope/rotate.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128, kLanes = 32;
+
+__device__ float sum_of_cta(float value) {
+  __shared__ float warp_sums[kThreads / kLanes];
+  for (int step = kLanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  if (threadIdx.x % kLanes == 0) warp_sums[threadIdx.x / kLanes] = value;
+  __syncthreads();
+  float sum = 0.0f;
+  for (const float part : warp_sums) sum += part;
+  return sum;
+}
+
+// Waits for the launch before it before it lets the next one start, as prefix_ready asks of what stores.
+__global__ void __launch_bounds__(kThreads)
+    latent_row_kernel(const __grid_constant__ LatentRowParams params) {
+  ptx::griddepcontrol_wait();
+  ptx::launch_dependents();
+  const int token = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  const int64_t row = token * params.kv_a.token_stride;
+  int slot = params.slots[token];
+  if (slot >= 0 && params.slot_map != nullptr) slot = params.slot_map[slot];
+  const int64_t cache_row =
+      slot / params.page_size * params.page_stride + slot % params.page_size * params.token_stride;
+  // What is stored is rounded to the type of kv_a first; kv_a then keeps what the cache has.
+  const auto write = [&](int d, float value) {
+    store_element(params.kv_a.data, row + d, params.element, value);
+    if (slot < 0) return;
+    store_element(params.cache, cache_row + d, params.cache_element,
+                  load_element(params.kv_a.data, row + d, params.element) / params.scale);
+    store_element(params.kv_a.data, row + d, params.element,
+                  load_element(params.cache, cache_row + d, params.cache_element) * params.scale);
+  };
+
+  float squares = 0.0f;
+  for (int d = thread; d < params.rank; d += kThreads) {
+    const float x = load_element(params.kv_a.data, row + d, params.element);
+    squares = fmaf(x, x, squares);
+  }
+  const float factor = 1.0f / sqrtf(sum_of_cta(squares) / static_cast<float>(params.rank) + params.eps);
+  for (int d = thread; d < params.rank; d += kThreads)
+    write(d, load_element(params.kv_a.data, row + d, params.element) * factor *
+                 load_element(params.norm.data, d, params.norm.element));
+
+  const int num_pairs = params.rope_dim / 2;
+  const float* const cos = params.cos + params.positions[token] * params.cos_stride;
+  const float* const sin = params.sin + params.positions[token] * params.sin_stride;
+  // Pairs of k, then those of each head of q: a thread has both elements of a pair.
+  for (int i = thread; i < (params.num_heads + 1) * num_pairs; i += kThreads) {
+    const int head = i / num_pairs - 1, pair = i % num_pairs;
+    const int first = params.interleaved ? 2 * pair : pair;
+    const int second = params.interleaved ? first + 1 : pair + num_pairs;
+    void* const data = head < 0 ? params.kv_a.data : params.q_rope.data;
+    const int64_t begin =
+        head < 0 ? row + params.rank : token * params.q_rope.token_stride + head * params.q_rope.head_stride;
+    const RotatedPair rotated =
+        rotate(load_element(data, begin + first, params.element),
+               load_element(data, begin + second, params.element), cos[pair], sin[pair]);
+    if (head < 0) {
+      write(params.rank + first, rotated.first);
+      write(params.rank + second, rotated.second);
+    } else {
+      store_element(data, begin + first, params.element, rotated.first);
+      store_element(data, begin + second, params.element, rotated.second);
+    }
+  }
+}
+
+}  // namespace
+
+void launch_latent_row(const LatentRowParams& params, void* stream) {
+  if (params.num_tokens == 0) return;
+  launch_dependent<LatentRowParams>(latent_row_kernel, dim3(static_cast<unsigned>(params.num_tokens)),
+                                    kThreads, 0, stream, params, "latent_norm_rope_store");
+}
+
+}  // namespace attend::kernels::cuda

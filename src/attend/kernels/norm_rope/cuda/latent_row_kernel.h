@@ -1,0 +1,27 @@
+// A latent row's norm, rotation and store: what crosses to the device, and the launch.
+#pragma once
+
+#include "attend/kernels/common/cuda/params.h"
+
+namespace attend::kernels::cuda {
+
+struct LatentRowParams {
+  OutRows kv_a;    // [num_tokens, rank + rope_dim]; its head_stride is not used
+  OutRows q_rope;  // [num_tokens, num_heads, rope_dim]
+  DeviceVector norm;
+  const float* cos;  // [num_positions, rope_dim / 2]
+  const float* sin;
+  const int32_t* positions;  // [num_tokens]
+  void* cache;               // [num_pages, page_size, rank + rope_dim]
+  int64_t page_stride, token_stride;
+  const int32_t* slots;     // [num_tokens]; -1: not stored
+  const int32_t* slot_map;  // null: the slot itself
+  int64_t cos_stride, sin_stride;
+  int32_t num_tokens, num_heads, rank, rope_dim, page_size;
+  float eps, scale;
+  bool interleaved;
+  Element element, cache_element;
+};
+void launch_latent_row(const LatentRowParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda

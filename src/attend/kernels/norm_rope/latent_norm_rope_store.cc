@@ -1,0 +1,78 @@
+#include "attend/kernels/norm_rope/latent_norm_rope_store.h"
+
+#include "attend/base/parallel.h"
+#include "attend/kernels/common/cpu/row_kernels.h"
+#include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/kv_store/store.h"
+#include "attend/kernels/norm_rope/check_rows.h"
+#include "attend/kernels/norm_rope/cuda/latent_norm_rope_store.h"
+#include "attend/kernels/norm_rope/norm.h"
+#include "attend/kernels/norm_rope/rope.h"
+
+namespace attend::kernels {
+namespace {
+
+struct LatentRow {
+  TensorView latent, rope;
+
+  explicit LatentRow(const LatentNormRopeStoreArgs& args) {
+    const int64_t rank = args.norm.shape[0];
+    latent = args.kv_a.slice(1, 0, rank);
+    rope = args.kv_a.slice(1, rank, args.kv_a.shape[1]);
+  }
+};
+
+NormRopeArgs rotation(const LatentNormRopeStoreArgs& args, const TensorView& k_rope) {
+  return {.q = args.q_rope,
+          .k = k_rope.split(1, k_rope.shape[1]),
+          .positions = args.positions,
+          .cos = args.cos,
+          .sin = args.sin,
+          .interleaved = args.interleaved};
+}
+
+// Rows that were stored, as the cache has them.
+void read_back(const LatentNormRopeStoreArgs& args) {
+  const TensorView& cache = args.to.k;
+  if (cache.dtype == args.kv_a.dtype && args.to.k_scale == 1.0f) return;
+  const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
+  const int64_t page_size = cache.shape[1];
+  parallel_for_rows(args.kv_a.shape[0], cache.shape[2], [&](int64_t token) {
+    int32_t slot = args.to.slots[static_cast<size_t>(token)];
+    if (slot >= 0 && args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
+    if (slot < 0) return;
+    // It divides by a scale.
+    kernels.store(cache[slot / page_size][slot % page_size].data, cache.dtype, args.kv_a[token].data,
+                  args.kv_a.dtype, 1.0f / args.to.k_scale, static_cast<int>(cache.shape[2]));
+  });
+}
+
+}  // namespace
+
+void check(const LatentNormRopeStoreArgs& args, const Stream& stream) {
+  require_rank("kv_a", args.kv_a, 2);
+  require_rank("q_rope", args.q_rope, 3);
+  require_rank("norm", args.norm, 1);
+  require_activation_of(stream, "kv_a", args.kv_a);
+  require_norm_weight(args.norm, args.norm.shape[0], stream);
+  const int64_t rope_dim = args.q_rope.shape[2];
+  require_shape("kv_a", args.kv_a, {args.q_rope.shape[0], args.norm.shape[0] + rope_dim});
+  require_dtype("q_rope", args.q_rope, args.kv_a.dtype);
+  require_rank("cos", args.cos, 2);
+  require_shape("cos", args.cos, {args.cos.shape[0], rope_dim / 2});
+  const LatentRow row(args);
+  check(rotation(args, row.rope), stream);
+  check(StoreMlaArgs{.latent = row.latent, .rope = row.rope, .to = args.to});
+}
+
+void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream) {
+  check(args, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::latent_norm_rope_store(args, stream);
+  const LatentRow row(args);
+  rms_norm(row.latent, args.norm, args.eps, row.latent, stream);
+  norm_rope(rotation(args, row.rope), stream);
+  store_mla({.latent = row.latent, .rope = row.rope, .to = args.to}, stream);
+  read_back(args);
+}
+
+}  // namespace attend::kernels

@@ -1,0 +1,17 @@
+// Editing logits and their logarithms on the CPU. As the functions of edit_logits.h and logprobs.h, which
+// check and call these.
+#pragma once
+
+#include "attend/kernels/common/cpu/isa.h"
+#include "attend/kernels/sampling/edit_logits.h"
+#include "attend/kernels/sampling/logprobs.h"
+
+namespace attend::kernels::cpu {
+
+void edit_logits(const TensorView& logits, const LogitEdits& edits);
+void top_logprobs(const TensorView& logits, View<const int32_t> num_top, View<float> log_sums,
+                  View<TokenLogprob> top, Isa isa);
+void token_logprobs(const TensorView& logits, const LogitEdits& edits, View<const int32_t> ids,
+                    View<const float> log_sums, View<float> logprobs);
+
+}  // namespace attend::kernels::cpu

@@ -1,0 +1,49 @@
+#include "attend/kernels/sampling/cuda/edit_logits.h"
+
+#include "attend/kernels/sampling/cuda/edit_logits_kernel.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+LogitRows rows_of(const TensorView& logits) {
+  return {.logits = logits.as<float>(),
+          .row_stride = logits.strides[0],
+          .num_rows = static_cast<int32_t>(logits.shape[0]),
+          .vocab_size = static_cast<int32_t>(logits.shape[1])};
+}
+
+EditParams params_of(const TensorView& logits, const LogitEdits& edits) {
+  return {.rows = rows_of(logits),
+          .cu_edits = edits.cu_edits.data(),
+          .edits = edits.edits.data(),
+          .before = edits.before.data(),
+          .mask_of_row = edits.mask_of_row.empty() ? nullptr : edits.mask_of_row.data(),
+          .masks = edits.masks.data()};
+}
+
+}  // namespace
+
+void edit_logits(const TensorView& logits, const LogitEdits& edits, Stream& stream) {
+  launch_edit_logits(params_of(logits, edits), stream.handle);
+}
+
+void top_logprobs(const TensorView& logits, View<const int32_t> num_top, View<float> log_sums,
+                  View<TokenLogprob> top, Stream& stream) {
+  launch_top_logprobs({.rows = rows_of(logits),
+                       .num_top = num_top.data(),
+                       .log_sums = log_sums.data(),
+                       .top = top.data(),
+                       .max_top = kMaxTopLogprobs},
+                      stream.handle);
+}
+
+void token_logprobs(const TensorView& logits, const LogitEdits& edits, View<const int32_t> ids,
+                    View<const float> log_sums, View<float> logprobs, Stream& stream) {
+  launch_token_logprobs({.edited = params_of(logits, edits),
+                         .ids = ids.data(),
+                         .log_sums = log_sums.data(),
+                         .logprobs = logprobs.data()},
+                        stream.handle);
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,74 @@
+#include "attend/kv/swa_kv_pool.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attend/base/error.h"
+#include "attend/base/math.h"
+
+namespace attend {
+namespace {
+
+const SwaKvPool::Config& checked(const SwaKvPool::Config& config) {
+  const auto num_windowed = std::count(config.windowed.begin(), config.windowed.end(), true);
+  const auto num_full = static_cast<int64_t>(config.windowed.size()) - num_windowed;
+  require(num_full == config.full.num_layers && num_windowed == config.swa.num_layers,
+          "SwaKvPool: ", num_full, " full layers and ", num_windowed, " with a window: the halves have ",
+          config.full.num_layers, " and ", config.swa.num_layers);
+  require(config.full.page_size == config.swa.page_size && config.full.dtype == config.swa.dtype &&
+              config.full.device == config.swa.device,
+          "SwaKvPool: page_size ", config.swa.page_size, ", dtype ", config.swa.dtype, " on ",
+          config.swa.device, " of the window half: the full half has ", config.full.page_size, ", ",
+          config.full.dtype, " on ", config.full.device);
+  return config;
+}
+
+std::vector<int> local_ids(const std::vector<bool>& windowed) {
+  std::vector<int> ids;
+  int num_full = 0, num_windowed = 0;
+  for (const bool has_window : windowed) ids.push_back(has_window ? num_windowed++ : num_full++);
+  return ids;
+}
+
+}  // namespace
+
+SwaKvPool::SwaKvPool(const Config& config)
+    : KvPool(config.full.page_size, config.full.num_pages, config.full.dtype),
+      config_(checked(config)),
+      full_(config.full),
+      swa_(config.swa),
+      local_ids_(local_ids(config.windowed)),
+      slots_(config.full.page_size, config.full.num_pages, config.swa.num_pages, config.full.device) {}
+
+LayerKv SwaKvPool::layer(int layer_id) const {
+  require(layer_id >= 0 && layer_id < static_cast<int>(local_ids_.size()), "layer ", layer_id,
+          ": SwaKvPool has layers 0 to ", static_cast<int>(local_ids_.size()) - 1);
+  const auto i = static_cast<size_t>(layer_id);
+  if (!config_.windowed[i]) return full_.layer(local_ids_[i]);
+  LayerKv kv = swa_.layer(local_ids_[i]);
+  kv.slot_map = slots_.slot_map().as<int32_t>();
+  return kv;
+}
+
+TensorView SwaKvPool::latent(int layer_id) const {
+  fail(ErrorCode::kUnsupported, "latent rows of layer ", layer_id,
+       ": SwaKvPool keeps K and V, only MlaKvPool has them");
+}
+
+size_t SwaKvPool::bytes_per_token() const { return full_.bytes_per_token() + swa_.bytes_per_token(); }
+
+void SwaKvPool::set_num_pages(Config& config, int num_pages) {
+  const double ratio = config.swa_full_tokens_ratio;
+  require(ratio > 0.0 && ratio <= 1.0, "swa_full_tokens_ratio ", ratio, ": above 0 and at most 1");
+  config.full.num_pages = num_pages;
+  const int by_ratio = static_cast<int>(std::ceil(ratio * (num_pages - 1)));
+  const int needed = ceil_div(config.min_swa_tokens, config.full.page_size);
+  config.swa.num_pages = std::min(num_pages - 1, std::max(by_ratio, needed)) + 1;
+}
+
+size_t SwaKvPool::num_bytes(const Config& config) {
+  return MhaKvPool::num_bytes(config.full) + MhaKvPool::num_bytes(config.swa) +
+         SwaSlots::num_bytes(config.full.page_size, config.full.num_pages);
+}
+
+}  // namespace attend

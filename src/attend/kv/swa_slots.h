@@ -1,0 +1,99 @@
+// SwaSlots: which page of a pool's sliding-window half stands behind each page of its full half.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attend/base/ids.h"
+#include "attend/tensor/stream.h"
+#include "attend/tensor/tensor.h"
+
+#pragma GCC visibility push(default)
+namespace attend {
+
+// A request's tokens have slots of the full half for as long as it runs. Layers with a window read the last
+// tokens alone, so a page of the full half has a window page from the step that stores its first token on,
+// and requests hold it while it is inside their windows. A window page that nobody holds is idle: what it has
+// stays good, for a request that starts behind a cached prefix, until the page is wanted for new tokens; the
+// one that is idle for longest goes first. Conserves: held + idle + free = all but the padding page.
+//
+// Pages named here are those of the full half. Written by the host. For a GPU there is a copy of the map in
+// its memory, to which write_new_slots adds a step's new tokens and upload_moved() the rest. What it says of
+// pages that lost theirs stays there: kernels read keys inside the window only.
+//
+// Not thread-safe: the engine's owner thread writes it. What no right engine passes throws Error(kInternal)
+// and changes nothing.
+class SwaSlots {
+ public:
+  // Pages of both halves, their padding pages included. Throws Error(kInvalidArgument) for sizes that are no
+  // pool's.
+  SwaSlots(int page_size, int num_pages, int num_swa_pages, Device device = {});
+
+  // Gives every page that holds one of the slots a window page, held once, unless it has one. Returns false,
+  // changing nothing, when too few are free or idle.
+  [[nodiscard]] bool map(View<const TokenSlot> slots);
+  // One more request sees these pages, which have window pages.
+  void hold(View<const PageId> pages);
+  // One request less does.
+  void drop(View<const PageId> pages);
+  // `to` has the same tokens as `from`, and takes its place in the request that holds `from`: with the window
+  // page that it has, or else with that of `from`.
+  void replace(PageId from, PageId to);
+  // The pages are free in the full half: gives back what window pages they have. Nobody may hold them.
+  void forget(View<const PageId> pages);
+  // Forgets everything, whoever held it.
+  void reset();
+
+  bool is_mapped(PageId page) const { return first_slot(page) != 0; }
+  // Slot 0, of the padding page, for a slot of a page that has no window page.
+  SwaSlot translate(TokenSlot slot) const;
+  // The same for the slots of a step; -1 stays -1. `translated`: as many.
+  void translate(View<const TokenSlot> slots, View<int32_t> translated) const;
+
+  // On a GPU: queues copying the entries of pages that replace() has given window pages since the last call.
+  // Nothing to do on the CPU.
+  void upload_moved(Stream& stream);
+  // int32 [slots of the full half] on the device: slot of the window half.
+  const TensorView& slot_map() const { return device_map_.view(); }
+
+  int page_size() const { return page_size_; }
+  int num_available_pages() const { return static_cast<int>(free_pages_.size()) + num_idle_; }
+  int num_idle_pages() const { return num_idle_; }
+  int num_total_pages() const { return num_swa_pages_ - 1; }  // without the padding page
+  int num_held_pages() const { return num_total_pages() - num_available_pages(); }
+
+  // Throws Error(kInternal) unless every window page but the padding page is either free, once, or stands
+  // behind one page, and idle are those that nobody holds.
+  void check_conservation() const;
+
+  static size_t num_bytes(int page_size, int num_pages);
+
+ private:
+  // A list of idle pages, through the pages themselves; page 0 is its head.
+  struct Links {
+    int32_t before = 0, after = 0;
+  };
+
+  int32_t* entries_of(PageId page) const;
+  int32_t first_slot(PageId page) const { return *entries_of(page); }
+  void check_pages_are_there(View<const PageId> pages) const;
+  void set_window_page(PageId page, int32_t window_page);
+  int32_t take_window_page();
+  void give_back(PageId page);
+  void make_idle(PageId page);
+  void unlink(PageId page);
+  int32_t& num_holders(PageId page) { return num_holders_[static_cast<size_t>(page.value)]; }
+  int32_t num_holders(PageId page) const { return num_holders_[static_cast<size_t>(page.value)]; }
+
+  int page_size_, num_pages_, num_swa_pages_;
+  Tensor map_;                        // the host's
+  Tensor device_map_;                 // the same on the CPU
+  std::vector<PageId> free_pages_;    // of the window half
+  std::vector<int32_t> num_holders_;  // by page
+  std::vector<Links> idle_;           // by page; in the order in which they became idle
+  int num_idle_ = 0;
+  std::vector<PageId> moved_;  // by replace(), and not uploaded
+};
+
+}  // namespace attend
+#pragma GCC visibility pop

@@ -1,0 +1,127 @@
+#include "attend/model/architectures/deepseek.h"
+
+#include <cmath>
+
+#include "attend/base/error.h"
+
+namespace attend {
+namespace {
+
+constexpr int kMaxProduct = 1 << 30, kMaxLatentSize = 1 << 16, kMaxRopeDim = 64;
+
+int read_latent_size(const JsonNode& json, const char* key, int missing, int largest = kMaxLatentSize) {
+  return missing == 0 ? json.integer(key, 1, largest) : json.find_integer(key, 1, largest).value_or(missing);
+}
+
+// YaRN's temperature of attention (arXiv 2309.00071, section 3.4), which DeepSeek takes on q and k each, and
+// so twice: cosines and sines have what is left of it (rope.h).
+double yarn_softmax_scale(const RopeConfig& rope) {
+  if (rope.type != RopeType::kYarn || rope.mscale_all_dim == 0.0 || rope.factor <= 1.0) return 1.0;
+  const double temperature = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1.0;
+  return temperature * temperature;
+}
+
+MlaSpec read_mla(const JsonNode& json, const DeepseekDefaults& defaults) {
+  MlaSpec mla;
+  mla.num_heads = read_latent_size(json, "num_attention_heads", defaults.num_heads);
+  // A null is a q that comes of x itself; absent is transformers' default.
+  const bool no_q_latent = json.mentions("q_lora_rank") && !json.has("q_lora_rank");
+  mla.q_lora_rank = no_q_latent ? 0 : read_latent_size(json, "q_lora_rank", defaults.q_lora_rank);
+  // Every published folder names it; without it this is no latent attention.
+  mla.kv_lora_rank = json.integer("kv_lora_rank", 1, kMaxLatentSize);
+  mla.nope_dim = read_latent_size(json, "qk_nope_head_dim", 128);
+  mla.rope_dim = read_latent_size(json, "qk_rope_head_dim", 64);
+  mla.v_dim = read_latent_size(json, "v_head_dim", 128);
+  // Latent dims are the backends' to take or refuse; of this part they see the sum alone.
+  if (mla.rope_dim > kMaxRopeDim)
+    fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim, ": attend has at most ",
+         kMaxRopeDim);
+  if (mla.rope_dim % 2 != 0) json.refuse("qk_rope_head_dim", "an even number: pairs are rotated");
+  if (int64_t{mla.num_heads} * (mla.nope_dim + mla.rope_dim + mla.v_dim) > kMaxProduct ||
+      int64_t{mla.num_heads} * mla.kv_lora_rank > kMaxProduct)
+    fail(ErrorCode::kCorruptFile, json.where("num_attention_heads"), " ", mla.num_heads, ": with heads of ",
+         mla.nope_dim, " + ", mla.rope_dim, "/", mla.v_dim, " and kv_lora_rank ", mla.kv_lora_rank,
+         ": expected products of at most ", kMaxProduct);
+  mla.bias = json.boolean_or("attention_bias", false);
+  if (mla.bias && mla.q_lora_rank == 0)
+    fail(ErrorCode::kUnsupported, json.where("attention_bias"),
+         " true with q_lora_rank null: attend has biases of latent vectors beside q_lora_rank");
+  return mla;
+}
+
+kernels::RouterGroups read_groups(const JsonNode& json, const DeepseekDefaults& defaults,
+                                  const MoeMlpSpec& mlp) {
+  const auto read = [&](const char* key, int missing) {
+    return json.find_integer(key, 1, kMaxLatentSize).value_or(missing == 0 ? 1 : missing);
+  };
+  const kernels::RouterGroups groups{.num_groups = read("n_group", defaults.num_groups),
+                                     .top_groups = read("topk_group", defaults.top_groups)};
+  if (groups.num_groups > kernels::kMaxExpertGroups || mlp.num_experts % groups.num_groups != 0)
+    fail(ErrorCode::kCorruptFile, json.where("n_group"), " ", groups.num_groups, ": expected a divisor of ",
+         mlp.num_experts, " experts, at most ", kernels::kMaxExpertGroups);
+  const int64_t group_size = mlp.num_experts / groups.num_groups;
+  if (groups.top_groups > groups.num_groups || groups.top_groups * group_size < mlp.top_k)
+    fail(ErrorCode::kCorruptFile, json.where("topk_group"), " ", groups.top_groups, ": expected at most ",
+         groups.num_groups, " groups, whose ", group_size,
+         " experts each are enough for num_experts_per_tok ", mlp.top_k);
+  if (groups.limit() && group_size < 2 && mlp.rule.scores == kernels::RouterScores::kSigmoid)
+    fail(ErrorCode::kCorruptFile, json.where("n_group"), " ", groups.num_groups,
+         ": expected at least two experts in a group, by which it is ranked");
+  return groups;
+}
+
+MoeMlpSpec read_moe(const JsonNode& json, const DeepseekDefaults& defaults, const kernels::RouterRule& rule) {
+  MoeMlpSpec mlp = read_moe_mlp(json, {.num_experts = defaults.num_experts,
+                                       .top_k = defaults.top_k,
+                                       .num_experts_key = "n_routed_experts",
+                                       .intermediate_size = defaults.moe_intermediate_size});
+  mlp.rule = rule;
+  mlp.rule.scale = static_cast<float>(
+      json.find_positive("routed_scaling_factor").value_or(static_cast<double>(defaults.routed_scale)));
+  mlp.rule.groups = read_groups(json, defaults, mlp);
+  const int num_shared =
+      json.find_integer("n_shared_experts", 0, kMaxLatentSize).value_or(defaults.num_shared_experts);
+  if (int64_t{num_shared} * mlp.intermediate_size > kMaxProduct)
+    fail(ErrorCode::kCorruptFile, json.where("n_shared_experts"), " ", num_shared,
+         ": times moe_intermediate_size: expected at most ", kMaxProduct);
+  mlp.shared_intermediate_size = num_shared * mlp.intermediate_size;
+  return mlp;
+}
+
+}  // namespace
+
+void expect_string(const JsonNode& json, const char* key, std::string_view expected) {
+  const std::string value = json.find_string(key).value_or(std::string(expected));
+  if (value != expected)
+    fail(ErrorCode::kUnsupported, json.where(key), " \"", value, "\": attend has \"", expected, "\"");
+}
+
+void read_deepseek_layers(const JsonNode& json, const DeepseekDefaults& defaults,
+                          const kernels::RouterRule& rule, ModelSpec& spec) {
+  if (json.find_integer("moe_layer_freq", 1, kMaxLatentSize).value_or(1) != 1)
+    json.refuse("moe_layer_freq", "1: every layer behind the dense ones has experts");
+  if (json.boolean_or("mlp_bias", false))
+    fail(ErrorCode::kUnsupported, json.where("mlp_bias"), " true: attend has no biases there");
+  MlaSpec mla = read_mla(json, defaults);
+  RopeConfig rope = read_rope(json, mla.rope_dim, spec.max_position_embeddings);
+  rope.interleaved = json.boolean_or("rope_interleave", true);
+  mla.scale = static_cast<float>(yarn_softmax_scale(rope) /
+                                 std::sqrt(static_cast<double>(mla.nope_dim + mla.rope_dim)));
+  spec.ropes = {rope};
+  const auto num_layers =
+      static_cast<size_t>(read_latent_size(json, "num_hidden_layers", defaults.num_layers));
+  const int num_dense =
+      json.find_integer("first_k_dense_replace", 0, kMaxLatentSize).value_or(defaults.first_dense_layers);
+  const GatedMlpSpec dense = read_gated_mlp(json, {.intermediate_size = defaults.intermediate_size});
+  const MoeMlpSpec experts = read_moe(json, defaults, rule);
+  for (size_t i = 0; i < num_layers; ++i) {
+    LayerSpec& layer = spec.layers.emplace_back();
+    layer.mixer = mla;
+    if (i < static_cast<size_t>(num_dense))
+      layer.mlp = dense;
+    else
+      layer.mlp = experts;
+  }
+}
+
+}  // namespace attend

@@ -1,0 +1,22 @@
+// Phi3ForCausalLM: Llama with q, k and v in one tensor, and gate and up in another; all layers may have a
+// window, and longrope serves long requests.
+#include "attend/model/architecture.h"
+
+namespace attend {
+namespace {
+
+void read_phi3_config(const JsonNode& json, ModelSpec& spec) {
+  const auto window = json.find_integer("sliding_window", 1, 1 << 30);
+  if (window) set_windows(spec, std::vector<bool>(spec.layers.size(), true), *window);
+  for_each_attention(spec, [](AttentionSpec& attention) { attention.fused_qkv = true; });
+  for_each_gated_mlp(spec, [](GatedMlpSpec& mlp) { mlp.fused_gate_up = true; });
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kPhi3{
+    .name = "Phi3ForCausalLM",
+    .read_config = read_phi3_config,
+    .defaults = {.norm_eps = 1e-5, .rope = {.original_max_position_embeddings = 4096}}};
+
+}  // namespace attend

@@ -1,0 +1,43 @@
+// Qwen3MoeForCausalLM: Qwen3 whose MLPs are mixtures of experts, but for those that mlp_only_layers and
+// decoder_sparse_step leave dense. With use_sliding_window all layers slide.
+#include "attend/model/architecture.h"
+
+namespace attend {
+namespace {
+
+// By layer: whether mlp_only_layers names it.
+std::vector<bool> read_dense_layers_of(const JsonNode& json, size_t num_layers) {
+  std::vector<bool> dense(num_layers, false);
+  const auto layers = json.find("mlp_only_layers");
+  if (!layers) return dense;
+  for (size_t i = 0; i < layers->array_size(); ++i)
+    dense[static_cast<size_t>(layers->at(i).integer(0, static_cast<int>(num_layers) - 1))] = true;
+  return dense;
+}
+
+void read_qwen3_moe_config(const JsonNode& json, ModelSpec& spec) {
+  const bool bias = json.find_boolean("attention_bias").value_or(false);
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qk_norm = QkNormSpan::kHead;
+    attention.qkv_bias = attention.output_bias = bias;
+  });
+  if (json.find_boolean("use_sliding_window").value_or(false))
+    read_windows(json, std::vector<bool>(spec.layers.size(), true), spec);
+
+  MoeMlpSpec mlp = read_moe_mlp(json, {.num_experts = 128, .top_k = 8, .intermediate_size = 768});
+  mlp.rule.weights_of = json.find_boolean("norm_topk_prob").value_or(false)
+                            ? kernels::RouterWeights::kOfChosen
+                            : kernels::RouterWeights::kOfAll;
+  const auto step = static_cast<size_t>(json.find_integer("decoder_sparse_step", 1, 1 << 16).value_or(1));
+  const std::vector<bool> dense = read_dense_layers_of(json, spec.layers.size());
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (!dense[i] && (i + 1) % step == 0) spec.layers[i].mlp = mlp;
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kQwen3Moe{.name = "Qwen3MoeForCausalLM",
+                                            .read_config = read_qwen3_moe_config,
+                                            .defaults = {.intermediate_size = 6144, .num_kv_heads = 4}};
+
+}  // namespace attend

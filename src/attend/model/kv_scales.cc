@@ -1,0 +1,74 @@
+#include "attend/model/kv_scales.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "attend/base/error.h"
+#include "attend/model/architecture.h"
+#include "attend/model/claim_tensors.h"
+#include "attend/model/model_weights.h"
+
+namespace attend {
+namespace {
+
+// As compressed-tensors, ModelOpt, compressed-tensors of old and the first fp8 checkpoints call them.
+constexpr std::array<std::string_view, 4> kKNames = {"k_scale", "k_proj.k_scale", "k_proj.output_scale",
+                                                     "kv_scale"};
+constexpr std::array<std::string_view, 3> kVNames = {"v_scale", "v_proj.v_scale", "v_proj.output_scale"};
+
+// The scale by the first of these names that is there.
+std::optional<float> find_scale(const ModelWeights& files, const std::string& attention,
+                                std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    const std::string full = attention + std::string(name);
+    if (!files.contains(full)) continue;
+    const Tensor tensor = files.tensor(full);
+    if (tensor.view().num_elements() != 1)
+      fail(ErrorCode::kCorruptFile, files.where(full), ": ", tensor.view().num_elements(),
+           " elements: expected one");
+    std::optional<float> scale;
+    visit_float_dtype(tensor.dtype(),
+                      [&]<class T>(TypeTag<T>) { scale = static_cast<float>(*tensor.as<const T>()); });
+    if (!scale || !std::isfinite(*scale))
+      fail(ErrorCode::kCorruptFile, files.where(full), ": expected a finite number");
+    return scale;
+  }
+  return std::nullopt;
+}
+
+// "model.layers.3.self_attn."
+std::string attention_prefix(const DecoderNames& names, int layer) {
+  const std::string_view module = names.k_proj.substr(0, names.k_proj.rfind('.') + 1);
+  return std::string(names.layers) + "." + std::to_string(layer) + "." + std::string(module);
+}
+
+}  // namespace
+
+std::vector<KvScales> read_kv_scales(const std::filesystem::path& directory, const ModelSpec& spec) {
+  const ModelWeights files(directory);
+  const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
+  const WeightPrefix* const prefix = find_prefix(architecture, files);
+  const auto above_zero = [](std::optional<float> scale) { return scale && *scale > 0.0f ? *scale : 1.0f; };
+  std::vector<KvScales> scales;
+  bool any = false;
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    const std::string attention = stored_name(attention_prefix(architecture.names, layer), prefix);
+    const std::optional<float> k = find_scale(files, attention, kKNames),
+                               v = find_scale(files, attention, kVNames);
+    if (v && !k)
+      fail(ErrorCode::kCorruptFile, directory.string(), ": weights: ", attention,
+           "v_scale without a k_scale: expected both, or k_scale for both");
+    scales.push_back({.k = above_zero(k), .v = above_zero(v ? v : k)});
+    any |= k.has_value();
+  }
+  return any ? scales : std::vector<KvScales>{};
+}
+
+bool is_kv_scale(std::string_view name) {
+  const auto ends = [&](std::string_view ending) { return name.ends_with("." + std::string(ending)); };
+  return std::ranges::any_of(kKNames, ends) || std::ranges::any_of(kVNames, ends);
+}
+
+}  // namespace attend

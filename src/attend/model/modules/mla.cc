@@ -1,0 +1,135 @@
+#include "attend/model/modules/mla.h"
+
+#include <numeric>
+
+#include "attend/base/error.h"
+#include "attend/kernels/fused/latent_linear.h"
+#include "attend/kernels/fused/linear_ops.h"
+#include "attend/kernels/gemm/head_linear.h"
+#include "attend/kernels/norm_rope/latent_norm_rope_store.h"
+#include "attend/model/modules/expand_mla.h"
+#include "attend/model/modules/mla_path.h"
+
+namespace attend {
+
+MlaModule::MlaModule(const MlaSpec& spec, const NormPlaces& norms, int layer_id, const ModelSpec& model,
+                     const DecoderNames& names)
+    : spec_(spec),
+      layer_(attention_layer(spec, layer_id)),
+      expanded_(expanded_layer(spec, layer_id)),
+      hidden_size_(model.hidden_size),
+      names_(names),
+      norm_{.weight = {}, .eps = model.norm_eps},
+      q_norm_{.weight = {}, .eps = spec.latent_eps},
+      latent_norm_{.weight = {}, .eps = spec.latent_eps} {
+  if (!norms.before || norms.after)
+    fail(ErrorCode::kUnsupported, model.architecture, ": latent attention has its norm before it");
+  if (spec.bias && spec.q_lora_rank == 0)
+    fail(
+        ErrorCode::kUnsupported, model.architecture,
+        ": attention_bias without q_lora_rank, where only one of two projections that are joined has a bias");
+}
+
+void MlaModule::add_slots(SlotWriter& slots) {
+  slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
+  const bool has_q_latent = spec_.q_lora_rank > 0;
+  // Every rank needs the whole latent vectors.
+  slots.linear({{has_q_latent ? names_.q_a_proj : names_.q_proj, first_features() - row_features()},
+                {names_.kv_a_proj, row_features()}},
+               hidden_size_, spec_.bias, ShardAxis::kNone, first_);
+  if (has_q_latent) {
+    slots.norm(names_.q_a_norm, spec_.q_lora_rank, q_norm_.weight);
+    slots.linear({{names_.q_b_proj, q_features()}}, spec_.q_lora_rank, /*bias=*/false,
+                 ShardAxis::kOutFeatures, q_b_);
+  }
+  slots.norm(names_.kv_a_norm, spec_.kv_lora_rank, latent_norm_.weight);
+  slots.linear({{names_.kv_b_proj, int64_t{spec_.num_heads} * (spec_.nope_dim + spec_.v_dim)}},
+               spec_.kv_lora_rank, /*bias=*/false, ShardAxis::kOutFeatures, kv_b_, /*as_elements=*/true);
+  slots.linear({{names_.o_proj, hidden_size_}}, int64_t{spec_.num_heads} * spec_.v_dim, spec_.bias,
+               ShardAxis::kInFeatures, o_);
+}
+
+std::vector<int64_t> MlaModule::scratch_widths() const {
+  const int64_t latents = int64_t{spec_.num_heads} * spec_.kv_lora_rank;
+  const std::vector<int64_t> absorbed{latents, latents}, expanded = expanded_scratch_widths(spec_);
+  // A step takes one form or the other; of each width a whole number of 64 bytes is taken.
+  const auto sum_of = [](const std::vector<int64_t>& widths) {
+    return std::accumulate(widths.begin(), widths.end(), int64_t{0});
+  };
+  std::vector<int64_t> widths{first_features(), spec_.q_lora_rank > 0 ? q_features() : 0,
+                              int64_t{spec_.num_heads} * spec_.v_dim};
+  widths.insert(widths.end(), expanded.begin(), expanded.end());
+  if (const int64_t more = sum_of(absorbed) - sum_of(expanded); more > 0) widths.push_back(more);
+  return widths;
+}
+
+TensorView MlaModule::key_weight() const {
+  return kv_b_.front().weight.data.split(0, spec_.nope_dim + spec_.v_dim).slice(1, 0, spec_.nope_dim);
+}
+
+TensorView MlaModule::value_weight() const {
+  const int64_t rows = spec_.nope_dim + spec_.v_dim;
+  return kv_b_.front().weight.data.split(0, rows).slice(1, spec_.nope_dim, rows);
+}
+
+void MlaModule::attend_absorbed(ModuleStep& step, const TensorView& q, const TensorView& out) const {
+  const kernels::OpContext& context = step.context;
+  const auto multiply = [&](const TensorView& x, const TensorView& weight, const TensorView& product) {
+    kernels::head_linear({.x = x,
+                          .weight = weight,
+                          .out = product,
+                          .workspace = context.workspace,
+                          .batch_invariant = context.batch_invariant},
+                         context.stream);
+  };
+  const int64_t rank = spec_.kv_lora_rank;
+  const TensorView q_latents = step.scratch.take(spec_.num_heads * rank).split(1, rank),
+                   latents = step.scratch.take(spec_.num_heads * rank).split(1, rank);
+  multiply(q.slice(2, 0, spec_.nope_dim), key_weight().transpose(1, 2), q_latents);
+  step.attention.forward(layer_,
+                         {.q = q_latents, .q_rope = q.slice(2, spec_.nope_dim, q_head_dim()), .out = latents},
+                         step.batch, context.stream);
+  multiply(latents, value_weight(), out);
+}
+
+void MlaModule::forward(ModuleStep& step) const {
+  const kernels::OpContext& context = step.context;
+  const TensorView first = step.scratch.take(first_features());
+  kernels::norm_linear(step.residual, {.norm = norm_, .linear = first_, .out = first}, context);
+  TensorView q = first.slice(1, 0, first_features() - row_features());
+  const TensorView rows = first.slice(1, first_features() - row_features(), first_features());
+  if (spec_.q_lora_rank > 0) {
+    const TensorView q_latent = q;
+    q = step.scratch.take(q_features());
+    kernels::latent_linear(q_latent, q_norm_, q_b_.front(), q, context);
+  }
+  q = q.split(1, q_head_dim());
+  const RopeRows& rope = step.ropes[static_cast<size_t>(spec_.rope_set)];
+  const kernels::KvDestination cache = step.attention.destination(layer_, step.batch);
+  kernels::latent_norm_rope_store({.kv_a = rows,
+                                   .norm = latent_norm_.weight,
+                                   .eps = latent_norm_.eps,
+                                   .q_rope = q.slice(2, spec_.nope_dim, q_head_dim()),
+                                   .positions = rope.positions,
+                                   .cos = rope.cos,
+                                   .sin = rope.sin,
+                                   .interleaved = rope.interleaved,
+                                   .to = cache},
+                                  context.stream);
+  const TensorView attended = step.scratch.take(int64_t{spec_.num_heads} * spec_.v_dim);
+  const TensorView out = attended.split(1, spec_.v_dim);
+  if (takes_expanded(spec_, step.batch, context.batch_invariant))
+    attend_expanded(step, {.spec = spec_,
+                           .layer = expanded_,
+                           .key_weight = key_weight(),
+                           .value_weight = value_weight(),
+                           .q = q,
+                           .rows = rows,
+                           .cache = cache,
+                           .out = out});
+  else
+    attend_absorbed(step, q, out);
+  kernels::linear_add(attended, o_.front(), step.residual, context);
+}
+
+}  // namespace attend

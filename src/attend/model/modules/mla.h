@@ -1,0 +1,43 @@
+// Multi-head latent attention: the module of MlaSpec.
+#pragma once
+
+#include "attend/kernels/fused/residual.h"
+#include "attend/model/architecture.h"
+#include "attend/model/model_spec.h"
+#include "attend/model/modules/module.h"
+
+namespace attend {
+
+class MlaModule : public Module {
+ public:
+  // Has no norm behind it: `norms` with one is refused, and so are biases without q_lora_rank.
+  MlaModule(const MlaSpec& spec, const NormPlaces& norms, int layer_id, const ModelSpec& model,
+            const DecoderNames& names);
+
+  void add_slots(SlotWriter& slots) override;
+  std::vector<int64_t> scratch_widths() const override;
+  const kernels::Norm& input_norm() const override { return norm_; }
+  void forward(ModuleStep& step) const override;
+
+ private:
+  int64_t q_head_dim() const { return spec_.nope_dim + spec_.rope_dim; }
+  int64_t q_features() const { return spec_.num_heads * q_head_dim(); }
+  int64_t row_features() const { return spec_.kv_lora_rank + spec_.rope_dim; }
+  // Of the first projection: q or the latent vector that it comes of, then a row of the cache.
+  int64_t first_features() const {
+    return (spec_.q_lora_rank > 0 ? spec_.q_lora_rank : q_features()) + row_features();
+  }
+  // Of kv_b, for each head: [num_heads, nope_dim, kv_lora_rank] and [num_heads, v_dim, kv_lora_rank].
+  TensorView key_weight() const;
+  TensorView value_weight() const;
+  void attend_absorbed(ModuleStep& step, const TensorView& q, const TensorView& out) const;
+
+  const MlaSpec spec_;
+  const AttentionLayer layer_, expanded_;
+  const int64_t hidden_size_;
+  const DecoderNames& names_;
+  kernels::Norm norm_, q_norm_, latent_norm_;
+  std::vector<Linear> first_, q_b_, kv_b_, o_;
+};
+
+}  // namespace attend

@@ -1,0 +1,72 @@
+#include "attend/model/modules/moe_mlp.h"
+
+#include "attend/base/error.h"
+
+namespace attend {
+
+MoeMlpModule::MoeMlpModule(const MoeMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+                           const DecoderNames& names)
+    : spec_(spec),
+      shape_{.num_experts = spec.num_experts,
+             .top_k = spec.top_k,
+             .hidden_size = model.hidden_size,
+             .intermediate_size = spec.intermediate_size},
+      names_(names),
+      norms_(norms),
+      norm_{.weight = {}, .eps = model.norm_eps} {
+  if (norms.after)
+    fail(ErrorCode::kUnsupported, model.architecture, ": a norm behind experts: attend has none there");
+}
+
+void MoeMlpModule::add_slots(SlotWriter& slots) {
+  const int64_t hidden = shape_.hidden_size, intermediate = shape_.intermediate_size;
+  const SlotWriter::Experts experts{names_.experts, spec_.num_experts, spec_.top_k};
+  if (norms_.before) slots.norm(names_.mlp_norm, hidden, norm_.weight);
+  slots.linear({{names_.router, shape_.num_experts}}, hidden, spec_.router_bias, ShardAxis::kNone, router_);
+  if (spec_.correction) slots.vector_in_f32(names_.router_correction, shape_.num_experts, correction_);
+  if (spec_.fused_experts) {
+    slots.fused_experts(experts, {names_.fused_gate_up_proj, 2 * intermediate}, hidden, spec_.expert_bias,
+                        ShardAxis::kOutFeatures, gate_up_);
+    slots.fused_experts(experts, {names_.fused_down_proj, hidden}, intermediate, spec_.expert_bias,
+                        ShardAxis::kInFeatures, down_);
+  } else {
+    slots.experts(experts, {{names_.expert_gate_proj, intermediate}, {names_.expert_up_proj, intermediate}},
+                  hidden, ShardAxis::kOutFeatures, gate_up_);
+    slots.experts(experts, {{names_.expert_down_proj, hidden}}, intermediate, ShardAxis::kInFeatures, down_);
+  }
+  if (const int64_t shared = spec_.shared_intermediate_size; shared > 0) {
+    slots.linear({{names_.shared_gate_proj, shared}, {names_.shared_up_proj, shared}}, hidden,
+                 /*bias=*/false, ShardAxis::kOutFeatures, shared_gate_up_);
+    slots.linear({{names_.shared_down_proj, hidden}}, shared, /*bias=*/false, ShardAxis::kInFeatures,
+                 shared_down_);
+  }
+}
+
+std::vector<int64_t> MoeMlpModule::scratch_widths() const {
+  const int64_t shared = spec_.shared_intermediate_size;
+  return {kernels::moe_scratch_width(shape_), 2 * shared, shared};
+}
+
+void MoeMlpModule::forward(ModuleStep& step) const {
+  const TensorView scratch = step.scratch.take(kernels::moe_scratch_width(shape_));
+  kernels::SharedExpert shared;
+  if (const int64_t size = spec_.shared_intermediate_size; size > 0)
+    shared = {.gate_up = shared_gate_up_,
+              .down = shared_down_.front(),
+              .gate_up_out = step.scratch.take(2 * size),
+              .inner = step.scratch.take(size)};
+  kernels::moe_add(step.residual,
+                   {.norm = norm_,
+                    .router = router_.front(),
+                    .rule = spec_.rule,
+                    .correction = correction_,
+                    .shape = shape_,
+                    .experts = {.gate_up = gate_up_, .down = down_},
+                    .gate = spec_.gate,
+                    .weights_scale_input = spec_.weights_scale_input,
+                    .shared = shared,
+                    .scratch = scratch},
+                   step.context);
+}
+
+}  // namespace attend

@@ -1,0 +1,32 @@
+// A mixture of experts: the module of MoeMlpSpec.
+#pragma once
+
+#include "attend/kernels/fused/moe_add.h"
+#include "attend/model/architecture.h"
+#include "attend/model/model_spec.h"
+#include "attend/model/modules/module.h"
+
+namespace attend {
+
+class MoeMlpModule : public Module {
+ public:
+  // Has no norm behind it: `norms` with one is refused.
+  MoeMlpModule(const MoeMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+               const DecoderNames& names);
+
+  void add_slots(SlotWriter& slots) override;
+  std::vector<int64_t> scratch_widths() const override;
+  const kernels::Norm& input_norm() const override { return norm_; }
+  void forward(ModuleStep& step) const override;
+
+ private:
+  const MoeMlpSpec spec_;
+  const kernels::MoeShape shape_;
+  const DecoderNames& names_;
+  const NormPlaces norms_;
+  kernels::Norm norm_;
+  TensorView correction_;
+  std::vector<Linear> router_, gate_up_, down_, shared_gate_up_, shared_down_;
+};
+
+}  // namespace attend

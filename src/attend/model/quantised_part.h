@@ -1,0 +1,39 @@
+// Parts of slots that a checkpoint has quantised: which tensors they consist of, and the weight those make.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "attend/model/model_weights.h"
+#include "attend/model/quantization.h"
+#include "attend/model/weight_slot.h"
+
+namespace attend {
+
+// Sets how the parts of linear layers are stored, and the names of their tensors: quantised where the
+// checkpoint has a quantised weight's tensors under their names, else plain.
+void find_quantised_parts(std::span<WeightSlot> slots, const Quantization& quantization,
+                          const ModelWeights& files);
+
+// Whether a tensor that no slot asks for scales activations, which are not quantised here.
+bool scales_activations(std::string_view name);
+
+// Holds the part's tensors against the slot; reads none. Throws Error(kCorruptFile) naming tensor, shape and
+// what is expected, Error(kUnsupported) for a shape or dtype that attend does not have.
+void check_quantised_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
+                          const ModelWeights& files);
+
+struct QuantisedPart {
+  Weight weight;
+  std::vector<Tensor> tensors;  // keep what the weight views
+};
+// The weight of a checked part: views of the file where its layout is the kernels', else copies. Throws
+// Error(kCorruptFile) naming tensor and element for scales and elements that are no numbers, and for groups
+// of inputs that are none.
+QuantisedPart read_quantised_part(const WeightSlot& slot, const WeightPart& part,
+                                  const Quantization& quantization, const ModelWeights& files);
+
+// Its elements in float32.
+Tensor elements_of(const Weight& weight);
+
+}  // namespace attend

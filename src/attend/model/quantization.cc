@@ -1,0 +1,215 @@
+#include "attend/model/quantization.h"
+
+#include <array>
+
+#include "attend/base/error.h"
+#include "attend/model/json.h"
+
+namespace attend {
+namespace {
+
+// Inputs that kernels read at once, of one group.
+constexpr int kGroupUnit = 32;
+constexpr int kMaxGroup = 1 << 30;
+
+void require_bits(const JsonNode& json, const char* key, int accepted) {
+  const int bits = json.integer(key, 1, 64);
+  if (bits != accepted) fail(ErrorCode::kUnsupported, json.where(key), " ", bits, ": attend has ", accepted);
+}
+
+// -1 and an absent one: all inputs.
+int64_t read_group(const JsonNode& json, const char* key) {
+  const int group = json.find_integer(key, -1, kMaxGroup).value_or(-1);
+  if (group == -1) return 0;
+  if (group == 0) json.refuse(key, "-1 for all inputs, or a positive number");
+  if (group % kGroupUnit != 0)
+    fail(ErrorCode::kUnsupported, json.where(key), " ", group, ": attend has multiples of ", kGroupUnit,
+         ", or -1 for all inputs");
+  return group;
+}
+
+// Blocks of fp8: [outputs, inputs].
+void read_blocks(const JsonNode& json, const char* key, Quantization& to) {
+  const auto blocks = json.find(key);
+  if (!blocks) return;
+  if (!blocks->value().is_array() || blocks->array_size() != 2)
+    blocks->refuse("an array of two sizes: outputs and inputs");
+  to.group_outs = blocks->at(size_t{0}).integer(1, kMaxGroup);
+  to.group_ins = blocks->at(size_t{1}).integer(1, kMaxGroup);
+  if (to.group_ins % kGroupUnit != 0)
+    fail(ErrorCode::kUnsupported, json.where(key), ": blocks of ", to.group_ins,
+         " inputs: attend has multiples of ", kGroupUnit);
+}
+
+Quantization read_fp8(const JsonNode& json) {
+  Quantization made{.storage = WeightStorage::kFp8};
+  if (const auto format = json.find_string("fmt"); format && *format != "e4m3")
+    fail(ErrorCode::kUnsupported, json.where("fmt"), " \"", *format, "\": attend has e4m3");
+  read_blocks(json, "weight_block_size", made);
+  return made;
+}
+
+Quantization read_gptq(const JsonNode& json) {
+  require_bits(json, "bits", 4);
+  const std::string format = json.find_string("checkpoint_format").value_or("gptq");
+  if (format != "gptq" && format != "gptq_v2")
+    fail(ErrorCode::kUnsupported, json.where("checkpoint_format"), " \"", format,
+         "\": attend has gptq, gptq_v2");
+  if (const auto overrides = json.find("dynamic"); overrides && overrides->value().is_object())
+    for (const auto& [layers, value] : overrides->value().items())
+      if (!layers.starts_with("-:"))
+        fail(ErrorCode::kUnsupported, overrides->where(layers),
+             ": layers with numbers of their own: attend has one number of bits and one group for all");
+  return {.storage = WeightStorage::kGptq,
+          .group_ins = read_group(json, "group_size"),
+          .reorders = json.boolean_or("desc_act", false),
+          .zeros_less_one = format == "gptq"};
+}
+
+Quantization read_awq(const JsonNode& json) {
+  require_bits(json, "bits", 4);
+  if (const std::string version = json.find_string("version").value_or("gemm");
+      version != "gemm" && version != "GEMM")
+    fail(ErrorCode::kUnsupported, json.where("version"), " \"", version, "\": attend has gemm");
+  return {.storage = WeightStorage::kAwq, .group_ins = read_group(json, "group_size")};
+}
+
+// The weights of one group of layers of compressed-tensors.
+Quantization read_scheme(const JsonNode& weights, std::string_view format) {
+  const std::string type = weights.find_string("type").value_or("int");
+  if (format == "mxfp4-pack-quantized") return {.storage = WeightStorage::kPackedMxFp4, .group_ins = 32};
+  if (format == "pack-quantized") {
+    if (type != "int")
+      fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type,
+           "\": attend has int with this format");
+    require_bits(weights, "num_bits", 4);
+    const auto order = weights.find("actorder");
+    const bool groups =
+        order && (order->value().is_boolean() ? order->boolean() : order->string() == "group");
+    return {.storage = WeightStorage::kPackedInt4,
+            .group_ins = read_group(weights, "group_size"),
+            .reorders = groups};
+  }
+  if (type != "float")
+    fail(ErrorCode::kUnsupported, weights.where("type"), " \"", type, "\": attend has float with format ",
+         format);
+  require_bits(weights, "num_bits", 8);
+  Quantization made{.storage = WeightStorage::kFp8};
+  read_blocks(weights, "block_structure", made);
+  return made;
+}
+
+Quantization read_compressed_tensors(const JsonNode& json) {
+  constexpr std::array kFormats = {"float-quantized", "naive-quantized", "pack-quantized",
+                                   "mxfp4-pack-quantized"};
+  const std::string format = json.find_string("format").value_or("?");
+  if (std::ranges::find(kFormats, format) == kFormats.end())
+    fail(ErrorCode::kUnsupported, json.where("format"), " \"", format,
+         "\": attend has float-quantized, mxfp4-pack-quantized, naive-quantized, pack-quantized");
+  const JsonNode groups = json.at("config_groups");
+  if (groups.object_size() == 0) groups.refuse("at least one group of layers");
+  std::optional<Quantization> made;
+  for (const auto& [name, value] : groups.value().items()) {
+    const Quantization read = read_scheme(groups.at(name).at("weights"), format);
+    if (made && (made->group_ins != read.group_ins || made->group_outs != read.group_outs ||
+                 made->reorders != read.reorders))
+      fail(ErrorCode::kUnsupported, groups.where(name),
+           ": other groups than the layers before: attend has one kind for all");
+    made = read;
+  }
+  return *made;
+}
+
+Quantization read_modelopt(const JsonNode& json) {
+  const std::string algorithm = json.find_string("quant_algo").value_or("?");
+  if (algorithm != "FP8")
+    fail(ErrorCode::kUnsupported, json.where("quant_algo"), " \"", algorithm, "\": attend has FP8");
+  return {.storage = WeightStorage::kFp8};
+}
+
+struct Method {
+  std::string_view name;
+  Quantization (*read)(const JsonNode& json);
+};
+constexpr std::array<Method, 6> kMethods{
+    {{"awq", read_awq},
+     {"compressed-tensors", read_compressed_tensors},
+     {"fp8", read_fp8},
+     {"gptq", read_gptq},
+     {"modelopt", read_modelopt},
+     {"mxfp4",
+      [](const JsonNode&) { return Quantization{.storage = WeightStorage::kMxFp4, .group_ins = 32}; }}}};
+
+std::string_view element_of(WeightStorage storage) {
+  switch (storage) {
+    case WeightStorage::kPlain:
+      return "plain";
+    case WeightStorage::kFp8:
+      return "fp8";
+    case WeightStorage::kPackedInt4:
+    case WeightStorage::kGptq:
+    case WeightStorage::kAwq:
+      return "int4";
+    case WeightStorage::kMxFp4:
+    case WeightStorage::kPackedMxFp4:
+      return "mxfp4";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string to_string(const Quantization& quantization) {
+  if (quantization.storage == WeightStorage::kPlain) return "";
+  std::string text(element_of(quantization.storage));
+  if (quantization.group_outs > 0)
+    text += " in blocks of " + std::to_string(quantization.group_outs) + " x " +
+            std::to_string(quantization.group_ins);
+  else if (quantization.group_ins > 0)
+    text += " in groups of " + std::to_string(quantization.group_ins);
+  if (quantization.reorders) text += " by act-order";
+  return text + " (" + quantization.method + ")";
+}
+
+double bytes_per_weight(const Quantization& quantization) {
+  const auto share = [](int64_t elements, double bytes) {
+    return elements == 0 ? 0.0 : bytes / static_cast<double>(elements);
+  };
+  switch (quantization.storage) {
+    case WeightStorage::kPlain:
+      break;
+    case WeightStorage::kFp8:
+      return 1.0 + share(quantization.group_outs * quantization.group_ins, 4.0);
+    case WeightStorage::kPackedInt4:
+    case WeightStorage::kGptq:
+    case WeightStorage::kAwq:
+      return 0.5 + share(quantization.group_ins, 2.0);
+    case WeightStorage::kMxFp4:
+    case WeightStorage::kPackedMxFp4:
+      return 0.5 + share(quantization.group_ins, 1.0);
+  }
+  return 0.0;
+}
+
+Quantization read_modelopt_quantization(const JsonNode& json) {
+  Quantization made = read_modelopt(json);
+  made.method = "modelopt";
+  return made;
+}
+
+Quantization read_quantization(const JsonNode& json) {
+  json.object_size();
+  const std::string method = json.find_string("quant_method").value_or("?");
+  std::string names;
+  for (const Method& known : kMethods) {
+    if (known.name == method) {
+      Quantization made = known.read(json);
+      made.method = method;
+      return made;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(known.name);
+  }
+  fail(ErrorCode::kUnsupported, json.where("quant_method"), " \"", method, "\": attend has ", names);
+}
+
+}  // namespace attend

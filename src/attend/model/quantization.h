@@ -1,0 +1,51 @@
+// Quantization: how a checkpoint stores the weights of its linear layers, as its config.json says.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#pragma GCC visibility push(default)
+namespace attend {
+
+// Which tensors a quantised weight consists of, with N outputs and K inputs:
+enum class WeightStorage : uint8_t {
+  kPlain,       // weight: f32, f16 or bf16 [N, K]
+  kFp8,         // weight: F8_E4M3 [N, K]; weight_scale, or weight_scale_inv of blocks
+  kPackedInt4,  // weight_packed: I32 [N, K / 8]; weight_scale [N, groups]; maybe weight_zero_point,
+                // weight_g_idx
+  kGptq,        // qweight: I32 [K / 8, N]; qzeros I32 [groups, N / 8]; scales [groups, N]; g_idx I32 [K]
+  kAwq,         // qweight: I32 [K, N / 8]; qzeros I32 [groups, N / 8]; scales [groups, N]
+  kMxFp4,       // <name>_blocks: U8 [.., N, K / 32, 16]; <name>_scales: U8 [.., N, K / 32]
+  kPackedMxFp4  // weight_packed: U8 [N, K / 2]; weight_scale: U8 [N, K / 32]
+};
+
+// A weight is quantised where its tensors are there; the lists of layers that are not only repeat that.
+struct Quantization {
+  WeightStorage storage = WeightStorage::kPlain;
+  std::string method = {};  // "gptq", "compressed-tensors": for messages
+  // Inputs that share a scale: a multiple of 32; 0: all of an output's. Of fp8: of blocks, 0 where there are
+  // none.
+  int64_t group_ins = 0;
+  int64_t group_outs = 0;       // of blocks of fp8
+  bool reorders = false;        // inputs are grouped by an index that has to be there (act-order)
+  bool zeros_less_one = false;  // GPTQ's first format stores a zero point less 1
+};
+
+// "fp8 in blocks of 128 x 128 (fp8)", "int4 in groups of 128 (gptq)"; of plain ones nothing.
+std::string to_string(const Quantization& quantization);
+
+// Bytes of an element, its share of a scale of 16 bits (fp8: 32) included; zero points apart.
+double bytes_per_weight(const Quantization& quantization);
+
+class JsonNode;
+// Of quantization_config. Throws Error(kUnsupported) for a method, numbers
+// of bits or a group that attend does not have, with those it has, Error(kCorruptFile) for a value that none
+// can have.
+Quantization read_quantization(const JsonNode& json);
+// The same of ModelOpt's own file: its quant_algo, "quantization" of hf_quant_config.json.
+Quantization read_modelopt_quantization(const JsonNode& json);
+
+}  // namespace attend
+#pragma GCC visibility pop

@@ -1,0 +1,444 @@
+#include "attend/serve/api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/base/version.h"
+#include "attend/serve/web_files.h"
+
+namespace attend::serve {
+namespace {
+
+constexpr std::string_view kJson = "application/json";
+
+std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// Takes as long for every wrong key of the right length.
+bool same_key(std::string_view given, std::string_view key) {
+  if (given.size() != key.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < key.size(); ++i)
+    difference = static_cast<unsigned char>(difference | (given[i] ^ key[i]));
+  return difference == 0;
+}
+
+void answer_error(Exchange& exchange, const ApiError& error) {
+  Headers headers;
+  if (error.status == 503) headers.emplace_back("Retry-After", "1");
+  if (error.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
+  exchange.reply(error.status, kJson, error_reply(error), std::move(headers));
+}
+
+// Runs `task`, which may throw ApiError or anything of the library's, and gives what went wrong.
+template <class Task>
+std::optional<ApiError> error_of(Task&& task) {
+  try {
+    task();
+    return std::nullopt;
+  } catch (const ApiError& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return to_api_error(error);
+  }
+}
+
+}  // namespace
+
+ApiError to_api_error(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  if (!known) return {500, error.what(), {}, {}};
+  switch (known->code()) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kUnsupported:
+      return {400, error.what(), {}, std::string(to_string(known->code()))};
+    case ErrorCode::kOutOfMemory:
+      return {503, error.what(), {}, std::string(to_string(known->code()))};
+    default:
+      return {500, error.what(), {}, std::string(to_string(known->code()))};
+  }
+}
+
+Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, ApiOptions options, Executor& executor,
+         std::function<HttpMetrics()> http_metrics)
+    : engine_(engine),
+      chat_(std::move(chat)),
+      options_(std::move(options)),
+      defaults_(SamplingDefaults::read(options_.model_path)),
+      executor_(executor),
+      http_metrics_(std::move(http_metrics)),
+      outbox_(executor),
+      id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())) {}
+
+Api::~Api() = default;
+
+const std::vector<Api::Route>& Api::routes() {
+  using Access = Route::Access;
+  static const std::vector<Route> all = {
+      {"POST", "/v1/chat/completions", &Api::chat_completions, Access::kKey},
+      {"POST", "/v1/completions", &Api::completions, Access::kKey},
+      {"GET", "/v1/models", &Api::models, Access::kKey},
+      {"POST", "/generate", &Api::generate, Access::kKey},
+      {"POST", "/tokenize", &Api::tokenize, Access::kKey},
+      {"POST", "/v1/tokenize", &Api::tokenize, Access::kKey},
+      {"POST", "/detokenize", &Api::detokenize, Access::kKey},
+      {"POST", "/v1/detokenize", &Api::detokenize, Access::kKey},
+      {"GET", "/health", &Api::health, Access::kOpen},
+      {"GET", "/ping", &Api::health, Access::kOpen},
+      {"GET", "/health_generate", &Api::health_generate, Access::kOpen},
+      {"GET", "/metrics", &Api::metrics, Access::kOpen},
+      {"GET", "/model_info", &Api::model_info, Access::kKey},
+      {"GET", "/get_model_info", &Api::model_info, Access::kKey},
+      {"GET", "/server_info", &Api::server_info, Access::kKey},
+      {"GET", "/get_server_info", &Api::server_info, Access::kKey},
+      {"POST", "/flush_cache", &Api::flush_cache, Access::kAdmin},
+      {"POST", "/reset_prefix_cache", &Api::flush_cache, Access::kAdmin},
+      {"POST", "/start_profile", &Api::start_profile, Access::kAdmin},
+      {"POST", "/stop_profile", &Api::stop_profile, Access::kAdmin},
+      {"POST", "/abort_request", &Api::abort_request, Access::kAdmin},
+      {"GET", "/version", &Api::version, Access::kOpen},
+      {"GET", "/openapi.json", &Api::openapi, Access::kOpen},
+      {"GET", "/", &Api::web_page, Access::kOpen},
+  };
+  return all;
+}
+
+void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  if (const auto error = error_of([&] { dispatch(request, exchange); })) answer_error(*exchange, *error);
+}
+
+void Api::dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  if (request.method == "OPTIONS") return exchange->reply(204, "", "");
+  const bool model_by_id = request.path.starts_with("/v1/models/");
+  const std::string_view path = model_by_id ? "/v1/models" : std::string_view(request.path);
+  const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  std::string allowed;
+  for (const Route& route : routes()) {
+    if (route.path != path) continue;
+    if (route.method == method) {
+      check_key(route.access, request);
+      return (this->*route.answer)(request, exchange);
+    }
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+  }
+  if (!allowed.empty()) {
+    const ApiError error{405, request.method + " " + request.path + ": expected " + allowed, {}, {}};
+    return exchange->reply(405, kJson, error_reply(error), {{"Allow", allowed}});
+  }
+  throw ApiError{404, request.path + ": no such path", {}, "not_found"};
+}
+
+void Api::check_key(Route::Access access, const HttpRequest& request) const {
+  const std::string& key = access == Route::Access::kAdmin && !options_.admin_api_key.empty()
+                               ? options_.admin_api_key
+                               : options_.api_key;
+  if (access == Route::Access::kOpen || key.empty()) return;
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view given = request.authorization;
+  if (!given.starts_with(kBearer) || !same_key(given.substr(kBearer.size()), key))
+    throw ApiError{
+        401, "expected the header Authorization: Bearer with the server's API key", {}, "invalid_api_key"};
+}
+
+void Api::check_model(const std::string& name) const {
+  const auto& served = options_.served_names;
+  if (name.empty() || name == options_.model_path ||
+      std::find(served.begin(), served.end(), name) != served.end())
+    return;
+  throw ApiError{404,
+                 fmt::format("model \"{}\": not served here; expected {}", name, fmt::join(served, ", ")),
+                 "model", "model_not_found"};
+}
+
+void Api::chat_completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  start_generation(Door::kChat, request, exchange);
+}
+void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  start_generation(Door::kCompletions, request, exchange);
+}
+void Api::generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  start_generation(Door::kGenerate, request, exchange);
+}
+
+std::string Api::new_id(Door door) {
+  const std::string id = id_prefix_ + fmt::format("{:08x}", ++num_ids_);
+  return (door == Door::kChat ? "chatcmpl-" : door == Door::kCompletions ? "cmpl-" : "") + id;
+}
+
+void Api::start_generation(Door door, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  if (draining_) throw ApiError{503, "the server is shutting down", {}, "shutting_down"};
+  if (options_.max_queued_requests > 0 && engine_.metrics().num_waiting >= options_.max_queued_requests)
+    throw ApiError{503, "The request queue is full.", {}, "queue_full"};
+  const ReplyHead head{door, request.request_id.empty() ? new_id(door) : request.request_id,
+                       options_.served_names.front(), std::time(nullptr)};
+  const auto end = [this, path = request.path, traceparent = request.traceparent](const Generation& ended,
+                                                                                  int status) {
+    if (options_.log_requests) log_request(ended, status, path, traceparent);
+    generations_.erase(&ended);
+  };
+  const auto generation = std::make_shared<Generation>(
+      engine_, outbox_, exchange, head, [end](const Generation& ended) { end(ended, ended.status()); });
+  generations_.emplace(generation.get(), generation);
+  exchange->on_gone = [end, weak = std::weak_ptr(generation)] {
+    constexpr int kClientLeft = 499;  // as nginx has it
+    if (const auto gone = weak.lock()) {
+      gone->leave();
+      end(*gone, kClientLeft);
+    }
+  };
+  executor_.work([this, door, body = request.body, generation] {
+    if (const auto error = error_of([&] { generation->submit(prepare(door, body)); }))
+      executor_.post([generation, error = *error] { generation->fail(error); });
+  });
+}
+
+void Api::log_request(const Generation& ended, int status, const std::string& path,
+                      const std::string& traceparent) const {
+  size_t num_tokens = 0;
+  Json reasons = Json::array();
+  for (const Choice& choice : ended.choices()) {
+    num_tokens += choice.token_ids.size();
+    reasons.push_back(to_string(choice.finish_reason));
+  }
+  const Choice first = ended.choices().empty() ? Choice{} : ended.choices().front();
+  Json line = {{"id", ended.head().id},
+               {"path", path},
+               {"status", status},
+               {"prompt_tokens", first.num_prompt_tokens},
+               {"cached_tokens", first.num_cached_tokens},
+               {"completion_tokens", num_tokens},
+               {"finish_reasons", reasons},
+               {"seconds_to_first_token", ended.seconds_to_first_token()},
+               {"seconds", ended.seconds()}};
+  if (!traceparent.empty()) line["traceparent"] = traceparent;
+  log_info(json_text(line));
+}
+
+GenerationJob Api::prepare(Door door, const std::string& body) const {
+  const Json json = parse_body(body);
+  GenerationJob job = door == Door::kChat          ? read_chat(json, defaults_)
+                      : door == Door::kCompletions ? read_completion(json, defaults_)
+                                                   : read_generate(json, defaults_);
+  check_model(job.model);
+  log_ignored(job.ignored);
+  if (door != Door::kChat) return job;
+  std::vector<int32_t> ids = apply_template(job);
+  const int context = engine_.info().context_length;
+  if (static_cast<int>(ids.size()) >= context)
+    throw ApiError{400,
+                   fmt::format("the messages are {} tokens: the context holds {}, one of them for the answer",
+                               ids.size(), context),
+                   "messages", "context_length_exceeded"};
+  if (!job.has_max_tokens) job.params.max_new_tokens = context - static_cast<int>(ids.size());
+  job.prompts.emplace_back(std::move(ids));
+  return job;
+}
+
+std::vector<int32_t> Api::apply_template(const GenerationJob& job) const {
+  if (!chat_ || !engine_.tokenizer())
+    refuse_unsupported("messages", "the model has no chat template; start the server with --chat-template");
+  std::vector<ChatTemplate::Part> parts = chat_->render(job.variables, job.add_generation_prompt);
+  if (!job.continued.empty()) parts.push_back({job.continued, /*from_user=*/true});
+  std::vector<Tokenizer::Part> pieces;
+  for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
+  return engine_.tokenizer()->encode(pieces);
+}
+
+void Api::log_ignored(const std::vector<std::string>& fields) const {
+  constexpr size_t kMaxNames = 100;  // clients make them up
+  if (fields.empty()) return;
+  const std::lock_guard lock(ignored_mutex_);
+  for (const std::string& field : fields)
+    if (ignored_.size() < kMaxNames && ignored_.insert(field.substr(0, 60)).second)
+      log_info("requests have a field that has no effect here: ", json_text(field.substr(0, 60)));
+}
+
+void Api::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<Json()> make) {
+  executor_.work([this, exchange, make = std::move(make)] {
+    Json answer;
+    if (const auto error = error_of([&] { answer = make(); }))
+      return executor_.post([exchange, error = *error] { answer_error(*exchange, error); });
+    executor_.post([exchange, text = json_text(answer)] { exchange->reply(200, kJson, text); });
+  });
+}
+
+void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(exchange, [this, body = request.body] {
+    const Json json = parse_body(body);
+    const Fields fields(json);
+    check_model(fields.string("model").value_or(""));
+    const Tokenizer* tokenizer = engine_.tokenizer();
+    if (!tokenizer) refuse_unsupported("prompt", "the model has no tokenizer");
+    std::vector<int32_t> ids;
+    if (fields.has("messages")) {
+      ids = apply_template(read_chat(json, defaults_));
+    } else {
+      const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
+      if (!text) refuse("prompt", "prompt: missing; expected a string, or messages");
+      ids = tokenizer->encode(*text, fields.boolean("add_special_tokens").value_or(true));
+    }
+    return Json{{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine_.info().context_length}};
+  });
+}
+
+void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(exchange, [this, body = request.body] {
+    const Json json = parse_body(body);
+    const Fields fields(json);
+    check_model(fields.string("model").value_or(""));
+    if (!engine_.tokenizer()) refuse_unsupported("tokens", "the model has no tokenizer");
+    if (!fields.has("tokens")) refuse("tokens", "tokens: missing; expected a list of token ids");
+    const std::string text = engine_.tokenizer()->decode(
+        fields.token_ids("tokens"), fields.boolean("skip_special_tokens").value_or(true));
+    return Json{{"prompt", text}, {"text", text}};
+  });
+}
+
+Json Api::model_card(const std::string& name) const {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "attend"},
+          {"root", options_.model_path.string()},
+          {"parent", nullptr},
+          {"max_model_len", engine_.info().context_length}};
+}
+
+void Api::models(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  constexpr std::string_view kOne = "/v1/models/";
+  if (request.path.starts_with(kOne)) {
+    const std::string name = request.path.substr(kOne.size());
+    check_model(name.empty() ? "/" : name);
+    return exchange->reply(200, kJson, json_text(model_card(name)));
+  }
+  Json cards = Json::array();
+  for (const std::string& name : options_.served_names) cards.push_back(model_card(name));
+  exchange->reply(200, kJson, json_text({{"object", "list"}, {"data", cards}}));
+}
+
+void Api::health(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  if (draining_) throw ApiError{503, "the server is shutting down", {}, "shutting_down"};
+  exchange->reply(200, "text/plain", "");
+}
+
+void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  constexpr std::chrono::seconds kPatience{20};
+  if (draining_) throw ApiError{503, "the server is shutting down", {}, "shutting_down"};
+  GenerationRequest request{std::vector<int32_t>{0}, {}};
+  request.params.max_new_tokens = 1;
+  request.params.ignore_eos = true;
+  // Whoever comes first answers; after that an exchange does nothing.
+  engine_.submit(std::move(request), [this, exchange](const RequestOutput& output) {
+    if (!output.finished()) return;
+    const bool well =
+        output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop;
+    outbox_.push([exchange, well] {
+      if (well) return exchange->reply(200, "text/plain", "");
+      answer_error(*exchange, {503, "the engine did not generate a token", {}, "unhealthy"});
+    });
+  });
+  executor_.after(kPatience, [exchange] {
+    answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
+  });
+}
+
+void Api::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  const std::string path = options_.model_path.string();
+  exchange->reply(200, kJson,
+                  json_text({{"model_path", path},
+                             {"served_model_name", options_.served_names.front()},
+                             {"tokenizer_path", path},
+                             {"is_generation", true},
+                             {"preferred_sampling_params", nullptr},
+                             {"weight_version", "default"},
+                             {"has_chat_template", chat_.has_value()},
+                             {"model_type", engine_.info().model}}));
+}
+
+void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  const EngineInfo& info = engine_.info();
+  exchange->reply(200, kJson,
+                  json_text({{"version", attend::version()},
+                             {"model_path", options_.model_path.string()},
+                             {"served_model_name", options_.served_names.front()},
+                             {"device", info.hardware.name},
+                             {"dtype", to_string(info.dtype)},
+                             {"kv_cache_dtype", to_string(info.kv_cache_dtype)},
+                             {"prefill_attention_backend", info.resolution.prefill->name},
+                             {"decode_attention_backend", info.resolution.decode->name},
+                             {"page_size", info.resolution.page_size},
+                             {"context_length", info.context_length},
+                             {"max_total_num_tokens", info.pool_slots},
+                             {"max_running_requests", info.limits.max_reqs},
+                             {"chunked_prefill_size", info.limits.max_tokens},
+                             {"enable_deterministic_inference", info.deterministic},
+                             {"internal_states", Json::array({Json::object()})}}));
+}
+
+void Api::flush_cache(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  engine_.flush_cache();
+  exchange->reply(200, "text/plain", "Cache flushed.\n");
+}
+
+void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  const Json json = request.body.empty() ? Json(Json::object()) : parse_body(request.body);
+  const Fields fields(json);
+  if (fields.has("output_dir"))
+    refuse_unsupported("output_dir", "not supported: the trace is the answer of /stop_profile");
+  engine_.start_trace(fields.integer("num_steps", 1, INT32_MAX).value_or(0));
+  exchange->reply(200, "text/plain", "Recording; POST /stop_profile answers with the trace.\n");
+}
+
+void Api::stop_profile(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  // A million spans take a while to write.
+  executor_.work([this, exchange] {
+    std::string trace;
+    const auto error = error_of([&] { trace = engine_.stop_trace(); });
+    executor_.post([exchange, error, trace = std::move(trace)] {
+      if (error) return answer_error(*exchange, *error);
+      exchange->reply(200, kJson, trace);
+    });
+  });
+}
+
+void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  const Json json = parse_body(request.body);
+  const Fields fields(json);
+  const bool all = fields.boolean("abort_all").value_or(false);
+  const std::string rid = fields.string("rid").value_or("");
+  if (!all && rid.empty()) refuse("rid", "rid: missing; expected the id of a request, or abort_all");
+  // As in SGLang, an id stands for all that begin with it.
+  for (const auto& [key, generation] : generations_)
+    if (all || generation->head().id.starts_with(rid)) generation->abort();
+  exchange->reply(200, kJson, "{}");
+}
+
+void Api::abort_all() {
+  for (const auto& [key, generation] : generations_) generation->abort();
+}
+
+void Api::metrics(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  exchange->reply(
+      200, "text/plain; version=0.0.4; charset=utf-8",
+      metrics_text(engine_.metrics(), http_metrics_(), options_.served_names.front(), options_.metric_names));
+}
+
+void Api::version(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  exchange->reply(200, kJson, json_text({{"version", attend::version()}}));
+}
+
+void Api::web_page(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  exchange->reply(200, "text/html; charset=utf-8", std::string(kWebPage),
+                  {{"Content-Security-Policy",
+                    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src "
+                    "'self'; img-src data:"}});
+}
+
+void Api::openapi(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  exchange->reply(200, kJson, std::string(kOpenApi));
+}
+
+}  // namespace attend::serve

@@ -1,0 +1,383 @@
+#include "attend/serve/generation_job.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "attend/model/generation_config.h"
+#include "attend/model/input_file.h"
+
+namespace attend::serve {
+namespace {
+
+constexpr int kMaxChoices = 128;
+constexpr int kMaxTopLogprobs = 20;
+constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxPrompts = 1024;
+constexpr size_t kMaxCompletions = 4096;  // of a request, its prompts together
+
+// Fields that would change the answer and that attend does not have.
+struct MissingField {
+  const char* key;
+  const char* why;
+};
+constexpr const char* kNoGrammars = "constrained decoding is not supported";
+constexpr MissingField kMissing[] = {
+    {"json_schema", kNoGrammars},
+    {"regex", kNoGrammars},
+    {"ebnf", kNoGrammars},
+    {"structural_tag", kNoGrammars},
+    {"structured_outputs", kNoGrammars},
+    {"guided_json", kNoGrammars},
+    {"guided_regex", kNoGrammars},
+    {"guided_choice", kNoGrammars},
+    {"guided_grammar", kNoGrammars},
+    {"stop_regex", "not supported; use stop"},
+    {"bad_words", "not supported; use logit_bias"},
+    {"allowed_token_ids", "not supported; use logit_bias"},
+    {"custom_logit_processor", "not supported"},
+    {"logits_processors", "not supported"},
+    {"use_beam_search", "not supported"},
+    {"length_penalty", "not supported"},
+    {"truncate_prompt_tokens", "not supported"},
+    {"prompt_logprobs", "not supported here; use /generate with logprob_start_len, or echo with logprobs"},
+    {"token_ids_logprob", "not supported"},
+    {"return_hidden_states", "not supported"},
+    {"lora_path", "adapters are not supported"},
+    {"input_embeds", "not supported"},
+    {"image_data", "images are not supported"},
+    {"video_data", "videos are not supported"},
+    {"audio_data", "sound is not supported"},
+    {"audio", "sound is not supported"},
+    {"session_params", "not supported"},
+    {"web_search_options", "not supported"},
+    {"functions", "calls of tools are not supported"},
+};
+// Known, and of no effect on the answer. SGLang's router sends separate_reasoning true, which asks for what a
+// server without a parser of reasoning does not have in SGLang either.
+constexpr const char* kWithoutEffect[] = {"user",
+                                          "store",
+                                          "metadata",
+                                          "service_tier",
+                                          "prediction",
+                                          "stream_reasoning",
+                                          "separate_reasoning",
+                                          "verbosity",
+                                          "safety_identifier",
+                                          "prompt_cache_key",
+                                          "spaces_between_special_tokens",
+                                          "parallel_tool_calls",
+                                          "detokenize",
+                                          "add_special_tokens"};
+
+// What says the same as nothing: false, 0, "", [], {}.
+bool is_neutral(const Json& value) {
+  if (value.is_boolean()) return value == false;
+  if (value.is_number()) return value == 0;
+  return value.is_string() ? value == "" : value.empty();
+}
+
+void refuse_what_is_missing(const Fields& fields) {
+  for (const auto& [key, why] : kMissing)
+    if (const Json* value = fields.find(key); value && !is_neutral(*value))
+      refuse_unsupported(fields.name(key), why);
+  for (const char* key : kWithoutEffect) fields.find(key);
+  if (const Json* format = fields.find("response_format")) {
+    const Fields inner(*format, "response_format.");
+    if (const std::string type = inner.string("type").value_or(""); type != "text")
+      refuse_unsupported("response_format", "type \"", type, "\" is not supported; expected \"text\"");
+  }
+  if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json({"text"}))
+    refuse_unsupported("modalities", "only [\"text\"] is supported");
+}
+
+void read_edits(const Fields& fields, const SamplingDefaults& defaults, SamplingParams& params) {
+  const auto number = [&](const char* key, double missing, double lowest, double highest) {
+    const double value = fields.number(key).value_or(missing);
+    if (value < lowest || value > highest)
+      refuse(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
+    return static_cast<float>(value);
+  };
+  params.repetition_penalty = number("repetition_penalty", defaults.repetition_penalty, 1e-3, 1e3);
+  params.frequency_penalty = number("frequency_penalty", 0.0, -2.0, 2.0);
+  params.presence_penalty = number("presence_penalty", 0.0, -2.0, 2.0);
+  for (const char* key : {"min_tokens", "min_new_tokens"})
+    if (const auto value = fields.integer(key, 0, INT32_MAX)) params.min_tokens = static_cast<int>(*value);
+  const Json* bias = fields.find("logit_bias");
+  if (!bias) return;
+  const Fields checked(*bias, fields.name("logit_bias") + ".");
+  for (const auto& item : bias->items()) {
+    int32_t id = -1;
+    const char* const end = item.key().data() + item.key().size();
+    const auto [rest, error] = std::from_chars(item.key().data(), end, id);
+    if (error != std::errc() || rest != end || id < 0)
+      refuse(fields.name("logit_bias"), fields.name("logit_bias"), ": \"", excerpt(item.key()),
+             "\" is no token id");
+    const double value = checked.number(item.key()).value_or(0.0);
+    if (value < -100.0 || value > 100.0)
+      refuse(fields.name("logit_bias"), fields.name("logit_bias"), " of ", id, " is ", value,
+             ": expected -100 to 100");
+    params.logit_bias.emplace_back(id, static_cast<float>(value));
+  }
+}
+
+void read_sampling(const Fields& fields, const SamplingDefaults& defaults, SamplingParams& params) {
+  params.temperature = static_cast<float>(fields.number("temperature").value_or(defaults.temperature));
+  params.top_p = static_cast<float>(fields.number("top_p").value_or(defaults.top_p));
+  params.min_p = static_cast<float>(fields.number("min_p").value_or(defaults.min_p));
+  // SGLang and vLLM write "all" as -1.
+  const auto top_k = fields.integer("top_k", -1, INT32_MAX);
+  params.top_k = static_cast<int32_t>(std::max<int64_t>(top_k.value_or(defaults.top_k), 0));
+  if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX))
+    params.seed = static_cast<uint64_t>(*seed);
+  params.stop = fields.strings("stop");
+  if (params.stop.size() > kMaxStops)
+    refuse(fields.name("stop"), fields.name("stop"), " holds ", params.stop.size(), " strings: at most ",
+           kMaxStops);
+  params.stop_token_ids = fields.token_ids("stop_token_ids");
+  params.ignore_eos = fields.boolean("ignore_eos").value_or(false);
+  params.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
+  params.include_stop = fields.boolean("include_stop_str_in_output").value_or(false) ||
+                        fields.boolean("no_stop_trim").value_or(false);
+  refuse_what_is_missing(fields);
+  read_edits(fields, defaults, params);
+  const auto check_range = [&](const char* key, double value, double lowest, double highest) {
+    if (value < lowest || value > highest)
+      refuse(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
+  };
+  check_range("temperature", params.temperature, 0.0, 100.0);
+  check_range("min_p", params.min_p, 0.0, 1.0);
+  check_range("top_p", params.top_p, 0.0, 1.0);
+  if (params.top_p == 0.0f)
+    refuse(fields.name("top_p"), fields.name("top_p"), " 0: expected above 0, at most 1");
+}
+
+void read_max_tokens(const Fields& fields, std::initializer_list<const char*> keys, GenerationJob& job) {
+  for (const char* key : keys) {
+    const auto value = fields.integer(key, 1, INT32_MAX);
+    if (!value || job.has_max_tokens) continue;
+    job.params.max_new_tokens = static_cast<int>(*value);
+    job.has_max_tokens = true;
+  }
+}
+
+// What all doors have, beside sampling.
+void read_request(const Fields& fields, GenerationJob& job) {
+  job.model = fields.string("model").value_or("");
+  job.rid = fields.id("rid").value_or("");
+  job.stream = fields.boolean("stream").value_or(false);
+  job.priority = static_cast<int>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
+  // Which of the two holds what makes a difference.
+  const std::string salt = fields.string("cache_salt").value_or("");
+  const std::string key = fields.string("extra_key").value_or("");
+  if (!salt.empty() || !key.empty()) job.cache_salt = std::to_string(salt.size()) + ":" + salt + key;
+}
+
+// What both of OpenAI's doors have.
+void read_common(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
+  read_request(fields, job);
+  job.params.n = static_cast<int>(fields.integer("n", 1, kMaxChoices).value_or(1));
+  if (const Json* options = fields.find("stream_options")) {
+    if (!job.stream) refuse("stream_options", "stream_options: only with stream true");
+    const Fields inner(*options, "stream_options.");
+    job.include_usage = inner.boolean("include_usage").value_or(false);
+    job.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
+  }
+  read_sampling(fields, defaults, job.params);
+}
+
+void check_num_completions(const GenerationJob& job) {
+  const size_t num = job.prompts.size() * static_cast<size_t>(job.params.n);
+  if (num > kMaxCompletions)
+    refuse("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",
+           kMaxCompletions, " completions together");
+}
+
+void check_message(const Json& message, const std::string& where) {
+  const Fields fields(message, where + ".");
+  if (!fields.string("role")) refuse(where + ".role", where, ".role: missing; expected a string");
+  const Json* content = fields.find("content");
+  if (!content || content->is_string()) {
+    if (!content && *fields.string("role") != "assistant")
+      refuse(where + ".content", where, ".content: missing");
+    return;
+  }
+  if (!content->is_array())
+    refuse(where + ".content", where, ".content ", excerpt(*content),
+           ": expected a string or a list of parts");
+  for (const Json& part : *content) {
+    const Fields inner(part, where + ".content.");
+    if (const std::string type = inner.string("type").value_or(""); type != "text")
+      refuse_unsupported(where + ".content", "parts of type \"", type,
+                         "\" are not supported; expected \"text\"");
+    if (!inner.string("text")) refuse(where + ".content", where, ".content: a part without \"text\"");
+  }
+}
+
+void refuse_tools(const Fields& fields) {
+  const Json* tools = fields.find("tools");
+  const Json* choice = fields.find("tool_choice");
+  const bool none = choice && choice->is_string() && *choice == "none";
+  if (tools && !tools->is_array()) refuse("tools", "tools ", excerpt(*tools), ": expected a list");
+  if (tools && !tools->empty() && !none)
+    refuse_unsupported("tools",
+                       "calls of tools are not supported; expected no tools, or tool_choice \"none\"");
+  if (choice && !none && *choice != "auto")
+    refuse_unsupported("tool_choice", excerpt(*choice), " is not supported; expected \"none\" or \"auto\"");
+}
+
+// What the template sees.
+std::string template_variables(const Fields& fields, GenerationJob& job) {
+  Json variables = Json::object();
+  if (const Json* own = fields.find("chat_template_kwargs")) {
+    const Fields checked(*own, "chat_template_kwargs.");
+    variables = *own;
+  }
+  variables["messages"] = *fields.find("messages");
+  for (const char* key : {"tools", "documents", "reasoning_effort"})
+    if (const Json* value = fields.find(key)) variables[key] = *value;
+  const std::optional<bool> generation_prompt = fields.boolean("add_generation_prompt");
+  job.add_generation_prompt = generation_prompt.value_or(true);
+  if (fields.boolean("continue_final_message").value_or(false)) {
+    Json& messages = variables["messages"];
+    if (generation_prompt.value_or(false))
+      refuse("continue_final_message", "continue_final_message: not with add_generation_prompt");
+    if (messages.back()["role"] != "assistant" || !messages.back().value("content", Json()).is_string())
+      refuse("continue_final_message",
+             "continue_final_message: expected a last message of the assistant whose content is a string");
+    job.continued = messages.back()["content"].get<std::string>();
+    messages.erase(messages.size() - 1);
+    job.add_generation_prompt = true;
+  }
+  return variables.dump();
+}
+
+void read_native_logprobs(const Fields& fields, GenerationJob& job) {
+  const auto start = fields.integer("logprob_start_len", -1, INT32_MAX);
+  const auto num_top = fields.integer("top_logprobs_num", 0, kMaxTopLogprobs);
+  job.logprob_text = fields.boolean("return_text_in_logprobs").value_or(false);
+  if (!fields.boolean("return_logprob").value_or(false)) {
+    if (num_top.value_or(0) > 0)
+      refuse("top_logprobs_num", "top_logprobs_num: only with return_logprob true");
+    return;
+  }
+  job.params.logprobs = static_cast<int>(num_top.value_or(0));
+  if (start.value_or(-1) < 0) return;
+  job.logprob_start = static_cast<int>(*start);
+  job.params.prompt_logprobs = job.params.logprobs;
+}
+
+}  // namespace
+
+SamplingDefaults SamplingDefaults::read(const std::filesystem::path& model_path) {
+  SamplingDefaults defaults;
+  if (!file_exists(model_path / "generation_config.json")) return defaults;
+  const GenerationConfig config = read_generation_config(model_path);
+  defaults.temperature = config.do_sample ? config.temperature.value_or(1.0f) : 0.0f;
+  defaults.top_p = config.top_p.value_or(1.0f);
+  defaults.min_p = config.min_p.value_or(0.0f);
+  defaults.top_k = config.top_k.value_or(0);
+  defaults.repetition_penalty = config.repetition_penalty.value_or(1.0f);
+  return defaults;
+}
+
+GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults) {
+  const Fields fields(body);
+  GenerationJob job;
+  job.door = Door::kChat;
+  read_common(fields, defaults, job);
+  read_max_tokens(fields, {"max_completion_tokens", "max_tokens"}, job);
+  const auto num_top = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
+  if (fields.boolean("logprobs").value_or(false))
+    job.params.logprobs = static_cast<int>(num_top.value_or(0));
+  else if (num_top.value_or(0) > 0)
+    refuse("top_logprobs", "top_logprobs: only with logprobs true");
+  const Json* messages = fields.find("messages");
+  if (!messages || !messages->is_array() || messages->empty())
+    refuse("messages", "messages: expected a list of at least one message");
+  for (size_t i = 0; i < messages->size(); ++i)
+    check_message((*messages)[i], "messages[" + std::to_string(i) + "]");
+  refuse_tools(fields);
+  job.variables = template_variables(fields, job);
+  job.ignored = fields.unread();
+  return job;
+}
+
+GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults) {
+  const Fields fields(body);
+  GenerationJob job;
+  job.door = Door::kCompletions;
+  job.params.max_new_tokens = 16;
+  read_common(fields, defaults, job);
+  read_max_tokens(fields, {"max_tokens", "max_completion_tokens"}, job);
+  job.has_max_tokens = true;
+  job.echo = fields.boolean("echo").value_or(false);
+  if (const Json* logprobs = fields.find("logprobs"); logprobs && *logprobs != false) {
+    job.params.logprobs = static_cast<int>(*fields.integer("logprobs", 0, kMaxTopLogprobs));
+    if (job.echo) job.params.prompt_logprobs = job.params.logprobs;
+  }
+  if (const auto best_of = fields.integer("best_of", 1, kMaxChoices);
+      best_of && *best_of != 1 && *best_of != job.params.n)
+    refuse("best_of", "best_of ", *best_of, ": expected 1, or n");
+  if (fields.string("suffix").value_or("") != "")
+    refuse_unsupported("suffix", "not supported; expected none");
+  const Json* prompt = fields.find("prompt");
+  if (!prompt) refuse("prompt", "prompt: missing; expected a string, token ids, or a list of these");
+  if (prompt->is_string()) {
+    job.prompts.emplace_back(prompt->get<std::string>());
+  } else if (prompt->is_array() && !prompt->empty() && prompt->front().is_number()) {
+    job.prompts.emplace_back(read_token_ids(*prompt, "prompt"));
+  } else if (prompt->is_array()) {
+    for (const Json& item : *prompt) {
+      if (item.is_string())
+        job.prompts.emplace_back(item.get<std::string>());
+      else
+        job.prompts.emplace_back(read_token_ids(item, "prompt"));
+    }
+  }
+  if (job.prompts.empty() || job.prompts.size() > kMaxPrompts)
+    refuse("prompt", "prompt ", excerpt(*prompt), ": expected a string, token ids, or a list of 1 to ",
+           kMaxPrompts, " of these");
+  check_num_completions(job);
+  job.ignored = fields.unread();
+  return job;
+}
+
+GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults) {
+  const Fields fields(body);
+  GenerationJob job;
+  job.door = Door::kGenerate;
+  const Json none = Json::object();
+  const Json* given = fields.find("sampling_params");
+  if (given && given->is_array())
+    refuse_unsupported("sampling_params", "a list is not supported; expected an object");
+  const Fields sampling(given ? *given : none, "sampling_params.");
+  read_sampling(sampling, defaults, job.params);
+  job.params.n = static_cast<int>(sampling.integer("n", 1, kMaxChoices).value_or(1));
+  read_max_tokens(sampling, {"max_new_tokens"}, job);
+  job.has_max_tokens = true;
+  read_request(fields, job);
+  refuse_what_is_missing(fields);
+  read_native_logprobs(fields, job);
+  const Json* text = fields.find("text");
+  const Json* ids = fields.find("input_ids");
+  if (!text == !ids) refuse(text ? "input_ids" : "text", "expected one of text and input_ids");
+  if (text) {
+    job.is_batch = text->is_array();
+    for (std::string& prompt : fields.strings("text")) job.prompts.emplace_back(std::move(prompt));
+  } else {
+    job.is_batch = ids->is_array() && !ids->empty() && ids->front().is_array();
+    if (!job.is_batch)
+      job.prompts.emplace_back(read_token_ids(*ids, "input_ids"));
+    else
+      for (const Json& prompt : *ids) job.prompts.emplace_back(read_token_ids(prompt, "input_ids"));
+  }
+  if (job.prompts.empty() || job.prompts.size() > kMaxPrompts)
+    refuse(text ? "text" : "input_ids", text ? "text" : "input_ids", ": expected 1 to ", kMaxPrompts,
+           " prompts");
+  check_num_completions(job);
+  job.ignored = fields.unread();
+  for (const std::string& key : sampling.unread()) job.ignored.push_back(sampling.name(key));
+  return job;
+}
+
+}  // namespace attend::serve

@@ -1,0 +1,183 @@
+#include "attend/serve/http_server.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <utility>
+//
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <csignal>
+#include <filesystem>
+#include <optional>
+
+#include "attend/base/error.h"
+#include "attend/base/log.h"
+#include "attend/serve/http_session.h"
+
+namespace attend::serve {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+// Each connection is a file; the usual soft limit is 1,024.
+void allow_many_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void require_listening(const error_code& error, const std::string& what) {
+  if (error) fail(ErrorCode::kInvalidArgument, what, ": can not listen there: ", error.message());
+}
+
+}  // namespace
+
+struct HttpServer::Impl {
+  explicit Impl(const HttpOptions& options) : workers(static_cast<size_t>(std::max(options.num_workers, 1))) {
+    pool.options = options;
+    pool.tls = make_tls_context(options.tls);
+    allow_many_files();
+    if (!options.unix_socket.empty())
+      listen_at_path(options.unix_socket);
+    else
+      listen_at_port(options.host, options.port);
+  }
+
+  void listen_at_port(const std::string& host, uint16_t port) {
+    const std::string what = "--host " + host + " --port " + std::to_string(port);
+    error_code error;
+    asio::ip::tcp::resolver resolver(io);
+    const auto found = resolver.resolve(host, std::to_string(port), asio::ip::tcp::resolver::passive, error);
+    require_listening(error, what);
+    const asio::ip::tcp::endpoint endpoint = found.begin()->endpoint();
+    auto& acceptor = tcp.emplace(io);
+    acceptor.open(endpoint.protocol(), error);
+    require_listening(error, what);
+    acceptor.set_option(asio::socket_base::reuse_address(true), error);
+    acceptor.bind(endpoint, error);
+    require_listening(error, what);
+    acceptor.listen(4096, error);
+    require_listening(error, what);
+    const std::string shown_host = endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]"
+                                                              : endpoint.address().to_string();
+    address = (pool.tls ? "https://" : "http://") + shown_host + ":" +
+              std::to_string(acceptor.local_endpoint().port());
+  }
+
+  void listen_at_path(const std::string& path) {
+    error_code error;
+    std::error_code ignored;
+    require(path.size() < 100, "--unix-socket ", path, ": at most 99 bytes");
+    // What a server that was killed left behind.
+    if (std::filesystem::is_socket(path, ignored)) std::filesystem::remove(path, ignored);
+    auto& acceptor = local.emplace(io);
+    acceptor.open({}, error);
+    require_listening(error, "--unix-socket " + path);
+    acceptor.bind(asio::local::stream_protocol::endpoint(path), error);
+    require_listening(error, "--unix-socket " + path);
+    acceptor.listen(4096, error);
+    require_listening(error, "--unix-socket " + path);
+    address = "unix:" + path;
+  }
+
+  template <class Acceptor>
+  void accept(Acceptor& acceptor) {
+    acceptor.async_accept([this, &acceptor](error_code error, auto socket) {
+      if (error == asio::error::operation_aborted || !acceptor.is_open()) return;
+      if (error) {
+        // Out of files, mostly: some will be closed.
+        retry.expires_after(std::chrono::milliseconds(100));
+        retry.async_wait([this, &acceptor](error_code aborted) {
+          if (!aborted) accept(acceptor);
+        });
+        return;
+      }
+      ++pool.metrics.num_connections;
+      if (static_cast<int>(pool.sessions.size()) < pool.options.max_connections) {
+        if constexpr (std::is_same_v<Acceptor, asio::ip::tcp::acceptor>) {
+          error_code ignored;
+          socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+        }
+        const auto session = std::make_shared<HttpSession>(Transport::Socket(std::move(socket)), pool);
+        pool.sessions.insert(session);
+        session->start();
+      }
+      accept(acceptor);
+    });
+  }
+
+  void wait_for_signals(std::function<void()> on_signal) {
+    signals.async_wait([this, on_signal = std::move(on_signal)](error_code error, int) {
+      if (error) return;
+      on_signal();
+      wait_for_signals(on_signal);
+    });
+  }
+
+  void close_acceptors() {
+    error_code ignored;
+    if (tcp) tcp->close(ignored);
+    if (local) local->close(ignored);
+    retry.cancel();
+    if (!pool.options.unix_socket.empty()) ::unlink(pool.options.unix_socket.c_str());
+  }
+
+  asio::io_context io{1};
+  asio::thread_pool workers;
+  SessionPool pool;
+  std::optional<asio::ip::tcp::acceptor> tcp;
+  std::optional<asio::local::stream_protocol::acceptor> local;
+  asio::steady_timer retry{io};
+  asio::signal_set signals{io, SIGTERM, SIGINT};
+  std::string address;
+};
+
+HttpServer::HttpServer(const HttpOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+
+HttpServer::~HttpServer() { impl_->close_acceptors(); }
+
+const std::string& HttpServer::address() const { return impl_->address; }
+
+void HttpServer::run(Handler handler, std::function<void()> on_signal) {
+  impl_->pool.handler = std::move(handler);
+  if (impl_->tcp) impl_->accept(*impl_->tcp);
+  if (impl_->local) impl_->accept(*impl_->local);
+  impl_->wait_for_signals(std::move(on_signal));
+  impl_->io.run();
+  impl_->workers.stop();
+  impl_->workers.join();
+  while (!impl_->pool.sessions.empty()) (*impl_->pool.sessions.begin())->close();
+}
+
+void HttpServer::stop_accepting() {
+  impl_->close_acceptors();
+  impl_->pool.closing = true;
+  const auto sessions = impl_->pool.sessions;
+  for (const auto& session : sessions)
+    if (!session->is_busy()) session->close();
+}
+
+void HttpServer::stop() { impl_->io.stop(); }
+
+HttpMetrics HttpServer::metrics() const { return impl_->pool.metrics; }
+
+void HttpServer::post(std::function<void()> task) { asio::post(impl_->io, std::move(task)); }
+
+void HttpServer::after(std::chrono::milliseconds delay, std::function<void()> task) {
+  auto timer = std::make_shared<asio::steady_timer>(impl_->io, delay);
+  timer->async_wait([timer, task = std::move(task)](error_code error) {
+    if (!error) task();
+  });
+}
+
+void HttpServer::work(std::function<void()> task) { asio::post(impl_->workers, std::move(task)); }
+
+}  // namespace attend::serve

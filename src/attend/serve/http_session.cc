@@ -1,0 +1,328 @@
+#include "attend/serve/http_session.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
+#include <boost/beast/http/error.hpp>
+
+#include "attend/base/log.h"
+#include "attend/serve/replies.h"
+
+namespace attend::serve {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr size_t kReadBytes = 16 << 10;
+// Of requests behind the one that is being answered.
+constexpr size_t kMaxPipelinedBytes = 64 << 10;
+
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escaped =
+        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    decoded += escaped ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+    if (escaped) i += 2;
+  }
+  return decoded;
+}
+
+// Header values come from clients too.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text.substr(0, 200))
+    if (c >= ' ' && c <= '~') line += c;
+  return line;
+}
+
+}  // namespace
+
+class HttpSession::Answer : public Exchange {
+ public:
+  explicit Answer(std::shared_ptr<HttpSession> session) : session_(std::move(session)) {}
+
+  void reply(int status, std::string_view content_type, std::string body, Headers headers) override {
+    if (!session_) return;
+    status_ = status;
+    headers.emplace_back("Content-Length", std::to_string(body.size()));
+    std::string bytes = session_->head_of(status, content_type, headers);
+    if (!session_->is_head_) bytes += body;
+    finish(std::move(bytes));
+  }
+
+  void begin_stream(std::string_view content_type, Headers headers) override {
+    if (!session_) return;
+    status_ = 200;
+    // HTTP/1.0 has no chunks: there the end of the connection ends the stream.
+    if (session_->http_1_0_)
+      session_->keep_alive_ = false;
+    else
+      headers.emplace_back("Transfer-Encoding", "chunked");
+    headers.emplace_back("Cache-Control", "no-cache");
+    headers.emplace_back("X-Accel-Buffering", "no");
+    session_->send(session_->head_of(200, content_type, headers));
+  }
+
+  void write(std::string part) override {
+    if (!session_ || session_->is_head_ || part.empty()) return;
+    session_->send(session_->http_1_0_ ? std::move(part) : fmt::format("{:x}\r\n{}\r\n", part.size(), part));
+  }
+
+  void end_stream() override {
+    if (session_) finish(session_->http_1_0_ || session_->is_head_ ? "" : "0\r\n\r\n");
+  }
+
+  // The client has gone.
+  void leave() {
+    session_->log_access(kClientLeft);
+    session_ = nullptr;
+    if (const auto gone = std::exchange(on_gone, nullptr)) gone();
+  }
+
+ private:
+  void finish(std::string bytes) {
+    on_gone = nullptr;
+    const std::shared_ptr<HttpSession> session = std::exchange(session_, nullptr);
+    if (!bytes.empty()) session->send(std::move(bytes));
+    session->log_access(status_);
+    session->finish_answer();
+  }
+
+  static constexpr int kClientLeft = 499;  // as nginx has it
+
+  std::shared_ptr<HttpSession> session_;
+  int status_ = 0;
+};
+
+HttpSession::HttpSession(Transport::Socket socket, SessionPool& pool)
+    : pool_(pool),
+      transport_(make_transport(std::move(socket), pool.tls)),
+      read_timer_(transport_->executor()),
+      write_timer_(transport_->executor()),
+      buffer_(std::max<size_t>(pool.options.max_header_bytes, kMaxPipelinedBytes) + kReadBytes) {}
+
+void HttpSession::start() {
+  arm(read_timer_, pool_.options.request_timeout, &HttpSession::close);
+  transport_->start([self = shared_from_this()](Error error) {
+    if (self->closed_) return;
+    if (error) return self->close();
+    self->await_request();
+  });
+}
+
+void HttpSession::await_request() {
+  parser_.emplace();
+  parser_->eager(true);
+  parser_->header_limit(pool_.options.max_header_bytes);
+  parser_->body_limit(pool_.options.max_body_bytes);
+  started_ = continued_ = false;
+  arm(read_timer_, pool_.options.idle_timeout, &HttpSession::close);
+  if (buffer_.size() > 0)
+    parse();
+  else
+    read();
+}
+
+void HttpSession::arm(asio::steady_timer& timer, std::chrono::milliseconds delay,
+                      void (HttpSession::*on_time)()) {
+  timer.expires_after(delay);
+  timer.async_wait([self = weak_from_this(), on_time](Error error) {
+    const auto session = self.lock();
+    if (!error && session) ((*session).*on_time)();
+  });
+}
+
+void HttpSession::read() {
+  if (reading_ || closed_ || (exchange_ && buffer_.size() >= kMaxPipelinedBytes)) return;
+  reading_ = true;
+  transport_->read_some(buffer_.prepare(kReadBytes),
+                        [self = shared_from_this()](Error error, size_t num_bytes) {
+                          self->reading_ = false;
+                          self->on_read(error, num_bytes);
+                        });
+}
+
+void HttpSession::on_read(Error error, size_t num_bytes) {
+  if (closed_) return;
+  if (error) return close();
+  buffer_.commit(num_bytes);
+  if (lingering_) buffer_.consume(buffer_.size());
+  if (exchange_ || !keep_alive_)
+    read();
+  else
+    parse();
+}
+
+void HttpSession::parse() {
+  if (!started_) {
+    started_ = true;
+    arm(read_timer_, pool_.options.request_timeout, &HttpSession::on_read_timeout);
+  }
+  Error error;
+  while (buffer_.size() > 0 && !parser_->is_done()) {
+    const size_t used = parser_->put(buffer_.data(), error);
+    buffer_.consume(used);
+    if (error == http::error::need_more) error = {};
+    if (error || used == 0) break;
+  }
+  if (error == http::error::body_limit)
+    return refuse_request(413, fmt::format("the body is larger than {} bytes", pool_.options.max_body_bytes));
+  if (error == http::error::header_limit)
+    return refuse_request(
+        431, fmt::format("the headers are larger than {} bytes", pool_.options.max_header_bytes));
+  if (error) return refuse_request(400, "no HTTP/1.1 request: " + error.message());
+  if (parser_->is_done()) return hand_on();
+  if (buffer_.size() >= pool_.options.max_header_bytes)
+    return refuse_request(431, "the headers are too large");
+  if (parser_->is_header_done() && !continued_ &&
+      parser_->get().find(http::field::expect) != parser_->get().end()) {
+    continued_ = true;
+    send("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  read();
+}
+
+void HttpSession::refuse_request(int status, std::string_view message) {
+  keep_alive_ = is_head_ = false;
+  read_timer_.cancel();
+  exchange_ = std::make_shared<Answer>(shared_from_this());
+  exchange_->reply(status, "application/json", error_reply({status, std::string(message), {}, {}}), {});
+}
+
+void HttpSession::on_read_timeout() {
+  if (!exchange_) refuse_request(408, "the request did not come in time");
+}
+
+void HttpSession::hand_on() {
+  read_timer_.cancel();
+  auto& message = parser_->get();
+  http_1_0_ = message.version() < 11;
+  keep_alive_ = message.keep_alive() && !pool_.closing;
+  const auto header = [&](auto name) { return std::string(message[name]); };
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  is_head_ = request.method == "HEAD";
+  const std::string target(message.target());
+  const size_t mark = std::min(target.find('?'), target.size());
+  request.path = percent_decoded(std::string_view(target).substr(0, mark));
+  request.query = mark < target.size() ? target.substr(mark + 1) : "";
+  request.authorization = header(http::field::authorization);
+  request.content_type = header(http::field::content_type);
+  request.request_id = one_line(header("x-request-id"));
+  request.traceparent = one_line(header("traceparent"));
+  if (pool_.options.log_access) {
+    method_ = request.method;
+    path_ = request.path;
+    request_id_ = request.request_id;
+    came_ = std::chrono::steady_clock::now();
+    answer_bytes_ = 0;
+  }
+  request.body = std::move(message.body());
+  exchange_ = std::make_shared<Answer>(shared_from_this());
+  ++pool_.metrics.num_requests;
+  ++pool_.metrics.num_active_requests;
+  read();
+  pool_.handler(std::move(request), exchange_);
+}
+
+void HttpSession::finish_answer() {
+  if (!exchange_) return;
+  if (parser_->is_done()) --pool_.metrics.num_active_requests;
+  exchange_ = nullptr;
+  if (pool_.closing) keep_alive_ = false;
+  // Not from within whoever answered: requests in a row would nest.
+  if (keep_alive_)
+    asio::post(transport_->executor(), [self = shared_from_this()] {
+      if (!self->closed_) self->await_request();
+    });
+  else if (unsent_.empty())
+    linger();
+}
+
+void HttpSession::log_access(int status) const {
+  if (!pool_.options.log_access || !parser_ || !parser_->is_done()) return;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - came_;
+  Json line = {{"access", method_ + " " + path_},
+               {"status", status},
+               {"bytes", answer_bytes_},
+               {"seconds", seconds.count()}};
+  if (!request_id_.empty()) line["id"] = request_id_;
+  log_info(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void HttpSession::linger() {
+  constexpr std::chrono::seconds kPatience{2};
+  lingering_ = true;
+  transport_->end_sending([self = shared_from_this()] {});
+  buffer_.consume(buffer_.size());
+  arm(read_timer_, kPatience, &HttpSession::close);
+  read();
+}
+
+std::string HttpSession::head_of(int status, std::string_view content_type, const Headers& headers) const {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: attend\r\n", status,
+                                 std::string(http::obsolete_reason(static_cast<http::status>(status))));
+  if (!content_type.empty()) head += fmt::format("Content-Type: {}\r\n", content_type);
+  for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
+  if (!pool_.options.cors_origins.empty())
+    head += fmt::format(
+        "Access-Control-Allow-Origin: {}\r\nAccess-Control-Allow-Headers: *, Authorization\r\n"
+        "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n",
+        pool_.options.cors_origins);
+  head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  return head;
+}
+
+void HttpSession::send(std::string bytes) {
+  if (closed_) return;
+  unsent_bytes_ += bytes.size();
+  answer_bytes_ += bytes.size();
+  // An answer that comes at once may be of any size; what must not grow is what a reader leaves lying.
+  if (!unsent_.empty() && unsent_bytes_ > pool_.options.max_unsent_bytes) return close();
+  unsent_.push_back(std::move(bytes));
+  if (!writing_) write();
+}
+
+void HttpSession::write() {
+  writing_ = true;
+  std::vector<asio::const_buffer> parts;
+  for (const std::string& part : unsent_) {
+    parts.push_back(asio::buffer(part));
+    if (parts.size() == 64) break;
+  }
+  arm(write_timer_, pool_.options.write_timeout, &HttpSession::close);
+  transport_->write_all(
+      parts, [self = shared_from_this(), num_parts = parts.size()](Error error, size_t num_bytes) {
+        self->writing_ = false;
+        self->write_timer_.cancel();
+        if (self->closed_) return;
+        if (error) return self->close();
+        self->unsent_bytes_ -= num_bytes;
+        self->unsent_.erase(self->unsent_.begin(), self->unsent_.begin() + static_cast<ptrdiff_t>(num_parts));
+        if (!self->unsent_.empty()) return self->write();
+        if (!self->exchange_ && !self->keep_alive_) self->linger();
+      });
+}
+
+void HttpSession::close() {
+  if (closed_) return;
+  closed_ = true;
+  const auto self = shared_from_this();
+  read_timer_.cancel();
+  write_timer_.cancel();
+  transport_->close();
+  if (exchange_) {
+    if (parser_ && parser_->is_done()) --pool_.metrics.num_active_requests;
+    std::exchange(exchange_, nullptr)->leave();
+  }
+  pool_.sessions.erase(self);
+}
+
+}  // namespace attend::serve

@@ -1,0 +1,82 @@
+// One connection: reads requests, hands them on one at a time, and writes answers. A read is always pending,
+// so that a client who goes is noticed at once.
+#pragma once
+
+#include <utility>
+//
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <deque>
+#include <optional>
+#include <unordered_set>
+
+#include "attend/serve/http_server.h"
+#include "attend/serve/transport.h"
+
+namespace attend::serve {
+
+class HttpSession;
+
+// What sessions share; of the I/O thread.
+struct SessionPool {
+  HttpOptions options;
+  std::shared_ptr<TlsContext> tls;  // null: connections are plain
+  HttpServer::Handler handler;
+  std::unordered_set<std::shared_ptr<HttpSession>> sessions;
+  HttpMetrics metrics;
+  bool closing = false;  // each answer is the last of its connection
+};
+
+class HttpSession : public std::enable_shared_from_this<HttpSession> {
+ public:
+  HttpSession(Transport::Socket socket, SessionPool& pool);
+  void start();
+  // Drops the connection.
+  void close();
+  // Whether a request is being answered, or an answer being sent.
+  bool is_busy() const { return exchange_ != nullptr || !unsent_.empty(); }
+
+ private:
+  class Answer;
+  using Error = boost::system::error_code;
+
+  void await_request();
+  void read();
+  void on_read(Error error, size_t num_bytes);
+  // Parses what has come, up to a whole request.
+  void parse();
+  void hand_on();
+  void refuse_request(int status, std::string_view message);
+  void send(std::string bytes);
+  void write();
+  void finish_answer();
+  // Of the request in hand, which ends; `status`: of the answer.
+  void log_access(int status) const;
+  // Ends the connection when the client has read the last answer: what it still sends must not reset it
+  // before.
+  void linger();
+  void arm(boost::asio::steady_timer& timer, std::chrono::milliseconds delay, void (HttpSession::*on_time)());
+  void on_read_timeout();
+  std::string head_of(int status, std::string_view content_type, const Headers& headers) const;
+
+  SessionPool& pool_;
+  std::unique_ptr<Transport> transport_;
+  boost::asio::steady_timer read_timer_, write_timer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
+  std::shared_ptr<Answer> exchange_;  // the request that is being answered
+  std::deque<std::string> unsent_;
+  size_t unsent_bytes_ = 0;
+  bool reading_ = false, writing_ = false, lingering_ = false, closed_ = false;
+  // Of the request in hand, for the access log.
+  std::string method_, path_, request_id_;
+  std::chrono::steady_clock::time_point came_;
+  size_t answer_bytes_ = 0;
+  bool keep_alive_ = true, is_head_ = false, http_1_0_ = false;
+  bool started_ = false;    // a part of a request has come
+  bool continued_ = false;  // it was told to go on
+};
+
+}  // namespace attend::serve

@@ -1,0 +1,65 @@
+#include "attend/serve/serve.h"
+
+#include "attend/base/log.h"
+
+namespace attend::serve {
+namespace {
+
+// Lets what is in hand finish, and then ends the server.
+class Drain {
+ public:
+  Drain(HttpServer& server, Api& api, std::chrono::milliseconds timeout)
+      : server_(server), api_(api), timeout_(timeout) {}
+
+  void on_signal() {
+    if (started_) return server_.stop();
+    started_ = true;
+    deadline_ = Clock::now() + timeout_;
+    api_.drain();
+    log_info("shutting down: ", api_.num_generations(),
+             " requests in hand may finish; a second signal ends them");
+    wait();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kPoll{20};
+  static constexpr std::chrono::milliseconds kLastWords{200};
+
+  void wait() {
+    if (api_.num_generations() > 0 && Clock::now() < deadline_)
+      return server_.after(kPoll, [this] { wait(); });
+    if (api_.num_generations() > 0)
+      log_warning(api_.num_generations(), " requests did not finish in time and are aborted");
+    api_.abort_all();
+    server_.stop_accepting();
+    server_.after(kLastWords, [this] { server_.stop(); });
+  }
+
+  HttpServer& server_;
+  Api& api_;
+  std::chrono::milliseconds timeout_;
+  Clock::time_point deadline_;
+  bool started_ = false;
+};
+
+}  // namespace
+
+void serve(const ServeOptions& options) {
+  HttpServer server(options.http);
+  std::optional<ChatTemplate> chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
+  auto engine = std::make_unique<AsyncEngine>(options.engine, options.progress);
+  {
+    Api api(*engine, std::move(chat), options.api, server, [&] { return server.metrics(); });
+    Drain drain(server, api, options.drain_timeout);
+    if (options.on_ready) options.on_ready(server.address(), *engine);
+    server.run(
+        [&](HttpRequest request, std::shared_ptr<Exchange> exchange) {
+          api.handle(std::move(request), std::move(exchange));
+        },
+        [&] { drain.on_signal(); });
+    // Its last outputs go to the API's outbox.
+    engine.reset();
+  }
+}
+
+}  // namespace attend::serve

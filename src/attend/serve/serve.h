@@ -1,0 +1,30 @@
+// The server as a whole: an engine behind HTTP.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "attend/engine/engine_config.h"
+#include "attend/serve/api.h"
+#include "attend/serve/http_server.h"
+
+namespace attend::serve {
+
+struct ServeOptions {
+  EngineConfig engine;
+  EngineProgress progress;
+  HttpOptions http;
+  ApiOptions api;
+  std::string chat_template;                        // see ChatTemplate::find
+  std::chrono::milliseconds drain_timeout{30'000};  // after SIGTERM, for what is being generated
+  // Called when clients are about to be answered.
+  std::function<void(const std::string& address, const AsyncEngine& engine)> on_ready;
+};
+
+// Listens, loads the model, and answers until SIGTERM or SIGINT. Then requests in hand may finish, new ones
+// get 503; a second signal ends at once. Throws Error for what can not be served, addresses and templates
+// before weights are read.
+void serve(const ServeOptions& options);
+
+}  // namespace attend::serve

@@ -1,0 +1,178 @@
+#include "attend/bench/trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <set>
+
+#include "tests/support/error_message.h"
+
+namespace attend::bench {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing_support::error_message;
+
+ModelSpec spec_of(int vocab_size) {
+  ModelSpec spec;
+  spec.vocab_size = vocab_size;
+  return spec;
+}
+
+std::string write_trace(const std::string& text) {
+  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string path = testing::TempDir() + "/attend_trace_" + test + ".jsonl";
+  std::ofstream(path) << text;
+  return path;
+}
+
+std::string refusal(const std::string& text) {
+  const std::string path = write_trace(text);
+  return error_message(ErrorCode::kCorruptFile, [&] { (void)read_trace(path, {}, nullptr); });
+}
+
+// Mean and standard deviation of the times between two.
+std::pair<double, double> gaps_of(const Trace& trace) {
+  double sum = 0.0, squares = 0.0;
+  for (size_t i = 1; i < trace.size(); ++i) {
+    const double gap = trace[i].arrival - trace[i - 1].arrival;
+    sum += gap;
+    squares += gap * gap;
+  }
+  const double count = static_cast<double>(trace.size() - 1), mean = sum / count;
+  return {mean, std::sqrt(squares / count - mean * mean)};
+}
+
+TEST(Trace, ComesAtTheRateAndWithTheBurstsThatAreAskedFor) {
+  TraceOptions options{.num_conversations = 20000,
+                       .request_rate = 4.0,
+                       .input = {.lowest = 1, .highest = 1},
+                       .output = {.lowest = 1, .highest = 1}};
+  // A gamma distribution of shape k has a mean of 1 / rate and a deviation of 1 / (rate sqrt(k)).
+  for (const double burstiness : {0.25, 1.0, 4.0}) {
+    options.burstiness = burstiness;
+    const auto [mean, deviation] = gaps_of(make_trace(options, spec_of(100)));
+    EXPECT_NEAR(mean, 0.25, 0.015) << burstiness;
+    EXPECT_NEAR(deviation, 0.25 / std::sqrt(burstiness), 0.03) << burstiness;
+  }
+  options.request_rate = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(make_trace(options, spec_of(100)).back().arrival, 0.0);
+}
+
+TEST(Trace, IsTheSameForASeed) {
+  TraceOptions options{.num_conversations = 5, .request_rate = 1.0, .input = {.lowest = 1, .highest = 9}};
+  const ModelSpec spec = spec_of(1000);
+  const Trace first = make_trace(options, spec), again = make_trace(options, spec);
+  options.seed = 1;
+  const Trace other = make_trace(options, spec);
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(first[i].arrival, again[i].arrival);
+    EXPECT_EQ(first[i].turns[0].tokens, again[i].turns[0].tokens);
+  }
+  EXPECT_NE(first[0].turns[0].tokens, other[0].turns[0].tokens);
+}
+
+TEST(Trace, BeginsWithOneOfTheSharedPrefixesAndHasTheTurns) {
+  const TraceOptions options{.num_conversations = 40,
+                             .input = {.lowest = 3, .highest = 3},
+                             .output = {.lowest = 2, .highest = 2},
+                             .num_shared_prefixes = 3,
+                             .shared_prefix_tokens = 8,
+                             .num_turns = 2};
+  std::set<std::vector<int32_t>> prefixes;
+  const Trace trace = make_trace(options, spec_of(1000));
+  for (const Conversation& conversation : trace) {
+    ASSERT_EQ(conversation.turns.size(), 2u);
+    const std::vector<int32_t>& first = conversation.turns[0].tokens;
+    ASSERT_EQ(first.size(), 11u);
+    prefixes.insert({first.begin(), first.begin() + 8});
+    EXPECT_EQ(conversation.turns[1].tokens.size(), 3u);
+    EXPECT_EQ(conversation.turns[1].output_tokens, 2);
+  }
+  EXPECT_EQ(prefixes.size(), 3u);
+  EXPECT_EQ(num_requests(trace), 80);
+}
+
+TEST(Trace, IsRefusedWhereItFillsTheMemory) {
+  for (const TraceOptions& options :
+       {TraceOptions{.num_conversations = 1 << 24, .input = {.lowest = 1, .highest = 1 << 24}},
+        TraceOptions{.num_turns = 1 << 24},
+        TraceOptions{
+            .num_conversations = 1, .num_shared_prefixes = 1 << 24, .shared_prefix_tokens = 1 << 24}})
+    EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)make_trace(options, spec_of(9)); }),
+                HasSubstr("tokens in prompts: at most 268435456; lower --num-prompts"));
+}
+
+TEST(Trace, HasNoTokenThatStandsForAPartOfAnImage) {
+  ModelSpec spec = spec_of(2);
+  spec.image_token_id = 1;
+  for (const Conversation& conversation : make_trace({.num_conversations = 4}, spec))
+    for (const int32_t token : conversation.turns[0].tokens) ASSERT_EQ(token, 0);
+}
+
+TEST(LengthDistribution, IsReadAndDrawnFrom) {
+  std::mt19937_64 random(1);
+  EXPECT_EQ(LengthDistribution::parse("--n", "512").sample(random), 512);
+  const auto even = LengthDistribution::parse("--n", "3:5");
+  std::set<int> lengths;
+  for (int i = 0; i < 100; ++i) lengths.insert(even.sample(random));
+  EXPECT_THAT(lengths, ElementsAre(3, 4, 5));
+  const auto skewed = LengthDistribution::parse("--n", "lognormal:100:1:300");
+  int num_below = 0, num_at_most = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const int length = skewed.sample(random);
+    ASSERT_GE(length, 1);
+    ASSERT_LE(length, 300);
+    num_below += length < 100 ? 1 : 0;
+    num_at_most += length == 300 ? 1 : 0;
+  }
+  EXPECT_NEAR(num_below, 1000, 100) << "half of them";
+  EXPECT_NEAR(num_at_most, 272, 80) << "P(z > ln 3) = 0.136";
+}
+
+TEST(LengthDistribution, SaysWhatItTakes) {
+  for (const char* text : {"", "0", "-3", "5:3", "1:2:3", "lognormal:9:1", "lognormal:9:-1:20", "a", "5x",
+                           "lognormal:nan:1:20", "99999999999"})
+    EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
+                              [&] { (void)LengthDistribution::parse("--input-len", text); }),
+                HasSubstr("--input-len '" + std::string(text) + "': expected tokens, 1 to 16777216"))
+        << text;
+}
+
+TEST(TraceFile, IsReadInTheOrderOfArrival) {
+  const std::string path =
+      write_trace(R"({"input_ids": [1, 2], "output_len": 7, "arrival": 2.5})"
+                  "\n\n"
+                  R"({"turns": [{"input_ids": [3]}, {"input_ids": [4, 5], "output_len": 1}], "arrival": 0})");
+  const Trace trace = read_trace(path, {.output = {.lowest = 9, .highest = 9}}, nullptr);
+  ASSERT_EQ(trace.size(), 2u);
+  EXPECT_EQ(trace[0].arrival, 0.0);
+  ASSERT_EQ(trace[0].turns.size(), 2u);
+  EXPECT_EQ(trace[0].turns[0].output_tokens, 9);
+  EXPECT_THAT(trace[0].turns[1].tokens, ElementsAre(4, 5));
+  EXPECT_EQ(trace[1].arrival, 2.5);
+  EXPECT_EQ(trace[1].turns[0].output_tokens, 7);
+}
+
+TEST(TraceFile, RefusesWhatItCanNotReplayByLineAndField) {
+  EXPECT_THAT(refusal("{}\n"), HasSubstr(":1 {}: expected an object with \"prompt\" or \"input_ids\""));
+  EXPECT_THAT(refusal("{\"input_ids\": [1]}\n{\"input_ids\": [1], \"arrival\": 1}"),
+              HasSubstr(":2: arrival 1: expected none, as in the first line"));
+  EXPECT_THAT(refusal("{\"input_ids\": [1], \"arrival\": -1}"), HasSubstr("expected seconds"));
+  EXPECT_THAT(refusal("{\"input_ids\": []}"), HasSubstr("at least one"));
+  EXPECT_THAT(refusal("{\"turns\": []}"), HasSubstr("expected turns, at least one"));
+  EXPECT_THAT(refusal("{\"input_ids\": [1], \"output_len\": 0}"), HasSubstr("output_len 0"));
+  EXPECT_THAT(refusal("nonsense"), HasSubstr(":1"));
+  const std::string text = write_trace("{\"prompt\": \"hello\"}");
+  EXPECT_THAT(error_message(ErrorCode::kUnsupported, [&] { (void)read_trace(text, {}, nullptr); }),
+              HasSubstr("no tokenizer.json"));
+  const std::string empty = write_trace("\n");
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)read_trace(empty, {}, nullptr); }),
+              HasSubstr("no requests"));
+}
+
+}  // namespace
+}  // namespace attend::bench

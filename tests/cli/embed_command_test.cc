@@ -1,0 +1,77 @@
+// attend embed as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_command.h"
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+using namespace testing_support;
+
+const std::string kEmbedding = ATTEND_SOURCE_DIR "/tests/goldens/embed-qwen3-last";
+
+TEST(EmbedCommand, PrintsALineOfJsonForEachText) {
+  const Ran ran = attend("embed -m " + kTiny + " -p 'sun fox' -p 'a longer text'", Streams::kStdout);
+  EXPECT_EQ(ran.exit_code, 0);
+  const auto lines = lines_of(ran.out);
+  ASSERT_EQ(lines.size(), 2u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto json = nlohmann::json::parse(lines[i]);
+    EXPECT_EQ(json.at("index"), i);
+    EXPECT_GT(json.at("num_tokens"), 0);
+    double squares = 0.0;
+    for (const double x : json.at("embedding")) squares += x * x;
+    EXPECT_NEAR(squares, 1.0, 1e-4);
+  }
+}
+
+TEST(EmbedCommand, WritesTheSameNumbersAsANumpyArray) {
+  const std::string texts = write_file("texts.jsonl", "{\"input_ids\": [3, 4, 5]}\n{\"input_ids\": [9]}\n");
+  const std::string array = (std::filesystem::path(testing::TempDir()) / "vectors.npy").string();
+  const std::string command = "embed -m " + kEmbedding + " --texts-file " + texts + " --no-normalize";
+  EXPECT_EQ(attend(command + " --format npy -o " + array).exit_code, 0);
+  std::ifstream file(array, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const auto lines = lines_of(attend(command, Streams::kStdout).out);
+  ASSERT_EQ(lines.size(), 2u);
+  const auto first = nlohmann::json::parse(lines[0]).at("embedding").get<std::vector<float>>();
+  const size_t header = bytes.size() - 2 * first.size() * sizeof(float);
+  EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+  EXPECT_EQ(header % 64, 0u);
+  EXPECT_THAT(bytes.substr(0, header), HasSubstr("'<f4', 'fortran_order': False, 'shape': (2, 32)"));
+  EXPECT_EQ(bytes[header - 1], '\n');
+  std::vector<float> stored(first.size());
+  std::memcpy(stored.data(), bytes.data() + header, stored.size() * sizeof(float));
+  EXPECT_EQ(stored, first);
+}
+
+TEST(EmbedCommand, SaysWhatItDoesNotTake) {
+  const auto refusal = [](const std::string& arguments) {
+    const Ran ran = attend("embed -m " + kEmbedding + " " + arguments);
+    EXPECT_EQ(ran.exit_code, 2) << arguments;
+    return ran.out;
+  };
+  EXPECT_THAT(refusal(""), HasSubstr("give --text or --texts-file"));
+  EXPECT_THAT(refusal("--text x"), HasSubstr("no tokenizer.json"));
+  EXPECT_THAT(refusal("--text x --pooling max"), HasSubstr("expected mean, cls or last"));
+  EXPECT_THAT(refusal("--text x --normalize --no-normalize"), HasSubstr("give one of them"));
+  EXPECT_THAT(refusal("--text x --format csv"), HasSubstr("expected json or npy"));
+  EXPECT_THAT(refusal("--text x --max-input-tokens 9999"), HasSubstr("1 to 256"));
+  const std::string texts = write_file("one.jsonl", "{\"input_ids\": [3]}\n");
+  EXPECT_THAT(refusal("--texts-file " + texts + " -o /nowhere/x"), HasSubstr("can not be written"));
+  EXPECT_THAT(attend("generate -m " + std::string(ATTEND_SOURCE_DIR "/tests/goldens/embed-gemma-mean-dense") +
+                     " -p x")
+                  .out,
+              HasSubstr("attend embed"));
+}
+
+}  // namespace
+}  // namespace attend

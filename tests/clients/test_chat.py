@@ -1,0 +1,55 @@
+"""attend chat as a user has it: in a terminal, and through a pipe."""
+
+import os
+import pty
+import select
+import subprocess
+import time
+
+from conftest import ANSWER, BINARY, MODEL, QUESTION
+
+UP, CTRL_D, CTRL_U = b"\x1b[A", b"\x04", b"\x15"
+
+
+def test_lines_come_back_in_a_terminal():
+    master, terminal = pty.openpty()
+    chat = subprocess.Popen([BINARY, "chat", "--model-path", str(MODEL)], stdin=terminal, stdout=terminal, stderr=terminal,
+                            env=os.environ | {"TERM": "xterm"}, start_new_session=True)
+    os.close(terminal)
+    shown = b""
+
+    def wait_for(text):
+        """What was shown up to and with the text; the next call looks behind it."""
+        nonlocal shown
+        deadline = time.monotonic() + 30
+        while text not in shown:
+            assert select.select([master], [], [], deadline - time.monotonic())[0], shown
+            shown += os.read(master, 4096)
+        before, _, shown = shown.partition(text)
+        return before
+
+    try:
+        wait_for(b"> ")
+        os.write(master, QUESTION.encode() + b"\n")
+        assert ANSWER.encode() in wait_for(b"first token after")
+        wait_for(b"> ")
+        os.write(master, UP + b"\n")  # the same again
+        assert ANSWER.encode() in wait_for(b"first token after")
+        wait_for(b"> ")
+        os.write(master, b"/nothing\n")
+        wait_for(b"no such command")
+        # Between its prompt and its first look at a key libedit leaves Ctrl-D to the terminal, from where it comes as a
+        # character: so the line is emptied and the end asked for until it is seen.
+        deadline = time.monotonic() + 30
+        while chat.poll() is None and time.monotonic() < deadline:
+            os.write(master, CTRL_U + CTRL_D)
+            time.sleep(0.1)
+        assert chat.returncode == 0
+    finally:
+        chat.kill()
+        os.close(master)
+
+
+def test_a_pipe_gets_answers_alone():
+    run = subprocess.run([BINARY, "chat", "--model-path", str(MODEL)], input=QUESTION + "\n", capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout == ANSWER + "\n"

@@ -1,0 +1,212 @@
+"""HTTP itself: curl, sockets that misbehave, the end of a server."""
+
+import json
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+from conftest import ANSWER, QUESTION, Server
+
+LONG = {"prompt": QUESTION, "max_tokens": 1900, "ignore_eos": True, "stream": True}
+
+
+def curl(*arguments):
+    return subprocess.run(["curl", "-sS", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def fetch(server, path, body=None, headers=None):
+    """Status, headers and body."""
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(server.url + path, data, headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return reply.status, reply.headers, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+
+
+def post(path, body, extra=""):
+    data = json.dumps(body)
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{extra}Content-Length: {len(data)}\r\n\r\n{data}".encode()
+
+
+def metric(server, name):
+    for line in fetch(server, "/metrics")[2].splitlines():
+        if line.startswith(f"sglang:{name}{{"):
+            return float(line.rsplit(" ", 1)[1])
+    raise KeyError(name)
+
+
+def eventually(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def read_all(connection):
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def test_curl_completes_and_streams(server):
+    whole = json.loads(curl(server.url + "/v1/completions", "-d", json.dumps({"prompt": QUESTION})))
+    assert whole["choices"][0]["text"] == ANSWER
+    lines = curl("-N", server.url + "/v1/chat/completions", "-d", json.dumps(
+        {"messages": [{"role": "user", "content": QUESTION}], "stream": True})).split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == ANSWER
+
+
+def test_native_generate(server):
+    _, _, body = fetch(server, "/generate", {"text": QUESTION, "sampling_params": {"max_new_tokens": 2}})
+    reply = json.loads(body)
+    assert reply["text"] == " scout coffee" and reply["meta_info"]["finish_reason"] == {"type": "length", "length": 2}
+    stream = curl("-N", server.url + "/generate", "-d", json.dumps({"text": QUESTION, "stream": True})).split("\n\n")
+    texts = [json.loads(line.removeprefix("data: "))["text"] for line in stream[:-2]]
+    assert texts[-1] == ANSWER and all(later.startswith(text) for text, later in zip(texts, texts[1:]))
+
+
+def test_tokens_and_back(server):
+    tokens = json.loads(fetch(server, "/tokenize", {"prompt": QUESTION})[2])
+    assert tokens["count"] == len(tokens["tokens"])
+    assert json.loads(fetch(server, "/detokenize", {"tokens": tokens["tokens"]})[2])["text"] == QUESTION
+
+
+def test_what_tools_look_for(server):
+    assert fetch(server, "/health")[0] == fetch(server, "/health_generate")[0] == 200
+    assert json.loads(fetch(server, "/get_model_info")[2])["is_generation"]
+    assert json.loads(fetch(server, "/server_info")[2])["page_size"] > 0
+    assert json.loads(fetch(server, "/openapi.json")[2])["openapi"].startswith("3.")
+    assert "<html" in fetch(server, "/")[2]
+    assert fetch(server, "/nothing")[0] == 404
+    assert fetch(server, "/v1/completions")[1]["Allow"] == "POST"
+    with server.connect() as connection:
+        connection.sendall(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        head = read_all(connection)
+    assert head.startswith(b"HTTP/1.1 200") and head.endswith(b"\r\n\r\n")
+
+
+def test_request_id_comes_back(server):
+    _, headers, body = fetch(server, "/v1/completions", {"prompt": QUESTION}, {"x-request-id": "mine-1"})
+    assert headers["x-request-id"] == "mine-1" and json.loads(body)["id"] == "mine-1"
+
+
+def test_requests_in_a_row_on_one_connection(server):
+    with server.connect() as connection:
+        one = post("/v1/completions", {"prompt": QUESTION})
+        connection.sendall(one * 3 + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert read_all(connection).count(b"HTTP/1.1 200") == 4
+
+
+def test_old_clients_get_a_stream_without_chunks(server):
+    with server.connect() as connection:
+        connection.sendall(post("/v1/completions", {"prompt": QUESTION, "stream": True}).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        head, _, body = read_all(connection).partition(b"\r\n\r\n")
+    assert b"chunked" not in head and body.endswith(b"data: [DONE]\n\n")
+
+
+def test_who_leaves_aborts_at_once(server):
+    before = metric(server, "num_aborted_requests_total")
+    with server.connect() as connection:
+        connection.sendall(post("/v1/completions", LONG))
+        connection.recv(4096)
+    eventually(lambda: metric(server, "num_aborted_requests_total") == before + 1)
+    # One that only waits for its answer, too.
+    with server.connect() as connection:
+        connection.sendall(post("/v1/completions", LONG | {"stream": False}))
+        eventually(lambda: metric(server, "num_running_reqs") == 1)
+    eventually(lambda: metric(server, "num_aborted_requests_total") == before + 2)
+    assert metric(server, "num_used_tokens") == 0
+
+
+def test_abort_by_id(server):
+    with server.connect() as connection:
+        connection.sendall(post("/v1/completions", LONG, "X-Request-Id: to-be-ended\r\nConnection: close\r\n"))
+        connection.recv(4096)
+        assert fetch(server, "/abort_request", {"rid": "to-be"})[0] == 200
+        rest = read_all(connection)
+    assert b'"finish_reason":"abort"' in rest and b"[DONE]" in rest
+
+
+def test_what_is_no_request_gets_its_own_error(server):
+    cases = [
+        (b"\x16\x03\x01 hello\r\n\r\n", b"400"), (b"GET / HTTP/9.9\r\n\r\n", b"400"),
+        (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", b"413"),
+        (b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000 + b"\r\n\r\n", b"431"),
+        (b"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400"),
+        (post("/v1/completions", []), b"400"),
+    ]
+    for sent, status in cases:
+        with server.connect() as connection:
+            connection.sendall(sent)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 " + status), sent[:60]
+
+
+def test_full_queue_is_told_to_come_back():
+    server = Server("--max-running-requests", "1", "--max-queued-requests", "1")
+    try:
+        with server.connect() as first:
+            first.sendall(post("/v1/completions", LONG | {"n": 30}))
+            eventually(lambda: metric(server, "num_queue_reqs") > 1)
+            status, headers, body = fetch(server, "/v1/completions", {"prompt": QUESTION})
+        assert status == 503 and headers["Retry-After"] == "1" and "queue_full" in body
+    finally:
+        server.stop()
+
+
+def test_sigterm_lets_requests_finish_and_refuses_new_ones():
+    server = Server()
+    with server.connect() as stream, server.connect() as other:
+        stream.sendall(post("/v1/completions", LONG))
+        got = stream.recv(100)
+        server.process.send_signal(signal.SIGTERM)
+        eventually(lambda: fetch(server, "/health")[0] == 503)
+        other.sendall(post("/v1/completions", {"prompt": QUESTION}))
+        assert b"shutting_down" in other.recv(4096)
+        got += read_all(stream)
+    assert got.rstrip().endswith(b"0") and b'"finish_reason":"length"' in got and b"[DONE]" in got
+    assert server.process.wait(timeout=30) == 0
+
+
+def test_second_signal_ends_at_once():
+    server = Server()
+    with server.connect() as stream:
+        stream.sendall(post("/v1/completions", LONG | {"n": 30}))
+        stream.recv(100)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        assert server.stop(signal.SIGINT)[0] == 0
+
+
+def test_unix_socket(tmp_path):
+    path = tmp_path / "attend.sock"
+    for _ in range(2):  # the second finds the socket of one that was killed
+        from conftest import BINARY, MODEL
+
+        process = subprocess.Popen([BINARY, "serve", "--model-path", str(MODEL), "--unix-socket", str(path)],
+                                   stderr=subprocess.DEVNULL)
+        eventually(path.exists)
+        reply = curl("--retry", "5", "--retry-all-errors", "--unix-socket", str(path), "http://x/v1/completions",
+                     "-d", json.dumps({"prompt": QUESTION}))
+        assert json.loads(reply)["choices"][0]["text"] == ANSWER
+        process.kill()
+        process.wait()
+
+
+def test_a_port_is_taken_over_from_one_that_was_killed():
+    first = Server()
+    with first.connect() as stream, first.connect():
+        stream.sendall(post("/v1/completions", LONG))
+        stream.recv(100)
+        first.stop(signal.SIGKILL)
+        again = Server("--port", str(first.port))
+    try:
+        assert again.port == first.port and fetch(again, "/health_generate")[0] == 200
+    finally:
+        again.stop()

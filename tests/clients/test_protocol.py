@@ -1,0 +1,138 @@
+"""What SGLang's and vLLM's own clients, tools and operators rely on."""
+
+import json
+import subprocess
+
+from conftest import ANSWER, BINARY, MODEL, QUESTION, Server
+from test_http import curl, fetch, metric
+
+NATIVE = {"sampling_params": {"max_new_tokens": 4, "temperature": 0}}
+LONG_PROMPT = "word " * 400
+
+
+def ask(server, path, **fields):
+    status, _, body = fetch(server, path, fields)
+    assert status == 200, body
+    return json.loads(body)
+
+
+def test_a_prompt_that_came_before_is_cached_until_it_is_flushed(server):
+    def cached(prompt):
+        reply = ask(server, "/v1/completions", prompt=prompt, max_tokens=1)
+        return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached(LONG_PROMPT) == 0
+    assert cached(LONG_PROMPT) > 0
+    chat = {"messages": [{"role": "user", "content": LONG_PROMPT}], "max_tokens": 1}
+    ask(server, "/v1/chat/completions", **chat)
+    assert ask(server, "/v1/chat/completions", **chat)["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+    assert ask(server, "/generate", text=LONG_PROMPT, **NATIVE)["meta_info"]["cached_tokens"] > 0
+    # Whoever brings a salt of its own shares nothing.
+    salted = ask(server, "/v1/completions", prompt=LONG_PROMPT, max_tokens=1, cache_salt="mine")
+    assert salted["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert metric(server, "cached_tokens_total") > 0 and metric(server, "prefix_cache_tokens") > 0
+    assert fetch(server, "/flush_cache?timeout=5", {})[0] == 200
+    assert cached(LONG_PROMPT) == 0
+
+
+def test_native_logprobs_of_prompt_and_answer(server):
+    reply = ask(server, "/generate", text=QUESTION, return_logprob=True, logprob_start_len=0, top_logprobs_num=2,
+                return_text_in_logprobs=True, **NATIVE)
+    meta = reply["meta_info"]
+    assert len(meta["input_token_logprobs"]) == meta["prompt_tokens"]
+    assert meta["input_token_logprobs"][0][0] is None and meta["input_token_logprobs"][1][0] < 0
+    assert "".join(text for _, _, text in meta["input_token_logprobs"]) == "<|begin|>" + QUESTION
+    assert [token for _, token, _ in meta["output_token_logprobs"]] == reply["output_ids"]
+    for (logprob, token, _), top in zip(meta["output_token_logprobs"], meta["output_top_logprobs"]):
+        assert len(top) == 2 and top[0][:2] == [logprob, token]
+    # The same figures as OpenAI's door gives.
+    openai = ask(server, "/v1/completions", prompt=QUESTION, max_tokens=4, temperature=0, echo=True, logprobs=0)
+    told = [logprob for logprob, _, _ in meta["input_token_logprobs"] + meta["output_token_logprobs"]]
+    assert told == openai["choices"][0]["logprobs"]["token_logprobs"]
+    answer_only = ask(server, "/generate", text=QUESTION, return_logprob=True, **NATIVE)["meta_info"]
+    assert answer_only["input_token_logprobs"] == [] and len(answer_only["output_token_logprobs"]) == 4
+
+
+def test_native_streams_of_several_prompts_say_which_is_which(server):
+    stream = curl("-N", server.url + "/generate", "-d", json.dumps({"text": [QUESTION, "copy: a [ sun ] b ->"], "stream": True}))
+    last = {}
+    for line in stream.split("\n\n")[:-2]:
+        chunk = json.loads(line.removeprefix("data: "))
+        last[chunk["index"]] = chunk["text"]
+    assert last == {0: ANSWER, 1: " sun"}
+
+
+def test_every_field_may_be_null(server):
+    document = json.loads(fetch(server, "/openapi.json")[2])
+    schemas = document["components"]["schemas"]
+
+    def fields(schema):
+        for part in schema.get("allOf", []):
+            yield from fields(schemas[part["$ref"].rsplit("/", 1)[1]] if "$ref" in part else part)
+        yield from schema.get("properties", {})
+
+    for path, schema, given in [("/v1/chat/completions", "ChatRequest", {"messages": [{"role": "user", "content": QUESTION}]}),
+                                ("/v1/completions", "CompletionRequest", {"prompt": QUESTION}),
+                                ("/generate", "GenerateRequest", {"text": QUESTION})]:
+        names = set(fields(schemas[schema]))
+        assert len(names) > 10
+        ask(server, path, **({name: None for name in names} | given))
+
+
+def test_an_answer_goes_on_where_the_last_message_ends(server):
+    talk = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": " scout coffee"}]
+    reply = ask(server, "/v1/chat/completions", messages=talk, continue_final_message=True)
+    assert reply["choices"][0]["message"]["content"] == " writer pea"
+
+
+def test_a_client_names_its_request(server):
+    assert ask(server, "/v1/completions", prompt=QUESTION, rid="mine-2")["id"] == "mine-2"
+    assert fetch(server, "/v1/completions", {"prompt": QUESTION, "rid": "a\r\nSet-Cookie: b"})[0] == 400
+
+
+def test_admin_key_guards_what_changes_the_server():
+    server = Server("--api-key", "user", "--admin-api-key", "admin")
+    try:
+        for path in ("/flush_cache", "/abort_request"):
+            body = {"abort_all": True}
+            assert fetch(server, path, body, {"Authorization": "Bearer user"})[0] == 401
+            assert fetch(server, path, body, {"Authorization": "Bearer admin"})[0] == 200
+    finally:
+        server.stop()
+
+
+def check_metrics(text):
+    """Prometheus' own tool; it also finds fault with names, of which SGLang's and vLLM's colons are known."""
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+    assert checked.returncode in (0, 3), checked.stderr
+    faults = [line for line in checked.stderr.splitlines() if "metric names should not contain ':'" not in line]
+    assert faults == [], faults
+
+
+def test_metrics_are_as_prometheus_wants_them(server):
+    check_metrics(fetch(server, "/metrics")[2])
+
+
+def test_metrics_under_vllms_names():
+    server = Server("--metric-names", "both")
+    try:
+        ask(server, "/v1/completions", prompt=QUESTION)
+        text = fetch(server, "/metrics")[2]
+        check_metrics(text)
+        assert 'vllm:request_success_total{model_name="tiny",engine="0",finished_reason="stop"} 1' in text
+        assert "vllm:num_requests_running{" in text and "sglang:num_running_reqs{" in text
+    finally:
+        server.stop()
+
+
+def test_flags_that_do_not_exist_are_refused():
+    run = subprocess.run([BINARY, "serve", "--model-path", str(MODEL), "--metric-names", "v"], capture_output=True, text=True)
+    assert run.returncode == 2 and "expected sglang, vllm or both" in run.stderr
+
+
+def test_what_has_no_effect_is_said_once():
+    server = Server()
+    for _ in range(3):
+        ask(server, "/v1/completions", prompt=QUESTION, unheard_of=1, user="u")
+    log = server.stop()[1]
+    assert log.count("unheard_of") == 1 and '"user"' not in log

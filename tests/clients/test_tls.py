@@ -1,0 +1,112 @@
+"""TLS: real clients, and sockets that do not speak it."""
+
+import json
+import ssl
+import subprocess
+
+import openai
+import pytest
+
+from conftest import ANSWER, BINARY, MODEL, QUESTION, Server
+from test_http import LONG, curl, eventually, post, read_all
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """An authority that signed the server's certificate and a client's; the server's key has a password."""
+    folder = tmp_path_factory.mktemp("keys")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
+    for name, protect in (("server", ["-passout", "pass:secret"]), ("client", ["-nodes"])):
+        openssl("req", "-newkey", "rsa:2048", *protect, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-extfile", "names", "-out", f"{name}.pem")
+    return folder
+
+
+def flags(keys):
+    return ["--ssl-certfile", str(keys / "server.pem"), "--ssl-keyfile", str(keys / "server.key"),
+            "--ssl-keyfile-password", "secret"]
+
+
+@pytest.fixture(scope="module")
+def secure(keys):
+    server = Server(*flags(keys))
+    yield server
+    assert server.stop()[0] == 0
+
+
+def wrapped(server, keys):
+    context = ssl.create_default_context(cafile=keys / "ca.pem")
+    return context.wrap_socket(server.connect(), server_hostname="127.0.0.1")
+
+
+def test_curl_and_openai_speak_tls(secure, keys):
+    assert secure.url.startswith("https://")
+    reply = curl("--cacert", str(keys / "ca.pem"), secure.url + "/v1/completions", "-d", json.dumps({"prompt": QUESTION}))
+    assert json.loads(reply)["choices"][0]["text"] == ANSWER
+    context = ssl.create_default_context(cafile=keys / "ca.pem")
+    client = openai.OpenAI(base_url=secure.url + "/v1", api_key="none", http_client=openai.DefaultHttpxClient(verify=context))
+    chunks = client.chat.completions.create(model="tiny", stream=True, messages=[{"role": "user", "content": QUESTION}])
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == ANSWER
+
+
+def test_who_leaves_aborts_at_once_under_tls_too(secure, keys):
+    def value(name):
+        text = curl("--cacert", str(keys / "ca.pem"), secure.url + "/metrics")
+        return next(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"sglang:{name}{{"))
+
+    before = value("num_aborted_requests_total")
+    with wrapped(secure, keys) as connection:
+        connection.sendall(post("/v1/completions", LONG))
+        connection.recv(4096)
+    eventually(lambda: value("num_aborted_requests_total") == before + 1)
+    eventually(lambda: value("num_used_tokens") == 0)
+
+
+def test_the_end_of_a_connection_is_told(secure, keys):
+    with wrapped(secure, keys) as connection:
+        connection.sendall(post("/v1/completions", {"prompt": QUESTION}, "Connection: close\r\n"))
+        assert ANSWER.encode() in read_all(connection)  # raises where the stream was cut off
+
+
+def test_what_is_no_tls_is_dropped(secure, keys):
+    for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + b"\x00" * 512, b""):
+        with secure.connect() as connection:
+            if sent:
+                connection.sendall(sent)
+                try:
+                    assert b"200" not in connection.recv(4096)
+                except ConnectionError:
+                    pass
+    test_curl_and_openai_speak_tls(secure, keys)
+
+
+def test_clients_may_have_to_bring_a_certificate(keys):
+    server = Server(*flags(keys), "--ssl-ca-certs", str(keys / "ca.pem"))
+    try:
+        known = ["--cacert", str(keys / "ca.pem")]
+        own = ["--cert", str(keys / "client.pem"), "--key", str(keys / "client.key")]
+        assert "tiny" in curl(*known, *own, server.url + "/v1/models")
+        with pytest.raises(subprocess.CalledProcessError):
+            curl(*known, server.url + "/v1/models")
+    finally:
+        server.stop()
+
+
+def test_files_that_do_not_fit_are_refused_before_the_model_is_read(keys):
+    good = flags(keys)
+    for bad, message in [
+        (good[:2], "expected both"),
+        (good[:4], "--ssl-keyfile"),  # no password
+        (["--ssl-certfile", str(keys / "client.pem"), *good[2:]], "key values mismatch"),
+        (["--ssl-certfile", str(keys / "names"), *good[2:]], "expected a PEM file"),
+        (["--ssl-ca-certs", str(keys / "ca.pem")], "only with --ssl-certfile"),
+    ]:
+        run = subprocess.run([BINARY, "serve", "--model-path", str(MODEL), "--port", "0", *bad],
+                             capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        assert run.returncode != 0 and message in run.stderr, run.stderr

@@ -1,0 +1,521 @@
+// AsyncEngine: callers on many threads over the tiny model.
+#include "attend/engine/async_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "attend/base/error.h"
+#include "tests/support/count_allocations.h"
+
+namespace attend {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr milliseconds kLong{60000};
+
+EngineConfig tiny_config() {
+  EngineConfig config;
+  config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
+  config.context_length = 512;
+  config.max_total_tokens = 4096;
+  return config;
+}
+
+const std::string kPrompt = "recall: sun=42, river=17, fox=80; river=";
+
+// What a request's callback heard.
+struct Heard {
+  std::vector<int32_t> tokens;
+  std::string text;
+  int num_last = 0;  // outputs with a finish reason
+  int num_after_last = 0;
+  FinishReason reason = FinishReason::kNone;
+};
+
+// Callbacks that write down what they hear; outlives the engine.
+class Listener {
+ public:
+  OutputCallback callback(int key) {
+    return [this, key](const RequestOutput& output) {
+      const std::lock_guard lock(mutex_);
+      Heard& heard = heard_[key];
+      if (heard.num_last > 0) ++heard.num_after_last;
+      heard.tokens.insert(heard.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+      heard.text += output.text;
+      heard.reason = output.finish_reason;
+      if (output.finished()) ++heard.num_last;
+      changed_.notify_all();
+    };
+  }
+  Heard wait_for_end(int key) {
+    return wait(key, [](const Heard& heard) { return heard.num_last > 0; });
+  }
+  Heard wait_for_token(int key) {
+    return wait(key, [](const Heard& heard) { return !heard.tokens.empty() || heard.num_last > 0; });
+  }
+  std::map<int, Heard> all() {
+    const std::lock_guard lock(mutex_);
+    return heard_;
+  }
+
+ private:
+  template <class Is>
+  Heard wait(int key, const Is& is) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kLong, [&] { return is(heard_[key]); })) << "request " << key;
+    return heard_[key];
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, Heard> heard_;
+};
+
+GenerationRequest tiny_request(int max_new_tokens = 16) {
+  return {.prompt = kPrompt, .params = {.max_new_tokens = max_new_tokens, .ignore_eos = true}};
+}
+// Goes on until somebody ends it.
+GenerationRequest endless_request() { return tiny_request(100000); }
+
+Heard alone() {
+  Engine engine(tiny_config());
+  Heard heard;
+  engine.submit(tiny_request());
+  while (engine.step([&](const RequestOutput& output) {
+    heard.tokens.insert(heard.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+    heard.text += output.text;
+  })) {
+  }
+  return heard;
+}
+
+TEST(AsyncEngine, GivesWhatTheEngineGivesToCallersOnManyThreads) {
+  const Heard expected = alone();
+  Listener listener;
+  AsyncEngine engine(tiny_config());
+  std::vector<std::thread> callers;
+  constexpr int kCallers = 4, kEach = 4;
+  for (int caller = 0; caller < kCallers; ++caller)
+    callers.emplace_back([&, caller] {
+      for (int i = 0; i < kEach; ++i) engine.submit(tiny_request(), listener.callback(caller * kEach + i));
+    });
+  for (std::thread& caller : callers) caller.join();
+  ASSERT_TRUE(engine.drain(kLong));
+  const auto all = listener.all();
+  ASSERT_EQ(all.size(), static_cast<size_t>(kCallers * kEach));
+  for (const auto& [key, heard] : all) {
+    EXPECT_EQ(heard.tokens, expected.tokens) << key;
+    EXPECT_EQ(heard.text, expected.text) << key;
+    EXPECT_EQ(heard.reason, FinishReason::kLength) << key;
+    EXPECT_EQ(heard.num_last, 1) << key;
+  }
+}
+
+TEST(AsyncEngine, RefusesOnTheCallersThreadAndChangesNothing) {
+  Listener listener;
+  AsyncEngine engine(tiny_config());
+  EXPECT_THROW(engine.submit({.prompt = std::vector<int32_t>{-1}}, listener.callback(0)), Error);
+  EXPECT_THROW(engine.submit({.prompt = std::vector<int32_t>(600, 5)}, listener.callback(0)), Error);
+  EXPECT_THROW(engine.submit({.prompt = kPrompt, .params = {.top_p = 0.0f}}, listener.callback(0)), Error);
+  EXPECT_THROW(engine.submit(tiny_request(), nullptr), Error);
+  EXPECT_EQ(engine.metrics().num_requests, 0);
+  EXPECT_TRUE(engine.drain(milliseconds(0)));
+  EXPECT_TRUE(listener.all().empty());
+}
+
+TEST(AsyncEngine, ThrowsWhatTheEnginesConstructorThrows) {
+  EngineConfig config = tiny_config();
+  config.model_path = "/nowhere";
+  try {
+    AsyncEngine engine(config);
+    FAIL() << "no model";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/nowhere"));
+  }
+}
+
+TEST(AsyncEngine, AbortsARunningRequestWithOneLastOutput) {
+  Listener listener;
+  AsyncEngine engine(tiny_config());
+  const RequestId id = engine.submit(endless_request(), listener.callback(0));
+  listener.wait_for_token(0);
+  engine.abort(id);
+  const Heard heard = listener.wait_for_end(0);
+  EXPECT_EQ(heard.reason, FinishReason::kAbort);
+  ASSERT_TRUE(engine.drain(kLong));
+  engine.abort(id);  // long gone
+  engine.abort(12345);
+  EXPECT_EQ(listener.wait_for_end(0).num_last, 1);
+  const EngineMetrics metrics = engine.metrics();
+  EXPECT_EQ(metrics.num_finished[static_cast<size_t>(FinishReason::kAbort)], 1);
+  EXPECT_EQ(metrics.num_used_tokens, 0);
+}
+
+TEST(AsyncEngine, AbortsWaitingAndHalfComputedRequests) {
+  EngineConfig config = tiny_config();
+  config.max_running_requests = 1;
+  config.chunked_prefill_size = 16;
+  Listener listener;
+  AsyncEngine engine(config);
+  engine.pause();
+  // A prompt of 20 steps; the other waits for its row.
+  const RequestId chunked = engine.submit(
+      {.prompt = std::vector<int32_t>(320, 5), .params = {.max_new_tokens = 4, .ignore_eos = true}},
+      listener.callback(0));
+  const RequestId waiting = engine.submit(tiny_request(), listener.callback(1));
+  engine.resume();
+  while (engine.metrics().num_used_tokens == 0) std::this_thread::yield();
+  engine.pause();
+  ASSERT_TRUE(listener.all().empty()) << "the prompt was computed before the pause: the test tests nothing";
+  engine.abort(waiting);
+  engine.abort(chunked);
+  EXPECT_EQ(listener.wait_for_end(0).reason, FinishReason::kAbort);
+  EXPECT_EQ(listener.wait_for_end(1).reason, FinishReason::kAbort);
+  EXPECT_TRUE(listener.wait_for_end(0).tokens.empty());
+  ASSERT_TRUE(engine.drain(kLong));
+  EXPECT_EQ(engine.metrics().num_used_tokens, 0);
+}
+
+TEST(AsyncEngine, StandsStillWhilePaused) {
+  Listener listener;
+  AsyncEngine engine(tiny_config());
+  engine.submit(endless_request(), listener.callback(0));
+  listener.wait_for_token(0);
+  engine.pause();
+  EXPECT_TRUE(engine.metrics().paused);
+  const size_t before = listener.wait_for_token(0).tokens.size();
+  engine.submit(tiny_request(1), listener.callback(1));
+  EXPECT_FALSE(engine.drain(milliseconds(50)));
+  EXPECT_EQ(listener.wait_for_token(0).tokens.size(), before);
+  engine.resume();
+  EXPECT_EQ(listener.wait_for_end(1).reason, FinishReason::kLength);
+}
+
+TEST(AsyncEngine, EndsTheRequestOfACallbackThatThrowsAndNoOther) {
+  const Heard expected = alone();
+  Listener listener;
+  std::atomic<int> num_calls = 0;
+  AsyncEngine engine(tiny_config());
+  engine.submit(endless_request(), [&](const RequestOutput&) {
+    if (++num_calls == 3) throw std::runtime_error("the client is gone");
+  });
+  engine.submit(tiny_request(), listener.callback(0));
+  ASSERT_TRUE(engine.drain(kLong));
+  EXPECT_EQ(num_calls, 3);
+  EXPECT_EQ(listener.wait_for_end(0).tokens, expected.tokens);
+  EXPECT_EQ(engine.metrics().num_used_tokens, 0);
+}
+
+TEST(AsyncEngine, LetsACallbackAbortSubmitAndPause) {
+  Listener listener;
+  std::atomic<RequestId> endless = 0;
+  AsyncEngine engine(tiny_config());
+  endless = engine.submit(endless_request(), listener.callback(0));
+  listener.wait_for_token(0);
+  engine.submit(tiny_request(2), [&](const RequestOutput& output) {
+    listener.callback(1)(output);
+    if (!output.finished()) return;
+    engine.abort(endless);
+    engine.pause();
+    engine.submit(tiny_request(1), listener.callback(2));
+    engine.resume();
+    EXPECT_THROW(engine.drain(milliseconds(1)), Error);
+  });
+  EXPECT_EQ(listener.wait_for_end(0).reason, FinishReason::kAbort);
+  EXPECT_EQ(listener.wait_for_end(2).reason, FinishReason::kLength);
+}
+
+TEST(AsyncEngine, AbortsWhatIsLeftWhenItIsDestroyed) {
+  Listener listener;
+  {
+    AsyncEngine engine(tiny_config());
+    engine.submit(endless_request(), [&](const RequestOutput& output) {
+      listener.callback(0)(output);
+      if (!output.finished()) return;
+      EXPECT_THROW(engine.submit(tiny_request(), listener.callback(3)), Error);
+    });
+    engine.submit(endless_request(), listener.callback(1));
+    listener.wait_for_token(0);
+    engine.submit(endless_request(), listener.callback(2));
+  }
+  for (int key : {0, 1, 2}) {
+    EXPECT_EQ(listener.wait_for_end(key).reason, FinishReason::kAbort) << key;
+    EXPECT_EQ(listener.wait_for_end(key).num_last, 1) << key;
+  }
+}
+
+TEST(AsyncEngine, CountsWhatItDid) {
+  Listener listener;
+  AsyncEngine engine(tiny_config());
+  constexpr int kRequests = 3, kTokens = 5;
+  for (int i = 0; i < kRequests; ++i) engine.submit(tiny_request(kTokens), listener.callback(i));
+  ASSERT_TRUE(engine.drain(kLong));
+  const EngineMetrics metrics = engine.metrics();
+  const auto num_prompt = static_cast<int64_t>(engine.tokenizer()->encode(kPrompt).size());
+  EXPECT_EQ(metrics.num_requests, kRequests);
+  EXPECT_EQ(metrics.num_finished[static_cast<size_t>(FinishReason::kLength)], kRequests);
+  EXPECT_EQ(metrics.num_prompt_tokens, kRequests * num_prompt);
+  EXPECT_EQ(metrics.num_generated_tokens, kRequests * kTokens);
+  EXPECT_GE(metrics.num_steps, kTokens);
+  EXPECT_EQ(metrics.num_failed_steps, 0);
+  EXPECT_EQ(metrics.num_running, 0);
+  EXPECT_EQ(metrics.num_waiting, 0);
+  EXPECT_EQ(metrics.num_total_tokens, engine.info().pool_slots);
+  EXPECT_EQ(metrics.time_to_first_token.count(), kRequests);
+  EXPECT_EQ(metrics.queue_time.count(), kRequests);
+  EXPECT_EQ(metrics.end_to_end.count(), kRequests);
+  EXPECT_EQ(metrics.inter_token.count(), kRequests * (kTokens - 1));
+  EXPECT_GE(metrics.time_to_first_token.sum, metrics.queue_time.sum);
+}
+
+TEST(AsyncEngine, CountsWhatThePrefixCacheDid) {
+  EngineConfig config = tiny_config();
+  config.max_total_tokens = 512;
+  config.backend_options.page_size = 64;
+  Listener listener;
+  AsyncEngine engine(config);
+  int key = 0;
+  const auto complete = [&](int32_t token) {
+    engine.submit(
+        {.prompt = std::vector<int32_t>(200, token), .params = {.max_new_tokens = 2, .ignore_eos = true}},
+        listener.callback(key++));
+    ASSERT_TRUE(engine.drain(kLong));
+  };
+  EXPECT_EQ(engine.metrics().cache_hit_rate(), 0.0);
+  complete(5);
+  complete(5);
+  EngineMetrics metrics = engine.metrics();
+  EXPECT_EQ(metrics.num_cached_prompt_tokens, 192) << "whole pages";
+  EXPECT_EQ(metrics.num_prompt_tokens, 400);
+  EXPECT_EQ(metrics.cache_hit_rate(), 192.0 / 400.0);
+  EXPECT_EQ(metrics.num_cached_tokens, 192);
+  EXPECT_EQ(metrics.num_evictable_tokens, 192);
+  EXPECT_EQ(metrics.num_locked_tokens, 0);
+  EXPECT_EQ(metrics.num_evicted_tokens, 0);
+  engine.submit({.prompt = std::vector<int32_t>(200, 5), .params = endless_request().params},
+                listener.callback(key));
+  listener.wait_for_token(key);
+  engine.pause();
+  metrics = engine.metrics();
+  EXPECT_EQ(metrics.num_evictable_tokens, 0);
+  EXPECT_EQ(metrics.num_locked_tokens, metrics.num_cached_tokens);
+  engine.abort_all();
+  engine.resume();
+  ASSERT_TRUE(engine.drain(kLong));
+  for (int32_t token = 6; token < 10; ++token) complete(token);
+  metrics = engine.metrics();
+  EXPECT_GT(metrics.num_evicted_tokens, 0);
+  EXPECT_EQ(metrics.num_evictable_tokens, metrics.num_cached_tokens);
+  EXPECT_EQ(metrics.num_heals, 0);
+}
+
+// Every request ends once, whatever threads do to it at whatever moment; nothing stays behind.
+TEST(AsyncEngine, ForgetsPrefixesWhenItIsTold) {
+  AsyncEngine engine(tiny_config());
+  const auto ask = [&] {
+    std::atomic<int> num_cached = -1;
+    engine.submit({.prompt = std::vector<int32_t>(300, 7), .params = {.max_new_tokens = 2}},
+                  [&](const RequestOutput& output) { num_cached = output.request.num_cached_tokens; });
+    EXPECT_TRUE(engine.drain(kLong));
+    return num_cached.load();
+  };
+  EXPECT_EQ(ask(), 0);
+  EXPECT_GT(ask(), 0);
+  EXPECT_GT(engine.metrics().num_cached_tokens, 0);
+  EXPECT_GT(engine.metrics().num_cached_prompt_tokens, 0);
+  engine.flush_cache();
+  EXPECT_EQ(ask(), 0);
+}
+
+TEST(AsyncEngine, RecordsWhereTheTimeOfStepsGoes) {
+  AsyncEngine engine(tiny_config());
+  Listener listener;
+  const auto run = [&] {
+    engine.submit({.prompt = kPrompt, .params = {.max_new_tokens = 5, .ignore_eos = true}},
+                  listener.callback(0));
+    EXPECT_TRUE(engine.drain(kLong));
+  };
+  EXPECT_THROW(engine.stop_trace(), Error);
+  engine.start_trace(3);
+  EXPECT_THROW(engine.start_trace(), Error);
+  run();
+  std::map<std::string, int> num_spans;
+  std::vector<std::string> modes;
+  double step_time = 0.0, time_of_parts = 0.0;
+  const auto trace = nlohmann::json::parse(engine.stop_trace());
+  for (const auto& span : trace["traceEvents"]) {
+    if (span["ph"] != "X") continue;
+    ++num_spans[span["name"]];
+    (span["name"] == "step" ? step_time : time_of_parts) += span["dur"].get<double>();
+    if (span["name"] != "step") continue;
+    modes.push_back(span["args"]["mode"]);
+    EXPECT_EQ(span["args"]["requests"], 1);
+  }
+  for (const char* name : {"step", "schedule", "inputs", "forward", "sampling", "output"})
+    EXPECT_EQ(num_spans[name], 3) << name;
+  EXPECT_THAT(modes, testing::ElementsAre("extend", "decode", "decode"));
+  EXPECT_LE(time_of_parts, step_time);
+  EXPECT_GT(time_of_parts, 0.0);
+  engine.start_trace();
+  run();
+  EXPECT_THAT(engine.stop_trace(), HasSubstr("\"step\""));
+}
+
+TEST(AsyncEngine, KeepsItsPromisesWhileManyThreadsSubmitAndAbort) {
+  EngineConfig config = tiny_config();
+  config.max_running_requests = 6;
+  config.max_total_tokens = 512;  // preempts
+  config.chunked_prefill_size = 32;
+  config.backend_options.page_size = 16;
+  Listener listener;
+  constexpr int kThreads = 4, kEach = 40;
+  {
+    AsyncEngine engine(config);
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < kThreads; ++caller)
+      callers.emplace_back([&, caller] {
+        std::mt19937 random(static_cast<unsigned>(caller));
+        std::vector<RequestId> mine;
+        for (int i = 0; i < kEach; ++i) {
+          const auto prompt_size = 1 + random() % 60;
+          mine.push_back(engine.submit(
+              {.prompt = std::vector<int32_t>(prompt_size, static_cast<int32_t>(5 + random() % 1000)),
+               .params = {.max_new_tokens = static_cast<int>(1 + random() % 40),
+                          .temperature = 1.0f,
+                          .ignore_eos = true}},
+              listener.callback(caller * kEach + i)));
+          if (random() % 3 == 0) engine.abort(mine[random() % mine.size()]);
+          if (random() % 16 == 0) engine.pause();
+          if (random() % 4 == 0) engine.resume();
+          if (random() % 8 == 0) (void)engine.metrics();
+          if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+        }
+        engine.resume();
+      });
+    for (std::thread& caller : callers) caller.join();
+    engine.resume();
+    ASSERT_TRUE(engine.drain(kLong));
+    const EngineMetrics metrics = engine.metrics();
+    EXPECT_EQ(metrics.num_used_tokens, 0);
+    EXPECT_EQ(metrics.num_running + metrics.num_waiting, 0);
+    EXPECT_EQ(std::accumulate(metrics.num_finished.begin(), metrics.num_finished.end(), int64_t{0}),
+              kThreads * kEach);
+    EXPECT_GT(metrics.num_finished[static_cast<size_t>(FinishReason::kAbort)], 0);
+    EXPECT_GT(metrics.num_finished[static_cast<size_t>(FinishReason::kLength)], 0);
+  }
+  const auto all = listener.all();
+  ASSERT_EQ(all.size(), static_cast<size_t>(kThreads * kEach));
+  for (const auto& [key, heard] : all) {
+    EXPECT_EQ(heard.num_last, 1) << key;
+    EXPECT_EQ(heard.num_after_last, 0) << key;
+  }
+}
+
+// Wherever memory runs out once on the engine's thread, requests end once each, and the engine goes on.
+TEST(AsyncEngine, OutlivesEachAllocationThatFails) {
+  const Heard expected = alone();
+  AsyncEngine engine(tiny_config());
+  int num_failures = 0;
+  for (int64_t num_good = 0; num_good < 120; ++num_good) {
+    Listener listener;
+    std::atomic<int> num_ends = 0, num_after = 0;
+    std::atomic<bool> failed = false;
+    // Does not allocate, so that what fails is the engine's.
+    const auto count_ends = [&](const RequestOutput& output) {
+      if (!output.finished()) return;
+      if (++num_ends > 4) ++num_after;
+      failed = failed || testing_support::allocation_has_failed();
+      if (num_ends == 4) testing_support::fail_one_allocation_after(-1);
+    };
+    engine.pause();
+    engine.submit({.prompt = kPrompt, .params = {.max_new_tokens = 3, .ignore_eos = true}},
+                  [&, armed = false](const RequestOutput& output) mutable {
+                    if (!std::exchange(armed, true)) testing_support::fail_one_allocation_after(num_good);
+                    count_ends(output);
+                  });
+    engine.submit({.prompt = kPrompt,
+                   .params = {.max_new_tokens = 30,
+                              .temperature = 1.0f,
+                              .frequency_penalty = 0.5f,
+                              .stop = {"zzzz"},
+                              .ignore_eos = true,
+                              .n = 2,
+                              .echo = true,
+                              .logprobs = 2,
+                              .prompt_logprobs = 1}},
+                  count_ends);
+    engine.resume();
+    while (num_ends == 0) std::this_thread::yield();
+    engine.submit({.prompt = std::string(kPrompt), .params = {.max_new_tokens = 4, .ignore_eos = true}},
+                  count_ends);
+    ASSERT_TRUE(engine.drain(kLong)) << num_good;
+    EXPECT_EQ(num_ends, 4) << num_good;
+    EXPECT_EQ(num_after, 0) << num_good;
+    EXPECT_EQ(engine.metrics().num_used_tokens, 0) << num_good;
+    num_failures += failed ? 1 : 0;
+    engine.submit(tiny_request(), listener.callback(0));
+    ASSERT_EQ(listener.wait_for_end(0).tokens, expected.tokens) << num_good;
+    ASSERT_TRUE(engine.drain(kLong));
+  }
+  EXPECT_GT(num_failures, 20) << "the test tests nothing";
+}
+
+// As many short requests as the environment says (scripts/soak.sh); none of them leaves anything behind.
+TEST(AsyncEngine, LeavesNothingBehindAfterManyShortRequests) {
+  const char* const asked = std::getenv("ATTEND_SOAK_REQUESTS");
+  const int64_t num_requests = asked != nullptr ? std::atoll(asked) : 2000;
+  EngineConfig config = tiny_config();
+  config.max_running_requests = 32;
+  AsyncEngine engine(config);
+  std::mt19937 random(1);
+  std::atomic<int64_t> num_ends = 0;
+  const auto round = [&](int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const RequestId id = engine.submit(
+          {.prompt = std::vector<int32_t>(1 + random() % 8, static_cast<int32_t>(5 + random() % 1000)),
+           .params = {.max_new_tokens = static_cast<int>(1 + random() % 4),
+                      .temperature = 1.0f,
+                      .presence_penalty = random() % 4 == 0 ? 0.5f : 0.0f,
+                      .ignore_eos = true}},
+          [&](const RequestOutput& output) { num_ends += output.finished() ? 1 : 0; });
+      if (random() % 16 == 0) engine.abort(id);
+      // A queue of everything would be memory of its own.
+      const bool is_much = i % 256 == 255;
+      ASSERT_TRUE(!is_much || engine.drain(kLong));
+    }
+    ASSERT_TRUE(engine.drain(kLong));
+    ASSERT_EQ(engine.metrics().num_used_tokens, 0);
+  };
+  round(num_requests / 4);
+  const int64_t before = testing_support::num_live_allocations();
+  round(num_requests - num_requests / 4);
+  EXPECT_EQ(num_ends, num_requests);
+  // Tables keep the size that they had at their fullest.
+  EXPECT_NEAR(static_cast<double>(testing_support::num_live_allocations() - before), 0.0, 64.0);
+}
+
+TEST(Histogram, SaysWhereAShareStands) {
+  static constexpr double kBounds[] = {0.1, 1.0};
+  Histogram histogram{.upper_bounds = kBounds, .buckets = {0, 0, 0}, .sum = 0.0};
+  EXPECT_EQ(histogram.quantile(0.5), 0.0);
+  histogram.buckets = {5, 4, 1};
+  EXPECT_EQ(histogram.count(), 10);
+  EXPECT_EQ(histogram.quantile(0.5), 0.1);
+  EXPECT_EQ(histogram.quantile(0.51), 1.0);
+  EXPECT_EQ(histogram.quantile(0.9), 1.0);
+  EXPECT_EQ(histogram.quantile(0.99), std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+}  // namespace attend

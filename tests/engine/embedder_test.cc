@@ -1,0 +1,222 @@
+// Embedder against transformers: the tiny embedding models of tests/goldens, and what is refused.
+#include "attend/engine/embedder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <tuple>
+
+#include "attend/engine/engine.h"
+#include "attend/model/safetensors.h"
+#include "tests/model/test_files.h"
+
+namespace attend {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+using Tokens = std::vector<int32_t>;
+
+const std::filesystem::path kGoldens = ATTEND_SOURCE_DIR "/tests/goldens";
+constexpr const char* kModels[] = {"embed-qwen3-last", "embed-gemma-mean-dense", "embed-qwen3-mean"};
+
+struct EmbeddedPrompt {
+  Tokens ids;
+  std::vector<float> vector;
+};
+
+std::vector<EmbeddedPrompt> read_vectors(const std::filesystem::path& folder) {
+  const SafetensorsFile file(folder / "golden.safetensors");
+  std::vector<EmbeddedPrompt> prompts;
+  for (int i = 0; file.find("prompt." + std::to_string(i) + ".input_ids") != nullptr; ++i) {
+    const std::string prefix = "prompt." + std::to_string(i);
+    const Tensor ids = file.tensor(prefix + ".input_ids"), vector = file.tensor(prefix + ".embedding");
+    const auto id_span = ids.span<int32_t>();
+    const auto vector_span = vector.span<float>();
+    prompts.push_back({{id_span.begin(), id_span.end()}, {vector_span.begin(), vector_span.end()}});
+  }
+  return prompts;
+}
+
+std::vector<Tokens> ids_of(const std::vector<EmbeddedPrompt>& prompts) {
+  std::vector<Tokens> ids;
+  for (const EmbeddedPrompt& prompt : prompts) ids.push_back(prompt.ids);
+  return ids;
+}
+
+// The largest difference, in parts of the largest number.
+float error_of(const std::vector<float>& got, const std::vector<float>& expected) {
+  EXPECT_EQ(got.size(), expected.size());
+  float error = 0.0f, largest = 0.0f;
+  for (size_t i = 0; i < std::min(got.size(), expected.size()); ++i) {
+    largest = std::max(largest, std::abs(expected[i]));
+    const float difference = std::abs(got[i] - expected[i]);
+    error = difference <= error ? error : difference;  // a NaN is an error that no maximum sees
+  }
+  return error / largest;
+}
+
+float worst_error(Embedder& embedder, const std::vector<EmbeddedPrompt>& prompts) {
+  const auto vectors = embedder.embed(ids_of(prompts));
+  float worst = 0.0f;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const float error = error_of(vectors[i], prompts[i].vector);
+    worst = error <= worst ? worst : error;
+  }
+  return worst;
+}
+
+// A copy of a model's folder in which one file is another.
+void copy_model(const std::filesystem::path& from, const TempDir& to, const std::string& name,
+                const std::string& text) {
+  std::filesystem::copy(
+      from, to.path(),
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  std::ofstream(to.path() / name) << text;
+}
+
+class EmbeddingGoldens : public testing::TestWithParam<std::tuple<const char*, const char*, int>> {};
+
+TEST_P(EmbeddingGoldens, AllAtOnceAndEachAloneGiveTheVectorsOfTransformers) {
+  const auto [name, backend, page_size] = GetParam();
+  const auto prompts = read_vectors(kGoldens / name);
+  ASSERT_GE(prompts.size(), 4u);
+  Embedder embedder({.model_path = kGoldens / name,
+                     .backend_options = {.attention_backend = backend, .page_size = page_size}});
+  EXPECT_LE(worst_error(embedder, prompts), 1e-4f);
+  for (const EmbeddedPrompt& prompt : prompts) EXPECT_LE(worst_error(embedder, {prompt}), 1e-4f);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, EmbeddingGoldens,
+                         testing::Combine(testing::ValuesIn(kModels),
+                                          testing::Values("torch_native", "cpu", "triton", "flashinfer"),
+                                          testing::Values(1, 16, 64)),
+                         [](const auto& test) {
+                           std::string name = std::string(std::get<0>(test.param)) + "_" +
+                                              std::get<1>(test.param) + "_page" +
+                                              std::to_string(std::get<2>(test.param));
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+TEST(Embedder, ReadsWhatTheFilesOfSentenceTransformersSay) {
+  const Embedder gemma({.model_path = kGoldens / "embed-gemma-mean-dense"});
+  EXPECT_EQ(gemma.info().model, "Gemma3TextModel");
+  EXPECT_EQ(gemma.info().pooling, Pooling::kMean);
+  EXPECT_EQ(gemma.info().dimensions, 24) << "of the second dense layer";
+  EXPECT_EQ(gemma.info().max_input_tokens, 160) << "of sentence_bert_config.json";
+  EXPECT_TRUE(gemma.info().normalize && gemma.info().bidirectional);
+  const Embedder qwen({.model_path = kGoldens / "embed-qwen3-last"});
+  EXPECT_EQ(qwen.info().pooling, Pooling::kLast);
+  EXPECT_FALSE(qwen.info().bidirectional);
+  EXPECT_FALSE(Embedder({.model_path = kGoldens / "embed-qwen3-mean"}).info().normalize);
+}
+
+TEST(Embedder, TakesTheLastTokenOfACausalModelWithoutSuchFiles) {
+  const Embedder embedder({.model_path = kGoldens / "llama-gqa4-hd32"});
+  EXPECT_EQ(embedder.info().pooling, Pooling::kLast);
+  EXPECT_TRUE(embedder.info().normalize);
+}
+
+TEST(Embedder, PoolsAsItIsTold) {
+  const std::filesystem::path model = kGoldens / "embed-qwen3-mean";
+  const Tokens ids = read_vectors(model)[1].ids;
+  const auto vector_of = [&](Pooling pooling, std::span<const int32_t> part) {
+    Embedder embedder({.model_path = model, .pooling = pooling});
+    const std::vector<Tokens> inputs = {Tokens(part.begin(), part.end())};
+    return embedder.embed(inputs)[0];
+  };
+  // A causal model's first token does not see the others.
+  EXPECT_LE(error_of(vector_of(Pooling::kCls, ids), vector_of(Pooling::kLast, std::span(ids).first(1))),
+            1e-5f);
+  EXPECT_GT(error_of(vector_of(Pooling::kLast, ids), vector_of(Pooling::kMean, ids)), 1e-2f);
+  Embedder of_length_one({.model_path = model, .normalize = true});
+  const std::vector<Tokens> inputs = {ids};
+  double squares = 0.0;
+  const auto vectors = of_length_one.embed(inputs);
+  for (const float x : vectors[0]) squares += double{x} * double{x};
+  EXPECT_NEAR(squares, 1.0, 1e-5);
+}
+
+TEST(Embedder, AChangedConfigGivesOtherVectors) {
+  const std::filesystem::path model = kGoldens / "embed-gemma-mean-dense";
+  std::ifstream file(model / "config.json");
+  const std::string config(std::istreambuf_iterator<char>(file), {});
+  for (const auto& [from, to] : {std::pair{"\"sliding_window\": 16", "\"sliding_window\": 18"},
+                                 {"\"rope_local_base_freq\": 1000.0", "\"rope_local_base_freq\": 900.0"}}) {
+    std::string changed = config;
+    ASSERT_NE(changed.find(from), std::string::npos);
+    changed.replace(changed.find(from), std::string(from).size(), to);
+    const TempDir dir;
+    copy_model(model, dir, "config.json", changed);
+    Embedder embedder({.model_path = dir.path()});
+    EXPECT_GT(worst_error(embedder, read_vectors(model)), 1e-3f) << to;
+  }
+}
+
+TEST(Embedder, TakesMoreThanOneStepHolds) {
+  const auto prompts = read_vectors(kGoldens / "embed-qwen3-last");
+  Embedder embedder({.model_path = kGoldens / "embed-qwen3-last", .max_input_tokens = 130});
+  std::vector<EmbeddedPrompt> many;
+  for (int i = 0; i < 5; ++i) many.insert(many.end(), prompts.begin(), prompts.end());
+  EXPECT_LE(worst_error(embedder, many), 1e-4f);
+}
+
+TEST(Embedder, RefusesInputsThatItDoesNotTakeAndServesTheNext) {
+  const auto prompts = read_vectors(kGoldens / "embed-qwen3-last");
+  Embedder embedder({.model_path = kGoldens / "embed-qwen3-last", .max_input_tokens = 40});
+  const auto refused = [&](const std::vector<Tokens>& inputs, std::initializer_list<std::string_view> parts) {
+    expect_error(ErrorCode::kInvalidArgument, parts, [&] { embedder.embed(inputs); });
+  };
+  refused({{3}, {}}, {"input 1", "empty"});
+  refused({Tokens(41, 5)}, {"input 0 of 41 tokens", "at most 40"});
+  refused({{128}}, {"input 0", "token id 128", "0 to 127"});
+  refused({{-1}}, {"token id -1"});
+  expect_error(ErrorCode::kUnsupported, {"no tokenizer.json"}, [&] { embedder.encode("text"); });
+  EXPECT_LE(worst_error(embedder, {prompts[2]}), 1e-4f);
+}
+
+TEST(Embedder, RefusesFilesThatItDoesNotUnderstand) {
+  const std::filesystem::path model = kGoldens / "embed-gemma-mean-dense";
+  const auto refused = [&](ErrorCode code, const std::string& name, const std::string& text,
+                           std::initializer_list<std::string_view> parts) {
+    SCOPED_TRACE(name + ": " + text);
+    const TempDir dir;
+    copy_model(model, dir, name, text);
+    expect_error(code, parts, [&] { Embedder({.model_path = dir.path()}); });
+  };
+  refused(ErrorCode::kUnsupported, "1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})",
+          {"pooling_mode_max_tokens", "pooling_mode_mean_tokens"});
+  refused(ErrorCode::kUnsupported, "1_Pooling/config.json",
+          R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})", {"one way"});
+  refused(ErrorCode::kCorruptFile, "1_Pooling/config.json", "{}", {"pooling_mode"});
+  refused(ErrorCode::kUnsupported, "modules.json", R"([{"path": "", "type": "x.LSTM"}])",
+          {"x.LSTM", "Transformer, Pooling, Dense, Normalize"});
+  refused(ErrorCode::kCorruptFile, "modules.json", R"([{"path": "../up", "type": "x.Dense"}])", {"../up"});
+  refused(ErrorCode::kCorruptFile, "2_Dense/config.json", R"({"in_features": 47, "out_features": 80})",
+          {"in_features 47", "expected 48"});
+  refused(ErrorCode::kUnsupported, "2_Dense/config.json",
+          R"({"in_features": 48, "out_features": 80, "activation_function": "torch.nn.ReLU"})",
+          {"torch.nn.ReLU", "Tanh and Identity"});
+  refused(ErrorCode::kCorruptFile, "2_Dense/config.json",
+          R"({"in_features": 48, "out_features": 81, "bias": false,
+              "activation_function": "torch.nn.modules.linear.Identity"})",
+          {"in_features 80", "expected 81"});
+  expect_error(ErrorCode::kInvalidArgument, {"max_input_tokens 257", "1 to 256"},
+               [&] { Embedder({.model_path = model, .max_input_tokens = 257}); });
+  expect_error(ErrorCode::kInvalidArgument, {"pooling \"max\"", "mean, cls or last"},
+               [] { pooling_of("max"); });
+}
+
+TEST(Engine, RefusesToGenerateWithAModelThatSeesBothDirections) {
+  EngineConfig config;
+  config.model_path = kGoldens / "embed-gemma-mean-dense";
+  expect_error(ErrorCode::kUnsupported, {"Gemma3TextModel", "both directions", "attend embed"},
+               [&] { Engine{config}; });
+}
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,112 @@
+// Engines that serve the tiny models of tests/goldens: in a batch, in chunks and with too little memory each
+// request gets the tokens of transformers. Ropes dynamic and longrope have angles that depend on lengths,
+// which grow step by step, on a GPU under graphs too.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "attend/engine/engine.h"
+#include "attend/model/safetensors.h"
+#include "attend/tensor/cuda.h"
+#include "tests/support/gpu_device.h"
+
+namespace attend {
+namespace {
+
+using testing_support::kGpu;
+using Tokens = std::vector<int32_t>;
+
+class GoldenModel : public testing::TestWithParam<std::tuple<const char*, Device>> {
+ protected:
+  void SetUp() override {
+    if (device() == kGpu && cuda::device_count() == 0)
+      GTEST_SKIP() << "this machine has no GPU that this build can use";
+    config_.model_path = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / std::get<0>(GetParam());
+    config_.device = device();
+    const SafetensorsFile goldens(config_.model_path / "golden.safetensors");
+    for (int i = 0; goldens.find("prompt." + std::to_string(i) + ".greedy") != nullptr; ++i) {
+      const std::string prompt = "prompt." + std::to_string(i);
+      Tokens ids = read(goldens, prompt + ".input_ids");
+      // One prompt of llama-rope-dynamic is longer than what its positions reach.
+      if (ids.size() > 128 && config_.model_path.filename() == "llama-rope-dynamic") continue;
+      prompts_.push_back(std::move(ids));
+      expected_.push_back(read(goldens, prompt + ".greedy"));
+    }
+  }
+
+  static Device device() { return std::get<1>(GetParam()); }
+
+  static Tokens read(const SafetensorsFile& file, const std::string& name) {
+    const Tensor tensor = file.tensor(name);
+    const View<int32_t> values = tensor.span<int32_t>();
+    return {values.begin(), values.end()};
+  }
+
+  std::vector<Tokens> generate(Engine& engine) const {
+    std::vector<Tokens> outputs(prompts_.size());
+    RequestId first = 0;
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      const RequestId id = engine.submit(
+          prompts_[i], {.max_new_tokens = static_cast<int>(expected_[i].size()), .ignore_eos = true});
+      if (i == 0) first = id;
+    }
+    while (engine.step([&](const RequestOutput& output) {
+      outputs[static_cast<size_t>(output.id - first)].push_back(output.token_ids[0]);
+    })) {
+    }
+    return outputs;
+  }
+
+  EngineConfig config_;
+  std::vector<Tokens> prompts_, expected_;
+};
+
+TEST_P(GoldenModel, GivesTheTokensOfTransformersInABatch) {
+  Engine engine(config_);
+  EXPECT_EQ(engine.info().graph_sizes.empty(), device() != kGpu);
+  EXPECT_EQ(generate(engine), expected_);
+}
+
+TEST_P(GoldenModel, GivesTheTokensOfTransformersInChunks) {
+  config_.chunked_prefill_size = 40;
+  config_.max_running_requests = 4;
+  Engine engine(config_);
+  EXPECT_EQ(generate(engine), expected_);
+}
+
+TEST_P(GoldenModel, GivesTheTokensOfTransformersWhenRequestsStartOver) {
+  config_.backend_options.page_size = 1;
+  config_.max_total_tokens = 24;            // more than one answer, and less than all
+  config_.schedule.conservativeness = 0.0;  // plans for no answer of those that run
+  for (const Tokens& prompt : prompts_) config_.max_total_tokens += static_cast<int>(prompt.size());
+  Engine engine(config_);
+  EXPECT_EQ(generate(engine), expected_);
+  EXPECT_GT(engine.num_preemptions(), 0);
+}
+
+std::string model_and_device(const testing::TestParamInfo<std::tuple<const char*, Device>>& test) {
+  std::string name = std::get<0>(test.param);
+  std::ranges::replace(name, '-', '_');
+  return name + (std::get<1>(test.param) == kGpu ? "_gpu" : "_cpu");
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, GoldenModel,
+                         testing::Combine(testing::Values("llama-rope-dynamic", "phi3-longrope",
+                                                          "gemma2-caps-window", "gemma3-local-rope",
+                                                          "olmo2-norms-behind", "glm4-neighbour-pairs",
+                                                          "qwen3-some-layers-slide"),
+                                          testing::Values(Device{}, kGpu)),
+                         model_and_device);
+// What a GPU has no kernels for yet.
+INSTANTIATE_TEST_SUITE_P(OnCpu, GoldenModel,
+                         testing::Combine(testing::Values("gpt-oss-sinks-window", "gpt-oss-defaults",
+                                                          "llama4-chunks", "llama4-interleaved"),
+                                          testing::Values(Device{})),
+                         model_and_device);
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,185 @@
+// Engines that serve multi-head latent attention by each backend that has it: batches, chunks, too little
+// memory, cached prefixes, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "attend/backends/table.h"
+#include "attend/engine/engine.h"
+#include "attend/model/safetensors.h"
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+using Tokens = std::vector<int32_t>;
+
+const std::filesystem::path kGoldens = ATTEND_SOURCE_DIR "/tests/goldens";
+
+struct LatentPrompt {
+  Tokens ids, greedy;
+};
+
+std::vector<LatentPrompt> prompts_of(const std::filesystem::path& model) {
+  const SafetensorsFile goldens(model / "golden.safetensors");
+  const auto read = [&](const std::string& name) {
+    const Tensor tensor = goldens.tensor(name);
+    const View<int32_t> values = tensor.span<int32_t>();
+    return Tokens{values.begin(), values.end()};
+  };
+  std::vector<LatentPrompt> prompts;
+  for (int i = 0; i < 4; ++i) {
+    const std::string prompt = "prompt." + std::to_string(i);
+    prompts.push_back({read(prompt + ".input_ids"), read(prompt + ".greedy")});
+  }
+  return prompts;
+}
+
+EngineConfig latent_config(std::string_view backend, const char* model = "deepseek-v3") {
+  EngineConfig config;
+  config.model_path = kGoldens / model;
+  config.kv_cache_dtype = DType::kF32;  // as transformers computed the goldens
+  config.backend_options.attention_backend = backend;
+  config.max_total_tokens = 2048;
+  config.context_length = 256;
+  return config;
+}
+
+// All prompts at once; what the engine says to each, in their order.
+std::vector<Tokens> answers_of(Engine& engine, const std::vector<LatentPrompt>& prompts) {
+  std::vector<RequestId> ids;
+  for (const LatentPrompt& prompt : prompts)
+    ids.push_back(engine.submit(
+        prompt.ids, {.max_new_tokens = static_cast<int>(prompt.greedy.size()), .ignore_eos = true}));
+  std::vector<Tokens> answers(prompts.size());
+  while (engine.step([&](const RequestOutput& output) {
+    Tokens& answer = answers[static_cast<size_t>(std::ranges::find(ids, output.id) - ids.begin())];
+    answer.insert(answer.end(), output.token_ids.begin(), output.token_ids.end());
+  }))
+    engine.check_memory();
+  return answers;
+}
+
+std::vector<Tokens> expected_of(const std::vector<LatentPrompt>& prompts) {
+  std::vector<Tokens> expected;
+  for (const LatentPrompt& prompt : prompts) expected.push_back(prompt.greedy);
+  return expected;
+}
+
+class LatentBackend : public testing::TestWithParam<const BackendEntry*> {
+ protected:
+  const std::vector<LatentPrompt> prompts_ = prompts_of(kGoldens / "deepseek-v3");
+};
+
+TEST_P(LatentBackend, GivesTheTokensOfTransformersInABatchOfChunks) {
+  EngineConfig config = latent_config(GetParam()->name);
+  config.chunked_prefill_size = 40;
+  Engine engine(config);
+  EXPECT_EQ(answers_of(engine, prompts_), expected_of(prompts_));
+}
+
+TEST_P(LatentBackend, GivesThemWhenRequestsStartOver) {
+  EngineConfig config = latent_config(GetParam()->name);
+  config.schedule.conservativeness = 0.0;  // plans for no answer of those that run
+  // Where pages are large, the last one of each request has room for most of what is said.
+  const bool token_pages = GetParam()->mla.page_sizes.contains(1);
+  const int page_size = token_pages ? 1 : GetParam()->name == "cutlass_mla" ? 128 : 64;
+  config.backend_options.page_size = page_size;
+  int num_pages = token_pages ? 24 : 1;
+  for (const LatentPrompt& prompt : prompts_)
+    num_pages += (static_cast<int>(prompt.ids.size()) + page_size - 1) / page_size;
+  config.max_total_tokens = num_pages * page_size;
+  Engine engine(config);
+  EXPECT_EQ(answers_of(engine, prompts_), expected_of(prompts_));
+  if (token_pages) {
+    EXPECT_GT(engine.num_preemptions(), 0);
+  }
+}
+
+TEST_P(LatentBackend, GivesThemAgainOfCachedLatentRows) {
+  Engine engine(latent_config(GetParam()->name));
+  const std::vector<LatentPrompt> longest{prompts_.back()};
+  EXPECT_EQ(answers_of(engine, longest), expected_of(longest));
+  int num_cached = 0;
+  engine.submit(longest[0].ids, {.max_new_tokens = 16, .ignore_eos = true});
+  Tokens again;
+  while (engine.step([&](const RequestOutput& output) {
+    num_cached = output.request.num_cached_tokens;
+    again.insert(again.end(), output.token_ids.begin(), output.token_ids.end());
+  })) {
+  }
+  const int page_size = engine.info().resolution.page_size;
+  EXPECT_EQ(num_cached, (static_cast<int>(longest[0].ids.size()) - 1) / page_size * page_size);
+  EXPECT_EQ(again, longest[0].greedy);
+}
+
+// Keys of new tokens are rounded as cached ones are, so a prefix that is cached changes no answer.
+TEST_P(LatentBackend, KeepsLatentRowsInFp8WhereItSaysSo) {
+  EngineConfig config = latent_config(GetParam()->name);
+  config.kv_cache_dtype = DType::kF8E4M3;
+  if (!GetParam()->mla.kv_dtypes.contains(DType::kF8E4M3)) {
+    try {
+      Engine engine(config);
+      FAIL() << "fp8 rows without a capability";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      EXPECT_THAT(error.what(), HasSubstr(std::string(GetParam()->name)));
+    }
+    return;
+  }
+  Engine engine(config);
+  EXPECT_EQ(engine.info().kv_token_bytes, 2 * 576u) << "2 layers";
+  const std::vector<Tokens> cold = answers_of(engine, prompts_);
+  for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
+  EXPECT_EQ(answers_of(engine, prompts_), cold);
+}
+
+std::vector<const BackendEntry*> latent_backends() {
+  std::vector<const BackendEntry*> found;
+  for (const BackendEntry& entry : backend_table())
+    if (!entry.mla.decode.empty() && !entry.slow && entry.name != "aiter") found.push_back(&entry);
+  return found;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, LatentBackend, testing::ValuesIn(latent_backends()),
+                         [](const auto& test) { return std::string(test.param->name); });
+
+// Its kernels are for 16 or 128 heads; these models have 2.
+TEST(LatentModels, AreRefusedByBackendsWhoseHeadsOrPagesTheyHaveNot) {
+  const auto refusal = [](const EngineConfig& config) -> std::string {
+    try {
+      Engine engine(config);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      return error.what();
+    }
+    return "it runs";
+  };
+  EXPECT_THAT(refusal(latent_config("aiter")), HasSubstr("aiter"));
+  EXPECT_THAT(refusal(latent_config("trtllm_mha")), HasSubstr("serves MHA only"));
+  for (const auto& [backend, page_size, why] : {std::tuple{"flashmla", 16, "page_size 16: flashmla"},
+                                                {"cutlass_mla", 64, "page_size 64: cutlass_mla"},
+                                                {"trtllm_mla", 16, "page_size 16: trtllm_mla"}}) {
+    EngineConfig config = latent_config(backend);
+    config.backend_options.page_size = page_size;
+    EXPECT_THAT(refusal(config), HasSubstr(why));
+  }
+}
+
+TEST(LatentModels, GiveTheSameBitsWhateverIsBesideThemInDeterministicMode) {
+  for (const char* model : {"deepseek-v2-lite", "deepseek-v2-groups", "deepseek-v3"}) {
+    EngineConfig config = latent_config("cpu", model);
+    config.deterministic_inference = true;
+    const std::vector<LatentPrompt> prompts = prompts_of(kGoldens / model);
+    Engine whole(config);
+    config.chunked_prefill_size = 24;
+    Engine chunked(config);
+    EXPECT_EQ(answers_of(whole, prompts), answers_of(chunked, prompts)) << model;
+  }
+}
+
+}  // namespace
+}  // namespace attend

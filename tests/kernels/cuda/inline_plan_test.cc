@@ -1,0 +1,112 @@
+// Calls that derive their plan on their way (AttentionPlan::plan_inline).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/run.h"
+#include "tests/kernels/cuda/device_case.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+
+namespace attend::testing_cuda {
+namespace {
+
+using conformance::AttentionCase;
+using conformance::Lengths;
+using conformance::on_tensor_cores;
+
+// Requests with no more rows than a row tile of 16 or 64 rows, whose keys one to three SMs share.
+std::vector<AttentionCase> with_few_rows(std::vector<AttentionCase> cases) {
+  int i = 0;
+  for (AttentionCase& c : cases) {
+    const int group = c.num_q_heads / c.num_kv_heads, most = std::max(1, (i % 2 == 0 ? 16 : 64) / group);
+    for (Lengths& lengths : c.requests) {
+      // More queries than keys stay so.
+      const int fewer = std::max(0, lengths.seqlen_q - most);
+      lengths.seqlen_q -= fewer;
+      if (lengths.seqlen_kv < lengths.seqlen_q + fewer)
+        lengths.seqlen_kv = std::min(lengths.seqlen_kv, lengths.seqlen_q);
+    }
+    c.max_seqlen_q_slack = 0;
+    c.split_rule = kernels::SplitRule::kBalanced;
+    // So few jobs for each CTA that tiles of 64 rows are streamed too.
+    c.num_workers = std::max(i % 3, c.num_reqs() * c.num_kv_heads / 8) + 1;
+    ++i;
+  }
+  return cases;
+}
+
+class CudaInlinePlanPart : public NeedsGpu, public testing::WithParamInterface<int> {};
+
+TEST_P(CudaInlinePlanPart, GivesTheBitsOfAPlanMadeBefore) {
+  run_conformance(attention_planned_inline,
+                  part_of(with_few_rows(on_tensor_cores(conformance::conformance_cases())), GetParam()));
+}
+TEST_P(CudaInlinePlanPart, GivesTheBitsOfAPlanMadeBeforeOutsideTensorCores) {
+  run_conformance(attention_planned_inline,
+                  part_of(with_few_rows(conformance::conformance_cases()), GetParam()));
+}
+INSTANTIATE_TEST_SUITE_P(Every, CudaInlinePlanPart, testing::Range(0, kParts));
+
+using CudaInlinePlan = NeedsGpu;
+
+// More requests than threads of a CTA: none, one and several of a thread, some without queries or keys.
+TEST_F(CudaInlinePlan, SharesTheKeysOfManyRequests) {
+  std::vector<AttentionCase> cases;
+  for (const int num_reqs : {1, 31, 127, 128, 129, 300, 512}) {
+    AttentionCase c{.num_q_heads = 8,
+                    .num_kv_heads = 2,
+                    .head_dim_qk = 128,
+                    .head_dim_v = 128,
+                    .page_size = 16,
+                    .split_rule = kernels::SplitRule::kBalanced,
+                    .seed = static_cast<uint64_t>(num_reqs)};
+    for (int r = 0; r < num_reqs; ++r) {
+      const int seqlen_kv = r % 7 == 3 ? 0 : r * 37 % 400;
+      c.requests.push_back({r % 5 == 1 ? 0 : std::min(1, seqlen_kv + 1), seqlen_kv});
+    }
+    cases.push_back(c);
+  }
+  run_conformance(attention_planned_inline, on_tensor_cores(cases));
+}
+TEST_F(CudaInlinePlan, SharesTheKeysOfAnyNumberOfHeads) {
+  std::vector<AttentionCase> cases;
+  for (const int num_kv_heads : {3, 8, 11, 12, 20})
+    for (const int seqlen_q : {1, 3, 30})
+      cases.push_back({.requests = {{1, 1500}, {1, 1}, {seqlen_q, 400}, {seqlen_q, 64}, {1, 129}},
+                       .num_q_heads = 2 * num_kv_heads,
+                       .num_kv_heads = num_kv_heads,
+                       .page_size = 16,
+                       .split_rule = kernels::SplitRule::kBalanced});
+  run_conformance(attention_planned_inline, on_tensor_cores(cases));
+}
+TEST_F(CudaInlinePlan, ServesMlaLayers) {
+  std::vector<AttentionCase> cases;
+  for (const int num_heads : {4, 16, 64})
+    for (const auto& requests : {std::vector<Lengths>{{1, 1500}, {1, 333}, {1, 1}, {0, 70}, {1, 0}},
+                                 std::vector<Lengths>{{1, 4000}}})
+      cases.push_back({.requests = requests,
+                       .num_q_heads = num_heads,
+                       .num_kv_heads = 1,
+                       .head_dim_qk = 576,
+                       .head_dim_v = 512,
+                       .rope_dim = 64,
+                       .page_size = 64,
+                       .split_rule = kernels::SplitRule::kBalanced});
+  // Narrow rows, whose plans are those of other layers.
+  for (const int num_heads : {4, 16})
+    cases.push_back({.requests = {{1, 1500}, {1, 333}, {1, 4000}},
+                     .num_q_heads = num_heads,
+                     .num_kv_heads = 1,
+                     .head_dim_qk = 192,
+                     .head_dim_v = 128,
+                     .rope_dim = 64,
+                     .page_size = 64,
+                     .split_rule = kernels::SplitRule::kBalanced});
+  cases = on_tensor_cores(cases);
+  for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
+  run_mla_conformance(mla_planned_inline, cases);
+}
+
+}  // namespace
+}  // namespace attend::testing_cuda

@@ -1,0 +1,66 @@
+// silu(gate) * up.
+#include "attend/kernels/norm_rope/activation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/kernels/dense/elementwise_case.h"
+#include "tests/kernels/dense/target.h"
+#include "tests/kernels/dense/test_tensor.h"
+
+namespace attend::kernels {
+namespace {
+
+using testing_support::kDims;
+using testing_support::NeedsTarget;
+using testing_support::targets;
+using testing_support::TestTensor;
+
+using SiluMul = NeedsTarget;
+
+TEST_F(SiluMul, MatchesFloat64OverTheWholeRange) {
+  for (const auto& target : targets())
+    for (const int64_t intermediate : kDims) {
+      const TestTensor gate_up = TestTensor::random({2, 2 * intermediate}, DType::kF32, 1, 30.0f);
+      TestTensor out({2, intermediate}, DType::kF32);
+      target->silu_mul(gate_up, out);
+      for (int64_t row = 0; row < 2; ++row)
+        for (int64_t i = 0; i < intermediate; ++i) {
+          const double gate = gate_up.at(row * 2 * intermediate + i);
+          const double up = gate_up.at(row * 2 * intermediate + intermediate + i);
+          const double expected = gate / (1.0 + std::exp(-gate)) * up;
+          // Below e^-87.3 the factor is a denormal in float32, and counts as zero.
+          ASSERT_NEAR(out.at(row * intermediate + i), expected, 1e-6 * std::abs(expected) + 1e-33)
+              << *target << " gate " << gate;
+        }
+    }
+}
+
+TEST_F(SiluMul, TakesTheExtremes) {
+  const std::vector<float> gates = {0.0f,
+                                    -0.0f,
+                                    88.0f,
+                                    -88.0f,
+                                    1e30f,
+                                    -1e30f,
+                                    std::numeric_limits<float>::max(),
+                                    -std::numeric_limits<float>::max(),
+                                    1e-40f};
+  const auto n = static_cast<int64_t>(gates.size());
+  for (const auto& target : targets()) {
+    TestTensor gate_up({1, 2 * n}, DType::kF32), out({1, n}, DType::kF32);
+    gate_up.fill(1.0f);
+    for (int64_t i = 0; i < n; ++i) gate_up.set(i, gates[static_cast<size_t>(i)]);
+    target->silu_mul(gate_up, out);
+    for (int64_t i = 0; i < n; ++i) {
+      const double gate = gate_up.at(i), expected = gate / (1.0 + std::exp(-gate));
+      EXPECT_NEAR(out.at(i), expected, 1e-6 * std::abs(expected) + 1e-33) << *target << " gate " << gate;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attend::kernels

@@ -1,0 +1,123 @@
+// RMSNorm, and RMSNorm of a sum with the residual.
+#include "attend/kernels/norm_rope/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/kernels/dense/elementwise_case.h"
+#include "tests/kernels/dense/target.h"
+#include "tests/kernels/dense/test_tensor.h"
+
+namespace attend::kernels {
+namespace {
+
+using testing_support::kDims;
+using testing_support::kWeightTypes;
+using testing_support::NeedsTarget;
+using testing_support::row_values;
+using testing_support::targets;
+using testing_support::TestTensor;
+
+using RmsNorm = NeedsTarget;
+using AddRmsNorm = NeedsTarget;
+
+const float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// x / sqrt(mean(x^2) + eps) * (weight + offset) of one row, in float64.
+std::vector<double> rms_norm_in_float64(const std::vector<double>& x, const std::vector<double>& weight,
+                                        double eps, double offset) {
+  double sum = 0;
+  for (const double element : x) sum += element * element;
+  const double scale = 1.0 / std::sqrt(sum / static_cast<double>(x.size()) + eps);
+  std::vector<double> result;
+  for (size_t i = 0; i < x.size(); ++i) result.push_back(x[i] * scale * (weight[i] + offset));
+  return result;
+}
+
+void expect_rows_near(const TestTensor& out, int64_t row, const std::vector<double>& expected) {
+  const auto dim = static_cast<int64_t>(expected.size());
+  for (int64_t i = 0; i < dim; ++i) {
+    const double value = expected[static_cast<size_t>(i)];
+    ASSERT_NEAR(out.at(row * dim + i), value, 1e-6 * std::abs(value)) << "row " << row << ", element " << i;
+  }
+}
+
+TEST_F(RmsNorm, MatchesFloat64) {
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes)
+      for (const int64_t dim : kDims)
+        for (const float offset : {0.0f, 1.0f}) {
+          SCOPED_TRACE(testing::Message()
+                       << *target << " " << dtype << " dim " << dim << " offset " << offset);
+          const TestTensor x = TestTensor::random({3, dim}, DType::kF32, 1, 5.0f);
+          const TestTensor weight = TestTensor::random({dim}, dtype, 2, 0.25f);
+          TestTensor out({3, dim}, DType::kF32);
+          target->rms_norm(x, weight, 1e-5f, out, offset);
+          for (int64_t row = 0; row < 3; ++row)
+            expect_rows_near(out, row,
+                             rms_norm_in_float64(row_values(x, row, dim), weight.values(), 1e-5f, offset));
+        }
+}
+
+TEST_F(RmsNorm, OfZerosIsZero) {
+  for (const auto& target : targets()) {
+    const TestTensor x({1, 37}, DType::kF32), weight = TestTensor::random({37}, DType::kF32, 1);
+    TestTensor out({1, 37}, DType::kF32);
+    out.fill(kNan);
+    target->rms_norm(x, weight, 1e-6f, out, 0.0f);
+    for (int64_t i = 0; i < 37; ++i) EXPECT_EQ(out.at(i), 0.0) << *target;
+  }
+}
+
+TEST_F(RmsNorm, MayWriteOverItsInput) {
+  for (const auto& target : targets()) {
+    TestTensor x = TestTensor::random({2, 45}, DType::kF32, 1);
+    const TestTensor weight = TestTensor::random({45}, DType::kF32, 2);
+    TestTensor out({2, 45}, DType::kF32);
+    target->rms_norm(x, weight, 1e-6f, out, 0.0f);
+    target->rms_norm(x, weight, 1e-6f, x, 0.0f);
+    EXPECT_EQ(x.values(), out.values()) << *target;
+  }
+}
+
+TEST_F(RmsNorm, NormalisesEachHeadInsideAWiderRow) {
+  constexpr int64_t kTokens = 3, kHeads = 2, kDim = 20, kWidth = 64, kFirst = 8;
+  for (const auto& target : targets()) {
+    TestTensor qkv = TestTensor::random({kTokens, kWidth}, DType::kF32, 1);
+    const std::vector<double> before = qkv.values();
+    const TestTensor weight = TestTensor::random({kDim}, DType::kF32, 2);
+    const TensorView heads = qkv.view().slice(1, kFirst, kFirst + kHeads * kDim).split(1, kDim);
+    target->rms_norm(heads, weight, 1e-6f, heads, 0.0f);
+    std::vector<double> expected = before;
+    for (int64_t token = 0; token < kTokens; ++token)
+      for (int64_t head = 0; head < kHeads; ++head) {
+        const auto at = before.begin() + token * kWidth + kFirst + head * kDim;
+        const std::vector<double> row = rms_norm_in_float64({at, at + kDim}, weight.values(), 1e-6f, 0.0);
+        std::copy(row.begin(), row.end(), expected.begin() + (at - before.begin()));
+      }
+    expect_rows_near(qkv, 0, expected);
+  }
+}
+
+TEST_F(AddRmsNorm, IsTheSumAndThenTheNorm) {
+  for (const auto& target : targets())
+    for (const int64_t hidden : kDims) {
+      SCOPED_TRACE(testing::Message() << *target << " hidden " << hidden);
+      TestTensor x = TestTensor::random({2, hidden}, DType::kF32, 1);
+      TestTensor residual = TestTensor::random({2, hidden}, DType::kF32, 2);
+      const TestTensor weight = TestTensor::random({hidden}, DType::kBF16, 3);
+      TestTensor sum({2, hidden}, DType::kF32), normalized({2, hidden}, DType::kF32);
+      for (int64_t i = 0; i < sum.size(); ++i)
+        sum.set(i, static_cast<float>(x.at(i)) + static_cast<float>(residual.at(i)));
+      target->rms_norm(sum, weight, 1e-6f, normalized, 0.0f);
+      target->add_rms_norm(x, residual, weight, 1e-6f, x);
+      EXPECT_EQ(residual.values(), sum.values());
+      EXPECT_EQ(x.values(), normalized.values());
+    }
+}
+
+}  // namespace
+}  // namespace attend::kernels

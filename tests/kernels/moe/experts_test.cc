@@ -1,0 +1,318 @@
+// The experts of a mixture against float64.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "attend/base/parallel.h"
+#include "tests/kernels/dense/test_tensor.h"
+#include "tests/kernels/moe/moe_device.h"
+#include "tests/support/count_allocations.h"
+#include "tests/support/error_message.h"
+
+namespace attend::kernels {
+namespace {
+
+using testing_support::error_message;
+using testing_support::kWeightTypes;
+using testing_support::MoeDevice;
+using testing_support::TestTensor;
+
+using ExpertsTest = testing_support::OnMoeDevice;
+
+// In how many matrices the weights lie.
+enum class Parts { kOne, kOfExperts, kOfGateAndUp };
+// Which experts tokens choose.
+enum class Choice { kEven, kFirst };
+
+// A layer of experts, some tokens, and their choices.
+struct Layer {
+  MoeShape shape;
+  TestTensor x, gate_up, down, experts, weights;
+  std::vector<TestTensor> biases = {};  // of gate_up and of down, or none
+  ExpertGate gate = {};
+  bool weights_scale_input = false;
+
+  Layer(const MoeShape& of, int64_t num_tokens, DType weight_dtype, DType x_dtype, Choice choice)
+      : shape(of),
+        x(TestTensor::random({num_tokens, of.hidden_size}, x_dtype, 1)),
+        gate_up(TestTensor::random({of.num_experts * 2 * of.intermediate_size, of.hidden_size}, weight_dtype,
+                                   2, 1.0f / std::sqrt(static_cast<float>(of.hidden_size)))),
+        down(TestTensor::random({of.num_experts * of.hidden_size, of.intermediate_size}, weight_dtype, 3,
+                                1.0f / std::sqrt(static_cast<float>(of.intermediate_size)))),
+        experts({num_tokens, of.top_k}, DType::kI32),
+        weights(TestTensor::random({num_tokens, of.top_k}, DType::kF32, 4)) {
+    std::mt19937 generator(5);
+    std::vector<int32_t> all(static_cast<size_t>(of.num_experts));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+    for (int64_t token = 0; token < num_tokens; ++token) {
+      if (choice == Choice::kEven) std::ranges::shuffle(all, generator);
+      std::copy_n(all.begin(), of.top_k, experts.view()[token].as<int32_t>());
+    }
+  }
+
+  // As gpt-oss has them: gates and ups that the clamp meets.
+  void add_biases(DType dtype) {
+    biases.push_back(TestTensor::random({gate_up.view().shape[0]}, dtype, 6));
+    biases.push_back(TestTensor::random({down.view().shape[0]}, dtype, 7));
+    gate = {.activation = ExpertActivation::kClampedSwiglu, .limit = 0.75f, .alpha = 1.702f};
+  }
+
+  std::vector<Linear> parts(const TestTensor& whole, int64_t count) const {
+    std::vector<Linear> linears;
+    const int64_t rows = whole.view().shape[0] / count;
+    for (int64_t i = 0; i < count; ++i) {
+      linears.push_back({.weight = whole.view().slice(0, i * rows, (i + 1) * rows)});
+      if (biases.empty()) continue;
+      const TestTensor& bias = biases[&whole == &gate_up ? 0 : 1];
+      linears.back().bias = bias.view().slice(0, i * rows, (i + 1) * rows);
+    }
+    return linears;
+  }
+
+  // What tokens begin, begin + 1, ... get.
+  std::vector<double> compute(const MoeDevice& device, int64_t begin, int64_t end, Parts parts_of,
+                              bool batch_invariant = false) const {
+    TestTensor out({end - begin, shape.hidden_size}, x.view().dtype);
+    out.fill(std::numeric_limits<float>::quiet_NaN());
+    const int64_t count = parts_of == Parts::kOne ? 1 : shape.num_experts;
+    const auto gate_ups = parts(gate_up, parts_of == Parts::kOfGateAndUp ? 2 * count : count),
+               downs = parts(down, count);
+    MoeExpertsArgs args = arguments(gate_ups, downs, out);
+    args.x = args.x.slice(0, begin, end);
+    args.experts = args.experts.slice(0, begin, end);
+    args.weights = args.weights.slice(0, begin, end);
+    args.batch_invariant = batch_invariant;
+    device.moe_experts(args);
+    return out.values();
+  }
+
+  MoeExpertsArgs arguments(std::span<const Linear> gate_ups, std::span<const Linear> downs,
+                           const TensorView& out) const {
+    return {.shape = shape,
+            .x = x,
+            .experts = experts,
+            .weights = weights,
+            .linears = {.gate_up = gate_ups, .down = downs},
+            .gate = gate,
+            .weights_scale_input = weights_scale_input,
+            .out = out};
+  }
+
+  std::vector<double> expected() const {
+    const TestTensor out({x.view().shape[0], shape.hidden_size}, DType::kF32);
+    const auto gate_ups = parts(gate_up, 1), downs = parts(down, 1);
+    reference::moe_experts(arguments(gate_ups, downs, out));
+    return out.values();
+  }
+};
+
+double largest_of(const std::vector<double>& values) {
+  double largest = 0.0;
+  for (const double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+// In parts of the largest result: what is between the products is rounded to the dtype, and so is the sum.
+double tolerance_of(DType dtype) {
+  return dtype == DType::kF32 ? 3e-6 : dtype == DType::kF16 ? 3 * 0x1p-11 : 3 * 0x1p-8;
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  const double allowed = tolerance * largest_of(expected);
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], allowed) << "element " << i;
+}
+
+// Features that fill tiles and vectors, and rests of both; few experts and many.
+constexpr MoeShape kShapes[] = {
+    {.num_experts = 8, .top_k = 2, .hidden_size = 64, .intermediate_size = 32},
+    {.num_experts = 24, .top_k = 6, .hidden_size = 104, .intermediate_size = 72},
+    {.num_experts = 5, .top_k = 5, .hidden_size = 45, .intermediate_size = 27},
+    {.num_experts = 1, .top_k = 1, .hidden_size = 72, .intermediate_size = 136},
+};
+
+TEST_P(ExpertsTest, ComputeWhatFloat64Does) {
+  for (const DType dtype : kWeightTypes)
+    for (const MoeShape& shape : kShapes)
+      for (const int64_t num_tokens : {1, 17, 150}) {
+        const DType x_dtype = GetParam().activation_for(dtype);
+        const Layer layer(shape, num_tokens, dtype, x_dtype, Choice::kEven);
+        SCOPED_TRACE(testing::Message()
+                     << num_tokens << " tokens, " << shape.num_experts << " experts, " << to_string(dtype));
+        expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
+                    tolerance_of(x_dtype));
+      }
+}
+
+TEST_P(ExpertsTest, WithBiasesAndAClampedSwigluComputeWhatFloat64Does) {
+  if (GetParam().on_gpu()) GTEST_SKIP() << "a GPU has neither yet";
+  for (const DType dtype : kWeightTypes)
+    for (const MoeShape& shape : kShapes)
+      for (const int64_t num_tokens : {1, 40}) {
+        Layer layer(shape, num_tokens, dtype, DType::kF32, Choice::kEven);
+        layer.add_biases(dtype);
+        SCOPED_TRACE(testing::Message() << num_tokens << " tokens, " << shape.num_experts << " experts");
+        const std::vector<double> expected = layer.expected();
+        for (const Parts parts : {Parts::kOne, Parts::kOfExperts, Parts::kOfGateAndUp})
+          expect_near(layer.compute(GetParam(), 0, num_tokens, parts), expected, tolerance_of(DType::kF32));
+      }
+}
+
+// (8, -9) and (1, 0.5) at limit 7, worked by hand.
+TEST_P(ExpertsTest, ClampGateFromAboveAndUpOnBothSides) {
+  if (GetParam().on_gpu()) GTEST_SKIP() << "a GPU has no clamped swiglu yet";
+  Layer layer({.num_experts = 1, .top_k = 1, .hidden_size = 2, .intermediate_size = 2}, 1, DType::kF32,
+              DType::kF32, Choice::kFirst);
+  for (TestTensor* zero : {&layer.x, &layer.gate_up, &layer.down}) zero->fill(0.0f);
+  layer.weights.fill(1.0f);
+  layer.down.set(0, 1.0f);
+  layer.down.set(3, 1.0f);
+  layer.add_biases(DType::kF32);
+  layer.biases[1].fill(0.0f);
+  layer.gate.limit = 7.0f;
+  const float pairs[] = {8.0f, -9.0f, 1.0f, 0.5f};
+  for (int64_t i = 0; i < 4; ++i) layer.biases[0].set(i, pairs[i]);
+  const auto out = layer.compute(GetParam(), 0, 1, Parts::kOne);
+  EXPECT_NEAR(out[0], -42.000, 1e-3);
+  EXPECT_NEAR(out[1], 1.26869, 1e-5);
+}
+
+TEST_P(ExpertsTest, WhoseInputsAreWeighedComputeWhatFloat64Does) {
+  if (GetParam().on_gpu()) GTEST_SKIP() << "a GPU weighs outputs alone";
+  for (const int64_t num_tokens : {1, 150}) {
+    Layer layer(kShapes[1], num_tokens, DType::kBF16, DType::kF32, Choice::kEven);
+    layer.weights_scale_input = true;
+    expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
+                tolerance_of(DType::kF32));
+  }
+}
+
+TEST_P(ExpertsTest, TakeAllTokensThatChooseTheSame) {
+  const Layer layer(kShapes[1], 150, DType::kBF16, GetParam().activation_for(DType::kBF16), Choice::kFirst);
+  expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(),
+              tolerance_of(layer.x.view().dtype));
+}
+
+TEST_P(ExpertsTest, HaveTheSameBitsInOneMatrixAndInOneEach) {
+  if (GetParam().on_gpu()) GTEST_SKIP() << "a GPU joins the weights of experts";
+  for (const int64_t num_tokens : {2, 90}) {
+    const Layer layer(kShapes[1], num_tokens, DType::kBF16, DType::kF32, Choice::kEven);
+    const auto whole = layer.compute(GetParam(), 0, num_tokens, Parts::kOne);
+    EXPECT_EQ(layer.compute(GetParam(), 0, num_tokens, Parts::kOfExperts), whole);
+    EXPECT_EQ(layer.compute(GetParam(), 0, num_tokens, Parts::kOfGateAndUp), whole);
+  }
+}
+
+TEST_P(ExpertsTest, ReadNoWeightsOfThoseThatNoTokenChose) {
+  Layer layer(kShapes[1], 20, DType::kBF16, GetParam().activation_for(DType::kBF16), Choice::kFirst);
+  const std::vector<double> before = layer.compute(GetParam(), 0, 20, Parts::kOne);
+  for (TestTensor* weights : {&layer.gate_up, &layer.down})
+    for (int64_t i = weights->size() / layer.shape.num_experts * layer.shape.top_k; i < weights->size(); ++i)
+      weights->set(i, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EQ(layer.compute(GetParam(), 0, 20, Parts::kOne), before);
+}
+
+TEST_P(ExpertsTest, GiveATokenTheSameBitsInEveryBatch) {
+  for (const DType dtype : kWeightTypes)
+    for (const Choice choice : {Choice::kEven, Choice::kFirst}) {
+      const Layer layer(kShapes[0], 160, dtype, GetParam().activation_for(dtype), choice);
+      const auto all = layer.compute(GetParam(), 0, 160, Parts::kOne, /*batch_invariant=*/true);
+      for (const auto& [begin, end] : {std::pair{0, 1}, {159, 160}, {3, 9}, {20, 60}, {7, 140}}) {
+        const auto some = layer.compute(GetParam(), begin, end, Parts::kOne, /*batch_invariant=*/true);
+        EXPECT_TRUE(std::ranges::equal(
+            some, std::span(all).subspan(static_cast<size_t>(begin * layer.shape.hidden_size), some.size())))
+            << "tokens " << begin << " to " << end - 1 << ", " << to_string(dtype);
+      }
+    }
+}
+
+TEST_P(ExpertsTest, AddToWhatThereIsWhereAskedTo) {
+  if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU leaves that to the next norm";
+  const Layer layer(kShapes[0], 30, DType::kF32, DType::kF32, Choice::kEven);
+  const auto gate_ups = layer.parts(layer.gate_up, 1), downs = layer.parts(layer.down, 1);
+  const auto run = [&](const TestTensor& out, const auto& compute) {
+    MoeExpertsArgs args = layer.arguments(gate_ups, downs, out);
+    args.accumulate = true;
+    compute(args);
+    return out.values();
+  };
+  const TestTensor got = TestTensor::random({30, layer.shape.hidden_size}, DType::kF32, 9),
+                   expected = TestTensor::random({30, layer.shape.hidden_size}, DType::kF32, 9);
+  expect_near(run(got, [](const MoeExpertsArgs& args) { GetParam().moe_experts(args); }),
+              run(expected, [](const MoeExpertsArgs& args) { reference::moe_experts(args); }), 3e-6);
+}
+
+TEST(Experts, TakeNoHeapMemory) {
+  const Layer layer(kShapes[1], 150, DType::kBF16, DType::kF32, Choice::kFirst);
+  const auto gate_ups = layer.parts(layer.gate_up, 1), downs = layer.parts(layer.down, 1);
+  const TestTensor out({150, layer.shape.hidden_size}, DType::kF32);
+  MoeExpertsArgs args = layer.arguments(gate_ups, downs, out);
+  const size_t num_bytes = experts_scratch_bytes(layer.shape, 150, DType::kF32);
+  const Tensor scratch = Tensor::empty({static_cast<int64_t>(num_bytes)}, DType::kU8);
+  args.scratch = {static_cast<std::byte*>(scratch.view().data), num_bytes};
+  Stream stream;
+  moe_experts(args, stream);
+  const auto before = testing_support::num_allocations();
+  moe_experts(args, stream);
+  EXPECT_EQ(testing_support::num_allocations(), before);
+}
+
+TEST(Experts, RefuseWhatTheyDoNotTake) {
+  const Layer layer(kShapes[0], 4, DType::kF16, DType::kF32, Choice::kEven);
+  const TestTensor out({4, 64}, DType::kF32);
+  const auto refusal = [&](ErrorCode code, const auto& change) {
+    auto gate_ups = layer.parts(layer.gate_up, 1), downs = layer.parts(layer.down, 1);
+    const size_t num_bytes = experts_scratch_bytes(layer.shape, 4, DType::kF32);
+    const Tensor scratch = Tensor::empty({static_cast<int64_t>(num_bytes)}, DType::kU8);
+    MoeExpertsArgs args = layer.arguments(gate_ups, downs, out);
+    args.scratch = {static_cast<std::byte*>(scratch.view().data), num_bytes};
+    change(args, gate_ups, downs);
+    args.linears = {.gate_up = gate_ups, .down = downs};
+    Stream stream;
+    return error_message(code, [&] { moe_experts(args, stream); });
+  };
+  using Linears = std::vector<Linear>;
+  EXPECT_EQ(
+      refusal(ErrorCode::kInvalidArgument,
+              [](MoeExpertsArgs& args, Linears&, Linears&) { args.shape.top_k = 9; }),
+      "experts: 9 of 8, 64 features and 32 within: expected at least 1 of each, and no more chosen than "
+      "there are");
+  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
+                    [](MoeExpertsArgs&, Linears& gate_ups, Linears&) { gate_ups.resize(3); }),
+            "gate_up: 3 matrices of 8 experts: expected one, or on a CPU one of each");
+  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
+                    [](MoeExpertsArgs&, Linears&, Linears& downs) {
+                      downs[0].weight = downs[0].weight.data.slice(0, 0, 7 * 64);
+                    }),
+            "down float16[448, 32] on cpu: expected 512 in dimension 0");
+  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
+                    [](MoeExpertsArgs& args, Linears&, Linears&) { args.scratch = {}; })
+                .substr(0, 20),
+            "scratch of 0 bytes: ");
+  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
+                    [&](MoeExpertsArgs&, Linears&, Linears&) { layer.experts.span<int32_t>()[3] = 8; }),
+            "experts: 8: expected 0 to 7");
+  EXPECT_EQ(refusal(ErrorCode::kUnsupported,
+                    [](MoeExpertsArgs& args, Linears&, Linears&) { args.accumulate = true; }),
+            "accumulate: moe_experts() on cpu does not offer it; cuda does");
+  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
+                    [](MoeExpertsArgs& args, Linears&, Linears&) {
+                      args.gate.activation = ExpertActivation::kClampedSwiglu;
+                    }),
+            "clamped swiglu with limit 0 and alpha 0: expected both above 0");
+  EXPECT_EQ(refusal(ErrorCode::kInvalidArgument,
+                    [&](MoeExpertsArgs&, Linears& gate_ups, Linears&) {
+                      gate_ups = layer.parts(layer.gate_up, 8);
+                      gate_ups[3].bias = layer.weights.view().reshape({8});
+                    }),
+            "gate_up: some matrices with a bias: expected all or none");
+}
+
+INSTANTIATE_TEST_SUITE_P(Moe, ExpertsTest, testing::ValuesIn(testing_support::moe_devices()),
+                         testing_support::name_of_device);
+
+}  // namespace
+}  // namespace attend::kernels

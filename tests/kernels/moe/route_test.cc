@@ -1,0 +1,159 @@
+// The router against float64.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "tests/kernels/dense/test_tensor.h"
+#include "tests/kernels/moe/moe_device.h"
+#include "tests/support/error_message.h"
+
+namespace attend::kernels {
+namespace {
+
+using testing_support::error_message;
+using testing_support::TestTensor;
+
+using RouteTest = testing_support::OnMoeDevice;
+
+struct Routed {
+  TestTensor experts, weights;
+
+  Routed(int64_t num_tokens, int64_t top_k)
+      : experts({num_tokens, top_k}, DType::kI32), weights({num_tokens, top_k}, DType::kF32) {}
+  RouteArgs args(const TensorView& logits, const RouterRule& rule, const TensorView& correction = {}) const {
+    return {.logits = logits, .rule = rule, .correction = correction, .experts = experts, .weights = weights};
+  }
+};
+
+void expect_as_reference(const testing_support::MoeDevice& device, const TestTensor& logits, int64_t top_k,
+                         RouterRule rule = {}, const TensorView& correction = {}) {
+  for (const RouterWeights weights_of : {RouterWeights::kOfAll, RouterWeights::kOfChosen}) {
+    const Routed got(logits.view().shape[0], top_k), expected(logits.view().shape[0], top_k);
+    rule.weights_of = weights_of;
+    device.route(got.args(logits, rule, correction));
+    reference::route(expected.args(logits, rule, correction));
+    EXPECT_TRUE(std::ranges::equal(got.experts.span<int32_t>(), expected.experts.span<int32_t>()))
+        << top_k << " of " << logits.view().shape[1];
+    for (int64_t i = 0; i < got.weights.size(); ++i)
+      ASSERT_NEAR(got.weights.at(i), expected.weights.at(i), 2e-6 * expected.weights.at(i))
+          << top_k << " of " << logits.view().shape[1] << ", choice " << i;
+  }
+}
+
+TEST_P(RouteTest, ChoosesAndWeighsAsFloat64Does) {
+  const std::pair<int64_t, int64_t> shapes[] = {{1, 1},  {2, 2},   {8, 2},    {31, 3},   {33, 33 - 1},
+                                                {64, 6}, {128, 8}, {200, 10}, {512, 32}, {4, 4}};
+  for (const auto& [num_experts, top_k] : shapes)
+    for (const int64_t num_tokens : {1, 5, 67})
+      expect_as_reference(GetParam(), TestTensor::random({num_tokens, num_experts}, DType::kF32, 3, 4.0f),
+                          top_k);
+}
+
+TEST_P(RouteTest, TakesTheLowestOfExpertsWithEqualLogits) {
+  TestTensor logits = TestTensor::random({50, 70}, DType::kF32, 4);
+  for (int64_t i = 0; i < logits.size(); ++i) logits.set(i, static_cast<float>(std::round(logits.at(i))));
+  expect_as_reference(GetParam(), logits, 8);
+  logits.fill(0.0f);
+  expect_as_reference(GetParam(), logits, 8);
+}
+
+// DeepSeek-V2's rule, then DeepSeek-V3's.
+TEST_P(RouteTest, ChoosesAmongTheExpertsOfTheBestGroups) {
+  struct Shape {
+    int64_t num_experts, top_k;
+    RouterGroups groups;
+  };
+  for (const Shape& shape : {Shape{160, 6, {8, 3}},
+                             {256, 8, {8, 4}},
+                             {16, 4, {4, 2}},
+                             {12, 4, {6, 2}},
+                             {33, 7, {3, 3}},
+                             {64, 32, {32, 16}},
+                             {512, 16, {32, 5}}})
+    for (const RouterScores scores : {RouterScores::kSoftmax, RouterScores::kSigmoid}) {
+      const RouterRule rule{.scores = scores, .groups = shape.groups, .scale = 2.5f};
+      const TestTensor correction = TestTensor::random({shape.num_experts}, DType::kF32, 8, 0.3f);
+      for (const bool corrected : {false, true})
+        if (!corrected || scores == RouterScores::kSigmoid)
+          expect_as_reference(GetParam(), TestTensor::random({40, shape.num_experts}, DType::kF32, 7, 2.0f),
+                              shape.top_k, rule, corrected ? correction.view() : TensorView());
+    }
+}
+
+// A group's best expert by far is worth less than two good ones; -1 + 0.9 is more than nothing, where what is
+// not chosen would count as 0.
+TEST_P(RouteTest, RanksGroupsBySumsOfTwoCorrectedScoresThatMayBeNegative) {
+  TestTensor logits({1, 6}, DType::kF32), correction({6}, DType::kF32);
+  const float scores[] = {0.9f, 0.1f, 0.6f, 0.6f, 0.2f, 0.2f};
+  for (int64_t i = 0; i < 6; ++i) logits.set(i, std::log(scores[i] / (1.0f - scores[i])));
+  const RouterRule rule{
+      .scores = RouterScores::kSigmoid, .weights_of = RouterWeights::kOfAll, .groups = {3, 1}, .scale = 3.0f};
+  const Routed got(1, 2);
+  GetParam().route(got.args(logits, rule));
+  EXPECT_EQ(got.experts.span<int32_t>()[0], 2);
+  EXPECT_EQ(got.experts.span<int32_t>()[1], 3);
+  EXPECT_NEAR(got.weights.at(0), 1.8, 1e-5);
+  for (int64_t i = 0; i < 6; ++i) correction.set(i, i < 4 ? -2.0f : -1.0f);
+  GetParam().route(got.args(logits, rule, correction));
+  EXPECT_EQ(got.experts.span<int32_t>()[0], 4);
+  EXPECT_EQ(got.experts.span<int32_t>()[1], 5);
+  EXPECT_NEAR(got.weights.at(1), 0.6, 1e-5);
+}
+
+TEST(Route, RefusesGroupsThatDoNotDivideTheExpertsOrHoldTooFew) {
+  const TestTensor logits({2, 12}, DType::kF32), correction({12}, DType::kF32), short_one({4}, DType::kF32);
+  const auto refusal = [&](const RouterRule& rule, const TensorView& corrected = {}) {
+    Stream stream;
+    const Routed to(2, 5);
+    return error_message(ErrorCode::kInvalidArgument,
+                         [&] { route(to.args(logits, rule, corrected), stream); });
+  };
+  EXPECT_EQ(refusal({.groups = {5, 2}}), "groups: 5 of 12 experts: expected a divisor of them, 1 to 32");
+  EXPECT_EQ(refusal({.groups = {4, 5}}), "groups: 5 chosen of 4: expected 1 to 4");
+  EXPECT_EQ(refusal({.groups = {4, 1}}), "groups: 1 chosen, of 3 experts each: a token chooses 5");
+  EXPECT_EQ(refusal({.scores = RouterScores::kSigmoid, .groups = {12, 6}}),
+            "groups: of one expert each: by sigmoid scores a group is ranked by its two best");
+  EXPECT_EQ(refusal({}, correction), "correction float32[12] on cpu: of sigmoid scores alone");
+  EXPECT_EQ(refusal({.scores = RouterScores::kSigmoid}, short_one),
+            "correction float32[4] on cpu: expected 12 in dimension 0");
+}
+
+TEST_P(RouteTest, KeepsToWhatFloat32HoldsWhereLogitsAreLarge) {
+  TestTensor logits = TestTensor::random({20, 40}, DType::kF32, 5, 3e4f);
+  const Routed got(20, 4);
+  GetParam().route(got.args(logits, {.weights_of = RouterWeights::kOfAll}));
+  for (int64_t i = 0; i < got.weights.size(); ++i) EXPECT_TRUE(std::isfinite(got.weights.at(i)));
+}
+
+TEST_P(RouteTest, ChoosesDifferentExpertsWhereLogitsAreNotNumbers) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  TestTensor logits = TestTensor::random({6, 37}, DType::kF32, 6);
+  for (int64_t i = 0; i < logits.size(); i += i < 37 ? 1 : 3) logits.set(i, kNan);
+  const Routed got(6, 5);
+  GetParam().route(got.args(logits, {}));
+  for (int64_t token = 0; token < 6; ++token) {
+    const auto chosen = got.experts.view()[token].span<int32_t>();
+    EXPECT_EQ(std::set(chosen.begin(), chosen.end()).size(), 5u);
+    for (const int32_t expert : chosen) EXPECT_TRUE(expert >= 0 && expert < 37) << expert;
+  }
+}
+
+TEST(Route, RefusesWhatItDoesNotTake) {
+  const TestTensor logits({2, 8}, DType::kF32), many({2, 513}, DType::kF32), half({2, 8}, DType::kF16);
+  const auto refusal = [](const TensorView& from, const Routed& to) {
+    Stream stream;
+    return error_message(ErrorCode::kInvalidArgument, [&] { route(to.args(from, {}), stream); });
+  };
+  EXPECT_EQ(refusal(logits, Routed(2, 9)), "experts int32[2, 9] on cpu: expected 1 to 8 of a token, not 9");
+  EXPECT_EQ(refusal(many, Routed(2, 9)), "logits float32[2, 513] on cpu: expected 1 to 512 experts, not 513");
+  EXPECT_EQ(refusal(half, Routed(2, 2)), "logits float16[2, 8] on cpu: expected float32");
+  EXPECT_EQ(refusal(logits, Routed(3, 2)), "experts int32[3, 2] on cpu: expected 2 in dimension 0");
+}
+
+INSTANTIATE_TEST_SUITE_P(Moe, RouteTest, testing::ValuesIn(testing_support::moe_devices()),
+                         testing_support::name_of_device);
+
+}  // namespace
+}  // namespace attend::kernels

@@ -1,0 +1,202 @@
+#include "attend/kv/swa_slots.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "attend/kv/kv_pool_config.h"
+#include "tests/support/error_message.h"
+#include "tests/support/token_slots.h"
+
+namespace attend {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_support::error_message;
+using testing_support::slots_of;
+
+std::vector<PageId> pages_of(std::initializer_list<int32_t> values) { return {values.begin(), values.end()}; }
+
+TEST(SwaSlots, TokensOfAPageStayTogetherInTheWindowHalf) {
+  SwaSlots swa(4, 8, 5);
+  ASSERT_TRUE(swa.map(slots_of({20, 21, 22, 23, 8, 9})));
+  EXPECT_EQ(swa.num_held_pages(), 2);
+  for (const int32_t first : {20, 8})
+    for (int32_t i = 1; i < 4; ++i)
+      EXPECT_EQ(swa.translate(TokenSlot(first + i)).value, swa.translate(TokenSlot(first)).value + i);
+  EXPECT_NE(swa.translate(TokenSlot(20)).value, swa.translate(TokenSlot(8)).value);
+  // A token that is added to a page finds it mapped.
+  ASSERT_TRUE(swa.map(slots_of({10})));
+  EXPECT_EQ(swa.num_held_pages(), 2);
+}
+
+TEST(SwaSlots, APageThatNobodyHoldsKeepsItsWindowPageUntilNewTokensWantIt) {
+  SwaSlots swa(1, 8, 4);  // three window pages
+  ASSERT_TRUE(swa.map(slots_of({1, 2, 3})));
+  swa.drop(pages_of({2}));
+  swa.drop(pages_of({1}));
+  EXPECT_TRUE(swa.is_mapped(PageId(1)) && swa.is_mapped(PageId(2)));
+  EXPECT_EQ(swa.num_idle_pages(), 2);
+  // The one that is idle for longest goes first.
+  ASSERT_TRUE(swa.map(slots_of({4})));
+  EXPECT_FALSE(swa.is_mapped(PageId(2)));
+  EXPECT_EQ(swa.translate(TokenSlot(2)), SwaSlot(0));
+  EXPECT_TRUE(swa.is_mapped(PageId(1)));
+  // What is held again is not idle any more.
+  swa.hold(pages_of({1}));
+  EXPECT_FALSE(swa.map(slots_of({5})));
+  swa.check_conservation();
+}
+
+TEST(SwaSlots, AMapThatDoesNotFitChangesNothing) {
+  SwaSlots swa(1, 8, 4);
+  ASSERT_TRUE(swa.map(slots_of({2, 6})));
+  swa.drop(pages_of({6}));
+  EXPECT_FALSE(swa.map(slots_of({3, 4, 5})));
+  EXPECT_TRUE(swa.is_mapped(PageId(6)));
+  for (const int32_t page : {3, 4, 5}) EXPECT_FALSE(swa.is_mapped(PageId(page)));
+  swa.check_conservation();
+  EXPECT_TRUE(swa.map(slots_of({3, 4})));
+}
+
+TEST(SwaSlots, APageInPlaceOfAnotherTakesItsWindowPageWhereItHasNone) {
+  SwaSlots swa(2, 8, 4);
+  ASSERT_TRUE(swa.map(slots_of({4, 6})));  // pages 2 and 3
+  const SwaSlot before = swa.translate(TokenSlot(4));
+  swa.replace(PageId(2), PageId(5));
+  EXPECT_EQ(swa.translate(TokenSlot(10)), before);
+  EXPECT_FALSE(swa.is_mapped(PageId(2)));
+  // Page 5 has one: it is held twice now, and page 3 by nobody.
+  swa.replace(PageId(3), PageId(5));
+  EXPECT_EQ(swa.translate(TokenSlot(10)), before);
+  swa.forget(pages_of({2, 3}));
+  swa.drop(pages_of({5}));
+  EXPECT_EQ(swa.num_held_pages(), 1);
+  swa.drop(pages_of({5}));
+  EXPECT_EQ(swa.num_idle_pages(), 1);
+  swa.check_conservation();
+}
+
+TEST(SwaSlots, WhatNoRightEnginePassesIsRefused) {
+  SwaSlots swa(4, 8, 5);
+  const auto refused = [&](auto&& call) { return error_message(ErrorCode::kInternal, call); };
+  EXPECT_THAT(refused([&] { (void)swa.map(slots_of({8, 3})); }), HasSubstr("slot 3: slots are 4 to 31"));
+  EXPECT_THAT(refused([&] { swa.hold(pages_of({8})); }), HasSubstr("page 8: pages are 1 to 7"));
+  EXPECT_THAT(refused([&] { swa.hold(pages_of({2})); }), HasSubstr("page 2 has no window page"));
+  EXPECT_THAT(refused([&] { swa.drop(pages_of({2})); }), HasSubstr("nobody holds page 2"));
+  EXPECT_EQ(swa.num_held_pages(), 0);
+  ASSERT_TRUE(swa.map(slots_of({8})));
+  EXPECT_THAT(refused([&] { swa.forget(pages_of({2})); }), HasSubstr("free page 2 is held"));
+  swa.check_conservation();
+}
+
+// Random pages mapped, held, dropped and forgotten, against a model that counts holders.
+RC_GTEST_PROP(SwaSlots, ConserveWindowPages, ()) {
+  const int page_size = *rc::gen::element(1, 4, 16);
+  const int num_pages = *rc::gen::inRange(2, 20), num_swa_pages = *rc::gen::inRange(2, 12);
+  SwaSlots swa(page_size, num_pages, num_swa_pages);
+  std::map<int32_t, int> holders;  // of pages that have a window page
+  const int num_steps = *rc::gen::inRange(0, 60);
+  for (int step = 0; step < num_steps; ++step) {
+    const int32_t id = *rc::gen::inRange(1, num_pages);
+    const PageId page[] = {PageId(id)};
+    const bool mapped = swa.is_mapped(page[0]);
+    RC_ASSERT(!holders.contains(id) || holders[id] == 0 || mapped);
+    const int held = mapped ? holders[id] : 0;
+    switch (*rc::gen::inRange(0, 4)) {
+      case 0: {
+        if (mapped) break;
+        const bool fits = swa.num_available_pages() > 0;
+        RC_ASSERT(swa.map({{TokenSlot(id * page_size + *rc::gen::inRange(0, page_size))}}) == fits);
+        if (fits) holders[id] = 1;
+        break;
+      }
+      case 1:
+        if (!mapped) break;
+        swa.hold(page);
+        holders[id] = held + 1;
+        break;
+      case 2:
+        if (held == 0) break;
+        swa.drop(page);
+        --holders[id];
+        break;
+      default:
+        if (held != 0) break;
+        swa.forget(page);
+        RC_ASSERT(!swa.is_mapped(page[0]));
+        holders.erase(id);
+    }
+    swa.check_conservation();
+    const auto num_held = std::ranges::count_if(holders, [](const auto& one) { return one.second > 0; });
+    RC_ASSERT(swa.num_held_pages() == num_held);
+  }
+}
+
+SwaKvPool::Config small_halves() {
+  const MhaKvPool::Config half{.num_layers = 1,
+                               .num_kv_heads = 2,
+                               .head_dim_qk = 8,
+                               .head_dim_v = 8,
+                               .page_size = 4,
+                               .num_pages = 0,
+                               .dtype = DType::kF32,
+                               .scales = {}};
+  SwaKvPool::Config config{
+      .full = half, .swa = half, .windowed = {true, false, true}, .swa_full_tokens_ratio = 0.5};
+  config.swa.num_layers = 2;
+  SwaKvPool::set_num_pages(config, 8);
+  return config;
+}
+
+TEST(SwaKvPool, LayersWithAWindowLiveInAHalfOfTheirOwn) {
+  SwaKvPool pool(small_halves());
+  EXPECT_EQ(pool.num_pages(), 8);
+  EXPECT_EQ(pool.layer(1).k.shape[0], 8);
+  EXPECT_EQ(pool.layer(1).slot_map, nullptr);
+  for (const int layer_id : {0, 2}) {
+    EXPECT_EQ(pool.layer(layer_id).k.shape[0], 5);  // ceil(7 / 2) and the padding page
+    EXPECT_EQ(pool.layer(layer_id).slot_map, pool.swa_slots()->slot_map().as<int32_t>());
+  }
+  EXPECT_NE(pool.layer(0).k.data, pool.layer(2).k.data);
+  EXPECT_EQ(pool.bytes_per_token(), 3u * 2 * 2 * 8 * sizeof(float));
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { pool.layer(3); }),
+              HasSubstr("layer 3: SwaKvPool has layers 0 to 2"));
+}
+
+TEST(SwaKvPool, HalvesThatDoNotFitEachOtherAreRefused) {
+  SwaKvPool::Config config = small_halves();
+  config.swa.num_layers = 1;
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool pool(config); }),
+              HasSubstr("1 full layers and 2 with a window: the halves have 1 and 1"));
+  config = small_halves();
+  config.swa_full_tokens_ratio = 1.5;
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { SwaKvPool::set_num_pages(config, 8); }),
+              HasSubstr("swa_full_tokens_ratio 1.5: above 0 and at most 1"));
+}
+
+// Gemma 3 27B: 62 layers of which one in six sees everything. With a window of 1,024 of 32,768 tokens a ratio
+// of 1/8 keeps every request's window and a chunk of 2,048.
+TEST(SwaKvPool, SixLayersOfWhichFiveHaveAWindowServeThreeTimesTheTokensOfOnePool) {
+  const MhaKvPool::Config one{.num_layers = 60,
+                              .num_kv_heads = 16,
+                              .head_dim_qk = 128,
+                              .head_dim_v = 128,
+                              .page_size = 16,
+                              .num_pages = 0,
+                              .dtype = DType::kBF16,
+                              .scales = {}};
+  SwaKvPool::Config halves{.full = one, .swa = one, .windowed = {}, .swa_full_tokens_ratio = 0.125};
+  for (int layer = 0; layer < one.num_layers; ++layer) halves.windowed.push_back(layer % 6 != 5);
+  halves.full.num_layers = 10;
+  halves.swa.num_layers = 50;
+  EXPECT_GT(kv_page_bytes(one) / kv_page_bytes(halves), 3.0);
+}
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,168 @@
+// What the configs of DeepSeek-V2 and V3 say, and which of them are refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/model/config_fields.h"
+
+namespace attend {
+namespace {
+
+using test::expect_refused;
+using test::Fields;
+using test::mlp;
+using test::read;
+using test::with;
+using testing::ElementsAre;
+
+constexpr const char* kV2 = "DeepseekV2ForCausalLM";
+constexpr const char* kV3 = "DeepseekV3ForCausalLM";
+
+const Fields kLatent{{"kv_lora_rank", "512"}};
+const Fields kV2Fields = with(kLatent, {{"num_experts_per_tok", "6"}});
+
+const MlaSpec& mla(const ModelSpec& spec, size_t layer = 0) {
+  return std::get<MlaSpec>(spec.layers.at(layer).mixer);
+}
+const MoeMlpSpec& moe(const ModelSpec& spec, size_t layer) {
+  return std::get<MoeMlpSpec>(spec.layers.at(layer).mlp);
+}
+
+// Of V2-Lite and V3 as they are published.
+const Fields kYarnLite{{"max_position_embeddings", "163840"},
+                       {"rope_scaling",
+                        R"({"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+                            "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096})"}};
+const Fields kYarnV3{{"max_position_embeddings", "163840"},
+                     {"rope_scaling",
+                      R"({"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                          "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096})"}};
+
+TEST(ReadDeepseekV2, TakesAbsentFieldsForWhatTransformersTakesThem) {
+  const ModelSpec spec = read(kV2, kV2Fields);
+  EXPECT_EQ(mla(spec).num_heads, 4);
+  EXPECT_EQ(mla(spec).q_lora_rank, 1536);
+  EXPECT_EQ(mla(spec).nope_dim, 128);
+  EXPECT_EQ(mla(spec).rope_dim, 64);
+  EXPECT_EQ(mla(spec).v_dim, 128);
+  EXPECT_FLOAT_EQ(mla(spec).latent_eps, 1e-6f);
+  EXPECT_FALSE(mla(spec).bias);
+  EXPECT_EQ(moe(spec, 0).num_experts, 64);
+  EXPECT_EQ(moe(spec, 0).top_k, 6);
+  EXPECT_EQ(moe(spec, 0).intermediate_size, 1407);
+  EXPECT_EQ(moe(spec, 0).shared_intermediate_size, 2 * 1407);
+  EXPECT_EQ(moe(spec, 0).rule.scores, kernels::RouterScores::kSoftmax);
+  EXPECT_EQ(moe(spec, 0).rule.weights_of, kernels::RouterWeights::kOfAll);
+  EXPECT_FLOAT_EQ(moe(spec, 0).rule.scale, 1.0f);
+  EXPECT_FALSE(moe(spec, 0).rule.groups.limit());
+  EXPECT_FALSE(moe(spec, 0).correction);
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 64);
+  EXPECT_TRUE(spec.ropes[0].interleaved);
+}
+
+TEST(ReadDeepseekV2, GroupsExpertsByTheMethodThatSaysSo) {
+  const Fields groups = with(kV2Fields, {{"n_group", "8"}, {"topk_group", "3"}, {"n_routed_experts", "160"}});
+  EXPECT_FALSE(moe(read(kV2, groups), 0).rule.groups.limit()) << "greedy does not look at them";
+  const ModelSpec limited = read(
+      kV2, with(groups, {{"topk_method", "\"group_limited_greedy\""}, {"routed_scaling_factor", "16.0"}}));
+  EXPECT_EQ(moe(limited, 0).rule.groups.num_groups, 8);
+  EXPECT_EQ(moe(limited, 0).rule.groups.top_groups, 3);
+  EXPECT_FLOAT_EQ(moe(limited, 0).rule.scale, 16.0f);
+}
+
+TEST(ReadDeepseekV3, TakesAbsentFieldsForWhatTransformersTakesThem) {
+  const ModelSpec spec = read(kV3, with(kLatent, {{"num_hidden_layers", "5"}}));
+  EXPECT_EQ(mla(spec).q_lora_rank, 1536);
+  EXPECT_EQ(mlp(spec, 2).intermediate_size, 96);
+  const MoeMlpSpec& experts = moe(spec, 3);
+  EXPECT_EQ(experts.num_experts, 256);
+  EXPECT_EQ(experts.top_k, 8);
+  EXPECT_EQ(experts.intermediate_size, 2048);
+  EXPECT_EQ(experts.shared_intermediate_size, 2048);
+  EXPECT_EQ(experts.rule.scores, kernels::RouterScores::kSigmoid);
+  EXPECT_EQ(experts.rule.weights_of, kernels::RouterWeights::kOfChosen);
+  EXPECT_EQ(experts.rule.groups.num_groups, 8);
+  EXPECT_EQ(experts.rule.groups.top_groups, 4);
+  EXPECT_FLOAT_EQ(experts.rule.scale, 2.5f);
+  EXPECT_TRUE(experts.correction);
+  EXPECT_FALSE(read(kV3, with(kLatent, {{"rope_interleave", "false"}})).ropes[0].interleaved);
+}
+
+TEST(ReadDeepseekV3, TakesKimiK2WhoseExpertsAreOneGroup) {
+  const ModelSpec spec = read(kV3, with(kLatent, {{"num_attention_heads", "64"},
+                                                  {"n_routed_experts", "384"},
+                                                  {"n_group", "1"},
+                                                  {"topk_group", "1"},
+                                                  {"first_k_dense_replace", "1"},
+                                                  {"routed_scaling_factor", "2.827"}}));
+  EXPECT_EQ(moe(spec, 1).num_experts, 384);
+  EXPECT_FALSE(moe(spec, 1).rule.groups.limit());
+}
+
+TEST(ReadDeepseek, SquaresTheTemperatureOfYarnInTheScaleOfScores) {
+  const Fields no_q_latent{{"q_lora_rank", "null"}};
+  const ModelSpec lite = read(kV2, with(with(kV2Fields, kYarnLite), no_q_latent));
+  EXPECT_EQ(mla(lite).q_lora_rank, 0);
+  EXPECT_NEAR(mla(lite).scale, 0.114721, 1e-6);
+  EXPECT_NEAR(mla(read(kV3, with(kLatent, kYarnV3))).scale, 0.135234, 1e-6);
+  EXPECT_FLOAT_EQ(mla(read(kV3, kLatent)).scale, 1.0f / std::sqrt(192.0f));
+  EXPECT_EQ(read(kV3, with(kLatent, kYarnV3)).max_context_len(), 163840);
+}
+
+TEST(ReadDeepseek, KeepsALatentRowOfAllHeadsInTheCache) {
+  const ModelGeometry geometry = read(kV3, kLatent).geometry(DType::kBF16, DType::kBF16);
+  const AttentionLayer& layer = geometry.layers.at(1);
+  EXPECT_EQ(layer.kind, KvKind::kMla);
+  EXPECT_EQ(layer.num_q_heads, 4);
+  EXPECT_EQ(layer.num_kv_heads, 1);
+  EXPECT_EQ(layer.head_dim_qk, 576);
+  EXPECT_EQ(layer.head_dim_v, 512);
+  EXPECT_EQ(layer.rope_dim, 64);
+}
+
+TEST(ReadDeepseek, RefusesConfigsThatAreNoLatentAttention) {
+  expect_refused({}, ErrorCode::kCorruptFile, {"kv_lora_rank"}, kV3);
+  expect_refused(with(kLatent, {{"qk_rope_head_dim", "63"}}), ErrorCode::kCorruptFile,
+                 {"qk_rope_head_dim", "63", "even"}, kV3);
+  expect_refused(with(kLatent, {{"qk_rope_head_dim", "80"}, {"kv_lora_rank", "496"}}),
+                 ErrorCode::kUnsupported, {"qk_rope_head_dim", "80", "at most 64"}, kV3);
+  expect_refused(with(kLatent, {{"num_attention_heads", "65536"}, {"kv_lora_rank", "65536"}}),
+                 ErrorCode::kCorruptFile, {"num_attention_heads", "65536", "kv_lora_rank"}, kV3);
+  expect_refused(with(kLatent, {{"attention_bias", "true"}, {"q_lora_rank", "null"}}),
+                 ErrorCode::kUnsupported, {"attention_bias", "q_lora_rank null"}, kV3);
+}
+
+TEST(ReadDeepseek, RefusesRoutersThatItDoesNotHave) {
+  expect_refused(with(kLatent, {{"scoring_func", "\"softmax\""}}), ErrorCode::kUnsupported,
+                 {"scoring_func", "softmax", "sigmoid"}, kV3);
+  expect_refused(with(kLatent, {{"topk_method", "\"greedy\""}}), ErrorCode::kUnsupported,
+                 {"topk_method", "greedy", "noaux_tc"}, kV3);
+  expect_refused(with(kV2Fields, {{"topk_method", "\"noaux_tc\""}}), ErrorCode::kUnsupported,
+                 {"topk_method", "noaux_tc", "group_limited_greedy"}, kV2);
+  expect_refused(with(kV2Fields, {{"norm_topk_prob", "true"}}), ErrorCode::kUnsupported,
+                 {"norm_topk_prob", "not normalized"}, kV2);
+  expect_refused(with(kLatent, {{"n_group", "7"}}), ErrorCode::kCorruptFile,
+                 {"n_group", "7", "divisor of 256 experts"}, kV3);
+  expect_refused(with(kLatent, {{"topk_group", "9"}}), ErrorCode::kCorruptFile,
+                 {"topk_group", "9", "at most 8 groups"}, kV3);
+  expect_refused(with(kLatent, {{"n_group", "64"}, {"topk_group", "1"}}), ErrorCode::kCorruptFile,
+                 {"n_group", "64", "at most 32"}, kV3);
+  expect_refused(with(kLatent, {{"moe_layer_freq", "2"}}), ErrorCode::kCorruptFile, {"moe_layer_freq", "2"},
+                 kV3);
+  expect_refused(with(kLatent, {{"n_routed_experts", "4"}}), ErrorCode::kCorruptFile,
+                 {"num_experts_per_tok", "8"}, kV3);
+}
+
+TEST(ReadDeepseekV3, HasFp8WeightsInBlocks) {
+  const Quantization read_quantization =
+      read(kV3,
+           with(kLatent, {{"quantization_config",
+                           R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 64]})"}}))
+          .quantization;
+  EXPECT_EQ(read_quantization.storage, WeightStorage::kFp8);
+  EXPECT_EQ(read_quantization.group_outs, 128);
+  EXPECT_EQ(read_quantization.group_ins, 64);
+}
+
+}  // namespace
+}  // namespace attend

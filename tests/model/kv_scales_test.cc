@@ -1,0 +1,94 @@
+// k_scale and v_scale of a checkpoint.
+#include "attend/model/kv_scales.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "attend/kv/kv_pool_config.h"
+#include "tests/model/config_fields.h"
+
+namespace attend {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+using test::TestTensor;
+
+TestTensor kv_scale(const std::string& name, float value) {
+  return {"model.layers." + name, "F32", {}, test::bytes_of({value})};
+}
+
+std::vector<KvScales> scales_of(std::vector<TestTensor> tensors) {
+  const TempDir dir;
+  tensors.push_back({"model.embed_tokens.weight", "F32", {1}, test::bytes_of({1.0f})});
+  dir.write("model.safetensors", test::safetensors_bytes(tensors));
+  return read_kv_scales(dir.path(), test::llama());
+}
+
+TEST(KvScalesOfACheckpoint, GoByEveryPublishersNames) {
+  EXPECT_TRUE(scales_of({}).empty());
+  const std::vector<KvScales> scales = scales_of(
+      {kv_scale("0.self_attn.k_scale", 0.5f), kv_scale("0.self_attn.v_scale", 0.25f),
+       kv_scale("1.self_attn.k_proj.k_scale", 2.0f), kv_scale("1.self_attn.v_proj.v_scale", 4.0f),
+       kv_scale("2.self_attn.k_proj.output_scale", 8.0f), kv_scale("2.self_attn.v_proj.output_scale", 3.0f)});
+  ASSERT_EQ(scales.size(), 3u);
+  EXPECT_EQ(scales[0].k, 0.5f);
+  EXPECT_EQ(scales[0].v, 0.25f);
+  EXPECT_EQ(scales[1].k, 2.0f);
+  EXPECT_EQ(scales[1].v, 4.0f);
+  EXPECT_EQ(scales[2].k, 8.0f);
+  EXPECT_EQ(scales[2].v, 3.0f);
+}
+
+TEST(KvScalesOfACheckpoint, AreOneWhereThereIsNoneAndOneForBothWhereItIsAlone) {
+  const std::vector<KvScales> scales =
+      scales_of({kv_scale("0.self_attn.kv_scale", 0.5f), kv_scale("1.self_attn.k_scale", -1.0f)});
+  ASSERT_EQ(scales.size(), 3u);
+  EXPECT_EQ(scales[0].v, 0.5f);
+  EXPECT_EQ(scales[1].k, 1.0f);
+  EXPECT_EQ(scales[2].k, 1.0f);
+}
+
+TEST(KvScalesOfACheckpoint, AreRefusedWhereTheyAreNone) {
+  expect_error(ErrorCode::kCorruptFile, {"model.layers.1.self_attn.v_scale without a k_scale"},
+               [] { scales_of({kv_scale("1.self_attn.v_scale", 1.0f)}); });
+  expect_error(ErrorCode::kCorruptFile, {"\"model.layers.0.self_attn.k_scale\"", "expected a finite number"},
+               [] { scales_of({kv_scale("0.self_attn.k_scale", std::numeric_limits<float>::infinity())}); });
+  TestTensor two = kv_scale("0.self_attn.k_scale", 1.0f);
+  two.shape = {2};
+  two.data += two.data;
+  expect_error(ErrorCode::kCorruptFile, {"2 elements: expected one"}, [&] { scales_of({two}); });
+}
+
+TEST(KvScalesOfACheckpoint, ReachTheLayersOfEveryKindOfPool) {
+  const std::vector<KvScales> scales = {{1.0f, 2.0f}, {3.0f, 4.0f}, {5.0f, 6.0f}};
+  const MhaKvPool::Config mha = {.num_layers = 3,
+                                 .num_kv_heads = 1,
+                                 .head_dim_qk = 16,
+                                 .head_dim_v = 16,
+                                 .page_size = 1,
+                                 .num_pages = 4,
+                                 .dtype = DType::kF8E4M3};
+  KvPoolConfig pool = mha;
+  set_kv_scales(pool, scales);
+  EXPECT_EQ(make_kv_pool(pool)->layer(2).v_scale, 6.0f);
+  SwaKvPool::Config halves = {.full = mha, .swa = mha, .windowed = {true, false, true}};
+  halves.full.num_layers = 1;
+  halves.swa.num_layers = 2;
+  pool = halves;
+  set_kv_scales(pool, scales);
+  const auto made = make_kv_pool(pool);
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_EQ(made->layer(layer).k_scale, scales[static_cast<size_t>(layer)].k);
+    EXPECT_EQ(made->layer(layer).v_scale, scales[static_cast<size_t>(layer)].v);
+  }
+  pool = MlaKvPool::Config{.num_layers = 3, .num_pages = 4};
+  expect_error(ErrorCode::kInvalidArgument, {"k_scale 1 and v_scale 2 of layer 0", "expected one scale"},
+               [&] { set_kv_scales(pool, scales); });
+  expect_error(ErrorCode::kInvalidArgument, {"scales of 1 layers: the pool has 3"},
+               [&] { set_kv_scales(pool, std::span(scales).first(1)); });
+}
+
+}  // namespace
+}  // namespace attend

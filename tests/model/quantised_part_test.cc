@@ -1,0 +1,301 @@
+// The tensors of quantised weights: bits by the publishers' layouts, and what is refused of a stranger's
+// file.
+#include "attend/model/quantised_part.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "attend/kernels/gemm/weights.h"
+#include "attend/model/dummy_part.h"
+#include "tests/model/test_files.h"
+
+namespace attend {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+using test::TestTensor;
+using testing::ElementsAre;
+
+template <class T>
+TestTensor tensor(const std::string& name, const std::string& dtype, std::vector<int64_t> shape,
+                  const std::vector<T>& values) {
+  return {name, dtype, std::move(shape),
+          std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
+}
+TestTensor floats(const std::string& name, std::vector<int64_t> shape, const std::vector<float>& values) {
+  return tensor(name, "F32", std::move(shape), values);
+}
+TestTensor repeated(const std::string& name, std::vector<int64_t> shape, uint32_t word) {
+  const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  return tensor(name, "I32", shape, std::vector<uint32_t>(static_cast<size_t>(count), word));
+}
+TestTensor bytes(const std::string& name, const std::string& dtype, std::vector<int64_t> shape,
+                 uint8_t byte) {
+  const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  return {name, dtype, std::move(shape), std::string(static_cast<size_t>(count), static_cast<char>(byte))};
+}
+
+// A slot of one part in a file of these tensors, whose names begin with "a".
+class OnePart {
+ public:
+  OnePart(const std::vector<TestTensor>& tensors, const Quantization& quantization, int64_t rows,
+          int64_t columns, const std::string& name = "a.weight")
+      : quantization_(quantization),
+        files_((dir_.write("model.safetensors", test::safetensors_bytes(tensors)), dir_.path())) {
+    slots_.push_back({.parts = {{name, rows}}, .columns = columns});
+    quantization_.method = "a method";
+    find_quantised_parts(slots_, quantization_, files_);
+  }
+
+  const WeightPart& part() const { return slots_.front().parts.front(); }
+  const Weight& weight() {
+    check_quantised_part(slots_.front(), part(), quantization_, files_);
+    read_ = read_quantised_part(slots_.front(), part(), quantization_, files_);
+    Stream stream;
+    kernels::require_weight_of(stream, "weight", read_.weight);
+    return read_.weight;
+  }
+  std::vector<double> row(int64_t out, size_t count) {
+    std::vector<double> all = kernels::reference::weight_row(weight(), out);
+    all.resize(count);
+    return all;
+  }
+  void expect_refused(ErrorCode code, std::initializer_list<std::string_view> parts) {
+    expect_error(code, parts, [&] { weight(); });
+  }
+
+ private:
+  TempDir dir_;
+  Quantization quantization_;
+  ModelWeights files_;
+  std::vector<WeightSlot> slots_;
+  QuantisedPart read_;
+};
+
+constexpr Quantization kFp8 = {.storage = WeightStorage::kFp8};
+constexpr Quantization kPacked = {.storage = WeightStorage::kPackedInt4, .group_ins = 32};
+constexpr Quantization kAwq = {.storage = WeightStorage::kAwq, .group_ins = 32};
+constexpr Quantization kGptq = {.storage = WeightStorage::kGptq, .group_ins = 32, .zeros_less_one = true};
+
+std::vector<TestTensor> gptq(uint32_t zeros = 0x77777777) {
+  return {repeated("a.qweight", {4, 8}, 0x87654321), repeated("a.qzeros", {1, 1}, zeros),
+          floats("a.scales", {1, 8}, {0.5, 1, 2, 4, 8, 16, 32, 64})};
+}
+std::vector<TestTensor> awq() {
+  return {repeated("a.qweight", {32, 1}, 0x86427531), repeated("a.qzeros", {1, 1}, 0x88888888),
+          floats("a.scales", {1, 8}, std::vector<float>(8, 0.5f))};
+}
+std::vector<TestTensor> packed() {
+  return {repeated("a.weight_packed", {2, 4}, 0x76543210), floats("a.weight_scale", {2, 1}, {1.0f, 0.5f})};
+}
+std::vector<TestTensor> fp8(const TestTensor& scale) {
+  return {bytes("a.weight", "F8_E4M3", {4, 64}, 0x3c), scale};
+}
+
+std::vector<TestTensor> replacing(std::vector<TestTensor> tensors, const TestTensor& by) {
+  std::erase_if(tensors, [&](const TestTensor& tensor) { return tensor.name == by.name; });
+  tensors.push_back(by);
+  return tensors;
+}
+
+TEST(QuantisedPart, IsPlainWhereTheTensorsOfAQuantisedOneAreMissing) {
+  OnePart plain({floats("a.weight", {2, 32}, std::vector<float>(64))}, kPacked, 2, 32);
+  EXPECT_EQ(plain.part().storage, WeightStorage::kPlain);
+  EXPECT_THAT(plain.part().tensor_names(), ElementsAre("a.weight"));
+}
+
+TEST(QuantisedPart, ReadsGptqWhoseWordsHoldInputs) {
+  OnePart first(gptq(), kGptq, 8, 32);
+  EXPECT_THAT(first.row(0, 9), ElementsAre(-3.5, -3, -2.5, -2, -1.5, -1, -0.5, 0, -3.5));
+  EXPECT_THAT(first.row(7, 2), ElementsAre(-448, -384));
+  EXPECT_TRUE(first.weight().zeros.empty());
+  Quantization second = kGptq;
+  second.zeros_less_one = false;
+  EXPECT_THAT(OnePart(gptq(0x88888888), second, 8, 32).row(0, 2), ElementsAre(-3.5, -3));
+  // Output 1 has the zero point 3, which words hold along outputs.
+  EXPECT_THAT(OnePart(gptq(0x88888838), second, 8, 32).row(1, 2), ElementsAre(-2, -1));
+}
+
+TEST(QuantisedPart, ReadsAwqWhoseWordsMixOutputs) {
+  OnePart part(awq(), kAwq, 8, 32);
+  std::vector<double> first_inputs;
+  for (int out = 0; out < 8; ++out) first_inputs.push_back(part.row(out, 1)[0]);
+  EXPECT_THAT(first_inputs, ElementsAre(-3.5, -3, -2.5, -2, -1.5, -1, -0.5, 0));
+  // Zero points are mixed as codes are: that of output 2 stands second.
+  OnePart zeros(replacing(awq(), repeated("a.qzeros", {1, 1}, 0x88888808)), kAwq, 8, 32);
+  EXPECT_EQ(zeros.row(2, 1)[0], 1.5);
+  EXPECT_EQ(zeros.row(1, 1)[0], -3);
+}
+
+TEST(QuantisedPart, ReadsPackedInt4WhereItLies) {
+  OnePart part(packed(), kPacked, 2, 32);
+  EXPECT_THAT(part.row(0, 9), ElementsAre(-8, -7, -6, -5, -4, -3, -2, -1, -8));
+  EXPECT_THAT(part.row(1, 2), ElementsAre(-4, -3.5));
+  // Zero points are packed along outputs: 8 less than what stands there.
+  std::vector<TestTensor> asymmetric = packed();
+  asymmetric.push_back(repeated("a.weight_zero_point", {1, 1}, 0x000000a6));
+  EXPECT_THAT(OnePart(asymmetric, kPacked, 2, 32).row(0, 2), ElementsAre(-6, -5));
+  EXPECT_THAT(OnePart(asymmetric, kPacked, 2, 32).row(1, 2), ElementsAre(-5, -4.5));
+}
+
+// Inputs 0, 2, 4, .. are in group 1, whose scale is 2.
+TEST(QuantisedPart, KeepsTheInputsOfActOrderWhereTheyAre) {
+  std::vector<int32_t> groups(64);
+  for (size_t i = 0; i < 64; ++i) groups[i] = i % 2 == 0;
+  const TestTensor index = tensor("a.g_idx", "I32", {64}, groups);
+  Quantization reorders = kGptq;
+  reorders.reorders = true;
+  OnePart part({repeated("a.qweight", {8, 8}, 0x87654321), repeated("a.qzeros", {2, 1}, 0x77777777),
+                floats("a.scales", {2, 8}, {1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2}), index},
+               reorders, 8, 64);
+  EXPECT_THAT(part.row(0, 9), ElementsAre(-14, -6, -10, -4, -6, -2, -2, 0, -14));
+  const View<const int32_t> order = part.weight().input_order.span<const int32_t>();
+  EXPECT_EQ(order[0], 1);
+  EXPECT_EQ(order[32], 0);
+
+  Quantization packed_groups = kPacked;
+  packed_groups.reorders = true;
+  OnePart same({repeated("a.weight_packed", {1, 8}, 0x76543210), floats("a.weight_scale", {1, 2}, {1, 2}),
+                tensor("a.weight_g_idx", "I32", {64}, groups)},
+               packed_groups, 1, 64);
+  EXPECT_THAT(same.row(0, 4), ElementsAre(-16, -7, -12, -5));
+}
+
+TEST(QuantisedPart, ReadsFp8BesideItsScales) {
+  EXPECT_THAT(OnePart(fp8(floats("a.weight_scale", {}, {2})), kFp8, 4, 64).row(3, 1), ElementsAre(3));
+  EXPECT_THAT(OnePart(fp8(floats("a.weight_scale", {1}, {2})), kFp8, 4, 64).row(3, 1), ElementsAre(3));
+  OnePart channels(fp8(floats("a.weight_scale", {4, 1}, {1, 2, 3, 4})), kFp8, 4, 64);
+  EXPECT_THAT(channels.row(2, 1), ElementsAre(4.5));
+  // bfloat16 2 and 4.
+  OnePart blocks(fp8(tensor<uint16_t>("a.weight_scale_inv", "BF16", {1, 2}, {0x4000, 0x4080})),
+                 {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = 128}, 4, 64);
+  const std::vector<double> row = blocks.row(0, 64);
+  EXPECT_EQ(row[31], 3);
+  EXPECT_EQ(row[32], 6);
+}
+
+TEST(QuantisedPart, ReadsMxFp4OfExpertsAndOfLayers) {
+  const std::vector<TestTensor> experts = {bytes("a_blocks", "U8", {2, 3, 2, 16}, 0x21),
+                                           bytes("a_scales", "U8", {2, 3, 2}, 126)};
+  OnePart stacked(experts, {.storage = WeightStorage::kMxFp4, .group_ins = 32}, 6, 64, "a");
+  EXPECT_EQ(stacked.weight().out_features(), 6);
+  EXPECT_THAT(stacked.row(5, 2), ElementsAre(0.25, 0.5));
+  OnePart layer({bytes("a.weight_packed", "U8", {2, 16}, 0xf7), bytes("a.weight_scale", "U8", {2, 1}, 127)},
+                {.storage = WeightStorage::kPackedMxFp4, .group_ins = 32}, 2, 32);
+  EXPECT_THAT(layer.row(1, 2), ElementsAre(6, -6));
+}
+
+// What is claimed and not there is refused by its name (claim_tensors.h).
+TEST(QuantisedPart, ClaimsTheTensorsThatItCanNotDoWithout) {
+  Quantization reorders = kGptq;
+  reorders.reorders = true;
+  EXPECT_THAT(OnePart(gptq(), reorders, 8, 32).part().tensor_names(),
+              ElementsAre("a.qweight", "a.qzeros", "a.scales", "a.g_idx"));
+  EXPECT_THAT(OnePart(gptq(), kGptq, 8, 32).part().tensor_names(),
+              ElementsAre("a.qweight", "a.qzeros", "a.scales"));
+  EXPECT_THAT(OnePart({repeated("a.weight_packed", {2, 4}, 0)}, kPacked, 2, 32).part().tensor_names(),
+              ElementsAre("a.weight_packed", "a.weight_scale"));
+  EXPECT_THAT(OnePart({floats("a.weight_scale", {}, {1})}, kFp8, 2, 32).part().tensor_names(),
+              ElementsAre("a.weight_scale", "a.weight"));
+}
+
+// A weight of dummy_part.h is one that kernels take, of numbers as other dummy weights have.
+TEST(QuantisedPart, IsMadeOfRandomCodesInEachFormat) {
+  for (const char* name : {"fp8", "fp8-block", "int4", "mxfp4"}) {
+    const Quantization quantization = dummy_quantization(name);
+    std::vector<WeightSlot> slots = {{.parts = {{"a.weight", 200}}, .columns = 256},
+                                     {.parts = {{"norm.weight", 256}}, .use = WeightUse::kNorm}};
+    quantise_dummy_parts(slots, quantization);
+    EXPECT_EQ(slots[1].parts[0].storage, WeightStorage::kPlain);
+    const QuantisedPart made = make_dummy_part(slots[0], slots[0].parts[0], quantization);
+    Stream stream;
+    kernels::require_weight_of(stream, name, made.weight);
+    double squares = 0.0;
+    for (const int64_t out : {0, 130, 199})
+      for (const double weight : kernels::reference::weight_row(made.weight, out)) squares += weight * weight;
+    const double deviation = std::sqrt(squares / (3 * 256));
+    EXPECT_GT(deviation, 0.005) << name;
+    EXPECT_LT(deviation, 0.08) << name;
+  }
+  expect_error(ErrorCode::kInvalidArgument, {"weight format 'int3'", "fp8, fp8-block, int4, mxfp4"},
+               [] { dummy_quantization("int3"); });
+}
+
+TEST(QuantisedPart, RefusesTensorsOfAnotherShapeOrDType) {
+  OnePart(replacing(gptq(), repeated("a.qweight", {8, 8}, 0)), kGptq, 8, 32)
+      .expect_refused(ErrorCode::kCorruptFile,
+                      {"tensor \"a.qweight\": shape [8, 8]: expected [4, 8] by config.json"});
+  OnePart(replacing(gptq(), floats("a.scales", {2, 8}, std::vector<float>(16))), kGptq, 8, 32)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.scales\": shape [2, 8]: expected [1, 8]"});
+  OnePart(replacing(awq(), repeated("a.qzeros", {1, 2}, 0)), kAwq, 8, 32)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.qzeros\": shape [1, 2]: expected [1, 1]"});
+  OnePart(replacing(awq(), bytes("a.qweight", "U8", {32, 1}, 0)), kAwq, 8, 32)
+      .expect_refused(ErrorCode::kUnsupported, {"\"a.qweight\": dtype uint8: attend has int32"});
+  OnePart(replacing(packed(), floats("a.weight_scale", {2, 2}, {1, 1, 1, 1})), kPacked, 2, 32)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2, 2]: expected [2, 1]"});
+  OnePart(fp8(floats("a.weight_scale", {2}, {1, 1})), kFp8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile,
+                      {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1] by config.json"});
+  OnePart(fp8(floats("a.weight_scale_inv", {1, 1}, {1})),
+          {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = 32}, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"shape [1, 1]: expected [1, 2] of blocks of 32 x 32"});
+  std::vector<TestTensor> shaped = packed();
+  shaped.push_back(tensor<int64_t>("a.weight_shape", "I64", {2}, {2, 40}));
+  OnePart(shaped, kPacked, 2, 32)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_shape\": [2, 40]: expected [2, 32]"});
+}
+
+TEST(QuantisedPart, RefusesGroupsThatDoNotDivideTheInputs) {
+  Quantization wide = kPacked;
+  wide.group_ins = 64;
+  OnePart(packed(), wide, 2, 32)
+      .expect_refused(ErrorCode::kCorruptFile,
+                      {"\"a.weight_packed\": groups of 64 inputs: expected a divisor of its 32"});
+  OnePart(packed(), kPacked, 2, 40)
+      .expect_refused(ErrorCode::kUnsupported, {"40 inputs: attend has multiples of 32"});
+}
+
+TEST(QuantisedPart, RefusesGroupIndicesThatAreNone) {
+  Quantization reorders = kGptq;
+  reorders.reorders = true;
+  const auto with_index = [&](std::vector<int32_t> groups) {
+    std::vector<TestTensor> tensors = gptq();
+    tensors.push_back(tensor("a.g_idx", "I32", {32}, groups));
+    return tensors;
+  };
+  std::vector<int32_t> groups(32);
+  EXPECT_NO_THROW(OnePart(with_index(groups), reorders, 8, 32).weight());
+  groups[5] = 1;
+  OnePart(with_index(groups), reorders, 8, 32)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.g_idx\": element 5 is 1: expected a group from 0 to 0"});
+  Quantization two = {.storage = WeightStorage::kPackedInt4, .group_ins = 32, .reorders = true};
+  OnePart({repeated("a.weight_packed", {1, 8}, 0), floats("a.weight_scale", {1, 2}, {1, 1}),
+           tensor("a.weight_g_idx", "I32", {64}, std::vector<int32_t>(64))},
+          two, 1, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_g_idx\": group 0 has 64 inputs: expected 32"});
+}
+
+TEST(QuantisedPart, RefusesNumbersThatAreNone) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  OnePart(replacing(packed(), floats("a.weight_scale", {2, 1}, {1, kNaN})), kPacked, 2, 32)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 1 is NaN"});
+  OnePart(fp8(floats("a.weight_scale", {}, {std::numeric_limits<float>::infinity()})), kFp8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 0 is infinite"});
+  OnePart({bytes("a.weight", "F8_E4M3", {4, 64}, 0xff), floats("a.weight_scale", {}, {1})}, kFp8, 4, 64)
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight\": element 0 is NaN"});
+  OnePart({bytes("a_blocks", "U8", {1, 2, 1, 16}, 0), bytes("a_scales", "U8", {1, 2, 1}, 255)},
+          {.storage = WeightStorage::kMxFp4, .group_ins = 32}, 2, 32, "a")
+      .expect_refused(ErrorCode::kCorruptFile, {"\"a_scales\": element 0 is 255, which is NaN"});
+  // 15 in the first format: 16 to some readers, 0 to some writers.
+  OnePart(gptq(0x7777f777), kGptq, 8, 32)
+      .expect_refused(ErrorCode::kUnsupported,
+                      {"\"a.qzeros\": the zero point of output 3, group 0, is stored as 15"});
+}
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,141 @@
+// quantization_config: what is read, and what is refused before a weight is opened.
+#include "attend/model/quantization.h"
+
+#include <gtest/gtest.h>
+
+#include "attend/model/model.h"
+#include "tests/model/config_fields.h"
+
+namespace attend {
+namespace {
+
+using test::expect_error;
+using test::llama;
+
+Quantization quantization_of(const std::string& json) {
+  return llama({{"quantization_config", json}}).quantization;
+}
+
+void expect_quantization_refused(const std::string& json, ErrorCode code,
+                                 std::initializer_list<std::string_view> parts) {
+  expect_error(code, parts, [&] { quantization_of(json); });
+}
+
+std::string compressed(const std::string& format, const std::string& weights) {
+  return R"({"quant_method": "compressed-tensors", "format": ")" + format +
+         R"(", "config_groups": {"group_0": {"targets": ["Linear"], "weights": )" + weights + "}}}";
+}
+
+TEST(Quantization, IsPlainWithoutAConfig) {
+  EXPECT_EQ(llama().quantization.storage, WeightStorage::kPlain);
+  EXPECT_EQ(quantization_of("null").storage, WeightStorage::kPlain);
+  EXPECT_EQ(to_string(llama().quantization), "");
+}
+
+TEST(Quantization, NamesWhatEachMethodStores) {
+  EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "fp8", "activation_scheme": "static"})")),
+            "fp8 (fp8)");
+  EXPECT_EQ(to_string(quantization_of(
+                R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})")),
+            "fp8 in blocks of 128 x 128 (fp8)");
+  EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "modelopt", "quant_algo": "FP8"})")),
+            "fp8 (modelopt)");
+  EXPECT_EQ(to_string(quantization_of(
+                R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"})")),
+            "int4 in groups of 128 (awq)");
+  const Quantization gptq =
+      quantization_of(R"({"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": true})");
+  EXPECT_EQ(to_string(gptq), "int4 by act-order (gptq)");
+  EXPECT_TRUE(gptq.zeros_less_one && gptq.reorders);
+  EXPECT_FALSE(
+      quantization_of(
+          R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "gptq_v2"})")
+          .zeros_less_one);
+  EXPECT_EQ(to_string(quantization_of(
+                compressed("pack-quantized", R"({"num_bits": 4, "type": "int", "group_size": 64})"))),
+            "int4 in groups of 64 (compressed-tensors)");
+  EXPECT_TRUE(quantization_of(
+                  compressed("pack-quantized", R"({"num_bits": 4, "group_size": 64, "actorder": "group"})"))
+                  .reorders);
+  EXPECT_FALSE(quantization_of(
+                   compressed("pack-quantized", R"({"num_bits": 4, "group_size": 64, "actorder": "static"})"))
+                   .reorders);
+  EXPECT_EQ(to_string(quantization_of(compressed("float-quantized", R"({"num_bits": 8, "type": "float"})"))),
+            "fp8 (compressed-tensors)");
+  EXPECT_EQ(to_string(quantization_of(compressed(
+                "float-quantized", R"({"num_bits": 8, "type": "float", "block_structure": [128, 128]})"))),
+            "fp8 in blocks of 128 x 128 (compressed-tensors)");
+  EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "mxfp4"})")), "mxfp4 in groups of 32 (mxfp4)");
+}
+
+TEST(Quantization, ReadsTheFileThatModelOptWrote) {
+  const test::TempDir dir;
+  dir.write("config.json", test::json_of(test::base_fields("LlamaForCausalLM")));
+  dir.write("hf_quant_config.json",
+            R"({"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}})");
+  EXPECT_EQ(to_string(read_config(dir.path()).quantization), "fp8 (modelopt)");
+  dir.write("hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4"}})");
+  expect_error(ErrorCode::kUnsupported, {"hf_quant_config.json", "quant_algo \"NVFP4\": attend has FP8"},
+               [&] { read_config(dir.path()); });
+}
+
+TEST(Quantization, RefusesWhatAttendLacks) {
+  expect_quantization_refused(
+      R"({"quant_method": "bitsandbytes"})", ErrorCode::kUnsupported,
+      {"quant_method \"bitsandbytes\"", "awq, compressed-tensors, fp8, gptq, modelopt, mxfp4"});
+  expect_quantization_refused("{}", ErrorCode::kUnsupported, {"quant_method \"?\""});
+  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 3})", ErrorCode::kUnsupported,
+                              {"bits 3: attend has 4"});
+  expect_quantization_refused(R"({"quant_method": "awq", "bits": 8})", ErrorCode::kUnsupported,
+                              {"bits 8: attend has 4"});
+  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 8})",
+                              ErrorCode::kUnsupported, {"group_size 8: attend has multiples of 32"});
+  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"})",
+                              ErrorCode::kUnsupported,
+                              {"checkpoint_format \"marlin\": attend has gptq, gptq_v2"});
+  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 8}}})",
+                              ErrorCode::kUnsupported, {"dynamic.+:.*", "one number of bits"});
+  EXPECT_NO_THROW(quantization_of(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*down.*": {}}})"));
+  expect_quantization_refused(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})",
+                              ErrorCode::kUnsupported, {"version \"gemv\": attend has gemm"});
+  expect_quantization_refused(R"({"quant_method": "fp8", "fmt": "e5m2"})", ErrorCode::kUnsupported,
+                              {"fmt \"e5m2\": attend has e4m3"});
+  expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [128, 100]})",
+                              ErrorCode::kUnsupported, {"blocks of 100 inputs: attend has multiples of 32"});
+  expect_quantization_refused(compressed("nvfp4-pack-quantized", "{}"), ErrorCode::kUnsupported,
+                              {"format \"nvfp4-pack-quantized\"", "float-quantized, mxfp4-pack-quantized"});
+  expect_quantization_refused(compressed("pack-quantized", R"({"num_bits": 8, "type": "int"})"),
+                              ErrorCode::kUnsupported, {"num_bits 8: attend has 4"});
+  expect_quantization_refused(compressed("float-quantized", R"({"num_bits": 8, "type": "int"})"),
+                              ErrorCode::kUnsupported, {"type \"int\": attend has float"});
+}
+
+TEST(Quantization, RefusesWhatNoCheckpointHas) {
+  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 0})",
+                              ErrorCode::kCorruptFile, {"group_size 0"});
+  expect_quantization_refused(R"({"quant_method": "gptq"})", ErrorCode::kCorruptFile, {"bits"});
+  expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [128]})",
+                              ErrorCode::kCorruptFile, {"weight_block_size", "an array of two sizes"});
+  expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [0, 128]})",
+                              ErrorCode::kCorruptFile, {"weight_block_size[0]"});
+  expect_quantization_refused(
+      R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {}})",
+      ErrorCode::kCorruptFile, {"config_groups", "at least one group"});
+  expect_quantization_refused("7", ErrorCode::kCorruptFile, {"quantization_config"});
+}
+
+// Known before a file is opened, and without a GPU.
+TEST(Quantization, IsRefusedForAGpu) {
+  const ModelSpec spec =
+      llama({{"quantization_config", R"({"quant_method": "awq", "bits": 4, "group_size": 128})"}});
+  const std::initializer_list<std::string_view> parts = {
+      "weights in int4 in groups of 128 (awq): device cuda", "cpu has quantised ones"};
+  expect_error(ErrorCode::kUnsupported, parts, [&] { device_weight_bytes(spec, DType::kBF16); });
+  expect_error(ErrorCode::kUnsupported, parts, [&] {
+    load_model("/nonexistent", spec, LoadFormat::kAuto, {},
+               {.device = {.type = DeviceType::kCuda}, .dtype = DType::kBF16});
+  });
+}
+
+}  // namespace
+}  // namespace attend

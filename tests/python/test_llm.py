@@ -1,0 +1,276 @@
+"""attend.LLM and attend.Engine: models/attend-tiny, whose answers can be checked."""
+
+import asyncio
+import gc
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+import _thread
+
+import attend
+import pytest
+from attend import SamplingParams
+
+MODEL = pathlib.Path(__file__).resolve().parents[2] / "models" / "attend-tiny"
+QUESTIONS = [json.loads(line) for line in (MODEL / "demo_prompts.jsonl").read_text().splitlines()][:6]
+PROMPTS, ANSWERS = [q["prompt"] for q in QUESTIONS], [q["answer"] for q in QUESTIONS]
+GREEDY = SamplingParams(temperature=0)
+# As long as the context lets it be.
+ENDLESS = SamplingParams(temperature=1, max_tokens=1900, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with attend.LLM(MODEL, device="cpu", max_total_tokens=8192, threads=2) as model:
+        yield model
+
+
+def wait_until_idle(llm):
+    while llm.engine.metrics()["num_running"] + llm.engine.metrics()["num_waiting"] > 0:
+        time.sleep(0.001)
+
+
+def test_prompts_are_completed_in_order(llm):
+    outputs = llm.generate(PROMPTS, GREEDY)
+    assert [output.text for output in outputs] == ANSWERS
+    for prompt, output in zip(PROMPTS, outputs):
+        assert output.prompt == prompt and output.finished
+        assert output.prompt_token_ids == llm.engine.encode(prompt)
+        assert output.finish_reason == "stop" and output.outputs[0].stop_reason == output.token_ids[-1] == 1
+        assert llm.engine.decode(output.token_ids) == output.text
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, SamplingParams(temperature=0), [{"temperature": 0}]], ids=str)
+def test_one_prompt_may_be_text_ids_or_a_dict(llm, sampling):
+    ids = llm.engine.encode(PROMPTS[0])
+    for prompt in (PROMPTS[0], ids, [ids], tuple(ids), {"prompt": PROMPTS[0]}, [{"prompt_token_ids": ids}]):
+        (output,) = llm.generate(prompt, sampling)
+        assert output.text == ANSWERS[0] and output.prompt_token_ids == ids
+
+
+def test_limits_and_stop_texts_end_a_completion(llm):
+    by_length, by_text, kept = llm.generate(
+        [PROMPTS[1]] * 3,
+        [
+            {"temperature": 0, "max_new_tokens": 2},
+            {"temperature": 0, "stop": "coffee"},
+            {"temperature": 0, "stop": ["nothing", "coffee"], "no_stop_trim": True},
+        ],
+    )
+    assert by_length.finish_reason == "length" and len(by_length.token_ids) == 2
+    assert by_text.finish_reason == "stop" and by_text.outputs[0].stop_reason == "coffee"
+    assert ANSWERS[1].startswith(by_text.text + "coffee") and kept.text == by_text.text + "coffee"
+
+
+def test_a_seed_decides_the_completions(llm):
+    sampling = SamplingParams(n=3, temperature=3.0, seed=7, max_tokens=12, ignore_eos=True)
+    (first,), (again,) = llm.generate("sort:", sampling), llm.generate("sort:", sampling)
+    texts = [output.text for output in first.outputs]
+    assert len(set(texts)) == 3 and texts == [output.text for output in again.outputs]
+    assert [output.index for output in first.outputs] == [0, 1, 2]
+
+
+def test_without_a_temperature_tokens_are_sampled(llm):
+    sampling = {"n": 8, "max_tokens": 4, "ignore_eos": True}
+    assert len({output.text for output in llm.generate("sort:", sampling)[0].outputs}) > 1
+    assert len({output.text for output in llm.generate("sort:", {**sampling, "top_k": 1})[0].outputs}) == 1
+
+
+def test_logprobs_come_with_tokens_and_prompt(llm):
+    (output,) = llm.generate(PROMPTS[0], SamplingParams(temperature=0, logprobs=3, prompt_logprobs=1))
+    assert len(output.logprobs) == len(output.token_ids)
+    for token, entry in zip(output.token_ids, output.logprobs):
+        assert len(entry) == 3 and entry[token].rank == 1
+        assert entry[token].logprob == max(one.logprob for one in entry.values()) <= 0
+        assert entry[token].decoded_token == llm.engine.decode([token], skip_special_tokens=False)
+    total = sum(entry[token].logprob for token, entry in zip(output.token_ids, output.logprobs))
+    assert output.outputs[0].cumulative_logprob == pytest.approx(total)
+    assert output.prompt_logprobs[0] is None and len(output.prompt_logprobs) == len(output.prompt_token_ids)
+    assert all(token in entry for token, entry in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:]))
+    assert llm.generate(PROMPTS[0], GREEDY)[0].logprobs is None
+
+
+def test_what_was_computed_before_is_cached(llm):
+    prompt = "recall: " + ", ".join(f"fox={i}" for i in range(10, 90)) + "; fox="
+    (first,), (again,) = llm.generate(prompt, GREEDY), llm.generate(prompt, GREEDY)
+    assert first.num_cached_tokens < again.num_cached_tokens < len(again.prompt_token_ids)
+    assert again.text == first.text
+
+
+def test_a_conversation_is_answered_by_the_chat_template(llm):
+    conversations = [[{"role": "user", "content": prompt}] for prompt in PROMPTS]
+    assert [output.text for output in llm.chat(conversations, GREEDY)] == ANSWERS
+    (one,) = llm.chat(conversations[0], GREEDY)
+    assert one.text == ANSWERS[0] and one.prompt_token_ids == llm.engine.encode(PROMPTS[0])
+    with pytest.raises(attend.Error, match="attend-tiny answers a question"):
+        llm.chat([{"role": "system", "content": "be brief"}])
+
+
+def test_a_stream_gives_the_same_text_piece_by_piece(llm):
+    stream = llm.stream(PROMPTS[1], SamplingParams(temperature=0, n=2, logprobs=0))
+    news = list(stream)
+    for i in range(2):
+        assert "".join(new.text for new in news if new.index == i) == ANSWERS[1]
+        assert [new.finished() for new in news if new.index == i][-1]
+    (whole,) = llm.generate(PROMPTS[1], SamplingParams(temperature=0, n=2, logprobs=0))
+    assert stream.output.outputs == whole.outputs == stream.result().outputs
+    answer = llm.stream_chat([{"role": "user", "content": PROMPTS[1]}], GREEDY)
+    assert "".join(new.text for new in answer) == ANSWERS[1]
+
+
+def test_streams_of_an_event_loop_run_side_by_side(llm):
+    async def complete(prompt):
+        return "".join([new.text async for new in llm.stream(prompt, GREEDY)])
+
+    async def complete_all():
+        llm.engine.pause()
+        tasks = [asyncio.ensure_future(complete(prompt)) for prompt in PROMPTS]
+        # They wait for an engine that does not step: a loop that they blocked would not come back.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in tasks)
+        llm.engine.resume()
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(complete_all()) == ANSWERS
+
+
+def test_threads_share_an_engine(llm):
+    results = {}
+
+    def complete(i):
+        results[i] = llm.generate(PROMPTS[i], GREEDY)[0].text
+
+    threads = [threading.Thread(target=complete, args=[i]) for i in range(len(PROMPTS))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [results[i] for i in range(len(PROMPTS))] == ANSWERS
+
+
+def test_ctrl_c_ends_a_call_and_all_of_its_requests(llm):
+    def interrupt():
+        # Gets Python's lock only if the call below lets go of it.
+        while llm.engine.metrics()["num_running"] < 2:
+            time.sleep(0.001)
+        _thread.interrupt_main()
+
+    # Whoever runs the tests in the background of a script may have told them to ignore it.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    before = llm.engine.metrics()["num_finished"]["abort"]
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate([PROMPTS[0], PROMPTS[1]], ENDLESS)
+    thread.join()
+    signal.signal(signal.SIGINT, handler)
+    wait_until_idle(llm)
+    assert llm.engine.metrics()["num_finished"]["abort"] == before + 2
+    assert llm.generate(PROMPTS[0], GREEDY)[0].text == ANSWERS[0]
+
+
+def test_a_stream_that_is_let_go_of_or_aborted_ends(llm):
+    before = llm.engine.metrics()["num_finished"]["abort"]
+    for new in llm.stream(PROMPTS[0], ENDLESS):
+        break
+    gc.collect()
+    wait_until_idle(llm)
+    assert llm.engine.metrics()["num_finished"]["abort"] == before + 1
+    stream = llm.stream(PROMPTS[0], ENDLESS)
+    next(stream)
+    stream.abort()
+    assert stream.result().finish_reason == "abort" and stream.output.outputs[0].error == "aborted"
+    assert list(stream) == []
+
+
+def test_closing_ends_streams_and_later_calls_are_refused():
+    llm = attend.LLM(MODEL, device="cpu", max_total_tokens=2048)
+    stream = llm.stream(PROMPTS[0], ENDLESS)
+    next(stream)
+    llm.close()
+    llm.close()
+    assert stream.result().finish_reason == "abort"
+    with pytest.raises(attend.Error, match="the engine was closed"):
+        llm.generate(PROMPTS[0])
+
+
+def test_options_carry_the_names_of_vllm_and_of_sglang():
+    with attend.Engine(
+        str(MODEL), device="cpu", max_model_len=512, max_num_seqs=3, block_size=16, max_total_tokens=1024, tp_size=1,
+        enable_prefix_caching=False, dtype=None, load_format="dummy", seed=3,
+    ) as engine:  # fmt: skip
+        info = engine.info()
+        assert info["context_length"] == 512 and info["max_running_requests"] == 3 and info["page_size"] == 16
+        assert info["device"] == "cpu" and info["model"] == "LlamaForCausalLM" and info["max_total_tokens"] == 1024
+        for _ in range(2):
+            assert engine.submit(PROMPTS[0], {"max_tokens": 1}).result().num_cached_tokens == 0
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(contextlength=5), "contextlength: no such option"),
+        (dict(page_size="big"), "page_size 'big': expected a whole number"),
+        (dict(disable_radix_cache=1), "disable_radix_cache 1: expected True or False"),
+        (dict(device="tpu"), "device: 'tpu': expected auto, cpu, cuda or cuda:N"),
+        (dict(dtype="int3"), "dtype: .*int3"),
+        (dict(device="cpu", mem_fraction_static=0.5), "mem_fraction_static: for GPUs alone"),
+        (dict(tensor_parallel_size=2), "tensor_parallel_size 2: expected 1"),
+        (dict(max_model_len=5, context_length=5), "max_model_len and context_length: they are the same"),
+        (dict(device="cpu", attention_backend="fastest"), "fastest"),
+    ],
+    ids=str,
+)
+def test_an_option_that_can_not_be_served_is_named(options, message):
+    with pytest.raises(attend.Error, match=message):
+        attend.LLM(MODEL, **options)
+
+
+def test_a_model_that_is_not_there_is_named():
+    with pytest.raises(attend.Error, match="no-such-model") as raised:
+        attend.LLM("no-such-model")
+    assert raised.value.code == "not_found"
+
+
+@pytest.mark.parametrize(
+    "prompts, sampling, message",
+    [
+        ("x", {"temperature": -1}, r"prompts\[0\]: temperature -1"),
+        ("x", {"top_p": "most"}, r"prompts\[0\]: top_p 'most': expected a number"),
+        ("x", {"tempratur": 1}, "'tempratur': no such parameter"),
+        ("x", {"max_tokens": 1, "max_new_tokens": 1}, "max_new_tokens and max_tokens"),
+        ("x", "greedy", "sampling_params 'greedy': expected SamplingParams"),
+        ("x", {"logit_bias": [1]}, r"logit_bias \[1\]: expected a dict"),
+        (["x", "y"], [{}], "a list of 1 for 2 prompts"),
+        (["x", [5, 10**6]], None, r"prompts\[1\]: .*1000000"),
+        (["x", []], None, r"prompts\[1\]: prompt: no tokens"),
+        (["x", 3.5], None, r"prompts\[1\]: prompt 3.5: expected a text, a list of token ids"),
+    ],
+    ids=str,
+)
+def test_a_prompt_or_parameter_that_can_not_be_served_is_named(llm, prompts, sampling, message):
+    with pytest.raises(attend.Error, match=message):
+        llm.generate(prompts, sampling)
+    wait_until_idle(llm)
+
+
+def test_nothing_is_reported_at_exit_whatever_was_left_open():
+    script = f"""
+import attend
+llm = attend.LLM({str(MODEL)!r}, device="cpu", max_total_tokens=2048)
+stream = llm.stream("sort:", dict(max_tokens=1900, ignore_eos=True))
+next(stream)
+cycle = [llm, stream]
+cycle.append(cycle)
+try:
+    llm.generate([[]])
+except attend.Error as error:
+    kept = error
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

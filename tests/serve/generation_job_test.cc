@@ -1,0 +1,280 @@
+// What clients ask for: the JSON of the three doors, and what is refused.
+#include "attend/serve/generation_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace attend::serve {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const SamplingDefaults kDefaults{0.5f, 0.9f, 0.0f, 40, 1.0f};
+
+// With a message of a user's, unless `fields` has its own.
+GenerationJob chat(std::string fields) {
+  if (fields.find("\"messages\"") == std::string::npos)
+    fields = R"("messages": [{"role": "user", "content": "Hi"}])" + (fields.empty() ? "" : ", " + fields);
+  return read_chat(parse_body("{" + fields + "}"), kDefaults);
+}
+GenerationJob completion(const std::string& body) { return read_completion(parse_body(body), kDefaults); }
+
+template <class Fn>
+ApiError refusal(Fn&& fn) {
+  try {
+    fn();
+  } catch (const ApiError& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return {};
+}
+
+TEST(ChatJob, TakesWhatTheModelRecommendsWhereAClientSaysNothing) {
+  const GenerationJob job = chat("");
+  EXPECT_EQ(job.params.temperature, 0.5f);
+  EXPECT_EQ(job.params.top_p, 0.9f);
+  EXPECT_EQ(job.params.top_k, 40);
+  EXPECT_FALSE(job.has_max_tokens);
+  EXPECT_FALSE(job.stream);
+  EXPECT_EQ(job.params.n, 1);
+}
+
+TEST(ChatJob, TakesNullForNotGiven) {
+  const GenerationJob job = chat(
+      R"("model": null, "temperature": null, "top_p": null, "n": null, "stop": null, "seed": null, "stream": null,
+         "stream_options": null, "logprobs": null, "top_logprobs": null, "logit_bias": null, "tools": null,
+         "tool_choice": null, "response_format": null, "max_tokens": null, "max_completion_tokens": null, "user": null)");
+  EXPECT_EQ(job.params.temperature, 0.5f);
+  EXPECT_FALSE(job.has_max_tokens);
+}
+
+TEST(ChatJob, TakesNeutralValuesOfWhatItDoesNotHave) {
+  chat(
+      R"("frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "logit_bias": {}, "min_tokens": 0,
+          "tools": [], "response_format": {"type": "text"}, "logprobs": false, "skip_special_tokens": true, "unheard_of": 1)");
+}
+
+TEST(ChatJob, KnowsWhatHasNoEffectAndReportsWhatNobodyKnows) {
+  EXPECT_THAT(
+      chat(R"("user": "u", "separate_reasoning": true, "unheard_of": 1, "store": false, "nothing": null)")
+          .ignored,
+      ElementsAre("unheard_of"));
+}
+
+TEST(ChatJob, ReadsPriorityAndWhatSeparatesPrefixes) {
+  const GenerationJob job = chat(R"("priority": -3, "cache_salt": "a", "extra_key": "b")");
+  EXPECT_EQ(job.priority, -3);
+  EXPECT_NE(job.cache_salt, chat(R"("cache_salt": "ab")").cache_salt);
+  EXPECT_NE(job.cache_salt, chat(R"("extra_key": "ab")").cache_salt);
+  EXPECT_EQ(chat("").cache_salt, "");
+}
+
+TEST(ChatJob, GoesOnWithTheLastMessageWhereItIsAsked) {
+  const GenerationJob job = chat(
+      R"("messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}], "continue_final_message": true)");
+  EXPECT_EQ(job.continued, "He");
+  EXPECT_EQ(job.variables, R"({"messages":[{"role":"user","content":"Hi"}]})");
+  EXPECT_TRUE(job.add_generation_prompt);
+}
+
+TEST(ChatJob, ReadsEveryFieldThatTheEngineHas) {
+  const GenerationJob job = chat(
+      R"("model": "m", "temperature": 0, "top_p": 0.5, "top_k": -1, "min_p": 0.1, "max_tokens": 7, "max_completion_tokens": 9,
+         "n": 2, "stop": "x", "stop_token_ids": [3, 4], "ignore_eos": true, "seed": -1, "stream": true, "rid": "r",
+         "stream_options": {"include_usage": true, "continuous_usage_stats": true},
+         "chat_template_kwargs": {"enable_thinking": false}, "add_generation_prompt": false)");
+  EXPECT_EQ(job.model, "m");
+  EXPECT_EQ(job.rid, "r");
+  EXPECT_EQ(job.params.temperature, 0.0f);
+  EXPECT_EQ(job.params.top_k, 0);
+  EXPECT_EQ(job.params.min_p, 0.1f);
+  EXPECT_EQ(job.params.max_new_tokens, 9);
+  EXPECT_EQ(job.params.seed, UINT64_MAX);
+  EXPECT_TRUE(job.params.ignore_eos);
+  EXPECT_THAT(job.params.stop, ElementsAre("x"));
+  EXPECT_THAT(job.params.stop_token_ids, ElementsAre(3, 4));
+  EXPECT_EQ(job.params.n, 2);
+  EXPECT_TRUE(job.stream && job.include_usage && job.continuous_usage && !job.add_generation_prompt);
+  EXPECT_EQ(job.variables, R"({"enable_thinking":false,"messages":[{"role":"user","content":"Hi"}]})");
+}
+
+TEST(ChatJob, ReadsWhatChangesLogitsAndWhatTheyWere) {
+  const SamplingParams params =
+      chat(R"("frequency_penalty": 0.5, "presence_penalty": -1, "repetition_penalty": 1.1,
+      "min_tokens": 3, "logit_bias": {"5": -100, "6": 1.5}, "logprobs": true, "top_logprobs": 2,
+      "skip_special_tokens": false)")
+          .params;
+  EXPECT_EQ(params.frequency_penalty, 0.5f);
+  EXPECT_EQ(params.presence_penalty, -1.0f);
+  EXPECT_EQ(params.repetition_penalty, 1.1f);
+  EXPECT_EQ(params.min_tokens, 3);
+  EXPECT_THAT(params.logit_bias, ElementsAre(std::pair(5, -100.0f), std::pair(6, 1.5f)));
+  EXPECT_EQ(params.logprobs, 2);
+  EXPECT_FALSE(params.skip_special_tokens);
+  EXPECT_EQ(completion(R"({"prompt": "a", "logprobs": 0, "echo": true})").params.prompt_logprobs, 0);
+  EXPECT_FALSE(completion(R"({"prompt": "a", "echo": true})").params.logprobs);
+}
+
+TEST(ChatJob, KeepsTheOrderOfKeysForTheTemplate) {
+  EXPECT_THAT(chat(R"("tools": [{"z": 1, "a": 2}], "tool_choice": "none")").variables,
+              HasSubstr(R"([{"z":1,"a":2}])"));
+}
+
+struct BadField {
+  std::string fields, param, message;
+  std::string code = {};
+
+  friend void PrintTo(const BadField& bad, std::ostream* out) { *out << bad.fields; }
+};
+
+class RefusedChat : public testing::TestWithParam<BadField> {};
+
+TEST_P(RefusedChat, NamesTheFieldItsValueAndWhatWouldDo) {
+  const ApiError error = refusal([] { chat(GetParam().fields); });
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.param, GetParam().param);
+  EXPECT_EQ(error.code, GetParam().code);
+  EXPECT_THAT(error.message, HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, RefusedChat,
+    testing::Values(
+        BadField{R"("temperature": "hot")", "temperature", "temperature \"hot\": expected a number"},
+        BadField{R"("temperature": -1)", "temperature", "temperature -1: expected 0 to 100"},
+        BadField{R"("top_p": 0)", "top_p", "expected above 0"},
+        BadField{R"("top_p": 1.5)", "top_p", "expected 0 to 1"},
+        BadField{R"("max_tokens": 0)", "max_tokens", "expected a whole number from 1"},
+        BadField{R"("max_tokens": 1.5)", "max_tokens", "expected a whole number"},
+        BadField{R"("max_tokens": 1e300)", "max_tokens", "expected a whole number"},
+        BadField{R"("n": 1000)", "n", "n 1000: expected a whole number from 1 to 128"},
+        BadField{R"("stream": "yes")", "stream", "expected true or false"},
+        BadField{R"("stream_options": {"include_usage": true})", "stream_options", "only with stream true"},
+        BadField{R"("stop": [1])", "stop", "stop holds 1: expected strings"},
+        BadField{R"("stop_token_ids": [-1])", "stop_token_ids", "whole numbers from 0"},
+        BadField{R"("frequency_penalty": 2.5)", "frequency_penalty", "expected -2 to 2"},
+        BadField{R"("logit_bias": {"x": 1})", "logit_bias", "is no token id"},
+        BadField{R"("logit_bias": {"5": 101})", "logit_bias", "expected -100 to 100"},
+        BadField{R"("top_logprobs": 2)", "top_logprobs", "only with logprobs"},
+        BadField{R"("logprobs": true, "top_logprobs": 21)", "top_logprobs", "from 0 to 20"},
+        BadField{R"("tools": [{"type": "function"}])", "tools", "tool_choice \"none\"", "unsupported"},
+        BadField{R"("response_format": {"type": "json_object"})", "response_format", "json_object",
+                 "unsupported"},
+        BadField{R"("tool_choice": "required")", "tool_choice", "expected \"none\"", "unsupported"},
+        BadField{R"("regex": "a+")", "regex", "constrained decoding", "unsupported"},
+        BadField{R"("modalities": ["text", "audio"])", "modalities", "only", "unsupported"},
+        BadField{R"("rid": "a\nb")", "rid", "ASCII"}, BadField{R"("rid": "")", "rid", "1 to 200"},
+        BadField{R"("continue_final_message": true)", "continue_final_message", "last message"},
+        BadField{R"("priority": "high")", "priority", "whole number"},
+        BadField{R"("n": 0)", "n", "from 1 to 128"},
+        BadField{R"("messages": [])", "messages", "at least one message"},
+        BadField{R"("messages": [{"content": "x"}])", "messages[0].role", "missing"},
+        BadField{R"("messages": [{"role": "user"}])", "messages[0].content", "missing"},
+        BadField{R"("messages": [{"role": "user", "content": 5}])", "messages[0].content",
+                 "expected a string"},
+        BadField{R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])",
+                 "messages[0].content", "image_url", "unsupported"}));
+
+TEST(CompletionJob, TakesAPromptInEachOfFourForms) {
+  EXPECT_THAT(completion(R"({"prompt": "a"})").prompts, ElementsAre(PromptInput("a")));
+  EXPECT_THAT(completion(R"({"prompt": ["a", "b"]})").prompts,
+              ElementsAre(PromptInput("a"), PromptInput("b")));
+  EXPECT_THAT(completion(R"({"prompt": [1, 2]})").prompts,
+              ElementsAre(PromptInput(std::vector<int32_t>{1, 2})));
+  EXPECT_THAT(completion(R"({"prompt": [[1], [2]]})").prompts,
+              ElementsAre(PromptInput(std::vector<int32_t>{1}), PromptInput(std::vector<int32_t>{2})));
+}
+
+TEST(CompletionJob, TakesWholeNumbersInAnySpelling) {
+  EXPECT_THAT(completion(R"({"prompt": [1.0, 2e0]})").prompts,
+              ElementsAre(PromptInput(std::vector<int32_t>{1, 2})));
+  EXPECT_EQ(refusal([] { completion(R"({"prompt": [3e9]})"); }).param, "prompt");
+}
+
+TEST(CompletionJob, HasOpenAisSixteenTokens) {
+  EXPECT_EQ(completion(R"({"prompt": "a"})").params.max_new_tokens, 16);
+}
+
+TEST(CompletionJob, RefusesWhatIsNoPrompt) {
+  for (const char* body : {"{}", R"({"prompt": null})", R"({"prompt": 5})", R"({"prompt": []})",
+                           R"({"prompt": [[]], "best_of": 3})", R"({"prompt": ["a", 5]})",
+                           R"({"prompt": [1, "a"]})", R"({"prompt": [1.5]})"})
+    EXPECT_THAT(refusal([&] { completion(body); }).status, 400) << body;
+}
+
+TEST(CompletionJob, BoundsTheCompletionsOfAllPromptsTogether) {
+  std::string many = R"({"n": 128, "prompt": ["a")";
+  for (int i = 1; i < 32; ++i) many += R"(, "a")";
+  EXPECT_EQ(completion(many + "]}").prompts.size(), 32u);
+  EXPECT_THAT(refusal([&] { completion(many + R"(, "a"]})"); }).message, HasSubstr("at most 4096"));
+}
+
+TEST(CompletionJob, TakesABestOfThatChangesNothing) {
+  EXPECT_EQ(completion(R"({"prompt": "a", "n": 2, "best_of": 2})").params.n, 2);
+  EXPECT_EQ(completion(R"({"prompt": "a", "best_of": 1, "n": 3})").params.n, 3);
+  EXPECT_EQ(refusal([] { completion(R"({"prompt": "a", "best_of": 3, "n": 2})"); }).param, "best_of");
+  EXPECT_EQ(refusal([] { completion(R"({"prompt": "a", "best_of": 0})"); }).param, "best_of");
+}
+
+TEST(NativeJob, ReadsWhichLogprobsAreWanted) {
+  const auto read = [](const std::string& fields) {
+    return read_generate(parse_body(R"({"text": "a", )" + fields + "}"), kDefaults);
+  };
+  EXPECT_FALSE(read(R"("return_logprob": false, "logprob_start_len": 0)").params.logprobs);
+  const GenerationJob answer = read(R"("return_logprob": true, "top_logprobs_num": 2)");
+  EXPECT_EQ(answer.params.logprobs, 2);
+  EXPECT_FALSE(answer.params.prompt_logprobs);
+  const GenerationJob prompt = read(R"("return_logprob": true, "logprob_start_len": 3)");
+  EXPECT_EQ(prompt.params.prompt_logprobs, 0);
+  EXPECT_EQ(prompt.logprob_start, 3);
+  EXPECT_EQ(refusal([&] { read(R"("top_logprobs_num": 2)"); }).param, "top_logprobs_num");
+  EXPECT_EQ(refusal([&] { read(R"("return_logprob": [true])"); }).param, "return_logprob");
+  EXPECT_EQ(refusal([&] { read(R"("lora_path": "x")"); }).code, "unsupported");
+}
+
+TEST(NativeJob, ReadsTextOrIdsAndItsSamplingParameters) {
+  const auto read = [](const char* body) { return read_generate(parse_body(body), kDefaults); };
+  const GenerationJob one =
+      read(R"({"text": "a", "sampling_params": {"max_new_tokens": 3, "temperature": 0}})");
+  EXPECT_EQ(one.params.max_new_tokens, 3);
+  EXPECT_FALSE(one.is_batch);
+  EXPECT_TRUE(read(R"({"text": ["a"]})").is_batch);
+  EXPECT_TRUE(read(R"({"input_ids": [[1], [2]]})").is_batch);
+  EXPECT_FALSE(read(R"({"input_ids": [1, 2]})").is_batch);
+  EXPECT_EQ(refusal([&] { read(R"({"text": "a", "input_ids": [1]})"); }).param, "input_ids");
+  EXPECT_EQ(refusal([&] { read("{}"); }).param, "text");
+  EXPECT_EQ(refusal([&] { read(R"({"text": "a", "sampling_params": {"top_p": 2}})"); }).param,
+            "sampling_params.top_p");
+}
+
+TEST(Body, IsAnObjectOfPlausibleNesting) {
+  EXPECT_THAT(refusal([] { parse_body("{\"a\": }"); }).message,
+              HasSubstr("the body: expected JSON, line 1, column 7: "));
+  EXPECT_THAT(refusal([] { parse_body("[1]"); }).message, HasSubstr("expected a JSON object"));
+  EXPECT_THAT(refusal([] { parse_body("{\"a\": \"\xff\"}"); }).message, HasSubstr("expected JSON"));
+  EXPECT_THAT(refusal([] { parse_body("{\"a\":" + std::string(10000, '[')); }).message,
+              HasSubstr("64 levels"));
+  EXPECT_THAT(refusal([] { parse_body(R"({"a": 1, "a": 2})"); }).message, HasSubstr("\"a\" stands twice"));
+  EXPECT_EQ(parse_body(R"({"b": {"z": 1, "y": [2]}, "a": null})").dump(),
+            R"({"b":{"z":1,"y":[2]},"a":null})");
+}
+
+TEST(SamplingDefaults, AreThoseOfGenerationConfig) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "generation_defaults";
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* text) { std::ofstream(folder / "generation_config.json") << text; };
+  write(R"({"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": true})");
+  EXPECT_EQ(SamplingDefaults::read(folder).temperature, 0.6f);
+  EXPECT_EQ(SamplingDefaults::read(folder).top_k, 20);
+  write(R"({"temperature": 0.6, "do_sample": false})");
+  EXPECT_EQ(SamplingDefaults::read(folder).temperature, 0.0f);
+  EXPECT_EQ(SamplingDefaults::read(testing::TempDir()).temperature, 1.0f);
+}
+
+}  // namespace
+}  // namespace attend::serve

@@ -1,0 +1,54 @@
+#include "attend/serve/metrics_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace attend::serve {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(MetricsText, HasSglangsNamesWithItsLabels) {
+  EngineMetrics engine;
+  engine.num_running = 3;
+  engine.num_used_tokens = 25;
+  engine.num_total_tokens = 100;
+  const std::string text = metrics_text(engine, {}, "a\"b\\");
+  EXPECT_THAT(
+      text,
+      HasSubstr("# TYPE sglang:num_running_reqs gauge\nsglang:num_running_reqs{model_name=\"a\\\"b\\\\\","
+                "engine_type=\"unified\",tp_rank=\"0\",pp_rank=\"0\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("sglang:token_usage{model_name=\"a\\\"b\\\\\",engine_type=\"unified\",tp_rank="
+                              "\"0\",pp_rank=\"0\"} 0.25\n"));
+}
+
+TEST(MetricsText, AddsUpTheBucketsOfAHistogram) {
+  constexpr double kBounds[] = {0.1, 1.0};
+  EngineMetrics engine;
+  engine.inter_token = {kBounds, {2, 3, 4}, 12.5};
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* line : {"le=\"0.1\"} 2\n", "le=\"1\"} 5\n", "le=\"+Inf\"} 9\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+  EXPECT_THAT(text, HasSubstr("sglang:inter_token_latency_seconds_sum{model_name=\"m\",engine_type="
+                              "\"unified\",tp_rank=\"0\",pp_rank=\"0\"} 12.5\n"));
+  EXPECT_THAT(text,
+              HasSubstr("_count{model_name=\"m\",engine_type=\"unified\",tp_rank=\"0\",pp_rank=\"0\"} 9\n"));
+}
+
+TEST(MetricsText, HasVllmsNamesWhereTheyAreAskedFor) {
+  EngineMetrics engine;
+  engine.num_running = 3;
+  engine.num_cached_prompt_tokens = 7;
+  engine.num_finished[static_cast<size_t>(FinishReason::kLength)] = 2;
+  const std::string vllm = metrics_text(engine, {}, "m", MetricNames::kVllm);
+  for (const char* line : {"vllm:num_requests_running{model_name=\"m\",engine=\"0\"} 3\n",
+                           "vllm:prefix_cache_hits_total{model_name=\"m\",engine=\"0\"} 7\n",
+                           "finished_reason=\"length\"} 2\n", "vllm:request_queue_time_seconds_count{"})
+    EXPECT_THAT(vllm, HasSubstr(line));
+  EXPECT_THAT(vllm, testing::Not(HasSubstr("sglang:")));
+  const std::string both = metrics_text(engine, {}, "m", MetricNames::kBoth);
+  EXPECT_EQ(both, metrics_text(engine, {}, "m", MetricNames::kSglang) + vllm);
+}
+
+}  // namespace
+}  // namespace attend::serve

@@ -1,0 +1,154 @@
+// Replies as clients read them.
+#include "attend/serve/replies.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace attend::serve {
+namespace {
+
+const ReplyHead kChat{Door::kChat, "chatcmpl-1", "tiny", 5};
+const ReplyHead kCompletion{Door::kCompletions, "cmpl-1", "tiny", 5};
+const ReplyHead kNative{Door::kGenerate, "1", "tiny", 5};
+
+Choice finished(FinishReason reason = FinishReason::kStop) {
+  Choice choice;
+  choice.text = "a \"b\"";
+  choice.token_ids = {7, 8, 9};
+  choice.num_prompt_tokens = 4;
+  choice.finish_reason = reason;
+  if (reason == FinishReason::kStop) choice.matched_token = 9;
+  return choice;
+}
+
+TEST(WholeReply, OfAChat) {
+  EXPECT_EQ(
+      whole_reply(kChat, {}, {finished()}),
+      R"({"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"tiny","choices":[{"index":0,)"
+      R"("message":{"role":"assistant","content":"a \"b\""},"logprobs":null,"finish_reason":"stop","matched_stop":9}],)"
+      R"("usage":{"prompt_tokens":4,"completion_tokens":3,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}})");
+}
+
+TEST(WholeReply, OfACompletion) {
+  const Json reply = Json::parse(whole_reply(kCompletion, {}, {finished(FinishReason::kLength)}));
+  EXPECT_EQ(reply["object"], "text_completion");
+  EXPECT_EQ(reply["choices"][0]["text"], "a \"b\"");
+  EXPECT_EQ(reply["choices"][0]["finish_reason"], "length");
+}
+
+TEST(WholeReply, CountsAPromptOnceHoweverOftenItIsCompleted) {
+  GenerationJob job;
+  job.params.n = 2;
+  const Json reply = Json::parse(whole_reply(kChat, job, {finished(), finished(), finished(), finished()}));
+  EXPECT_EQ(reply["usage"]["prompt_tokens"], 8);
+  EXPECT_EQ(reply["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(reply["choices"][3]["index"], 3);
+}
+
+TEST(WholeReply, OfTheNativeDoorIsAListWhereTheRequestWas) {
+  GenerationJob job;
+  const Json one = Json::parse(whole_reply(kNative, job, {finished()}));
+  EXPECT_EQ(one["meta_info"]["finish_reason"], Json({{"type", "stop"}, {"matched", 9}}));
+  EXPECT_EQ(one["output_ids"], Json({7, 8, 9}));
+  job.is_batch = true;
+  EXPECT_TRUE(Json::parse(whole_reply(kNative, job, {finished()})).is_array());
+  const Json failed = Json::parse(whole_reply(kNative, {}, {finished(FinishReason::kError)}));
+  EXPECT_EQ(failed["meta_info"]["finish_reason"]["type"], "abort");
+  EXPECT_EQ(failed["meta_info"]["finish_reason"]["status_code"], 500);
+}
+
+TEST(Chunks, NameTheRoleOnceAndEndWithAnEmptyDelta) {
+  Choice choice = finished(FinishReason::kNone);
+  EXPECT_EQ(Json::parse(text_chunk(kChat, 0, choice, "a", true, {}))["choices"][0]["delta"],
+            Json({{"role", "assistant"}, {"content", "a"}}));
+  EXPECT_EQ(Json::parse(text_chunk(kChat, 0, choice, "b", false, {}))["choices"][0]["delta"],
+            Json({{"content", "b"}}));
+  const Json last = Json::parse(finish_chunk(kChat, 0, finished(), {}))["choices"][0];
+  EXPECT_EQ(last["delta"], Json::object());
+  EXPECT_EQ(last["finish_reason"], "stop");
+}
+
+TEST(Chunks, OfACompletionHaveATextInEach) {
+  // Benchmark clients index choices[0].text of every chunk.
+  EXPECT_EQ(Json::parse(text_chunk(kCompletion, 1, finished(), "x", true, {}))["choices"][0]["text"], "x");
+  EXPECT_EQ(Json::parse(finish_chunk(kCompletion, 1, finished(), {}))["choices"][0]["text"], "");
+}
+
+TEST(Chunks, HaveUsageWhereItWasAskedForAlone) {
+  GenerationJob job;
+  EXPECT_FALSE(Json::parse(text_chunk(kChat, 0, finished(), "x", true, job)).contains("usage"));
+  job.continuous_usage = true;
+  EXPECT_EQ(Json::parse(text_chunk(kChat, 0, finished(), "x", true, job))["usage"]["completion_tokens"], 3);
+  const Json usage = Json::parse(usage_chunk(kChat, job, {finished()}));
+  EXPECT_EQ(usage["choices"], Json::array());
+  EXPECT_EQ(usage["usage"]["total_tokens"], 7);
+}
+
+TEST(Chunks, OfTheNativeDoorShowTheWholeTextEachTime) {
+  EXPECT_EQ(Json::parse(text_chunk(kNative, 0, finished(), "b\"", false, {}))["text"], "a \"b\"");
+}
+
+TEST(Logprobs, OfAChatAndOfACompletion) {
+  GenerationJob job;
+  job.params.logprobs = 1;
+  Choice choice = finished();
+  choice.logprobs = {{"Hi", 3, std::nullopt, {}}, {" é", 4, -0.5f, {{" é", 4, -0.5f}, {" e", 5, -2.0f}}}};
+  EXPECT_EQ(Json::parse(whole_reply(kChat, job, {choice}))["choices"][0]["logprobs"]["content"][1],
+            Json::parse(R"({"token": " é", "bytes": [32, 195, 169], "logprob": -0.5, "top_logprobs": [
+                {"token": " é", "bytes": [32, 195, 169], "logprob": -0.5}, {"token": " e", "bytes": [32, 101], "logprob": -2.0}]})"));
+  EXPECT_EQ(Json::parse(whole_reply(kCompletion, job, {choice}))["choices"][0]["logprobs"],
+            Json::parse(R"({"text_offset": [0, 2], "token_logprobs": [null, -0.5], "tokens": ["Hi", " é"],
+                "top_logprobs": [null, {" é": -0.5, " e": -2.0}]})"));
+  choice.num_logprobs_sent = 1;
+  EXPECT_EQ(Json::parse(
+                text_chunk(kCompletion, 0, choice, "", false, job))["choices"][0]["logprobs"]["text_offset"],
+            Json({2}));
+}
+
+TEST(Logprobs, OfTheNativeDoorAreTriplesOfPromptAndAnswer) {
+  GenerationJob job;
+  job.params.logprobs = 1;
+  job.logprob_start = 1;
+  Choice choice = finished();
+  choice.logprobs = {{"a", 3, std::nullopt, {}},
+                     {"b", 4, -0.25f, {{"b", 4, -0.25f}}},
+                     {"c", 5, -0.5f, {{"c", 5, -0.5f}}},
+                     {"d", 6, -0.75f, {{"e", 7, -0.125f}}}};
+  choice.num_prompt_logprobs = 3;
+  const Json meta = Json::parse(whole_reply(kNative, job, {choice}))["meta_info"];
+  // The first that is told has no logprob, as in SGLang.
+  EXPECT_EQ(meta["input_token_logprobs"], Json::parse("[[null, 4, null], [-0.5, 5, null]]"));
+  EXPECT_EQ(meta["input_top_logprobs"], Json::parse("[null, [[-0.5, 5, null]]]"));
+  EXPECT_EQ(meta["output_token_logprobs"], Json::parse("[[-0.75, 6, null]]"));
+  EXPECT_EQ(meta["output_top_logprobs"], Json::parse("[[[-0.125, 7, null]]]"));
+  job.logprob_text = true;
+  job.logprob_start = 9;
+  const Json behind = Json::parse(whole_reply(kNative, job, {choice}))["meta_info"];
+  EXPECT_EQ(behind["input_token_logprobs"], Json::array());
+  EXPECT_EQ(behind["output_token_logprobs"][0][2], "d");
+  EXPECT_FALSE(
+      Json::parse(whole_reply(kNative, {}, {choice}))["meta_info"].contains("output_token_logprobs"));
+}
+
+TEST(Chunks, OfSeveralNativeCompletionsSayWhichTheyAreOf) {
+  GenerationJob job;
+  job.prompts.resize(2);
+  job.stream = true;
+  const Json chunk = Json::parse(text_chunk(kNative, 1, finished(), "", false, job));
+  EXPECT_EQ(chunk["index"], 1);
+  EXPECT_EQ(chunk["meta_info"]["id"], "1-1");
+}
+
+TEST(ErrorReply, HasWhatOpenAisClientReads) {
+  EXPECT_EQ(error_reply({400, "n 0", "n", ""}),
+            R"({"error":{"message":"n 0","type":"invalid_request_error","param":"n","code":null}})");
+  EXPECT_EQ(Json::parse(error_reply({503, "full", "", "queue_full"}))["error"]["type"], "overloaded_error");
+  EXPECT_EQ(Json::parse(error_reply({401, "", "", ""}))["error"]["type"], "authentication_error");
+  // Whatever a message quotes, the reply is JSON.
+  EXPECT_TRUE(Json::accept(error_reply({400, "\xff\"", "", ""})));
+}
+
+TEST(Event, IsOneLineAndAnEmptyOne) { EXPECT_EQ(event("{}"), "data: {}\n\n"); }
+
+}  // namespace
+}  // namespace attend::serve
