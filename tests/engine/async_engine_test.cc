@@ -279,6 +279,25 @@ TEST(AsyncEngine, CountsWhatItDid) {
   EXPECT_GE(metrics.time_to_first_token.sum, metrics.queue_time.sum);
 }
 
+TEST(AsyncEngine, CountsRequestsFromWhenTheyAreSubmitted) {
+  EngineConfig config = tiny_config();
+  config.max_running_requests = 1;
+  AsyncEngine engine(config);
+  constexpr int kCompletions = 8;
+  GenerationRequest request = tiny_request(2);
+  request.params.n = kCompletions;
+  engine.pause();
+  std::vector<int> seen;  // on the engine's thread, in the midst of a step
+  engine.submit(request, [&](const RequestOutput&) {
+    if (seen.empty()) seen.push_back(engine.metrics().num_running + engine.num_waiting());
+  });
+  EXPECT_EQ(engine.num_waiting(), kCompletions);
+  engine.resume();
+  ASSERT_TRUE(engine.drain(kLong));
+  EXPECT_THAT(seen, testing::ElementsAre(kCompletions));
+  EXPECT_EQ(engine.num_waiting(), 0);
+}
+
 TEST(AsyncEngine, CountsWhatThePrefixCacheDid) {
   EngineConfig config = tiny_config();
   config.max_total_tokens = 512;

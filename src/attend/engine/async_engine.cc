@@ -58,8 +58,6 @@ struct AsyncEngine::Impl {
   int num_ended = 0;                 // since num_unfinished was last brought up to date
 
   MetricsRecorder recorder;
-  std::atomic<int> num_in_inbox = 0;  // requests
-  std::atomic<int64_t> num_requests = 0;
   std::atomic<bool> paused = false;  // changed under the mutex
 
   std::mutex mutex;
@@ -67,6 +65,8 @@ struct AsyncEngine::Impl {
   std::condition_variable changed;  // callers: ready, at rest, nothing left
   std::vector<Letter> inbox;
   RequestId next_id = 1;
+  int64_t num_requests = 0;
+  int num_unread = 0;  // requests that the recorder does not know yet
   int num_unfinished = 0;
   bool ready = false, stopping = false;
   bool busy = false;  // a step runs, or letters are read
@@ -129,12 +129,14 @@ bool AsyncEngine::Impl::wait_for_work() {
   wake.wait(lock, [&] { return stopping || !inbox.empty() || (num_unfinished > 0 && !paused); });
   busy = true;
   std::swap(inbox, letters);
-  num_in_inbox = 0;
   return !stopping;
 }
 
 void AsyncEngine::Impl::read_letters() {
+  if (letters.empty()) return;
+  int num_read = 0;
   for (Letter& letter : letters) {
+    num_read += letter.num_completions;
     switch (letter.order) {
       case Order::kSubmit:
         try {
@@ -155,6 +157,10 @@ void AsyncEngine::Impl::read_letters() {
     }
   }
   letters.clear();
+  // From one count to the other at once: a request that waits is always seen to.
+  const std::lock_guard lock(mutex);
+  recorder.on_step(*engine);
+  num_unread -= num_read;
 }
 
 void AsyncEngine::Impl::enqueue(Letter& letter) {
@@ -268,7 +274,7 @@ RequestId AsyncEngine::submit(GenerationRequest request, OutputCallback callback
     impl_->inbox.push_back(std::move(letter));
     impl_->next_id += n;
     impl_->num_unfinished += n;
-    impl_->num_in_inbox += n;
+    impl_->num_unread += n;
     impl_->num_requests += n;
   }
   impl_->wake.notify_one();
@@ -308,10 +314,16 @@ bool AsyncEngine::drain(std::chrono::milliseconds timeout) {
   return impl_->changed.wait_for(lock, timeout, [&] { return impl_->num_unfinished == 0; });
 }
 
+int AsyncEngine::num_waiting() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->recorder.num_waiting() + impl_->num_unread;
+}
+
 EngineMetrics AsyncEngine::metrics() const {
   EngineMetrics metrics;
+  const std::lock_guard lock(impl_->mutex);
   impl_->recorder.read(metrics);
-  metrics.num_waiting += impl_->num_in_inbox;
+  metrics.num_waiting += impl_->num_unread;
   metrics.num_requests = impl_->num_requests;
   metrics.paused = impl_->paused;
   return metrics;

@@ -61,6 +61,7 @@ class AsyncEngine {
 
   // Takes no lock that a step takes.
   EngineMetrics metrics() const;
+  int num_waiting() const;  // as metrics() has it
 
   const EngineInfo& info() const;
   const ModelSpec& model_spec() const;

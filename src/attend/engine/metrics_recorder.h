@@ -45,6 +45,7 @@ class MetricsRecorder {
   void on_step(const Engine& engine);
 
   // On any thread. What the recorder does not see is left as it is.
+  int num_waiting() const { return num_waiting_.get(); }
   void read(EngineMetrics& metrics) const;
 
  private:

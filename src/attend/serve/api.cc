@@ -170,8 +170,7 @@ std::string Api::new_id(Door door) {
 
 void Api::start_generation(Door door, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   if (draining_) throw ApiError{503, "the server is shutting down", {}, "shutting_down"};
-  if (options_.max_queued_requests > 0 && engine_.metrics().num_waiting >= options_.max_queued_requests)
-    throw ApiError{503, "The request queue is full.", {}, "queue_full"};
+  check_queue();
   const ReplyHead head{door, request.request_id.empty() ? new_id(door) : request.request_id,
                        options_.served_names.front(), std::time(nullptr)};
   const auto end = [this, path = request.path, traceparent = request.traceparent](const Generation& ended,
@@ -190,9 +189,19 @@ void Api::start_generation(Door door, const HttpRequest& request, const std::sha
     }
   };
   executor_.work([this, door, body = request.body, generation] {
-    if (const auto error = error_of([&] { generation->submit(prepare(door, body)); }))
+    const auto prepare_and_submit = [&] {
+      GenerationJob job = prepare(door, body);
+      check_queue();  // what came with it may have filled the queue meanwhile
+      generation->submit(std::move(job));
+    };
+    if (const auto error = error_of(prepare_and_submit))
       executor_.post([generation, error = *error] { generation->fail(error); });
   });
+}
+
+void Api::check_queue() const {
+  if (options_.max_queued_requests > 0 && engine_.num_waiting() >= options_.max_queued_requests)
+    throw ApiError{503, "The request queue is full.", {}, "queue_full"};
 }
 
 void Api::log_request(const Generation& ended, int status, const std::string& path,

@@ -51,6 +51,7 @@ class Api {
   void dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void check_key(Route::Access access, const HttpRequest& request) const;
   void check_model(const std::string& name) const;
+  void check_queue() const;
 
   void chat_completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
