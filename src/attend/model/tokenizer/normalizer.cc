@@ -62,8 +62,8 @@ class StripAccents : public Normalizer {
 };
 
 // BERT's: control characters go and white space becomes spaces; a space on either side of each Chinese
-// character; accents go; lowercase. Each by its field. What characters are is by the tables of utf8proc, which
-// are newer than the library's.
+// character; accents go; lowercase. Each by its field. What characters are is by the tables of utf8proc,
+// which are newer than the library's.
 class BertNormalizer : public Normalizer {
  public:
   explicit BertNormalizer(const JsonNode& node)
