@@ -66,10 +66,64 @@ def mean_as_it_is():
     }
 
 
+def bert(**changes):
+    return {
+        "model_type": "bert",
+        "architectures": ["BertModel"],
+        "vocab_size": 128,
+        "hidden_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+        "intermediate_size": 80,
+        "max_position_embeddings": 192,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu",
+        "pad_token_id": 0,
+    } | changes
+
+
+def bert_mean():
+    """all-MiniLM's and e5's: bare names, the numbers of the positions among the weights, the mean, length 1."""
+    return {"config": bert(), "pooling": "mean_tokens", "dense": (), "normalize": True, "position_ids": True}
+
+
+def bert_cls_tanh():
+    """bge's pooling, with GELU in its tanh form, names under bert., another eps, stored in f16."""
+    config = bert(
+        hidden_size=64,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        hidden_act="gelu_new",
+        layer_norm_eps=1e-5,
+        type_vocab_size=1,
+        torch_dtype="float16",
+    )
+    return {
+        "config": config,
+        "pooling": "cls_token",
+        "dense": (),
+        "normalize": False,
+        "prefix": "bert.",
+        "dtype": torch.float16,
+    }
+
+
+def roberta_mean():
+    """all-distilroberta's: positions that begin behind the id of the padding token."""
+    config = bert(
+        model_type="roberta", architectures=["RobertaModel"], pad_token_id=1, type_vocab_size=1, layer_norm_eps=1e-5
+    )
+    return {"config": config, "pooling": "mean_tokens", "dense": (), "normalize": True}
+
+
 CASES = {
     "embed-qwen3-last": qwen3_embedding,
     "embed-gemma-mean-dense": embedding_gemma,
     "embed-qwen3-mean": mean_as_it_is,
+    "embed-bert-mean": bert_mean,
+    "embed-bert-cls-tanh": bert_cls_tanh,
+    "embed-roberta-mean": roberta_mean,
 }
 
 
@@ -115,10 +169,22 @@ def write_modules(folder, case):
 
 def embed(model, folder, case, ids):
     states = model(input_ids=ids[None]).last_hidden_state[0]
-    vector = states.mean(0) if case["pooling"] == "mean_tokens" else states[-1]
+    vector = {"mean_tokens": states.mean(0), "cls_token": states[0], "lasttoken": states[-1]}[case["pooling"]]
     for path in sorted(folder.glob("*_Dense")):
         vector = load_file(path / "model.safetensors")["linear.weight"] @ vector
     return torch.nn.functional.normalize(vector, dim=0) if case["normalize"] else vector
+
+
+def decoder_name(name):
+    """What a decoder calls the same, by which random_weight() knows how large it is to be."""
+    for bert_name, other in (
+        ("LayerNorm.", "norm."),
+        ("_embeddings.", "_embed_tokens."),
+        ("self.query.", "q_proj."),
+        ("self.key.", "k_proj."),
+    ):
+        name = name.replace(bert_name, other)
+    return name
 
 
 def make_case(folder, case, seed):
@@ -131,9 +197,11 @@ def make_case(folder, case, seed):
     generator = torch.Generator().manual_seed(seed)
     dtype = case.get("dtype", torch.float32)
     weights = {
-        case.get("prefix", "") + name: random_weight(name, tuple(p.shape), config, generator).to(dtype)
+        case.get("prefix", "") + name: random_weight(decoder_name(name), tuple(p.shape), config, generator).to(dtype)
         for name, p in skeleton.named_parameters()
     }
+    if case.get("position_ids"):
+        weights["embeddings.position_ids"] = torch.arange(case["config"]["max_position_embeddings"])[None]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     write_modules(folder, case)
     model = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()

@@ -302,7 +302,53 @@ def words():
     return tokenizer, None
 
 
-LAYOUTS = [llama3, qwen2, gpt2, roberta, o200k, deepseek, llama2, mistral, gemma, metaspace, words]
+def word_pieces(normalizer, pre_tokenizer, prefix, count):
+    """Frequent parts of the corpus' words. (The library's trainer numbers them by chance.)"""
+    counts = {}
+    for line in CORPUS:
+        for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(line)):
+            for begin in range(len(word)):
+                for end in range(begin + 1, min(len(word), begin + 10) + 1):
+                    piece = (prefix if begin else "") + word[begin:end]
+                    counts[piece] = counts.get(piece, 0) + 1
+    # Most characters, not all: words with others are unknown.
+    return sorted(counts, key=lambda piece: (-counts[piece], piece))[:count]
+
+
+def word_piece(normalizer, prefix, **limits):
+    special_tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokens = special_tokens + word_pieces(normalizer, pre_tokenizer, prefix, 795)
+    vocab = {token: i for i, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", continuing_subword_prefix=prefix, **limits))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.add_special_tokens([special(t) for t in special_tokens])
+    return tokenizer
+
+
+def bert():
+    normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True
+    )
+    tokenizer = word_piece(normalizer, "##")
+    tokenizer.post_processor = template(tokenizer, "[CLS] $A [SEP]", ["[CLS]", "[SEP]"])
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return tokenizer, None
+
+
+def bert_cased():
+    """Cased, and otherwise what `bert` is not: another prefix, short words, little that is normalized."""
+    normalizer = normalizers.BertNormalizer(
+        clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False
+    )
+    tokenizer = word_piece(normalizer, "@", max_input_chars_per_word=12)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer.decoder = decoders.WordPiece(prefix="@", cleanup=False)
+    return tokenizer, None
+
+
+LAYOUTS = [llama3, qwen2, gpt2, roberta, o200k, deepseek, llama2, mistral, gemma, metaspace, words, bert, bert_cased]
 
 # --- texts -----------------------------------------------------------------------------------------------------------
 

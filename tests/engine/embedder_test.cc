@@ -11,6 +11,7 @@
 
 #include "attend/engine/engine.h"
 #include "attend/model/safetensors.h"
+#include "attend/model/tokenizer/tokenizer.h"
 #include "tests/model/test_files.h"
 
 namespace attend {
@@ -21,7 +22,8 @@ using test::TempDir;
 using Tokens = std::vector<int32_t>;
 
 const std::filesystem::path kGoldens = ATTEND_SOURCE_DIR "/tests/goldens";
-constexpr const char* kModels[] = {"embed-qwen3-last", "embed-gemma-mean-dense", "embed-qwen3-mean"};
+constexpr const char* kModels[] = {"embed-qwen3-last", "embed-gemma-mean-dense", "embed-qwen3-mean",
+                                   "embed-bert-mean",  "embed-bert-cls-tanh",    "embed-roberta-mean"};
 
 struct EmbeddedPrompt {
   Tokens ids;
@@ -113,6 +115,38 @@ TEST(Embedder, ReadsWhatTheFilesOfSentenceTransformersSay) {
   EXPECT_EQ(qwen.info().pooling, Pooling::kLast);
   EXPECT_FALSE(qwen.info().bidirectional);
   EXPECT_FALSE(Embedder({.model_path = kGoldens / "embed-qwen3-mean"}).info().normalize);
+  const Embedder bert({.model_path = kGoldens / "embed-bert-cls-tanh"});
+  EXPECT_EQ(bert.info().pooling, Pooling::kCls);
+  EXPECT_TRUE(bert.info().bidirectional);
+}
+
+TEST(Embedder, TakesTheLongestTextOfTheTokenizerWhereNothingElseNamesIt) {
+  const std::filesystem::path model = kGoldens / "embed-bert-mean";
+  const auto longest = [&](const std::string& model_max_length) {
+    const TempDir dir;
+    copy_model(model, dir, "tokenizer_config.json", "{\"model_max_length\": " + model_max_length + "}");
+    std::filesystem::remove(dir.path() / "sentence_bert_config.json");
+    return Embedder({.model_path = dir.path()}).info().max_input_tokens;
+  };
+  EXPECT_EQ(longest("77"), 77);
+  EXPECT_EQ(longest("1000000000000000019884624838656"), 192) << "no limit: the model's positions";
+}
+
+TEST(Embedder, CutsATextThatIsTooLongBetweenItsSpecialTokens) {
+  const TempDir dir;
+  std::ifstream file(ATTEND_SOURCE_DIR "/tests/data/tokenizers/bert/tokenizer.json");
+  copy_model(kGoldens / "embed-bert-mean", dir, "tokenizer.json",
+             std::string(std::istreambuf_iterator(file), {}));
+  const Embedder embedder({.model_path = dir.path(), .max_input_tokens = 7});
+  const std::string text = "the engine reads a prompt and writes the next token";
+  const Tokens all = Tokenizer::from_path(dir.path()).encode(text);
+  const auto cut = embedder.encode_truncated(text);
+  ASSERT_EQ(cut.ids.size(), 7u);
+  EXPECT_EQ(cut.num_left_out, all.size() - 7);
+  EXPECT_TRUE(std::equal(cut.ids.begin(), cut.ids.end() - 1, all.begin()));
+  EXPECT_EQ(cut.ids.back(), all.back()) << "[SEP]";
+  EXPECT_EQ(embedder.encode_truncated("the").num_left_out, 0u);
+  expect_error(ErrorCode::kInvalidArgument, {"at most 7"}, [&] { embedder.encode(text); });
 }
 
 TEST(Embedder, TakesTheLastTokenOfACausalModelWithoutSuchFiles) {
@@ -161,7 +195,7 @@ TEST(Embedder, TakesMoreThanOneStepHolds) {
   const auto prompts = read_vectors(kGoldens / "embed-qwen3-last");
   Embedder embedder({.model_path = kGoldens / "embed-qwen3-last", .max_input_tokens = 130});
   std::vector<EmbeddedPrompt> many;
-  for (int i = 0; i < 5; ++i) many.insert(many.end(), prompts.begin(), prompts.end());
+  for (int i = 0; i < 90; ++i) many.insert(many.end(), prompts.begin(), prompts.end());
   EXPECT_LE(worst_error(embedder, many), 1e-4f);
 }
 
@@ -209,6 +243,25 @@ TEST(Embedder, RefusesFilesThatItDoesNotUnderstand) {
                [&] { Embedder({.model_path = model, .max_input_tokens = 257}); });
   expect_error(ErrorCode::kInvalidArgument, {"pooling \"max\"", "mean, cls or last"},
                [] { pooling_of("max"); });
+}
+
+TEST(Embedder, RefusesEncodersThatItDoesNotHave) {
+  std::ifstream file(kGoldens / "embed-bert-mean/config.json");
+  const std::string config(std::istreambuf_iterator<char>(file), {});
+  const auto refused = [&](const std::string& from, const std::string& to,
+                           std::initializer_list<std::string_view> parts) {
+    std::string changed = config;
+    ASSERT_NE(changed.find(from), std::string::npos);
+    changed.replace(changed.find(from), from.size(), to);
+    const TempDir dir;
+    copy_model(kGoldens / "embed-bert-mean", dir, "config.json", changed);
+    expect_error(ErrorCode::kUnsupported, parts, [&] { Embedder({.model_path = dir.path()}); });
+  };
+  refused("\"hidden_act\": \"gelu\"", "\"hidden_act\": \"relu\"", {"hidden_act \"relu\"", "gelu_new"});
+  refused("\"pad_token_id\": 0", "\"position_embedding_type\": \"relative_key\"",
+          {"relative_key", "absolute"});
+  refused("\"pad_token_id\": 0", "\"is_decoder\": true", {"is_decoder", "encoders"});
+  refused("BertModel", "XLMRobertaModel", {"XLMRobertaModel", "RobertaModel"});
 }
 
 TEST(Engine, RefusesToGenerateWithAModelThatSeesBothDirections) {

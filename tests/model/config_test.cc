@@ -192,12 +192,12 @@ TEST(ReadConfig, RefusesAnUnknownArchitectureWithTheKnownOnes) {
                   "MistralForCausalLM", "SeedOssForCausalLM"});
   EXPECT_THAT(
       supported_architectures(),
-      ElementsAre("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
-                  "Gemma3ForConditionalGeneration", "Gemma3TextModel", "Glm4ForCausalLM", "GptOssForCausalLM",
-                  "Llama4ForCausalLM", "Llama4ForConditionalGeneration", "LlamaForCausalLM",
-                  "MinistralForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Olmo2ForCausalLM",
-                  "Phi3ForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
-                  "SeedOssForCausalLM"));
+      ElementsAre("BertModel", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Gemma2ForCausalLM",
+                  "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Gemma3TextModel", "Glm4ForCausalLM",
+                  "GptOssForCausalLM", "Llama4ForCausalLM", "Llama4ForConditionalGeneration",
+                  "LlamaForCausalLM", "MinistralForCausalLM", "MistralForCausalLM", "MixtralForCausalLM",
+                  "Olmo2ForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+                  "Qwen3MoeForCausalLM", "RobertaModel", "SeedOssForCausalLM"));
 }
 
 TEST(ReadConfig, RefusesArchitecturesThatAreNotOneName) {

@@ -46,13 +46,23 @@ std::vector<Prompt> gather_texts(const EmbedOptions& options) {
 
 std::vector<std::vector<int32_t>> encode_all(const Embedder& embedder, const std::vector<Prompt>& texts) {
   std::vector<std::vector<int32_t>> inputs;
+  size_t num_truncated = 0;
   for (const Prompt& text : texts) {
     try {
-      inputs.push_back(text.input_ids.empty() ? embedder.encode(text.text) : text.input_ids);
+      if (!text.input_ids.empty()) {
+        inputs.push_back(text.input_ids);
+        continue;
+      }
+      Embedder::TruncatedText encoded = embedder.encode_truncated(text.text);
+      num_truncated += encoded.num_left_out > 0 ? 1 : 0;
+      inputs.push_back(std::move(encoded.ids));
     } catch (const Error& error) {
       fail(error.code(), "text ", inputs.size() + 1, ": ", error.what());
     }
   }
+  if (num_truncated > 0)
+    log_warning(num_truncated, " of ", texts.size(), " texts: cut to ", embedder.info().max_input_tokens,
+                " tokens, the longest text of this model");
   return inputs;
 }
 

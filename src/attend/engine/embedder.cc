@@ -29,7 +29,8 @@ namespace {
 constexpr std::pair<std::string_view, Pooling> kPoolings[] = {
     {"mean", Pooling::kMean}, {"cls", Pooling::kCls}, {"last", Pooling::kLast}};
 constexpr int kMaxInputTokens = 8192;
-constexpr int kMaxInputs = 256;  // of a step
+constexpr int kMaxInputs = 256;    // of a step
+constexpr int kStepTokens = 2048;  // of a step, and more where one input has more
 
 // A layer behind the pooling, with the file that it is mapped from.
 struct DenseLayer {
@@ -96,11 +97,13 @@ struct Embedder::State {
   std::unique_ptr<AttentionBackend> attention;
   std::unique_ptr<Model> model;
   std::vector<DenseLayer> dense;
-  Tensor hidden;  // f32 [max_input_tokens, hidden_size]
+  int step_tokens = 0;
+  Tensor hidden;  // f32 [step_tokens, hidden_size]
   std::mutex one_at_a_time;
 
   State(const EmbedderConfig& config, const LoadProgress& progress);
 
+  const Tokenizer& text_tokenizer() const;
   void check(std::span<const std::vector<int32_t>> inputs) const;
   // Hidden states of the inputs' tokens, one input after another, as rows of `hidden`.
   void run(std::span<const std::vector<int32_t>> inputs);
@@ -140,22 +143,21 @@ Embedder::State::State(const EmbedderConfig& config, const LoadProgress& progres
   if (spec.bidirectional) requirement.speculation = Speculation::kTree;
   info.resolution = resolve(requirement, detect_cpu(), config.backend_options, backend_table());
   const int page_size = info.resolution.page_size;
-  const BatchLimits limits{.max_reqs = std::min(kMaxInputs, info.max_input_tokens),
-                           .max_tokens = info.max_input_tokens,
-                           .max_kv_tokens = info.max_input_tokens};
+  step_tokens = std::max(info.max_input_tokens, kStepTokens);
+  const BatchLimits limits{.max_reqs = kMaxInputs, .max_tokens = step_tokens, .max_kv_tokens = step_tokens};
   // Every input may end with a page that is not full.
-  const int num_pages = info.max_input_tokens / page_size + limits.max_reqs + 1;
+  const int num_pages = step_tokens / page_size + limits.max_reqs + 1;
   KvPoolConfig pool_config = pool_of(seen, page_size, {}, std::nullopt);
   set_num_pages(pool_config, num_pages);
   const BackendConfig backend{.model = seen, .limits = limits, .page_size = page_size};
-  const auto tokens = std::to_string(info.max_input_tokens);
-  require_memory({{"weights", static_cast<double>(copied_weight_bytes(spec)), "--model-path"},
-                  {"K/V of " + tokens + " tokens", static_cast<double>(kv_pool_bytes(pool_config)),
-                   "--max-input-tokens"},
-                  {"activations of " + tokens + " tokens",
-                   activation_bytes(spec, limits, {}) + 4.0 * info.max_input_tokens * spec.hidden_size,
-                   "--max-input-tokens"}},
-                 available_bytes({}));
+  const auto tokens = std::to_string(step_tokens);
+  require_memory(
+      {{"weights", static_cast<double>(copied_weight_bytes(spec)), "--model-path"},
+       {"K/V of " + tokens + " tokens", static_cast<double>(kv_pool_bytes(pool_config)),
+        "--max-input-tokens"},
+       {"activations of " + tokens + " tokens",
+        activation_bytes(spec, limits, {}) + 4.0 * step_tokens * spec.hidden_size, "--max-input-tokens"}},
+      available_bytes({}));
   pool = make_kv_pool(pool_config);
   rows = std::make_unique<ReqToTokenPool>(limits.max_reqs, info.max_input_tokens);
   slots = make_allocator(page_size, num_pages);
@@ -166,7 +168,7 @@ Embedder::State::State(const EmbedderConfig& config, const LoadProgress& progres
     dense.push_back(load_dense(layer));
   model = load_model(config.model_path, spec, config.load_format, progress);
   model->prepare(limits);
-  hidden = Tensor::empty({info.max_input_tokens, spec.hidden_size}, DType::kF32);
+  hidden = Tensor::empty({step_tokens, spec.hidden_size}, DType::kF32);
   info.weight_bytes = model->weight_bytes();
 }
 
@@ -259,10 +261,24 @@ Embedder::~Embedder() = default;
 
 const EmbedderInfo& Embedder::info() const { return state_->info; }
 
-std::vector<int32_t> Embedder::encode(std::string_view text) const {
-  if (!state_->tokenizer)
+const Tokenizer& Embedder::State::text_tokenizer() const {
+  if (!tokenizer)
     fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json: expected token ids");
-  std::vector<int32_t> ids = state_->tokenizer->encode(text);
+  return *tokenizer;
+}
+
+Embedder::TruncatedText Embedder::encode_truncated(std::string_view text) const {
+  const Tokenizer& tokenizer = state_->text_tokenizer();
+  std::vector<int32_t> ids = tokenizer.encode(text);
+  const auto longest = static_cast<size_t>(info().max_input_tokens);
+  if (ids.size() <= longest) return {.ids = std::move(ids)};
+  std::vector<int32_t> cut = tokenizer.encode_truncated(text, longest);
+  const size_t num_left_out = ids.size() - cut.size();
+  return {.ids = std::move(cut), .num_left_out = num_left_out};
+}
+
+std::vector<int32_t> Embedder::encode(std::string_view text) const {
+  std::vector<int32_t> ids = state_->text_tokenizer().encode(text);
   require(std::ssize(ids) <= info().max_input_tokens, "text of ", ids.size(), " tokens: at most ",
           info().max_input_tokens);
   return ids;
@@ -278,7 +294,7 @@ std::vector<std::vector<float>> Embedder::embed(std::span<const std::vector<int3
     size_t end = begin;
     for (int64_t tokens = 0; end < inputs.size() && end - begin < static_cast<size_t>(kMaxInputs); ++end) {
       tokens += std::ssize(inputs[end]);
-      if (tokens > info().max_input_tokens) break;
+      if (tokens > state_->step_tokens) break;
     }
     state_->run(inputs.subspan(begin, end - begin));
     int64_t first = 0;

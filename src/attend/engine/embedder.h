@@ -64,8 +64,16 @@ class Embedder {
   // tokenizer.json, Error(kInvalidArgument) for a text that is longer than max_input_tokens. On any thread.
   std::vector<int32_t> encode(std::string_view text) const;
 
+  // The same of a text of any length: what is too long loses tokens at its end, as sentence-transformers does
+  // it.
+  struct TruncatedText {
+    std::vector<int32_t> ids;
+    size_t num_left_out = 0;
+  };
+  TruncatedText encode_truncated(std::string_view text) const;
+
   // The vectors of inputs of token ids: [inputs.size()][dimensions]. Inputs are computed together, as many as
-  // fit a step of max_input_tokens; none changes another's. Throws Error(kInvalidArgument) naming the input
+  // fit a step; none changes another's. Throws Error(kInvalidArgument) naming the input
   // that is empty, too long, or has an id that the model does not have. On any thread; callers wait for one
   // another.
   std::vector<std::vector<float>> embed(std::span<const std::vector<int32_t>> inputs);

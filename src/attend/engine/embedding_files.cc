@@ -55,6 +55,15 @@ EmbeddingDense read_dense(const std::filesystem::path& folder) {
           .tanh = tanh};
 }
 
+// Which counts where sentence-transformers names no longest text. Many files have 10^30 for no limit.
+std::optional<int> read_model_max_length(const std::filesystem::path& path) {
+  if (!file_exists(path)) return std::nullopt;
+  const auto length = JsonNode::read(path).find("model_max_length");
+  if (!length || !length->value().is_number_unsigned() || length->value().get<uint64_t>() >= (1u << 30))
+    return std::nullopt;
+  return length->integer(1, 1 << 30);
+}
+
 }  // namespace
 
 std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& directory) {
@@ -83,6 +92,7 @@ std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& 
   }
   if (const auto bert = directory / "sentence_bert_config.json"; file_exists(bert))
     files.max_tokens = JsonNode::read(bert).find_integer("max_seq_length", 1, 1 << 30);
+  if (!files.max_tokens) files.max_tokens = read_model_max_length(directory / "tokenizer_config.json");
   return files;
 }
 

@@ -8,7 +8,8 @@
 namespace attend {
 namespace {
 
-constexpr std::array<const ModelArchitecture*, 20> kTable{&kDeepseekV2,
+constexpr std::array<const ModelArchitecture*, 22> kTable{&kBert,
+                                                          &kDeepseekV2,
                                                           &kDeepseekV3,
                                                           &kGemma2,
                                                           &kGemma3,
@@ -27,6 +28,7 @@ constexpr std::array<const ModelArchitecture*, 20> kTable{&kDeepseekV2,
                                                           &kQwen2,
                                                           &kQwen3,
                                                           &kQwen3Moe,
+                                                          &kRoberta,
                                                           &kSeedOss};
 
 }  // namespace

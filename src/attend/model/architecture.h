@@ -18,6 +18,9 @@ namespace attend {
 // what a model does not have are not read.
 struct DecoderNames {
   std::string_view embedding = "model.embed_tokens";
+  std::string_view positions = "";  // of LearnedPositions, and so the next two
+  std::string_view token_types = "";
+  std::string_view embedding_norm = "";
   std::string_view layers = "model.layers";
   std::string_view final_norm = "model.norm";
   std::string_view lm_head = "lm_head";
@@ -35,8 +38,8 @@ struct DecoderNames {
   std::string_view kv_b_proj = "self_attn.kv_b_proj";
   std::string_view q_norm = "self_attn.q_norm";
   std::string_view k_norm = "self_attn.k_norm";
-  std::string_view sinks = "self_attn.sinks";  // the tensor's whole name
-  std::string_view attention_post_norm = "post_attention_layernorm";
+  std::string_view sinks = "self_attn.sinks";                         // the tensor's whole name
+  std::string_view attention_post_norm = "post_attention_layernorm";  // behind it, or of the stream there
   std::string_view mlp_norm = "post_attention_layernorm";
   std::string_view gate_proj = "mlp.gate_proj";
   std::string_view up_proj = "mlp.up_proj";
@@ -102,6 +105,7 @@ struct ModelArchitecture {
   std::span<const WeightPrefix> prefixes = {};  // the first whose embedding is there counts; none: as named
 };
 
+extern const ModelArchitecture kBert;
 extern const ModelArchitecture kDeepseekV2;
 extern const ModelArchitecture kDeepseekV3;
 extern const ModelArchitecture kGemma2;
@@ -121,6 +125,7 @@ extern const ModelArchitecture kPhi3;
 extern const ModelArchitecture kQwen2;
 extern const ModelArchitecture kQwen3;
 extern const ModelArchitecture kQwen3Moe;
+extern const ModelArchitecture kRoberta;
 extern const ModelArchitecture kSeedOss;
 
 // Throws Error(kUnsupported) with the known ones; `where` is the place that named it, for the message.

@@ -13,8 +13,11 @@
 namespace attend {
 namespace {
 
-// Old checkpoints hold the frequencies of RoPE in every layer, which follow from config.json.
-bool is_derived(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
+// Old checkpoints hold the frequencies of RoPE in every layer, and BERT's the numbers of the positions, which
+// follow from config.json.
+bool is_derived(std::string_view name) {
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with("embeddings.position_ids");
+}
 
 // "vision_tower.encoder" of "vision_tower.encoder.layers.0.weight".
 std::string group_of(const std::string& name) {

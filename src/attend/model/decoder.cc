@@ -6,6 +6,7 @@
 #include "attend/base/error.h"
 #include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/layer_norm.h"
 #include "attend/kernels/norm_rope/rows.h"
 #include "attend/model/make_module.h"
 
@@ -17,6 +18,7 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
       names_(names),
       placement_(placement),
       own_head_(own_head),
+      embedding_norm_{.weight = {}, .bias = {}, .eps = spec.norm_eps},
       final_norm_{.weight = {}, .eps = spec.norm_eps} {
   int layer_id = 0;
   for (const LayerSpec& layer : spec_.layers) {
@@ -29,12 +31,18 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
   std::vector<WeightSlot> slots;
   SlotWriter top("", slots, spec_.zero_centred_norms);
   top.matrix(names_.embedding, spec_.vocab_size, spec_.hidden_size, WeightUse::kTable, embedding_);
+  if (const auto& learned = spec_.learned_positions) {
+    top.matrix(names_.positions, learned->num_rows, spec_.hidden_size, WeightUse::kTable, positions_);
+    top.matrix(names_.token_types, learned->num_token_types, spec_.hidden_size, WeightUse::kTable,
+               token_types_);
+    top.layer_norm(names_.embedding_norm, spec_.hidden_size, embedding_norm_);
+  }
   for (size_t i = 0; i < modules_.size(); ++i) {
     SlotWriter layer(std::string(names_.layers) + "." + std::to_string(i / 2) + ".", slots,
                      spec_.zero_centred_norms);
     modules_[i]->add_slots(layer);
   }
-  top.norm(names_.final_norm, spec_.hidden_size, final_norm_.weight);
+  if (spec_.final_norm) top.norm(names_.final_norm, spec_.hidden_size, final_norm_.weight);
   if (own_head_)
     top.matrix(names_.lm_head, spec_.vocab_size, spec_.hidden_size, WeightUse::kHead, head_.weight);
   return slots;
@@ -114,6 +122,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   for (const RopeConfig& rope : spec_.ropes)
     ropes_.emplace_back(rope, num_positions(limits), limits.max_tokens, device);
   rope_rows_.resize(ropes_.size());
+  if (spec_.learned_positions) token_type_of_.assign(static_cast<size_t>(limits.max_tokens), 0);
 }
 
 void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) const {
@@ -130,6 +139,18 @@ kernels::OpContext DecoderModel::context(Stream& stream) const {
   return {.stream = stream, .workspace = workspace_, .batch_invariant = placement_.batch_invariant};
 }
 
+void DecoderModel::embed(View<const int32_t> ids, View<const int32_t> positions, const TensorView& out,
+                         Stream& stream) const {
+  kernels::embedding(ids, embedding_.data, out, stream, spec_.embedding_scale);
+  if (!spec_.learned_positions) return;
+  const LearnedPositions& learned = *spec_.learned_positions;
+  kernels::add_embedding(positions, positions_.data.slice(0, learned.first_row, learned.num_rows), out,
+                         stream);
+  kernels::add_embedding(View<const int32_t>(token_type_of_).first(ids.size()), token_types_.data, out,
+                         stream);
+  kernels::layer_norm(out, embedding_norm_.weight, embedding_norm_.bias, embedding_norm_.eps, out, stream);
+}
+
 void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                            const TensorView& logits, Stream& stream) {
   check(input, batch);
@@ -138,7 +159,7 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   Scratch scratch(scratch_, batch.num_tokens, limits_.max_tokens, placement_.dtype);
   for (size_t i = 0; i < ropes_.size(); ++i) rope_rows_[i] = ropes_[i].rows(batch, input.prompt_lens, stream);
 
-  kernels::embedding(input.token_ids, embedding_.data, residual.sum(), stream, spec_.embedding_scale);
+  embed(input.token_ids, batch.positions, residual.sum(), stream);
   const kernels::OpContext operations = context(stream);
   ModuleStep step{residual, batch, attention, rope_rows_, scratch, operations};
   for (size_t i = 0; i < modules_.size(); ++i) {

@@ -1,10 +1,10 @@
 // DecoderModel: walks the layers of a spec.
 //
-//   residual = embedding[ids], scaled
+//   residual = embedding[ids], scaled; with learned positions norm(embedding[ids] + positions[p] + types[0])
 //   per layer: residual += after(mixer(before(residual))); residual += after(mlp(before(residual)))
 //   logits = norm(residual)[rows] Whead, capped
 //
-// before and after are norms, or nothing.
+// before and after are norms, or nothing. Layers with norms of the stream: residual = norm(residual + ..).
 #pragma once
 
 #include <memory>
@@ -46,6 +46,8 @@ class DecoderModel : public LoadableModel {
   };
   Sizes sizes(const BatchLimits& limits);
   int num_positions(const BatchLimits& limits) const;
+  void embed(View<const int32_t> ids, View<const int32_t> positions, const TensorView& out,
+             Stream& stream) const;
   void check(const ModelInput& input, const ForwardBatch& batch) const;
   kernels::OpContext context(Stream& stream) const;
 
@@ -54,7 +56,8 @@ class DecoderModel : public LoadableModel {
   ModelPlacement placement_;
   bool own_head_;
 
-  Weight embedding_;
+  Weight embedding_, positions_, token_types_;
+  kernels::LayerNorm embedding_norm_;
   std::vector<std::unique_ptr<Module>> modules_;  // mixer and MLP of each layer, in their order
   kernels::Norm final_norm_;
   Linear head_;
@@ -67,7 +70,8 @@ class DecoderModel : public LoadableModel {
   TensorView scratch_;
   View<std::byte> workspace_;
   std::vector<RopeTable> ropes_;
-  std::vector<RopeRows> rope_rows_;  // of the step
+  std::vector<RopeRows> rope_rows_;     // of the step
+  std::vector<int32_t> token_type_of_;  // 0 of each token, where there are types
 };
 
 }  // namespace attend

@@ -13,7 +13,10 @@ void check_device(const ModelSpec& spec, Device device) {
     fail(ErrorCode::kUnsupported, spec.architecture, " on ", device, ": attend has ", what,
          " on CPUs only: --device cpu");
   };
+  if (spec.learned_positions) refuse("learned positions");
   for (const LayerSpec& layer : spec.layers) {
+    if (layer.norms.of_stream) refuse("layers with LayerNorm");
+    if (std::holds_alternative<PlainMlpSpec>(layer.mlp)) refuse("MLPs without a gate");
     if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
       if (attention->rope_set < 0) refuse("layers without rope");
       if (attention->qk_norm == QkNormSpan::kHeadBehindRope) refuse("norms of heads behind rope");

@@ -4,6 +4,7 @@
 #include "attend/model/modules/gated_mlp.h"
 #include "attend/model/modules/mla.h"
 #include "attend/model/modules/moe_mlp.h"
+#include "attend/model/modules/plain_mlp.h"
 
 namespace attend {
 namespace {
@@ -32,6 +33,9 @@ struct MakeMlp {
   }
   std::unique_ptr<Module> operator()(const MoeMlpSpec& spec) const {
     return std::make_unique<MoeMlpModule>(spec, norms, model, names);
+  }
+  std::unique_ptr<Module> operator()(const PlainMlpSpec& spec) const {
+    return std::make_unique<PlainMlpModule>(spec, norms, model, names);
   }
 };
 

@@ -69,6 +69,13 @@ struct MlaSpec {
   bool bias = false;         // of the projections to latent vectors, and of the output
 };
 
+// x += Wdown act(Wup x).
+struct PlainMlpSpec {
+  int intermediate_size = 0;
+  kernels::PlainActivation activation = kernels::PlainActivation::kGelu;
+  bool bias = false;
+};
+
 // x += sum over the top_k experts of each token of weight * Wdown act(Wgate x, Wup x), and of the shared
 // expert, which every token meets, weighed by 1.
 struct MoeMlpSpec {
@@ -88,12 +95,22 @@ struct MoeMlpSpec {
 
 // What mixes tokens and what does not; further kinds of either are further alternatives, each with a module.
 using MixerSpec = std::variant<AttentionSpec, MlaSpec>;
-using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec>;
+using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
 
-// Where a sublayer f has its RMSNorms: x += after(f(before(x))).
+// Where a sublayer f has its RMSNorms: x += after(f(before(x))). `of_stream`: x = norm(x + f(x)) in place of
+// both, with LayerNorm (BERT).
 struct NormPlaces {
   bool before = true;
   bool after = false;
+  bool of_stream = false;
+};
+
+// Positions that are learned: what enters the stream is the sum of a token's row of the embedding, the row of
+// its position and row 0 of a table of token types, normalized by LayerNorm (BERT).
+struct LearnedPositions {
+  int num_rows = 0;         // of the table of positions
+  int first_row = 0;        // of position 0
+  int num_token_types = 0;  // rows of that table
 };
 
 struct LayerSpec {
@@ -110,9 +127,11 @@ struct ModelSpec {
   float norm_eps = 1e-6f;
   bool zero_centred_norms = false;  // norms multiply by 1 + weight, in float32 (Gemma)
   float embedding_scale = 1.0f;     // of the embedding's rows, where they enter the stream
+  bool final_norm = true;           // false: the last layer leaves the stream as it is read
   float final_logit_cap = 0.0f;     // logits become cap tanh(logit / cap); 0: none
   std::vector<LayerSpec> layers;
   std::vector<RopeConfig> ropes;  // sets of rotary embeddings, which layers name
+  std::optional<LearnedPositions> learned_positions;
   bool tie_word_embeddings = false;
   // A token sees those behind it too, in layers with a window as far as before it: a model of embeddings.
   bool bidirectional = false;

@@ -57,6 +57,15 @@ void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into) {
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
+void SlotWriter::layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into) {
+  slots_.push_back({.parts = {{name_of(name, ".weight"), size}},
+                    .use = WeightUse::kNorm,
+                    .place = [&into](std::span<const Weight> weights) { into.weight = weights[0].data; }});
+  slots_.push_back({.parts = {{name_of(name, ".bias"), size}},
+                    .use = WeightUse::kBias,
+                    .place = [&into](std::span<const Weight> weights) { into.bias = weights[0].data; }});
+}
+
 void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& into) {
   slots_.push_back({.parts = {{name_of(name, ""), size}},
                     .use = WeightUse::kBias,

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attend/kernels/fused/residual.h"
 #include "attend/model/quantization.h"
 #include "attend/tensor/weight.h"
 
@@ -91,6 +92,8 @@ class SlotWriter {
   };
 
   void norm(std::string_view name, int64_t size, TensorView& into);
+  // "<prefix><name>.weight" and ".bias".
+  void layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into);
   // "<prefix><name>", a bias that is placed in float32.
   void vector_in_f32(std::string_view name, int64_t size, TensorView& into);
   // [rows, columns] of kTable or kHead.

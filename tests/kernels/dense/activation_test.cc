@@ -1,4 +1,4 @@
-// silu(gate) * up.
+// silu(gate) * up, and GELU.
 #include "attend/kernels/norm_rope/activation.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
@@ -61,6 +62,47 @@ TEST_F(SiluMul, TakesTheExtremes) {
     }
   }
 }
+
+// CPUs alone have it, so the instruction sets are not targets here.
+class Gelu : public testing::TestWithParam<cpu::Isa> {
+ protected:
+  void SetUp() override {
+    if (GetParam() > cpu::detect_isa()) GTEST_SKIP() << "this machine has no " << cpu::to_string(GetParam());
+  }
+};
+
+TEST_P(Gelu, MatchesFloat64OverTheWholeRange) {
+  for (const int64_t dim : kDims) {
+    const TestTensor x = TestTensor::random({2, dim}, DType::kF32, 1, 6.0f);
+    TestTensor exact({2, dim}, DType::kF32), tanh({2, dim}, DType::kF32);
+    for (int64_t i = 0; i < x.size(); ++i) {
+      exact.set(i, static_cast<float>(x.at(i)));
+      tanh.set(i, static_cast<float>(x.at(i)));
+    }
+    cpu::gelu(exact, GetParam());
+    cpu::gelu_tanh(tanh, GetParam());
+    for (int64_t i = 0; i < x.size(); ++i) {
+      const double at = x.at(i), tolerance = 4e-7 * std::max(1.0, std::abs(at));
+      ASSERT_NEAR(exact.at(i), at / 2 * std::erfc(-at / std::sqrt(2.0)), tolerance) << at;
+      ASSERT_NEAR(tanh.at(i), at / 2 * (1 + std::tanh(0.7978845608 * (at + 0.044715 * at * at * at))),
+                  tolerance)
+          << at;
+    }
+  }
+}
+
+TEST_P(Gelu, TakesTheExtremes) {
+  const float largest = std::numeric_limits<float>::max();
+  const float inputs[] = {0.0f, -0.0f, 40.0f, -40.0f, 1e30f, -1e30f, largest, -largest, 1e-40f};
+  const float expected[] = {0.0f, 0.0f, 40.0f, 0.0f, 1e30f, 0.0f, largest, 0.0f, 5e-41f};
+  TestTensor x({1, std::ssize(inputs)}, DType::kF32);
+  for (int64_t i = 0; i < x.size(); ++i) x.set(i, inputs[i]);
+  cpu::gelu(x, GetParam());
+  for (int64_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x.at(i), expected[i], 1e-40) << inputs[i];
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, Gelu, testing::Values(cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512),
+                         [](const auto& isa) { return testing::PrintToString(static_cast<int>(isa.param)); });
 
 }  // namespace
 }  // namespace attend::kernels

@@ -1,4 +1,4 @@
-// RMSNorm, and RMSNorm of a sum with the residual.
+// RMSNorm, RMSNorm of a sum with the residual, and LayerNorm.
 #include "attend/kernels/norm_rope/norm.h"
 
 #include <gtest/gtest.h>
@@ -7,9 +7,12 @@
 #include <limits>
 #include <vector>
 
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
+#include "attend/kernels/norm_rope/layer_norm.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
+#include "tests/support/error_message.h"
 
 namespace attend::kernels {
 namespace {
@@ -117,6 +120,83 @@ TEST_F(AddRmsNorm, IsTheSumAndThenTheNorm) {
       EXPECT_EQ(residual.values(), sum.values());
       EXPECT_EQ(x.values(), normalized.values());
     }
+}
+
+// CPUs alone have it, so the instruction sets are not targets here.
+class LayerNormOf : public testing::TestWithParam<cpu::Isa> {
+ protected:
+  void SetUp() override {
+    if (GetParam() > cpu::detect_isa()) GTEST_SKIP() << "this machine has no " << cpu::to_string(GetParam());
+  }
+};
+
+std::vector<double> layer_norm_in_float64(const std::vector<double>& x, const std::vector<double>& weight,
+                                          const std::vector<double>& bias, double eps) {
+  const auto n = static_cast<double>(x.size());
+  double mean = 0, variance = 0;
+  for (const double element : x) mean += element / n;
+  for (const double element : x) variance += (element - mean) * (element - mean) / n;
+  std::vector<double> result;
+  for (size_t i = 0; i < x.size(); ++i)
+    result.push_back((x[i] - mean) / std::sqrt(variance + eps) * weight[i] + bias[i]);
+  return result;
+}
+
+TEST_P(LayerNormOf, ARowFarFromZeroMatchesFloat64) {
+  for (const DType dtype : kWeightTypes)
+    for (const int64_t dim : kDims) {
+      SCOPED_TRACE(testing::Message() << dtype << " dim " << dim);
+      TestTensor x = TestTensor::random({3, dim}, DType::kF32, 1, 2.0f);
+      for (int64_t i = 0; i < x.size(); ++i) x.set(i, static_cast<float>(x.at(i)) + 3.0f);
+      const TestTensor weight = TestTensor::random({dim}, dtype, 2),
+                       bias = TestTensor::random({dim}, dtype, 3);
+      TestTensor out({3, dim}, DType::kF32);
+      cpu::layer_norm(x, weight, bias, 1e-5f, out, GetParam());
+      for (int64_t row = 0; row < 3; ++row) {
+        const auto expected =
+            layer_norm_in_float64(row_values(x, row, dim), weight.values(), bias.values(), 1e-5f);
+        for (int64_t i = 0; i < dim; ++i)
+          // One element is its own mean: what is left is the rounding of the mean, over sqrt(eps).
+          ASSERT_NEAR(out.at(row * dim + i), expected[static_cast<size_t>(i)], dim == 1 ? 1e-3 : 1e-5);
+      }
+      cpu::layer_norm(x, weight, bias, 1e-5f, x, GetParam());
+      EXPECT_EQ(x.values(), out.values()) << "over its input";
+    }
+}
+
+TEST_P(LayerNormOf, TheStreamIsTheSumAndThenTheNorm) {
+  constexpr int64_t kHidden = 45;
+  const TestTensor x = TestTensor::random({2, kHidden}, DType::kF32, 1);
+  TestTensor residual = TestTensor::random({2, kHidden}, DType::kF32, 2);
+  const TestTensor weight = TestTensor::random({kHidden}, DType::kF16, 3),
+                   bias = TestTensor::random({kHidden}, DType::kF16, 4);
+  TestTensor sum({2, kHidden}, DType::kF32);
+  for (int64_t i = 0; i < sum.size(); ++i)
+    sum.set(i, static_cast<float>(x.at(i)) + static_cast<float>(residual.at(i)));
+  cpu::layer_norm(sum, weight, bias, 1e-12f, sum, GetParam());
+  cpu::add_layer_norm(x, residual, weight, bias, 1e-12f, GetParam());
+  EXPECT_EQ(residual.values(), sum.values());
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, LayerNormOf,
+                         testing::Values(cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512),
+                         [](const auto& isa) { return testing::PrintToString(static_cast<int>(isa.param)); });
+
+TEST(LayerNormEntry, RefusesWhatDoesNotFit) {
+  using testing_support::error_message;
+  const TestTensor x({2, 8}, DType::kF32), weight({8}, DType::kF16), wide({8}, DType::kF32),
+      short_({7}, DType::kF16);
+  Stream stream;
+  const auto refusal = [&](const TestTensor& bias) {
+    return error_message(ErrorCode::kInvalidArgument, [&] { layer_norm(x, weight, bias, 1e-5f, x, stream); });
+  };
+  EXPECT_EQ(refusal(wide), "bias of float32: expected float16, that of the weight");
+  EXPECT_NE(refusal(short_).find("bias"), std::string::npos);
+  Stream gpu;
+  gpu.device = {.type = DeviceType::kCuda};
+  EXPECT_NE(error_message(ErrorCode::kUnsupported, [&] { layer_norm(x, weight, weight, 1e-5f, x, gpu); })
+                .find("cpu offers it"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // digest.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -74,7 +75,10 @@ TEST_P(TokenizerDigest, AgreesWithTheLibraryOnTwoThousandTexts) {
   const std::vector<std::string> digests = lines_of(folder + "/many.txt");
   ASSERT_EQ(texts.size(), 2000u);
   ASSERT_EQ(digests.size(), texts.size());
+  // Where the library's tables of characters are too old.
+  EXPECT_LE(std::ranges::count(digests, "-"), 10);
   for (size_t i = 0; i < texts.size(); ++i) {
+    if (digests[i] == "-") continue;
     SCOPED_TRACE("scripts/make_tokenizer_digests.py --show " + GetParam() + " " + std::to_string(i + 1));
     const std::string text = text_of(texts[i]);
     const std::vector<int32_t> ids = tokenizer.encode(text, false);

@@ -122,10 +122,10 @@ TEST(TokenizerErrors, RefuseWhatIsNotJson) {
 
 TEST(TokenizerErrors, RefuseOtherModelsByName) {
   expect_refused("/model/type", "Unigram", kUnsupported,
-                 "model.type: model \"Unigram\"; attend reads \"BPE\"");
-  expect_refused("/model/type", "WordPiece", kUnsupported, "attend reads \"BPE\"");
+                 "model.type: model \"Unigram\"; attend reads \"BPE\" and \"WordPiece\"");
+  expect_refused("/model/type", "WordPiece", kCorrupt, "model: field \"unk_token\" is missing");
   expect_refused("/model", json::parse(R"({"vocab": {"a": 0}})"), kUnsupported,
-                 "attend reads models of type \"BPE\"");
+                 "attend reads models of type \"BPE\" and \"WordPiece\"");
   expect_refused("/version", "2.0", kUnsupported, "version: \"2.0\"; attend reads \"1.0\"");
 }
 

@@ -1,9 +1,14 @@
 #include "attend/kernels/fused/linear_ops.h"
 
+#include <algorithm>
+
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 #include "attend/kernels/fused/multiply_parts.h"
 #include "attend/kernels/fused/residual_access.h"
 #include "attend/kernels/norm_rope/activation.h"
+#include "attend/kernels/norm_rope/check_rows.h"
+#include "attend/kernels/norm_rope/layer_norm.h"
 #include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/rows.h"
 
@@ -15,6 +20,15 @@ bool on_gpu(const OpContext& context) { return context.stream.device.type == Dev
 void gate(const NormGatedLinearArgs& args, Stream& stream) {
   const auto activate = args.activation == Activation::kSilu ? silu_mul : gelu_tanh_mul;
   activate(args.gate_up_out, args.out, stream);
+}
+
+void copy_on_host(const TensorView& from, const TensorView& to, const Stream& stream) {
+  require_cpu(stream, "hidden states without a norm");
+  require_shape("out", to, {from.shape[0], from.shape[1]});
+  parallel_for_rows(from.shape[0], from.shape[1], [&](int64_t row) {
+    const View<const float> numbers = from[row].span<const float>();
+    std::ranges::copy(numbers, to[row].as<float>());
+  });
 }
 
 }  // namespace
@@ -67,6 +81,7 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context) {
   // Without a norm this adds what is still to be added.
   const TensorView sum = ResidualAccess::normalized(residual, {}, context.stream);
+  if (norm.weight.empty()) return copy_on_host(sum, out, context.stream);
   rms_norm(sum, norm.weight, norm.eps, out, context.stream);
 }
 
@@ -89,6 +104,13 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
                 .batch_invariant = context.batch_invariant,
                 .norm = ResidualAccess::input_norm(residual, args.norm)},
                context.stream);
+}
+
+void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args,
+                           const OpContext& context) {
+  norm_linear(residual, {.norm = args.norm, .linear = args.linear, .out = args.out}, context);
+  const auto activate = args.activation == PlainActivation::kGelu ? gelu : gelu_tanh;
+  activate(args.out, context.stream);
 }
 
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
@@ -114,6 +136,17 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
                                          .next_norm = ResidualAccess::next_norm(residual)},
                                         context.stream);
   ResidualAccess::set_deferred(residual, deferred);
+}
+
+void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
+                     const OpContext& context) {
+  require_cpu(context.stream, "linear_add_norm");
+  // Two sums in a row: what was left before is added first.
+  const TensorView sum = ResidualAccess::normalized(residual, {}, context.stream);
+  const TensorView addend = ResidualAccess::free_scratch(residual);
+  const Linear parts[] = {linear};
+  multiply_parts(x, parts, addend, context);
+  add_layer_norm(addend, sum, norm.weight, norm.bias, norm.eps, context.stream);
 }
 
 }  // namespace attend::kernels

@@ -19,7 +19,8 @@ struct NormLinearArgs {
 // These throw Error(kInvalidArgument) for shapes and dtypes, as linear(), gated_linear() and the norms do.
 void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context);
 
-// out = norm(residual), of all tokens, in the dtype of the residual: hidden states, for embeddings.
+// out = norm(residual), of all tokens, in the dtype of the residual: hidden states, for embeddings. Without a
+// norm, the stream as it is, on CPUs alone.
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context);
 
 // out = act(gate) * up with [gate | up] = W norm(residual) + b: the first half of a gated MLP.
@@ -33,10 +34,26 @@ struct NormGatedLinearArgs {
 };
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context);
 
+// out = act(W norm(residual) + b): the first half of an MLP without a gate. Throws Error(kUnsupported) on a
+// GPU.
+enum class PlainActivation : uint8_t { kGelu, kGeluTanh };
+struct NormActivatedLinearArgs {
+  Norm norm;
+  LinearParts linear;
+  PlainActivation activation = PlainActivation::kGelu;
+  TensorView out;  // [num_tokens, out_features]
+};
+void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args, const OpContext& context);
+
 // residual += post_norm(W x + b), where there is one. A weight whose in_features are shards of several ranks
 // has partial sums: this is where they are all-reduced.
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
+
+// residual = norm(residual + W x + b): the stream itself is normalized behind a sublayer. Throws
+// Error(kUnsupported) on a GPU.
+void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
+                     const OpContext& context);
 
 }  // namespace attend::kernels
 #pragma GCC visibility pop

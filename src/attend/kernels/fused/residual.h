@@ -16,6 +16,12 @@ struct Norm {
   float eps = 1e-6f;
 };
 
+// LayerNorm, as layer_norm() computes it. On CPUs.
+struct LayerNorm {
+  TensorView weight = {}, bias = {};  // [hidden_size]
+  float eps = 1e-12f;
+};
+
 // What the operations of a model have beside their operands.
 struct OpContext {
   Stream& stream;

@@ -30,6 +30,20 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& str
   cpu::gelu_tanh_mul(gate_up, out, cpu::detect_isa());
 }
 
+void gelu(const TensorView& x, Stream& stream) {
+  require_cpu(stream, "gelu");
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  cpu::gelu(x, cpu::detect_isa());
+}
+
+void gelu_tanh(const TensorView& x, Stream& stream) {
+  require_cpu(stream, "gelu_tanh");
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  cpu::gelu_tanh(x, cpu::detect_isa());
+}
+
 void soft_cap(const TensorView& x, float cap, Stream& stream) {
   require_rank("x", x, 2);
   require_activation_of(stream, "x", x);

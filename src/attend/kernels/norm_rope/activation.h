@@ -1,4 +1,4 @@
-// What stands between a gated MLP's two products, and the cap of logits. Activations are f32 on the CPU, f32,
+// What stands between an MLP's two products, and the cap of logits. Activations are f32 on the CPU, f32,
 // f16 or bf16 on GPUs.
 #pragma once
 
@@ -14,6 +14,11 @@ void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 
 // The same with GELU in its tanh form in place of SiLU (gelu.h).
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
+
+// x = GELU(x) = x Phi(x), Phi the normal distribution's (arXiv 1606.08415), and the same in its tanh form, in
+// place. x: [num_tokens, intermediate]. On a GPU they throw Error(kUnsupported).
+void gelu(const TensorView& x, Stream& stream);
+void gelu_tanh(const TensorView& x, Stream& stream);
 
 // x = cap tanh(x / cap), in place. x: [num_rows, num_columns]; cap above 0.
 void soft_cap(const TensorView& x, float cap, Stream& stream);

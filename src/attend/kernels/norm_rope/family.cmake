@@ -3,6 +3,7 @@ attend_kernels(norm_rope
   HEADERS
     activation.h
     latent_norm_rope_store.h
+    layer_norm.h
     norm.h
     norm_rope_store.h
     rope.h
@@ -12,6 +13,7 @@ attend_kernels(norm_rope
     activation.cc
     check_rows.cc
     latent_norm_rope_store.cc
+    layer_norm.cc
     norm.cc
     norm_rope_store.cc
     rope.cc

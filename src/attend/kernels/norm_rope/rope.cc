@@ -101,8 +101,7 @@ void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
 
 void scale_by_position(const TensorView& q, View<const int32_t> positions,
                        const QueryTemperature& temperature, Stream& stream) {
-  if (stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "scale_by_position on ", stream.device, ": cpu offers it");
+  require_cpu(stream, "scale_by_position");
   require_rank("q", q, 3);
   require_activation_of(stream, "q", q);
   require(std::ssize(positions) == q.shape[0], "positions of ", positions.size(), " tokens: expected ",

@@ -13,6 +13,7 @@ AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlaces& no
       norms_(norms),
       norm_{.weight = {}, .eps = model.norm_eps},
       post_norm_(norm_),
+      stream_norm_{.weight = {}, .bias = {}, .eps = model.norm_eps},
       qk_norm_{.q = {},
                .k = {},
                .eps = model.norm_eps,
@@ -35,6 +36,7 @@ void AttentionModule::add_slots(SlotWriter& slots) {
   if (spec_.sinks) slots.vector_in_f32(names_.sinks, spec_.num_q_heads, sinks_);
   slots.linear({{names_.o_proj, hidden_size_}}, q_features(), spec_.output_bias, ShardAxis::kInFeatures, o_);
   if (norms_.after) slots.norm(names_.attention_post_norm, hidden_size_, post_norm_.weight);
+  if (norms_.of_stream) slots.layer_norm(names_.attention_post_norm, hidden_size_, stream_norm_);
 }
 
 std::vector<int64_t> AttentionModule::scratch_widths() const {
@@ -64,7 +66,10 @@ void AttentionModule::forward(ModuleStep& step) const {
   if (spec_.sinks) layer.sinks = sinks_.span<const float>();
   step.attention.forward(layer, {.q = q, .out = attended.split(1, spec_.head_dim)}, step.batch,
                          step.context.stream);
-  kernels::linear_add(attended, o_.front(), step.residual, step.context, post_norm_);
+  if (norms_.of_stream)
+    kernels::linear_add_norm(attended, o_.front(), step.residual, stream_norm_, step.context);
+  else
+    kernels::linear_add(attended, o_.front(), step.residual, step.context, post_norm_);
 }
 
 }  // namespace attend

@@ -28,6 +28,7 @@ class AttentionModule : public Module {
   const DecoderNames& names_;
   const NormPlaces norms_;
   kernels::Norm norm_, post_norm_;
+  kernels::LayerNorm stream_norm_;
   kernels::QkNorm qk_norm_;
   TensorView sinks_;
   std::vector<Linear> qkv_, o_;

@@ -59,25 +59,20 @@ std::optional<MergedTokens> read_merge(const JsonNode& merges, size_t i) {
 
 }  // namespace
 
-BpeModel::BpeModel(const JsonNode& node) : where_(node.where()) {
-  if (const auto type = node.find("type")) {
-    if (type->string() != "BPE") type->unsupported("model \"", type->string(), "\"; attend reads \"BPE\"");
-  } else if (!node.find("merges")) {
-    node.unsupported("has no type and no merges; attend reads models of type \"BPE\"");
-  }
+BpeModel::BpeModel(const JsonNode& node) : TokenModel(node.at("vocab")), where_(node.where()) {
   refuse_dropout(node);
   refuse_text_field(node, "continuing_subword_prefix");
   refuse_text_field(node, "end_of_word_suffix");
   ignore_merges_ = node.boolean_or("ignore_merges", false);
   fuse_unk_ = node.boolean_or("fuse_unk", false);
 
-  read_vocab(node.at("vocab"));
   if (const auto unk = node.find("unk_token")) {
     unk_token_ = unk->string();
-    unk_id_ = id(*unk_token_);
+    unk_id_ = vocabulary().id(*unk_token_);
   }
   if (node.boolean_or("byte_fallback", false)) {
-    for (int byte = 0; byte < 256; ++byte) byte_ids_.push_back(id(byte_token(byte)).value_or(-1));
+    for (int byte = 0; byte < 256; ++byte)
+      byte_ids_.push_back(vocabulary().id(byte_token(byte)).value_or(-1));
   }
   const bool all_bytes = !byte_ids_.empty() && std::count(byte_ids_.begin(), byte_ids_.end(), -1) == 0;
   drops_unknown_ = !unk_token_ && !all_bytes;
@@ -85,34 +80,9 @@ BpeModel::BpeModel(const JsonNode& node) : where_(node.where()) {
   read_merges(node.at("merges"));
 }
 
-void BpeModel::read_vocab(const JsonNode& vocab) {
-  if (vocab.object_size() == 0) vocab.corrupt("is empty");
-  const auto& entries = vocab.value().get_ref<const Json::object_t&>();
-  // Ids are dense once the added tokens are there; the vocabulary alone may leave room for no more tokens
-  // than that.
-  const size_t max_tokens = 2 * entries.size() + 65536;
-  ids_.reserve(entries.size());
-  for (const auto& [token, value] : entries) {
-    if (!value.is_number_unsigned()) vocab.at(token).token_id();
-    const auto token_id = value.get<uint64_t>();
-    if (token_id >= max_tokens) {
-      vocab.corrupt("token \"", token, "\" has id ", token_id, ", far beyond the ", entries.size(),
-                    " tokens");
-    }
-    if (token_id >= tokens_.size()) tokens_.resize(token_id + 1);
-    if (tokens_[token_id]) {
-      vocab.corrupt("id ", token_id, " belongs to \"", *tokens_[token_id], "\" and to \"", token, "\"");
-    }
-    tokens_[token_id] = token;
-  }
-  for (size_t i = 0; i < tokens_.size(); ++i) {
-    if (tokens_[i]) ids_.emplace(*tokens_[i], static_cast<int32_t>(i));
-  }
-}
-
 void BpeModel::find_chars() {
   low_char_ids_.assign(kNumLowChars, -1);
-  for (const auto& [token, token_id] : ids_) {
+  for (const auto& [token, token_id] : vocabulary().ids()) {
     if (token.empty() || char_bytes(token[0]) != token.size()) continue;
     const Char c = read_char(token, 0);
     if (c.code < kNumLowChars) {
@@ -143,7 +113,7 @@ void BpeModel::read_merges(const JsonNode& merges) {
     if (!merge) continue;
     const auto& [left, right] = *merge;
     const auto known = [&](std::string_view token) {
-      const std::optional<int32_t> token_id = id(token);
+      const std::optional<int32_t> token_id = vocabulary().id(token);
       if (!token_id) merges.at(i).corrupt("token \"", token, "\" is not in the vocabulary");
       return *token_id;
     };
@@ -160,12 +130,6 @@ void BpeModel::read_merges(const JsonNode& merges) {
   joints.erase(std::unique(joints.begin(), joints.end()), joints.end());
   joints_ = PairTable(joints.size());
   for (const auto& [left, right] : joints) joints_.set(left, right, 1);
-}
-
-std::optional<int32_t> BpeModel::id(std::string_view token) const {
-  const auto found = ids_.find(token);
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
 }
 
 int32_t BpeModel::char_id(char32_t code) const {
@@ -202,7 +166,7 @@ void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
 void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& ids) const {
   if (cache_.find(part, ids)) return;
   const size_t first = ids.size();
-  if (const std::optional<int32_t> whole = ignore_merges_ ? id(part) : std::nullopt) {
+  if (const std::optional<int32_t> whole = ignore_merges_ ? vocabulary().id(part) : std::nullopt) {
     ids.push_back(*whole);
   } else {
     std::vector<int32_t> symbols;

@@ -1,12 +1,11 @@
 // The BPE model of tokenizer.json: a vocabulary, merge rules, and how characters outside the vocabulary are
 // written.
 //
-// Serves byte-level vocabularies and those of SentencePiece (byte_fallback) alike. Refused by name: other
-// model types, dropout, continuing_subword_prefix and end_of_word_suffix.
+// Serves byte-level vocabularies and those of SentencePiece (byte_fallback) alike. Refused by name: dropout,
+// continuing_subword_prefix and end_of_word_suffix.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,29 +14,22 @@
 
 #include "attend/model/json.h"
 #include "attend/model/tokenizer/bpe_merge.h"
+#include "attend/model/tokenizer/token_model.h"
 #include "attend/model/tokenizer/word_cache.h"
 
 namespace attend::tokenizer {
 
-class BpeModel {
+class BpeModel : public TokenModel {
  public:
   // `node`: the field `model`. Error(kUnsupported) for what attend lacks; Error(kCorruptFile) for a
   // vocabulary whose ids are not distinct, and for a merge that names a token outside of it.
   explicit BpeModel(const JsonNode& node);
-  BpeModel(const BpeModel&) = delete;
-  BpeModel& operator=(const BpeModel&) = delete;
 
-  // Appends the ids of one word (valid UTF-8). A character that no token, no byte tokens and no unk_token can
-  // stand for is left out, as the `tokenizers` library does. Thread-safe.
-  void encode(std::string_view word, std::vector<int32_t>& ids) const;
-
-  std::optional<int32_t> id(std::string_view token) const;
-  // Tokens by id. The vocabulary may leave ids to the added tokens.
-  const std::vector<std::optional<std::string>>& tokens() const { return tokens_; }
-  size_t num_tokens() const { return ids_.size(); }
+  // A character that no token, no byte tokens and no unk_token can stand for is left out, as the `tokenizers`
+  // library does.
+  void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
-  void read_vocab(const JsonNode& vocab);
   void read_merges(const JsonNode& merges);
   void find_chars();
 
@@ -46,8 +38,6 @@ class BpeModel {
   void encode_part(std::string_view part, std::vector<int32_t>& ids) const;
   void append_symbols(std::string_view part, std::vector<int32_t>& symbols) const;
 
-  std::vector<std::optional<std::string>> tokens_;
-  std::unordered_map<std::string_view, int32_t> ids_;  // views of tokens_
   MergeRules rules_;
   bool ignore_merges_ = false;
   bool fuse_unk_ = false;

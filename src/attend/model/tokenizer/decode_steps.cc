@@ -251,6 +251,52 @@ class MetaspaceStep : public DecodeStep {
   bool first_;
 };
 
+struct WordPieces {
+  std::string prefix;
+  bool cleanup = true;
+};
+
+// A token that begins with the prefix goes on with the word before it, any other begins one, behind a space.
+// `cleanup` takes out spaces before marks and before what English contracts, within a token and its space.
+class WordPieceStep : public WholeTokenStep {
+ public:
+  WordPieceStep(const WordPieces& config, DecodeStep& next) : config_(config), next_(next) {}
+  void finish() override { next_.finish(); }
+
+ protected:
+  void take(std::string_view token) override {
+    std::string text(token);
+    if (!first_) {
+      if (token.starts_with(config_.prefix))
+        text.erase(0, config_.prefix.size());
+      else
+        text.insert(0, 1, ' ');
+    }
+    first_ = false;
+    if (config_.cleanup) clean_up(text);
+    next_.push({text, true, true});
+  }
+
+ private:
+  static void clean_up(std::string& text) {
+    static constexpr std::pair<std::string_view, std::string_view> kShorter[] = {
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (const auto& [longer, shorter] : kShorter) {
+      std::vector<Span> matches;
+      find_literal(text, longer, matches);
+      if (matches.empty()) continue;
+      std::string replaced;
+      replace_matches(text, matches, shorter, replaced);
+      text = std::move(replaced);
+    }
+  }
+
+  const WordPieces& config_;
+  DecodeStep& next_;
+  bool first_ = true;
+};
+
 uint64_t count_of(const JsonNode& node) {
   if (!node.value().is_number_unsigned()) node.corrupt("is not a number of characters");
   return node.value().get<uint64_t>();
@@ -267,6 +313,9 @@ std::unique_ptr<DecoderConfig> make_decoder_config(const JsonNode& node, std::st
     return std::make_unique<ConfigOf<Replacement, ReplaceStep>>(
         Replacement{Pattern(node.at("pattern")), node.at("content").string(), node.where()});
   }
+  if (type == "WordPiece")
+    return std::make_unique<ConfigOf<WordPieces, WordPieceStep>>(
+        WordPieces{node.at("prefix").string(), node.at("cleanup").boolean()});
   if (type == "Strip") {
     Stripping config{{}, count_of(node.at("start")), count_of(node.at("stop"))};
     config.content = node.at("content").character();

@@ -7,7 +7,7 @@ namespace attend::tokenizer {
 namespace {
 
 constexpr std::string_view kAcceptedDecoders =
-    "attend reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence";
+    "attend reads ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, WordPiece and Sequence";
 
 // The end of every chain.
 class Join : public DecodeStep {

@@ -1,7 +1,7 @@
 // Decoders: from tokens back to text.
 //
-// tokenizer.json `decoder`: ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, Sequence, or none at
-// all (tokens joined by spaces). Others are refused by name.
+// tokenizer.json `decoder`: ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, WordPiece, Sequence, or
+// none at all (tokens joined by spaces). Others are refused by name.
 //
 // A decoder is a chain of steps that work on a stream of tokens, so that decoding all at once and token by
 // token are the same code: what a step can not decide yet, it holds back.

@@ -13,7 +13,8 @@ namespace attend::tokenizer {
 namespace {
 
 constexpr std::string_view kAcceptedNormalizers =
-    "attend reads NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend and Sequence";
+    "attend reads NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend, BertNormalizer and "
+    "Sequence";
 
 // The origin after a mapping of characters that kept the first one, possibly changed.
 size_t origin_of_first_char(const NormalizedText& text) {
@@ -58,6 +59,75 @@ class StripAccents : public Normalizer {
     text.text = std::move(kept);
     text.origin = origin_of_first_char(text);
   }
+};
+
+// BERT's: control characters go and white space becomes spaces; a space on either side of each Chinese
+// character; accents go; lowercase. Each by its field. What characters are is by the tables of utf8proc,
+// which are newer than the library's.
+class BertNormalizer : public Normalizer {
+ public:
+  explicit BertNormalizer(const JsonNode& node)
+      : clean_(node.at("clean_text").boolean()),
+        part_chinese_(node.at("handle_chinese_chars").boolean()),
+        lower_(node.at("lowercase").boolean()),
+        strip_(node.boolean_or("strip_accents", lower_)) {}
+
+  void apply(NormalizedText& text, RegexScratch&) const override {
+    if (clean_ || part_chinese_) text.text = parted(text.text);
+    if (strip_) {
+      normalize(text.text, NormalForm::kNfd);
+      text.text = without_accents(text.text);
+    }
+    if (lower_) text.text = to_lowercase(text.text);
+    text.origin = origin_of_first_char(text);
+  }
+
+ private:
+  static bool is_control(char32_t code) {
+    if (code == '\t' || code == '\n' || code == '\r') return false;
+    return code == 0xFFFD || is_control_or_private(code);
+  }
+  // Of Chinese, Japanese and Korean, as BERT counts them: not all blocks that Unicode has.
+  static bool is_chinese(char32_t code) {
+    return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) ||
+           (code >= 0x20000 && code <= 0x2A6DF) || (code >= 0x2A700 && code <= 0x2B81F) ||
+           (code >= 0x2B920 && code <= 0x2CEAF) || (code >= 0xF900 && code <= 0xFAFF) ||
+           (code >= 0x2F800 && code <= 0x2FA1F);
+  }
+
+  std::string parted(std::string_view text) const {
+    std::string out;
+    out.reserve(text.size());
+    for (size_t at = 0; at < text.size();) {
+      const Char c = read_char(text, at);
+      const std::string_view bytes = text.substr(at, c.bytes);
+      at += c.bytes;
+      if (clean_ && is_control(c.code)) continue;
+      if (clean_ && is_whitespace(c.code)) {
+        out += ' ';
+      } else if (part_chinese_ && is_chinese(c.code)) {
+        out += ' ';
+        out += bytes;
+        out += ' ';
+      } else {
+        out += bytes;
+      }
+    }
+    return out;
+  }
+
+  static std::string without_accents(std::string_view text) {
+    std::string kept;
+    kept.reserve(text.size());
+    for (size_t at = 0; at < text.size();) {
+      const Char c = read_char(text, at);
+      if (!is_nonspacing_mark(c.code)) kept += text.substr(at, c.bytes);
+      at += c.bytes;
+    }
+    return kept;
+  }
+
+  bool clean_, part_chinese_, lower_, strip_;
 };
 
 class Strip : public Normalizer {
@@ -158,6 +228,7 @@ std::unique_ptr<Normalizer> make(const JsonNode& node, int depth, size_t& num_st
   if (type == "NFKD") return std::make_unique<UnicodeForm>(NormalForm::kNfkd);
   if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type == "StripAccents") return std::make_unique<StripAccents>();
+  if (type == "BertNormalizer") return std::make_unique<BertNormalizer>(node);
   if (type == "Strip") {
     return std::make_unique<Strip>(node.at("strip_left").boolean(), node.at("strip_right").boolean());
   }

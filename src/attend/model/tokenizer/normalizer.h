@@ -1,7 +1,7 @@
 // Normalizers: what happens to text before it is cut into words.
 //
 // tokenizer.json `normalizer`: NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend,
-// Sequence. Others are refused by name.
+// BertNormalizer, Sequence. Others are refused by name.
 #pragma once
 
 #include <limits>

@@ -86,6 +86,12 @@ std::vector<int32_t> PostProcessor::added_ids() const {
   return ids;
 }
 
+size_t PostProcessor::max_text_tokens(size_t max_tokens) const {
+  const auto num_texts = static_cast<size_t>(std::count(parts_.begin(), parts_.end(), kText));
+  const size_t num_added = parts_.size() - num_texts;
+  return num_added < max_tokens ? (max_tokens - num_added) / num_texts : 0;
+}
+
 std::vector<int32_t> PostProcessor::apply(std::vector<int32_t> ids, bool add_special_tokens) const {
   if (parts_.size() == 1) return ids;
   std::vector<int32_t> out;

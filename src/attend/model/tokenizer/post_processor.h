@@ -22,6 +22,9 @@ class PostProcessor {
   // All ids that may be added.
   std::vector<int32_t> added_ids() const;
 
+  // How many tokens a text may have that becomes at most `max_tokens` with what goes around it.
+  size_t max_text_tokens(size_t max_tokens) const;
+
   // The ids of a text with what goes around them.
   std::vector<int32_t> apply(std::vector<int32_t> ids, bool add_special_tokens) const;
 

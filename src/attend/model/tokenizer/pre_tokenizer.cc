@@ -19,7 +19,9 @@ namespace {
 using Piece = PreTokenized::Piece;
 
 constexpr std::string_view kAcceptedPreTokenizers =
-    "attend reads Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit and Sequence";
+    "attend reads Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, "
+    "BertPreTokenizer "
+    "and Sequence";
 
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -227,6 +229,12 @@ std::unique_ptr<PreTokenizer> make(const JsonNode& node, int depth, size_t& num_
   }
   if (type == "Whitespace") return std::make_unique<KeepMatches>(Regex(kWhitespacePattern, node.where()));
   if (type == "WhitespaceSplit") return std::make_unique<CharSplit>(&is_whitespace, SplitBehavior::kRemoved);
+  if (type == "BertPreTokenizer") {
+    std::vector<std::unique_ptr<PreTokenizer>> steps;
+    steps.push_back(std::make_unique<CharSplit>(&is_whitespace, SplitBehavior::kRemoved));
+    steps.push_back(std::make_unique<CharSplit>(&is_punctuation, SplitBehavior::kIsolated));
+    return std::make_unique<PreTokenizerSequence>(std::move(steps), node.where());
+  }
   if (type == "Sequence") {
     const JsonNode list = sequence_elements(node, "pretokenizers", depth, num_steps);
     std::vector<std::unique_ptr<PreTokenizer>> steps;

@@ -1,7 +1,7 @@
 // Pre-tokenizers: how normalized text is cut into words, which the model then encodes one by one.
 //
 // tokenizer.json `pre_tokenizer`: Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace,
-// WhitespaceSplit, Sequence. Others are refused by name.
+// WhitespaceSplit, BertPreTokenizer, Sequence. Others are refused by name.
 #pragma once
 
 #include <memory>

@@ -15,6 +15,19 @@ using tokenizer::NormalizedText;
 using tokenizer::PreTokenized;
 using tokenizer::RegexScratch;
 
+std::vector<int32_t> Tokenizer::Impl::ids_of(std::string_view text) const {
+  std::string repaired;
+  if (!tokenizer::is_valid_utf8(text)) {
+    tokenizer::Utf8Repair repair;
+    repair.append(text, repaired);
+    repair.finish(repaired);
+    text = repaired;
+  }
+  std::vector<int32_t> ids;
+  encode(text, {}, ids);
+  return ids;
+}
+
 void Tokenizer::Impl::encode(std::string_view text, const std::vector<bool>& plain,
                              std::vector<int32_t>& ids) const {
   RegexScratch scratch;
@@ -88,16 +101,13 @@ Tokenizer Tokenizer::from_path(const std::filesystem::path& path) {
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  std::string repaired;
-  if (!tokenizer::is_valid_utf8(text)) {
-    tokenizer::Utf8Repair repair;
-    repair.append(text, repaired);
-    repair.finish(repaired);
-    text = repaired;
-  }
-  std::vector<int32_t> ids;
-  impl_->encode(text, {}, ids);
-  return impl_->post_processor.apply(std::move(ids), add_special_tokens);
+  return impl_->post_processor.apply(impl_->ids_of(text), add_special_tokens);
+}
+
+std::vector<int32_t> Tokenizer::encode_truncated(std::string_view text, size_t max_tokens) const {
+  std::vector<int32_t> ids = impl_->ids_of(text);
+  ids.resize(std::min(ids.size(), impl_->post_processor.max_text_tokens(max_tokens)));
+  return impl_->post_processor.apply(std::move(ids), true);
 }
 
 std::vector<int32_t> Tokenizer::encode(std::span<const Part> parts) const {

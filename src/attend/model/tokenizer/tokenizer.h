@@ -1,9 +1,10 @@
 // Text to token ids and back, from a Hugging Face tokenizer.json.
 //
-// The results are those of the `tokenizers` library on the same file. Read are BPE models: byte-level ones
-// (Llama 3, Qwen, GPT-2) and SentencePiece-style ones with byte fallback (Llama 2, Mistral, Gemma), with the
-// normalizers, pre-tokenizers, post-processors, decoders and added tokens that go with them. Everything else
-// is refused at load time with an Error that names the file, the field, its value and what would be accepted:
+// The results are those of the `tokenizers` library on the same file. Read are BPE models, byte-level ones
+// (Llama 3, Qwen, GPT-2) and SentencePiece-style ones with byte fallback (Llama 2, Mistral, Gemma), and
+// WordPiece models (BERT), with the normalizers, pre-tokenizers, post-processors, decoders and added tokens
+// that go with them. Everything else is refused at load time with an Error that names the file, the field,
+// its value and what would be accepted:
 //   kNotFound     no such file
 //   kCorruptFile  not JSON, or contradicts its own format: ids that are not dense, merges of unknown tokens,
 //   ... kUnsupported  another type of model, normalizer, ..., or a regex without a translation
@@ -35,6 +36,10 @@ class Tokenizer {
   // recognized. `add_special_tokens`: with what the file's post-processor puts around a text, such as a
   // beginning-of-text token.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
+
+  // The same with what goes around a text, which loses tokens at its end until all are at most `max_tokens`,
+  // or none of its own is left.
+  std::vector<int32_t> encode_truncated(std::string_view text, size_t max_tokens) const;
 
   // The ids of parts of a text, as of all of it, with nothing around it. Special tokens are recognized only
   // where all that spells them stands in parts with `special_tokens`. Each part is valid UTF-8, or

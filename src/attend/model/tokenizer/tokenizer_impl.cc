@@ -39,14 +39,14 @@ Tokenizer::Impl::Impl(const std::filesystem::path& path) {
   for (const char* key : {"truncation", "padding"}) {
     if (root.find(key)) log_warning(file, ": ", key, ": ignored; encode() neither truncates nor pads");
   }
-  model = std::make_unique<tokenizer::BpeModel>(root.at("model"));
+  model = tokenizer::make_token_model(root.at("model"));
   if (const auto node = root.find("normalizer")) normalizer = tokenizer::make_normalizer(*node);
   if (const auto node = root.find("pre_tokenizer")) pre_tokenizer = tokenizer::make_pre_tokenizer(*node);
   if (const auto node = root.find("post_processor")) post_processor = tokenizer::PostProcessor(*node);
   decoder = std::make_unique<tokenizer::Decoder>(root.find("decoder"));
 
   const TokenizerConfig config = tokenizer::read_tokenizer_config(path_of_file.parent_path());
-  next_id_ = static_cast<int32_t>(model->num_tokens());
+  next_id_ = static_cast<int32_t>(model->vocabulary().size());
   read_added_tokens(root, config);
   added_tokens.finish(normalizer.get(), file);
   list_tokens(file);
@@ -94,10 +94,11 @@ void Tokenizer::Impl::add_token(AddedToken token, std::optional<int32_t> declare
 }
 
 void Tokenizer::Impl::list_tokens(const std::string& file) {
-  tokens.resize(std::max(model->tokens().size(), static_cast<size_t>(next_id_)));
+  const std::vector<std::optional<std::string>>& known = model->vocabulary().tokens();
+  tokens.resize(std::max(known.size(), static_cast<size_t>(next_id_)));
   std::vector<bool> named(tokens.size());
-  for (size_t i = 0; i < model->tokens().size(); ++i) {
-    const std::optional<std::string>& spelling = model->tokens()[i];
+  for (size_t i = 0; i < known.size(); ++i) {
+    const std::optional<std::string>& spelling = known[i];
     if (!spelling) continue;
     tokens[i] = {*spelling, *spelling, false};
     named[i] = true;
@@ -138,7 +139,7 @@ void Tokenizer::Impl::name_tokens(const TokenizerConfig& config) {
 
 std::optional<int32_t> Tokenizer::Impl::token_id(std::string_view token) const {
   if (const AddedTokens::Entry* added = added_tokens.find(token)) return added->id;
-  return model->id(token);
+  return model->vocabulary().id(token);
 }
 
 const Tokenizer::Impl::Token* Tokenizer::Impl::find(int32_t id) const {

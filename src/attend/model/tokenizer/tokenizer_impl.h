@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "attend/model/tokenizer/added_tokens.h"
-#include "attend/model/tokenizer/bpe_model.h"
 #include "attend/model/tokenizer/decoder.h"
 #include "attend/model/tokenizer/normalizer.h"
 #include "attend/model/tokenizer/post_processor.h"
 #include "attend/model/tokenizer/pre_tokenizer.h"
+#include "attend/model/tokenizer/token_model.h"
 #include "attend/model/tokenizer/tokenizer.h"
 #include "attend/model/tokenizer/tokenizer_config.h"
 
@@ -30,7 +30,7 @@ struct Tokenizer::Impl {
 
   std::unique_ptr<tokenizer::Normalizer> normalizer;       // may be null
   std::unique_ptr<tokenizer::PreTokenizer> pre_tokenizer;  // may be null
-  std::unique_ptr<tokenizer::BpeModel> model;
+  std::unique_ptr<tokenizer::TokenModel> model;
   std::unique_ptr<tokenizer::Decoder> decoder;
   tokenizer::PostProcessor post_processor;
   tokenizer::AddedTokens added_tokens;
@@ -44,6 +44,8 @@ struct Tokenizer::Impl {
   const Token* find(int32_t id) const;
   // What the decoder gets for the id, or null if decoding skips it.
   const std::string* decodable(int32_t id, bool skip_special_tokens) const;
+  // The ids of any bytes, repaired where they are not UTF-8, without what the post-processor adds.
+  std::vector<int32_t> ids_of(std::string_view text) const;
   // Appends the ids of valid UTF-8 text, without what the post-processor adds. `plain`: empty, or for each
   // byte whether it may be no part of a special token.
   void encode(std::string_view text, const std::vector<bool>& plain, std::vector<int32_t>& ids) const;

@@ -120,6 +120,13 @@ bool is_mark(char32_t code) {
   return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
 }
 
+bool is_nonspacing_mark(char32_t code) { return category(code) == UTF8PROC_CATEGORY_MN; }
+
+bool is_control_or_private(char32_t code) {
+  const utf8proc_category_t c = category(code);
+  return c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CO;
+}
+
 std::string to_lowercase(std::string_view text) {
   std::string lower;
   lower.reserve(text.size());

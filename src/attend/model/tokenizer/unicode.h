@@ -6,10 +6,12 @@
 
 namespace attend::tokenizer {
 
-bool is_whitespace(char32_t code);   // property White_Space
-bool is_number(char32_t code);       // general categories Nd, Nl, No
-bool is_punctuation(char32_t code);  // ASCII punctuation, or general category P*
-bool is_mark(char32_t code);         // general categories Mn, Mc, Me
+bool is_whitespace(char32_t code);          // property White_Space
+bool is_number(char32_t code);              // general categories Nd, Nl, No
+bool is_punctuation(char32_t code);         // ASCII punctuation, or general category P*
+bool is_mark(char32_t code);                // general categories Mn, Mc, Me
+bool is_nonspacing_mark(char32_t code);     // general category Mn
+bool is_control_or_private(char32_t code);  // general categories Cc, Cf, Co
 
 // The full, context-free lowercase mapping of valid UTF-8 text (final sigma is not special).
 std::string to_lowercase(std::string_view text);

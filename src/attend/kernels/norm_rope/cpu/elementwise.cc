@@ -41,6 +41,13 @@ void gate_rows(const TensorView& gate_up, const TensorView& out,
                     [&](int64_t row) { gate(from[row], from[row] + intermediate, to[row], intermediate); });
 }
 
+// x = activation(x).
+void activate_rows(const TensorView& x, decltype(ElementwiseKernels::gelu) activate) {
+  const OuterRows rows(x);
+  const int64_t num_columns = x.shape[1];
+  parallel_for_rows(rows.num_rows, num_columns, [&](int64_t row) { activate(rows[row], num_columns); });
+}
+
 // Pairs (2 i, 2 i + 1).
 void rotate_neighbours(float* head, const float* cos, const float* sin, int64_t num_pairs) {
   for (int64_t i = 0; i < num_pairs; ++i) {
@@ -69,6 +76,15 @@ void embedding(View<const int32_t> ids, const TensorView& table, const TensorVie
   parallel_for_rows(to.num_rows, hidden, [&](int64_t row) {
     kernels.widen(table_row(table, ids[static_cast<size_t>(row)]), table.dtype, to[row], hidden);
     if (scale != 1.0f) kernels.scale(to[row], scale, hidden);
+  });
+}
+
+void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows to(out);
+  const int64_t hidden = table.shape[1];
+  parallel_for_rows(to.num_rows, hidden, [&](int64_t row) {
+    kernels.add_weights(to[row], table_row(table, ids[static_cast<size_t>(row)]), table.dtype, hidden);
   });
 }
 
@@ -104,6 +120,27 @@ void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, cons
   });
 }
 
+void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                const TensorView& out, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows from(x), to(out);
+  const int64_t dim = weight.shape[0];
+  parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
+    kernels.layer_norm(from[row], weight.data, bias.data, weight.dtype, eps, to[row], dim);
+  });
+}
+
+void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
+                    const TensorView& bias, float eps, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows from(x), sum(residual);
+  const int64_t dim = weight.shape[0];
+  parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
+    kernels.add(sum[row], from[row], dim);
+    kernels.layer_norm(sum[row], weight.data, bias.data, weight.dtype, eps, sum[row], dim);
+  });
+}
+
 void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
   gate_rows(gate_up, out, elementwise_kernels(isa).silu_mul);
 }
@@ -111,6 +148,10 @@ void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
   gate_rows(gate_up, out, elementwise_kernels(isa).gelu_tanh_mul);
 }
+
+void gelu(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).gelu); }
+
+void gelu_tanh(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).gelu_tanh); }
 
 void soft_cap(const TensorView& x, float cap, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);

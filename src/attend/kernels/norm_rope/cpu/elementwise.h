@@ -1,5 +1,5 @@
 // The small operations between attention and the dense layers on the CPU. Arguments as norm.h,
-// rope.h, activation.h and rows.h say; their functions check them and call these.
+// layer_norm.h, rope.h, activation.h and rows.h say; their functions check them and call these.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
@@ -8,14 +8,21 @@
 namespace attend::kernels::cpu {
 
 void embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, float scale, Isa isa);
+void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Isa isa);
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
               float weight_offset, Isa isa);
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
                   const TensorView& out, Isa isa);
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
                   Isa isa);
+void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                const TensorView& out, Isa isa);
+void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
+                    const TensorView& bias, float eps, Isa isa);
 void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
+void gelu(const TensorView& x, Isa isa);
+void gelu_tanh(const TensorView& x, Isa isa);
 void soft_cap(const TensorView& x, float cap, Isa isa);
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
           bool interleaved, Isa isa);

@@ -27,21 +27,32 @@ void add_row(float* residual, const float* x, int64_t n) {
   });
 }
 
-// In four vectors of sums, which are independent and short.
 template <class S>
-float sum_of_squares(const float* x, int64_t n) {
+void add_weights_row(float* residual, const void* x, DType dtype, int64_t n) {
+  visit_weight(x, dtype, [&](const auto* elements) {
+    for_each_vector<S>(n, [&](int64_t i, int count) {
+      const auto sum = S::add(S::load_first(residual + i, count), S::load_first(elements + i, count));
+      S::store_first(residual + i, sum, count);
+    });
+  });
+}
+
+// sum = add(elements, sum) over a row, in four vectors of sums, which are independent and short. What is
+// loaded behind the row's end is 0.
+template <class S, class Add>
+float sum_of_row(const float* x, int64_t n, const Add& add) {
   typename S::F32 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
   int64_t i = 0;
   for (; i + 4 * S::kLanes <= n; i += 4 * S::kLanes)
-    for (int j = 0; j < 4; ++j) {
-      const auto elements = S::load(x + i + j * S::kLanes);
-      sums[j] = S::fma(elements, elements, sums[j]);
-    }
-  for_each_vector<S>(n - i, [&](int64_t rest, int count) {
-    const auto elements = S::load_first(x + i + rest, count);
-    sums[0] = S::fma(elements, elements, sums[0]);
-  });
+    for (int j = 0; j < 4; ++j) sums[j] = add(S::load(x + i + j * S::kLanes), sums[j]);
+  for_each_vector<S>(
+      n - i, [&](int64_t rest, int count) { sums[0] = add(S::load_first(x + i + rest, count), sums[0]); });
   return S::reduce_add(S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])));
+}
+
+template <class S>
+float sum_of_squares(const float* x, int64_t n) {
+  return sum_of_row<S>(x, n, [](auto elements, auto sum) { return S::fma(elements, elements, sum); });
 }
 
 template <class S>
@@ -54,6 +65,29 @@ void rms_norm_row(const float* x, const void* weight, DType dtype, float weight_
     for_each_vector<S>(n, [&](int64_t i, int count) {
       const auto scaled = S::mul(S::load_first(x + i, count), factor);
       S::store_first(out + i, S::mul(scaled, S::add(S::load_first(weights + i, count), offset)), count);
+    });
+  });
+}
+
+// The row less its mean is written first: the variance is the mean of its squares.
+template <class S>
+void layer_norm_row(const float* x, const void* weight, const void* bias, DType dtype, float eps, float* out,
+                    int64_t n) {
+  const double sum = static_cast<double>(
+      sum_of_row<S>(x, n, [](auto elements, auto total) { return S::add(elements, total); }));
+  const auto mean = S::set1(static_cast<float>(sum / static_cast<double>(n)));
+  for_each_vector<S>(n, [&](int64_t i, int count) {
+    S::store_first(out + i, S::sub(S::load_first(x + i, count), mean), count);
+  });
+  const double variance = static_cast<double>(sum_of_squares<S>(out, n)) / static_cast<double>(n);
+  const auto factor = S::set1(static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(eps))));
+  visit_weight(weight, dtype, [&](const auto* weights) {
+    const auto* const biases = static_cast<decltype(weights)>(bias);
+    for_each_vector<S>(n, [&](int64_t i, int count) {
+      const auto scaled = S::mul(S::load_first(out + i, count), factor);
+      S::store_first(out + i,
+                     S::fma(scaled, S::load_first(weights + i, count), S::load_first(biases + i, count)),
+                     count);
     });
   });
 }
@@ -77,6 +111,30 @@ template <class S>
 typename S::F32 gelu_tanh(typename S::F32 gate) {
   const auto cubic = S::mul(S::set1(kGeluCubic), S::mul(gate, S::mul(gate, gate)));
   return times_sigmoid<S>(gate, S::mul(S::set1(2.0f * kGeluScale), S::add(gate, cubic)));
+}
+
+// x Phi(x). With z = |x| / sqrt(2): Phi is erfc(z) / 2 for negative x and 1 less that for others, erfc(z) =
+// e^(-z^2) times a polynomial of 1 / (1 + p z) (Abramowitz and Stegun, 7.1.26; error below 1.5e-7).
+template <class S>
+typename S::F32 gelu(typename S::F32 x) {
+  const auto one = S::set1(1.0f);
+  const auto z = S::mul(S::abs(x), S::set1(0.70710678f));
+  const auto t = S::div(one, S::fma(z, S::set1(0.3275911f), one));
+  auto q = S::set1(1.061405429f);
+  q = S::fma(q, t, S::set1(-1.453152027f));
+  q = S::fma(q, t, S::set1(1.421413741f));
+  q = S::fma(q, t, S::set1(-0.284496736f));
+  q = S::fma(q, t, S::set1(0.254829592f));
+  const auto e = exp_nonpositive<S>(S::mul(z, S::sub(S::zero(), z)));
+  const auto tail = S::mul(S::set1(0.5f), S::mul(S::mul(q, t), e));
+  return S::mul(x, S::if_less(x, S::zero(), tail, S::sub(one, tail)));
+}
+
+template <class S, auto kActivation>
+void activate_row(float* x, int64_t n) {
+  for_each_vector<S>(n, [&](int64_t i, int count) {
+    S::store_first(x + i, kActivation(S::load_first(x + i, count)), count);
+  });
 }
 
 template <class S, auto kActivation>
@@ -130,9 +188,13 @@ template <class S>
 ElementwiseKernels elementwise_kernels_of() {
   return {.widen = &widen_row<S>,
           .add = &add_row<S>,
+          .add_weights = &add_weights_row<S>,
           .rms_norm = &rms_norm_row<S>,
+          .layer_norm = &layer_norm_row<S>,
           .silu_mul = &gate_row<S, silu<S>>,
           .gelu_tanh_mul = &gate_row<S, gelu_tanh<S>>,
+          .gelu = &activate_row<S, gelu<S>>,
+          .gelu_tanh = &activate_row<S, gelu_tanh<S>>,
           .clamped_swiglu = &clamped_swiglu_row<S>,
           .scale = &scale_row<S>,
           .soft_cap = &soft_cap_row<S>,

@@ -14,13 +14,21 @@ struct ElementwiseKernels {
   void (*widen)(const void* from, DType dtype, float* to, int64_t n) = nullptr;
   // residual += x.
   void (*add)(float* residual, const float* x, int64_t n) = nullptr;
+  // residual += x.
+  void (*add_weights)(float* residual, const void* x, DType dtype, int64_t n) = nullptr;
   // out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset); out may be x.
   void (*rms_norm)(const float* x, const void* weight, DType dtype, float weight_offset, float eps,
                    float* out, int64_t n) = nullptr;
+  // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias; out may be x.
+  void (*layer_norm)(const float* x, const void* weight, const void* bias, DType dtype, float eps, float* out,
+                     int64_t n) = nullptr;
   // out = gate / (1 + e^-gate) * up.
   void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
   // out = gelu(gate) * up (gelu.h).
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
+  // x = gelu(x), exactly and in its tanh form.
+  void (*gelu)(float* x, int64_t n) = nullptr;
+  void (*gelu_tanh)(float* x, int64_t n) = nullptr;
   // out = (u + 1) g / (1 + e^-(alpha g)), g: gate, at most limit; u: up, within limit of 0. out may be gate.
   void (*clamped_swiglu)(const float* gate, const float* up, float* out, float limit, float alpha,
                          int64_t n) = nullptr;

@@ -1,0 +1,37 @@
+#include "attend/kernels/norm_rope/layer_norm.h"
+
+#include "attend/base/error.h"
+#include "attend/kernels/norm_rope/check_rows.h"
+#include "attend/kernels/norm_rope/cpu/elementwise.h"
+
+namespace attend::kernels {
+namespace {
+
+void check_layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias,
+                      const Stream& stream) {
+  require_cpu(stream, "layer_norm");
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_norm_weight(weight, x.shape[1], stream);
+  require_shape("bias", bias, {x.shape[1]});
+  require(bias.dtype == weight.dtype, "bias of ", bias.dtype, ": expected ", weight.dtype,
+          ", that of the weight");
+}
+
+}  // namespace
+
+void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                const TensorView& out, Stream& stream) {
+  check_layer_norm(x, weight, bias, stream);
+  require_matrix("out", out, x.shape[0], x.shape[1], stream);
+  cpu::layer_norm(x, weight, bias, eps, out, cpu::detect_isa());
+}
+
+void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
+                    const TensorView& bias, float eps, Stream& stream) {
+  check_layer_norm(x, weight, bias, stream);
+  require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
+  cpu::add_layer_norm(x, residual, weight, bias, eps, cpu::detect_isa());
+}
+
+}  // namespace attend::kernels

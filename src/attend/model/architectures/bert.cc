@@ -1,0 +1,99 @@
+// BertModel and RobertaModel: encoders, whose tokens see those on both sides. Positions are learned,
+// LayerNorm stands behind each sublayer, and every linear layer has a bias. The pooler, which a classifier
+// reads, is left out. RoBERTa's positions begin behind the id of its padding token.
+#include "attend/base/error.h"
+#include "attend/model/architecture.h"
+
+namespace attend {
+namespace {
+
+kernels::PlainActivation read_gelu(const JsonNode& json) {
+  const std::string name = json.find_string("hidden_act").value_or("gelu");
+  if (name == "gelu") return kernels::PlainActivation::kGelu;
+  for (const std::string_view tanh : {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"})
+    if (name == tanh) return kernels::PlainActivation::kGeluTanh;
+  fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", name,
+       "\": attend has gelu, gelu_new, gelu_fast, gelu_pytorch_tanh");
+}
+
+void refuse_bert_flag(const JsonNode& json, const char* key) {
+  if (json.boolean_or(key, false)) json.at(key).unsupported("true: attend reads encoders alone");
+}
+
+void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  refuse_bert_flag(json, "is_decoder");
+  refuse_bert_flag(json, "add_cross_attention");
+  if (const std::string type = json.find_string("position_embedding_type").value_or("absolute");
+      type != "absolute")
+    json.at("position_embedding_type").unsupported("\"", type, "\": attend has absolute");
+  AttentionSpec attention = read_attention(json, defaults, spec.hidden_size);
+  attention.qkv_bias = attention.output_bias = true;
+  attention.rope_set = -1;
+  constexpr int kMaxSize = 1 << 30;
+  const PlainMlpSpec mlp{
+      .intermediate_size =
+          json.find_integer("intermediate_size", 1, kMaxSize).value_or(defaults.intermediate_size),
+      .activation = read_gelu(json),
+      .bias = true};
+  const int num_layers = json.find_integer("num_hidden_layers", 1, 1 << 16).value_or(defaults.num_layers);
+  spec.layers.assign(static_cast<size_t>(num_layers),
+                     {.mixer = attention, .mlp = mlp, .norms = {.before = false, .of_stream = true}});
+  spec.norm_eps = static_cast<float>(json.find_positive("layer_norm_eps").value_or(1e-12));
+  spec.final_norm = false;
+  spec.bidirectional = true;
+  spec.learned_positions = {.num_rows = spec.max_position_embeddings,
+                            .num_token_types = json.find_integer("type_vocab_size", 1, kMaxSize).value_or(2)};
+}
+
+// As create_position_ids_from_input_ids() of transformers numbers tokens that are no padding.
+void read_roberta_config(const JsonNode& json, ModelSpec& spec) {
+  LearnedPositions& positions = *spec.learned_positions;
+  positions.first_row = json.find_integer("pad_token_id", 0, 1 << 30).value_or(1) + 1;
+  if (positions.first_row >= positions.num_rows)
+    json.refuse("max_position_embeddings", "more than pad_token_id + 1, the row of the first position");
+  spec.max_position_embeddings -= positions.first_row;
+}
+
+constexpr DecoderNames kBertNames{.embedding = "embeddings.word_embeddings",
+                                  .positions = "embeddings.position_embeddings",
+                                  .token_types = "embeddings.token_type_embeddings",
+                                  .embedding_norm = "embeddings.LayerNorm",
+                                  .layers = "encoder.layer",
+                                  .q_proj = "attention.self.query",
+                                  .k_proj = "attention.self.key",
+                                  .v_proj = "attention.self.value",
+                                  .o_proj = "attention.output.dense",
+                                  .attention_post_norm = "attention.output.LayerNorm",
+                                  .up_proj = "intermediate.dense",
+                                  .down_proj = "output.dense",
+                                  .mlp_post_norm = "output.LayerNorm"};
+
+constexpr ConfigDefaults bert_defaults(int vocab_size) {
+  return {.vocab_size = vocab_size,
+          .hidden_size = 768,
+          .intermediate_size = 3072,
+          .num_layers = 12,
+          .num_q_heads = 12,
+          .max_position_embeddings = 512,
+          .tie_word_embeddings = true};
+}
+
+constexpr WeightPrefix kBertPrefix[] = {{"", "bert."}};
+constexpr WeightPrefix kRobertaPrefix[] = {{"", "roberta."}};
+
+}  // namespace
+
+constinit const ModelArchitecture kBert{.name = "BertModel",
+                                        .read_layers = read_bert_layers,
+                                        .defaults = bert_defaults(30522),
+                                        .names = kBertNames,
+                                        .prefixes = kBertPrefix};
+
+constinit const ModelArchitecture kRoberta{.name = "RobertaModel",
+                                           .read_layers = read_bert_layers,
+                                           .read_config = read_roberta_config,
+                                           .defaults = bert_defaults(50265),
+                                           .names = kBertNames,
+                                           .prefixes = kRobertaPrefix};
+
+}  // namespace attend

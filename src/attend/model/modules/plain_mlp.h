@@ -1,0 +1,30 @@
+// An MLP without a gate: the module of PlainMlpSpec.
+#pragma once
+
+#include "attend/model/architecture.h"
+#include "attend/model/model_spec.h"
+#include "attend/model/modules/module.h"
+
+namespace attend {
+
+class PlainMlpModule : public Module {
+ public:
+  PlainMlpModule(const PlainMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
+                 const DecoderNames& names);
+
+  void add_slots(SlotWriter& slots) override;
+  std::vector<int64_t> scratch_widths() const override;
+  const kernels::Norm& input_norm() const override { return norm_; }
+  void forward(ModuleStep& step) const override;
+
+ private:
+  const PlainMlpSpec spec_;
+  const int64_t hidden_size_;
+  const DecoderNames& names_;
+  const NormPlaces norms_;
+  kernels::Norm norm_, post_norm_;
+  kernels::LayerNorm stream_norm_;
+  std::vector<Linear> up_, down_;
+};
+
+}  // namespace attend
