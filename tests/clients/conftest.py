@@ -18,9 +18,9 @@ ANSWER = " scout coffee writer pea"
 
 
 class Server:
-    def __init__(self, *flags):
+    def __init__(self, *flags, model=MODEL):
         self.process = subprocess.Popen(
-            [BINARY, "serve", "--model-path", str(MODEL), "--served-model-name", "tiny",
+            [BINARY, "serve", "--model-path", str(model), "--served-model-name", "tiny",
              *([] if "--port" in flags else ["--port", "0"]), *flags],
             stderr=subprocess.PIPE, text=True,
         )

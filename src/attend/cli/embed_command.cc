@@ -1,7 +1,5 @@
 // attend embed: vectors of texts, as lines of JSON or as one NumPy array.
 
-#include <fmt/format.h>
-
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +12,7 @@
 #include "attend/cli/npy.h"
 #include "attend/cli/progress_bar.h"
 #include "attend/cli/prompts.h"
+#include "attend/cli/report.h"
 #include "attend/cli/standard_streams.h"
 #include "attend/engine/embedder.h"
 #include "attend/model/tokenizer/utf8.h"
@@ -26,7 +25,7 @@ struct EmbedOptions {
   std::string model_path, pooling, format = "json", output, texts_file;
   std::vector<std::string> texts;
   EngineOptions engine;  // its threads
-  int page_size = 0;
+  int page_size = 0, dimensions = 0;
   bool normalize = false, no_normalize = false;
 };
 
@@ -114,15 +113,14 @@ int run(const EmbedOptions& options) {
   EngineBars bars;
   Embedder embedder(config, bars.progress().weights);
   bars.clear();
-  const EmbedderInfo& info = embedder.info();
-  log_info(fmt::format(
-      "{}, {:.1f} MB of weights, attention backend {}: vectors of {}, {} pooling{}, {} attention, "
-      "texts of up to {} tokens",
-      info.model, static_cast<double>(info.weight_bytes) / 1e6, info.resolution.prefill->name,
-      info.dimensions, to_string(info.pooling), info.normalize ? ", length 1" : "",
-      info.bidirectional ? "bidirectional" : "causal", info.max_input_tokens));
+  print_start(embedder.info());
+  require(options.dimensions <= embedder.info().dimensions, "--dimensions ", options.dimensions, ": 1 to ",
+          embedder.info().dimensions, ", the vectors' own");
   const std::vector<std::vector<int32_t>> inputs = encode_all(embedder, texts);
-  const std::vector<std::vector<float>> vectors = embedder.embed(inputs);
+  std::vector<std::vector<float>> vectors = embedder.embed(inputs);
+  if (options.dimensions > 0)
+    for (std::vector<float>& vector : vectors)
+      vector = shortened(std::move(vector), options.dimensions, embedder.info().normalize);
   output.write(options.format == "npy" ? npy_bytes(vectors) : json_lines(inputs, vectors));
   return 0;
 }
@@ -144,6 +142,9 @@ void add_embed(CLI::App& app, Command& selected) {
   command->add_flag("--no-normalize", options->no_normalize, "vectors as they are");
   add_number(*command, "--max-input-tokens", options->embedder.max_input_tokens,
              "tokens of a text at most; default: what those files say");
+  add_number(*command, "--dimensions", options->dimensions,
+             "the first so many numbers of a vector, of length 1 again; default: all",
+             Range<int>{.lowest = 1});
   add_text(*command, "--attention-backend", options->embedder.backend_options.attention_backend,
            "attention backend; default: chosen");
   add_number(*command, "--page-size,--block-size", options->page_size,

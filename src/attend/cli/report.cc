@@ -184,6 +184,15 @@ std::string weights_line(const EngineInfo& info) {
       kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
 }
 
+void print_start(const EmbedderInfo& info) {
+  log_info(fmt::format(
+      "{}, {:.1f} MB of weights, attention backend {}: vectors of {}, {} pooling{}, {} attention, "
+      "texts of up to {} tokens",
+      info.model, static_cast<double>(info.weight_bytes) / 1e6, info.resolution.prefill->name,
+      info.dimensions, to_string(info.pooling), info.normalize ? ", length 1" : "",
+      info.bidirectional ? "bidirectional" : "causal", info.max_input_tokens));
+}
+
 void print_start(const EngineInfo& info) {
   const bool on_gpu = info.device.type == DeviceType::kCuda;
   const int num_workers = on_gpu ? info.hardware.num_workers : num_threads();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attend/cli/prompts.h"
+#include "attend/engine/embedder.h"
 #include "attend/engine/engine.h"
 
 namespace attend::cli {
@@ -60,6 +61,7 @@ class Report {
 std::string weights_line(const EngineInfo& info);
 // The engine at start: model, backend and why, KV pool. On stderr.
 void print_start(const EngineInfo& info);
+void print_start(const EmbedderInfo& info);
 // Speed and how full the KV pool got. On stderr.
 void print_end(const Engine& engine);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <thread>
 
@@ -32,6 +33,7 @@ struct ServeFlags {
   int max_body_mb = 64;
   double drain_timeout = 30.0;
   bool log_requests = false, log_access = false;
+  bool is_embedding = false;
 };
 
 serve::MetricNames to_metric_names(const std::string& name) {
@@ -112,6 +114,46 @@ class StartLog {
   size_t done_ = 0, total_ = 0;  // as they were said last
 };
 
+// Flags that say something to a server of vectors; the others are about generation.
+constexpr std::string_view kEmbeddingFlags[] = {
+    "--model-path",      "--device",       "--attention-backend",    "--page-size",     "--context-length",
+    "--load-format",     "--threads",      "--log-kernels",          "--host",          "--port",
+    "--unix-socket",     "--api-key",      "--served-model-name",    "--admin-api-key", "--ssl-certfile",
+    "--ssl-keyfile",     "--ssl-ca-certs", "--ssl-keyfile-password", "--metric-names",  "--cors-origins",
+    "--max-connections", "--max-body-mb",  "--tokenizer-worker-num", "--drain-timeout", "--log-requests",
+    "--log-access",      "--is-embedding", "--max-queued-requests"};
+
+EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engine) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string flag = "--" + option->get_lnames().front();
+    if (std::ranges::find(kEmbeddingFlags, flag) == std::end(kEmbeddingFlags))
+      fail(ErrorCode::kUnsupported, flag, ": of no effect on a server of vectors");
+  }
+  if (given(app, "--device") && engine.device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, "--device: attend makes vectors on CPUs only: --device cpu");
+  return {.model_path = engine.model_path,
+          .load_format = engine.load_format,
+          .backend_options = engine.backend_options,
+          .max_input_tokens = engine.context_length};
+}
+
+void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, StartLog& start,
+                    EngineBars& bars) {
+  serve::ServeEmbeddingOptions embedding{.embedder = to_embedder_config(app, options.engine),
+                                         .progress = options.progress.weights,
+                                         .http = options.http,
+                                         .api = options.api,
+                                         .drain_timeout = options.drain_timeout,
+                                         .on_ready = {}};
+  embedding.on_ready = [&](const std::string& address, const AsyncEmbedder& embedder) {
+    bars.clear();
+    print_start(embedder.info());
+    log_info(fmt::format("ready at {} after {:.2f} s", address, start.seconds()));
+  };
+  serve::serve_embeddings(embedding);
+}
+
 int run_serve(const CLI::App& app, const ServeFlags& flags) {
   StartLog start;
   serve::ServeOptions options = to_options(app, flags);
@@ -119,6 +161,10 @@ int run_serve(const CLI::App& app, const ServeFlags& flags) {
   options.engine.schedule.max_queued_requests = 0;
   EngineBars bars;
   options.progress = start.with(bars.progress());
+  if (flags.is_embedding || read_config(flags.engine.model_path).bidirectional) {
+    run_embeddings(app, options, start, bars);
+    return 0;
+  }
   options.on_ready = [&](const std::string& address, const AsyncEngine& engine) {
     bars.clear();
     print_start(engine.info());
@@ -171,6 +217,8 @@ void add_serve(CLI::App& app, Command& selected) {
   add_number(*command, "--drain-timeout", flags->drain_timeout,
              "seconds that requests may take to finish after SIGTERM",
              Range<double>{.lowest = 0, .highest = 86400});
+  command->add_flag("--is-embedding", flags->is_embedding,
+                    "serve vectors of texts, /v1/embeddings, with a model that could generate too");
   command->add_flag("--log-requests", flags->log_requests,
                     "log a line of JSON for each generation that ended: id, status, tokens, times");
   command->add_flag("--log-access", flags->log_access,

@@ -97,8 +97,7 @@ struct Embedder::State {
   std::unique_ptr<AttentionBackend> attention;
   std::unique_ptr<Model> model;
   std::vector<DenseLayer> dense;
-  int step_tokens = 0;
-  Tensor hidden;  // f32 [step_tokens, hidden_size]
+  Tensor hidden;  // f32 [max_step_tokens, hidden_size]
   std::mutex one_at_a_time;
 
   State(const EmbedderConfig& config, const LoadProgress& progress);
@@ -143,7 +142,9 @@ Embedder::State::State(const EmbedderConfig& config, const LoadProgress& progres
   if (spec.bidirectional) requirement.speculation = Speculation::kTree;
   info.resolution = resolve(requirement, detect_cpu(), config.backend_options, backend_table());
   const int page_size = info.resolution.page_size;
-  step_tokens = std::max(info.max_input_tokens, kStepTokens);
+  info.max_step_tokens = std::max(info.max_input_tokens, kStepTokens);
+  info.max_step_inputs = kMaxInputs;
+  const int step_tokens = info.max_step_tokens;
   const BatchLimits limits{.max_reqs = kMaxInputs, .max_tokens = step_tokens, .max_kv_tokens = step_tokens};
   // Every input may end with a page that is not full.
   const int num_pages = step_tokens / page_size + limits.max_reqs + 1;
@@ -284,6 +285,18 @@ std::vector<int32_t> Embedder::encode(std::string_view text) const {
   return ids;
 }
 
+std::vector<float> shortened(std::vector<float> vector, int dimensions, bool normalize) {
+  require(dimensions >= 1 && dimensions <= std::ssize(vector), "dimensions ", dimensions, ": 1 to ",
+          vector.size());
+  vector.resize(static_cast<size_t>(dimensions));
+  if (normalize) normalize_to_length_one(vector);
+  return vector;
+}
+
+const Tokenizer* Embedder::tokenizer() const { return state_->tokenizer ? &*state_->tokenizer : nullptr; }
+
+void Embedder::check(std::span<const std::vector<int32_t>> inputs) const { state_->check(inputs); }
+
 std::vector<std::vector<float>> Embedder::embed(std::span<const std::vector<int32_t>> inputs) {
   state_->check(inputs);
   const std::lock_guard lock(state_->one_at_a_time);
@@ -292,9 +305,10 @@ std::vector<std::vector<float>> Embedder::embed(std::span<const std::vector<int3
   while (vectors.size() < inputs.size()) {
     const size_t begin = vectors.size();
     size_t end = begin;
-    for (int64_t tokens = 0; end < inputs.size() && end - begin < static_cast<size_t>(kMaxInputs); ++end) {
+    for (int64_t tokens = 0; end < inputs.size() && end - begin < static_cast<size_t>(info().max_step_inputs);
+         ++end) {
       tokens += std::ssize(inputs[end]);
-      if (tokens > state_->step_tokens) break;
+      if (tokens > info().max_step_tokens) break;
     }
     state_->run(inputs.subspan(begin, end - begin));
     int64_t first = 0;

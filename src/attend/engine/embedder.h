@@ -12,6 +12,7 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/model/model.h"
+#include "attend/model/tokenizer/tokenizer.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -45,11 +46,16 @@ struct EmbedderInfo {
   Resolution resolution;
   int dimensions = 0;  // of a vector
   int max_input_tokens = 0;
+  int max_step_tokens = 0, max_step_inputs = 0;  // that are computed together
   Pooling pooling = Pooling::kMean;
   bool normalize = true;
   bool bidirectional = false;  // a token sees those behind it too
   size_t weight_bytes = 0;
 };
+
+// The first `dimensions` of a vector, of length 1 again where it was: what models that were trained so
+// (Matryoshka, arXiv 2205.13147) make of a shorter vector. 1 <= dimensions <= vector.size().
+std::vector<float> shortened(std::vector<float> vector, int dimensions, bool normalize);
 
 // On the CPU. Everything that can be known before weights are read fails before weights are read.
 class Embedder {
@@ -72,10 +78,14 @@ class Embedder {
   };
   TruncatedText encode_truncated(std::string_view text) const;
 
+  // Null without a tokenizer.json. May be used from several threads at once.
+  const Tokenizer* tokenizer() const;
+
+  // Throws Error(kInvalidArgument) naming the input that is empty, too long, or has an id that the model does
+  // not have. On any thread.
+  void check(std::span<const std::vector<int32_t>> inputs) const;
   // The vectors of inputs of token ids: [inputs.size()][dimensions]. Inputs are computed together, as many as
-  // fit a step; none changes another's. Throws Error(kInvalidArgument) naming the input
-  // that is empty, too long, or has an id that the model does not have. On any thread; callers wait for one
-  // another.
+  // fit a step; none changes another's. Throws as check(). On any thread; callers wait for one another.
   std::vector<std::vector<float>> embed(std::span<const std::vector<int32_t>> inputs);
 
  private:

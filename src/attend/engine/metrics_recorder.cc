@@ -58,6 +58,19 @@ void MetricsRecorder::on_output(const RequestOutput& output, Clock::time_point o
     end_to_end_.add(seconds_between(request.times.submitted, output.time));
 }
 
+void MetricsRecorder::on_embedder_step(bool succeeded) {
+  num_steps_.add(1);
+  if (!succeeded) num_failed_steps_.add(1);
+}
+
+void MetricsRecorder::on_embedded(Clock::time_point submitted, Clock::time_point started,
+                                  Clock::time_point ended, int64_t num_tokens) {
+  on_end(FinishReason::kStop);
+  num_prompt_tokens_.add(num_tokens);
+  queue_time_.add(seconds_between(submitted, started));
+  end_to_end_.add(seconds_between(submitted, ended));
+}
+
 void MetricsRecorder::on_step(const Engine& engine) {
   const EngineStats& stats = engine.stats();
   num_running_.set(engine.num_running());

@@ -43,6 +43,10 @@ class MetricsRecorder {
   void on_output(const RequestOutput& output, Clock::time_point output_before);
   void on_end(FinishReason reason) { num_finished_[static_cast<size_t>(reason)].add(1); }
   void on_step(const Engine& engine);
+  // On the thread of an embedder.
+  void on_embedder_step(bool succeeded);
+  void on_embedded(Clock::time_point submitted, Clock::time_point started, Clock::time_point ended,
+                   int64_t num_tokens);
 
   // On any thread. What the recorder does not see is left as it is.
   int num_waiting() const { return num_waiting_.get(); }

@@ -11,83 +11,34 @@
 #include "attend/serve/web_files.h"
 
 namespace attend::serve {
-namespace {
-
-constexpr std::string_view kJson = "application/json";
-
-std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
-// Takes as long for every wrong key of the right length.
-bool same_key(std::string_view given, std::string_view key) {
-  if (given.size() != key.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < key.size(); ++i)
-    difference = static_cast<unsigned char>(difference | (given[i] ^ key[i]));
-  return difference == 0;
-}
-
-void answer_error(Exchange& exchange, const ApiError& error) {
-  Headers headers;
-  if (error.status == 503) headers.emplace_back("Retry-After", "1");
-  if (error.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
-  exchange.reply(error.status, kJson, error_reply(error), std::move(headers));
-}
-
-// Runs `task`, which may throw ApiError or anything of the library's, and gives what went wrong.
-template <class Task>
-std::optional<ApiError> error_of(Task&& task) {
-  try {
-    task();
-    return std::nullopt;
-  } catch (const ApiError& error) {
-    return error;
-  } catch (const std::exception& error) {
-    return to_api_error(error);
-  }
-}
-
-}  // namespace
-
-ApiError to_api_error(const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  if (!known) return {500, error.what(), {}, {}};
-  switch (known->code()) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kUnsupported:
-      return {400, error.what(), {}, std::string(to_string(known->code()))};
-    case ErrorCode::kOutOfMemory:
-      return {503, error.what(), {}, std::string(to_string(known->code()))};
-    default:
-      return {500, error.what(), {}, std::string(to_string(known->code()))};
-  }
-}
-
 Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, ApiOptions options, Executor& executor,
          std::function<HttpMetrics()> http_metrics)
-    : engine_(engine),
+    : Service(std::move(options), executor, std::move(http_metrics)),
+      engine_(engine),
       chat_(std::move(chat)),
-      options_(std::move(options)),
       defaults_(SamplingDefaults::read(options_.model_path)),
-      executor_(executor),
-      http_metrics_(std::move(http_metrics)),
       outbox_(executor),
-      id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())) {}
+      id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())) {
+  for (const ApiRoute& route : api_routes())
+    add_route({route.method, route.path, route.access,
+               [this, answer = route.answer](const HttpRequest& request,
+                                             const std::shared_ptr<Exchange>& exchange) {
+                 (this->*answer)(request, exchange);
+               }});
+}
 
 Api::~Api() = default;
 
-const std::vector<Api::Route>& Api::routes() {
-  using Access = Route::Access;
-  static const std::vector<Route> all = {
+const std::vector<Api::ApiRoute>& Api::api_routes() {
+  static const std::vector<ApiRoute> all = {
       {"POST", "/v1/chat/completions", &Api::chat_completions, Access::kKey},
       {"POST", "/v1/completions", &Api::completions, Access::kKey},
-      {"GET", "/v1/models", &Api::models, Access::kKey},
+      {"POST", "/v1/embeddings", &Api::embeddings, Access::kKey},
       {"POST", "/generate", &Api::generate, Access::kKey},
       {"POST", "/tokenize", &Api::tokenize, Access::kKey},
       {"POST", "/v1/tokenize", &Api::tokenize, Access::kKey},
       {"POST", "/detokenize", &Api::detokenize, Access::kKey},
       {"POST", "/v1/detokenize", &Api::detokenize, Access::kKey},
-      {"GET", "/health", &Api::health, Access::kOpen},
-      {"GET", "/ping", &Api::health, Access::kOpen},
       {"GET", "/health_generate", &Api::health_generate, Access::kOpen},
       {"GET", "/metrics", &Api::metrics, Access::kOpen},
       {"GET", "/model_info", &Api::model_info, Access::kKey},
@@ -99,58 +50,9 @@ const std::vector<Api::Route>& Api::routes() {
       {"POST", "/start_profile", &Api::start_profile, Access::kAdmin},
       {"POST", "/stop_profile", &Api::stop_profile, Access::kAdmin},
       {"POST", "/abort_request", &Api::abort_request, Access::kAdmin},
-      {"GET", "/version", &Api::version, Access::kOpen},
-      {"GET", "/openapi.json", &Api::openapi, Access::kOpen},
       {"GET", "/", &Api::web_page, Access::kOpen},
   };
   return all;
-}
-
-void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  if (const auto error = error_of([&] { dispatch(request, exchange); })) answer_error(*exchange, *error);
-}
-
-void Api::dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  if (request.method == "OPTIONS") return exchange->reply(204, "", "");
-  const bool model_by_id = request.path.starts_with("/v1/models/");
-  const std::string_view path = model_by_id ? "/v1/models" : std::string_view(request.path);
-  const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
-  std::string allowed;
-  for (const Route& route : routes()) {
-    if (route.path != path) continue;
-    if (route.method == method) {
-      check_key(route.access, request);
-      return (this->*route.answer)(request, exchange);
-    }
-    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
-  }
-  if (!allowed.empty()) {
-    const ApiError error{405, request.method + " " + request.path + ": expected " + allowed, {}, {}};
-    return exchange->reply(405, kJson, error_reply(error), {{"Allow", allowed}});
-  }
-  throw ApiError{404, request.path + ": no such path", {}, "not_found"};
-}
-
-void Api::check_key(Route::Access access, const HttpRequest& request) const {
-  const std::string& key = access == Route::Access::kAdmin && !options_.admin_api_key.empty()
-                               ? options_.admin_api_key
-                               : options_.api_key;
-  if (access == Route::Access::kOpen || key.empty()) return;
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string_view given = request.authorization;
-  if (!given.starts_with(kBearer) || !same_key(given.substr(kBearer.size()), key))
-    throw ApiError{
-        401, "expected the header Authorization: Bearer with the server's API key", {}, "invalid_api_key"};
-}
-
-void Api::check_model(const std::string& name) const {
-  const auto& served = options_.served_names;
-  if (name.empty() || name == options_.model_path ||
-      std::find(served.begin(), served.end(), name) != served.end())
-    return;
-  throw ApiError{404,
-                 fmt::format("model \"{}\": not served here; expected {}", name, fmt::join(served, ", ")),
-                 "model", "model_not_found"};
 }
 
 void Api::chat_completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -161,6 +63,13 @@ void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange
 }
 void Api::generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   start_generation(Door::kGenerate, request, exchange);
+}
+
+void Api::embeddings(const HttpRequest&, const std::shared_ptr<Exchange>&) {
+  throw ApiError{400,
+                 "this server generates text: start attend serve with --is-embedding for vectors",
+                 {},
+                 "unsupported"};
 }
 
 std::string Api::new_id(Door door) {
@@ -256,24 +165,6 @@ std::vector<int32_t> Api::apply_template(const GenerationJob& job) const {
   return engine_.tokenizer()->encode(pieces);
 }
 
-void Api::log_ignored(const std::vector<std::string>& fields) const {
-  constexpr size_t kMaxNames = 100;  // clients make them up
-  if (fields.empty()) return;
-  const std::lock_guard lock(ignored_mutex_);
-  for (const std::string& field : fields)
-    if (ignored_.size() < kMaxNames && ignored_.insert(field.substr(0, 60)).second)
-      log_info("requests have a field that has no effect here: ", json_text(field.substr(0, 60)));
-}
-
-void Api::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<Json()> make) {
-  executor_.work([this, exchange, make = std::move(make)] {
-    Json answer;
-    if (const auto error = error_of([&] { answer = make(); }))
-      return executor_.post([exchange, error = *error] { answer_error(*exchange, error); });
-    executor_.post([exchange, text = json_text(answer)] { exchange->reply(200, kJson, text); });
-  });
-}
-
 void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   answer_on_worker(exchange, [this, body = request.body] {
     const Json json = parse_body(body);
@@ -304,33 +195,6 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
         fields.token_ids("tokens"), fields.boolean("skip_special_tokens").value_or(true));
     return Json{{"prompt", text}, {"text", text}};
   });
-}
-
-Json Api::model_card(const std::string& name) const {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", started_},
-          {"owned_by", "attend"},
-          {"root", options_.model_path.string()},
-          {"parent", nullptr},
-          {"max_model_len", engine_.info().context_length}};
-}
-
-void Api::models(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::string_view kOne = "/v1/models/";
-  if (request.path.starts_with(kOne)) {
-    const std::string name = request.path.substr(kOne.size());
-    check_model(name.empty() ? "/" : name);
-    return exchange->reply(200, kJson, json_text(model_card(name)));
-  }
-  Json cards = Json::array();
-  for (const std::string& name : options_.served_names) cards.push_back(model_card(name));
-  exchange->reply(200, kJson, json_text({{"object", "list"}, {"data", cards}}));
-}
-
-void Api::health(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  if (draining_) throw ApiError{503, "the server is shutting down", {}, "shutting_down"};
-  exchange->reply(200, "text/plain", "");
 }
 
 void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
@@ -435,19 +299,11 @@ void Api::metrics(const HttpRequest&, const std::shared_ptr<Exchange>& exchange)
       metrics_text(engine_.metrics(), http_metrics_(), options_.served_names.front(), options_.metric_names));
 }
 
-void Api::version(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  exchange->reply(200, kJson, json_text({{"version", attend::version()}}));
-}
-
 void Api::web_page(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   exchange->reply(200, "text/html; charset=utf-8", std::string(kWebPage),
                   {{"Content-Security-Policy",
                     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src "
                     "'self'; img-src data:"}});
-}
-
-void Api::openapi(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  exchange->reply(200, kJson, std::string(kOpenApi));
 }
 
 }  // namespace attend::serve

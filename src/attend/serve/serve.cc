@@ -8,7 +8,7 @@ namespace {
 // Lets what is in hand finish, and then ends the server.
 class Drain {
  public:
-  Drain(HttpServer& server, Api& api, std::chrono::milliseconds timeout)
+  Drain(HttpServer& server, Service& api, std::chrono::milliseconds timeout)
       : server_(server), api_(api), timeout_(timeout) {}
 
   void on_signal() {
@@ -16,7 +16,7 @@ class Drain {
     started_ = true;
     deadline_ = Clock::now() + timeout_;
     api_.drain();
-    log_info("shutting down: ", api_.num_generations(),
+    log_info("shutting down: ", api_.num_in_hand(),
              " requests in hand may finish; a second signal ends them");
     wait();
   }
@@ -26,21 +26,30 @@ class Drain {
   static constexpr std::chrono::milliseconds kLastWords{200};
 
   void wait() {
-    if (api_.num_generations() > 0 && Clock::now() < deadline_)
-      return server_.after(kPoll, [this] { wait(); });
-    if (api_.num_generations() > 0)
-      log_warning(api_.num_generations(), " requests did not finish in time and are aborted");
+    if (api_.num_in_hand() > 0 && Clock::now() < deadline_) return server_.after(kPoll, [this] { wait(); });
+    if (api_.num_in_hand() > 0)
+      log_warning(api_.num_in_hand(), " requests did not finish in time and are aborted");
     api_.abort_all();
     server_.stop_accepting();
     server_.after(kLastWords, [this] { server_.stop(); });
   }
 
   HttpServer& server_;
-  Api& api_;
+  Service& api_;
   std::chrono::milliseconds timeout_;
   Clock::time_point deadline_;
   bool started_ = false;
 };
+
+// Answers until a signal has come and what was in hand has ended.
+void run(HttpServer& server, Service& api, std::chrono::milliseconds drain_timeout,
+         const std::function<void()>& on_ready) {
+  Drain drain(server, api, drain_timeout);
+  on_ready();
+  server.run([&](HttpRequest request,
+                 std::shared_ptr<Exchange> exchange) { api.handle(std::move(request), std::move(exchange)); },
+             [&] { drain.on_signal(); });
+}
 
 }  // namespace
 
@@ -50,15 +59,23 @@ void serve(const ServeOptions& options) {
   auto engine = std::make_unique<AsyncEngine>(options.engine, options.progress);
   {
     Api api(*engine, std::move(chat), options.api, server, [&] { return server.metrics(); });
-    Drain drain(server, api, options.drain_timeout);
-    if (options.on_ready) options.on_ready(server.address(), *engine);
-    server.run(
-        [&](HttpRequest request, std::shared_ptr<Exchange> exchange) {
-          api.handle(std::move(request), std::move(exchange));
-        },
-        [&] { drain.on_signal(); });
+    run(server, api, options.drain_timeout, [&] {
+      if (options.on_ready) options.on_ready(server.address(), *engine);
+    });
     // Its last outputs go to the API's outbox.
     engine.reset();
+  }
+}
+
+void serve_embeddings(const ServeEmbeddingOptions& options) {
+  HttpServer server(options.http);
+  auto embedder = std::make_unique<AsyncEmbedder>(options.embedder, options.progress);
+  {
+    EmbeddingApi api(*embedder, options.api, server, [&] { return server.metrics(); });
+    run(server, api, options.drain_timeout, [&] {
+      if (options.on_ready) options.on_ready(server.address(), *embedder);
+    });
+    embedder.reset();
   }
 }
 

@@ -1,4 +1,4 @@
-// The server as a whole: an engine behind HTTP.
+// The server as a whole: an engine, or an embedder, behind HTTP.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,7 @@
 
 #include "attend/engine/engine_config.h"
 #include "attend/serve/api.h"
+#include "attend/serve/embedding_api.h"
 #include "attend/serve/http_server.h"
 
 namespace attend::serve {
@@ -22,9 +23,20 @@ struct ServeOptions {
   std::function<void(const std::string& address, const AsyncEngine& engine)> on_ready;
 };
 
+// The same of an embedder.
+struct ServeEmbeddingOptions {
+  EmbedderConfig embedder;
+  LoadProgress progress;
+  HttpOptions http;
+  ApiOptions api;
+  std::chrono::milliseconds drain_timeout{30'000};
+  std::function<void(const std::string& address, const AsyncEmbedder& embedder)> on_ready;
+};
+
 // Listens, loads the model, and answers until SIGTERM or SIGINT. Then requests in hand may finish, new ones
 // get 503; a second signal ends at once. Throws Error for what can not be served, addresses and templates
 // before weights are read.
 void serve(const ServeOptions& options);
+void serve_embeddings(const ServeEmbeddingOptions& options);
 
 }  // namespace attend::serve
