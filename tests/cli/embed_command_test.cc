@@ -53,6 +53,25 @@ TEST(EmbedCommand, WritesTheSameNumbersAsANumpyArray) {
   EXPECT_EQ(stored, first);
 }
 
+TEST(EmbedCommand, TakesTheFirstNumbersOfAVectorAtLengthOne) {
+  const std::string texts = write_file("short.jsonl", "{\"input_ids\": [3, 4, 5]}\n");
+  const auto vector_of = [&](const std::string& flags) {
+    const Ran ran = attend("embed -m " + kEmbedding + " --texts-file " + texts + flags, Streams::kStdout);
+    return nlohmann::json::parse(ran.out).at("embedding").get<std::vector<double>>();
+  };
+  const std::vector<double> whole = vector_of(""), first = vector_of(" --dimensions 3");
+  ASSERT_EQ(first.size(), 3u);
+  const double length = std::hypot(whole[0], whole[1], whole[2]);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(first[i], whole[i] / length, 1e-6);
+}
+
+TEST(EmbedCommand, CutsATextThatIsTooLongAndSaysSo) {
+  const Ran ran = attend("embed -m " + kTiny + " --max-input-tokens 4 -p 'sun fox river cloud stone' -p sun");
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("warning: 1 of 2 texts: cut to 4 tokens"));
+  EXPECT_THAT(ran.out, HasSubstr("\"num_tokens\":4"));
+}
+
 TEST(EmbedCommand, SaysWhatItDoesNotTake) {
   const auto refusal = [](const std::string& arguments) {
     const Ran ran = attend("embed -m " + kEmbedding + " " + arguments);
@@ -65,6 +84,7 @@ TEST(EmbedCommand, SaysWhatItDoesNotTake) {
   EXPECT_THAT(refusal("--text x --normalize --no-normalize"), HasSubstr("give one of them"));
   EXPECT_THAT(refusal("--text x --format csv"), HasSubstr("expected json or npy"));
   EXPECT_THAT(refusal("--text x --max-input-tokens 9999"), HasSubstr("1 to 256"));
+  EXPECT_THAT(refusal("--text x --dimensions 33"), HasSubstr("--dimensions 33: 1 to 32"));
   const std::string texts = write_file("one.jsonl", "{\"input_ids\": [3]}\n");
   EXPECT_THAT(refusal("--texts-file " + texts + " -o /nowhere/x"), HasSubstr("can not be written"));
   EXPECT_THAT(attend("generate -m " + std::string(ATTEND_SOURCE_DIR "/tests/goldens/embed-gemma-mean-dense") +

@@ -227,6 +227,8 @@ TEST(Embedder, RefusesFilesThatItDoesNotUnderstand) {
   refused(ErrorCode::kUnsupported, "1_Pooling/config.json",
           R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})", {"one way"});
   refused(ErrorCode::kCorruptFile, "1_Pooling/config.json", "{}", {"pooling_mode"});
+  refused(ErrorCode::kUnsupported, "sentence_bert_config.json", R"({"do_lower_case": true})",
+          {"do_lower_case", "the tokenizer"});
   refused(ErrorCode::kUnsupported, "modules.json", R"([{"path": "", "type": "x.LSTM"}])",
           {"x.LSTM", "Transformer, Pooling, Dense, Normalize"});
   refused(ErrorCode::kCorruptFile, "modules.json", R"([{"path": "../up", "type": "x.Dense"}])", {"../up"});

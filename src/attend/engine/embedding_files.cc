@@ -90,8 +90,12 @@ std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& 
       module.at("type").unsupported("\"", type, "\": attend has Transformer, Pooling, Dense, Normalize");
     }
   }
-  if (const auto bert = directory / "sentence_bert_config.json"; file_exists(bert))
-    files.max_tokens = JsonNode::read(bert).find_integer("max_seq_length", 1, 1 << 30);
+  if (const auto bert = directory / "sentence_bert_config.json"; file_exists(bert)) {
+    const JsonNode json = JsonNode::read(bert);
+    files.max_tokens = json.find_integer("max_seq_length", 1, 1 << 30);
+    if (json.boolean_or("do_lower_case", false))
+      json.at("do_lower_case").unsupported("true: attend leaves that to the tokenizer");
+  }
   if (!files.max_tokens) files.max_tokens = read_model_max_length(directory / "tokenizer_config.json");
   return files;
 }

@@ -78,7 +78,7 @@ std::string Api::new_id(Door door) {
 }
 
 void Api::start_generation(Door door, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  if (draining_) throw ApiError{503, "the server is shutting down", {}, "shutting_down"};
+  check_not_draining();
   check_queue();
   const ReplyHead head{door, request.request_id.empty() ? new_id(door) : request.request_id,
                        options_.served_names.front(), std::time(nullptr)};
@@ -199,7 +199,7 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
 
 void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   constexpr std::chrono::seconds kPatience{20};
-  if (draining_) throw ApiError{503, "the server is shutting down", {}, "shutting_down"};
+  check_not_draining();
   GenerationRequest request{std::vector<int32_t>{0}, {}};
   request.params.max_new_tokens = 1;
   request.params.ignore_eos = true;

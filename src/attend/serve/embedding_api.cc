@@ -88,8 +88,7 @@ void EmbeddingApi::no_generation(const HttpRequest& request, const std::shared_p
 
 void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   check_not_draining();
-  if (options_.max_queued_requests > 0 && embedder_.metrics().num_waiting >= options_.max_queued_requests)
-    throw ApiError{503, "The request queue is full.", {}, "queue_full"};
+  check_queue();
   const auto call = std::make_shared<Call>(embedder_, exchange, request.path);
   calls_.insert(call);
   exchange->on_gone = [this, weak = std::weak_ptr(call)] {
@@ -121,11 +120,19 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
     });
   };
   try {
-    call->submit(encode(job.inputs), done);
+    std::vector<std::vector<int32_t>> inputs = encode(job.inputs);
+    check_queue();  // what came with it may have filled the queue meanwhile
+    call->submit(std::move(inputs), done);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
     refuse("input", "input: ", error.what());
   }
+}
+
+// Inputs count, not requests, since a request may have thousands.
+void EmbeddingApi::check_queue() const {
+  if (options_.max_queued_requests > 0 && embedder_.metrics().num_waiting >= options_.max_queued_requests)
+    throw ApiError{503, "The request queue is full.", {}, "queue_full"};
 }
 
 std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptInput>& inputs) const {

@@ -38,6 +38,7 @@ class EmbeddingApi : public Service {
 
   // On a worker thread: reads the body, tokenizes, and queues.
   void submit(const std::string& body, const std::shared_ptr<Call>& call);
+  void check_queue() const;
   std::vector<std::vector<int32_t>> encode(const std::vector<PromptInput>& inputs) const;
   // From any thread: answers with a reply's body or an error, unless the client has gone.
   void end(const std::shared_ptr<Call>& call, std::variant<std::string, ApiError> answer);
