@@ -58,7 +58,8 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     attention_ = entry->create({.config = backend_config, .requests = *rows_, .pool = *pool_});
     model_->prepare(limits_);
     for (std::optional<StepRunner>* runner : {&replaying_, &launching_})
-      runner->emplace(*model_, *attention_, *rows_, nullptr, limits_, kGpu);
+      runner->emplace(*model_, *attention_, *rows_, nullptr, CommonPrefix(*rows_, kPageSize, 0), limits_,
+                      kGpu);
     for (std::optional<StepRunner>* runner : {&replaying_, &launching_})
       (*runner)->pad_decodes({1, 2, 4, kMaxReqs});
     replaying_->record_graphs([this](const GraphsSoFar& graphs) { told_.push_back(graphs); });

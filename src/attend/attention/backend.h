@@ -58,6 +58,8 @@ struct BackendConfig {
   BatchLimits limits = {};
   int page_size = 1;
   bool deterministic = false;
+  bool cascade =
+      false;  // decode steps may say which keys their requests share; others have no need of memory
 };
 
 // Outlives the backend.

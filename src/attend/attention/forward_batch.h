@@ -39,6 +39,15 @@ struct PrefixInfo {
   void add(int seqlen_kv, int seqlen_q);
 };
 
+// Of a decode step: the first keys of all requests are the same ones, in the same slots, so that a backend
+// may attend to them once for all (cascade attention). Whole pages, and fewer than any request has.
+struct SharedKeys {
+  int num_keys = 0;                        // 0: none
+  View<const int32_t> seqlen_kv = {};      // [1] on the device: num_keys
+  View<const int32_t> cu_seqlen_q = {};    // [2] on the device: 0, the step's tokens
+  View<const int32_t> own_seqlen_kv = {};  // [num_reqs] on the device: seqlen_kv without the shared keys
+};
+
 // Padded; views at fixed addresses, in memory of the backend's device, owned and uploaded by the runner.
 //
 // seqlen_kv counts every key that is visible after this step's store, in every mode. Pad requests have
@@ -58,6 +67,7 @@ struct ForwardBatch {
   // computes in this step, as when both begin alike.
   bool prefix_ready = false;
   std::optional<PrefixInfo> prefix = {};  // none: the host does not know
+  SharedKeys shared = {};                 // none: the host does not know, or it would not pay
 };
 
 }  // namespace attend

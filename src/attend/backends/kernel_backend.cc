@@ -4,6 +4,7 @@
 
 #include "attend/attention/pool_of.h"
 #include "attend/backends/check.h"
+#include "attend/backends/plan_key.h"
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
@@ -16,38 +17,9 @@ namespace {
 using kernels::AttentionPlan;
 using kernels::AttentionPlanLimits;
 using kernels::KvIndexKind;
-using kernels::SplitRule;
-
-KernelBackend::PlanKey plan_key(const AttentionLayer& layer) {
-  return {.visibility = layer.visibility(),
-          .num_q_heads = layer.num_q_heads,
-          .num_kv_heads = layer.num_kv_heads,
-          .head_dim_v = layer.head_dim_v};
-}
-
-// Work is planned once for all layers that see the same keys with the same heads.
-std::vector<KernelBackend::PlanKey> distinct_plans(const std::vector<AttentionLayer>& layers) {
-  std::vector<KernelBackend::PlanKey> found;
-  for (const AttentionLayer& layer : layers)
-    if (std::ranges::find(found, plan_key(layer)) == found.end()) found.push_back(plan_key(layer));
-  return found;
-}
 
 // Halves that the pool of a model may have: layers with a window can live in one of their own.
 size_t max_pool_halves(const ModelGeometry& model) { return has_window_half(model) ? 2 : 1; }
-
-AttentionPlanLimits plan_limits(const BackendSpec& spec, const BackendConfig& config,
-                                const KernelBackend::PlanKey& key) {
-  return {.max_reqs = config.limits.max_reqs,
-          .max_tokens = config.limits.max_tokens,
-          .max_kv_tokens = config.limits.max_kv_tokens,
-          .num_q_heads = key.num_q_heads,
-          .num_kv_heads = key.num_kv_heads,
-          .head_dim_v = key.head_dim_v,
-          .split_rule = config.deterministic ? SplitRule::kFixed : spec.split_rule,
-          .split_tokens = spec.split_tokens,
-          .num_workers = 0};
-}
 
 // Of layers that are attended to. Batch-invariant models are absorbed in every step.
 std::vector<AttentionLayer> expanded_layers(const BackendConfig& config) {
@@ -56,7 +28,7 @@ std::vector<AttentionLayer> expanded_layers(const BackendConfig& config) {
 
 // Contiguous keys of one call are no more than a step's new tokens.
 AttentionPlanLimits expanded_limits(const BackendSpec& spec, const BackendConfig& config,
-                                    const KernelBackend::PlanKey& key) {
+                                    const PlanKey& key) {
   AttentionPlanLimits limits = plan_limits(spec, config, key);
   limits.max_kv_tokens = std::min<int64_t>(limits.max_kv_tokens, limits.max_tokens);
   return limits;
@@ -111,6 +83,7 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
   for (const PlanKey& key : distinct_plans(expanded_layers(config_)))
     expanded_work_.push_back(
         {key, std::make_unique<AttentionPlan>(expanded_limits(spec_, config_, key), config_.device)});
+  if (Cascade::pays_for(config_)) cascade_.emplace(spec_, config_);
 }
 
 size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConfig& config) {
@@ -121,6 +94,7 @@ size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConf
     bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key), config.device);
   for (const PlanKey& key : distinct_plans(expanded_layers(config)))
     bytes += AttentionPlan::num_bytes(expanded_limits(spec, config, key), config.device);
+  if (Cascade::pays_for(config)) bytes += Cascade::num_bytes(spec, config);
   return bytes;
 }
 
@@ -129,7 +103,10 @@ void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
   if (batch.num_tokens > 0) {
     for (PlannedIndex& planned : indices_) build_index(batch, planned, stream);
     const kernels::QueryBatch queries = query_batch(batch);
-    for (PlannedWork& planned : work_) planned.plan->plan(queries, planned.key.visibility, stream);
+    for (PlannedWork& planned : work_)
+      planned.plan->plan(cascades(planned.key, batch) ? own_queries(queries, batch.shared) : queries,
+                         planned.key.visibility, stream);
+    if (cascade_ && batch.shared.num_keys > 0) cascade_->plan(batch, stream);
   }
   planned_reqs_ = batch.num_reqs;
   planned_tokens_ = batch.num_tokens;
@@ -166,6 +143,10 @@ void KernelBackend::build_index(const ForwardBatch& batch, PlannedIndex& planned
     case KvIndexKind::kContiguous:
       fail(ErrorCode::kInternal, "a paged backend with a contiguous index");
   }
+}
+
+bool KernelBackend::cascades(const PlanKey& key, const ForwardBatch& batch) const {
+  return cascade_ && batch.shared.num_keys > 0 && cascade_->serves(key);
 }
 
 kernels::QueryBatch KernelBackend::query_batch(const ForwardBatch& batch) const {
@@ -245,6 +226,8 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       .prefix_ready = batch.prefix_ready};
   if (spec_.kernel == KernelPreference::kReference)
     kernels::reference::attention(args);
+  else if (cascades(plan_key(layer), batch))
+    cascade_->attend(args, plan_of(layer), batch.shared, stream);
   else
     kernels::attention(args, plan_of(layer), stream);
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "attend/attention/backend.h"
+#include "attend/backends/cascade.h"
 #include "attend/backends/spec.h"
 #include "attend/kernels/attention/attention_plan.h"
 
@@ -31,13 +33,6 @@ class KernelBackend : public AttentionBackend {
   // windowed and full layers lives in one pool.
   static size_t workspace_bytes(const BackendSpec& spec, const BackendConfig& config);
 
-  // What layers must share to share a plan.
-  struct PlanKey {
-    kernels::Visibility visibility;
-    int num_q_heads = 0, num_kv_heads = 0, head_dim_v = 0;
-    bool operator==(const PlanKey&) const = default;
-  };
-
  private:
   // What plan() derives for the layers of one slot map (one half of a pool): the index that their kernels
   // read.
@@ -57,6 +52,8 @@ class KernelBackend : public AttentionBackend {
   const kernels::KvIndex& index_of(const LayerKv& kv) const;
   kernels::AttentionPlan& plan_of(const AttentionLayer& layer);
   kernels::AttentionPlan& expanded_plan_of(const AttentionLayer& layer);
+  // The plan's layers see the step's shared keys apart from their own.
+  bool cascades(const PlanKey& key, const ForwardBatch& batch) const;
   kernels::QueryBatch query_batch(const ForwardBatch& batch) const;
   void forward_mha(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                    Stream& stream);
@@ -71,7 +68,8 @@ class KernelBackend : public AttentionBackend {
   KvPool& pool_;
   std::vector<PlannedIndex> indices_;
   std::vector<PlannedWork> work_;
-  std::vector<PlannedWork> expanded_work_;       // planned by each call
+  std::vector<PlannedWork> expanded_work_;  // planned by each call
+  std::optional<Cascade> cascade_;
   int planned_reqs_ = -1, planned_tokens_ = -1;  // of the last plan(); -1: none
 };
 

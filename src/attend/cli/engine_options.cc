@@ -111,6 +111,8 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
              "requests that may wait; the server answers 503 beyond them; default: no limit", kPositive);
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", options.disable_radix_cache,
                "no prefix cache: requests that begin alike compute all of it anew");
+  app.add_flag("--disable-cascade-attention,--disable-cascade-attn", options.disable_cascade_attention,
+               "keys that all requests of a decode step share are attended to by each of them");
   add_text(app, "--radix-eviction-policy", options.radix_eviction_policy,
            "which cached prefix goes first when the pool is full: lru, lfu or priority");
 }
@@ -169,6 +171,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   require(!options.disable_radix_cache || !given(app, "--radix-eviction-policy"),
           "--radix-eviction-policy: with --disable-radix-cache nothing is cached");
   config.radix_eviction_policy = parse_eviction_policy(options.radix_eviction_policy);
+  config.disable_cascade_attention = options.disable_cascade_attention;
   config.deterministic_inference = options.deterministic_inference;
   config.log_kernels = options.log_kernels;
   config.random_seed = options.random_seed;

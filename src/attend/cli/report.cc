@@ -220,6 +220,10 @@ void print_start(const EngineInfo& info) {
                ? fmt::format("prefix cache: pages of {}, evicted by {}",
                              counted(info.resolution.page_size, "token"), to_string(*info.prefix_cache))
                : "prefix cache: off");
+  if (info.cascade_min_keys > 0)
+    log_info(fmt::format(
+        "cascade attention: decode steps whose requests share keys, where that saves {} reads of a key",
+        info.cascade_min_keys));
   if (!info.graph_sizes.empty())
     log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", info.graph_sizes.size(),
                          info.graph_sizes.back(), static_cast<double>(info.graph_bytes) / 1e6));

@@ -96,8 +96,10 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   saturation_watch_ =
       std::make_unique<SaturationWatch>(static_cast<int>(resolved.backend.model.layers.size()));
   trace_ = std::make_unique<StepTrace>();
-  runner_ = std::make_unique<StepRunner>(*model_, *attention_, *rows_, pool_->swa_slots(), info_.limits,
-                                         info_.device, trace_.get());
+  runner_ =
+      std::make_unique<StepRunner>(*model_, *attention_, *rows_, pool_->swa_slots(),
+                                   CommonPrefix(*rows_, info_.resolution.page_size, info_.cascade_min_keys),
+                                   info_.limits, info_.device, trace_.get());
   if (info_.device.type == DeviceType::kCuda)
     prepare_graphs(std::move(resolved.decode_sizes), !config.disable_cuda_graph, progress);
 }
@@ -438,6 +440,7 @@ void Engine::count(const ScheduledStep& step, double seconds) {
   ++stats_.num_steps;
   if (step.mode == ForwardMode::kDecode) {
     stats_.num_decode_tokens += step.num_tokens;
+    stats_.num_cascade_steps += runner_->num_shared_keys() > 0 ? 1 : 0;
     stats_.decode_seconds += seconds;
   } else {
     stats_.num_prefill_tokens += step.num_tokens;

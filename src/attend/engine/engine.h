@@ -47,7 +47,10 @@ struct EngineInfo {
   int pool_slots = 0;                          // without the padding page
   int swa_pool_slots = 0;                      // of the half for layers with a window; 0: there is none
   std::optional<EvictionPolicy> prefix_cache;  // none: requests share nothing
-  std::vector<int> graph_sizes;                // batch sizes that have a CUDA graph
+  // Decode steps attend once to keys that all of their requests share, where that saves so many reads of a
+  // key or more; 0: never.
+  int64_t cascade_min_keys = 0;
+  std::vector<int> graph_sizes;  // batch sizes that have a CUDA graph
   size_t graph_bytes = 0;
 };
 
@@ -57,6 +60,7 @@ struct EngineStats {
   // By all steps: a prompt's first token comes of a step that holds a prompt.
   int64_t num_generated_tokens = 0;
   int64_t num_prefill_tokens = 0;  // computed in steps that hold a prompt, decoding requests' among them
+  int64_t num_cascade_steps = 0;   // that attended once to keys which their requests share
   int64_t num_decode_tokens = 0;   // computed in steps of decoding requests alone
   int64_t num_cached_tokens = 0;   // of prompts, which others had computed: Request::num_cached_tokens
   int64_t num_evicted_tokens = 0;  // whose cached K/V made room for others'

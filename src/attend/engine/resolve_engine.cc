@@ -5,6 +5,7 @@
 #include <string>
 
 #include "attend/attention/pool_of.h"
+#include "attend/backends/cascade.h"
 #include "attend/backends/create.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
@@ -26,6 +27,10 @@ constexpr int kDefaultMaxGraphSize = 256;
 constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
 // Share of the free memory that the KV pool may take when the user names no size.
 constexpr double kPoolMemoryShare = 0.5;
+
+// What a device reads while a layer's attention takes two launches more, and a GPU's step goes without its
+// graph.
+constexpr int64_t kCascadeBytes = 256 << 10, kCascadeBytesOnGpu = 96 << 20;
 
 bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }
 
@@ -129,6 +134,13 @@ int64_t choose_pool_tokens(const EngineConfig& config, const ModelSpec& model, c
   return tokens;
 }
 
+// Reads of a key of one layer that attending to shared keys once must save.
+int64_t cascade_min_keys(const EngineInfo& info, const ModelGeometry& model) {
+  const auto key_bytes = static_cast<int64_t>(info.kv_token_bytes / model.layers.size());
+  const int64_t bytes = info.device.type == DeviceType::kCuda ? kCascadeBytesOnGpu : kCascadeBytes;
+  return ceil_div(bytes, std::max<int64_t>(1, key_bytes));
+}
+
 // Refuses sizes that do not fit into the device's memory together.
 void check_memory(const EngineInfo& info, const ModelSpec& model) {
   const BatchLimits& limits = info.limits;
@@ -219,6 +231,12 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
                       .limits = info.limits,
                       .page_size = page_size,
                       .deterministic = config.deterministic_inference};
+  // Requests share keys by the prefix cache alone.
+  resolved.backend.cascade = info.prefix_cache.has_value() && !config.disable_cascade_attention;
+  if (Cascade::pays_for(resolved.backend))
+    info.cascade_min_keys = cascade_min_keys(info, geometry);
+  else
+    resolved.backend.cascade = false;
   info.workspace_bytes = workspace_bytes(info.resolution, resolved.backend);
   check_memory(info, model);
   if (on_gpu(config))

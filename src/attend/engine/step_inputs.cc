@@ -23,6 +23,9 @@ StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, bool h
   carve(token_ids, num_tokens);
   carve(out_slots, num_tokens);
   carve(swa_slots, has_swa_slots ? num_tokens : 0);
+  carve(shared_seqlen_kv, 1);
+  carve(shared_cu_seqlen_q, 2);
+  carve(own_seqlen_kv, num_reqs);
   num_bytes = offset;
 }
 
@@ -34,7 +37,7 @@ StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, De
       ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, swa != nullptr).num_bytes, device),
       sampling_requests_(static_cast<size_t>(limits.max_reqs)) {}
 
-void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_reqs) {
+void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_reqs, int num_shared_keys) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   const int num_padding = std::max(0, padded_reqs - num_reqs);
   ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step that is no decode");
@@ -55,9 +58,15 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
          num_tokens - num_padding);
   const auto count = static_cast<size_t>(all_tokens);
   if (swa_ != nullptr) swa_->translate({arrays.out_slots, count}, {arrays.swa_slots, count});
+  *arrays.shared_seqlen_kv = num_shared_keys;
+  arrays.shared_cu_seqlen_q[0] = 0;
+  arrays.shared_cu_seqlen_q[1] = all_tokens;
+  for (int i = 0; i < all_reqs; ++i)
+    arrays.own_seqlen_kv[i] = std::max(0, arrays.seqlen_kv[i] - num_shared_keys);
   ring_.upload(arrays.num_bytes, stream);
   view_arrays(step, all_reqs, all_tokens, max_seqlen_q, num_sampling_ + static_cast<size_t>(num_padding));
   batch_.prefix = prefix;
+  batch_.shared.num_keys = num_shared_keys;
 }
 
 int StepInputs::add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part,
@@ -112,7 +121,10 @@ void StepInputs::view_arrays(const ScheduledStep& step, int num_reqs, int num_to
             .positions = {on_device.positions, tokens},
             .out_slots = {on_device.out_slots, tokens},
             .tree_mask = {},
-            .prefix_ready = step.prefix_ready};
+            .prefix_ready = step.prefix_ready,
+            .shared = {.seqlen_kv = {on_device.shared_seqlen_kv, 1},
+                       .cu_seqlen_q = {on_device.shared_cu_seqlen_q, 2},
+                       .own_seqlen_kv = {on_device.own_seqlen_kv, reqs}}};
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, num_logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs}};

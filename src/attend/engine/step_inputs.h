@@ -22,8 +22,8 @@ class StepInputs {
 
   // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: as many as it has): pad
   // requests have request row 0, length 1 and one token that is not stored; they sample too, and nobody reads
-  // it.
-  void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0);
+  // it. The first `num_shared_keys` of a step without padding are the same for all of its requests.
+  void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0, int num_shared_keys = 0);
 
   const ForwardBatch& batch() const { return batch_; }
   const ModelInput& model_input() const { return model_input_; }
@@ -48,6 +48,7 @@ class StepInputs {
     int32_t *seqlen_kv, *cu_seqlen_q, *prompt_lens, *logit_rows, *positions, *token_ids;
     TokenSlot* out_slots;
     int32_t* swa_slots;
+    int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *own_seqlen_kv;
     size_t num_bytes;
   };
 

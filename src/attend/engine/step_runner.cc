@@ -10,13 +10,15 @@
 namespace attend {
 
 StepRunner::StepRunner(Model& model, AttentionBackend& attention, ReqToTokenPool& rows, SwaSlots* swa,
-                       const BatchLimits& limits, Device device, StepTrace* trace)
+                       const CommonPrefix& common_prefix, const BatchLimits& limits, Device device,
+                       StepTrace* trace)
     : model_(model),
       attention_(attention),
       rows_(rows),
       swa_(swa),
       trace_(trace),
       stream_{device},
+      common_prefix_(common_prefix),
       inputs_(limits, rows, device, swa),
       sampler_(model.spec().vocab_size, device),
       prompt_scorer_(model.spec().vocab_size, device),
@@ -46,10 +48,13 @@ void StepRunner::record_graphs(const GraphProgress& progress) {
 
 View<const int32_t> StepRunner::run(const ScheduledStep& step) {
   const auto num_reqs = static_cast<int>(step.requests.size());
-  const int size = step.mode == ForwardMode::kDecode ? graphs_.padded_size(num_reqs) : 0;
+  // Graphs hold steps that share nothing.
+  const int num_shared_keys = common_prefix_.num_keys(step);
+  const bool padded = step.mode == ForwardMode::kDecode && num_shared_keys == 0;
+  const int size = padded ? graphs_.padded_size(num_reqs) : 0;
   {
     const TraceSpan span(trace_, "inputs");
-    inputs_.build(step, stream_, size);
+    inputs_.build(step, stream_, size, num_shared_keys);
   }
   const auto start = Clock::now();
   {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "attend/attention/backend.h"
+#include "attend/engine/common_prefix.h"
 #include "attend/engine/graph_runner.h"
 #include "attend/engine/sampler.h"
 #include "attend/engine/step_inputs.h"
@@ -20,7 +21,8 @@ class StepRunner {
   // `swa`: of a pool with a half for layers with a window, else null. `trace`: where the parts of a step are
   // recorded, or null.
   StepRunner(Model& model, AttentionBackend& attention, ReqToTokenPool& rows, SwaSlots* swa,
-             const BatchLimits& limits, Device device, StepTrace* trace = nullptr);
+             const CommonPrefix& common_prefix, const BatchLimits& limits, Device device,
+             StepTrace* trace = nullptr);
 
   // GPUs: from now on decode steps are padded to these batch sizes (rising, at most limits.max_reqs).
   void pad_decodes(std::vector<int> sizes);
@@ -31,6 +33,8 @@ class StepRunner {
   // sampling_requests(), in host memory, until the next call; kernels::kNoToken for a request whose logits
   // are all NaN. A request may get a failure, which says why its token is none.
   View<const int32_t> run(const ScheduledStep& step);
+  // Of the last step: keys that its requests share, and that were attended to once.
+  int num_shared_keys() const { return inputs_.batch().shared.num_keys; }
   // How long the last step took from the first launch until its tokens were there.
   double device_seconds() const { return device_seconds_; }
   // Of the token of sampling_requests()[row]; nothing, if it was not asked for.
@@ -58,6 +62,7 @@ class StepRunner {
   StepTrace* trace_;
   std::optional<cuda::OwnedStream> gpu_stream_;
   Stream stream_;
+  CommonPrefix common_prefix_;
   StepInputs inputs_;
   GraphRunner graphs_;
   Sampler sampler_, prompt_scorer_;

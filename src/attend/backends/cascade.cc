@@ -1,0 +1,142 @@
+#include "attend/backends/cascade.h"
+
+#include <algorithm>
+
+#include "attend/base/error.h"
+#include "attend/kernels/attention/merge.h"
+
+namespace attend {
+namespace {
+
+using kernels::AttentionPlan;
+using kernels::KvIndexKind;
+
+constexpr kernels::Visibility kEveryKey{.causal = false};
+
+// Of layers that see all keys.
+std::vector<PlanKey> cascade_keys(const ModelGeometry& model) {
+  std::vector<AttentionLayer> layers;
+  for (const AttentionLayer& layer : model.layers)
+    if (layer.kind == KvKind::kMha && !layer.has_sinks && layer.visibility() == kernels::Visibility{})
+      layers.push_back(layer);
+  // Layers that share a plan take part together.
+  std::vector<PlanKey> keys = distinct_plans(layers);
+  std::erase_if(keys, [&](const PlanKey& key) {
+    return std::ranges::any_of(model.layers, [&](const AttentionLayer& layer) {
+      return plan_key(layer) == key && (layer.has_sinks || layer.kind != KvKind::kMha);
+    });
+  });
+  return keys;
+}
+
+// All decoding requests are one, with as many queries as there are tokens.
+kernels::AttentionPlanLimits shared_limits(const BackendSpec& spec, const BackendConfig& config,
+                                           const PlanKey& key) {
+  kernels::AttentionPlanLimits limits = plan_limits(spec, config, key);
+  limits.max_tokens = limits.max_reqs;
+  limits.max_reqs = 1;
+  limits.max_kv_tokens = std::min<int64_t>(limits.max_kv_tokens, config.model.max_context_len);
+  return limits;
+}
+
+int64_t row_width(const ModelGeometry& model) {
+  int64_t width = 0;
+  for (const PlanKey& key : cascade_keys(model))
+    width = std::max(width, int64_t{key.num_q_heads} * key.head_dim_v);
+  return width;
+}
+
+int64_t max_heads(const ModelGeometry& model) {
+  int64_t heads = 0;
+  for (const PlanKey& key : cascade_keys(model)) heads = std::max<int64_t>(heads, key.num_q_heads);
+  return heads;
+}
+
+kernels::QueryBatch shared_queries(const SharedKeys& shared, int num_tokens) {
+  return {.cu_seqlen_q = shared.cu_seqlen_q, .seqlen_kv = shared.seqlen_kv, .max_seqlen_q = num_tokens};
+}
+
+// Where keys stand from the first one on that is not shared.
+kernels::KvIndex index_behind(kernels::KvIndex index, int num_keys) {
+  index.table += index.kind == KvIndexKind::kRequestRows ? num_keys : num_keys / index.page_size;
+  return index;
+}
+
+}  // namespace
+
+kernels::QueryBatch own_queries(kernels::QueryBatch queries, const SharedKeys& shared) {
+  queries.seqlen_kv = shared.own_seqlen_kv;
+  return queries;
+}
+
+bool Cascade::pays_for(const BackendConfig& config) {
+  return config.cascade && !config.deterministic && !cascade_keys(config.model).empty();
+}
+
+Cascade::Cascade(const BackendSpec& spec, const BackendConfig& config) {
+  for (const PlanKey& key : cascade_keys(config.model))
+    work_.push_back({key, std::make_unique<AttentionPlan>(shared_limits(spec, config, key), config.device)});
+  const int64_t max_tokens = config.limits.max_reqs;
+  out_ = Tensor::empty({max_tokens * row_width(config.model)}, config.model.dtype, config.device);
+  lse_ = Tensor::empty({max_tokens * max_heads(config.model)}, DType::kF32, config.device);
+  own_lse_ = Tensor::empty({max_tokens * max_heads(config.model)}, DType::kF32, config.device);
+}
+
+size_t Cascade::num_bytes(const BackendSpec& spec, const BackendConfig& config) {
+  size_t bytes = 0;
+  for (const PlanKey& key : cascade_keys(config.model))
+    bytes += AttentionPlan::num_bytes(shared_limits(spec, config, key), config.device);
+  const auto row_bytes = static_cast<size_t>(row_width(config.model)) * size_of(config.model.dtype) +
+                         2 * static_cast<size_t>(max_heads(config.model)) * sizeof(float);
+  return bytes + static_cast<size_t>(config.limits.max_reqs) * row_bytes;
+}
+
+bool Cascade::serves(const PlanKey& key) const {
+  return std::ranges::find(work_, key, &PlannedKeys::key) != work_.end();
+}
+
+void Cascade::plan(const ForwardBatch& batch, Stream& stream) {
+  const kernels::QueryBatch queries = shared_queries(batch.shared, batch.num_tokens);
+  for (PlannedKeys& planned : work_) planned.plan->plan(queries, kEveryKey, stream);
+}
+
+void Cascade::attend(const kernels::AttentionArgs& whole, AttentionPlan& own_plan, const SharedKeys& shared,
+                     Stream& stream) {
+  const int64_t num_tokens = whole.out.shape[0], num_heads = whole.out.shape[1],
+                head_dim = whole.out.shape[2];
+  const auto rows = [&](const Tensor& numbers) {
+    return numbers.view().slice(0, 0, num_tokens * num_heads).reshape({num_tokens, num_heads});
+  };
+  const auto found = std::ranges::find_if(work_, [&](const PlannedKeys& planned) {
+    return planned.key.num_q_heads == num_heads && planned.key.head_dim_v == head_dim &&
+           planned.key.num_kv_heads == whole.kv.k.shape[2];
+  });
+  ensure(found != work_.end(), "cascade attention of a layer that it does not serve");
+
+  kernels::AttentionArgs part = whole;
+  // Between this layer's store and the last launch here others write: nothing is read ahead of them.
+  part.prefix_ready = false;
+  part.out =
+      out_.view().slice(0, 0, num_tokens * num_heads * head_dim).reshape({num_tokens, num_heads, head_dim});
+  part.lse = rows(lse_);
+  part.batch = shared_queries(shared, static_cast<int>(num_tokens));
+  part.visibility = kEveryKey;
+  kernels::attention(part, *found->plan, stream);
+
+  kernels::AttentionArgs own = whole;
+  own.prefix_ready = false;
+  own.lse = whole.lse.empty() ? rows(own_lse_) : whole.lse;
+  own.kv.index = index_behind(whole.kv.index, shared.num_keys);
+  own.batch = own_queries(whole.batch, shared);
+  kernels::attention(own, own_plan, stream);
+
+  kernels::merge({.out_a = own.out,
+                  .out_b = part.out,
+                  .lse_a = own.lse,
+                  .lse_b = part.lse,
+                  .out = own.out,
+                  .lse = whole.lse},
+                 stream);
+}
+
+}  // namespace attend

@@ -1,0 +1,48 @@
+// Cascade attention: the keys that all requests of a decode step share are attended to once, with the queries
+// of all as if they were one request's, then each request's own keys, and both results are merged by LSE.
+//
+// Of n requests that share s keys, s instead of n s are read. It costs two launches more a layer, and the
+// bits of a token depend on who shares its step: not for deterministic inference.
+#pragma once
+
+#include <vector>
+
+#include "attend/attention/backend.h"
+#include "attend/backends/plan_key.h"
+#include "attend/backends/spec.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/attention_plan.h"
+
+namespace attend {
+
+// The step's queries over what each request does not share.
+kernels::QueryBatch own_queries(kernels::QueryBatch queries, const SharedKeys& shared);
+
+class Cascade {
+ public:
+  // Whether batches may share keys, and a layer is there whose queries see all of them: those with a window,
+  // with chunks, with sinks and over latent rows are attended to as in other steps.
+  static bool pays_for(const BackendConfig& config);
+  // Allocates everything; num_bytes() says how much at most.
+  Cascade(const BackendSpec& spec, const BackendConfig& config);
+  static size_t num_bytes(const BackendSpec& spec, const BackendConfig& config);
+
+  bool serves(const PlanKey& key) const;
+  // Of the shared keys. The own keys' plan is the backend's, over own_queries().
+  void plan(const ForwardBatch& batch, Stream& stream);
+  // As kernels::attention(whole). `own_plan` was planned over own_queries().
+  void attend(const kernels::AttentionArgs& whole, kernels::AttentionPlan& own_plan, const SharedKeys& shared,
+              Stream& stream);
+
+ private:
+  struct PlannedKeys {
+    PlanKey key;
+    std::unique_ptr<kernels::AttentionPlan> plan;
+  };
+
+  std::vector<PlannedKeys> work_;
+  // Results over the shared keys, of max_reqs tokens, and the LSE over own keys where the caller wants none.
+  Tensor out_, lse_, own_lse_;
+};
+
+}  // namespace attend

@@ -1,0 +1,47 @@
+// PlanKey: what layers must have in common to share a plan, and the limits of such plans.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "attend/attention/attention_layer.h"
+#include "attend/attention/backend.h"
+#include "attend/backends/spec.h"
+#include "attend/kernels/attention/attention_plan.h"
+
+namespace attend {
+
+struct PlanKey {
+  kernels::Visibility visibility;
+  int num_q_heads = 0, num_kv_heads = 0, head_dim_v = 0;
+  bool operator==(const PlanKey&) const = default;
+};
+
+inline PlanKey plan_key(const AttentionLayer& layer) {
+  return {.visibility = layer.visibility(),
+          .num_q_heads = layer.num_q_heads,
+          .num_kv_heads = layer.num_kv_heads,
+          .head_dim_v = layer.head_dim_v};
+}
+
+inline std::vector<PlanKey> distinct_plans(const std::vector<AttentionLayer>& layers) {
+  std::vector<PlanKey> found;
+  for (const AttentionLayer& layer : layers)
+    if (std::ranges::find(found, plan_key(layer)) == found.end()) found.push_back(plan_key(layer));
+  return found;
+}
+
+inline kernels::AttentionPlanLimits plan_limits(const BackendSpec& spec, const BackendConfig& config,
+                                                const PlanKey& key) {
+  return {.max_reqs = config.limits.max_reqs,
+          .max_tokens = config.limits.max_tokens,
+          .max_kv_tokens = config.limits.max_kv_tokens,
+          .num_q_heads = key.num_q_heads,
+          .num_kv_heads = key.num_kv_heads,
+          .head_dim_v = key.head_dim_v,
+          .split_rule = config.deterministic ? kernels::SplitRule::kFixed : spec.split_rule,
+          .split_tokens = spec.split_tokens,
+          .num_workers = 0};
+}
+
+}  // namespace attend

@@ -1,0 +1,128 @@
+// Cascade attention under the engine: decode steps whose requests share keys give what they give without it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "attend/engine/engine.h"
+
+namespace attend {
+namespace {
+
+constexpr int kRequests = 12, kShared = 160, kNewTokens = 9;
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+};
+
+struct Answers {
+  std::map<RequestId, Answer> by_request;
+  EngineStats stats;
+};
+
+EngineConfig config_of(std::string_view model, std::string_view backend, int page_size) {
+  EngineConfig config;
+  config.model_path = std::string(ATTEND_SOURCE_DIR) + "/" + std::string(model);
+  config.backend_options.attention_backend = backend;
+  config.backend_options.page_size = page_size;
+  config.max_running_requests = kRequests;
+  return config;
+}
+
+// Prompts that begin with `num_shared` tokens that are the same in all, and go on for one to three more.
+Answers complete(const EngineConfig& config, int num_shared = kShared) {
+  Engine engine(config);
+  for (int r = 0; r < kRequests; ++r) {
+    std::vector<int32_t> prompt(static_cast<size_t>(num_shared));
+    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(3 + i * i % 89);
+    for (int i = 0; i <= r % 3; ++i) prompt.push_back(5 + 7 * r);
+    engine.submit(prompt, {.max_new_tokens = kNewTokens + r % 2, .ignore_eos = true, .logprobs = 0});
+  }
+  Answers answers;
+  while (engine.step([&](const RequestOutput& output) {
+    EXPECT_NE(output.finish_reason, FinishReason::kError) << output.message;
+    Answer& answer = answers.by_request[output.id];
+    answer.tokens.insert(answer.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+    answer.logprobs.insert(answer.logprobs.end(), output.logprobs.logprobs.begin(),
+                           output.logprobs.logprobs.end());
+  }))
+    engine.check_memory();
+  answers.stats = engine.stats();
+  return answers;
+}
+
+void expect_equal(const Answers& one, const Answers& other) {
+  ASSERT_EQ(one.by_request.size(), other.by_request.size());
+  for (const auto& [id, answer] : one.by_request) {
+    const Answer& expected = other.by_request.at(id);
+    EXPECT_EQ(answer.tokens, expected.tokens) << "request " << id;
+    ASSERT_EQ(answer.logprobs.size(), expected.logprobs.size());
+    for (size_t i = 0; i < answer.logprobs.size(); ++i)
+      EXPECT_NEAR(answer.logprobs[i], expected.logprobs[i], 2e-4f) << "request " << id << ", token " << i;
+  }
+}
+
+struct Case {
+  std::string_view model, backend;
+  int page_size;
+};
+
+class CascadeAttention : public testing::TestWithParam<Case> {};
+
+TEST_P(CascadeAttention, GivesTheTokensOfEveryRequestOnItsOwn) {
+  EngineConfig config = config_of(GetParam().model, GetParam().backend, GetParam().page_size);
+  const Answers shared = complete(config);
+  EXPECT_GE(shared.stats.num_cascade_steps, kNewTokens - 2);
+  config.disable_cascade_attention = true;
+  const Answers apart = complete(config);
+  EXPECT_EQ(apart.stats.num_cascade_steps, 0);
+  expect_equal(shared, apart);
+}
+
+// One of each kind of index, and a model that has windows in some layers.
+INSTANTIATE_TEST_SUITE_P(
+    , CascadeAttention,
+    testing::Values(Case{"models/attend-tiny", "cpu", 16}, Case{"models/attend-tiny", "cpu", 1},
+                    Case{"models/attend-tiny", "fa3", 16}, Case{"models/attend-tiny", "flashinfer", 16},
+                    Case{"models/attend-tiny", "flashinfer", 1}, Case{"models/attend-tiny", "triton", 64},
+                    Case{"tests/goldens/llama-gqa4-hd32", "cpu", 16},
+                    Case{"tests/goldens/gemma2-caps-window", "cpu", 16},
+                    Case{"tests/goldens/gemma3-local-rope", "fa3", 16}),
+    [](const auto& tested) {
+      std::string name = std::string(tested.param.model.substr(tested.param.model.rfind('/') + 1)) + "_" +
+                         std::string(tested.param.backend) + "_pages_of_" +
+                         std::to_string(tested.param.page_size);
+      std::ranges::replace(name, '-', '_');
+      return name;
+    });
+
+TEST(CascadeAttentionChoice, IsLeftOutWhereItSavesTooLittle) {
+  EXPECT_EQ(complete(config_of("models/attend-tiny", "cpu", 16), /*num_shared=*/16).stats.num_cascade_steps,
+            0);
+  EXPECT_EQ(complete(config_of("models/attend-tiny", "cpu", 16), /*num_shared=*/0).stats.num_cascade_steps,
+            0);
+}
+
+TEST(CascadeAttentionChoice, IsLeftOutOfDeterministicInference) {
+  EngineConfig config = config_of("models/attend-tiny", "cpu", 16);
+  config.deterministic_inference = true;
+  EXPECT_EQ(complete(config).stats.num_cascade_steps, 0);
+}
+
+TEST(CascadeAttentionChoice, NeedsAPrefixCache) {
+  EngineConfig config = config_of("models/attend-tiny", "cpu", 16);
+  config.disable_radix_cache = true;
+  EXPECT_EQ(complete(config).stats.num_cascade_steps, 0);
+}
+
+TEST(CascadeAttentionChoice, NeedsALayerThatSeesAllKeysWithoutSinks) {
+  EXPECT_EQ(Engine(config_of("tests/goldens/gpt-oss-sinks-window", "cpu", 16)).info().cascade_min_keys, 0);
+  EXPECT_EQ(Engine(config_of("tests/goldens/mistral-window-hd128", "cpu", 16)).info().cascade_min_keys, 0);
+  EXPECT_GT(Engine(config_of("tests/goldens/gemma2-caps-window", "cpu", 16)).info().cascade_min_keys, 0);
+}
+
+}  // namespace
+}  // namespace attend
