@@ -132,7 +132,11 @@ TEST(ChatCommand, EndsAPipeWithTheFirstMistake) {
 }
 
 TEST(ServeCommand, RefusesAnAddressThatCanNotBeHadBeforeItReadsWeights) {
-  const Ran ran = attend("serve --model-path /nowhere --host 192.0.2.1 --port 80");
+  const auto model = std::filesystem::path(testing::TempDir()) / "attend_config_alone";
+  std::filesystem::create_directories(model);
+  std::filesystem::copy_file(kTiny + "/config.json", model / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  const Ran ran = attend("serve --model-path " + model.string() + " --host 192.0.2.1 --port 80");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, HasSubstr("--host 192.0.2.1 --port 80: can not listen there"));
 }
