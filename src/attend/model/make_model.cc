@@ -1,37 +1,10 @@
-#include "attend/base/error.h"
 #include "attend/model/architecture.h"
 #include "attend/model/decoder.h"
 #include "attend/model/loadable_model.h"
 
 namespace attend {
-namespace {
-
-// Refuses what only a CPU has kernels for, which the spec alone tells.
-void check_device(const ModelSpec& spec, Device device) {
-  if (device.type == DeviceType::kCpu) return;
-  const auto refuse = [&](std::string_view what) {
-    fail(ErrorCode::kUnsupported, spec.architecture, " on ", device, ": attend has ", what,
-         " on CPUs only: --device cpu");
-  };
-  for (const LayerSpec& layer : spec.layers) {
-    if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
-      if (attention->rope_set < 0) refuse("layers without rope");
-      if (attention->qk_norm == QkNormSpan::kHeadBehindRope) refuse("norms of heads behind rope");
-      if (attention->temperature.slope > 0.0f) refuse("queries with a temperature");
-    }
-    const auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp);
-    if (moe == nullptr) continue;
-    if (moe->gate.activation != kernels::ExpertActivation::kSilu) refuse("experts with a clamped swiglu");
-    if (moe->expert_bias) refuse("experts with biases");
-    if (moe->weights_scale_input) refuse("experts whose inputs are weighed");
-  }
-}
-
-}  // namespace
-
 std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlacement& placement,
                                           bool own_head) {
-  check_device(spec, placement.device);
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
   return std::make_unique<DecoderModel>(spec, architecture.names, placement, own_head);
 }
