@@ -23,6 +23,7 @@ using testing_support::Format;
 using testing_support::kFormats;
 using testing_support::NeedsTarget;
 using testing_support::random_weight;
+using testing_support::Target;
 using testing_support::targets;
 using testing_support::TestTensor;
 using testing_support::TestWeight;
@@ -44,28 +45,24 @@ void expect_matches_float64(const Target& target, DType x_dtype, const Format& f
   const TestTensor x = TestTensor::random({num_rows, in_features}, x_dtype, 1);
   const TestTensor bias = TestTensor::random({num_outs}, DType::kBF16, 3);
   const std::vector<double> xs = x.values();
-  {
-    // Scales of a thousand times another's: of hundreds of products few make up the sum, so the roundings of
-    // f32 meet numbers of its own size more often than among normal ones.
-    const double tolerance =
-        4.0 * target.linear_tolerance() + rounding_of_elements(format, x_dtype, num_rows);
-    SCOPED_TRACE(testing::Message() << format << " " << num_rows << " x " << in_features << " -> " << num_outs
-                                    << " " << target << " " << x_dtype);
-    TestTensor out({num_rows, num_outs}, DType::kF32);
-    out.fill(std::numeric_limits<float>::quiet_NaN());
-    target.linear({.x = x, .weight = weight->view, .bias = bias, .out = out});
-    for (int64_t o = 0; o < num_outs; ++o) {
-      const std::vector<double> row = reference::weight_row(weight->view, o);
-      for (int64_t r = 0; r < num_rows; ++r) {
-        double value = bias.at(o), magnitude = std::abs(value);
-        for (int64_t i = 0; i < in_features; ++i) {
-          const double product = xs[static_cast<size_t>(r * in_features + i)] * row[static_cast<size_t>(i)];
-          value += product;
-          magnitude += std::abs(product);
-        }
-        ASSERT_NEAR(out.at(r * num_outs + o), value, tolerance * magnitude)
-            << "row " << r << ", output " << o;
+  // Scales of a thousand times another's: of hundreds of products few make up the sum, so the roundings of
+  // f32 meet numbers of its own size more often than among normal ones.
+  const double tolerance = 4.0 * target.linear_tolerance() + rounding_of_elements(format, x_dtype, num_rows);
+  SCOPED_TRACE(testing::Message() << format << " " << num_rows << " x " << in_features << " -> " << num_outs
+                                  << " " << target << " " << x_dtype);
+  TestTensor out({num_rows, num_outs}, DType::kF32);
+  out.fill(std::numeric_limits<float>::quiet_NaN());
+  target.linear({.x = x, .weight = weight->view, .bias = bias, .out = out});
+  for (int64_t o = 0; o < num_outs; ++o) {
+    const std::vector<double> row = reference::weight_row(weight->view, o);
+    for (int64_t r = 0; r < num_rows; ++r) {
+      double value = bias.at(o), magnitude = std::abs(value);
+      for (int64_t i = 0; i < in_features; ++i) {
+        const double product = xs[static_cast<size_t>(r * in_features + i)] * row[static_cast<size_t>(i)];
+        value += product;
+        magnitude += std::abs(product);
       }
+      ASSERT_NEAR(out.at(r * num_outs + o), value, tolerance * magnitude) << "row " << r << ", output " << o;
     }
   }
 }
