@@ -264,9 +264,9 @@ constexpr const char* kCases[] = {"llama-gqa4-hd32",
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};
 constexpr const char* kMlaCases[] = {"deepseek-v2-lite", "deepseek-v2-groups", "deepseek-v3"};
 
-// What a GPU has no kernels for yet.
-constexpr const char* kCpuCases[] = {"gpt-oss-sinks-window", "gpt-oss-defaults", "llama4-chunks",
-                                     "llama4-interleaved"};
+// Sinks, chunks: what not every contract has.
+constexpr const char* kSinksAndChunks[] = {"gpt-oss-sinks-window", "gpt-oss-defaults", "llama4-chunks",
+                                           "llama4-interleaved"};
 // What transformers computes from the numbers that the bits stand for.
 constexpr const char* kQuantisedCases[] = {
     "llama-fp8-tensor",     "llama-fp8-channel",    "qwen3-fp8-blocks",  "llama-awq",
@@ -279,11 +279,11 @@ INSTANTIATE_TEST_SUITE_P(Transformers, Goldens,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(TransformersOnCpu, Goldens,
                          testing::Combine(testing::Values("torch_native", "cpu", "triton", "fa3"),
-                                          testing::ValuesIn(kCpuCases), testing::Values(1, 16, 64),
+                                          testing::ValuesIn(kSinksAndChunks), testing::Values(1, 16, 64),
                                           testing::Values(kOnCpu)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(TransformersByTrtllmOnCpu, Goldens,
-                         testing::Combine(testing::Values("trtllm_mha"), testing::ValuesIn(kCpuCases),
+                         testing::Combine(testing::Values("trtllm_mha"), testing::ValuesIn(kSinksAndChunks),
                                           testing::Values(16, 64), testing::Values(kOnCpu)),
                          name_of);
 // Chunks of 16, as virtual requests: pages have to divide them.
@@ -293,7 +293,7 @@ INSTANTIATE_TEST_SUITE_P(TransformersByVirtualBatches, Goldens,
                                           testing::Values(1, 4, 16), testing::Values(kOnCpu)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(TransformersDeterministicOnCpu, Goldens,
-                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kCpuCases),
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kSinksAndChunks),
                                           testing::Values(16), testing::Values(kDeterministic)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(TransformersQuantised, Goldens,
@@ -343,6 +343,31 @@ INSTANTIATE_TEST_SUITE_P(TransformersOnGpu, Goldens,
 INSTANTIATE_TEST_SUITE_P(TransformersDeterministic, Goldens,
                          testing::Combine(testing::Values("cpu"), testing::ValuesIn(kCases),
                                           testing::Values(16), testing::Values(kDeterministic)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(SinksAndChunksOnGpu, Goldens,
+                         testing::Combine(testing::Values("triton", "fa3"),
+                                          testing::ValuesIn(kSinksAndChunks), testing::Values(1, 64),
+                                          testing::ValuesIn(kOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(SinksAndChunksByTrtllmOnGpu, Goldens,
+                         testing::Combine(testing::Values("trtllm_mha"), testing::ValuesIn(kSinksAndChunks),
+                                          testing::Values(64), testing::ValuesIn(kOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(SinksAndChunksDeterministicOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kSinksAndChunks),
+                                          testing::Values(64), testing::ValuesIn(kDeterministicOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(QuantisedOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kQuantisedCases),
+                                          testing::Values(64), testing::ValuesIn(kOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(QuantisedDeterministicOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kQuantisedCases),
+                                          testing::Values(64), testing::ValuesIn(kDeterministicOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(MlaQuantisedOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::Values("deepseek-v3-fp8-blocks"),
+                                          testing::Values(64), testing::ValuesIn(kOnGpu)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(TransformersDeterministicOnGpu, Goldens,
                          testing::Combine(testing::Values("fa3"), testing::ValuesIn(kCases),

@@ -124,17 +124,17 @@ TEST(Quantization, RefusesWhatNoCheckpointHas) {
   expect_quantization_refused("7", ErrorCode::kCorruptFile, {"quantization_config"});
 }
 
-// Known before a file is opened, and without a GPU.
-TEST(Quantization, IsRefusedForAGpu) {
+// Of dummy weights, and without a GPU: int4 in groups of 128 takes half a byte, and 5 bytes a group at most.
+TEST(Quantization, SaysTheBytesOfAGpu) {
+  const ModelSpec plain = llama({});
   const ModelSpec spec =
-      llama({{"quantization_config", R"({"quant_method": "awq", "bits": 4, "group_size": 128})"}});
-  const std::initializer_list<std::string_view> parts = {
-      "weights in int4 in groups of 128 (awq): device cuda", "cpu has quantised ones"};
-  expect_error(ErrorCode::kUnsupported, parts, [&] { device_weight_bytes(spec, DType::kBF16); });
-  expect_error(ErrorCode::kUnsupported, parts, [&] {
-    load_model("/nonexistent", spec, LoadFormat::kAuto, {},
-               {.device = {.type = DeviceType::kCuda}, .dtype = DType::kBF16});
-  });
+      llama({{"quantization_config", R"({"quant_method": "awq", "bits": 4, "group_size": 32})"}});
+  const size_t plain_bytes = device_weight_bytes(plain, DType::kBF16);
+  const size_t bytes = device_weight_bytes(spec, DType::kBF16);
+  const auto table_bytes = 2.0 * plain.vocab_size * plain.hidden_size;
+  const double linear_bytes = static_cast<double>(plain_bytes) - table_bytes;
+  EXPECT_LT(static_cast<double>(bytes), table_bytes + 0.45 * linear_bytes + 1e5);
+  EXPECT_GT(static_cast<double>(bytes), table_bytes);
 }
 
 }  // namespace

@@ -178,10 +178,17 @@ void Report::end_text(const Entry& entry) const {
 
 std::string weights_line(const EngineInfo& info) {
   if (info.quantization.storage == WeightStorage::kPlain) return "";
-  return fmt::format(
-      "weights of linear layers: {}, {:.2f} bytes each; the {} GEMM widens them as it reads them",
-      to_string(info.quantization), bytes_per_weight(info.quantization),
-      kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
+  const std::string weights = fmt::format("weights of linear layers: {}, {:.2f} bytes each; ",
+                                          to_string(info.quantization), bytes_per_weight(info.quantization));
+  if (info.device.type != DeviceType::kCuda)
+    return fmt::format(
+        "{}the {} GEMM widens them as it reads them", weights,
+        kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
+  if (info.dtype == DType::kF32) return weights + "the naive GEMM takes them beside float32";
+  return weights + (info.deterministic
+                        ? "the quantised GEMM widens them as it reads them"
+                        : "the quantised GEMM widens them as it reads them; of more than 64 rows they are "
+                          "multiplied as elements, tile after tile (experts: never)");
 }
 
 void print_start(const EmbedderInfo& info) {

@@ -34,6 +34,11 @@ constexpr int64_t kCascadeBytes = 256 << 10, kCascadeBytesOnGpu = 96 << 20;
 
 bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }
 
+// Where the weights are; empty: they are made up.
+std::filesystem::path weight_files(const EngineConfig& config) {
+  return config.load_format == LoadFormat::kDummy ? std::filesystem::path() : config.model_path;
+}
+
 // The numbers of a config that no other choice depends on.
 void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.bidirectional)
@@ -86,7 +91,7 @@ BatchLimits choose_limits(const EngineConfig& config) {
 double gpu_pool_bytes(const EngineConfig& config, const ModelSpec& model, DType dtype, double page_bytes,
                       int page_size) {
   const auto free_bytes = static_cast<double>(available_bytes(config.device));
-  const auto weight_bytes = static_cast<double>(device_weight_bytes(model, dtype));
+  const auto weight_bytes = static_cast<double>(device_weight_bytes(model, dtype, weight_files(config)));
   const double total_bytes = static_cast<double>(cuda::device_info(config.device).total_bytes);
   const double reserved_bytes = (1.0 - config.mem_fraction_static) * total_bytes;
   const double needed_bytes =
@@ -142,12 +147,13 @@ int64_t cascade_min_keys(const EngineInfo& info, const ModelGeometry& model) {
 }
 
 // Refuses sizes that do not fit into the device's memory together.
-void check_memory(const EngineInfo& info, const ModelSpec& model) {
+void check_memory(const EngineConfig& config, const EngineInfo& info, const ModelSpec& model) {
   const BatchLimits& limits = info.limits;
   const auto text = [](int64_t number) { return std::to_string(number); };
   // On the CPU most weights are mapped from their files.
-  const size_t weight_bytes = info.device.type == DeviceType::kCuda ? device_weight_bytes(model, info.dtype)
-                                                                    : copied_weight_bytes(model);
+  const size_t weight_bytes = info.device.type == DeviceType::kCuda
+                                  ? device_weight_bytes(model, info.dtype, weight_files(config))
+                                  : copied_weight_bytes(model);
   const ModelPlacement placement{
       .device = info.device, .dtype = info.dtype, .batch_invariant = info.deterministic};
   require_memory(
@@ -238,7 +244,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   else
     resolved.backend.cascade = false;
   info.workspace_bytes = workspace_bytes(info.resolution, resolved.backend);
-  check_memory(info, model);
+  check_memory(config, info, model);
   if (on_gpu(config))
     resolved.decode_sizes = choose_decode_sizes(config, info.limits, resolved.num_pages - 1);
   return resolved;

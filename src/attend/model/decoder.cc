@@ -79,8 +79,10 @@ DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
   }
   int64_t widest = 0;
   for (const WeightSlot& slot : weight_slots()) widest = std::max(widest, slot.columns);
+  const WeightFormat format =
+      spec_.quantization.storage == WeightStorage::kPlain ? WeightFormat::kPlain : WeightFormat::kFp8;
   const size_t workspace_bytes =
-      kernels::linear_workspace_bytes(limits.max_tokens, widest, placement_.device);
+      kernels::linear_workspace_bytes(limits.max_tokens, widest, placement_.device, format);
   if (workspace_bytes > 0) sizes.workspace = static_cast<double>(workspace_bytes) + 64.0;
   return sizes;
 }

@@ -21,23 +21,33 @@ LoadedWeights load_weights(std::span<const WeightSlot> slots, const Quantization
     return weights;
   }
   // Reading a file's pages and copying them to a GPU are one way, so only one of them is shown.
-  const LoadedWeights mapped = map_weights(slots, quantization, std::move(files), {});
-  LoadedWeights weights = upload_weights(slots, *mapped.files, placement.dtype, placement.device, progress);
-  mapped.files->check_unchanged();
+  check_weights(slots, quantization, files);
+  LoadedWeights weights =
+      upload_weights(slots, quantization, files, placement.dtype, placement.device, progress);
+  files.check_unchanged();
   return weights;
 }
 
-void refuse_quantised_on(const Device& device, const ModelSpec& spec) {
-  if (device.type != DeviceType::kCpu && spec.quantization.storage != WeightStorage::kPlain)
-    fail(ErrorCode::kUnsupported, "weights in ", to_string(spec.quantization), ": device ", device,
-         " has float32, float16 and bfloat16; cpu has quantised ones");
+// By the names that the files have, with what they have quantised.
+void name_parts(std::vector<WeightSlot>& slots, const ModelSpec& spec, const WeightPrefix* prefix,
+                const ModelWeights& files) {
+  for (WeightSlot& slot : slots)
+    for (WeightPart& part : slot.parts) part.name = stored_name(part.name, prefix);
+  find_quantised_parts(slots, spec.quantization, files);
 }
 
 }  // namespace
 
-size_t device_weight_bytes(const ModelSpec& spec, DType dtype) {
-  refuse_quantised_on({.type = DeviceType::kCuda}, spec);
-  return num_bytes(make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots(), dtype);
+size_t device_weight_bytes(const ModelSpec& spec, DType dtype, const std::filesystem::path& directory) {
+  std::vector<WeightSlot> slots = make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots();
+  if (spec.quantization.storage == WeightStorage::kPlain) return num_bytes(slots, dtype);
+  if (directory.empty()) {
+    quantise_dummy_parts(slots, spec.quantization);
+  } else {
+    const ModelWeights files(directory);
+    name_parts(slots, spec, find_prefix(find_architecture(spec.architecture, "architecture"), files), files);
+  }
+  return device_bytes(slots, spec.quantization, dtype);
 }
 
 size_t copied_weight_bytes(const ModelSpec& spec) {
@@ -53,7 +63,6 @@ double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const 
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelSpec& spec,
                                   LoadFormat format, const LoadProgress& progress,
                                   const ModelPlacement& placement) {
-  refuse_quantised_on(placement.device, spec);
   std::optional<ModelWeights> files;
   if (format != LoadFormat::kDummy) files.emplace(directory);
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
@@ -64,9 +73,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   std::unique_ptr<LoadableModel> model = make_model(spec, placement, own_head);
   std::vector<WeightSlot> slots = model->weight_slots();
   if (files) {
-    for (WeightSlot& slot : slots)
-      for (WeightPart& part : slot.parts) part.name = stored_name(part.name, prefix);
-    find_quantised_parts(slots, spec.quantization, *files);
+    name_parts(slots, spec, prefix, *files);
     check_claims(slots, *files, spec, stored_name(std::string(architecture.names.layers) + ".", prefix),
                  architecture.predicts_more_tokens);
   }

@@ -1,4 +1,3 @@
-#include "attend/base/error.h"
 #include "attend/model/architecture.h"
 #include "attend/model/decoder.h"
 #include "attend/model/loadable_model.h"
@@ -17,16 +16,6 @@ void check_device(const ModelSpec& spec, Device device) {
   for (const LayerSpec& layer : spec.layers) {
     if (layer.norms.of_stream) refuse("layers with LayerNorm");
     if (std::holds_alternative<PlainMlpSpec>(layer.mlp)) refuse("MLPs without a gate");
-    if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
-      if (attention->rope_set < 0) refuse("layers without rope");
-      if (attention->qk_norm == QkNormSpan::kHeadBehindRope) refuse("norms of heads behind rope");
-      if (attention->temperature.slope > 0.0f) refuse("queries with a temperature");
-    }
-    const auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp);
-    if (moe == nullptr) continue;
-    if (moe->gate.activation != kernels::ExpertActivation::kSilu) refuse("experts with a clamped swiglu");
-    if (moe->expert_bias) refuse("experts with biases");
-    if (moe->weights_scale_input) refuse("experts whose inputs are weighed");
   }
 }
 

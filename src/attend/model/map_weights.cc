@@ -68,6 +68,19 @@ Weight mapped_weight(const WeightSlot& slot, size_t part, const Quantization& qu
 
 }  // namespace
 
+void check_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
+                   const ModelWeights& files) {
+  check_stored(slots, quantization, files);
+  for (const WeightSlot& slot : slots)
+    for (size_t part = 0; part < slot.parts.size(); ++part) {
+      for (const std::string& name : slot.parts[part].tensor_names()) files.fetch(name, [](size_t) {});
+      if (slot.parts[part].storage != WeightStorage::kPlain)
+        read_quantised_part(slot, slot.parts[part], quantization, files);
+      else
+        check_finite(checked_tensor(slot, part, files), files.where(slot.parts[part].name));
+    }
+}
+
 LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
                           ModelWeights files, const LoadProgress& progress) {
   const size_t stored_bytes = check_stored(slots, quantization, files);

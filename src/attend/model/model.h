@@ -65,9 +65,9 @@ struct ModelPlacement {
   bool batch_invariant = false;
 };
 
-// Bytes that the weights of such a model take on a GPU; known before they are read. Throws
-// Error(kUnsupported) for quantised ones, which a GPU does not have.
-size_t device_weight_bytes(const ModelSpec& spec, DType dtype);
+// Bytes that the weights of such a model take on a GPU, at most; known before they are read. Of quantised
+// ones the headers of the files in `directory` say which are; empty: those of dummy weights.
+size_t device_weight_bytes(const ModelSpec& spec, DType dtype, const std::filesystem::path& directory = {});
 // Bytes of weights that are copied when such a model is loaded onto the CPU, since its files have them in
 // another order; the others are mapped.
 size_t copied_weight_bytes(const ModelSpec& spec);

@@ -27,10 +27,19 @@ bool is_repacked(const WeightSlot& slot);
 LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
                           ModelWeights files, const LoadProgress& progress);
 
-// The same tensors copied to `device` as `dtype`, one after another, the parts of a slot joined. Throws
-// Error(kOutOfMemory) with needed and free bytes.
-LoadedWeights upload_weights(std::span<const WeightSlot> slots, const ModelWeights& files, DType dtype,
-                             Device device, const LoadProgress& progress);
+// Reads every tensor and lets go of it. Throws what map_weights() does.
+void check_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
+                   const ModelWeights& files);
+
+// Checked tensors copied to `device` as `dtype`, one after another, the parts of a slot joined. Quantised
+// ones go in their own bits; parts of a dense layer that do not fit together stay apart, with their biases.
+// Host memory is needed for a slot's parts at most, of experts for one. Throws Error(kOutOfMemory) with
+// needed and free bytes, and Error(kUnsupported) for experts that do not fit together.
+LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantization& quantization,
+                             const ModelWeights& files, DType dtype, Device device,
+                             const LoadProgress& progress);
+// Bytes that it takes at most.
+size_t device_bytes(std::span<const WeightSlot> slots, const Quantization& quantization, DType dtype);
 
 // Random numbers of each slot, the same for the same shapes: about N(0, 0.02^2), norms about N(1, 0.02^2).
 std::vector<kernels::RandomNormal> dummy_numbers(std::span<const WeightSlot> slots);
@@ -38,7 +47,7 @@ std::vector<kernels::RandomNormal> dummy_numbers(std::span<const WeightSlot> slo
 // Random weights, in host memory or made on a GPU: there the numbers of a host, rounded to `dtype`. Throws
 // Error(kOutOfMemory) with needed and free bytes.
 //
-// Parts that are quantised (dummy_part.h) get random codes, in host memory alone.
+// Parts that are quantised (dummy_part.h) get random codes, made in host memory.
 LoadedWeights make_dummy_weights(std::span<const WeightSlot> slots, DType dtype, Device device,
                                  const LoadProgress& progress, const Quantization& quantization = {});
 

@@ -44,6 +44,21 @@ bool takes(GemmKernel kernel, const GemmProblem& problem, const GpuFacts& gpu) {
   return gemm_row(kernel).takes(problem, gpu);
 }
 
+// The same layers with a quantised weight.
+void for_each_quantised_problem(const std::function<void(const GemmProblem&, const GpuFacts&)>& fn) {
+  for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kInt4, WeightFormat::kMxFp4})
+    for (const int64_t group_ins : {32, 48, 128, 1 << 20})
+      for (unsigned flags = 0; flags < 4; ++flags)
+        for_each_problem([&](GemmProblem problem, const GpuFacts& gpu) {
+          if (&gpu != &kGpus[0] || problem.gated) return;
+          problem.format = format;
+          problem.group_ins = group_ins;
+          problem.reorders = (flags & 1) != 0;
+          problem.has_workspace = (flags & 2) != 0;
+          fn(problem, gpu);
+        });
+}
+
 TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
   std::set<GemmKernel> reached;
   for_each_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
@@ -51,8 +66,45 @@ TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
     EXPECT_TRUE(row.takes(problem, gpu)) << row.name;
     reached.insert(row.kernel);
   });
+  for_each_quantised_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
+    const GemmKernel kernel = choose(problem, gpu).kernel;
+    EXPECT_TRUE(kernel == GemmKernel::kQuantised || kernel == GemmKernel::kWidened ||
+                kernel == GemmKernel::kNaive)
+        << gemm_row(kernel).name;
+    reached.insert(kernel);
+  });
   // Beside cuBLASLt, which takes all but batch-invariant ones, it is left what no tensor-core kernel takes.
   EXPECT_EQ(reached.size(), gemm_rows().size());
+}
+
+TEST(ChooseGemm, ReadsQuantisedWeightsInTheirOwnBitsForOneTileOfRows) {
+  GemmProblem problem = kLayer;
+  problem.format = WeightFormat::kInt4;
+  problem.group_ins = 128;
+  problem.has_workspace = true;
+  const auto choice = [&](int64_t num_rows) {
+    problem.num_rows = num_rows;
+    return choose(problem, kH100).kernel;
+  };
+  EXPECT_EQ(choice(1), GemmKernel::kQuantised);
+  EXPECT_EQ(choice(64), GemmKernel::kQuantised);
+  EXPECT_EQ(choice(65), GemmKernel::kWidened);
+  problem.batch_invariant = true;
+  EXPECT_EQ(choice(4096), GemmKernel::kQuantised);
+  problem.batch_invariant = false;
+  problem.has_workspace = false;
+  EXPECT_EQ(choice(4096), GemmKernel::kQuantised);
+  problem.reorders = true;
+  EXPECT_EQ(choice(1), GemmKernel::kNaive);
+  // Blocks of fp8 that a K-block of 64 inputs does not lie in.
+  problem = kLayer;
+  problem.format = WeightFormat::kFp8;
+  problem.group_ins = 96;
+  problem.has_workspace = true;
+  EXPECT_EQ(choice(8), GemmKernel::kNaive);
+  EXPECT_EQ(choice(65), GemmKernel::kWidened);
+  problem.dtype = DType::kF32;
+  EXPECT_EQ(choice(65), GemmKernel::kNaive);
 }
 
 TEST(ChooseGemm, LeavesLayersThatNoTensorCoreKernelTakesToCublasLtOrWithoutItToTheNaiveGemm) {

@@ -20,6 +20,15 @@ class CpuTarget : public Target {
 
   std::string name() const override { return std::string(cpu::to_string(isa_)); }
   DType activation_for(DType) const override { return DType::kF32; }
+  std::span<const DType> activations_beside_codes() const override {
+    static constexpr DType kOne[] = {DType::kF32};
+    return kOne;
+  }
+  void scale_by_position(const TensorView& q, View<const int32_t> positions,
+                         const kernels::QueryTemperature& temperature) const override {
+    Stream stream;
+    kernels::scale_by_position(q, positions, temperature, stream);
+  }
   // Rounding x or the products to 16 bits would be 100 times as far off.
   double linear_tolerance() const override { return 3e-7; }
 

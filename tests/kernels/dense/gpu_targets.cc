@@ -1,4 +1,5 @@
 // The first GPU of this machine, through the public entries.
+#include <cstring>
 #include <vector>
 
 #include "attend/kernels/norm_rope/activation.h"
@@ -8,6 +9,7 @@
 #include "attend/tensor/cuda.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/dense/target.h"
+#include "tests/kernels/dense/test_tensor.h"
 
 namespace attend::testing_support {
 namespace {
@@ -51,6 +53,7 @@ class GpuTarget : public Target {
  public:
   std::string name() const override { return "gpu"; }
   DType activation_for(DType weight) const override { return weight; }
+  std::span<const DType> activations_beside_codes() const override { return kWeightTypes; }
   // Tensor cores cut off what they align away when they add.
   double linear_tolerance() const override { return 2e-6; }
 
@@ -116,6 +119,12 @@ class GpuTarget : public Target {
     kernels::norm_rope(device, call.stream());
     call.finish();
   }
+  void scale_by_position(const TensorView& q, View<const int32_t> positions,
+                         const kernels::QueryTemperature& temperature) const override {
+    Call call;
+    kernels::scale_by_position(call.out(q), call.array(positions), temperature, call.stream());
+    call.finish();
+  }
   void rope_rows_by_length(const kernels::RopeRowsByLengthArgs& args) const override {
     Call call;
     const TensorView rows = call.out(ids_view(args.rows));
@@ -134,10 +143,16 @@ class GpuTarget : public Target {
   }
   void linear(const LinearArgs& args) const override {
     Call call;
+    const size_t num_bytes =
+        kernels::linear_workspace_bytes(args.x.shape[0], args.x.shape[1], kGpu, args.weight.format);
+    const TestTensor workspace({static_cast<int64_t>(num_bytes)}, DType::kU8);
+    std::memset(workspace.view().data, 0xff, num_bytes);
+    const TensorView device_workspace = call.in(workspace);
     kernels::linear({.x = call.in(args.x),
-                     .weight = call.in(args.weight.data),
+                     .weight = weight(args.weight, call),
                      .bias = call.in(args.bias),
                      .out = call.out(args.out),
+                     .workspace = {static_cast<std::byte*>(device_workspace.data), num_bytes},
                      .batch_invariant = args.batch_invariant,
                      .norm = in(args.norm, call),
                      .accumulate = args.accumulate},
@@ -147,7 +162,7 @@ class GpuTarget : public Target {
   void gated_linear(const kernels::GatedLinearArgs& args) const override {
     Call call;
     kernels::gated_linear({.x = call.in(args.x),
-                           .weight = call.in(args.weight.data),
+                           .weight = weight(args.weight, call),
                            .bias = call.in(args.bias),
                            .gate_up = call.in(args.gate_up),
                            .out = call.out(args.out),
@@ -190,6 +205,14 @@ class GpuTarget : public Target {
   }
 
  private:
+  static Weight weight(const Weight& host, Call& call) {
+    Weight device = host;
+    device.data = call.in(host.data);
+    device.scales = call.in(host.scales);
+    device.zeros = call.in(host.zeros);
+    device.input_order = call.in(host.input_order);
+    return device;
+  }
   static kernels::InputNorm in(const kernels::InputNorm& norm, Call& call) {
     return {.weight = call.in(norm.weight), .eps = norm.eps, .normalized = call.in(norm.normalized)};
   }

@@ -1,4 +1,4 @@
-// Products with quantised weights, on every instruction set of the CPU.
+// Products with quantised weights, on every instruction set of the CPU and on the GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <limits>
 #include <vector>
 
-#include "attend/kernels/gemm/cpu/linear_kernel.h"
 #include "attend/kernels/gemm/weights.h"
 #include "tests/kernels/dense/quantised_weight.h"
 #include "tests/kernels/dense/target.h"
@@ -24,40 +23,54 @@ using testing_support::Format;
 using testing_support::kFormats;
 using testing_support::NeedsTarget;
 using testing_support::random_weight;
+using testing_support::Target;
 using testing_support::targets;
 using testing_support::TestTensor;
 using testing_support::TestWeight;
 
 using QuantisedLinear = NeedsTarget;
 
-void expect_matches_float64(const Format& format, int64_t num_rows, int64_t num_outs, int64_t in_features) {
+// Rounding of the elements that many rows of 16 bits are multiplied by: those with a scale of a group of
+// inputs have to be rounded, codes alone are exact.
+double rounding_of_elements(const Format& format, DType x_dtype, int64_t num_rows) {
+  constexpr int64_t kMaxRowsOfCodes = 64;
+  const bool codes_alone = format.format == WeightFormat::kFp8 && format.group_ins == 0;
+  if (x_dtype == DType::kF32 || num_rows <= kMaxRowsOfCodes || codes_alone) return 0.0;
+  return x_dtype == DType::kBF16 ? 0x1p-9 : 0x1p-12;
+}
+
+void expect_matches_float64(const Target& target, DType x_dtype, const Format& format, int64_t num_rows,
+                            int64_t num_outs, int64_t in_features) {
   const auto weight = random_weight(format, num_outs, in_features);
-  const TestTensor x = TestTensor::random({num_rows, in_features}, DType::kF32, 1);
+  const TestTensor x = TestTensor::random({num_rows, in_features}, x_dtype, 1);
   const TestTensor bias = TestTensor::random({num_outs}, DType::kBF16, 3);
   const std::vector<double> xs = x.values();
-  for (const auto& target : targets()) {
-    // Scales of a thousand times another's: of hundreds of products few make up the sum, so the roundings of
-    // f32 meet numbers of its own size more often than among normal ones.
-    const double tolerance = 4.0 * target->linear_tolerance();
-    SCOPED_TRACE(testing::Message() << format << " " << num_rows << " x " << in_features << " -> " << num_outs
-                                    << " " << *target);
-    TestTensor out({num_rows, num_outs}, DType::kF32);
-    out.fill(std::numeric_limits<float>::quiet_NaN());
-    target->linear({.x = x, .weight = weight->view, .bias = bias, .out = out});
-    for (int64_t o = 0; o < num_outs; ++o) {
-      const std::vector<double> row = reference::weight_row(weight->view, o);
-      for (int64_t r = 0; r < num_rows; ++r) {
-        double value = bias.at(o), magnitude = std::abs(value);
-        for (int64_t i = 0; i < in_features; ++i) {
-          const double product = xs[static_cast<size_t>(r * in_features + i)] * row[static_cast<size_t>(i)];
-          value += product;
-          magnitude += std::abs(product);
-        }
-        ASSERT_NEAR(out.at(r * num_outs + o), value, tolerance * magnitude)
-            << "row " << r << ", output " << o;
+  // Scales of a thousand times another's: of hundreds of products few make up the sum, so the roundings of
+  // f32 meet numbers of its own size more often than among normal ones.
+  const double tolerance = 4.0 * target.linear_tolerance() + rounding_of_elements(format, x_dtype, num_rows);
+  SCOPED_TRACE(testing::Message() << format << " " << num_rows << " x " << in_features << " -> " << num_outs
+                                  << " " << target << " " << x_dtype);
+  TestTensor out({num_rows, num_outs}, DType::kF32);
+  out.fill(std::numeric_limits<float>::quiet_NaN());
+  target.linear({.x = x, .weight = weight->view, .bias = bias, .out = out});
+  for (int64_t o = 0; o < num_outs; ++o) {
+    const std::vector<double> row = reference::weight_row(weight->view, o);
+    for (int64_t r = 0; r < num_rows; ++r) {
+      double value = bias.at(o), magnitude = std::abs(value);
+      for (int64_t i = 0; i < in_features; ++i) {
+        const double product = xs[static_cast<size_t>(r * in_features + i)] * row[static_cast<size_t>(i)];
+        value += product;
+        magnitude += std::abs(product);
       }
+      ASSERT_NEAR(out.at(r * num_outs + o), value, tolerance * magnitude) << "row " << r << ", output " << o;
     }
   }
+}
+
+void expect_matches_float64(const Format& format, int64_t num_rows, int64_t num_outs, int64_t in_features) {
+  for (const auto& target : targets())
+    for (const DType x_dtype : target->activations_beside_codes())
+      expect_matches_float64(*target, x_dtype, format, num_rows, num_outs, in_features);
 }
 
 TEST_F(QuantisedLinear, ReadsTheBitsOfEachFormat) {
@@ -96,20 +109,22 @@ TEST_F(QuantisedLinear, WidensEveryCodeExactly) {
   for (const Format& format : kFormats) {
     const auto weight = random_weight(format, 256, 256);
     for (const auto& target : targets())
-      for (const int64_t input : {0, 1, 7, 8, 15, 16, 31, 33, 130, 255}) {
-        TestTensor x({1, 256}, DType::kF32), many({40, 256}, DType::kF32);
-        for (int64_t row = 0; row < 40; ++row) many.set(row * 256 + input, 1.0f);
-        x.set(input, 1.0f);
-        TestTensor out({1, 256}, DType::kF32), outs({40, 256}, DType::kF32);
-        target->linear({.x = x, .weight = weight->view, .bias = {}, .out = out});
-        target->linear({.x = many, .weight = weight->view, .bias = {}, .out = outs});
-        for (int64_t o = 0; o < 256; ++o) {
-          const auto element = static_cast<double>(
-              static_cast<float>(reference::weight_row(weight->view, o)[static_cast<size_t>(input)]));
-          ASSERT_EQ(out.at(o), element) << format << " " << *target << " input " << input << " output " << o;
-          ASSERT_EQ(outs.at(39 * 256 + o), element) << format << " " << *target;
+      for (const int64_t input : {0, 1, 7, 8, 15, 16, 31, 33, 130, 255})
+        for (const DType x_dtype : target->activations_beside_codes()) {
+          TestTensor x({1, 256}, x_dtype), many({40, 256}, x_dtype);
+          for (int64_t row = 0; row < 40; ++row) many.set(row * 256 + input, 1.0f);
+          x.set(input, 1.0f);
+          TestTensor out({1, 256}, DType::kF32), outs({40, 256}, DType::kF32);
+          target->linear({.x = x, .weight = weight->view, .bias = {}, .out = out});
+          target->linear({.x = many, .weight = weight->view, .bias = {}, .out = outs});
+          for (int64_t o = 0; o < 256; ++o) {
+            const auto element = static_cast<double>(
+                static_cast<float>(reference::weight_row(weight->view, o)[static_cast<size_t>(input)]));
+            ASSERT_EQ(out.at(o), element)
+                << format << " " << *target << " input " << input << " output " << o;
+            ASSERT_EQ(outs.at(39 * 256 + o), element) << format << " " << *target;
+          }
         }
-      }
   }
 }
 
@@ -135,22 +150,49 @@ TEST_F(QuantisedLinear, MatchesFloat64WhenThreadsShareTheWork) {
 TEST_F(QuantisedLinear, GivesARowTheSameBitsInAnyBatch) {
   for (const Format& format : kFormats) {
     const auto weight = random_weight(format, 77, 384);
-    const TestTensor x = TestTensor::random({50, 384}, DType::kF32, 5);
-    for (const auto& target : targets()) {
-      TestTensor all({50, 77}, DType::kF32), one({1, 77}, DType::kF32);
-      target->linear(
-          {.x = x, .weight = weight->view, .bias = {}, .out = all, .workspace = {}, .batch_invariant = true});
-      for (const int64_t row : {0, 11, 49}) {
-        target->linear({.x = x.view().slice(0, row, row + 1),
+    for (const auto& target : targets())
+      for (const DType x_dtype : target->activations_beside_codes()) {
+        const TestTensor x = TestTensor::random({150, 384}, x_dtype, 5);
+        TestTensor all({150, 77}, DType::kF32), one({1, 77}, DType::kF32);
+        target->linear({.x = x,
                         .weight = weight->view,
                         .bias = {},
-                        .out = one,
+                        .out = all,
                         .workspace = {},
                         .batch_invariant = true});
-        for (int64_t o = 0; o < 77; ++o)
-          ASSERT_EQ(one.at(o), all.at(row * 77 + o)) << format << " " << *target << " row " << row;
+        for (const int64_t row : {0, 11, 49, 149}) {
+          target->linear({.x = x.view().slice(0, row, row + 1),
+                          .weight = weight->view,
+                          .bias = {},
+                          .out = one,
+                          .workspace = {},
+                          .batch_invariant = true});
+          for (int64_t o = 0; o < 77; ++o)
+            ASSERT_EQ(one.at(o), all.at(row * 77 + o)) << format << " " << *target << " row " << row;
+        }
       }
-    }
+  }
+}
+
+// A GPU adds to what there is, rounds once, and takes rows of a wider tensor.
+TEST_F(QuantisedLinear, AddsToWhatThereIsInTheDtypeOfTheActivations) {
+  for (const auto& target : targets()) {
+    if (!target->on_gpu()) GTEST_SKIP() << "a CPU leaves that to the next norm";
+    for (const DType x_dtype : target->activations_beside_codes())
+      for (const Format& format : kFormats)
+        for (const int64_t num_rows : {2, 20, 100}) {
+          const auto weight = random_weight(format, 45, 256);
+          const TestTensor wide = TestTensor::random({num_rows, 512}, x_dtype, 1);
+          const TensorView x = wide.view().slice(1, 256, 512);
+          TestTensor sums({num_rows, 45}, DType::kF32), out({num_rows, 45}, x_dtype);
+          out.fill(1.0f);
+          target->linear({.x = x, .weight = weight->view, .bias = {}, .out = sums});
+          target->linear({.x = x, .weight = weight->view, .bias = {}, .out = out, .accumulate = true});
+          const double epsilon = x_dtype == DType::kF32 ? 0x1p-22 : x_dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+          for (int64_t i = 0; i < out.size(); ++i)
+            ASSERT_NEAR(out.at(i), sums.at(i) + 1.0, epsilon * (std::abs(sums.at(i)) + 1.0))
+                << format << " " << x_dtype << " " << num_rows << " rows, element " << i;
+        }
   }
 }
 

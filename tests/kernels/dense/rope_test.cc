@@ -143,12 +143,15 @@ TEST_F(Rope, RefusesAPositionBeyondTheTable) {
 // At positions 8190, 8191 and 16383 with a slope of 0.1 and steps of 8192.
 TEST(QueryTemperature, RisesByTheLogarithmOfTheStepsBehindAQuery) {
   TestTensor q({3, 2, 4}, DType::kF32);
-  q.fill(2.0f);
   const std::vector<int32_t> positions = {8190, 8191, 16383};
-  Stream stream;
-  scale_by_position(q, positions, {.slope = 0.1f, .floor_scale = 8192.0f}, stream);
   const double expected[] = {1.0, 1.06931, 1.10986};
-  for (int64_t i = 0; i < q.size(); ++i) EXPECT_NEAR(q.at(i), 2.0 * expected[i / 8], 1e-5) << i;
+  for (const auto& target : targets()) {
+    q.fill(2.0f);
+    target->scale_by_position(q, positions, {.slope = 0.1f, .floor_scale = 8192.0f});
+    for (int64_t i = 0; i < q.size(); ++i)
+      EXPECT_NEAR(q.at(i), 2.0 * expected[i / 8], 1e-5) << i << " " << *target;
+  }
+  Stream stream;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
                             [&] { scale_by_position(q, positions, {.slope = 0.1f}, stream); }),
               HasSubstr("floor_scale 0"));
@@ -168,21 +171,23 @@ TEST(NormBehindRope, IsThatOfTheHeadAsItWas) {
   const std::vector<int32_t> positions = {4, 0, 7};
   const Angles angles(8, kHeadDim / 2);
   Stream stream;
-  for (const bool rotated : {true, false}) {
-    const TestTensor q = TestTensor::random({kTokens, kHeads, kHeadDim}, DType::kF32, 3),
-                     expected = TestTensor::random({kTokens, kHeads, kHeadDim}, DType::kF32, 3),
-                     ones({kHeadDim}, DType::kF32);
-    for (int64_t i = 0; i < kHeadDim; ++i) ones.view().as<float>()[i] = 1.0f;
-    NormRopeArgs args{.q = q, .eps = kEps, .positions = positions, .norm_behind = true};
-    NormRopeArgs before{.q = expected, .q_norm = ones, .eps = kEps, .positions = positions};
-    if (rotated) {
-      args.cos = before.cos = angles.cos;
-      args.sin = before.sin = angles.sin;
+  for (const auto& target : targets())
+    for (const bool rotated : {true, false}) {
+      const TestTensor q = TestTensor::random({kTokens, kHeads, kHeadDim}, DType::kF32, 3),
+                       expected = TestTensor::random({kTokens, kHeads, kHeadDim}, DType::kF32, 3),
+                       ones({kHeadDim}, DType::kF32);
+      for (int64_t i = 0; i < kHeadDim; ++i) ones.view().as<float>()[i] = 1.0f;
+      NormRopeArgs args{.q = q, .eps = kEps, .positions = positions, .norm_behind = true};
+      NormRopeArgs before{.q = expected, .q_norm = ones, .eps = kEps, .positions = positions};
+      if (rotated) {
+        args.cos = before.cos = angles.cos;
+        args.sin = before.sin = angles.sin;
+      }
+      target->norm_rope(args);
+      target->norm_rope(before);
+      for (int64_t i = 0; i < q.size(); ++i)
+        ASSERT_NEAR(q.at(i), expected.at(i), 1e-5) << i << rotated << " " << *target;
     }
-    norm_rope(args, stream);
-    norm_rope(before, stream);
-    for (int64_t i = 0; i < q.size(); ++i) ASSERT_NEAR(q.at(i), expected.at(i), 1e-5) << i << rotated;
-  }
   const TestTensor wide({1, 1, 264}, DType::kF32);
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
                             [&] { norm_rope({.q = wide, .norm_behind = true}, stream); }),

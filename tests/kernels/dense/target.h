@@ -21,8 +21,11 @@ class Target {
  public:
   virtual ~Target() = default;
   virtual std::string name() const = 0;
+  bool on_gpu() const { return name() == "gpu"; }
   // What x is when a layer's weights are `weight`: GPUs multiply equal types alone.
   virtual DType activation_for(DType weight) const = 0;
+  // What x may be when a layer's weights are quantised.
+  virtual std::span<const DType> activations_beside_codes() const = 0;
   // Largest error of a sum of products, in parts of the sum of their magnitudes.
   virtual double linear_tolerance() const = 0;
 
@@ -40,6 +43,8 @@ class Target {
   virtual void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos,
                     const TensorView& sin) const = 0;
   virtual void norm_rope(const kernels::NormRopeArgs& args) const = 0;
+  virtual void scale_by_position(const TensorView& q, View<const int32_t> positions,
+                                 const kernels::QueryTemperature& temperature) const = 0;
   virtual void rope_rows_by_length(const kernels::RopeRowsByLengthArgs& args) const = 0;
   virtual void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out) const = 0;
   virtual void linear(const kernels::LinearArgs& args) const = 0;

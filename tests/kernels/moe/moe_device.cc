@@ -71,8 +71,16 @@ void MoeDevice::moe_experts(kernels::MoeExpertsArgs args) const {
   std::deque<DeviceCopy> copies;
   const auto copied = [&](const TensorView& host) { return copies.emplace_back(host, stream).view(); };
   const DeviceCopy out(args.out, stream);
-  const Linear gate_up{.weight = copied(args.linears.gate_up.front().weight.data)},
-      down{.weight = copied(args.linears.down.front().weight.data)};
+  const auto on_device = [&](const Linear& host) {
+    Linear linear = host;
+    linear.weight.data = copied(host.weight.data);
+    linear.weight.scales = copied(host.weight.scales);
+    linear.weight.zeros = copied(host.weight.zeros);
+    linear.weight.input_order = copied(host.weight.input_order);
+    linear.bias = copied(host.bias);
+    return linear;
+  };
+  const Linear gate_up = on_device(args.linears.gate_up.front()), down = on_device(args.linears.down.front());
   args.linears = {.gate_up = {&gate_up, 1}, .down = {&down, 1}};
   args.x = copied(args.x);
   args.experts = copied(args.experts);

@@ -1,4 +1,5 @@
-// Experts whose weights are quantised, on the CPU: the same reference as plain ones.
+// Experts whose weights are quantised: the same reference as plain ones.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include "attend/kernels/moe/experts.h"
 #include "tests/kernels/dense/quantised_weight.h"
 #include "tests/kernels/dense/test_tensor.h"
+#include "tests/kernels/moe/moe_device.h"
+#include "tests/support/error_message.h"
 
 namespace attend::kernels {
 namespace {
@@ -76,6 +79,71 @@ TEST(QuantisedExperts, ComputeWhatFloat64Does) {
       for (int64_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out.at(i), expected.at(i), 1e-5 * largest) << i;
     }
 }
+
+// One matrix, as a GPU has them.
+class OnGpu : public testing_support::OnMoeDevice {
+ protected:
+  // The largest error in parts of the largest result.
+  static double error_of(const Format& format, DType dtype, int64_t num_tokens, bool clamped,
+                         bool batch_invariant = false) {
+    // Elements of fp8 and mxfp4 are as large as 100 and more, and f16 holds no product of such sums.
+    const float deviation = format.format == WeightFormat::kInt4 ? 0.1f : 0.0005f;
+    Layer layer(format, num_tokens);
+    const TestTensor x = TestTensor::random({num_tokens, kShape.hidden_size}, dtype, 1, deviation);
+    const auto gate_up =
+        random_weight(format, kShape.num_experts * 2 * kShape.intermediate_size, kShape.hidden_size);
+    const auto down =
+        random_weight(format, kShape.num_experts * kShape.hidden_size, kShape.intermediate_size);
+    const TestTensor bias = TestTensor::random({gate_up->view.out_features()}, DType::kBF16, 8);
+    const Linear both{.weight = gate_up->view, .bias = clamped ? bias.view() : TensorView()},
+        last{.weight = down->view};
+    TestTensor expected({num_tokens, kShape.hidden_size}, DType::kF32),
+        out({num_tokens, kShape.hidden_size}, dtype);
+    MoeExpertsArgs args = layer.arguments(expected);
+    args.x = x;
+    args.linears = {.gate_up = {&both, 1}, .down = {&last, 1}};
+    if (clamped)
+      args.gate = {.activation = ExpertActivation::kClampedSwiglu, .limit = 0.75f, .alpha = 1.702f};
+    args.batch_invariant = batch_invariant;
+    reference::moe_experts(args);
+    args.out = out;
+    GetParam().moe_experts(args);
+    double largest = 0.0, error = 0.0;
+    for (int64_t i = 0; i < out.size(); ++i) {
+      largest = std::max(largest, std::abs(expected.at(i)));
+      const double difference = std::abs(out.at(i) - expected.at(i));
+      error = difference <= error ? error : difference;  // a NaN too
+    }
+    return error / largest;
+  }
+};
+
+TEST_P(OnGpu, ComputeWhatFloat64Does) {
+  for (const Format& format : kFormats)
+    for (const DType dtype : testing_support::kWeightTypes)
+      for (const int64_t num_tokens : {1, 9, 140})
+        for (const bool clamped : {false, true}) {
+          if (format.reordered) continue;
+          const double tolerance = dtype == DType::kF32   ? 1e-5
+                                   : dtype == DType::kF16 ? 3 * 0x1p-11
+                                                          : 3 * 0x1p-8;
+          EXPECT_LE(error_of(format, dtype, num_tokens, clamped), tolerance)
+              << format << ", " << dtype << ", " << num_tokens << " tokens, clamped " << clamped;
+        }
+}
+
+TEST_P(OnGpu, RefuseInputsInAnotherOrder) {
+  for (const Format& format : kFormats) {
+    if (!format.reordered) continue;
+    EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported,
+                                               [&] { error_of(format, DType::kBF16, 2, false); }),
+                testing::HasSubstr("inputs in another order: moe_experts() on cuda:0 does not offer it"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(QuantisedExperts, OnGpu,
+                         testing::Values(testing_support::MoeDevice{.type = DeviceType::kCuda}),
+                         testing_support::name_of_device);
 
 // One matrix holds those of all experts, as gpt-oss has them.
 TEST(QuantisedExperts, HaveTheSameBitsInOneMatrix) {

@@ -73,6 +73,7 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
                    .weight = one.weight,
                    .bias = one.bias,
                    .out = args.out,
+                   .workspace = context.workspace,
                    .batch_invariant = context.batch_invariant,
                    .norm = norm},
                   context.stream);
@@ -101,6 +102,7 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
                 .bias = one.bias,
                 .gate_up = args.gate_up_out,
                 .out = args.out,
+                .workspace = context.workspace,
                 .batch_invariant = context.batch_invariant,
                 .norm = ResidualAccess::input_norm(residual, args.norm)},
                context.stream);
@@ -131,6 +133,7 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
                                          .weight = linear.weight,
                                          .bias = linear.bias,
                                          .out = residual.sum(),
+                                         .workspace = context.workspace,
                                          .batch_invariant = context.batch_invariant,
                                          .accumulate = true,
                                          .next_norm = ResidualAccess::next_norm(residual)},

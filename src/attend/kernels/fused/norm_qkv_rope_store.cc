@@ -51,6 +51,7 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
                          .weight = one.weight,
                          .bias = one.bias,
                          .out = args.qkv_out,
+                         .workspace = context.workspace,
                          .batch_invariant = context.batch_invariant,
                          .norm = ResidualAccess::input_norm(residual, args.norm)},
                         rope, store, context.stream);

@@ -13,10 +13,10 @@ namespace attend::kernels {
 struct QkNorm {
   TensorView q = {}, k = {};
   float eps = 1e-6f;
-  bool behind_rope = false;  // of each head, without weights, after it is rotated (Llama 4). CPU only.
+  bool behind_rope = false;  // of each head, without weights, after it is rotated (Llama 4)
 };
 
-// Angles of rotary embeddings: as of NormRopeArgs. Without cosines nothing is rotated, on CPUs only.
+// Angles of rotary embeddings: as of NormRopeArgs. Without cosines nothing is rotated.
 struct RopeAngles {
   TensorView cos = {}, sin = {};       // f32 [num_rows, rotary_dim / 2]
   View<const int32_t> positions = {};  // [num_tokens]: rows of cos and sin
@@ -28,7 +28,7 @@ struct NormQkvRopeStoreArgs {
   LinearParts qkv;  // out_features: the heads of q, of k, of v
   QkNorm qk_norm = {};
   RopeAngles rope;
-  // Of q, by positions; CPU only.
+  // Of q, by positions.
   QueryTemperature temperature = {};
   View<const int32_t> positions = {};  // [num_tokens], where there is a temperature
   KvDestination to;                    // [.., num_kv_heads, head_dim]

@@ -25,7 +25,7 @@ struct LayerNorm {
 // What the operations of a model have beside their operands.
 struct OpContext {
   Stream& stream;
-  View<std::byte> workspace = {};  // linear_workspace_bytes() of host memory, or none
+  View<std::byte> workspace = {};  // linear_workspace_bytes() of the stream's device, or none
   bool batch_invariant = false;    // as of LinearArgs
 };
 

@@ -23,8 +23,13 @@ attend_kernels(gemm
     cuda/head_linear.cc
     cuda/linear.cc
     cuda/matmul.cc
+    cuda/quantised_linear.cc
+    cuda/quantised_weight.cc
     cuda/common/head_linear_kernel.cu
     cuda/common/naive_gemm.cu
+    cuda/common/widen_weight.cu
+    cuda/sm80/quantised_gemm_bf16.cu
+    cuda/sm80/quantised_gemm_f16.cu
     cuda/sm80/skinny_gemm.cc
     cuda/sm80/skinny_gemm_bf16.cu
     cuda/sm80/skinny_gemm_f16.cu

@@ -8,6 +8,7 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/gemm/cuda/quantised_workspace.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/norm_rope/activation.h"
 #include "attend/kernels/norm_rope/norm.h"
@@ -58,7 +59,7 @@ void check(const LinearArgs& args, const Stream& stream) {
   require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
           args.x.dtype, ", as x, or float32");
   require_weight_of(stream, "weight", args.weight);
-  const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device);
+  const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device, args.weight.format);
   require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
           " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
   require(reinterpret_cast<uintptr_t>(args.workspace.data()) % kWorkspaceAlignment == 0, "workspace at ",
@@ -74,8 +75,10 @@ void check(const LinearArgs& args, const Stream& stream) {
   require_on(stream, "bias", args.bias);
 }
 
-size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device) {
-  if (device.type != DeviceType::kCpu) return 0;
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device,
+                              WeightFormat format) {
+  if (device.type != DeviceType::kCpu)
+    return format == WeightFormat::kPlain ? 0 : cuda::QuantisedWorkspace(max_rows, max_in_features).total();
   return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa());
 }
 

@@ -29,11 +29,11 @@ inline constexpr int64_t kPartialSquaresWidth = 16;  // neighbouring features wh
 struct LinearArgs {
   // [num_rows, in_features]; last stride 1, rows that do not overlap. CPU: f32; GPU: f32, f16, bf16
   TensorView x;
-  Weight weight;    // [out_features, in_features]; on a GPU plain, of the dtype of x
+  Weight weight;    // [out_features, in_features]; on a GPU a plain one is of the dtype of x
   TensorView bias;  // [out_features]: f32, f16, bf16; empty: none
   TensorView out;   // [num_rows, out_features]: dtype of x, or f32; strides as for x
-  // linear_workspace_bytes() of host memory, aligned to 64; overwritten. Empty: slower kernels that need
-  // none.
+  // linear_workspace_bytes() of the stream's device, aligned to 64; overwritten. Empty: slower kernels
+  // that need none.
   View<std::byte> workspace = {};
   // A row's bits depend neither on the other rows nor on their number, nor on a GPU on its place among them
   // as long as x's rows keep their alignment to 16 bytes: one order of additions for all of them, which for
@@ -55,8 +55,10 @@ bool linear(const LinearArgs& args, Stream& stream);
 void check(const LinearArgs& args, const Stream& stream);
 
 // Bytes that the fastest kernels of a device want for products of up to max_rows rows and max_in_features
-// input features with today's num_threads(). 0 where they need none.
-size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device);
+// input features with today's num_threads(), by plain weights or by those of any other format. 0 where they
+// need none.
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device,
+                              WeightFormat format = WeightFormat::kPlain);
 
 // The first half of a gated MLP: out = silu(gate) * up with [gate | up] = x W^T + b.
 struct GatedLinearArgs {

@@ -74,9 +74,6 @@ void require_weight_of(const Stream& stream, std::string_view view_name, const W
     return require(weight.scales.empty(), name, " ", weight, ": its scales ", weight.scales,
                    ": expected none with ", to_string(weight.format), " elements");
   }
-  if (stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, name, " ", weight, ": device ", stream.device, " multiplies ",
-         to_string(WeightFormat::kPlain), " weights alone; cpu has ", to_string(weight.format));
   check_weight_data(name, weight);
   check_weight_groups(name, weight);
   check_weight_scales(name, weight);

@@ -10,7 +10,7 @@
 namespace attend::kernels {
 
 // A weight as tensor/weight.h has it, on the stream's device: shapes, dtypes and groups, not the numbers.
-// Throws Error(kInvalidArgument), and Error(kUnsupported) for a format that the device has no kernel for.
+// Throws Error(kInvalidArgument).
 void require_weight_of(const Stream& stream, std::string_view name, const Weight& weight);
 
 // The format, and what its elements are stored in: "bfloat16", "int4 in groups of 128".

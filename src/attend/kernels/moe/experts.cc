@@ -32,22 +32,20 @@ void check_weights(const std::string& name, std::span<const Linear> linears, con
             ": expected [", matrix_rows, ", ", columns, "]");
     require(linear.bias.empty() == linears.front().bias.empty(), name,
             ": some matrices with a bias: expected all or none");
+    if (!weight.input_order.empty() && stream.device.type != DeviceType::kCpu)
+      fail(ErrorCode::kUnsupported, name, " ", weight, ": inputs in another order: moe_experts() on ",
+           stream.device, " does not offer it; cpu does");
     if (linear.bias.empty()) continue;
-    if (stream.device.type != DeviceType::kCpu)
-      fail(ErrorCode::kUnsupported, name, ": biases: moe_experts() on ", stream.device,
-           " does not offer them; cpu does");
     require_weight(name + "'s bias", linear.bias);
+    require_on(stream, name + "'s bias", linear.bias);
     require_shape(name + "'s bias", linear.bias, {matrix_rows});
   }
 }
 
-void check_gate(const ExpertGate& gate, const Stream& stream) {
+void check_gate(const ExpertGate& gate) {
   if (gate.activation == ExpertActivation::kSilu) return;
   require(gate.limit > 0.0f && gate.alpha > 0.0f, "clamped swiglu with limit ", gate.limit, " and alpha ",
           gate.alpha, ": expected both above 0");
-  if (stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "clamped swiglu: moe_experts() on ", stream.device,
-         " does not offer it; cpu does");
 }
 
 void check_choices(const MoeExpertsArgs& args) {
@@ -86,10 +84,7 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
   check_weights("gate_up", args.linears.gate_up, shape, 2 * shape.intermediate_size, shape.hidden_size, 2,
                 stream);
   check_weights("down", args.linears.down, shape, shape.hidden_size, shape.intermediate_size, 1, stream);
-  check_gate(args.gate, stream);
-  if (args.weights_scale_input && stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "weights_scale_input: moe_experts() on ", stream.device,
-         " does not offer it; cpu does");
+  check_gate(args.gate);
   const size_t needed = experts_scratch_bytes(shape, num_tokens, args.x.dtype);
   require(args.scratch.size() >= needed, "scratch of ", args.scratch.size(), " bytes: ", num_tokens,
           " tokens need ", needed);

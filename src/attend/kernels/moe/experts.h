@@ -20,7 +20,7 @@ struct MoeShape {
 enum class ExpertActivation : uint8_t {
   kSilu,           // silu(gate) * up. Of gate_up the rows of gate come first, then those of up.
   kClampedSwiglu,  // (up + 1) gate / (1 + e^-(alpha gate)), gate at most limit, up within limit of 0. Rows of
-                   // gate and up alternate (gpt-oss). CPU only.
+                   // gate and up alternate (gpt-oss).
 };
 struct ExpertGate {
   ExpertActivation activation = ExpertActivation::kSilu;
@@ -29,7 +29,7 @@ struct ExpertGate {
 
 // The weights of all experts of a layer, expert after expert: in one matrix, in one for each expert, or, of
 // gate and up, in one for each of the two of each expert. A GPU takes one matrix; weights that are mapped
-// from a file stay where they are. All of them have biases or none has; a GPU takes none.
+// from a file stay where they are. All of them have biases or none has.
 struct ExpertWeights {
   std::span<const Linear> gate_up;  // [num_experts * (gate's + up's intermediate_size), hidden_size]
   std::span<const Linear> down;     // [num_experts * hidden_size, intermediate_size]
@@ -37,12 +37,13 @@ struct ExpertWeights {
 
 struct MoeExpertsArgs {
   MoeShape shape;
-  TensorView x;           // [num_tokens, hidden_size], contiguous. CPU: f32; GPU: f32, f16, bf16
-  TensorView experts;     // i32 [num_tokens, top_k]: as route() leaves them, each a token's once
-  TensorView weights;     // f32 [num_tokens, top_k]
-  ExpertWeights linears;  // on a GPU plain, of the dtype of x, without biases
+  TensorView x;        // [num_tokens, hidden_size], contiguous. CPU: f32; GPU: f32, f16, bf16
+  TensorView experts;  // i32 [num_tokens, top_k]: as route() leaves them, each a token's once
+  TensorView weights;  // f32 [num_tokens, top_k]
+  // On a GPU plain weights are of the dtype of x, and quantised ones have their inputs in order.
+  ExpertWeights linears;
   ExpertGate gate = {};
-  // The weight multiplies what an expert reads in place of what it gives (Llama 4). CPU only.
+  // The weight multiplies what an expert reads in place of what it gives (Llama 4).
   bool weights_scale_input = false;
   TensorView out;                  // as x; on a CPU it may be x
   bool accumulate = false;         // out += what is computed, rounded once. GPU only.
@@ -54,8 +55,7 @@ struct MoeExpertsArgs {
 };
 // out = sum over the token's experts, in their order, of weight * (Wdown act(Wgate x, Wup x)), each product
 // with its bias, summed in float32. Only weights of experts that a token chose are read. Throws
-// Error(kInvalidArgument) for shapes and dtypes, Error(kUnsupported) for formats of weights and for what a
-// GPU does not offer.
+// Error(kInvalidArgument) for shapes and dtypes, Error(kUnsupported) for weights that a GPU does not take.
 void moe_experts(const MoeExpertsArgs& args, Stream& stream);
 void check(const MoeExpertsArgs& args, const Stream& stream);
 

@@ -17,4 +17,6 @@ attend_kernels(moe
     cuda/common/route_kernel.cu
     cuda/common/sort_pairs_kernel.cu
     cuda/sm80/grouped_gemm_bf16.cu
-    cuda/sm80/grouped_gemm_f16.cu)
+    cuda/sm80/grouped_gemm_f16.cu
+    cuda/sm80/quantised_grouped_gemm_bf16.cu
+    cuda/sm80/quantised_grouped_gemm_f16.cu)

@@ -26,7 +26,7 @@ struct ExpertScratch {
   TensorView row_of_pair;   // i32 [num_pairs]
   TensorView token_of_row;  // i32 [num_pairs]
   TensorView offsets;       // i32 [2, num_experts + 1]: the first row of each expert; its first tile of rows
-  TensorView segments;      // i32 [num_pairs, 3]: CPU
+  TensorView segments;      // i32 [num_pairs, 3]: of a CPU; a GPU has the pairs of rows there
   TensorView rows;          // as x [num_pairs, hidden_size]: what experts read on a CPU, then what they gave
   TensorView inner;         // as x [num_pairs, 2 * intermediate_size]: of a GPU the first half
 

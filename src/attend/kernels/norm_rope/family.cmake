@@ -32,4 +32,5 @@ attend_kernels(norm_rope
     cuda/norm_rope_groups_kernel.cu
     cuda/norm_rope_kernel.cu
     cuda/rms_norm_add_kernel.cu
-    cuda/rope_rows.cu)
+    cuda/rope_rows.cu
+    cuda/scale_by_position_kernel.cu)

@@ -60,10 +60,6 @@ void check(const NormRopeArgs& args, const Stream& stream) {
   };
   check_heads("q", args.q, args.q_norm);
   if (!args.k.empty()) check_heads("k", args.k, args.k_norm);
-  const bool on_cpu = stream.device.type == DeviceType::kCpu;
-  if (!on_cpu && (args.cos.empty() || args.norm_behind))
-    fail(ErrorCode::kUnsupported, args.norm_behind ? "norm_behind" : "heads that are not rotated",
-         ": norm_rope() on ", stream.device, " does not offer it; cpu does");
   require(!args.norm_behind || args.q.shape[2] <= kMaxUnitNorm, "norm_behind: heads of ", args.q.shape[2],
           ": at most ", kMaxUnitNorm);
   if (!args.cos.empty()) require_angles("q", args.q, args.positions, args.cos, args.sin, stream);
@@ -101,13 +97,14 @@ void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
 
 void scale_by_position(const TensorView& q, View<const int32_t> positions,
                        const QueryTemperature& temperature, Stream& stream) {
-  require_cpu(stream, "scale_by_position");
   require_rank("q", q, 3);
   require_activation_of(stream, "q", q);
   require(std::ssize(positions) == q.shape[0], "positions of ", positions.size(), " tokens: expected ",
           q.shape[0]);
   require(temperature.slope > 0.0f && temperature.floor_scale > 0.0f, "temperature of slope ",
           temperature.slope, " and floor_scale ", temperature.floor_scale, ": expected both above 0");
+  if (q.num_elements() == 0) return;
+  if (const OnGpu gpu(stream); gpu) return cuda::scale_by_position(q, positions, temperature, stream);
   for (int64_t token = 0; token < q.shape[0]; ++token) {
     const float steps =
         std::floor(static_cast<float>(positions[static_cast<size_t>(token)] + 1) / temperature.floor_scale);

@@ -27,9 +27,9 @@ struct NormRopeArgs {
   TensorView q_norm = {}, k_norm = {};  // [head_dim]; empty: not normalized
   float eps = 1e-6f;
   View<const int32_t> positions = {};  // [num_tokens]
-  TensorView cos = {}, sin = {};       // as rope; empty: not rotated (CPU only)
+  TensorView cos = {}, sin = {};       // as rope; empty: not rotated
   bool interleaved = false;            // as rope
-  // Heads of q and k are normalized once more, without weights, behind RoPE (Llama 4). CPU only.
+  // Heads of q and k are normalized once more, without weights, behind RoPE (Llama 4).
   bool norm_behind = false;
 };
 // Shapes, dtypes, devices and, on the CPU, positions; throws Error naming what is wrong.
@@ -53,8 +53,7 @@ struct DynamicAnglesArgs {
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
 
 // q times 1 + slope log(1 + floor((position + 1) / floor_scale)): a temperature that falls with the position
-// (arXiv 2501.19399; Llama 4). q: [num_tokens, num_heads, head_dim], last stride 1, in place. Throws
-// Error(kUnsupported) on a GPU.
+// (arXiv 2501.19399; Llama 4). q: [num_tokens, num_heads, head_dim], last stride 1, in place.
 struct QueryTemperature {
   float slope = 0.0f, floor_scale = 0.0f;  // 0: none; both above 0
 };

@@ -17,8 +17,8 @@ namespace {
 bool takes_product(const LinearArgs& args, const Stream& stream) {
   if (max_skinny_rows(gpu_facts(stream.device).shared_bytes) != kMaxRowsWithRoom ||
       args.x.shape[0] > kMaxQkvRows || args.x.dtype != DType::kBF16 ||
-      args.weight.data.dtype != DType::kBF16 || args.out.dtype != DType::kBF16 || args.accumulate ||
-      args.batch_invariant)
+      args.weight.format != WeightFormat::kPlain || args.weight.data.dtype != DType::kBF16 ||
+      args.out.dtype != DType::kBF16 || args.accumulate || args.batch_invariant)
     return false;
   const GemmProblem problem = gemm_problem(args, /*gated=*/false);
   const GemmRow& row = choose(problem, gpu_facts(stream.device));
@@ -39,8 +39,9 @@ KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
 // or not at all.
 bool takes_heads(const NormRopeArgs& rope) {
   const int64_t half = rope.cos.shape[1], num_groups = half / kFeatures;
-  return !rope.interleaved && rope.q_norm.empty() == rope.k_norm.empty() && 2 * half == rope.q.shape[2] &&
-         half % kFeatures == 0 && half <= kMaxRopeHalf && (num_groups & (num_groups - 1)) == 0;
+  return !rope.interleaved && !rope.norm_behind && rope.q_norm.empty() == rope.k_norm.empty() &&
+         2 * half == rope.q.shape[2] && half % kFeatures == 0 && half <= kMaxRopeHalf &&
+         (num_groups & (num_groups - 1)) == 0;
 }
 
 // Whether `heads` are those of `out` from column `column` on.

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "attend/base/error.h"
+#include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
@@ -19,6 +20,7 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .max_rows_of_deferred_norm = 32,
                            .min_wave_efficiency = 0.8,
                            .min_rows_of_cta_pairs = 192,
+                           .max_rows_of_codes = kManyQuantisedRows,
                            .max_rows_of_any_width = 16,
                            .max_features_of_more_rows = 32768};
 
@@ -31,7 +33,8 @@ bool x_aligned_behind_norm(const GemmProblem& problem) {
 
 // Groups of eight 16-bit inputs of x, which a norm may have left, and of the weight.
 bool fits_tensor_cores(const GemmProblem& problem, bool x_aligned) {
-  return problem.dtype != DType::kF32 && problem.in_features % 8 == 0 && x_aligned && problem.weight_aligned;
+  return problem.format == WeightFormat::kPlain && problem.dtype != DType::kF32 &&
+         problem.in_features % 8 == 0 && x_aligned && problem.weight_aligned;
 }
 
 bool fits_sm90_tiles(const GemmProblem& problem, const GpuFacts& gpu) {
@@ -95,8 +98,35 @@ bool invariant_sm90_takes(const GemmProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && invariant_takes(problem, gpu);
 }
 
+// Codes that lanes load 16 bytes of at once, and 16-bit activations.
+bool fits_codes(const GemmProblem& problem) {
+  const int64_t inputs_of_16_bytes = has_four_bits(problem.format) ? 32 : 16;
+  return problem.format != WeightFormat::kPlain && !problem.gated && problem.dtype != DType::kF32 &&
+         problem.in_features % inputs_of_16_bytes == 0 && x_aligned_behind_norm(problem) &&
+         problem.weight_aligned;
+}
+
+bool quantised_takes(const GemmProblem& problem, const GpuFacts&) {
+  const bool whole_blocks = problem.format != WeightFormat::kFp8 ||
+                            problem.group_ins >= problem.in_features ||
+                            problem.group_ins % kFp8BlockInputs == 0;
+  return fits_codes(problem) && whole_blocks && (!problem.reorders || problem.has_workspace);
+}
+
+bool quantised_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.batch_invariant || !problem.has_workspace || problem.num_rows <= tuning.max_rows_of_codes;
+}
+
+bool widened_takes(const GemmProblem& problem, const GpuFacts&) {
+  return fits_codes(problem) && !problem.batch_invariant && problem.has_workspace;
+}
+
+bool widened_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.num_rows > tuning.max_rows_of_codes;
+}
+
 bool cublaslt_takes(const GemmProblem& problem, const GpuFacts&) {
-  return !problem.batch_invariant && !problem.gated;
+  return problem.format == WeightFormat::kPlain && !problem.batch_invariant && !problem.gated;
 }
 
 constexpr std::array kRows{
@@ -110,11 +140,16 @@ constexpr std::array kRows{
             never_norms, "batch-invariant, more rows than the skinny GEMM takes"},
     GemmRow{GemmKernel::kInvariantSm80, "batch-invariant GEMM (sm80)", invariant_takes, always, never_norms,
             "batch-invariant, more rows than the skinny GEMM takes"},
+    GemmRow{GemmKernel::kQuantised, "quantised GEMM", quantised_takes, quantised_is_faster, never_norms,
+            "reads the weight in its own bits: few rows, batch-invariant, or no workspace"},
+    GemmRow{GemmKernel::kWidened, "widened weight", widened_takes, widened_is_faster, never_norms,
+            "many rows: the weight as elements, tile after tile, costs less than its codes for each tile of "
+            "rows"},
     GemmRow{GemmKernel::kCublasLt, "cuBLASLt", cublaslt_takes, always, never_norms,
             "nothing above takes it or is faster"},
     GemmRow{GemmKernel::kNaive, "naive GEMM",
             [](const GemmProblem& problem, const GpuFacts&) { return !problem.gated; }, always, never_norms,
-            "batch-invariant, and no tensor-core kernel takes it"},
+            "no tensor-core kernel takes it, and it is batch-invariant or the weight quantised"},
     GemmRow{GemmKernel::kGemmThenSilu, "GEMM, then SiLU",
             [](const GemmProblem& problem, const GpuFacts&) { return problem.gated; }, always, never_norms,
             "nothing above does both or is faster"}};

@@ -8,6 +8,7 @@
 
 #include "attend/kernels/common/gpu_facts.h"
 #include "attend/tensor/dtype.h"
+#include "attend/tensor/weight.h"
 
 namespace attend::kernels::cuda {
 
@@ -17,11 +18,13 @@ enum class GemmKernel : uint8_t {
   kSkinny,         // sm80/skinny_gemm.h
   kInvariantSm90,  // sm90/batch_invariant_gemm.h
   kInvariantSm80,  // common/batch_invariant_gemm_kernel.h
+  kQuantised,      // sm80/quantised_gemm_kernel.h
+  kWidened,        // quantised_linear.h
   kCublasLt,       // matmul.h
   kNaive,          // common/batch_invariant_gemm_kernel.h
   kGemmThenSilu,   // no kernel for gate, up and SiLU together: another choice, and then silu_mul()
 };
-inline constexpr int kNumGemmKernels = 8;
+inline constexpr int kNumGemmKernels = 10;
 
 // RMSNorm of x before the product (InputNorm of linear.h).
 enum class GemmNorm : uint8_t {
@@ -34,7 +37,7 @@ enum class GemmNorm : uint8_t {
 struct GemmProblem {
   int64_t num_rows = 0, in_features = 0;
   int64_t out_features = 0;    // of out; `gated`: the weight has twice as many rows
-  DType dtype = DType::kBF16;  // of x and the weight
+  DType dtype = DType::kBF16;  // of x, and of a plain weight
   DType out_dtype = DType::kBF16;
   bool gated = false;  // out = silu(gate) * up
   bool batch_invariant = false;
@@ -44,6 +47,10 @@ struct GemmProblem {
   DType norm_dtype = DType::kBF16;  // of the norm's weight, which lies at a multiple of 16 bytes or not
   bool norm_aligned = true;
   bool normalized_aligned = true;  // the memory for x behind a norm that runs in a launch before
+  WeightFormat format = WeightFormat::kPlain;
+  int64_t group_ins = 0;       // of a quantised weight: inputs that share a scale
+  bool reorders = false;       // columns of the weight are not in the order of inputs
+  bool has_workspace = false;  // that quantised weights want
 
   int64_t num_weight_rows() const { return gated ? 2 * out_features : out_features; }
 };
@@ -63,6 +70,11 @@ struct GemmTuning {
   // multiply 256 rows however few there are, which pays from some number on.
   double min_wave_efficiency;
   int64_t min_rows_of_cta_pairs;
+  // The quantised GEMM: with more rows than a tile of it has, widening the weight once costs less than
+  // reading and widening it again for each further tile. By bytes and operations, not timed: widening writes
+  // and reads 4 bytes an element, 0.8 ns per 1000 at 4.8 TB/s; a product of mma.sync takes some 7 ns per 10^6
+  // longer than one of wgmma, so beyond some 100 rows.
+  int64_t max_rows_of_codes;
   // The skinny GEMM: with more rows than the first x weighs as much as the weights that a CTA takes at once,
   // so layers of more features than the second (heads) are left to cuBLASLt.
   int64_t max_rows_of_any_width;

@@ -10,6 +10,7 @@
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
+#include "attend/kernels/gemm/cuda/quantised_linear.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm.h"
@@ -21,7 +22,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 void require_dtype_of_x(const TensorView& x, const Weight& weight) {
-  if (weight.data.dtype != x.dtype)
+  if (weight.format == WeightFormat::kPlain && weight.data.dtype != x.dtype)
     fail(ErrorCode::kUnsupported, "weight ", weight, ": expected the dtype of x, ", x.dtype);
 }
 
@@ -34,6 +35,7 @@ KernelChoice choice_of(const GemmProblem& problem, const GemmRow& row) {
   std::ostringstream text;
   text << problem.num_rows << " x " << problem.in_features << " -> " << problem.out_features << ", "
        << problem.dtype;
+  if (problem.format != WeightFormat::kPlain) text << " by " << to_string(problem.format);
   if (problem.out_dtype != problem.dtype) text << " to " << problem.out_dtype;
   if (problem.norm != GemmNorm::kNone)
     text << (row.norms(problem) ? ", norm in the kernel" : ", norm in a launch before");
@@ -78,8 +80,15 @@ void launch_invariant_sm80(const LinearArgs& args, bool, Stream& stream) {
 }
 
 void launch_naive(const LinearArgs& args, bool, Stream& stream) {
-  launch_naive_gemm(batch_invariant_params(args), element_of(args.x.dtype), stream.handle);
+  launch_naive_gemm({.product = batch_invariant_params(args),
+                     .weight = quantised_weight(args.weight),
+                     .element = element_of(args.x.dtype)},
+                    stream.handle);
 }
+
+void launch_quantised(const LinearArgs& args, bool, Stream& stream) { quantised_linear(args, stream); }
+
+void launch_widened(const LinearArgs& args, bool, Stream& stream) { widened_linear(args, stream); }
 
 // out[i] (+)= bias.
 void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& stream) {
@@ -111,7 +120,8 @@ bool defers_nothing(const LinearArgs& args, bool gated, Stream& stream) {
 constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream), kNumGemmKernels> kLaunches{
     defers_nothing<launch_gated_mlp>,      launch_split_k,
     defers_nothing<launch_skinny>,         defers_nothing<launch_invariant_sm90>,
-    defers_nothing<launch_invariant_sm80>, defers_nothing<launch_cublaslt>,
+    defers_nothing<launch_invariant_sm80>, defers_nothing<launch_quantised>,
+    defers_nothing<launch_widened>,        defers_nothing<launch_cublaslt>,
     defers_nothing<launch_naive>,          nullptr};
 
 const GemmRow& recorded(const GemmRow& row, const GemmProblem& problem) {
@@ -149,7 +159,11 @@ GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
           .norm = norm_of(args.norm),
           .norm_dtype = args.norm.weight.dtype,
           .norm_aligned = rows_aligned({&args.norm.weight}),
-          .normalized_aligned = rows_aligned({&args.norm.normalized})};
+          .normalized_aligned = rows_aligned({&args.norm.normalized}),
+          .format = args.weight.format,
+          .group_ins = args.weight.group_ins,
+          .reorders = !args.weight.input_order.empty(),
+          .has_workspace = !args.workspace.empty()};
 }
 
 bool linear(const LinearArgs& args, Stream& stream) {
@@ -160,6 +174,7 @@ bool linear(const LinearArgs& args, Stream& stream) {
 }
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
+  if (args.weight.format != WeightFormat::kPlain) return false;
   require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return false;
   const LinearArgs product{.x = args.x,

@@ -7,6 +7,8 @@
 #include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
+#include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
 #include "attend/kernels/moe/scratch.h"
 
@@ -19,21 +21,31 @@ constexpr int64_t kRowsPerExpertOfLargeTiles = 32;
 constexpr int64_t kAlignedElements = 8;  // elements that an aligned copy moves
 
 struct GroupedKernel {
-  const char* name;
+  std::string name;
   int tile_rows;
   bool on_tensor_cores;
 };
 
+// Whether tensor cores take a weight of experts, beside x of 16 bits.
+bool fits_tensor_cores(const Weight& weight) {
+  const bool fp8 = weight.format == WeightFormat::kFp8;
+  const int64_t inputs_of_16_bytes = has_four_bits(weight.format) ? 32 : fp8 ? 16 : kAlignedElements;
+  const bool whole_blocks =
+      !fp8 || weight.group_ins >= weight.in_features() || weight.group_ins % kFp8BlockInputs == 0;
+  return weight.in_features() % inputs_of_16_bytes == 0 && whole_blocks && rows_aligned({&weight.data});
+}
+
 GroupedKernel choose(const MoeExpertsArgs& args) {
   const MoeShape& shape = args.shape;
+  const Weight &gate_up = args.linears.gate_up.front().weight, &down = args.linears.down.front().weight;
   const bool aligned = shape.hidden_size % kAlignedElements == 0 &&
-                       shape.intermediate_size % kAlignedElements == 0 &&
-                       rows_aligned({&args.x, &args.linears.gate_up.front().weight.data,
-                                     &args.linears.down.front().weight.data});
-  if (args.x.dtype == DType::kF32 || !aligned)
+                       shape.intermediate_size % kAlignedElements == 0 && rows_aligned({&args.x});
+  if (args.x.dtype == DType::kF32 || !aligned || !fits_tensor_cores(gate_up) || !fits_tensor_cores(down))
     return {.name = "naive grouped GEMM", .tile_rows = kNaiveTileRows, .on_tensor_cores = false};
   const bool many = args.x.shape[0] * shape.top_k >= kRowsPerExpertOfLargeTiles * shape.num_experts;
-  return {.name = many ? "grouped GEMM of 64 rows" : "grouped GEMM of 16 rows",
+  const bool plain = gate_up.format == WeightFormat::kPlain;
+  return {.name = std::string(plain ? "grouped GEMM of " : "quantised grouped GEMM of ") +
+                  (many ? "64 rows" : "16 rows"),
           .tile_rows = many ? kLargeTileRows : kSmallTileRows,
           .on_tensor_cores = true};
 }
@@ -42,17 +54,21 @@ void record(const MoeExpertsArgs& args, const GroupedKernel& kernel) {
   std::ostringstream text;
   text << args.x.shape[0] << " tokens x " << args.shape.top_k << " of " << args.shape.num_experts
        << " experts, " << args.shape.hidden_size << " -> " << args.shape.intermediate_size << ", "
-       << args.x.dtype;
+       << args.x.dtype << ", weights in " << describe_elements(args.linears.down.front().weight);
   record_choice({.op = "moe_experts",
                  .problem = text.str(),
                  .kernel = kernel.name,
                  .why = kernel.on_tensor_cores ? "rows for each expert in the mean"
-                                               : "float32, or rows that 16 bytes do not divide"});
+                                               : "float32, rows that 16 bytes do not divide, or groups that "
+                                                 "64 inputs of fp8 do not"});
 }
 
 void multiply(const GroupedGemmParams& params, const GroupedKernel& kernel, DType dtype, Stream& stream) {
   if (!kernel.on_tensor_cores) return launch_naive_grouped_gemm(params, element_of(dtype), stream.handle);
-  const auto launch = dtype == DType::kBF16 ? launch_grouped_gemm_bf16 : launch_grouped_gemm_f16;
+  const bool bf16 = dtype == DType::kBF16;
+  const auto launch = params.weight.format == WeightFormat::kPlain
+                          ? (bf16 ? launch_grouped_gemm_bf16 : launch_grouped_gemm_f16)
+                          : (bf16 ? launch_quantised_grouped_gemm_bf16 : launch_quantised_grouped_gemm_f16);
   launch(params, kernel.tile_rows, stream.handle);
 }
 
@@ -76,10 +92,10 @@ void route(const RouteArgs& args, Stream& stream) {
 
 void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   const MoeShape& shape = args.shape;
-  for (const auto* linears : {&args.linears.gate_up, &args.linears.down})
-    if (linears->front().weight.data.dtype != args.x.dtype)
-      fail(ErrorCode::kUnsupported, "experts ", linears->front().weight, ": expected the dtype of x, ",
-           args.x.dtype);
+  const Linear &gate_ups = args.linears.gate_up.front(), &downs = args.linears.down.front();
+  for (const Linear* linear : {&gate_ups, &downs})
+    if (linear->weight.format == WeightFormat::kPlain && linear->weight.data.dtype != args.x.dtype)
+      fail(ErrorCode::kUnsupported, "experts ", linear->weight, ": expected the dtype of x, ", args.x.dtype);
   const GroupedKernel kernel = choose(args);
   if (records_choices()) record(args, kernel);
   ScratchPieces pieces(args.scratch, stream.device);
@@ -90,6 +106,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   launch_sort_pairs({.experts = args.experts.as<const int32_t>(),
                      .row_of_pair = scratch.row_of_pair.as<int32_t>(),
                      .token_of_row = scratch.token_of_row.as<int32_t>(),
+                     .pair_of_row = scratch.segments.as<int32_t>(),
                      .first_row = first_row,
                      .first_tile = first_tile,
                      .num_pairs = static_cast<int32_t>(num_pairs),
@@ -100,10 +117,12 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   // The most tiles that so many pairs can have: every expert's last one may be short.
   const int64_t num_touched = std::min(num_pairs, shape.num_experts);
   const int64_t num_tiles = num_touched + (num_pairs - num_touched) / kernel.tile_rows;
+  const bool clamped = args.gate.activation == ExpertActivation::kClampedSwiglu;
+  const auto* const weights = args.weights.as<const float>();
   const GroupedGemmParams gate_up{.x = args.x.data,
                                   .x_stride = shape.hidden_size,
                                   .token_of_row = scratch.token_of_row.as<const int32_t>(),
-                                  .weight = args.linears.gate_up.front().weight.data.data,
+                                  .weight = quantised_weight(gate_ups.weight),
                                   .out = scratch.inner.data,
                                   .first_row = first_row,
                                   .first_tile = first_tile,
@@ -111,21 +130,30 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                                   .in_features = static_cast<int32_t>(shape.hidden_size),
                                   .out_features = static_cast<int32_t>(shape.intermediate_size),
                                   .gated = true,
-                                  .num_tiles = static_cast<int32_t>(num_tiles)};
+                                  .alternating = clamped,
+                                  .num_tiles = static_cast<int32_t>(num_tiles),
+                                  .epilogue = {.bias = device_vector(gate_ups.bias),
+                                               .input_weights = args.weights_scale_input ? weights : nullptr,
+                                               .pair_of_row = scratch.segments.as<const int32_t>(),
+                                               .clamped = clamped,
+                                               .limit = args.gate.limit,
+                                               .alpha = args.gate.alpha}};
   multiply(gate_up, kernel, args.x.dtype, stream);
   GroupedGemmParams down = gate_up;
   down.x = scratch.inner.data;
   down.x_stride = shape.intermediate_size;
   down.token_of_row = nullptr;
-  down.weight = args.linears.down.front().weight.data.data;
+  down.weight = quantised_weight(downs.weight);
   down.out = scratch.rows.data;
   down.in_features = static_cast<int32_t>(shape.intermediate_size);
   down.out_features = static_cast<int32_t>(shape.hidden_size);
-  down.gated = false;
+  down.gated = down.alternating = false;
+  down.epilogue.bias = device_vector(downs.bias);
+  down.epilogue.input_weights = nullptr;
   multiply(down, kernel, args.x.dtype, stream);
   launch_combine({.rows = scratch.rows.data,
                   .row_of_pair = scratch.row_of_pair.as<const int32_t>(),
-                  .weights = args.weights.as<const float>(),
+                  .weights = args.weights_scale_input ? nullptr : weights,
                   .out = args.out.data,
                   .num_tokens = static_cast<int32_t>(args.x.shape[0]),
                   .top_k = static_cast<int32_t>(shape.top_k),

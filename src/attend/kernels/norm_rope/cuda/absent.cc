@@ -25,6 +25,9 @@ void gelu_tanh_mul(const TensorView&, const TensorView&, Stream&) { refuse("gelu
 void soft_cap(const TensorView&, float, Stream&) { refuse("soft_cap"); }
 void norm_rope(const NormRopeArgs&, Stream&) { refuse("rope"); }
 void norm_rope_store(const NormRopeArgs&, const StoreKvArgs&, Stream&) { refuse("rope"); }
+void scale_by_position(const TensorView&, View<const int32_t>, const QueryTemperature&, Stream&) {
+  refuse("scale_by_position");
+}
 void dynamic_angles(const DynamicAnglesArgs&, Stream&) { refuse("dynamic_angles"); }
 void rope_rows_by_length(const RopeRowsByLengthArgs&, Stream&) { refuse("rope_rows_by_length"); }
 void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {

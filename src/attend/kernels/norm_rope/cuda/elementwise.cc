@@ -72,7 +72,8 @@ NormRopeParams norm_rope_params(const NormRopeArgs& args) {
           .eps = args.eps,
           .num_tokens = static_cast<int32_t>(args.q.shape[0]),
           .head_dim = static_cast<int32_t>(args.q.shape[2]),
-          .half = static_cast<int32_t>(args.cos.shape[1])};
+          .half = static_cast<int32_t>(args.cos.shape[1]),
+          .norm_behind = args.norm_behind};
 }
 
 }  // namespace
@@ -138,6 +139,22 @@ NormRopeParams norm_rope_store_params(const NormRopeArgs& rope, const StoreKvArg
   NormRopeParams params = norm_rope_params(rope);
   params.store = store_params(store, stream);
   return params;
+}
+
+void scale_by_position(const TensorView& q, View<const int32_t> positions,
+                       const QueryTemperature& temperature, Stream& stream) {
+  const DeviceRows rows = device_rows(q);
+  launch_scale_by_position({.x = rows.data,
+                            .token_stride = rows.outer_stride,
+                            .head_stride = rows.inner_stride,
+                            .positions = positions.data(),
+                            .slope = temperature.slope,
+                            .floor_scale = temperature.floor_scale,
+                            .num_tokens = static_cast<int32_t>(q.shape[0]),
+                            .num_heads = static_cast<int32_t>(q.shape[1]),
+                            .head_dim = static_cast<int32_t>(q.shape[2]),
+                            .element = rows.element},
+                           stream.handle);
 }
 
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {

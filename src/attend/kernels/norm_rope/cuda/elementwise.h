@@ -20,6 +20,8 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& str
 void soft_cap(const TensorView& x, float cap, Stream& stream);
 void norm_rope(const NormRopeArgs& args, Stream& stream);
 void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream);
+void scale_by_position(const TensorView& q, View<const int32_t> positions,
+                       const QueryTemperature& temperature, Stream& stream);
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
 void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream);
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);

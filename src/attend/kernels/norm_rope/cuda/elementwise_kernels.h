@@ -60,6 +60,17 @@ struct SoftCapParams {
 };
 void launch_soft_cap(const SoftCapParams& params, void* stream);
 
+// x = (1 + slope log(1 + floor((position + 1) / floor_scale))) x, of all heads of each token.
+struct ScaleByPositionParams {
+  void* x;  // [num_tokens, num_heads, head_dim]
+  int64_t token_stride, head_stride;
+  const int32_t* positions;  // [num_tokens]
+  float slope, floor_scale;
+  int32_t num_tokens, num_heads, head_dim;
+  Element element;
+};
+void launch_scale_by_position(const ScaleByPositionParams& params, void* stream);
+
 // Heads [num_tokens, num_heads, head_dim], normalised where there is a weight.
 struct RopeHeads {
   void* data;
@@ -78,7 +89,8 @@ struct NormRopeParams {
   const float *cos, *sin;  // row p of either begins at p * its stride
   int64_t cos_stride, sin_stride;
   float eps;
-  int32_t num_tokens, head_dim, half;  // half: pairs that are rotated, at most kMaxRopeHalf
+  int32_t num_tokens, head_dim, half;  // half: pairs that are rotated, at most kMaxRopeHalf; 0: no angles
+  bool norm_behind;  // heads of q and k are normalised once more, without weights, behind the rotation
 };
 // `interleaved`: pairs are (2 i, 2 i + 1), otherwise (i, i + half).
 void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stream);

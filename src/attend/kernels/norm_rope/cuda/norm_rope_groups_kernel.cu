@@ -262,8 +262,8 @@ bool takes_groups(const NormRopeParams& params) {
     return are_groups(rows, element, params.head_dim);
   };
   return (element == Element::kBF16 || element == Element::kF16) && params.half % kGroupElements == 0 &&
-         2 * params.half == params.head_dim && is_aligned(params.cos) && is_aligned(params.sin) &&
-         divides(kAnglesAtOnce, {params.cos_stride, params.sin_stride}) &&
+         2 * params.half == params.head_dim && !params.norm_behind && is_aligned(params.cos) &&
+         is_aligned(params.sin) && divides(kAnglesAtOnce, {params.cos_stride, params.sin_stride}) &&
          are_groups(params.heads[0], element) && are_groups(params.heads[1], element) &&
          (params.store.slots == nullptr ||
           std::all_of(std::begin(params.store.rows), std::end(params.store.rows), stores_groups));

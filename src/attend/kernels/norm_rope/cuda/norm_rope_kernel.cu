@@ -90,7 +90,7 @@ class HeadLane {
         heads_(heads),
         begin_(token * heads.token_stride + head * heads.head_stride),
         lane_(lane) {
-    const int64_t position = params.positions[token];
+    const int64_t position = params.half > 0 ? params.positions[token] : 0;
     const float *const cos = params.cos + position * params.cos_stride, *const sin =
                                                                             params.sin +
                                                                             position * params.sin_stride;
@@ -106,11 +106,14 @@ class HeadLane {
   }
 
   // Calls write(d, value) for each of the head's elements that changes, or for all that there are when `all`.
+  // Without a norm behind the rotation the last factor is 1, which changes no bit.
   template <class Write>
   __device__ void normalize_and_rotate(bool all, const Write& write) const {
     Halves x = load_halves<kInterleaved>(heads_.data, begin_, heads_.element, params_.half, lane_);
     const bool normalize = heads_.norm.data != nullptr;
-    const float scale = normalize ? scale_of(x) : 1.0f;
+    const float scale =
+        normalize ? scale_of(x, [&](int d) { return load_element(heads_.data, begin_ + d, heads_.element); })
+                  : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
       const int i = lane_ + 32 * j;
@@ -118,26 +121,38 @@ class HeadLane {
       const float a = normalize ? x.first[j] * scale * weights_.first[j] : x.first[j];
       const float b = normalize ? x.second[j] * scale * weights_.second[j] : x.second[j];
       const float2 pair = rotated(a, b, cos_[j], sin_[j]);
-      write(first_of_pair<kInterleaved>(i), pair.x);
-      write(second_of_pair<kInterleaved>(i, params_.half), pair.y);
+      x.first[j] = pair.x;
+      x.second[j] = pair.y;
     }
-    if (!all && !normalize) return;
-    for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
+    // Of elements that are not rotated.
+    const auto rest = [&](int d) {
       const float value = load_element(heads_.data, begin_ + d, heads_.element);
-      write(d, normalize ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value);
+      return normalize ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value;
+    };
+    const float behind = params_.norm_behind ? scale_of(x, rest) : 1.0f;
+#pragma unroll
+    for (int j = 0; j < kMaxPairs; ++j) {
+      const int i = lane_ + 32 * j;
+      if (i >= params_.half) break;
+      write(first_of_pair<kInterleaved>(i), x.first[j] * behind);
+      write(second_of_pair<kInterleaved>(i, params_.half), x.second[j] * behind);
     }
+    if (!all && !normalize && !params_.norm_behind) return;
+    for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) write(d, rest(d) * behind);
   }
   __device__ void store(int d, float value) const {
     store_element(heads_.data, begin_ + d, heads_.element, value);
   }
 
  private:
-  __device__ float scale_of(const Halves& x) const {
+  // What normalises the head: of its pairs, and of rest(d), the elements that are not rotated.
+  template <class Rest>
+  __device__ float scale_of(const Halves& x, const Rest& rest) const {
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) sum += squares_of_pair(x.first[j], x.second[j]);
     for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
-      const float value = load_element(heads_.data, begin_ + d, heads_.element);
+      const float value = rest(d);
       sum += value * value;
     }
     return norm_scale(warp_sum(sum), params_.head_dim, params_.eps);

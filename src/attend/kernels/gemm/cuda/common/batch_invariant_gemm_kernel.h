@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/kernels/common/cuda/params.h"
+#include "attend/kernels/gemm/cuda/common/quantised_weight.h"
 
 namespace attend::kernels::cuda {
 
@@ -23,8 +24,13 @@ struct BatchInvariantGemmParams {
 void launch_batch_invariant_gemm_bf16(const BatchInvariantGemmParams& params, void* stream);
 void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params, void* stream);
 
-// Any layout, x and weight of `element`: every output is added up in float32 by one thread, in the order of
-// K.
-void launch_naive_gemm(const BatchInvariantGemmParams& params, Element element, void* stream);
+// Any layout, x of any type and a weight of any format: every output is added up in float32 by one thread, in
+// the order of the weight's columns.
+struct NaiveGemmParams {
+  BatchInvariantGemmParams product;
+  QuantisedWeight weight;
+  Element element;  // of x
+};
+void launch_naive_gemm(const NaiveGemmParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda

@@ -1,4 +1,4 @@
-// Naive GEMM: out = x W^T in float32 on the CUDA cores, for any dtype, stride and alignment.
+// Naive GEMM: out = x W^T in float32 on the CUDA cores, for any dtype, format, stride and alignment.
 //
 //   tile        64 rows x 64 features, K-blocks of 16
 //   warps       8, all alike: a thread has 4 x 4 outputs, 16 rows and 16 features apart
@@ -10,6 +10,7 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/common/load_weight.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -20,21 +21,17 @@ constexpr int kThreadsAcross = kTile / kSide;
 constexpr int kThreads = kThreadsAcross * kThreadsAcross;
 constexpr int kBlockInputs = 16;  // of a K-block
 
-// kTile rows of kBlockInputs elements from input `first`, transposed; zeros where there are none.
-__device__ void load_tile(const void* from, int64_t row_stride, int first_row, int num_rows, int first,
-                          int in_features, Element element, float (&tile)[kBlockInputs][kTile + 1]) {
+// kTile rows of kBlockInputs columns from `first`, transposed; zeros where there are none. value(row,
+// column).
+template <class Value>
+__device__ void load_tile(int first_row, int num_rows, int first, int num_columns, const Value& value,
+                          float (&tile)[kBlockInputs][kTile + 1]) {
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kBlockInputs; i += kThreads) {
-    const int row = i / kBlockInputs, input = i % kBlockInputs;
-    const bool given = first_row + row < num_rows && first + input < in_features;
-    tile[input][row] =
-        given ? load_element(from, (first_row + row) * row_stride + first + input, element) : 0.0f;
+    const int row = first_row + i / kBlockInputs, column = first + i % kBlockInputs;
+    tile[i % kBlockInputs][i / kBlockInputs] =
+        row < num_rows && column < num_columns ? value(row, column) : 0.0f;
   }
 }
-
-struct NaiveGemmParams {
-  BatchInvariantGemmParams product;
-  Element element;
-};
 
 __global__ void __launch_bounds__(kThreads) naive_gemm_kernel(const __grid_constant__ NaiveGemmParams naive) {
   __shared__ float x[kBlockInputs][kTile + 1], weights[kBlockInputs][kTile + 1];
@@ -45,12 +42,17 @@ __global__ void __launch_bounds__(kThreads) naive_gemm_kernel(const __grid_const
             feature = static_cast<int>(threadIdx.x) % kThreadsAcross;
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
+  const auto x_value = [&](int64_t x_row, int column) {
+    const int input = naive.weight.input_order != nullptr ? naive.weight.input_order[column] : column;
+    return load_element(params.x, x_row * params.x_stride + input, naive.element);
+  };
+  const auto weight_value = [&](int64_t weight_row, int column) {
+    return load_weight(naive.weight, weight_row, column);
+  };
   float accumulators[kSide][kSide] = {};
   for (int first = 0; first < params.in_features; first += kBlockInputs) {
-    load_tile(params.x, params.x_stride, first_row, params.num_rows, first, params.in_features, naive.element,
-              x);
-    load_tile(params.weight, params.in_features, first_feature, params.out_features, first,
-              params.in_features, naive.element, weights);
+    load_tile(first_row, params.num_rows, first, params.in_features, x_value, x);
+    load_tile(first_feature, params.out_features, first, params.in_features, weight_value, weights);
     __syncthreads();
 #pragma unroll
     for (int input = 0; input < kBlockInputs; ++input)
@@ -80,11 +82,11 @@ __global__ void __launch_bounds__(kThreads) naive_gemm_kernel(const __grid_const
 
 }  // namespace
 
-void launch_naive_gemm(const BatchInvariantGemmParams& params, Element element, void* stream) {
+void launch_naive_gemm(const NaiveGemmParams& params, void* stream) {
   const auto tiles = [](int count) { return static_cast<unsigned>((count + kTile - 1) / kTile); };
   launch_dependent<NaiveGemmParams>(naive_gemm_kernel,
-                                    dim3(tiles(params.num_rows), tiles(params.out_features)), kThreads, 0,
-                                    stream, {params, element}, "linear");
+                                    dim3(tiles(params.product.num_rows), tiles(params.product.out_features)),
+                                    kThreads, 0, stream, params, "linear");
 }
 
 }  // namespace attend::kernels::cuda

@@ -21,12 +21,12 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
   ptx::launch_dependents();
   const int64_t token = blockIdx.x;
   const int32_t* const rows = params.row_of_pair + token * params.top_k;
-  const float* const weights = params.weights + token * params.top_k;
+  const float* const weights = params.weights != nullptr ? params.weights + token * params.top_k : nullptr;
   for (int i = static_cast<int>(threadIdx.x); i < params.hidden_size; i += kThreads) {
     float sum = 0.0f;
     for (int rank = 0; rank < params.top_k; ++rank)
       sum =
-          fmaf(weights[rank],
+          fmaf(weights != nullptr ? weights[rank] : 1.0f,
                load_element(params.rows, int64_t{rows[rank]} * params.hidden_size + i, params.element), sum);
     const int64_t to = token * params.hidden_size + i;
     if (params.accumulate) sum += load_element(params.out, to, params.element);

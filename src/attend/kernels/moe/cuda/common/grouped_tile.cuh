@@ -1,6 +1,7 @@
 // Which rows of which expert a CTA of a grouped GEMM has.
 #pragma once
 
+#include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
 
 namespace attend::kernels::cuda {
@@ -26,6 +27,39 @@ __device__ __forceinline__ GroupedTile find_grouped_tile(const GroupedGemmParams
           .end_row = min(first_row + kTileRows, params.first_row[expert + 1])};
 }
 
+// The row of W, among those of all experts, of an output; of a gated product of its gate (half 0) or up (1).
+__device__ __forceinline__ int64_t expert_weight_row(const GroupedGemmParams& params, int expert, int half,
+                                                     int output) {
+  const int64_t first = int64_t{expert} * (params.gated ? 2 : 1) * params.out_features;
+  if (params.alternating) return first + 2 * output + half;
+  return first + int64_t{half} * params.out_features + output;
+}
+
 __device__ __forceinline__ float silu_times(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+
+// What is no number stays so.
+__device__ __forceinline__ float clamped_swiglu(float gate, float up, float limit, float alpha) {
+  gate = gate > limit ? limit : gate;
+  up = up > limit ? limit : up < -limit ? -limit : up;
+  return (up + 1.0f) * gate / (1.0f + expf(-alpha * gate));
+}
+
+// An output of a row from its sum, or from those of gate and up.
+__device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int expert, int row,
+                                               int output, float sum, float up) {
+  const ExpertEpilogue& rule = params.epilogue;
+  if (rule.input_weights != nullptr) {
+    const float weight = rule.input_weights[rule.pair_of_row[row]];
+    sum *= weight;
+    up *= weight;
+  }
+  if (rule.bias.data != nullptr) {
+    sum += load_element(rule.bias.data, expert_weight_row(params, expert, 0, output), rule.bias.element);
+    if (params.gated)
+      up += load_element(rule.bias.data, expert_weight_row(params, expert, 1, output), rule.bias.element);
+  }
+  if (!params.gated) return sum;
+  return rule.clamped ? clamped_swiglu(sum, up, rule.limit, rule.alpha) : silu_times(sum, up);
+}
 
 }  // namespace attend::kernels::cuda

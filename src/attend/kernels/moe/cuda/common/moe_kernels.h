@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attend/kernels/common/cuda/params.h"
+#include "attend/kernels/gemm/cuda/common/quantised_weight.h"
 
 namespace attend::kernels::cuda {
 
@@ -24,6 +25,7 @@ struct SortPairsParams {
   const int32_t* experts;  // [num_pairs]
   int32_t* row_of_pair;
   int32_t* token_of_row;
+  int32_t* pair_of_row;
   int32_t* first_row;   // [num_experts + 1]
   int32_t* first_tile;  // [num_experts + 1]: an expert's rows are in tiles of their own
   int32_t num_pairs, num_experts, top_k, tile_rows;
@@ -31,28 +33,45 @@ struct SortPairsParams {
 // Rows of one expert stand in the order of their pairs, so the same choices give the same rows.
 void launch_sort_pairs(const SortPairsParams& params, void* stream);
 
-// Each expert's product: out = x W^T, or silu(gate) * up of its two halves.
+// What becomes of an expert's sums. Rows of W and of the bias are those of its outputs; gated: gate's, then
+// up's, or `alternating`, the two of each output side by side.
+struct ExpertEpilogue {
+  DeviceVector bias;           // of all rows of W of all experts
+  const float* input_weights;  // of each pair, what its sums are multiplied with before the bias; null: 1
+  const int32_t* pair_of_row;
+  // (up + 1) gate / (1 + e^-(alpha gate)), gate at most limit and up within limit of 0; else silu(gate) * up.
+  bool clamped;
+  float limit, alpha;
+};
+
+// Each expert's product: out = x W^T + b, or of its two halves act(gate, up).
 struct GroupedGemmParams {
   const void* x;
   int64_t x_stride;             // of elements
   const int32_t* token_of_row;  // the row of x of each row; null: the same
-  const void* weight;           // [num_experts, out_features, in_features]; gated: twice as many outputs
+  QuantisedWeight weight;       // [num_experts, out_features, in_features]; gated: twice as many outputs
   void* out;                    // [rows, out_features]
   const int32_t* first_row;
   const int32_t* first_tile;
   int32_t num_experts, in_features, out_features;
-  bool gated;
+  bool gated, alternating;
   int32_t num_tiles;  // at most: those beyond the last one have nothing to do
+  ExpertEpilogue epilogue;
 };
-// On tensor cores, of the function's type: x and weight begin at multiples of 16 bytes, and in_features is a
-// multiple of 8. tile_rows is kSmallTileRows or kLargeTileRows. The bits of a row depend neither on the rows
-// beside it nor on the tile.
+// On tensor cores, of the function's type, with a plain weight of it: x and weight begin at multiples of 16
+// bytes, and in_features is a multiple of 8. tile_rows is kSmallTileRows or kLargeTileRows. The bits of a row
+// depend neither on the rows beside it nor on the tile.
 inline constexpr int kSmallTileRows = 16, kLargeTileRows = 64;
 void launch_grouped_gemm_bf16(const GroupedGemmParams& params, int tile_rows, void* stream);
 void launch_grouped_gemm_f16(const GroupedGemmParams& params, int tile_rows, void* stream);
 
-// Any dtype, alignment and width: every output is added up in float32 by one thread, in the order of K. Tiles
-// have kNaiveTileRows.
+// The same with a quantised weight without an order of inputs: rows of x and of codes begin at multiples of
+// 16 bytes, and groups are those of launch_quantised_gemm (quantised_gemm_kernel.h).
+void launch_quantised_grouped_gemm_bf16(const GroupedGemmParams& params, int tile_rows, void* stream);
+void launch_quantised_grouped_gemm_f16(const GroupedGemmParams& params, int tile_rows, void* stream);
+
+// Any dtype, format, alignment and width: every output is added up in float32 by one thread, in the order of
+// K. Tiles have kNaiveTileRows.
 inline constexpr int kNaiveTileRows = 32;
 void launch_naive_grouped_gemm(const GroupedGemmParams& params, Element element, void* stream);
 
@@ -60,7 +79,7 @@ void launch_naive_grouped_gemm(const GroupedGemmParams& params, Element element,
 struct CombineParams {
   const void* rows;  // [rows, hidden_size]
   const int32_t* row_of_pair;
-  const float* weights;  // [num_tokens, top_k]
+  const float* weights;  // [num_tokens, top_k]; null: all 1
   void* out;             // [num_tokens, hidden_size]
   int32_t num_tokens, top_k, hidden_size;
   Element element;  // of rows and out

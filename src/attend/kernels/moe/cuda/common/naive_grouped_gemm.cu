@@ -1,4 +1,5 @@
-// Naive grouped GEMM: the products of experts in float32 on the CUDA cores, for any dtype and alignment.
+// Naive grouped GEMM: the products of experts in float32 on the CUDA cores, for any dtype, format and
+// alignment.
 //
 //   tile        32 rows of one expert x 32 outputs, K-blocks of 16; gated: gate and up of each output
 //   warps       8, all alike: a thread has 2 x 2 outputs, 16 rows and 16 outputs apart
@@ -9,6 +10,7 @@
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/gemm/cuda/common/load_weight.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 
 namespace attend::kernels::cuda {
@@ -27,16 +29,14 @@ struct NaiveGroupedParams {
 
 using TransposedTile = float[kBlockInputs][kTile + 1];
 
-// kTile rows of kBlockInputs elements from input `first`, transposed; zeros where there are none.
-// element_of_row(row) is where a row of the tile begins; below 0: nowhere.
-template <class ElementOfRow>
-__device__ void load_tile(const void* from, int first, int in_features, Element element,
-                          const ElementOfRow& element_of_row, TransposedTile& tile) {
+// kTile rows of kBlockInputs elements from input `first`, transposed; zeros where there are none. value(row,
+// input): of the tile's row; given(row): whether there is one.
+template <class Given, class Value>
+__device__ void load_tile(int first, int in_features, const Given& given, const Value& value,
+                          TransposedTile& tile) {
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kBlockInputs; i += kThreads) {
-    const int row = i / kBlockInputs, input = i % kBlockInputs;
-    const int64_t begin = element_of_row(row);
-    const bool given = begin >= 0 && first + input < in_features;
-    tile[input][row] = given ? load_element(from, begin + first + input, element) : 0.0f;
+    const int row = i / kBlockInputs, input = first + i % kBlockInputs;
+    tile[i % kBlockInputs][row] = input < in_features && given(row) ? value(row, input) : 0.0f;
   }
 }
 
@@ -50,24 +50,24 @@ __global__ void __launch_bounds__(kThreads)
   if (tile.expert < 0) return;
   const int first_output = static_cast<int>(blockIdx.y) * kTile;
   const int num_halves = params.gated ? 2 : 1;
-  const int64_t in_features = params.in_features;
-  const int64_t expert_begin = int64_t{tile.expert} * num_halves * params.out_features * in_features;
-  const auto x_row = [&](int i) {
-    const int row = tile.first_row + i;
-    if (row >= tile.end_row) return int64_t{-1};
-    return (params.token_of_row != nullptr ? params.token_of_row[row] : row) * params.x_stride;
+  const auto has_row = [&](int i) { return tile.first_row + i < tile.end_row; };
+  const auto x_value = [&](int i, int input) {
+    const int64_t row =
+        params.token_of_row != nullptr ? params.token_of_row[tile.first_row + i] : tile.first_row + i;
+    return load_element(params.x, row * params.x_stride + input, naive.element);
   };
+  const auto has_output = [&](int i) { return first_output + i < params.out_features; };
   const int row = static_cast<int>(threadIdx.x) / kThreadsAcross,
             output = static_cast<int>(threadIdx.x) % kThreadsAcross;
   float sums[2][kSide][kSide] = {};
   for (int first = 0; first < params.in_features; first += kBlockInputs) {
-    load_tile(params.x, first, params.in_features, naive.element, x_row, x);
+    load_tile(first, params.in_features, has_row, x_value, x);
     for (int half = 0; half < num_halves; ++half)
       load_tile(
-          params.weight, first, params.in_features, naive.element,
-          [&](int i) {
-            if (first_output + i >= params.out_features) return int64_t{-1};
-            return expert_begin + (int64_t{half} * params.out_features + first_output + i) * in_features;
+          first, params.in_features, has_output,
+          [&](int i, int input) {
+            return load_weight(params.weight, expert_weight_row(params, tile.expert, half, first_output + i),
+                               input);
           },
           weights[half]);
     __syncthreads();
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
       const int out_row = tile.first_row + row + i * kThreadsAcross;
       const int feature = first_output + output + j * kThreadsAcross;
       if (out_row >= tile.end_row || feature >= params.out_features) continue;
-      const float value = params.gated ? silu_times(sums[0][i][j], sums[1][i][j]) : sums[0][i][j];
+      const float value = expert_output(params, tile.expert, out_row, feature, sums[0][i][j], sums[1][i][j]);
       store_element(params.out, int64_t{out_row} * params.out_features + feature, naive.element, value);
     }
 }

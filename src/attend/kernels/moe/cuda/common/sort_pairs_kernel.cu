@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(kThreads)
       if (!is_own(i)) continue;
       params.row_of_pair[first + i] = row;
       params.token_of_row[row] = (first + i) / params.top_k;
+      params.pair_of_row[row] = first + i;
       ++row;
     }
     num_given += sum.total;

@@ -103,8 +103,7 @@ class GroupedGemmCta {
     const int output = output_of(tile_feature);
     if (output >= params_.out_features) return -1;
     const bool up = kGated && tile_feature % Tile::kWarpFeatures >= Tile::kWarpFeatures / 2;
-    const int64_t expert_row = int64_t{tile_.expert} * (kGated ? 2 : 1) * params_.out_features;
-    return (expert_row + (up ? params_.out_features : 0) + output) * params_.in_features;
+    return expert_weight_row(params_, tile_.expert, up ? 1 : 0, output) * params_.in_features;
   }
 
   template <int kCopies>
@@ -124,7 +123,7 @@ class GroupedGemmCta {
     if (k_block < num_k_blocks_) {
       const uint32_t to = shared_ + stage * Tile::kStageBytes;
       copy_rows(params_.x, x_begin_, k_block, to);
-      copy_rows(params_.weight, weight_begin_, k_block, to + Tile::kXBytes);
+      copy_rows(params_.weight.data, weight_begin_, k_block, to + Tile::kXBytes);
     }
     ptx::cp_async_commit_group();
   }
@@ -174,8 +173,9 @@ class GroupedGemmCta {
             const int row = tile_.first_row + warp_row() + m * 16 + high * 8 + lane_ / 4;
             if (row >= tile_.end_row) continue;
             const int i = 2 * high + column;
-            float value = accumulators[m][n][i];
-            if constexpr (kGated) value = silu_times(value, accumulators[m][n + kOutputPieces][i]);
+            float up = 0.0f;
+            if constexpr (kGated) up = accumulators[m][n + kOutputPieces][i];
+            const float value = expert_output(params_, tile_.expert, row, output, accumulators[m][n][i], up);
             static_cast<T*>(params_.out)[int64_t{row} * params_.out_features + output] = T(value);
           }
       }

@@ -1,0 +1,62 @@
+// Elements of a weight of any format as float32, one at a time.
+#pragma once
+
+#include "attend/kernels/common/cuda/element.cuh"
+#include "attend/kernels/gemm/cuda/common/quantised_weight.h"
+
+namespace attend::kernels::cuda {
+
+// 2^(bits - 127), bits below 255: below 2^-126 no exponent is left.
+__device__ __forceinline__ float e8m0_to_float(uint32_t bits) {
+  return __uint_as_float(bits == 0 ? 0x00400000u : bits << 23);
+}
+
+// 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same below 0.
+__device__ __forceinline__ float e2m1_to_float(uint32_t code) {
+  const uint32_t exponent = code >> 1 & 3u, mantissa = code & 1u;
+  const float magnitude = exponent == 0 ? 0.5f * static_cast<float>(mantissa)
+                                        : static_cast<float>((2u + mantissa) << exponent) * 0.25f;
+  return (code & 8u) != 0 ? -magnitude : magnitude;
+}
+
+// The group of inputs that `input` is in.
+__device__ __forceinline__ int group_of_input(const QuantisedWeight& weight, int input) {
+  return weight.group_shift >= 0 ? input >> weight.group_shift : input / weight.group_ins;
+}
+
+// Where the scales of a row begin.
+__device__ __forceinline__ int64_t scales_of_row(const QuantisedWeight& weight, int64_t row) {
+  return (weight.group_outs == 1 ? row : row / weight.group_outs) * weight.scale_columns;
+}
+
+// The scale at `at`; exact.
+__device__ __forceinline__ float load_scale(const QuantisedWeight& weight, int64_t at) {
+  if (weight.format == WeightFormat::kMxFp4)
+    return e8m0_to_float(static_cast<const uint8_t*>(weight.scales)[at]);
+  return load_element(weight.scales, at, weight.scale_element);
+}
+
+__device__ __forceinline__ int load_zero(const QuantisedWeight& weight, int64_t at) {
+  constexpr int kMiddle = 8;
+  return weight.zeros != nullptr ? weight.zeros[at] : kMiddle;
+}
+
+// The code of a format of 4 bits.
+__device__ __forceinline__ uint32_t load_code(const QuantisedWeight& weight, int64_t row, int column) {
+  const auto* const codes = static_cast<const uint8_t*>(weight.data) + row * (weight.in_features / 2);
+  return codes[column / 2] >> (column % 2 * 4) & 15u;
+}
+
+// The element of a row and a column; rounded to float32 where a product with a scale is.
+__device__ inline float load_weight(const QuantisedWeight& weight, int64_t row, int column) {
+  const int64_t at = row * weight.in_features + column;
+  if (weight.format == WeightFormat::kPlain) return load_element(weight.data, at, weight.element);
+  const int64_t group = scales_of_row(weight, row) + group_of_input(weight, column);
+  const float scale = load_scale(weight, group);
+  if (weight.format == WeightFormat::kFp8) return load_element(weight.data, at, Element::kF8E4M3) * scale;
+  const uint32_t code = load_code(weight, row, column);
+  if (weight.format == WeightFormat::kMxFp4) return e2m1_to_float(code) * scale;
+  return static_cast<float>(static_cast<int>(code) - load_zero(weight, group)) * scale;
+}
+
+}  // namespace attend::kernels::cuda

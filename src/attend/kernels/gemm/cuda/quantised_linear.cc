@@ -1,0 +1,106 @@
+#include "attend/kernels/gemm/cuda/quantised_linear.h"
+
+#include <algorithm>
+
+#include "attend/kernels/common/cuda/device_rows.h"
+#include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/gemm/cuda/common/widen_weight_kernel.h"
+#include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/gemm/cuda/quantised_workspace.h"
+#include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+QuantisedGemmParams quantised_params(const LinearArgs& args) {
+  return {.x = args.x.data,
+          .x_stride = args.x.strides[0],
+          .weight = quantised_weight(args.weight),
+          .bias = device_vector(args.bias),
+          .out = args.out.data,
+          .out_stride = args.out.strides[0],
+          .num_rows = static_cast<int32_t>(args.x.shape[0]),
+          .out_features = static_cast<int32_t>(args.out.shape[1]),
+          .accumulate = args.accumulate,
+          .out_element = element_of(args.out.dtype)};
+}
+
+void multiply_codes(const LinearArgs& args, Stream& stream) {
+  const auto launch = args.x.dtype == DType::kBF16 ? launch_quantised_gemm_bf16 : launch_quantised_gemm_f16;
+  launch(quantised_params(args), stream.handle);
+}
+
+// Whether every output has one scale.
+bool scales_outputs(const Weight& weight) {
+  return weight.format == WeightFormat::kFp8 && weight.group_ins >= weight.in_features();
+}
+
+}  // namespace
+
+void quantised_linear(const LinearArgs& args, Stream& stream) {
+  if (args.weight.input_order.empty()) return multiply_codes(args, stream);
+  const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1];
+  LinearArgs part = args;
+  part.weight.input_order = {};
+  for (int64_t begin = 0; begin < num_rows; begin += kManyQuantisedRows) {
+    const int64_t end = std::min<int64_t>(begin + kManyQuantisedRows, num_rows);
+    const TensorView x = args.x.slice(0, begin, end);
+    part.x =
+        TensorView::contiguous(args.workspace.data(), x.dtype, {end - begin, in_features}, stream.device);
+    part.out = args.out.slice(0, begin, end);
+    launch_gather_inputs({.x = x.data,
+                          .x_stride = x.strides[0],
+                          .order = args.weight.input_order.as<const int32_t>(),
+                          .to = part.x.data,
+                          .num_rows = static_cast<int32_t>(end - begin),
+                          .in_features = static_cast<int32_t>(in_features)},
+                         stream.handle);
+    multiply_codes(part, stream);
+  }
+}
+
+void widened_linear(const LinearArgs& args, Stream& stream) {
+  const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1];
+  const int64_t out_features = args.out.shape[1];
+  const QuantisedWorkspace pieces(num_rows, in_features);
+  const QuantisedWeight weight = quantised_weight(args.weight);
+  const bool scales_behind = scales_outputs(args.weight);
+  for (int64_t begin = 0; begin < out_features; begin += kWidenedOuts) {
+    const int64_t count = std::min(kWidenedOuts, out_features - begin);
+    const TensorView elements =
+        TensorView::contiguous(args.workspace.data(), args.x.dtype, {count, in_features}, stream.device);
+    launch_widen_weight({.weight = weight,
+                         .to = elements.data,
+                         .first_row = static_cast<int32_t>(begin),
+                         .num_rows = static_cast<int32_t>(count),
+                         .element = element_of(args.x.dtype),
+                         .scaled = !scales_behind},
+                        stream.handle);
+    LinearArgs product{
+        .x = args.x, .weight = elements, .bias = {}, .out = args.out.slice(1, begin, begin + count)};
+    if (!scales_behind) {
+      if (!args.bias.empty()) product.bias = args.bias.slice(0, begin, begin + count);
+      product.accumulate = args.accumulate;
+      cuda::linear(product, stream);
+      continue;
+    }
+    const TensorView sums = TensorView::contiguous(args.workspace.data() + pieces.elements, DType::kF32,
+                                                   {num_rows, count}, stream.device);
+    const TensorView out = product.out;
+    product.out = sums;
+    cuda::linear(product, stream);
+    launch_scale_sums({.sums = sums.as<const float>(),
+                       .weight = weight,
+                       .bias = device_vector(args.bias),
+                       .out = out.data,
+                       .out_stride = out.strides[0],
+                       .num_rows = static_cast<int32_t>(num_rows),
+                       .num_outs = static_cast<int32_t>(count),
+                       .first_row = static_cast<int32_t>(begin),
+                       .accumulate = args.accumulate,
+                       .out_element = element_of(out.dtype)},
+                      stream.handle);
+  }
+}
+
+}  // namespace attend::kernels::cuda

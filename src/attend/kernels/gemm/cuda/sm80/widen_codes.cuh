@@ -1,0 +1,152 @@
+// Codes of a quantised weight as the factors of mma.sync: what a lane loads, 16 bytes of a row at once,
+// becomes pairs of 16-bit numbers, exactly; scales are left to who sums the products.
+//
+// The order of inputs within a K-block is free as long as W and x have the same. Lane t of the four that
+// share a row takes
+//
+//   fp8     inputs 16 t .. 16 t + 15 of 64: a step of 16 inputs has four neighbours of each lane, whose even
+//           and odd bytes are a word's two pairs
+//   4 bits  inputs 32 t .. 32 t + 31 of 128, all of one group of scales; the four lanes then exchange words,
+//   so
+//           that a step has inputs of one group alone: 8 t .. 8 t + 7 of each 32, in pairs of a word's codes
+//           j and j + 4
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "attend/tensor/weight.h"
+
+namespace attend::kernels::cuda {
+
+// 16-bit arithmetic on pairs, by type.
+template <class T>
+struct PairOf;
+template <>
+struct PairOf<__nv_bfloat16> {
+  using Type = __nv_bfloat162;
+  static constexpr uint32_t kFp8Bits = 0x07f007f0u, kFp8Factor = 0x7b807b80u;    // 2^120
+  static constexpr int kFp8Shift = 4;                                            // left of a byte's place
+  static constexpr uint32_t kE2m1Bits = 0x01c001c0u, kE2m1Factor = 0x7e807e80u;  // 2^126
+  static constexpr int kE2m1Shift = 6;
+  static constexpr uint32_t kIntegers = 0x43004300u;  // 128, behind which the mantissa counts ones
+  static constexpr uint32_t kFirstInteger = 0x4300u;
+};
+template <>
+struct PairOf<__half> {
+  using Type = __half2;
+  static constexpr uint32_t kFp8Bits = 0x3f803f80u, kFp8Factor = 0x5c005c00u;  // 2^8
+  static constexpr int kFp8Shift = 7;
+  static constexpr uint32_t kE2m1Bits = 0x0e000e00u, kE2m1Factor = 0x74007400u;  // 2^14
+  static constexpr int kE2m1Shift = 9;
+  static constexpr uint32_t kIntegers = 0x64006400u;  // 1024
+  static constexpr uint32_t kFirstInteger = 0x6400u;
+};
+
+template <class Pair>
+__device__ __forceinline__ Pair pair_of_bits(uint32_t bits) {
+  return *reinterpret_cast<Pair*>(&bits);
+}
+template <class Pair>
+__device__ __forceinline__ uint32_t bits_of_pair(Pair pair) {
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
+
+// Exponent and mantissa of a narrow format stand where the wide one's begin, so the number is too small by a
+// power of two, numbers below the narrow format's normal ones too; the product with that power is exact.
+template <class T>
+__device__ __forceinline__ uint32_t scaled_up(uint32_t bits, uint32_t factor) {
+  using Pair = typename PairOf<T>::Type;
+  return bits_of_pair(__hmul2(pair_of_bits<Pair>(bits), pair_of_bits<Pair>(factor)));
+}
+
+// The numbers of bytes 0 and 2 of four in e4m3.
+template <class T>
+__device__ __forceinline__ uint32_t widen_even_fp8(uint32_t bytes) {
+  const uint32_t sign = bytes << 8 & 0x80008000u;
+  return scaled_up<T>(sign | (bytes << PairOf<T>::kFp8Shift & PairOf<T>::kFp8Bits), PairOf<T>::kFp8Factor);
+}
+// Of bytes 1 and 3.
+template <class T>
+__device__ __forceinline__ uint32_t widen_odd_fp8(uint32_t bytes) {
+  const uint32_t sign = bytes & 0x80008000u;
+  return scaled_up<T>(sign | (bytes >> (8 - PairOf<T>::kFp8Shift) & PairOf<T>::kFp8Bits),
+                      PairOf<T>::kFp8Factor);
+}
+// Of codes 0 and 4 of eight in e2m1.
+template <class T>
+__device__ __forceinline__ uint32_t widen_e2m1(uint32_t codes) {
+  const uint32_t sign = codes << 12 & 0x80008000u;
+  return scaled_up<T>(sign | (codes << PairOf<T>::kE2m1Shift & PairOf<T>::kE2m1Bits), PairOf<T>::kE2m1Factor);
+}
+// q - zero of codes 0 and 4 of eight; `zero` as shifted_zero().
+template <class T>
+__device__ __forceinline__ uint32_t widen_int4(uint32_t codes, uint32_t zero) {
+  using Pair = typename PairOf<T>::Type;
+  const uint32_t shifted = (codes & 0x000f000fu) | PairOf<T>::kIntegers;
+  return bits_of_pair(__hsub2(pair_of_bits<Pair>(shifted), pair_of_bits<Pair>(zero)));
+}
+// A zero point, twice, where widen_int4 has its codes.
+template <class T>
+__device__ __forceinline__ uint32_t shifted_zero(int zero) {
+  const uint32_t one = PairOf<T>::kFirstInteger + static_cast<uint32_t>(zero);
+  return one << 16 | one;
+}
+
+// What a format has of a K-block.
+template <WeightFormat kFormat>
+struct CodeBlock {
+  static constexpr bool kFourBits = kFormat != WeightFormat::kFp8;
+  static constexpr int kInputs = kFourBits ? 128 : 64;
+  static constexpr int kParts = kFourBits ? 4 : 1;      // of kInputs / kParts inputs that share a scale
+  static constexpr int kPartInputs = kInputs / kParts;  // 32, or 64
+  static constexpr int kSteps = kPartInputs / 16;       // of mma
+  static constexpr int kLaneInputs = kPartInputs / 4;   // of a part, of x: 8, or 16
+  static constexpr int kInputsOf16Bytes = kFourBits ? 32 : 16;
+};
+
+// Word i of lane t of four neighbours becomes word t of lane i.
+__device__ __forceinline__ void exchange_words(uint32_t (&words)[4], int lane) {
+  const bool odd = (lane & 1) != 0, high = (lane & 2) != 0;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? words[i] : words[i + 1], 1);
+    words[i] = odd ? got : words[i];
+    words[i + 1] = odd ? words[i + 1] : got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t got = __shfl_xor_sync(0xffffffffu, high ? words[i] : words[i + 2], 2);
+    words[i] = high ? got : words[i];
+    words[i + 2] = high ? words[i + 2] : got;
+  }
+}
+
+// Both pairs of a step of a row: of fp8 those of word `step` of a lane's 16 bytes, of 4 bits those of codes
+// 2 step, 2 step + 4 and 2 step + 1, 2 step + 5 of its word. `zero`: of int4.
+template <class T, WeightFormat kFormat>
+__device__ __forceinline__ void widen_step(uint32_t word, int step, uint32_t zero, uint32_t& first,
+                                           uint32_t& second) {
+  if constexpr (kFormat == WeightFormat::kFp8) {
+    first = widen_even_fp8<T>(word);
+    second = widen_odd_fp8<T>(word);
+  } else {
+    const uint32_t codes = word >> (8 * step), next = codes >> 4;
+    first = kFormat == WeightFormat::kInt4 ? widen_int4<T>(codes, zero) : widen_e2m1<T>(codes);
+    second = kFormat == WeightFormat::kInt4 ? widen_int4<T>(next, zero) : widen_e2m1<T>(next);
+  }
+}
+
+// The pairs of x that belong to these, of a lane's inputs of a part: 2 kLaneInputs bytes as words.
+template <WeightFormat kFormat>
+__device__ __forceinline__ void pairs_of_x(const uint32_t (&words)[CodeBlock<kFormat>::kLaneInputs / 2],
+                                           int step, uint32_t& first, uint32_t& second) {
+  const uint32_t low = words[CodeBlock<kFormat>::kFourBits ? step : 2 * step];
+  const uint32_t high = words[CodeBlock<kFormat>::kFourBits ? step + 2 : 2 * step + 1];
+  first = __byte_perm(low, high, 0x5410);
+  second = __byte_perm(low, high, 0x7632);
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,89 @@
+// Parts of a quantised weight as one, in host memory in place of a GPU's.
+#include "attend/model/join_parts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "attend/kernels/gemm/weights.h"
+#include "tests/kernels/dense/quantised_weight.h"
+#include "tests/support/error_message.h"
+
+namespace attend {
+namespace {
+
+using testing_support::Format;
+using testing_support::random_weight;
+using testing_support::TestWeight;
+
+void copy_bytes(const TensorView& from, const TensorView& to) {
+  ASSERT_EQ(from.num_bytes(), to.num_bytes());
+  ASSERT_EQ(from.dtype, to.dtype);
+  ASSERT_TRUE(from.is_contiguous() && to.is_contiguous());
+  std::memcpy(to.data, from.data, from.num_bytes());
+}
+
+// Rows of the parts' outputs, one after another.
+void expect_joins(std::vector<Format> formats, std::vector<int64_t> rows, int64_t common_rows) {
+  std::vector<std::unique_ptr<TestWeight>> parts;
+  int64_t num_rows = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    parts.push_back(random_weight(formats[i % formats.size()], rows[i], 256));
+    num_rows += rows[i];
+  }
+  Arena arena(1 << 20);
+  JoinedWeight joined(parts.front()->view, num_rows, common_rows, arena, copy_bytes);
+  for (const auto& part : parts) joined.add(part->view, "part");
+  ASSERT_EQ(joined.weight().out_features(), num_rows);
+  int64_t first = 0;
+  for (const auto& part : parts) {
+    for (int64_t row = 0; row < part->view.out_features(); ++row)
+      ASSERT_EQ(kernels::reference::weight_row(joined.weight(), first + row),
+                kernels::reference::weight_row(part->view, row))
+          << formats[0] << " row " << first + row;
+    first += part->view.out_features();
+  }
+}
+
+constexpr Format kTensor{WeightFormat::kFp8, 0, 0, DType::kF32};
+constexpr Format kChannel{WeightFormat::kFp8, 1, 0, DType::kF32};
+constexpr Format kBlocks{WeightFormat::kFp8, 128, 128, DType::kF32};
+constexpr Format kInt4{WeightFormat::kInt4, 1, 64, DType::kBF16};
+constexpr Format kInt4Zeros{WeightFormat::kInt4, 1, 64, DType::kBF16, true};
+constexpr Format kReordered{WeightFormat::kInt4, 1, 64, DType::kBF16, true, true};
+constexpr Format kMxFp4{WeightFormat::kMxFp4, 1, 32, DType::kU8};
+
+TEST(JoinedWeight, HasTheRowsOfItsParts) {
+  for (const Format& format : {kTensor, kChannel, kInt4, kInt4Zeros, kMxFp4})
+    expect_joins({format}, {48, 16, 17}, 16);
+  expect_joins({kTensor, kChannel}, {48, 16, 17}, 16);
+  expect_joins({kInt4, kInt4Zeros}, {48, 16, 17}, 16);
+  // Blocks that parts end with, blocks that they end within, and a part that is less than a block.
+  expect_joins({kBlocks}, {256, 128, 100}, 128);
+  expect_joins({kBlocks}, {200, 64, 100}, 8);
+  expect_joins({kBlocks}, {64, 64, 300}, 64);
+}
+
+TEST(JoinedWeight, OfOnePartIsThatPart) {
+  for (const Format& format : {kTensor, kChannel, kBlocks, kInt4Zeros, kReordered, kMxFp4})
+    expect_joins({format}, {200}, 0);
+}
+
+TEST(JoinedWeight, RefusesPartsOfAnotherKind) {
+  const auto refusal = [](const Format& one, const Format& other) {
+    return testing_support::error_message(ErrorCode::kUnsupported, [&] {
+      expect_joins({one, other}, {32, 32}, 32);
+    });
+  };
+  EXPECT_THAT(refusal(kInt4, kReordered), testing::HasSubstr("inputs in another order"));
+  EXPECT_THAT(refusal(kInt4, {WeightFormat::kInt4, 1, 64, DType::kF16}), testing::HasSubstr("float16"));
+  EXPECT_THAT(refusal(kInt4, {WeightFormat::kInt4, 1, 32, DType::kBF16}),
+              testing::HasSubstr("part: int4 weight[32, 256], groups of 1 x 32"));
+  EXPECT_THAT(refusal(kMxFp4, kTensor), testing::HasSubstr("fp8 weight"));
+}
+
+}  // namespace
+}  // namespace attend
