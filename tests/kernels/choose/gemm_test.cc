@@ -44,19 +44,29 @@ bool takes(GemmKernel kernel, const GemmProblem& problem, const GpuFacts& gpu) {
   return gemm_row(kernel).takes(problem, gpu);
 }
 
-// The same layers with a quantised weight.
+// Layers with a quantised weight.
 void for_each_quantised_problem(const std::function<void(const GemmProblem&, const GpuFacts&)>& fn) {
-  for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kInt4, WeightFormat::kMxFp4})
-    for (const int64_t group_ins : {32, 48, 128, 1 << 20})
-      for (unsigned flags = 0; flags < 4; ++flags)
-        for_each_problem([&](GemmProblem problem, const GpuFacts& gpu) {
-          if (&gpu != &kGpus[0] || problem.gated) return;
-          problem.format = format;
-          problem.group_ins = group_ins;
-          problem.reorders = (flags & 1) != 0;
-          problem.has_workspace = (flags & 2) != 0;
-          fn(problem, gpu);
-        });
+  for (const GpuFacts& gpu : kGpus)
+    for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kInt4, WeightFormat::kMxFp4})
+      for (const int64_t num_rows : {1, 64, 65, 4096})
+        for (const int64_t in_features : {45, 96, 4096})
+          for (const int64_t group_ins : {32, 48, 128, 1 << 20})
+            for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+              for (unsigned flags = 0; flags < 32; ++flags)
+                fn({.num_rows = num_rows,
+                    .in_features = in_features,
+                    .out_features = 4096,
+                    .dtype = dtype,
+                    .out_dtype = dtype,
+                    .batch_invariant = (flags & 1) != 0,
+                    .x_aligned = (flags & 2) == 0,
+                    .weight_aligned = (flags & 4) == 0,
+                    .norm_dtype = dtype,
+                    .format = format,
+                    .group_ins = group_ins,
+                    .reorders = (flags & 8) != 0,
+                    .has_workspace = (flags & 16) != 0},
+                   gpu);
 }
 
 TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
