@@ -10,11 +10,11 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 
 if(ATTEND_CLI OR ATTEND_FUZZ)
   find_package(CLI11 2.1 REQUIRED)
-endif()
-if(ATTEND_CLI)
   # attend serve: Beast and Asio, headers alone; TLS.
   find_package(Boost 1.74 REQUIRED)
   find_package(OpenSSL 3.0 REQUIRED)
+endif()
+if(ATTEND_CLI)
   # attend chat: a line of a terminal that can be edited.
   pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 endif()

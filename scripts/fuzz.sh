@@ -11,7 +11,7 @@ seconds=${1:-60}
 names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(safetensors_header config tokenizer text chat_template prompts)
 
-build fuzz
+build fuzz "${names[@]/#/fuzz_}"
 mkdir -p build/fuzz/findings
 python3 scripts/make_fuzz_seeds.py build/fuzz/seeds
 
@@ -20,7 +20,7 @@ run_one() {
   local name=$1 seconds=$2 dictionary=() log=build/fuzz/$1.log
   mkdir -p "build/fuzz/corpus/$name"
   case $name in
-    text) ;;
+    text | utf8_stream) ;;
     chat_template) dictionary=(-dict=tests/fuzz/jinja.dict) ;;
     *) dictionary=(-dict=tests/fuzz/json.dict) ;;
   esac

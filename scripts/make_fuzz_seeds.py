@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets from the repository's models, goldens and texts.
 
-    make_fuzz_seeds.py FOLDER      makes FOLDER/{safetensors_header,config,tokenizer,text,chat_template,prompts}/
+    make_fuzz_seeds.py FOLDER      makes a folder of seeds in FOLDER for each target
 """
 
 import json
@@ -97,6 +97,51 @@ def prompts():
     yield "array", b'[{"prompt": "a"}, {"prompt": "b"}]'
 
 
+def http_bodies():
+    """Behind a byte for path and way (see fuzz_http_bodies.cc): each with clients that stay, leave, and are answered."""
+    talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "copy: a [ sun fox ] b ->"}]
+    choice = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 3, "stop": ["fox", "\u20ac"], "n": 2,
+              "frequency_penalty": 0.5, "presence_penalty": -0.5, "logit_bias": {"17": -100}, "min_tokens": 1}
+    stream = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    bodies = {
+        0: [
+            {"messages": talk, "max_tokens": 4},
+            {"messages": talk, **choice, **stream, "logprobs": True, "top_logprobs": 2, "model": "tiny"},
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a <|end|> b"}]}], "tools": [], "user": None},
+            {"messages": [*talk, {"role": "assistant", "content": " sun"}], "continue_final_message": True, "rid": "mine",
+             "chat_template_kwargs": {"a": 1}, "response_format": {"type": "text"}, "max_completion_tokens": 3},
+        ],
+        1: [
+            {"prompt": "recall: oak=5; oak=", "max_tokens": 3},
+            {"prompt": ["a", "b \u00e9"], **choice, **stream, "logprobs": 2, "echo": True},
+            {"prompt": [[1, 2, 3], [4]], "stop_token_ids": [5], "ignore_eos": True, "cache_salt": "x", "priority": 1},
+            {"prompt": [0, 1, 2], "best_of": 1, "suffix": None, "include_stop_str_in_output": True, "repetition_penalty": 1.1},
+        ],
+        2: [
+            {"text": "copy: a", "sampling_params": {"max_new_tokens": 3, "temperature": 0}},
+            {"input_ids": [[1, 2], [3]], "stream": True, "return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 2,
+             "return_text_in_logprobs": True, "sampling_params": {**choice, "skip_special_tokens": False}},
+            {"text": ["a", "b"], "rid": "mine", "extra_key": "k"},
+        ],
+        3: [{"prompt": "a b", "add_special_tokens": False}, {"messages": talk}],
+        4: [{"tokens": [0, 5, 2111], "skip_special_tokens": False}],
+        5: [{"rid": "mine"}, {"abort_all": True}],
+    }
+    for path, some in bodies.items():
+        for i, body in enumerate(some):
+            for way in (0, 8, 0xF0):
+                yield f"{path}-{i}-{way}", bytes([path | way]) + json.dumps(body, ensure_ascii=i % 2 == 0).encode()
+
+
+def utf8_streams():
+    """Texts whole and broken behind four bytes that say how they are cut (see fuzz_utf8_stream.cc)."""
+    texts = ["a \u00e9\u20ac\U0001f600 \"b\"\n" * 3, "\u00e2\u20ac\u00e2\n a", "\ufffd\ud7ff\U0010ffff"]
+    broken = [b"\xe2\x82", b"\xf0\x9f\x98a\xc3\xc3\xa9", b"\xed\xa0\x80\xf4\x90\x80\x80\xc0\xaf", bytes(range(256))]
+    for i, raw in enumerate([text.encode() for text in texts] + broken):
+        for way in range(4):
+            yield f"{i}-{way}", bytes([way, 100, way * 2, 50 * way]) + raw
+
+
 def main():
     for name, seeds in [
         ("safetensors_header", safetensors_headers()),
@@ -105,6 +150,8 @@ def main():
         ("text", texts()),
         ("chat_template", chat_templates()),
         ("prompts", prompts()),
+        ("http_bodies", http_bodies()),
+        ("utf8_stream", utf8_streams()),
     ]:
         folder = pathlib.Path(sys.argv[1]) / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -204,7 +204,7 @@ TEST_F(SchedulerTest, DropsTheLastOneWhenTooManyWait) {
   EXPECT_EQ(step(), "1:4");
 }
 
-TEST_F(SchedulerTest, CountsTheCompletionsOfARequestAsOneThatWaitsAndDropsThemTogether) {
+TEST_F(SchedulerTest, CountsEachCompletionThatWaitsAndDropsThoseOfARequestTogether) {
   options_.max_queued_requests = 2;
   make(1, 64, 4, 32);
   const auto submit_completions = [&](RequestId first, int n) {
@@ -215,20 +215,20 @@ TEST_F(SchedulerTest, CountsTheCompletionsOfARequestAsOneThatWaitsAndDropsThemTo
       scheduler_->submit(std::move(request));
     }
   };
-  submit_completions(1, 3);
-  submit_completions(4, 4);
+  submit_completions(1, 1);
+  submit_completions(2, 4);  // more than may wait, but one alone waited before
   EXPECT_TRUE(scheduler_->take_dropped(Clock::now()).empty());
-  submit_completions(8, 3);
+  submit_completions(6, 3);
   const auto dropped = scheduler_->take_dropped(Clock::now());
   ASSERT_EQ(dropped.size(), 3u);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(dropped[static_cast<size_t>(i)].request->id, 8 + i);
-  EXPECT_EQ(scheduler_->num_waiting(), 7);
-  // One that has begun still waits with the rest of its completions.
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(dropped[static_cast<size_t>(i)].request->id, 6 + i);
+  EXPECT_EQ(scheduler_->num_waiting(), 5);
   EXPECT_EQ(step(), "1:4");
-  submit_completions(11, 1);
+  for (const RequestId id : {2, 3}) ASSERT_NE(scheduler_->abort(id), nullptr);
+  submit_completions(9, 1);  // of the four, two still wait
   EXPECT_EQ(scheduler_->take_dropped(Clock::now()).size(), 1u);
-  for (const RequestId id : {1, 2, 3}) ASSERT_NE(scheduler_->abort(id), nullptr);
-  submit_completions(12, 1);
+  ASSERT_NE(scheduler_->abort(4), nullptr);
+  submit_completions(10, 1);
   EXPECT_TRUE(scheduler_->take_dropped(Clock::now()).empty());
 }
 

@@ -108,7 +108,8 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--schedule-conservativeness", options.schedule_conservativeness,
              "more plans for longer answers: fewer requests at once, fewer preemptions");
   add_number(app, "--max-queued-requests", options.max_queued_requests,
-             "requests that may wait; the server answers 503 beyond them; default: no limit", kPositive);
+             "completions that may wait when a request comes; else the server answers 503; default: no limit",
+             kPositive);
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", options.disable_radix_cache,
                "no prefix cache: requests that begin alike compute all of it anew");
   app.add_flag("--disable-cascade-attention,--disable-cascade-attn", options.disable_cascade_attention,

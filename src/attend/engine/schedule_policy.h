@@ -19,7 +19,8 @@ SchedulePolicy parse_schedule_policy(std::string_view name);
 struct ScheduleOptions {
   SchedulePolicy policy = SchedulePolicy::kFcfs;
   double conservativeness = 1.0;  // more plans for longer answers: fewer requests run, fewer are preempted
-  int max_queued_requests = 0;    // 0: no limit; all completions of a request are one
+  // 0: no limit. A request that comes while so many completions wait is too much, with all of its own.
+  int max_queued_requests = 0;
 };
 
 }  // namespace attend

@@ -42,10 +42,12 @@ void Scheduler::submit(std::unique_ptr<Request> request) {
   check(*request);
   request->arrival = num_arrived_++;
   if (request->deadline) deadlines_.emplace(*request->deadline, request->id);
-  const bool is_last = request->index + 1 == request->params.n;
+  const int num_completions = request->params.n;
+  const bool is_last = request->index + 1 == num_completions;
   waiting_.push(std::move(request));
-  if (!is_last || options_.max_queued_requests == 0 || waiting_.num_groups() <= options_.max_queued_requests)
-    return;
+  if (!is_last || options_.max_queued_requests == 0) return;
+  // Those that waited before its completions came.
+  if (waiting_.size() - num_completions < options_.max_queued_requests) return;
   const Request& last = *waiting_.last();
   const RequestId first = last.id - last.index, end = first + last.params.n;
   for (RequestId id = first; id < end; ++id) drop(id, "the request queue is full");

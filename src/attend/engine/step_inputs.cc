@@ -9,7 +9,8 @@ namespace attend {
 StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, bool has_swa_slots) {
   size_t offset = 0;
   const auto carve = [&]<class T>(T*& array, int count) {
-    array = reinterpret_cast<T*>(base + offset);
+    array =
+        base == nullptr ? nullptr : reinterpret_cast<T*>(base + offset);  // null: only the size is asked for
     offset += static_cast<size_t>(count) * sizeof(T);
   };
   // The widest elements come first, so that all are aligned.

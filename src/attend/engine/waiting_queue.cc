@@ -12,21 +12,16 @@ namespace {
 // Every one that waits is matched at each step: with more, first come is first served.
 constexpr int kMaxMatched = 128;
 
-// The first completion of its prompt.
-RequestId group_of(const Request& request) { return request.id - request.index; }
-
 }  // namespace
 
 void WaitingQueue::push(std::unique_ptr<Request>&& request) {
   const Key key = key_of(*request);
-  const RequestId id = request->id, group = group_of(*request);
+  const RequestId id = request->id;
   const auto [entry, added] = queue_.try_emplace(key, std::move(request));
   ensure(added, "waiting queue: two requests that arrived as number ", key.arrival);
   try {
     keys_.emplace(id, key);
-    ++groups_[group];
   } catch (...) {
-    keys_.erase(id);
     request = std::move(entry->second);
     queue_.erase(entry);
     throw;
@@ -41,7 +36,6 @@ std::unique_ptr<Request> WaitingQueue::take(RequestId id) {
   std::unique_ptr<Request> request = std::move(found->second);
   queue_.erase(found);
   keys_.erase(key);
-  if (const auto group = groups_.find(group_of(*request)); --group->second == 0) groups_.erase(group);
   std::erase_if(by_match_, [&](const auto& entry) { return entry.second == request.get(); });
   return request;
 }

@@ -41,8 +41,6 @@ class WaitingQueue {
     for (const auto& [key, request] : queue_) visit(*request);
   }
   int size() const { return static_cast<int>(queue_.size()); }
-  // Requests as they were submitted, the completions of one counted once.
-  int num_groups() const { return static_cast<int>(groups_.size()); }
   bool empty() const { return queue_.empty(); }
 
  private:
@@ -56,7 +54,6 @@ class WaitingQueue {
   SchedulePolicy policy_;
   std::map<Key, std::unique_ptr<Request>> queue_;
   std::unordered_map<RequestId, Key> keys_;
-  std::unordered_map<RequestId, int> groups_;       // how many of a group wait
   int64_t last_arrival_ = 0;                        // of all that ever waited
   std::vector<std::pair<int, Request*>> by_match_;  // the next one last; empty: as in queue_
 };

@@ -1,0 +1,150 @@
+// The body of an HTTP request to the bundled model, behind a byte that says which path it goes to and how.
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "attend/engine/async_engine.h"
+#include "attend/model/tokenizer/utf8.h"
+#include "attend/serve/api.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace attend::fuzz {
+namespace {
+
+using serve::Json;
+
+constexpr const char* kModel = ATTEND_SOURCE_DIR "/models/attend-tiny";
+constexpr const char* kPaths[] = {"/v1/chat/completions", "/v1/completions", "/generate", "/tokenize",
+                                  "/detokenize",          "/abort_request"};
+constexpr int kStepsOfAnAnswer = 3;
+
+Json parsed(std::string_view text) {
+  expect(tokenizer::is_valid_utf8(text));
+  return parse_ordered_json(text, "an answer");
+}
+
+// An answer is one reply, or one stream that ends; a refusal says why and blames the request.
+class CheckedAnswer : public serve::Exchange {
+ public:
+  void reply(int status, std::string_view type, std::string body, serve::Headers headers) override {
+    expect(!begun_ && !ended_ && (status == 200 || status == 400 || status == 404));
+    for (const auto& [name, value] : headers) expect(value.find_first_of("\r\n") == value.npos);
+    expect(type == "application/json");
+    const Json json = parsed(body);
+    if (status != 200) expect(!json["error"]["message"].get<std::string>().empty());
+    ended_ = true;
+  }
+  void begin_stream(std::string_view type, serve::Headers headers) override {
+    expect(!begun_ && !ended_ && type.starts_with("text/event-stream"));
+    for (const auto& [name, value] : headers) expect(value.find_first_of("\r\n") == value.npos);
+    begun_ = true;
+  }
+  void write(std::string part) override {
+    constexpr std::string_view kData = "data: ";
+    expect(begun_ && !ended_ && part.ends_with("\n\n"));
+    for (size_t at = 0; at < part.size();) {
+      const size_t end = part.find("\n\n", at);
+      const std::string_view event = std::string_view(part).substr(at, end - at);
+      expect(!done_ && event.starts_with(kData));
+      done_ = event == "data: [DONE]";
+      if (!done_) expect(parsed(event.substr(kData.size())).is_object());
+      at = end + 2;
+    }
+  }
+  void end_stream() override {
+    expect(begun_ && !ended_ && done_);
+    ended_ = true;
+  }
+  bool ended() const { return ended_; }
+
+ private:
+  bool begun_ = false, done_ = false, ended_ = false;
+};
+
+// The fuzzer's thread is the I/O thread and the worker; the engine has its own.
+class OneThread : public serve::Executor {
+ public:
+  void post(std::function<void()> task) override {
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    posted_.notify_one();
+  }
+  void after(std::chrono::milliseconds, std::function<void()>) override {}
+  void work(std::function<void()> task) override { task(); }
+
+  // Waits for a task and runs it.
+  void run_one() {
+    std::function<void()> task;
+    {
+      std::unique_lock lock(mutex_);
+      posted_.wait(lock, [&] { return !tasks_.empty(); });
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable posted_;
+  std::deque<std::function<void()>> tasks_;
+};
+
+EngineConfig small_engine() {
+  set_log_level(LogLevel::kError);
+  EngineConfig config;
+  config.model_path = kModel;
+  config.max_running_requests = 8;
+  config.max_total_tokens = 4096;
+  return config;
+}
+
+struct Server {
+  AsyncEngine engine{small_engine()};
+  OneThread executor;
+  serve::Api api{engine, ChatTemplate::find(kModel, ""),
+                 serve::ApiOptions{.model_path = kModel, .served_names = {"tiny"}}, executor,
+                 [] { return serve::HttpMetrics{}; }};
+};
+
+Server& server() {
+  static Server the_server;
+  return the_server;
+}
+
+}  // namespace
+}  // namespace attend::fuzz
+
+// Bits of the first byte: 0 to 2 the path, 3 the client leaves, 4 to 7 all set: some tokens are generated
+// before the request is aborted. Else no step runs, which is what takes time.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace attend;
+  if (size == 0 || data[0] % 8 >= std::size(fuzz::kPaths)) return 0;
+  fuzz::Server& server = fuzz::server();
+  const bool leaves = (data[0] & 8) != 0, generates = data[0] >= 0xf0;
+  generates ? server.engine.resume() : server.engine.pause();
+  const int64_t first_step = server.engine.metrics().num_steps;
+  const auto answer = std::make_shared<fuzz::CheckedAnswer>();
+  server.api.handle({.method = "POST",
+                     .path = fuzz::kPaths[data[0] % 8],
+                     .query = {},
+                     .body = std::string(fuzz::text_of(data + 1, size - 1)),
+                     .authorization = {},
+                     .content_type = "application/json",
+                     .request_id = {},
+                     .traceparent = {}},
+                    answer);
+  while (generates && !answer->ended() &&
+         server.engine.metrics().num_steps < first_step + fuzz::kStepsOfAnAnswer)
+    server.executor.run_one();
+  if (leaves && answer->on_gone)
+    std::exchange(answer->on_gone, nullptr)();
+  else
+    server.api.abort_all();
+  while (!answer->ended() && server.api.num_in_hand() > 0) server.executor.run_one();
+  fuzz::expect(leaves || answer->ended());
+  fuzz::expect(server.engine.drain(std::chrono::minutes(1)));
+  return 0;
+}

@@ -1,0 +1,164 @@
+// Bytes cut into tokens anywhere, and streamed as chat chunks: the pieces are whole characters, together they
+// are the text of all bytes, and a stop string ends it. The first four bytes of the input say how: which
+// tokenizer, where the stop string lies in the text, how long it is, and how the bytes are cut.
+#include <array>
+#include <map>
+
+#include "attend/engine/stop_matcher.h"
+#include "attend/model/parse_json.h"
+#include "attend/model/tokenizer/tokenizer.h"
+#include "attend/model/tokenizer/utf8.h"
+#include "attend/serve/replies.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace attend::fuzz {
+namespace {
+
+// Of each kind of byte one or two; all pairs and triples of them are tokens.
+constexpr std::string_view kJoined = "a \n\"\x7f\x80\xbf\xa0\x9f\xc2\xc3\xe0\xe2\xed\xef\xf0\xf4";
+constexpr size_t kLongestToken = 3;
+
+// How byte-level tokenizers spell a byte: those that can be seen as themselves, the others from U+0100 on.
+std::array<std::string, 256> byte_level_spelling() {
+  std::array<std::string, 256> spelling;
+  char32_t next = 0x100;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const bool seen = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+    tokenizer::append_char(spelling[byte], seen ? static_cast<char32_t>(byte) : next++);
+  }
+  return spelling;
+}
+
+struct ByteTokenizer {
+  Tokenizer tokenizer;
+  std::map<std::string, int32_t, std::less<>> ids;  // by the token's bytes
+};
+
+ByteTokenizer made_from(const std::map<std::string, std::string>& spelling_of, const Json& rest) {
+  Json vocab = Json::object();
+  ByteTokenizer made{Tokenizer::from_path(ATTEND_SOURCE_DIR "/models/attend-tiny"), {}};
+  for (const auto& [bytes, spelling] : spelling_of) {
+    const auto id = static_cast<int32_t>(vocab.size());
+    vocab[spelling] = id;
+    made.ids[bytes] = id;
+  }
+  Json file = rest;
+  file["version"] = "1.0";
+  file["model"]["type"] = "BPE";
+  file["model"]["vocab"] = vocab;
+  file["model"]["merges"] = Json::array();
+  write_file("tokenizer.json", file.dump());
+  made.tokenizer = Tokenizer::from_path(folder() / "tokenizer.json");
+  return made;
+}
+
+// As Llama 3 has it: tokens of any bytes.
+ByteTokenizer byte_level() {
+  const auto spelling = byte_level_spelling();
+  std::map<std::string, std::string> tokens;
+  const auto add = [&](const std::string& bytes) {
+    std::string spelt;
+    for (const char byte : bytes) spelt += spelling[static_cast<unsigned char>(byte)];
+    tokens[bytes] = spelt;
+  };
+  for (int byte = 0; byte < 256; ++byte) add(std::string(1, static_cast<char>(byte)));
+  for (const char a : kJoined)
+    for (const char b : kJoined) {
+      add({a, b});
+      for (const char c : kJoined) add({a, b, c});
+    }
+  return made_from(
+      tokens, {{"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
+               {"decoder", {{"type", "ByteLevel"}}}});
+}
+
+// As Llama 2 has it: tokens of whole characters, and one for each byte.
+ByteTokenizer byte_fallback() {
+  std::map<std::string, std::string> tokens;
+  constexpr const char* kDigits = "0123456789ABCDEF";
+  for (int byte = 0; byte < 256; ++byte)
+    tokens[std::string(1, static_cast<char>(byte))] =
+        std::string("<0x") + kDigits[byte / 16] + kDigits[byte % 16] + ">";
+  for (const char* text : {"\u00e2", "\u00ef", "\u20ac", "a\u00e2", "\u00e2\n", "aa", "\"\""})
+    tokens[text] = text;
+  return made_from(
+      tokens,
+      {{"decoder",
+        {{"type", "Sequence"}, {"decoders", Json::array({{{"type", "ByteFallback"}}, {{"type", "Fuse"}}})}}},
+       {"model", {{"byte_fallback", true}}}});
+}
+
+std::vector<int32_t> cut(const ByteTokenizer& made, std::string_view bytes, uint8_t seed) {
+  std::vector<int32_t> ids;
+  for (size_t at = 0; at < bytes.size(); ++seed) {
+    size_t length = std::min<size_t>(1 + (seed * 37u >> 4) % kLongestToken, bytes.size() - at);
+    auto token = made.ids.find(bytes.substr(at, length));
+    while (token == made.ids.end()) token = made.ids.find(bytes.substr(at, --length));
+    ids.push_back(token->second);
+    at += length;
+  }
+  return ids;
+}
+
+// What a client joins.
+class ChatStream {
+ public:
+  void send(const std::string& text) {
+    const std::string chunk =
+        serve::text_chunk({serve::Door::kChat, "id \"1\"", "tiny", 5}, 0, {}, text, first_, {});
+    expect(tokenizer::is_valid_utf8(text) && tokenizer::is_valid_utf8(chunk) &&
+           chunk.find('\n') == chunk.npos);
+    const Json json = parse_json(chunk, "a chunk");
+    const Json& delta = json["choices"][0]["delta"];
+    expect(json["id"] == "id \"1\"" && delta.contains("role") == first_);
+    joined += delta["content"].get<std::string>();
+    first_ = false;
+  }
+  std::string joined;
+
+ private:
+  bool first_ = true;
+};
+
+// Some characters of `text`; none where it has none.
+std::string stop_string(std::string_view text, uint8_t at, uint8_t length) {
+  size_t start = text.size() * at / 256;
+  while (start < text.size() && (text[start] & 0xc0) == 0x80) ++start;
+  size_t end = start;
+  for (int i = 0; i < length % 8 && end < text.size(); ++i) end += tokenizer::char_bytes(text[end]);
+  return std::string(text.substr(start, end - start));
+}
+
+}  // namespace
+}  // namespace attend::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace attend;
+  using namespace attend::fuzz;
+  static const ByteTokenizer made[] = {byte_level(), byte_fallback()};
+  if (size < 4) return 0;
+  const ByteTokenizer& chosen = made[data[0] % 2];
+  const bool keeps_stop = (data[0] & 2) != 0;
+  const std::string_view bytes = text_of(data + 4, size - 4);
+  const std::vector<int32_t> ids = cut(chosen, bytes, data[3]);
+  const std::string whole = chosen.tokenizer.decode(ids);
+  expect(tokenizer::is_valid_utf8(whole));
+  std::string repaired;
+  tokenizer::Utf8Repair repair;
+  repair.append(bytes, repaired);
+  repair.finish(repaired);
+  if (data[0] % 2 == 0 || repaired == bytes) expect(whole == repaired);
+
+  const std::string stop = stop_string(whole, data[1], data[2]);
+  StopMatcher stops(stop.empty() ? std::vector<std::string>{} : std::vector{stop}, keeps_stop);
+  StreamDecoder decoder(chosen.tokenizer);
+  ChatStream stream;
+  for (const int32_t id : ids) stream.send(stops.push(decoder.push(id)));
+  stream.send(stops.push(decoder.flush()));
+  if (stops.matched() == nullptr) stream.send(stops.flush());
+  const size_t end = stop.empty() ? whole.npos : whole.find(stop);
+  expect((stops.matched() != nullptr) == (end != whole.npos));
+  expect(stream.joined ==
+         (end == whole.npos ? whole : whole.substr(0, end + (keeps_stop ? stop.size() : 0))));
+  return 0;
+}
