@@ -59,8 +59,8 @@ class Scheduler {
   // Throws Error(kInvalidArgument) for a request whose prompt and next token could never fit into the pool or
   // a step. Safe on any thread.
   void check(const Request& request) const;
-  // Checks too. When all completions of a request are here, and as many waited before them as may, the request
-  // that would be last is dropped, with all of its completions.
+  // Checks too. When all completions of a request are here, and as many waited before them as may, the
+  // request that would be last is dropped, with all of its completions.
   void submit(std::unique_ptr<Request> request);
   // Those that were dropped since the last call, and those whose deadline has passed.
   std::vector<DroppedRequest> take_dropped(Clock::time_point now);
