@@ -113,7 +113,7 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", options.disable_radix_cache,
                "no prefix cache: requests that begin alike compute all of it anew");
   app.add_flag("--disable-cascade-attention,--disable-cascade-attn", options.disable_cascade_attention,
-               "keys that all requests of a decode step share are attended to by each of them");
+               "CPUs: keys that all requests of a decode step share are attended to by each of them");
   add_text(app, "--radix-eviction-policy", options.radix_eviction_policy,
            "which cached prefix goes first when the pool is full: lru, lfu or priority");
 }

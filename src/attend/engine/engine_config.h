@@ -55,7 +55,7 @@ struct EngineConfig {
   // first when the pool is full.
   bool disable_radix_cache = false;
   EvictionPolicy radix_eviction_policy = EvictionPolicy::kLru;
-  // Decode steps attend once to what all of their requests share, where that pays (cascade attention).
+  // CPUs: decode steps attend once to what all of their requests share, where that pays (cascade attention).
   bool disable_cascade_attention = false;
   ScheduleOptions schedule;  // whose turn it is, and how many may wait
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.

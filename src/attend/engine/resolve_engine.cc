@@ -28,9 +28,8 @@ constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
 // Share of the free memory that the KV pool may take when the user names no size.
 constexpr double kPoolMemoryShare = 0.5;
 
-// What a device reads while a layer's attention takes two launches more, and a GPU's step goes without its
-// graph.
-constexpr int64_t kCascadeBytes = 256 << 10, kCascadeBytesOnGpu = 96 << 20;
+// What two CPU cores read while a layer's attention is two launches more.
+constexpr int64_t kCascadeBytes = 256 << 10;
 
 bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }
 
@@ -142,8 +141,7 @@ int64_t choose_pool_tokens(const EngineConfig& config, const ModelSpec& model, c
 // Reads of a key of one layer that attending to shared keys once must save.
 int64_t cascade_min_keys(const EngineInfo& info, const ModelGeometry& model) {
   const auto key_bytes = static_cast<int64_t>(info.kv_token_bytes / model.layers.size());
-  const int64_t bytes = info.device.type == DeviceType::kCuda ? kCascadeBytesOnGpu : kCascadeBytes;
-  return ceil_div(bytes, std::max<int64_t>(1, key_bytes));
+  return ceil_div(kCascadeBytes, std::max<int64_t>(1, key_bytes));
 }
 
 // Refuses sizes that do not fit into the device's memory together.
@@ -237,8 +235,9 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
                       .limits = info.limits,
                       .page_size = page_size,
                       .deterministic = config.deterministic_inference};
-  // Requests share keys by the prefix cache alone.
-  resolved.backend.cascade = info.prefix_cache.has_value() && !config.disable_cascade_attention;
+  // Requests share keys by the prefix cache alone. It has not run on a GPU yet.
+  resolved.backend.cascade =
+      info.prefix_cache.has_value() && !config.disable_cascade_attention && !on_gpu(config);
   if (Cascade::pays_for(resolved.backend))
     info.cascade_min_keys = cascade_min_keys(info, geometry);
   else
