@@ -30,11 +30,13 @@ void check(const ModelSpec& spec, const MlaSpec& mla) {
 
 // What pools, backends and the decoder rely on.
 void check(const ModelSpec& spec) {
-  expect(spec.num_layers() >= 1 && spec.hidden_size >= 1 && spec.vocab_size >= 1 && !spec.ropes.empty());
+  expect(spec.num_layers() >= 1 && spec.hidden_size >= 1 && spec.vocab_size >= 1);
+  expect(!spec.ropes.empty() || spec.learned_positions);
   expect(spec.max_context_len() >= 1);
   for (const LayerSpec& layer : spec.layers) {
     std::visit([&](const auto& mixer) { check(spec, mixer); }, layer.mixer);
     if (const auto* dense = std::get_if<GatedMlpSpec>(&layer.mlp)) expect(dense->intermediate_size >= 1);
+    if (const auto* plain = std::get_if<PlainMlpSpec>(&layer.mlp)) expect(plain->intermediate_size >= 1);
     if (const auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp))
       expect(experts->intermediate_size >= 1 && experts->top_k >= 1 &&
              experts->top_k <= experts->num_experts);
