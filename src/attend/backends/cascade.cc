@@ -69,7 +69,7 @@ kernels::QueryBatch own_queries(kernels::QueryBatch queries, const SharedKeys& s
   return queries;
 }
 
-bool Cascade::pays_for(const BackendConfig& config) {
+bool Cascade::applies_to(const BackendConfig& config) {
   return config.cascade && !config.deterministic && !cascade_keys(config.model).empty();
 }
 

@@ -5,6 +5,7 @@
 // bits of a token depend on who shares its step: not for deterministic inference.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "attend/attention/backend.h"
@@ -22,15 +23,18 @@ class Cascade {
  public:
   // Whether batches may share keys, and a layer is there whose queries see all of them: those with a window,
   // with chunks, with sinks and over latent rows are attended to as in other steps.
-  static bool pays_for(const BackendConfig& config);
-  // Allocates everything; num_bytes() says how much at most.
+  static bool applies_to(const BackendConfig& config);
+  // For a config that it applies to. Allocates everything, num_bytes() bytes at most; throws
+  // Error(kOutOfMemory).
   Cascade(const BackendSpec& spec, const BackendConfig& config);
   static size_t num_bytes(const BackendSpec& spec, const BackendConfig& config);
 
   bool serves(const PlanKey& key) const;
   // Of the shared keys. The own keys' plan is the backend's, over own_queries().
   void plan(const ForwardBatch& batch, Stream& stream);
-  // As kernels::attention(whole). `own_plan` was planned over own_queries().
+  // Writes whole.out and, where it is wanted, whole.lse as kernels::attention(whole) does, but for the last
+  // bits. `own_plan` was planned over own_queries(). Throws Error(kInternal) for heads that serves() does not
+  // have.
   void attend(const kernels::AttentionArgs& whole, kernels::AttentionPlan& own_plan, const SharedKeys& shared,
               Stream& stream);
 

@@ -83,7 +83,7 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
   for (const PlanKey& key : distinct_plans(expanded_layers(config_)))
     expanded_work_.push_back(
         {key, std::make_unique<AttentionPlan>(expanded_limits(spec_, config_, key), config_.device)});
-  if (Cascade::pays_for(config_)) cascade_.emplace(spec_, config_);
+  if (Cascade::applies_to(config_)) cascade_.emplace(spec_, config_);
 }
 
 size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConfig& config) {
@@ -94,7 +94,7 @@ size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConf
     bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key), config.device);
   for (const PlanKey& key : distinct_plans(expanded_layers(config)))
     bytes += AttentionPlan::num_bytes(expanded_limits(spec, config, key), config.device);
-  if (Cascade::pays_for(config)) bytes += Cascade::num_bytes(spec, config);
+  if (Cascade::applies_to(config)) bytes += Cascade::num_bytes(spec, config);
   return bytes;
 }
 

@@ -238,7 +238,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   // Requests share keys by the prefix cache alone. It has not run on a GPU yet.
   resolved.backend.cascade =
       info.prefix_cache.has_value() && !config.disable_cascade_attention && !on_gpu(config);
-  if (Cascade::pays_for(resolved.backend))
+  if (Cascade::applies_to(resolved.backend))
     info.cascade_min_keys = cascade_min_keys(info, geometry);
   else
     resolved.backend.cascade = false;
