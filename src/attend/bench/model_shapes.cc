@@ -17,6 +17,10 @@ struct Shape {
 
 constexpr const char* kQwen3Moe = R"({"num_experts": 128, "num_experts_per_tok": 8,
   "moe_intermediate_size": 768, "norm_topk_prob": true})";
+constexpr const char* kGptOss = R"({"num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
+  "rope_theta": 150000, "attention_bias": true, "quantization_config": {"quant_method": "mxfp4"},
+  "rope_scaling": {"rope_type": "yarn", "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false,
+                   "original_max_position_embeddings": 4096}})";
 constexpr const char* kDeepseekV2Lite = R"({"q_lora_rank": null, "kv_lora_rank": 512,
   "n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2, "moe_intermediate_size": 1408,
   "first_k_dense_replace": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000, "max_position_embeddings": 163840,
@@ -33,6 +37,7 @@ const std::map<std::string, Shape>& shapes() {
       {"llama-3.2-1b", {"LlamaForCausalLM", 16, 2048, 8192, 128256, 32, 8, 64, true}},
       {"qwen3-0.6b", {"Qwen3ForCausalLM", 28, 1024, 3072, 151936, 16, 8, 128, true}},
       {"qwen3-30b-a3b", {"Qwen3MoeForCausalLM", 48, 2048, 6144, 151936, 32, 4, 128, false, kQwen3Moe}},
+      {"gpt-oss-20b", {"GptOssForCausalLM", 24, 2880, 2880, 201088, 64, 8, 64, false, kGptOss}},
       // The head_dim of a latent model is not read.
       {"deepseek-v2-lite",
        {"DeepseekV2ForCausalLM", 27, 2048, 10944, 102400, 16, 16, 192, false, kDeepseekV2Lite}},

@@ -28,8 +28,9 @@ constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
 // Share of the free memory that the KV pool may take when the user names no size.
 constexpr double kPoolMemoryShare = 0.5;
 
-// What two CPU cores read while a layer's attention is two launches more.
-constexpr int64_t kCascadeBytes = 256 << 10;
+// What is read while a layer's attention is two launches more: by two CPU cores; by a GPU, whose steps with shared
+// keys go without graphs besides.
+constexpr int64_t kCpuCascadeBytes = 256 << 10, kGpuCascadeBytes = 96 << 20;
 
 bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }
 
@@ -139,9 +140,11 @@ int64_t choose_pool_tokens(const EngineConfig& config, const ModelSpec& model, c
 }
 
 // Reads of a key of one layer that attending to shared keys once must save.
-int64_t cascade_min_keys(const EngineInfo& info, const ModelGeometry& model) {
+int64_t cascade_min_keys(const EngineConfig& config, const EngineInfo& info, const ModelGeometry& model) {
   const auto key_bytes = static_cast<int64_t>(info.kv_token_bytes / model.layers.size());
-  return ceil_div(kCascadeBytes, std::max<int64_t>(1, key_bytes));
+  const int64_t min_bytes =
+      config.cascade_min_bytes.value_or(on_gpu(config) ? kGpuCascadeBytes : kCpuCascadeBytes);
+  return std::max<int64_t>(1, ceil_div(min_bytes, std::max<int64_t>(1, key_bytes)));
 }
 
 // Refuses sizes that do not fit into the device's memory together.
@@ -235,11 +238,10 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
                       .limits = info.limits,
                       .page_size = page_size,
                       .deterministic = config.deterministic_inference};
-  // Requests share keys by the prefix cache alone. It has not run on a GPU yet.
-  resolved.backend.cascade =
-      info.prefix_cache.has_value() && !config.disable_cascade_attention && !on_gpu(config);
+  // Requests share keys by the prefix cache alone.
+  resolved.backend.cascade = info.prefix_cache.has_value() && !config.disable_cascade_attention;
   if (Cascade::applies_to(resolved.backend))
-    info.cascade_min_keys = cascade_min_keys(info, geometry);
+    info.cascade_min_keys = cascade_min_keys(config, info, geometry);
   else
     resolved.backend.cascade = false;
   info.workspace_bytes = workspace_bytes(info.resolution, resolved.backend);

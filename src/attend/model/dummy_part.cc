@@ -52,6 +52,8 @@ void quantise_dummy_parts(std::span<WeightSlot> slots, const Quantization& quant
   if (quantization.storage == WeightStorage::kPlain) return;
   for (WeightSlot& slot : slots) {
     if (slot.use != WeightUse::kLinear || slot.columns == 0 || slot.as_elements) continue;
+    // gpt-oss's own way to store mxfp4 is one of experts.
+    if (quantization.storage == WeightStorage::kMxFp4 && slot.num_experts == 1) continue;
     const int64_t group = quantization.group_ins > 0 ? quantization.group_ins : slot.columns;
     const bool fits = quantization.storage == WeightStorage::kFp8
                           ? slot.columns % 8 == 0
