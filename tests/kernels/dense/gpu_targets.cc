@@ -180,9 +180,15 @@ class GpuTarget : public Target {
   void latent_norm_rope_store(const kernels::LatentNormRopeStoreArgs& args) const override {
     Call call;
     kernels::LatentNormRopeStoreArgs device = args;
-    device.kv_a = call.out(args.kv_a);
+    // Columns of one matrix, those of q_rope first: two copies would each bring the other's columns back as they were.
+    const int64_t first = (static_cast<const char*>(args.kv_a.data) - static_cast<const char*>(args.q_rope.data)) /
+                          static_cast<int64_t>(size_of(args.kv_a.dtype));
+    const TensorView rows = call.out(TensorView::contiguous(
+        args.q_rope.data, args.kv_a.dtype, {args.kv_a.shape[0], args.kv_a.strides[0]}));
+    device.kv_a = rows.slice(1, first, first + args.kv_a.shape[1]);
     device.norm = call.in(args.norm);
-    device.q_rope = call.out(args.q_rope);
+    device.q_rope =
+        rows.slice(1, 0, args.q_rope.shape[1] * args.q_rope.shape[2]).split(1, args.q_rope.shape[2]);
     device.positions = call.array(args.positions);
     device.cos = call.in(args.cos);
     device.sin = call.in(args.sin);
