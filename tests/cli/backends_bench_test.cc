@@ -250,9 +250,9 @@ TEST(BenchCommand, RefusesFlagsOfTheOtherKindOfDeviceByName) {
   const Ran batches = attend("bench model --device cpu --batch-sizes 1,8 --model-path " + kTiny);
   EXPECT_EQ(batches.exit_code, 2);
   EXPECT_THAT(batches.out, HasSubstr("--batch-sizes: for GPUs alone; the device is cpu"));
-  const Ran depths = attend("bench model --device cuda --depth 512 --model-path " + kTiny);
+  const Ran depths = attend("bench model --device cuda --depth 512,1024 --model-path " + kTiny);
   EXPECT_EQ(depths.exit_code, 2);
-  EXPECT_THAT(depths.out, HasSubstr("--depth: for CPUs alone; the device is cuda:0"));
+  EXPECT_THAT(depths.out, HasSubstr("--depth: on a GPU one number, not 2"));
 }
 
 // Each of the flags is refused, and the help of the command is silent about it.

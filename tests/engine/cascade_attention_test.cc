@@ -105,8 +105,7 @@ void expect_close(const Answers& one, const Answers& other, float tolerance) {
     const Answer& expected = other.by_request.at(id);
     ASSERT_EQ(answer.logprobs.size(), expected.logprobs.size());
     for (size_t i = 0; i < answer.logprobs.size(); ++i) {
-      EXPECT_NEAR(answer.logprobs[i], expected.logprobs[i], tolerance)
-          << "request " << id << ", token " << i;
+      EXPECT_NEAR(answer.logprobs[i], expected.logprobs[i], tolerance) << "request " << id << ", token " << i;
       if (answer.tokens[i] != expected.tokens[i]) break;
     }
   }

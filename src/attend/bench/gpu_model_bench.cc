@@ -16,7 +16,6 @@
 namespace attend::bench {
 namespace {
 
-constexpr int kContextTokens = 1000;  // of a prompt before its decode steps
 constexpr int kPrefillTokens = 8192;
 constexpr int kPrefillRepeats = 5;
 constexpr int kWarmUpSteps = 8;
@@ -25,8 +24,8 @@ constexpr int kSteps = 128;
 
 // Tokens that a request of a batch generates at most: while prompts of later ones are computed, in chunks of
 // `chunk`, those before decode already.
-int num_new_tokens(int batch_size, int chunk) {
-  return ceil_div(batch_size * kContextTokens, chunk - batch_size) + kWarmUpSteps + kSteps + 1;
+int num_new_tokens(int batch_size, int context, int chunk) {
+  return ceil_div(batch_size * context, chunk - batch_size) + kWarmUpSteps + kSteps + 1;
 }
 
 // The value below which `share` of the values lie.
@@ -39,7 +38,8 @@ double percentile(std::vector<double> values, double share) {
 class GpuModelBench {
  public:
   GpuModelBench(const GpuModelBenchOptions& options, int prefill_tokens, double read_rate)
-      : prefill_tokens_(prefill_tokens),
+      : context_(options.depth),
+        prefill_tokens_(prefill_tokens),
         read_rate_(read_rate),
         engine_(engine_config(options, prefill_tokens), options.progress) {}
 
@@ -56,7 +56,7 @@ class GpuModelBench {
     EngineConfig config = options.engine;
     config.disable_radix_cache = true;  // every prompt is computed, however often it comes
     const int largest = *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
-    const int longest_decode = kContextTokens + num_new_tokens(largest, prefill_tokens);
+    const int longest_decode = options.depth + num_new_tokens(largest, options.depth, prefill_tokens);
     config.max_running_requests = largest;
     config.context_length = std::max(prefill_tokens + 1, longest_decode);
     config.chunked_prefill_size = prefill_tokens;
@@ -104,8 +104,9 @@ class GpuModelBench {
 
   void add_decode(int batch_size) {
     for (int i = 0; i < batch_size; ++i)
-      engine_.submit(random_prompt(kContextTokens, engine_.model_spec().vocab_size),
-                     {.max_new_tokens = num_new_tokens(batch_size, prefill_tokens_), .ignore_eos = true});
+      engine_.submit(
+          random_prompt(context_, engine_.model_spec().vocab_size),
+          {.max_new_tokens = num_new_tokens(batch_size, context_, prefill_tokens_), .ignore_eos = true});
     // The first step that is nothing but a decode comes when all prompts are computed.
     const int64_t decodes_before = engine_.stats().num_decode_tokens;
     while (engine_.stats().num_decode_tokens == decodes_before) engine_.step(require_token);
@@ -122,7 +123,7 @@ class GpuModelBench {
     }
     const double step_us = 1e6 * seconds / kSteps;
     const double limit_us =
-        decode_bytes(engine_, batch_size, kContextTokens + kWarmUpSteps + kSteps / 2) / read_rate_;
+        decode_bytes(engine_, batch_size, context_ + kWarmUpSteps + kSteps / 2) / read_rate_;
     report_.cases.push_back({.name = fmt::format("decode, batch {}", batch_size),
                              .threads = 1,
                              .us = step_us,
@@ -163,6 +164,7 @@ class GpuModelBench {
          .repeats = kPrefillRepeats});
   }
 
+  int context_;  // of a prompt before its decode steps
   int prefill_tokens_;
   double read_rate_;  // bytes per microsecond
   // Collects while nothing is timed; the choices of graphs are made with the engine.
@@ -175,6 +177,7 @@ class GpuModelBench {
 
 Report bench_model_on_gpu(const GpuModelBenchOptions& options) {
   require(!options.batch_sizes.empty(), "--batch-sizes: at least one");
+  require(options.depth >= 1, "--depth ", options.depth, ": on a GPU at least 1");
   const EngineConfig& engine = options.engine;
   const int longest = (engine.model ? *engine.model : read_config(engine.model_path)).max_context_len();
   const int prefill_tokens = std::min(kPrefillTokens, longest - 1);
@@ -182,10 +185,10 @@ Report bench_model_on_gpu(const GpuModelBenchOptions& options) {
     require(batch_size >= 1 && batch_size < kPrefillTokens, "--batch-sizes ", batch_size, ": 1 to ",
             kPrefillTokens - 1);
     const int needed = batch_size < prefill_tokens
-                           ? kContextTokens + num_new_tokens(batch_size, prefill_tokens)
+                           ? options.depth + num_new_tokens(batch_size, options.depth, prefill_tokens)
                            : longest + 1;
     require(needed <= longest, "--batch-sizes ", batch_size, ": the model's positions reach ", longest,
-            ", which is too short for prompts of ", kContextTokens, " tokens and what is generated");
+            ", which is too short for prompts of ", options.depth, " tokens and what is generated");
   }
   cuda::device_info(options.engine.device);  // refuses a GPU that is not there
   double read_rate = 0.0;

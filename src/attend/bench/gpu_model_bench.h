@@ -11,10 +11,11 @@ namespace attend::bench {
 struct GpuModelBenchOptions {
   EngineConfig engine;  // its sizes (context, pool, chunk, requests) are set by the bench
   std::vector<int> batch_sizes = {1, 8, 32, 128, 256};
+  int depth = 1000;  // tokens of context before the decode steps
   EngineProgress progress = {};
 };
 
-// For each batch size, requests with about 1k of context that decode greedily:
+// For each batch size, requests with about `depth` tokens of context that decode greedily:
 //   decode      tokens/s and time of a step, all of the host's work included, beside the time in which
 //               the fastest read seen in the same run reads what a step must read: every weight but the
 //               embedding's rows, and K/V
@@ -24,8 +25,8 @@ struct GpuModelBenchOptions {
 //   prefill     tokens/s, beside the time of its dense products and attention alone
 //
 // Graphs are recorded for the batch sizes unless the engine's config names others or turns them off. Throws
-// Error(kInvalidArgument) for a batch size below 1 and a model whose context is too short, and what Engine
-// throws.
+// Error(kInvalidArgument) for a batch size or depth below 1 and a model whose context is too short, and what
+// Engine throws.
 Report bench_model_on_gpu(const GpuModelBenchOptions& options);
 
 }  // namespace attend::bench

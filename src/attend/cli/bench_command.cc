@@ -51,9 +51,13 @@ void refuse_flag(const CLI::App& app, const char* flag, std::string_view for_who
 bench::Report bench_model(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine) {
   EngineBars bars;
   if (engine.device.type == DeviceType::kCuda) {
-    refuse_flag(app, "--depth", "CPUs", engine.device);
-    return bench::bench_model_on_gpu(
-        {.engine = engine, .batch_sizes = options.batch_sizes, .progress = bars.progress()});
+    bench::GpuModelBenchOptions gpu{
+        .engine = engine, .batch_sizes = options.batch_sizes, .progress = bars.progress()};
+    if (given(app, "--depth")) {
+      require(options.depths.size() == 1, "--depth: on a GPU one number, not ", options.depths.size());
+      gpu.depth = options.depths.front();
+    }
+    return bench::bench_model_on_gpu(gpu);
   }
   refuse_flag(app, "--batch-sizes", "GPUs", engine.device);
   return bench::bench_model({.engine = engine, .depths = options.depths, .progress = bars.progress()});
@@ -139,8 +143,10 @@ void add_bench(CLI::App& app, Command& selected) {
   add_choice_options(*command, model->engine, /*model_required=*/false);
   add_run_options(*command, model->engine);
   add_model_choice(*command, model->model);
-  add_numbers(*command, "--depth", model->depths, "a multiple of 512 within the model's positions",
-              "CPUs: tokens of context before the timed ones, such as 0,4096,16384; default: 0");
+  add_numbers(
+      *command, "--depth", model->depths, "a multiple of 512 within the model's positions",
+      "tokens of context before the timed ones; CPUs: such as 0,4096,16384, default 0; GPUs: one number, "
+      "default 1000");
   add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to what the model's positions hold",
               "GPUs: requests of the timed decode steps; default: 1,8,32,128,256");
   select(command, model, run_model);

@@ -57,7 +57,8 @@ struct EngineConfig {
   EvictionPolicy radix_eviction_policy = EvictionPolicy::kLru;
   // Decode steps attend once to what all of their requests share, where that pays (cascade attention).
   bool disable_cascade_attention = false;
-  // Reads of keys and values of one layer that this must save a step, in bytes; none: what pays on the device.
+  // Reads of keys and values of one layer that this must save a step, in bytes; none: what pays on the
+  // device.
   std::optional<int64_t> cascade_min_bytes;
   ScheduleOptions schedule;  // whose turn it is, and how many may wait
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.

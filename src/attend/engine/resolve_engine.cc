@@ -28,8 +28,8 @@ constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
 // Share of the free memory that the KV pool may take when the user names no size.
 constexpr double kPoolMemoryShare = 0.5;
 
-// What is read while a layer's attention is two launches more: by two CPU cores; by a GPU, whose steps with shared
-// keys go without graphs besides.
+// What is read while a layer's attention is two launches more: by two CPU cores; by a GPU, whose steps with
+// shared keys go without graphs besides.
 constexpr int64_t kCpuCascadeBytes = 256 << 10, kGpuCascadeBytes = 96 << 20;
 
 bool on_gpu(const EngineConfig& config) { return config.device.type == DeviceType::kCuda; }

@@ -70,21 +70,20 @@ TEST_F(CudaGatherLatent, WritesTheBitsOfTheCpu) {
         const Tensor expected = Tensor::zeros({Prefixes::kNumReqs * kCount, kWidth}, to);
         const Tensor got = Tensor::zeros({Prefixes::kNumReqs * kCount, kWidth}, to);
         std::vector<int32_t> sums(Prefixes::kNumReqs + 1), lengths(Prefixes::kNumReqs), sums_got = sums,
-                                                                                     lengths_got = lengths;
-        kernels::GatherLatentArgs args{
-            .cache = cache,
-            .scale = 0.5f,
-            .requests = {.table = prefixes.table.data(),
-                         .stride = Prefixes::kStride,
-                         .rows = prefixes.rows,
-                         .seqlen_kv = prefixes.seqlen_kv,
-                         .slot_map = mapped ? prefixes.slot_map.data() : nullptr},
-            .cu_seqlen_q = prefixes.cu_seqlen_q,
-            .first = 20,
-            .count = kCount,
-            .out = expected,
-            .cu_seqlen_kv = sums,
-            .seqlen_kv = lengths};
+                                                                                        lengths_got = lengths;
+        kernels::GatherLatentArgs args{.cache = cache,
+                                       .scale = 0.5f,
+                                       .requests = {.table = prefixes.table.data(),
+                                                    .stride = Prefixes::kStride,
+                                                    .rows = prefixes.rows,
+                                                    .seqlen_kv = prefixes.seqlen_kv,
+                                                    .slot_map = mapped ? prefixes.slot_map.data() : nullptr},
+                                       .cu_seqlen_q = prefixes.cu_seqlen_q,
+                                       .first = 20,
+                                       .count = kCount,
+                                       .out = expected,
+                                       .cu_seqlen_kv = sums,
+                                       .seqlen_kv = lengths};
         kernels::gather_latent(args, on_host);
         DeviceArrays arrays(stream);
         const DeviceCopy cache_in(cache, stream), out(got, stream),

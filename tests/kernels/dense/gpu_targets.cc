@@ -180,11 +180,13 @@ class GpuTarget : public Target {
   void latent_norm_rope_store(const kernels::LatentNormRopeStoreArgs& args) const override {
     Call call;
     kernels::LatentNormRopeStoreArgs device = args;
-    // Columns of one matrix, those of q_rope first: two copies would each bring the other's columns back as they were.
-    const int64_t first = (static_cast<const char*>(args.kv_a.data) - static_cast<const char*>(args.q_rope.data)) /
-                          static_cast<int64_t>(size_of(args.kv_a.dtype));
-    const TensorView rows = call.out(TensorView::contiguous(
-        args.q_rope.data, args.kv_a.dtype, {args.kv_a.shape[0], args.kv_a.strides[0]}));
+    // Columns of one matrix, those of q_rope first: two copies would each bring the other's columns back as
+    // they were.
+    const int64_t first =
+        (static_cast<const char*>(args.kv_a.data) - static_cast<const char*>(args.q_rope.data)) /
+        static_cast<int64_t>(size_of(args.kv_a.dtype));
+    const TensorView rows = call.out(TensorView::contiguous(args.q_rope.data, args.kv_a.dtype,
+                                                            {args.kv_a.shape[0], args.kv_a.strides[0]}));
     device.kv_a = rows.slice(1, first, first + args.kv_a.shape[1]);
     device.norm = call.in(args.norm);
     device.q_rope =

@@ -30,12 +30,10 @@ using testing_support::TestWeight;
 
 using QuantisedLinear = NeedsTarget;
 
-// Rounding of the elements that many rows of 16 bits are multiplied by: those with a scale of a group of
-// inputs have to be rounded, codes alone are exact.
-double rounding_of_elements(const Format& format, DType x_dtype, int64_t num_rows) {
+// Rounding of the elements that many rows of 16 bits are multiplied by.
+double rounding_of_elements(DType x_dtype, int64_t num_rows) {
   constexpr int64_t kMaxRowsOfCodes = 64;
-  const bool codes_alone = format.format == WeightFormat::kFp8 && format.group_ins == 0;
-  if (x_dtype == DType::kF32 || num_rows <= kMaxRowsOfCodes || codes_alone) return 0.0;
+  if (x_dtype == DType::kF32 || num_rows <= kMaxRowsOfCodes) return 0.0;
   return x_dtype == DType::kBF16 ? 0x1p-9 : 0x1p-12;
 }
 
@@ -47,7 +45,7 @@ void expect_matches_float64(const Target& target, DType x_dtype, const Format& f
   const std::vector<double> xs = x.values();
   // Scales of a thousand times another's: of hundreds of products few make up the sum, so the roundings of
   // f32 meet numbers of its own size more often than among normal ones.
-  const double tolerance = 4.0 * target.linear_tolerance() + rounding_of_elements(format, x_dtype, num_rows);
+  const double tolerance = 4.0 * target.linear_tolerance() + rounding_of_elements(x_dtype, num_rows);
   SCOPED_TRACE(testing::Message() << format << " " << num_rows << " x " << in_features << " -> " << num_outs
                                   << " " << target << " " << x_dtype);
   TestTensor out({num_rows, num_outs}, DType::kF32);
@@ -147,31 +145,56 @@ TEST_F(QuantisedLinear, MatchesFloat64WhenThreadsShareTheWork) {
   for (const Format& format : kFormats) expect_matches_float64(format, 1, 1027, 512);
 }
 
-TEST_F(QuantisedLinear, GivesARowTheSameBitsInAnyBatch) {
-  for (const Format& format : kFormats) {
-    const auto weight = random_weight(format, 77, 384);
+TEST_F(QuantisedLinear, GatesTheSumsOfAnyFormatAndRows) {
+  for (const Format& format : kFormats)
     for (const auto& target : targets())
-      for (const DType x_dtype : target->activations_beside_codes()) {
-        const TestTensor x = TestTensor::random({150, 384}, x_dtype, 5);
-        TestTensor all({150, 77}, DType::kF32), one({1, 77}, DType::kF32);
-        target->linear({.x = x,
-                        .weight = weight->view,
-                        .bias = {},
-                        .out = all,
-                        .workspace = {},
-                        .batch_invariant = true});
-        for (const int64_t row : {0, 11, 49, 149}) {
-          target->linear({.x = x.view().slice(0, row, row + 1),
+      for (const int64_t num_rows : {1, 20, 70}) {
+        const DType x_dtype = target->activations_beside_codes().back();
+        constexpr int64_t kOuts = 88, kInputs = 384;
+        const auto weight = random_weight(format, 2 * kOuts, kInputs);
+        const TestTensor x = TestTensor::random({num_rows, kInputs}, x_dtype, 1);
+        const TestTensor gate_up({num_rows, 2 * kOuts}, x_dtype), sums({num_rows, 2 * kOuts}, DType::kF32);
+        TestTensor out({num_rows, kOuts}, x_dtype);
+        target->linear({.x = x, .weight = weight->view, .bias = {}, .out = sums});
+        target->gated_linear({.x = x, .weight = weight->view, .bias = {}, .gate_up = gate_up, .out = out});
+        const double rounding = x_dtype == DType::kF32 ? 1e-5 : x_dtype == DType::kF16 ? 0x1p-8 : 0x1p-5;
+        for (int64_t row = 0; row < num_rows; ++row)
+          for (int64_t o = 0; o < kOuts; ++o) {
+            const double gate = sums.at(row * 2 * kOuts + o), up = sums.at(row * 2 * kOuts + kOuts + o);
+            ASSERT_NEAR(out.at(row * kOuts + o), gate / (1.0 + std::exp(-gate)) * up,
+                        rounding * (1.0 + std::abs(gate)) * (1.0 + std::abs(up)))
+                << format << " " << *target << " " << num_rows << " rows, row " << row << ", output " << o;
+          }
+      }
+}
+
+TEST_F(QuantisedLinear, GivesARowTheSameBitsInAnyBatch) {
+  // Of 80 outputs there are tiles on Hopper, of 77 there are none.
+  for (const int64_t num_outs : {77, 80})
+    for (const Format& format : kFormats) {
+      const auto weight = random_weight(format, num_outs, 384);
+      for (const auto& target : targets())
+        for (const DType x_dtype : target->activations_beside_codes()) {
+          const TestTensor x = TestTensor::random({150, 384}, x_dtype, 5);
+          TestTensor all({150, num_outs}, DType::kF32), one({1, num_outs}, DType::kF32);
+          target->linear({.x = x,
                           .weight = weight->view,
                           .bias = {},
-                          .out = one,
+                          .out = all,
                           .workspace = {},
                           .batch_invariant = true});
-          for (int64_t o = 0; o < 77; ++o)
-            ASSERT_EQ(one.at(o), all.at(row * 77 + o)) << format << " " << *target << " row " << row;
+          for (const int64_t row : {0, 11, 49, 149}) {
+            target->linear({.x = x.view().slice(0, row, row + 1),
+                            .weight = weight->view,
+                            .bias = {},
+                            .out = one,
+                            .workspace = {},
+                            .batch_invariant = true});
+            for (int64_t o = 0; o < num_outs; ++o)
+              ASSERT_EQ(one.at(o), all.at(row * num_outs + o)) << format << " " << *target << " row " << row;
+          }
         }
-      }
-  }
+    }
 }
 
 // A GPU adds to what there is, rounds once, and takes rows of a wider tensor.

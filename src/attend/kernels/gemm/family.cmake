@@ -40,6 +40,8 @@ attend_kernels(gemm
     cuda/sm90/batch_invariant_gemm.cc
     cuda/sm90/gated_mlp_gemm.cc
   SM90
+    cuda/sm90/swap_ab_codes_bf16.cu
+    cuda/sm90/swap_ab_codes_f16.cu
     cuda/sm90/swap_ab_gemm_bf16.cu
     cuda/sm90/swap_ab_gemm_f16.cu
     cuda/sm90/batch_invariant_gemm_bf16.cu

@@ -78,7 +78,7 @@ void check(const LinearArgs& args, const Stream& stream) {
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const Device& device,
                               WeightFormat format) {
   if (device.type != DeviceType::kCpu)
-    return format == WeightFormat::kPlain ? 0 : cuda::QuantisedWorkspace(max_rows, max_in_features).total();
+    return format == WeightFormat::kPlain ? 0 : cuda::QuantisedWorkspace(max_in_features).total();
   return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa());
 }
 

@@ -6,6 +6,7 @@
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
 
 namespace attend::kernels::cuda {
@@ -20,7 +21,8 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .max_rows_of_deferred_norm = 32,
                            .min_wave_efficiency = 0.8,
                            .min_rows_of_cta_pairs = 192,
-                           .max_rows_of_codes = kManyQuantisedRows,
+                           .max_rows_of_codes = 256,
+                           .max_rows_of_code_tiles = 0,
                            .max_rows_of_any_width = 16,
                            .max_features_of_more_rows = 32768};
 
@@ -101,16 +103,28 @@ bool invariant_sm90_takes(const GemmProblem& problem, const GpuFacts& gpu) {
 // Codes that lanes load 16 bytes of at once, and 16-bit activations.
 bool fits_codes(const GemmProblem& problem) {
   const int64_t inputs_of_16_bytes = has_four_bits(problem.format) ? 32 : 16;
-  return problem.format != WeightFormat::kPlain && !problem.gated && problem.dtype != DType::kF32 &&
+  return problem.format != WeightFormat::kPlain && problem.dtype != DType::kF32 &&
          problem.in_features % inputs_of_16_bytes == 0 && x_aligned_behind_norm(problem) &&
          problem.weight_aligned;
+}
+
+bool code_tiles_take(const GemmProblem& problem, const GpuFacts& gpu) {
+  const bool whole_groups =
+      problem.group_ins >= problem.in_features || problem.group_ins % sm90::kScaledInputs == 0;
+  return gpu.runs_sm90a() && fits_codes(problem) && problem.format != WeightFormat::kMxFp4 && whole_groups &&
+         !problem.reorders && problem.num_weight_rows() % sm90::kPairRows == 0;
+}
+
+bool code_tiles_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.num_rows <= tuning.max_rows_of_code_tiles;
 }
 
 bool quantised_takes(const GemmProblem& problem, const GpuFacts&) {
   const bool whole_blocks = problem.format != WeightFormat::kFp8 ||
                             problem.group_ins >= problem.in_features ||
                             problem.group_ins % kFp8BlockInputs == 0;
-  return fits_codes(problem) && whole_blocks && (!problem.reorders || problem.has_workspace);
+  return fits_codes(problem) && !problem.gated && whole_blocks &&
+         (!problem.reorders || problem.has_workspace);
 }
 
 bool quantised_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
@@ -118,11 +132,12 @@ bool quantised_is_faster(const GemmProblem& problem, const GpuFacts&, const Gemm
 }
 
 bool widened_takes(const GemmProblem& problem, const GpuFacts&) {
-  return fits_codes(problem) && !problem.batch_invariant && problem.has_workspace;
+  return fits_codes(problem) && !problem.gated && !problem.batch_invariant && problem.has_workspace;
 }
 
-bool widened_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
-  return problem.num_rows > tuning.max_rows_of_codes;
+// Of what the quantised GEMM does not take, or not faster.
+bool widened_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning&) {
+  return problem.num_rows > kManyQuantisedRows;
 }
 
 bool cublaslt_takes(const GemmProblem& problem, const GpuFacts&) {
@@ -134,6 +149,8 @@ constexpr std::array kRows{
             "SiLU in the product, and tiles that keep the SMs busy"},
     GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", fits_sm90_tiles, split_k_is_faster,
             split_k_norms, "rows and weight of a size where clusters share the inputs best"},
+    GemmRow{GemmKernel::kSwapAbCodes, "swap-AB GEMM of codes (sm90)", code_tiles_take, code_tiles_are_faster,
+            split_k_norms, "reads the weight in its own bits: not many rows"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,
             "few rows: bound by reading the weight"},
     GemmRow{GemmKernel::kInvariantSm90, "batch-invariant GEMM (sm90)", invariant_sm90_takes, always,

@@ -15,6 +15,7 @@ namespace attend::kernels::cuda {
 enum class GemmKernel : uint8_t {
   kGatedMlp,       // sm90/gated_mlp_gemm.h
   kSwapAbSplitK,   // sm90/swap_ab_gemm.h
+  kSwapAbCodes,    // the same, of quantised weights
   kSkinny,         // sm80/skinny_gemm.h
   kInvariantSm90,  // sm90/batch_invariant_gemm.h
   kInvariantSm80,  // common/batch_invariant_gemm_kernel.h
@@ -24,7 +25,7 @@ enum class GemmKernel : uint8_t {
   kNaive,          // common/batch_invariant_gemm_kernel.h
   kGemmThenSilu,   // no kernel for gate, up and SiLU together: another choice, and then silu_mul()
 };
-inline constexpr int kNumGemmKernels = 10;
+inline constexpr int kNumGemmKernels = 11;
 
 // RMSNorm of x before the product (InputNorm of linear.h).
 enum class GemmNorm : uint8_t {
@@ -70,11 +71,12 @@ struct GemmTuning {
   // multiply 256 rows however few there are, which pays from some number on.
   double min_wave_efficiency;
   int64_t min_rows_of_cta_pairs;
-  // The quantised GEMM: with more rows than a tile of it has, widening the weight once costs less than
-  // reading and widening it again for each further tile. By bytes and operations, not timed: widening writes
-  // and reads 4 bytes an element, 0.8 ns per 1000 at 4.8 TB/s; a product of mma.sync takes some 7 ns per 10^6
-  // longer than one of wgmma, so beyond some 100 rows.
+  // The quantised GEMM: with more rows, widening the weight once costs less than reading and widening it
+  // again for each further tile of 64 rows. A step of 8B takes 9.7 ms of such a tile on an H200, and widened
+  // 48 ms, most of which are launches for 2048 outputs each.
   int64_t max_rows_of_codes;
+  // The same for swap-AB tiles of codes, which wgmma multiplies. 0: they have not run on a GPU yet.
+  int64_t max_rows_of_code_tiles;
   // The skinny GEMM: with more rows than the first x weighs as much as the weights that a CTA takes at once,
   // so layers of more features than the second (heads) are left to cuBLASLt.
   int64_t max_rows_of_any_width;

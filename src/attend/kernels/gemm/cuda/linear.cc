@@ -118,11 +118,17 @@ bool defers_nothing(const LinearArgs& args, bool gated, Stream& stream) {
 
 // By GemmKernel: launches, and returns whether the next norm is deferred. kGemmThenSilu is another linear().
 constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream), kNumGemmKernels> kLaunches{
-    defers_nothing<launch_gated_mlp>,      launch_split_k,
-    defers_nothing<launch_skinny>,         defers_nothing<launch_invariant_sm90>,
-    defers_nothing<launch_invariant_sm80>, defers_nothing<launch_quantised>,
-    defers_nothing<launch_widened>,        defers_nothing<launch_cublaslt>,
-    defers_nothing<launch_naive>,          nullptr};
+    defers_nothing<launch_gated_mlp>,
+    launch_split_k,
+    launch_split_k,
+    defers_nothing<launch_skinny>,
+    defers_nothing<launch_invariant_sm90>,
+    defers_nothing<launch_invariant_sm80>,
+    defers_nothing<launch_quantised>,
+    defers_nothing<launch_widened>,
+    defers_nothing<launch_cublaslt>,
+    defers_nothing<launch_naive>,
+    nullptr};
 
 const GemmRow& recorded(const GemmRow& row, const GemmProblem& problem) {
   if (records_choices()) record_choice(choice_of(problem, row));
@@ -174,7 +180,6 @@ bool linear(const LinearArgs& args, Stream& stream) {
 }
 
 bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
-  if (args.weight.format != WeightFormat::kPlain) return false;
   require_dtype_of_x(args.x, args.weight);
   if (args.out.num_elements() == 0) return false;
   const LinearArgs product{.x = args.x,

@@ -30,11 +30,6 @@ void multiply_codes(const LinearArgs& args, Stream& stream) {
   launch(quantised_params(args), stream.handle);
 }
 
-// Whether every output has one scale.
-bool scales_outputs(const Weight& weight) {
-  return weight.format == WeightFormat::kFp8 && weight.group_ins >= weight.in_features();
-}
-
 }  // namespace
 
 void quantised_linear(const LinearArgs& args, Stream& stream) {
@@ -60,11 +55,8 @@ void quantised_linear(const LinearArgs& args, Stream& stream) {
 }
 
 void widened_linear(const LinearArgs& args, Stream& stream) {
-  const int64_t num_rows = args.x.shape[0], in_features = args.x.shape[1];
-  const int64_t out_features = args.out.shape[1];
-  const QuantisedWorkspace pieces(num_rows, in_features);
+  const int64_t in_features = args.x.shape[1], out_features = args.out.shape[1];
   const QuantisedWeight weight = quantised_weight(args.weight);
-  const bool scales_behind = scales_outputs(args.weight);
   for (int64_t begin = 0; begin < out_features; begin += kWidenedOuts) {
     const int64_t count = std::min(kWidenedOuts, out_features - begin);
     const TensorView elements =
@@ -73,33 +65,14 @@ void widened_linear(const LinearArgs& args, Stream& stream) {
                          .to = elements.data,
                          .first_row = static_cast<int32_t>(begin),
                          .num_rows = static_cast<int32_t>(count),
-                         .element = element_of(args.x.dtype),
-                         .scaled = !scales_behind},
+                         .element = element_of(args.x.dtype)},
                         stream.handle);
-    LinearArgs product{
-        .x = args.x, .weight = elements, .bias = {}, .out = args.out.slice(1, begin, begin + count)};
-    if (!scales_behind) {
-      if (!args.bias.empty()) product.bias = args.bias.slice(0, begin, begin + count);
-      product.accumulate = args.accumulate;
-      cuda::linear(product, stream);
-      continue;
-    }
-    const TensorView sums = TensorView::contiguous(args.workspace.data() + pieces.elements, DType::kF32,
-                                                   {num_rows, count}, stream.device);
-    const TensorView out = product.out;
-    product.out = sums;
-    cuda::linear(product, stream);
-    launch_scale_sums({.sums = sums.as<const float>(),
-                       .weight = weight,
-                       .bias = device_vector(args.bias),
-                       .out = out.data,
-                       .out_stride = out.strides[0],
-                       .num_rows = static_cast<int32_t>(num_rows),
-                       .num_outs = static_cast<int32_t>(count),
-                       .first_row = static_cast<int32_t>(begin),
-                       .accumulate = args.accumulate,
-                       .out_element = element_of(out.dtype)},
-                      stream.handle);
+    cuda::linear({.x = args.x,
+                  .weight = elements,
+                  .bias = args.bias.empty() ? TensorView{} : args.bias.slice(0, begin, begin + count),
+                  .out = args.out.slice(1, begin, begin + count),
+                  .accumulate = args.accumulate},
+                 stream);
   }
 }
 

@@ -9,16 +9,8 @@ namespace attend::kernels::cuda {
 // gathered into the workspace first.
 void quantised_linear(const LinearArgs& args, Stream& stream);
 
-// Tile by tile of outputs: elements of the activations' type in the workspace, and the product by them as of
-// a plain weight.
-//
-//   fp8 with a scale per tensor or output   elements are the codes, which 16 bits hold exactly; scales
-//   multiply
-//                                           the products' sums in float32
-//   the others                              a scale is of a group of inputs, so elements have it; rounded
-//   once to
-//                                           16 bits, as a checkpoint in 16 bits would have them. Exact for
-//                                           mxfp4 in bfloat16
+// Tile by tile of outputs: elements of the activations' type in the workspace, rounded once to 16 bits as a
+// checkpoint in 16 bits would have them, and the product by them as of a plain weight.
 void widened_linear(const LinearArgs& args, Stream& stream);
 
 }  // namespace attend::kernels::cuda

@@ -45,3 +45,39 @@ __device__ inline void wgmma_mma_async_rs(float (&accumulators)[${num_accumulato
 endforeach()
 configure_file(common/cuda/sm90/wgmma_products.cuh.in ${generated_dir}/attend_generated/wgmma_products.cuh @ONLY)
 
+
+# Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes.
+set(wgmma_codes_products "")
+foreach(num_columns IN ITEMS 32 64)
+  math(EXPR num_accumulators "${num_columns} / 2")
+  math(EXPR last_accumulator "${num_accumulators} - 1")
+  foreach(i RANGE 1 5)
+    math(EXPR operand_${i} "${num_accumulators} + ${i}")
+  endforeach()
+  set(names "")
+  set(operands "")
+  foreach(i RANGE ${last_accumulator})
+    list(APPEND names "%${i}")
+    list(APPEND operands "\"+f\"(accumulators[${i}])")
+  endforeach()
+  list(JOIN names ", " names)
+  list(JOIN operands ", " operands)
+  foreach(type "bf16 __nv_bfloat16" "f16 __half")
+    separate_arguments(type)
+    list(GET type 0 ptx_type)
+    list(GET type 1 cpp_type)
+    string(APPEND wgmma_codes_products
+"__device__ inline void wgmma_mma_async_rs_k_major(float (&accumulators)[${num_accumulators}], const uint32_t (&a)[4], uint64_t b,
+                                                  bool add, ${cpp_type}) {
+  asm volatile(
+      \"{\\n.reg .pred add;\\nsetp.ne.b32 add, %${operand_5}, 0;\\n\"
+      \"wgmma.mma_async.sync.aligned.m64n${num_columns}k16.f32.${ptx_type}.${ptx_type} \"
+      \"{${names}}, {%${num_accumulators}, %${operand_1}, %${operand_2}, %${operand_3}}, %${operand_4}, add, 1, 1, 0;\\n}\\n\"
+      : ${operands}
+      : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b), \"r\"(static_cast<int>(add)));
+}
+")
+  endforeach()
+endforeach()
+configure_file(common/cuda/sm90/wgmma_codes_products.cuh.in
+               ${generated_dir}/attend_generated/wgmma_codes_products.cuh @ONLY)

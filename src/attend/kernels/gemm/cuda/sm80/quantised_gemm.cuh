@@ -14,8 +14,8 @@
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/gemm/cuda/common/load_weight.cuh"
+#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm80/widen_codes.cuh"
 
 namespace attend::kernels::cuda {
 

@@ -11,7 +11,7 @@
 #include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_codes_kernel.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::kernels::cuda::sm90 {
@@ -46,8 +46,34 @@ int tokens_for(int64_t num_rows) {
   return kMaxTokens;
 }
 
+// Of a launch.
+int64_t max_rows_of(const Weight& weight) {
+  return weight.format == WeightFormat::kPlain ? kMaxTokens : kMaxCodeTokens;
+}
+
+// Codes as 16-bit elements, which K-blocks of W are made of.
+TensorView as_elements(const Weight& weight) {
+  const TensorView& data = weight.data;
+  if (weight.format == WeightFormat::kPlain) return data;
+  constexpr int64_t kElementBytes = 2;
+  return TensorView::contiguous(data.data, DType::kBF16, {data.shape[0], data.strides[0] / kElementBytes},
+                                data.device);
+}
+
+// Of inputs of x to a K-block of W, which is 128 bytes of a row.
+int64_t token_blocks_of(const Weight& weight) {
+  switch (weight.format) {
+    case WeightFormat::kFp8:
+      return 2;
+    case WeightFormat::kInt4:
+      return 4;
+    default:
+      return 1;
+  }
+}
+
 // Rows of x come from L2, which is nearer than where weights come from. As timed in layers.
-int token_stages_for(int num_tokens) {
+int64_t token_stages_for(int num_tokens) {
   if (num_tokens == kMaxTokens) return 4;
   return num_tokens > 32 ? 10 : kMaxTokenStages;
 }
@@ -120,15 +146,17 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
 // args.next_norm is deferred if it is given.
 void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& stream) {
   const int64_t num_weight_rows = args.weight.out_features();
-  const int num_k_blocks = ceil_div(args.x.shape[1], kBlockK);
+  const TensorView weight = as_elements(args.weight);
+  const int num_k_blocks = ceil_div(weight.shape[1], kBlockK);
   shape.num_tokens = tokens_for(args.x.shape[0]);
   const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
   const int k_blocks_of_cta =
       ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_k_blocks, shape.cluster_size);
-  const int token_stages = std::min(token_stages_for(shape.num_tokens), k_blocks_of_cta);
+  const int token_stages = static_cast<int>(
+      std::min(token_stages_for(shape.num_tokens), k_blocks_of_cta * token_blocks_of(args.weight)));
   const TensorView& x = args.norm.weight.empty() ? args.x : args.norm.normalized;
   const SwapAbGemmParams params{
-      .weight = map_row_pairs(args.weight.data, gated, shape.tile_pairs),
+      .weight = map_row_pairs(weight, gated, shape.tile_pairs),
       .x = map_rows(x, shape.num_tokens),
       .norm = deferred_norm(args.norm),
       .bias = device_vector(args.bias),
@@ -148,6 +176,11 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
       .accumulate = args.accumulate,
       .out_aligned = rows_aligned({&args.out}),
       .out_element = element_of(args.out.dtype)};
+  if (args.weight.format != WeightFormat::kPlain) {
+    const auto launch_codes =
+        args.x.dtype == DType::kBF16 ? launch_swap_ab_codes_bf16 : launch_swap_ab_codes_f16;
+    return launch_codes({params, quantised_weight(args.weight)}, shape, stream.handle);
+  }
   const auto launch_dtype = args.x.dtype == DType::kBF16 ? launch_swap_ab_gemm_bf16 : launch_swap_ab_gemm_f16;
   launch_dtype(params, shape, stream.handle);
 }
@@ -155,7 +188,7 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
 }  // namespace
 
 bool swap_ab_gemm(const LinearArgs& args, bool gated, Stream& stream) {
-  const int num_k_blocks = ceil_div(args.x.shape[1], kBlockK);
+  const int num_k_blocks = ceil_div(as_elements(args.weight).shape[1], kBlockK);
   return swap_ab_gemm(
       args, gated, shape_for(args.weight.out_features(), num_k_blocks, clusters_of(stream.device)), stream);
 }
@@ -166,8 +199,9 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& sha
          "swap-AB split-K GEMM: a norm that nobody has deferred");
   const int64_t num_rows = args.x.shape[0];
   const bool defers = defers_norm(args, gated);
-  for (int64_t first = 0; first < num_rows; first += kMaxTokens) {
-    const int64_t last = std::min<int64_t>(first + kMaxTokens, num_rows);
+  const int64_t max_rows = max_rows_of(args.weight);
+  for (int64_t first = 0; first < num_rows; first += max_rows) {
+    const int64_t last = std::min(first + max_rows, num_rows);
     InputNorm next = defers ? rows_of(*args.next_norm, first, last) : InputNorm{};
     LinearArgs rows = args;
     rows.x = args.x.slice(0, first, last);

@@ -145,13 +145,15 @@ struct SwapAbPipeline {
       }
   }
 
-  // Producer of x, one thread.
+  // Producer of x, one thread. kTokenBlocks: K-blocks of x to one of W.
+  template <int kTokenBlocks = 1>
   __device__ __forceinline__ void produce_tokens() const {
     const uint64_t policy = ptx::createpolicy_evict_last();
     ptx::griddepcontrol_wait();
     PipelineState state;
     for (int tile = range.first_tile; tile < params.num_tiles; tile += range.num_clusters)
-      for (int k_block = range.k_block_begin; k_block < range.k_block_end; ++k_block) {
+      for (int k_block = kTokenBlocks * range.k_block_begin; k_block < kTokenBlocks * range.k_block_end;
+           ++k_block) {
         ptx::mbarrier_wait(tokens_empty(state.stage), state.parity ^ 1);
         const uint32_t full = tokens_full(state.stage);
         ptx::mbarrier_arrive_expect_tx(full, kTokenBytes);

@@ -1,0 +1,63 @@
+// Codes of a quantised weight as the factors of wgmma in registers: 16-bit numbers, exactly; scales are left
+// to who sums the products.
+//
+// A lane has rows g and g + 8 of its warp's 16 and, of each eight neighbouring inputs, the pair 2 t, 2 t + 1
+// (g = lane / 4, t = lane % 4). Four lanes that share a row load the same 16 bytes of it, which is a
+// broadcast, and each takes its pairs.
+#pragma once
+
+#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+template <WeightFormat kFormat>
+struct CodeLayout;
+template <>
+struct CodeLayout<WeightFormat::kFp8> {
+  static constexpr int kInputsOf16Bytes = 16, kInputsOfStage = 128;
+};
+template <>
+struct CodeLayout<WeightFormat::kInt4> {
+  static constexpr int kInputsOf16Bytes = 32, kInputsOfStage = 256;
+};
+
+// Takes a lane's pairs from 16 bytes of a row, those of eight inputs at a time.
+template <class T, WeightFormat kFormat>
+class PairsOfLane {
+ public:
+  // Pairs of 16 bytes, of eight inputs each.
+  static constexpr int kPairs = CodeLayout<kFormat>::kInputsOf16Bytes / 8;
+
+  __device__ explicit PairsOfLane(int lane) {
+    const uint32_t t = static_cast<uint32_t>(lane) % 4;
+    if constexpr (kFormat == WeightFormat::kFp8)
+      selector_ =
+          (2 * t + 1) << 12 | (2 * t + 1) << 8 | 2 * t << 4 | 2 * t;  // bytes 2 t, 2 t + 1, each twice
+    else
+      selector_ = 0x4440u | t;  // byte t, and zeros
+  }
+
+  // `zero`: of int4, as shifted_zero().
+  __device__ __forceinline__ void take(const uint4& bytes, uint32_t zero, uint32_t (&pairs)[kPairs]) const {
+    if constexpr (kFormat == WeightFormat::kFp8) {
+      pairs[0] = widen_odd_fp8<T>(__byte_perm(bytes.x, bytes.y, selector_));
+      pairs[1] = widen_odd_fp8<T>(__byte_perm(bytes.z, bytes.w, selector_));
+    } else {
+      pairs[0] = int4_pair(bytes.x, zero);
+      pairs[1] = int4_pair(bytes.y, zero);
+      pairs[2] = int4_pair(bytes.z, zero);
+      pairs[3] = int4_pair(bytes.w, zero);
+    }
+  }
+
+ private:
+  // The low four bits of a byte where they are, the high ones where the next 16 begin.
+  __device__ __forceinline__ uint32_t int4_pair(uint32_t codes, uint32_t zero) const {
+    constexpr uint32_t kApart = 0x1001u;
+    return widen_int4<T>(__byte_perm(codes, 0u, selector_) * kApart, zero);
+  }
+
+  uint32_t selector_;
+};
+
+}  // namespace attend::kernels::cuda::sm90
