@@ -55,12 +55,15 @@ void dequantise_on_host(const DequantiseRowsArgs& args) {
   const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
   const int64_t width = args.slots.shape[1], page_size = args.cache.shape[1];
   const int64_t num_slots = args.cache.shape[0] * page_size, dim = args.out.shape[1];
-  for (int64_t i = 0; i < args.slots.shape[0]; ++i)
-    for (int64_t j = 0; j < args.counts[static_cast<size_t>(i)]; ++j) {
+  for (int64_t i = 0; i < args.slots.shape[0]; ++i) {
+    const int32_t count = args.counts[static_cast<size_t>(i)];
+    require(count >= 0 && count <= width, "counts[", i, "] is ", count, ": there is room for ", width);
+    for (int64_t j = 0; j < count; ++j) {
       const int32_t slot = args.slots.as<const int32_t>()[i * args.slots.strides[0] + j];
       require(slot >= 0 && slot < num_slots, "slots[", i, ", ", j, "] is ", slot, ": the cache has ",
               num_slots);
     }
+  }
   parallel_for_rows(args.slots.shape[0] * width, dim, [&](int64_t at) {
     const int64_t i = at / width, j = at % width;
     if (j >= args.counts[static_cast<size_t>(i)]) return;
