@@ -40,7 +40,7 @@ def agree(got, want, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("call, offset", [(sgl_kernel.rmsnorm, 0), (sgl_kernel.gemma_rmsnorm, 1)])
 def test_norms(device, dtype, call, offset):
-    x, weight = normal(device, dtype, 5, 136), normal(device, dtype, 136)
+    weight, x = normal(device, dtype, 136), normal(device, dtype, 5, 136)
     agree(call(x, weight, 1e-5), norm(x, weight, 1e-5, offset), dtype)
     heads = normal(device, dtype, 5, 3, 136)
     agree(call(heads, weight), norm(heads, weight, 1e-6, offset), dtype)
@@ -52,7 +52,7 @@ def test_norms(device, dtype, call, offset):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("call, offset", [(sgl_kernel.fused_add_rmsnorm, 0), (sgl_kernel.gemma_fused_add_rmsnorm, 1)])
 def test_norms_with_a_residual(device, dtype, call, offset):
-    x, residual, weight = normal(device, dtype, 5, 136), normal(device, dtype, 5, 136), normal(device, dtype, 136)
+    weight, residual, x = normal(device, dtype, 136), normal(device, dtype, 5, 136), normal(device, dtype, 5, 136)
     total = (x.float() + residual.float()).to(x.dtype)
     call(x, residual, weight, 1e-5)
     assert torch.equal(residual, total)
