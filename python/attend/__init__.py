@@ -7,8 +7,9 @@ attention, mla    attention over paged or contiguous K/V
 store_kv, store_mla, merge
 backends          support records of attend's backends
 build_info        version, instruction set, and what the GPU kernels were built for
-attend.flash_attn_interface, attend.flash_mla, attend.flashinfer   the call signatures of FlashAttention-3, FlashMLA and
-                  FlashInfer's wrappers
+attend.flash_attn_interface, attend.flash_mla, attend.flashinfer, attend.sgl_kernel   the call signatures of
+                  FlashAttention-3, FlashMLA, FlashInfer and sgl_kernel
+attend.torch_ops  FlashAttention-3's and FlashMLA's calls as operators of torch, for torch.compile
 
 Tensors of one call lie on one device. CPU tensors are served by the CPU kernels, GPU tensors (torch's) on torch's
 current stream, without synchronisation, so that calls may be captured in torch's CUDA graphs. What an argument may be
@@ -28,10 +29,22 @@ from ._attend import (
     store_mla,
     version,
 )
+from ._when_imported import when_imported as _when_imported
 from .engine import Engine, RequestStream
 from .llm import LLM
 from .outputs import CompletionOutput, Logprob, RequestOutput
 from .sampling_params import SamplingParams
+
+
+def _register_operators():
+    import torch
+
+    # Of a torch that can put something in the place of a function (2.6).
+    if hasattr(torch.compiler, "substitute_in_graph"):
+        from . import torch_ops  # noqa: F401
+
+
+_when_imported("torch._dynamo", _register_operators)
 
 __version__ = version()
 __all__ = [

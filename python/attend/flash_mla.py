@@ -1,14 +1,17 @@
-"""FlashMLA's decode call over attend's MLA kernels: absorbed multi-head latent attention over a paged cache.
+"""FlashMLA's calls over attend's MLA kernels: absorbed multi-head latent attention over a paged cache, dense and sparse.
 
 What differs from FlashMLA: GPUs from Ampere on and CPUs, any page size that is a power of two up to 256, float32,
-float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64; the LSE of a request without keys is +inf on
-CPUs, as FlashMLA has it, and -inf on GPUs; a cache of several K/V heads is one launch for each of them; sparse attention and the fp8 cache of 656 bytes a token are refused.
+float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64; sparse attention takes caches of these dtypes
+too; the LSE of a request without keys is +inf on CPUs and with indices, as FlashMLA has it, and -inf on GPUs without them;
+a cache of several K/V heads is one launch for each of them. Rows of the fp8 cache of 656 bytes a token are widened into
+memory of their own before they are attended to. The caches of 512 values a token, and extra caches, are refused.
 """
 
+from . import _sparse_mla as _sparse
 from ._attend import MlaPlan, flash_mla
 from ._refusal import refusal as _refusal
 
-__all__ = ["get_mla_metadata", "flash_mla_with_kvcache"]
+__all__ = ["flash_mla_sparse_fwd", "flash_mla_with_kvcache", "get_mla_metadata"]
 
 
 def get_mla_metadata(*args, **kwargs):
@@ -16,7 +19,8 @@ def get_mla_metadata(*args, **kwargs):
 
     Take a new one for every step: on a GPU the first call with it plans for the lengths of then, the calls of further
     layers use that plan. Other shapes or masks, another tensor of lengths and another captured graph are planned for
-    anew, but lengths written into the same tensor are not read by the host. On a CPU every call plans for itself.
+    anew, but lengths written into the same tensor are not read by the host. On a CPU every call plans for itself, and so
+    does one with indices or an fp8 cache.
     """
     return MlaPlan(), None
 
@@ -30,31 +34,125 @@ def flash_mla_with_kvcache(
 
     q              [batch, seqlen_q, num_heads, head_dim], 576 of DeepSeek: latent part, then rotary part
     k_cache        [num_pages, page_size, num_kv_heads, head_dim]: a latent row of each token is its key, the first head_dim_v
-                   elements its value
-    block_table    int32 [batch, width], page ids
-    cache_seqlens  int32 [batch], the keys of each request, those of the new tokens included
+                   elements its value; with is_fp8_kvcache [num_pages, page_size, 1, 656], uint8 or float8_e4m3fn, whose
+                   rows are 512 values in e4m3, a float32 scale for each 128 of them, and 64 values in bfloat16
+    block_table    int32 [batch, width], page ids; not needed with indices
+    cache_seqlens  int32 [batch], the keys of each request, those of the new tokens included; not needed with indices
     tile_scheduler_metadata  of get_mla_metadata, made once for all layers of a step; None: this call plans for itself
     softmax_scale  of the scores; None: 1 / sqrt(head_dim)
-    causal         query j sees the keys up to j + cache_seqlens - seqlen_q
+    causal         query j sees the keys up to j + cache_seqlens - seqlen_q; False with indices
+    indices        int32 [batch, seqlen_q, topk]: each query sees the rows page * page_size + offset that it lists; -1, and
+                   what the cache does not have, is none. topk_length int32 [batch]: only so many of them
     attn_sink      float32 [num_heads]: a logit that enters the denominator; the LSE leaves it out
 
     Returns (out [batch, seqlen_q, num_heads, head_dim_v], softmax_lse float32 [batch, num_heads, seqlen_q]).
     """
-    if is_fp8_kvcache:
-        accepted = "caches of float32, float16 and bfloat16"
-        raise _refusal("unsupported", f"is_fp8_kvcache True: attend.flash_mla takes {accepted}")
-    if not (indices is extra_k_cache is extra_indices_in_kvcache is topk_length is extra_topk_length is None):
-        sparse = dict(
-            indices=indices,
-            extra_k_cache=extra_k_cache,
-            extra_indices_in_kvcache=extra_indices_in_kvcache,
-            topk_length=topk_length,
-            extra_topk_length=extra_topk_length,
-        )
-        for name in (name for name, value in sparse.items() if value is not None):
-            raise _refusal("unsupported", f"{name}: attend.flash_mla takes None; attention is not sparse")
+    for name, value in (
+        ("extra_k_cache", extra_k_cache), ("extra_indices_in_kvcache", extra_indices_in_kvcache),
+        ("extra_topk_length", extra_topk_length),
+    ):  # fmt: skip
+        if value is not None:
+            raise _refusal("unsupported", f"{name}: attend.flash_mla takes None; there is one cache")
     if num_splits is not None:
         raise _refusal("unsupported", "num_splits: attend.flash_mla takes None; splits follow the lengths")
-    return flash_mla(
-        q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, softmax_scale, causal, attn_sink
-    )
+    if indices is None and topk_length is not None:
+        raise _refusal("invalid_argument", "topk_length: expected None without indices")
+    if indices is None and not is_fp8_kvcache:
+        return flash_mla(
+            q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, softmax_scale, causal, attn_sink
+        )
+    _require_queries(q, head_dim_v, is_fp8_kvcache)
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    tokens = q.reshape(-1, *q.shape[2:])
+    if indices is None:
+        out, lse, counts = _dense_over_bytes(tokens, k_cache, block_table, cache_seqlens, scale, causal, attn_sink, q.shape[1])
+    else:
+        if causal:
+            raise _refusal("invalid_argument", "causal True: expected False with indices, which say what is seen")
+        out, lse, counts = _sparse_decode(
+            tokens, k_cache, indices, topk_length, head_dim_v, scale, attn_sink, is_fp8_kvcache, q.shape
+        )
+    lse = _sparse.mark_unseen(lse, counts)
+    return out.reshape(*q.shape[:3], head_dim_v), lse.reshape(*q.shape[:3]).swapaxes(1, 2)
+
+
+def flash_mla_sparse_fwd(q, kv, indices, sm_scale, d_v=512, attn_sink=None, topk_length=None, indexer_topk=0, *, max_logits=True):
+    """Attention of absorbed queries over rows that each of them lists.
+
+    q            [seqlen_q, num_heads, head_dim], 576 of DeepSeek
+    kv           [seqlen_kv, num_kv_heads, head_dim], float32, float16 or bfloat16: latent rows, their first d_v elements values
+    indices      int32 [seqlen_q, num_kv_heads, topk], rows of kv; -1, and what kv does not have, is none
+    topk_length  int32 [seqlen_q]: a query sees only so many of the first of its indices
+    attn_sink    float32 [num_heads]: a logit that enters the denominator; max_logits and LSE leave it out
+    max_logits   of attend alone: False leaves the largest scores out, for which the library of q multiplies once more
+
+    Returns (out [seqlen_q, num_heads, d_v], max_logits and lse, float32 [seqlen_q, num_heads]; natural logarithm, +inf and
+    largest score -inf for a query that sees no key).
+    """
+    if indexer_topk:
+        raise _refusal("unsupported", f"indexer_topk {indexer_topk}: attend.flash_mla takes 0")
+    if len(q.shape) != 3 or len(kv.shape) != 3 or len(indices.shape) != 3 or kv.shape[2] != q.shape[2]:
+        raise _refusal(
+            "invalid_argument",
+            f"q of shape {tuple(q.shape)}, kv of {tuple(kv.shape)}, indices of {tuple(indices.shape)}: expected "
+            "[seqlen_q, num_heads, head_dim], [seqlen_kv, num_kv_heads, head_dim] and [seqlen_q, num_kv_heads, topk]",
+        )
+    num_kv_heads = kv.shape[1]
+    if indices.shape[:2] != (q.shape[0], num_kv_heads) or num_kv_heads == 0 or q.shape[1] % num_kv_heads:
+        raise _refusal(
+            "invalid_argument",
+            f"indices of shape {tuple(indices.shape)}: expected [{q.shape[0]}, {num_kv_heads}, topk], and a number of heads "
+            f"that divides the {q.shape[1]} of q",
+        )
+    group = q.shape[1] // num_kv_heads
+    heads = lambda x, head: None if x is None else x[..., head * group : (head + 1) * group]
+    parts = []
+    for head in range(num_kv_heads):
+        queries, rows = q[:, head * group : (head + 1) * group], kv[:, head]
+        slots, counts = _sparse.chosen(indices[:, head], kv.shape[0], topk_length)
+        out, lse = _sparse.attend_to_slots(queries, rows, slots, counts, d_v, sm_scale, heads(attn_sink, head))
+        largest = _sparse.largest_scores(queries, rows, slots, counts, sm_scale) if max_logits else None
+        parts.append((out, largest, _sparse.mark_unseen(lse, counts)))
+    if num_kv_heads == 1:
+        return parts[0]
+    across = lambda of_heads: None if of_heads[0] is None else _sparse.joined([x.swapaxes(0, 1) for x in of_heads]).swapaxes(0, 1)
+    return tuple(across(of_heads) for of_heads in zip(*parts))
+
+
+def _require_queries(q, head_dim_v, is_fp8_kvcache):
+    if len(q.shape) != 4:
+        raise _refusal(
+            "invalid_argument", f"q of shape {tuple(q.shape)}: expected [batch, seqlen_q, num_heads, head_dim]"
+        )
+    if is_fp8_kvcache and (q.shape[3], head_dim_v) != (576, 512):
+        raise _refusal(
+            "unsupported", f"is_fp8_kvcache with a head_dim of {q.shape[3]}, head_dim_v {head_dim_v}: expected 576 and 512"
+        )
+
+
+def _dense_over_bytes(tokens, k_cache, block_table, cache_seqlens, scale, causal, attn_sink, seqlen_q):
+    cache = _sparse.bytes_of(k_cache)
+    for name, value in (("block_table", block_table), ("cache_seqlens", cache_seqlens)):
+        if value is None:
+            raise _refusal("invalid_argument", f"{name} None: expected a tensor without indices")
+    slots = _sparse.slots_of_pages(block_table, cache.shape[1])
+    out, lse = _sparse.attend_to_bytes(tokens, cache, slots, cache_seqlens, scale, attn_sink, seqlen_q, causal)
+    return out, lse, cache_seqlens.repeat_interleave(seqlen_q) if hasattr(tokens, "new_empty") else cache_seqlens.repeat(seqlen_q)
+
+
+def _sparse_decode(tokens, k_cache, indices, topk_length, head_dim_v, scale, attn_sink, is_fp8_kvcache, shape):
+    if len(indices.shape) != 3 or tuple(indices.shape[:2]) != tuple(shape[:2]):
+        raise _refusal(
+            "invalid_argument", f"indices of shape {tuple(indices.shape)}: expected [{shape[0]}, {shape[1]}, topk]"
+        )
+    num_slots = k_cache.shape[0] * k_cache.shape[1]
+    slots, counts = _sparse.chosen(indices.reshape(-1, indices.shape[2]), num_slots, topk_length, shape[1])
+    if is_fp8_kvcache:
+        return (*_sparse.attend_to_bytes(tokens, _sparse.bytes_of(k_cache), slots, counts, scale, attn_sink), counts)
+    if len(k_cache.shape) != 4 or k_cache.shape[2] != 1 or k_cache.shape[3] != shape[3]:
+        raise _refusal(
+            "invalid_argument",
+            f"k_cache of shape {tuple(k_cache.shape)}: expected [num_pages, page_size, 1, {shape[3]}] with indices",
+        )
+    rows = _sparse.rows_of(k_cache)
+    return (*_sparse.attend_to_slots(tokens, rows, slots, counts, head_dim_v, scale, attn_sink), counts)

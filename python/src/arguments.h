@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "attend/kernels/attention/attention_batch.h"
+#include "attend/tensor/cuda.h"
 #include "tensor_argument.h"
 #include "workspaces.h"
 
@@ -49,6 +50,18 @@ struct Splits {
 Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, int64_t max_rows, Device device);
 
 void require_same_device(std::string_view name, const TensorView& view, Device device);
+
+// Calls fn(stream) for work over `object`'s memory, on the CPU without Python's lock.
+template <class Fn>
+void on_stream_of(nb::handle object, Device device, const Fn& fn) {
+  Stream stream = stream_of(object, device);
+  if (device.type == DeviceType::kCpu) {
+    const nb::gil_scoped_release others_run;
+    return fn(stream);
+  }
+  const cuda::DeviceScope scope(device);
+  fn(stream);
+}
 
 // Workspaces of this process. Calls that use them hold Python's lock.
 Workspaces& workspaces();

@@ -5,24 +5,11 @@
 #include "arguments.h"
 #include "attend/kernels/attention/merge.h"
 #include "attend/kernels/kv_store/store.h"
-#include "attend/tensor/cuda.h"
 #include "module.h"
 #include "result_tensor.h"
 
 namespace attend::python {
 namespace {
-
-// Calls fn(stream) for work over `object`'s memory.
-template <class Fn>
-void on_stream_of(nb::handle object, Device device, const Fn& fn) {
-  Stream stream = stream_of(object, device);
-  if (device.type == DeviceType::kCpu) {
-    const nb::gil_scoped_release others_run;
-    return fn(stream);
-  }
-  const cuda::DeviceScope scope(device);
-  fn(stream);
-}
 
 // Slots on the CPU are checked, since a kernel trusts them.
 View<const int32_t> slots_of(const TensorArgument& slots, int64_t num_tokens, const TensorView& cache) {
@@ -81,7 +68,7 @@ void store_mla(nb::handle latent_object, nb::handle rope_object, nb::handle cach
 }
 
 nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out_b_object,
-                nb::handle lse_b_object) {
+                nb::handle lse_b_object, nb::handle out_object, nb::handle lse_object) {
   const TensorArgument out_a("out_a", out_a_object, Accepts::kActivations),
       lse_a("lse_a", lse_a_object, Accepts::kFloat32), out_b("out_b", out_b_object, Accepts::kActivations),
       lse_b("lse_b", lse_b_object, Accepts::kFloat32);
@@ -92,17 +79,23 @@ nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out
   require(out_a->rank == 3, "out_a ", *out_a, ": expected [num_tokens, num_q_heads, head_dim]");
   for (const TensorView& view : {*lse_a, *out_b, *lse_b})
     require_same_device("out_a, lse_a, out_b, lse_b", view, out_a->device);
+  const TensorArgument given_out("out", out_object, Accepts::kActivations, Access::kWrite),
+      given_lse("lse", lse_object, Accepts::kFloat32, Access::kWrite);
   const std::array<int64_t, 3> shape{out_a->shape[0], out_a->shape[1], out_a->shape[2]};
-  ResultTensor out = ResultTensor::like(out_a_object, *out_a, shape);
-  ResultTensor lse = ResultTensor::float32_like(out_a_object, *out_a, std::span(shape).first(2));
+  ResultTensor out, lse;
+  if (!given_out.given()) out = ResultTensor::like(out_a_object, *out_a, shape);
+  if (!given_lse.given()) lse = ResultTensor::float32_like(out_a_object, *out_a, std::span(shape).first(2));
   const kernels::MergeArgs args{.out_a = *out_a,
                                 .out_b = *out_b,
                                 .lse_a = *lse_a,
                                 .lse_b = *lse_b,
-                                .out = out.view(),
-                                .lse = lse.view()};
+                                .out = given_out.given() ? *given_out : out.view(),
+                                .lse = given_lse.given() ? *given_lse : lse.view()};
+  require_same_device("out", args.out, out_a->device);
+  require_same_device("lse", args.lse, out_a->device);
   on_stream_of(out_a_object, out_a->device, [&](Stream& stream) { kernels::merge(args, stream); });
-  return nb::make_tuple(out.take(), lse.take());
+  return nb::make_tuple(given_out.given() ? nb::borrow(out_object) : out.take(),
+                        given_lse.given() ? nb::borrow(lse_object) : lse.take());
 }
 
 // [num_splits, num_tokens, num_heads, ...]: without a batch, or with it as more tokens.
@@ -182,7 +175,8 @@ slots  int32 [num_tokens]; -1: not stored)";
 constexpr const char* kMergeDoc = R"(Merges attention over two parts of the keys by their LSE: (out, lse).
 
 out_a, out_b [num_tokens, num_q_heads, head_dim], lse_a, lse_b float32 [num_tokens, num_q_heads], natural logarithm;
--inf (or +inf, other libraries' mark) for a part without keys, whose output is not read.)";
+-inf (or +inf, other libraries' mark) for a part without keys, whose output is not read. out and lse are written instead
+of new tensors, and may be those of part a.)";
 
 }  // namespace
 
@@ -193,7 +187,8 @@ void bind_store_merge(nb::module_& module) {
   module.def("store_mla", &store_mla, kStoreMlaDoc, nb::arg("latent").none(), nb::arg("rope").none(),
              nb::arg("cache").none(), nb::arg("slots").none(), nb::arg("scale") = 1.0f);
   module.def("merge", &merge, kMergeDoc, nb::arg("out_a").none(), nb::arg("lse_a").none(),
-             nb::arg("out_b").none(), nb::arg("lse_b").none());
+             nb::arg("out_b").none(), nb::arg("lse_b").none(), nb::arg("out").none() = nb::none(),
+             nb::arg("lse").none() = nb::none());
   module.def("merge_splits", &merge_splits, nb::arg("out_partial").none(), nb::arg("lse_partial").none(),
              nb::arg("out").none(), nb::arg("out_dtype").none());
 }

@@ -22,6 +22,9 @@ NB_MODULE(_attend, module) {
   attend::python::bind_store_merge(module);
   attend::python::bind_flash_attention(module);
   attend::python::bind_flash_mla(module);
+  attend::python::bind_layers(module);
+  attend::python::bind_sampling(module);
+  attend::python::bind_selected_rows(module);
   attend::python::bind_engine(module);
   attend::python::bind_library(module);
 }

@@ -37,7 +37,9 @@ nb::object dlpack_capsule(nb::handle object) {
   }
 }
 
-bool may_require_grad(Accepts accepts) { return accepts != Accepts::kInt32 && accepts != Accepts::kUint64; }
+bool may_require_grad(Accepts accepts) {
+  return accepts != Accepts::kInt32 && accepts != Accepts::kUint64 && accepts != Accepts::kBytes;
+}
 
 // Of torch's tensors, also where gradients are switched off.
 bool requires_grad(nb::handle object) {
@@ -85,6 +87,8 @@ constexpr NamedDtype kFloats[] = {{"float32", dlpack::kFloat, 32},
                                   {"float8_e4m3fn", dlpack::kFloat8E4M3fn, 8},
                                   {"float8_e5m2", dlpack::kFloat8E5M2, 8}};
 constexpr NamedDtype kInt32Alone[] = {{"int32", dlpack::kInt, 32}};
+constexpr NamedDtype kByteDtypes[] = {{"uint8", dlpack::kUInt, 8},
+                                      {"float8_e4m3fn", dlpack::kFloat8E4M3fn, 8}};
 constexpr NamedDtype kUint64Alone[] = {{"uint64", dlpack::kUInt, 64}};
 
 std::span<const NamedDtype> dtypes_of(Accepts accepts) {
@@ -100,6 +104,8 @@ std::span<const NamedDtype> dtypes_of(Accepts accepts) {
       return kInt32Alone;
     case Accepts::kUint64:
       return kUint64Alone;
+    case Accepts::kBytes:
+      return kByteDtypes;
   }
   fail(ErrorCode::kInternal, "dtypes that an argument may have");
 }

@@ -25,6 +25,7 @@ enum class Accepts {
   kFloat32,
   kInt32,
   kUint64,
+  kBytes,  // uint8, or float8_e4m3fn for bytes of any kind
 };
 
 // The exchange functions of the object's type; null when it has none of version 1.

@@ -101,9 +101,9 @@ def test_a_request_without_keys_has_flash_mla_s_lse_on_the_cpu(seqlen_q):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (dict(is_fp8_kvcache=True), "is_fp8_kvcache True"),
-        (dict(indices=1), "indices: .* not sparse"),
-        (dict(topk_length=1), "topk_length: .* not sparse"),
+        (dict(extra_k_cache=1), "extra_k_cache: attend.flash_mla takes None"),
+        (dict(extra_indices_in_kvcache=1), "extra_indices_in_kvcache: attend.flash_mla takes None"),
+        (dict(topk_length=1), "topk_length: expected None without indices"),
         (dict(num_splits=3), "num_splits: .* None"),
         (dict(tile_scheduler_metadata=1), "^tile_scheduler_metadata: expected what attend's get_mla_metadata returned"),
         (dict(head_dim_v=80), "head_dim_v 80: expected less than the head_dim 80"),

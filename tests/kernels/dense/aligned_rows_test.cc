@@ -100,6 +100,7 @@ TEST_F(AlignedRows, OfNormsAndActivationsHaveTheBitsOfOthers) {
                      tensors.stream());
         const TensorView gate_up = tensors.random(3, 2 * dim, dtype, 4.0f);
         silu_mul(gate_up, tensors.zeros(3, dim, dtype), tensors.stream());
+        gelu_mul(gate_up, tensors.zeros(3, dim, dtype), tensors.stream());
         gelu_tanh_mul(gate_up, tensors.zeros(3, dim, dtype), tensors.stream());
         soft_cap(x, 2.0f, tensors.stream());
       });

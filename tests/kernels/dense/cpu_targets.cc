@@ -41,8 +41,8 @@ class CpuTarget : public Target {
     cpu::rms_norm(x, weight, eps, out, weight_offset, isa_);
   }
   void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
-                    const TensorView& out) const override {
-    cpu::add_rms_norm(x, residual, weight, eps, out, isa_);
+                    const TensorView& out, float weight_offset) const override {
+    cpu::add_rms_norm(x, residual, weight, eps, out, weight_offset, isa_);
   }
   void rms_norm_add(const TensorView& x, const TensorView& weight, float eps,
                     const TensorView& residual) const override {
@@ -50,6 +50,9 @@ class CpuTarget : public Target {
   }
   void silu_mul(const TensorView& gate_up, const TensorView& out) const override {
     cpu::silu_mul(gate_up, out, isa_);
+  }
+  void gelu_mul(const TensorView& gate_up, const TensorView& out) const override {
+    cpu::gelu_mul(gate_up, out, isa_);
   }
   void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out) const override {
     cpu::gelu_tanh_mul(gate_up, out, isa_);
@@ -90,6 +93,10 @@ class CpuTarget : public Target {
   void argmax(const TensorView& logits, View<int32_t> ids) const override { cpu::argmax(logits, ids, isa_); }
   void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids) const override {
     cpu::sample(logits, rules, ids, isa_);
+  }
+  void probabilities(const TensorView& logits, View<const SamplingRule> rules,
+                     const TensorView& out) const override {
+    cpu::probabilities(logits, rules, out, isa_);
   }
 
  private:

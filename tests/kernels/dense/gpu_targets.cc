@@ -72,17 +72,23 @@ class GpuTarget : public Target {
     call.finish();
   }
   void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
-                    const TensorView& out) const override {
+                    const TensorView& out, float weight_offset) const override {
     Call call;
     const TensorView device_out = call.out(out);
     const TensorView device_x = x.data == out.data ? device_out : call.in(x);
-    kernels::add_rms_norm(device_x, call.out(residual), call.in(weight), eps, device_out, call.stream());
+    kernels::add_rms_norm(device_x, call.out(residual), call.in(weight), eps, device_out, call.stream(),
+                          weight_offset);
     call.finish();
   }
   void rms_norm_add(const TensorView& x, const TensorView& weight, float eps,
                     const TensorView& residual) const override {
     Call call;
     kernels::rms_norm_add(call.in(x), call.in(weight), eps, call.out(residual), call.stream());
+    call.finish();
+  }
+  void gelu_mul(const TensorView& gate_up, const TensorView& out) const override {
+    Call call;
+    kernels::gelu_mul(call.in(gate_up), call.out(out), call.stream());
     call.finish();
   }
   void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out) const override {
@@ -209,6 +215,12 @@ class GpuTarget : public Target {
     Call call;
     const TensorView device_ids = call.out(ids_view(ids));
     kernels::sample(call.in(logits), call.array(rules), device_ids.span<int32_t>(), call.stream());
+    call.finish();
+  }
+  void probabilities(const TensorView& logits, View<const SamplingRule> rules,
+                     const TensorView& out) const override {
+    Call call;
+    kernels::probabilities(call.in(logits), call.array(rules), call.out(out), call.stream());
     call.finish();
   }
 

@@ -27,6 +27,7 @@ using testing_support::TestTensor;
 
 using ScaledEmbedding = NeedsTarget;
 using RmsNormAdd = NeedsTarget;
+using GeluMul = NeedsTarget;
 using GeluTanhMul = NeedsTarget;
 using SoftCap = NeedsTarget;
 using InterleavedRope = NeedsTarget;
@@ -82,6 +83,26 @@ TEST_F(RmsNormAdd, RefusesAResidualOfAnotherShape) {
   EXPECT_THAT(
       error_message(ErrorCode::kInvalidArgument, [&] { rms_norm_add(x, weight, 1e-6f, narrow, stream); }),
       HasSubstr("residual"));
+}
+
+double exact_gelu_in_float64(double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }
+
+TEST_F(GeluMul, MatchesFloat64OverTheWholeRange) {
+  for (const auto& target : targets())
+    for (const int64_t intermediate : kSizes)
+      for (const float deviation : {0.1f, 3.0f, 30.0f}) {
+        const TestTensor gate_up = TestTensor::random({2, 2 * intermediate}, DType::kF32, 1, deviation);
+        TestTensor out({2, intermediate}, DType::kF32);
+        target->gelu_mul(gate_up, out);
+        for (int64_t row = 0; row < 2; ++row)
+          for (int64_t i = 0; i < intermediate; ++i) {
+            const double gate = gate_up.at(row * 2 * intermediate + i);
+            const double up = gate_up.at(row * 2 * intermediate + intermediate + i);
+            ASSERT_NEAR(out.at(row * intermediate + i), exact_gelu_in_float64(gate) * up,
+                        1e-6 * std::abs(gate * up) + 1e-30)
+                << *target << " gate " << gate;
+          }
+      }
 }
 
 double gelu_in_float64(double x) {

@@ -109,16 +109,18 @@ TEST_F(AddRmsNorm, IsTheSumAndThenTheNorm) {
   for (const auto& target : targets())
     for (const int64_t hidden : kDims) {
       SCOPED_TRACE(testing::Message() << *target << " hidden " << hidden);
-      TestTensor x = TestTensor::random({2, hidden}, DType::kF32, 1);
-      TestTensor residual = TestTensor::random({2, hidden}, DType::kF32, 2);
-      const TestTensor weight = TestTensor::random({hidden}, DType::kBF16, 3);
-      TestTensor sum({2, hidden}, DType::kF32), normalized({2, hidden}, DType::kF32);
-      for (int64_t i = 0; i < sum.size(); ++i)
-        sum.set(i, static_cast<float>(x.at(i)) + static_cast<float>(residual.at(i)));
-      target->rms_norm(sum, weight, 1e-6f, normalized, 0.0f);
-      target->add_rms_norm(x, residual, weight, 1e-6f, x);
-      EXPECT_EQ(residual.values(), sum.values());
-      EXPECT_EQ(x.values(), normalized.values());
+      for (const float offset : {0.0f, 1.0f}) {
+        TestTensor x = TestTensor::random({2, hidden}, DType::kF32, 1);
+        TestTensor residual = TestTensor::random({2, hidden}, DType::kF32, 2);
+        const TestTensor weight = TestTensor::random({hidden}, DType::kBF16, 3);
+        TestTensor sum({2, hidden}, DType::kF32), normalized({2, hidden}, DType::kF32);
+        for (int64_t i = 0; i < sum.size(); ++i)
+          sum.set(i, static_cast<float>(x.at(i)) + static_cast<float>(residual.at(i)));
+        target->rms_norm(sum, weight, 1e-6f, normalized, offset);
+        target->add_rms_norm(x, residual, weight, 1e-6f, x, offset);
+        EXPECT_EQ(residual.values(), sum.values());
+        EXPECT_EQ(x.values(), normalized.values());
+      }
     }
 }
 

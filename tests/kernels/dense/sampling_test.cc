@@ -25,6 +25,7 @@ using testing_support::targets;
 using testing_support::TestTensor;
 
 using Argmax = NeedsTarget;
+using Probabilities = NeedsTarget;
 using Sample = NeedsTarget;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -184,6 +185,39 @@ TEST_F(Sample, InvertsTheSumOfTheFilteredProbabilities) {
           expect_inverts_the_sum(filtered_probabilities(row, rule), uniform_draw(rule.seed, rule.step),
                                  sample_of(row, rule, *target));
         }
+}
+
+TEST_F(Probabilities, AreThoseThatTheFiltersLeave) {
+  for (const auto& target : targets())
+    for (const size_t vocab_size : {1u, 2u, 17u, 512u, 3000u}) {
+      std::vector<std::vector<float>> rows;
+      for (size_t i = 0; i < kRules.size(); ++i) rows.push_back(random_row(vocab_size, i, 3.0f));
+      const TestTensor logits = rows_of(rows);
+      TestTensor out({std::ssize(rows), static_cast<int64_t>(vocab_size)}, DType::kF32);
+      out.fill(7.0f);
+      target->probabilities(logits, kRules, out);
+      for (size_t row = 0; row < rows.size(); ++row) {
+        const std::vector<double> wanted = filtered_probabilities(rows[row], kRules[row]);
+        for (size_t i = 0; i < vocab_size; ++i)
+          ASSERT_NEAR(out.at(static_cast<int64_t>(row * vocab_size + i)), wanted[i], 2e-6)
+              << *target << " of " << vocab_size << " row " << row << " token " << i;
+      }
+    }
+}
+
+TEST_F(Probabilities, OfARowWithoutADrawAreThoseOfItsToken) {
+  const std::vector<SamplingRule> rules = {{.temperature = 0.0f}, {}, {}, {.temperature = 0.0f}};
+  const std::vector<std::vector<float>> rows = {{1.0f, 3.0f, kNan, 3.0f},
+                                                {kInfinity, 0.0f, kInfinity, kNan},
+                                                {kNan, kNan, kNan, kNan},
+                                                {kNan, kNan, kNan, kNan}};
+  for (const auto& target : targets()) {
+    const TestTensor logits = rows_of(rows);
+    TestTensor out({4, 4}, DType::kF32);
+    out.fill(7.0f);
+    target->probabilities(logits, rules, out);
+    EXPECT_EQ(out.values(), (std::vector<double>{0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})) << *target;
+  }
 }
 
 TEST_F(Sample, KeepsTheLowestIdsOfEqualLogitsAtTheEdge) {

@@ -34,10 +34,11 @@ class Target {
   virtual void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
                         float weight_offset) const = 0;
   virtual void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
-                            float eps, const TensorView& out) const = 0;
+                            float eps, const TensorView& out, float weight_offset) const = 0;
   virtual void rms_norm_add(const TensorView& x, const TensorView& weight, float eps,
                             const TensorView& residual) const = 0;
   virtual void silu_mul(const TensorView& gate_up, const TensorView& out) const = 0;
+  virtual void gelu_mul(const TensorView& gate_up, const TensorView& out) const = 0;
   virtual void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out) const = 0;
   virtual void soft_cap(const TensorView& x, float cap) const = 0;
   virtual void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos,
@@ -54,6 +55,8 @@ class Target {
   virtual void argmax(const TensorView& logits, View<int32_t> ids) const = 0;
   virtual void sample(const TensorView& logits, View<const kernels::SamplingRule> rules,
                       View<int32_t> ids) const = 0;
+  virtual void probabilities(const TensorView& logits, View<const kernels::SamplingRule> rules,
+                             const TensorView& out) const = 0;
 };
 
 // Those of this executable; the last one is the best. Each executable links one definition; empty: this

@@ -4,15 +4,18 @@ attend_kernels(kv_store
     batch_arrays.h
     kv_destination.h
     latent_rows.h
+    selected_rows.h
     store.h
   SOURCES
     batch_arrays.cc
     latent_rows.cc
     reference.cc
+    selected_rows.cc
     store.cc
     cpu/store.cc
   CUDA
     cuda/batch_arrays.cu
     cuda/latent_rows.cu
+    cuda/selected_rows.cu
     cuda/store.cc
     cuda/store_kernel.cu)

@@ -24,6 +24,12 @@ void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) 
   cpu::silu_mul(gate_up, out, cpu::detect_isa());
 }
 
+void gelu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
+  check_gated(gate_up, out, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::gelu_mul(gate_up, out, stream);
+  cpu::gelu_mul(gate_up, out, cpu::detect_isa());
+}
+
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
   check_gated(gate_up, out, stream);
   if (const OnGpu gpu(stream); gpu) return cuda::gelu_tanh_mul(gate_up, out, stream);

@@ -12,10 +12,12 @@ namespace attend::kernels {
 // intermediate].
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 
-// The same with GELU in its tanh form in place of SiLU (gelu.h).
+// The same with GELU in place of SiLU, exactly, x Phi(x) with Phi the normal distribution's, and in its tanh
+// form (gelu.h).
+void gelu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 
-// x = GELU(x) = x Phi(x), Phi the normal distribution's (arXiv 1606.08415), and the same in its tanh form, in
+// x = GELU(x) (arXiv 1606.08415), and the same in its tanh form, in
 // place. x: [num_tokens, intermediate]. On a GPU they throw Error(kUnsupported).
 void gelu(const TensorView& x, Stream& stream);
 void gelu_tanh(const TensorView& x, Stream& stream);

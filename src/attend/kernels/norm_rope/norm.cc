@@ -24,14 +24,15 @@ void rms_norm(const TensorView& x, const TensorView& weight, float eps, const Te
 }
 
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
-                  const TensorView& out, Stream& stream) {
+                  const TensorView& out, Stream& stream, float weight_offset) {
   require_rank("x", x, 2);
   require_activation_of(stream, "x", x);
   require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
   require_matrix("out", out, x.shape[0], x.shape[1], stream);
   require_norm_weight(weight, x.shape[1], stream);
-  if (const OnGpu gpu(stream); gpu) return cuda::add_rms_norm(x, residual, weight, eps, out, stream);
-  cpu::add_rms_norm(x, residual, weight, eps, out, cpu::detect_isa());
+  if (const OnGpu gpu(stream); gpu)
+    return cuda::add_rms_norm(x, residual, weight, eps, out, stream, weight_offset);
+  cpu::add_rms_norm(x, residual, weight, eps, out, weight_offset, cpu::detect_isa());
 }
 
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,

@@ -14,9 +14,10 @@ namespace attend::kernels {
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
               float weight_offset = 0.0f);
 
-// residual += x; out = rms_norm(residual), the weight read as there. All [num_tokens, hidden]; out may be x.
+// residual += x; out = rms_norm(residual), the weight and its offset as there. All [num_tokens, hidden]; out
+// may be x.
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
-                  const TensorView& out, Stream& stream);
+                  const TensorView& out, Stream& stream, float weight_offset = 0.0f);
 
 // residual += rms_norm(x), the norm rounded to the dtype of x before it is added: a norm behind a sublayer.
 // All [num_tokens, hidden]; the weight is read as there. x is overwritten.

@@ -1,6 +1,7 @@
 #include "attend/kernels/sampling/sampling.h"
 
 #include <cmath>
+#include <string_view>
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
@@ -18,14 +19,28 @@ uint64_t scramble(uint64_t z) {
   return z ^ (z >> 31);
 }
 
+void check_rows(std::string_view name, const TensorView& rows, const Stream& stream) {
+  require_rank(name, rows, 2);
+  require_dtype(name, rows, DType::kF32);
+  require_unit_stride(name, rows);
+  require_on(stream, name, rows);
+}
+
 void check_logits(const TensorView& logits, View<int32_t> ids, const Stream& stream) {
-  require_rank("logits", logits, 2);
-  require_dtype("logits", logits, DType::kF32);
-  require_unit_stride("logits", logits);
-  require_on(stream, "logits", logits);
+  check_rows("logits", logits, stream);
   require(logits.shape[1] >= 1, "logits ", logits, ": no vocabulary");
   require(static_cast<size_t>(logits.shape[0]) == ids.size(), "ids: ", ids.size(), " for ", logits.shape[0],
           " rows of logits");
+}
+
+void check_rules(const TensorView& logits, View<const SamplingRule> rules, const Stream& stream) {
+  require(std::ssize(rules) == logits.shape[0], "rules: ", rules.size(), " for ", logits.shape[0],
+          " rows of logits");
+  if (stream.device.type == DeviceType::kCuda && logits.shape[1] > kMaxSampledVocabOnGpu)
+    fail(ErrorCode::kUnsupported, "sample: logits ", logits, ": a vocabulary of ", logits.shape[1], " on ",
+         stream.device, ": at most ", kMaxSampledVocabOnGpu);
+  if (stream.device.type == DeviceType::kCuda) return;
+  for (const SamplingRule& rule : rules) check(rule);
 }
 
 }  // namespace
@@ -51,13 +66,20 @@ void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream) {
 
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream) {
   check_logits(logits, ids, stream);
-  require(rules.size() == ids.size(), "rules: ", rules.size(), " for ", ids.size(), " rows of logits");
-  if (stream.device.type == DeviceType::kCuda && logits.shape[1] > kMaxSampledVocabOnGpu)
-    fail(ErrorCode::kUnsupported, "sample: logits ", logits, ": a vocabulary of ", logits.shape[1], " on ",
-         stream.device, ": at most ", kMaxSampledVocabOnGpu);
+  check_rules(logits, rules, stream);
   if (const OnGpu gpu(stream); gpu) return cuda::sample(logits, rules, ids, stream);
-  for (const SamplingRule& rule : rules) check(rule);
   cpu::sample(logits, rules, ids, cpu::detect_isa());
+}
+
+void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& probabilities,
+                   Stream& stream) {
+  check_rows("logits", logits, stream);
+  check_rows("probabilities", probabilities, stream);
+  require(logits.shape[1] >= 1, "logits ", logits, ": no vocabulary");
+  require_shape("probabilities", probabilities, {logits.shape[0], logits.shape[1]});
+  check_rules(logits, rules, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::probabilities(logits, rules, probabilities, stream);
+  cpu::probabilities(logits, rules, probabilities, cpu::detect_isa());
 }
 
 }  // namespace attend::kernels

@@ -35,5 +35,12 @@ inline constexpr int64_t kMaxSampledVocabOnGpu = (int64_t{1} << 20) - 1;
 // kMaxSampledVocabOnGpu there.
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 
+// What sample() draws from: probabilities[i] of the tokens of row i after the filters of rules[i], 0 for
+// those that they drop; a row whose token needs no draw has 1 there, and one of NaN alone 0. logits as
+// sample() takes them; probabilities: f32 [num_rows, vocab_size], last stride 1; may be logits on the CPU
+// only. A rule's seed and step are not read.
+void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& probabilities,
+                   Stream& stream);
+
 }  // namespace attend::kernels
 #pragma GCC visibility pop

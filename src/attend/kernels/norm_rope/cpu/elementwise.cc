@@ -99,13 +99,13 @@ void rms_norm(const TensorView& x, const TensorView& weight, float eps, const Te
 }
 
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
-                  const TensorView& out, Isa isa) {
+                  const TensorView& out, float weight_offset, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows from(x), sum(residual), to(out);
   const int64_t dim = weight.shape[0];
   parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
     kernels.add(sum[row], from[row], dim);
-    kernels.rms_norm(sum[row], weight.data, weight.dtype, 0.0f, eps, to[row], dim);
+    kernels.rms_norm(sum[row], weight.data, weight.dtype, weight_offset, eps, to[row], dim);
   });
 }
 
@@ -143,6 +143,10 @@ void add_layer_norm(const TensorView& x, const TensorView& residual, const Tenso
 
 void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
   gate_rows(gate_up, out, elementwise_kernels(isa).silu_mul);
+}
+
+void gelu_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
+  gate_rows(gate_up, out, elementwise_kernels(isa).gelu_mul);
 }
 
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {

@@ -12,7 +12,7 @@ void add_embedding(View<const int32_t> ids, const TensorView& table, const Tenso
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out,
               float weight_offset, Isa isa);
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
-                  const TensorView& out, Isa isa);
+                  const TensorView& out, float weight_offset, Isa isa);
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
                   Isa isa);
 void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
@@ -20,6 +20,7 @@ void layer_norm(const TensorView& x, const TensorView& weight, const TensorView&
 void add_layer_norm(const TensorView& x, const TensorView& residual, const TensorView& weight,
                     const TensorView& bias, float eps, Isa isa);
 void silu_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
+void gelu_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
 void gelu(const TensorView& x, Isa isa);
 void gelu_tanh(const TensorView& x, Isa isa);

@@ -192,6 +192,7 @@ ElementwiseKernels elementwise_kernels_of() {
           .rms_norm = &rms_norm_row<S>,
           .layer_norm = &layer_norm_row<S>,
           .silu_mul = &gate_row<S, silu<S>>,
+          .gelu_mul = &gate_row<S, gelu<S>>,
           .gelu_tanh_mul = &gate_row<S, gelu_tanh<S>>,
           .gelu = &activate_row<S, gelu<S>>,
           .gelu_tanh = &activate_row<S, gelu_tanh<S>>,

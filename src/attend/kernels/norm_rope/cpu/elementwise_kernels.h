@@ -24,7 +24,8 @@ struct ElementwiseKernels {
                      int64_t n) = nullptr;
   // out = gate / (1 + e^-gate) * up.
   void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
-  // out = gelu(gate) * up (gelu.h).
+  // out = gelu(gate) * up, exactly and in its tanh form (gelu.h).
+  void (*gelu_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* out, int64_t n) = nullptr;
   // x = gelu(x), exactly and in its tanh form.
   void (*gelu)(float* x, int64_t n) = nullptr;

@@ -13,14 +13,15 @@ void embedding(View<const int32_t>, const TensorView&, const TensorView&, float,
 void rms_norm(const TensorView&, const TensorView&, float, const TensorView&, Stream&, float) {
   refuse("rms_norm");
 }
-void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float, const TensorView&,
-                  Stream&) {
+void add_rms_norm(const TensorView&, const TensorView&, const TensorView&, float, const TensorView&, Stream&,
+                  float) {
   refuse("add_rms_norm");
 }
 void rms_norm_add(const TensorView&, const TensorView&, float, const TensorView&, Stream&) {
   refuse("rms_norm_add");
 }
 void silu_mul(const TensorView&, const TensorView&, Stream&) { refuse("silu_mul"); }
+void gelu_mul(const TensorView&, const TensorView&, Stream&) { refuse("gelu_mul"); }
 void gelu_tanh_mul(const TensorView&, const TensorView&, Stream&) { refuse("gelu_tanh_mul"); }
 void soft_cap(const TensorView&, float, Stream&) { refuse("soft_cap"); }
 void norm_rope(const NormRopeArgs&, Stream&) { refuse("rope"); }

@@ -91,8 +91,8 @@ void rms_norm(const TensorView& x, const TensorView& weight, float eps, const Te
 }
 
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
-                  const TensorView& out, Stream& stream) {
-  norm(x, residual, weight, eps, 0.0f, out, stream);
+                  const TensorView& out, Stream& stream, float weight_offset) {
+  norm(x, residual, weight, eps, weight_offset, out, stream);
 }
 
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
@@ -111,6 +111,10 @@ void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, cons
 
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
   launch_silu_mul(gate_params(gate_up, out), stream.handle);
+}
+
+void gelu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
+  launch_gelu_mul(gate_params(gate_up, out), stream.handle);
 }
 
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {

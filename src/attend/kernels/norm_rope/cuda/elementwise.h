@@ -12,10 +12,11 @@ void embedding(View<const int32_t> ids, const TensorView& table, const TensorVie
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& out, Stream& stream,
               float weight_offset);
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
-                  const TensorView& out, Stream& stream);
+                  const TensorView& out, Stream& stream, float weight_offset);
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
                   Stream& stream);
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
+void gelu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void soft_cap(const TensorView& x, float cap, Stream& stream);
 void norm_rope(const NormRopeArgs& args, Stream& stream);

@@ -157,6 +157,10 @@ struct Silu {
   static __device__ float of(float x) { return times_sigmoid(x, x); }
 };
 
+struct Gelu {
+  static __device__ float of(float x) { return x * normcdff(x); }
+};
+
 // (1 + tanh(u)) / 2 is the sigmoid of 2 u.
 struct GeluTanh {
   static __device__ float of(float x) {
@@ -249,6 +253,10 @@ void launch_rms_norm(const NormParams& params, void* stream) {
 
 void launch_silu_mul(const GateParams& params, void* stream) {
   launch_gate<Silu>(params, stream, "silu_mul");
+}
+
+void launch_gelu_mul(const GateParams& params, void* stream) {
+  launch_gate<Gelu>(params, stream, "gelu_mul");
 }
 
 void launch_gelu_tanh_mul(const GateParams& params, void* stream) {

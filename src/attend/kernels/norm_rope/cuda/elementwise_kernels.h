@@ -49,6 +49,7 @@ struct GateParams {
   bool aligned;
 };
 void launch_silu_mul(const GateParams& params, void* stream);
+void launch_gelu_mul(const GateParams& params, void* stream);
 void launch_gelu_tanh_mul(const GateParams& params, void* stream);
 
 // x = cap tanh(x / cap).

@@ -87,6 +87,14 @@ class Weights {
     return total;
   }
 
+  // to[i] = weight / `total`.
+  void write(double total, float* to) const {
+    for_each([&](int64_t first, int64_t count, const float* weights) {
+      for (int64_t i = 0; i < count; ++i)
+        to[first + i] = static_cast<float>(static_cast<double>(weights[i]) / total);
+    });
+  }
+
   // The first token at which the running sum exceeds `target`, which is less than sum().
   int64_t find(double target) const {
     double total = 0;
@@ -124,14 +132,36 @@ class Weights {
   float min_weight_ = 0.0f;
 };
 
-int64_t sample_row(const SamplingKernels& kernels, const Logits& logits, const SamplingRule& rule) {
-  const Largest largest = find_largest(kernels, logits);
-  if (rule.temperature == 0.0f || std::isinf(largest.value)) return largest.index;
+bool needs_no_draw(const Largest& largest, const SamplingRule& rule) {
+  return rule.temperature == 0.0f || std::isinf(largest.value);
+}
+
+Weights filtered_weights(const SamplingKernels& kernels, const Logits& logits, const Largest& largest,
+                         const SamplingRule& rule) {
   Weights weights(kernels, logits, largest.value, rule.temperature);
   if (rule.top_k > 0) weights.keep_largest(rule.top_k);
   weights.keep_probability(rule.top_p);
   weights.keep_at_least(rule.min_p);
+  return weights;
+}
+
+int64_t sample_row(const SamplingKernels& kernels, const Logits& logits, const SamplingRule& rule) {
+  const Largest largest = find_largest(kernels, logits);
+  if (needs_no_draw(largest, rule)) return largest.index;
+  const Weights weights = filtered_weights(kernels, logits, largest, rule);
   return weights.find(uniform_draw(rule.seed, rule.step) * weights.sum());
+}
+
+void write_probabilities(const SamplingKernels& kernels, const Logits& logits, const SamplingRule& rule,
+                         float* to) {
+  const Largest largest = find_largest(kernels, logits);
+  if (needs_no_draw(largest, rule)) {
+    std::fill_n(to, logits.size, 0.0f);
+    if (largest.index != kNoToken) to[largest.index] = 1.0f;
+    return;
+  }
+  const Weights weights = filtered_weights(kernels, logits, largest, rule);
+  weights.write(weights.sum(), to);
 }
 
 }  // namespace
@@ -157,6 +187,14 @@ void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32
   parallel_for_rows(logits.shape[0], logits.shape[1], [&](int64_t row) {
     const auto i = static_cast<size_t>(row);
     ids[i] = static_cast<int32_t>(sample_row(kernels, row_of(logits, row), rules[i]));
+  });
+}
+
+void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& out, Isa isa) {
+  const SamplingKernels kernels = sampling_kernels(isa);
+  parallel_for_rows(logits.shape[0], logits.shape[1], [&](int64_t row) {
+    write_probabilities(kernels, row_of(logits, row), rules[static_cast<size_t>(row)],
+                        out.as<float>() + row * out.strides[0]);
   });
 }
 

@@ -8,5 +8,6 @@ namespace attend::kernels::cpu {
 
 void argmax(const TensorView& logits, View<int32_t> ids, Isa isa);
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Isa isa);
+void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& out, Isa isa);
 
 }  // namespace attend::kernels::cpu

@@ -7,6 +7,9 @@ namespace attend::kernels::cuda {
 
 void argmax(const TensorView&, View<int32_t>, Stream&) { refuse("argmax"); }
 void sample(const TensorView&, View<const SamplingRule>, View<int32_t>, Stream&) { refuse("sample"); }
+void probabilities(const TensorView&, View<const SamplingRule>, const TensorView&, Stream&) {
+  refuse("probabilities");
+}
 void edit_logits(const TensorView&, const LogitEdits&, Stream&) { refuse("edit_logits"); }
 void top_logprobs(const TensorView&, View<const int32_t>, View<float>, View<TokenLogprob>, Stream&) {
   refuse("top_logprobs");

@@ -24,4 +24,12 @@ void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32
   launch_sampling(params_of(logits, rules.data(), ids), stream.handle);
 }
 
+void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& out,
+                   Stream& stream) {
+  SamplingParams params = params_of(logits, rules.data(), {});
+  params.probabilities = out.as<float>();
+  params.probability_stride = out.strides[0];
+  launch_sampling(params, stream.handle);
+}
+
 }  // namespace attend::kernels::cuda

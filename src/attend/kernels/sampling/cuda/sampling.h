@@ -7,5 +7,7 @@ namespace attend::kernels::cuda {
 
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
+void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& out,
+                   Stream& stream);
 
 }  // namespace attend::kernels::cuda

@@ -131,6 +131,16 @@ struct NumbersOf {
   __device__ double operator()(int i) const { return takes(i, logits[i]) ? 1.0 : 0.0; }
 };
 
+__device__ int row_of(const Cluster& cluster) { return static_cast<int>(blockIdx.x) / cluster.size(); }
+// Where in its row a CTA's part begins.
+__device__ int part_begin_of(const SamplingParams& params, const Cluster& cluster) {
+  return min(params.vocab_size, cluster.first_own_slice() * params.slice_size);
+}
+// Computed when it is needed, lest it takes a register until then.
+__device__ float* part_of_probabilities(const SamplingParams& params, const Cluster& cluster) {
+  return params.probabilities + row_of(cluster) * params.probability_stride + part_begin_of(params, cluster);
+}
+
 // The choice of a row's token, by the cluster that has its parts.
 class RowSampler {
  public:
@@ -139,6 +149,25 @@ class RowSampler {
       : cluster_(cluster), part_(part), probabilities_(probabilities), rule_(rule), scratch_(scratch) {}
 
   __device__ int sample(int vocab_size) {
+    double totals[kSlices];
+    filter(vocab_size, totals);
+    return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * total_of(totals), totals,
+                           probabilities_);
+  }
+
+  // Those of the part's tokens.
+  __device__ void write_probabilities(const SamplingParams& params) {
+    double totals[kSlices];
+    filter(params.vocab_size, totals);
+    const double inverse_total = 1.0 / total_of(totals);
+    float* const to = part_of_probabilities(params, cluster_);
+    for (int i = static_cast<int>(threadIdx.x); i < part_.size; i += kSearchThreads)
+      to[i] = static_cast<float>(probabilities_(i) * inverse_total);
+  }
+
+ private:
+  // Applies the filters; the sums of what is left.
+  __device__ void filter(int vocab_size, double (&totals)[kSlices]) {
     if (rule_.top_k > 0 && rule_.top_k < vocab_size)
       keep_largest(NumbersOf{probabilities_.logits},
                    [&](double) { return static_cast<double>(rule_.top_k); });
@@ -146,13 +175,9 @@ class RowSampler {
       keep_largest(Probabilities{probabilities_},
                    [&](double total) { return static_cast<double>(rule_.top_p) * total; });
     probabilities_.min_probability = rule_.min_p;
-    double totals[kSlices];
     slice_totals(cluster_, part_, probabilities_, totals);
-    return first_exceeding(cluster_, part_, draw(rule_.seed, rule_.step) * total_of(totals), totals,
-                           probabilities_);
   }
 
- private:
   // As few as together reach target(the sum of all measures).
   template <class Measure, class Target>
   __device__ void keep_largest(const Measure& measure, const Target& target) {
@@ -191,6 +216,8 @@ class RowSampler {
   CutScratch scratch_;
 };
 
+// kWrites: the probabilities instead of a token.
+template <bool kWrites>
 __global__ void __launch_bounds__(kSearchThreads)
     sampling_kernel(const __grid_constant__ SamplingParams params) {
   extern __shared__ __align__(16) float room[];  // for the part, if it is kept, then for a cut's list
@@ -198,8 +225,8 @@ __global__ void __launch_bounds__(kSearchThreads)
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   Cluster cluster(words);
-  const int row = static_cast<int>(blockIdx.x) / cluster.size();
-  const int begin = min(params.vocab_size, cluster.first_own_slice() * params.slice_size);
+  const int row = row_of(cluster);
+  const int begin = part_begin_of(params, cluster);
   const Part part{.size = min(cluster.num_own_slices() * params.slice_size, params.vocab_size - begin),
                   .slice_size = params.slice_size};
   const float* logits = params.logits + row * params.row_stride + begin;
@@ -216,9 +243,18 @@ __global__ void __launch_bounds__(kSearchThreads)
                                       .inverse_temperature = fminf(1.0f / rule.temperature, FLT_MAX)};
     const int kept_size = keeps ? cluster.num_own_slices() * params.slice_size : 0;
     const CutScratch scratch{room + kept_size, params.room_size - kept_size};
-    id = RowSampler(cluster, part, probabilities, rule, scratch).sample(params.vocab_size);
+    RowSampler sampler(cluster, part, probabilities, rule, scratch);
+    if constexpr (kWrites)
+      sampler.write_probabilities(params);
+    else
+      id = sampler.sample(params.vocab_size);
+  } else if constexpr (kWrites) {
+    float* const to = part_of_probabilities(params, cluster);
+    for (int i = static_cast<int>(threadIdx.x); i < part.size; i += kSearchThreads)
+      to[i] = begin + i == id ? 1.0f : 0.0f;
   }
-  if (threadIdx.x == 0 && cluster.rank() == 0) params.ids[row] = id;
+  if constexpr (!kWrites)
+    if (threadIdx.x == 0 && cluster.rank() == 0) params.ids[row] = id;
   cluster.synchronize();  // others may still read this CTA's words
 }
 
@@ -233,12 +269,11 @@ int ctas_of_row(int num_rows, const cudaFuncAttributes& attributes) {
   return num_ctas;
 }
 
-}  // namespace
-
-void launch_sampling(SamplingParams params, void* stream) {
+template <bool kWrites>
+void launch(SamplingParams params, void* stream) {
   if (params.num_rows == 0) return;
   cudaFuncAttributes attributes;
-  attend::cuda::check(cudaFuncGetAttributes(&attributes, sampling_kernel), "sampling");
+  attend::cuda::check(cudaFuncGetAttributes(&attributes, sampling_kernel<kWrites>), "sampling");
   const int num_ctas = ctas_of_row(params.num_rows, attributes);
   constexpr int kFour = 4;  // slices begin where four elements are read at once
   params.slice_size = (params.vocab_size + kFour * kSlices - 1) / (kFour * kSlices) * kFour;
@@ -250,10 +285,17 @@ void launch_sampling(SamplingParams params, void* stream) {
   params.keeps_part = params.rules != nullptr && part_size <= room;
   const int kept_size = params.keeps_part ? part_size : 0;
   params.room_size = params.rules == nullptr ? 0 : std::min(room, kept_size + kMaxCandidates);
-  allow_shared_memory<sampling_kernel>(room * int{sizeof(float)}, "sampling: shared memory");
-  launch_dependent<SamplingParams>(sampling_kernel, static_cast<unsigned>(num_ctas * params.num_rows),
-                                   kSearchThreads, sizeof(float) * static_cast<size_t>(params.room_size),
-                                   stream, params, "sampling", num_ctas);
+  allow_shared_memory<sampling_kernel<kWrites>>(room * int{sizeof(float)}, "sampling: shared memory");
+  launch_dependent<SamplingParams>(
+      sampling_kernel<kWrites>, static_cast<unsigned>(num_ctas * params.num_rows), kSearchThreads,
+      sizeof(float) * static_cast<size_t>(params.room_size), stream, params, "sampling", num_ctas);
+}
+
+}  // namespace
+
+void launch_sampling(SamplingParams params, void* stream) {
+  if (params.probabilities != nullptr) return launch<true>(params, stream);
+  launch<false>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda

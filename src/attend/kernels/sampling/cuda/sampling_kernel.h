@@ -11,6 +11,9 @@ struct SamplingParams {
   const SamplingRule* rules;  // [num_rows]; null: all greedy
   int32_t* ids;               // [num_rows]; kNoToken: the row is all NaN
   int32_t num_rows, vocab_size;
+  // Instead of ids: row r of what is drawn from begins at r * probability_stride; null: ids are wanted.
+  float* probabilities = nullptr;
+  int64_t probability_stride = 0;
   // A row is eight slices of so many elements; its CTAs may keep theirs in shared memory, of which they have
   // `room_size` floats. launch_sampling() says.
   int32_t slice_size = 0;

@@ -1,24 +1,16 @@
-"""FlashInfer's wrappers over attend's kernels: plan once a step, run once a layer, on CPUs and on GPUs from Ampere on.
-
-BatchDecodeWithPagedKVCacheWrapper, BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper,
-BatchMLAPagedAttentionWrapper, merge_state, merge_states
-
-What differs from FlashInfer: the workspace that a wrapper is given, and which of its kernels are asked for (backend,
-use_tensor_cores), change nothing; page sizes are powers of two up to 256; position encodings and custom masks are refused
-by name: rotate before, and give tree masks to attend.attention. LSE are of base 2 and float32, as FlashInfer's; a query
-that sees no key has output 0 and LSE -inf.
-"""
+"""FlashInfer's attention wrappers, and merges of their results."""
 
 import math
 
-from ._attend import attention, merge, mla
-from ._refusal import refusal
+from .._attend import attention, merge, mla
+from .._refusal import refusal
 
 __all__ = [
     "BatchDecodeWithPagedKVCacheWrapper",
     "BatchMLAPagedAttentionWrapper",
     "BatchPrefillWithPagedKVCacheWrapper",
     "BatchPrefillWithRaggedKVCacheWrapper",
+    "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
     "merge_state",
     "merge_states",
 ]
@@ -79,8 +71,15 @@ def _iota_like(array, size):
     return (array[:1] * 0 + 1).repeat(size).cumsum().astype("int32") - 1
 
 
+def _beside(array, other):
+    """`array` where `other` lies: plans take what is in host memory, too."""
+    return array.to(other.device, non_blocking=True) if hasattr(array, "new_ones") and array.device != other.device else array
+
+
 class _Wrapper:
     """What the wrappers have in common."""
+
+    _int_workspace_buffer = None  # callers pass FlashInfer's on to each other; workspaces are attend's own
 
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", *args, **hints):
         if kv_layout not in ("NHD", "HND"):
@@ -97,6 +96,10 @@ class _Wrapper:
         call = dict(self._planned)
         if window_left is not None:
             call["window_left"] = window_left
+        if call.pop("single_keys", False):
+            if window_left is not None:
+                raise refusal("unsupported", f"window_left {window_left}: give it to plan() with a custom mask")
+            k, v = _single_keys(k), _single_keys(v)
         scale = call.pop("scale")
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         result = attention(
@@ -104,6 +107,18 @@ class _Wrapper:
             v_scale=1.0 if v_scale is None else v_scale, sinks=sinks, out=out, return_lse=return_lse, **call,
         )  # fmt: skip
         return _with_base_2(result, lse) if return_lse else result
+
+
+def _single_keys(cache):
+    """A cache of pages as one of pages of one key: the same memory."""
+    strides = cache.stride() if hasattr(cache, "stride") else [step // cache.itemsize for step in cache.strides]
+    if cache.shape[1] == 1:
+        return cache
+    if strides[0] != cache.shape[1] * strides[1]:
+        raise refusal(
+            "unsupported", f"custom mask over pages with strides {tuple(strides)}: expected kv_layout 'NHD', without gaps"
+        )
+    return cache.reshape(-1, 1, *cache.shape[2:])
 
 
 def _with_base_2(result, lse):
@@ -127,9 +142,10 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
     ):  # fmt: skip
         """The pages of each request: int32 indptr [batch + 1] into indices, page ids, and last_page_len [batch]."""
         _refuse("decode", pos_encoding_mode=(pos_encoding_mode, "NONE"))
+        seqlens = _int32(_seqlens(indptr, last_page_len, page_size))
         self._planned = dict(
-            cu_seqlen_q=_iota_like(indptr, len(indptr)), seqlen_kv=_int32(_seqlens(indptr, last_page_len, page_size)),
-            max_seqlen_q=1, kv_indptr=indptr, kv_indices=indices, window_left=window_left,
+            cu_seqlen_q=_beside(_iota_like(indptr, len(indptr)), indices), seqlen_kv=_beside(seqlens, indices),
+            max_seqlen_q=1, kv_indptr=_beside(indptr, indices), kv_indices=indices, window_left=window_left,
             logit_cap=logits_soft_cap or 0.0, scale=sm_scale,
         )  # fmt: skip
 
@@ -150,6 +166,40 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
     forward = run
 
 
+class CUDAGraphBatchDecodeWithPagedKVCacheWrapper(BatchDecodeWithPagedKVCacheWrapper):
+    """The decode wrapper of a captured graph: plan() writes into the buffers that the graph reads, so that a replay after
+    it serves another step. indptr_buffer int32 [batch + 1], indices_buffer int32, last_page_len_buffer int32 [batch]."""
+
+    def __init__(
+        self, workspace_buffer=None, indptr_buffer=None, indices_buffer=None, last_page_len_buffer=None, kv_layout="NHD",
+        *args, **hints,
+    ):  # fmt: skip
+        super().__init__(workspace_buffer, kv_layout)
+        for name, buffer in (("indptr_buffer", indptr_buffer), ("indices_buffer", indices_buffer)):
+            if buffer is None:
+                raise refusal("invalid_argument", f"{name} None: expected a tensor that plan() may write")
+        self._indptr, self._indices, self._buffers = indptr_buffer, indices_buffer, None
+
+    def plan(self, indptr, indices, *args, **kwargs):
+        """As the decode wrapper's; of the same batch each time, and no more pages than indices_buffer has."""
+        if len(indptr) != len(self._indptr) or len(indices) > len(self._indices):
+            raise refusal(
+                "invalid_argument",
+                f"indptr of {len(indptr)}, indices of {len(indices)}: expected {len(self._indptr)}, and at most "
+                f"{len(self._indices)}, as indptr_buffer and indices_buffer have",
+            )
+        super().plan(indptr, indices, *args, **kwargs)
+        new = self._planned
+        if self._buffers is None:
+            self._buffers = {name: new[name] for name in ("cu_seqlen_q", "seqlen_kv")}
+        self._buffers["seqlen_kv"][...] = new["seqlen_kv"]
+        self._indptr[...] = new["kv_indptr"]
+        self._indices[: len(indices)] = indices
+        self._planned = {**new, **self._buffers, "kv_indptr": self._indptr, "kv_indices": self._indices}
+
+    begin_forward = plan
+
+
 class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
     """Prefill and append: ragged queries over pages; layouts are those of the decode wrapper."""
 
@@ -159,16 +209,25 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
         pos_encoding_mode="NONE", use_fp16_qk_reduction=False, sm_scale=None, window_left=-1, logits_soft_cap=None,
         rope_scale=None, rope_theta=None, q_data_type=None, kv_data_type=None, non_blocking=True, **hints,
     ):  # fmt: skip
-        """qo_indptr int32 [batch + 1]: where each request's queries begin; the others as the decode wrapper has them."""
-        _refuse(
-            "prefill", pos_encoding_mode=(pos_encoding_mode, "NONE"), custom_mask=(_given(custom_mask), None),
-            packed_custom_mask=(_given(packed_custom_mask), None),
-        )  # fmt: skip
+        """qo_indptr int32 [batch + 1]: where each request's queries begin; the others as the decode wrapper has them.
+        custom_mask bool, or packed_custom_mask uint8, as masks.of_requests says, instead of a causal one."""
+        _refuse("prefill", pos_encoding_mode=(pos_encoding_mode, "NONE"))
+        seqlens, pages = _int32(_seqlens(paged_kv_indptr, paged_kv_last_page_len, page_size)), paged_kv_indices
         self._planned = dict(
-            cu_seqlen_q=qo_indptr, seqlen_kv=_int32(_seqlens(paged_kv_indptr, paged_kv_last_page_len, page_size)),
-            max_seqlen_q=_longest(qo_indptr), kv_indptr=paged_kv_indptr, kv_indices=paged_kv_indices, causal=causal,
-            window_left=window_left, logit_cap=logits_soft_cap or 0.0, scale=sm_scale,
+            cu_seqlen_q=_beside(qo_indptr, pages), seqlen_kv=_beside(seqlens, pages), max_seqlen_q=_longest(qo_indptr),
+            kv_indptr=_beside(paged_kv_indptr, pages), kv_indices=pages, causal=causal, window_left=window_left,
+            logit_cap=logits_soft_cap or 0.0, scale=sm_scale,
         )  # fmt: skip
+        if custom_mask is None and packed_custom_mask is None:
+            return
+        from . import masks
+
+        lens_kv = masks.host_ints(seqlens)
+        of_requests = masks.of_requests(
+            custom_mask, packed_custom_mask, masks.host_ints(qo_indptr[1:] - qo_indptr[:-1]), lens_kv
+        )
+        slots = lambda: masks.slots_of_pages(masks.host_ints(paged_kv_indptr), masks.host_ints(pages), page_size, lens_kv)
+        self._planned = masks.planned(self._planned, of_requests, slots, window_left, pages)
 
     begin_forward = plan
 
@@ -196,16 +255,25 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Wrapper):
         logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None, q_data_type=None, kv_data_type=None,
         non_blocking=True, **hints,
     ):  # fmt: skip
-        """qo_indptr, kv_indptr int32 [batch + 1]: where each request's queries and keys begin."""
-        _refuse(
-            "prefill", pos_encoding_mode=(pos_encoding_mode, "NONE"), custom_mask=(_given(custom_mask), None),
-            packed_custom_mask=(_given(packed_custom_mask), None),
-        )  # fmt: skip
+        """qo_indptr, kv_indptr int32 [batch + 1]: where each request's queries and keys begin; masks as the paged wrapper
+        has them."""
+        _refuse("prefill", pos_encoding_mode=(pos_encoding_mode, "NONE"))
         self._planned = dict(
             cu_seqlen_q=qo_indptr, seqlen_kv=_int32(kv_indptr[1:] - kv_indptr[:-1]), max_seqlen_q=_longest(qo_indptr),
             cu_seqlen_kv=kv_indptr, causal=causal, window_left=window_left, logit_cap=logits_soft_cap or 0.0,
             scale=sm_scale,
         )  # fmt: skip
+        if custom_mask is None and packed_custom_mask is None:
+            return
+        from . import masks
+
+        begins = masks.host_ints(kv_indptr)
+        of_requests = masks.of_requests(
+            custom_mask, packed_custom_mask, masks.host_ints(qo_indptr[1:] - qo_indptr[:-1]), begins[1:] - begins[:-1]
+        )
+        self._planned = masks.planned(
+            self._planned, of_requests, lambda: masks.slots_between(begins), window_left, kv_indptr
+        )
 
     begin_forward = plan
 
@@ -254,10 +322,6 @@ def _latent_rows(ckv, kpe):
         latent[..., : ckv.shape[-1]], latent[..., ckv.shape[-1] :] = ckv, kpe
         return latent
     return ckv.__array_namespace__().concat([ckv, kpe], axis=-1)
-
-
-def _given(mask):
-    return None if mask is None else "a mask"
 
 
 def _longest(indptr):

@@ -1,0 +1,144 @@
+"""Attention of absorbed queries over rows that each of them chose, for attend.flash_mla: every query token becomes a
+request of one token, whose pages are the single rows that it chose. Rows of fp8 caches are widened for that first, some
+queries at a time."""
+
+from ._attend import compact_slots, dequantise_rows, mla
+from ._refusal import refusal
+
+# A latent row of DeepSeek's, and the bytes of one in FlashMLA's fp8 caches.
+_ROW_DIM, _RANK, _ROW_BYTES = 576, 512, 656
+# Widened rows at a time: of 16 bits 288 MiB.
+_MAX_ROWS = 1 << 18
+
+
+def attend_to_slots(q, cache, slots, counts, head_dim_v, scale, sinks):
+    """(out, lse) of q [num_tokens, num_heads, head_dim] over cache [num_slots, head_dim]; token t sees the first counts[t]
+    of its slots, int32 [num_tokens, topk]."""
+    return mla(
+        q[..., :head_dim_v], q[..., head_dim_v:], cache[:, None], iota(slots, q.shape[0] + 1), counts, scale, max_seqlen_q=1,
+        page_table=slots, causal=False, sinks=sinks, return_lse=True,
+    )  # fmt: skip
+
+
+def attend_to_bytes(q, cache, slots, counts, scale, sinks, seqlen_q=1, causal=False):
+    """The same over an fp8 cache [num_pages, page_size, 656] of bytes; groups of seqlen_q tokens share a row of slots."""
+    num_groups, width = slots.shape
+    step = max(1, _MAX_ROWS // max(width, 1))
+    parts = [
+        _attend_to_widened(
+            q[begin * seqlen_q : (begin + step) * seqlen_q], cache, slots[begin : begin + step], counts[begin : begin + step],
+            scale, sinks, seqlen_q, causal,
+        )
+        for begin in range(0, num_groups, step)
+    ]  # fmt: skip
+    return parts[0] if len(parts) == 1 else tuple(joined(of_parts) for of_parts in zip(*parts))
+
+
+def _attend_to_widened(q, cache, slots, counts, scale, sinks, seqlen_q, causal):
+    num_groups, width = slots.shape
+    rows = empty(q, (num_groups * width, _ROW_DIM))
+    dequantise_rows(cache, slots, counts, rows)
+    return mla(
+        q[..., :_RANK], q[..., _RANK:], rows[:, None], iota(slots, num_groups + 1) * seqlen_q, counts, scale,
+        max_seqlen_q=seqlen_q, cu_seqlen_kv=iota(slots, num_groups + 1) * width, causal=causal, sinks=sinks,
+        return_lse=True,
+    )  # fmt: skip
+
+
+def chosen(indices, num_slots, topk_length=None, rows_each=1):
+    """(slots, counts): the first topk_length of each row of indices, int32 [num_rows, topk], that are in [0, num_slots)."""
+    slots = empty(indices, tuple(indices.shape))
+    counts = empty(indices, (indices.shape[0],))
+    compact_slots(indices, topk_length, rows_each, num_slots, slots, counts)
+    return slots, counts
+
+
+def bytes_of(k_cache):
+    """An fp8 cache as [num_pages, page_size, 656]."""
+    if len(k_cache.shape) != 4 or k_cache.shape[2] != 1 or k_cache.shape[3] != _ROW_BYTES:
+        raise refusal(
+            "invalid_argument",
+            f"k_cache of shape {tuple(k_cache.shape)}: expected [num_pages, page_size, 1, {_ROW_BYTES}] of bytes with "
+            "is_fp8_kvcache",
+        )
+    return k_cache[:, :, 0]
+
+
+def rows_of(k_cache):
+    """A cache of one K/V head as [num_slots, head_dim]: the same memory."""
+    strides = k_cache.stride() if hasattr(k_cache, "stride") else [step // k_cache.itemsize for step in k_cache.strides]
+    if k_cache.shape[1] > 1 and strides[0] != k_cache.shape[1] * strides[1]:
+        raise refusal("unsupported", f"k_cache with strides {tuple(strides)}: expected pages without gaps with indices")
+    if hasattr(k_cache, "as_strided"):
+        return k_cache[:, :, 0].flatten(0, 1)
+    return k_cache.reshape(-1, k_cache.shape[3])
+
+
+def slots_of_pages(block_table, page_size):
+    """The slots of all keys that a row of block_table has room for: int32 [batch, width * page_size]."""
+    slots = block_table[:, :, None] * page_size + iota(block_table, page_size)
+    return slots.reshape(block_table.shape[0], -1)
+
+
+def largest_scores(q, cache, slots, counts, scale):
+    """float32 [num_tokens, num_heads]: the largest of each token's scores, -inf without any. Of the caller's library, which
+    multiplies in float32; some tokens at a time."""
+    step = max(1, (_MAX_ROWS // 8) // max(slots.shape[1], 1))
+    parts = []
+    for begin in range(0, q.shape[0], step):
+        part = slice(begin, begin + step)
+        rows = float32(cache[slots[part]])
+        scores = (float32(q[part]) @ rows.swapaxes(1, 2)) * scale
+        seen = iota(slots, slots.shape[1]) < counts[part][:, None]
+        parts.append(where(seen[:, None, :], scores, float("-inf")).max(-1))
+    parts = [part.values if hasattr(part, "values") else part for part in parts]
+    return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def mark_unseen(lse, counts_of_tokens):
+    """FlashMLA's LSE of a query that sees no key is +inf."""
+    return where((counts_of_tokens > 0)[..., None], lse, float("inf"))
+
+
+# What torch and numpy have under other names.
+
+
+def empty(like, shape):
+    if hasattr(like, "new_empty"):
+        return like.new_empty(shape)
+    import numpy
+
+    return numpy.empty(shape, like.dtype)
+
+
+def iota(like, size):
+    """0, 1, ..., size - 1 as int32, where `like` lies."""
+    if hasattr(like, "new_empty"):
+        import torch
+
+        return torch.arange(size, dtype=torch.int32, device=like.device)
+    import numpy
+
+    return numpy.arange(size, dtype=numpy.int32)
+
+
+def where(condition, x, otherwise):
+    if hasattr(x, "masked_fill"):
+        return x.masked_fill(~condition, otherwise)
+    import numpy
+
+    return numpy.where(condition, x, numpy.float32(otherwise))
+
+
+def float32(x):
+    return x.float() if hasattr(x, "float") else x.astype("float32")
+
+
+def joined(parts):
+    if hasattr(parts[0], "new_empty"):
+        import torch
+
+        return torch.cat(list(parts))
+    import numpy
+
+    return numpy.concatenate(parts)

@@ -1,0 +1,58 @@
+"""FlashInfer's wrappers over attend's kernels: plan once a step, run once a layer, on CPUs and on GPUs from Ampere on;
+and its layers and sampling, which are attend.sgl_kernel's.
+
+attention   BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
+            BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper, BatchMLAPagedAttentionWrapper,
+            merge_state, merge_states
+sampling    softmax, sampling_from_probs, top_p_sampling_from_probs, ... (tensors of torch)
+            rmsnorm, fused_add_rmsnorm, gemma_rmsnorm, gemma_fused_add_rmsnorm, silu_and_mul, gelu_and_mul,
+            gelu_tanh_and_mul, apply_rope_with_cos_sin_cache_inplace (tensors of torch)
+
+What differs from FlashInfer: the workspace that a wrapper is given, and which of its kernels are asked for (backend,
+use_tensor_cores), change nothing; page sizes are powers of two up to 256; position encodings are refused by name: rotate
+before. LSE are of base 2 and float32, as FlashInfer's; a query that sees no key has output 0 and LSE -inf.
+"""
+
+from .attention import (
+    BatchDecodeWithPagedKVCacheWrapper,
+    BatchMLAPagedAttentionWrapper,
+    BatchPrefillWithPagedKVCacheWrapper,
+    BatchPrefillWithRaggedKVCacheWrapper,
+    CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
+    merge_state,
+    merge_states,
+)
+
+# What wants torch is there where torch is: the wrappers take numpy's arrays too.
+_OF_TORCH = (
+    "apply_rope_with_cos_sin_cache_inplace",
+    "fused_add_rmsnorm",
+    "gelu_and_mul",
+    "gelu_tanh_and_mul",
+    "gemma_fused_add_rmsnorm",
+    "gemma_rmsnorm",
+    "rmsnorm",
+    "silu_and_mul",
+)
+
+__all__ = [
+    "BatchDecodeWithPagedKVCacheWrapper",
+    "BatchMLAPagedAttentionWrapper",
+    "BatchPrefillWithPagedKVCacheWrapper",
+    "BatchPrefillWithRaggedKVCacheWrapper",
+    "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
+    "merge_state",
+    "merge_states",
+    "sampling",
+    *_OF_TORCH,
+]
+
+
+def __getattr__(name):
+    from .. import sgl_kernel
+
+    if name == "sampling":
+        return sgl_kernel.sampling
+    if name in _OF_TORCH:
+        return getattr(sgl_kernel, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,28 @@
+"""Runs a Python program to which sgl_kernel and flashinfer are attend's modules, and its children too:
+
+    python -m attend.sgl_kernel [-m PACKAGE | PROGRAM.py | -c TEXT] ARGUMENTS...
+
+It puts the folder attend/standins before all others on PYTHONPATH, where packages of these names lead to attend.
+"""
+
+import os
+import pathlib
+import sys
+
+STANDINS = pathlib.Path(__file__).resolve().parent.parent / "standins"
+
+
+def environment(variables):
+    """`variables` with the folder first on PYTHONPATH."""
+    rest = variables.get("PYTHONPATH")
+    return {**variables, "PYTHONPATH": os.pathsep.join([str(STANDINS), *([rest] if rest else [])])}
+
+
+def main(arguments):
+    if not arguments:
+        sys.exit("usage: python -m attend.sgl_kernel [-m PACKAGE | PROGRAM.py | -c TEXT] ARGUMENTS...")
+    os.execve(sys.executable, [sys.executable, *arguments], environment(dict(os.environ)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

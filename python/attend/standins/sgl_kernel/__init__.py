@@ -1,0 +1,9 @@
+"""attend.sgl_kernel under the name that programs import it by (python -m attend.sgl_kernel)."""
+
+import sys
+
+import attend.sgl_kernel
+
+for _name in ("attention", "elementwise", "flash_attn", "flash_mla", "sampling"):
+    sys.modules[f"sgl_kernel.{_name}"] = getattr(attend.sgl_kernel, _name)
+sys.modules["sgl_kernel"] = attend.sgl_kernel

@@ -1,0 +1,143 @@
+// Rows of a latent cache that queries chose: the valid ones of their slots, and fp8 rows with scales widened.
+//
+//   tile        compact: a row of slots a CTA, 256 at a time; dequantise: a row of the cache a warp, lane l
+//   has
+//               elements 16 l to 16 l + 15 and two of those without a scale
+//   warps       8, all alike; 4
+//   shared      64 bytes of counts; none
+//   bytes       the slots once in and once out; 656 in and 1152 (16-bit) or 2304 out for each row
+//   bound       latency; bytes
+#include "attend/kernels/common/cuda/element_group.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/kv_store/cuda/selected_rows.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kCompactThreads = 256, kCompactWarps = kCompactThreads / 32;
+constexpr int kDequantiseWarps = 4;
+constexpr uint32_t kAllLanes = 0xffffffffu;
+
+struct CompactParams {
+  const int32_t* slots;
+  int64_t slot_stride;
+  const int32_t* lengths;  // null: width
+  int32_t rows_each, width;
+  int64_t num_slots;
+  int32_t* out;     // [num_rows, width]
+  int32_t* counts;  // [num_rows]
+};
+
+__global__ void __launch_bounds__(kCompactThreads)
+    compact_kernel(const __grid_constant__ CompactParams params) {
+  __shared__ int of_warps[2][kCompactWarps];  // a double buffer: who has the second has read the first
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
+  const int64_t row = blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int32_t* const slots = params.slots + row * params.slot_stride;
+  int32_t* const out = params.out + row * params.width;
+  const int length = params.lengths == nullptr
+                         ? params.width
+                         : max(0, min(params.lengths[row / params.rows_each], params.width));
+  int count = 0, buffer = 0;
+  for (int first = 0; first < length; first += kCompactThreads, buffer ^= 1) {
+    const int i = first + static_cast<int>(threadIdx.x);
+    const int32_t slot = i < length ? slots[i] : -1;
+    const bool exists = slot >= 0 && slot < params.num_slots;
+    const uint32_t all = __ballot_sync(kAllLanes, exists);
+    if (lane == 0) of_warps[buffer][warp] = __popc(all);
+    __syncthreads();
+    int at = count + __popc(all & ((1u << lane) - 1));
+    for (int other = 0; other < kCompactWarps; ++other) {
+      if (other < warp) at += of_warps[buffer][other];
+      count += of_warps[buffer][other];
+    }
+    if (exists) out[at] = slot;
+  }
+  for (int i = count + static_cast<int>(threadIdx.x); i < params.width; i += kCompactThreads) out[i] = 0;
+  if (threadIdx.x == 0) params.counts[row] = count;
+}
+
+struct DequantiseParams {
+  const uint8_t* cache;
+  int64_t page_stride, token_stride;  // bytes
+  int32_t page_size;
+  const int32_t* slots;
+  int64_t slot_stride;
+  const int32_t* counts;
+  int64_t num_rows;  // of out
+  int32_t width;
+  void* out;
+  Element element;
+};
+
+__global__ void __launch_bounds__(32 * kDequantiseWarps)
+    dequantise_kernel(const __grid_constant__ DequantiseParams params) {
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
+  const int64_t row = int64_t{blockIdx.x} * kDequantiseWarps + threadIdx.x / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (row >= params.num_rows) return;
+  const int64_t i = row / params.width, j = row % params.width;
+  if (j >= params.counts[i]) return;
+  const int32_t slot = params.slots[i * params.slot_stride + j];
+  const uint8_t* const from = params.cache + slot / params.page_size * params.page_stride +
+                              slot % params.page_size * params.token_stride;
+  constexpr int kDim = static_cast<int>(kScaledValues + kPlainValues);
+  constexpr int kPerLane = static_cast<int>(kScaledValues) / 32;
+  static_assert(kPerLane == 16 && kPlainValues == 64);
+  const uint4 codes = *reinterpret_cast<const uint4*>(from + lane * kPerLane);
+  const float scale = *reinterpret_cast<const float*>(
+      from + kScalesOffset + lane * kPerLane / static_cast<int>(kValuesPerScale) * 4);
+  const auto plain = *reinterpret_cast<const __nv_bfloat162*>(from + kPlainOffset + lane * 4);
+  const auto* const bytes = reinterpret_cast<const __nv_fp8_storage_t*>(&codes);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float group[kGroupElements];
+#pragma unroll
+    for (int k = 0; k < kGroupElements; ++k)
+      group[k] = from_fp8(bytes[half * kGroupElements + k], __NV_E4M3) * scale;
+    store_group(params.out, row * kDim + lane * kPerLane + half * kGroupElements, params.element, group);
+  }
+  const int64_t at = row * kDim + kScaledValues + 2 * lane;
+  store_element(params.out, at, params.element, __low2float(plain));
+  store_element(params.out, at + 1, params.element, __high2float(plain));
+}
+
+}  // namespace
+
+void compact_slots(const CompactSlotsArgs& args, Stream& stream) {
+  const CompactParams params{.slots = args.slots.as<const int32_t>(),
+                             .slot_stride = args.slots.strides[0],
+                             .lengths = args.lengths.data(),
+                             .rows_each = args.rows_each,
+                             .width = static_cast<int32_t>(args.slots.shape[1]),
+                             .num_slots = args.num_slots,
+                             .out = args.out.as<int32_t>(),
+                             .counts = args.counts.data()};
+  launch_dependent<CompactParams>(compact_kernel, static_cast<unsigned>(args.slots.shape[0]), kCompactThreads,
+                                  0, stream.handle, params, "compact_slots");
+}
+
+void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream) {
+  const int64_t num_rows = args.slots.shape[0] * args.slots.shape[1];
+  const DequantiseParams params{.cache = static_cast<const uint8_t*>(args.cache.data),
+                                .page_stride = args.cache.strides[0],
+                                .token_stride = args.cache.strides[1],
+                                .page_size = static_cast<int32_t>(args.cache.shape[1]),
+                                .slots = args.slots.as<const int32_t>(),
+                                .slot_stride = args.slots.strides[0],
+                                .counts = args.counts.data(),
+                                .num_rows = num_rows,
+                                .width = static_cast<int32_t>(args.slots.shape[1]),
+                                .out = args.out.data,
+                                .element = element_of(args.out.dtype)};
+  launch_dependent<DequantiseParams>(
+      dequantise_kernel, static_cast<unsigned>((num_rows + kDequantiseWarps - 1) / kDequantiseWarps),
+      32 * kDequantiseWarps, 0, stream.handle, params, "dequantise_rows");
+}
+
+}  // namespace attend::kernels::cuda

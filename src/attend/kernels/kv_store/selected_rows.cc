@@ -1,0 +1,119 @@
+#include "attend/kernels/kv_store/selected_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "attend/base/error.h"
+#include "attend/base/parallel.h"
+#include "attend/kernels/common/check_view.h"
+#include "attend/kernels/common/cpu/row_kernels.h"
+#include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/kv_store/cuda/selected_rows.h"
+
+namespace attend::kernels {
+namespace {
+
+void check_slots(std::string_view name, const TensorView& slots, const Stream& stream) {
+  require_rank(name, slots, 2);
+  require_dtype(name, slots, DType::kI32);
+  require_unit_stride(name, slots);
+  require_on(stream, name, slots);
+}
+
+void compact_on_host(const CompactSlotsArgs& args) {
+  const int64_t width = args.slots.shape[1];
+  parallel_for_rows(args.slots.shape[0], width, [&](int64_t row) {
+    const int32_t* const slots = args.slots.as<const int32_t>() + row * args.slots.strides[0];
+    int32_t* const out = args.out.as<int32_t>() + row * width;
+    const int64_t length =
+        args.lengths.empty()
+            ? width
+            : std::clamp<int64_t>(args.lengths[static_cast<size_t>(row / args.rows_each)], 0, width);
+    int32_t* end = std::copy_if(slots, slots + length, out,
+                                [&](int32_t slot) { return slot >= 0 && slot < args.num_slots; });
+    args.counts[static_cast<size_t>(row)] = static_cast<int32_t>(end - out);
+    std::fill(end, out + width, 0);
+  });
+}
+
+// One row in float32.
+void dequantise(const std::byte* from, const cpu::RowKernels& kernels, float* row) {
+  for (int64_t group = 0; group < kScaledValues / kValuesPerScale; ++group) {
+    float scale = 0.0f;
+    std::memcpy(&scale, from + kScalesOffset + group * 4, sizeof scale);
+    float* const to = row + group * kValuesPerScale;
+    kernels.store(from + group * kValuesPerScale, DType::kF8E4M3, to, DType::kF32, 1.0f,
+                  static_cast<int>(kValuesPerScale));
+    for (int64_t i = 0; i < kValuesPerScale; ++i) to[i] *= scale;
+  }
+  kernels.store(from + kPlainOffset, DType::kBF16, row + kScaledValues, DType::kF32, 1.0f,
+                static_cast<int>(kPlainValues));
+}
+
+void dequantise_on_host(const DequantiseRowsArgs& args) {
+  const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
+  const int64_t width = args.slots.shape[1], page_size = args.cache.shape[1];
+  const int64_t num_slots = args.cache.shape[0] * page_size, dim = args.out.shape[1];
+  for (int64_t i = 0; i < args.slots.shape[0]; ++i) {
+    const int32_t count = args.counts[static_cast<size_t>(i)];
+    require(count >= 0 && count <= width, "counts[", i, "] is ", count, ": there is room for ", width);
+    for (int64_t j = 0; j < count; ++j) {
+      const int32_t slot = args.slots.as<const int32_t>()[i * args.slots.strides[0] + j];
+      require(slot >= 0 && slot < num_slots, "slots[", i, ", ", j, "] is ", slot, ": the cache has ",
+              num_slots);
+    }
+  }
+  parallel_for_rows(args.slots.shape[0] * width, dim, [&](int64_t at) {
+    const int64_t i = at / width, j = at % width;
+    if (j >= args.counts[static_cast<size_t>(i)]) return;
+    const int64_t slot = args.slots.as<const int32_t>()[i * args.slots.strides[0] + j];
+    std::array<float, kScaledValues + kPlainValues> row;
+    dequantise(static_cast<const std::byte*>(args.cache.data) + slot / page_size * args.cache.strides[0] +
+                   slot % page_size * args.cache.strides[1],
+               kernels, row.data());
+    kernels.write(row.data(), 1.0f, args.out[at].data, args.out.dtype, static_cast<int>(dim));
+  });
+}
+
+}  // namespace
+
+void compact_slots(const CompactSlotsArgs& args, Stream& stream) {
+  check_slots("slots", args.slots, stream);
+  check_slots("out", args.out, stream);
+  const int64_t num_rows = args.slots.shape[0];
+  require_shape("out", args.out, {num_rows, args.slots.shape[1]});
+  require(args.out.is_contiguous(), "out ", args.out, ": expected it contiguous");
+  require(std::ssize(args.counts) == num_rows, "counts of ", args.counts.size(), " entries: expected ",
+          num_rows);
+  require(args.rows_each >= 1, "rows_each ", args.rows_each, ": expected at least 1");
+  require(args.lengths.empty() || std::ssize(args.lengths) * args.rows_each == num_rows, "lengths of ",
+          args.lengths.size(), " entries: expected one for each ", args.rows_each, " of ", num_rows, " rows");
+  if (num_rows == 0) return;
+  if (const OnGpu gpu(stream); gpu) return cuda::compact_slots(args, stream);
+  compact_on_host(args);
+}
+
+void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream) {
+  require_rank("cache", args.cache, 3);
+  require_dtype("cache", args.cache, DType::kU8);
+  require_shape("cache", args.cache, {args.cache.shape[0], args.cache.shape[1], kQuantisedRowBytes});
+  require_unit_stride("cache", args.cache);
+  require_on(stream, "cache", args.cache);
+  constexpr int64_t kAlignment = 16;
+  require(reinterpret_cast<uintptr_t>(args.cache.data) % kAlignment == 0 &&
+              args.cache.strides[0] % kAlignment == 0 && args.cache.strides[1] % kAlignment == 0,
+          "cache ", args.cache, ": expected rows that begin at multiples of ", kAlignment, " bytes");
+  check_slots("slots", args.slots, stream);
+  require(std::ssize(args.counts) == args.slots.shape[0], "counts of ", args.counts.size(),
+          " entries: expected ", args.slots.shape[0]);
+  require_activation("out", args.out);
+  require_shape("out", args.out, {args.slots.shape[0] * args.slots.shape[1], kScaledValues + kPlainValues});
+  require(args.out.is_contiguous(), "out ", args.out, ": expected it contiguous");
+  require_on(stream, "out", args.out);
+  if (args.slots.num_elements() == 0) return;
+  if (const OnGpu gpu(stream); gpu) return cuda::dequantise_rows(args, stream);
+  dequantise_on_host(args);
+}
+
+}  // namespace attend::kernels
