@@ -33,12 +33,15 @@ EngineConfig config_of(std::string_view model, std::string_view backend, int pag
   return config;
 }
 
-// Prompts that begin with `num_shared` tokens that are the same in all, and go on for one to three more.
-Answers complete(const EngineConfig& config, int num_shared = kShared) {
+// Prompts that begin with `num_shared` tokens that are the same in all, and go on for one to three more; but
+// for every fourth one, if there are strangers, which begins in a way of its own.
+Answers complete(const EngineConfig& config, int num_shared = kShared, bool strangers = false) {
   Engine engine(config);
   for (int r = 0; r < kRequests; ++r) {
     std::vector<int32_t> prompt(static_cast<size_t>(num_shared));
+    const bool stranger = strangers && r % 4 == 1;
     for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(3 + i * i % 89);
+    if (stranger) prompt.front() = 4 + r;
     for (int i = 0; i <= r % 3; ++i) prompt.push_back(5 + 7 * r);
     engine.submit(prompt, {.max_new_tokens = kNewTokens + r % 2, .ignore_eos = true, .logprobs = 0});
   }
@@ -75,12 +78,15 @@ class CascadeAttention : public testing::TestWithParam<Case> {};
 
 TEST_P(CascadeAttention, GivesTheTokensOfEveryRequestOnItsOwn) {
   EngineConfig config = config_of(GetParam().model, GetParam().backend, GetParam().page_size);
-  const Answers shared = complete(config);
-  EXPECT_GE(shared.stats.num_cascade_steps, kNewTokens - 2);
-  config.disable_cascade_attention = true;
-  const Answers apart = complete(config);
-  EXPECT_EQ(apart.stats.num_cascade_steps, 0);
-  expect_equal(shared, apart);
+  for (const bool strangers : {false, true}) {
+    config.disable_cascade_attention = false;
+    const Answers shared = complete(config, kShared, strangers);
+    EXPECT_GE(shared.stats.num_cascade_steps, kNewTokens - 2);
+    config.disable_cascade_attention = true;
+    const Answers apart = complete(config, kShared, strangers);
+    EXPECT_EQ(apart.stats.num_cascade_steps, 0);
+    expect_equal(shared, apart);
+  }
 }
 
 // As above, on a GPU, where a step that shares keys leaves CUDA graphs and comes back to them.
@@ -118,12 +124,15 @@ TEST_P(CascadeAttentionOnGpu, GivesTheTokensOfEveryRequestOnItsOwn) {
   config.kv_cache_dtype = GetParam().dtype;
   config.max_total_tokens = 8192;
   config.cascade_min_bytes = 4096;
-  const Answers shared = complete(config);
-  EXPECT_GE(shared.stats.num_cascade_steps, kNewTokens - 2);
-  config.disable_cascade_attention = true;
-  const Answers apart = complete(config);
-  EXPECT_EQ(apart.stats.num_cascade_steps, 0);
-  expect_close(shared, apart, GetParam().tolerance);
+  for (const bool strangers : {false, true}) {
+    config.disable_cascade_attention = false;
+    const Answers shared = complete(config, kShared, strangers);
+    EXPECT_GE(shared.stats.num_cascade_steps, kNewTokens - 2);
+    config.disable_cascade_attention = true;
+    const Answers apart = complete(config, kShared, strangers);
+    EXPECT_EQ(apart.stats.num_cascade_steps, 0);
+    expect_close(shared, apart, GetParam().tolerance);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -81,7 +81,8 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
         request.tokens.push_back((31 * r + 7 * position) % 2000);
       request.num_prompt = kContextLen;
       while (request.num_computed < kContextLen) {
-        launching_->run({.requests = {{&request, 512}}, .num_tokens = 512, .mode = ForwardMode::kExtend});
+        ScheduledStep chunk{.requests = {{&request, 512}}, .num_tokens = 512, .mode = ForwardMode::kExtend};
+        launching_->run(chunk);
         request.num_computed += 512;
       }
     }
@@ -143,7 +144,7 @@ TEST_P(ReplayOnGpu, HasTheBitsOfTheLaunchedStepForLengthsThatGrowAndShrink) {
                                                                        {1, 1, 1, 1, 1, 1},
                                                                        {2}}) {
     SCOPED_TRACE(testing::Message() << lengths.size() << " requests, the first of " << lengths[0]);
-    const ScheduledStep step = step_of(lengths);
+    ScheduledStep step = step_of(lengths);
     const View<const int32_t> replayed = replaying_->run(step);
     const std::vector<int32_t> replayed_tokens(replayed.begin(), replayed.end());
     const std::vector<uint32_t> replayed_bits = bits_of(replaying_->logits());

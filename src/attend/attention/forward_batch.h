@@ -39,13 +39,17 @@ struct PrefixInfo {
   void add(int seqlen_kv, int seqlen_q);
 };
 
-// Of a decode step: the first keys of all requests are the same ones, in the same slots, so that a backend
-// may attend to them once for all (cascade attention). Whole pages, and fewer than any request has.
+// Of a decode step: the first keys of its first `num_reqs` requests are the same ones, in the same slots, so
+// that a backend may attend to them once for all of these (cascade attention). Whole pages, and fewer than
+// any of them has.
 struct SharedKeys {
-  int num_keys = 0;                        // 0: none
-  View<const int32_t> seqlen_kv = {};      // [1] on the device: num_keys
-  View<const int32_t> cu_seqlen_q = {};    // [2] on the device: 0, the step's tokens
-  View<const int32_t> own_seqlen_kv = {};  // [num_reqs] on the device: seqlen_kv without the shared keys
+  int num_keys = 0;                      // 0: none
+  int num_reqs = 0;                      // that share them
+  View<const int32_t> seqlen_kv = {};    // [1] on the device: num_keys
+  View<const int32_t> cu_seqlen_q = {};  // [2] on the device: 0, num_reqs
+  // [num_reqs of the batch] on the device: keys of each request without shared ones, and where these begin:
+  // an element of ReqToTokenPool::table().
+  View<const int32_t> own_seqlen_kv = {}, own_places = {};
 };
 
 // Padded; views at fixed addresses, in memory of the backend's device, owned and uploaded by the runner.

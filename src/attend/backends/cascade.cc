@@ -52,14 +52,8 @@ int64_t max_heads(const ModelGeometry& model) {
   return heads;
 }
 
-kernels::QueryBatch shared_queries(const SharedKeys& shared, int num_tokens) {
-  return {.cu_seqlen_q = shared.cu_seqlen_q, .seqlen_kv = shared.seqlen_kv, .max_seqlen_q = num_tokens};
-}
-
-// Where keys stand from the first one on that is not shared.
-kernels::KvIndex index_behind(kernels::KvIndex index, int num_keys) {
-  index.table += index.kind == KvIndexKind::kRequestRows ? num_keys : num_keys / index.page_size;
-  return index;
+kernels::QueryBatch shared_queries(const SharedKeys& shared) {
+  return {.cu_seqlen_q = shared.cu_seqlen_q, .seqlen_kv = shared.seqlen_kv, .max_seqlen_q = shared.num_reqs};
 }
 
 }  // namespace
@@ -73,7 +67,8 @@ bool Cascade::applies_to(const BackendConfig& config) {
   return config.cascade && !config.deterministic && !cascade_keys(config.model).empty();
 }
 
-Cascade::Cascade(const BackendSpec& spec, const BackendConfig& config) {
+Cascade::Cascade(const BackendSpec& spec, const BackendConfig& config)
+    : own_index_(spec, config), max_context_len_(config.model.max_context_len) {
   for (const PlanKey& key : cascade_keys(config.model))
     work_.push_back({key, std::make_unique<AttentionPlan>(shared_limits(spec, config, key), config.device)});
   const int64_t max_tokens = config.limits.max_reqs;
@@ -83,7 +78,7 @@ Cascade::Cascade(const BackendSpec& spec, const BackendConfig& config) {
 }
 
 size_t Cascade::num_bytes(const BackendSpec& spec, const BackendConfig& config) {
-  size_t bytes = 0;
+  size_t bytes = BatchIndex::num_bytes(spec, config);
   for (const PlanKey& key : cascade_keys(config.model))
     bytes += AttentionPlan::num_bytes(shared_limits(spec, config, key), config.device);
   const auto row_bytes = static_cast<size_t>(row_width(config.model)) * size_of(config.model.dtype) +
@@ -95,8 +90,15 @@ bool Cascade::serves(const PlanKey& key) const {
   return std::ranges::find(work_, key, &PlannedKeys::key) != work_.end();
 }
 
-void Cascade::plan(const ForwardBatch& batch, Stream& stream) {
-  const kernels::QueryBatch queries = shared_queries(batch.shared, batch.num_tokens);
+void Cascade::plan(const ForwardBatch& batch, const int32_t* table, Stream& stream) {
+  // Places are rows of a table whose rows begin at every element.
+  own_index_.build({.table = table,
+                    .stride = 1,
+                    .rows = batch.shared.own_places,
+                    .seqlen_kv = batch.shared.own_seqlen_kv,
+                    .max_seqlen_kv = max_context_len_},
+                   stream);
+  const kernels::QueryBatch queries = shared_queries(batch.shared);
   for (PlannedKeys& planned : work_) planned.plan->plan(queries, kEveryKey, stream);
 }
 
@@ -104,38 +106,39 @@ void Cascade::attend(const kernels::AttentionArgs& whole, AttentionPlan& own_pla
                      Stream& stream) {
   const int64_t num_tokens = whole.out.shape[0], num_heads = whole.out.shape[1],
                 head_dim = whole.out.shape[2];
-  const auto rows = [&](const Tensor& numbers) {
-    return numbers.view().slice(0, 0, num_tokens * num_heads).reshape({num_tokens, num_heads});
-  };
+  const int64_t num_sharing = shared.num_reqs;  // a token each
   const auto found = std::ranges::find_if(work_, [&](const PlannedKeys& planned) {
     return planned.key.num_q_heads == num_heads && planned.key.head_dim_v == head_dim &&
            planned.key.num_kv_heads == whole.kv.k.shape[2];
   });
   ensure(found != work_.end(), "cascade attention of a layer that it does not serve");
 
-  kernels::AttentionArgs part = whole;
   // Between this layer's store and the last launch here others write: nothing is read ahead of them.
+  kernels::AttentionArgs part = whole;
   part.prefix_ready = false;
+  part.q = whole.q.slice(0, 0, num_sharing);
   part.out =
-      out_.view().slice(0, 0, num_tokens * num_heads * head_dim).reshape({num_tokens, num_heads, head_dim});
-  part.lse = rows(lse_);
-  part.batch = shared_queries(shared, static_cast<int>(num_tokens));
+      out_.view().slice(0, 0, num_sharing * num_heads * head_dim).reshape({num_sharing, num_heads, head_dim});
+  part.lse = lse_.view().slice(0, 0, num_sharing * num_heads).reshape({num_sharing, num_heads});
+  part.batch = shared_queries(shared);
   part.visibility = kEveryKey;
   kernels::attention(part, *found->plan, stream);
 
   kernels::AttentionArgs own = whole;
   own.prefix_ready = false;
-  own.lse = whole.lse.empty() ? rows(own_lse_) : whole.lse;
-  own.kv.index = index_behind(whole.kv.index, shared.num_keys);
+  if (whole.lse.empty())
+    own.lse = own_lse_.view().slice(0, 0, num_tokens * num_heads).reshape({num_tokens, num_heads});
+  own.kv.index = own_index_.get();
   own.batch = own_queries(whole.batch, shared);
   kernels::attention(own, own_plan, stream);
 
-  kernels::merge({.out_a = own.out,
+  const TensorView out = own.out.slice(0, 0, num_sharing), lse = own.lse.slice(0, 0, num_sharing);
+  kernels::merge({.out_a = out,
                   .out_b = part.out,
-                  .lse_a = own.lse,
+                  .lse_a = lse,
                   .lse_b = part.lse,
-                  .out = own.out,
-                  .lse = whole.lse},
+                  .out = out,
+                  .lse = whole.lse.empty() ? TensorView() : lse},
                  stream);
 }
 

@@ -1,5 +1,6 @@
-// Cascade attention: the keys that all requests of a decode step share are attended to once, with the queries
-// of all as if they were one request's, then each request's own keys, and both results are merged by LSE.
+// Cascade attention: the keys that the first requests of a decode step share are attended to once, with the
+// queries of these as if they were one request's, then each request's own keys, and both results are merged
+// by LSE.
 //
 // Of n requests that share s keys, s instead of n s are read. It costs two launches more a layer, and the
 // bits of a token depend on who shares its step: not for deterministic inference.
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "attend/attention/backend.h"
+#include "attend/backends/batch_index.h"
 #include "attend/backends/plan_key.h"
 #include "attend/backends/spec.h"
 #include "attend/kernels/attention/attention.h"
@@ -30,8 +32,9 @@ class Cascade {
   static size_t num_bytes(const BackendSpec& spec, const BackendConfig& config);
 
   bool serves(const PlanKey& key) const;
-  // Of the shared keys. The own keys' plan is the backend's, over own_queries().
-  void plan(const ForwardBatch& batch, Stream& stream);
+  // Of the shared keys, and where each request's own ones lie. The own keys' plan is the backend's, over
+  // own_queries(). `table`: ReqToTokenPool::table().
+  void plan(const ForwardBatch& batch, const int32_t* table, Stream& stream);
   // Writes whole.out and, where it is wanted, whole.lse as kernels::attention(whole) does, but for the last
   // bits. `own_plan` was planned over own_queries(). Throws Error(kInternal) for heads that serves() does not
   // have.
@@ -45,6 +48,8 @@ class Cascade {
   };
 
   std::vector<PlannedKeys> work_;
+  BatchIndex own_index_;
+  int max_context_len_;
   // Results over the shared keys, of max_reqs tokens, and the LSE over own keys where the caller wants none.
   Tensor out_, lse_, own_lse_;
 };

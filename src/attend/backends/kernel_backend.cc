@@ -34,29 +34,6 @@ AttentionPlanLimits expanded_limits(const BackendSpec& spec, const BackendConfig
   return limits;
 }
 
-// Entries of the table that a spec's index needs.
-size_t table_entries(const BackendSpec& spec, const BackendConfig& config) {
-  const auto max_reqs = static_cast<size_t>(config.limits.max_reqs);
-  switch (spec.index) {
-    case KvIndexKind::kPageTable:
-      return max_reqs * static_cast<size_t>(ceil_div(config.model.max_context_len, config.page_size));
-    case KvIndexKind::kCsr:  // every request may end with a page that is not full
-      return static_cast<size_t>(ceil_div(config.limits.max_kv_tokens, int64_t{config.page_size})) + max_reqs;
-    case KvIndexKind::kRequestRows:
-    case KvIndexKind::kContiguous:
-      return 0;
-  }
-  return 0;
-}
-
-Tensor allocate_entries(size_t count, Device device) {
-  return Tensor::empty({static_cast<int64_t>(count)}, DType::kI32, device);
-}
-
-size_t indptr_entries(const BackendSpec& spec, const BackendConfig& config) {
-  return spec.index == KvIndexKind::kCsr ? static_cast<size_t>(config.limits.max_reqs) + 1 : 0;
-}
-
 }  // namespace
 
 KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& context)
@@ -72,10 +49,7 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
     check_layer(layer, pool_);
     const int32_t* slot_map = pool_.layer(layer.layer_id).slot_map;
     if (std::ranges::find(indices_, slot_map, &PlannedIndex::slot_map) == indices_.end())
-      indices_.push_back({slot_map,
-                          allocate_entries(table_entries(spec_, config_), config_.device),
-                          allocate_entries(indptr_entries(spec_, config_), config_.device),
-                          {}});
+      indices_.push_back({slot_map, BatchIndex(spec_, config_)});
   }
   if (spec_.kernel == KernelPreference::kReference) return;
   for (const PlanKey& key : distinct_plans(config_.model.layers))
@@ -87,8 +61,7 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
 }
 
 size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConfig& config) {
-  size_t bytes = max_pool_halves(config.model) * sizeof(int32_t) *
-                 (table_entries(spec, config) + indptr_entries(spec, config));
+  size_t bytes = max_pool_halves(config.model) * BatchIndex::num_bytes(spec, config);
   if (spec.kernel == KernelPreference::kReference) return bytes;
   for (const PlanKey& key : distinct_plans(config.model.layers))
     bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key), config.device);
@@ -101,48 +74,21 @@ size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConf
 void KernelBackend::plan(const ForwardBatch& batch, Stream& stream) {
   check_batch(batch, config_, requests_, pool_);
   if (batch.num_tokens > 0) {
-    for (PlannedIndex& planned : indices_) build_index(batch, planned, stream);
+    for (PlannedIndex& planned : indices_)
+      planned.index.build({.table = requests_.table().as<int32_t>(),
+                           .stride = requests_.table().strides[0],
+                           .rows = raw(batch.request_rows),
+                           .seqlen_kv = batch.seqlen_kv,
+                           .slot_map = planned.slot_map},
+                          stream);
     const kernels::QueryBatch queries = query_batch(batch);
     for (PlannedWork& planned : work_)
       planned.plan->plan(cascades(planned.key, batch) ? own_queries(queries, batch.shared) : queries,
                          planned.key.visibility, stream);
-    if (cascade_ && batch.shared.num_keys > 0) cascade_->plan(batch, stream);
+    if (cascade_ && batch.shared.num_keys > 0) cascade_->plan(batch, requests_.table().as<int32_t>(), stream);
   }
   planned_reqs_ = batch.num_reqs;
   planned_tokens_ = batch.num_tokens;
-}
-
-void KernelBackend::build_index(const ForwardBatch& batch, PlannedIndex& planned, Stream& stream) {
-  const kernels::RequestRows requests{.table = requests_.table().as<int32_t>(),
-                                      .stride = requests_.table().strides[0],
-                                      .rows = raw(batch.request_rows),
-                                      .seqlen_kv = batch.seqlen_kv,
-                                      .slot_map = planned.slot_map};
-  planned.index = {.kind = spec_.index, .page_size = config_.page_size};
-  switch (spec_.index) {
-    case KvIndexKind::kRequestRows:
-      planned.index.table = requests.table;
-      planned.index.table_stride = requests.stride;
-      planned.index.rows = requests.rows.data();
-      planned.index.slot_map = planned.slot_map;
-      return;
-    case KvIndexKind::kPageTable: {
-      const int width = ceil_div(config_.model.max_context_len, config_.page_size);
-      kernels::build_page_table(requests, config_.page_size, width, planned.table.span<int32_t>(), stream);
-      planned.index.table = planned.table.as<int32_t>();
-      planned.index.table_stride = width;
-      return;
-    }
-    case KvIndexKind::kCsr:
-      kernels::build_csr(requests, config_.page_size,
-                         planned.indptr.span<int32_t>().first(static_cast<size_t>(batch.num_reqs) + 1),
-                         planned.table.span<int32_t>(), stream);
-      planned.index.table = planned.table.as<int32_t>();
-      planned.index.indptr = planned.indptr.as<int32_t>();
-      return;
-    case KvIndexKind::kContiguous:
-      fail(ErrorCode::kInternal, "a paged backend with a contiguous index");
-  }
 }
 
 bool KernelBackend::cascades(const PlanKey& key, const ForwardBatch& batch) const {
@@ -161,7 +107,7 @@ kernels::QueryBatch KernelBackend::query_batch(const ForwardBatch& batch) const 
 const kernels::KvIndex& KernelBackend::index_of(const LayerKv& kv) const {
   const auto found = std::ranges::find(indices_, kv.slot_map, &PlannedIndex::slot_map);
   ensure(found != indices_.end(), "a layer with a slot map that was not there at create()");
-  return found->index;
+  return found->index.get();
 }
 
 AttentionPlan& KernelBackend::expanded_plan_of(const AttentionLayer& layer) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attend/attention/backend.h"
+#include "attend/backends/batch_index.h"
 #include "attend/backends/cascade.h"
 #include "attend/backends/spec.h"
 #include "attend/kernels/attention/attention_plan.h"
@@ -34,13 +35,10 @@ class KernelBackend : public AttentionBackend {
   static size_t workspace_bytes(const BackendSpec& spec, const BackendConfig& config);
 
  private:
-  // What plan() derives for the layers of one slot map (one half of a pool): the index that their kernels
-  // read.
+  // Of the layers of one slot map (one half of a pool).
   struct PlannedIndex {
     const int32_t* slot_map;
-    Tensor table;   // int32, on the device: page table or CSR indices
-    Tensor indptr;  // int32, on the device: CSR
-    kernels::KvIndex index;
+    BatchIndex index;
   };
   struct PlannedWork {
     PlanKey key;
@@ -48,7 +46,6 @@ class KernelBackend : public AttentionBackend {
   };
 
   void require_planned(const ForwardBatch& batch) const;
-  void build_index(const ForwardBatch& batch, PlannedIndex& planned, Stream& stream);
   const kernels::KvIndex& index_of(const LayerKv& kv) const;
   kernels::AttentionPlan& plan_of(const AttentionLayer& layer);
   kernels::AttentionPlan& expanded_plan_of(const AttentionLayer& layer);

@@ -236,7 +236,7 @@ bool Engine::step(const OutputSink& sink) {
   const std::vector<DroppedRequest> dropped = scheduler_->take_dropped(start);
   step_time_ = start;
   for (const auto& [request, why] : dropped) end(*request, FinishReason::kAbort, why, sink);
-  const ScheduledStep& step = schedule();
+  ScheduledStep& step = schedule();
   stats_.num_cached_tokens = memory_->num_cached_tokens();
   stats_.num_evicted_tokens = memory_->num_evicted_pages() * memory_->page_size();
   stats_.num_heals = scheduler_->num_heals();
@@ -266,7 +266,7 @@ bool Engine::step(const OutputSink& sink) {
   return true;
 }
 
-const ScheduledStep& Engine::schedule() {
+ScheduledStep& Engine::schedule() {
   const TraceSpan span(trace_.get(), "schedule");
   return scheduler_->schedule();
 }

@@ -47,8 +47,8 @@ struct EngineInfo {
   int pool_slots = 0;                          // without the padding page
   int swa_pool_slots = 0;                      // of the half for layers with a window; 0: there is none
   std::optional<EvictionPolicy> prefix_cache;  // none: requests share nothing
-  // Decode steps attend once to keys that all of their requests share, where that saves so many reads of a
-  // key or more; 0: never.
+  // Decode steps attend once to keys that several of their requests share, where that saves so many reads of
+  // a key or more; 0: never.
   int64_t cascade_min_keys = 0;
   std::vector<int> graph_sizes;  // batch sizes that have a CUDA graph
   size_t graph_bytes = 0;
@@ -145,7 +145,7 @@ class Engine {
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
   // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
   void prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress);
-  const ScheduledStep& schedule();
+  ScheduledStep& schedule();
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const LogprobsView& logprobs, const OutputSink& sink);

@@ -55,7 +55,7 @@ struct EngineConfig {
   // first when the pool is full.
   bool disable_radix_cache = false;
   EvictionPolicy radix_eviction_policy = EvictionPolicy::kLru;
-  // Decode steps attend once to what all of their requests share, where that pays (cascade attention).
+  // Decode steps attend once to what several of their requests share, where that pays (cascade attention).
   bool disable_cascade_attention = false;
   // Reads of keys and values of one layer that this must save a step, in bytes; none: what pays on the
   // device.

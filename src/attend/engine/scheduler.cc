@@ -68,7 +68,7 @@ std::vector<DroppedRequest> Scheduler::take_dropped(Clock::time_point now) {
   return std::exchange(dropped_, {});
 }
 
-const ScheduledStep& Scheduler::schedule() {
+ScheduledStep& Scheduler::schedule() {
   try {
     memory_.check_counts();
     if constexpr (kCheckEveryStep) check_memory();

@@ -66,8 +66,8 @@ class Scheduler {
   std::vector<DroppedRequest> take_dropped(Clock::time_point now);
 
   // Admits, allocates, and returns the step; no requests: nothing to do. The result is valid until the next
-  // call.
-  const ScheduledStep& schedule();
+  // call; the order of its requests is free.
+  ScheduledStep& schedule();
 
   // What the requests of the step had in it is computed now. Before any of them is finished.
   void advance();

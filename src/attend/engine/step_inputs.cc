@@ -27,6 +27,7 @@ StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, bool h
   carve(shared_seqlen_kv, 1);
   carve(shared_cu_seqlen_q, 2);
   carve(own_seqlen_kv, num_reqs);
+  carve(own_places, num_reqs);
   num_bytes = offset;
 }
 
@@ -38,7 +39,7 @@ StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, De
       ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, swa != nullptr).num_bytes, device),
       sampling_requests_(static_cast<size_t>(limits.max_reqs)) {}
 
-void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_reqs, int num_shared_keys) {
+void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_reqs, SharedPrefix shared) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   const int num_padding = std::max(0, padded_reqs - num_reqs);
   ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step that is no decode");
@@ -59,15 +60,25 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
          num_tokens - num_padding);
   const auto count = static_cast<size_t>(all_tokens);
   if (swa_ != nullptr) swa_->translate({arrays.out_slots, count}, {arrays.swa_slots, count});
-  *arrays.shared_seqlen_kv = num_shared_keys;
-  arrays.shared_cu_seqlen_q[0] = 0;
-  arrays.shared_cu_seqlen_q[1] = all_tokens;
-  for (int i = 0; i < all_reqs; ++i)
-    arrays.own_seqlen_kv[i] = std::max(0, arrays.seqlen_kv[i] - num_shared_keys);
+  if (shared.num_keys > 0) add_shared(arrays, step, shared);
   ring_.upload(arrays.num_bytes, stream);
   view_arrays(step, all_reqs, all_tokens, max_seqlen_q, num_sampling_ + static_cast<size_t>(num_padding));
   batch_.prefix = prefix;
-  batch_.shared.num_keys = num_shared_keys;
+  batch_.shared.num_keys = shared.num_keys;
+  batch_.shared.num_reqs = shared.num_reqs;
+}
+
+void StepInputs::add_shared(const Arrays& arrays, const ScheduledStep& step, SharedPrefix shared) {
+  ensure(step.num_tokens == std::ssize(step.requests), "shared keys of a step that is no decode");
+  *arrays.shared_seqlen_kv = shared.num_keys;
+  arrays.shared_cu_seqlen_q[0] = 0;
+  arrays.shared_cu_seqlen_q[1] = shared.num_reqs;
+  for (int i = 0; i < step.num_tokens; ++i) {
+    const int skipped = i < shared.num_reqs ? shared.num_keys : 0;
+    arrays.own_seqlen_kv[i] = arrays.seqlen_kv[i] - skipped;
+    arrays.own_places[i] = static_cast<int32_t>(
+        step.requests[static_cast<size_t>(i)].request->row.value * rows_.table().strides[0] + skipped);
+  }
 }
 
 int StepInputs::add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part,
@@ -125,7 +136,8 @@ void StepInputs::view_arrays(const ScheduledStep& step, int num_reqs, int num_to
             .prefix_ready = step.prefix_ready,
             .shared = {.seqlen_kv = {on_device.shared_seqlen_kv, 1},
                        .cu_seqlen_q = {on_device.shared_cu_seqlen_q, 2},
-                       .own_seqlen_kv = {on_device.own_seqlen_kv, reqs}}};
+                       .own_seqlen_kv = {on_device.own_seqlen_kv, reqs},
+                       .own_places = {on_device.own_places, reqs}}};
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, num_logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs}};

@@ -5,6 +5,7 @@
 
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/forward_batch.h"
+#include "attend/engine/common_prefix.h"
 #include "attend/engine/scheduler.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/kv/swa_slots.h"
@@ -22,8 +23,8 @@ class StepInputs {
 
   // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: as many as it has): pad
   // requests have request row 0, length 1 and one token that is not stored; they sample too, and nobody reads
-  // it. The first `num_shared_keys` of a step without padding are the same for all of its requests.
-  void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0, int num_shared_keys = 0);
+  // it. Only a decode step without padding shares keys.
+  void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0, SharedPrefix shared = {});
 
   const ForwardBatch& batch() const { return batch_; }
   const ModelInput& model_input() const { return model_input_; }
@@ -48,13 +49,14 @@ class StepInputs {
     int32_t *seqlen_kv, *cu_seqlen_q, *prompt_lens, *logit_rows, *positions, *token_ids;
     TokenSlot* out_slots;
     int32_t* swa_slots;
-    int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *own_seqlen_kv;
+    int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *own_seqlen_kv, *own_places;
     size_t num_bytes;
   };
 
   // Both return how many tokens the batch has so far, and take that.
   int add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part, int num_tokens);
   int add_padding(const Arrays& arrays, int request_idx, int num_tokens);
+  void add_shared(const Arrays& arrays, const ScheduledStep& step, SharedPrefix shared);
   void view_arrays(const ScheduledStep& step, int num_reqs, int num_tokens, int max_seqlen_q,
                    size_t num_logit_rows);
 

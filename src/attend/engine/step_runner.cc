@@ -46,15 +46,15 @@ void StepRunner::record_graphs(const GraphProgress& progress) {
   graphs_.record(stream_, queue, progress);
 }
 
-View<const int32_t> StepRunner::run(const ScheduledStep& step) {
+View<const int32_t> StepRunner::run(ScheduledStep& step) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   // Graphs hold steps that share nothing.
-  const int num_shared_keys = common_prefix_.num_keys(step);
-  const bool padded = step.mode == ForwardMode::kDecode && num_shared_keys == 0;
+  const SharedPrefix shared = common_prefix_.arrange(step);
+  const bool padded = step.mode == ForwardMode::kDecode && shared.num_keys == 0;
   const int size = padded ? graphs_.padded_size(num_reqs) : 0;
   {
     const TraceSpan span(trace_, "inputs");
-    inputs_.build(step, stream_, size, num_shared_keys);
+    inputs_.build(step, stream_, size, shared);
   }
   const auto start = Clock::now();
   {

@@ -29,11 +29,12 @@ class StepRunner {
   // From now on they are replayed from graphs, which are recorded here.
   void record_graphs(const GraphProgress& progress = {});
 
-  // Computes the step and samples; adds to the logprobs of prompts. Returns the token of each of
-  // sampling_requests(), in host memory, until the next call; kernels::kNoToken for a request whose logits
-  // are all NaN. A request may get a failure, which says why its token is none.
-  View<const int32_t> run(const ScheduledStep& step);
-  // Of the last step: keys that its requests share, and that were attended to once.
+  // Computes the step and samples; adds to the logprobs of prompts. Requests of the step that share keys come
+  // first then. Returns the token of each of sampling_requests(), in host memory, until the next call;
+  // kernels::kNoToken for a request whose logits are all NaN. A request may get a failure, which says why its
+  // token is none.
+  View<const int32_t> run(ScheduledStep& step);
+  // Of the last step: keys that several requests share, and that were attended to once.
   int num_shared_keys() const { return inputs_.batch().shared.num_keys; }
   // How long the last step took from the first launch until its tokens were there.
   double device_seconds() const { return device_seconds_; }

@@ -11,10 +11,11 @@ namespace {
 void check_requests(const RequestRows& requests, std::string_view who) {
   require(requests.rows.size() == requests.seqlen_kv.size(), "rows of ", requests.rows.size(),
           " requests: ", who, " has seqlen_kv of ", requests.seqlen_kv.size());
+  const int64_t longest = requests.max_seqlen_kv > 0 ? requests.max_seqlen_kv : requests.stride;
   for (size_t r = 0; r < requests.rows.size(); ++r) {
     const int32_t seqlen_kv = requests.seqlen_kv[r];
-    require(seqlen_kv >= 0 && seqlen_kv <= requests.stride, "seqlen_kv ", seqlen_kv, " of request ", r, ": ",
-            who, " takes 0 to ", requests.stride, ", the length of a row");
+    require(seqlen_kv >= 0 && seqlen_kv <= longest, "seqlen_kv ", seqlen_kv, " of request ", r, ": ", who,
+            " takes 0 to ", longest, ", the length of a row");
   }
 }
 

@@ -20,6 +20,7 @@ struct RequestRows {
   View<const int32_t> rows;           // [num_reqs]
   View<const int32_t> seqlen_kv;      // [num_reqs]
   const int32_t* slot_map = nullptr;  // full slot -> SWA slot; null: no translation
+  int64_t max_seqlen_kv = 0;          // that a row holds; 0: stride
 };
 
 // page_table[r * width + j] = slot of position j * page_size, divided by page_size, for j < ceil(seqlen_kv /
