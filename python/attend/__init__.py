@@ -40,8 +40,15 @@ def _register_operators():
     import torch
 
     # Of a torch that can put something in the place of a function (2.6).
-    if hasattr(torch.compiler, "substitute_in_graph"):
+    if not hasattr(torch.compiler, "substitute_in_graph"):
+        return
+    # The compiler is imported for others, too: for them it is there whatever becomes of attend's operators.
+    try:
         from . import torch_ops  # noqa: F401
+    except Exception as error:
+        import warnings
+
+        warnings.warn(f"attend.torch_ops: {error}; compiled code that calls attend has graph breaks", stacklevel=2)
 
 
 _when_imported("torch._dynamo", _register_operators)

@@ -234,6 +234,20 @@ def test_cutlass_mla_decode(device, num_heads, page_size):
         check(out[r : r + 1].float().cpu().numpy(), want, dtype)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+def test_a_graph_that_comes_first_serves_as_well():
+    q, cache = normal("cuda", "bfloat16", 37, 16, 576), normal("cuda", "bfloat16", 37, 64, 576)
+    lengths, table = (torch.arange(37, dtype=torch.int32, device="cuda") for _ in range(2))
+    call = lambda: sgl_kernel.cutlass_mla_decode(q[..., :512], q[..., 512:], cache, lengths + 1, table[:, None], None, 0.07)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = call()
+    eager = call()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, eager)
+
+
 def test_flash_attention_as_mini_sglang_calls_it(device):
     q, k, v = normal(device, "bfloat16", 6, 4, 64), *(normal(device, "bfloat16", 40, 1, 2, 64) for _ in range(2))
     table = torch.randperm(40, device=device).int().view(2, 20)

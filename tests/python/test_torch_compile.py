@@ -184,3 +184,13 @@ def test_the_compiler_is_not_imported_for_it_and_finds_the_operators():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "attend" not in done.stdout, done.stderr
+
+
+def test_a_compiler_that_attend_does_not_know_is_imported_all_the_same():
+    program = (
+        "import torch, warnings, attend.flash_mla; del attend.flash_mla.get_mla_metadata;"
+        "kept = warnings.catch_warnings(record=True); found = kept.__enter__(); import torch._dynamo;"
+        "print([str(w.message) for w in found if 'attend.torch_ops' in str(w.message)])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "compiled code that calls attend has graph breaks" in done.stdout, done.stderr

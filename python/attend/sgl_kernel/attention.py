@@ -54,6 +54,9 @@ def _sums_of_ones(q):
     if q.dim() != 3:
         raise _refusal("invalid_argument", f"q_nope of shape {tuple(q.shape)}: expected [batch, num_heads, 512]")
     size = q.shape[0] + 1
+    # What a graph makes is there when it is replayed, and not before.
+    if q.is_cuda and torch.cuda.is_current_stream_capturing():
+        return torch.arange(size, dtype=torch.int32, device=q.device)
     return _counting(q.device, 1 << (size - 1).bit_length())[:size]
 
 
