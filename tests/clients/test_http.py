@@ -130,7 +130,7 @@ def test_who_leaves_aborts_at_once(server):
 def test_what_a_step_brings_is_written_at_once(server):
     before = {name: metric(server, name) for name in ("http_writes_total", "engine_steps_total")}
     stream = curl("-N", server.url + "/v1/completions", "-d", json.dumps(
-        LONG | {"max_tokens": 50, "n": 8, "skip_special_tokens": False}))
+        LONG | {"max_tokens": 200, "n": 8, "skip_special_tokens": False}))
     writes, steps = (metric(server, name) - before[name] for name in ("http_writes_total", "engine_steps_total"))
     # Two more for the figures, which were asked for one by one.
     assert writes <= steps + 2 < stream.count("data: ") / 4, (writes, steps)
