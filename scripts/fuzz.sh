@@ -9,7 +9,7 @@ ATTEND_EXTRA_PACKAGES="clang libclang-rt-dev" source "$(dirname "$0")/setup.sh"
 seconds=${1:-60}
 [ $# -gt 0 ] && shift
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(safetensors_header config tokenizer text chat_template prompts)
+[ ${#names[@]} -gt 0 ] || names=(safetensors_header config tokenizer text chat_template prompts http_bodies utf8_stream)
 
 build fuzz "${names[@]/#/fuzz_}"
 mkdir -p build/fuzz/findings

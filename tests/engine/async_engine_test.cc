@@ -298,6 +298,69 @@ TEST(AsyncEngine, CountsRequestsFromWhenTheyAreSubmitted) {
   EXPECT_EQ(engine.num_waiting(), 0);
 }
 
+TEST(AsyncEngine, TakesAsManyAsMayWaitFromHoweverManyThreads) {
+  constexpr int kRounds = 300, kThreads = 8, kMaxWaiting = 5;
+  Listener listener;
+  AsyncEngine engine(tiny_config());
+  engine.pause();
+  // Which takes a while to encode: others come meanwhile.
+  GenerationRequest request = tiny_request(1);
+  for (int i = 0; i < 16; ++i) request.prompt = std::get<std::string>(request.prompt) + kPrompt;
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<int> num_taken = 0, num_ready = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i)
+      threads.emplace_back([&, i] {
+        ++num_ready;
+        while (num_ready < kThreads) std::this_thread::yield();
+        if (engine.submit_unless_full(request, listener.callback(round * kThreads + i), kMaxWaiting))
+          ++num_taken;
+      });
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(num_taken, kMaxWaiting) << "round " << round;
+    EXPECT_EQ(engine.num_waiting(), kMaxWaiting);
+    engine.abort_all();
+    ASSERT_TRUE(engine.drain(kLong));
+  }
+  // Who is refused counts nowhere.
+  EXPECT_EQ(engine.metrics().num_requests, kRounds * kMaxWaiting);
+  EXPECT_EQ(listener.all().size(), size_t{kRounds * kMaxWaiting});
+  EXPECT_THROW(engine.submit_unless_full(tiny_request(1), listener.callback(0), 0), Error);
+}
+
+TEST(AsyncEngine, SaysWhenAStepHasGivenItsOutputs) {
+  std::mutex mutex;
+  std::vector<int> outputs;  // between two calls of after_outputs
+  int num_outputs = 0, num_ended = 0;
+  {
+    AsyncEngine engine(tiny_config());
+    engine.set_after_outputs([&] {
+      const std::lock_guard lock(mutex);
+      outputs.push_back(std::exchange(num_outputs, 0));
+    });
+    const auto count = [&](const RequestOutput& output) {
+      const std::lock_guard lock(mutex);
+      ++num_outputs;
+      num_ended += output.finished();
+    };
+    GenerationRequest four = tiny_request(3);
+    four.params.n = 4;
+    engine.submit(four, count);
+    ASSERT_TRUE(engine.drain(kLong));
+    engine.submit(endless_request(), count);
+    while (true) {
+      const std::lock_guard lock(mutex);
+      if (std::accumulate(outputs.begin(), outputs.end(), 0) > 12) break;
+    }
+    engine.abort_all();
+    ASSERT_TRUE(engine.drain(kLong));
+    EXPECT_LE(std::ssize(outputs), engine.metrics().num_steps + 1) << "more than once a step";
+  }
+  EXPECT_EQ(num_outputs, 0) << "outputs that nobody was told of";
+  EXPECT_EQ(num_ended, 5);
+  EXPECT_THAT(outputs, testing::Each(testing::AllOf(testing::Ge(1), testing::Le(4))));
+}
+
 TEST(AsyncEngine, CountsWhatThePrefixCacheDid) {
   EngineConfig config = tiny_config();
   config.max_total_tokens = 512;

@@ -68,6 +68,27 @@ TEST(Chunks, NameTheRoleOnceAndEndWithAnEmptyDelta) {
   EXPECT_EQ(last["finish_reason"], "stop");
 }
 
+// Most chunks are written by hand: they are the same, byte for byte.
+TEST(Chunks, ThatAreWrittenByHandAreAsAJsonWouldBe) {
+  GenerationJob with_usage;
+  with_usage.continuous_usage = true;
+  const std::string texts[] = {"",
+                               "a",
+                               " \"b\"\\\n\t\x01\x7f",
+                               "é 漢字 🙂",
+                               "</script>",
+                               "\xff\xc3 cut \xe6\xbc",
+                               std::string("\0x", 2)};
+  for (const Door door : {Door::kChat, Door::kCompletions})
+    for (const std::string& text : texts)
+      for (const bool first : {true, false}) {
+        const ReplyHead head{door, "id " + text, "model " + text, -7};
+        Json longer = Json::parse(text_chunk(head, 12, finished(), text, first, with_usage));
+        EXPECT_EQ(longer.erase("usage"), 1u);
+        EXPECT_EQ(text_chunk(head, 12, finished(), text, first, {}), longer.dump());
+      }
+}
+
 TEST(Chunks, OfACompletionHaveATextInEach) {
   // Benchmark clients index choices[0].text of every chunk.
   EXPECT_EQ(Json::parse(text_chunk(kCompletion, 1, finished(), "x", true, {}))["choices"][0]["text"], "x");

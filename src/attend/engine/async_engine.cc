@@ -1,6 +1,7 @@
 #include "attend/engine/async_engine.h"
 
 #include <atomic>
+#include <climits>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -47,12 +48,16 @@ struct AsyncEngine::Impl {
   void fail_callback(RequestId id, Live& request, std::string_view message);
   void abort_failed_callbacks();
   void end_all();
+  void end_outputs();
+  std::optional<RequestId> submit(GenerationRequest request, OutputCallback callback, int max_waiting);
   bool on_engine_thread() const { return std::this_thread::get_id() == thread.get_id(); }
 
   // Of the engine's thread.
   std::unique_ptr<Engine> engine;  // const functions that say so are safe on others
   OutputSink sink = [this](const RequestOutput& output) { on_output(output); };
   std::unordered_map<RequestId, Live> live;
+  std::function<void()> after_outputs;
+  bool has_outputs = false;          // that after_outputs has not heard of
   bool callback_has_failed = false;  // so that its request is to be aborted between steps
   std::vector<Letter> letters;       // being read
   int num_ended = 0;                 // since num_unfinished was last brought up to date
@@ -114,9 +119,11 @@ void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& pr
     if (!paused) step();
     abort_failed_callbacks();
     recorder.on_step(*engine);
+    end_outputs();
   }
   read_letters();
   end_all();
+  end_outputs();
   engine.reset();  // where it was made
 }
 
@@ -158,9 +165,16 @@ void AsyncEngine::Impl::read_letters() {
   }
   letters.clear();
   // From one count to the other at once: a request that waits is always seen to.
-  const std::lock_guard lock(mutex);
-  recorder.on_step(*engine);
-  num_unread -= num_read;
+  {
+    const std::lock_guard lock(mutex);
+    recorder.on_step(*engine);
+    num_unread -= num_read;
+  }
+  end_outputs();
+}
+
+void AsyncEngine::Impl::end_outputs() {
+  if (std::exchange(has_outputs, false) && after_outputs) after_outputs();
 }
 
 void AsyncEngine::Impl::enqueue(Letter& letter) {
@@ -179,6 +193,7 @@ void AsyncEngine::Impl::refuse(Letter& letter, std::string_view message) {
   }
   Request request;
   request.finish_reason = FinishReason::kError;
+  has_outputs = true;
   for (int i = 0; i < letter.num_completions; ++i) {
     try {
       letter.callback({.id = letter.id,
@@ -213,6 +228,7 @@ void AsyncEngine::Impl::step() {
 void AsyncEngine::Impl::on_output(const RequestOutput& output) {
   const auto found = live.find(output.id);
   Live& request = found->second;
+  has_outputs = true;
   recorder.on_output(output,
                      std::exchange(request.last_outputs[static_cast<size_t>(output.index)], output.time));
   if (request.callback) {
@@ -260,25 +276,41 @@ AsyncEngine::AsyncEngine(const EngineConfig& config, const EngineProgress& progr
 AsyncEngine::~AsyncEngine() = default;
 
 RequestId AsyncEngine::submit(GenerationRequest request, OutputCallback callback) {
+  return *impl_->submit(std::move(request), std::move(callback), INT_MAX);
+}
+
+std::optional<RequestId> AsyncEngine::submit_unless_full(GenerationRequest request, OutputCallback callback,
+                                                         int max_waiting) {
+  require(max_waiting > 0, "submit_unless_full: max_waiting ", max_waiting, ": at least 1");
+  return impl_->submit(std::move(request), std::move(callback), max_waiting);
+}
+
+std::optional<RequestId> AsyncEngine::Impl::submit(GenerationRequest request, OutputCallback callback,
+                                                   int max_waiting) {
   require(callback != nullptr, "submit: no callback");
   const int n = request.params.n;
-  Impl::Letter letter{.order = Impl::Order::kSubmit,
-                      .request = impl_->engine->prepare(std::move(request)),
-                      .callback = std::move(callback),
-                      .num_completions = n};
+  Letter letter{.order = Order::kSubmit,
+                .request = engine->prepare(std::move(request)),
+                .callback = std::move(callback),
+                .num_completions = n};
   RequestId id = 0;
   {
-    const std::lock_guard lock(impl_->mutex);
-    if (impl_->stopping) fail(ErrorCode::kUnsupported, "submit: the engine is being destroyed");
-    id = letter.id = impl_->next_id;
-    impl_->inbox.push_back(std::move(letter));
-    impl_->next_id += n;
-    impl_->num_unfinished += n;
-    impl_->num_unread += n;
-    impl_->num_requests += n;
+    const std::lock_guard lock(mutex);
+    if (stopping) fail(ErrorCode::kUnsupported, "submit: the engine is being destroyed");
+    if (recorder.num_waiting() + num_unread >= max_waiting) return std::nullopt;
+    id = letter.id = next_id;
+    inbox.push_back(std::move(letter));
+    next_id += n;
+    num_unfinished += n;
+    num_unread += n;
+    num_requests += n;
   }
-  impl_->wake.notify_one();
+  wake.notify_one();
   return id;
+}
+
+void AsyncEngine::set_after_outputs(std::function<void()> after_outputs) {
+  impl_->after_outputs = std::move(after_outputs);
 }
 
 void AsyncEngine::Impl::tell(Letter letter) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "attend/engine/engine.h"
@@ -34,6 +35,14 @@ class AsyncEngine {
   // Checks and encodes on the calling thread, throwing what Engine::submit throws, then queues. The first
   // output may come before this returns. Refused, with Error(kUnsupported), while the engine is destroyed.
   RequestId submit(GenerationRequest request, OutputCallback callback);
+  // As submit(), unless `max_waiting` completions wait already, as num_waiting() has it: then the request is
+  // dropped, and there is no id. However many threads call this at once, none passes who should not.
+  std::optional<RequestId> submit_unless_full(GenerationRequest request, OutputCallback callback,
+                                              int max_waiting);
+
+  // Called on the engine's thread, behind the callbacks of each step that had any, and behind those of
+  // aborts: whoever collects outputs hands them on there. It does not throw. Set before the first submit.
+  void set_after_outputs(std::function<void()> after_outputs);
 
   // Ends a request, wherever it is: waiting, in the middle of its prompt, running. Its last output has
   // FinishReason::kAbort, unless it finished before the engine heard of it. Unknown ids are ignored: a

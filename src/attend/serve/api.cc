@@ -19,6 +19,7 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, ApiOptions optio
       defaults_(SamplingDefaults::read(options_.model_path)),
       outbox_(executor),
       id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())) {
+  engine_.set_after_outputs([this] { outbox_.release(); });
   for (const ApiRoute& route : api_routes())
     add_route({route.method, route.path, route.access,
                [this, answer = route.answer](const HttpRequest& request,
@@ -99,9 +100,8 @@ void Api::start_generation(Door door, const HttpRequest& request, const std::sha
   };
   executor_.work([this, door, body = request.body, generation] {
     const auto prepare_and_submit = [&] {
-      GenerationJob job = prepare(door, body);
-      check_queue();  // what came with it may have filled the queue meanwhile
-      generation->submit(std::move(job));
+      // What came with it may have filled the queue meanwhile.
+      generation->submit(prepare(door, body), options_.max_queued_requests);
     };
     if (const auto error = error_of(prepare_and_submit))
       executor_.post([generation, error = *error] { generation->fail(error); });
@@ -110,7 +110,7 @@ void Api::start_generation(Door door, const HttpRequest& request, const std::sha
 
 void Api::check_queue() const {
   if (options_.max_queued_requests > 0 && engine_.num_waiting() >= options_.max_queued_requests)
-    throw ApiError{503, "The request queue is full.", {}, "queue_full"};
+    throw queue_full();
 }
 
 void Api::log_request(const Generation& ended, int status, const std::string& path,
@@ -208,7 +208,7 @@ void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& e
     if (!output.finished()) return;
     const bool well =
         output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop;
-    outbox_.push([exchange, well] {
+    outbox_.hold([exchange, well] {
       if (well) return exchange->reply(200, "text/plain", "");
       answer_error(*exchange, {503, "the engine did not generate a token", {}, "unhealthy"});
     });

@@ -121,7 +121,9 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
   };
   try {
     std::vector<std::vector<int32_t>> inputs = encode(job.inputs);
-    check_queue();  // what came with it may have filled the queue meanwhile
+    // What came with it may have filled the queue meanwhile, and other workers look there too.
+    const std::lock_guard lock(queue_mutex_);
+    check_queue();
     call->submit(std::move(inputs), done);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
@@ -132,7 +134,7 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
 // Inputs count, not requests, since a request may have thousands.
 void EmbeddingApi::check_queue() const {
   if (options_.max_queued_requests > 0 && embedder_.metrics().num_waiting >= options_.max_queued_requests)
-    throw ApiError{503, "The request queue is full.", {}, "queue_full"};
+    throw queue_full();
 }
 
 std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptInput>& inputs) const {

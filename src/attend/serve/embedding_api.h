@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_set>
 #include <variant>
@@ -44,6 +45,7 @@ class EmbeddingApi : public Service {
   void end(const std::shared_ptr<Call>& call, std::variant<std::string, ApiError> answer);
 
   AsyncEmbedder& embedder_;
+  std::mutex queue_mutex_;  // from a look at the queue to what is put there
   std::unordered_set<std::shared_ptr<Call>> calls_;
 };
 

@@ -23,6 +23,8 @@ struct ApiError {
   std::string code;   // empty: none
 };
 
+inline ApiError queue_full() { return {503, "The request queue is full.", {}, "queue_full"}; }
+
 template <class... Parts>
 [[noreturn]] void refuse(std::string param, const Parts&... parts) {
   std::ostringstream message;

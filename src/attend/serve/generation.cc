@@ -1,5 +1,7 @@
 #include "attend/serve/generation.h"
 
+#include <iterator>
+
 #include "attend/base/error.h"
 #include "attend/engine/request.h"
 
@@ -54,6 +56,26 @@ void Outbox::push(std::function<void()> task) {
   if (first) executor_.post([this] { deliver(); });
 }
 
+void Outbox::hold(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  held_.push_back(std::move(task));
+}
+
+void Outbox::release() {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (held_.empty()) return;
+    first = tasks_.empty();
+    if (first)
+      tasks_.swap(held_);
+    else
+      std::move(held_.begin(), held_.end(), std::back_inserter(tasks_));
+    held_.clear();
+  }
+  if (first) executor_.post([this] { deliver(); });
+}
+
 void Outbox::deliver() {
   std::vector<std::function<void()>> tasks;
   {
@@ -71,7 +93,7 @@ Generation::Generation(AsyncEngine& engine, Outbox& outbox, std::shared_ptr<Exch
       head_(std::move(head)),
       on_end_(std::move(on_end)) {}
 
-void Generation::submit(GenerationJob job) {
+void Generation::submit(GenerationJob job, int max_waiting) {
   std::vector<std::string> echoes;
   for (const PromptInput& prompt : job.prompts) {
     if (!job.echo) break;
@@ -91,15 +113,20 @@ void Generation::submit(GenerationJob job) {
   try {
     for (const PromptInput& prompt : prompts) {
       wanted.prompt = prompt;
-      const RequestId id =
-          engine_.submit(wanted, [self = shared_from_this(), first](const RequestOutput& output) {
-            self->outbox_.push([self, index = first + static_cast<size_t>(output.index),
-                                copy = copy_of(output)] { self->on_output(index, copy); });
-          });
+      OutputCallback callback = [self = shared_from_this(), first](const RequestOutput& output) {
+        self->outbox_.hold([self, index = first + static_cast<size_t>(output.index), copy = copy_of(output)] {
+          self->on_output(index, copy);
+        });
+      };
+      const bool may_be_refused = first == 0 && max_waiting > 0;
+      const std::optional<RequestId> id =
+          may_be_refused ? engine_.submit_unless_full(wanted, std::move(callback), max_waiting)
+                         : engine_.submit(wanted, std::move(callback));
+      if (!id) throw queue_full();
       first += static_cast<size_t>(wanted.params.n);
       const std::lock_guard lock(ids_mutex_);
-      ids_.push_back(id);
-      if (aborted_) engine_.abort(id);
+      ids_.push_back(*id);
+      if (aborted_) engine_.abort(*id);
     }
   } catch (...) {
     const std::lock_guard lock(ids_mutex_);

@@ -27,19 +27,23 @@ struct OutputCopy {
   std::vector<TokenLogprob> prompt_tops, tops;
 };
 
-// Carries tasks from the engine's thread to the I/O thread: however many a step leaves, they cross over at
-// once.
+// Carries tasks to the I/O thread, in their order. What a step leaves crosses over at once, so that each
+// connection is written to once a step.
 class Outbox {
  public:
   explicit Outbox(Executor& executor) : executor_(executor) {}
+  // On its way at once.
   void push(std::function<void()> task);
+  // Waits for release().
+  void hold(std::function<void()> task);
+  void release();
 
  private:
   void deliver();
 
   Executor& executor_;
   std::mutex mutex_;
-  std::vector<std::function<void()>> tasks_;
+  std::vector<std::function<void()>> tasks_, held_;  // held_: behind those of tasks_
 };
 
 // Of the I/O thread, except for submit().
@@ -50,8 +54,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
              std::function<void(const Generation&)> on_end);
 
   // On a worker thread: hands the prompts to the engine; their outputs come to the I/O thread. Throws
-  // ApiError and Error; then what was submitted already is aborted.
-  void submit(GenerationJob job);
+  // ApiError and Error; then what was submitted already is aborted. ApiError 503 where `max_waiting`
+  // completions wait before its first (0: any number).
+  void submit(GenerationJob job, int max_waiting);
   // Ends it with this error, if it has not answered yet.
   void fail(const ApiError& error);
   // Nobody listens any more: aborts what is left, and does nothing more.

@@ -52,9 +52,9 @@ class HttpSession::Answer : public Exchange {
     if (!session_) return;
     status_ = status;
     headers.emplace_back("Content-Length", std::to_string(body.size()));
-    std::string bytes = session_->head_of(status, content_type, headers);
-    if (!session_->is_head_) bytes += body;
-    finish(std::move(bytes));
+    session_->send(session_->head_of(status, content_type, headers));
+    if (!session_->is_head_) session_->send(body);
+    finish();
   }
 
   void begin_stream(std::string_view content_type, Headers headers) override {
@@ -72,11 +72,16 @@ class HttpSession::Answer : public Exchange {
 
   void write(std::string part) override {
     if (!session_ || session_->is_head_ || part.empty()) return;
-    session_->send(session_->http_1_0_ ? std::move(part) : fmt::format("{:x}\r\n{}\r\n", part.size(), part));
+    if (session_->http_1_0_)
+      session_->send(part);
+    else
+      session_->send(fmt::format("{:x}\r\n", part.size()), part, "\r\n");
   }
 
   void end_stream() override {
-    if (session_) finish(session_->http_1_0_ || session_->is_head_ ? "" : "0\r\n\r\n");
+    if (!session_) return;
+    if (!session_->http_1_0_ && !session_->is_head_) session_->send("0\r\n\r\n");
+    finish();
   }
 
   // The client has gone.
@@ -87,10 +92,9 @@ class HttpSession::Answer : public Exchange {
   }
 
  private:
-  void finish(std::string bytes) {
+  void finish() {
     on_gone = nullptr;
     const std::shared_ptr<HttpSession> session = std::exchange(session_, nullptr);
-    if (!bytes.empty()) session->send(std::move(bytes));
     session->log_access(status_);
     session->finish_answer();
   }
@@ -242,7 +246,7 @@ void HttpSession::finish_answer() {
     asio::post(transport_->executor(), [self = shared_from_this()] {
       if (!self->closed_) self->await_request();
     });
-  else if (unsent_.empty())
+  else if (!writing_ && unsent_.empty())
     linger();
 }
 
@@ -280,35 +284,64 @@ std::string HttpSession::head_of(int status, std::string_view content_type, cons
   return head;
 }
 
-void HttpSession::send(std::string bytes) {
-  if (closed_) return;
-  unsent_bytes_ += bytes.size();
-  answer_bytes_ += bytes.size();
+template <class... Parts>
+void HttpSession::send(const Parts&... parts) {
+  if (closed_ || overrun_) return;
+  const size_t before = unsent_.size();
+  (unsent_.append(parts), ...);
+  answer_bytes_ += unsent_.size() - before;
   // An answer that comes at once may be of any size; what must not grow is what a reader leaves lying.
-  if (!unsent_.empty() && unsent_bytes_ > pool_.options.max_unsent_bytes) return close();
-  unsent_.push_back(std::move(bytes));
-  if (!writing_) write();
+  overrun_ = writing_ && unsent_.size() > pool_.options.max_unsent_bytes;
+  // Not from within whoever answers, which goes on with an answer that it has.
+  if (overrun_) return asio::post(transport_->executor(), [self = shared_from_this()] { self->close(); });
+  write_later();
 }
 
-void HttpSession::write() {
-  writing_ = true;
-  std::vector<asio::const_buffer> parts;
-  for (const std::string& part : unsent_) {
-    parts.push_back(asio::buffer(part));
-    if (parts.size() == 64) break;
+void HttpSession::write_later() {
+  if (writing_ || in_unwritten_ || unsent_.empty()) return;
+  in_unwritten_ = true;
+  pool_.unwritten.push_back(shared_from_this());
+  if (pool_.unwritten.size() == 1) asio::post(transport_->executor(), [&pool = pool_] { write_all(pool); });
+}
+
+void HttpSession::write_all(SessionPool& pool) {
+  for (const auto& session : std::exchange(pool.unwritten, {})) {
+    session->in_unwritten_ = false;
+    if (!session->closed_) session->write();
   }
+}
+
+// Most clients take what comes at once; then nothing has to be waited for.
+void HttpSession::write() {
+  ++pool_.metrics.num_writes;
+  Error error;
+  const size_t num_written = transport_->write_now(asio::buffer(unsent_), error);
+  if (error) return close();
+  if (num_written < unsent_.size()) return write_rest(num_written);
+  // Who stays connected keeps room for events, not for a long answer.
+  unsent_.clear();
+  if (unsent_.capacity() > kReadBytes) unsent_.shrink_to_fit();
+  on_written();
+}
+
+void HttpSession::write_rest(size_t num_written) {
+  writing_ = true;
+  sending_.swap(unsent_);
   arm(write_timer_, pool_.options.write_timeout, &HttpSession::close);
-  transport_->write_all(
-      parts, [self = shared_from_this(), num_parts = parts.size()](Error error, size_t num_bytes) {
-        self->writing_ = false;
-        self->write_timer_.cancel();
-        if (self->closed_) return;
-        if (error) return self->close();
-        self->unsent_bytes_ -= num_bytes;
-        self->unsent_.erase(self->unsent_.begin(), self->unsent_.begin() + static_cast<ptrdiff_t>(num_parts));
-        if (!self->unsent_.empty()) return self->write();
-        if (!self->exchange_ && !self->keep_alive_) self->linger();
-      });
+  transport_->write_all(asio::buffer(sending_) + num_written,
+                        [self = shared_from_this()](Error error, size_t) {
+                          self->writing_ = false;
+                          self->sending_ = {};
+                          self->write_timer_.cancel();
+                          if (self->closed_) return;
+                          if (error) return self->close();
+                          self->write_later();
+                          self->on_written();
+                        });
+}
+
+void HttpSession::on_written() {
+  if (!exchange_ && !keep_alive_ && unsent_.empty()) linger();
 }
 
 void HttpSession::close() {

@@ -8,9 +8,9 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <deque>
 #include <optional>
 #include <unordered_set>
+#include <vector>
 
 #include "attend/serve/http_server.h"
 #include "attend/serve/transport.h"
@@ -25,6 +25,8 @@ struct SessionPool {
   std::shared_ptr<TlsContext> tls;  // null: connections are plain
   HttpServer::Handler handler;
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
+  // With something to write. They do so when what runs has ended, so that each writes all of it at once.
+  std::vector<std::shared_ptr<HttpSession>> unwritten;
   HttpMetrics metrics;
   bool closing = false;  // each answer is the last of its connection
 };
@@ -36,7 +38,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   // Drops the connection.
   void close();
   // Whether a request is being answered, or an answer being sent.
-  bool is_busy() const { return exchange_ != nullptr || !unsent_.empty(); }
+  bool is_busy() const { return exchange_ != nullptr || writing_ || !unsent_.empty(); }
 
  private:
   class Answer;
@@ -49,8 +51,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void parse();
   void hand_on();
   void refuse_request(int status, std::string_view message);
-  void send(std::string bytes);
+  // The bytes in their order, with those of other calls; see SessionPool::unwritten.
+  template <class... Parts>
+  void send(const Parts&... parts);
+  void write_later();
+  static void write_all(SessionPool& pool);
   void write();
+  void write_rest(size_t num_written);
+  void on_written();
   void finish_answer();
   // Of the request in hand, which ends; `status`: of the answer.
   void log_access(int status) const;
@@ -67,8 +75,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::beast::flat_buffer buffer_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   std::shared_ptr<Answer> exchange_;  // the request that is being answered
-  std::deque<std::string> unsent_;
-  size_t unsent_bytes_ = 0;
+  std::string unsent_, sending_;      // sending_: what the client has not taken at once
+  bool in_unwritten_ = false;
+  bool overrun_ = false;  // the client reads too slowly, and is about to be dropped
   bool reading_ = false, writing_ = false, lingering_ = false, closed_ = false;
   // Of the request in hand, for the access log.
   std::string method_, path_, request_id_;

@@ -83,6 +83,8 @@ constexpr Number kNumbers[] = {
      [](const Sample& s) { return double(s.http.num_requests); }},
     {"http_connections_total", nullptr, kCounter, "Connections.",
      [](const Sample& s) { return double(s.http.num_connections); }},
+    {"http_writes_total", nullptr, kCounter, "Writes to connections: at most one of each for a step.",
+     [](const Sample& s) { return double(s.http.num_writes); }},
 };
 
 struct Distribution {

@@ -12,6 +12,7 @@ struct HttpMetrics {
   int num_active_requests = 0;
   int64_t num_requests = 0;
   int64_t num_connections = 0;
+  int64_t num_writes = 0;  // each of all that a connection had to send at a time
 };
 
 // Whose names and labels: one's, or both one after the other.

@@ -143,6 +143,41 @@ Json base_of(const ReplyHead& head, bool chunk) {
           {"model", head.model}};
 }
 
+// Into a JSON string. What needs no escapes, and that is most, is copied.
+void append_quoted(std::string_view text, std::string& json) {
+  const auto plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+  if (!std::all_of(text.begin(), text.end(), plain)) {
+    json += dumped(text);
+    return;
+  }
+  ((json += '"') += text) += '"';
+}
+
+// A chunk of text and nothing else, as each token of each stream is one: by hand, since a Json costs as much
+// as all else that HTTP does for a token.
+std::string plain_chunk(const ReplyHead& head, size_t index, std::string_view text, bool first) {
+  std::string json;
+  json.reserve(256 + text.size());
+  json += "{\"id\":";
+  append_quoted(head.id, json);
+  json += ",\"object\":";
+  append_quoted(object_name(head.door, true), json);
+  json += ",\"created\":";
+  json += std::to_string(head.created);
+  json += ",\"model\":";
+  append_quoted(head.model, json);
+  json += ",\"choices\":[{\"index\":";
+  json += std::to_string(index);
+  if (head.door == Door::kChat)
+    json += first ? R"(,"delta":{"role":"assistant","content":)" : R"(,"delta":{"content":)";
+  else
+    json += ",\"text\":";
+  append_quoted(text, json);
+  if (head.door == Door::kChat) json += '}';
+  json += R"(,"logprobs":null,"finish_reason":null}]})";
+  return json;
+}
+
 std::string chunk_with(const ReplyHead& head, Json choice, const Choice& state, const GenerationJob& job) {
   Json chunk = base_of(head, true);
   chunk["choices"] = Json::array({std::move(choice)});
@@ -178,6 +213,7 @@ std::string whole_reply(const ReplyHead& head, const GenerationJob& job, const s
 std::string text_chunk(const ReplyHead& head, size_t index, const Choice& choice, std::string_view text,
                        bool first, const GenerationJob& job) {
   if (head.door == Door::kGenerate) return dumped(native_reply(head, choice, index, job));
+  if (!job.params.logprobs && !job.continuous_usage) return plain_chunk(head, index, text, first);
   Json part = {{"index", index}};
   if (head.door == Door::kChat) {
     Json& delta = part["delta"] = Json::object();

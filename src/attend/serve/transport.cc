@@ -42,15 +42,24 @@ namespace {
 
 class PlainTransport : public Transport {
  public:
-  explicit PlainTransport(Socket socket) : socket_(std::move(socket)) {}
+  // write_now() waits for nothing: so the socket says.
+  explicit PlainTransport(Socket socket) : socket_(std::move(socket)) {
+    Error ignored;
+    socket_.non_blocking(true, ignored);
+  }
 
   asio::any_io_executor executor() override { return socket_.get_executor(); }
   void start(std::function<void(Error)> done) override { done({}); }
   void read_some(asio::mutable_buffer into, Done done) override {
     socket_.async_read_some(into, std::move(done));
   }
-  void write_all(const std::vector<asio::const_buffer>& parts, Done done) override {
-    asio::async_write(socket_, parts, std::move(done));
+  size_t write_now(asio::const_buffer bytes, Error& error) override {
+    const size_t num_written = socket_.write_some(bytes, error);
+    if (error == asio::error::would_block || error == asio::error::try_again) error = {};
+    return num_written;
+  }
+  void write_all(asio::const_buffer bytes, Done done) override {
+    asio::async_write(socket_, bytes, std::move(done));
   }
   void end_sending(std::function<void()> done) override {
     Error ignored;
@@ -79,8 +88,9 @@ class TlsTransport : public Transport {
   void read_some(asio::mutable_buffer into, Done done) override {
     stream_.async_read_some(into, std::move(done));
   }
-  void write_all(const std::vector<asio::const_buffer>& parts, Done done) override {
-    asio::async_write(stream_, parts, std::move(done));
+  size_t write_now(asio::const_buffer, Error&) override { return 0; }
+  void write_all(asio::const_buffer bytes, Done done) override {
+    asio::async_write(stream_, bytes, std::move(done));
   }
   void end_sending(std::function<void()> done) override {
     stream_.async_shutdown([done = std::move(done)](Error) { done(); });

@@ -8,7 +8,6 @@
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "attend/serve/http_server.h"
 
@@ -27,7 +26,10 @@ class Transport {
   // Makes it ready to read and write; under TLS that is the handshake.
   virtual void start(std::function<void(Error)> done) = 0;
   virtual void read_some(boost::asio::mutable_buffer into, Done done) = 0;
-  virtual void write_all(const std::vector<boost::asio::const_buffer>& parts, Done done) = 0;
+  // As much as goes without waiting, which may be none; how much that was.
+  virtual size_t write_now(boost::asio::const_buffer bytes, Error& error) = 0;
+  // `bytes` stay where they are until it is done.
+  virtual void write_all(boost::asio::const_buffer bytes, Done done) = 0;
   // The client is told that nothing more comes, and may still send.
   virtual void end_sending(std::function<void()> done) = 0;
   // Drops the connection; what is under way ends with an error.
