@@ -352,6 +352,13 @@ def test_parts_are_combined_by_their_lse(rng, library, num_splits):
     into = library.tensor(np.full((2, 5, 3, 16), np.nan, np.float32))
     assert flash.flash_attn_combine(parts, library.tensor(lse_values), out=into)[0] is into
     check(library.array(into), want)
+    # As FlashAttention's test has them: heads before tokens, and more splits and heads than there are.
+    wide = [np.full((2 * num_splits, 2, 3, 5, 16), np.nan, np.float32), np.full((num_splits, 2, 6, 5), np.nan, np.float32)]
+    wide[0][:num_splits], wide[1][:, :, :3] = part_values.transpose(0, 1, 3, 2, 4), lse_values.transpose(0, 1, 3, 2)
+    of_heads = library.tensor(wide[0])[:num_splits].swapaxes(2, 3), library.tensor(wide[1])[:, :, :3].swapaxes(2, 3)
+    out, lse = flash.flash_attn_combine(*of_heads)
+    check(library.array(out), want)
+    check(library.array(lse), want_lse)
     flat, _ = flash.flash_attn_combine(parts[:, 0], library.tensor(lse_values[:, 0]), out_dtype=parts.dtype)
     check(library.array(flat), want[0])
 
