@@ -1,7 +1,9 @@
 """FlashAttention-3's flash_attn_interface over attend's kernels: the same calls, on GPUs from Ampere on and on CPUs.
 
 Every argument is honoured or refused by name with what would be accepted. What differs from FlashAttention-3:
-  - forward only: a tensor of torch that requires grad is refused while gradients are recorded;
+  - forward only: flash_attn_func, flash_attn_qkvpacked_func and flash_attn_varlen_func take tensors of torch that
+    require grad, and backward through their result is refused; flash_attn_with_kvcache refuses such tensors while
+    gradients are recorded;
   - queries are float32, float16, bfloat16 or fp8 (taken as bfloat16, of which the result is); K/V of the same dtype,
     another of them, or fp8 (on a GPU fast for q's own dtype and fp8);
   - sinks (also under the name learnable_sink) are float32 [num_heads]; softmax_lse leaves them out;
@@ -14,11 +16,14 @@ Every argument is honoured or refused by name with what would be accepted. What 
     for each request, K/V head and 128 rows (query tokens times heads of a K/V head), of which a long request has more
     than a short one. The same call always gives the same bits, but unless it is 1 they depend on the lengths of the
     whole batch;
-  - on CPUs alone: qv, cache_leftpad and seqused_q, for which the keys are copied, and windows with a right side or
-    chunks without a causal mask. On a GPU they are refused.
+  - with qv each K/V head is a launch of its own. k and v that are two parts of one tensor, [v, k] in the last
+    dimension, are read where they lie; otherwise the whole cache is copied into such rows in every call;
+  - cache_leftpad and seqused_q are brought into what a request has: on a GPU the host reads none of them.
 """
 
+from ._attend import Error as _Error
 from ._attend import flash_attention, merge_splits as _merge_splits, scheduler_metadata as _scheduler_metadata
+from ._forward_only import recorded as _recorded, without_backward as _without_backward
 from ._refusal import refusal as _refusal
 
 __all__ = [
@@ -41,6 +46,18 @@ def _rows(page_table, cache_batch_idx):
         raise _refusal("invalid_argument", f"cache_batch_idx with page_table: {error}") from None
 
 
+def _attend(name, **arguments):
+    """For functions that have a backward in FlashAttention."""
+    try:
+        return flash_attention(**arguments)
+    except _Error:
+        # Asked now, not before: most calls record nothing.
+        tensors = _recorded(arguments)
+        if not tensors or arguments.get("out") is not None:
+            raise
+    return _without_backward(name, lambda: flash_attention(**arguments), tensors)
+
+
 def flash_attn_func(
     q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None,
     window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=0, pack_gqa=None, deterministic=False,
@@ -49,10 +66,10 @@ def flash_attn_func(
     """Attention of requests that are all of one length.
 
     q  [batch, seqlen_q, num_heads, head_dim]     k  [batch, seqlen_k, num_kv_heads, head_dim]
-    v  [batch, seqlen_k, num_kv_heads, head_dim_v]
+    v  [batch, seqlen_k, num_kv_heads, head_dim_v]; above 256, in a launch for each equal part of up to 256 columns
     qv           [batch, seqlen_q, num_heads, head_dim_v], absorbed MLA: scores are q k + qv v (64 and 512 in DeepSeek)
     causal       query j sees the keys up to j + seqlen_k - seqlen_q (aligned at the end)
-    window_size  (left, right), both inclusive, -1 for no bound; on a GPU right is 0 or the mask causal when left is given
+    window_size  (left, right), both inclusive, -1 for no bound
     attention_chunk  a query sees its chunk of so many positions alone; 0: none
     softcap      scores become softcap * tanh(score / softcap); 0: none
     sinks, learnable_sink  float32 [num_heads]: a logit that enters the denominator
@@ -60,7 +77,8 @@ def flash_attn_func(
     Returns out [batch, seqlen_q, num_heads, head_dim_v]; with return_attn_probs also softmax_lse, float32
     [batch, num_heads, seqlen_q].
     """
-    return flash_attention(
+    return _attend(
+        "flash_attn_func",
         q=q, qv=qv, k_cache=k, v_cache=v, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
         attention_chunk=attention_chunk, softcap=softcap, sinks=sinks, learnable_sink=learnable_sink,
         q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, num_splits=num_splits,
@@ -130,7 +148,8 @@ def flash_attn_varlen_func(
     The other arguments are those of flash_attn_func. Returns out; with return_softmax_lse (or return_attn_probs) also
     softmax_lse, float32 [num_heads, total_q].
     """
-    return flash_attention(
+    return _attend(
+        "flash_attn_varlen_func",
         q=q, qv=qv, k_cache=k, v_cache=v, seqused_q=seqused_q, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, cache_seqlens=seqused_k,
         max_seqlen_q=max_seqlen_q, page_table=page_table, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, attention_chunk=attention_chunk, softcap=softcap, sinks=sinks,
@@ -162,7 +181,7 @@ def flash_attn_with_kvcache(
     k, v              [batch, seqlen_new, num_kv_heads, head_dim], or with cu_seqlens_k_new int32 [batch + 1]
                       [total_new, num_kv_heads, head_dim]: stored in the cache behind cache_seqlens, and seen. On a
                       GPU what there is no room for is left out, on a CPU refused
-    rotary_cos, rotary_sin  [seqlen_rotary, rotary_dim / 2], float32, float16 or bfloat16: q and the keys to append are
+    rotary_cos, rotary_sin  [seqlen_rotary, rotary_dim / 2], float32, float16, bfloat16 or fp8: q and the keys to append are
                       rotated by their positions, the others of their elements not. Key j of a request stands at
                       cache_seqlens + j, or rotary_seqlens (int32 [batch]) + j; query j too with a causal mask or a
                       window, otherwise all queries stand at the first of these. rotary_interleaved: pairs are
@@ -204,9 +223,9 @@ def get_scheduler_metadata(
     cache_seqlens     int32 [batch_size], before max_seqlen_k_new keys (or those of cu_seqlens_k_new) are appended
     cu_seqlens_q      int32 [batch_size + 1], otherwise each request has max_seqlen_q queries; total_q is their number,
                       if it is known
-    max_seqlen_k, headdim (the values' is headdim_v, if it is another), qkv_dtype, page_size, cache_leftpad and
-    has_softcap are not needed, since they do not change the plan. A call that appends keys where the plan has none, or
-    none where it has, plans for itself. A plan without window_size and attention_chunk serves layers with either.
+    max_seqlen_k, headdim (the values' is headdim_v, if it is another), qkv_dtype, page_size and has_softcap are not
+    needed, since they do not change the plan. A call that appends keys or has a cache_leftpad where the plan has none,
+    or none where it has, plans for itself, and so does one with qv. A plan without window_size and attention_chunk serves layers with either.
 
     On a GPU this is one or two launches on the current stream, which may be captured: replayed with other lengths in
     cache_seqlens it plans anew, for the calls that follow. The result is to live as long as such a graph. Calls that
@@ -215,7 +234,8 @@ def get_scheduler_metadata(
     """
     return _scheduler_metadata(
         batch_size=batch_size, max_seqlen_q=max_seqlen_q, num_heads_q=num_heads_q, num_heads_kv=num_heads_kv,
-        headdim_v=headdim if headdim_v is None else headdim_v, cache_seqlens=cache_seqlens, cu_seqlens_q=cu_seqlens_q,
+        headdim=headdim, headdim_v=headdim if headdim_v is None else headdim_v, cache_seqlens=cache_seqlens,
+        cache_leftpad=cache_leftpad, cu_seqlens_q=cu_seqlens_q,
         total_q=batch_size * max_seqlen_q if total_q is None else total_q,
         total_q_is_bound=cu_seqlens_q is not None and total_q is None, cu_seqlens_k_new=cu_seqlens_k_new,
         max_seqlen_k_new=max_seqlen_k_new, causal=causal, window_size=window_size, attention_chunk=attention_chunk,

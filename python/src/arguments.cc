@@ -126,7 +126,7 @@ Window window_of(nb::handle window_size) {
 
 }  // namespace
 
-kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk, Device device) {
+kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk) {
   require(chunk >= 0, "attention_chunk ", chunk, ": expected at least 1, or 0 for none");
   const Window window = window_of(window_size);
   // A causal mask looks no further than the query, whatever is said of its right.
@@ -134,10 +134,6 @@ kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk
   const int32_t left = window.left < 0 ? -1 : window.left;
   if (only_left) return {.causal = true, .window_left = left, .chunk = chunk};
   if (left < 0 && window.right < 0 && chunk == 0) return {.causal = false};
-  if (device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "window_size (", window.left, ", ", window.right, "), attention_chunk ",
-         chunk,
-         " on a GPU: expected causal=True or a right of 0 with a window or chunk, or (-1, -1) and no chunk");
   return {.causal = true,
           .window_left = left,
           .chunk = chunk,

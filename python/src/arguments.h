@@ -35,10 +35,9 @@ float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim
 View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, int64_t num_q_heads,
                            Device device);
 
-// FlashAttention's window_size (left, right), with -1 for no bound, and its chunk, of `seqlen` queries and
-// keys or more on `device`. On a GPU kernels look to the right not at all (causal) or without bound: throws
-// Error(kUnsupported) for what lies in between, Error(kInvalidArgument) unless window_size is two ints.
-kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk, Device device);
+// FlashAttention's window_size (left, right), with -1 for no bound, and its chunk. Throws
+// Error(kInvalidArgument) unless window_size is two ints and the chunk none below 0.
+kernels::Visibility visibility_of(bool causal, nb::handle window_size, int chunk);
 
 // FlashAttention's num_splits: 0 balances splits over the GPU or the threads, 1 is none, and n shares the
 // work of the batch among no more than n workers for each request, K/V head and 128 rows (query tokens times

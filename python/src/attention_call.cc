@@ -28,19 +28,60 @@ void derive_and_append(const AttentionCall& call, const kernels::BatchArrays& ar
                                         .v_scale = call.new_keys_are_scaled ? 1.0f : call.kv.v_scale}},
                                 stream);
   }
-  if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty())
+  if (!arrays.cu_seqlen_q.empty() || !arrays.seqlen_kv.empty() || !arrays.first_key.empty() ||
+      !arrays.key_slots.empty())
     kernels::derive_batch(call.source, arrays, stream);
+}
+
+// Pages as tokens, `page_spacing` of them from one page to the next.
+TensorView token_rows(const TensorView& pages, int32_t page_spacing) {
+  TensorView rows = pages;
+  rows.shape[0] = pages.shape[0] == 0 ? 0 : (pages.shape[0] - 1) * page_spacing + pages.shape[1];
+  rows.shape[1] = 1;
+  rows.strides[0] = pages.strides[1];
+  return rows;
+}
+
+// K and V where the derived arrays say.
+kernels::KvView derived_keys(const AttentionCall& call, const Tensor& first_key) {
+  kernels::KvView kv = call.kv;
+  const kernels::KeyPlaces& places = call.source.places;
+  if (!call.key_slots.empty()) {
+    kv.k = token_rows(kv.k, places.page_spacing);
+    if (!call.is_mla()) kv.v = token_rows(kv.v, places.page_spacing);
+    kv.index = {.kind = kernels::KvIndexKind::kPageTable,
+                .table = call.key_slots.data(),
+                .table_stride = places.capacity};
+  } else if (call.derives_first_key()) {
+    if (kv.index.kind == kernels::KvIndexKind::kPageTable) kv.index.kind = kernels::KvIndexKind::kCsr;
+    kv.index.indptr = first_key.as<int32_t>();
+  }
+  return kv;
 }
 
 }  // namespace
 
+int columns_at_once(int64_t head_dim_qk, int64_t head_dim_v) {
+  // What check(AttentionArgs) takes; latent rows, of which it knows one size, are wider in both.
+  constexpr int64_t kMaxHeadDim = 256, kMultiple = 8;
+  for (int64_t parts = 1; head_dim_qk <= kMaxHeadDim && parts * kMultiple <= head_dim_v; ++parts)
+    if (head_dim_v % (parts * kMultiple) == 0 && head_dim_v / parts <= kMaxHeadDim)
+      return static_cast<int>(head_dim_v / parts);
+  return static_cast<int>(head_dim_v);
+}
+
+int columns_at_once(const AttentionCall& call) {
+  return call.is_mla() ? static_cast<int>(call.out.shape[2])
+                       : columns_at_once(call.q.shape[2], call.out.shape[2]);
+}
+
 kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device) {
   kernels::AttentionPlanLimits limits{
-      .max_reqs = call.source.num_reqs,
+      .max_reqs = kernels::num_batch_reqs(call.source),
       .max_tokens = static_cast<int>(call.q.shape[0]),
       .num_q_heads = static_cast<int>(call.q.shape[1]),
       .num_kv_heads = call.is_mla() ? 1 : static_cast<int>(call.kv.k.shape[2]),
-      .head_dim_v = static_cast<int>(call.out.shape[2]),
+      .head_dim_v = columns_at_once(call),
       .split_rule = call.split_rule,
       .num_workers = call.num_workers};
   if (device.type == DeviceType::kCpu)
@@ -60,11 +101,12 @@ Workspace::Workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new
       new_slots_(Tensor::empty({num_new_tokens}, DType::kI32, device)) {}
 
 kernels::BatchArrays Workspace::wanted_arrays(const AttentionCall& call, bool wants_lengths) const {
-  const int64_t num_reqs = call.source.num_reqs;
+  const int64_t num_reqs = kernels::num_batch_reqs(call.source);
   return {.cu_seqlen_q = head(cu_seqlen_q_, num_reqs + 1, wants_lengths && call.cu_seqlen_q.empty()),
           .seqlen_kv = head(seqlen_kv_, num_reqs, wants_lengths && call.seqlen_kv.empty()),
-          .first_key = head(first_key_, num_reqs + 1, call.needs_first_key()),
-          .new_slots = head(new_slots_, call.num_new_tokens(), call.appends())};
+          .first_key = head(first_key_, num_reqs + 1, call.derives_first_key()),
+          .new_slots = head(new_slots_, call.num_new_tokens(), call.appends()),
+          .key_slots = call.key_slots};
 }
 
 void Workspace::note(const Stream& stream) {
@@ -92,7 +134,10 @@ void Workspace::plan(const AttentionCall& call, Stream& stream) {
 
 void Workspace::plan_and_attend(const AttentionCall& call, Stream& stream) {
   prepare(call, stream);
-  plan_.plan_inline(batch_, call.visibility, stream);
+  if (columns_at_once(call) == call.out.shape[2])
+    plan_.plan_inline(batch_, call.visibility, stream);
+  else
+    plan_.plan(batch_, call.visibility, stream);
   attend(call, stream);
 }
 
@@ -102,8 +147,7 @@ void Workspace::place_keys(const AttentionCall& call, Stream& stream) {
 
 void Workspace::attend(const AttentionCall& call, Stream& stream) {
   note(stream);
-  kernels::KvView kv = call.kv;
-  if (call.needs_first_key()) kv.index.indptr = first_key_.as<int32_t>();
+  const kernels::KvView kv = derived_keys(call, first_key_);
   apply_if_any(call.rope_q, stream);
   if (call.is_mla())
     return kernels::mla({.q = call.q,
@@ -117,14 +161,19 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                          .visibility = call.visibility,
                          .score = call.score},
                         plan_, stream);
-  kernels::attention({.q = call.q,
-                      .out = call.out,
-                      .lse = call.lse,
-                      .kv = kv,
-                      .batch = batch_,
-                      .visibility = call.visibility,
-                      .score = call.score},
-                     plan_, stream);
+  const int64_t head_dim_v = call.out.shape[2], num_columns = columns_at_once(call);
+  for (int64_t begin = 0; begin < head_dim_v; begin += num_columns) {
+    kernels::KvView columns = kv;
+    columns.v = kv.v.slice(3, begin, begin + num_columns);
+    kernels::attention({.q = call.q,
+                        .out = call.out.slice(2, begin, begin + num_columns),
+                        .lse = call.lse,
+                        .kv = columns,
+                        .batch = batch_,
+                        .visibility = call.visibility,
+                        .score = call.score},
+                       plan_, stream);
+  }
   apply_if_any(call.scale_out, stream);
 }
 

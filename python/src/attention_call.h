@@ -27,12 +27,8 @@ struct AttentionCall {
   TensorView k_new, v_new;
   bool new_keys_are_scaled = false;  // they are stored as they are, not divided by the descales
 
-  // On the CPU, for run_gathered() alone; empty: none.
-  TensorView qv;                  // [num_tokens, num_q_heads, head_dim_v]: absorbed MLA over two caches
-  View<const int32_t> leftpad;    // [num_reqs]: keys of a request that are not its own, the first of them
-  View<const int32_t> seqused_q;  // [num_reqs]: queries of a request; its other rows give 0
-
   kernels::BatchSource source;
+  View<int32_t> key_slots;  // memory for where keys behind a leftpad lie, which are looked up one by one
   View<const int32_t> cu_seqlen_q, seqlen_kv;  // as the kernels take them; empty: derived from `source`
   std::string_view cu_seqlen_q_name = "cu_seqlens_q";  // the caller's, for messages
   int max_seqlen_q = 0;
@@ -49,14 +45,20 @@ struct AttentionCall {
   std::optional<kernels::RopeRowsArgs> rope_q, rope_k_new, scale_out;
 
   bool is_mla() const { return !q_rope.empty(); }
-  bool needs_gathering() const { return !qv.empty() || !leftpad.empty() || !seqused_q.empty(); }
   bool appends() const { return !k_new.empty(); }
   int64_t num_new_tokens() const { return appends() ? k_new.shape[0] : 0; }
-  // Dense rows of keys: where each request's begin is derived.
-  bool needs_first_key() const {
-    return !kv.k.empty() && kv.index.kind == kernels::KvIndexKind::kContiguous && kv.index.indptr == nullptr;
+  // Whether it is derived where each request's keys begin: of dense rows, behind a leftpad, and where
+  // requests are two each (seqused_q).
+  bool derives_first_key() const {
+    const bool contiguous = kv.index.kind == kernels::KvIndexKind::kContiguous;
+    return !kv.k.empty() && (source.seqused_q != nullptr ||
+                             (contiguous && (kv.index.indptr == nullptr || source.leftpad != nullptr)));
   }
 };
+
+// Columns of values that are attended at once: all, or equal parts of what is wider than the kernels take.
+int columns_at_once(int64_t head_dim_qk, int64_t head_dim_v);
+int columns_at_once(const AttentionCall& call);
 
 // The limits of a plan for exactly this call. On the CPU reads the lengths.
 kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device);

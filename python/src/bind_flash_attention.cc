@@ -5,10 +5,10 @@
 #include <optional>
 #include <utility>
 
+#include "absorbed_call.h"
 #include "arguments.h"
 #include "check_on_host.h"
 #include "flash_arguments.h"
-#include "gathered_call.h"
 #include "key_layout.h"
 #include "module.h"
 #include "result_tensor.h"
@@ -77,20 +77,25 @@ struct KeyArguments {
   TensorArgument seqlens;     // when it is a vector
 
   KeyTensors tensors() const { return {.k = {k_name, *k}, .v = {v_name, *v}}; }
+  KeyLayout layout(const KeyTensors& of, int num_reqs, Device device) const;
 };
+
+// Where `of`, of the shape of the keys but for the head dims, holds those of each request.
+KeyLayout KeyArguments::layout(const KeyTensors& of, int num_reqs, Device device) const {
+  if (page_table.given()) return paged_keys(of, {"page_table", *page_table}, num_reqs);
+  if (cu_seqlens.given()) return ragged_keys(of, int32_vector("cu_seqlens_k", cu_seqlens, device));
+  return dense_keys(of, int32_vector("cache_batch_idx", rows, device), num_reqs);
+}
+
 void set_keys(AttentionCall& call, const TensorView& q, const KeyArguments& keys) {
   const Device device = call.q.device;
   const int num_reqs = call.source.num_reqs;
   require_same_device(keys.k_name, *keys.k, device);
   require_same_device(keys.v_name, *keys.v, device);
-  const View<const int32_t> cu_seqlens = sums_of("cu_seqlens_k", keys.cu_seqlens, num_reqs, device);
+  sums_of("cu_seqlens_k", keys.cu_seqlens, num_reqs, device);
   require(keys.page_table.given() + keys.rows.given() + keys.cu_seqlens.given() <= 1,
           "page_table, cache_batch_idx, cu_seqlens_k: expected one of them at most");
-  const KeyLayout layout =
-      keys.page_table.given() ? paged_keys(keys.tensors(), {"page_table", *keys.page_table}, num_reqs)
-      : keys.cu_seqlens.given()
-          ? ragged_keys(keys.tensors(), cu_seqlens)
-          : dense_keys(keys.tensors(), int32_vector("cache_batch_idx", keys.rows, device), num_reqs);
+  const KeyLayout layout = keys.layout(keys.tensors(), num_reqs, device);
   require_keys_for({"q", q}, keys.tensors());
   call.kv = layout.kv;
   call.source.places = layout.places;
@@ -188,16 +193,11 @@ class Results {
 
 // Runs the call, with the plan of `metadata_object` unless that is None.
 void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& call) {
-  if (call.q.num_elements() == 0) return;
   require(metadata_object.is_none() || nb::isinstance<SchedulerMetadata>(metadata_object),
           "scheduler_metadata: expected what attend's get_scheduler_metadata returned");
-  if (call.needs_gathering()) {
-    const nb::gil_scoped_release others_run;
-    return run_gathered(call, {call.q.device, nullptr});
-  }
   if (metadata_object.is_none()) return run_for(q_object, call);
   const auto& metadata = nb::cast<const SchedulerMetadata&>(metadata_object);
-  if (appends_otherwise(metadata, call)) return run_for(q_object, call);
+  if (lengths_differ(metadata, call)) return run_for(q_object, call);
   require_planned_for(metadata, call);
   const Stream stream = stream_of(q_object, call.q.device);
   if (stream.device.type == DeviceType::kCuda) return run_planned(call, *metadata.workspace, stream);
@@ -215,7 +215,8 @@ std::optional<RotaryArguments> rotary_of(const FlashArguments& arguments) {
                          .is_interleaved = bool_argument("rotary_interleaved", arguments.rotary_interleaved)};
 }
 
-// Queries and new keys in fp8 become bfloat16, which holds each of their values: kernels take them so.
+// Queries, new keys and angles in fp8 become bfloat16, which holds each of their values: kernels take them
+// so.
 class WidenedArgument {
  public:
   // `object` is replaced by the one that holds them.
@@ -239,25 +240,20 @@ class WidenedArgument {
   TensorArgument tensor_;
 };
 
-// One int32 for each request, which the CPU alone is served with.
-View<const int32_t> host_lengths(std::string_view name, const TensorArgument& tensor, int num_reqs,
-                                 Device device) {
+// One int32 for each request; null: not given.
+const int32_t* each_request(std::string_view name, const TensorArgument& tensor, int num_reqs,
+                            Device device) {
+  if (!tensor.given()) return nullptr;
   const View<const int32_t> each = int32_vector(name, tensor, device);
-  if (!tensor.given()) return {};
-  if (device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, name, " on ", device, ": expected None, or tensors in host memory");
   require(each.size() == static_cast<size_t>(num_reqs), name, " of ", each.size(), " entries: expected ",
           num_reqs);
-  return each;
+  return each.data();
 }
 
 // The part of absorbed queries that meets the values.
 TensorView absorbed_queries(const TensorArgument& qv, const TensorView& q, const AttentionCall& call,
                             const Descales& descales) {
   if (!qv.given()) return {};
-  if (q.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "qv on ", q.device,
-         ": expected None; attend.flash_mla and attend.mla serve GPUs");
   require_same_device("qv", *qv, q.device);
   const int64_t head_dim_v = call.kv.v.shape[3];
   require(qv->rank == q.rank &&
@@ -271,13 +267,48 @@ TensorView absorbed_queries(const TensorArgument& qv, const TensorView& q, const
   return q.rank == 4 ? merge_first_two("qv", *qv) : *qv;
 }
 
+// Memory for where the keys behind a leftpad lie in pages, of the leftpad's library.
+ResultTensor key_slots_for(AttentionCall& call, nb::handle object, const TensorArgument& leftpad) {
+  const kernels::KeyPlaces& places = call.source.places;
+  if (!leftpad.given() || places.table == nullptr) return {};
+  if (places.page_spacing == 0)
+    fail(ErrorCode::kUnsupported, "cache_leftpad with pages of k_cache ", call.kv.k, " and v_cache ",
+         call.kv.v, ": expected them a whole number of tokens apart, the same in both");
+  // As wide as an int32, and of a dtype that results have.
+  ResultTensor slots = ResultTensor::float32_like(
+      object, *leftpad, std::array<int64_t, 2>{call.source.num_reqs, places.capacity});
+  call.key_slots = {static_cast<int32_t*>(slots.view().data),
+                    static_cast<size_t>(slots.view().num_elements())};
+  return slots;
+}
+
+// Appends, and attends to the cache as latent rows: where they lie, or to a copy.
+void run_with_qv(AttentionCall& call, const TensorView& qv, const FlashArguments& arguments,
+                 const KeyArguments& keys) {
+  if (call.appends()) {
+    append(call, workspaces(), stream_of(arguments.q, call.q.device));
+    call.k_new = call.v_new = {};
+    call.rope_k_new = std::nullopt;
+  }
+  if (const std::optional<TensorView> shared = shared_rows(call.kv); shared.has_value())
+    return run_absorbed(call, qv, *shared, arguments.q);
+  const nb::object joined = joined_rows(arguments.v_cache, arguments.k_cache);
+  const TensorArgument rows("k and v with qv", joined, Accepts::kKeys);
+  const NamedView named{"k and v with qv", *rows};
+  const KeyLayout layout = keys.layout({.k = named, .v = named}, call.source.num_reqs, call.q.device);
+  call.kv.index = layout.kv.index;
+  call.source.places = layout.places;
+  run_absorbed(call, qv, layout.kv.k, arguments.q);
+}
+
 // The three functions of the interface are calls of this one. Returns out, or (out, softmax_lse).
 nb::object flash_attention(const FlashArguments& given_arguments) {
   FlashArguments arguments = given_arguments;
   require(arguments.sinks.is_none() || arguments.learnable_sink.is_none(),
           "sinks and learnable_sink: expected one of them, they are the same");
   const Access access = arguments.k.is_none() ? Access::kRead : Access::kWrite;
-  const WidenedArgument wide_q("q", arguments.q), wide_k("k", arguments.k), wide_v("v", arguments.v);
+  const WidenedArgument wide_q("q", arguments.q), wide_k("k", arguments.k), wide_v("v", arguments.v),
+      wide_cos("rotary_cos", arguments.rotary_cos), wide_sin("rotary_sin", arguments.rotary_sin);
   const TensorArgument &q = wide_q.tensor(), &k_new = wide_k.tensor(), &v_new = wide_v.tensor();
   const TensorArgument qv("qv", arguments.qv, Accepts::kActivations),
       sinks("sinks", arguments.sinks.is_none() ? arguments.learnable_sink : arguments.sinks,
@@ -317,19 +348,21 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
   set_keys(call, *q, keys);
   append_keys(call, k_new, v_new, sums_of("cu_seqlens_k_new", cu_seqlens_k_new, queries.num_reqs, q->device),
               keys.tensors());
-  if (!call.appends() && call.source.seqlen_cached.per_request != nullptr)
+  call.source.leftpad = each_request("cache_leftpad", cache_leftpad, queries.num_reqs, q->device);
+  call.source.seqused_q = each_request("seqused_q", seqused_q, queries.num_reqs, q->device);
+  if (call.source.seqused_q != nullptr) call.cu_seqlen_q = {};
+  if (!call.appends() && call.source.seqlen_cached.per_request != nullptr && call.source.leftpad == nullptr &&
+      call.source.seqused_q == nullptr)
     call.seqlen_kv = {call.source.seqlen_cached.per_request, static_cast<size_t>(queries.num_reqs)};
 
   call.visibility = visibility_of(bool_argument("causal", arguments.causal), arguments.window_size,
-                                  int_argument("attention_chunk", arguments.attention_chunk), q->device);
+                                  int_argument("attention_chunk", arguments.attention_chunk));
   for (const Descale* descale : {&descales.q, &descales.k, &descales.v})
     descale->require_shape(queries.num_reqs, call.kv.k.shape[2]);
   call.kv.k_scale = descales.k.number();
   call.kv.v_scale = descales.v.number();
-  call.qv = absorbed_queries(qv, *q, call, descales);
-  call.leftpad = host_lengths("cache_leftpad", cache_leftpad, queries.num_reqs, q->device);
-  call.seqused_q = host_lengths("seqused_q", seqused_q, queries.num_reqs, q->device);
-  const int64_t head_dim = call.q.shape[2] + (call.qv.empty() ? 0 : call.qv.shape[2]);
+  const TensorView absorbed = absorbed_queries(qv, *q, call, descales);
+  const int64_t head_dim = call.q.shape[2] + (qv.given() ? absorbed.shape[2] : 0);
   call.score = {
       .scale = scale_or_default("softmax_scale", arguments.softmax_scale, head_dim) * descales.q.number(),
       .logit_cap = cap_of("softcap", float_argument("softcap", arguments.softcap)),
@@ -345,17 +378,24 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
   std::optional<RopeRows> rope_rows;
   if (rotary.has_value() || descales.any_tensor())
     rope_rows.emplace(call, arguments.q, arguments.k, rotary, descales);
-  run_call(arguments.q, arguments.scheduler_metadata, call);
+  const ResultTensor key_slots = key_slots_for(call, arguments.cache_leftpad, cache_leftpad);
+  if (call.q.num_elements() == 0) return results.take();
+  if (qv.given())
+    run_with_qv(call, absorbed, arguments, keys);
+  else
+    run_call(arguments.q, arguments.scheduler_metadata, call);
   return results.take();
 }
 
 // One plan for the calls of all layers whose batch, lengths, heads and mask are these.
 SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_heads, int num_kv_heads,
-                                     int head_dim_v, nb::handle seqlens_k_object,
+                                     int head_dim, int head_dim_v, nb::handle seqlens_k_object,
                                      nb::handle cu_seqlens_q_object, int num_tokens, bool tokens_are_bound,
-                                     nb::handle cu_seqlens_k_new_object, int max_seqlen_k_new, bool causal,
-                                     nb::handle window_size, int attention_chunk, int num_splits) {
+                                     nb::handle cu_seqlens_k_new_object, nb::handle leftpad_object,
+                                     int max_seqlen_k_new, bool causal, nb::handle window_size,
+                                     int attention_chunk, int num_splits) {
   const TensorArgument seqlens_k("cache_seqlens", seqlens_k_object, Accepts::kInt32),
+      leftpad("cache_leftpad", leftpad_object, Accepts::kInt32),
       cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32),
       cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object, Accepts::kInt32);
   require(seqlens_k.given(), "cache_seqlens None: expected an int32 vector of ", num_reqs, " lengths");
@@ -368,8 +408,9 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
                  .seqlen_cached = lengths_of("cache_seqlens", seqlens_k_object, seqlens_k, num_reqs, device),
                  .seqlen_new = {.cu = sums_of("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device).data(),
                                 .uniform = max_seqlen_k_new},
-                 .places = {.capacity = std::numeric_limits<int32_t>::max()}};
-  call.visibility = visibility_of(causal, window_size, attention_chunk, device);
+                 .places = {.capacity = std::numeric_limits<int32_t>::max()},
+                 .leftpad = each_request("cache_leftpad", leftpad, num_reqs, device)};
+  call.visibility = visibility_of(causal, window_size, attention_chunk);
   if (device.type == DeviceType::kCpu) {
     check_queries_on_host("cu_seqlens_q", call.source, num_tokens, max_seqlen_q);
     check_appended_on_host(call.source, max_seqlen_k_new);
@@ -382,7 +423,7 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       .max_kv_tokens = device.type == DeviceType::kCpu ? num_kv_tokens_on_host(call) : 0,
       .num_q_heads = num_q_heads,
       .num_kv_heads = num_kv_heads,
-      .head_dim_v = head_dim_v,
+      .head_dim_v = columns_at_once(head_dim, head_dim_v),
       .split_rule = splits.rule,
       .num_workers = splits.num_workers};
   SchedulerMetadata metadata = plan_once(call, limits, device, stream_of(seqlens_k_object, device));
@@ -415,10 +456,10 @@ void bind_flash_attention(nb::module_& module) {
   using nb::arg;
   def_flash_attention(module, std::make_index_sequence<std::size(kFlashFields)>());
   module.def("scheduler_metadata", &scheduler_metadata, arg("batch_size"), arg("max_seqlen_q"),
-             arg("num_heads_q"), arg("num_heads_kv"), arg("headdim_v"), object("cache_seqlens"),
-             object("cu_seqlens_q"), arg("total_q"), arg("total_q_is_bound"), object("cu_seqlens_k_new"),
-             arg("max_seqlen_k_new"), arg("causal"), object("window_size"), arg("attention_chunk"),
-             arg("num_splits"));
+             arg("num_heads_q"), arg("num_heads_kv"), arg("headdim"), arg("headdim_v"),
+             object("cache_seqlens"), object("cu_seqlens_q"), arg("total_q"), arg("total_q_is_bound"),
+             object("cu_seqlens_k_new"), object("cache_leftpad"), arg("max_seqlen_k_new"), arg("causal"),
+             object("window_size"), arg("attention_chunk"), arg("num_splits"));
 }
 
 }  // namespace attend::python

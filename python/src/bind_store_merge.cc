@@ -1,6 +1,8 @@
 // store_kv, store_mla and merge, in the kernels' own words.
+#include <algorithm>
 #include <array>
 #include <span>
+#include <tuple>
 
 #include "arguments.h"
 #include "attend/kernels/attention/merge.h"
@@ -98,24 +100,34 @@ nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out
                         given_lse.given() ? nb::borrow(lse_object) : lse.take());
 }
 
-// [num_splits, num_tokens, num_heads, ...]: without a batch, or with it as more tokens.
-TensorView split_tokens(std::string_view name, const TensorView& view, int rank) {
-  require(view.rank == rank || view.rank == rank + 1, name, " ", view, ": expected ", rank,
-          " dimensions, or ", rank + 1, " with a batch");
-  if (view.rank == rank) return view;
-  if (view.shape[1] > 1 && view.shape[2] > 1 && view.strides[1] != view.shape[2] * view.strides[2])
-    fail(ErrorCode::kUnsupported, name, " ", view, ": stride ", view.strides[1], " of the batch: expected ",
-         view.shape[2] * view.strides[2]);
-  TensorView tokens = view;
-  tokens.rank = rank;
-  tokens.shape[1] *= view.shape[2];
-  tokens.strides[1] = view.shape[2] > 1 ? view.strides[2] : view.strides[1];
-  for (size_t dim = 2; dim < static_cast<size_t>(rank); ++dim) {
-    tokens.shape[dim] = view.shape[dim + 1];
-    tokens.strides[dim] = view.strides[dim + 1];
+// Without dimension `dim`, which is 1.
+TensorView without(const TensorView& view, size_t dim) {
+  TensorView rest = view;
+  --rest.rank;
+  for (size_t d = dim; d < static_cast<size_t>(rest.rank); ++d) {
+    rest.shape[d] = view.shape[d + 1];
+    rest.strides[d] = view.strides[d + 1];
   }
-  return tokens;
+  return rest;
 }
+
+// [num_splits, batch, seqlen, num_heads, ...] or `out`, [batch, seqlen, num_heads, ...], whose batch is
+// dimension `dim`: as tokens, all of them where they follow one another in memory.
+struct BatchTokens {
+  TensorView view;
+  size_t dim;
+  bool follow() const {
+    return view.shape[dim] <= 1 || view.shape[dim + 1] <= 1 ||
+           view.strides[dim] == view.shape[dim + 1] * view.strides[dim + 1];
+  }
+  TensorView all() const {
+    TensorView tokens = without(view, dim);
+    tokens.shape[dim] = view.shape[dim] * view.shape[dim + 1];
+    if (view.shape[dim + 1] <= 1) tokens.strides[dim] = view.strides[dim];
+    return tokens;
+  }
+  TensorView of_request(int64_t r) const { return without(view.slice(static_cast<int>(dim), r, r + 1), dim); }
+};
 
 // An array like `like`, of another dtype where one is named.
 nb::object empty_of_dtype(nb::handle like, std::span<const int64_t> shape, nb::handle dtype) {
@@ -125,6 +137,27 @@ nb::object empty_of_dtype(nb::handle like, std::span<const int64_t> shape, nb::h
   return nb::module_::import_("numpy").attr("empty")(extents, nb::arg("dtype") = dtype);
 }
 
+// With a batch or without. What does not follow from one request to the next is a launch for each of them.
+void merge_requests(const TensorView& partial_out, const TensorView& partial_lse, const TensorView& out,
+                    const TensorView& lse, Stream& stream) {
+  if (partial_out.rank == 4)
+    return kernels::merge_splits(
+        {.partial_out = partial_out, .partial_lse = partial_lse, .out = out, .lse = lse}, stream);
+  const BatchTokens splits{partial_out, 1}, lse_splits{partial_lse, 1}, merged{out, 0}, merged_lse{lse, 0};
+  if (splits.follow() && lse_splits.follow() && merged.follow())
+    return kernels::merge_splits({.partial_out = splits.all(),
+                                  .partial_lse = lse_splits.all(),
+                                  .out = merged.all(),
+                                  .lse = merged_lse.all()},
+                                 stream);
+  for (int64_t r = 0; r < out.shape[0]; ++r)
+    kernels::merge_splits({.partial_out = splits.of_request(r),
+                           .partial_lse = lse_splits.of_request(r),
+                           .out = merged.of_request(r),
+                           .lse = merged_lse.of_request(r)},
+                          stream);
+}
+
 nb::tuple merge_splits(nb::handle partial_out_object, nb::handle partial_lse_object, nb::handle out_object,
                        nb::handle out_dtype) {
   const TensorArgument partial_out("out_partial", partial_out_object, Accepts::kFloat32),
@@ -132,8 +165,15 @@ nb::tuple merge_splits(nb::handle partial_out_object, nb::handle partial_lse_obj
   require_given("out_partial", partial_out);
   require_given("lse_partial", partial_lse);
   require_same_device("lse_partial", *partial_lse, partial_out->device);
-  const TensorView splits = split_tokens("out_partial", *partial_out, 4),
-                   lse_splits = split_tokens("lse_partial", *partial_lse, 3);
+  for (const auto& [name, view, rank] :
+       {std::tuple("out_partial", *partial_out, 4), std::tuple("lse_partial", *partial_lse, 3)})
+    require(view.rank == rank || view.rank == rank + 1, name, " ", view, ": expected ", rank,
+            " dimensions, or ", rank + 1, " with a batch");
+  require(partial_lse->rank == partial_out->rank - 1 &&
+              std::equal(partial_lse->shape.begin(), partial_lse->shape.begin() + partial_lse->rank,
+                         partial_out->shape.begin()),
+          "lse_partial ", *partial_lse, ": expected the shape of out_partial ", *partial_out,
+          " without its last dimension");
   const std::span<const int64_t> shape(partial_out->shape.data() + 1,
                                        static_cast<size_t>(partial_out->rank - 1));
   nb::object given_out = nb::borrow(out_object);
@@ -146,15 +186,12 @@ nb::tuple merge_splits(nb::handle partial_out_object, nb::handle partial_lse_obj
   require_same_device("out", out, partial_out->device);
   ResultTensor lse =
       ResultTensor::float32_like(partial_out_object, *partial_out, shape.first(shape.size() - 1));
-  const kernels::MergeSplitsArgs args{
-      .partial_out = splits,
-      .partial_lse = lse_splits,
-      .out = out.rank == 4 ? merge_first_two("out", out) : out,
-      .lse = TensorView::contiguous(lse.view().data, DType::kF32, {splits.shape[1], splits.shape[2]},
-                                    partial_out->device)};
-  if (splits.num_elements() > 0)
-    on_stream_of(partial_out_object, partial_out->device,
-                 [&](Stream& stream) { kernels::merge_splits(args, stream); });
+  require(out.rank == partial_out->rank - 1 && std::equal(shape.begin(), shape.end(), out.shape.begin()),
+          "out ", out, ": expected the shape of out_partial ", *partial_out, " without its first dimension");
+  if (partial_out->num_elements() > 0)
+    on_stream_of(partial_out_object, partial_out->device, [&](Stream& stream) {
+      merge_requests(*partial_out, *partial_lse, out, lse.view(), stream);
+    });
   return nb::make_tuple(given.given() ? std::move(given_out) : made.take(), lse.take());
 }
 

@@ -72,12 +72,17 @@ void check_on_host(const AttentionCall& call) {
   const int64_t num_pages = call.kv.k.shape[0];
   check_queries_on_host(call.cu_seqlen_q_name, source, call.q.shape[0], call.max_seqlen_q);
   check_sums("cu_seqlens_k", source.seqlen_cached.cu, source.num_reqs, num_pages);
-  check_sums("cu_seqlens_k_new", source.seqlen_new.cu, source.num_reqs, call.k_new.shape[0]);
+  // Of keys that a call appended before, only the sums are left.
+  const int64_t num_new = call.appends() ? call.k_new.shape[0] : std::numeric_limits<int64_t>::max();
+  check_sums("cu_seqlens_k_new", source.seqlen_new.cu, source.num_reqs, num_new);
   for (int32_t r = 0; r < source.num_reqs; ++r) {
     const int64_t seqlen_kv =
         int64_t{length_on_host(source.seqlen_cached, r)} + length_on_host(source.seqlen_new, r);
     require(seqlen_kv <= source.places.capacity, "request ", r, " has ", seqlen_kv,
             " keys: there is room for ", source.places.capacity);
+    if (source.leftpad != nullptr)
+      require(source.leftpad[r] >= 0 && source.leftpad[r] <= seqlen_kv, "cache_leftpad ", source.leftpad[r],
+              " of request ", r, ": expected 0 to ", seqlen_kv, ", the number of its keys");
     // Rows of no tokens are not read.
     if (source.places.rows != nullptr && source.places.row_spacing > 0) {
       const int32_t row = source.places.rows[r];

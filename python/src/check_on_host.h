@@ -23,8 +23,8 @@ void check_appended_on_host(const kernels::BatchSource& source, int max_seqlen_k
 int64_t num_kv_tokens_on_host(const AttentionCall& call);
 
 // Throws Error(kInvalidArgument) for sums of lengths that fall or exceed their tensor, for more queries of a
-// request than max_seqlen_q, for more keys than there is room for, and for a page id that the cache does not
-// have, naming the request.
+// request than max_seqlen_q, for more keys than there is room for, for a leftpad above the number of keys,
+// and for a page id that the cache does not have, naming the request.
 void check_on_host(const AttentionCall& call);
 
 }  // namespace attend::python

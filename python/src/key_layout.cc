@@ -28,6 +28,13 @@ int64_t row_spacing(const TensorView& view) {
   return std::max(view.shape[1], view.strides[0] / view.strides[1]);
 }
 
+// Tokens of memory from one page of [num_pages, page_size, heads, dim] to the next; 0 where pages begin
+// between two.
+int64_t page_spacing(const TensorView& view) {
+  if (view.shape[0] <= 1 || view.strides[1] <= 0) return view.shape[1];
+  return view.strides[0] % view.strides[1] == 0 ? view.strides[0] / view.strides[1] : 0;
+}
+
 // [rows, seqlen, heads, dim] as pages of one token, the rows `spacing` tokens apart.
 TensorView as_rows(std::string_view name, const TensorView& view, int64_t spacing) {
   if (view.shape[0] > 1 && view.strides[0] != spacing * view.strides[1])
@@ -98,6 +105,9 @@ KeyLayout paged_keys(const KeyTensors& keys, const NamedView& named_table, int n
           named_table, ": expected int32 [", num_reqs, ", width] with rows in one run");
   require(page_table.device == k.device, named_table, ": expected on ", k.device);
   const auto* const table = static_cast<const int32_t*>(page_table.data);
+  const int64_t spacing = page_spacing(k);
+  const bool as_tokens =
+      spacing == page_spacing(v) && spacing * k.shape[0] <= std::numeric_limits<int32_t>::max();
   return {.kv = {.k = k,
                  .v = v,
                  .index = {.kind = kernels::KvIndexKind::kPageTable,
@@ -107,6 +117,7 @@ KeyLayout paged_keys(const KeyTensors& keys, const NamedView& named_table, int n
           .places = {.table = table,
                      .table_stride = page_table.strides[0],
                      .page_size = page_size,
+                     .page_spacing = as_tokens ? static_cast<int32_t>(spacing) : 0,
                      .capacity = to_int32("keys of a row of page_table", page_table.shape[1] * page_size)}};
 }
 
@@ -139,7 +150,7 @@ KeyLayout ragged_keys(const KeyTensors& keys, View<const int32_t> cu_seqlens_k) 
   return {.kv = {.k = as_tokens(k),
                  .v = as_tokens(v),
                  .index = {.kind = kernels::KvIndexKind::kContiguous, .indptr = cu_seqlens_k.data()}},
-          .places = {.capacity = to_int32("tokens of k", k.shape[0])},
+          .places = {.begins = cu_seqlens_k.data(), .capacity = to_int32("tokens of k", k.shape[0])},
           .seqlens = {.cu = cu_seqlens_k.data()}};
 }
 

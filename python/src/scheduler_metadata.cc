@@ -15,6 +15,7 @@ RequestLengths copied_lengths(const kernels::BatchSource& source) {
     lengths.queries.push_back(length_on_host(source.seqlen_q, r));
     lengths.cached.push_back(length_on_host(source.seqlen_cached, r));
     lengths.appended.push_back(length_on_host(source.seqlen_new, r));
+    if (source.leftpad != nullptr) lengths.leftpad.push_back(source.leftpad[r]);
   }
   return lengths;
 }
@@ -53,6 +54,7 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
                              .appended_are_ragged = call.source.seqlen_new.cu != nullptr,
                              .max_seqlen_appended = call.source.seqlen_new.uniform,
                              .num_appended = int64_t{call.source.num_reqs} * call.source.seqlen_new.uniform,
+                             .has_leftpad = call.source.leftpad != nullptr,
                              .visibility = call.visibility};
   if (device.type == DeviceType::kCpu) {
     metadata.lengths = copied_lengths(call.source);
@@ -66,9 +68,10 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
   return metadata;
 }
 
-bool appends_otherwise(const SchedulerMetadata& metadata, const AttentionCall& call) {
+bool lengths_differ(const SchedulerMetadata& metadata, const AttentionCall& call) {
   const bool plan_appends = metadata.appended_are_ragged || metadata.max_seqlen_appended > 0;
-  return plan_appends != (call.num_new_tokens() > 0);
+  return plan_appends != (call.num_new_tokens() > 0) ||
+         metadata.has_leftpad != (call.source.leftpad != nullptr);
 }
 
 void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall& call) {
@@ -103,6 +106,7 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
     require_lengths("queries", metadata.lengths.queries, call.source.seqlen_q);
     require_lengths("cache_seqlens", metadata.lengths.cached, call.source.seqlen_cached);
     require_lengths("keys to append", metadata.lengths.appended, appended);
+    require_lengths("cache_leftpad", metadata.lengths.leftpad, {.per_request = call.source.leftpad});
   }
   require(metadata.num_appended >= call.num_new_tokens(), "scheduler_metadata: made for ",
           metadata.num_appended, " keys to append, there are ", call.num_new_tokens(),

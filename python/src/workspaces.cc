@@ -35,7 +35,7 @@ std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& li
 }
 
 Workspace& Workspaces::find_for(AttentionCall& call, const Stream& stream) {
-  if (call.cu_seqlen_q.empty())
+  if (call.cu_seqlen_q.empty() && call.source.seqused_q == nullptr)
     call.cu_seqlen_q = uniform_sums(call.max_seqlen_q, call.source.num_reqs, stream.device);
   return find(call, stream);
 }
@@ -137,6 +137,16 @@ void run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
   }
   const cuda::DeviceScope scope(stream.device);
   workspaces.find_for(call, stream).plan_and_attend(call, stream);
+}
+
+void append(AttentionCall& call, Workspaces& workspaces, Stream stream) {
+  if (stream.device.type == DeviceType::kCpu) {
+    check_on_host(call);
+    return Workspace(limits_of(call, stream.device), call.num_new_tokens(), stream.device)
+        .place_keys(call, stream);
+  }
+  const cuda::DeviceScope scope(stream.device);
+  workspaces.find_for(call, stream).place_keys(call, stream);
 }
 
 void run_planned(const AttentionCall& call, Workspace& workspace, Stream stream) {

@@ -52,6 +52,8 @@ class Workspaces {
 
 // Plans and attends, on the CPU after a check of every length and page id that kernels trust.
 void run(AttentionCall& call, Workspaces& workspaces, Stream stream);
+// Appends the keys of a call and attends to none; checked likewise.
+void append(AttentionCall& call, Workspaces& workspaces, Stream stream);
 // Attends with a plan made before for these lengths; checked likewise.
 void run_planned(const AttentionCall& call, Workspace& workspace, Stream stream);
 

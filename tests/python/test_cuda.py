@@ -37,6 +37,45 @@ def captured(call):
 LENGTHS = [[1, 128, 17, 64, 5], [128] * 5, [1] * 5, [16, 15, 100, 3, 99]]
 
 
+@pytest.mark.parametrize("seqlen_q", [1, 40])
+@pytest.mark.parametrize("name", ["window_size", "cache_leftpad", "qv"])
+def test_a_graph_serves_lengths_of_any_mask_and_leftpad(cache, name, seqlen_q):
+    k, v, table = cache
+    q, lengths = queries(seqlen_q), torch.full((BATCH,), 70, dtype=torch.int32, device="cuda")
+    leftpad = torch.zeros(BATCH, dtype=torch.int32, device="cuda")
+    arguments = dict(causal=True, cache_leftpad=leftpad) if name == "cache_leftpad" else dict(window_size=(9, 30))
+    if name == "qv":
+        q, arguments["qv"] = q[..., :64].contiguous(), queries(seqlen_q)
+        k = k[..., :64].contiguous()
+    call = lambda: flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, page_table=table, **arguments)
+    graph, out = captured(call)
+    for step in LENGTHS:
+        lengths.copy_(torch.tensor(step))
+        leftpad.copy_(torch.tensor([n // 3 for n in step]))
+        graph.replay()
+        torch.cuda.synchronize()
+        np.testing.assert_array_equal(out.float().cpu(), call().float().cpu())
+
+
+def test_a_graph_reads_how_many_queries_are_used(cache):
+    k, v, table = cache
+    q, used = queries(6).flatten(0, 1), torch.zeros(BATCH, dtype=torch.int32, device="cuda")
+    cu, lengths = (torch.arange(BATCH + 1, device="cuda") * 6).int(), torch.tensor(LENGTHS[0], device="cuda").int()
+    call = lambda: flash.flash_attn_varlen_func(
+        q, k, v, cu, None, 6, seqused_q=used, seqused_k=lengths, page_table=table, causal=True
+    )
+    graph, out = captured(call)
+    for step in ([6, 0, 3, 1, 5], [0, 6, 6, 2, 4]):
+        used.copy_(torch.tensor(step))
+        graph.replay()
+        assert torch.equal(out, call())
+        for r, n in enumerate(step):
+            row = [x[table[r].long()].view(-1, KV_HEADS, DIM)[: LENGTHS[0][r]] for x in (k, v)]
+            want, _ = reference.attend(*(x.float().cpu().numpy() for x in (q[6 * r : 6 * r + n], *row)), causal=True)
+            check(out[6 * r : 6 * r + n].float().cpu(), want, "bfloat16")
+            assert (out[6 * r + n : 6 * r + 6] == 0).all()
+
+
 @pytest.mark.parametrize("seqlen_q", [1, 4])
 def test_a_graph_serves_lengths_that_grow_and_shrink(cache, seqlen_q):
     k, v, table = cache

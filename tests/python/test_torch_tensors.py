@@ -108,7 +108,7 @@ ENTRIES = {
 ARGUMENTS = [pytest.param(entry, name, id=f"{entry.__name__}, {name}") for entry in ENTRIES for name in ENTRIES[entry]]
 
 
-@pytest.mark.parametrize("entry, name", ARGUMENTS)
+@pytest.mark.parametrize("entry, name", [argument for argument in ARGUMENTS if argument.values[0] is not dense])
 def test_a_tensor_that_requires_grad_is_refused_by_name_while_gradients_are_recorded(taken, entry, name):
     arguments = {other: taken(make()) for other, make in ENTRIES[entry].items()}
     entry(**arguments)
@@ -127,8 +127,32 @@ def test_a_parameter_and_what_is_computed_of_one_require_grad():
     k = CACHE()
     for q in (torch.nn.Parameter(Q()), torch.nn.Parameter(Q()) * 2):
         with pytest.raises(attend.Error, match="^q requires grad: "):
-            flash.flash_attn_func(q, k, k)
-        flash.flash_attn_func(q.detach(), k, k)
+            flash.flash_attn_with_kvcache(q, k, k)
+        flash.flash_attn_with_kvcache(q.detach(), k, k)
+
+
+def varlen(q, k, v, sinks):
+    cu = int32(0, 2), int32(0, 16)
+    return flash.flash_attn_varlen_func(q[0], k[0], v[0], *cu, 2, sinks=sinks, return_softmax_lse=True)
+
+
+@pytest.mark.parametrize("call", [dense, varlen], ids=["flash_attn_func", "flash_attn_varlen_func"])
+@pytest.mark.parametrize("name", ["q", "k", "v", "sinks"])
+def test_functions_with_a_backward_in_flash_attention_refuse_that_alone(taken, call, name):
+    arguments = {other: taken(torch.randn_like(make())) for other, make in ENTRIES[dense].items()}
+    want = call(**arguments)
+    arguments[name] = taken(arguments[name].requires_grad_())
+    got = call(**arguments)
+    for x, y in zip(*(result if isinstance(result, tuple) else (result,) for result in (got, want))):
+        assert x.requires_grad and torch.equal(x, y)
+        with pytest.raises(attend.Error, match="^flash_attn_.*: backward: attend computes forward only$") as caught:
+            torch.autograd.grad(x.sum(), arguments[name])
+        assert caught.value.code == "unsupported"
+
+
+def test_a_call_that_records_names_what_does_not_fit():
+    with pytest.raises(attend.Error, match="^k .*: expected a head_dim of 32, as q"):
+        flash.flash_attn_func(Q(requires_grad=True), CACHE()[..., :16], CACHE())
 
 
 def test_what_is_computed_without_gradients_is_the_same_and_requires_none(taken):

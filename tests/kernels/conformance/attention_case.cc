@@ -72,6 +72,7 @@ std::string to_literal(const AttentionCase& c) {
   field("v_scale", &AttentionCase::v_scale);
   field("causal", &AttentionCase::causal);
   field("window_left", &AttentionCase::window_left);
+  field("window_right", &AttentionCase::window_right);
   field("chunk", &AttentionCase::chunk);
   field("logit_cap", &AttentionCase::logit_cap);
   field("sinks", &AttentionCase::sinks);

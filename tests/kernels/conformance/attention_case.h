@@ -74,6 +74,7 @@ struct AttentionCase {
   float v_scale = 1.0f;
   bool causal = true;
   int window_left = -1;
+  int window_right = 0;  // INT32_MAX: up to the last key
   int chunk = 0;
   float logit_cap = 0.0f;
   bool sinks = false;

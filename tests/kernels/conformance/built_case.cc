@@ -108,7 +108,8 @@ BuiltCase::BuiltCase(const AttentionCase& c) : spec(c), tokens(c), index(c, toke
                 .tree_mask_words = tokens.tree_mask_words,
                 .positions = {}};
   if (c.tree != TreeShape::kNone) args.batch.positions = tokens.positions;
-  args.visibility = {.causal = c.causal, .window_left = c.window_left, .chunk = c.chunk};
+  args.visibility = {
+      .causal = c.causal, .window_left = c.window_left, .chunk = c.chunk, .window_right = c.window_right};
   args.score = {.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim_qk)),
                 .logit_cap = c.logit_cap,
                 .sinks = values.sinks};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <limits>
 
 #include "tests/kernels/conformance/random.h"
 
@@ -168,6 +169,18 @@ class CaseSampler {
     return c;
   }
 
+  // Keys behind the query too, within its chunk where there is one; rows before the first key among them.
+  AttentionCase right_windows() {
+    AttentionCase c = common();
+    const int w = window_.deal(random_);
+    c.window_right = right_.deal(random_);
+    if (!one_in_3()) c.window_left = w - 1;
+    if (one_in_3()) c.chunk = chunk_.deal(random_);
+    draw_requests(c, Phase::kExtend, {w, w + 1, 3 * w + 7, 150}, 1 + random_.below(3), one_in_3() ? 100 : 24);
+    if (one_in_3()) c.requests.push_back({12 + random_.below(30), 1 + random_.below(20)});
+    return c;
+  }
+
   // More queries than keys: the first see nothing.
   AttentionCase more_queries_than_keys() {
     AttentionCase c = common();
@@ -311,6 +324,7 @@ class CaseSampler {
   Deck<Phase> phase_{Phase::kWhole, Phase::kExtend, Phase::kDecode, Phase::kChain, Phase::kTree};
   Deck<Phase> phase_edge_{Phase::kExtend, Phase::kDecode};
   Deck<int> window_{1, 2, 5, 17, 64};
+  Deck<int> right_{1, 2, 3, 16, 70, std::numeric_limits<int32_t>::max()};
   Deck<int> chunk_{1, 4, 16, 50, 64};
   Deck<int> tree_size_{2, 5, 16, 63, 64, 65, 80};
   Deck<int> long_dim_{64, 128, 96};
@@ -341,6 +355,7 @@ std::vector<AttentionCase> conformance_cases() {
   add(4, &CaseSampler::widest);
   cases.push_back(sampler.idle(0));
   cases.push_back(sampler.idle(3));
+  add(60, &CaseSampler::right_windows);
   return cases;
 }
 
@@ -356,6 +371,14 @@ std::vector<AttentionCase> mla_conformance_cases() {
   CaseSampler sampler(576512);
   std::vector<AttentionCase> cases;
   for (int i = 0; i < 40; ++i) cases.push_back(sampler.mla());
+  // Keys behind the query, within chunks or without.
+  for (int i = 0; i < 12; ++i) {
+    AttentionCase c = sampler.mla();
+    c.tree = TreeShape::kNone;
+    c.window_right = i % 3 == 0 ? std::numeric_limits<int32_t>::max() : 1 + i;
+    if (i % 4 == 0) c.chunk = 16;
+    cases.push_back(c);
+  }
   return cases;
 }
 

@@ -8,10 +8,10 @@
 
 namespace attend::conformance {
 
-// The attention family: page edges, ragged batches, windows, chunks and trees at their edges, bidirectional
-// and cross attention, padding, long K/V, long prefill. Each of these families draws its lengths; everything
-// else (head dims, groups, dtypes, index, pages, layout, splits, scales, cap, sinks, spread) is dealt so that
-// every value comes as often as every other.
+// The attention family: page edges, ragged batches, windows to either side, chunks and trees at their edges,
+// bidirectional and cross attention, padding, long K/V, long prefill. Each of these families draws its
+// lengths; everything else (head dims, groups, dtypes, index, pages, layout, splits, scales, cap, sinks,
+// spread) is dealt so that every value comes as often as every other.
 std::vector<AttentionCase> conformance_cases();
 
 // For run_page_order(): some of the above whose K/V lie in several pages.

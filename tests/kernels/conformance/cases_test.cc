@@ -128,6 +128,11 @@ TEST(ConformanceCases, HavePaddingLongKvWideTreesAndQueriesBeyondTheKeys) {
   EXPECT_TRUE(any(cases, [](const auto& c) { return c.requests.empty(); }));
   EXPECT_TRUE(any(cases, [](const auto& c) { return !c.causal; }));
   EXPECT_TRUE(any(cases, [](const auto& c) { return c.slot_map && c.window_left >= 0; }));
+  for (auto rule : {kernels::SplitRule::kNone, kernels::SplitRule::kFixed, kernels::SplitRule::kBalanced})
+    for (bool chunks : {false, true})
+      EXPECT_TRUE(any(cases, [&](const auto& c) {
+        return c.window_right > 0 && (c.chunk > 0) == chunks && c.split_rule == rule;
+      }));
   EXPECT_TRUE(any(cases, [](const auto& c) {
     return c.tree == TreeShape::kTree && has_lengths(c, [](const Lengths& l) { return l.seqlen_q > 64; });
   }));

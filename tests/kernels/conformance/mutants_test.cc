@@ -45,6 +45,7 @@ bool every_case(const AttentionCase&) { return true; }
 // Mistakes that see more keys are shown where no index leads to memory that is not there.
 bool is_contiguous(const AttentionCase& c) { return c.index == kernels::KvIndexKind::kContiguous; }
 bool has_window(const AttentionCase& c) { return c.window_left >= 0 && is_contiguous(c); }
+bool has_window_right(const AttentionCase& c) { return c.window_right > 0 && is_contiguous(c); }
 bool has_chunk(const AttentionCase& c) { return c.chunk > 0 && is_contiguous(c); }
 bool is_bidirectional(const AttentionCase& c) { return !c.causal && is_contiguous(c); }
 bool has_tree(const AttentionCase& c) { return c.tree == TreeShape::kTree && is_contiguous(c); }
@@ -83,6 +84,13 @@ std::vector<Mutant> mutants() {
          if (a.visibility.window_left >= 0) ++a.visibility.window_left;
        })},
       {"WindowIgnored", has_window, reference_after([](AttentionArgs& a) { a.visibility.window_left = -1; })},
+      {"WindowRightOneKeyTooNarrow", [](const AttentionCase& c) { return c.window_right > 0; },
+       reference_after([](AttentionArgs& a) { a.visibility.window_right -= a.visibility.window_right > 0; })},
+      {"WindowRightOneKeyTooWide", has_window_right, reference_after([](AttentionArgs& a) {
+         a.visibility.window_right += a.visibility.window_right < 1000;
+       })},
+      {"WindowRightIgnored", has_window_right,
+       reference_after([](AttentionArgs& a) { a.visibility.window_right = 0; })},
       {"ChunkIgnored", has_chunk, reference_after([](AttentionArgs& a) { a.visibility.chunk = 0; })},
       {"ChunkOneTooShort", has_chunk, reference_after([](AttentionArgs& a) {
          if (a.visibility.chunk > 1) --a.visibility.chunk;

@@ -30,13 +30,22 @@ void append_tree(const AttentionCase& c, int seqlen_q, int32_t prefix, Random& r
   }
 }
 
-// First visible key of a query at position p, p >= 0, from the words of the design: a window of w keys holds
-// the query's own, and a chunk starts at a multiple of its length.
+// First visible key of a query at position p that sees any, from the words of the design: a window of w keys
+// holds the query's own, and a chunk starts at a multiple of its length.
 int32_t first_key(const AttentionCase& c, int32_t p) {
   int32_t first = 0;
   if (c.window_left >= 0) first = std::max(first, p + 1 - (c.window_left + 1));
-  if (c.chunk > 0) first = std::max(first, p - p % c.chunk);
+  if (c.chunk > 0 && p >= 0) first = std::max(first, p - p % c.chunk);
   return first;
+}
+
+// The end of the keys that a query at position p sees without a tree mask. A chunk ends where the next one
+// starts; those of positions below 0 hold no key.
+int64_t end_of_keys(const AttentionCase& c, int32_t p, int32_t seqlen_kv) {
+  int64_t end = std::min<int64_t>(seqlen_kv, int64_t{p} + 1 + c.window_right);
+  if (c.chunk > 0 && p < 0) return 0;
+  if (c.chunk > 0 && c.window_right > 0) end = std::min<int64_t>(end, p - p % c.chunk + int64_t{c.chunk});
+  return end;
 }
 
 }  // namespace
@@ -69,9 +78,10 @@ PositionRange visible_range(const AttentionCase& c, const NewTokens& tokens, int
   PositionRange range{.first = seqlen_kv, .end = 0};
   for (int32_t token = tokens.cu_seqlen_q[r]; token < tokens.cu_seqlen_q[r + 1]; ++token) {
     const int32_t p = c.causal ? tokens.positions[static_cast<size_t>(token)] : seqlen_kv - 1;
-    if (p < 0) continue;
+    const int32_t end = tree ? seqlen_kv : static_cast<int32_t>(end_of_keys(c, p, seqlen_kv));
+    if (end <= 0) continue;
     range.first = std::min(range.first, first_key(c, p));
-    range.end = std::max(range.end, tree ? seqlen_kv : p + 1);
+    range.end = std::max(range.end, end);
   }
   // A tree's keys stand at other positions than their index: a window may leave any of them visible.
   if (tree) range.first = std::min(range.first, prefix);

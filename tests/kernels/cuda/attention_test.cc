@@ -69,6 +69,7 @@ TEST_P(CudaAttentionInstance, ConformsInAFewSmallCases) {
           break;
         case 1:
           c.sinks = true;
+          c.window_right = 20;
           break;
         case 2:
           c.logit_cap = 20.0f;
@@ -107,7 +108,7 @@ TEST_F(CudaAttention, WeighsScoresThatRiseFromTileToTile) {
                   .head_dim_v = 64,
                   .page_size = 16,
                   .spread = conformance::ScoreSpread::kPeaked};
-  std::vector<AttentionCase> cases(8, c);
+  std::vector<AttentionCase> cases(10, c);
   cases[1].window_left = 100;
   cases[2].causal = false;
   cases[3].chunk = 96;
@@ -115,6 +116,8 @@ TEST_F(CudaAttention, WeighsScoresThatRiseFromTileToTile) {
   cases[5].logit_cap = 50.0f;
   for (size_t i : {6, 7}) cases[i].head_dim_qk = cases[i].head_dim_v = 256;
   cases[7].window_left = 100;
+  cases[8].window_left = 70, cases[8].window_right = 200;
+  cases[9].chunk = 300, cases[9].window_right = 1000;
   for (size_t i = 0; i < cases.size(); ++i) {
     cases[i].q_dtype = cases[i].kv_dtype = cases[i].out_dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
     cases[i].seed = static_cast<uint32_t>(i + 1);
@@ -199,6 +202,7 @@ TEST_F(CudaAttention, ServesLatentRowsOfAnyPages) {
   for (const int page_size : {1, 64}) {
     cases[add(KvIndexKind::kPageTable, page_size, 128)].window_left = 100;
     cases[add(KvIndexKind::kPageTable, page_size, 16)].chunk = 96;
+    cases[add(KvIndexKind::kPageTable, page_size, 16)].window_right = 1;
     cases[add(KvIndexKind::kPageTable, page_size, 128)].strided = true;
     cases[add(KvIndexKind::kPageTable, page_size, 192)].split_rule = kernels::SplitRule::kNone;
     AttentionCase& with_tree = cases[add(KvIndexKind::kPageTable, page_size, 16)];

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -18,10 +19,13 @@ using CudaBatchArrays = NeedsGpu;
 
 constexpr int32_t kReqs = 300, kWidth = 40, kPageSize = 8, kPadding = 5;
 
-// What derive_batch writes, in one array: [cu_seqlen_q, seqlen_kv, first_key, new_slots].
+// What derive_batch writes, in one array: [cu_seqlen_q, seqlen_kv, first_key, new_slots, key_slots].
 std::vector<int32_t> derive(const kernels::BatchSource& source, int32_t num_new_tokens, Stream stream) {
-  const auto reqs = static_cast<size_t>(source.num_reqs);
-  const int64_t size = 3 * int64_t{source.num_reqs} + 2 + num_new_tokens;
+  const auto reqs = static_cast<size_t>(kernels::num_batch_reqs(source)),
+             num_new = static_cast<size_t>(num_new_tokens);
+  const int64_t num_key_slots =
+      source.places.table == nullptr ? 0 : int64_t{source.num_reqs} * source.places.capacity;
+  const int64_t size = 3 * static_cast<int64_t>(reqs) + 2 + num_new_tokens + num_key_slots;
   const bool on_host = stream.device.type == DeviceType::kCpu;
   const Tensor made = Tensor::zeros({size}, DType::kI32, stream.device);
   const View<int32_t> all(made.as<int32_t>(), static_cast<size_t>(size));
@@ -29,7 +33,8 @@ std::vector<int32_t> derive(const kernels::BatchSource& source, int32_t num_new_
                         {.cu_seqlen_q = all.subspan(0, reqs + 1),
                          .seqlen_kv = all.subspan(reqs + 1, reqs),
                          .first_key = all.subspan(2 * reqs + 1, reqs + 1),
-                         .new_slots = all.subspan(3 * reqs + 2)},
+                         .new_slots = all.subspan(3 * reqs + 2, num_new),
+                         .key_slots = all.subspan(3 * reqs + 2 + num_new)},
                         stream);
   std::vector<int32_t> values(static_cast<size_t>(size));
   const TensorView to = TensorView::contiguous(values.data(), DType::kI32, {size});
@@ -42,12 +47,16 @@ std::vector<int32_t> derive(const kernels::BatchSource& source, int32_t num_new_
 TEST_F(CudaBatchArrays, AreThoseOfTheHost) {
   std::mt19937 generator(3);
   const auto draw = [&](uint32_t below) { return static_cast<int32_t>(generator() % below); };
-  std::vector<int32_t> cached, rows, cu_new{0}, cu_q{0}, table(kReqs * kWidth);
+  std::vector<int32_t> cached, rows, leftpad, used, cu_new{0}, cu_q{0}, table(kReqs * kWidth);
   for (int32_t r = 0; r < kReqs; ++r) {
     cached.push_back(draw(kWidth * kPageSize - 9));
     rows.push_back((r * 7) % kReqs);
     cu_new.push_back(cu_new.back() + (r % 3 == 0 ? 0 : draw(9)));
     cu_q.push_back(cu_q.back() + draw(4));
+    leftpad.push_back(r % 4 == 0   ? 0
+                      : r % 4 == 1 ? cached.back()
+                                   : draw(static_cast<uint32_t>(cached.back()) + 1));
+    used.push_back(std::min(draw(4), cu_q.back() - cu_q[static_cast<size_t>(r)]));
   }
   for (int32_t& page : table) page = draw(100000);
 
@@ -57,14 +66,19 @@ TEST_F(CudaBatchArrays, AreThoseOfTheHost) {
     return device.upload(std::span<const int32_t>(host));
   };
   const int32_t* const device_cached = upload(cached);
+  const int32_t *const device_leftpad = upload(leftpad), *const device_used = upload(used);
   for (const bool paged : {true, false})
-    for (const bool ragged : {true, false}) {
+    for (const int how : {0, 1, 2, 3}) {
+      const bool ragged = how % 2 == 0, plain = how < 2;
       const int32_t num_new = (ragged ? cu_new.back() : 2 * kReqs) + kPadding;
-      kernels::BatchSource source{.num_reqs = kReqs,
-                                  .seqlen_q = {.uniform = 3},
-                                  .seqlen_cached = {.per_request = cached.data()},
-                                  .seqlen_new = {.uniform = 2},
-                                  .places = {.page_size = kPageSize, .capacity = kWidth * kPageSize}};
+      kernels::BatchSource source{
+          .num_reqs = kReqs,
+          .seqlen_q = {.uniform = 3},
+          .seqlen_cached = {.per_request = cached.data()},
+          .seqlen_new = {.uniform = 2},
+          .places = {.page_size = kPageSize, .page_spacing = kPageSize + 3, .capacity = kWidth * kPageSize}};
+      if (!plain) source.leftpad = leftpad.data();
+      if (!plain && ragged) source.seqused_q = used.data();
       if (ragged) source.seqlen_q.cu = cu_q.data(), source.seqlen_new.cu = cu_new.data();
       if (paged)
         source.places.table = table.data(), source.places.table_stride = kWidth;
@@ -72,13 +86,15 @@ TEST_F(CudaBatchArrays, AreThoseOfTheHost) {
         source.places.rows = rows.data(), source.places.row_spacing = kWidth * kPageSize + 3;
       const std::vector<int32_t> want = derive(source, num_new, Stream{});
       source.seqlen_cached.per_request = device_cached;
+      if (!plain) source.leftpad = device_leftpad;
+      if (!plain && ragged) source.seqused_q = device_used;
       if (ragged) source.seqlen_q.cu = upload(cu_q), source.seqlen_new.cu = upload(cu_new);
       if (paged)
         source.places.table = upload(table);
       else
         source.places.rows = upload(rows);
       EXPECT_EQ(derive(source, num_new, stream.get()), want)
-          << (paged ? "pages" : "rows") << (ragged ? ", ragged" : "");
+          << (paged ? "pages" : "rows") << (ragged ? ", ragged" : "") << (plain ? "" : ", leftpad");
     }
 }
 

@@ -141,6 +141,7 @@ TEST_F(CudaPrefill, ConformsInAFewSmallCases) {
           break;
         case 3:
           c.sinks = true;
+          c.window_left = 30, c.window_right = 25;
           break;
         default:
           c.index = kernels::KvIndexKind::kPageTable;
@@ -166,13 +167,15 @@ TEST_F(CudaPrefill, ConformsWhereScoresRiseFromTileToTile) {
                   .page_size = 16,
                   .spread = conformance::ScoreSpread::kPeaked,
                   .num_workers = 3};
-  std::vector<AttentionCase> cases(6, c);
+  std::vector<AttentionCase> cases(8, c);
   cases[1].window_left = 100;
   cases[2].causal = false;
   cases[3].chunk = 96;
   cases[3].logit_cap = 50.0f;
   cases[4].head_dim_qk = cases[4].head_dim_v = 256;
   cases[5].kv_dtype = DType::kF8E4M3;
+  cases[6].window_left = 40, cases[6].window_right = 300;
+  cases[7].chunk = 96, cases[7].window_right = 1000;
   for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = i + 1;
   run_conformance(prefill_on_gpu, cases);
 }
@@ -184,7 +187,7 @@ class ExtendStep {
   static constexpr int kMaxLength = 2048, kPageSize = 16, kHeads = 16, kKvHeads = 8, kHeadDim = 128;
   static constexpr int kReqs = 2, kTokens = kReqs * kMaxLength;
 
-  explicit ExtendStep(Stream& stream)
+  explicit ExtendStep(Stream& stream, const kernels::Visibility& visibility = {})
       : stream_(stream),
         arrays_(stream),
         plan_({.max_reqs = kReqs,
@@ -213,6 +216,7 @@ class ExtendStep {
     args_.batch.cu_seqlen_q = {lengths_.as<int32_t>(), kReqs + 1};
     args_.batch.seqlen_kv = {lengths_.as<int32_t>() + kReqs + 1, kReqs};
     args_.batch.max_seqlen_q = kMaxLength;
+    args_.visibility = visibility;
     args_.score.scale = 0.09f;
   }
 
@@ -278,10 +282,10 @@ TEST_F(CudaPrefill, GivesTheSameBitsAHundredTimes) {
   }
 }
 
-TEST_F(CudaPrefill, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
+void expect_the_eager_bits_of_a_graph(const kernels::Visibility& visibility) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
-  ExtendStep step(stream);
+  ExtendStep step(stream, visibility);
   step.set_lengths({2000, 2000}, {1111, 1800});
   step.queue();
   cuda::Graph graph(stream, [&] { step.queue(); });
@@ -298,6 +302,12 @@ TEST_F(CudaPrefill, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) 
     step.queue();
     EXPECT_EQ(step.result(), replayed) << first << " " << second;
   }
+}
+TEST_F(CudaPrefill, ServesAllLengthsWithOneCapturedGraphToTheBitOfTheEagerStep) {
+  expect_the_eager_bits_of_a_graph({});
+}
+TEST_F(CudaPrefill, ServesAllLengthsOfAWindowToBothSidesWithOneCapturedGraph) {
+  expect_the_eager_bits_of_a_graph({.window_left = 300, .window_right = 77});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "attend/base/error.h"
@@ -18,7 +19,7 @@ struct Derived {
 };
 
 Derived derive(const BatchSource& source, size_t num_new_tokens = 0) {
-  const auto num_reqs = static_cast<size_t>(source.num_reqs);
+  const auto num_reqs = static_cast<size_t>(num_batch_reqs(source));
   Derived derived{std::vector<int32_t>(num_reqs + 1, -7), std::vector<int32_t>(num_reqs, -7),
                   std::vector<int32_t>(num_reqs + 1, -7), std::vector<int32_t>(num_new_tokens, -7)};
   Stream stream;
@@ -73,6 +74,84 @@ TEST(BatchArrays, NewKeysOfChosenRowsAndPaddingBehindTheLastRequest) {
                                  3);
   EXPECT_THAT(derived.first_key, ElementsAre(20, 0, 0));
   EXPECT_THAT(derived.new_slots, ElementsAre(4, 5, -1));
+}
+
+// What `call` refuses with.
+template <class Call>
+std::string refusal_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(BatchArrays, RequestsOfFewerQueriesThanRowsAreTwo) {
+  const std::vector<int32_t> cu_q{0, 3, 7}, cu_kv{0, 5, 14}, used{1, 4};
+  const Derived derived = derive({.num_reqs = 2,
+                                  .seqlen_q = {.cu = cu_q.data()},
+                                  .seqlen_cached = {.cu = cu_kv.data()},
+                                  .places = {.begins = cu_kv.data(), .capacity = 14},
+                                  .seqused_q = used.data()});
+  EXPECT_THAT(derived.cu_seqlen_q, ElementsAre(0, 1, 3, 7, 7));
+  EXPECT_THAT(derived.seqlen_kv, ElementsAre(5, 0, 9, 0));
+  EXPECT_THAT(derived.first_key, ElementsAre(0, 0, 5, 5, 0));
+}
+
+TEST(BatchArrays, RowsOfAPageTableBeginAtMultiplesOfItsStride) {
+  const std::vector<int32_t> table(8), used{1, 1};
+  const Derived derived = derive({.num_reqs = 2,
+                                  .seqlen_q = {.uniform = 1},
+                                  .places = {.table = table.data(), .table_stride = 4, .capacity = 3},
+                                  .seqused_q = used.data()});
+  EXPECT_THAT(derived.first_key, ElementsAre(0, 0, 4, 4, 0));
+}
+
+TEST(BatchArrays, ALeftpadLeavesOutTheFirstKeysOfRows) {
+  const std::vector<int32_t> cached{5, 3}, leftpad{2, 4}, rows{1, 0};
+  const Derived derived = derive({.num_reqs = 2,
+                                  .seqlen_cached = {.per_request = cached.data()},
+                                  .seqlen_new = {.uniform = 1},
+                                  .places = {.rows = rows.data(), .row_spacing = 10, .capacity = 8},
+                                  .leftpad = leftpad.data()},
+                                 2);
+  EXPECT_THAT(derived.seqlen_kv, ElementsAre(4, 0));
+  EXPECT_THAT(derived.first_key, ElementsAre(12, 4, 0));
+  EXPECT_THAT(derived.new_slots, ElementsAre(15, 3)) << "behind all cached keys";
+}
+
+TEST(BatchArrays, KeysOfPagesBehindALeftpadHaveSlotsOfTheirOwn) {
+  const std::vector<int32_t> table{5, 2, 1, 7}, leftpad{1, 2};
+  std::vector<int32_t> slots(8, -7);
+  Stream stream;
+  // Pages of 2 tokens that lie 3 tokens apart.
+  derive_batch(
+      {.num_reqs = 2,
+       .seqlen_cached = {.uniform = 4},
+       .places = {.table = table.data(), .table_stride = 2, .page_size = 2, .page_spacing = 3, .capacity = 4},
+       .leftpad = leftpad.data()},
+      {.key_slots = slots}, stream);
+  EXPECT_THAT(slots, ElementsAre(16, 6, 7, -7, 21, 22, -7, -7));
+}
+
+TEST(BatchArrays, RefusesWhatARequestDoesNotHave) {
+  const std::vector<int32_t> five{1, 5}, negative{-1, 0};
+  const BatchSource source{.num_reqs = 2,
+                           .seqlen_q = {.uniform = 4},
+                           .seqlen_cached = {.uniform = 4},
+                           .places = {.row_spacing = 8, .capacity = 8}};
+  BatchSource other = source;
+  other.leftpad = five.data();
+  EXPECT_EQ(refusal_of([&] { derive(other); }),
+            "leftpad 5 of request 1: expected 0 to 4, the number of its keys");
+  other.leftpad = negative.data();
+  EXPECT_EQ(refusal_of([&] { derive(other); }),
+            "leftpad -1 of request 0: expected 0 to 4, the number of its keys");
+  other = source;
+  other.seqused_q = five.data();
+  EXPECT_EQ(refusal_of([&] { derive(other); }),
+            "seqused_q 5 of request 1: expected 0 to 4, the number of its queries");
 }
 
 TEST(BatchArrays, RefusesKeysThatThereIsNoRoomFor) {

@@ -40,7 +40,7 @@ struct Visibility {
   int32_t window_left = -1;  // inclusive distance: Hugging Face's sliding_window w is w - 1; -1: no window
   int32_t chunk = 0;         // chunked local attention (Llama 4); 0: none
   int32_t window_right =
-      0;  // of causal attention on CPUs, without a tree mask; INT32_MAX: up to the last key
+      0;  // of causal attention without a tree mask, as far behind p; INT32_MAX: up to the last key
 
   bool operator==(const Visibility&) const = default;
 };

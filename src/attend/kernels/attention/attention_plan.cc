@@ -51,11 +51,6 @@ void check_lengths(const QueryBatch& batch) {
   }
 }
 
-void refuse_window_right(const Visibility& visibility) {
-  if (visibility.window_right != 0)
-    fail(ErrorCode::kUnsupported, "window_right ", visibility.window_right, ": GPUs take 0; CPUs any");
-}
-
 }  // namespace
 
 AttentionPlan::AttentionPlan(const AttentionPlanLimits& limits, Device device) {
@@ -88,7 +83,6 @@ size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device
 
 void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   if (const OnGpu gpu(stream); device_plan_ != nullptr) {
-    refuse_window_right(visibility);
     device_plan_->plan(batch, visibility, stream);
     visibility_ = visibility;
     num_reqs_ = batch.num_reqs();
@@ -112,7 +106,6 @@ void AttentionPlan::plan(const QueryBatch& batch, const Visibility& visibility, 
 void AttentionPlan::plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   const OnGpu gpu(stream);
   if (device_plan_ == nullptr) return plan(batch, visibility, stream);
-  refuse_window_right(visibility);
   device_plan_->plan_inline(batch, visibility, stream);
   visibility_ = visibility;
   num_reqs_ = batch.num_reqs();

@@ -12,13 +12,15 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// Where the keys of a request lie: page table[r * table_stride + p / page_size], or, without a table, in row
-// rows[r] (null: row r) of `row_spacing` tokens.
+// Where the keys of a request lie: page table[r * table_stride + p / page_size]; or, without a table, from
+// token begins[r] on; or, without those, in row rows[r] (null: row r) of `row_spacing` tokens.
 struct KeyPlaces {
   const int32_t* table = nullptr;
   int64_t table_stride = 0;
   int32_t page_size = 1;
-  const int32_t* rows = nullptr;  // [num_reqs]
+  int32_t page_spacing = 0;         // tokens of memory from one page to the next; for key_slots alone
+  const int32_t* begins = nullptr;  // [num_reqs]
+  const int32_t* rows = nullptr;    // [num_reqs]
   int32_t row_spacing = 0;
   int32_t capacity = 0;  // keys of one request that there is room for
 };
@@ -29,18 +31,32 @@ struct BatchSource {
   Lengths seqlen_cached = {};  // keys that are there already
   Lengths seqlen_new = {};     // keys that this call appends to them
   KeyPlaces places = {};
+  const int32_t* leftpad = nullptr;  // [num_reqs] keys at its beginning that are not a request's; null: none
+  const int32_t* seqused_q = nullptr;  // [num_reqs] queries of each request, the first; null: all of them
 };
 
-// What is wanted; an empty view is not written.
+// Requests of the batch that attends. With seqused_q each is two: its queries, and its other rows, which see
+// no key.
+inline int32_t num_batch_reqs(const BatchSource& source) {
+  return source.seqused_q == nullptr ? source.num_reqs : 2 * source.num_reqs;
+}
+
+// What is wanted; an empty view is not written. num_batch_reqs() is n.
 struct BatchArrays {
-  View<int32_t> cu_seqlen_q = {};  // [num_reqs + 1]
-  View<int32_t> seqlen_kv = {};    // [num_reqs]: cached and new
-  View<int32_t> first_key = {};    // [num_reqs + 1] token of each request's first key; the last entry is 0
+  View<int32_t> cu_seqlen_q = {};  // [n + 1]
+  View<int32_t> seqlen_kv = {};    // [n]: cached and new, without the leftpad
+  // [n + 1] token of each request's first key behind the leftpad; with a table, where its row begins in that,
+  // as kCsr wants it. The last entry is 0.
+  View<int32_t> first_key = {};
   View<int32_t> new_slots = {};  // [num_new_tokens] token slots of the new keys; -1: without room, or padding
+  // [num_reqs, capacity] with a table: tokens of memory where the keys behind the leftpad lie, since those do
+  // not begin with a page. Entries without a key are not written.
+  View<int32_t> key_slots = {};
 };
 
 // Throws Error(kInvalidArgument), on the CPU only, for a negative length and for keys that there is no room
-// for, naming the request; on a GPU such keys get slot -1.
+// for, a leftpad above the number of keys and a seqused_q above that of queries, naming the request; on a GPU
+// such keys get slot -1, and the two count as 0 or the number.
 void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& stream);
 
 // derive_batch(), and store_kv() of the new keys at the new slots: store.slots is arrays.new_slots, which on

@@ -18,7 +18,9 @@ struct BatchArraysParams {
   int32_t* seqlen_kv;
   int32_t* first_key;
   int32_t* new_slots;
+  int32_t* key_slots;
   int32_t num_new_tokens;
+  int64_t num_key_slots;
 };
 
 __device__ int32_t new_slot(const BatchSource& source, int32_t token) {
@@ -28,25 +30,39 @@ __device__ int32_t new_slot(const BatchSource& source, int32_t token) {
   return position < source.places.capacity ? slot_of(source.places, r, position) : -1;
 }
 
-// The entries of request and new token i.
-__device__ void derive_entries(const BatchArraysParams& params, int32_t i) {
+// The entries of request, new token and key slot i.
+__device__ void derive_entries(const BatchArraysParams& params, int64_t i) {
   const BatchSource& source = params.source;
-  if (i <= source.num_reqs) {
-    const bool is_end = i == source.num_reqs;
-    if (params.cu_seqlen_q != nullptr) params.cu_seqlen_q[i] = tokens_before(source.seqlen_q, i);
-    if (params.first_key != nullptr) params.first_key[i] = is_end ? 0 : first_key_of(source.places, i);
-    if (params.seqlen_kv != nullptr && !is_end)
-      params.seqlen_kv[i] = length_of(source.seqlen_cached, i) + length_of(source.seqlen_new, i);
+  const int32_t each = source.seqused_q == nullptr ? 1 : 2, num_batch_reqs = source.num_reqs * each;
+  if (i < num_batch_reqs) {
+    const auto entry = static_cast<int32_t>(i);
+    const BatchRequest request = batch_request(source, entry / each);
+    const bool unused = entry % each > 0;
+    if (params.cu_seqlen_q != nullptr)
+      params.cu_seqlen_q[i] = request.first_query + (unused ? request.num_queries : 0);
+    if (params.first_key != nullptr) params.first_key[i] = request.first_key;
+    if (params.seqlen_kv != nullptr) params.seqlen_kv[i] = unused ? 0 : request.seqlen_kv;
+  } else if (i == num_batch_reqs) {
+    if (params.cu_seqlen_q != nullptr)
+      params.cu_seqlen_q[i] = tokens_before(source.seqlen_q, source.num_reqs);
+    if (params.first_key != nullptr) params.first_key[i] = 0;
   }
-  if (i < params.num_new_tokens) params.new_slots[i] = new_slot(source, i);
+  if (i < params.num_new_tokens) params.new_slots[i] = new_slot(source, static_cast<int32_t>(i));
+  if (i < params.num_key_slots) {
+    const int32_t capacity = source.places.capacity;
+    const auto r = static_cast<int32_t>(i / capacity), p = static_cast<int32_t>(i % capacity);
+    const BatchRequest request = batch_request(source, r);
+    if (p < request.seqlen_kv && p < capacity - request.leftpad)
+      params.key_slots[i] = key_slot_of(source.places, r, request.leftpad + p);
+  }
 }
 
-// A thread per request, and per new token.
+// A thread per request, new token and key slot.
 __global__ void __launch_bounds__(kThreads)
     batch_arrays_kernel(const __grid_constant__ BatchArraysParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
-  derive_entries(params, static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x));
+  derive_entries(params, int64_t{blockIdx.x} * kThreads + threadIdx.x);
 }
 
 struct AppendParams {
@@ -58,14 +74,14 @@ struct AppendParams {
 __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ AppendParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
+  if (blockIdx.y == 0) derive_entries(params.arrays, int64_t{blockIdx.x} * kThreads + threadIdx.x);
+  if (blockIdx.x >= static_cast<unsigned>(params.store.num_tokens)) return;
   const auto token = static_cast<int32_t>(blockIdx.x);
-  if (blockIdx.y == 0) derive_entries(params.arrays, token * kThreads + static_cast<int32_t>(threadIdx.x));
-  if (token >= params.store.num_tokens) return;
   const int32_t slot = new_slot(params.arrays.source, token);
   if (slot >= 0) store_rows(params.store, token, slot, static_cast<int>(blockIdx.y));
 }
 
-unsigned num_ctas_for(int num_entries) {
+unsigned num_ctas_for(int64_t num_entries) {
   return static_cast<unsigned>((num_entries + kThreads - 1) / kThreads);
 }
 
@@ -76,7 +92,14 @@ BatchArraysParams params_of(const BatchSource& source, const BatchArrays& arrays
           .seqlen_kv = arrays.seqlen_kv.data(),
           .first_key = arrays.first_key.data(),
           .new_slots = nullptr,
-          .num_new_tokens = 0};
+          .key_slots = arrays.key_slots.data(),
+          .num_new_tokens = 0,
+          .num_key_slots = static_cast<int64_t>(arrays.key_slots.size())};
+}
+
+// All but those of new tokens.
+int64_t num_entries_of(const BatchArraysParams& params) {
+  return std::max(int64_t{num_batch_reqs(params.source)} + 1, params.num_key_slots);
 }
 
 }  // namespace
@@ -85,9 +108,9 @@ void derive_batch(const BatchSource& source, const BatchArrays& arrays, Stream& 
   BatchArraysParams params = params_of(source, arrays);
   params.new_slots = arrays.new_slots.data();
   params.num_new_tokens = static_cast<int32_t>(arrays.new_slots.size());
-  launch_dependent<BatchArraysParams>(batch_arrays_kernel,
-                                      num_ctas_for(std::max(source.num_reqs + 1, params.num_new_tokens)),
-                                      kThreads, 0, stream.handle, params, "batch arrays");
+  launch_dependent<BatchArraysParams>(
+      batch_arrays_kernel, num_ctas_for(std::max<int64_t>(num_entries_of(params), params.num_new_tokens)),
+      kThreads, 0, stream.handle, params, "batch arrays");
 }
 
 void append_keys(const BatchSource& source, const BatchArrays& arrays, const StoreKvArgs& store,
@@ -95,8 +118,8 @@ void append_keys(const BatchSource& source, const BatchArrays& arrays, const Sto
   const AppendParams params{.arrays = params_of(source, arrays), .store = store_params(store, stream)};
   const unsigned num_tokens = static_cast<unsigned>(params.store.num_tokens);
   launch_dependent<AppendParams>(append_kernel,
-                                 dim3(std::max(num_tokens, num_ctas_for(source.num_reqs + 1)), 2), kThreads,
-                                 0, stream.handle, params, "append keys");
+                                 dim3(std::max(num_tokens, num_ctas_for(num_entries_of(params.arrays))), 2),
+                                 kThreads, 0, stream.handle, params, "append keys");
 }
 
 }  // namespace attend::kernels::cuda

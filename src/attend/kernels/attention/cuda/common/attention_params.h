@@ -19,8 +19,9 @@ struct BatchParams {
   const int32_t* positions;    // [num_tokens] with a tree mask
   int32_t num_reqs;
   int32_t tree_mask_words;
-  int32_t window_left;  // -1: none
-  int32_t chunk;        // 0: none
+  int32_t window_left;   // -1: none
+  int32_t window_right;  // 0 without `causal` and with a tree mask
+  int32_t chunk;         // 0: none
   bool causal;
 };
 

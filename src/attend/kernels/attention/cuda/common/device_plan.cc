@@ -33,6 +33,8 @@ constexpr int64_t kMergeFloats = 32 * 128;
 constexpr int kMaxReqsOfInlinePlan = 512;
 // Where so many splits for each CTA do not do, there are work tiles enough to leave them whole.
 constexpr int kFixedSplitsPerCta = 64;
+// Beyond every key, and its sum with a position is an int.
+constexpr int32_t kMaxWindowRight = 1 << 30;
 
 int group_of(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
 
@@ -129,6 +131,7 @@ BatchParams batch_params(const QueryBatch& batch, const Visibility& visibility) 
           .num_reqs = batch.num_reqs(),
           .tree_mask_words = batch.tree_mask_words,
           .window_left = visibility.window_left,
+          .window_right = std::min(visibility.window_right, kMaxWindowRight),
           .chunk = visibility.chunk,
           .causal = visibility.causal};
 }

@@ -20,19 +20,28 @@ __device__ inline RequestSpan request_span(const BatchParams& batch, int request
   return {first, batch.cu_seqlen_q[request + 1] - first, batch.seqlen_kv[request]};
 }
 
-// p of query j.
+// p of query j. Kernels that take no tree mask say so, which saves them registers.
+template <bool kMayHaveTree = true>
 __device__ inline int position_of(const BatchParams& batch, const RequestSpan& span, int j) {
   if (!batch.causal) return span.seqlen_kv - 1;
-  if (batch.tree_mask != nullptr) return batch.positions[span.first_token + j];
+  if (kMayHaveTree && batch.tree_mask != nullptr) return batch.positions[span.first_token + j];
   return span.prefix() + j;
 }
 
-// Never falls when p rises.
-__device__ inline int first_visible(const BatchParams& batch, int p) {
-  int lo = 0;
-  if (batch.window_left >= 0) lo = max(lo, p - batch.window_left);
-  if (batch.chunk > 0) lo = max(lo, p / batch.chunk * batch.chunk);
-  return lo;
+// The keys [lo, hi] that a query at position p sees, none where hi is below lo; of the prefix only under a
+// tree mask. Neither falls when p rises.
+struct VisibleRange {
+  int lo, hi;
+};
+__device__ inline VisibleRange visible_range(const BatchParams& batch, const RequestSpan& span, int p) {
+  VisibleRange range{0, min(p + batch.window_right, span.seqlen_kv - 1)};
+  if (batch.window_left >= 0) range.lo = max(0, p - batch.window_left);
+  if (batch.chunk > 0) {
+    const int first = p / batch.chunk * batch.chunk;
+    range.lo = max(range.lo, first);
+    range.hi = p < 0 ? -1 : min(range.hi, first + batch.chunk - 1);
+  }
+  return range;
 }
 
 // Whether new token `bit` of the request is visible to query j under the tree mask.
@@ -53,21 +62,36 @@ __device__ inline KeyRange key_range(const BatchParams& batch, const RequestSpan
     if (batch.window_left < 0 && batch.chunk == 0) return {0, span.seqlen_kv};
     int lowest = position_of(batch, span, j_first);
     for (int j = j_first + 1; j <= j_last; ++j) lowest = min(lowest, position_of(batch, span, j));
-    return {min(first_visible(batch, lowest), max(span.prefix(), 0)), span.seqlen_kv};
+    return {min(visible_range(batch, span, lowest).lo, max(span.prefix(), 0)), span.seqlen_kv};
   }
-  const int begin = first_visible(batch, position_of(batch, span, j_first));
-  return {begin, max(begin, min(position_of(batch, span, j_last), span.seqlen_kv - 1) + 1)};
+  const int begin = visible_range(batch, span, position_of(batch, span, j_first)).lo;
+  return {begin, max(begin, visible_range(batch, span, position_of(batch, span, j_last)).hi + 1)};
 }
 
-// One query: the keys [lo, hi] that it sees, or of the prefix only under a tree mask.
+// Leaves of a row tile's keys those of a layer that may see fewer than the plan's: its plan may be one
+// without a window.
+__device__ inline void narrow(RowTile& tile, const KeyRange& keys) {
+  tile.kv_begin = max(tile.kv_begin, keys.begin);
+  tile.kv_end = min(tile.kv_end, keys.end);
+}
+
+// The keys that each of the queries j_first to j_last sees; without meaning under a tree mask.
+__device__ inline KeyRange full_key_range(const BatchParams& batch, const RequestSpan& span, int j_first,
+                                          int j_last) {
+  return {visible_range(batch, span, position_of(batch, span, j_last)).lo,
+          visible_range(batch, span, position_of(batch, span, j_first)).hi + 1};
+}
+
+// One query and what it sees.
 struct QueryRange {
   int j;
   int lo, hi;
 };
 
+template <bool kMayHaveTree = true>
 __device__ inline QueryRange query_range(const BatchParams& batch, const RequestSpan& span, int j) {
-  const int p = position_of(batch, span, j);
-  return {j, first_visible(batch, p), min(p, span.seqlen_kv - 1)};
+  const VisibleRange range = visible_range(batch, span, position_of<kMayHaveTree>(batch, span, j));
+  return {j, range.lo, range.hi};
 }
 
 __device__ inline bool sees(const BatchParams& batch, const RequestSpan& span, const QueryRange& query,

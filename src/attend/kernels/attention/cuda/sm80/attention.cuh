@@ -854,12 +854,9 @@ class AttentionCta {
   __device__ void find_ranges(const WorkTileRows& rows, RowTile& tile) {
     const BatchParams& batch = params_.batch;
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
-    if (batch.window_left >= 0 || batch.chunk > 0)
-      tile.kv_begin = max(tile.kv_begin, key_range(batch, rows.span, j_first, j_last).begin);
+    if (batch.window_left >= 0 || batch.chunk > 0) narrow(tile, key_range(batch, rows.span, j_first, j_last));
     KeyRange full{0, 0};
-    if (batch.tree_mask == nullptr || !batch.causal)
-      full = {first_visible(batch, position_of(batch, rows.span, j_last)),
-              min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)};
+    if (batch.tree_mask == nullptr || !batch.causal) full = full_key_range(batch, rows.span, j_first, j_last);
     if (threadIdx.x == 0) {
       full_keys() = full;
       if (kFixedSplits) shared_rows() = rows;

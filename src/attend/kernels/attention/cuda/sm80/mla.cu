@@ -104,11 +104,10 @@ class MlaCta {
     const int j_last = row_at(num_rows_ - 1).query;
     // The plan may be one of a layer without a window.
     if (batch.window_left >= 0 || batch.chunk > 0)
-      tile.kv_begin = max(tile.kv_begin, key_range(batch, span_, first_query_, j_last).begin);
+      narrow(tile, key_range(batch, span_, first_query_, j_last));
     KeyRange full{0, 0};
     if (batch.tree_mask == nullptr || !batch.causal)
-      full = {first_visible(batch, position_of(batch, span_, j_last)),
-              min(position_of(batch, span_, first_query_) + 1, span_.seqlen_kv)};
+      full = full_key_range(batch, span_, first_query_, j_last);
 
     const int kv_tile_keys = params_.plan.kv_tile_keys;
     const int range_begin = (tile.first_kv_tile + range.first) * kv_tile_keys;

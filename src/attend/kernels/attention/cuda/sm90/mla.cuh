@@ -251,19 +251,17 @@ class MlaWalk {
     work_tile.partial_idx = part.partial_idx;
     const sm80::WorkTileRows rows(params_, tile, head, params_.plan.tile_rows);
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
-    int begin = tile.kv_begin;
     // The plan may be one of a layer without a window.
     if (batch.window_left >= 0 || batch.chunk > 0)
-      begin = max(begin, key_range(batch, rows.span, j_first, j_last).begin);
+      narrow(work_tile.tile, key_range(batch, rows.span, j_first, j_last));
+    const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end;
     const int kv_tile_keys = params_.plan.kv_tile_keys;
     const int part_begin = (tile.first_kv_tile + part.first) * kv_tile_keys;
     work_tile.first_key = max(part_begin, begin / kMlaKeys * kMlaKeys);
-    work_tile.keys = {max(begin, part_begin), min(part_begin + part.count * kv_tile_keys, tile.kv_end)};
+    work_tile.keys = {max(begin, part_begin), min(part_begin + part.count * kv_tile_keys, end)};
     work_tile.full = {0, 0};
     if (batch.tree_mask == nullptr || !batch.causal)
-      work_tile.full =
-          whole_tiles(work_tile, {first_visible(batch, position_of(batch, rows.span, j_last)),
-                                  min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)});
+      work_tile.full = whole_tiles(work_tile, full_key_range(batch, rows.span, j_first, j_last));
     work_tile.num_tiles = max(0, (work_tile.keys.end - work_tile.first_key + kMlaKeys - 1) / kMlaKeys);
   }
 

@@ -241,11 +241,13 @@ class PrefillScheduler {
     const sm80::WorkTileRows rows(params, work_tile.tile, work_tile.head, Tile::kRows);
     const int j_first = rows.first_query, j_last = rows.at(params, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window, its row tiles lower.
-    const KeyRange keys = key_range(batch, rows.span, j_first, j_last);
-    work_tile.tile.kv_begin = keys.begin;
-    work_tile.tile.kv_end = keys.end;
-    work_tile.full = {first_visible(batch, position_of(batch, rows.span, j_last)),
-                      min(position_of(batch, rows.span, j_first) + 1, rows.span.seqlen_kv)};
+    const VisibleRange of_first =
+                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_first)),
+                       of_last =
+                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_last));
+    work_tile.tile.kv_begin = of_first.lo;
+    work_tile.tile.kv_end = max(of_first.lo, of_last.hi + 1);
+    work_tile.full = {of_last.lo, of_first.hi + 1};
     work_tile.first_key = work_tile.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
     if (work_tile.tile.kv_begin < work_tile.tile.kv_end)
       work_tile.num_tiles = (work_tile.tile.kv_end - work_tile.first_key + Tile::kKeys - 1) / Tile::kKeys;
@@ -664,7 +666,7 @@ struct PrefillRows {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + 8 * half;
-      const QueryRange query = query_range(params.batch, rows.span, rows.at(params, row).query);
+      const QueryRange query = query_range<false>(params.batch, rows.span, rows.at(params, row).query);
       const int begin = query.lo - first_column;
       const int end = row < rows.num_rows ? query.hi + 1 - first_column : begin;
 #pragma unroll
