@@ -92,6 +92,7 @@ Requirement requirement_of_case(const AttentionCase& c, ForwardMode mode, bool d
 }
 
 bool is_a_step(const AttentionCase& c) {
+  if (c.window_right != 0) return false;  // of calls of kernels: no layer of a model sees what follows
   return !c.causal ||
          std::ranges::all_of(c.requests, [](const Lengths& l) { return l.seqlen_q <= l.seqlen_kv; });
 }
