@@ -49,10 +49,8 @@ __all__ = [
 
 
 def __getattr__(name):
+    if name != "sampling" and name not in _OF_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .. import sgl_kernel
 
-    if name == "sampling":
-        return sgl_kernel.sampling
-    if name in _OF_TORCH:
-        return getattr(sgl_kernel, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(sgl_kernel, name)
