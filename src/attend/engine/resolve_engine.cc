@@ -238,10 +238,12 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
                       .limits = info.limits,
                       .page_size = page_size,
                       .deterministic = config.deterministic_inference};
-  // Requests share keys by the prefix cache alone. Places in the table of their rows are int32.
+  // Requests share keys by the prefix cache alone. Places in the table of their rows are int32. A backend to
+  // check others by attends to every request on its own.
   const int64_t num_places = int64_t{info.limits.max_reqs + 1} * info.context_length;
   resolved.backend.cascade = info.prefix_cache.has_value() && !config.disable_cascade_attention &&
-                             num_places <= std::numeric_limits<int32_t>::max();
+                             num_places <= std::numeric_limits<int32_t>::max() &&
+                             !info.resolution.decode->slow;
   if (Cascade::applies_to(resolved.backend))
     info.cascade_min_keys = cascade_min_keys(config, info, geometry);
   else
