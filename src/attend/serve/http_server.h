@@ -28,7 +28,7 @@ struct HttpOptions {
   size_t max_unsent_bytes = 8 << 20;  // of one connection: a client that reads slower is dropped
   std::chrono::milliseconds request_timeout{60'000};  // from a request's first byte to its last
   std::chrono::milliseconds idle_timeout{75'000};     // between requests
-  std::chrono::milliseconds write_timeout{60'000};    // of what is sent at once
+  std::chrono::milliseconds write_timeout{60'000};    // of 64 KiB at most
   bool log_access = false;                            // a line of JSON for each HTTP request that ended
   std::string cors_origins;  // value of Access-Control-Allow-Origin; empty: no such headers
 };

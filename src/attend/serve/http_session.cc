@@ -95,7 +95,8 @@ class HttpSession::Answer : public Exchange {
   void finish() {
     on_gone = nullptr;
     const std::shared_ptr<HttpSession> session = std::exchange(session_, nullptr);
-    session->log_access(status_);
+    // An answer that was cut, as its reader left too much lying, did not arrive.
+    session->log_access(session->overrun_ ? kClientLeft : status_);
     session->finish_answer();
   }
 
@@ -327,14 +328,24 @@ void HttpSession::write() {
 void HttpSession::write_rest(size_t num_written) {
   writing_ = true;
   sending_.swap(unsent_);
+  write_piece(num_written);
+}
+
+// Piece by piece, so that who reads slowly but reads is not dropped.
+void HttpSession::write_piece(size_t begin) {
+  constexpr size_t kPieceBytes = 64 << 10;
+  const size_t end = std::min(sending_.size(), begin + kPieceBytes);
   arm(write_timer_, pool_.options.write_timeout, &HttpSession::close);
-  transport_->write_all(asio::buffer(sending_) + num_written,
-                        [self = shared_from_this()](Error error, size_t) {
+  transport_->write_all(asio::buffer(sending_.data() + begin, end - begin),
+                        [self = shared_from_this(), end](Error error, size_t) {
+                          self->write_timer_.cancel();
+                          if (self->closed_ || error) {
+                            self->writing_ = false;
+                            return self->close();
+                          }
+                          if (end < self->sending_.size()) return self->write_piece(end);
                           self->writing_ = false;
                           self->sending_ = {};
-                          self->write_timer_.cancel();
-                          if (self->closed_) return;
-                          if (error) return self->close();
                           self->write_later();
                           self->on_written();
                         });

@@ -58,6 +58,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   static void write_all(SessionPool& pool);
   void write();
   void write_rest(size_t num_written);
+  void write_piece(size_t begin);
   void on_written();
   void finish_answer();
   // Of the request in hand, which ends; `status`: of the answer.
