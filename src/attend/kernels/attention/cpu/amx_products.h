@@ -175,10 +175,12 @@ class AmxProducts {
   // The block at element d of a row; zeros behind its end and where there is none.
   static void read_checked(const PartsReader<T>& reader, const char* row, int d, int dim,
                            Pairs (&parts)[kKvParts]) {
-    const T* const elements = reinterpret_cast<const T*>(row) + d;
-    if (row == nullptr)
+    if (row == nullptr) {
       for (Pairs& part : parts) part = _mm512_setzero_si512();
-    else if (d + 32 <= dim)
+      return;
+    }
+    const T* const elements = reinterpret_cast<const T*>(row) + d;
+    if (d + 32 <= dim)
       reader.read(elements, parts);
     else
       reader.read_first(elements, dim - d, parts);
