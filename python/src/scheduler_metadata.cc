@@ -71,7 +71,7 @@ SchedulerMetadata plan_once(const AttentionCall& call, const kernels::AttentionP
 bool lengths_differ(const SchedulerMetadata& metadata, const AttentionCall& call) {
   const bool plan_appends = metadata.appended_are_ragged || metadata.max_seqlen_appended > 0;
   return plan_appends != (call.num_new_tokens() > 0) ||
-         metadata.has_leftpad != (call.source.leftpad != nullptr);
+         metadata.has_leftpad != (call.source.leftpad != nullptr) || call.source.seqused_q != nullptr;
 }
 
 void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall& call) {
@@ -90,7 +90,9 @@ void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall&
           "/", needed.num_kv_heads, ", ", needed.head_dim_v, " on ", call.q.device,
           "; num_splits is to be the same too");
   // A plan without window and chunk serves layers that have one: they leave parts of its work out.
-  const kernels::Visibility &planned = metadata.visibility, unrestricted{.causal = call.visibility.causal};
+  const kernels::Visibility &planned = metadata.visibility,
+                            unrestricted{.causal = call.visibility.causal,
+                                         .window_right = call.visibility.window_right};
   require(planned == call.visibility || planned == unrestricted,
           "scheduler_metadata: made for causal=", python_bool(planned.causal), ", a window_size of ",
           planned.window_left, " to the left, attention_chunk ", planned.chunk, ", the call has ",

@@ -57,9 +57,11 @@ def _sums_of_ones(q):
     # What a graph makes is there when it is replayed, and not before.
     if q.is_cuda and torch.cuda.is_current_stream_capturing():
         return torch.arange(size, dtype=torch.int32, device=q.device)
-    return _counting(q.device, 1 << (size - 1).bit_length())[:size]
+    stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else 0
+    return _counting(q.device, stream, 1 << (size - 1).bit_length())[:size]
 
 
+# One for each stream: on another it might be read before it is written.
 @functools.lru_cache(maxsize=None)
-def _counting(device, size):
+def _counting(device, stream, size):
     return torch.arange(size, dtype=torch.int32, device=device)

@@ -111,8 +111,10 @@ bool fits_codes(const GemmProblem& problem) {
 bool code_tiles_take(const GemmProblem& problem, const GpuFacts& gpu) {
   const bool whole_groups =
       problem.group_ins >= problem.in_features || problem.group_ins % sm90::kScaledInputs == 0;
-  return gpu.runs_sm90a() && fits_codes(problem) && problem.format != WeightFormat::kMxFp4 && whole_groups &&
-         !problem.reorders && problem.num_weight_rows() % sm90::kPairRows == 0;
+  // Others take batch-invariant problems of more rows, in another order of sums.
+  return gpu.runs_sm90a() && !problem.batch_invariant && fits_codes(problem) &&
+         problem.format != WeightFormat::kMxFp4 && whole_groups && !problem.reorders &&
+         problem.num_weight_rows() % sm90::kPairRows == 0;
 }
 
 bool code_tiles_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {

@@ -41,7 +41,11 @@ __device__ void derive_entries(const BatchArraysParams& params, int64_t i) {
     if (params.cu_seqlen_q != nullptr)
       params.cu_seqlen_q[i] = request.first_query + (unused ? request.num_queries : 0);
     if (params.first_key != nullptr) params.first_key[i] = request.first_key;
-    if (params.seqlen_kv != nullptr) params.seqlen_kv[i] = unused ? 0 : request.seqlen_kv;
+    // Behind a leftpad there is no key slot for what the cache has no room for.
+    const int32_t num_keys = params.num_key_slots == 0
+                                 ? request.seqlen_kv
+                                 : max(0, min(request.seqlen_kv, source.places.capacity - request.leftpad));
+    if (params.seqlen_kv != nullptr) params.seqlen_kv[i] = unused ? 0 : num_keys;
   } else if (i == num_batch_reqs) {
     if (params.cu_seqlen_q != nullptr)
       params.cu_seqlen_q[i] = tokens_before(source.seqlen_q, source.num_reqs);

@@ -347,7 +347,9 @@ class PrefillProducer {
     for (int i = 0; i < num_tiles; ++i, first_key += kKeys) {
       const int page = next_page, position = first_key + first_row;
       if (i + 1 < num_tiles) next_page = look_up(first_key + kKeys);
-      const bool is_partial = kValues && (position < begin || position + box_rows > request_end) &&
+      // Of boxes of eight rows the last step of 16 may have one that nobody looked up.
+      const bool is_partial = kValues &&
+                              (position < begin || position >= end || position + box_rows > request_end) &&
                               first_row < min(kKeys, rows_multiplied(end - first_key));
       const uint32_t partial_boxes = __ballot_sync(0xffffffffu, is_partial);
       const uint32_t boxes = __ballot_sync(0xffffffffu, page >= 0 && !is_partial);
