@@ -12,12 +12,13 @@ plans for itself, with the same results.
 import types
 
 import torch
+from torch import library
 
 from . import _attend, flash_attn_interface, flash_mla
 
 __all__ = []
 
-_library = torch.library.Library("attend", "DEF")
+_library = library.Library("attend", "DEF")
 
 # In the order of the schema; `!` is what a variant writes.
 _ARGUMENTS = (
@@ -83,7 +84,7 @@ def _define(schema, run, fake):
     _library.define(schema)
     name = schema.split("(")[0]
     _library.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"attend::{name}", fake, lib=_library)
+    library.register_fake(f"attend::{name}", fake, lib=_library)
 
 
 for _appends in (False, True):

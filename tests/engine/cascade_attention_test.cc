@@ -58,6 +58,20 @@ Answers complete(const EngineConfig& config, int num_shared = kShared, bool stra
   return answers;
 }
 
+// Calls expect_same(with, without cascade attention), for requests that all share and for some that do not.
+template <class ExpectSame>
+void compare_with_and_without(EngineConfig config, const ExpectSame& expect_same) {
+  for (const bool strangers : {false, true}) {
+    config.disable_cascade_attention = false;
+    const Answers shared = complete(config, kShared, strangers);
+    EXPECT_GE(shared.stats.num_cascade_steps, kNewTokens - 2);
+    config.disable_cascade_attention = true;
+    const Answers apart = complete(config, kShared, strangers);
+    EXPECT_EQ(apart.stats.num_cascade_steps, 0);
+    expect_same(shared, apart);
+  }
+}
+
 void expect_equal(const Answers& one, const Answers& other) {
   ASSERT_EQ(one.by_request.size(), other.by_request.size());
   for (const auto& [id, answer] : one.by_request) {
@@ -77,16 +91,8 @@ struct Case {
 class CascadeAttention : public testing::TestWithParam<Case> {};
 
 TEST_P(CascadeAttention, GivesTheTokensOfEveryRequestOnItsOwn) {
-  EngineConfig config = config_of(GetParam().model, GetParam().backend, GetParam().page_size);
-  for (const bool strangers : {false, true}) {
-    config.disable_cascade_attention = false;
-    const Answers shared = complete(config, kShared, strangers);
-    EXPECT_GE(shared.stats.num_cascade_steps, kNewTokens - 2);
-    config.disable_cascade_attention = true;
-    const Answers apart = complete(config, kShared, strangers);
-    EXPECT_EQ(apart.stats.num_cascade_steps, 0);
-    expect_equal(shared, apart);
-  }
+  compare_with_and_without(config_of(GetParam().model, GetParam().backend, GetParam().page_size),
+                           expect_equal);
 }
 
 // As above, on a GPU, where a step that shares keys leaves CUDA graphs and comes back to them.
@@ -124,15 +130,9 @@ TEST_P(CascadeAttentionOnGpu, GivesTheTokensOfEveryRequestOnItsOwn) {
   config.kv_cache_dtype = GetParam().dtype;
   config.max_total_tokens = 8192;
   config.cascade_min_bytes = 4096;
-  for (const bool strangers : {false, true}) {
-    config.disable_cascade_attention = false;
-    const Answers shared = complete(config, kShared, strangers);
-    EXPECT_GE(shared.stats.num_cascade_steps, kNewTokens - 2);
-    config.disable_cascade_attention = true;
-    const Answers apart = complete(config, kShared, strangers);
-    EXPECT_EQ(apart.stats.num_cascade_steps, 0);
+  compare_with_and_without(config, [](const Answers& shared, const Answers& apart) {
     expect_close(shared, apart, GetParam().tolerance);
-  }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -173,7 +173,9 @@ def test_operators_keep_their_word(paged, name):
     )  # fmt: skip
     if name.endswith("out"):
         given["out"] = torch.empty_like(q)
-    torch.library.opcheck(getattr(torch.ops.attend, name).default, (q, k, v), given)
+    from torch import library
+
+    library.opcheck(getattr(torch.ops.attend, name).default, (q, k, v), given)
 
 
 def test_the_compiler_is_not_imported_for_it_and_finds_the_operators():

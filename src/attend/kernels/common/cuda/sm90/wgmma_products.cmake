@@ -1,9 +1,8 @@
 # Writes the wgmma instructions of every number of columns that a kernel multiplies.
-# N of wgmma: rows of x of the swap-AB GEMM (swap_ab_gemm_kernel.h), rows of weights of the gated-MLP GEMM
-# (gated_mlp_gemm_shape.h), features of the batch-invariant GEMM, and keys or columns of values of prefill (prefill.cuh).
-set(columns_of_products 32 64 96 128 160 192 224 256)
-set(wgmma_products "")
-foreach(num_columns IN LISTS columns_of_products)
+
+# Of an instruction with N columns: num_accumulators; names and operands of the accumulators in the asm statement, and the
+# names operand_1, operand_2, ... of what comes behind the first operand after them.
+macro(name_operands num_columns)
   math(EXPR num_accumulators "${num_columns} / 2")
   math(EXPR last_accumulator "${num_accumulators} - 1")
   foreach(i RANGE 1 5)
@@ -17,6 +16,14 @@ foreach(num_columns IN LISTS columns_of_products)
   endforeach()
   list(JOIN names ", " names)
   list(JOIN operands ", " operands)
+endmacro()
+
+# N of wgmma: rows of x of the swap-AB GEMM (swap_ab_gemm_kernel.h), rows of weights of the gated-MLP GEMM
+# (gated_mlp_gemm_shape.h), features of the batch-invariant GEMM, and keys or columns of values of prefill (prefill.cuh).
+set(columns_of_products 32 64 96 128 160 192 224 256)
+set(wgmma_products "")
+foreach(num_columns IN LISTS columns_of_products)
+  name_operands(${num_columns})
   foreach(type "bf16 __nv_bfloat16" "f16 __half")
     separate_arguments(type)
     list(GET type 0 ptx_type)
@@ -49,19 +56,7 @@ configure_file(common/cuda/sm90/wgmma_products.cuh.in ${generated_dir}/attend_ge
 # Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes.
 set(wgmma_codes_products "")
 foreach(num_columns IN ITEMS 32 64)
-  math(EXPR num_accumulators "${num_columns} / 2")
-  math(EXPR last_accumulator "${num_accumulators} - 1")
-  foreach(i RANGE 1 5)
-    math(EXPR operand_${i} "${num_accumulators} + ${i}")
-  endforeach()
-  set(names "")
-  set(operands "")
-  foreach(i RANGE ${last_accumulator})
-    list(APPEND names "%${i}")
-    list(APPEND operands "\"+f\"(accumulators[${i}])")
-  endforeach()
-  list(JOIN names ", " names)
-  list(JOIN operands ", " operands)
+  name_operands(${num_columns})
   foreach(type "bf16 __nv_bfloat16" "f16 __half")
     separate_arguments(type)
     list(GET type 0 ptx_type)
