@@ -44,7 +44,8 @@ inline int32_t num_batch_reqs(const BatchSource& source) {
 // What is wanted; an empty view is not written. num_batch_reqs() is n.
 struct BatchArrays {
   View<int32_t> cu_seqlen_q = {};  // [n + 1]
-  View<int32_t> seqlen_kv = {};    // [n]: cached and new, without the leftpad
+  View<int32_t> seqlen_kv =
+      {};  // [n]: cached and new, without the leftpad; with key_slots, on a GPU, those that have one
   // [n + 1] token of each request's first key behind the leftpad; with a table, where its row begins in that,
   // as kCsr wants it. The last entry is 0.
   View<int32_t> first_key = {};

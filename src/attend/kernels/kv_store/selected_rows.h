@@ -36,8 +36,7 @@ struct DequantiseRowsArgs {
   TensorView out;              // f32, f16, bf16 [num_rows * width, 576], contiguous; written
 };
 // Row i * width + j of out is that of slots[i][j], for j below counts[i]; the others are left alone. Throws
-// Error(kInvalidArgument) for shapes, dtypes and, on the CPU,
-// slots and counts.
+// Error(kInvalidArgument) for shapes, dtypes and, on the CPU, slots and counts.
 void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream);
 
 }  // namespace attend::kernels
