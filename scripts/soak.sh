@@ -1,7 +1,14 @@
 #!/usr/bin/env bash
-# Many short requests on the CPU's tiny model, a part of them aborted: none leaves pages, rows or memory behind.
-#   scripts/soak.sh [REQUESTS]    default: a million
+# A long life of an engine over the bundled model: short requests, cached prefixes, chunks, preemption, aborts. None leaves
+# pages, rows or memory behind, and known prompts are answered right to the end. On a GPU too where there is one.
+#   scripts/soak.sh [REQUESTS]        default: a million
+#   scripts/soak.sh --seconds SECONDS
 set -euo pipefail
 source "$(dirname "$0")/setup.sh"
 build release async_engine_test
-ATTEND_SOAK_REQUESTS=${1:-1000000} build/release/tests/engine/async_engine_test --gtest_filter='*ManyShortRequests'
+if [[ ${1:-} == --seconds ]]; then
+  export ATTEND_SOAK_SECONDS=${2:?soak: --seconds needs a number}
+else
+  export ATTEND_SOAK_REQUESTS=${1:-1000000}
+fi
+build/release/tests/engine/async_engine_test --gtest_filter='*Soak*'

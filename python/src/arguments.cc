@@ -115,9 +115,9 @@ Window window_of(nb::handle window_size) {
   const nb::object pair = PyTuple_Check(window_size.ptr()) ? nb::borrow(window_size)
                                                            : nb::steal(PySequence_Tuple(window_size.ptr()));
   PyErr_Clear();
-  if (pair.is_valid() && PyTuple_GET_SIZE(pair.ptr()) == 2) {
-    const std::optional<int> left = int32_of(PyTuple_GET_ITEM(pair.ptr(), 0)),
-                             right = int32_of(PyTuple_GET_ITEM(pair.ptr(), 1));
+  if (pair.is_valid() && PyTuple_Size(pair.ptr()) == 2) {
+    const std::optional<int> left = int32_of(PyTuple_GetItem(pair.ptr(), 0)),
+                             right = int32_of(PyTuple_GetItem(pair.ptr(), 1));
     if (left.has_value() && right.has_value()) return {*left, *right};
   }
   fail(ErrorCode::kInvalidArgument, "window_size ", repr_of(window_size),

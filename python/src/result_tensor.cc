@@ -54,7 +54,7 @@ nb::handle empty_like_of(nb::handle like) {
   if (exchange_of(like) == nullptr || module_of(like) != "torch" ||
       nb::cast<std::string>(like.type().attr("__name__")) != "Tensor")
     return {};
-  Py_INCREF(type);
+  Py_INCREF(reinterpret_cast<PyObject*>(type));
   known_type = type;
   return known = nb::object(nb::module_::import_("torch").attr("empty_like")).release();
 }

@@ -188,8 +188,8 @@ const DlpackExchange* exchange_of(nb::handle object) {
   const auto* exchange =
       static_cast<const DlpackExchange*>(PyCapsule_GetPointer(capsule.ptr(), kExchangeCapsule));
   if (exchange->version.major != 1 || exchange->view == nullptr) return nullptr;
-  Py_INCREF(type);
-  Py_XDECREF(known_type);
+  Py_INCREF(reinterpret_cast<PyObject*>(type));
+  Py_XDECREF(reinterpret_cast<PyObject*>(known_type));
   known_type = type;
   return known = exchange;
 }

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -551,40 +550,6 @@ TEST(AsyncEngine, OutlivesEachAllocationThatFails) {
     ASSERT_TRUE(engine.drain(kLong));
   }
   EXPECT_GT(num_failures, 20) << "the test tests nothing";
-}
-
-// As many short requests as the environment says (scripts/soak.sh); none of them leaves anything behind.
-TEST(AsyncEngine, LeavesNothingBehindAfterManyShortRequests) {
-  const char* const asked = std::getenv("ATTEND_SOAK_REQUESTS");
-  const int64_t num_requests = asked != nullptr ? std::atoll(asked) : 2000;
-  EngineConfig config = tiny_config();
-  config.max_running_requests = 32;
-  AsyncEngine engine(config);
-  std::mt19937 random(1);
-  std::atomic<int64_t> num_ends = 0;
-  const auto round = [&](int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      const RequestId id = engine.submit(
-          {.prompt = std::vector<int32_t>(1 + random() % 8, static_cast<int32_t>(5 + random() % 1000)),
-           .params = {.max_new_tokens = static_cast<int>(1 + random() % 4),
-                      .temperature = 1.0f,
-                      .presence_penalty = random() % 4 == 0 ? 0.5f : 0.0f,
-                      .ignore_eos = true}},
-          [&](const RequestOutput& output) { num_ends += output.finished() ? 1 : 0; });
-      if (random() % 16 == 0) engine.abort(id);
-      // A queue of everything would be memory of its own.
-      const bool is_much = i % 256 == 255;
-      ASSERT_TRUE(!is_much || engine.drain(kLong));
-    }
-    ASSERT_TRUE(engine.drain(kLong));
-    ASSERT_EQ(engine.metrics().num_used_tokens, 0);
-  };
-  round(num_requests / 4);
-  const int64_t before = testing_support::num_live_allocations();
-  round(num_requests - num_requests / 4);
-  EXPECT_EQ(num_ends, num_requests);
-  // Tables keep the size that they had at their fullest.
-  EXPECT_NEAR(static_cast<double>(testing_support::num_live_allocations() - before), 0.0, 64.0);
 }
 
 TEST(Histogram, SaysWhereAShareStands) {
