@@ -63,7 +63,8 @@ async def complete(arguments, model, random_tokens):
 
 async def load(arguments, model, process, starts_at):
     share = lambda count: count // arguments.processes + (process < count % arguments.processes)
-    random_tokens, open_streams = random.Random(process), asyncio.Semaphore(share(arguments.streams))
+    # Others each time: a second load would find the first one's prompts in the prefix cache.
+    random_tokens, open_streams = random.Random(), asyncio.Semaphore(share(arguments.streams))
 
     async def one():
         async with open_streams:
