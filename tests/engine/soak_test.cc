@@ -94,26 +94,29 @@ TEST_P(Soak, LeavesNothingBehindAndAnswersAsAtTheStart) {
   for (std::vector<int32_t>& beginning : beginnings)
     for (size_t i = 0, count = random() % 300; i < count; ++i)
       beginning.push_back(static_cast<int32_t>(5 + random() % 1000));
-  const auto draw = [&] {
+  const auto draw = [&](bool all_are_long) {
     std::vector<int32_t> prompt =
         random() % 2 == 0 ? beginnings[random() % beginnings.size()] : std::vector<int32_t>();
     for (size_t i = 0, count = 1 + random() % 8; i < count; ++i)
       prompt.push_back(static_cast<int32_t>(5 + random() % 1000));
     const RequestId id = engine.submit(
         {.prompt = std::move(prompt),
-         .params = {.max_new_tokens = static_cast<int>(random() % 8 == 0 ? 150 : 1 + random() % 4),
+         .params = {.max_new_tokens = static_cast<int>(all_are_long ? 40 + random() % 80 : 1 + random() % 4),
                     .temperature = 1.0f,
                     .presence_penalty = random() % 4 == 0 ? 0.5f : 0.0f,
                     .ignore_eos = true}},
         [&](const RequestOutput& output) { num_ends += output.finished() ? 1 : 0; });
     if (random() % 16 == 0) engine.abort(id);
   };
+  int64_t num_rounds = 0;
   const auto round = [&] {
+    // Long answers fill the pool; rounds of short ones alone are many requests in little time.
+    const bool all_are_long = num_rounds++ % 8 == 0;
     for (int i = 0; i < kRound; ++i, ++num_asked) {
       if (random() % 8 == 0)
         ask(known[random() % known.size()], nullptr);
       else
-        draw();
+        draw(all_are_long);
     }
     ASSERT_TRUE(engine.drain(kLong));
     ASSERT_EQ(engine.metrics().num_used_tokens, 0);
