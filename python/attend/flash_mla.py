@@ -1,10 +1,10 @@
 """FlashMLA's calls over attend's MLA kernels: absorbed multi-head latent attention over a paged cache, dense and sparse.
 
 What differs from FlashMLA: GPUs from Ampere on and CPUs, any page size that is a power of two up to 256, float32,
-float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64; sparse attention takes caches of these dtypes
-too; the LSE of a request without keys is +inf on CPUs and with indices, as FlashMLA has it, and -inf on GPUs without them;
-a cache of several K/V heads is one launch for each of them. Rows of the fp8 cache of 656 bytes a token are widened into
-memory of their own before they are attended to. The caches of 512 values a token, and extra caches, are refused.
+float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64, or none; sparse attention takes caches of these
+dtypes too; a cache of several K/V heads is one launch for each of them. Rows of the fp8 cache of 656 bytes a token are
+widened into memory of their own before they are attended to. The fp8 caches of 512 values a token, and extra caches, are
+refused.
 """
 
 from . import _sparse_mla as _sparse
@@ -79,7 +79,7 @@ def flash_mla_with_kvcache(
 def flash_mla_sparse_fwd(q, kv, indices, sm_scale, d_v=512, attn_sink=None, topk_length=None, indexer_topk=0, *, max_logits=True):
     """Attention of absorbed queries over rows that each of them lists.
 
-    q            [seqlen_q, num_heads, head_dim], 576 of DeepSeek
+    q            [seqlen_q, num_heads, head_dim], 576 or 512 of DeepSeek
     kv           [seqlen_kv, num_kv_heads, head_dim], float32, float16 or bfloat16: latent rows, their first d_v elements values
     indices      int32 [seqlen_q, num_kv_heads, topk], rows of kv; -1, and what kv does not have, is none
     topk_length  int32 [seqlen_q]: a query sees only so many of the first of its indices

@@ -159,7 +159,8 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                          .scale_kv = kv.k_scale,
                          .batch = batch_,
                          .visibility = call.visibility,
-                         .score = call.score},
+                         .score = call.score,
+                         .empty_lse = call.empty_lse},
                         plan_, stream);
   const int64_t head_dim_v = call.out.shape[2], num_columns = columns_at_once(call);
   for (int64_t begin = 0; begin < head_dim_v; begin += num_columns) {

@@ -80,15 +80,7 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
 
   ResultTensor out =
       ResultTensor::like(q_object, *q, std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v});
-  // FlashMLA's LSE of a request without keys is +inf; the host of a GPU reads no lengths.
-  const auto mark_requests_without_keys = [&] {
-    if (device.type != DeviceType::kCpu) return;
-    for (int64_t r = 0; r < num_reqs; ++r)
-      for (int64_t j = 0; seqlens[static_cast<size_t>(r)] == 0 && j < seqlen_q; ++j)
-        for (int64_t head = 0; head < num_q_heads; ++head)
-          call.lse.as<float>()[(r * seqlen_q + j) * call.lse.strides[0] + head * call.lse.strides[1]] =
-              std::numeric_limits<float>::infinity();
-  };
+  call.empty_lse = std::numeric_limits<float>::infinity();  // as FlashMLA has it
   DenseLse lse(q_object, *q, num_reqs, seqlen_q, num_q_heads);
   call.out = merge_first_two("out", out.view());
   call.lse = lse.tokens();
@@ -103,7 +95,6 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
     one.kv.k = head_of(*k_cache, head);
     run_call(q_object, metadata_object, one);
   }
-  mark_requests_without_keys();
   return nb::make_tuple(out.take(), lse.take());
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "arguments.h"
+#include "attend/kernels/moe/route.h"
 #include "attend/kernels/norm_rope/activation.h"
 #include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/rope_rows.h"
@@ -137,6 +138,29 @@ void apply_rope(nb::handle positions_object, nb::handle query_object, nb::handle
   });
 }
 
+void route(nb::handle logits_object, nb::handle experts_object, nb::handle weights_object, bool of_chosen) {
+  const TensorArgument logits("gating_output", logits_object, Accepts::kFloat32),
+      experts("topk_ids", experts_object, Accepts::kInt32, Access::kWrite),
+      weights("topk_weights", weights_object, Accepts::kFloat32, Access::kWrite);
+  require_rows({{"gating_output", logits}, {"topk_ids", experts}, {"topk_weights", weights}});
+  require(logits->rank == 2 && logits->is_contiguous(), "gating_output ", *logits,
+          ": expected [num_tokens, num_experts], contiguous");
+  require(experts->rank == 2 && experts->is_contiguous() && experts->shape[0] == logits->shape[0] &&
+              experts->shape[1] <= logits->shape[1],
+          "topk_ids ", *experts, ": expected [", logits->shape[0], ", topk], topk at most ", logits->shape[1],
+          ", contiguous");
+  require_shape_of({"topk_weights", weights}, {"topk_ids", experts});
+  if (experts->num_elements() == 0) return;
+  using kernels::RouterWeights;
+  on_stream_of(logits_object, logits->device, [&](Stream& stream) {
+    kernels::route({.logits = *logits,
+                    .rule = {.weights_of = of_chosen ? RouterWeights::kOfChosen : RouterWeights::kOfAll},
+                    .experts = *experts,
+                    .weights = *weights},
+                   stream);
+  });
+}
+
 }  // namespace
 
 void bind_layers(nb::module_& module) {
@@ -149,6 +173,7 @@ void bind_layers(nb::module_& module) {
   module.def("gated_activation", &gated_activation, object("input"), object("out"), arg("activation"));
   module.def("apply_rope", &apply_rope, object("positions"), object("query"), object("key"),
              object("cos_sin_cache"), arg("interleaved"));
+  module.def("route", &route, object("logits"), object("experts"), object("weights"), arg("of_chosen"));
 }
 
 }  // namespace attend::python

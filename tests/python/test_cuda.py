@@ -195,7 +195,6 @@ def test_a_plan_is_made_on_the_device_of_its_lengths(cache):
         (dict(causal=True, window_size=(4, 0)), dict(causal=True, window_size=(3, 0)), "a window_size of 4 .* True, 3, 0"),
         (dict(causal=True, attention_chunk=8), dict(causal=True), "attention_chunk 8, the call has True, -1, 0"),
         ({}, dict(causal=True), "made for causal=False"),
-        (dict(max_seqlen_k_new=1), {}, "made for max_seqlen_k_new 1, the call appends 0"),
         (dict(num_heads_q=4), {}, "4/2 heads"),
     ],
     ids=str,
@@ -209,6 +208,17 @@ def test_a_plan_for_other_host_values_is_refused(cache, planned, called, message
         flash.flash_attn_with_kvcache(
             queries(), k, v, cache_seqlens=lengths, page_table=table, scheduler_metadata=metadata, **called
         )
+
+
+def test_a_plan_for_appended_keys_serves_a_call_without(cache):
+    k, v, table = cache
+    lengths = torch.full((BATCH,), 40, dtype=torch.int32, device="cuda")
+    q, arguments = queries(), dict(cache_seqlens=lengths, page_table=table, causal=True)
+    metadata = flash.get_scheduler_metadata(
+        BATCH, 1, CAPACITY, HEADS, KV_HEADS, DIM, lengths, causal=True, max_seqlen_k_new=1
+    )
+    planned = flash.flash_attn_with_kvcache(q, k, v, scheduler_metadata=metadata, **arguments)
+    assert torch.equal(planned, flash.flash_attn_with_kvcache(q, k, v, **arguments))
 
 
 def test_work_is_queued_on_the_current_stream(cache):

@@ -49,6 +49,45 @@ def test_norms(device, dtype, call, offset):
     agree(x, want, dtype)
 
 
+@pytest.mark.parametrize("renormalize", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_routing_takes_the_best_experts(device, dtype, renormalize):
+    logits = normal(device, dtype, 37, 60)
+    weights, experts = torch.empty(37, 6, device=device), torch.empty(37, 6, dtype=torch.int32, device=device)
+    sgl_kernel.topk_softmax(weights, experts, logits, renormalize)
+    want, of_best = logits.double().softmax(-1).sort(dim=-1, descending=True, stable=True)
+    want = want[:, :6] / (want[:, :6].sum(-1, keepdim=True) if renormalize else 1)
+    assert torch.equal(experts.long(), of_best[:, :6])
+    agree(weights, want, "float32")
+
+
+def aligned(topk_ids, num_experts, block_size):
+    """Pairs in order of their experts, padding, and the expert of each block; -1 is the first."""
+    pairs, experts = [], []
+    for expert in range(-1, num_experts - 1):
+        own = [i for i, e in enumerate(topk_ids.reshape(-1).tolist()) if e == expert]
+        own += [topk_ids.numel()] * (-len(own) % block_size)
+        pairs += own
+        experts += [expert] * (len(own) // block_size)
+    return pairs, experts
+
+
+@pytest.mark.parametrize("pads", [False, True])
+@pytest.mark.parametrize("num_tokens, num_experts, block_size", [(1, 9, 16), (50, 9, 16), (300, 129, 64), (7, 3, 1)])
+def test_pairs_are_aligned_to_blocks(device, num_tokens, num_experts, block_size, pads):
+    topk_ids = torch.stack([torch.randperm(num_experts - 1)[:2] for _ in range(num_tokens)]).int().to(device)
+    topk_ids[num_tokens // 2 :] -= (torch.rand(num_tokens - num_tokens // 2, 2, device=device) < 0.2) * (1 + topk_ids[num_tokens // 2 :])
+    size = topk_ids.numel() + num_experts * (block_size - 1)
+    ints = lambda count: torch.full((count,), -7, dtype=torch.int32, device=device)
+    pairs, experts, total, begins = ints(size + 3), ints(size // block_size + 2), ints(1), ints(num_experts + 2)
+    sgl_kernel.moe_align_block_size(topk_ids, num_experts, block_size, pairs, experts, total, begins, pads)
+    want_pairs, want_experts = aligned(topk_ids, num_experts, block_size)
+    assert total.item() == len(want_pairs) == begins[num_experts] and begins[0] == 0
+    rest = topk_ids.numel() if pads else -7
+    assert pairs.tolist() == want_pairs + [rest] * (len(pairs) - len(want_pairs))
+    assert experts.tolist() == want_experts + [-7] * (len(experts) - len(want_experts))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("call, offset", [(sgl_kernel.fused_add_rmsnorm, 0), (sgl_kernel.gemma_fused_add_rmsnorm, 1)])
 def test_norms_with_a_residual(device, dtype, call, offset):
@@ -294,6 +333,7 @@ def test_mla_metadata_can_be_copied_from_step_to_step(device):
         check(lse[r].float().cpu().numpy(), want_lse, "bfloat16")
 
 
+IDS = torch.zeros(2, 8, dtype=torch.int32)
 ONES = torch.ones(2, 8)
 
 
@@ -335,6 +375,10 @@ ONES = torch.ones(2, 8)
             lambda: sgl_kernel.top_k_top_p_sampling_from_probs(ONES, 1, 1.0, filter_apply_order="last"),
             "^filter_apply_order 'last': expected 'top_k_first' or 'joint'",
         ),
+        (lambda: sgl_kernel.topk_softmax(ONES, IDS, ONES, moe_softcapping=1.0), "^moe_softcapping 1.0: attend.sgl_kernel takes 0"),
+        (lambda: sgl_kernel.topk_softmax(ONES, IDS[:1], ONES), r"^topk_ids .*: expected \[2, topk\]"),
+        (lambda: sgl_kernel.moe_align_block_size(IDS, 8, 0, IDS, IDS, IDS, IDS), "^block_size 0: expected at least 1"),
+        (lambda: sgl_kernel.moe_align_block_size(IDS, 8, 4, IDS, IDS, IDS, IDS), "^sorted_token_ids of 16 torch.int32 on cpu: expected"),
         (lambda: sgl_kernel.cutlass_mla_decode(ONES, ONES, ONES, None, None, None, 1.0), r"^q_nope of shape \(2, 8\): expected"),
         (lambda: flash_attn.flash_attn_with_kvcache(ONES, ONES, ONES, score_mod=1), "^score_mod: attend.sgl_kernel takes None"),
         (

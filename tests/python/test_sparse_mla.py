@@ -114,11 +114,11 @@ def test_many_rows_are_widened_in_parts(rng, library, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("num_kv_heads", [1, 2])
-def test_prefill_sees_the_rows_that_are_listed(rng, library, dtype, num_kv_heads, monkeypatch):
+@pytest.mark.parametrize("num_kv_heads, dim", [(1, DIM), (2, DIM), (1, RANK)])
+def test_prefill_sees_the_rows_that_are_listed(rng, library, dtype, num_kv_heads, dim, monkeypatch):
     monkeypatch.setattr(attend.flash_mla._sparse, "_MAX_ROWS", 8 * 200)
-    kv = library.tensor(rng.standard_normal((90, num_kv_heads, DIM), dtype=np.float32), dtype)
-    q = library.tensor(rng.standard_normal((11, 6, DIM), dtype=np.float32), dtype)
+    kv = library.tensor(rng.standard_normal((90, num_kv_heads, dim), dtype=np.float32), dtype)
+    q = library.tensor(rng.standard_normal((11, 6, dim), dtype=np.float32), dtype)
     indices = listed(rng, (11, num_kv_heads, 64), 90)
     indices[4] = -1
     sinks, lengths = rng.standard_normal(6).astype(np.float32), rng.integers(0, 65, 11).astype(np.int32)

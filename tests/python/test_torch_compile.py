@@ -164,6 +164,8 @@ def test_shapes_may_change(paged):
 
 @pytest.mark.parametrize("name", ["flash_attention", "flash_attention_append", "flash_attention_out", "flash_attention_append_out"])
 def test_operators_keep_their_word(paged, name):
+    import torch._dynamo  # with it the operators come
+
     q, k, v, table, lengths = paged
     new = torch.randn(3, 1, 2, 64, device=q.device, dtype=q.dtype) if "append" in name else None
     given = {argument.name: None for argument in getattr(torch.ops.attend, name).default._schema.arguments[3:]}

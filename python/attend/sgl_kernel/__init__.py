@@ -6,6 +6,7 @@ flash_mla     get_mla_metadata, flash_mla_with_kvcache, flash_mla_sparse_fwd
 attention     cutlass_mla_decode, cutlass_mla_get_workspace_size, merge_state, merge_state_v2
 elementwise   rmsnorm, fused_add_rmsnorm, gemma_rmsnorm, gemma_fused_add_rmsnorm, silu_and_mul, gelu_and_mul,
               gelu_tanh_and_mul, apply_rope_with_cos_sin_cache_inplace
+moe           topk_softmax, moe_align_block_size
 sampling      softmax, sampling_from_probs, top_k_sampling_from_probs, top_p_sampling_from_probs,
               top_k_top_p_sampling_from_probs, min_p_sampling_from_probs, top_k_renorm_prob, top_p_renorm_prob
 
@@ -14,7 +15,7 @@ Programs that import sgl_kernel and flashinfer find these modules when they are 
     python -m attend.sgl_kernel -m PACKAGE ARGUMENTS...      or      python -m attend.sgl_kernel PROGRAM.py ARGUMENTS...
 """
 
-from . import attention, elementwise, flash_attn, flash_mla, sampling
+from . import attention, elementwise, flash_attn, flash_mla, moe, sampling
 from .attention import cutlass_mla_decode, cutlass_mla_get_workspace_size, merge_state, merge_state_v2
 from .elementwise import (
     apply_rope_with_cos_sin_cache_inplace,
@@ -26,6 +27,7 @@ from .elementwise import (
     rmsnorm,
     silu_and_mul,
 )
+from .moe import moe_align_block_size, topk_softmax
 from .sampling import (
     min_p_sampling_from_probs,
     top_k_renorm_prob,
@@ -48,6 +50,7 @@ __all__ = [
     "merge_state",
     "merge_state_v2",
     "min_p_sampling_from_probs",
+    "moe_align_block_size",
     "rmsnorm",
     "silu_and_mul",
     "top_k_renorm_prob",
@@ -56,4 +59,5 @@ __all__ = [
     "top_p_renorm_prob",
     "top_p_renorm_probs",
     "top_p_sampling_from_probs",
+    "topk_softmax",
 ]

@@ -4,6 +4,6 @@ import sys
 
 import attend.sgl_kernel
 
-for _name in ("attention", "elementwise", "flash_attn", "flash_mla", "sampling"):
+for _name in ("attention", "elementwise", "flash_attn", "flash_mla", "moe", "sampling"):
     sys.modules[f"sgl_kernel.{_name}"] = getattr(attend.sgl_kernel, _name)
 sys.modules["sgl_kernel"] = attend.sgl_kernel

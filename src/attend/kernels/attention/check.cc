@@ -119,7 +119,7 @@ void check(const MlaArgs& args) {
   require_shape("q_rope", args.q_rope, {num_tokens, num_q_heads, rope_dim});
   require_shape("out", args.out, {num_tokens, num_q_heads, rank});
   require_shape("latent", args.latent, {args.latent.shape[0], args.latent.shape[1], rank + rope_dim});
-  if (rank % 8 != 0 || rank <= 0 || rank > 512 || rope_dim % 8 != 0 || rope_dim <= 0 || rope_dim > 64)
+  if (rank % 8 != 0 || rank <= 0 || rank > 512 || rope_dim % 8 != 0 || rope_dim > 64)
     fail(ErrorCode::kUnsupported, "kv_lora_rank ", rank, " and rope_dim ", rope_dim,
          ": expected multiples of 8 up to 512 and 64");
   require_activation("q", args.q);

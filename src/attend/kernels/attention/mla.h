@@ -21,10 +21,12 @@ struct MlaArgs {
   QueryBatch batch;
   Visibility visibility;
   ScoreRule score;
-  bool prefix_ready = false;  // attention_batch.h
+  float empty_lse = kEmptyLse;  // LSE of a token that sees no key; FlashMLA has +inf
+  bool prefix_ready = false;    // attention_batch.h
 };
 
-// As check(AttentionArgs). kv_lora_rank is a multiple of 8 up to 512, rope_dim a multiple of 8 up to 64.
+// As check(AttentionArgs). kv_lora_rank is a multiple of 8 up to 512, rope_dim a multiple of 8 up to 64, or
+// 0.
 void check(const MlaArgs& args);
 
 // As attention(): num_kv_heads of the plan is 1, head_dim_v is kv_lora_rank.

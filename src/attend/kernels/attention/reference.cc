@@ -124,7 +124,9 @@ void mla(const MlaArgs& args) {
       };
       const auto value_of = [&](int32_t k) { return load_row(args.latent, latent_of(k), rank); };
       const RowOfHead of{query, head, args.scale_kv, args.scale_kv};
-      write_row(args.out, args.lse, query.token, head, attend_row(args, of, score_of, value_of));
+      Row row = attend_row(args, of, score_of, value_of);
+      if (row.lse == kEmptyLse) row.lse = args.empty_lse;
+      write_row(args.out, args.lse, query.token, head, row);
     }
   });
 }

@@ -64,6 +64,7 @@ AttentionProblem make_problem(const MlaArgs& args, const AttentionPlan& plan) {
   problem.num_kv_heads = 1;
   problem.scale = args.score.scale * args.scale_kv;
   problem.v_scale = args.scale_kv;
+  problem.empty_lse = args.empty_lse;
   return problem;
 }
 

@@ -53,7 +53,7 @@ void write_final(const AttentionProblem& problem, int64_t token, int head, const
   write_row<S>(result, scale, to, out.dtype, problem.v.dim);
   if (!problem.lse.empty())
     static_cast<float*>(problem.lse.data)[token * problem.lse.strides[0] + head * problem.lse.strides[1]] =
-        lse;
+        lse == kEmptyLse ? problem.empty_lse : lse;
 }
 
 // Merges the splits of one token, left to right; `row`: [v.dim].

@@ -113,6 +113,7 @@ AttentionParams common_params(const QueryBatch& batch, const Visibility& visibil
   params.batch = batch_params(batch, visibility);
   params.sinks = score.sinks.empty() ? nullptr : score.sinks.data();
   params.logit_cap = score.logit_cap;
+  params.empty_lse = kEmptyLse;
   params.num_tokens = static_cast<int32_t>(q.shape[0]);
   params.num_q_heads = static_cast<int32_t>(q.shape[1]);
   params.head_dim_v = static_cast<int32_t>(out.shape[2]);
@@ -233,6 +234,7 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   params.group = params.num_q_heads / params.num_kv_heads;
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
+  params.empty_lse = args.empty_lse;
   params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
   params.plan = plan.view();
   launch(attention_problem(args, plan), nullptr, &args, params, plan, stream);

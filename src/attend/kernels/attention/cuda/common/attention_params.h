@@ -111,6 +111,7 @@ struct AttentionParams {
   float scale;         // times k_scale
   float logit_cap;     // 0: none
   float v_scale;
+  float empty_lse;     // LSE of a row that sees no key
   int32_t num_tokens;  // padding included
   int32_t num_q_heads, num_kv_heads, group;
   uint32_t group_reciprocal;  // 2^32 / group, rounded up; 0 where the group is 1

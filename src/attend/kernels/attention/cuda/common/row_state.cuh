@@ -39,7 +39,7 @@ struct RowResult {
 // The last step of a row: row max and row sum to the scale of its output and to its LSE.
 __device__ inline RowResult finish_row(const AttentionParams& params, float row_max, float row_sum,
                                        float softmax_scale_log2, int q_head) {
-  if (row_sum == 0.0f) return {0.0f, -INFINITY};
+  if (row_sum == 0.0f) return {0.0f, params.empty_lse};
   float denominator = row_sum;
   if (params.sinks != nullptr)
     denominator += ptx::ex2_approx(params.sinks[q_head] * kLog2E - row_max * softmax_scale_log2);

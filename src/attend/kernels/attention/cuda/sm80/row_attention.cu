@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
       store_element(params.out.data, to + e * 32 + lane, params.out_element, out[e] * out_scale);
   if (lane == 0 && params.lse != nullptr)
     params.lse[token * params.lse_token_stride + q_head * params.lse_head_stride] =
-        row_sum > 0.0f ? row_max + logf(row_sum) : -INFINITY;
+        row_sum > 0.0f ? row_max + logf(row_sum) : params.empty_lse;
 }
 
 }  // namespace
