@@ -16,10 +16,10 @@ namespace attend::python {
 
 // What a call is about, in the kernels' words. Tensors lie on one device.
 struct AttentionCall {
-  TensorView q;       // [num_tokens, num_q_heads, head_dim]
-  TensorView q_rope;  // MLA: [num_tokens, num_q_heads, rope_dim]; otherwise empty
-  TensorView out;     // [num_tokens, num_q_heads, head_dim_v]
-  TensorView lse;     // [num_tokens, num_q_heads]; empty: not wanted
+  TensorView q;                          // [num_tokens, num_q_heads, head_dim]
+  TensorView q_rope;                     // MLA: [num_tokens, num_q_heads, rope_dim]; otherwise empty
+  TensorView out;                        // [num_tokens, num_q_heads, head_dim_v]
+  TensorView lse;                        // [num_tokens, num_q_heads]; empty: not wanted
   float empty_lse = kernels::kEmptyLse;  // absorbed attention: LSE of a token that sees no key
   // MLA: k is the latent [num_pages, page_size, rank + rope_dim], and there is no v. An index of contiguous
   // keys without indptr takes the derived one.

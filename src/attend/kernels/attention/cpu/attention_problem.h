@@ -36,7 +36,7 @@ struct AttentionProblem {
   float scale = 1.0f;  // of q.k: k_scale included
   float v_scale = 1.0f;
   float logit_cap = 0.0f;
-  float empty_lse = kEmptyLse;  // of a token that sees no key
+  float empty_lse = kEmptyLse;   // of a token that sees no key
   const float* sinks = nullptr;  // [num_q_heads]; null: none
 
   int split_tokens = 0;          // partial results end at multiples of it; 0: at the ends of work items only
