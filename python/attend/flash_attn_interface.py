@@ -46,6 +46,12 @@ def _rows(page_table, cache_batch_idx):
         raise _refusal("invalid_argument", f"cache_batch_idx with page_table: {error}") from None
 
 
+def _one_of(sinks, learnable_sink):
+    if sinks is not None:
+        raise _refusal("invalid_argument", "sinks and learnable_sink: expected one of them, they are the same")
+    return learnable_sink
+
+
 def _attend(name, **arguments):
     """For functions that have a backward in FlashAttention."""
     try:
@@ -150,8 +156,8 @@ def flash_attn_varlen_func(
     """
     return _attend(
         "flash_attn_varlen_func",
-        q=q, qv=qv, k_cache=k, v_cache=v, seqused_q=seqused_q, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, cache_seqlens=seqused_k,
-        max_seqlen_q=max_seqlen_q, page_table=page_table, softmax_scale=softmax_scale, causal=causal,
+        q=q, qv=qv, k_cache=k, v_cache=v, seqused_q=seqused_q, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+        cache_seqlens=seqused_k, max_seqlen_q=max_seqlen_q, page_table=page_table, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, attention_chunk=attention_chunk, softcap=softcap, sinks=sinks,
         learnable_sink=learnable_sink, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
         num_splits=num_splits, out=out, return_softmax_lse=return_softmax_lse or return_attn_probs,
@@ -195,15 +201,14 @@ def flash_attn_with_kvcache(
     """
     if page_table is not None and cache_batch_idx is not None:
         page_table, cache_batch_idx = _rows(page_table, cache_batch_idx), None
+    if learnable_sink is not None:
+        sinks = _one_of(sinks, learnable_sink)
+    # By their places: keywords so many are packed into a dictionary first, which takes longer than the call.
     return flash_attention(
-        q=q, qv=qv, cache_leftpad=cache_leftpad, k_cache=k_cache, v_cache=v_cache, k=k, v=v, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
-        rotary_seqlens=rotary_seqlens, rotary_interleaved=bool(rotary_interleaved), cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k_new=cu_seqlens_k_new, cache_seqlens=cache_seqlens, max_seqlen_q=max_seqlen_q,
-        page_table=page_table, cache_batch_idx=cache_batch_idx, softmax_scale=softmax_scale, causal=causal,
-        window_size=window_size, attention_chunk=attention_chunk, softcap=softcap, sinks=sinks,
-        learnable_sink=learnable_sink, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
-        num_splits=num_splits, scheduler_metadata=scheduler_metadata, out=out,
-        return_softmax_lse=return_softmax_lse, keys_are_cache=True,
+        q, qv, k_cache, v_cache, k, v, rotary_cos, rotary_sin, rotary_seqlens, bool(rotary_interleaved), cu_seqlens_q,
+        cu_seqlens_k_new, cache_seqlens, max_seqlen_q, page_table, cache_batch_idx, cache_leftpad, softmax_scale, causal,
+        window_size, attention_chunk, softcap, sinks, q_descale, k_descale, v_descale, num_splits, scheduler_metadata, out,
+        return_softmax_lse,
     )  # fmt: skip
 
 

@@ -113,11 +113,11 @@ _define(
 
 
 def _flash_attention(
-    *, q, k_cache, v_cache, qv=None, k=None, v=None, rotary_cos=None, rotary_sin=None, rotary_seqlens=None,
-    rotary_interleaved=True, cu_seqlens_q=None, cu_seqlens_k=None, cu_seqlens_k_new=None, cache_seqlens=None,
-    max_seqlen_q=None, page_table=None, cache_batch_idx=None, cache_leftpad=None, seqused_q=None, softmax_scale=None,
-    causal=False, window_size=(-1, -1), attention_chunk=0, softcap=0.0, sinks=None, learnable_sink=None, q_descale=None,
-    k_descale=None, v_descale=None, num_splits=0, scheduler_metadata=None, out=None, return_softmax_lse=False,
+    q, qv=None, k_cache=None, v_cache=None, k=None, v=None, rotary_cos=None, rotary_sin=None, rotary_seqlens=None,
+    rotary_interleaved=True, cu_seqlens_q=None, cu_seqlens_k_new=None, cache_seqlens=None, max_seqlen_q=None,
+    page_table=None, cache_batch_idx=None, cache_leftpad=None, softmax_scale=None, causal=False, window_size=(-1, -1),
+    attention_chunk=0, softcap=0.0, sinks=None, q_descale=None, k_descale=None, v_descale=None, num_splits=0,
+    scheduler_metadata=None, out=None, return_softmax_lse=False, learnable_sink=None, cu_seqlens_k=None, seqused_q=None,
     keys_are_cache=True,
 ):  # fmt: skip
     arguments = dict(

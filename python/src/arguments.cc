@@ -66,22 +66,25 @@ int32_t page_size_of(const TensorView& cache) {
 
 float scale_of(std::string_view name, nb::handle value) {
   const std::optional<float> number = number_of(value);
-  require(number.has_value(), name, " ", repr_of(value), ": expected a finite number");
+  // The value's text costs more than the rest of a call's numbers, so it is asked for where it is shown.
+  if (!number.has_value())
+    fail(ErrorCode::kInvalidArgument, name, " ", repr_of(value), ": expected a finite number");
   return *number;
 }
 
 float positive_number(std::string_view name, nb::handle value) {
   const std::optional<float> number = number_of(value);
-  require(number.has_value() && *number > 0.0f, name, " ", repr_of(value),
-          ": expected a finite number above 0");
+  if (!number.has_value() || *number <= 0.0f)
+    fail(ErrorCode::kInvalidArgument, name, " ", repr_of(value), ": expected a finite number above 0");
   return *number;
 }
 
 float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim) {
   if (value.is_none()) return 1.0f / std::sqrt(static_cast<float>(head_dim));
   const std::optional<float> number = number_of(value);
-  require(number.has_value(), name, " ", repr_of(value), ": expected a finite number, or None for 1 / sqrt(",
-          head_dim, ")");
+  if (!number.has_value())
+    fail(ErrorCode::kInvalidArgument, name, " ", repr_of(value),
+         ": expected a finite number, or None for 1 / sqrt(", head_dim, ")");
   return *number;
 }
 

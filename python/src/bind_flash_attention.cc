@@ -321,7 +321,8 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
   const Descales descales{.q{"q_descale", arguments.q_descale},
                           .k{"k_descale", arguments.k_descale},
                           .v{"v_descale", arguments.v_descale}};
-  const bool keys_are_cache = bool_argument("keys_are_cache", arguments.keys_are_cache);
+  const bool keys_are_cache =
+      arguments.keys_are_cache.is_none() || bool_argument("keys_are_cache", arguments.keys_are_cache);
   const std::string_view k_name = keys_are_cache ? "k_cache" : "k", v_name = keys_are_cache ? "v_cache" : "v",
                          seqlens_name = keys_are_cache ? "cache_seqlens" : "seqused_k";
   const KeyArguments keys{.k_name = k_name,
@@ -434,7 +435,7 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
 template <size_t>
 using Object = nb::handle;
 
-// By keywords alone, each of which may be left out.
+// Each may be left out.
 template <size_t... i>
 void def_flash_attention(nb::module_& module, std::index_sequence<i...>) {
   module.def(
@@ -444,7 +445,7 @@ void def_flash_attention(nb::module_& module, std::index_sequence<i...>) {
         ((arguments.*kFlashFields[i].object = objects), ...);
         return flash_attention(arguments);
       },
-      nb::kw_only(), (nb::arg(kFlashFields[i].name).none() = nb::none())...);
+      (nb::arg(kFlashFields[i].name).none() = nb::none())...);
 }
 
 }  // namespace

@@ -18,11 +18,12 @@ struct FlashArguments {
   nb::handle q_descale, k_descale, v_descale;
   nb::handle num_splits, scheduler_metadata;
   nb::handle out, return_softmax_lse;
-  // Whether k_cache, v_cache and cache_seqlens are k, v and seqused_k to the caller, for messages.
+  // False where k_cache, v_cache and cache_seqlens are k, v and seqused_k to the caller, for messages.
   nb::handle keys_are_cache;
 };
 
-// Under which keyword each is given.
+// The arguments in their order, by which flash_attn_with_kvcache gives them: Python packs keywords into a
+// dictionary where a call has more than 15, which takes it microseconds. What it does not give stands last.
 struct FlashField {
   const char* name;
   nb::handle FlashArguments::*object;
@@ -39,21 +40,18 @@ inline constexpr FlashField kFlashFields[] = {{"q", &FlashArguments::q},
                                               {"rotary_seqlens", &FlashArguments::rotary_seqlens},
                                               {"rotary_interleaved", &FlashArguments::rotary_interleaved},
                                               {"cu_seqlens_q", &FlashArguments::cu_seqlens_q},
-                                              {"cu_seqlens_k", &FlashArguments::cu_seqlens_k},
                                               {"cu_seqlens_k_new", &FlashArguments::cu_seqlens_k_new},
                                               {"cache_seqlens", &FlashArguments::cache_seqlens},
                                               {"max_seqlen_q", &FlashArguments::max_seqlen_q},
                                               {"page_table", &FlashArguments::page_table},
                                               {"cache_batch_idx", &FlashArguments::cache_batch_idx},
                                               {"cache_leftpad", &FlashArguments::cache_leftpad},
-                                              {"seqused_q", &FlashArguments::seqused_q},
                                               {"softmax_scale", &FlashArguments::softmax_scale},
                                               {"causal", &FlashArguments::causal},
                                               {"window_size", &FlashArguments::window_size},
                                               {"attention_chunk", &FlashArguments::attention_chunk},
                                               {"softcap", &FlashArguments::softcap},
                                               {"sinks", &FlashArguments::sinks},
-                                              {"learnable_sink", &FlashArguments::learnable_sink},
                                               {"q_descale", &FlashArguments::q_descale},
                                               {"k_descale", &FlashArguments::k_descale},
                                               {"v_descale", &FlashArguments::v_descale},
@@ -61,6 +59,9 @@ inline constexpr FlashField kFlashFields[] = {{"q", &FlashArguments::q},
                                               {"scheduler_metadata", &FlashArguments::scheduler_metadata},
                                               {"out", &FlashArguments::out},
                                               {"return_softmax_lse", &FlashArguments::return_softmax_lse},
+                                              {"learnable_sink", &FlashArguments::learnable_sink},
+                                              {"cu_seqlens_k", &FlashArguments::cu_seqlens_k},
+                                              {"seqused_q", &FlashArguments::seqused_q},
                                               {"keys_are_cache", &FlashArguments::keys_are_cache}};
 
 }  // namespace attend::python
