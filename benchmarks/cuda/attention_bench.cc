@@ -96,9 +96,8 @@ class Bench {
     latent.q = rows(queries_, kLatentDim - kRopeDim);
     latent.q_rope = rows(queries_, kRopeDim);
     latent.out = rows(out_, kLatentDim - kRopeDim);
-    latent.latent =
-        TensorView::contiguous(pool_.view().data, DType::kBF16,
-                               {kPoolBytes / 2 / kLatentDim / c.page_size, c.page_size, kLatentDim}, kGpu);
+    latent.latent = TensorView::contiguous(pool_.view().data, c.kv_dtype,
+                                           {num_pool_pages, c.page_size, kLatentDim}, kGpu);
     kernels::AttentionArgs args;
     args.q = TensorView::contiguous(queries_.view().data, DType::kBF16,
                                     {num_tokens, c.num_q_heads, c.head_dim}, kGpu);
@@ -145,7 +144,8 @@ class Bench {
         std::printf(", %.0f TFLOP/s", 2.0 * static_cast<double>(num_kv_tokens) * c.seqlen_q * c.num_q_heads *
                                           (2 * kLatentDim - kRopeDim) / us * 1e-6);
     } else {
-      const double s = c.seqlen_kv, pairs = c.causal ? s * s / 2 : s * s;
+      const double s = c.seqlen_q, prefix = c.seqlen_kv - c.seqlen_q;
+      const double pairs = s * prefix + (c.causal ? s * s / 2 : s * s);
       std::printf(" %7.1f TFLOP/s", 4.0 * c.batch * c.num_q_heads * c.head_dim * pairs / us * 1e-6);
     }
     std::printf("; plan %.1f us, %s", plan_us, plan.device_plan().view().streamed ? "streamed" : "whole");
@@ -244,7 +244,8 @@ std::vector<Case> cases() {
                       .batch = batch,
                       .seqlen_kv = 8192,
                       .kv_dtype = dtype});
-  for (const auto& [batch, kv] : {std::pair{16, 2048}, {64, 1024}, {64, 4096}})
+  list.push_back({.name = "decode b3 kv777", .batch = 3, .seqlen_kv = 777});
+  for (const auto& [batch, kv] : {std::pair{5, 1024}, {16, 2048}, {64, 1024}, {64, 4096}})
     list.push_back({.name = "ragged decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
                     .batch = batch,
                     .seqlen_kv = kv,
@@ -267,6 +268,8 @@ std::vector<Case> cases() {
   }
   for (const auto& [batch, kv, heads] : {std::tuple{1, 4096, 128},
                                          {1, 65536, 128},
+                                         {3, 777, 128},
+                                         {32, 1024, 16},
                                          {32, 8192, 16},
                                          {32, 8192, 128},
                                          {128, 4096, 16},
@@ -277,6 +280,34 @@ std::vector<Case> cases() {
                     .seqlen_kv = kv,
                     .num_q_heads = heads,
                     .mla = true});
+  for (const auto& [batch, kv, heads] :
+       {std::tuple{32, 8192, 16}, {32, 8192, 128}, {128, 4096, 16}, {1, 65536, 128}})
+    list.push_back({.name = "mla decode b" + std::to_string(batch) + " kv" + std::to_string(kv) + " h" +
+                            std::to_string(heads) + " e4m3",
+                    .batch = batch,
+                    .seqlen_kv = kv,
+                    .num_q_heads = heads,
+                    .mla = true,
+                    .kv_dtype = DType::kF8E4M3});
+  list.push_back({.name = "mla ragged decode b32 kv2048 h128",
+                  .batch = 32,
+                  .seqlen_kv = 2048,
+                  .num_q_heads = 128,
+                  .mla = true,
+                  .skewed = true});
+  // New tokens of one request over a prefix: few work tiles.
+  for (const auto& [q, kv, heads, kv_heads] : {std::tuple{512, 65536, 8, 1},
+                                               {512, 8192, 32, 8},
+                                               {512, 512, 32, 8},
+                                               {128, 128, 32, 8},
+                                               {128, 8192, 32, 8},
+                                               {768, 8192, 32, 8}})
+    list.push_back({.name = "chunk " + std::to_string(heads) + "/" + std::to_string(kv_heads) + " q" +
+                            std::to_string(q) + " kv" + std::to_string(kv),
+                    .seqlen_q = q,
+                    .seqlen_kv = kv,
+                    .num_q_heads = heads,
+                    .num_kv_heads = kv_heads});
   struct Shape {
     int num_q_heads, num_kv_heads, head_dim;
   };

@@ -166,6 +166,17 @@ TEST(ChooseAttention, LeavesFewWorkTilesToSm80WhichDividesKeysAmongCtas) {
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
 }
 
+TEST(ChooseAttention, PrefillsFewWorkTilesWhereThePlanDividesTheirKeys) {
+  AttentionProblem problem = kPrefill;
+  problem.num_rows = problem.num_row_tiles * problem.tile_rows / 16;
+  problem.num_row_tiles /= 16;
+  problem.shares_keys = true;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kSm80Tiles);
+  problem.num_rows = 64;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+}
+
 // The plan, which knows the head dim of V alone, makes tiles taller than those of the widest sm80 instance.
 TEST(ChooseAttention, PrefillsWhereTilesHaveNoInstance) {
   AttentionProblem problem = kPrefill;

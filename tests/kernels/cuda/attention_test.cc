@@ -243,6 +243,22 @@ TEST_F(CudaAttention, ServesLatentRowsOfFp8) {
                              .window_left = page_size == 1 ? 100 : -1,
                              .split_rule = kernels::SplitRule::kBalanced,
                              .seed = cases.size() + 1});
+  // Many KV tiles one after another, several work tiles for a CTA, and more CTAs than work tiles.
+  for (const int num_workers : {1, 2, 9})
+    cases.push_back({.requests = {{1, 1500}, {1, 40}, {1, 0}, {2, 333}, {1, 130}},
+                     .num_q_heads = 16,
+                     .num_kv_heads = 1,
+                     .head_dim_qk = 576,
+                     .head_dim_v = 512,
+                     .rope_dim = 64,
+                     .q_dtype = DType::kBF16,
+                     .out_dtype = DType::kBF16,
+                     .kv_dtype = DType::kF8E4M3,
+                     .page_size = 16,
+                     .page_order = conformance::PageOrder::kShuffled,
+                     .split_rule = kernels::SplitRule::kBalanced,
+                     .num_workers = num_workers,
+                     .seed = cases.size() + 1});
   // Narrow rows.
   cases.push_back(cases[8]);
   cases.back().head_dim_qk = 96, cases.back().head_dim_v = 64, cases.back().rope_dim = 32;

@@ -6,6 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/fill_random.h"
 #include "tests/kernels/conformance/cases.h"
@@ -64,10 +65,45 @@ std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
   return cases;
 }
 
+// The same with so many CTAs, or somewhat more than work tiles, that they divide the keys of work tiles, of
+// which every fourth case has far more.
+std::vector<AttentionCase> with_divided_keys(std::vector<AttentionCase> cases) {
+  cases = with_many_rows(std::move(cases));
+  size_t i = 0;
+  for (AttentionCase& c : cases) {
+    const int group = c.num_q_heads / c.num_kv_heads;
+    c.head_dim_qk = std::min(c.head_dim_qk, is_fp8(c.kv_dtype) ? 128 : 192);
+    c.head_dim_v = std::min(c.head_dim_v, 128);
+    c.split_rule = kernels::SplitRule::kBalanced;
+    int num_work_tiles = 0;
+    for (conformance::Lengths& lengths : c.requests) {
+      if (i % 4 == 0) lengths.seqlen_kv += 900;
+      num_work_tiles += (lengths.seqlen_q * group / 128 + 1) * c.num_kv_heads;
+    }
+    num_work_tiles += c.num_pad_reqs * c.num_kv_heads;
+    c.num_workers = static_cast<int>(num_work_tiles * (1 + i % 3) + 2 + i % 5);
+    // Row tiles are counted by bounds.
+    c.num_workers += (c.max_seqlen_q() * group / 128 + 2) * c.num_reqs() * c.num_kv_heads;
+    ++i;
+  }
+  return cases;
+}
+
+bool divides_keys(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
+  return is_prefill(args, plan) && kernels::cuda::sm90::divides_keys(plan.view());
+}
+void prefill_of_divided_keys(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  attention_on_gpu_if(divides_keys, args, built);
+}
+
 class CudaPrefillPart : public NeedsHopper, public testing::WithParamInterface<int> {};
 
 TEST_P(CudaPrefillPart, ConformsToTheReference) {
   run_conformance(prefill_on_gpu, part_of(with_many_rows(conformance::conformance_cases()), GetParam()));
+}
+TEST_P(CudaPrefillPart, ConformsWhereCtasDivideKeys) {
+  run_conformance(prefill_of_divided_keys,
+                  part_of(with_divided_keys(conformance::conformance_cases()), GetParam()));
 }
 TEST_P(CudaPrefillPart, DoesNotDependOnTheOrderOfPages) {
   run_page_order(prefill_on_gpu, part_of(with_many_rows(conformance::page_order_cases()), GetParam()));
@@ -256,6 +292,29 @@ class ExtendStep {
   Tensor k_, v_, q_, out_, lengths_;
   kernels::AttentionArgs args_;
 };
+
+// A few new tokens over a long prefix, whose keys every CTA has a part of.
+TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
+  std::vector<AttentionCase> cases;
+  for (const int num_workers : {2, 7, 60})
+    for (const DType kv_dtype : {DType::kBF16, DType::kF8E4M3})
+      cases.push_back({.requests = {{70, 1500}, {33, 777}},
+                       .num_q_heads = 4,
+                       .num_kv_heads = num_workers == 2 ? 1 : 2,
+                       .head_dim_qk = 128,
+                       .head_dim_v = 128,
+                       .q_dtype = DType::kBF16,
+                       .out_dtype = num_workers == 7 ? DType::kF32 : DType::kBF16,
+                       .kv_dtype = kv_dtype,
+                       .page_size = 16,
+                       .page_order = conformance::PageOrder::kShuffled,
+                       .spread = conformance::ScoreSpread::kPeaked,
+                       .split_rule = kernels::SplitRule::kBalanced,
+                       .num_workers = num_workers,
+                       .seed = cases.size() + 1});
+  // Fewer work tiles than CTAs or not: the choice is the plan's.
+  run_conformance(prefill_on_gpu, cases);
+}
 
 TEST_F(CudaPrefill, GivesZerosWhereNoRequestHasKeys) {
   AttentionCase c{.requests = {{100, 0}, {300, 0}},

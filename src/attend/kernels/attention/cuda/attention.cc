@@ -12,6 +12,7 @@
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm90/mla.h"
 #include "attend/kernels/attention/cuda/sm90/prefill.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/common/kernel_choices.h"
@@ -83,6 +84,7 @@ AttentionProblem problem_of(const QueryBatch& batch, const Visibility& visibilit
           .num_reqs = batch.num_reqs(),
           .num_kv_heads = limits.num_kv_heads,
           .num_workers = limits.num_workers,
+          .shares_keys = sm90::divides_keys(view),
           .fixed_splits = view.split_bank != nullptr};
 }
 
@@ -131,6 +133,7 @@ struct Call {
 
 void launch_prefill(const Call& call, Stream& stream) {
   sm90::prefill(*call.args, call.params, call.plan, call.dims, stream);
+  if (sm90::divides_keys(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
 void launch_sm90_mla(const Call& call, Stream& stream) {

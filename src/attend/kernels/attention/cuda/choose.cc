@@ -32,8 +32,9 @@ bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
 
 bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& tuning) {
   return problem.num_rows >= tuning.min_rows_of_prefill &&
-         sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs, problem.tile_rows,
-                                 problem.num_kv_heads) >= tuning.min_jobs_of_sm * problem.num_workers;
+         (problem.shares_keys ||
+          sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs, problem.tile_rows,
+                                  problem.num_kv_heads) >= tuning.min_jobs_of_sm * problem.num_workers);
 }
 
 // The plan, which knows the head dim of V alone, has tiles no taller than the instance's.
@@ -67,8 +68,12 @@ bool sm90_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
 
 template <size_t kIdx>
 constexpr AttentionRow prefill(std::string_view name) {
-  return {AttentionKernel::kSm90Prefill, sm90::kPrefillDims[kIdx], name,
-          prefill_takes<kIdx>,           prefill_is_faster,        "many rows, and work tiles for every SM"};
+  return {AttentionKernel::kSm90Prefill,
+          sm90::kPrefillDims[kIdx],
+          name,
+          prefill_takes<kIdx>,
+          prefill_is_faster,
+          "many rows, and work tiles or ranges of keys for every SM"};
 }
 
 template <size_t kIdx>

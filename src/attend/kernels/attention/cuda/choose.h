@@ -38,13 +38,15 @@ struct AttentionProblem {
   int64_t num_row_tiles = 0, num_reqs = 0;
   int num_kv_heads = 1;
   int num_workers = 1;  // SMs that the plan is for
+  bool shares_keys =
+      false;  // the plan's CTAs, each of an SM, divide the keys of row tiles as tall as prefill's
   bool fixed_splits = false;
 };
 
 // What decides between kernels that all take a problem: as timed on a GPU, data of that GPU.
 struct AttentionTuning {
   int64_t min_rows_of_prefill;
-  // With fewer work tiles for each SM, CTAs had better divide the keys.
+  // With fewer work tiles for each SM, CTAs had better divide the keys: plans are made so.
   int64_t min_jobs_of_sm;
 };
 // What is known for a GPU: the H200's, until another is measured.

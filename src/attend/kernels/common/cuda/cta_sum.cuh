@@ -3,27 +3,30 @@
 
 namespace attend::kernels::cuda {
 
+template <class T>
 struct CtaSum {
-  int before;   // of the threads before this one
-  int total;    // of all
+  T before;     // of the threads before this one
+  T total;      // of all
   int largest;  // of the candidates of all
 };
 
 // Sums `value` and finds the largest `candidate`, none below 0. All threads call it.
-template <int kThreads>
-__device__ CtaSum cta_sum(int value, int candidate) {
+template <int kThreads, class T>
+__device__ CtaSum<T> cta_sum(T value, int candidate) {
   constexpr int kWarps = kThreads / 32;
   static_assert(kThreads % 32 == 0 && kWarps <= 32);
-  __shared__ int warp_sums[kWarps], warp_largest[kWarps];
+  __shared__ T warp_sums[kWarps];
+  __shared__ int warp_largest[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const auto sum_up_to_lane = [lane](int sum) {
+  const auto sum_up_to_lane = [lane](T sum) {
     for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, sum, step);
+      const T other = __shfl_up_sync(0xffffffffu, sum, step);
       if (lane >= step) sum += other;
     }
     return sum;
   };
-  const int up_to_lane = sum_up_to_lane(value), largest = __reduce_max_sync(0xffffffffu, candidate);
+  const T up_to_lane = sum_up_to_lane(value);
+  const int largest = __reduce_max_sync(0xffffffffu, candidate);
   // Who reads the sums of a call before.
   __syncthreads();
   if (lane == 31) {
@@ -31,8 +34,8 @@ __device__ CtaSum cta_sum(int value, int candidate) {
     warp_largest[warp] = largest;
   }
   __syncthreads();
-  const int up_to_warp = sum_up_to_lane(lane < kWarps ? warp_sums[lane] : 0);
-  const int before_warp = __shfl_sync(0xffffffffu, up_to_warp, max(warp - 1, 0));
+  const T up_to_warp = sum_up_to_lane(lane < kWarps ? warp_sums[lane] : 0);
+  const T before_warp = __shfl_sync(0xffffffffu, up_to_warp, max(warp - 1, 0));
   return {.before = up_to_lane - value + (warp == 0 ? 0 : before_warp),
           .total = __shfl_sync(0xffffffffu, up_to_warp, kWarps - 1),
           .largest = __reduce_max_sync(0xffffffffu, lane < kWarps ? warp_largest[lane] : 0)};

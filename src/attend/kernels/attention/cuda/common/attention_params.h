@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attend/kernels/attention/cuda/common/plan_line.h"
 #include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/metadata/page_of.h"
 
@@ -40,35 +41,36 @@ struct alignas(16) RowTile {
   int32_t kv_begin, kv_end;  // keys that any of its rows may see; empty: none
   int32_t first_kv_tile;     // kv_begin / kv_tile_keys
   int32_t num_kv_tiles;      // at least 1, so that rows without keys are written too
-  int32_t kv_tile_begin;     // KV tiles of the row tiles before this one
+  int32_t line_begin;        // of the row tile's first work tile on the plan's line
   int32_t index;             // of this row tile
 };
 
 // What the plan kernel writes first.
 struct alignas(16) PlanHeader {
   int32_t num_row_tiles;
-  int32_t num_kv_tiles;      // of all row tiles
-  int32_t kv_tiles_per_cta;  // streamed: of a CTA range
-  int32_t num_tokens;        // of all requests; what lies behind them is padding
+  int32_t line_length;
+  PlanLine line;       // streamed
+  int32_t num_tokens;  // of all requests; what lies behind them is padding
 };
 
-// Where a CTA of a streamed plan begins: KV tile `first` of the work tile of a row tile and head.
+// Where a CTA of a streamed plan begins: KV tile `first` of the work tile of a row tile and head. `length`:
+// of the line from there to the end of the CTA range; below 1 where that has no KV tiles.
 struct alignas(16) CtaStart {
   RowTile tile;
   int32_t head, first;
+  int32_t length;
 };
 
 // How CTAs divide the work. A work tile is a row tile and a KV head.
 //   whole     CTA (i, h) computes work tiles of KV head h, all keys of each: of row tile i and, where there
 //   are
 //             more than grid.x, of one of each further round of them
-//   streamed  every CTA takes a CTA range: the same number of consecutive KV tiles (stream-K). A work tile
-//   that
-//             lies in several CTAs leaves partial results: 2 c for one that began before CTA c, 2 c + 1 for
-//             one that begins in c. CTA c computes heads c % heads_at_once, that + heads_at_once, ... of CTA
-//             range c / heads_at_once, so neighbouring CTAs read the same tokens at about the same time:
-//             memory gives a token's heads together faster than one after another. The KV tiles of a CTA
-//             range are those of num_kv_heads / heads_at_once heads, one after another in a row tile
+//   streamed  every CTA takes a CTA range of the plan's line, which costs as much as every other (stream-K,
+//             plan_line.h). A work tile that lies in several CTAs leaves partial results: 2 c for one that
+//             began before CTA c, 2 c + 1 for one that begins in c. CTA c computes heads c % heads_at_once,
+//             that + heads_at_once, ... of CTA range c / heads_at_once, so neighbouring CTAs read the same
+//             tokens at about the same time: memory gives a token's heads together faster than one after
+//             another. The line has the work tiles of num_kv_heads / heads_at_once heads of each row tile
 //
 // With fixed splits (split_bank is not null) a split's result never depends on what lies before it. A CTA
 // that goes on over the end of a split leaves the splits so far in its bank and begins anew; streamed, each
@@ -86,8 +88,8 @@ struct PlanView {
   int32_t kv_tile_keys;
   int32_t tile_rows;
   int32_t num_ctas;
-  int32_t heads_at_once;         // num_kv_heads is a multiple
-  int32_t min_kv_tiles_per_cta;  // streamed
+  int32_t heads_at_once;  // num_kv_heads is a multiple
+  LineRules line;         // streamed
   bool streamed;
   // Streamed: the CTA that ends a work tile's last partial result merges them; else a kernel does it
   // afterwards.

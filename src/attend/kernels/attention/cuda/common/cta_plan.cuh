@@ -23,8 +23,17 @@ class CtaPlan {
   __device__ PlanStart start(int cta) const {
     if constexpr (kInlinePlan) return derive(cta);
     // All loads at once.
-    if (plan_.streamed) return {*plan_.header, plan_.cta_starts[cta]};
-    return {*plan_.header, {plan_.row_tiles[cta], static_cast<int>(blockIdx.y), 0}};
+    PlanStart start =
+        plan_.streamed ? PlanStart{*plan_.header, plan_.cta_starts[cta]}
+                       : PlanStart{*plan_.header, {plan_.row_tiles[cta], static_cast<int>(blockIdx.y), 0, 0}};
+    // There is none for what lies behind the line.
+    if (cta / plan_.heads_at_once * start.header.line.cta_range >= start.header.line_length)
+      start.cta.length = 0;
+    if (plan_.streamed) {
+      if (threadIdx.x == 0) shared_line() = start.header.line;
+      __syncthreads();
+    }
+    return start;
   }
 
   // The row tile behind `tile`, which there is.
@@ -33,13 +42,18 @@ class CtaPlan {
     return plan_.row_tiles[tile.index + 1];
   }
 
-  // After start(). Read again where it is wanted, so that it is not live in registers meanwhile.
-  __device__ int kv_tiles_per_cta() const {
-    if constexpr (kInlinePlan) return derived().header.kv_tiles_per_cta;
-    return plan_.header->kv_tiles_per_cta;
+  // Of a streamed plan, after start(). Read where it is wanted, so that it is not live in registers
+  // meanwhile.
+  __device__ const PlanLine& line() const {
+    if constexpr (kInlinePlan) return derived().header.line;
+    return shared_line();
   }
 
  private:
+  __device__ static PlanLine& shared_line() {
+    __shared__ PlanLine line;
+    return line;
+  }
   __device__ static PlanStart& derived() {
     __shared__ PlanStart start;
     return start;
@@ -55,6 +69,21 @@ class CtaPlan {
   }
   // Heads that a CTA goes through in a row tile.
   __device__ int heads_of_cta() const { return params_.num_kv_heads / plan_.heads_at_once; }
+  // From the begin of a row tile's first work tile to that of the next row tile; 0 without KV tiles.
+  __device__ int length_of(const RowTile& tile, const PlanLine& line) const {
+    return tile.num_kv_tiles > 0 ? heads_of_cta() * pitch_of(line, tile.num_kv_tiles) : 0;
+  }
+
+  // KV tiles and work tiles, summed together.
+  struct Counts {
+    int num_kv_tiles, num_work_tiles;
+    __device__ explicit Counts(int64_t packed)
+        : num_kv_tiles(static_cast<int>(packed)), num_work_tiles(static_cast<int>(packed >> 32)) {}
+    // Of what comes behind them on the line.
+    __device__ int line_begin(const PlanLine& line) const {
+      return cuda::line_begin(line, num_kv_tiles, num_work_tiles);
+    }
+  };
 
   // Each thread has a few requests next to one another, whose KV tiles are summed as the plan kernel sums
   // those of row tiles. The one in whose requests the CTA range begins writes where to shared memory.
@@ -65,29 +94,39 @@ class CtaPlan {
     const int first = min(static_cast<int>(threadIdx.x) * reqs_of_thread, num_reqs);
     const int end = min(first + reqs_of_thread, num_reqs);
     RowTile tile{};
-    int num_kv_tiles = 0, longest = 0;
+    int64_t counts = 0;
+    int longest = 0;
     for (int request = first; request < end; ++request) {
       tile = derive_tile(request);
-      num_kv_tiles += tile.num_kv_tiles * heads_of_cta();
+      if (tile.num_kv_tiles == 0) continue;
+      counts += int64_t{heads_of_cta()} << 32 | tile.num_kv_tiles * heads_of_cta();
       longest = max(longest, tile.num_kv_tiles);
     }
-    const CtaSum sum = cta_sum<kThreads>(num_kv_tiles, longest);
+    const auto sum = cta_sum<kThreads>(counts, longest);
+    const Counts all(sum.total);
+    const LineWork work{all.num_kv_tiles, all.num_work_tiles, sum.largest};
+    const PlanLine line = plan_line(plan_.line, work);
     const PlanHeader header{.num_row_tiles = num_reqs,
-                            .num_kv_tiles = sum.total,
-                            .kv_tiles_per_cta = kv_tiles_per_cta_for(plan_, sum.total, sum.largest),
+                            .line_length = line_length(work, line),
+                            .line = line,
                             .num_tokens = num_tokens};
-    const int cta_range = cta / plan_.heads_at_once, kv_tile = cta_range * header.kv_tiles_per_cta;
-    if (threadIdx.x == 0) derived().header = header;
-    if (sum.before <= kv_tile && kv_tile < sum.before + num_kv_tiles) {
+    const int cta_range = cta / plan_.heads_at_once, range_begin = cta_range * line.cta_range;
+    if (threadIdx.x == 0) {
+      derived().header = header;
+      if (range_begin >= header.line_length) derived().cta.length = 0;
+    }
+    // Of the thread's requests, and of those behind them.
+    const int begin = Counts(sum.before).line_begin(line),
+              next_begin = Counts(sum.before + counts).line_begin(line), gap = gap_before(line);
+    if (begin - gap <= range_begin && range_begin < next_begin - gap) {
       // From the last request on, whose tile is at hand.
-      tile.kv_tile_begin = sum.before + num_kv_tiles - tile.num_kv_tiles * heads_of_cta();
-      while (kv_tile < tile.kv_tile_begin) {
-        const int kv_tile_end = tile.kv_tile_begin;
+      tile.line_begin = next_begin - length_of(tile, line);
+      while (range_begin < tile.line_begin - gap) {
+        const int begin_of_next = tile.line_begin;
         tile = derive_tile(tile.index - 1);
-        tile.kv_tile_begin = kv_tile_end - tile.num_kv_tiles * heads_of_cta();
+        tile.line_begin = begin_of_next - length_of(tile, line);
       }
-      derived().cta =
-          cta_start_at(plan_, tile, kv_tile - tile.kv_tile_begin, cta - cta_range * plan_.heads_at_once);
+      derived().cta = cta_start_at(plan_, header, tile, cta_range, cta - cta_range * plan_.heads_at_once);
     }
     __syncthreads();
     if (!plan_.ctas_merge && threadIdx.x == 0) {
@@ -100,7 +139,7 @@ class CtaPlan {
   __device__ RowTile derive_tile_after(const RowTile& tile) const {
     RowTile next = derive_tile(tile.index + 1);
     while (next.num_kv_tiles == 0) next = derive_tile(next.index + 1);
-    next.kv_tile_begin = tile.kv_tile_begin + tile.num_kv_tiles * heads_of_cta();
+    next.line_begin = tile.line_begin + length_of(tile, line());
     return next;
   }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "attend/base/math.h"
+#include "attend/kernels/attention/cuda/choose.h"
 #include "attend/kernels/attention/cuda/common/plan_kernel.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/tensor/cuda.h"
 
@@ -22,8 +24,12 @@ constexpr int kHeadsOfLatentTile = 64;
 constexpr int kWholeWaves = 4;
 // A token's heads that CTAs beside one another read: 2 KB at head dim 128, which memory gives at once.
 constexpr int kMaxHeadsAtOnce = 8;
-// Below this, a split costs more than it brings.
-constexpr int kMinKvTilesPerCta = 2;
+// What the start of a work tile costs and, where CTAs share one, the fewest KV tiles of a CTA range: with
+// fewer, a split costs more than it brings.
+struct CtaRangeCosts {
+  int start_kv_tiles, min_kv_tiles;
+};
+constexpr CtaRangeCosts kTileCosts{2, 2}, kLatentCosts{4, 2}, kPrefillCosts{5, 4};
 // Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
 // work to divide, and partial results would be many.
 constexpr int kFixedSplitRows = 16;
@@ -86,6 +92,13 @@ AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, Device device) 
       gpu_facts(device).runs_sm90a())
     limits.num_kv_heads = limits.num_q_heads / kHeadsOfLatentTile;
   return limits;
+}
+
+// Whether sm90's prefill takes the batch: row tiles of its height, and nothing that it refuses.
+bool is_for_prefill(const AttentionPlanLimits& limits, const QueryBatch& batch, int tile_rows,
+                    Device device) {
+  return tile_rows == sm90::kPrefillRows && limits.split_rule == SplitRule::kBalanced &&
+         batch.tree_mask.empty() && gpu_facts(device).runs_sm90a();
 }
 
 // Floats of a row of a partial result: MLA's are in groups of 16 columns.
@@ -156,8 +169,6 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device)
   view_.partial_state = static_cast<float2*>(partial_state_.view().data);
   view_.partials_done = partials_done_.as<int32_t>();
   view_.num_partials = static_cast<int32_t>(sizes.num_partials);
-  view_.num_ctas = static_cast<int32_t>(sizes.num_ctas);
-  view_.heads_at_once = heads_at_once_for(grouped_, sizes.num_ctas);
   view_.kv_tile_keys = kKeyTile;
   if (limits_.split_rule == SplitRule::kFixed) {
     view_.split_bank = split_bank_.as<float>();
@@ -184,12 +195,23 @@ void DevicePlan::shape_for(const QueryBatch& batch) {
   view_.tile_rows = tile_rows_for(grouped_, max_seqlen_q);
   const int64_t num_row_tiles = max_row_tiles(grouped_, num_tokens, batch.num_reqs(), max_seqlen_q);
   const bool fixed_splits = grouped_.split_rule == SplitRule::kFixed;
-  view_.min_kv_tiles_per_cta = fixed_splits ? 1 : kMinKvTilesPerCta;
+  const bool prefill = is_for_prefill(grouped_, batch, view_.tile_rows, header_.view().device);
+  view_.num_ctas =
+      static_cast<int32_t>(prefill ? grouped_.num_workers : ctas_per_sm(grouped_) * grouped_.num_workers);
+  view_.heads_at_once = heads_at_once_for(grouped_, view_.num_ctas);
+  const CtaRangeCosts& costs = prefill ? kPrefillCosts : is_latent(grouped_) ? kLatentCosts : kTileCosts;
+  view_.line = {.num_cta_ranges = view_.num_ctas / view_.heads_at_once,
+                .min_cta_range = fixed_splits ? 1 : costs.min_kv_tiles,
+                // Partial results are numbered as KV tiles, without gaps.
+                .start_cost = fixed_splits ? 0 : costs.start_kv_tiles};
   view_.ctas_merge =
-      fixed_splits ||
-      (!is_latent(grouped_) && max_seqlen_q * group_of(grouped_) * grouped_.head_dim_v <= kMergeFloats);
+      fixed_splits || (!prefill && !is_latent(grouped_) &&
+                       max_seqlen_q * group_of(grouped_) * grouped_.head_dim_v <= kMergeFloats);
   view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
-  if (fixed_splits)
+  if (prefill)
+    view_.streamed = num_row_tiles * grouped_.num_kv_heads <
+                     attention_tuning(gpu_facts(header_.view().device)).min_jobs_of_sm * grouped_.num_workers;
+  else if (fixed_splits)
     view_.streamed = max_seqlen_q * group_of(grouped_) <= kFixedSplitRows;
   else
     view_.streamed = grouped_.split_rule == SplitRule::kBalanced &&

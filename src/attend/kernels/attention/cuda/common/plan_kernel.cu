@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
           (params.batch.cu_seqlen_q[request + 1] - params.batch.cu_seqlen_q[request]) * params.group;
       num_tiles = (num_rows + plan.tile_rows - 1) / plan.tile_rows;
     }
-    const CtaSum sum = cta_sum<kThreads>(num_tiles, 0);
+    const auto sum = cta_sum<kThreads>(num_tiles, 0);
     if (request < params.batch.num_reqs) params.first_row_tile[request] = num_row_tiles + sum.before;
     num_row_tiles += sum.total;
   }
@@ -51,24 +51,29 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   __syncthreads();
 
   const int heads_of_cta = params.num_kv_heads / plan.heads_at_once;
-  int num_kv_tiles = 0, longest = 0;
+  LineWork work{.num_kv_tiles = 0, .num_work_tiles = num_row_tiles * heads_of_cta, .longest = 0};
   for (int first = 0; first < num_row_tiles; first += kThreads) {
     const int tile_idx = first + static_cast<int>(threadIdx.x);
     RowTile tile{};
     if (tile_idx < num_row_tiles) tile = make_row_tile(params, tile_idx);
-    const CtaSum sum = cta_sum<kThreads>(tile.num_kv_tiles * heads_of_cta, tile.num_kv_tiles);
-    tile.kv_tile_begin = num_kv_tiles + sum.before;
+    const auto sum = cta_sum<kThreads>(tile.num_kv_tiles * heads_of_cta, tile.num_kv_tiles);
+    // Of an even line without gaps: more is not known yet.
+    tile.line_begin = work.num_kv_tiles + sum.before;
     if (tile_idx < num_row_tiles) plan.row_tiles[tile_idx] = tile;
-    num_kv_tiles += sum.total;
-    longest = max(longest, sum.largest);
+    work.num_kv_tiles += sum.total;
+    work.longest = max(work.longest, sum.largest);
   }
-  const int kv_tiles_per_cta = kv_tiles_per_cta_for(plan, num_kv_tiles, longest);
-  if (threadIdx.x == 0)
-    *plan.header = {.num_row_tiles = num_row_tiles,
-                    .num_kv_tiles = num_kv_tiles,
-                    .kv_tiles_per_cta = kv_tiles_per_cta,
-                    .num_tokens = params.batch.cu_seqlen_q[params.batch.num_reqs]};
+  const PlanLine line = plan_line(plan.line, work);
+  const PlanHeader header{.num_row_tiles = num_row_tiles,
+                          .line_length = line_length(work, line),
+                          .line = line,
+                          .num_tokens = params.batch.cu_seqlen_q[params.batch.num_reqs]};
+  if (threadIdx.x == 0) *plan.header = header;
   if (!plan.streamed) return;
+  for (int tile_idx = static_cast<int>(threadIdx.x); tile_idx < num_row_tiles; tile_idx += kThreads) {
+    int32_t& begin = plan.row_tiles[tile_idx].line_begin;
+    begin = line_begin(line, begin, tile_idx * heads_of_cta);
+  }
   __syncthreads();
 
   // A warp per row tile: one long request alone has KV tiles for every CTA. Its lanes take CTA ranges and, of
@@ -78,12 +83,14 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   const int cta_range_of_lane = lane >> heads_shift, head_of_lane = lane & ((1 << heads_shift) - 1);
   for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
     const RowTile tile = plan.row_tiles[tile_idx];
-    const int kv_tile_end = tile.kv_tile_begin + tile.num_kv_tiles * heads_of_cta;
-    int cta_range = (tile.kv_tile_begin + kv_tiles_per_cta - 1) / kv_tiles_per_cta + cta_range_of_lane;
-    for (; cta_range * kv_tiles_per_cta < kv_tile_end; cta_range += 32 >> heads_shift) {
+    const int gap = gap_before(line);
+    const int begin = max(0, tile.line_begin - gap),
+              end = tile.line_begin + pitch_of(line, tile.num_kv_tiles) * heads_of_cta - gap;
+    int cta_range = (begin + line.cta_range - 1) / line.cta_range + cta_range_of_lane;
+    for (; cta_range * line.cta_range < end; cta_range += 32 >> heads_shift) {
       if (head_of_lane >= plan.heads_at_once) continue;
       plan.cta_starts[cta_range * plan.heads_at_once + head_of_lane] =
-          cta_start_at(plan, tile, cta_range * kv_tiles_per_cta - tile.kv_tile_begin, head_of_lane);
+          cta_start_at(plan, header, tile, cta_range, head_of_lane);
     }
   }
 }

@@ -23,9 +23,9 @@ __device__ KvTileRange range_at(const PlanView& plan, const RowTile& tile, int h
   }
   // Partial results are written and never waited for; the bank is read back.
   const bool has_partials =
-      kFixedSplits && plan.streamed && plan.header->num_kv_tiles * plan.heads_at_once <= plan.num_partials;
+      kFixedSplits && plan.streamed && plan.header->line_length * plan.heads_at_once <= plan.num_partials;
   if (has_partials && tile.num_kv_tiles > 1)
-    return {first, count, tile.kv_tile_begin * plan.heads_at_once + head * tile.num_kv_tiles + first, true};
+    return {first, count, tile.line_begin * plan.heads_at_once + head * tile.num_kv_tiles + first, true};
   if (whole) return {0, count, -1, true};
   return {first, tile.num_kv_tiles - first, -1, first == 0};
 }
@@ -41,19 +41,17 @@ __device__ int next_row_tile(int row_tile, int num_ctas) {
 
 // Calls compute(tile, head, range) for every range of KV tiles of a work tile that this CTA computes.
 // `cta_plan`: its CtaPlan. The header is read again where it is wanted later, so that it is not live in
-// registers meanwhile.
+// registers meanwhile. Fixed splits have no gaps.
 template <bool kFixedSplits, class Plan, class Compute>
 __device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, const PlanStart& start,
                           const Compute& compute) {
   const PlanView& plan = params.plan;
   RowTile tile = start.cta.tile;
   int head = start.cta.head, first = start.cta.first;
-  // KV tiles that the CTA still takes, whole plans: of this row tile.
+  // Of the line to the end of the CTA range; whole plans: KV tiles of this row tile.
   int left;
   if (plan.streamed)
-    left = min(start.header.kv_tiles_per_cta, start.header.num_kv_tiles - static_cast<int>(blockIdx.x) /
-                                                                              plan.heads_at_once *
-                                                                              start.header.kv_tiles_per_cta);
+    left = start.cta.length;
   else
     left = static_cast<int>(blockIdx.x) < start.header.num_row_tiles ? tile.num_kv_tiles : 0;
   while (left > 0) {
@@ -61,6 +59,8 @@ __device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, c
         range_at<kFixedSplits>(plan, tile, head, first, min(tile.num_kv_tiles - first, left));
     if (range.computed) compute(tile, head, range);
     left -= range.count;
+    if (!kFixedSplits && plan.streamed)
+      left -= pitch_of(cta_plan.line(), tile.num_kv_tiles) - tile.num_kv_tiles;
     if (left > 0) {
       first = 0;
       head += plan.heads_at_once;

@@ -729,8 +729,7 @@ class AttentionCta {
   // After a partial result of the work tile: merges all of them if this was the last to be written.
   __device__ void finish_work_tile(const Plan& plan, const WorkTileRows& rows, const RowTile& tile,
                                    const KvTileRange& range) {
-    const PartialResults partials =
-        partials_of<kFixedSplits>(params_.plan, tile, rows.head, plan.kv_tiles_per_cta());
+    const PartialResults partials = partials_of<kFixedSplits>(params_.plan, tile, rows.head, plan.line());
     int32_t* const num_done = params_.plan.partials_done + tile.index * params_.num_kv_heads + rows.head;
     if (!complete_partials(num_done, kFixedSplits ? range.count : 1, partials.count)) return;
     merge_partials<kHeadDimV, kThreads, kMergeAtOnce>(params_, partials, 0, rows.num_rows, [&](int tile_row) {

@@ -72,7 +72,7 @@ class MlaCta {
       attend(tile, range, prefetches);
       prefetches = false;
       if (range.partial_idx < 0 || !params_.plan.ctas_merge) return;
-      const PartialResults partials = partials_of<false>(params_.plan, tile, 0, plan.kv_tiles_per_cta());
+      const PartialResults partials = partials_of<false>(params_.plan, tile, 0, plan.line());
       if (complete_partials(params_.plan.partials_done + tile.index, 1, partials.count))
         merge_partials<kMlaHeadDimV, kThreads, kMergeAtOnce>(
             params_, partials, 0, num_rows_, [this](int tile_row) {

@@ -194,21 +194,17 @@ __device__ __forceinline__ void mla_arrive_after_cp_async(uint32_t barrier) {
 }
 
 // The work_tiles of a CTA, one after another: its share of a streamed plan, else every gridDim.x-th row tile
-// and head. By one thread.
+// and head. By one thread. Where it stands is in shared memory: registers are short.
 template <class Plan>
 class MlaWalk {
  public:
+  // `walk`: as the plan says where the CTA begins, else with the header alone.
   __device__ MlaWalk(const MlaParams& params, const Plan& cta_plan, sm80::PlanStart& walk)
-      : params_(params.attention), cta_plan_(cta_plan), at_(walk.cta) {
-    const PlanView& plan = params_.plan;
-    const int cta = static_cast<int>(blockIdx.x);
-    if (plan.streamed) {
-      const int kv_tiles = walk.header.kv_tiles_per_cta;
-      left_ = min(kv_tiles, walk.header.num_kv_tiles - cta / plan.heads_at_once * kv_tiles);
-    } else {
-      next_work_tile_ = cta;
-      left_ = walk.header.num_row_tiles * params_.num_kv_heads;
-    }
+      : params_(params.attention), cta_plan_(cta_plan), walk_(walk) {}
+
+  // Before next().
+  __device__ void begin() {
+    if (!params_.plan.streamed) next_work_tile() = static_cast<int>(blockIdx.x);
   }
 
   __device__ void next(MlaWorkTile& work_tile) {
@@ -221,27 +217,31 @@ class MlaWalk {
 
  private:
   __device__ void next_of_share(MlaWorkTile& work_tile) {
-    if (left_ <= 0) return;
+    CtaStart& at = walk_.cta;
+    if (at.length <= 0) return;
     const PlanView& plan = params_.plan;
-    const sm80::KvTileRange part = sm80::range_at<false>(plan, at_.tile, at_.head, at_.first,
-                                                         min(at_.tile.num_kv_tiles - at_.first, left_));
-    make(work_tile, at_.tile, at_.head, part);
-    left_ -= part.count;
-    if (left_ <= 0) return;
-    at_.first = 0;
-    at_.head += plan.heads_at_once;
-    if (at_.head < params_.num_kv_heads) return;
-    at_.tile = cta_plan_.tile_after(at_.tile);
-    at_.head -= params_.num_kv_heads;
+    const sm80::KvTileRange part = sm80::range_at<false>(plan, at.tile, at.head, at.first,
+                                                         min(at.tile.num_kv_tiles - at.first, at.length));
+    make(work_tile, at.tile, at.head, part);
+    at.length -= part.count + pitch_of(walk_.header.line, at.tile.num_kv_tiles) - at.tile.num_kv_tiles;
+    if (at.length <= 0) return;
+    at.first = 0;
+    at.head += plan.heads_at_once;
+    if (at.head < params_.num_kv_heads) return;
+    at.tile = cta_plan_.tile_after(at.tile);
+    at.head -= params_.num_kv_heads;
   }
 
   // Heads fastest: CTAs beside one another read the same keys.
   __device__ void next_whole(MlaWorkTile& work_tile) {
-    if (next_work_tile_ >= left_) return;
-    const RowTile& tile = params_.plan.row_tiles[next_work_tile_ / params_.num_kv_heads];
-    make(work_tile, tile, next_work_tile_ % params_.num_kv_heads, {0, tile.num_kv_tiles, -1, true});
-    next_work_tile_ += static_cast<int>(gridDim.x);
+    const int work_tile_idx = next_work_tile();
+    if (work_tile_idx >= walk_.header.num_row_tiles * params_.num_kv_heads) return;
+    const RowTile& tile = params_.plan.row_tiles[work_tile_idx / params_.num_kv_heads];
+    make(work_tile, tile, work_tile_idx % params_.num_kv_heads, {0, tile.num_kv_tiles, -1, true});
+    next_work_tile() = work_tile_idx + static_cast<int>(gridDim.x);
   }
+  // Of a whole plan, which has no starts.
+  __device__ int& next_work_tile() const { return walk_.cta.first; }
 
   __device__ void make(MlaWorkTile& work_tile, const RowTile& tile, int head,
                        const sm80::KvTileRange& part) const {
@@ -273,9 +273,7 @@ class MlaWalk {
 
   const AttentionParams& params_;
   const Plan& cta_plan_;
-  CtaStart& at_;
-  int left_;  // KV tiles of the CTA range, or work tiles of the whole plan
-  int next_work_tile_ = 0;
+  sm80::PlanStart& walk_;
 };
 
 // Two warps, each half of the rows of queries; the first publishes the work tiles.
@@ -288,6 +286,7 @@ class MlaScheduler {
   __device__ void run(const Plan& cta_plan) {
     MlaWalk<Plan> walk(mla_, cta_plan, shared_.walk());
     const bool publishes = warp_ == 0 && lane_ == 0;
+    if (publishes) walk.begin();
     uint32_t parity = 0;
     for (PipelineState place;; place.advance(MlaTile::kScheduleStages), parity ^= 1) {
       if (publishes) {

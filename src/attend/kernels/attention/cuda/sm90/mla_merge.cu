@@ -66,10 +66,10 @@ struct Merged {
 class RangeEnd {
  public:
   // `cta`: the CTA of the plan that ends there.
-  __device__ RangeEnd(const AttentionParams& params, const CtaStart& next, int kv_tiles_per_cta, int cta)
+  __device__ RangeEnd(const AttentionParams& params, const CtaStart& next, const PlanLine& line, int cta)
       : params_(params),
         rows_(params, next.tile, next.head, params.plan.tile_rows),
-        partials_(sm80::partials_of<false>(params.plan, next.tile, next.head, kv_tiles_per_cta)),
+        partials_(sm80::partials_of<false>(params.plan, next.tile, next.head, line)),
         num_ends_(partials_.count - 1),
         scale_log2_(sm80::softmax_scale_log2_of(params)) {
     const int first_cta = (partials_.first - 1) / 2;
@@ -210,9 +210,9 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   // Both loads at once; a tile behind the last KV tile is not looked at.
   const PlanHeader header = *plan.header;
   const CtaStart next = plan.cta_starts[cta + plan.heads_at_once];
-  if ((cta / plan.heads_at_once + 1) * header.kv_tiles_per_cta >= header.num_kv_tiles) return;
+  if ((cta / plan.heads_at_once + 1) * header.line.cta_range >= header.line_length) return;
   if (next.first == 0) return;
-  RangeEnd(params, next, header.kv_tiles_per_cta, cta).merge();
+  RangeEnd(params, next, header.line, cta).merge();
 }
 
 }  // namespace

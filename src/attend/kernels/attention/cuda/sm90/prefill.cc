@@ -68,7 +68,10 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
     prefill.k = map_pages(args.kv.k, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
     prefill.v = map_pages(args.kv.v, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
   }
-  instance.launch(prefill, std::min(most_jobs(args, plan), plan.limits().num_workers), stream.handle);
+  instance.launch(prefill,
+                  divides_keys(params.plan) ? params.plan.num_ctas
+                                            : std::min(most_jobs(args, plan), plan.limits().num_workers),
+                  stream.handle);
 }
 
 }  // namespace attend::kernels::cuda::sm90

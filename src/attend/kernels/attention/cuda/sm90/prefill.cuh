@@ -24,6 +24,7 @@
 
 #include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
+#include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
@@ -34,6 +35,7 @@
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
@@ -91,13 +93,14 @@ __device__ inline uint32_t swizzled(int row, int piece) {
   return static_cast<uint32_t>(row * kPanelRowBytes + ((piece ^ (row & 7)) << 4));
 }
 
-// A row tile and a KV head, with all keys that they see.
+// A row tile and a KV head, with all keys that they see or, where CTAs divide keys, a part of them.
 struct alignas(16) PrefillWorkTile {
-  RowTile tile;  // whose keys are narrowed to those of this layer
+  RowTile tile;  // whose keys are narrowed to those of this layer and of the part
   int32_t head;
-  int32_t first_key;  // of the first key tile
-  int32_t num_tiles;  // -1: there are no more work tiles
-  KeyRange full;      // keys that every row sees
+  int32_t partial_idx;  // of the partial result; -1: the result is final
+  int32_t first_key;    // of the first key tile
+  int32_t num_tiles;    // -1: there are no more work tiles
+  KeyRange full;        // keys that every row sees, of those
 };
 
 template <class Tile>
@@ -176,9 +179,111 @@ __device__ inline void arrive_after_cp_async(uint32_t barrier) {
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
-// Scheduler, and producer of the queries. Work tiles are taken in the order of the plan, heads fastest: the
+// The work tiles of a CTA, one after another. They are taken in the order of the plan, heads fastest: the
 // first of every CTA is that of its index, and each CTA takes another as soon as it has published the one
-// before (an atomic counter). Who computes a work tile changes no bit.
+// before (an atomic counter). Who computes a work tile changes no bit. Where CTAs divide keys, they are those
+// of the CTA's range. By one thread.
+template <class Tile>
+class PrefillWalk {
+ public:
+  __device__ explicit PrefillWalk(const PrefillParams& params)
+      : params_(params.attention), progress_(params.progress) {}
+
+  __device__ void begin() {
+    const PlanView& plan = params_.plan;
+    const int cta = static_cast<int>(blockIdx.x);
+    if (!divides_keys(plan)) {
+      at_ = cta;
+      return;
+    }
+    // All loads at once; there is no start behind the line.
+    const PlanHeader header = *plan.header;
+    const CtaStart start = plan.cta_starts[cta];
+    at_ = start.tile.index * params_.num_kv_heads + start.head;
+    first_ = start.first;
+    left_ = cta / plan.heads_at_once * header.line.cta_range < header.line_length ? start.length : 0;
+  }
+
+  // After begin() and advance(): whether there are more work tiles.
+  __device__ bool find() {
+    if (divides_keys(params_.plan)) return left_ > 0;
+    const int num_work_tiles = params_.plan.header->num_row_tiles * params_.num_kv_heads;
+    while (at_ < num_work_tiles && !begins_work_tile()) advance();
+    return at_ < num_work_tiles;
+  }
+
+  __device__ void write(PrefillWorkTile& work_tile) {
+    PrefillWorkTile made = make_work_tile();
+    if (divides_keys(params_.plan)) {
+      const sm80::KvTileRange part = sm80::range_at<false>(params_.plan, made.tile, made.head, first_,
+                                                           min(made.tile.num_kv_tiles - first_, left_));
+      left_ -=
+          part.count + pitch_of(params_.plan.header->line, made.tile.num_kv_tiles) - made.tile.num_kv_tiles;
+      made.partial_idx = part.partial_idx;
+      const int part_begin = (made.tile.first_kv_tile + part.first) * kKeyTile;
+      made.tile.kv_begin = max(made.tile.kv_begin, part_begin);
+      made.tile.kv_end = max(made.tile.kv_begin, min(made.tile.kv_end, part_begin + part.count * kKeyTile));
+      made.full = {max(made.full.begin, made.tile.kv_begin), min(made.full.end, made.tile.kv_end)};
+    }
+    made.first_key = made.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
+    if (made.tile.kv_begin < made.tile.kv_end)
+      made.num_tiles = (made.tile.kv_end - made.first_key + Tile::kKeys - 1) / Tile::kKeys;
+    work_tile = made;
+  }
+
+  __device__ void advance() {
+    if (!divides_keys(params_.plan)) {
+      at_ = static_cast<int>(gridDim.x) + atomicAdd(progress_, 1);
+      return;
+    }
+    first_ = 0;
+    // The CTA's next head, or its first one of the next row tile.
+    at_ += params_.plan.heads_at_once;
+  }
+
+  // The last CTA to end resets the counters.
+  __device__ void end() const {
+    if (divides_keys(params_.plan)) return;
+    if (atomicAdd(progress_ + 1, 1) + 1 < static_cast<int>(gridDim.x)) return;
+    progress_[0] = 0;
+    progress_[1] = 0;
+  }
+
+ private:
+  // Where the plan's row tiles are lower than a work tile, the tiles that follow the first belong to its work
+  // tile.
+  __device__ bool begins_work_tile() const {
+    return params_.plan.row_tiles[at_ / params_.num_kv_heads].row_begin % Tile::kRows == 0;
+  }
+
+  // With all keys of the row tile.
+  __device__ PrefillWorkTile make_work_tile() const {
+    const BatchParams& batch = params_.batch;
+    PrefillWorkTile work_tile{};
+    work_tile.head = at_ % params_.num_kv_heads;
+    work_tile.partial_idx = -1;
+    work_tile.tile = params_.plan.row_tiles[at_ / params_.num_kv_heads];
+    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, Tile::kRows);
+    const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
+    // The plan may be one of a layer without a window, its row tiles lower.
+    const VisibleRange of_first =
+                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_first)),
+                       of_last =
+                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_last));
+    work_tile.tile.kv_begin = of_first.lo;
+    work_tile.tile.kv_end = max(of_first.lo, of_last.hi + 1);
+    work_tile.full = {of_last.lo, of_first.hi + 1};
+    return work_tile;
+  }
+
+  const AttentionParams& params_;
+  int32_t* const progress_;
+  int at_ = 0;  // row tile and head as one number, heads fastest
+  // Where keys are divided: the CTA's first KV tile of the work tile, and what is left of its range.
+  int first_ = 0, left_ = 0;
+};
+
+// Scheduler, and producer of the queries.
 template <class Tile>
 class PrefillScheduler {
   using Shared = PrefillShared<Tile>;
@@ -189,20 +294,21 @@ class PrefillScheduler {
       : params_(params), shared_(shared), consumer_(consumer) {}
 
   __device__ void run() {
-    const int num_work_tiles = params_.attention.plan.header->num_row_tiles * params_.attention.num_kv_heads;
+    PrefillWalk<Tile> walk(params_);
     const bool schedules = consumer_ == 0 && lane_ == 0;
-    int work_tile_idx = static_cast<int>(blockIdx.x);
+    if (schedules) walk.begin();
     PipelineState queries;
     for (PipelineState state;; state.advance(Tile::kWorkTileStages), queries.advance(Tile::kQueryStages)) {
       if (schedules) {
-        while (work_tile_idx < num_work_tiles && !begins_work_tile(work_tile_idx))
-          work_tile_idx = next_work_tile();
+        const bool has_more = walk.find();
         ptx::mbarrier_wait(shared_.work_tile_empty(state.stage), state.parity ^ 1);
-        shared_.work_tile(state.stage) =
-            work_tile_idx < num_work_tiles ? make_work_tile(work_tile_idx) : PrefillWorkTile{.num_tiles = -1};
+        if (has_more)
+          walk.write(shared_.work_tile(state.stage));
+        else
+          shared_.work_tile(state.stage).num_tiles = -1;
         ptx::mbarrier_arrive(shared_.work_tile_full(state.stage));
-        if (work_tile_idx >= num_work_tiles) return end();
-        work_tile_idx = next_work_tile();
+        if (!has_more) return walk.end();
+        walk.advance();
       }
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
@@ -214,46 +320,6 @@ class PrefillScheduler {
   }
 
  private:
-  __device__ int next_work_tile() const {
-    return static_cast<int>(gridDim.x) + atomicAdd(params_.progress, 1);
-  }
-
-  // Where the plan's row tiles are lower than a work tile, the tiles that follow the first belong to its work
-  // tile.
-  __device__ bool begins_work_tile(int work_tile_idx) const {
-    const AttentionParams& params = params_.attention;
-    return params.plan.row_tiles[work_tile_idx / params.num_kv_heads].row_begin % Tile::kRows == 0;
-  }
-
-  // The last CTA to end resets the counters.
-  __device__ void end() const {
-    if (atomicAdd(params_.progress + 1, 1) + 1 < static_cast<int>(gridDim.x)) return;
-    params_.progress[0] = 0;
-    params_.progress[1] = 0;
-  }
-
-  __device__ PrefillWorkTile make_work_tile(int work_tile_idx) const {
-    const AttentionParams& params = params_.attention;
-    const BatchParams& batch = params.batch;
-    PrefillWorkTile work_tile{};
-    work_tile.head = work_tile_idx % params.num_kv_heads;
-    work_tile.tile = params.plan.row_tiles[work_tile_idx / params.num_kv_heads];
-    const sm80::WorkTileRows rows(params, work_tile.tile, work_tile.head, Tile::kRows);
-    const int j_first = rows.first_query, j_last = rows.at(params, rows.num_rows - 1).query;
-    // The plan may be one of a layer without a window, its row tiles lower.
-    const VisibleRange of_first =
-                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_first)),
-                       of_last =
-                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_last));
-    work_tile.tile.kv_begin = of_first.lo;
-    work_tile.tile.kv_end = max(of_first.lo, of_last.hi + 1);
-    work_tile.full = {of_last.lo, of_first.hi + 1};
-    work_tile.first_key = work_tile.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
-    if (work_tile.tile.kv_begin < work_tile.tile.kv_end)
-      work_tile.num_tiles = (work_tile.tile.kv_end - work_tile.first_key + Tile::kKeys - 1) / Tile::kKeys;
-    return work_tile;
-  }
-
   // Rows beyond the request's are zero. Eight neighbouring threads copy 128 bytes of a row.
   __device__ void copy_queries(const PrefillWorkTile& work_tile, uint32_t queries) const {
     const AttentionParams& params = params_.attention;
@@ -660,17 +726,17 @@ struct PrefillRows {
     ptx::wgmma_commit_group();
   }
 
-  // Mask: scores of the KV tile from `first_key` on that a row does not see become -inf. `first_row`: the
-  // thread's, of the work tile.
+  // Mask: scores of the KV tile from `first_key` on that a row does not see, or that lie outside of `keys`,
+  // become -inf. `first_row`: the thread's, of the work tile.
   __device__ __forceinline__ void mask_scores(const AttentionParams& params, const sm80::WorkTileRows& rows,
-                                              int first_row, int first_key) {
+                                              int first_row, int first_key, const KeyRange& keys) {
     const int first_column = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + 8 * half;
       const QueryRange query = query_range<false>(params.batch, rows.span, rows.at(params, row).query);
-      const int begin = query.lo - first_column;
-      const int end = row < rows.num_rows ? query.hi + 1 - first_column : begin;
+      const int begin = max(query.lo, keys.begin) - first_column;
+      const int end = row < rows.num_rows ? min(query.hi + 1, keys.end) - first_column : begin;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
@@ -734,7 +800,7 @@ struct PrefillRows {
 // Epilogue. The work tile's row that the present thread begins with, of the consumers' `warpgroup`.
 template <class Tile>
 __device__ __forceinline__ int prefill_row(int warpgroup) {
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = ptx::tid_x();
   return warpgroup * Tile::kConsumerRows + thread / 32 % 4 * 16 + thread % 32 / 4;
 }
 
@@ -747,8 +813,9 @@ class PrefillEpilogue {
   __device__ PrefillEpilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup)
       : params_(params), rows_(rows), first_row_(prefill_row<Tile>(warpgroup)) {}
 
-  // After finish_sums(). By all threads of a warp.
-  __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2) const {
+  // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
+  __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2, int partial_idx) const {
+    if (partial_idx >= 0) return write_partial(rows, partial_idx);
     float out_scale[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) out_scale[half] = finish(rows, half, softmax_scale_log2);
@@ -781,14 +848,30 @@ class PrefillEpilogue {
     for (int half = 0; half < 2; ++half) {
       const int tile_row = first_row_ + 8 * half;
       if (tile_row >= rows_.num_rows) continue;
-      auto* const to = reinterpret_cast<float2*>(out_row(tile_row, sizeof(float)));
+      write_floats(rows, half, out_scale[half], reinterpret_cast<float2*>(out_row(tile_row, sizeof(float))));
+    }
+  }
+
+  __device__ __forceinline__ void write_partial(const Rows& rows, int partial_idx) const {
 #pragma unroll
-      for (int n = 0; n < kGroups; ++n) {
-        const int column = 8 * n + lane_ % 4 * 2;
-        if (column < params_.head_dim_v)
-          to[column / 2] = make_float2(rows.out[4 * n + 2 * half] * out_scale[half],
-                                       rows.out[4 * n + 2 * half + 1] * out_scale[half]);
-      }
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      if (tile_row >= rows_.num_rows) continue;
+      const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
+      if (lane_ % 4 == 0)
+        params_.plan.partial_state[partial_row] = make_float2(rows.row_max[half], rows.row_sum[half]);
+      write_floats(rows, half, 1.0f,
+                   reinterpret_cast<float2*>(params_.plan.partial_out + partial_row * params_.head_dim_v));
+    }
+  }
+
+  __device__ __forceinline__ void write_floats(const Rows& rows, int half, float scale, float2* to) const {
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) {
+      const int column = 8 * n + lane_ % 4 * 2;
+      if (column < params_.head_dim_v)
+        to[column / 2] =
+            make_float2(rows.out[4 * n + 2 * half] * scale, rows.out[4 * n + 2 * half + 1] * scale);
     }
   }
 
@@ -818,7 +901,7 @@ class PrefillEpilogue {
   const AttentionParams& params_;
   const sm80::WorkTileRows rows_;
   const int first_row_;
-  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+  const int lane_ = ptx::tid_x() % 32;
 };
 
 // Consumer: one warpgroup, all work tiles.
@@ -899,7 +982,8 @@ class PrefillConsumer {
     rows.finish_sums();
     // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
-    PrefillEpilogue<T, Tile>(params_, rows_of(work_tile), warpgroup_).write(rows, softmax_scale_log2_);
+    PrefillEpilogue<T, Tile>(params_, rows_of(work_tile), warpgroup_)
+        .write(rows, softmax_scale_log2_, work_tile.partial_idx);
   }
 
   // The stage of K is free; cap, mask and softmax: scores become P.
@@ -914,7 +998,8 @@ class PrefillConsumer {
       for (float& score : rows.scores) score = cap(score);
     }
     if (first_key < full.begin || first_key + Tile::kKeys > full.end)
-      rows.mask_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key);
+      rows.mask_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key,
+                       {work_tile.tile.kv_begin, work_tile.tile.kv_end});
     rows.softmax(softmax_scale_log2_);
   }
 

@@ -25,7 +25,8 @@ struct PrefillParams {
 };
 
 // For a plan whose row tiles have kPrefillRows or half as many, q of 16 bits, K/V of the same type or of fp8.
-// `num_ctas`: at most as many as there are SMs. `stream` is a cudaStream_t. Throws Error(kDevice) when the
+// `num_ctas`: at most as many as there are SMs; those of the plan where they divide keys, whose partial
+// results launch_merge_partials() of sm80 merges. `stream` is a cudaStream_t. Throws Error(kDevice) when the
 // launch fails.
 using PrefillLaunch = void (*)(const PrefillParams& params, int num_ctas, void* stream);
 
