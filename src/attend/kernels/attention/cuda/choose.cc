@@ -9,7 +9,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr AttentionTuning kH200{.min_rows_of_prefill = 65, .min_jobs_of_sm = 1};
+constexpr AttentionTuning kH200{.min_rows_of_prefill = 65, .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm};
 
 bool always(const AttentionProblem&, const AttentionTuning&) { return true; }
 

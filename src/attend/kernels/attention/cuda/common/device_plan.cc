@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "attend/base/math.h"
-#include "attend/kernels/attention/cuda/choose.h"
 #include "attend/kernels/attention/cuda/common/plan_kernel.h"
+#include "attend/kernels/attention/cuda/common/prefill_plan.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
-#include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/tensor/cuda.h"
 
@@ -209,8 +208,7 @@ void DevicePlan::shape_for(const QueryBatch& batch) {
                        max_seqlen_q * group_of(grouped_) * grouped_.head_dim_v <= kMergeFloats);
   view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
   if (prefill)
-    view_.streamed = num_row_tiles * grouped_.num_kv_heads <
-                     attention_tuning(gpu_facts(header_.view().device)).min_jobs_of_sm * grouped_.num_workers;
+    view_.streamed = num_row_tiles * grouped_.num_kv_heads < sm90::kMinPrefillJobsOfSm * grouped_.num_workers;
   else if (fixed_splits)
     view_.streamed = max_seqlen_q * group_of(grouped_) <= kFixedSplitRows;
   else
