@@ -185,10 +185,11 @@ std::string weights_line(const EngineInfo& info) {
         "{}the {} GEMM widens them as it reads them", weights,
         kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
   if (info.dtype == DType::kF32) return weights + "the naive GEMM takes them beside float32";
-  return weights + (info.deterministic
-                        ? "the quantised GEMM widens them as it reads them"
-                        : "the quantised GEMM widens them as it reads them; of more than 64 rows they are "
-                          "multiplied as elements, tile after tile (experts: never)");
+  return weights +
+         (info.deterministic
+              ? "the quantised GEMM widens them as it reads them"
+              : "GEMMs of few rows widen them as they read them; of more than 64 rows, or 192, they "
+                "are multiplied as elements, tile after tile (experts: never)");
 }
 
 void print_start(const EmbedderInfo& info) {

@@ -78,18 +78,17 @@ TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
   });
   for_each_quantised_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
     const GemmKernel kernel = choose(problem, gpu).kernel;
-    EXPECT_TRUE(kernel == GemmKernel::kQuantised || kernel == GemmKernel::kWidened ||
+    EXPECT_TRUE(kernel == GemmKernel::kSkinnyCodes || kernel == GemmKernel::kSwapAbCodes ||
+                kernel == GemmKernel::kQuantised || kernel == GemmKernel::kWidened ||
                 kernel == GemmKernel::kNaive)
         << gemm_row(kernel).name;
     reached.insert(kernel);
   });
   // Beside cuBLASLt, which takes all but batch-invariant ones, it is left what no tensor-core kernel takes.
-  // Tiles of codes are off.
-  EXPECT_EQ(reached.size(), gemm_rows().size() - 1);
-  EXPECT_FALSE(reached.contains(GemmKernel::kSwapAbCodes));
+  EXPECT_EQ(reached.size(), gemm_rows().size());
 }
 
-TEST(ChooseGemm, GivesTilesOfCodesWhatTheyTakeOnceTheyAreTuned) {
+TEST(ChooseGemm, GivesTilesOfCodesTheRowsThatTheyAreFasterFor) {
   GemmTuning tuning = gemm_tuning(kH100);
   tuning.max_rows_of_code_tiles = 100;
   GemmProblem problem = kLayer;
@@ -103,13 +102,64 @@ TEST(ChooseGemm, GivesTilesOfCodesWhatTheyTakeOnceTheyAreTuned) {
   EXPECT_EQ(choice(), GemmKernel::kSwapAbCodes);
   problem.gated = false;
   problem.num_rows = 101;
-  EXPECT_EQ(choice(), GemmKernel::kQuantised);
-  problem.num_rows = 1;
+  EXPECT_EQ(choice(), GemmKernel::kWidened);
+  problem.num_rows = 9;
   problem.group_ins = 64;
   EXPECT_EQ(choice(), GemmKernel::kQuantised);
   problem.group_ins = 128;
   problem.format = WeightFormat::kMxFp4;
   EXPECT_EQ(choice(), GemmKernel::kQuantised);
+}
+
+TEST(ChooseGemm, GivesTheSkinnyGemmOfCodesFewRowsOfWhatItTakes) {
+  GemmProblem few = kLayer;
+  few.format = WeightFormat::kInt4;
+  few.group_ins = 128;
+  few.has_workspace = true;
+  const auto choice = [&](const auto& change, const GpuFacts& gpu = kH100) {
+    GemmProblem problem = few;
+    change(problem);
+    return choose(problem, gpu).kernel;
+  };
+  const auto expect_not_taken = [&](const auto& change) {
+    EXPECT_NE(choice(change), GemmKernel::kSkinnyCodes);
+  };
+  EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kSkinnyCodes);
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.gated = true; }), GemmKernel::kSkinnyCodes);
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.has_zeros = true; }), GemmKernel::kSkinnyCodes);
+  for (const int64_t group_ins : {128, 256, 4096, 1 << 20})
+    EXPECT_EQ(choice([&](GemmProblem& problem) {
+                problem.format = WeightFormat::kFp8;
+                problem.group_ins = group_ins;
+                problem.scale_dtype = DType::kF32;
+              }),
+              GemmKernel::kSkinnyCodes);
+  EXPECT_EQ(choice([](GemmProblem&) {}, kL40S), GemmKernel::kQuantised);
+  expect_not_taken([](GemmProblem& problem) { problem.num_rows = 9; });
+  expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
+  expect_not_taken([](GemmProblem& problem) { problem.scale_dtype = DType::kF32; });
+  expect_not_taken([](GemmProblem& problem) { problem.scales_aligned = false; });
+  expect_not_taken([](GemmProblem& problem) { problem.group_ins = 256; });
+  expect_not_taken([](GemmProblem& problem) { problem.in_features = 4096 + 128; });
+  expect_not_taken([](GemmProblem& problem) { problem.reorders = true; });
+  expect_not_taken([](GemmProblem& problem) { problem.out_features = 4092; });
+  expect_not_taken([](GemmProblem& problem) {
+    problem.format = WeightFormat::kFp8;
+    problem.scale_dtype = DType::kF32;
+    problem.group_outs = 96;
+  });
+  // Zeros of a row that do not fill words; x that does not fit beside the stages.
+  expect_not_taken([](GemmProblem& problem) {
+    problem.in_features = 11008;
+    problem.num_rows = 1;
+    problem.has_zeros = true;
+  });
+  expect_not_taken([](GemmProblem& problem) { problem.in_features = 14336; });
+  EXPECT_EQ(choice([](GemmProblem& problem) {
+              problem.in_features = 14336;
+              problem.num_rows = 1;
+            }),
+            GemmKernel::kSkinnyCodes);
 }
 
 TEST(ChooseGemm, ReadsQuantisedWeightsInTheirOwnBitsForAFewTilesOfRows) {
@@ -119,11 +169,11 @@ TEST(ChooseGemm, ReadsQuantisedWeightsInTheirOwnBitsForAFewTilesOfRows) {
   problem.has_workspace = true;
   const auto choice = [&](int64_t num_rows) {
     problem.num_rows = num_rows;
-    return choose(problem, kH100).kernel;
+    return choose(problem, kL40S).kernel;
   };
   EXPECT_EQ(choice(1), GemmKernel::kQuantised);
   EXPECT_EQ(choice(64), GemmKernel::kQuantised);
-  EXPECT_EQ(choice(257), GemmKernel::kWidened);
+  EXPECT_EQ(choice(65), GemmKernel::kWidened);
   problem.batch_invariant = true;
   EXPECT_EQ(choice(4096), GemmKernel::kQuantised);
   problem.batch_invariant = false;

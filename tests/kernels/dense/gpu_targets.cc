@@ -149,16 +149,12 @@ class GpuTarget : public Target {
   }
   void linear(const LinearArgs& args) const override {
     Call call;
-    const size_t num_bytes =
-        kernels::linear_workspace_bytes(args.x.shape[0], args.x.shape[1], kGpu, args.weight.format);
-    const TestTensor workspace({static_cast<int64_t>(num_bytes)}, DType::kU8);
-    std::memset(workspace.view().data, 0xff, num_bytes);
-    const TensorView device_workspace = call.in(workspace);
+    const View<std::byte> workspace = workspace_for(args.x, args.weight, call);
     kernels::linear({.x = call.in(args.x),
                      .weight = weight(args.weight, call),
                      .bias = call.in(args.bias),
                      .out = call.out(args.out),
-                     .workspace = {static_cast<std::byte*>(device_workspace.data), num_bytes},
+                     .workspace = workspace,
                      .batch_invariant = args.batch_invariant,
                      .norm = in(args.norm, call),
                      .accumulate = args.accumulate},
@@ -167,11 +163,13 @@ class GpuTarget : public Target {
   }
   void gated_linear(const kernels::GatedLinearArgs& args) const override {
     Call call;
+    const View<std::byte> workspace = workspace_for(args.x, args.weight, call);
     kernels::gated_linear({.x = call.in(args.x),
                            .weight = weight(args.weight, call),
                            .bias = call.in(args.bias),
                            .gate_up = call.in(args.gate_up),
                            .out = call.out(args.out),
+                           .workspace = workspace,
                            .batch_invariant = args.batch_invariant,
                            .norm = in(args.norm, call)},
                           call.stream());
@@ -232,6 +230,13 @@ class GpuTarget : public Target {
     device.zeros = call.in(host.zeros);
     device.input_order = call.in(host.input_order);
     return device;
+  }
+  // Of what the fastest kernels want, all NaN.
+  static View<std::byte> workspace_for(const TensorView& x, const Weight& weight, Call& call) {
+    const size_t num_bytes = kernels::linear_workspace_bytes(x.shape[0], x.shape[1], kGpu, weight.format);
+    const TestTensor workspace({static_cast<int64_t>(num_bytes)}, DType::kU8);
+    std::memset(workspace.view().data, 0xff, num_bytes);
+    return {static_cast<std::byte*>(call.in(workspace).data), num_bytes};
   }
   static kernels::InputNorm in(const kernels::InputNorm& norm, Call& call) {
     return {.weight = call.in(norm.weight), .eps = norm.eps, .normalized = call.in(norm.normalized)};

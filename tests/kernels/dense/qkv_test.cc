@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <list>
+#include <memory>
 #include <ostream>
 #include <utility>
 #include <vector>
 
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/dense/quantised_weight.h"
 #include "tests/kernels/dense/test_tensor.h"
 
 namespace attend::kernels {
@@ -20,7 +22,9 @@ namespace {
 using testing_cuda::DeviceArrays;
 using testing_cuda::DeviceCopy;
 using testing_cuda::kGpu;
+using testing_support::Format;
 using testing_support::TestTensor;
+using testing_support::TestWeight;
 
 using QkvNormRopeStore = testing_cuda::NeedsGpu;
 
@@ -42,7 +46,8 @@ constexpr int64_t kRows[] = {1, 2, 7, 8, 16};
 struct Variant {
   DType dtype = DType::kBF16, cache_dtype = DType::kBF16;
   bool bias = false, head_norms = false, with_norm = true;
-  int64_t unturned = 0;  // elements of a head that do not turn
+  int64_t unturned = 0;                   // elements of a head that do not turn
+  const Format* weight_format = nullptr;  // null: plain
 };
 
 class Layer {
@@ -53,7 +58,9 @@ class Layer {
     const int64_t features = q_features + 2 * kv_features;
     const auto norm = [&](int64_t size) { return random({size}, variant.dtype, 1.0f); };
     product_ = {.x = random({num_rows, heads.hidden}, variant.dtype, 2.0f),
-                .weight = random({features, heads.hidden}, variant.dtype, 0.05f),
+                .weight = variant.weight_format == nullptr
+                              ? Weight(random({features, heads.hidden}, variant.dtype, 0.05f))
+                              : quantised(*variant.weight_format, features, heads.hidden),
                 .bias = variant.bias ? random({features}, variant.dtype, 1.0f) : TensorView{},
                 .out = random({num_rows, features}, variant.dtype, 1.0f)};
     if (variant.with_norm)
@@ -137,6 +144,14 @@ class Layer {
     tensors_.push_back(TestTensor::random(sizes, dtype, tensors_.size() + 1, deviation));
     return upload(tensors_.back());
   }
+  Weight quantised(const Format& format, int64_t num_outs, int64_t in_features) {
+    weight_ = testing_support::random_weight(format, num_outs, in_features);
+    Weight on_device = weight_->view;
+    on_device.data = upload(weight_->view.data);
+    on_device.scales = upload(weight_->view.scales);
+    if (!weight_->view.zeros.empty()) on_device.zeros = upload(weight_->view.zeros);
+    return on_device;
+  }
   TensorView cache(const Heads& heads, DType dtype) {
     caches_.push_back(Tensor::zeros({12, kPageSize, heads.num_kv, heads.head_dim}, dtype));
     return upload(caches_.back());
@@ -156,6 +171,7 @@ class Layer {
   int64_t num_rows_;
   std::vector<int32_t> slots_;
   std::list<TestTensor> tensors_;
+  std::unique_ptr<TestWeight> weight_;
   std::list<Tensor> caches_;
   std::vector<TensorView> hosts_;
   std::vector<DeviceCopy> copies_;
@@ -189,6 +205,36 @@ TEST_P(QkvOfHeads, HasTheBitsOfSeparateLaunches) {
     }
 }
 INSTANTIATE_TEST_SUITE_P(Each, QkvOfHeads, testing::ValuesIn(kHeads));
+
+// Inputs that the skinny GEMM of codes takes, and some for which more rows than one are left to others.
+constexpr Heads kHeadsOfCodes[] = {
+    {2, 1, 16, 512}, {32, 8, 128, 1024}, {14, 2, 64, 2560}, {80, 8, 128, 8192}};
+constexpr Format kWeightFormats[] = {{WeightFormat::kFp8, 1, 0, DType::kF32},
+                                     {WeightFormat::kFp8, 128, 128, DType::kF32},
+                                     {WeightFormat::kInt4, 1, 128, DType::kBF16},
+                                     {WeightFormat::kInt4, 1, 128, DType::kF16, true}};
+
+TEST_F(QkvNormRopeStore, HasTheBitsOfSeparateLaunchesOfQuantisedWeights) {
+  for (const Format& format : kWeightFormats) {
+    const Variant variants[] = {{.weight_format = &format},
+                                {.bias = true, .with_norm = false, .weight_format = &format},
+                                {.cache_dtype = DType::kF8E4M3, .weight_format = &format},
+                                {.head_norms = true, .weight_format = &format},
+                                {.dtype = DType::kF16, .cache_dtype = DType::kF16, .weight_format = &format}};
+    for (const Heads& heads : kHeadsOfCodes)
+      for (const int64_t num_rows : {1, 2, 8, 9})
+        for (const Variant& variant : variants) {
+          Layer layer(heads, num_rows, variant);
+          layer.run_apart();
+          const std::vector<std::byte> expected = layer.results();
+          layer.reset();
+          layer.run_in_one();
+          ASSERT_EQ(layer.results(), expected)
+              << heads << ", " << num_rows << " rows, " << variant.dtype << " by " << format
+              << (variant.bias ? ", bias" : "") << (variant.head_norms ? ", norms of heads" : "");
+        }
+  }
+}
 
 TEST_F(QkvNormRopeStore, LeavesTheCacheOfOtherSlotsAlone) {
   Layer layer(kHeads[1], 16, {});

@@ -3,28 +3,16 @@
 
 #include <array>
 #include <cmath>
-#include <limits>
 #include <vector>
 
-#include "attend/kernels/common/cuda/gpu_facts.h"
-#include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
-#include "attend/kernels/gemm/weights.h"
-#include "tests/kernels/cuda/device_copy.h"
-#include "tests/kernels/dense/quantised_weight.h"
+#include "tests/kernels/dense/codes_case.h"
 #include "tests/kernels/dense/sm90_test.h"
-#include "tests/kernels/dense/test_tensor.h"
 
 namespace attend::kernels::cuda {
 namespace {
 
-using attend::cuda::OwnedStream;
-using testing_cuda::DeviceCopy;
-using testing_cuda::kGpu;
 using testing_support::Format;
-using testing_support::random_weight;
-using testing_support::TestTensor;
-using testing_support::TestWeight;
 
 using Sm90SwapAbCodes = testing_cuda::Sm90Test;
 
@@ -34,54 +22,13 @@ constexpr Format kTileFormats[] = {
     {WeightFormat::kInt4, 1, 256, DType::kF16, true}, {WeightFormat::kInt4, 1, 0, DType::kF32},
 };
 
-// A case on the GPU: x, a weight and what out holds before.
-struct Case {
-  OwnedStream stream{kGpu};
-  std::unique_ptr<TestWeight> weight;
-  TestTensor x;
-  DeviceCopy codes, scales, zeros, device_x;
-
-  Case(const Format& format, DType x_dtype, int64_t num_rows, int64_t weight_rows, int64_t in_features)
-      : weight(random_weight(format, weight_rows, in_features)),
-        x(TestTensor::random({num_rows, in_features}, x_dtype, 1)),
-        codes(weight->view.data, stream.get()),
-        scales(weight->view.scales, stream.get()),
-        zeros(weight->view.zeros, stream.get()),
-        device_x(x, stream.get()) {}
-
-  // Rows [first, last) of x.
+struct Case : testing_cuda::CodesCase {
+  using CodesCase::CodesCase;
   std::vector<double> run(int64_t first, int64_t last, bool gated, float before = 0.0f) {
-    const int64_t num_outs = weight->view.out_features() / (gated ? 2 : 1);
-    TestTensor out({last - first, num_outs}, DType::kF32);
-    out.fill(before == 0.0f ? std::numeric_limits<float>::quiet_NaN() : before);
-    const DeviceCopy device_out(out, stream.get());
-    Weight on_device = weight->view;
-    on_device.data = codes.view();
-    on_device.scales = scales.view();
-    if (!on_device.zeros.empty()) on_device.zeros = zeros.view();
-    const LinearArgs args{.x = device_x.view().slice(0, first, last),
-                          .weight = on_device,
-                          .bias = {},
-                          .out = device_out.view(),
-                          .accumulate = before != 0.0f};
-    EXPECT_TRUE(gemm_row(GemmKernel::kSwapAbCodes).takes(gemm_problem(args, gated), gpu_facts(kGpu)));
-    sm90::swap_ab_gemm(args, gated, stream.get());
-    device_out.download(stream.get());
-    attend::cuda::synchronize(stream.get());
-    return out.values();
-  }
-
-  struct Sum {
-    double value = 0.0, magnitude = 0.0;
-  };
-  Sum sum(int64_t row, const std::vector<double>& elements) const {
-    Sum sum;
-    for (size_t i = 0; i < elements.size(); ++i) {
-      const double term = x.at(row * std::ssize(elements) + static_cast<int64_t>(i)) * elements[i];
-      sum.value += term;
-      sum.magnitude += std::abs(term);
-    }
-    return sum;
+    return CodesCase::run(
+        GemmKernel::kSwapAbCodes,
+        [](const LinearArgs& args, bool gate, Stream& on) { sm90::swap_ab_gemm(args, gate, on); }, first,
+        last, gated, before);
   }
 };
 
@@ -108,16 +55,7 @@ TEST_F(Sm90SwapAbCodes, MatchFloat64) {
                                         << " -> " << num_outs);
         Case given(format, x_dtype, num_rows, num_outs, in_features);
         const std::vector<double> got = given.run(0, num_rows, /*gated=*/false);
-        const int64_t row_step = 1 + num_rows / 12, out_step = 1 + num_outs / 150;
-        for (int64_t o = 0; o < num_outs; o += out_step) {
-          const std::vector<double> elements = reference::weight_row(given.weight->view, o);
-          for (int64_t row = o % row_step; row < num_rows; row += row_step) {
-            const Case::Sum expected = given.sum(row, elements);
-            ASSERT_NEAR(got[static_cast<size_t>(row * num_outs + o)], expected.value,
-                        kTolerance * expected.magnitude)
-                << "row " << row << ", output " << o;
-          }
-        }
+        given.expect_near_float64(got, num_rows, kTolerance);
       }
     }
 }

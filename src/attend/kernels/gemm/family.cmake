@@ -30,6 +30,8 @@ attend_kernels(gemm
     cuda/common/widen_weight.cu
     cuda/sm80/quantised_gemm_bf16.cu
     cuda/sm80/quantised_gemm_f16.cu
+    cuda/sm80/skinny_codes_bf16.cu
+    cuda/sm80/skinny_codes_f16.cu
     cuda/sm80/skinny_gemm.cc
     cuda/sm80/skinny_gemm_bf16.cu
     cuda/sm80/skinny_gemm_f16.cu

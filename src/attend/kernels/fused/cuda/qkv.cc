@@ -12,26 +12,32 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// The product alone would be one launch of the skinny GEMM, the norm included. There are kernels for bf16 and
+bool is_quantised(const LinearArgs& args) { return args.weight.format != WeightFormat::kPlain; }
+
+// The product alone would be one launch of a skinny GEMM, the norm included. There are kernels for bf16 and
 // the shared memory of Hopper.
 bool takes_product(const LinearArgs& args, const Stream& stream) {
   if (max_skinny_rows(gpu_facts(stream.device).shared_bytes) != kMaxRowsWithRoom ||
       args.x.shape[0] > kMaxQkvRows || args.x.dtype != DType::kBF16 ||
-      args.weight.format != WeightFormat::kPlain || args.weight.data.dtype != DType::kBF16 ||
-      args.out.dtype != DType::kBF16 || args.accumulate || args.batch_invariant)
+      (!is_quantised(args) && args.weight.data.dtype != DType::kBF16) || args.out.dtype != DType::kBF16 ||
+      args.accumulate || args.batch_invariant)
     return false;
   const GemmProblem problem = gemm_problem(args, /*gated=*/false);
   const GemmRow& row = choose(problem, gpu_facts(stream.device));
-  return row.kernel == GemmKernel::kSkinny && (problem.norm == GemmNorm::kNone || row.norms(problem));
+  return row.kernel == (is_quantised(args) ? GemmKernel::kSkinnyCodes : GemmKernel::kSkinny) &&
+         (problem.norm == GemmNorm::kNone || row.norms(problem));
 }
 
 KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
   std::ostringstream text;
   text << product.x.shape[0] << " x " << product.x.shape[1] << " -> " << product.out.shape[1] << ", "
-       << product.x.dtype << ", heads of " << rope.q.shape[2];
+       << product.x.dtype;
+  if (is_quantised(product)) text << " by " << to_string(product.weight.format);
+  text << ", heads of " << rope.q.shape[2];
   return {.op = "qkv_norm_rope_store",
           .problem = text.str(),
-          .kernel = "skinny GEMM with RoPE and store",
+          .kernel = is_quantised(product) ? "skinny GEMM of codes with RoPE and store"
+                                          : "skinny GEMM with RoPE and store",
           .why = "few rows: bound by reading the weight"};
 }
 
@@ -65,13 +71,17 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
                    .rope = norm_rope_store_params(rope, store, stream)};
   params.product.head_half = static_cast<int32_t>(head_dim / 2);
   if (!rope.q_norm.empty()) {
+    if (is_quantised(product)) return false;
     const int64_t num_heads = rope.q.shape[1] + 2 * rope.k.shape[1];
     params.ctas_of_head = ctas_of_normalized_head(static_cast<int>(num_heads), params.product.head_half,
                                                   params.product.num_rows);
     if (params.ctas_of_head == 0) return false;
   }
   if (records_choices()) record_choice(choice_of(product, rope));
-  launch_qkv(params, stream.handle);
+  if (is_quantised(product))
+    launch_qkv_codes({params, quantised_weight(product.weight)}, stream.handle);
+  else
+    launch_qkv(params, stream.handle);
   return true;
 }
 

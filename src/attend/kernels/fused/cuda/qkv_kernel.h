@@ -1,7 +1,7 @@
 // The product that a layer's q, k and v come from, with what q, k and v go through before attention.
 #pragma once
 
-#include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 
 namespace attend::kernels::cuda {
@@ -20,6 +20,13 @@ struct QkvParams {
 };
 void launch_qkv(const QkvParams& params, void* stream);
 void launch_normalized_qkv(const QkvParams& params, void* stream);
+
+// The same by launch_skinny_codes_bf16: at most kMaxSkinnyCodeRows rows, and no heads are normalised.
+struct QkvCodesParams {
+  QkvParams qkv;
+  QuantisedWeight weight;
+};
+void launch_qkv_codes(const QkvCodesParams& params, void* stream);
 
 // QkvParams::ctas_of_head on the current device, for `num_heads` heads of q, k and v together; 0: so many
 // heads, or heads of this size, are not normalised in the GEMM.

@@ -1,9 +1,11 @@
 #include "attend/kernels/gemm/cuda/choose.h"
 
 #include <array>
+#include <bit>
 
 #include "attend/base/error.h"
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_codes_kernel.h"
@@ -21,8 +23,9 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .max_rows_of_deferred_norm = 32,
                            .min_wave_efficiency = 0.8,
                            .min_rows_of_cta_pairs = 192,
-                           .max_rows_of_codes = 256,
-                           .max_rows_of_code_tiles = 0,
+                           .max_rows_of_skinny_codes = kMaxSkinnyCodeRows,
+                           .max_rows_of_code_tiles = 192,
+                           .max_rows_of_codes = 64,
                            .max_rows_of_any_width = 16,
                            .max_features_of_more_rows = 32768};
 
@@ -108,6 +111,33 @@ bool fits_codes(const GemmProblem& problem) {
          problem.weight_aligned;
 }
 
+bool skinny_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
+  const bool fp8 = problem.format == WeightFormat::kFp8;
+  const bool x_aligned = problem.norm == GemmNorm::kNone || skinny_norms(problem)
+                             ? problem.x_aligned
+                             : problem.normalized_aligned;
+  const int64_t in_features = problem.in_features;
+  const auto takes_groups = [&] {
+    if (fp8)
+      return in_features % kFp8RowInputs == 0 &&
+             (problem.group_ins >= in_features || problem.group_ins % kFp8RowInputs == 0) &&
+             (problem.group_outs >= problem.num_weight_rows() ||
+              std::has_single_bit(static_cast<uint64_t>(problem.group_outs)));
+    return in_features % kInt4RowInputs == 0 && problem.group_ins == kInt4GroupInputs &&
+           problem.scale_dtype != DType::kF32 &&
+           (!problem.has_zeros || in_features / kInt4GroupInputs % 4 == 0);
+  };
+  return !problem.batch_invariant && problem.num_rows <= kMaxSkinnyCodeRows && problem.dtype != DType::kF32 &&
+         (fp8 || problem.format == WeightFormat::kInt4) && takes_groups() &&
+         problem.out_features % kFeatures == 0 && x_aligned && problem.weight_aligned &&
+         problem.scales_aligned && !problem.reorders && gpu.shared_bytes >= kLargeSharedBytes &&
+         skinny_code_x_bytes(problem.num_rows, in_features) <= kMaxSkinnyCodeXBytes;
+}
+
+bool skinny_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.num_rows <= tuning.max_rows_of_skinny_codes;
+}
+
 bool code_tiles_take(const GemmProblem& problem, const GpuFacts& gpu) {
   const bool whole_groups =
       problem.group_ins >= problem.in_features || problem.group_ins % sm90::kScaledInputs == 0;
@@ -151,6 +181,8 @@ constexpr std::array kRows{
             "SiLU in the product, and tiles that keep the SMs busy"},
     GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", fits_sm90_tiles, split_k_is_faster,
             split_k_norms, "rows and weight of a size where clusters share the inputs best"},
+    GemmRow{GemmKernel::kSkinnyCodes, "skinny GEMM of codes", skinny_codes_take, skinny_codes_are_faster,
+            skinny_norms, "few rows: bound by reading the weight in its own bits"},
     GemmRow{GemmKernel::kSwapAbCodes, "swap-AB GEMM of codes (sm90)", code_tiles_take, code_tiles_are_faster,
             split_k_norms, "reads the weight in its own bits: not many rows"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,

@@ -15,7 +15,8 @@ namespace attend::kernels::cuda {
 enum class GemmKernel : uint8_t {
   kGatedMlp,       // sm90/gated_mlp_gemm.h
   kSwapAbSplitK,   // sm90/swap_ab_gemm.h
-  kSwapAbCodes,    // the same, of quantised weights
+  kSkinnyCodes,    // sm80/skinny_gemm.h, of quantised weights
+  kSwapAbCodes,    // sm90/swap_ab_gemm.h, of quantised weights
   kSkinny,         // sm80/skinny_gemm.h
   kInvariantSm90,  // sm90/batch_invariant_gemm.h
   kInvariantSm80,  // common/batch_invariant_gemm_kernel.h
@@ -25,7 +26,7 @@ enum class GemmKernel : uint8_t {
   kNaive,          // common/batch_invariant_gemm_kernel.h
   kGemmThenSilu,   // no kernel for gate, up and SiLU together: another choice, and then silu_mul()
 };
-inline constexpr int kNumGemmKernels = 11;
+inline constexpr int kNumGemmKernels = 12;
 
 // RMSNorm of x before the product (InputNorm of linear.h).
 enum class GemmNorm : uint8_t {
@@ -49,7 +50,10 @@ struct GemmProblem {
   bool norm_aligned = true;
   bool normalized_aligned = true;  // the memory for x behind a norm that runs in a launch before
   WeightFormat format = WeightFormat::kPlain;
-  int64_t group_ins = 0;       // of a quantised weight: inputs that share a scale
+  int64_t group_outs = 1, group_ins = 0;  // of a quantised weight: outputs and inputs that share a scale
+  DType scale_dtype = DType::kBF16;
+  bool has_zeros = false;
+  bool scales_aligned = true;  // scales and zeros begin at multiples of 4 bytes
   bool reorders = false;       // columns of the weight are not in the order of inputs
   bool has_workspace = false;  // that quantised weights want
 
@@ -71,12 +75,13 @@ struct GemmTuning {
   // multiply 256 rows however few there are, which pays from some number on.
   double min_wave_efficiency;
   int64_t min_rows_of_cta_pairs;
-  // The quantised GEMM: with more rows, widening the weight once costs less than reading and widening it
-  // again for each further tile of 64 rows. A step of 8B takes 9.7 ms of such a tile on an H200, and widened
-  // 48 ms, most of which are launches for 2048 outputs each.
-  int64_t max_rows_of_codes;
-  // The same for swap-AB tiles of codes, which wgmma multiplies. 0: they have not run on a GPU yet.
+  // The skinny GEMM of codes, before tiles of codes.
+  int64_t max_rows_of_skinny_codes;
+  // Swap-AB tiles of codes: each 64 rows read and widen W anew. Widened once, it costs what three times 64
+  // rows do, and hardly more with more rows.
   int64_t max_rows_of_code_tiles;
+  // The quantised GEMM, of what neither takes: its tiles of 64 rows cost more still.
+  int64_t max_rows_of_codes;
   // The skinny GEMM: with more rows than the first x weighs as much as the weights that a CTA takes at once,
   // so layers of more features than the second (heads) are left to cuBLASLt.
   int64_t max_rows_of_any_width;

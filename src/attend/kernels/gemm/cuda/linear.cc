@@ -31,6 +31,11 @@ GemmNorm norm_of(const InputNorm& norm) {
   return norm.deferred ? GemmNorm::kDeferred : GemmNorm::kGiven;
 }
 
+bool words_aligned(const TensorView& view) {
+  constexpr uintptr_t kWordBytes = 4;
+  return reinterpret_cast<uintptr_t>(view.data) % kWordBytes == 0;
+}
+
 KernelChoice choice_of(const GemmProblem& problem, const GemmRow& row) {
   std::ostringstream text;
   text << problem.num_rows << " x " << problem.in_features << " -> " << problem.out_features << ", "
@@ -53,6 +58,10 @@ bool launch_split_k(const LinearArgs& args, bool gated, Stream& stream) {
 
 void launch_skinny(const LinearArgs& args, bool gated, Stream& stream) {
   launch_skinny_gemm(skinny_gemm_params(args, gated), args.x.dtype, stream.handle);
+}
+
+void launch_skinny_of_codes(const LinearArgs& args, bool gated, Stream& stream) {
+  launch_skinny_codes(skinny_codes_params(args, gated), args.x.dtype, stream.handle);
 }
 
 void launch_invariant_sm90(const LinearArgs& args, bool, Stream& stream) {
@@ -118,17 +127,12 @@ bool defers_nothing(const LinearArgs& args, bool gated, Stream& stream) {
 
 // By GemmKernel: launches, and returns whether the next norm is deferred. kGemmThenSilu is another linear().
 constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream), kNumGemmKernels> kLaunches{
-    defers_nothing<launch_gated_mlp>,
-    launch_split_k,
-    launch_split_k,
-    defers_nothing<launch_skinny>,
-    defers_nothing<launch_invariant_sm90>,
-    defers_nothing<launch_invariant_sm80>,
-    defers_nothing<launch_quantised>,
-    defers_nothing<launch_widened>,
-    defers_nothing<launch_cublaslt>,
-    defers_nothing<launch_naive>,
-    nullptr};
+    defers_nothing<launch_gated_mlp>,       launch_split_k,
+    defers_nothing<launch_skinny_of_codes>, launch_split_k,
+    defers_nothing<launch_skinny>,          defers_nothing<launch_invariant_sm90>,
+    defers_nothing<launch_invariant_sm80>,  defers_nothing<launch_quantised>,
+    defers_nothing<launch_widened>,         defers_nothing<launch_cublaslt>,
+    defers_nothing<launch_naive>,           nullptr};
 
 const GemmRow& recorded(const GemmRow& row, const GemmProblem& problem) {
   if (records_choices()) record_choice(choice_of(problem, row));
@@ -167,7 +171,11 @@ GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
           .norm_aligned = rows_aligned({&args.norm.weight}),
           .normalized_aligned = rows_aligned({&args.norm.normalized}),
           .format = args.weight.format,
+          .group_outs = args.weight.group_outs,
           .group_ins = args.weight.group_ins,
+          .scale_dtype = args.weight.scales.dtype,
+          .has_zeros = !args.weight.zeros.empty(),
+          .scales_aligned = words_aligned(args.weight.scales) && words_aligned(args.weight.zeros),
           .reorders = !args.weight.input_order.empty(),
           .has_workspace = !args.workspace.empty()};
 }

@@ -81,11 +81,17 @@ __device__ __forceinline__ uint32_t widen_e2m1(uint32_t codes) {
   const uint32_t sign = codes << 12 & 0x80008000u;
   return scaled_up<T>(sign | (codes << PairOf<T>::kE2m1Shift & PairOf<T>::kE2m1Bits), PairOf<T>::kE2m1Factor);
 }
+// (a & mask) | bits, in one instruction: the compiler makes two of it.
+__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(result) : "r"(a), "r"(mask), "r"(bits));
+  return result;
+}
 // q - zero of codes 0 and 4 of eight; `zero` as shifted_zero().
 template <class T>
 __device__ __forceinline__ uint32_t widen_int4(uint32_t codes, uint32_t zero) {
   using Pair = typename PairOf<T>::Type;
-  const uint32_t shifted = (codes & 0x000f000fu) | PairOf<T>::kIntegers;
+  const uint32_t shifted = and_or(codes, 0x000f000fu, PairOf<T>::kIntegers);
   return bits_of_pair(__hsub2(pair_of_bits<Pair>(shifted), pair_of_bits<Pair>(zero)));
 }
 // A zero point, twice, where widen_int4 has its codes.
@@ -93,6 +99,13 @@ template <class T>
 __device__ __forceinline__ uint32_t shifted_zero(int zero) {
   const uint32_t one = PairOf<T>::kFirstInteger + static_cast<uint32_t>(zero);
   return one << 16 | one;
+}
+
+// The same of byte `i` of a word of zero points.
+template <class T>
+__device__ __forceinline__ uint32_t shifted_zero_of(uint32_t four, uint32_t i) {
+  constexpr uint32_t kOther = 4;  // the first byte of the second word
+  return __byte_perm(four, PairOf<T>::kFirstInteger >> 8, i * 0x0101u | kOther * 0x1010u);
 }
 
 // What a format has of a K-block.

@@ -27,4 +27,13 @@ void launch_skinny_gemm(const SkinnyGemmParams& params, DType dtype, void* strea
   launch(params, stream);
 }
 
+SkinnyCodesParams skinny_codes_params(const LinearArgs& args, bool gated) {
+  return {.product = skinny_gemm_params(args, gated), .weight = quantised_weight(args.weight)};
+}
+
+void launch_skinny_codes(const SkinnyCodesParams& params, DType dtype, void* stream) {
+  const auto launch = dtype == DType::kBF16 ? launch_skinny_codes_bf16 : launch_skinny_codes_f16;
+  launch(params, stream);
+}
+
 }  // namespace attend::kernels::cuda

@@ -36,9 +36,10 @@ class CodesConsumer {
 
   using Factors = uint32_t[kSteps][4];
   using Accumulators = float[kTokens / 2];
-  // What the codes of a lane's two rows stand for, by groups of kScaledInputs of a stage.
+  // What the codes of a lane's two rows stand for, by groups of kScaledInputs of a stage: as loaded, since a
+  // load that is converted at once is waited for at once.
   struct Groups {
-    float scale[kGroups][2];
+    uint32_t scale_bits[kGroups][2];
     uint32_t zero[kGroups][2];
   };
 
@@ -68,6 +69,7 @@ class CodesConsumer {
     ptx::mbarrier_wait(pipeline_.weights_full(weights_.stage), weights_.parity);
     Factors even, odd;
     widen(0, next_.zero[0], even);
+    keep(even);
     for (int tile = range.first_tile; tile < num_tiles; tile += range.num_clusters) {
       epilogue_.prefetch(tile);
       Accumulators sums;
@@ -114,11 +116,13 @@ class CodesConsumer {
         widen(0, next_.zero[0], even);
       else
         widen(2 * group + 2, groups.zero[group + 1 < kGroups ? group + 1 : 0], even);
+      keep(even);  // while `odd` is multiplied, not behind the wait for it
+      const float scale[2] = {scale_of(groups.scale_bits[group][0]), scale_of(groups.scale_bits[group][1])};
       ptx::wgmma_wait_group<0>();
       ptx::fence_operand(part);
       release_tokens();
 #pragma unroll
-      for (int i = 0; i < kTokens / 2; ++i) sums[i] = fmaf(part[i], groups.scale[group][i / 2 % 2], sums[i]);
+      for (int i = 0; i < kTokens / 2; ++i) sums[i] = fmaf(part[i], scale[i / 2 % 2], sums[i]);
     }
   }
 
@@ -144,19 +148,39 @@ class CodesConsumer {
       const int column = group_of_input(weight_, input);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        loaded.scale[group][i] = load_scale(weight_, scales_[i] + column);
+        const int64_t at = scales_[i] + column;
+        if (kFormat == WeightFormat::kFp8 || weight_.scale_element == Element::kF32)
+          loaded.scale_bits[group][i] = static_cast<const uint32_t*>(weight_.scales)[at];
+        else
+          loaded.scale_bits[group][i] = static_cast<const uint16_t*>(weight_.scales)[at];
         if constexpr (kFormat == WeightFormat::kInt4)
-          loaded.zero[group][i] = shifted_zero<T>(load_zero(weight_, scales_[i] + column));
+          loaded.zero[group][i] = static_cast<uint32_t>(load_zero(weight_, at));
         else
           loaded.zero[group][i] = 0;
       }
     }
     return loaded;
   }
+  __device__ __forceinline__ float scale_of(uint32_t bits) const {
+    if (kFormat == WeightFormat::kFp8 || weight_.scale_element == Element::kF32) return __uint_as_float(bits);
+    if (weight_.scale_element == Element::kBF16) return __uint_as_float(bits << 16);
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+  }
+
+  // The factors are computed before what comes next.
+  static __device__ __forceinline__ void keep(Factors& factors) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(factors[step][i])::"memory");
+    ptx::wgmma_fence();
+  }
 
   // A part of the lane's two rows of the stage: rows of 128 bytes, swizzled.
   __device__ __forceinline__ void widen(int part, const uint32_t (&zero)[2], Factors& factors) const {
     const int row = lane_ / 4;  // of eight, by which chunks of 16 bytes are swizzled
+    const uint32_t shifted[2] = {shifted_zero<T>(static_cast<int>(zero[0])),
+                                 shifted_zero<T>(static_cast<int>(zero[1]))};
     const uint32_t rows = pipeline_.weights_at(weights_.stage) + (warp_ * kPairRows + row) * kRowBytes;
 #pragma unroll
     for (int vector = 0; vector < kVectors; ++vector) {
@@ -164,7 +188,7 @@ class CodesConsumer {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         uint32_t pairs[Pairs::kPairs];
-        pairs_.take(ptx::ld_shared_16(rows + i * 8 * kRowBytes + chunk), zero[i], pairs);
+        pairs_.take(ptx::ld_shared_16(rows + i * 8 * kRowBytes + chunk), shifted[i], pairs);
 #pragma unroll
         for (int eight = 0; eight < Pairs::kPairs; ++eight)
           factors[(vector * Pairs::kPairs + eight) / 2][eight % 2 * 2 + i] = pairs[eight];

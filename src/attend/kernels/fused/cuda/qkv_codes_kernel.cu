@@ -1,0 +1,43 @@
+// As qkv_kernel.cu, of a quantised weight: the skinny GEMM of codes with HeadsEpilogue.
+//
+//   tile        up to 8 rows of x x 2, 4, 6 or 8 groups of 8 features; an n-tile is 8 pairs of a head
+//   others      warps, registers, shared memory, bytes and bound are those of skinny_codes.cuh
+#include "attend/kernels/fused/cuda/qkv_heads.cuh"
+#include "attend/kernels/gemm/cuda/sm80/skinny_codes.cuh"
+
+namespace attend::kernels::cuda {
+namespace {
+
+template <WeightFormat kFormat, int kGroups, int kTokens, int kCtasOfSm>
+using QkvCodesCta =
+    SkinnyCodesCta<__nv_bfloat16, kFormat, kGroups, kTokens, kCodeStages<kTokens, kCtasOfSm>, HeadsEpilogue>;
+
+template <WeightFormat kFormat, int kGroups, int kTokens, int kCtasOfSm>
+__global__ void __launch_bounds__(kSkinnyThreads, kCtasOfSm)
+    qkv_codes_kernel(const __grid_constant__ QkvCodesParams params) {
+  extern __shared__ __align__(128) char shared[];
+  QkvCodesCta<kFormat, kGroups, kTokens, kCtasOfSm>(params.qkv.product, params.weight,
+                                                    HeadsEpilogue(params.qkv), shared)
+      .run();
+}
+
+template <WeightFormat kFormat>
+void launch_format(const QkvCodesParams& params, void* stream) {
+  const SkinnyGemmParams& product = params.qkv.product;
+  const CodeRanges ranges(product);
+  visit_code_shape(product, ranges, [&]<int kGroups, int kTokens, int kCtasOfSm>() {
+    launch_code_ctas<QkvCodesCta<kFormat, kGroups, kTokens, kCtasOfSm>,
+                     qkv_codes_kernel<kFormat, kGroups, kTokens, kCtasOfSm>>(params, product, ranges, stream);
+  });
+}
+
+}  // namespace
+
+void launch_qkv_codes(const QkvCodesParams& params, void* stream) {
+  if (params.weight.format == WeightFormat::kFp8)
+    launch_format<WeightFormat::kFp8>(params, stream);
+  else
+    launch_format<WeightFormat::kInt4>(params, stream);
+}
+
+}  // namespace attend::kernels::cuda
