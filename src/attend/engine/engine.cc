@@ -88,9 +88,11 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
       WindowHolds(pool_->swa_slots(), widest_window_left(resolved.backend.model), rows_->num_rows()));
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule);
   if (progress.resolved) progress.resolved(*this);
-  model_ = load_model(
-      config.model_path, model_spec_, config.load_format, progress.weights,
-      {.device = info_.device, .dtype = info_.dtype, .batch_invariant = config.deterministic_inference});
+  model_ = load_model(config.model_path, model_spec_, config.load_format, progress.weights,
+                      {.device = info_.device,
+                       .dtype = info_.dtype,
+                       .batch_invariant = config.deterministic_inference,
+                       .rounds_x = info_.rounds_x});
   model_->prepare(info_.limits);
   info_.weight_bytes = model_->weight_bytes();
   saturation_watch_ =

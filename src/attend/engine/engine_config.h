@@ -31,7 +31,7 @@ struct EngineConfig {
   // which can be asked for by name. Empty: attend's.
   std::span<const BackendEntry> backends = {};
   // Of activations: float32, float16 or bfloat16. Not given: float32 on the CPU (which has no other), what
-  // the weights are on a GPU.
+  // the weights are on a GPU; then a CPU may round what bfloat16 weights multiply to bfloat16.
   std::optional<DType> dtype;
   std::optional<DType> kv_cache_dtype;  // not given: the dtype of the weights
   int context_length = 0;               // tokens of a request, prompt and output; 0: the model's

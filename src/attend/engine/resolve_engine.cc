@@ -155,8 +155,10 @@ void check_memory(const EngineConfig& config, const EngineInfo& info, const Mode
   const size_t weight_bytes = info.device.type == DeviceType::kCuda
                                   ? device_weight_bytes(model, info.dtype, weight_files(config))
                                   : copied_weight_bytes(model);
-  const ModelPlacement placement{
-      .device = info.device, .dtype = info.dtype, .batch_invariant = info.deterministic};
+  const ModelPlacement placement{.device = info.device,
+                                 .dtype = info.dtype,
+                                 .batch_invariant = info.deterministic,
+                                 .rounds_x = info.rounds_x};
   require_memory(
       {{"weights", static_cast<double>(weight_bytes), "--dtype"},
        {"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
@@ -202,6 +204,8 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.device = config.device;
   info.hardware = detect_hardware(config.device);
   info.dtype = activation_dtype(config, model);
+  // A model of 16 bits rounds there by itself; who asks for float32 has all of it.
+  info.rounds_x = !on_gpu(config) && !config.dtype && model.dtype == DType::kBF16;
   info.quantization = model.quantization;
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
   info.deterministic = config.deterministic_inference;
