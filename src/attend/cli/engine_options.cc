@@ -95,7 +95,9 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--mem-fraction-static", options.mem_fraction_static,
              "GPUs: share of the memory for weights and KV pool");
   add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
-             "new tokens in a step at most; longer prompts are computed in chunks", kPositive);
+             "new tokens in a step at most; longer prompts are computed in chunks; default: 2048 on GPUs, "
+             "512 on CPUs",
+             kPositive);
   add_number(
       app, "--swa-full-tokens-ratio", options.swa_full_tokens_ratio,
       "models with windows in some layers: tokens of their half of the KV pool for each of the others'; it "
