@@ -49,9 +49,9 @@ struct EngineConfig {
   // replayed from CUDA graphs, unless that is turned off.
   bool disable_cuda_graph = false;
   std::vector<int> cuda_graph_bs;
-  int cuda_graph_max_bs = 0;        // 0: chosen
-  // New tokens of a step; longer prompts are computed in chunks. 0: 2048 on GPUs; 512 on CPUs, which are no slower
-  // with them and keep a quarter of the activations.
+  int cuda_graph_max_bs = 0;  // 0: chosen
+  // New tokens of a step; longer prompts are computed in chunks. 0: 2048 on GPUs; 512 on CPUs, which are no
+  // slower with them and keep a quarter of the activations.
   int chunked_prefill_size = 0;
   // Requests that begin alike share the K/V of what they have in common (the prefix cache); which of it goes
   // first when the pool is full.
