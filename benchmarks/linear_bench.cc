@@ -4,7 +4,8 @@
 // waiting for a CPU adds nothing.
 //
 //   linear_bench [threads] [out_features] [in_features] [number of weight matrices, used in turn]
-//                [dtype of the weights] [instruction set] [rows...]
+//                [dtype of the weights, or "rounded": bfloat16 and x rounded to it] [instruction set]
+//                [rows...]
 #include <immintrin.h>
 
 #include <algorithm>
@@ -107,6 +108,7 @@ void fill(const Tensor& tensor) {
 struct Setup {
   int64_t num_outs, in_features, num_weights;
   DType dtype;
+  bool rounds_x;
   Isa isa;
   std::vector<int64_t> num_rows;
 };
@@ -137,8 +139,13 @@ void time_linear(const Setup& setup) {
       peaks.push_back(measure_peak(setup.isa));
       reads.push_back(seconds_of([&] { read_all(weight(0)); }));
       times.push_back(seconds_of([&] {
-        attend::kernels::cpu::linear(
-            {.x = x, .weight = weight(1), .bias = {}, .out = out, .workspace = workspace}, setup.isa);
+        attend::kernels::cpu::linear({.x = x,
+                                      .weight = weight(1),
+                                      .bias = {},
+                                      .out = out,
+                                      .workspace = workspace,
+                                      .rounds_x = setup.rounds_x},
+                                     setup.isa);
       }));
       shares.push_back(std::max(reads.back(), products / peaks.back()) / times.back());
     }
@@ -152,10 +159,11 @@ void time_linear(const Setup& setup) {
 }
 
 DType dtype_named(const std::string& name) {
+  if (name == "rounded") return DType::kBF16;
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
     if (name == attend::to_string(dtype)) return dtype;
   attend::fail(attend::ErrorCode::kInvalidArgument, "dtype ", name,
-               ": linear_bench knows bfloat16, float16, ", "float32");
+               ": linear_bench knows rounded, bfloat16, float16, float32");
 }
 
 Isa isa_named(const std::string& name) {
@@ -174,6 +182,7 @@ int main(int argc, char** argv) {
                  .in_features = argument(3, 4096),
                  .num_weights = argument(4, 8),
                  .dtype = argc > 5 ? dtype_named(argv[5]) : DType::kBF16,
+                 .rounds_x = argc > 5 && std::string(argv[5]) == "rounded",
                  .isa = argc > 6 ? isa_named(argv[6]) : attend::kernels::cpu::detect_isa(),
                  .num_rows = {}};
   for (int i = 7; i < argc; ++i) setup.num_rows.push_back(std::atoll(argv[i]));

@@ -26,6 +26,7 @@ using testing_support::kGpu;
 
 constexpr ModelPlacement kOnCpu{};
 constexpr ModelPlacement kDeterministic{.batch_invariant = true};
+constexpr ModelPlacement kRounded[] = {{.rounds_x = true}, {.batch_invariant = true, .rounds_x = true}};
 constexpr ModelPlacement kOnGpu[] = {{kGpu, DType::kF32}, {kGpu, DType::kF16}, {kGpu, DType::kBF16}};
 constexpr ModelPlacement kDeterministicOnGpu[] = {
     {kGpu, DType::kF32, true}, {kGpu, DType::kF16, true}, {kGpu, DType::kBF16, true}};
@@ -75,7 +76,7 @@ class Goldens : public testing::TestWithParam<Parameters> {
     const std::filesystem::path folder = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / name;
     goldens_ = read_goldens(folder / "golden.safetensors");
     ASSERT_GE(goldens_.size(), 4u);
-    tolerances_ = tolerances_of(placement.dtype, folder, goldens_.size());
+    tolerances_ = tolerances_of(dtype(), folder, goldens_.size());
     ASSERT_EQ(tolerances_.size(), goldens_.size());
     model_ = load_model(folder, read_config(folder), LoadFormat::kAuto, {}, placement);
     int max_len = 0, num_tokens = 0;
@@ -90,7 +91,11 @@ class Goldens : public testing::TestWithParam<Parameters> {
                                              static_cast<int>(goldens_.size()), max_len, num_tokens);
   }
 
-  static DType dtype() { return std::get<ModelPlacement>(GetParam()).dtype; }
+  // That the model computes in.
+  static DType dtype() {
+    const ModelPlacement& placement = std::get<ModelPlacement>(GetParam());
+    return placement.rounds_x ? DType::kBF16 : placement.dtype;
+  }
   static int num_greedy(const Golden& golden) { return static_cast<int>(golden.greedy.shape(0)); }
 
   std::vector<Sequence> begin_all() {
@@ -221,6 +226,7 @@ std::string name_of(const testing::TestParamInfo<Parameters>& test) {
   std::string text = std::string(backend) + "_" + name + "_page" + std::to_string(page_size);
   if (placement.device == kGpu) text += "_gpu_" + std::string(to_string(placement.dtype));
   if (placement.batch_invariant) text += "_deterministic";
+  if (placement.rounds_x) text += "_rounded";
   std::ranges::replace(text, '-', '_');
   return text;
 }
@@ -285,6 +291,12 @@ INSTANTIATE_TEST_SUITE_P(TransformersOnCpu, Goldens,
 INSTANTIATE_TEST_SUITE_P(TransformersByTrtllmOnCpu, Goldens,
                          testing::Combine(testing::Values("trtllm_mha"), testing::ValuesIn(kSinksAndChunks),
                                           testing::Values(16, 64), testing::Values(kOnCpu)),
+                         name_of);
+// Activations rounded to bfloat16 before they meet weights of 16 bits.
+INSTANTIATE_TEST_SUITE_P(TransformersRoundedOnCpu, Goldens,
+                         testing::Combine(testing::Values("cpu"),
+                                          testing::Values("llama-bf16", "gemma2-bf16"), testing::Values(16),
+                                          testing::ValuesIn(kRounded)),
                          name_of);
 // Chunks of 16, as virtual requests: pages have to divide them.
 INSTANTIATE_TEST_SUITE_P(TransformersByVirtualBatches, Goldens,

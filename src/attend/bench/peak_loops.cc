@@ -43,26 +43,58 @@ uint64_t portable_read(std::span<const std::byte> memory) {
 
 #if defined(__x86_64__)
 
-__attribute__((target("avx2"))) uint64_t avx2_read(std::span<const std::byte> memory) {
+// The lines that are `ahead` bytes further on; beyond the end of the memory a prefetch does nothing.
+template <bool kFetches>
+[[gnu::always_inline]] inline void fetch(const std::byte* line, size_t ahead) {
+  if constexpr (kFetches)
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(line) + ahead), 0, 2);
+}
+
+// kStreams streams, each of its share of the memory in order.
+template <int kStreams, bool kFetches>
+__attribute__((target("avx2"))) uint64_t avx2_read(std::span<const std::byte> memory, size_t ahead) {
+  constexpr size_t kBytes = 256;
+  const size_t share = memory.size() / kStreams;
   __m256i sums[8] = {};
-  for (size_t at = 0; at < memory.size(); at += sizeof(sums)) {
-    const auto* words = reinterpret_cast<const __m256i*>(memory.data() + at);
+  for (size_t at = 0; at < share; at += kBytes)
+#pragma GCC unroll 2
+    for (size_t stream = 0; stream < kStreams; ++stream) {
+      const std::byte* words = memory.data() + stream * share + at;
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) sums[i] = _mm256_xor_si256(sums[i], _mm256_loadu_si256(words + i));
-  }
+      for (size_t i = 0; i < 8; ++i) {
+        if (i % 2 == 0) fetch<kFetches>(words + i * 32, ahead);
+        sums[i] = _mm256_xor_si256(sums[i], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words) + i));
+      }
+    }
   for (int i = 1; i < 8; ++i) sums[0] = _mm256_xor_si256(sums[0], sums[i]);
   return static_cast<uint64_t>(sums[0][0] ^ sums[0][1] ^ sums[0][2] ^ sums[0][3]);
 }
 
-__attribute__((target("avx512f"))) uint64_t avx512_read(std::span<const std::byte> memory) {
+template <int kStreams, bool kFetches>
+__attribute__((target("avx512f"))) uint64_t avx512_read(std::span<const std::byte> memory, size_t ahead) {
+  constexpr size_t kBytes = 512;
+  const size_t share = memory.size() / kStreams;
   __m512i sums[8] = {};
-  for (size_t at = 0; at < memory.size(); at += sizeof(sums)) {
-    const std::byte* words = memory.data() + at;
+  for (size_t at = 0; at < share; at += kBytes)
+#pragma GCC unroll 2
+    for (size_t stream = 0; stream < kStreams; ++stream) {
+      const std::byte* words = memory.data() + stream * share + at;
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) sums[i] = _mm512_xor_si512(sums[i], _mm512_loadu_si512(words + i * 64));
-  }
+      for (size_t i = 0; i < 8; ++i) {
+        fetch<kFetches>(words + i * 64, ahead);
+        sums[i] = _mm512_xor_si512(sums[i], _mm512_loadu_si512(words + i * 64));
+      }
+    }
   for (int i = 1; i < 8; ++i) sums[0] = _mm512_xor_si512(sums[0], sums[i]);
   return static_cast<uint64_t>(_mm512_reduce_or_epi64(sums[0]));
+}
+
+using Read = uint64_t (*)(std::span<const std::byte> memory, size_t ahead);
+
+Read read_by_vectors(bool avx512, const ReadWay& way) {
+  if (way.num_streams == 2) return avx512 ? &avx512_read<2, true> : &avx2_read<2, true>;
+  if (way.ahead > 0) return avx512 ? &avx512_read<1, true> : &avx2_read<1, true>;
+  return avx512 ? &avx512_read<1, false> : &avx2_read<1, false>;
 }
 
 __attribute__((target("avx2,fma"))) float avx2_peak(int64_t num_steps) {
@@ -129,12 +161,12 @@ float amx_peak(int64_t num_steps) {
 
 }  // namespace
 
-float read_loop(std::span<const std::byte> memory) {
+float read_loop(std::span<const std::byte> memory, const ReadWay& way) {
   ensure(memory.size() % kReadUnit == 0, "read probe of ", memory.size(), " bytes");
 #if defined(__x86_64__)
   const kernels::cpu::Isa isa = kernels::cpu::detect_isa();
-  if (isa >= kernels::cpu::Isa::kAvx512) return static_cast<float>(avx512_read(memory));
-  if (isa >= kernels::cpu::Isa::kAvx2) return static_cast<float>(avx2_read(memory));
+  if (isa >= kernels::cpu::Isa::kAvx2)
+    return static_cast<float>(read_by_vectors(isa >= kernels::cpu::Isa::kAvx512, way)(memory, way.ahead));
 #endif
   return static_cast<float>(portable_read(memory));
 }

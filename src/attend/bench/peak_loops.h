@@ -12,8 +12,8 @@ namespace attend::bench {
 // read_loop takes multiples of it.
 inline constexpr size_t kReadUnit = 4096;
 
-// Reads every byte; what it returns depends on all of them.
-float read_loop(std::span<const std::byte> memory);
+// Reads every byte by one thread; what it returns depends on all of them.
+float read_loop(std::span<const std::byte> memory, const ReadWay& way);
 
 struct PeakLoop {
   float (*run)(int64_t num_steps);  // the result depends on every operation

@@ -20,17 +20,37 @@ std::atomic<float> sink = 0;
 // Long enough that waking a thread does not count.
 constexpr int64_t kPeakSteps = 400'000;
 
+constexpr ReadWay kReadWays[] = {{},
+                                 {.ahead = 8192},
+                                 {.num_streams = 2, .ahead = 2048},
+                                 {.ahead = 8192, .by_turns = true},
+                                 {.num_streams = 2, .ahead = 2048, .by_turns = true}};
+// Of memory that threads read by turns.
+constexpr size_t kTurnBytes = 256 << 10;
+
 }  // namespace
 
-double read_bytes_per_second(std::span<const std::byte> memory, int num_threads) {
-  const size_t share = memory.size() / static_cast<size_t>(num_threads) / kReadUnit * kReadUnit;
-  ensure(share > 0, "read probe: ", memory.size(), " bytes for ", num_threads, " threads");
+std::span<const ReadWay> read_ways() { return kReadWays; }
+
+double read_bytes_per_second(std::span<const std::byte> memory, int num_threads, const ReadWay& way) {
+  const size_t fair = memory.size() / static_cast<size_t>(num_threads) / kReadUnit * kReadUnit;
+  ensure(fair > 0, "read probe: ", memory.size(), " bytes for ", num_threads, " threads");
+  const size_t share = way.by_turns ? std::min(fair, kTurnBytes) : fair;
+  const auto num_shares =
+      static_cast<int64_t>(way.by_turns ? memory.size() / share : static_cast<size_t>(num_threads));
   const double seconds = seconds_of([&] {
-    parallel_for(num_threads, [&](int64_t part, int) {
-      sink = read_loop(memory.subspan(static_cast<size_t>(part) * share, share));
+    parallel_for(num_shares, [&](int64_t part, int) {
+      sink = read_loop(memory.subspan(static_cast<size_t>(part) * share, share), way);
     });
   });
-  return static_cast<double>(share) * num_threads / seconds;
+  return static_cast<double>(share) * static_cast<double>(num_shares) / seconds;
+}
+
+double fastest_median(std::span<const std::vector<double>> rates_of_ways) {
+  double fastest = 0;
+  for (const std::vector<double>& rates : rates_of_ways)
+    if (!rates.empty()) fastest = std::max(fastest, median(rates));
+  return fastest;
 }
 
 std::string_view to_string(Arithmetic arithmetic) {

@@ -11,9 +11,22 @@
 
 namespace attend::bench {
 
-// Reads every byte of `memory` once, each of `num_threads` threads one contiguous part, and gives bytes per
-// second. num_threads is at most the size of the thread team.
-double read_bytes_per_second(std::span<const std::byte> memory, int num_threads);
+// A way to read memory. Which is the fastest depends on the machine, on its load and on the size of its
+// pages, so whoever asks for a limit tries all of them.
+struct ReadWay {
+  int num_streams = 1;    // of a thread, 1 or 2: each reads its part of the memory in order
+  size_t ahead = 0;       // bytes that a prefetch is ahead of the loads; 0: left to the hardware
+  bool by_turns = false;  // threads take short parts one after another, rather than one contiguous part each
+};
+std::span<const ReadWay> read_ways();
+
+// Reads every byte of `memory` once and gives bytes per second. num_threads is at most the size of the thread
+// team.
+double read_bytes_per_second(std::span<const std::byte> memory, int num_threads, const ReadWay& way = {});
+
+// The median of the fastest way's rates: `rates_of_ways` holds what each of read_ways() reached, any number
+// of times.
+double fastest_median(std::span<const std::vector<double>> rates_of_ways);
 
 enum class Arithmetic : uint8_t {
   kPortableF32,  // what the compiler makes of a loop for its baseline

@@ -22,6 +22,8 @@ struct BenchOptions {
   EngineOptions engine;
   std::string filter;
   ModelChoice model;
+  int prompt_tokens = bench::ModelBenchOptions().prompt_tokens;
+  int new_tokens = bench::ModelBenchOptions().new_tokens;
   std::vector<int> depths = bench::ModelBenchOptions().depths;
   std::vector<int> batch_sizes = bench::GpuModelBenchOptions().batch_sizes;
   std::string json;
@@ -51,6 +53,8 @@ void refuse_flag(const CLI::App& app, const char* flag, std::string_view for_who
 bench::Report bench_model(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine) {
   EngineBars bars;
   if (engine.device.type == DeviceType::kCuda) {
+    for (const char* flag : {"--prompt-tokens", "--new-tokens"})
+      refuse_flag(app, flag, "CPUs", engine.device);
     bench::GpuModelBenchOptions gpu{
         .engine = engine, .batch_sizes = options.batch_sizes, .progress = bars.progress()};
     if (given(app, "--depth")) {
@@ -60,7 +64,11 @@ bench::Report bench_model(const CLI::App& app, const BenchOptions& options, cons
     return bench::bench_model_on_gpu(gpu);
   }
   refuse_flag(app, "--batch-sizes", "GPUs", engine.device);
-  return bench::bench_model({.engine = engine, .depths = options.depths, .progress = bars.progress()});
+  return bench::bench_model({.engine = engine,
+                             .prompt_tokens = options.prompt_tokens,
+                             .new_tokens = options.new_tokens,
+                             .depths = options.depths,
+                             .progress = bars.progress()});
 }
 
 // Of every backend that takes the model but those to check others by: one report, in which a case is named
@@ -143,8 +151,10 @@ void add_bench(CLI::App& app, Command& selected) {
   add_choice_options(*command, model->engine, /*model_required=*/false);
   add_run_options(*command, model->engine);
   add_model_choice(*command, model->model);
+  add_number(*command, "--prompt-tokens,-p", model->prompt_tokens, "CPUs: tokens of the timed prompt");
+  add_number(*command, "--new-tokens,-n", model->new_tokens, "CPUs: tokens to generate");
   add_numbers(
-      *command, "--depth", model->depths, "a multiple of 512 within the model's positions",
+      *command, "--depth", model->depths, "a multiple of the prompt's tokens within the model's positions",
       "tokens of context before the timed ones; CPUs: such as 0,4096,16384, default 0; GPUs: one number, "
       "default 1000");
   add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to what the model's positions hold",

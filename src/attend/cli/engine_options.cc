@@ -58,8 +58,8 @@ void add_choice_options(CLI::App& app, EngineOptions& options, bool model_requir
   if (model_required) model->required();
   add_text(app, "--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
   add_text(app, "--dtype", options.dtype,
-           "of activations: auto (float32 on the CPU, the weights' dtype on a GPU), float32, and on GPUs "
-           "float16 or bfloat16");
+           "of activations: auto (the weights' dtype on a GPU; float32 on the CPU, rounded before they meet "
+           "bfloat16 weights), float32, and on GPUs float16 or bfloat16");
   add_text(app, "--attention-backend", options.attention_backend,
            "attention backend of both phases (see: attend backends)");
   add_text(app, "--prefill-attention-backend", options.prefill_attention_backend,
@@ -95,7 +95,9 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--mem-fraction-static", options.mem_fraction_static,
              "GPUs: share of the memory for weights and KV pool");
   add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
-             "new tokens in a step at most; longer prompts are computed in chunks", kPositive);
+             "new tokens in a step at most; longer prompts are computed in chunks; default: 2048 on GPUs, "
+             "512 on CPUs",
+             kPositive);
   add_number(
       app, "--swa-full-tokens-ratio", options.swa_full_tokens_ratio,
       "models with windows in some layers: tokens of their half of the KV pool for each of the others'; it "

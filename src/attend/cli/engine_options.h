@@ -25,7 +25,7 @@ struct EngineOptions {
   bool disable_cuda_graph = false;
   std::vector<int> cuda_graph_bs;
   int cuda_graph_max_bs = 0;
-  int chunked_prefill_size = 2048;
+  int chunked_prefill_size = 0;
   double swa_full_tokens_ratio = 0.8;
   bool disable_hybrid_swa_memory = false;
   bool disable_radix_cache = false;

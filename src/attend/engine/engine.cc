@@ -22,6 +22,10 @@
 #include "attend/model/kv_scales.h"
 #include "attend/tensor/arena.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 namespace attend {
 namespace {
 
@@ -69,6 +73,10 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   model_spec_ = config.model ? *config.model : read_config(config.model_path);
   if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
+#if defined(__GLIBC__)
+  // What the tree of tokenizer.json took, tens of megabytes in small pieces, goes back to the system.
+  if (tokenizer_) malloc_trim(0);
+#endif
   warn_about_token_ids(config.model_path);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
   info_ = std::move(resolved.info);
@@ -88,9 +96,11 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
       WindowHolds(pool_->swa_slots(), widest_window_left(resolved.backend.model), rows_->num_rows()));
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule);
   if (progress.resolved) progress.resolved(*this);
-  model_ = load_model(
-      config.model_path, model_spec_, config.load_format, progress.weights,
-      {.device = info_.device, .dtype = info_.dtype, .batch_invariant = config.deterministic_inference});
+  model_ = load_model(config.model_path, model_spec_, config.load_format, progress.weights,
+                      {.device = info_.device,
+                       .dtype = info_.dtype,
+                       .batch_invariant = config.deterministic_inference,
+                       .rounds_x = info_.rounds_x});
   model_->prepare(info_.limits);
   info_.weight_bytes = model_->weight_bytes();
   saturation_watch_ =

@@ -21,6 +21,8 @@ namespace {
 
 // Chosen when the user names no number: enough to fill a device with decodes.
 constexpr int kDefaultMaxRunningRequests = 32, kDefaultMaxRunningRequestsOnGpu = 256;
+// New tokens of a step when the user names no number. A CPU's dense layers take 512 rows at a time anyway.
+constexpr int kDefaultChunk = 512, kDefaultChunkOnGpu = 2048;
 // Larger decode steps gain little from a graph.
 constexpr int kDefaultMaxGraphSize = 256;
 // A pool's slots are 32-bit numbers; some room for the last page and the padding page.
@@ -52,7 +54,7 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
           ": at least 1");
   require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
   require(config.max_total_tokens >= 0, "max_total_tokens ", config.max_total_tokens, ": at least 1");
-  require(config.chunked_prefill_size >= 1, "chunked_prefill_size ", config.chunked_prefill_size,
+  require(config.chunked_prefill_size >= 0, "chunked_prefill_size ", config.chunked_prefill_size,
           ": at least 1");
   require(config.schedule.conservativeness >= 0.0, "schedule_conservativeness ",
           config.schedule.conservativeness, ": at least 0");
@@ -82,7 +84,9 @@ BatchLimits choose_limits(const EngineConfig& config) {
   const int default_reqs = on_gpu(config) ? kDefaultMaxRunningRequestsOnGpu : kDefaultMaxRunningRequests;
   limits.max_reqs = config.max_running_requests > 0 ? config.max_running_requests : default_reqs;
   // Every running request adds at least one token to a step.
-  limits.max_tokens = std::max(config.chunked_prefill_size, limits.max_reqs);
+  const int default_chunk = on_gpu(config) ? kDefaultChunkOnGpu : kDefaultChunk;
+  limits.max_tokens = std::max(config.chunked_prefill_size > 0 ? config.chunked_prefill_size : default_chunk,
+                               limits.max_reqs);
   return limits;
 }
 
@@ -155,8 +159,10 @@ void check_memory(const EngineConfig& config, const EngineInfo& info, const Mode
   const size_t weight_bytes = info.device.type == DeviceType::kCuda
                                   ? device_weight_bytes(model, info.dtype, weight_files(config))
                                   : copied_weight_bytes(model);
-  const ModelPlacement placement{
-      .device = info.device, .dtype = info.dtype, .batch_invariant = info.deterministic};
+  const ModelPlacement placement{.device = info.device,
+                                 .dtype = info.dtype,
+                                 .batch_invariant = info.deterministic,
+                                 .rounds_x = info.rounds_x};
   require_memory(
       {{"weights", static_cast<double>(weight_bytes), "--dtype"},
        {"KV pool of " + text(info.pool_slots) + " tokens", static_cast<double>(info.pool_bytes),
@@ -202,6 +208,8 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.device = config.device;
   info.hardware = detect_hardware(config.device);
   info.dtype = activation_dtype(config, model);
+  // A model of 16 bits rounds there by itself; who asks for float32 has all of it.
+  info.rounds_x = !on_gpu(config) && !config.dtype && model.dtype == DType::kBF16;
   info.quantization = model.quantization;
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
   info.deterministic = config.deterministic_inference;

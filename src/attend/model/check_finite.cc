@@ -20,12 +20,15 @@ Word exponent_mask(DType dtype) {
   return static_cast<Word>(dtype == DType::kF16 ? 0x7c00u : 0x7f80u);
 }
 
-// Without a branch in the loop, so that it runs as fast as memory is read.
+// Whether no word has all bits of the mask, which lies directly below the sign: the mask's lowest bit added
+// to them carries into the sign. Three operations a vector, so that it runs as fast as memory is read.
 template <class Word>
 bool all_finite(const Word* words, int64_t count, Word mask) {
-  bool finite = true;
-  for (int64_t i = 0; i < count; ++i) finite &= (words[i] & mask) != mask;
-  return finite;
+  const Word lowest = mask & static_cast<Word>(-mask);
+  Word carried = 0;
+  for (int64_t i = 0; i < count; ++i)
+    carried = static_cast<Word>(carried | static_cast<Word>((words[i] & mask) + lowest));
+  return carried >> (8 * sizeof(Word) - 1) == 0;
 }
 
 template <class Word>

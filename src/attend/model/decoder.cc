@@ -138,7 +138,10 @@ void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) con
 }
 
 kernels::OpContext DecoderModel::context(Stream& stream) const {
-  return {.stream = stream, .workspace = workspace_, .batch_invariant = placement_.batch_invariant};
+  return {.stream = stream,
+          .workspace = workspace_,
+          .batch_invariant = placement_.batch_invariant,
+          .rounds_x = placement_.rounds_x};
 }
 
 void DecoderModel::embed(View<const int32_t> ids, View<const int32_t> positions, const TensorView& out,

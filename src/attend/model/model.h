@@ -63,6 +63,9 @@ struct ModelPlacement {
   // A token's bits depend on its own sequence alone: dense layers use one algorithm for every number of
   // tokens.
   bool batch_invariant = false;
+  // On the CPU: dense layers of bfloat16 weights may round what they take to bfloat16, as
+  // kernels::LinearArgs::rounds_x says.
+  bool rounds_x = false;
 };
 
 // Bytes that the weights of such a model take on a GPU, at most; known before they are read. Of quantised

@@ -1,6 +1,7 @@
 #include "attend/model/parse_json.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -64,9 +65,9 @@ class TreeBuilder {
   bool end_array() { return close(); }
 
   bool key(std::string& name) {
-    if (!keys_.add(name))
+    member_ = add_member(open_.back()->template get_ref<typename Json::object_t&>(), name);
+    if (member_ == nullptr)
       fail(ErrorCode::kCorruptFile, file_, ": \"", shorten(name, kKeyChars), "\" stands twice in one object");
-    member_ = &add_member(open_.back()->template get_ref<typename Json::object_t&>(), std::move(name));
     return true;
   }
 
@@ -76,6 +77,8 @@ class TreeBuilder {
   }
 
  private:
+  static constexpr bool kOrdered = std::is_same_v<Json, OrderedJson>;
+
   // Where the next value goes. What is open does not move: its parents grow only when it has ended.
   Json& place() {
     if (open_.empty()) return root_;
@@ -89,12 +92,15 @@ class TreeBuilder {
     return true;
   }
 
-  static Json& add_member(nlohmann::json::object_t& object, std::string&& name) {
-    return object.try_emplace(std::move(name)).first->second;
+  // The new member of the innermost object; null when it has one of that name.
+  Json* add_member(nlohmann::json::object_t& object, std::string& name) {
+    const auto [member, is_new] = object.try_emplace(std::move(name));
+    return is_new ? &member->second : nullptr;
   }
   // An ordered object is a vector of its members.
-  static Json& add_member(OrderedJson::object_t& object, std::string&& name) {
-    return object.Container::emplace_back(std::move(name), nullptr).second;
+  Json* add_member(OrderedJson::object_t& object, std::string& name) {
+    if (!keys_.add(name)) return nullptr;
+    return &object.Container::emplace_back(std::move(name), nullptr).second;
   }
 
   bool open(typename Json::value_t type) {
@@ -103,13 +109,13 @@ class TreeBuilder {
     Json& value = place();
     value = Json(type);
     open_.push_back(&value);
-    keys_.open();
+    if constexpr (kOrdered) keys_.open();
     return true;
   }
 
   bool close() {
     open_.pop_back();
-    keys_.close();
+    if constexpr (kOrdered) keys_.close();
     return true;
   }
 
@@ -117,8 +123,8 @@ class TreeBuilder {
   const std::string& file_;
   Json root_;
   std::vector<Json*> open_;  // from the outside in
-  OpenKeys keys_;
-  Json* member_ = nullptr;  // of the innermost object: whose key was read last
+  OpenKeys keys_;            // of ordered objects
+  Json* member_ = nullptr;   // of the innermost object: whose key was read last
 };
 
 // Whether a UTF-8 character begins with this byte.

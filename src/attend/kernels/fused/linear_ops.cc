@@ -43,7 +43,8 @@ void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& o
                      .bias = part.bias,
                      .out = out.slice(1, first, end),
                      .workspace = context.workspace,
-                     .batch_invariant = context.batch_invariant},
+                     .batch_invariant = context.batch_invariant,
+                     .rounds_x = context.rounds_x},
                     context.stream);
     first = end;
   }

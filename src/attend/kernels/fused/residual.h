@@ -27,6 +27,7 @@ struct OpContext {
   Stream& stream;
   View<std::byte> workspace = {};  // linear_workspace_bytes() of the stream's device, or none
   bool batch_invariant = false;    // as of LinearArgs
+  bool rounds_x = false;           // as of LinearArgs
 };
 
 // A dense layer whose weight may be in parts: their out_features follow one another. Weights that are mapped

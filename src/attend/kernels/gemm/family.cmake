@@ -15,6 +15,7 @@ attend_kernels(gemm
     cpu/linear_amx.cc
     cpu/linear_avx2.cc
     cpu/linear_avx512.cc
+    cpu/linear_avx512bf16.cc
     cpu/linear_portable.cc
     cuda/choose.cc
     cuda/sm90/gated_mlp_gemm_shape.cc

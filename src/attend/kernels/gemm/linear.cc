@@ -105,6 +105,7 @@ void gated_linear(const GatedLinearArgs& args, Stream& stream) {
                         .out = args.gate_up,
                         .workspace = args.workspace,
                         .batch_invariant = args.batch_invariant,
+                        .rounds_x = args.rounds_x,
                         .norm = args.norm};
   check(both, stream);
   require(args.weight.out_features() % 2 == 0, "weight ", args.weight,

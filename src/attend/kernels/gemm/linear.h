@@ -39,6 +39,9 @@ struct LinearArgs {
   // as long as x's rows keep their alignment to 16 bytes: one order of additions for all of them, which for
   // many rows may be slower. A GPU then norms x in a launch before.
   bool batch_invariant = false;
+  // CPU: x may be rounded to bfloat16 before it meets plain weights in bfloat16, as models of 16 bits round
+  // their activations. Faster where the CPU multiplies bfloat16.
+  bool rounds_x = false;
   InputNorm norm = {};
   // out += x weight^T + bias, rounded once. GPU only.
   bool accumulate = false;
@@ -46,10 +49,10 @@ struct LinearArgs {
   // may not lie where x, or `normalized` of this GEMM's norm, does.
   const InputNorm* next_norm = nullptr;
 };
-// Accumulates in float32; CPUs with AMX may take factors below 2^-126 (subnormal in float32, or such parts of
-// a number) for 0. A row's result does not depend on the other rows' values. Throws Error(kInvalidArgument)
-// for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the stream's device has no
-// kernel for. Returns whether next_norm is deferred now.
+// Accumulates in float32; CPUs with AMX, or where rounds_x, may take factors below 2^-126 (subnormal in
+// float32, or such parts of a number) for 0. A row's result does not depend on the other rows' values. Throws
+// Error(kInvalidArgument) for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the
+// stream's device has no kernel for. Returns whether next_norm is deferred now.
 bool linear(const LinearArgs& args, Stream& stream);
 // What linear() refuses; nothing is computed.
 void check(const LinearArgs& args, const Stream& stream);
@@ -69,6 +72,7 @@ struct GatedLinearArgs {
   TensorView out;                  // [num_rows, intermediate]
   View<std::byte> workspace = {};  // as of linear()
   bool batch_invariant = false;    // as of linear()
+  bool rounds_x = false;           // as of linear()
   InputNorm norm = {};             // as of linear()
 };
 // dtypes, strides and errors as of linear() and silu_mul(). On a GPU a few rows are one launch.

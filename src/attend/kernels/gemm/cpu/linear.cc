@@ -7,6 +7,7 @@
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/gemm/cpu/linear_kernel.h"
+#include "attend/kernels/gemm/cpu/linear_pairs.h"
 #include "attend/kernels/gemm/cpu/linear_tiles.h"
 #include "attend/kernels/gemm/weights.h"
 
@@ -94,6 +95,38 @@ void linear_by_tiles(const LinearPart& rows, std::byte* workspace) {
   });
 }
 
+// With AMX tiles are faster, at float32's precision.
+bool takes_pairs(const LinearArgs& args, Isa isa) {
+  return isa == Isa::kAvx512Bf16 && args.rounds_x && !args.workspace.empty() &&
+         args.weight.format == WeightFormat::kPlain && args.weight.data.dtype == DType::kBF16;
+}
+
+Tasks pair_tasks(const LinearPart& part) {
+  Tasks tasks = {.num_rows = part.num_rows, .num_outs = kPairTaskOuts};
+  while (tasks.num_outs > 32 && ceil_div(part.num_outs, tasks.num_outs) < kTasksPerThread * num_threads())
+    tasks.num_outs /= 2;
+  return tasks;
+}
+
+// Rows are rounded for all tasks, then each task multiplies its output features with all of them.
+void linear_by_pairs(const LinearPart& part, bool skinny, std::byte* workspace) {
+  PairLinear kernel;
+  if constexpr (kX86Kernels) kernel = pair_linear_avx512bf16();
+  const PairRows rows = {reinterpret_cast<uint32_t*>(workspace), pair_stride(part.in_features)};
+  const auto rows_from = [&](int64_t row) { return PairRows{rows.data + row * rows.stride, rows.stride}; };
+  parallel_for_rows(part.num_rows, part.in_features,
+                    [&](int64_t row) { kernel.round(part_of(part, row, 1, 0, 0), rows_from(row)); });
+  const int64_t task_outs = (skinny ? skinny_tasks(part) : pair_tasks(part)).num_outs;
+  const int64_t num_tasks = ceil_div(part.num_outs, task_outs);
+  const auto multiply = [&](int64_t task, int) {
+    const LinearPart outs = part_of(part, 0, part.num_rows, task * task_outs, task_outs);
+    skinny ? kernel.skinny(outs, rows) : kernel.packed(outs, rows);
+  };
+  if (part.num_rows * part.num_outs * part.in_features >= kWorthATeam)
+    return parallel_for(num_tasks, multiply);
+  for (int64_t task = 0; task < num_tasks; ++task) multiply(task, 0);
+}
+
 void record_kernel(const LinearArgs& args, std::string_view how, Isa isa) {
   std::ostringstream text;
   text << args.x.shape[0] << " x " << args.x.shape[1] << " -> " << args.out.shape[1] << ", weight in "
@@ -143,7 +176,10 @@ LinearKernel linear_kernel(Isa isa) {
 }
 
 size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa) {
-  if (isa < Isa::kAmx) return 0;
+  if (isa < Isa::kAvx512Bf16) return 0;
+  if (isa == Isa::kAvx512Bf16)
+    return static_cast<size_t>(std::min(max_rows, kMaxPairRows) * pair_stride(max_in_features)) *
+           sizeof(uint32_t);
   const int64_t row_tiles = ceil_div(std::min<int64_t>(max_rows, kTileMaxRows), int64_t{kLinearTileRows});
   const int64_t blocks = row_tiles * ceil_div(max_in_features, int64_t{kTileBlockFeatures});
   return static_cast<size_t>(num_threads() * kTileScratchBytes + blocks * kTileBlockBytes);
@@ -156,6 +192,14 @@ void linear(const LinearArgs& args, Isa isa, bool records) {
     if (records && records_choices()) record_kernel(args, "tiles", isa);
     for (int64_t row = 0; row < all.num_rows; row += kTileMaxRows)
       linear_by_tiles(part_of(all, row, kTileMaxRows, 0, all.num_outs), args.workspace.data());
+    return;
+  }
+  if (takes_pairs(args, isa)) {
+    const bool skinny = args.batch_invariant || streams_pairs(all.num_rows, all.in_features);
+    if (records && records_choices())
+      record_kernel(args, skinny ? "skinny GEMM of pairs" : "packed GEMM of pairs", isa);
+    for (int64_t row = 0; row < all.num_rows; row += kMaxPairRows)
+      linear_by_pairs(part_of(all, row, kMaxPairRows, 0, all.num_outs), skinny, args.workspace.data());
     return;
   }
   const LinearKernel kernel = linear_kernel(isa);

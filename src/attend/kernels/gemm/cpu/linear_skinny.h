@@ -5,20 +5,27 @@
 // the end: its bits do not depend on the tile that computes it.
 #pragma once
 
+#include "attend/base/math.h"
 #include "attend/kernels/gemm/cpu/weight_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {
 
 // Rows of a tile at most, and the output features of a tile of `rows` rows: what fills the registers with
-// sums.
+// sums. But a single tile of few rows waits for memory, which gives most to who reads one output feature
+// after another, where elements need little work.
 template <class S>
 inline constexpr int kMaxTileRows = S::kLanes == 16 ? 6 : 4;
-template <class S>
-constexpr int tile_outs(int rows) {
+template <class S, class Rows>
+constexpr int tile_outs(int rows, bool single) {
   constexpr int kSums = S::kLanes == 16 ? 24 : 12;
+  // So many that sums one after another are no slower than memory.
+  constexpr int kFewest = S::kLanes == 16 ? 1 : 2;
+  if (Rows::kPlain && single && rows <= 2) return kFewest;
   return kSums / rows > 8 ? 8 : kSums / rows;
 }
+// Bytes that weights are asked for ahead of their use, at least.
+constexpr int64_t kBytesAhead = 8192;
 
 // Output features whose weights will be wanted soon.
 struct Ahead {
@@ -106,13 +113,15 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, in
 // that stay in the nearest caches. Each fetches its share of the next strip's, so that memory is never idle.
 template <class S, class Rows, int kRows, int kOuts>
 void multiply_dot_strip(const LinearPart& part, const Rows& weights, int64_t num_tiles, int64_t out) {
-  const int64_t rest = part.num_outs - out - kOuts, next_outs = rest < kOuts ? rest : kOuts;
+  const int64_t distance = kOuts > 2 ? kOuts : ceil_div(kBytesAhead, weight_row_bytes(part));
+  const int64_t rest = part.num_outs - out - distance;
+  const int64_t next_outs = rest < 0 ? 0 : rest < kOuts ? rest : kOuts;
   for (int64_t tile = 0; tile < num_tiles; ++tile) {
     const int64_t row = tile * part.num_rows / num_tiles, end = (tile + 1) * part.num_rows / num_tiles;
     const float* const x = part.x + row * part.x_stride;
     float* const to = part.out + row * part.out_stride + out;
     const int64_t ahead = tile * next_outs / num_tiles, ahead_end = (tile + 1) * next_outs / num_tiles;
-    const Ahead next = {out + kOuts + ahead, ahead_end - ahead};
+    const Ahead next = {out + distance + ahead, ahead_end - ahead};
     if (end - row == kRows)
       multiply_dot_tile<S, Rows, kRows, kOuts>(x, part.x_stride, weights, out, to, part.out_stride, next);
     else if constexpr (kRows > 1)
@@ -121,11 +130,12 @@ void multiply_dot_strip(const LinearPart& part, const Rows& weights, int64_t num
 }
 
 // `height`: rows of the higher ones of num_tiles tiles, kRows or less.
-template <class S, class Rows, int kRows>
+template <class S, class Rows, int kRows, bool kSingle>
 void multiply_dot_rows(const LinearPart& part, const Rows& weights, int64_t num_tiles, int64_t height) {
   if constexpr (kRows > 0) {
-    if (height < kRows) return multiply_dot_rows<S, Rows, kRows - 1>(part, weights, num_tiles, height);
-    constexpr int kOuts = tile_outs<S>(kRows);
+    if (height < kRows)
+      return multiply_dot_rows<S, Rows, kRows - 1, kSingle>(part, weights, num_tiles, height);
+    constexpr int kOuts = tile_outs<S, Rows>(kRows, kSingle);
     int64_t out = 0;
     for (; out + kOuts <= part.num_outs; out += kOuts)
       multiply_dot_strip<S, Rows, kRows, kOuts>(part, weights, num_tiles, out);
@@ -139,8 +149,9 @@ void multiply_skinny(const LinearPart& part) {
   constexpr int kMaxRows = kMaxTileRows<S>;
   const int64_t num_tiles = (part.num_rows + kMaxRows - 1) / kMaxRows;
   if (num_tiles == 0) return;
-  multiply_dot_rows<S, Rows, kMaxRows>(part, Rows(part), num_tiles,
-                                       (part.num_rows + num_tiles - 1) / num_tiles);
+  const auto multiply = num_tiles == 1 ? &multiply_dot_rows<S, Rows, kMaxRows, true>
+                                       : &multiply_dot_rows<S, Rows, kMaxRows, false>;
+  multiply(part, Rows(part), num_tiles, ceil_div(part.num_rows, num_tiles));
 }
 
 }  // namespace

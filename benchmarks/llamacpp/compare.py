@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Runs attend and llama.cpp in turns on the same random weights and writes the table; see benchmarks/llamacpp.sh.
+
+Each figure is the best of the turns, of llama.cpp with and without flash attention: what a busy machine disturbs is
+never faster. Wall time; the JSON has the CPU seconds of the run beside it. Peak memory is the resident set, mapped
+weights included.
+"""
+import argparse
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ATTEND, LLAMA = Path(os.environ["ATTEND"]), Path(os.environ["LLAMACPP_BIN"])
+
+
+class Run:
+    """A command's output and what it took. Throws when it fails."""
+
+    def __init__(self, command):
+        command = [str(part) for part in command]
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            start = time.monotonic()
+            process = subprocess.Popen(command, stdout=out, stderr=errors, stdin=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            self.seconds = time.monotonic() - start
+            process.returncode = os.waitstatus_to_exitcode(status)
+            out.seek(0)
+            errors.seek(0)
+            self.out, self.errors = out.read().decode(errors="replace"), errors.read().decode(errors="replace")
+        if process.returncode != 0:
+            sys.exit(f"{' '.join(command)}: exit code {process.returncode}\n{self.errors[-2000:]}")
+        self.cpu_seconds, self.peak_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
+
+
+def attend_bench(model, threads, case, prompt, new, depth=0):
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        run = Run([ATTEND, "bench", "model", "-m", model, "--device", "cpu", "-t", threads, "-p", prompt, "-n", new,
+                   "--depth", depth, "--json", file.name, "--log-level", "warning"])
+        cases = json.loads(Path(file.name).read_text())["cases"]
+    found = next(entry for entry in cases if entry["case"].startswith(case))
+    return found["tokens/s"], run
+
+
+def llama_bench(model, threads, prompt, new, depth, flash):
+    run = Run([LLAMA / "llama-bench", "-m", model / "model.gguf", "-t", threads, "-p", prompt, "-n", new, "-d", depth,
+               "-r", 1, "-fa", flash, "-ngl", 0, "-o", "json"])
+    return json.loads(run.out)[0]["avg_ts"], run
+
+
+def attend_generate(model, threads, count, prompt, new):
+    ids = random.Random(1)
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        for _ in range(count):
+            file.write(json.dumps({"input_ids": [ids.randrange(150000) for _ in range(prompt)]}) + "\n")
+        file.flush()
+        return Run([ATTEND, "generate", "-m", model, "--device", "cpu", "-t", threads, "--prompts-file", file.name,
+                    "-n", new, "--ignore-eos", "-c", prompt + new, "--max-total-tokens", 2 * count * (prompt + new)])
+
+
+def attend_sequences(model, threads, count, prompt, new):
+    run = attend_generate(model, threads, count, prompt, new)
+    rate = re.search(r"decode steps: \d+ tokens at ([\d.]+) tokens/s", run.errors)
+    return float(rate.group(1)), run
+
+
+def llama_sequences(model, threads, count, prompt, new, flash):
+    run = Run([LLAMA / "llama-batched-bench", "-m", model / "model.gguf", "-t", threads, "-npp", prompt, "-ntg", new,
+               "-npl", count, "-c", count * (prompt + new) + 64, "-fa", flash, "-ngl", 0, "--output-format", "jsonl"])
+    return json.loads(next(line for line in run.out.splitlines() if line.startswith("{")))["speed_tg"], run
+
+
+def attend_start(model, threads):
+    run = Run([ATTEND, "generate", "-m", model, "--device", "cpu", "-t", threads, "-p", "hello", "-n", 1, "-c", 512])
+    return run.seconds, run
+
+
+def llama_start(model, threads, flash):
+    run = Run([LLAMA / "llama-completion", "-m", model / "model.gguf", "-t", threads, "-p", "hello", "-n", 1, "-c", 512,
+               "-no-cnv", "-fa", flash, "-ngl", 0])
+    return run.seconds, run
+
+
+def attend_memory(model, threads):
+    run = attend_generate(model, threads, 1, 2048, 1)
+    return run.peak_mb, run
+
+
+def llama_memory(model, threads, flash):
+    _, run = llama_bench(model, threads, 2048, 0, 0, flash)
+    return run.peak_mb, run
+
+
+def rows(quick):
+    """(name, what the models' layers are cut to, attend's, llama.cpp's); tokens/s"""
+    new = 16 if quick else 64
+
+    def bench(name, case, prompt, generated, depth=0, layers=None):
+        llama_new = generated if case == "tg" else 0
+        llama_prompt = 0 if case == "tg" else prompt
+        return (name, layers, lambda m, t: attend_bench(m, t, case, prompt, generated, depth),
+                lambda m, t, fa: llama_bench(m, t, llama_prompt, llama_new, depth, fa))
+
+    yield bench("prompt of 512", "pp", 512, 1)
+    yield bench("prompt of 2048", "pp", 2048, 1)
+    yield bench(f"{new} tokens at context 0", "tg", 512, new)
+    yield bench(f"{new} tokens at 4096", "tg", 512, new, 4096)
+    if not quick:
+        yield bench(f"{new} tokens at 16384 (7 layers)", "tg", 512, new, 16384, 7)
+    yield ("8 sequences", None, lambda m, t: attend_sequences(m, t, 8, 64, new),
+           lambda m, t, fa: llama_sequences(m, t, 8, 64, new, fa))
+    yield ("start to exit, one token, seconds", None, attend_start, llama_start)
+    yield ("peak memory of a prompt of 2048, MB", None, attend_memory, llama_memory)
+
+
+def measure(row, model, threads, turns):
+    """The best of both; seconds and bytes are better when they are fewer."""
+    name, _, attend, llama = row
+    fewer = name.endswith(("seconds", "MB"))
+    better = min if fewer else max
+    ours, theirs = [], []
+    for _ in range(turns):
+        ours.append(attend(model, threads))
+        theirs += [llama(model, threads, flash) for flash in (0, 1)]
+    best_ours, best_theirs = (better(figures, key=lambda figure: figure[0]) for figures in (ours, theirs))
+    ratio = best_ours[0] / best_theirs[0]
+    return {"case": name, "threads": threads, "attend": best_ours[0], "llama.cpp": best_theirs[0],
+            "ratio": 1 / ratio if fewer else ratio,
+            "attend_cpu_seconds": best_ours[1].cpu_seconds, "llama.cpp_cpu_seconds": best_theirs[1].cpu_seconds}
+
+
+def make_model(models, layers, dtype):
+    folder = models / f"qwen3-0.6b-{layers}-{dtype}"
+    if not (folder / "model.gguf").exists():
+        subprocess.run([sys.executable, Path(__file__).with_name("random_model.py"), folder, "--layers", str(layers),
+                        "--dtype", dtype], check=True)
+    return folder
+
+
+def processor():
+    names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+             if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown'}, {os.cpu_count()} CPUs"
+
+
+def markdown(result):
+    lines = [f"{result['machine']}; llama.cpp build {result['llama.cpp']}; Qwen3-0.6B's shape with {result['layers']} "
+             f"layers; best of {result['turns']}; load {result['load'][0]:.1f} to {result['load'][1]:.1f}.", "",
+             "| tokens/s | weights | threads | attend | llama.cpp | times as good |", "|---|---|---|---|---|---|"]
+    for row in result["rows"]:
+        digits = 2 if row["case"].endswith("seconds") else 1
+        lines.append(f"| {row['case']} | {row['dtype']} | {row['threads']} | {row['attend']:.{digits}f} "
+                     f"| {row['llama.cpp']:.{digits}f} | {row['ratio']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--dtypes", default="bfloat16,float16")
+    parser.add_argument("--threads", default=",".join(str(n) for n in sorted({1, os.cpu_count()})))
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="fewer tokens, no deep context")
+    parser.add_argument("--only", default="", help="rows that have this in their name")
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    result = {"machine": processor(), "layers": args.layers, "turns": args.turns,
+              "llama.cpp": os.environ.get("LLAMACPP_BUILD", "unknown"),
+              "load": [os.getloadavg()[0]] * 2, "rows": []}
+    for dtype in args.dtypes.split(","):
+        for row in rows(args.quick):
+            if args.only not in row[0]:
+                continue
+            model = make_model(args.models, row[1] or args.layers, dtype)
+            for threads in map(int, args.threads.split(",")):
+                figures = {"dtype": dtype, **measure(row, model, threads, args.turns)}
+                load = os.getloadavg()[0]
+                result["load"] = [min(result["load"][0], load), max(result["load"][1], load)]
+                result["rows"].append(figures)
+                print(f"{dtype} {threads}T {figures['case']}: {figures['attend']:.2f} {figures['llama.cpp']:.2f} "
+                      f"{figures['ratio']:.2f}", flush=True)
+                args.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+                args.out.with_suffix(".md").write_text(markdown(result))
+
+
+if __name__ == "__main__":
+    main()

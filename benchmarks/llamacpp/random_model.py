@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Writes the same random weights for attend (a Hugging Face folder) and for llama.cpp (a GGUF file).
+
+    random_model.py OUT [--layers N] [--dtype bfloat16|float16]
+
+The shape is Qwen3-0.6B's. Files are OUT/config.json, OUT/tokenizer.json, OUT/model.safetensors and OUT/model.gguf. The
+vocabulary is made of letters; nothing that the model says means anything, but all that is read has its full size.
+Needs nothing but Python.
+"""
+import argparse
+import itertools
+import json
+import random
+import string
+import struct
+from pathlib import Path
+
+HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, VOCAB, CONTEXT = 1024, 3072, 16, 8, 128, 151936, 40960
+NUM_TOKENS = 151643  # of the vocabulary, without what fills the table up
+EPS, THETA = 1e-6, 1e6
+END = "<|endoftext|>"
+# The split of Qwen's tokenizers.
+SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+         r"|\s+(?!\S)|\s+")
+
+
+def tensors(num_layers):
+    """(Hugging Face's name, GGUF's name, shape, whether it is a matrix)"""
+    yield "model.embed_tokens.weight", "token_embd.weight", (VOCAB, HIDDEN), True
+    for i in range(num_layers):
+        model, blk = f"model.layers.{i}.", f"blk.{i}."
+        yield model + "input_layernorm.weight", blk + "attn_norm.weight", (HIDDEN,), False
+        yield model + "self_attn.q_proj.weight", blk + "attn_q.weight", (HEADS * HEAD_DIM, HIDDEN), True
+        yield model + "self_attn.k_proj.weight", blk + "attn_k.weight", (KV_HEADS * HEAD_DIM, HIDDEN), True
+        yield model + "self_attn.v_proj.weight", blk + "attn_v.weight", (KV_HEADS * HEAD_DIM, HIDDEN), True
+        yield model + "self_attn.o_proj.weight", blk + "attn_output.weight", (HIDDEN, HEADS * HEAD_DIM), True
+        yield model + "self_attn.q_norm.weight", blk + "attn_q_norm.weight", (HEAD_DIM,), False
+        yield model + "self_attn.k_norm.weight", blk + "attn_k_norm.weight", (HEAD_DIM,), False
+        yield model + "post_attention_layernorm.weight", blk + "ffn_norm.weight", (HIDDEN,), False
+        yield model + "mlp.gate_proj.weight", blk + "ffn_gate.weight", (INNER, HIDDEN), True
+        yield model + "mlp.up_proj.weight", blk + "ffn_up.weight", (INNER, HIDDEN), True
+        yield model + "mlp.down_proj.weight", blk + "ffn_down.weight", (HIDDEN, INNER), True
+    yield "model.norm.weight", "output_norm.weight", (HIDDEN,), False
+
+
+def elements(shape):
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def random_matrix(seed, count, dtype):
+    """Magnitudes of 2^-7 to 2^-5, signs at random: upper bytes from a table, lower bytes as they come."""
+    generator = random.Random(seed)
+    high = bytes((0x3c, 0xbc)[i & 1] if dtype == "bfloat16" else 0x20 | i & 0x87 for i in range(256))
+    data = bytearray(2 * count)
+    data[0::2] = generator.randbytes(count)
+    data[1::2] = generator.randbytes(count).translate(high)
+    return data
+
+
+def byte_letters():
+    """What byte-level tokenizers write for each byte (GPT-2's table)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(byte if byte in plain else next(others)) for byte in range(256)]
+
+
+def vocabulary():
+    """Bytes, then words of two, three and four letters, each a shorter one and a letter."""
+    tokens, merges = byte_letters(), []
+    for length in itertools.count(2):
+        for letters in itertools.product(string.ascii_lowercase, repeat=length):
+            word = "".join(letters)
+            merges.append(f"{word[:-1]} {word[-1]}")
+            tokens.append(word)
+            if len(tokens) == NUM_TOKENS:
+                return tokens, merges
+
+
+def write_tokenizer(path, tokens, merges):
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    path.write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": NUM_TOKENS, "content": END, "single_word": False, "lstrip": False,
+                          "rstrip": False, "normalized": False, "special": True}],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": False}, byte_level]},
+        "post_processor": byte_level, "decoder": byte_level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
+                  "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": {token: i for i, token in enumerate(tokens)}, "merges": merges}}, ensure_ascii=False))
+
+
+def write_config(path, num_layers, dtype):
+    path.write_text(json.dumps({
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": HIDDEN, "head_dim": HEAD_DIM,
+        "intermediate_size": INNER, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
+        "num_hidden_layers": num_layers, "vocab_size": VOCAB, "max_position_embeddings": CONTEXT,
+        "rms_norm_eps": EPS, "rope_theta": THETA, "tie_word_embeddings": True, "attention_bias": False,
+        "hidden_act": "silu", "torch_dtype": dtype, "eos_token_id": NUM_TOKENS, "bos_token_id": NUM_TOKENS}, indent=1))
+
+
+def write_safetensors(path, num_layers, dtype):
+    header, at = {}, 0
+    for name, _, shape, _ in tensors(num_layers):
+        end = at + 2 * elements(shape)
+        header[name] = {"dtype": {"bfloat16": "BF16", "float16": "F16"}[dtype], "shape": shape,
+                        "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    one = struct.pack("<H", {"bfloat16": 0x3f80, "float16": 0x3c00}[dtype])
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, _, shape, is_matrix in tensors(num_layers):
+            file.write(random_matrix(name, elements(shape), dtype) if is_matrix else one * elements(shape))
+
+
+# GGUF's types of values and of tensors (its specification, version 3).
+U32, F32, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
+TENSOR_TYPES = {"float32": 0, "float16": 1, "bfloat16": 30}
+NORMAL, CONTROL, UNUSED = 1, 3, 5  # kinds of tokens
+
+
+def gguf_string(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def gguf_value(key, kind, value):
+    packed = {U32: lambda: struct.pack("<I", value), F32: lambda: struct.pack("<f", value),
+              BOOL: lambda: struct.pack("<?", value), STRING: lambda: gguf_string(value)}[kind]()
+    return gguf_string(key) + struct.pack("<I", kind) + packed
+
+
+def gguf_strings(key, values):
+    return gguf_string(key) + struct.pack("<IIQ", ARRAY, STRING, len(values)) + b"".join(map(gguf_string, values))
+
+
+def write_gguf(path, num_layers, dtype, tokens, merges):
+    rest = VOCAB - NUM_TOKENS - 1
+    kinds = [NORMAL] * NUM_TOKENS + [CONTROL] + [UNUSED] * rest
+    values = [
+        gguf_value("general.architecture", STRING, "qwen3"), gguf_value("general.name", STRING, "random"),
+        gguf_value("qwen3.block_count", U32, num_layers), gguf_value("qwen3.context_length", U32, CONTEXT),
+        gguf_value("qwen3.embedding_length", U32, HIDDEN), gguf_value("qwen3.feed_forward_length", U32, INNER),
+        gguf_value("qwen3.attention.head_count", U32, HEADS),
+        gguf_value("qwen3.attention.head_count_kv", U32, KV_HEADS),
+        gguf_value("qwen3.attention.key_length", U32, HEAD_DIM),
+        gguf_value("qwen3.attention.value_length", U32, HEAD_DIM),
+        gguf_value("qwen3.attention.layer_norm_rms_epsilon", F32, EPS),
+        gguf_value("qwen3.rope.freq_base", F32, THETA), gguf_value("qwen3.vocab_size", U32, VOCAB),
+        gguf_value("tokenizer.ggml.model", STRING, "gpt2"), gguf_value("tokenizer.ggml.pre", STRING, "qwen2"),
+        gguf_strings("tokenizer.ggml.tokens", tokens + [END] + [f"[PAD{i}]" for i in range(rest)]),
+        gguf_string("tokenizer.ggml.token_type") + struct.pack(f"<IIQ{VOCAB}i", ARRAY, I32, VOCAB, *kinds),
+        gguf_strings("tokenizer.ggml.merges", merges),
+        gguf_value("tokenizer.ggml.eos_token_id", U32, NUM_TOKENS),
+        gguf_value("tokenizer.ggml.bos_token_id", U32, NUM_TOKENS),
+        gguf_value("tokenizer.ggml.add_bos_token", BOOL, False)]
+    infos, at = [], 0
+    for _, name, shape, is_matrix in tensors(num_layers):
+        kind = dtype if is_matrix else "float32"
+        infos.append(gguf_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape),
+                                                     TENSOR_TYPES[kind], at))
+        size = elements(shape) * (2 if is_matrix else 4)
+        at += size + -size % 32
+    with open(path, "wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(values)) + b"".join(values) + b"".join(infos))
+        file.write(bytes(-file.tell() % 32))
+        for name, _, shape, is_matrix in tensors(num_layers):
+            file.write(random_matrix(name, elements(shape), dtype) if is_matrix
+                       else struct.pack("<f", 1.0) * elements(shape))
+            file.write(bytes(-file.tell() % 32))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--dtype", choices=["bfloat16", "float16"], default="bfloat16")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    tokens, merges = vocabulary()
+    write_tokenizer(args.out / "tokenizer.json", tokens, merges)
+    write_config(args.out / "config.json", args.layers, args.dtype)
+    write_safetensors(args.out / "model.safetensors", args.layers, args.dtype)
+    write_gguf(args.out / "model.gguf", args.layers, args.dtype, tokens, merges)
+
+
+if __name__ == "__main__":
+    main()
