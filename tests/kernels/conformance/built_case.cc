@@ -218,7 +218,9 @@ void BuiltCase::make_mla_args() {
               .scale_kv = args.kv.k_scale,
               .batch = args.batch,
               .visibility = args.visibility,
-              .score = args.score};
+              .score = args.score,
+              // Either convention.
+              .empty_lse = spec.seed % 2 == 0 ? kernels::kEmptyLse : -kernels::kEmptyLse};
 }
 
 void BuiltCase::poison_results() {
