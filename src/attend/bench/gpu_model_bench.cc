@@ -124,14 +124,15 @@ class GpuModelBench {
     const double step_us = 1e6 * seconds / kSteps;
     const double limit_us =
         decode_bytes(engine_, batch_size, context_ + kWarmUpSteps + kSteps / 2) / read_rate_;
-    report_.cases.push_back({.name = fmt::format("decode, batch {}", batch_size),
-                             .threads = 1,
-                             .us = step_us,
-                             .value = 1e6 * batch_size / step_us,
-                             .unit = "tokens/s",
-                             .limit = 1e6 * batch_size / limit_us,
-                             .bound = fmt::format("read in {:.0f} us", limit_us),
-                             .repeats = kSteps});
+    report_.cases.push_back(
+        {.name = fmt::format("decode, batch {}", batch_size),
+         .threads = 1,
+         .us = step_us,
+         .value = 1e6 * batch_size / step_us,
+         .unit = "tokens/s",
+         .limit = 1e6 * batch_size / limit_us,
+         .bound = fmt::format("read in {:.0f} us{}", limit_us, describe_touched(batch_size)),
+         .repeats = kSteps});
     for (const auto& [name, share] : {std::pair{"median", 0.5}, {"99th percentile", 0.99}})
       report_.cases.push_back({.name = fmt::format("host work, {}, batch {}", name, batch_size),
                                .threads = 1,
@@ -141,6 +142,12 @@ class GpuModelBench {
                                .limit = 0,
                                .bound = {},
                                .repeats = kSteps});
+  }
+
+  // ", 51.6 experts a layer"
+  std::string describe_touched(int batch_size) const {
+    const auto touched = touched_experts(engine_.model_spec(), batch_size);
+    return touched ? fmt::format(", {:.1f} experts a layer", *touched) : std::string();
   }
 
   void add_prefill() {

@@ -71,7 +71,11 @@ ModelSpec shape_model(const std::string& shape) {
                            {"tie_word_embeddings", s.tied},
                            {"torch_dtype", "bfloat16"}};
   config.update(nlohmann::json::parse(s.more));
-  return parse_config(config.dump(), "--shape " + shape);
+  ModelSpec spec = parse_config(config.dump(), "--shape " + shape);
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (auto* const moe = std::get_if<MoeMlpSpec>(&spec.layers[i].mlp))
+      moe->rule.spread = static_cast<uint32_t>(i) + 1;
+  return spec;
 }
 
 }  // namespace attend::bench

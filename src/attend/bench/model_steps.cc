@@ -1,8 +1,10 @@
 #include "attend/bench/model_steps.h"
 
 #include <random>
+#include <set>
 
 #include "attend/base/error.h"
+#include "attend/kernels/moe/route.h"
 #include "attend/model/step_cost.h"
 
 namespace attend::bench {
@@ -40,8 +42,32 @@ double multiplied_bytes(const Engine& engine) {
          weight_element_bytes(engine) * static_cast<double>(costs.table_weights);
 }
 
+std::optional<double> touched_experts(const ModelSpec& spec, int batch_size) {
+  int num_layers = 0, num_touched = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const auto* const moe = std::get_if<MoeMlpSpec>(&layer.mlp);
+    if (moe == nullptr || moe->rule.spread == 0) continue;
+    const Tensor logits = Tensor::zeros({batch_size, moe->num_experts}, DType::kF32),
+                 experts = Tensor::empty({batch_size, moe->top_k}, DType::kI32),
+                 weights = Tensor::empty({batch_size, moe->top_k}, DType::kF32);
+    Stream host;
+    kernels::route({.logits = logits, .rule = moe->rule, .experts = experts, .weights = weights}, host);
+    const auto chosen = experts.span<int32_t>();
+    num_touched += static_cast<int>(std::set<int32_t>(chosen.begin(), chosen.end()).size());
+    ++num_layers;
+  }
+  if (num_layers == 0) return {};
+  return 1.0 * num_touched / num_layers;
+}
+
 double decode_bytes(const Engine& engine, int batch_size, int context) {
-  const double untouched = untouched_weights(step_costs(engine.model_spec()), batch_size);
+  const StepCosts costs = step_costs(engine.model_spec());
+  double untouched = untouched_weights(costs, batch_size);
+  if (const auto touched = touched_experts(engine.model_spec(), batch_size)) {
+    untouched = 0.0;
+    for (const ExpertCost& experts : costs.experts)
+      untouched += static_cast<double>(experts.weights) * (1.0 - *touched / experts.num_experts);
+  }
   return multiplied_bytes(engine) - expert_element_bytes(engine) * untouched +
          static_cast<double>(engine.info().kv_token_bytes) * batch_size * context;
 }

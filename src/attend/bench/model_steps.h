@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "attend/engine/engine.h"
@@ -20,8 +21,12 @@ void require_token(const RequestOutput& output);
 // too.
 double multiplied_bytes(const Engine& engine);
 
+// The experts that the tokens of a decode step meet, of those of a layer: a mean over layers. Counted where
+// the router spreads tokens (RouterRule::spread); else nothing.
+std::optional<double> touched_experts(const ModelSpec& spec, int batch_size);
+
 // Bytes that a decode step of `batch_size` requests of `context` tokens each must read: those weights and
-// K/V.
+// K/V; of experts those that are met, or would be if tokens chose evenly and apart.
 double decode_bytes(const Engine& engine, int batch_size, int context);
 
 // Multiplications and additions of a prompt's last `num_tokens` tokens behind `depth` others. Only the last

@@ -42,7 +42,33 @@ class PartsTimer {
       for (const Product& one : round) multiply(one);
     });
     const Product head = product(1, spec_.hidden_size, spec_.vocab_size, DType::kF32);
-    return num_rounds * round_us + time_graph(stream_, kRepeats, [&](int) { multiply(head); });
+    return num_rounds * round_us + time_graph(stream_, kRepeats, [&](int) { multiply(head); }) + experts_us();
+  }
+
+  // Of every expert's rows together, as if all of them were one expert's.
+  double experts_us() {
+    std::vector<TimedExperts> timed;
+    double total = 0.0;
+    for (const LayerSpec& layer : spec_.layers) {
+      const auto* const moe = std::get_if<MoeMlpSpec>(&layer.mlp);
+      if (moe == nullptr) continue;
+      const auto same = [&](const TimedExperts& one) {
+        return one.top_k == moe->top_k && one.intermediate_size == moe->intermediate_size;
+      };
+      auto found = std::ranges::find_if(timed, same);
+      if (found == timed.end()) {
+        const int64_t num_rows = int64_t{num_tokens_} * moe->top_k;
+        const Product gate_up = product(num_rows, spec_.hidden_size, 2 * moe->intermediate_size),
+                      down = product(num_rows, moe->intermediate_size, spec_.hidden_size);
+        const double us = time_graph(stream_, kRepeats, [&](int) {
+          multiply(gate_up);
+          multiply(down);
+        });
+        found = timed.insert(found, {moe->top_k, moe->intermediate_size, us});
+      }
+      total += found->us;
+    }
+    return total;
   }
 
   double attention_us() {
@@ -60,6 +86,10 @@ class PartsTimer {
  private:
   struct Product {
     Tensor x, weight, out;
+  };
+  struct TimedExperts {
+    int top_k, intermediate_size;
+    double us;
   };
   struct TimedLayer {
     kernels::Visibility visibility;

@@ -1,4 +1,4 @@
-// What a prefill can not do without on a GPU, alone: its dense products and its attention.
+// What a prefill can not do without on a GPU, alone: its products and its attention.
 #pragma once
 
 #include "attend/engine/engine.h"
@@ -15,7 +15,8 @@ struct PrefillParts {
 
 // Times the products and the attention of one prompt of `num_tokens` tokens, with nothing stored before it,
 // in the shapes, dtypes, page size and visibilities of the engine's model: the same kernels over random data
-// of their own, on a stream of their own, with nothing between them.
+// of their own, on a stream of their own, with nothing between them. The
+// products of experts are timed as dense ones of as many rows.
 PrefillParts time_prefill_parts(const Engine& engine, int num_tokens);
 
 }  // namespace attend::bench

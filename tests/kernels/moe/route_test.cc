@@ -82,6 +82,20 @@ TEST_P(RouteTest, ChoosesAmongTheExpertsOfTheBestGroups) {
     }
 }
 
+TEST_P(RouteTest, SpreadsTokensEvenlyWhereAskedTo) {
+  const TestTensor logits = TestTensor::random({300, 64}, DType::kF32, 9);
+  expect_as_reference(GetParam(), logits, 6, {.spread = 3});
+  expect_as_reference(GetParam(), logits, 6, {.groups = {8, 3}, .spread = 3});
+  const Routed got(300, 6), other(300, 6);
+  GetParam().route(got.args(logits, {.spread = 1}));
+  GetParam().route(other.args(logits, {.spread = 2}));
+  std::vector<int> tokens_of(64, 0);
+  for (const int32_t expert : got.experts.span<int32_t>()) ++tokens_of[static_cast<size_t>(expert)];
+  // 28 in the mean; five deviations of a binomial.
+  for (const int tokens : tokens_of) EXPECT_NEAR(tokens, 28.1, 25.2);
+  EXPECT_FALSE(std::ranges::equal(got.experts.span<int32_t>(), other.experts.span<int32_t>()));
+}
+
 // A group's best expert by far is worth less than two good ones; -1 + 0.9 is more than nothing, where what is
 // not chosen would count as 0.
 TEST_P(RouteTest, RanksGroupsBySumsOfTwoCorrectedScoresThatMayBeNegative) {

@@ -91,6 +91,8 @@ void route(const RouteArgs& args) {
       for (size_t i = 0; i < ranks.size() && !args.correction.empty(); ++i)
         ranks[i] += load(args.correction, static_cast<int64_t>(i));
     }
+    for (size_t i = 0; i < ranks.size() && rule.spread != 0; ++i)
+      ranks[i] = spread_rank(rule.spread, static_cast<uint32_t>(token), static_cast<uint32_t>(i));
     const std::vector<int32_t> order = order_in_best_groups(ranks, rule);
     const auto score = [&](int64_t rank) {
       return scores[static_cast<size_t>(order[static_cast<size_t>(rank)])];

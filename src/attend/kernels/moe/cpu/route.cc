@@ -69,8 +69,8 @@ void weigh_by_sigmoid(const RouterRule& rule, std::span<float> weights) {
   for (float& weight : weights) weight = weight / sum * rule.scale;
 }
 
-void route_token(std::span<const float> logits, const RouteArgs& args, std::span<int32_t> experts,
-                 std::span<float> weights) {
+void route_token(int64_t token, std::span<const float> logits, const RouteArgs& args,
+                 std::span<int32_t> experts, std::span<float> weights) {
   const bool softmax = args.rule.scores == RouterScores::kSoftmax;
   std::array<float, kMaxExperts> scores;
   std::span<const float> ranks = logits;
@@ -79,6 +79,11 @@ void route_token(std::span<const float> logits, const RouteArgs& args, std::span
     const float* const correction = args.correction.empty() ? nullptr : args.correction.as<const float>();
     for (size_t i = 0; i < logits.size(); ++i)
       scores[i] = sigmoid(logits[i]) + (correction == nullptr ? 0.0f : correction[i]);
+    ranks = std::span(scores).first(logits.size());
+  }
+  if (args.rule.spread != 0) {
+    for (size_t i = 0; i < logits.size(); ++i)
+      scores[i] = spread_rank(args.rule.spread, static_cast<uint32_t>(token), static_cast<uint32_t>(i));
     ranks = std::span(scores).first(logits.size());
   }
   Taken taken = outside_best_groups(ranks, args.rule);
@@ -101,7 +106,7 @@ void route(const RouteArgs& args) {
     return std::span<T>(data + row * size, static_cast<size_t>(size));
   };
   parallel_for_rows(args.logits.shape[0], num_experts * top_k, [&](int64_t token) {
-    route_token(row_of(args.logits.as<const float>(), token, num_experts), args,
+    route_token(token, row_of(args.logits.as<const float>(), token, num_experts), args,
                 row_of(args.experts.as<int32_t>(), token, top_k),
                 row_of(args.weights.as<float>(), token, top_k));
   });

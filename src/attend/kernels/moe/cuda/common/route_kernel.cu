@@ -8,135 +8,32 @@
 //   bound       latency: k rounds of a reduction over the warp, and one or two for each group of experts
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/moe/cuda/common/moe_kernels.h"
-#include "attend/kernels/moe/route.h"
+#include "attend/kernels/moe/cuda/common/route_token.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4, kLanes = 32;
-constexpr int kLogitsOfLane = 512 / kLanes;
+constexpr int kWarps = 4;
 
-// Orders by rank, then by the lower expert (or group); what is no number comes last. Never 0.
-__device__ uint64_t key_of(float rank, int expert) {
-  const uint32_t bits = __float_as_uint(rank + 0.0f);  // -0 is 0
-  const uint32_t ordered = isnan(rank) ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
-}
-__device__ int expert_of(uint64_t key) { return static_cast<int>(0xffffffffu - static_cast<uint32_t>(key)); }
-__device__ float rank_of(uint64_t key) {
-  const auto ordered = static_cast<uint32_t>(key >> 32);
-  if (ordered == 0) return __int_as_float(0x7fffffff);
-  return __uint_as_float((ordered & 0x80000000u) != 0 ? ordered & 0x7fffffffu : ~ordered);
-}
-
-__device__ uint64_t largest_of_warp(uint64_t key) {
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    const uint64_t other = __shfl_xor_sync(0xffffffffu, key, step);
-    if (other > key) key = other;
-  }
-  return key;
-}
-__device__ float sum_of_warp(float value) {
-  for (int step = kLanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
-  return value;
-}
-
-__device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-
-// The largest key of the experts begin <= expert < end below `bound`; 0: there is none.
-__device__ uint64_t largest_of_group(const uint64_t (&keys)[kLogitsOfLane], int lane, int begin, int end,
-                                     uint64_t bound) {
-  uint64_t best = 0;
-#pragma unroll
-  for (int i = 0; i < kLogitsOfLane; ++i) {
-    const int expert = i * kLanes + lane;
-    if (expert >= begin && expert < end && keys[i] < bound && keys[i] > best) best = keys[i];
-  }
-  return largest_of_warp(best);
-}
-
-// Takes the experts of all groups but the best: their keys become 0. Lane g ranks group g.
-__device__ void leave_best_groups(const RouteParams& params, int lane, uint64_t (&keys)[kLogitsOfLane]) {
-  const int group_size = params.num_experts / params.num_groups;
-  uint64_t key = 0;
-  for (int group = 0; group < params.num_groups; ++group) {
-    const int begin = group * group_size;
-    const uint64_t best = largest_of_group(keys, lane, begin, begin + group_size, ~uint64_t{0});
-    float rank = rank_of(best);
-    if (params.sigmoid) rank += rank_of(largest_of_group(keys, lane, begin, begin + group_size, best));
-    if (lane == group) key = key_of(rank, group);
-  }
-  uint32_t chosen = 0;
-  for (int i = 0; i < params.top_groups; ++i) {
-    const uint64_t best = largest_of_warp(key);
-    if (key == best) key = 0;
-    chosen |= 1u << expert_of(best);
-  }
-#pragma unroll
-  for (int i = 0; i < kLogitsOfLane; ++i) {
-    const int expert = i * kLanes + lane;
-    if (expert < params.num_experts && (chosen >> (expert / group_size) & 1u) == 0) keys[i] = 0;
-  }
-}
-
-__global__ void __launch_bounds__(kWarps* kLanes) route_kernel(const __grid_constant__ RouteParams params) {
+template <int kPerLane>
+__global__ void __launch_bounds__(kWarps* kRouteLanes)
+    route_kernel(const __grid_constant__ RouteParams params) {
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kRouteLanes;
+  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kRouteLanes;
   if (token >= params.num_tokens) return;
-  const float* const logits = params.logits + token * params.num_experts;
-  float own[kLogitsOfLane];
-  uint64_t keys[kLogitsOfLane];
-#pragma unroll
-  for (int i = 0; i < kLogitsOfLane; ++i) {
-    const int expert = i * kLanes + lane;
-    const bool given = expert < params.num_experts;
-    own[i] = given ? logits[expert] : 0.0f;
-    float rank = own[i];
-    if (params.sigmoid && given)
-      rank = sigmoid(rank) + (params.correction == nullptr ? 0.0f : params.correction[expert]);
-    keys[i] = given ? key_of(rank, expert) : 0;
-  }
-  if (params.top_groups < params.num_groups) leave_best_groups(params, lane, keys);
-  int chosen = 0;  // of the lane's rank among the token's experts
-  for (int rank = 0; rank < params.top_k; ++rank) {
-    uint64_t best = 0;
-#pragma unroll
-    for (int i = 0; i < kLogitsOfLane; ++i)
-      if (keys[i] > best) best = keys[i];
-    best = largest_of_warp(best);
-#pragma unroll
-    for (int i = 0; i < kLogitsOfLane; ++i)
-      if (keys[i] == best) keys[i] = 0;
-    if (lane == rank) chosen = expert_of(best);
-  }
-  const bool has_choice = lane < params.top_k;
-  const float logit = has_choice ? logits[chosen] : 0.0f;
-  const float largest = __shfl_sync(0xffffffffu, logit, 0);
-  float weight = 0.0f;
-  if (has_choice) weight = params.sigmoid ? sigmoid(logit) : expf(logit - largest);
-  float sum = weight;
-  if (params.of_all && !params.sigmoid) {
-    sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kLogitsOfLane; ++i)
-      if (i * kLanes + lane < params.num_experts) sum += expf(own[i] - largest);
-  }
-  sum = sum_of_warp(sum);
-  if (params.sigmoid) sum = params.of_all ? 1.0f : sum + kSmallestSumOfSigmoids;
-  if (!has_choice) return;
-  params.experts[token * params.top_k + lane] = chosen;
-  params.weights[token * params.top_k + lane] = weight / sum * params.scale;
+  route_token<kPerLane>(params, params.logits + token * params.num_experts, token, lane);
 }
 
 }  // namespace
 
 void launch_route(const RouteParams& params, void* stream) {
-  launch_dependent<RouteParams>(route_kernel,
-                                dim3(static_cast<unsigned>((params.num_tokens + kWarps - 1) / kWarps)),
-                                kWarps * kLanes, 0, stream, params, "route");
+  constexpr int kFew = 4, kAll = kMaxExperts / kRouteLanes;
+  launch_dependent<RouteParams>(
+      params.num_experts <= kFew * kRouteLanes ? route_kernel<kFew> : route_kernel<kAll>,
+      dim3(static_cast<unsigned>((params.num_tokens + kWarps - 1) / kWarps)), kWarps * kRouteLanes, 0, stream,
+      params, "route");
 }
 
 }  // namespace attend::kernels::cuda
