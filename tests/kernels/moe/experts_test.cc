@@ -234,20 +234,76 @@ TEST_P(ExpertsTest, GiveATokenTheSameBitsInEveryBatch) {
     }
 }
 
+// What a GPU has kernels of their own for: experts of few rows, of which some have more than a tile.
+constexpr MoeShape kOfWholeTiles{.num_experts = 16, .top_k = 4, .hidden_size = 208, .intermediate_size = 176};
+
+TEST_P(ExpertsTest, OfFewRowsComputeWhatFloat64Does) {
+  for (const DType dtype : kWeightTypes)
+    for (const Choice choice : {Choice::kEven, Choice::kFirst})
+      for (const int64_t num_tokens : {1, 5, 12, 20, 47}) {
+        if (!GetParam().on_gpu() && dtype != DType::kBF16) continue;
+        const DType x_dtype = GetParam().activation_for(dtype);
+        Layer layer(kOfWholeTiles, num_tokens, dtype, x_dtype, choice);
+        SCOPED_TRACE(testing::Message() << num_tokens << " tokens, " << to_string(dtype));
+        expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
+                    tolerance_of(x_dtype));
+        layer.add_biases(dtype);
+        expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
+                    tolerance_of(x_dtype));
+        layer.weights_scale_input = true;
+        expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
+                    tolerance_of(x_dtype));
+      }
+}
+
+TEST_P(ExpertsTest, OfManyRowsComputeWhatFloat64Does) {
+  if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one way for all";
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Choice choice : {Choice::kEven, Choice::kFirst})
+      for (const MoeShape& shape :
+           {kOfWholeTiles,
+            MoeShape{.num_experts = 3, .top_k = 2, .hidden_size = 328, .intermediate_size = 200}}) {
+        Layer layer(shape, 150, dtype, dtype, choice);
+        SCOPED_TRACE(testing::Message() << shape.num_experts << " experts, " << to_string(dtype));
+        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_of(dtype));
+        layer.weights_scale_input = true;
+        expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_of(dtype));
+      }
+}
+
+TEST_P(ExpertsTest, OfFewRowsGiveATokenTheSameBitsInEveryBatch) {
+  if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU's products of few and of more rows differ";
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Choice choice : {Choice::kEven, Choice::kFirst}) {
+      const Layer layer(kOfWholeTiles, 12, dtype, dtype, choice);
+      const auto all = layer.compute(GetParam(), 0, 12, Parts::kOne);
+      for (const auto& [begin, end] : {std::pair{0, 1}, {11, 12}, {3, 9}, {2, 11}}) {
+        const auto some = layer.compute(GetParam(), begin, end, Parts::kOne);
+        EXPECT_TRUE(std::ranges::equal(
+            some, std::span(all).subspan(static_cast<size_t>(begin * layer.shape.hidden_size), some.size())))
+            << "tokens " << begin << " to " << end - 1 << ", " << to_string(dtype);
+      }
+    }
+}
+
 TEST_P(ExpertsTest, AddToWhatThereIsWhereAskedTo) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU leaves that to the next norm";
-  const Layer layer(kShapes[0], 30, DType::kF32, DType::kF32, Choice::kEven);
-  const auto gate_ups = layer.parts(layer.gate_up, 1), downs = layer.parts(layer.down, 1);
-  const auto run = [&](const TestTensor& out, const auto& compute) {
-    MoeExpertsArgs args = layer.arguments(gate_ups, downs, out);
-    args.accumulate = true;
-    compute(args);
-    return out.values();
-  };
-  const TestTensor got = TestTensor::random({30, layer.shape.hidden_size}, DType::kF32, 9),
-                   expected = TestTensor::random({30, layer.shape.hidden_size}, DType::kF32, 9);
-  expect_near(run(got, [](const MoeExpertsArgs& args) { GetParam().moe_experts(args); }),
-              run(expected, [](const MoeExpertsArgs& args) { reference::moe_experts(args); }), 3e-6);
+  for (const auto& [dtype, num_tokens] :
+       {std::pair{DType::kF32, 30}, {DType::kBF16, 30}, {DType::kBF16, 300}}) {
+    const Layer layer(kShapes[0], num_tokens, dtype, dtype, Choice::kEven);
+    const auto gate_ups = layer.parts(layer.gate_up, 1), downs = layer.parts(layer.down, 1);
+    const auto run = [&](const TestTensor& out, const auto& compute) {
+      MoeExpertsArgs args = layer.arguments(gate_ups, downs, out);
+      args.accumulate = true;
+      compute(args);
+      return out.values();
+    };
+    const TestTensor got = TestTensor::random({num_tokens, layer.shape.hidden_size}, dtype, 9),
+                     expected = TestTensor::random({num_tokens, layer.shape.hidden_size}, dtype, 9);
+    expect_near(run(got, [](const MoeExpertsArgs& args) { GetParam().moe_experts(args); }),
+                run(expected, [](const MoeExpertsArgs& args) { reference::moe_experts(args); }),
+                tolerance_of(dtype));
+  }
 }
 
 TEST(Experts, TakeNoHeapMemory) {

@@ -132,6 +132,57 @@ TEST_P(OnGpu, ComputeWhatFloat64Does) {
         }
 }
 
+// What a GPU has kernels of their own for: few rows, of which some have more than a tile, many rows, and rows
+// of scales that begin anywhere in a word. Scales up to 2 are multiplied in another way than larger ones.
+TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
+  const Format& mxfp4 = kFormats[std::size(kFormats) - 1];
+  ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);
+  const MoeShape shape{.num_experts = 12, .top_k = 3, .hidden_size = 288, .intermediate_size = 160};
+  for (const bool small_scales : {false, true})
+    for (const bool clamped : {false, true})
+      for (const int64_t num_tokens : {1, 2, 9, 20, 60}) {
+        const auto gate_up =
+            random_weight(mxfp4, shape.num_experts * 2 * shape.intermediate_size, shape.hidden_size);
+        const auto down =
+            random_weight(mxfp4, shape.num_experts * shape.hidden_size, shape.intermediate_size);
+        for (TestWeight* const weight : {gate_up.get(), down.get()})
+          for (int64_t i = 0; i < weight->scales.size() && small_scales; ++i) {
+            auto& exponent = static_cast<uint8_t*>(weight->scales.view().data)[i];
+            exponent = i % 50 == 0 ? 0 : static_cast<uint8_t>(exponent - 3);
+          }
+        const TestTensor bias = TestTensor::random({gate_up->view.out_features()}, DType::kBF16, 8),
+                         down_bias = TestTensor::random({down->view.out_features()}, DType::kBF16, 9);
+        const Linear both{.weight = gate_up->view, .bias = clamped ? bias.view() : TensorView()},
+            last{.weight = down->view, .bias = clamped ? down_bias.view() : TensorView()};
+        const TestTensor x = TestTensor::random({num_tokens, shape.hidden_size}, DType::kBF16, 1, 0.01f),
+                         weights = TestTensor::random({num_tokens, shape.top_k}, DType::kF32, 4);
+        TestTensor experts({num_tokens, shape.top_k}, DType::kI32);
+        // Expert 2 is one of every token.
+        for (int64_t i = 0; i < experts.size(); ++i)
+          experts.span<int32_t>()[static_cast<size_t>(i)] =
+              i % 3 == 0 ? 2 : static_cast<int32_t>(3 + (i / 3 * 2 + i) % 9);
+        const TestTensor expected({num_tokens, shape.hidden_size}, DType::kF32),
+            out({num_tokens, shape.hidden_size}, DType::kBF16);
+        MoeExpertsArgs args{.shape = shape,
+                            .x = x,
+                            .experts = experts,
+                            .weights = weights,
+                            .linears = {.gate_up = {&both, 1}, .down = {&last, 1}},
+                            .out = expected};
+        if (clamped)
+          args.gate = {.activation = ExpertActivation::kClampedSwiglu, .limit = 0.75f, .alpha = 1.702f};
+        reference::moe_experts(args);
+        args.out = out;
+        GetParam().moe_experts(args);
+        double largest = 0.0;
+        for (const double value : expected.values()) largest = std::max(largest, std::abs(value));
+        for (int64_t i = 0; i < out.size(); ++i)
+          ASSERT_NEAR(out.at(i), expected.at(i), 3 * 0x1p-8 * largest)
+              << i << ", " << num_tokens << " tokens, clamped " << clamped << ", small scales "
+              << small_scales;
+      }
+}
+
 TEST_P(OnGpu, RefuseInputsInAnotherOrder) {
   for (const Format& format : kFormats) {
     if (!format.reordered) continue;

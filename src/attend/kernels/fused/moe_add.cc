@@ -6,6 +6,7 @@
 #include "attend/kernels/fused/linear_ops.h"
 #include "attend/kernels/fused/multiply_parts.h"
 #include "attend/kernels/fused/residual_access.h"
+#include "attend/kernels/moe/norm_route.h"
 #include "attend/kernels/moe/scratch.h"
 #include "attend/kernels/norm_rope/activation.h"
 
@@ -20,6 +21,37 @@ struct RouterScratch {
         experts(pieces.take(DType::kI32, {num_tokens, shape.top_k})),
         weights(pieces.take(DType::kF32, {num_tokens, shape.top_k})) {}
 };
+
+// Returns what experts read.
+TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const RouterScratch& router,
+                               const OpContext& context) {
+  RouteArgs choice{.logits = router.logits,
+                   .rule = args.rule,
+                   .correction = args.correction,
+                   .experts = router.experts,
+                   .weights = router.weights};
+  if (context.stream.device.type == DeviceType::kCuda && !args.norm.weight.empty()) {
+    check(choice, context.stream);
+    const TensorView normalized = ResidualAccess::free_scratch(residual);
+    if (norm_route({.x = residual.sum(),
+                    .norm = args.norm.weight,
+                    .norm_eps = args.norm.eps,
+                    .router = args.router,
+                    .rule = args.rule,
+                    .correction = args.correction,
+                    .normalized = normalized,
+                    .experts = router.experts,
+                    .weights = router.weights,
+                    .batch_invariant = context.batch_invariant},
+                   context.stream))
+      return normalized;
+  }
+  const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
+  const Linear parts[] = {args.router};
+  multiply_parts(x, parts, router.logits, context);
+  route(choice, context.stream);
+  return x;
+}
 
 }  // namespace
 
@@ -42,15 +74,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   ScratchPieces pieces(memory, context.stream.device);
   const RouterScratch router(args.shape, num_tokens, pieces);
 
-  const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
-  const Linear parts[] = {args.router};
-  multiply_parts(x, parts, router.logits, context);
-  route({.logits = router.logits,
-         .rule = args.rule,
-         .correction = args.correction,
-         .experts = router.experts,
-         .weights = router.weights},
-        context.stream);
+  const TensorView x = normalize_and_route(residual, args, router, context);
   const bool shares = !args.shared.gate_up.empty();
   if (shares) {
     multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);

@@ -49,8 +49,8 @@ struct MoeExpertsArgs {
   bool accumulate = false;         // out += what is computed, rounded once. GPU only.
   View<std::byte> scratch = {};    // experts_scratch_bytes(), aligned to 64, of the stream's device
   View<std::byte> workspace = {};  // as of linear()
-  // A token's bits do not depend on the other tokens of the call, nor on their number. On a GPU they never
-  // do.
+  // A token's bits do not depend on the other tokens of the call, nor on their number. Elsewhere they may on
+  // a GPU depend on that number.
   bool batch_invariant = false;
 };
 // out = sum over the token's experts, in their order, of weight * (Wdown act(Wgate x, Wup x)), each product

@@ -2,9 +2,11 @@
 attend_kernels(moe
   HEADERS
     experts.h
+    norm_route.h
     route.h
   SOURCES
     experts.cc
+    norm_route.cc
     reference.cc
     route.cc
     scratch.cc
@@ -19,4 +21,16 @@ attend_kernels(moe
     cuda/sm80/grouped_gemm_bf16.cu
     cuda/sm80/grouped_gemm_f16.cu
     cuda/sm80/quantised_grouped_gemm_bf16.cu
-    cuda/sm80/quantised_grouped_gemm_f16.cu)
+    cuda/sm80/quantised_grouped_gemm_f16.cu
+    cuda/sm80/skinny_experts_bf16.cu
+    cuda/sm80/skinny_experts_f16.cu
+    cuda/sm80/skinny_mxfp4_experts.cu
+  SM90_HOST
+    cuda/sm90/expert_tiles.cc
+    cuda/sm90/norm_route.cc
+  SM90
+    cuda/sm90/expert_tiles_bf16.cu
+    cuda/sm90/expert_tiles_f16.cu
+    cuda/sm90/mxfp4_expert_tiles.cu
+    cuda/sm90/norm_route_bf16.cu
+    cuda/sm90/norm_route_f16.cu)

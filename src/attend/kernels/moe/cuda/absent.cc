@@ -5,6 +5,7 @@
 namespace attend::kernels::cuda {
 
 void route(const RouteArgs&, Stream&) { refuse("route"); }
+bool norm_route(const NormRouteArgs&, Stream&) { refuse("norm_route"); }
 void moe_experts(const MoeExpertsArgs&, Stream&) { refuse("moe_experts"); }
 
 }  // namespace attend::kernels::cuda

@@ -4,26 +4,38 @@
 #include <sstream>
 
 #include "attend/base/error.h"
+#include "attend/base/math.h"
 #include "attend/kernels/common/cuda/device_rows.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
+#include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
+#include "attend/kernels/moe/cuda/sm90/norm_route.h"
 #include "attend/kernels/moe/scratch.h"
 
 namespace attend::kernels::cuda {
 namespace {
 
-// From so many rows for each expert on, in the mean, tiles of many rows read the weights less often than they
-// multiply rows that are not there.
-constexpr int64_t kRowsPerExpertOfLargeTiles = 32;
-constexpr int64_t kAlignedElements = 8;  // elements that an aligned copy moves
+// In the mean, rows of an expert:
+constexpr int64_t kRowsOfSkinny = 3;       // up to which reading W for 8 of them is all that counts,
+constexpr int64_t kRowsOfSkinnyMxFp4 = 8;  // of mxfp4, for which there is nothing between those and tiles;
+constexpr int64_t kRowsOfTiles = 16;       // from which on tiles of 128 are the fastest (sm90),
+constexpr int64_t kRowsOfLargeTiles = 32;  // from which on tiles of 64 read W less often than they multiply
+                                           // rows that are not there (sm80).
+constexpr int64_t kMxFp4Inputs = 32;       // of a scale of mxfp4 as it is defined
+constexpr int64_t kAlignedElements = 8;    // elements that an aligned copy moves
 
+enum class ExpertKernel : uint8_t { kNaive, kGrouped, kSkinny, kTiles };
 struct GroupedKernel {
+  ExpertKernel kernel;
   std::string name;
   int tile_rows;
-  bool on_tensor_cores;
+  std::string why = "rows for each expert in the mean";
 };
 
 // Whether tensor cores take a weight of experts, beside x of 16 bits.
@@ -35,19 +47,57 @@ bool fits_tensor_cores(const Weight& weight) {
   return weight.in_features() % inputs_of_16_bytes == 0 && whole_blocks && rows_aligned({&weight.data});
 }
 
-GroupedKernel choose(const MoeExpertsArgs& args) {
+bool is_mxfp4(const Weight& weight) {
+  return weight.format == WeightFormat::kMxFp4 && weight.group_outs == 1 && weight.group_ins == kMxFp4Inputs;
+}
+
+// Plain, or mxfp4 beside x in bf16: what the kernels of few rows and of many take.
+bool fits_own_tiles(const MoeExpertsArgs& args) {
+  const Weight &gate_up = args.linears.gate_up.front().weight, &down = args.linears.down.front().weight;
+  if (is_mxfp4(gate_up) && is_mxfp4(down)) return args.x.dtype == DType::kBF16;
+  return gate_up.format == WeightFormat::kPlain && down.format == WeightFormat::kPlain;
+}
+
+bool fits_skinny(const MoeExpertsArgs& args, const GpuFacts& gpu) {
+  const int64_t num_pairs = args.x.shape[0] * args.shape.top_k;
+  const bool plain = args.linears.down.front().weight.format == WeightFormat::kPlain;
+  const int64_t rows = plain ? kRowsOfSkinny : kRowsOfSkinnyMxFp4;
+  return fits_own_tiles(args) && num_pairs <= rows * args.shape.num_experts &&
+         gpu.shared_bytes >= kLargeSharedBytes &&
+         num_pairs <= (plain ? kMaxSkinnyPairs : kMaxSkinnyMxFp4Pairs) &&
+         args.x.shape[0] <= kMaxSkinnyTokens && args.shape.hidden_size % kSkinnyOutputs == 0 &&
+         args.shape.intermediate_size % kSkinnyOutputs == 0;
+}
+
+GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
   const MoeShape& shape = args.shape;
   const Weight &gate_up = args.linears.gate_up.front().weight, &down = args.linears.down.front().weight;
   const bool aligned = shape.hidden_size % kAlignedElements == 0 &&
-                       shape.intermediate_size % kAlignedElements == 0 && rows_aligned({&args.x});
+                       shape.intermediate_size % kAlignedElements == 0 && rows_aligned({&args.x, &args.out});
   if (args.x.dtype == DType::kF32 || !aligned || !fits_tensor_cores(gate_up) || !fits_tensor_cores(down))
-    return {.name = "naive grouped GEMM", .tile_rows = kNaiveTileRows, .on_tensor_cores = false};
-  const bool many = args.x.shape[0] * shape.top_k >= kRowsPerExpertOfLargeTiles * shape.num_experts;
+    return {.kernel = ExpertKernel::kNaive,
+            .name = "naive grouped GEMM",
+            .tile_rows = kNaiveTileRows,
+            .why = "float32, rows that 16 bytes do not divide, or groups that 64 inputs of fp8 do not"};
+  const int64_t num_pairs = args.x.shape[0] * shape.top_k;
+  const bool many = num_pairs >= kRowsOfLargeTiles * shape.num_experts;
+  const std::string tile = many ? "64 rows" : "16 rows";
+  const int tile_rows = many ? kLargeTileRows : kSmallTileRows;
   const bool plain = gate_up.format == WeightFormat::kPlain;
-  return {.name = std::string(plain ? "grouped GEMM of " : "quantised grouped GEMM of ") +
-                  (many ? "64 rows" : "16 rows"),
-          .tile_rows = many ? kLargeTileRows : kSmallTileRows,
-          .on_tensor_cores = true};
+  const GroupedKernel invariant{.kernel = ExpertKernel::kGrouped,
+                                .name = (plain ? "grouped GEMM of " : "quantised grouped GEMM of ") + tile,
+                                .tile_rows = tile_rows};
+  if (args.batch_invariant) return invariant;
+  if (fits_skinny(args, gpu))
+    return {.kernel = ExpertKernel::kSkinny, .name = "skinny experts", .tile_rows = kSkinnyRows};
+  // Tiles of mxfp4 beat the others wherever there are more rows than those of the skinny experts.
+  const bool alternating = args.gate.activation == ExpertActivation::kClampedSwiglu;
+  if (gpu.runs_sm90a() && fits_own_tiles(args) && !(plain && alternating) &&
+      (!plain || num_pairs >= kRowsOfTiles * shape.num_experts))
+    return {.kernel = ExpertKernel::kTiles,
+            .name = plain ? "expert tiles (sm90)" : "expert tiles of mxfp4 (sm90)",
+            .tile_rows = sm90::kExpertTilesRows};
+  return invariant;
 }
 
 void record(const MoeExpertsArgs& args, const GroupedKernel& kernel) {
@@ -55,16 +105,14 @@ void record(const MoeExpertsArgs& args, const GroupedKernel& kernel) {
   text << args.x.shape[0] << " tokens x " << args.shape.top_k << " of " << args.shape.num_experts
        << " experts, " << args.shape.hidden_size << " -> " << args.shape.intermediate_size << ", "
        << args.x.dtype << ", weights in " << describe_elements(args.linears.down.front().weight);
-  record_choice({.op = "moe_experts",
-                 .problem = text.str(),
-                 .kernel = kernel.name,
-                 .why = kernel.on_tensor_cores ? "rows for each expert in the mean"
-                                               : "float32, rows that 16 bytes do not divide, or groups that "
-                                                 "64 inputs of fp8 do not"});
+  record_choice({.op = "moe_experts", .problem = text.str(), .kernel = kernel.name, .why = kernel.why});
 }
 
-void multiply(const GroupedGemmParams& params, const GroupedKernel& kernel, DType dtype, Stream& stream) {
-  if (!kernel.on_tensor_cores) return launch_naive_grouped_gemm(params, element_of(dtype), stream.handle);
+void multiply(const GroupedGemmParams& params, const Weight& weight, const GroupedKernel& kernel, DType dtype,
+              Stream& stream) {
+  if (kernel.kernel == ExpertKernel::kNaive)
+    return launch_naive_grouped_gemm(params, element_of(dtype), stream.handle);
+  if (kernel.kernel == ExpertKernel::kTiles) return sm90::expert_tiles(params, weight.data, stream);
   const bool bf16 = dtype == DType::kBF16;
   const auto launch = params.weight.format == WeightFormat::kPlain
                           ? (bf16 ? launch_grouped_gemm_bf16 : launch_grouped_gemm_f16)
@@ -72,22 +120,105 @@ void multiply(const GroupedGemmParams& params, const GroupedKernel& kernel, DTyp
   launch(params, kernel.tile_rows, stream.handle);
 }
 
+int64_t num_scales(const Weight& weight) { return weight.scales.empty() ? 0 : weight.scales.num_elements(); }
+
+bool fills_sms(int64_t num_ctas, int num_sms) {
+  constexpr double kShare = 0.9;
+  return static_cast<double>(num_ctas) >=
+         kShare * static_cast<double>(ceil_div<int64_t>(num_ctas, num_sms) * num_sms);
+}
+
+// `row_of_pair`: null: rows are pairs.
+void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch, const int32_t* row_of_pair,
+             Stream& stream) {
+  launch_combine({.rows = scratch.rows.data,
+                  .row_of_pair = row_of_pair,
+                  .weights = args.weights_scale_input ? nullptr : args.weights.as<const float>(),
+                  .out = args.out.data,
+                  .num_tokens = static_cast<int32_t>(args.x.shape[0]),
+                  .top_k = static_cast<int32_t>(args.shape.top_k),
+                  .hidden_size = static_cast<int32_t>(args.shape.hidden_size),
+                  .element = element_of(args.x.dtype),
+                  .accumulate = args.accumulate,
+                  .aligned = args.shape.hidden_size % kAlignedElements == 0 && rows_aligned({&args.out})},
+                 stream.handle);
+}
+
+// Both products, the rows in the order of their pairs between them.
+void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, Stream& stream) {
+  const MoeShape& shape = args.shape;
+  const Linear &gate_ups = args.linears.gate_up.front(), &downs = args.linears.down.front();
+  const bool clamped = args.gate.activation == ExpertActivation::kClampedSwiglu;
+  const auto* const weights = args.weights.as<const float>();
+  const SkinnyExpertsParams gate_up{
+      .x = args.x.data,
+      .weight = quantised_weight(gate_ups.weight),
+      .num_scales = num_scales(gate_ups.weight),
+      .out = scratch.inner.data,
+      .experts = args.experts.as<const int32_t>(),
+      .weights = nullptr,
+      .num_tokens = static_cast<int32_t>(args.x.shape[0]),
+      .top_k = static_cast<int32_t>(shape.top_k),
+      .num_experts = static_cast<int32_t>(shape.num_experts),
+      .in_features = static_cast<int32_t>(shape.hidden_size),
+      .out_features = static_cast<int32_t>(shape.intermediate_size),
+      .gated = true,
+      .alternating = clamped,
+      .sums = false,
+      .accumulate = false,
+      .epilogue = {.bias = device_vector(gate_ups.bias),
+                   .input_weights = args.weights_scale_input ? weights : nullptr,
+                   .pair_of_row = nullptr,
+                   .clamped = clamped,
+                   .limit = args.gate.limit,
+                   .alpha = args.gate.alpha}};
+  SkinnyExpertsParams down = gate_up;
+  down.x = scratch.inner.data;
+  down.weight = quantised_weight(downs.weight);
+  down.num_scales = num_scales(downs.weight);
+  // One launch where 16 outputs a CTA keep most SMs busy.
+  down.sums = fills_sms(shape.hidden_size / kSkinnyOutputs, gpu_facts(stream.device).num_sms);
+  down.out = down.sums ? args.out.data : scratch.rows.data;
+  down.weights = args.weights_scale_input ? nullptr : weights;
+  down.in_features = static_cast<int32_t>(shape.intermediate_size);
+  down.out_features = static_cast<int32_t>(shape.hidden_size);
+  down.gated = down.alternating = false;
+  down.accumulate = args.accumulate;
+  down.epilogue.bias = device_vector(downs.bias);
+  down.epilogue.input_weights = nullptr;
+  const bool plain = gate_ups.weight.format == WeightFormat::kPlain;
+  const auto launch = !plain                         ? launch_skinny_mxfp4_experts_bf16
+                      : args.x.dtype == DType::kBF16 ? launch_skinny_experts_bf16
+                                                     : launch_skinny_experts_f16;
+  launch(gate_up, stream.handle);
+  launch(down, stream.handle);
+  if (!down.sums) combine(args, scratch, /*row_of_pair=*/nullptr, stream);
+}
+
 }  // namespace
 
+RouteParams route_params(const RouteArgs& args, int64_t num_experts) {
+  return {.logits = args.logits.empty() ? nullptr : args.logits.as<const float>(),
+          .experts = args.experts.as<int32_t>(),
+          .weights = args.weights.as<float>(),
+          .num_tokens = static_cast<int32_t>(args.experts.shape[0]),
+          .num_experts = static_cast<int32_t>(num_experts),
+          .top_k = static_cast<int32_t>(args.experts.shape[1]),
+          .num_groups = static_cast<int32_t>(args.rule.groups.num_groups),
+          .top_groups = static_cast<int32_t>(args.rule.groups.top_groups),
+          .correction = args.correction.empty() ? nullptr : args.correction.as<const float>(),
+          .scale = args.rule.scale,
+          .of_all = args.rule.weights_of == RouterWeights::kOfAll,
+          .sigmoid = args.rule.scores == RouterScores::kSigmoid,
+          .spread = args.rule.spread};
+}
+
 void route(const RouteArgs& args, Stream& stream) {
-  launch_route({.logits = args.logits.as<const float>(),
-                .experts = args.experts.as<int32_t>(),
-                .weights = args.weights.as<float>(),
-                .num_tokens = static_cast<int32_t>(args.logits.shape[0]),
-                .num_experts = static_cast<int32_t>(args.logits.shape[1]),
-                .top_k = static_cast<int32_t>(args.experts.shape[1]),
-                .num_groups = static_cast<int32_t>(args.rule.groups.num_groups),
-                .top_groups = static_cast<int32_t>(args.rule.groups.top_groups),
-                .correction = args.correction.empty() ? nullptr : args.correction.as<const float>(),
-                .scale = args.rule.scale,
-                .of_all = args.rule.weights_of == RouterWeights::kOfAll,
-                .sigmoid = args.rule.scores == RouterScores::kSigmoid},
-               stream.handle);
+  launch_route(route_params(args, args.logits.shape[1]), stream.handle);
+}
+
+bool norm_route(const NormRouteArgs& args, Stream& stream) {
+  return gpu_facts(stream.device).runs_sm90a() && sm90::norm_route(args, stream);
 }
 
 void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
@@ -96,10 +227,11 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   for (const Linear* linear : {&gate_ups, &downs})
     if (linear->weight.format == WeightFormat::kPlain && linear->weight.data.dtype != args.x.dtype)
       fail(ErrorCode::kUnsupported, "experts ", linear->weight, ": expected the dtype of x, ", args.x.dtype);
-  const GroupedKernel kernel = choose(args);
+  const GroupedKernel kernel = choose(args, gpu_facts(stream.device));
   if (records_choices()) record(args, kernel);
   ScratchPieces pieces(args.scratch, stream.device);
   const ExpertScratch scratch(shape, args.x.shape[0], args.x.dtype, pieces);
+  if (kernel.kernel == ExpertKernel::kSkinny) return skinny_experts(args, scratch, stream);
   const int64_t num_pairs = args.x.shape[0] * shape.top_k;
   int32_t* const first_row = scratch.offsets[0].as<int32_t>();
   int32_t* const first_tile = scratch.offsets[1].as<int32_t>();
@@ -138,7 +270,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                                                .clamped = clamped,
                                                .limit = args.gate.limit,
                                                .alpha = args.gate.alpha}};
-  multiply(gate_up, kernel, args.x.dtype, stream);
+  multiply(gate_up, gate_ups.weight, kernel, args.x.dtype, stream);
   GroupedGemmParams down = gate_up;
   down.x = scratch.inner.data;
   down.x_stride = shape.intermediate_size;
@@ -150,17 +282,8 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   down.gated = down.alternating = false;
   down.epilogue.bias = device_vector(downs.bias);
   down.epilogue.input_weights = nullptr;
-  multiply(down, kernel, args.x.dtype, stream);
-  launch_combine({.rows = scratch.rows.data,
-                  .row_of_pair = scratch.row_of_pair.as<const int32_t>(),
-                  .weights = args.weights_scale_input ? nullptr : weights,
-                  .out = args.out.data,
-                  .num_tokens = static_cast<int32_t>(args.x.shape[0]),
-                  .top_k = static_cast<int32_t>(shape.top_k),
-                  .hidden_size = static_cast<int32_t>(shape.hidden_size),
-                  .element = element_of(args.x.dtype),
-                  .accumulate = args.accumulate},
-                 stream.handle);
+  multiply(down, downs.weight, kernel, args.x.dtype, stream);
+  combine(args, scratch, scratch.row_of_pair.as<const int32_t>(), stream);
 }
 
 }  // namespace attend::kernels::cuda

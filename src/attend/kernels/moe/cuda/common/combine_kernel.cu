@@ -1,12 +1,13 @@
 // The sum of what a token's experts gave, weighted.
 //
 //   tile        a token a CTA
-//   warps       4, all alike: a thread has every 128th feature
+//   warps       8, all alike: a thread has groups of eight features, or every 256th feature
 //   registers   few
 //   shared      none
 //   bytes       top_k rows, and the sum
 //   bound       reading the rows
 #include "attend/kernels/common/cuda/element.cuh"
+#include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
@@ -14,31 +15,70 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant__ CombineParams params) {
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int64_t token = blockIdx.x;
-  const int32_t* const rows = params.row_of_pair + token * params.top_k;
+  const int64_t first_pair = token * params.top_k;
+  const auto row_of = [&](int rank) -> int64_t {
+    return params.row_of_pair != nullptr ? params.row_of_pair[first_pair + rank] : first_pair + rank;
+  };
   const float* const weights = params.weights != nullptr ? params.weights + token * params.top_k : nullptr;
   for (int i = static_cast<int>(threadIdx.x); i < params.hidden_size; i += kThreads) {
     float sum = 0.0f;
     for (int rank = 0; rank < params.top_k; ++rank)
-      sum =
-          fmaf(weights != nullptr ? weights[rank] : 1.0f,
-               load_element(params.rows, int64_t{rows[rank]} * params.hidden_size + i, params.element), sum);
+      sum = fmaf(weights != nullptr ? weights[rank] : 1.0f,
+                 load_element(params.rows, row_of(rank) * params.hidden_size + i, params.element), sum);
     const int64_t to = token * params.hidden_size + i;
     if (params.accumulate) sum += load_element(params.out, to, params.element);
     store_element(params.out, to, params.element, sum);
   }
 }
 
+// The same sums of 16-bit elements, eight at once.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    combine_groups_kernel(const __grid_constant__ CombineParams params) {
+  ptx::griddepcontrol_wait();
+  ptx::launch_dependents();
+  const int64_t token = blockIdx.x;
+  const int64_t first_pair = token * params.top_k;
+  const auto row_of = [&](int rank) -> int64_t {
+    return params.row_of_pair != nullptr ? params.row_of_pair[first_pair + rank] : first_pair + rank;
+  };
+  const float* const weights = params.weights != nullptr ? params.weights + token * params.top_k : nullptr;
+  for (int first = static_cast<int>(threadIdx.x) * kGroupElements; first < params.hidden_size;
+       first += kThreads * kGroupElements) {
+    float sums[kGroupElements] = {}, values[kGroupElements];
+#pragma unroll 4
+    for (int rank = 0; rank < params.top_k; ++rank) {
+      const float weight = weights != nullptr ? weights[rank] : 1.0f;
+      convert_16_bit_group<T>(*reinterpret_cast<const uint4*>(static_cast<const T*>(params.rows) +
+                                                              row_of(rank) * params.hidden_size + first),
+                              values);
+#pragma unroll
+      for (int i = 0; i < kGroupElements; ++i) sums[i] = fmaf(weight, values[i], sums[i]);
+    }
+    T* const to = static_cast<T*>(params.out) + token * params.hidden_size + first;
+    if (params.accumulate) {
+      convert_16_bit_group<T>(*reinterpret_cast<const uint4*>(to), values);
+#pragma unroll
+      for (int i = 0; i < kGroupElements; ++i) sums[i] += values[i];
+    }
+    store_16_bit_group(to, sums);
+  }
+}
+
 }  // namespace
 
 void launch_combine(const CombineParams& params, void* stream) {
-  launch_dependent<CombineParams>(combine_kernel, dim3(static_cast<unsigned>(params.num_tokens)), kThreads, 0,
-                                  stream, params, "moe_experts: combine");
+  auto* kernel = combine_kernel;
+  if (params.aligned && params.element == Element::kBF16) kernel = combine_groups_kernel<__nv_bfloat16>;
+  if (params.aligned && params.element == Element::kF16) kernel = combine_groups_kernel<__half>;
+  launch_dependent<CombineParams>(kernel, dim3(static_cast<unsigned>(params.num_tokens)), kThreads, 0, stream,
+                                  params, "moe_experts: combine");
 }
 
 }  // namespace attend::kernels::cuda

@@ -49,7 +49,7 @@ __device__ __forceinline__ float expert_output(const GroupedGemmParams& params, 
                                                int output, float sum, float up) {
   const ExpertEpilogue& rule = params.epilogue;
   if (rule.input_weights != nullptr) {
-    const float weight = rule.input_weights[rule.pair_of_row[row]];
+    const float weight = rule.input_weights[rule.pair_of_row != nullptr ? rule.pair_of_row[row] : row];
     sum *= weight;
     up *= weight;
   }

@@ -4,6 +4,7 @@
 
 #include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/gemm/cuda/common/quantised_weight.h"
+#include "attend/kernels/moe/route.h"
 
 namespace attend::kernels::cuda {
 
@@ -15,9 +16,12 @@ struct RouteParams {
   int32_t num_groups, top_groups;
   const float* correction;  // [num_experts]; null: none
   float scale;
-  bool of_all;   // weights are scores among all experts, not among the chosen ones
-  bool sigmoid;  // scores are sigmoids, not a softmax
+  bool of_all;      // weights are scores among all experts, not among the chosen ones
+  bool sigmoid;     // scores are sigmoids, not a softmax
+  uint32_t spread;  // as of RouterRule
 };
+// Without logits where those are not in memory.
+RouteParams route_params(const RouteArgs& args, int64_t num_experts);
 // A warp a token; up to 512 experts, 32 of a token and 32 groups.
 void launch_route(const RouteParams& params, void* stream);
 
@@ -38,7 +42,7 @@ void launch_sort_pairs(const SortPairsParams& params, void* stream);
 struct ExpertEpilogue {
   DeviceVector bias;           // of all rows of W of all experts
   const float* input_weights;  // of each pair, what its sums are multiplied with before the bias; null: 1
-  const int32_t* pair_of_row;
+  const int32_t* pair_of_row;  // null: rows are pairs
   // (up + 1) gate / (1 + e^-(alpha gate)), gate at most limit and up within limit of 0; else silu(gate) * up.
   bool clamped;
   float limit, alpha;
@@ -77,13 +81,14 @@ void launch_naive_grouped_gemm(const GroupedGemmParams& params, Element element,
 
 // out (+)= sum over a token's pairs, in their order, of weight * row.
 struct CombineParams {
-  const void* rows;  // [rows, hidden_size]
-  const int32_t* row_of_pair;
-  const float* weights;  // [num_tokens, top_k]; null: all 1
-  void* out;             // [num_tokens, hidden_size]
+  const void* rows;            // [rows, hidden_size]
+  const int32_t* row_of_pair;  // null: rows are pairs
+  const float* weights;        // [num_tokens, top_k]; null: all 1
+  void* out;                   // [num_tokens, hidden_size]
   int32_t num_tokens, top_k, hidden_size;
   Element element;  // of rows and out
   bool accumulate;
+  bool aligned;  // rows and out begin at multiples of 16 bytes, and so does every group of eight of them
 };
 void launch_combine(const CombineParams& params, void* stream);
 

@@ -1,0 +1,287 @@
+// What a warp of the skinny experts (skinny_experts.cuh) has of a K-block: rows of W of 16 outputs (gated: of
+// gate and of up), and rows of x; copied by cp.async, and multiplied by mma.m16n8k16 with W as the left
+// factor. A policy for each format of weights.
+#pragma once
+
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
+#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
+#include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
+
+namespace attend::kernels::cuda {
+
+// The rows of W of a tile: those of gate `step` apart, those of up `to_up` behind them.
+struct ExpertWeightRows {
+  int64_t first = 0;  // of the tile
+  int64_t step = 0, to_up = 0;
+
+  ExpertWeightRows() = default;
+  __device__ __forceinline__ ExpertWeightRows(const SkinnyExpertsParams& params, int expert, int first_output)
+      : first(int64_t{expert} * (params.gated ? 2 : 1) * params.out_features +
+              (params.alternating ? 2 : 1) * first_output),
+        step(params.alternating ? 2 : 1),
+        to_up(params.alternating ? 1 : params.out_features) {}
+  __device__ __forceinline__ int64_t row(int half, int output) const {
+    return first + output * step + half * to_up;
+  }
+};
+
+// Elements of the type of x. K-blocks of 64 inputs.
+template <class T, int kHalves, int kRowPieces>
+class PlainBlocks {
+ public:
+  static constexpr int kInputs = kBlockK;
+  static constexpr int kXRowsAtOnce = 32 / kPieces;  // of a copy of all lanes
+  static constexpr int kWeightBytes = kHalves * kSkinnyOutputs * kRowBytes;
+  static constexpr int kStageBytes = kWeightBytes + 8 * kRowPieces * kRowBytes;
+  using Accumulators = float[kHalves][kRowPieces][4];
+
+  // As a lane copies it: every fourth row.
+  struct From {
+    const char* weights;
+  };
+
+  __device__ explicit PlainBlocks(const SkinnyExpertsParams& params) : params_(params) {}
+
+  __device__ __forceinline__ From from(int expert, int first_output) const {
+    const ExpertWeightRows rows(params_, expert, first_output);
+    return {static_cast<const char*>(params_.weight.data) +
+            2 * (rows.row(0, lane() / kPieces) * params_.in_features + lane() % kPieces * 8)};
+  }
+
+  __device__ __forceinline__ void copy_weights(const From& from, int k_block, uint32_t stage) const {
+    const int piece = lane() % kPieces, input = k_block * kInputs + piece * 8;
+    const bool given = input < params_.in_features;
+    const int64_t row_bytes = 2 * int64_t{params_.in_features};
+    const int64_t step = kXRowsAtOnce * (params_.alternating ? 2 : 1) * row_bytes;
+    const int64_t to_up = (params_.alternating ? 1 : params_.out_features) * row_bytes;
+    const char* const first =
+        given ? from.weights + 2 * int64_t{k_block} * kInputs : static_cast<const char*>(params_.weight.data);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+      for (int i = 0; i < kSkinnyOutputs / kXRowsAtOnce; ++i)
+        ptx::cp_async_16(stage + half * kSkinnyOutputs * kRowBytes +
+                             swizzled_piece(lane() / kPieces + kXRowsAtOnce * i, piece),
+                         first + (given ? i * step + half * to_up : 0), given);
+  }
+  // `row`: of those that come at once; `at`: the byte of x at which the row begins.
+  __device__ __forceinline__ static int x_row_of_lane() { return lane() / kPieces; }
+  __device__ __forceinline__ void copy_x(int row, int64_t at, int k_block, uint32_t stage) const {
+    const int piece = lane() % kPieces, input = k_block * kInputs + piece * 8;
+    const bool given = input < params_.in_features;
+    ptx::cp_async_16(stage + kWeightBytes + swizzled_piece(row, piece),
+                     static_cast<const char*>(params_.x) + at + (given ? 2 * input : 0), given);
+  }
+
+  __device__ __forceinline__ void multiply(const From&, int, uint32_t stage,
+                                           Accumulators& accumulators) const {
+    const uint32_t weights_lane = swizzled_piece(lane() % 16, lane() / 16),
+                   x_lane = kWeightBytes + swizzled_piece(lane() % 8, lane() / 8);
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {  // of steps of 16 inputs
+      uint32_t x[kRowPieces][4];
+#pragma unroll
+      for (int n = 0; n < kRowPieces; ++n)
+        ptx::ldmatrix_x4(x[n], stage + (x_lane ^ (pair * 64)) + n * 8 * kRowBytes);
+#pragma unroll
+      for (int step = 0; step < 2; ++step)
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          uint32_t weights[4];
+          ptx::ldmatrix_x4(
+              weights, stage + (weights_lane ^ (pair * 64 + step * 32)) + half * kSkinnyOutputs * kRowBytes);
+#pragma unroll
+          for (int n = 0; n < kRowPieces; ++n)
+            ptx::mma_m16n8k16(accumulators[half][n], weights, x[n][2 * step], x[n][2 * step + 1], T{});
+        }
+    }
+  }
+
+ private:
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  const SkinnyExpertsParams& params_;
+};
+
+// mxfp4: codes of e2m1, and a power of two for each 32 inputs. K-blocks of 128 inputs. A lane copies and
+// multiplies 32 inputs, of one scale, of rows l / 4 and l / 4 + 8: a step of the instruction has other inputs
+// of each of four neighbours, the same on both sides. Products of code and scale are exact in bf16.
+template <class T, int kHalves, int kRowPieces>
+class MxFp4Blocks {
+  static constexpr int kLaneInputs = 32, kLaneBytes = kLaneInputs / 2;
+  static constexpr int kXRowBytes = 2 * 4 * kLaneInputs, kXPieces = kXRowBytes / 16;
+  static constexpr int kScaleBytes = 8;  // of a row: two words, among which are the four scales
+  static constexpr int kCodeBytes = kHalves * 2 * 32 * kLaneBytes;
+
+ public:
+  static constexpr int kInputs = 4 * kLaneInputs;
+  static constexpr int kXRowsAtOnce = 32 / kXPieces;
+  static constexpr int kWeightBytes = kCodeBytes + kHalves * kSkinnyOutputs * kScaleBytes;
+  static constexpr int kStageBytes = kWeightBytes + 8 * kRowPieces * kXRowBytes;
+  using Accumulators = float[kHalves][kRowPieces][4];
+
+  // As a lane copies and multiplies it.
+  struct From {
+    const char* codes[kHalves][2];
+    const char* scales;  // of the row that the lane copies, from the word on in which they begin
+    int scales_left;     // bytes from there to the end of all
+    uint32_t shifts;     // where in that word, of the rows that the lane multiplies: two bits each
+  };
+
+  __device__ explicit MxFp4Blocks(const SkinnyExpertsParams& params) : params_(params) {}
+
+  __device__ __forceinline__ From from(int expert, int first_output) const {
+    const ExpertWeightRows rows(params_, expert, first_output);
+    From from;
+    from.shifts = 0;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+      for (int high = 0; high < 2; ++high) {
+        const int64_t row = rows.row(half, lane() / 4 + 8 * high);
+        from.codes[half][high] = static_cast<const char*>(params_.weight.data) +
+                                 row * (params_.in_features / 2) + lane() % 4 * kLaneBytes;
+        from.shifts |= (static_cast<uint32_t>(row) * static_cast<uint32_t>(params_.weight.scale_columns) & 3u)
+                       << 2 * (2 * half + high);
+      }
+    const int copied = lane() % (kHalves * kSkinnyOutputs);
+    const int64_t begin =
+        rows.row(copied / kSkinnyOutputs, copied % kSkinnyOutputs) * params_.weight.scale_columns &
+        ~int64_t{3};
+    from.scales = static_cast<const char*>(params_.weight.scales) + begin;
+    from.scales_left = static_cast<int>(params_.num_scales - begin);
+    return from;
+  }
+
+  __device__ __forceinline__ void copy_weights(const From& from, int k_block, uint32_t stage) const {
+    const bool given = k_block * kInputs + lane() % 4 * kLaneInputs < params_.in_features;
+    const int byte = given ? k_block * (kInputs / 2) : 0;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+      for (int high = 0; high < 2; ++high)
+        ptx::cp_async_16(stage + ((half * 2 + high) * 32 + lane()) * kLaneBytes,
+                         given ? from.codes[half][high] + byte : params_.weight.data, given);
+    // A lane a row.
+    if (lane() < kHalves * kSkinnyOutputs) {
+      const int left = from.scales_left - 4 * k_block;
+      const char* const scales = from.scales + 4 * k_block;
+      const uint32_t to = stage + kCodeBytes + lane() * kScaleBytes;
+      copy_4(to, scales, min(left, 4));
+      copy_4(to + 4, left > 4 ? scales + 4 : scales, max(min(left - 4, 4), 0));
+    }
+  }
+  __device__ __forceinline__ static int x_row_of_lane() { return lane() / kXPieces; }
+  __device__ __forceinline__ void copy_x(int row, int64_t at, int k_block, uint32_t stage) const {
+    const int piece = lane() % kXPieces, input = k_block * kInputs + piece * 8;
+    const bool given = input < params_.in_features;
+    ptx::cp_async_16(stage + kWeightBytes + x_piece(row, piece),
+                     static_cast<const char*>(params_.x) + at + (given ? 2 * input : 0), given);
+  }
+
+  __device__ __forceinline__ void multiply(const From& from, int k_block, uint32_t stage,
+                                           Accumulators& accumulators) const {
+    const bool given = k_block * kInputs + lane() % 4 * kLaneInputs < params_.in_features;
+    uint32_t exponents[kHalves][2], largest = 0;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+      for (int high = 0; high < 2; ++high) {
+        const int output = lane() / 4 + 8 * high;
+        const uint32_t shift = from.shifts >> 2 * (2 * half + high) & 3u;
+        exponents[half][high] =
+            given ? ld_shared_1(stage + kCodeBytes + (half * kSkinnyOutputs + output) * kScaleBytes + shift +
+                                static_cast<uint32_t>(lane() % 4))
+                  : 0;
+        largest = max(largest, exponents[half][high]);
+      }
+    // Where 2^126 times the scale is a number of bf16, one product does.
+    if (__any_sync(0xffffffffu, largest > kLargestOfOneProduct))
+      multiply_codes<false>(stage, exponents, accumulators);
+    else
+      multiply_codes<true>(stage, exponents, accumulators);
+  }
+
+ private:
+  static constexpr uint32_t kLargestOfOneProduct = 128;
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  // Lanes read four pieces of a row each, all the same one at a time: of two rows they lie in different
+  // banks.
+  __device__ static uint32_t x_piece(int row, int piece) {
+    return static_cast<uint32_t>(row * kXRowBytes + (piece ^ (piece >> 3 | (row & 1) << 1)) * 16);
+  }
+  __device__ static void copy_4(uint32_t to, const void* from, int num_bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(num_bytes)
+                 : "memory");
+  }
+  __device__ static uint32_t ld_shared_1(uint32_t from) {
+    uint32_t byte;
+    asm volatile("ld.shared.u8 %0, [%1];\n" : "=r"(byte) : "r"(from) : "memory");
+    return byte;
+  }
+
+  template <bool kOneProduct>
+  __device__ __forceinline__ void multiply_codes(uint32_t stage, const uint32_t (&exponents)[kHalves][2],
+                                                 Accumulators& accumulators) const {
+    uint32_t codes[kHalves][2][4], factors[kHalves][2];
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+      for (int high = 0; high < 2; ++high) {
+        const uint4 bits = ptx::ld_shared_16(stage + ((half * 2 + high) * 32 + lane()) * kLaneBytes);
+        codes[half][high][0] = bits.x;
+        codes[half][high][1] = bits.y;
+        codes[half][high][2] = bits.z;
+        codes[half][high][3] = bits.w;
+        // As bf16: 2^(e - 127 + 126), or 2^(e - 127), which is subnormal for e = 0.
+        const uint32_t e = exponents[half][high];
+        const uint32_t factor = kOneProduct ? (e + 126) << 7 : e == 0 ? 0x40u : e << 7;
+        factors[half][high] = factor << 16 | factor;
+      }
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {  // of eight inputs
+      uint32_t x[kRowPieces][4];
+#pragma unroll
+      for (int n = 0; n < kRowPieces; ++n) {
+        const uint4 bits =
+            ptx::ld_shared_16(stage + kWeightBytes + x_piece(n * 8 + lane() / 4, lane() % 4 * 4 + word));
+        // Inputs j and j + 4, as the codes of a word come.
+        x[n][0] = __byte_perm(bits.x, bits.z, 0x5410);
+        x[n][1] = __byte_perm(bits.x, bits.z, 0x7632);
+        x[n][2] = __byte_perm(bits.y, bits.w, 0x5410);
+        x[n][3] = __byte_perm(bits.y, bits.w, 0x7632);
+      }
+#pragma unroll
+      for (int step = 0; step < 2; ++step)
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          uint32_t weights[4];
+#pragma unroll
+          for (int high = 0; high < 2; ++high)
+#pragma unroll
+            for (int next = 0; next < 2; ++next)
+              weights[2 * next + high] =
+                  widen<kOneProduct>(codes[half][high][word] >> (8 * step + 4 * next), factors[half][high]);
+#pragma unroll
+          for (int n = 0; n < kRowPieces; ++n)
+            ptx::mma_m16n8k16(accumulators[half][n], weights, x[n][2 * step], x[n][2 * step + 1], T{});
+        }
+    }
+  }
+
+  // Of codes 0 and 4 of eight.
+  template <bool kOneProduct>
+  __device__ static uint32_t widen(uint32_t codes, uint32_t factor) {
+    const uint32_t bits =
+        (codes << 12 & 0x80008000u) | (codes << PairOf<T>::kE2m1Shift & PairOf<T>::kE2m1Bits);
+    return scaled_up<T>(kOneProduct ? bits : scaled_up<T>(bits, PairOf<T>::kE2m1Factor), factor);
+  }
+
+  const SkinnyExpertsParams& params_;
+};
+
+}  // namespace attend::kernels::cuda

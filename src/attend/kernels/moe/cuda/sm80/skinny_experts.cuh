@@ -1,0 +1,338 @@
+// Experts of few rows each, as when a batch decodes: bound by reading the weights of those that are touched.
+//
+//   tile        16 outputs (gated: gate and up of each) x 8 rows of one expert; K-blocks are dealt to the
+//               warps (sliced-K)
+//   work        a CTA has an even share of all tiles; or 16 outputs of all experts, one after another: then
+//               it has a token's sum over its experts
+//   warps       8, all alike: each brings its own K-blocks by cp.async, W and the rows of x beside it,
+//               multiplies them (expert_blocks.cuh) and leaves partial sums in shared memory, which are
+//               added up in the order of K
+//   registers   80 to 128
+//   shared      stages of 3 to 5 KB a warp, partial sums twice, and the rows of all experts
+//   bytes       W once for each tile of rows; x once for each tile, from L2
+//   bound       reading W; of mxfp4 widening it
+//
+// Which experts tokens chose is known before the first product begins: the second one asks for W while the
+// first one ends.
+#pragma once
+
+#include <algorithm>
+
+#include "attend/kernels/common/cuda/element.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
+#include "attend/kernels/moe/cuda/common/expert_rows.cuh"
+#include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/sm80/expert_blocks.cuh"
+#include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
+
+namespace attend::kernels::cuda {
+
+enum class ExpertProduct : uint8_t { kGated, kRows, kSums };
+
+// kRowPieces: of eight rows of x. `Blocks`: what a warp has of a K-block.
+template <ExpertProduct kProduct_, template <class, int, int> class Blocks_, int kRowPieces_, int kMaxPairs_,
+          int kStages_, int kCtasOfSm_>
+struct SkinnyExpertsConfig {
+  static constexpr ExpertProduct kProduct = kProduct_;
+  static constexpr bool kGated = kProduct == ExpertProduct::kGated, kSums = kProduct == ExpertProduct::kSums;
+  static constexpr int kRowPieces = kRowPieces_, kStages = kStages_, kMaxPairs = kMaxPairs_;
+  static constexpr int kCtasOfSm = kCtasOfSm_;
+  static constexpr int kWarps = kKSlices, kThreads = 32 * kWarps;
+  static constexpr int kTileRows = 8 * kRowPieces;
+  static constexpr int kHalves = kGated ? 2 : 1;  // gate and up
+  template <class T>
+  using Blocks = Blocks_<T, kHalves, kRowPieces>;
+  static constexpr int kStageBytes = Blocks<__nv_bfloat16>::kStageBytes;  // of a warp
+  // Of a slice of K: a row of x has its outputs side by side, at a stride that spreads banks.
+  static constexpr int kSumStride = 20;
+  static constexpr int kSumsOfHalf = kTileRows * kSumStride, kSumsOfSlice = kHalves * kSumsOfHalf;
+  static constexpr int kSumBytes = 2 * kKSlices * kSumsOfSlice * static_cast<int>(sizeof(float));
+  static constexpr int kPipelineBytes = kWarps * kStages * kStageBytes;
+  using Rows = ExpertRows<kThreads, kTileRows, kMaxPairs>;
+  static constexpr int kRowsBytes = (static_cast<int>(sizeof(Rows)) + 15) / 16 * 16;
+  // Of tokens: sums over their experts.
+  static constexpr int shared_bytes(int num_tokens) {
+    return kPipelineBytes + kSumBytes + kRowsBytes +
+           (kSums ? num_tokens * kSkinnyOutputs * static_cast<int>(sizeof(float)) : 0);
+  }
+  static constexpr int kMaxSharedBytes = shared_bytes(std::min(kMaxPairs, kMaxSkinnyTokens));
+  static_assert(kCtasOfSm * (kMaxSharedBytes + 1024) <= kLargeSharedBytes + 1024);
+};
+
+template <class T, class Config>
+class SkinnyExpertsCta {
+  using Rows = typename Config::Rows;
+  using Blocks = typename Config::template Blocks<T>;
+  using Accumulators = typename Blocks::Accumulators;
+  static constexpr int kXCopies = Config::kTileRows / Blocks::kXRowsAtOnce;
+
+ public:
+  __device__ SkinnyExpertsCta(const SkinnyExpertsParams& params, char* shared)
+      : params_(params),
+        blocks_(params),
+        sums_(reinterpret_cast<float*>(shared + Config::kPipelineBytes)),
+        rows_(*reinterpret_cast<Rows*>(shared + Config::kPipelineBytes + Config::kSumBytes)),
+        out_sums_(reinterpret_cast<float*>(shared + Config::kPipelineBytes + Config::kSumBytes +
+                                           Config::kRowsBytes)),
+        stages_(ptx::shared_address(shared) + warp() * Config::kStages * Config::kStageBytes),
+        num_k_blocks_((params.in_features + Blocks::kInputs - 1) / Blocks::kInputs),
+        chunks_(params.out_features / kSkinnyOutputs) {}
+
+  __device__ __forceinline__ void run() {
+    if constexpr (Config::kGated) {
+      ptx::griddepcontrol_wait();
+      // Not before the wait: the next kernel reads early what the one before this has written.
+      ptx::launch_dependents();
+    }
+    rows_.sort(params_.experts, params_.num_tokens * params_.top_k, params_.top_k, params_.num_experts);
+    if constexpr (Config::kSums) {
+      begin_ = 0;
+      end_ = rows_.num_tiles();
+      begin_sums();
+    } else {
+      const int64_t num_units = int64_t{rows_.num_tiles()} * chunks_;
+      begin_ = static_cast<int>(num_units * blockIdx.x / gridDim.x);
+      end_ = static_cast<int>(num_units * (blockIdx.x + 1) / gridDim.x);
+    }
+    fill();
+    for (int unit = begin_; unit < end_; ++unit) multiply_unit(unit);
+    if constexpr (Config::kSums) write_sums();
+  }
+
+ private:
+  // A work tile.
+  struct Unit {
+    typename Rows::Tile tile;
+    int first_output;
+    int first_k_block;  // of the warp: of a slice of K that depends on the tile's place in the weight alone
+  };
+  // What is copied next.
+  struct Cursor {
+    int unit, k_block;
+    typename Blocks::From from;
+    int64_t x_rows[kXCopies];  // bytes at which the rows begin that the lane copies; -1: none
+  };
+
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  __device__ __forceinline__ Unit unit_at(int unit) const {
+    const int tile = Config::kSums ? unit : unit / chunks_;
+    const int chunk = Config::kSums ? static_cast<int>(blockIdx.x) : unit % chunks_;
+    Unit of;
+    of.tile = rows_.tile(tile);
+    of.first_output = chunk * kSkinnyOutputs;
+    // Warps take turns at the slices that are longer.
+    const int turn = num_k_blocks_ % kKSlices * (Config::kSums ? of.tile.expert : chunk);
+    of.first_k_block = (warp() - turn) & (kKSlices - 1);
+    return of;
+  }
+
+  __device__ __forceinline__ void begin_unit(Cursor& cursor) const {
+    for (; cursor.unit < end_; ++cursor.unit) {
+      const Unit of = unit_at(cursor.unit);
+      cursor.k_block = of.first_k_block;
+      if (cursor.k_block >= num_k_blocks_) continue;
+      cursor.from = blocks_.from(of.tile.expert, of.first_output);
+#pragma unroll
+      for (int i = 0; i < kXCopies; ++i)
+        cursor.x_rows[i] = x_row(of.tile, Blocks::x_row_of_lane() + i * Blocks::kXRowsAtOnce);
+      return;
+    }
+  }
+  __device__ __forceinline__ int64_t x_row(const typename Rows::Tile& tile, int row) const {
+    if (row >= tile.num_rows) return -1;
+    const int pair = rows_.pair_of_row(tile.first_row + row);
+    return 2 * int64_t{Config::kGated ? pair / params_.top_k : pair} * params_.in_features;
+  }
+  __device__ __forceinline__ Cursor begin() const {
+    Cursor cursor{.unit = begin_, .k_block = 0, .from = blocks_.from(0, 0), .x_rows = {}};
+    begin_unit(cursor);
+    return cursor;
+  }
+  __device__ __forceinline__ void advance(Cursor& cursor) const {
+    cursor.k_block += kKSlices;
+    if (cursor.k_block < num_k_blocks_) return;
+    ++cursor.unit;
+    begin_unit(cursor);
+  }
+
+  __device__ __forceinline__ void copy_weights(const Cursor& cursor, uint32_t stage) const {
+    blocks_.copy_weights(cursor.from, cursor.k_block, stage);
+  }
+  // Rows that there are not are left as they are: their sums are theirs alone, and nobody reads them.
+  __device__ __forceinline__ void copy_x(const Cursor& cursor, uint32_t stage) const {
+#pragma unroll
+    for (int i = 0; i < kXCopies; ++i)
+      if (cursor.x_rows[i] >= 0)
+        blocks_.copy_x(Blocks::x_row_of_lane() + i * Blocks::kXRowsAtOnce, cursor.x_rows[i], cursor.k_block,
+                       stage);
+  }
+
+  // Fills every stage; of the second product some with W while the first one ends. Not all of them: x would
+  // come behind all that was asked for before it.
+  __device__ __forceinline__ void fill() {
+    constexpr int kPrefetched = Config::kGated ? 0 : (Config::kStages + 1) / 2;
+    cursor_ = begin();
+    if constexpr (!Config::kGated) {
+      Cursor weights = cursor_;
+#pragma unroll 1
+      for (int stage = 0; stage < kPrefetched && weights.unit < end_; ++stage) {
+        copy_weights(weights, stages_ + stage * Config::kStageBytes);
+        advance(weights);
+      }
+      ptx::griddepcontrol_wait();
+      ptx::launch_dependents();
+    }
+#pragma unroll 1
+    for (int stage = 0; stage < Config::kStages; ++stage) {
+      if (cursor_.unit < end_) {
+        copy_x(cursor_, stages_ + stage * Config::kStageBytes);
+        if (stage >= kPrefetched) copy_weights(cursor_, stages_ + stage * Config::kStageBytes);
+        advance(cursor_);
+      }
+      ptx::cp_async_commit_group();
+    }
+  }
+
+  __device__ __forceinline__ void multiply_unit(int unit) {
+    const Unit of = unit_at(unit);
+    const auto from = blocks_.from(of.tile.expert, of.first_output);
+    Accumulators accumulators = {};
+#pragma unroll 1
+    for (int k_block = of.first_k_block; k_block < num_k_blocks_; k_block += kKSlices) {
+      ptx::cp_async_wait_group<Config::kStages - 1>();
+      __syncwarp();
+      const uint32_t stage = stages_ + stage_ * Config::kStageBytes;
+      blocks_.multiply(from, k_block, stage, accumulators);
+      __syncwarp();
+      if (cursor_.unit < end_) {
+        copy_x(cursor_, stage);
+        copy_weights(cursor_, stage);
+        advance(cursor_);
+      }
+      ptx::cp_async_commit_group();
+      stage_ = stage_ + 1 == Config::kStages ? 0 : stage_ + 1;
+    }
+    // Twice as many sums as one tile has, so that those of a tile are read while the next ones are written.
+    float* const sums = sums_ + unit % 2 * (kKSlices * Config::kSumsOfSlice);
+    if (of.first_k_block < num_k_blocks_)
+      store_sums(sums + of.first_k_block * Config::kSumsOfSlice, accumulators);
+    __syncthreads();
+    reduce(of, unit, sums);
+  }
+
+  // Lane l holds outputs l / 4 and l / 4 + 8 of rows 2 (l % 4) and the next.
+  __device__ __forceinline__ void store_sums(float* sums, const Accumulators& accumulators) const {
+#pragma unroll
+    for (int half = 0; half < Config::kHalves; ++half)
+#pragma unroll
+      for (int n = 0; n < Config::kRowPieces; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          sums[half * Config::kSumsOfHalf + (n * 8 + 2 * (lane() % 4) + i % 2) * Config::kSumStride +
+               lane() / 4 + i / 2 * 8] = accumulators[half][n][i];
+  }
+
+  __device__ __forceinline__ float total(const float* sums, int half, int row, int output) const {
+    const float* const from = sums + half * Config::kSumsOfHalf + row * Config::kSumStride + output;
+    const int num_slices = min(kKSlices, num_k_blocks_);
+    float sum = 0.0f;
+#pragma unroll
+    for (int slice = 0; slice < kKSlices; ++slice)
+      if (slice < num_slices) sum += from[slice * Config::kSumsOfSlice];
+    return sum;
+  }
+
+  // Threads take turns, so that no warp always has this to do.
+  __device__ __forceinline__ void reduce(const Unit& of, int unit, const float* sums) {
+    constexpr int kOuts = Config::kTileRows * kSkinnyOutputs;
+    static_assert(kOuts <= Config::kThreads);
+    const int i =
+        (static_cast<int>(threadIdx.x) + unit % (Config::kThreads / kOuts) * kOuts) % Config::kThreads;
+    const int row = i / kSkinnyOutputs, output = i % kSkinnyOutputs;
+    if (row >= of.tile.num_rows) return;
+    const int pair = rows_.pair_of_row(of.tile.first_row + row);
+    const float sum = total(sums, 0, row, output);
+    const float up = Config::kGated ? total(sums, 1, row, output) : 0.0f;
+    const int feature = of.first_output + output;
+    GroupedGemmParams layout;
+    layout.gated = Config::kGated;
+    layout.alternating = params_.alternating;
+    layout.out_features = params_.out_features;
+    layout.epilogue = params_.epilogue;
+    const float value = expert_output(layout, of.tile.expert, pair, feature, sum, up);
+    if constexpr (Config::kSums) {
+      const float weight = params_.weights == nullptr ? 1.0f : params_.weights[pair];
+      float& to = out_sums_[pair / params_.top_k * kSkinnyOutputs + output];
+      to = fmaf(weight, value, to);
+    } else {
+      static_cast<T*>(params_.out)[int64_t{pair} * params_.out_features + feature] = T(value);
+    }
+  }
+
+  __device__ __forceinline__ int64_t out_at(int i) const {
+    return int64_t{i / kSkinnyOutputs} * params_.out_features +
+           static_cast<int>(blockIdx.x) * kSkinnyOutputs + i % kSkinnyOutputs;
+  }
+  __device__ __forceinline__ void begin_sums() {
+    for (int i = static_cast<int>(threadIdx.x); i < params_.num_tokens * kSkinnyOutputs;
+         i += Config::kThreads)
+      out_sums_[i] = params_.accumulate ? float(static_cast<const T*>(params_.out)[out_at(i)]) : 0.0f;
+  }
+  __device__ __forceinline__ void write_sums() const {
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < params_.num_tokens * kSkinnyOutputs;
+         i += Config::kThreads)
+      static_cast<T*>(params_.out)[out_at(i)] = T(out_sums_[i]);
+  }
+
+  const SkinnyExpertsParams& params_;
+  const Blocks blocks_;
+  float* const sums_;
+  Rows& rows_;
+  float* const out_sums_;  // [tokens, outputs]
+  const uint32_t stages_;  // of the warp
+  const int num_k_blocks_, chunks_;
+  int begin_ = 0, end_ = 0;  // of the CTA's work tiles
+  int stage_ = 0;            // the oldest
+  Cursor cursor_;
+};
+
+template <class T, class Config>
+__global__ void __launch_bounds__(Config::kThreads, Config::kCtasOfSm)
+    skinny_experts_kernel(const __grid_constant__ SkinnyExpertsParams params) {
+  extern __shared__ __align__(128) char shared[];
+  SkinnyExpertsCta<T, Config>(params, shared).run();
+}
+
+template <class T, class Config>
+void launch_skinny_experts_instance(const SkinnyExpertsParams& params, void* stream) {
+  constexpr auto kKernel = skinny_experts_kernel<T, Config>;
+  allow_shared_memory<kKernel>(Config::kMaxSharedBytes, "moe_experts: shared memory");
+  const int num_ctas = Config::kSums ? params.out_features / kSkinnyOutputs : num_sms() * Config::kCtasOfSm;
+  launch_dependent<SkinnyExpertsParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Config::kThreads,
+                                        static_cast<size_t>(Config::shared_bytes(params.num_tokens)), stream,
+                                        params, "moe_experts");
+}
+
+template <class T, template <class, int, int> class Blocks, int kMaxPairs, int kGatedStages, int kDownStages,
+          int kCtasOfSm = 1>
+void launch_skinny_tiles(const SkinnyExpertsParams& params, void* stream) {
+  using enum ExpertProduct;
+  constexpr int kPieces = kSkinnyRows / 8;
+  if (params.gated)
+    launch_skinny_experts_instance<
+        T, SkinnyExpertsConfig<kGated, Blocks, kPieces, kMaxPairs, kGatedStages, kCtasOfSm>>(params, stream);
+  else if (params.sums)
+    launch_skinny_experts_instance<
+        T, SkinnyExpertsConfig<kSums, Blocks, kPieces, kMaxPairs, kDownStages, kCtasOfSm>>(params, stream);
+  else
+    launch_skinny_experts_instance<
+        T, SkinnyExpertsConfig<kRows, Blocks, kPieces, kMaxPairs, kDownStages, kCtasOfSm>>(params, stream);
+}
+
+}  // namespace attend::kernels::cuda

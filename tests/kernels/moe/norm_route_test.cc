@@ -1,0 +1,148 @@
+// Norm, router and choice in one launch: the norm against float64, the choice against that of the reference
+// over the rows that the launch left.
+#include "attend/kernels/moe/norm_route.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "attend/kernels/common/cuda/gpu_facts.h"
+#include "attend/tensor/cuda.h"
+#include "tests/kernels/cuda/device_copy.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+#include "tests/kernels/dense/test_tensor.h"
+
+namespace attend::kernels {
+namespace {
+
+using testing_cuda::DeviceCopy;
+using testing_cuda::kGpu;
+using testing_support::TestTensor;
+
+constexpr float kEps = 1e-5f;
+
+struct Case {
+  int64_t num_tokens, num_experts, top_k, hidden_size;
+  RouterRule rule = {};
+  bool bias = false, corrected = false;
+};
+
+class GpuNormRoute : public testing_cuda::NeedsGpu {
+ protected:
+  void SetUp() override {
+    testing_cuda::NeedsGpu::SetUp();
+    if (!IsSkipped() && !cuda::gpu_facts(kGpu).runs_sm90a()) GTEST_SKIP() << "clusters of sm_90a";
+  }
+
+  static void expect_as_reference(const Case& of, DType dtype) {
+    const TestTensor x = TestTensor::random({of.num_tokens, of.hidden_size}, dtype, 1, 3.0f),
+                     norm = TestTensor::random({of.hidden_size}, dtype, 2),
+                     router = TestTensor::random({of.num_experts, of.hidden_size}, dtype, 3, 0.1f),
+                     bias = TestTensor::random({of.num_experts}, dtype, 4),
+                     correction = TestTensor::random({of.num_experts}, DType::kF32, 5, 0.3f);
+    const TestTensor y({of.num_tokens, of.hidden_size}, dtype),
+        logits({of.num_tokens, of.num_experts}, DType::kF32), experts({of.num_tokens, of.top_k}, DType::kI32),
+        weights({of.num_tokens, of.top_k}, DType::kF32),
+        expected_experts({of.num_tokens, of.top_k}, DType::kI32),
+        expected_weights({of.num_tokens, of.top_k}, DType::kF32);
+    {
+      attend::cuda::OwnedStream owned(kGpu);
+      Stream stream = owned.get();
+      const DeviceCopy x_copy(x, stream), norm_copy(norm, stream), router_copy(router, stream),
+          bias_copy(bias, stream), correction_copy(correction, stream), y_copy(y, stream),
+          experts_copy(experts, stream), weights_copy(weights, stream);
+      ASSERT_TRUE(norm_route(
+          {.x = x_copy.view(),
+           .norm = norm_copy.view(),
+           .norm_eps = kEps,
+           .router = {.weight = router_copy.view(), .bias = of.bias ? bias_copy.view() : TensorView()},
+           .rule = of.rule,
+           .correction = of.corrected ? correction_copy.view() : TensorView(),
+           .normalized = y_copy.view(),
+           .experts = experts_copy.view(),
+           .weights = weights_copy.view()},
+          stream));
+      y_copy.download(stream);
+      experts_copy.download(stream);
+      weights_copy.download(stream);
+      attend::cuda::synchronize(stream);
+    }
+    const double rounding = dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+    for (int64_t token = 0; token < of.num_tokens; ++token) {
+      const int64_t first = token * of.hidden_size;
+      double squares = 0.0;
+      for (int64_t i = 0; i < of.hidden_size; ++i) squares += std::pow(x.at(first + i), 2);
+      const double scale = 1.0 / std::sqrt(squares / static_cast<double>(of.hidden_size) + double{kEps});
+      for (int64_t i = 0; i < of.hidden_size; ++i) {
+        const double expected = x.at(first + i) * scale * norm.at(i);
+        ASSERT_NEAR(y.at(first + i), expected, rounding * std::abs(expected) + 1e-6) << token << ", " << i;
+      }
+      for (int64_t expert = 0; expert < of.num_experts; ++expert) {
+        double sum = of.bias ? bias.at(expert) : 0.0;
+        for (int64_t i = 0; i < of.hidden_size; ++i)
+          sum += y.at(first + i) * router.at(expert * of.hidden_size + i);
+        logits.view().as<float>()[token * of.num_experts + expert] = static_cast<float>(sum);
+      }
+    }
+    reference::route({.logits = logits,
+                      .rule = of.rule,
+                      .correction = of.corrected ? correction.view() : TensorView(),
+                      .experts = expected_experts,
+                      .weights = expected_weights});
+    EXPECT_TRUE(std::ranges::equal(experts.span<int32_t>(), expected_experts.span<int32_t>()));
+    for (int64_t i = 0; i < weights.size(); ++i)
+      ASSERT_NEAR(weights.at(i), expected_weights.at(i), 1e-4) << "choice " << i;
+  }
+};
+
+TEST_F(GpuNormRoute, NormalizesAndChoosesAsFloat64Does) {
+  const RouterRule sigmoid{.scores = RouterScores::kSigmoid, .groups = {4, 2}, .scale = 2.5f};
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Case& of : {Case{1, 128, 8, 2048},
+                           {5, 128, 8, 2048, {.weights_of = RouterWeights::kOfAll}},
+                           {8, 64, 6, 2048},
+                           {9, 16, 2, 96},
+                           {16, 48, 5, 160, sigmoid, false, true},
+                           {31, 32, 4, 2880, {}, true},
+                           {32, 128, 8, 2048, {.spread = 7}},
+                           {3, 112, 32, 4096, sigmoid}}) {
+      SCOPED_TRACE(testing::Message() << of.num_tokens << " tokens, " << of.num_experts << " experts, "
+                                      << of.hidden_size << " features, " << to_string(dtype));
+      expect_as_reference(of, dtype);
+    }
+}
+
+TEST_F(GpuNormRoute, LeavesToOthersWhatItDoesNotTake) {
+  attend::cuda::OwnedStream owned(kGpu);
+  Stream stream = owned.get();
+  const auto takes = [&](int64_t num_tokens, int64_t num_experts, int64_t hidden_size, DType dtype,
+                         bool batch_invariant) {
+    const Tensor x = attend::cuda::empty({num_tokens, hidden_size}, dtype, kGpu),
+                 norm = attend::cuda::empty({hidden_size}, dtype, kGpu),
+                 router = attend::cuda::empty({num_experts, hidden_size}, dtype, kGpu),
+                 experts = attend::cuda::empty({num_tokens, 2}, DType::kI32, kGpu),
+                 weights = attend::cuda::empty({num_tokens, 2}, DType::kF32, kGpu);
+    const bool done = norm_route({.x = x,
+                                  .norm = norm,
+                                  .router = {.weight = router.view()},
+                                  .normalized = x,
+                                  .experts = experts,
+                                  .weights = weights,
+                                  .batch_invariant = batch_invariant},
+                                 stream);
+    attend::cuda::synchronize(stream);
+    return done;
+  };
+  EXPECT_TRUE(takes(4, 32, 64, DType::kBF16, false));
+  EXPECT_FALSE(takes(4, 32, 64, DType::kBF16, true));
+  EXPECT_FALSE(takes(4, 32, 64, DType::kF32, false));
+  EXPECT_FALSE(takes(4, 33, 64, DType::kBF16, false));
+  EXPECT_FALSE(takes(4, 256, 64, DType::kBF16, false));
+  EXPECT_FALSE(takes(33, 32, 64, DType::kBF16, false));
+  EXPECT_FALSE(takes(4, 32, 72, DType::kBF16, false));
+  EXPECT_FALSE(takes(32, 32, 4096, DType::kBF16, false));
+}
+
+}  // namespace
+}  // namespace attend::kernels
