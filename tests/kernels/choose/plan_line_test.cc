@@ -194,9 +194,13 @@ TEST(PlanLine, LeavesNoShortCtaRangeTwoWorkTiles) {
   EXPECT_EQ(num_shared_ranges(division), 0);
 }
 
+// As fixed splits number their partial results.
 TEST(PlanLine, HasNoGapsWithoutCosts) {
-  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{5, 5, 5}, {5, 7, 1}, {300}})
-    EXPECT_EQ(Division({.num_cta_ranges = 16, .min_cta_range = 1, .start_cost = 0}, {lengths}).line.gap, 0);
+  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{5, 5, 5}, {5, 7, 1}, {300}}) {
+    const Division division({.num_cta_ranges = 16, .min_cta_range = 1, .start_cost = 0}, {lengths});
+    EXPECT_EQ(division.line.gap, 0);
+    EXPECT_EQ(division.line.pitch, 0);
+  }
 }
 
 }  // namespace
