@@ -148,6 +148,11 @@ TEST(ChooseGemm, GivesTheSkinnyGemmOfCodesFewRowsOfWhatItTakes) {
     problem.scale_dtype = DType::kF32;
     problem.group_outs = 96;
   });
+  expect_not_taken([](GemmProblem& problem) {
+    problem.format = WeightFormat::kFp8;
+    problem.scale_dtype = DType::kF32;
+    problem.group_ins = 384;
+  });
   // Zeros of a row that do not fill words; x that does not fit beside the stages.
   expect_not_taken([](GemmProblem& problem) {
     problem.in_features = 11008;

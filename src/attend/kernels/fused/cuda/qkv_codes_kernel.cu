@@ -8,16 +8,16 @@
 namespace attend::kernels::cuda {
 namespace {
 
-template <WeightFormat kFormat, int kGroups, int kTokens, int kCtasOfSm>
-using QkvCodesCta =
-    SkinnyCodesCta<__nv_bfloat16, kFormat, kGroups, kTokens, kCodeStages<kTokens, kCtasOfSm>, HeadsEpilogue>;
+template <WeightFormat kFormat, int kTokens, int kCtasOfSm>
+using QkvCodesCta = SkinnyCodesCta<__nv_bfloat16, kFormat, kCodeGroups<kTokens>, kTokens,
+                                   kCodeStages<kTokens, kCtasOfSm>, HeadsEpilogue>;
 
-template <WeightFormat kFormat, int kGroups, int kTokens, int kCtasOfSm>
+template <WeightFormat kFormat, int kTokens, int kCtasOfSm>
 __global__ void __launch_bounds__(kSkinnyThreads, kCtasOfSm)
     qkv_codes_kernel(const __grid_constant__ QkvCodesParams params) {
   extern __shared__ __align__(128) char shared[];
-  QkvCodesCta<kFormat, kGroups, kTokens, kCtasOfSm>(params.qkv.product, params.weight,
-                                                    HeadsEpilogue(params.qkv), shared)
+  QkvCodesCta<kFormat, kTokens, kCtasOfSm>(params.qkv.product, params.weight, HeadsEpilogue(params.qkv),
+                                           shared)
       .run();
 }
 
@@ -25,9 +25,9 @@ template <WeightFormat kFormat>
 void launch_format(const QkvCodesParams& params, void* stream) {
   const SkinnyGemmParams& product = params.qkv.product;
   const CodeRanges ranges(product);
-  visit_code_shape(product, ranges, [&]<int kGroups, int kTokens, int kCtasOfSm>() {
-    launch_code_ctas<QkvCodesCta<kFormat, kGroups, kTokens, kCtasOfSm>,
-                     qkv_codes_kernel<kFormat, kGroups, kTokens, kCtasOfSm>>(params, product, ranges, stream);
+  visit_code_shape(product, ranges, [&]<int kTokens, int kCtasOfSm>() {
+    launch_code_ctas<QkvCodesCta<kFormat, kTokens, kCtasOfSm>, qkv_codes_kernel<kFormat, kTokens, kCtasOfSm>>(
+        params, product, ranges, stream);
   });
 }
 

@@ -120,7 +120,8 @@ bool skinny_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
   const auto takes_groups = [&] {
     if (fp8)
       return in_features % kFp8RowInputs == 0 &&
-             (problem.group_ins >= in_features || problem.group_ins % kFp8RowInputs == 0) &&
+             (problem.group_ins >= in_features ||
+              (problem.group_ins % kFp8RowInputs == 0 && kMaxFp8GroupInputs % problem.group_ins == 0)) &&
              (problem.group_outs >= problem.num_weight_rows() ||
               std::has_single_bit(static_cast<uint64_t>(problem.group_outs)));
     return in_features % kInt4RowInputs == 0 && problem.group_ins == kInt4GroupInputs &&

@@ -17,4 +17,9 @@ __device__ inline uint32_t ld_shared_4(uint32_t from) {
   return bits;
 }
 
+// "st.shared".
+__device__ inline void st_shared_4(uint32_t to, uint32_t bits) {
+  asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to), "r"(bits) : "memory");
+}
+
 }  // namespace attend::kernels::cuda::ptx

@@ -55,7 +55,7 @@ configure_file(common/cuda/sm90/wgmma_products.cuh.in ${generated_dir}/attend_ge
 
 # Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes.
 set(wgmma_codes_products "")
-foreach(num_columns IN ITEMS 32 64)
+foreach(num_columns IN ITEMS 32 64 128)
   name_operands(${num_columns})
   foreach(type "bf16 __nv_bfloat16" "f16 __half")
     separate_arguments(type)

@@ -87,12 +87,16 @@ __device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t b
   asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(result) : "r"(a), "r"(mask), "r"(bits));
   return result;
 }
+// 128 + q (bf16), or 1024 + q, of codes 0 and 4 of eight.
+template <class T>
+__device__ __forceinline__ uint32_t shifted_int4(uint32_t codes) {
+  return and_or(codes, 0x000f000fu, PairOf<T>::kIntegers);
+}
 // q - zero of codes 0 and 4 of eight; `zero` as shifted_zero().
 template <class T>
 __device__ __forceinline__ uint32_t widen_int4(uint32_t codes, uint32_t zero) {
   using Pair = typename PairOf<T>::Type;
-  const uint32_t shifted = and_or(codes, 0x000f000fu, PairOf<T>::kIntegers);
-  return bits_of_pair(__hsub2(pair_of_bits<Pair>(shifted), pair_of_bits<Pair>(zero)));
+  return bits_of_pair(__hsub2(pair_of_bits<Pair>(shifted_int4<T>(codes)), pair_of_bits<Pair>(zero)));
 }
 // A zero point, twice, where widen_int4 has its codes.
 template <class T>

@@ -1,19 +1,19 @@
 // Skinny GEMM of quantised weights: out = x W^T for up to 8 rows of x, on mma.sync, with codes widened in
 // registers.
 //
-//   tile        all rows of x (kTokens = 1 or 8) x a CTA's range of output features, kGroups groups of 8 (2,
-//               4, 6 or 8) at once; a K-block is 128 bytes of a row: 128 inputs in fp8, 256 in int4
+//   tile        all rows of x (kTokens = 1 or 8) x a CTA's range of output features, kGroups groups of 8 (8
+//               or 16) between two barriers; a K-block is 128 bytes of a row: 128 inputs in fp8, 256 in int4
 //   warps       8, all alike: each brings its own K-blocks by cp.async, two groups of rows at a time, and
 //               multiplies them with mma.m16n8k16, of which W is the left factor
 //   registers   128 at most: two CTAs fit an SM
 //   shared      partial sums; all of x, in the order that lanes read it in; kStages stages a warp of 2 KB of
 //               codes and 128 bytes of scales and zeros
 //   bytes       W once from memory; x once per CTA, from L2
-//   bound       reading W; 1.9 (int4) and 2.6 (fp8) instructions a code, where reading leaves 3.5 and 7
+//   bound       reading W; 2 (int4) and 3.4 (fp8) instructions a code, where reading leaves 3.5 and 7
 //
-// Codes are exact factors; sums over a group's inputs, of at most a K-block, are multiplied by its scale in
-// float32. K-blocks are dealt and partial sums added as in skinny_gemm.cuh: a row's bits depend on the row
-// alone.
+// Factors are exact: codes, in int4 and bf16 128 + q, whose excess is taken off in float32; sums over a
+// group's inputs, of at most a K-block, are multiplied by its scale in float32. K-blocks are dealt and
+// partial sums added as in skinny_gemm.cuh: a row's bits depend on the row alone.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ inline constexpr int kRowInputs = kFormat == WeightFormat::kFp8 ? kFp8RowInputs 
 
 // Producer: each warp's own pipeline of cp.async. A stage is a K-block of a pair of groups of eight rows of
 // W, the 16 rows of the left factor, with the scales (and zeros) of its rows. Stages come in the order in
-// which the warp takes them: for each pass, and each of its K-blocks, all pairs.
+// which the warp takes them: pair after pair, its K-blocks of each.
 template <WeightFormat kFormat, int kStages, bool kHeads>
 class CodesPipeline {
   static constexpr int kPairRows = 2 * kFeatures;
@@ -59,56 +59,40 @@ class CodesPipeline {
 
   __device__ CodesPipeline(const SkinnyGemmParams& product, const QuantisedWeight& weight,
                            const CtaRange& range, uint32_t shared)
-      : weight_(weight), range_(range), joined_(kHeads || product.gated) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    stages_ = shared + static_cast<uint32_t>(warp_ * kStageBytes);
+      : range_(range), joined_(kHeads || product.gated) {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    stages_ = shared + static_cast<uint32_t>(warp * kStageBytes);
     to_ = swizzled_piece(lane / kPieces, lane % kPieces);
     from_ = swizzled_piece(lane % 8, lane / 8);
     row_bytes_ = kInt4 ? weight.in_features / 2 : weight.in_features;
-    codes_ =
-        static_cast<const char*>(weight.data) + int64_t{row_bytes_} * (lane / kPieces) + lane % kPieces * 16;
-    to_second_group_ = kHeads ? product.head_half : product.gated ? product.out_features : kFeatures;
+    codes_ = static_cast<const char*>(weight.data) + int64_t{row_bytes_} * (lane / kPieces) +
+             lane % kPieces * 16 + warp * kRowBytes;
+    next_rows_bytes_ = int64_t{row_bytes_} * (32 / kPieces);
+    const int to_second_group = kHeads ? product.head_half : product.gated ? product.out_features : kFeatures;
+    second_group_bytes_ = int64_t{row_bytes_} * to_second_group;
     if constexpr (kHeads) {
       head_half_ = product.head_half;
       head_shift_ = 31 - __clz(product.head_half / kFeatures);
     }
-    copies_zeros_ = kInt4 && lane >= kPairRows;
-    words_ = static_cast<const char*>(copies_zeros_ ? weight.zeros : weight.scales);
-    word_row_ = lane % kFeatures + (lane / kFeatures % 2 == 0 ? 0 : to_second_group_);
-    const int num_rows = product.out_features * (product.gated ? 2 : 1);
-    outs_shift_ = weight.group_outs >= num_rows ? 31 : 31 - __clz(weight.group_outs);
-    k_blocks_of_pass_ = (range.num_k_blocks - warp_ + kSkinnyWarps - 1) / kSkinnyWarps;
-    begin_pass(range.begin);
-    has_next_ = k_blocks_of_pass_ > 0 && range.begin < range.end;
+    locate_words(product, weight, warp, lane, to_second_group);
+    k_blocks_of_pair_ = (range.num_k_blocks - warp + kSkinnyWarps - 1) / kSkinnyWarps;
+    left_ = num_pairs(range.end - range.begin) * k_blocks_of_pair_;
+    if (left_ > 0) begin_pair();
   }
 
-  // The pairs of the pass that begins with this n-tile.
-  __device__ __forceinline__ int num_pairs(int n_tile) const {
-    const int num_n_tiles = min(range_.at_once, range_.end - n_tile);
+  // The pairs of so many n-tiles.
+  __device__ __forceinline__ int num_pairs(int num_n_tiles) const {
     return joined_ ? num_n_tiles : (num_n_tiles + 1) / 2;
   }
 
   // Fills as many stages as come before x: loads return in the order in which they are issued, so x is not
   // queued behind more than half of all of W, or of the stages.
   __device__ __forceinline__ void start() {
-    int left = 0;
-    for (int n_tile = range_.begin; n_tile < range_.end; n_tile += range_.at_once)
-      left += num_pairs(n_tile) * k_blocks_of_pass_;
-    num_started_ = min(kStages / 2, (left + 1) / 2);
-#pragma unroll 1
-    for (int stage = 0; stage < num_started_; ++stage) {
-      copy_next(stages_ + static_cast<uint32_t>(stage * kStageStride));
-      ptx::cp_async_commit_group();
-    }
+    num_started_ = min(kStages / 2, (left_ + 1) / 2);
+    fill(0, num_started_);
   }
   // Fills the others.
-  __device__ __forceinline__ void start_rest() {
-#pragma unroll 1
-    for (int stage = num_started_; stage < kStages; ++stage) {
-      copy_next(stages_ + static_cast<uint32_t>(stage * kStageStride));
-      ptx::cp_async_commit_group();
-    }
-  }
+  __device__ __forceinline__ void start_rest() { fill(num_started_, kStages); }
 
   // Waits for the oldest stage.
   __device__ __forceinline__ Stage wait() const {
@@ -120,8 +104,7 @@ class CodesPipeline {
   // Fills the oldest stage anew: nobody of the warp reads it any longer.
   __device__ __forceinline__ void refill() {
     __syncwarp();
-    if (has_next_) copy_next(stages_ + stage_);
-    ptx::cp_async_commit_group();
+    copy_next(stages_ + stage_);
     stage_ = stage_ + kStageStride == kSharedBytes ? 0 : stage_ + kStageStride;
   }
 
@@ -138,74 +121,88 @@ class CodesPipeline {
   }
 
  private:
-  __device__ __forceinline__ void begin_pass(int n_tile) {
-    n_tile_ = n_tile;
-    num_pairs_ = num_pairs(n_tile);
-    k_block_ = warp_;
-    pair_ = 0;
+  __device__ __forceinline__ void locate_words(const SkinnyGemmParams& product, const QuantisedWeight& weight,
+                                               int warp, int lane, int to_second_group) {
+    const bool zeros = kInt4 && lane >= kPairRows;
+    words_ = static_cast<const char*>(zeros ? weight.zeros : weight.scales);
+    if (!kInt4 && lane >= kPairRows) words_ = nullptr;
+    word_row_bytes_ = weight.scale_columns * (zeros ? 1 : kInt4 ? 2 : 4);
+    word_row_ = lane % kFeatures;
+    word_second_group_ = lane / kFeatures % 2 == 0 ? 0 : to_second_group;
+    const int num_rows = product.out_features * (product.gated ? 2 : 1);
+    outs_shift_ = weight.group_outs >= num_rows ? 31 : 31 - __clz(weight.group_outs);
+    // Where the word of the warp's first K-block lies in a row, and how far that of its next is: two scales
+    // of two bytes or zeros of one a K-block in int4; in fp8 a scale of four bytes for one or several.
+    if constexpr (kInt4) {
+      first_word_ = zeros ? 2 * warp & ~3 : 4 * warp;
+      word_step_ = (zeros ? 2 : 4) * kSkinnyWarps;
+    } else {
+      first_word_ = 4 * group_of_input(weight, warp * kFp8RowInputs);
+      word_step_ = 4 * group_of_input(weight, kSkinnyWarps * kFp8RowInputs);
+    }
   }
 
   // The first row of a pair's first group.
   __device__ __forceinline__ int first_row() const {
-    if (!joined_) return (n_tile_ + 2 * pair_) * kFeatures;
-    const int n_tile = n_tile_ + pair_;
+    if (!joined_) return (range_.begin + 2 * pair_) * kFeatures;
+    const int n_tile = range_.begin + pair_;
     if constexpr (kHeads) return n_tile * kFeatures + (n_tile >> head_shift_) * head_half_;
     return n_tile * kFeatures;
   }
 
-  // There is one.
-  __device__ __forceinline__ void copy_next(uint32_t stage) {
-    if (!has_next_) return;
+  __device__ __forceinline__ void begin_pair() {
     const int row = first_row();
-    const bool has_second = joined_ || n_tile_ + 2 * pair_ + 1 < range_.end;
-    const char* const from = codes_ + int64_t{row} * row_bytes_ + k_block_ * kRowBytes;
-    copy_group(from, stage + to_);
-    if (has_second)
-      copy_group(from + int64_t{to_second_group_} * row_bytes_, stage + to_ + kFeatures * kRowBytes);
-    copy_word(row, has_second, stage);
-    if (++pair_ < num_pairs_) return;
-    pair_ = 0;
-    k_block_ += kSkinnyWarps;
-    if (k_block_ < range_.num_k_blocks) return;
-    has_next_ = n_tile_ + range_.at_once < range_.end;
-    begin_pass(n_tile_ + range_.at_once);
+    // A second group that is not there is the first once more.
+    const bool has_second = joined_ || range_.begin + 2 * pair_ + 1 < range_.end;
+    next_ = codes_ + int64_t{row} * row_bytes_;
+    to_second_ = has_second ? second_group_bytes_ : 0;
+    const int word_row = (row + word_row_ + (has_second ? word_second_group_ : 0)) >> outs_shift_;
+    if (words_ != nullptr) next_word_ = words_ + int64_t{word_row} * word_row_bytes_ + first_word_;
+    left_of_pair_ = k_blocks_of_pair_;
+  }
+
+  __device__ __forceinline__ void fill(int begin, int end) {
+#pragma unroll 1
+    for (int stage = begin; stage < end; ++stage)
+      copy_next(stages_ + static_cast<uint32_t>(stage * kStageStride));
+  }
+
+  // The next K-block, if there is one, as a group of copies.
+  __device__ __forceinline__ void copy_next(uint32_t stage) {
+    if (left_ > 0) {
+      copy_group(next_, stage + to_);
+      copy_group(next_ + to_second_, stage + to_ + kFeatures * kRowBytes);
+      if (words_ != nullptr)
+        ptx::cp_async_4(stage + kWeightBytes + threadIdx.x % 32 * kWordBytes, next_word_);
+      next_ += kSkinnyWarps * kRowBytes;
+      next_word_ += word_step_;
+      --left_;
+      if (--left_of_pair_ == 0 && left_ > 0) {
+        ++pair_;
+        begin_pair();
+      }
+    }
+    ptx::cp_async_commit_group();
   }
 
   __device__ __forceinline__ void copy_group(const char* from, uint32_t to) const {
     constexpr int kRowsAtOnce = 32 / kPieces;
     ptx::cp_async_16(to, from);
     // The other four rows are swizzled the other way.
-    ptx::cp_async_16((to ^ (kRowsAtOnce * 16)) + kRowsAtOnce * kRowBytes,
-                     from + int64_t{row_bytes_} * kRowsAtOnce);
+    ptx::cp_async_16((to ^ (kRowsAtOnce * 16)) + kRowsAtOnce * kRowBytes, from + next_rows_bytes_);
   }
 
-  // The word that holds the scales of the K-block for each row, and that of the zeros.
-  __device__ __forceinline__ void copy_word(int first_row, bool has_second, uint32_t stage) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (words_ == nullptr || (!kInt4 && lane >= kPairRows) || (!has_second && lane / kFeatures % 2 == 1))
-      return;
-    const int64_t begin = int64_t{(first_row + word_row_) >> outs_shift_} * weight_.scale_columns;
-    const uint32_t to = stage + kWeightBytes + lane * kWordBytes;
-    if constexpr (kInt4) {
-      const int64_t at = begin + 2 * k_block_;
-      ptx::cp_async_4(to, words_ + (copies_zeros_ ? at & ~int64_t{3} : 2 * at));
-    } else {
-      const int column = group_of_input(weight_, k_block_ * kFp8RowInputs);
-      ptx::cp_async_4(to, words_ + 4 * (begin + column));
-    }
-  }
-
-  const QuantisedWeight& weight_;
   const CtaRange range_;
-  const int warp_ = static_cast<int>(threadIdx.x) / 32;
   const bool joined_;  // an n-tile has two groups
-  bool copies_zeros_, has_next_;
   uint32_t stages_, to_, from_;
-  uint32_t stage_ = 0;          // where the oldest begins
-  const char *codes_, *words_;  // of this lane
-  int row_bytes_, to_second_group_, word_row_, outs_shift_, head_half_, head_shift_;
-  int k_blocks_of_pass_, num_started_ = 0;
-  int n_tile_, num_pairs_, k_block_, pair_;  // what is copied next
+  uint32_t stage_ = 0;  // where the oldest begins
+  // Of this lane: its rows, its word of scales or zeros, and what it copies next.
+  const char *codes_, *words_, *next_, *next_word_ = nullptr;
+  int64_t second_group_bytes_, next_rows_bytes_, to_second_;
+  int row_bytes_, word_row_, word_second_group_, word_row_bytes_, first_word_, word_step_;
+  int outs_shift_, head_half_, head_shift_;
+  int k_blocks_of_pair_, num_started_ = 0;
+  int pair_ = 0, left_, left_of_pair_;  // K-blocks, of all pairs and of this one
 };
 
 // x in shared memory, normalized if it is, in the order in which lanes take it: of each 32 inputs and row,
@@ -217,19 +214,42 @@ class PairedX {
   static constexpr int kUnitsAtOnce = kTokens == 1 ? 4 : 1;
 
  public:
+  // int4 in bf16 is multiplied as 128 + q, so the sums of each kInt4GroupInputs inputs are wanted too: what
+  // the zero point and 128 add to a product is taken off in float32. (In f16, as 1024 + q, that would cost
+  // accuracy.)
+  static constexpr bool kSums = kFormat == WeightFormat::kInt4 && kCanNorm;
+
+  static __host__ __device__ int shared_bytes(int in_features) {
+    return kTokens * (in_features * 2 + (kSums ? in_features / kInt4GroupInputs * 4 : 0));
+  }
+
   // Partial sums of squares of a thread's elements, by row.
   using Squares = float[kTokens];
+  // The norm's weights of a thread's units, which no kernel before writes.
+  using Norm = uint4[kUnitsAtOnce];
 
-  // By all threads, x of the rows there are; `meanwhile()` once, behind the first loads.
+  static __device__ __forceinline__ void load_norm(const SkinnyGemmParams& params, int first, Norm& norm) {
+    if (!kCanNorm || params.norm == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kUnitsAtOnce; ++i) {
+      const int unit = first + i * kSkinnyThreads;
+      if (unit < params.in_features / kUnitInputs)
+        norm[i] = load_unit(static_cast<const T*>(params.norm), unit);
+    }
+  }
+
+  // By all threads, x of the rows there are; `norm`: load_norm() of threadIdx.x; `meanwhile()` once, behind
+  // the first loads.
   template <class Meanwhile>
-  static __device__ __forceinline__ void bring(const SkinnyGemmParams& params, uint32_t to, Squares& squares,
-                                               const Meanwhile& meanwhile) {
+  static __device__ __forceinline__ void bring(const SkinnyGemmParams& params, uint32_t to, Norm& norm,
+                                               Squares& squares, const Meanwhile& meanwhile) {
     const int num_units = params.in_features / kUnitInputs;
+    const uint32_t to_sums = to + kTokens * params.in_features * 2;
     int first = static_cast<int>(threadIdx.x);
     bool is_first = true;
 #pragma unroll 1
     do {
-      uint4 x[kUnitsAtOnce][kTokens], norm[kUnitsAtOnce];
+      uint4 x[kUnitsAtOnce][kTokens];
 #pragma unroll
       for (int i = 0; i < kUnitsAtOnce; ++i) {
         const int unit = first + i * kSkinnyThreads;
@@ -238,9 +258,11 @@ class PairedX {
         for (int token = 0; token < kTokens; ++token)
           if (token < params.num_rows)
             x[i][token] = load_unit(static_cast<const T*>(params.x) + token * params.x_stride, unit);
-        if (kCanNorm && params.norm != nullptr) norm[i] = load_unit(static_cast<const T*>(params.norm), unit);
       }
-      if (is_first) meanwhile();
+      if (is_first)
+        meanwhile();
+      else
+        load_norm(params, first, norm);
       is_first = false;
 #pragma unroll
       for (int i = 0; i < kUnitsAtOnce; ++i) {
@@ -257,6 +279,15 @@ class PairedX {
             }
           ptx::st_shared_16(to + ((unit / kLanes * kTokens + token) * kLanes + unit % kLanes) * kUnitBytes,
                             paired(elements));
+          if constexpr (kSums) {
+            // Lanes that have a group of inputs among them.
+            constexpr int kLanesOfGroup = kInt4GroupInputs / kUnitInputs;
+            float sum = sum_of(elements);
+#pragma unroll
+            for (int step = kLanesOfGroup / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+            if (unit % kLanesOfGroup == 0)
+              ptx::st_shared_4(to_sums + (unit / kLanesOfGroup * kTokens + token) * 4, __float_as_uint(sum));
+          }
         }
       }
       first += kUnitsAtOnce * kSkinnyThreads;
@@ -270,7 +301,30 @@ class PairedX {
     return ptx::ld_shared_16(from + ((inputs32 * kTokens + token) * kLanes + lane % kLanes) * kUnitBytes);
   }
 
+  // The sums of a group of inputs, of this lane's tokens.
+  static __device__ __forceinline__ float2 take_sums(uint32_t from, int in_features, int group) {
+    const uint32_t sums = from + kTokens * in_features * 2 + group * kTokens * 4;
+    if constexpr (kTokens == 1) {
+      const float sum = __uint_as_float(ptx::ld_shared_4(sums));
+      return make_float2(sum, sum);
+    } else {
+      const uint32_t lane_sums = sums + threadIdx.x % kLanes * 8;
+      return make_float2(__uint_as_float(ptx::ld_shared_4(lane_sums)),
+                         __uint_as_float(ptx::ld_shared_4(lane_sums + 4)));
+    }
+  }
+
  private:
+  static __device__ __forceinline__ float sum_of(const uint4& elements) {
+    const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&elements);
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = __bfloat1622float2(pairs[i]);
+      sum += pair.x + pair.y;
+    }
+    return sum;
+  }
   // Words with inputs (0, 1), (2, 3), (4, 5), (6, 7) of a lane's eight in int4; in fp8 (0, 1) of the first
   // and of the second four, then (2, 3).
   static __device__ __forceinline__ uint4 load_unit(const T* row, int unit) {
@@ -299,13 +353,12 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
       Outputs::lane_;
   using Pipeline = CodesPipeline<kFormat, kStages, Epilogue::kHeads>;
   using X = PairedX<T, kFormat, kTokens>;
-  static constexpr int kPairs = kGroups / 2;
   static constexpr int kPiecesOfHalf = kPieces / 2;
   static_assert(kGroups % 2 == 0);
 
  public:
   static int shared_bytes(int in_features) {
-    return kPartialSumBytes + Pipeline::kSharedBytes + kTokens * in_features * 2;
+    return kPartialSumBytes + Pipeline::kSharedBytes + X::shared_bytes(in_features);
   }
 
   __device__ SkinnyCodesCta(const SkinnyGemmParams& product, const QuantisedWeight& weight,
@@ -317,34 +370,36 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
 
   // W does not depend on the kernel before, so the pipeline fills while that ends.
   __device__ __forceinline__ void run() {
+    typename X::Norm norm;
+    X::load_norm(params_, static_cast<int>(threadIdx.x), norm);
     pipeline_.start();
     ptx::griddepcontrol_wait();
     typename X::Squares squares = {};
-    X::bring(params_, x_, squares, [&] { pipeline_.start_rest(); });
+    X::bring(params_, x_, norm, squares, [&] { pipeline_.start_rest(); });
     ptx::launch_dependents();
     store_squares(squares);
     __syncthreads();
+    const float norm_scale = this->norm_scale_of(static_cast<int>(threadIdx.x) / kFeatures % kTokens);
     for (int n_tile = range_.begin; n_tile < range_.end; n_tile += range_.at_once) {
       typename Outputs::Prefetched prefetched;
       this->prefetch(n_tile, prefetched);
-      const int num_pairs = pipeline_.num_pairs(n_tile);
-      Sums sums = {};
-      for (int k_block = warp_; k_block < range_.num_k_blocks; k_block += kSkinnyWarps)
-#pragma unroll
-        for (int pair = 0; pair < kPairs; ++pair)
-          if (pair < num_pairs) multiply(k_block, sums[pair]);
-      store_partial_sums(sums);
+      const int num_pairs = pipeline_.num_pairs(min(range_.at_once, range_.end - n_tile));
+#pragma unroll 1
+      for (int pair = 0; pair < num_pairs; ++pair) {
+        float sums[4] = {};
+#pragma unroll 1
+        for (int k_block = warp_; k_block < range_.num_k_blocks; k_block += kSkinnyWarps)
+          multiply(k_block, sums);
+        store_partial_sums(pair, sums);
+      }
       __syncthreads();
-      this->write(n_tile, prefetched);
+      this->write(n_tile, prefetched, [&](int) { return norm_scale; });
       __syncthreads();
     }
   }
 
  private:
-  // A lane has rows l / 4 of both groups of a pair, and tokens 2 (l % 4) and the next.
-  using Sums = float[kPairs][4];
-
-  // A stage.
+  // A stage. A lane has the sums of rows l / 4 of both groups, and of tokens 2 (l % 4) and the next.
   __device__ __forceinline__ void multiply(int k_block, float (&sums)[4]) {
     const typename Pipeline::Stage stage = pipeline_.wait();
     float scales[2][2];  // [halves, groups]
@@ -357,6 +412,12 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
       for (int group = 0; group < 2; ++group)
         ptx::ldmatrix_x4(codes[group], Pipeline::group(Pipeline::half(stage.codes, half), group));
       float products[4] = {};
+      if constexpr (X::kSums) {
+        const float2 x_sums = X::take_sums(x_, params_.in_features, 2 * k_block + half);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          products[i] = -__uint_as_float(zeros[half][i / 2]) * (i % 2 == 0 ? x_sums.x : x_sums.y);
+      }
 #pragma unroll
       for (int piece = 0; piece < kPiecesOfHalf; ++piece)
         multiply_piece(k_block, half * kPiecesOfHalf + piece, {codes[0][piece], codes[1][piece]}, zeros[half],
@@ -380,14 +441,26 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t factors[4];
-      widen_step<T, kFormat>(words.of_group[0], step, zeros[0], factors[0], factors[2]);
-      widen_step<T, kFormat>(words.of_group[1], step, zeros[1], factors[1], factors[3]);
+      widen(words.of_group[0], step, zeros[0], factors[0], factors[2]);
+      widen(words.of_group[1], step, zeros[1], factors[1], factors[3]);
       const bool second = kFp8 ? piece % 2 == 1 : step == 1;
       ptx::mma_m16n8k16(products, factors, second ? x.z : x.x, second ? x.w : x.y, T{});
     }
   }
 
-  // `scales`, `zeros`: of this lane's rows, by half of the K-block and group.
+  // A step's pairs of a word; with X::kSums of 128 + q.
+  static __device__ __forceinline__ void widen(uint32_t word, int step, uint32_t zero, uint32_t& first,
+                                               uint32_t& second) {
+    if constexpr (X::kSums) {
+      first = shifted_int4<T>(word >> (8 * step));
+      second = shifted_int4<T>(word >> (8 * step + 4));
+    } else {
+      widen_step<T, kFormat>(word, step, zero, first, second);
+    }
+  }
+
+  // `scales`, `zeros`: of this lane's rows, by half of the K-block and group; zeros as widen_int4() takes
+  // them, with X::kSums 128 + zero in float32.
   __device__ __forceinline__ void load_scales(const typename Pipeline::Stage& stage, float (&scales)[2][2],
                                               uint32_t (&zeros)[2][2]) const {
 #pragma unroll
@@ -405,8 +478,11 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
         // A word of zeros is of two K-blocks, of which a warp takes every eighth.
         const uint32_t four = weight_.zeros != nullptr ? Pipeline::zeros(stage, group) : 0x08080808u;
         const uint32_t first = warp_ % 2 * 2;
-        zeros[0][group] = shifted_zero_of<T>(four, first);
-        zeros[1][group] = shifted_zero_of<T>(four, first + 1);
+#pragma unroll
+        for (uint32_t half = 0; half < 2; ++half) {
+          zeros[half][group] = shifted_zero_of<T>(four, first + half);
+          if constexpr (X::kSums) zeros[half][group] &= 0xffff0000u;
+        }
       }
     }
   }
@@ -421,15 +497,13 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
     }
   }
 
-  __device__ __forceinline__ void store_partial_sums(const Sums& sums) const {
+  __device__ __forceinline__ void store_partial_sums(int pair, const float (&sums)[4]) const {
 #pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int token = 2 * (lane_ % 4) + i % 2, group = 2 * pair + i / 2;
-        if (token < kTokens)
-          partial_[(warp_ * kGroups + group) * kGroupOutputs + token * kFeatures + lane_ / 4] = sums[pair][i];
-      }
+    for (int i = 0; i < 4; ++i) {
+      const int token = 2 * (lane_ % 4) + i % 2, group = 2 * pair + i / 2;
+      if (token < kTokens)
+        partial_[(warp_ * kGroups + group) * kGroupOutputs + token * kFeatures + lane_ / 4] = sums[i];
+    }
   }
 
   const QuantisedWeight& weight_;
@@ -441,7 +515,6 @@ class SkinnyCodesCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
 // some SMs more to do; stages for one or two.
 struct CodeRanges {
   int ctas_of_sm, num_ctas;
-  int num_groups;  // of the largest range
 
   explicit CodeRanges(const SkinnyGemmParams& params) {
     const int sms = num_sms(), n_tiles = num_n_tiles(params);
@@ -449,9 +522,7 @@ struct CodeRanges {
     const bool fits = skinny_code_x_bytes(params.num_rows, params.in_features) <= kMaxXBytesOfTwo;
     ctas_of_sm = fits && params.num_rows == 1 && 2 * most(2 * sms) <= most(sms) ? 2 : 1;
     num_ctas = std::min(n_tiles, ctas_of_sm * sms);
-    num_groups = most(num_ctas) * groups_of_n_tile(params);
   }
-  int num_passes(int groups_at_once) const { return (num_groups + groups_at_once - 1) / groups_at_once; }
 
   static constexpr int kMaxXBytesOfTwo = 40 << 10;
 };
@@ -460,22 +531,16 @@ inline constexpr int kCodeStages = kTokens > 1      ? 8
                                    : kCtasOfSm == 2 ? 4
                                                     : 6;
 
-// Calls launch.operator()<kGroups, kTokens, kCtasOfSm>() for a product.
+// Groups of a pass, whose partial sums there is room for.
+template <int kTokens>
+inline constexpr int kCodeGroups = kTokens > 1 ? 8 : 16;
+
+// Calls launch.operator()<kTokens, kCtasOfSm>() for a product.
 template <class Launch>
 void visit_code_shape(const SkinnyGemmParams& product, const CodeRanges& ranges, const Launch& launch) {
-  const auto with_groups = [&]<int kTokens, int kCtasOfSm>() {
-    // As few passes as can be; then as few groups at once as can be.
-    if (ranges.num_passes(2) == ranges.num_passes(8))
-      return launch.template operator()<2, kTokens, kCtasOfSm>();
-    if (ranges.num_passes(4) == ranges.num_passes(8))
-      return launch.template operator()<4, kTokens, kCtasOfSm>();
-    if (ranges.num_passes(6) == ranges.num_passes(8))
-      return launch.template operator()<6, kTokens, kCtasOfSm>();
-    launch.template operator()<8, kTokens, kCtasOfSm>();
-  };
-  if (product.num_rows > 1) return with_groups.template operator()<kMaxSkinnyCodeRows, 1>();
-  if (ranges.ctas_of_sm == 2) return with_groups.template operator()<1, 2>();
-  with_groups.template operator()<1, 1>();
+  if (product.num_rows > 1) return launch.template operator()<kMaxSkinnyCodeRows, 1>();
+  if (ranges.ctas_of_sm == 2) return launch.template operator()<1, 2>();
+  launch.template operator()<1, 1>();
 }
 
 // `kKernel`: of CTAs `Cta`, with parameters that hold `product`.
@@ -488,12 +553,13 @@ void launch_code_ctas(const Params& params, const SkinnyGemmParams& product, con
                            "linear");
 }
 
-template <class T, WeightFormat kFormat, int kGroups, int kTokens, int kCtasOfSm>
+template <class T, WeightFormat kFormat, int kTokens, int kCtasOfSm>
 __global__ void __launch_bounds__(kSkinnyThreads, kCtasOfSm)
     skinny_codes_kernel(const __grid_constant__ SkinnyCodesParams params) {
   extern __shared__ __align__(128) char shared[];
-  SkinnyCodesCta<T, kFormat, kGroups, kTokens, kCodeStages<kTokens, kCtasOfSm>, SkinnyGemmEpilogue>(
-      params.product, params.weight, SkinnyGemmEpilogue(params.product), shared)
+  SkinnyCodesCta<T, kFormat, kCodeGroups<kTokens>, kTokens, kCodeStages<kTokens, kCtasOfSm>,
+                 SkinnyGemmEpilogue>(params.product, params.weight, SkinnyGemmEpilogue(params.product),
+                                     shared)
       .run();
 }
 
@@ -501,11 +567,11 @@ template <class T>
 void launch_skinny_codes(const SkinnyCodesParams& params, void* stream) {
   const CodeRanges ranges(params.product);
   const auto of_format = [&](auto format) {
-    visit_code_shape(params.product, ranges, [&]<int kGroups, int kTokens, int kCtasOfSm>() {
-      using Cta =
-          SkinnyCodesCta<T, format(), kGroups, kTokens, kCodeStages<kTokens, kCtasOfSm>, SkinnyGemmEpilogue>;
-      launch_code_ctas<Cta, skinny_codes_kernel<T, format(), kGroups, kTokens, kCtasOfSm>>(
-          params, params.product, ranges, stream);
+    visit_code_shape(params.product, ranges, [&]<int kTokens, int kCtasOfSm>() {
+      using Cta = SkinnyCodesCta<T, format(), kCodeGroups<kTokens>, kTokens, kCodeStages<kTokens, kCtasOfSm>,
+                                 SkinnyGemmEpilogue>;
+      launch_code_ctas<Cta, skinny_codes_kernel<T, format(), kTokens, kCtasOfSm>>(params, params.product,
+                                                                                  ranges, stream);
     });
   };
   if (params.weight.format == WeightFormat::kFp8)

@@ -12,6 +12,7 @@ inline constexpr int kFp8RowInputs = 128, kInt4RowInputs = 256;
 // Inputs that share a scale in int4. In fp8 they are a multiple of kFp8RowInputs, or all, and outputs that
 // share one a power of two, or all.
 inline constexpr int kInt4GroupInputs = 128;
+inline constexpr int kMaxFp8GroupInputs = 8 * kFp8RowInputs;  // of those that are not of all
 
 // Shared memory for x: all of it lies there.
 inline constexpr int kMaxSkinnyCodeXBytes = 64 << 10;

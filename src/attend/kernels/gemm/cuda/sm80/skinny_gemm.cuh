@@ -247,7 +247,7 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
         multiply(first, accumulators);
       store_partial_sums(first, accumulators);
       __syncthreads();
-      this->write(n_tile, prefetched);
+      this->write(n_tile, prefetched, [&](int token) { return this->norm_scale_of(token); });
       __syncthreads();
       first = false;
     }

@@ -136,7 +136,17 @@ class SkinnyOutputs {
         epilogue_.prefetch(token, first_n_tile + n_tile, row, prefetched[i]);
       });
   }
-  __device__ __forceinline__ void write(int first_n_tile, Prefetched& prefetched) const {
+  // 1 where there is no norm.
+  __device__ float norm_scale_of(int token) const {
+    if (params_.norm == nullptr) return 1.0f;
+    float squares = 0.0f;
+    for (int warp = 0; warp < kSkinnyWarps; ++warp) squares += row_squares_[warp * kTokens + token];
+    return 1.0f / sqrtf(squares / static_cast<float>(params_.in_features) + params_.norm_eps);
+  }
+  // scale_of(token): of the norm.
+  template <class Scale>
+  __device__ __forceinline__ void write(int first_n_tile, Prefetched& prefetched,
+                                        const Scale& scale_of) const {
     if constexpr (Epilogue::kClusterSync) epilogue_.wait_for_cluster();
     for_each_out(first_n_tile, [&](int i, int token, int n_tile, int row) {
       if constexpr (!kPrefetches) epilogue_.prefetch(token, first_n_tile + n_tile, row, prefetched[0]);
@@ -155,12 +165,6 @@ class SkinnyOutputs {
   }
 
  private:
-  __device__ float scale_of(int token) const {
-    if (params_.norm == nullptr) return 1.0f;
-    float squares = 0.0f;
-    for (int warp = 0; warp < kSkinnyWarps; ++warp) squares += row_squares_[warp * kTokens + token];
-    return 1.0f / sqrtf(squares / static_cast<float>(params_.in_features) + params_.norm_eps);
-  }
   __device__ float sum_of(int group, int token, int row, float scale, int bias_idx) const {
     float sum = 0.0f;
     for (int warp = 0; warp < kSkinnyWarps; ++warp)

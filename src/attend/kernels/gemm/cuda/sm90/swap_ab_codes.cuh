@@ -2,7 +2,7 @@
 // is 128 bytes of a row as there, which are 128 inputs in fp8 and 256 in int4. Consumers widen codes in
 // registers, which are wgmma's A.
 //
-//   tile        16 to 128 rows of W x kTokens rows of x (32 or 64); clusters, pipelines and epilogue of
+//   tile        16 to 128 rows of W x kTokens rows of x (32, 64 or 128); clusters, pipelines and epilogue of
 //   swap_ab_gemm.cuh warps       as there; a consumer widens 64 inputs of its 16 rows while the 64 before are
 //   multiplied registers   168 at most: accumulators of the tile and of a group, factors of two times 64
 //   inputs bytes       codes of W once from memory; x once per CTA and tile, from L2 bound       reading W,
@@ -12,6 +12,7 @@
 // scales is a multiple of 128 inputs.
 #pragma once
 
+#include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/gemm/cuda/common/load_weight.cuh"
 #include "attend/kernels/gemm/cuda/sm90/code_factors.cuh"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_codes_kernel.h"
@@ -234,16 +235,25 @@ class CodesConsumer {
   int64_t scales_[2];
 };
 
-// Warps that do the work of kScaleWarps: more threads would leave consumers fewer registers.
-inline constexpr int kCodesScaleWarps = 2;
-template <int kWarpgroups>
-constexpr int kCodesThreads = kWarpgroups * 128 + 64 + 32 * kCodesScaleWarps;
+// The threads behind the consumers. Warps that do the work of kScaleWarps are two: more threads would leave
+// consumers fewer registers. So many rows that accumulators do not fit with them have no deferred norm, and
+// consumers take the registers of a warpgroup with the two producers.
+template <int kWarpgroups, int kTokens>
+struct CodesThreads {
+  static constexpr bool kHasScales = kTokens <= kMaxDeferredCodeTokens;
+  static constexpr bool kTakesRegisters = !kHasScales && kWarpgroups > 1;
+  static constexpr int kScaleWarps = kHasScales ? 2 : 0;
+  static constexpr int kProducers = kTakesRegisters ? 128 : 64;
+  static constexpr int kAll = kWarpgroups * 128 + kProducers + 32 * kScaleWarps;
+  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+};
 
 template <class T, WeightFormat kFormat, int kWarpgroups, int kTokens>
-__global__ void __launch_bounds__(kCodesThreads<kWarpgroups>, 1)
+__global__ void __launch_bounds__((CodesThreads<kWarpgroups, kTokens>::kAll), 1)
     swap_ab_codes_kernel(const __grid_constant__ SwapAbCodesParams params) {
   using Pipeline = SwapAbPipeline<kWarpgroups, kTokens>;
   using Consumer = CodesConsumer<T, kFormat, kWarpgroups, kTokens>;
+  using Threads = CodesThreads<kWarpgroups, kTokens>;
   extern __shared__ __align__(kSwizzleBytes) char shared[];
   const Pipeline pipeline(params.gemm, shared);
   if (threadIdx.x == 0) pipeline.init();
@@ -253,14 +263,19 @@ __global__ void __launch_bounds__(kCodesThreads<kWarpgroups>, 1)
   ptx::cluster_wait();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (warp < Pipeline::kConsumerWarps) {
+    if constexpr (Threads::kTakesRegisters) ptx::setmaxnreg_inc<Threads::kConsumerRegisters>();
     Consumer(pipeline, params.weight, shared).run();
-  } else if (warp >= Pipeline::kConsumerWarps + 2) {
-    for (int work = warp - (Pipeline::kConsumerWarps + 2); work < kScaleWarps<kTokens>;
-         work += kCodesScaleWarps)
-      compute_row_scales(pipeline, reinterpret_cast<float*>(shared + (pipeline.scales - pipeline.tokens)),
-                         work);
+    return;
+  }
+  if constexpr (Threads::kTakesRegisters) ptx::setmaxnreg_dec<Threads::kProducerRegisters>();
+  const int producer = warp - Pipeline::kConsumerWarps;
+  if (producer >= 2) {
+    if constexpr (Threads::kHasScales)
+      for (int work = producer - 2; work < kScaleWarps<kTokens>; work += Threads::kScaleWarps)
+        compute_row_scales(pipeline, reinterpret_cast<float*>(shared + (pipeline.scales - pipeline.tokens)),
+                           work);
   } else if (threadIdx.x % 32 == 0) {
-    if (warp == Pipeline::kConsumerWarps)
+    if (producer == 0)
       pipeline.produce_weights();
     else
       pipeline.template produce_tokens<Consumer::kTokenBlocks>();
@@ -270,12 +285,13 @@ __global__ void __launch_bounds__(kCodesThreads<kWarpgroups>, 1)
 template <class T, WeightFormat kFormat, int kWarpgroups, int kTokens>
 void launch_codes_instance(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream) {
   constexpr auto kKernel = swap_ab_codes_kernel<T, kFormat, kWarpgroups, kTokens>;
+  using Threads = CodesThreads<kWarpgroups, kTokens>;
   const SwapAbGemmParams& gemm = params.gemm;
   const int shared_bytes = SwapAbPipeline<kWarpgroups, kTokens>::shared_bytes(
       gemm.weight_stages, gemm.tile_pairs, gemm.token_stages);
   allow_shared_memory<kKernel>(kSharedBytes, "linear: shared memory");
   const bool scales = gemm.norm.partial_squares != nullptr;
-  const int num_threads = kCodesThreads<kWarpgroups> - (scales ? 0 : 32 * kCodesScaleWarps);
+  const int num_threads = Threads::kAll - (scales ? 0 : 32 * Threads::kScaleWarps);
   launch_dependent<SwapAbCodesParams>(kKernel, static_cast<unsigned>(shape.num_clusters * shape.cluster_size),
                                       num_threads, static_cast<size_t>(shared_bytes), stream, params,
                                       "linear", shape.cluster_size);
@@ -284,11 +300,9 @@ void launch_codes_instance(const SwapAbCodesParams& params, const SwapAbGemmShap
 template <class T>
 void launch_swap_ab_codes(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream) {
   const auto of_shape = [&](auto format) {
-    const bool few = shape.num_tokens == 32, one = shape.num_warpgroups() == 1;
-    if (few && one) return launch_codes_instance<T, format(), 1, 32>(params, shape, stream);
-    if (few) return launch_codes_instance<T, format(), 2, 32>(params, shape, stream);
-    if (one) return launch_codes_instance<T, format(), 1, 64>(params, shape, stream);
-    return launch_codes_instance<T, format(), 2, 64>(params, shape, stream);
+    visit_instance(shape, [&](auto warpgroups, auto tokens) {
+      launch_codes_instance<T, format(), warpgroups(), tokens()>(params, shape, stream);
+    });
   };
   if (params.weight.format == WeightFormat::kFp8)
     of_shape(std::integral_constant<WeightFormat, WeightFormat::kFp8>{});

@@ -6,8 +6,8 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kMaxCodeTokens = 64;  // rows of x of a launch
-inline constexpr int kScaledInputs = 128;  // whose products' sums are multiplied by a scale
+inline constexpr int kMaxDeferredCodeTokens = 64;  // rows of x of a launch under a deferred norm
+inline constexpr int kScaledInputs = 128;          // whose products' sums are multiplied by a scale
 
 // As SwapAbGemmParams, but that `weight` there maps codes, and K-blocks are 128 bytes of a row of them.
 struct SwapAbCodesParams {

@@ -47,8 +47,9 @@ int tokens_for(int64_t num_rows) {
 }
 
 // Of a launch.
-int64_t max_rows_of(const Weight& weight) {
-  return weight.format == WeightFormat::kPlain ? kMaxTokens : kMaxCodeTokens;
+int64_t max_rows_of(const LinearArgs& args) {
+  const bool defers_to_codes = args.weight.format != WeightFormat::kPlain && !args.norm.weight.empty();
+  return defers_to_codes ? kMaxDeferredCodeTokens : kMaxTokens;
 }
 
 // Codes as 16-bit elements, which K-blocks of W are made of.
@@ -199,7 +200,7 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& sha
          "swap-AB split-K GEMM: a norm that nobody has deferred");
   const int64_t num_rows = args.x.shape[0];
   const bool defers = defers_norm(args, gated);
-  const int64_t max_rows = max_rows_of(args.weight);
+  const int64_t max_rows = max_rows_of(args);
   for (int64_t first = 0; first < num_rows; first += max_rows) {
     const int64_t last = std::min(first + max_rows, num_rows);
     InputNorm next = defers ? rows_of(*args.next_norm, first, last) : InputNorm{};
