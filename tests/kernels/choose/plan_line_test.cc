@@ -49,7 +49,7 @@ struct Division {
     int32_t begin = 0;
     for (const int32_t n : batch.num_kv_tiles) {
       row_tiles.push_back({begin, n});
-      begin += pitch_of(line, n) * batch.heads_of_cta;
+      begin += (n + line.gap) * batch.heads_of_cta;
     }
     for (int32_t range = 0; range * line.cta_range < length; ++range) pieces_of_range.push_back(walk(range));
   }
@@ -58,8 +58,8 @@ struct Division {
   std::vector<Piece> walk(int32_t range) const {
     const int32_t begin = range * line.cta_range;
     size_t row_tile = 0;
-    while (begin >= row_tiles[row_tile].begin - gap_before(line) +
-                        pitch_of(line, row_tiles[row_tile].num_kv_tiles) * batch.heads_of_cta)
+    while (begin >= row_tiles[row_tile].begin +
+                        (row_tiles[row_tile].num_kv_tiles + line.gap) * batch.heads_of_cta - line.gap)
       ++row_tile;
     const RangeStart start = range_start(line, length, row_tiles[row_tile], range);
     std::vector<Piece> pieces;
@@ -67,7 +67,7 @@ struct Division {
     while (left > 0) {
       const int32_t count = std::min(left, row_tiles[row_tile].num_kv_tiles - first);
       pieces.push_back({static_cast<int32_t>(row_tile), head, first, count});
-      left -= count + pitch_of(line, row_tiles[row_tile].num_kv_tiles) - row_tiles[row_tile].num_kv_tiles;
+      left -= count + line.gap;
       first = 0;
       if (++head < batch.heads_of_cta) continue;
       head = 0;
@@ -83,11 +83,8 @@ Batch any_batch() {
   const bool alike = *rc::gen::arbitrary<bool>();
   const int most = *rc::gen::element(1, 3, 20, 300);
   const int32_t first = *rc::gen::inRange(1, most + 1);
-  // Alike: within a few KV tiles.
-  const int32_t spread = *rc::gen::inRange(0, 4);
   for (int i = 0; i < num_row_tiles; ++i)
-    batch.num_kv_tiles.push_back(alike ? std::max(1, first - *rc::gen::inRange(0, spread + 1))
-                                       : *rc::gen::inRange(1, most + 1));
+    batch.num_kv_tiles.push_back(alike ? first : *rc::gen::inRange(1, most + 1));
   batch.heads_of_cta = *rc::gen::inRange(1, 4);
   return batch;
 }
@@ -112,7 +109,7 @@ RC_GTEST_PROP(PlanLine, GivesEveryKvTileToOneCtaRange, ()) {
   for (const auto& [work_tile, pieces] : pieces_of_work_tile) {
     const AlikeWorkTiles& alike = division.row_tiles[static_cast<size_t>(work_tile.first)];
     const LineParts parts =
-        parts_of(division.line, alike.begin + work_tile.second * pitch_of(division.line, alike.num_kv_tiles),
+        parts_of(division.line, alike.begin + work_tile.second * (alike.num_kv_tiles + division.line.gap),
                  alike.num_kv_tiles);
     RC_ASSERT(static_cast<size_t>(parts.count) == pieces.size());
     int32_t next = 0;
@@ -147,8 +144,8 @@ RC_GTEST_PROP(PlanLine, ChargesStartsOfWorkTiles, ()) {
   const Division division(rules, any_batch());
   const LineWork work = division.batch.work();
   const int32_t even =
-      std::max(rules.min_cta_range, (line_length(work, {1, rules.start_cost, 0}) + rules.num_cta_ranges - 1) /
-                                        rules.num_cta_ranges) +
+      std::max(rules.min_cta_range,
+               (line_length(work, {1, rules.start_cost}) + rules.num_cta_ranges - 1) / rules.num_cta_ranges) +
       rules.start_cost;
   for (const std::vector<Piece>& pieces : division.pieces_of_range) {
     int32_t cost = 0;
@@ -174,33 +171,15 @@ TEST(PlanLine, EndsCtaRangesWithWorkTilesThatAreAlike) {
   for (const auto& pieces : many.pieces_of_range) EXPECT_EQ(pieces.size(), 4u);
 }
 
-TEST(PlanLine, EndsCtaRangesWithWorkTilesThatAreAboutAlike) {
-  // As causal row tiles of one request: each a CTA range of its own, though even ranges would be shorter.
-  std::vector<int32_t> lengths;
-  for (int32_t i = 0; i < 16; ++i) lengths.push_back(128 - i / 2);
-  const Division one_each({.num_cta_ranges = 16, .min_cta_range = 4, .start_cost = 5}, {lengths});
-  EXPECT_EQ(one_each.pieces_of_range.size(), 16u);
-  EXPECT_EQ(num_shared_ranges(one_each), 0);
-  // Far from alike: none would be shorter than the longest.
-  lengths.back() = 1;
-  lengths.resize(10, 1);
-  const Division divided({.num_cta_ranges = 16, .min_cta_range = 4, .start_cost = 5}, {lengths});
-  EXPECT_LT(divided.line.cta_range, 100);
-}
-
 TEST(PlanLine, LeavesNoShortCtaRangeTwoWorkTiles) {
   const Division division({.num_cta_ranges = 33, .min_cta_range = 2, .start_cost = 2}, {{13, 9, 17}});
   EXPECT_EQ(division.line.cta_range, 2);
   EXPECT_EQ(num_shared_ranges(division), 0);
 }
 
-// As fixed splits number their partial results.
 TEST(PlanLine, HasNoGapsWithoutCosts) {
-  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{5, 5, 5}, {5, 7, 1}, {300}}) {
-    const Division division({.num_cta_ranges = 16, .min_cta_range = 1, .start_cost = 0}, {lengths});
-    EXPECT_EQ(division.line.gap, 0);
-    EXPECT_EQ(division.line.pitch, 0);
-  }
+  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{5, 5, 5}, {5, 7, 1}, {300}})
+    EXPECT_EQ(Division({.num_cta_ranges = 16, .min_cta_range = 1, .start_cost = 0}, {lengths}).line.gap, 0);
 }
 
 }  // namespace

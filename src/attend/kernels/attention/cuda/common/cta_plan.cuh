@@ -69,9 +69,9 @@ class CtaPlan {
   }
   // Heads that a CTA goes through in a row tile.
   __device__ int heads_of_cta() const { return params_.num_kv_heads / plan_.heads_at_once; }
-  // From the begin of a row tile's first work tile to that of the next row tile; 0 without KV tiles.
+  // What a row tile takes of the line, with a gap behind each work tile; none without KV tiles.
   __device__ int length_of(const RowTile& tile, const PlanLine& line) const {
-    return tile.num_kv_tiles > 0 ? heads_of_cta() * pitch_of(line, tile.num_kv_tiles) : 0;
+    return tile.num_kv_tiles > 0 ? heads_of_cta() * (tile.num_kv_tiles + line.gap) : 0;
   }
 
   // KV tiles and work tiles, summed together.
@@ -79,10 +79,7 @@ class CtaPlan {
     int num_kv_tiles, num_work_tiles;
     __device__ explicit Counts(int64_t packed)
         : num_kv_tiles(static_cast<int>(packed)), num_work_tiles(static_cast<int>(packed >> 32)) {}
-    // Of what comes behind them on the line.
-    __device__ int line_begin(const PlanLine& line) const {
-      return cuda::line_begin(line, num_kv_tiles, num_work_tiles);
-    }
+    __device__ int length(const PlanLine& line) const { return num_kv_tiles + line.gap * num_work_tiles; }
   };
 
   // Each thread has a few requests next to one another, whose KV tiles are summed as the plan kernel sums
@@ -115,13 +112,12 @@ class CtaPlan {
       derived().header = header;
       if (range_begin >= header.line_length) derived().cta.length = 0;
     }
-    // Of the thread's requests, and of those behind them.
-    const int begin = Counts(sum.before).line_begin(line),
-              next_begin = Counts(sum.before + counts).line_begin(line), gap = gap_before(line);
-    if (begin - gap <= range_begin && range_begin < next_begin - gap) {
+    // What the thread's requests have of the line; a gap belongs to what lies behind it.
+    const int begin = Counts(sum.before).length(line), next_begin = begin + Counts(counts).length(line);
+    if (begin - line.gap <= range_begin && range_begin < next_begin - line.gap) {
       // From the last request on, whose tile is at hand.
       tile.line_begin = next_begin - length_of(tile, line);
-      while (range_begin < tile.line_begin - gap) {
+      while (range_begin < tile.line_begin - line.gap) {
         const int begin_of_next = tile.line_begin;
         tile = derive_tile(tile.index - 1);
         tile.line_begin = begin_of_next - length_of(tile, line);

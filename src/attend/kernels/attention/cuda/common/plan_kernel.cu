@@ -57,7 +57,6 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
     RowTile tile{};
     if (tile_idx < num_row_tiles) tile = make_row_tile(params, tile_idx);
     const auto sum = cta_sum<kThreads>(tile.num_kv_tiles * heads_of_cta, tile.num_kv_tiles);
-    // Of an even line without gaps: more is not known yet.
     tile.line_begin = work.num_kv_tiles + sum.before;
     if (tile_idx < num_row_tiles) plan.row_tiles[tile_idx] = tile;
     work.num_kv_tiles += sum.total;
@@ -70,10 +69,10 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
                           .num_tokens = params.batch.cu_seqlen_q[params.batch.num_reqs]};
   if (threadIdx.x == 0) *plan.header = header;
   if (!plan.streamed) return;
-  for (int tile_idx = static_cast<int>(threadIdx.x); tile_idx < num_row_tiles; tile_idx += kThreads) {
-    int32_t& begin = plan.row_tiles[tile_idx].line_begin;
-    begin = line_begin(line, begin, tile_idx * heads_of_cta);
-  }
+  // The gaps before a row tile: its thread knows them only now.
+  if (line.gap > 0)
+    for (int tile_idx = static_cast<int>(threadIdx.x); tile_idx < num_row_tiles; tile_idx += kThreads)
+      plan.row_tiles[tile_idx].line_begin += tile_idx * heads_of_cta * line.gap;
   __syncthreads();
 
   // A warp per row tile: one long request alone has KV tiles for every CTA. Its lanes take CTA ranges and, of
@@ -83,9 +82,9 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
   const int cta_range_of_lane = lane >> heads_shift, head_of_lane = lane & ((1 << heads_shift) - 1);
   for (int tile_idx = threadIdx.x / 32; tile_idx < num_row_tiles; tile_idx += kWarps) {
     const RowTile tile = plan.row_tiles[tile_idx];
-    const int gap = gap_before(line);
-    const int begin = max(0, tile.line_begin - gap),
-              end = tile.line_begin + pitch_of(line, tile.num_kv_tiles) * heads_of_cta - gap;
+    // A gap belongs to what lies behind it.
+    const int begin = max(0, tile.line_begin - line.gap),
+              end = tile.line_begin + (tile.num_kv_tiles + line.gap) * heads_of_cta - line.gap;
     int cta_range = (begin + line.cta_range - 1) / line.cta_range + cta_range_of_lane;
     for (; cta_range * line.cta_range < end; cta_range += 32 >> heads_shift) {
       if (head_of_lane >= plan.heads_at_once) continue;

@@ -7,27 +7,16 @@
 
 namespace attend::kernels::cuda {
 
-// KV tiles are units of the line. Those of a work tile lie next to one another, with a gap between work
+// KV tiles are units of the line. Those of a work tile lie next to one another, with `gap` units between work
 // tiles. CTA range c is what lies in [c * cta_range, (c + 1) * cta_range).
 //
-// There are two kinds of lines:
-//   even     gaps stand for what the start of a work tile costs: a CTA range with a gap in it has fewer KV
-//            tiles, and one that is no longer than a gap has those of one work tile alone
-//   aligned  work tiles begin `pitch` units apart, of which CTA ranges are a multiple or a part: each ends
-//            where a work tile does, or divides one into equal parts. For work tiles that are about alike
+// A gap stands for what the start of a work tile costs: a CTA range with a gap in it has fewer KV tiles, and
+// one that is no longer than a gap has those of one work tile alone. Where all work tiles are alike, gaps are
+// such that CTA ranges end where work tiles do.
 struct PlanLine {
   int32_t cta_range;
-  int32_t gap;    // even: between work tiles
-  int32_t pitch;  // aligned: from one work tile to the next; 0: the line is even
+  int32_t gap;
 };
-
-// From the begin of a work tile with so many KV tiles to that of the next.
-ATTEND_HOST_DEVICE inline int32_t pitch_of(const PlanLine& line, int32_t num_kv_tiles) {
-  return line.pitch > 0 ? line.pitch : num_kv_tiles + line.gap;
-}
-// A gap of an even line belongs to the work tile behind it: where a CTA range begins there, it does so with
-// that work tile.
-ATTEND_HOST_DEVICE inline int32_t gap_before(const PlanLine& line) { return line.pitch > 0 ? 0 : line.gap; }
 
 // What a plan asks of its line.
 struct LineRules {
@@ -43,45 +32,37 @@ struct LineWork {
   int32_t longest;         // KV tiles of a work tile at most
 };
 
-// Of the line, up to behind the last work tile's gap, of which what lies before a CTA range is left out.
-ATTEND_HOST_DEVICE inline int32_t line_begin(const PlanLine& line, int32_t num_kv_tiles,
-                                             int32_t num_work_tiles) {
-  return line.pitch > 0 ? line.pitch * num_work_tiles : num_kv_tiles + line.gap * num_work_tiles;
-}
 ATTEND_HOST_DEVICE inline int32_t line_length(const LineWork& work, const PlanLine& line) {
-  const int32_t length = line_begin(line, work.num_kv_tiles, work.num_work_tiles) - gap_before(line);
-  return length < 0 ? 0 : length;
+  return work.num_kv_tiles + (work.num_work_tiles > 1 ? line.gap * (work.num_work_tiles - 1) : 0);
 }
 
-// The line whose most expensive CTA range costs least: an even one or, where that costs little more, an
-// aligned one, since what lies in one CTA alone needs no merge.
+// The line whose most expensive CTA range costs least: one that is cut into equal ranges or, where all work
+// tiles are alike and that costs little more, one whose work tiles end with CTA ranges, since what lies in
+// one CTA alone needs no merge.
 ATTEND_HOST_DEVICE inline PlanLine plan_line(const LineRules& rules, const LineWork& work) {
-  // An aligned line may cost 1 / kAlignmentSlack more.
+  // What ends with work tiles may cost 1 / kAlignmentSlack more.
   constexpr int32_t kAlignmentSlack = 32;
   const auto quotient_up = [](int32_t value, int32_t divisor) { return (value + divisor - 1) / divisor; };
   const auto at_least = [](int32_t value, int32_t least) { return value < least ? least : value; };
   const int32_t start = rules.start_cost, num_ranges = rules.num_cta_ranges;
   const int32_t min_range = at_least(rules.min_cta_range, 1);
-  const PlanLine even{at_least(quotient_up(line_length(work, {1, start, 0}), num_ranges), min_range), start,
-                      0};
+  const PlanLine even{at_least(quotient_up(line_length(work, {1, start}), num_ranges), min_range), start};
   const int32_t num_work_tiles = work.num_work_tiles, longest = work.longest;
-  if (num_work_tiles == 0) return even;
-  PlanLine aligned{};
+  if (num_work_tiles == 0 || int64_t{longest} * num_work_tiles != work.num_kv_tiles) return even;
+  PlanLine aligned;
   int32_t cost;  // the start of the range among it
   if (num_work_tiles <= num_ranges) {
     aligned.cta_range = at_least(quotient_up(longest, num_ranges / num_work_tiles), min_range);
-    aligned.pitch = quotient_up(longest, aligned.cta_range) * aligned.cta_range;
+    aligned.gap = quotient_up(longest, aligned.cta_range) * aligned.cta_range - longest;
     cost = aligned.cta_range + start;
   } else {
-    aligned.pitch = longest + start;
-    aligned.cta_range = quotient_up(num_work_tiles, num_ranges) * aligned.pitch;
+    aligned.cta_range = quotient_up(num_work_tiles, num_ranges) * (longest + start);
+    aligned.gap = start;
     cost = aligned.cta_range;
   }
+  if (start == 0) aligned.gap = 0;
   const int32_t even_cost = even.cta_range + start;
-  if (cost > even_cost + even_cost / kAlignmentSlack) return even;
-  // Without gaps, as KV tiles are numbered.
-  if (start == 0) return {aligned.cta_range, 0, 0};
-  return aligned;
+  return cost <= even_cost + even_cost / kAlignmentSlack ? aligned : even;
 }
 
 // Work tiles of `num_kv_tiles` each, one behind another.
@@ -98,17 +79,16 @@ struct RangeStart {
   int32_t length;
 };
 
-// Of a CTA range whose begin lies among the work tiles or in the gap before them. `end`: of the line.
+// Of a CTA range whose begin lies among the work tiles or in the gap before them: a gap belongs to the work
+// tile behind it. `end`: of the line.
 ATTEND_HOST_DEVICE inline RangeStart range_start(const PlanLine& line, int32_t end,
                                                  const AlikeWorkTiles& work_tiles, int32_t cta_range) {
-  const int32_t begin = cta_range * line.cta_range, pitch = pitch_of(line, work_tiles.num_kv_tiles);
-  const int32_t work_tile = (begin - work_tiles.begin + gap_before(line)) / pitch;
+  const int32_t begin = cta_range * line.cta_range, pitch = work_tiles.num_kv_tiles + line.gap;
+  const int32_t work_tile = (begin - work_tiles.begin + line.gap) / pitch;
   const int32_t in_work_tile = begin - work_tiles.begin - work_tile * pitch;
   const int32_t range_end = begin + line.cta_range < end ? begin + line.cta_range : end;
-  if (in_work_tile < 0) return {work_tile, 0, range_end - begin + in_work_tile};
-  // Of an aligned line, whose work tile is one of the shorter.
-  if (in_work_tile >= work_tiles.num_kv_tiles) return {work_tile, 0, 0};
-  return {work_tile, in_work_tile, range_end - begin};
+  if (in_work_tile >= 0) return {work_tile, in_work_tile, range_end - begin};
+  return {work_tile, 0, range_end - begin + in_work_tile};
 }
 
 // The CTA ranges that a work tile lies in.

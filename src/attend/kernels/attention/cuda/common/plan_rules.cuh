@@ -58,7 +58,7 @@ __device__ PartialResults partials_of(const PlanView& plan, const RowTile& tile,
     const int index = tile.line_begin * plan.heads_at_once + head * tile.num_kv_tiles;
     return {.count = tile.num_kv_tiles, .first = index, .second = index + 1, .step = 1};
   }
-  const int begin = tile.line_begin + head / plan.heads_at_once * pitch_of(line, tile.num_kv_tiles);
+  const int begin = tile.line_begin + head / plan.heads_at_once * (tile.num_kv_tiles + line.gap);
   const LineParts parts = parts_of(line, begin, tile.num_kv_tiles);
   const int first_cta = parts.first_cta_range * plan.heads_at_once + head % plan.heads_at_once;
   return {.count = parts.count,

@@ -59,8 +59,7 @@ __device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, c
         range_at<kFixedSplits>(plan, tile, head, first, min(tile.num_kv_tiles - first, left));
     if (range.computed) compute(tile, head, range);
     left -= range.count;
-    if (!kFixedSplits && plan.streamed)
-      left -= pitch_of(cta_plan.line(), tile.num_kv_tiles) - tile.num_kv_tiles;
+    if (!kFixedSplits && plan.streamed) left -= cta_plan.line().gap;
     if (left > 0) {
       first = 0;
       head += plan.heads_at_once;

@@ -223,7 +223,7 @@ class MlaWalk {
     const sm80::KvTileRange part = sm80::range_at<false>(plan, at.tile, at.head, at.first,
                                                          min(at.tile.num_kv_tiles - at.first, at.length));
     make(work_tile, at.tile, at.head, part);
-    at.length -= part.count + pitch_of(walk_.header.line, at.tile.num_kv_tiles) - at.tile.num_kv_tiles;
+    at.length -= part.count + walk_.header.line.gap;
     if (at.length <= 0) return;
     at.first = 0;
     at.head += plan.heads_at_once;

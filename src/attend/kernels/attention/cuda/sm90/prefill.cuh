@@ -187,38 +187,41 @@ template <class Tile>
 class PrefillWalk {
  public:
   __device__ explicit PrefillWalk(const PrefillParams& params)
-      : params_(params.attention), progress_(params.progress) {}
+      : params_(params.attention), progress_(params.progress), divides_keys_(divides_keys(params_.plan)) {}
 
   __device__ void begin() {
     const PlanView& plan = params_.plan;
     const int cta = static_cast<int>(blockIdx.x);
-    if (!divides_keys(plan)) {
-      at_ = cta;
-      return;
-    }
-    // All loads at once; there is no start behind the line.
     const PlanHeader header = *plan.header;
-    const CtaStart start = plan.cta_starts[cta];
-    at_ = start.tile.index * params_.num_kv_heads + start.head;
-    first_ = start.first;
-    left_ = cta / plan.heads_at_once * header.line.cta_range < header.line_length ? start.length : 0;
+    if (divides_keys_) {
+      // All loads at once; there is no start behind the line.
+      const CtaStart start = plan.cta_starts[cta];
+      row_tile_ = start.tile.index;
+      head_ = start.head;
+      first_ = start.first;
+      gap_ = header.line.gap;
+      if (cta / plan.heads_at_once * header.line.cta_range < header.line_length) left_ = start.length;
+    } else {
+      work_tile_idx_ = cta;
+      num_work_tiles_ = header.num_row_tiles * params_.num_kv_heads;
+    }
   }
 
-  // After begin() and advance(): whether there are more work tiles.
-  __device__ bool find() {
-    if (divides_keys(params_.plan)) return left_ > 0;
-    const int num_work_tiles = params_.plan.header->num_row_tiles * params_.num_kv_heads;
-    while (at_ < num_work_tiles && !begins_work_tile()) advance();
-    return at_ < num_work_tiles;
+  // After begin() and advance(), before the others.
+  __device__ void find() {
+    if (divides_keys_) return;
+    while (work_tile_idx_ < num_work_tiles_ && !begins_work_tile()) advance();
+    row_tile_ = work_tile_idx_ / params_.num_kv_heads;
+    head_ = work_tile_idx_ % params_.num_kv_heads;
   }
+  __device__ bool has_ended() const { return divides_keys_ ? left_ <= 0 : work_tile_idx_ >= num_work_tiles_; }
 
   __device__ void write(PrefillWorkTile& work_tile) {
     PrefillWorkTile made = make_work_tile();
-    if (divides_keys(params_.plan)) {
-      const sm80::KvTileRange part = sm80::range_at<false>(params_.plan, made.tile, made.head, first_,
+    if (divides_keys_) {
+      const sm80::KvTileRange part = sm80::range_at<false>(params_.plan, made.tile, head_, first_,
                                                            min(made.tile.num_kv_tiles - first_, left_));
-      left_ -=
-          part.count + pitch_of(params_.plan.header->line, made.tile.num_kv_tiles) - made.tile.num_kv_tiles;
+      left_ -= part.count;
       made.partial_idx = part.partial_idx;
       const int part_begin = (made.tile.first_kv_tile + part.first) * kKeyTile;
       made.tile.kv_begin = max(made.tile.kv_begin, part_begin);
@@ -232,19 +235,21 @@ class PrefillWalk {
   }
 
   __device__ void advance() {
-    if (!divides_keys(params_.plan)) {
-      at_ = static_cast<int>(gridDim.x) + atomicAdd(progress_, 1);
+    if (!divides_keys_) {
+      work_tile_idx_ = static_cast<int>(gridDim.x) + atomicAdd(progress_, 1);
       return;
     }
+    left_ -= gap_;
     first_ = 0;
-    // The CTA's next head, or its first one of the next row tile.
-    at_ += params_.plan.heads_at_once;
+    head_ += params_.plan.heads_at_once;
+    if (head_ < params_.num_kv_heads) return;
+    head_ -= params_.num_kv_heads;
+    ++row_tile_;
   }
 
   // The last CTA to end resets the counters.
   __device__ void end() const {
-    if (divides_keys(params_.plan)) return;
-    if (atomicAdd(progress_ + 1, 1) + 1 < static_cast<int>(gridDim.x)) return;
+    if (divides_keys_ || atomicAdd(progress_ + 1, 1) + 1 < static_cast<int>(gridDim.x)) return;
     progress_[0] = 0;
     progress_[1] = 0;
   }
@@ -253,16 +258,16 @@ class PrefillWalk {
   // Where the plan's row tiles are lower than a work tile, the tiles that follow the first belong to its work
   // tile.
   __device__ bool begins_work_tile() const {
-    return params_.plan.row_tiles[at_ / params_.num_kv_heads].row_begin % Tile::kRows == 0;
+    return params_.plan.row_tiles[work_tile_idx_ / params_.num_kv_heads].row_begin % Tile::kRows == 0;
   }
 
   // With all keys of the row tile.
   __device__ PrefillWorkTile make_work_tile() const {
     const BatchParams& batch = params_.batch;
     PrefillWorkTile work_tile{};
-    work_tile.head = at_ % params_.num_kv_heads;
+    work_tile.head = head_;
     work_tile.partial_idx = -1;
-    work_tile.tile = params_.plan.row_tiles[at_ / params_.num_kv_heads];
+    work_tile.tile = params_.plan.row_tiles[row_tile_];
     const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, Tile::kRows);
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window, its row tiles lower.
@@ -278,9 +283,12 @@ class PrefillWalk {
 
   const AttentionParams& params_;
   int32_t* const progress_;
-  int at_ = 0;  // row tile and head as one number, heads fastest
-  // Where keys are divided: the CTA's first KV tile of the work tile, and what is left of its range.
-  int first_ = 0, left_ = 0;
+  const bool divides_keys_;
+  int row_tile_ = 0, head_ = 0;
+  // Where keys are divided: the CTA's first KV tile of the row tile, and what is left of its range.
+  int first_ = 0, left_ = 0, gap_ = 0;
+  // Else.
+  int work_tile_idx_ = 0, num_work_tiles_ = 0;
 };
 
 // Scheduler, and producer of the queries.
@@ -300,14 +308,15 @@ class PrefillScheduler {
     PipelineState queries;
     for (PipelineState state;; state.advance(Tile::kWorkTileStages), queries.advance(Tile::kQueryStages)) {
       if (schedules) {
-        const bool has_more = walk.find();
+        walk.find();
         ptx::mbarrier_wait(shared_.work_tile_empty(state.stage), state.parity ^ 1);
-        if (has_more)
-          walk.write(shared_.work_tile(state.stage));
-        else
+        const bool has_ended = walk.has_ended();
+        if (has_ended)
           shared_.work_tile(state.stage).num_tiles = -1;
+        else
+          walk.write(shared_.work_tile(state.stage));
         ptx::mbarrier_arrive(shared_.work_tile_full(state.stage));
-        if (!has_more) return walk.end();
+        if (has_ended) return walk.end();
         walk.advance();
       }
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
