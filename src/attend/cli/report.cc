@@ -188,7 +188,7 @@ std::string weights_line(const EngineInfo& info) {
   return weights +
          (info.deterministic
               ? "the quantised GEMM widens them as it reads them"
-              : "GEMMs of few rows widen them as they read them; of more than 64 rows, or 192, they "
+              : "GEMMs of few rows widen them as they read them; of more than 64 rows, or 256, they "
                 "are multiplied as elements, tile after tile (experts: never)");
 }
 

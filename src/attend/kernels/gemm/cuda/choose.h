@@ -77,8 +77,8 @@ struct GemmTuning {
   int64_t min_rows_of_cta_pairs;
   // The skinny GEMM of codes, before tiles of codes.
   int64_t max_rows_of_skinny_codes;
-  // Swap-AB tiles of codes: each 64 rows read and widen W anew. Widened once, it costs what three times 64
-  // rows do, and hardly more with more rows.
+  // Swap-AB tiles of codes: each 128 rows read and widen W anew. 256 rows cost two thirds of what they do by
+  // a weight that is widened once.
   int64_t max_rows_of_code_tiles;
   // The quantised GEMM, of what neither takes: its tiles of 64 rows cost more still.
   int64_t max_rows_of_codes;
