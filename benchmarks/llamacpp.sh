@@ -14,6 +14,8 @@ mkdir -p "$folder"
 
 if [ -z "${LLAMACPP_BIN:-}" ]; then
   LLAMACPP_BIN=$folder/build/bin
+  built=$(cat "$folder/source/build-number" 2>/dev/null || true)
+  [ "${LLAMACPP_VERSION:-$built}" == "$built" ] || rm -rf "$folder/source" "$folder/build"
   if [ ! -x "$LLAMACPP_BIN/llama-completion" ]; then
     python3 benchmarks/llamacpp/fetch_source.py "$folder/source"
     cmake -S "$folder/source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF \
@@ -22,8 +24,8 @@ if [ -z "${LLAMACPP_BIN:-}" ]; then
     cmake --build "$folder/build" -j "$(nproc)" --target llama-bench llama-batched-bench llama-completion \
       >"$folder/build.log"
   fi
+  export LLAMACPP_BUILD=${LLAMACPP_BUILD:-$(<"$folder/source/build-number")}
 fi
-[ ! -f "$folder/source/build-number" ] || export LLAMACPP_BUILD=${LLAMACPP_BUILD:-$(<"$folder/source/build-number")}
 export LLAMACPP_BIN ATTEND=${ATTEND:-$PWD/build/release/attend}
 [ -x "$ATTEND" ] || { echo "$ATTEND: no such program; scripts/demo.sh builds it" >&2; exit 1; }
 exec python3 benchmarks/llamacpp/compare.py --models "$folder" --out "$folder/table" "$@"

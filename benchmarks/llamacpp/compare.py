@@ -35,7 +35,7 @@ class Run:
             self.out, self.errors = out.read().decode(errors="replace"), errors.read().decode(errors="replace")
         if process.returncode != 0:
             sys.exit(f"{' '.join(command)}: exit code {process.returncode}\n{self.errors[-2000:]}")
-        self.cpu_seconds, self.peak_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
+        self.cpu_seconds, self.peak_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
 
 
 def attend_bench(model, threads, case, prompt, new, depth=0):

@@ -187,7 +187,9 @@ def main():
     write_tokenizer(args.out / "tokenizer.json", tokens, merges)
     write_config(args.out / "config.json", args.layers, args.dtype)
     write_safetensors(args.out / "model.safetensors", args.layers, args.dtype)
-    write_gguf(args.out / "model.gguf", args.layers, args.dtype, tokens, merges)
+    # Whole or not there at all: who finds it takes it.
+    write_gguf(args.out / "model.gguf.part", args.layers, args.dtype, tokens, merges)
+    (args.out / "model.gguf.part").rename(args.out / "model.gguf")
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
           ": expected a number of heads that divides the ", num_q_heads, " of q");
   require(k_cache->shape[3] == head_dim, "k_cache ", *k_cache, ": expected a head_dim of ", head_dim,
           ", as q ", *q);
-  require(head_dim_v > 0 && head_dim_v < head_dim, "head_dim_v ", head_dim_v,
-          ": expected less than the head_dim ", head_dim, " of q, whose other elements are its rotary part");
+  require(head_dim_v > 0 && head_dim_v <= head_dim, "head_dim_v ", head_dim_v,
+          ": expected at most the head_dim ", head_dim, " of q, whose other elements are its rotary part");
   const View<const int32_t> seqlens = int32_vector("cache_seqlens", cache_seqlens, device);
   require(seqlens.size() == static_cast<size_t>(num_reqs), "cache_seqlens of ", seqlens.size(),
           " entries: expected ", num_reqs);

@@ -68,6 +68,7 @@ class ModelBench {
       report_.kernels = names_of(choices);
     }
     for (int depth : options_.depths) {
+      require_own_step(depth);
       const RequestTimes deep = run_request(engine_, depth + options_.prompt_tokens, options_.new_tokens + 1);
       add_prompt(depth, deep.last_prompt_seconds);
       if (depth == 0)
@@ -84,11 +85,21 @@ class ModelBench {
     EngineConfig config = options.engine;
     config.disable_radix_cache = true;  // every prompt is computed, however often it comes
     const int deepest = *std::max_element(options.depths.begin(), options.depths.end());
-    config.context_length = deepest + options.prompt_tokens + options.new_tokens + 1;
+    config.context_length =
+        std::max(deepest + options.prompt_tokens + options.new_tokens + 1, kHostSteps + 2);
     config.max_total_tokens = std::max(config.context_length, kHostRequests * 2 * kHostSteps);
     config.max_running_requests = kHostRequests;
     config.chunked_prefill_size = options.prompt_tokens;
     return config;
+  }
+
+  // Behind a depth the timed tokens are a step by themselves only if steps, which end with pages, can be so
+  // long.
+  void require_own_step(int depth) const {
+    const int page_size = engine_.info().resolution.page_size, tokens = options_.prompt_tokens;
+    require(depth == 0 || (tokens % page_size == 0 && tokens >= kHostRequests), "--prompt-tokens ", tokens,
+            ": with --depth ", depth, " a multiple of the page size, ", page_size, ", and at least ",
+            kHostRequests);
   }
 
   std::string suffix(int depth) const { return depth == 0 ? "" : fmt::format(" @ d{}", depth); }

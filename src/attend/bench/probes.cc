@@ -39,8 +39,11 @@ double read_bytes_per_second(std::span<const std::byte> memory, int num_threads,
   const auto num_shares =
       static_cast<int64_t>(way.by_turns ? memory.size() / share : static_cast<size_t>(num_threads));
   const double seconds = seconds_of([&] {
-    parallel_for(num_shares, [&](int64_t part, int) {
-      sink = read_loop(memory.subspan(static_cast<size_t>(part) * share, share), way);
+    // As many tasks as threads, whatever the size of the team.
+    std::atomic<int64_t> next = 0;
+    parallel_for(num_threads, [&](int64_t, int) {
+      for (int64_t part = next++; part < num_shares; part = next++)
+        sink = read_loop(memory.subspan(static_cast<size_t>(part) * share, share), way);
     });
   });
   return static_cast<double>(share) * static_cast<double>(num_shares) / seconds;

@@ -57,9 +57,10 @@ void add_choice_options(CLI::App& app, EngineOptions& options, bool model_requir
   auto* model = add_text(app, "--model-path,--model,-m", options.model_path, "Hugging Face model directory");
   if (model_required) model->required();
   add_text(app, "--device", options.device, "auto (a GPU when there is one), cpu, cuda or cuda:N");
-  add_text(app, "--dtype", options.dtype,
-           "of activations: auto (the weights' dtype on a GPU; float32 on the CPU, rounded before they meet "
-           "bfloat16 weights), float32, and on GPUs float16 or bfloat16");
+  add_text(
+      app, "--dtype", options.dtype,
+      "of activations: auto (the weights' dtype on a GPU; float32 on the CPU, which one with AVX-512-BF16 "
+      "and without AMX rounds before they meet bfloat16 weights), float32, and on GPUs float16 or bfloat16");
   add_text(app, "--attention-backend", options.attention_backend,
            "attention backend of both phases (see: attend backends)");
   add_text(app, "--prefill-attention-backend", options.prefill_attention_backend,

@@ -13,6 +13,7 @@
 #include "attend/base/math.h"
 #include "attend/engine/graph_runner.h"
 #include "attend/engine/require_memory.h"
+#include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/tensor/cuda.h"
 
@@ -55,7 +56,7 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
   require(config.max_total_tokens >= 0, "max_total_tokens ", config.max_total_tokens, ": at least 1");
   require(config.chunked_prefill_size >= 0, "chunked_prefill_size ", config.chunked_prefill_size,
-          ": at least 1");
+          ": at least 1, or 0 for what suits the device");
   require(config.schedule.conservativeness >= 0.0, "schedule_conservativeness ",
           config.schedule.conservativeness, ": at least 0");
   require(config.schedule.max_queued_requests >= 0, "max_queued_requests ",
@@ -209,7 +210,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.hardware = detect_hardware(config.device);
   info.dtype = activation_dtype(config, model);
   // A model of 16 bits rounds there by itself; who asks for float32 has all of it.
-  info.rounds_x = !on_gpu(config) && !config.dtype && model.dtype == DType::kBF16;
+  info.rounds_x = !on_gpu(config) && !config.dtype && model.dtype == DType::kBF16 && kernels::cpu_rounds_x();
   info.quantization = model.quantization;
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
   info.deterministic = config.deterministic_inference;

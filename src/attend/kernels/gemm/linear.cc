@@ -98,6 +98,8 @@ bool linear(const LinearArgs& args, Stream& stream) {
   return false;
 }
 
+bool cpu_rounds_x() { return cpu::detect_isa() == cpu::Isa::kAvx512Bf16; }
+
 void gated_linear(const GatedLinearArgs& args, Stream& stream) {
   const LinearArgs both{.x = args.x,
                         .weight = args.weight,

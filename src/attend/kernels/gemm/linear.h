@@ -54,6 +54,8 @@ struct LinearArgs {
 // Error(kInvalidArgument) for shapes, dtypes and workspaces that do not fit, Error(kUnsupported) for what the
 // stream's device has no kernel for. Returns whether next_norm is deferred now.
 bool linear(const LinearArgs& args, Stream& stream);
+// Whether this machine's CPU rounds where rounds_x lets it: one with AVX-512-BF16 and without AMX.
+bool cpu_rounds_x();
 // What linear() refuses; nothing is computed.
 void check(const LinearArgs& args, const Stream& stream);
 
