@@ -37,8 +37,9 @@ struct ExpertWeights {
 
 struct MoeExpertsArgs {
   MoeShape shape;
-  TensorView x;        // [num_tokens, hidden_size], contiguous. CPU: f32; GPU: f32, f16, bf16
-  TensorView experts;  // i32 [num_tokens, top_k]: as route() leaves them, each a token's once
+  TensorView x;  // [num_tokens, hidden_size], contiguous. CPU: f32; GPU: f32, f16, bf16
+  TensorView
+      experts;  // i32 [num_tokens, top_k]: as route() leaves them, each a token's once (not checked on a GPU)
   TensorView weights;  // f32 [num_tokens, top_k]
   // On a GPU plain weights are of the dtype of x, and quantised ones have their inputs in order.
   ExpertWeights linears;

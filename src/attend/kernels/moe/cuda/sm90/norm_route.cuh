@@ -52,6 +52,7 @@ class NormRouteCta {
     // The CTA that gets the logits has started.
     ptx::cluster_wait();
     send_logits();
+    __syncwarp();  // lanes without a token did not go through it
     ptx::cluster_arrive();
     ptx::cluster_wait();
     if (rank_ != 0) return;
