@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kPatience{60000};
+constexpr std::chrono::milliseconds kDrainTimeout{60000};
 constexpr int kRound =
     256;  // requests that may be under way together; a queue of all would be memory of its own
 
@@ -85,7 +85,7 @@ TEST_P(Soak, LeavesNothingBehindAndAnswersAsAtTheStart) {
   for (const KnownPrompt& prompt : known_prompts()) {
     std::atomic<bool> right = false;
     ask(prompt, &right);
-    ASSERT_TRUE(engine.drain(kPatience));
+    ASSERT_TRUE(engine.drain(kDrainTimeout));
     if (right) known.push_back(prompt);
   }
   ASSERT_GT(known.size(), 50u) << "the test tests little";
@@ -121,7 +121,7 @@ TEST_P(Soak, LeavesNothingBehindAndAnswersAsAtTheStart) {
       else
         draw(all_are_long);
     }
-    ASSERT_TRUE(engine.drain(kPatience));
+    ASSERT_TRUE(engine.drain(kDrainTimeout));
     ASSERT_EQ(engine.metrics().num_used_tokens, 0);
   };
 
@@ -131,7 +131,7 @@ TEST_P(Soak, LeavesNothingBehindAndAnswersAsAtTheStart) {
     engine.flush_cache();
     draw(false);
     ++num_asked;
-    EXPECT_TRUE(engine.drain(kPatience));
+    EXPECT_TRUE(engine.drain(kDrainTimeout));
     return testing_support::num_live_allocations();
   };
 
