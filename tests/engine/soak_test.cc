@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kDrainTimeout{60000};
+constexpr std::chrono::milliseconds kDrainTimeout{600000};
 constexpr int kRound =
     256;  // requests that may be under way together; a queue of all would be memory of its own
 
