@@ -6,7 +6,6 @@
 //   cuda_elementwise_bench [ROWS...]
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "attend/kernels/norm_rope/norm.h"
 #include "attend/kernels/norm_rope/norm_rope_store.h"
 #include "attend/kernels/norm_rope/rows.h"
+#include "benchmarks/cuda/counts.h"
 
 namespace attend::bench {
 namespace {
@@ -183,8 +183,5 @@ int main(const std::vector<int64_t>& row_counts) {
 }  // namespace attend::bench
 
 int main(int argc, char** argv) {
-  std::vector<int64_t> row_counts;
-  for (int i = 1; i < argc; ++i) row_counts.push_back(std::atoi(argv[i]));
-  if (row_counts.empty()) row_counts = {1, 32, 128, 256, 1024, 8192};
-  return attend::bench::main(row_counts);
+  return attend::bench::main(attend::bench::counts_of(argc, argv, {1, 32, 128, 256, 1024, 8192}));
 }

@@ -4,7 +4,6 @@
 //
 //   cuda_linear_bench [ROWS...]
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
 #include "attend/bench/cuda/gpu_probes.h"
@@ -14,6 +13,7 @@
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/norm_rope/activation.h"
 #include "attend/kernels/norm_rope/norm.h"
+#include "benchmarks/cuda/counts.h"
 
 namespace attend::bench {
 namespace {
@@ -180,8 +180,5 @@ int main(const std::vector<int64_t>& row_counts) {
 }  // namespace attend::bench
 
 int main(int argc, char** argv) {
-  std::vector<int64_t> row_counts;
-  for (int i = 1; i < argc; ++i) row_counts.push_back(std::atoi(argv[i]));
-  if (row_counts.empty()) row_counts = {1, 8, 16, 32, 64, 128, 256};
-  return attend::bench::main(row_counts);
+  return attend::bench::main(attend::bench::counts_of(argc, argv, {1, 8, 16, 32, 64, 128, 256}));
 }

@@ -5,7 +5,6 @@
 //   cuda_moe_bench [TOKENS...]
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <set>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/moe/route.h"
+#include "benchmarks/cuda/counts.h"
 
 namespace attend::bench {
 namespace {
@@ -190,8 +190,6 @@ int main(const std::vector<int64_t>& token_counts) {
 }  // namespace attend::bench
 
 int main(int argc, char** argv) {
-  std::vector<int64_t> token_counts;
-  for (int i = 1; i < argc; ++i) token_counts.push_back(std::atoi(argv[i]));
-  if (token_counts.empty()) token_counts = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192};
-  return attend::bench::main(token_counts);
+  return attend::bench::main(
+      attend::bench::counts_of(argc, argv, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}));
 }

@@ -22,9 +22,8 @@ struct GpuModelBenchOptions {
 //   host work   what a step costs the host before the replay and after the tokens are there; median and
 //               99th percentile
 // and for one prompt of up to 8192 tokens in one step:
-//   prefill     tokens/s, beside the time of its products, those of experts as if they were dense, and
-//   attention
-//               alone
+//   prefill     tokens/s, beside the time of its products (those of experts as if they were dense) and its
+//               attention alone
 //
 // Graphs are recorded for the batch sizes unless the engine's config names others or turns them off. Throws
 // Error(kInvalidArgument) for a batch size or depth below 1 and a model whose context is too short, and what

@@ -22,10 +22,6 @@
 #include "attend/model/kv_scales.h"
 #include "attend/tensor/arena.h"
 
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 namespace attend {
 namespace {
 
@@ -73,10 +69,6 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   model_spec_ = config.model ? *config.model : read_config(config.model_path);
   if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
-#if defined(__GLIBC__)
-  // What the tree of tokenizer.json took, tens of megabytes in small pieces, goes back to the system.
-  if (tokenizer_) malloc_trim(0);
-#endif
   warn_about_token_ids(config.model_path);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
   info_ = std::move(resolved.info);

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <ostream>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -182,6 +183,20 @@ class Layer {
 
 class QkvOfHeads : public testing_cuda::NeedsGpu, public testing::WithParamInterface<Heads> {};
 
+void expect_bits_of_separate_launches(const Heads& heads, int64_t num_rows, const Variant& variant) {
+  Layer layer(heads, num_rows, variant);
+  layer.run_apart();
+  const std::vector<std::byte> expected = layer.results();
+  layer.reset();
+  layer.run_in_one();
+  std::ostringstream weights;
+  if (variant.weight_format != nullptr) weights << " by " << *variant.weight_format;
+  ASSERT_EQ(layer.results(), expected)
+      << heads << ", " << num_rows << " rows, " << variant.dtype << weights.str() << ", cache "
+      << variant.cache_dtype << (variant.bias ? ", bias" : "")
+      << (variant.head_norms ? ", norms of heads" : "") << (variant.unturned > 0 ? ", turned in part" : "");
+}
+
 TEST_P(QkvOfHeads, HasTheBitsOfSeparateLaunches) {
   constexpr Variant kVariants[] = {{},
                                    {.bias = true, .with_norm = false},
@@ -192,17 +207,8 @@ TEST_P(QkvOfHeads, HasTheBitsOfSeparateLaunches) {
                                    {.dtype = DType::kF16, .cache_dtype = DType::kF16}};
   const Heads& heads = GetParam();
   for (const int64_t num_rows : kRows)
-    for (const Variant& variant : kVariants) {
-      Layer layer(heads, num_rows, variant);
-      layer.run_apart();
-      const std::vector<std::byte> expected = layer.results();
-      layer.reset();
-      layer.run_in_one();
-      ASSERT_EQ(layer.results(), expected)
-          << num_rows << " rows, " << variant.dtype << ", cache " << variant.cache_dtype
-          << (variant.bias ? ", bias" : "") << (variant.head_norms ? ", norms of heads" : "")
-          << (variant.unturned > 0 ? ", turned in part" : "");
-    }
+    for (const Variant& variant : kVariants)
+      ASSERT_NO_FATAL_FAILURE(expect_bits_of_separate_launches(heads, num_rows, variant));
 }
 INSTANTIATE_TEST_SUITE_P(Each, QkvOfHeads, testing::ValuesIn(kHeads));
 
@@ -223,16 +229,8 @@ TEST_F(QkvNormRopeStore, HasTheBitsOfSeparateLaunchesOfQuantisedWeights) {
                                 {.dtype = DType::kF16, .cache_dtype = DType::kF16, .weight_format = &format}};
     for (const Heads& heads : kHeadsOfCodes)
       for (const int64_t num_rows : {1, 2, 8, 9})
-        for (const Variant& variant : variants) {
-          Layer layer(heads, num_rows, variant);
-          layer.run_apart();
-          const std::vector<std::byte> expected = layer.results();
-          layer.reset();
-          layer.run_in_one();
-          ASSERT_EQ(layer.results(), expected)
-              << heads << ", " << num_rows << " rows, " << variant.dtype << " by " << format
-              << (variant.bias ? ", bias" : "") << (variant.head_norms ? ", norms of heads" : "");
-        }
+        for (const Variant& variant : variants)
+          ASSERT_NO_FATAL_FAILURE(expect_bits_of_separate_launches(heads, num_rows, variant));
   }
 }
 

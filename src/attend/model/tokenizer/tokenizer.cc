@@ -8,6 +8,10 @@
 #include "attend/model/tokenizer/tokenizer_impl.h"
 #include "attend/model/tokenizer/utf8.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 namespace attend {
 
 using tokenizer::AddedTokens;
@@ -97,7 +101,12 @@ const std::string* Tokenizer::Impl::decodable(int32_t id, bool skip_special_toke
 Tokenizer::Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 Tokenizer Tokenizer::from_path(const std::filesystem::path& path) {
-  return Tokenizer(std::make_shared<const Impl>(path));
+  auto impl = std::make_shared<const Impl>(path);
+#if defined(__GLIBC__)
+  // What the tree of tokenizer.json took, tens of megabytes in small pieces, goes back to the system.
+  malloc_trim(0);
+#endif
+  return Tokenizer(std::move(impl));
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {

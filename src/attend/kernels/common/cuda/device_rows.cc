@@ -41,4 +41,11 @@ bool rows_aligned(std::initializer_list<const TensorView*> views) {
                      [](const TensorView* view) { return view->empty() || aligned(*view); });
 }
 
+bool words_aligned(std::initializer_list<const TensorView*> views) {
+  constexpr uintptr_t kWordBytes = 4;
+  return std::all_of(views.begin(), views.end(), [](const TensorView* view) {
+    return reinterpret_cast<uintptr_t>(view->data) % kWordBytes == 0;
+  });
+}
+
 }  // namespace attend::kernels::cuda

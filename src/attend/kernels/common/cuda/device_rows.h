@@ -15,5 +15,7 @@ DeviceVector device_vector(const TensorView& view);
 // Whether every row of these views begins at a multiple of 16 bytes, so that groups of eight elements can be
 // read at once.
 bool rows_aligned(std::initializer_list<const TensorView*> views);
+// Whether these begin at a multiple of 4 bytes, so that they can be copied by words; empty ones do.
+bool words_aligned(std::initializer_list<const TensorView*> views);
 
 }  // namespace attend::kernels::cuda

@@ -31,11 +31,6 @@ GemmNorm norm_of(const InputNorm& norm) {
   return norm.deferred ? GemmNorm::kDeferred : GemmNorm::kGiven;
 }
 
-bool words_aligned(const TensorView& view) {
-  constexpr uintptr_t kWordBytes = 4;
-  return reinterpret_cast<uintptr_t>(view.data) % kWordBytes == 0;
-}
-
 KernelChoice choice_of(const GemmProblem& problem, const GemmRow& row) {
   std::ostringstream text;
   text << problem.num_rows << " x " << problem.in_features << " -> " << problem.out_features << ", "
@@ -175,7 +170,7 @@ GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
           .group_ins = args.weight.group_ins,
           .scale_dtype = args.weight.scales.dtype,
           .has_zeros = !args.weight.zeros.empty(),
-          .scales_aligned = words_aligned(args.weight.scales) && words_aligned(args.weight.zeros),
+          .scales_aligned = words_aligned({&args.weight.scales, &args.weight.zeros}),
           .reorders = !args.weight.input_order.empty(),
           .has_workspace = !args.workspace.empty()};
 }

@@ -58,18 +58,14 @@ bool fits_own_tiles(const MoeExpertsArgs& args) {
   return gate_up.format == WeightFormat::kPlain && down.format == WeightFormat::kPlain;
 }
 
-// Scales of mxfp4 are copied four at a time.
-bool scales_aligned(const Linear& linear) {
-  return reinterpret_cast<uintptr_t>(linear.weight.scales.data) % sizeof(uint32_t) == 0;
-}
-
 bool fits_skinny(const MoeExpertsArgs& args, const GpuFacts& gpu) {
   const int64_t num_pairs = args.x.shape[0] * args.shape.top_k;
-  const bool plain = args.linears.down.front().weight.format == WeightFormat::kPlain;
+  const Weight &gate_up = args.linears.gate_up.front().weight, &down = args.linears.down.front().weight;
+  const bool plain = down.format == WeightFormat::kPlain;
   const int64_t rows = plain ? kRowsOfSkinny : kRowsOfSkinnyMxFp4;
-  return fits_own_tiles(args) && scales_aligned(args.linears.gate_up.front()) &&
-         scales_aligned(args.linears.down.front()) && num_pairs <= rows * args.shape.num_experts &&
-         gpu.shared_bytes >= kLargeSharedBytes &&
+  // Scales of mxfp4 are copied by words.
+  return fits_own_tiles(args) && words_aligned({&gate_up.scales, &down.scales}) &&
+         num_pairs <= rows * args.shape.num_experts && gpu.shared_bytes >= kLargeSharedBytes &&
          num_pairs <= (plain ? kMaxSkinnyPairs : kMaxSkinnyMxFp4Pairs) &&
          args.x.shape[0] <= kMaxSkinnyTokens && args.shape.hidden_size % kSkinnyOutputs == 0 &&
          args.shape.intermediate_size % kSkinnyOutputs == 0;

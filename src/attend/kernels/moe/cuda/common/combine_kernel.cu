@@ -17,20 +17,36 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// The rows that a token's experts have left, and what each counts.
+class ExpertsOfToken {
+ public:
+  __device__ ExpertsOfToken(const CombineParams& params, int64_t token)
+      : row_of_pair_(params.row_of_pair),
+        weights_(params.weights != nullptr ? params.weights + token * params.top_k : nullptr),
+        first_pair_(token * params.top_k) {}
+
+  // `rank`: among the token's.
+  __device__ int64_t row(int rank) const {
+    return row_of_pair_ != nullptr ? row_of_pair_[first_pair_ + rank] : first_pair_ + rank;
+  }
+  __device__ float weight(int rank) const { return weights_ != nullptr ? weights_[rank] : 1.0f; }
+
+ private:
+  const int32_t* const row_of_pair_;
+  const float* const weights_;
+  const int64_t first_pair_;
+};
+
 __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant__ CombineParams params) {
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int64_t token = blockIdx.x;
-  const int64_t first_pair = token * params.top_k;
-  const auto row_of = [&](int rank) -> int64_t {
-    return params.row_of_pair != nullptr ? params.row_of_pair[first_pair + rank] : first_pair + rank;
-  };
-  const float* const weights = params.weights != nullptr ? params.weights + token * params.top_k : nullptr;
+  const ExpertsOfToken experts(params, token);
   for (int i = static_cast<int>(threadIdx.x); i < params.hidden_size; i += kThreads) {
     float sum = 0.0f;
     for (int rank = 0; rank < params.top_k; ++rank)
-      sum = fmaf(weights != nullptr ? weights[rank] : 1.0f,
-                 load_element(params.rows, row_of(rank) * params.hidden_size + i, params.element), sum);
+      sum = fmaf(experts.weight(rank),
+                 load_element(params.rows, experts.row(rank) * params.hidden_size + i, params.element), sum);
     const int64_t to = token * params.hidden_size + i;
     if (params.accumulate) sum += load_element(params.out, to, params.element);
     store_element(params.out, to, params.element, sum);
@@ -44,19 +60,15 @@ __global__ void __launch_bounds__(kThreads)
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int64_t token = blockIdx.x;
-  const int64_t first_pair = token * params.top_k;
-  const auto row_of = [&](int rank) -> int64_t {
-    return params.row_of_pair != nullptr ? params.row_of_pair[first_pair + rank] : first_pair + rank;
-  };
-  const float* const weights = params.weights != nullptr ? params.weights + token * params.top_k : nullptr;
+  const ExpertsOfToken experts(params, token);
   for (int first = static_cast<int>(threadIdx.x) * kGroupElements; first < params.hidden_size;
        first += kThreads * kGroupElements) {
     float sums[kGroupElements] = {}, values[kGroupElements];
 #pragma unroll 4
     for (int rank = 0; rank < params.top_k; ++rank) {
-      const float weight = weights != nullptr ? weights[rank] : 1.0f;
+      const float weight = experts.weight(rank);
       convert_16_bit_group<T>(*reinterpret_cast<const uint4*>(static_cast<const T*>(params.rows) +
-                                                              row_of(rank) * params.hidden_size + first),
+                                                              experts.row(rank) * params.hidden_size + first),
                               values);
 #pragma unroll
       for (int i = 0; i < kGroupElements; ++i) sums[i] = fmaf(weight, values[i], sums[i]);

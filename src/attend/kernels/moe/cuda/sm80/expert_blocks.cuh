@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/copy_word.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
 #include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
@@ -170,8 +171,8 @@ class MxFp4Blocks {
       const int left = from.scales_left - 4 * k_block;
       const char* const scales = from.scales + 4 * k_block;
       const uint32_t to = stage + kCodeBytes + lane() * kScaleBytes;
-      copy_4(to, scales, min(left, 4));
-      copy_4(to + 4, left > 4 ? scales + 4 : scales, max(min(left - 4, 4), 0));
+      ptx::cp_async_4(to, scales, min(left, 4));
+      ptx::cp_async_4(to + 4, left > 4 ? scales + 4 : scales, max(min(left - 4, 4), 0));
     }
   }
   __device__ __forceinline__ static int x_row_of_lane() { return lane() / kXPieces; }
@@ -193,8 +194,8 @@ class MxFp4Blocks {
         const int output = lane() / 4 + 8 * high;
         const uint32_t shift = from.shifts >> 2 * (2 * half + high) & 3u;
         exponents[half][high] =
-            given ? ld_shared_1(stage + kCodeBytes + (half * kSkinnyOutputs + output) * kScaleBytes + shift +
-                                static_cast<uint32_t>(lane() % 4))
+            given ? ptx::ld_shared_1(stage + kCodeBytes + (half * kSkinnyOutputs + output) * kScaleBytes +
+                                     shift + static_cast<uint32_t>(lane() % 4))
                   : 0;
         largest = max(largest, exponents[half][high]);
       }
@@ -213,15 +214,6 @@ class MxFp4Blocks {
   // banks.
   __device__ static uint32_t x_piece(int row, int piece) {
     return static_cast<uint32_t>(row * kXRowBytes + (piece ^ (piece >> 3 | (row & 1) << 1)) * 16);
-  }
-  __device__ static void copy_4(uint32_t to, const void* from, int num_bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(num_bytes)
-                 : "memory");
-  }
-  __device__ static uint32_t ld_shared_1(uint32_t from) {
-    uint32_t byte;
-    asm volatile("ld.shared.u8 %0, [%1];\n" : "=r"(byte) : "r"(from) : "memory");
-    return byte;
   }
 
   template <bool kOneProduct>

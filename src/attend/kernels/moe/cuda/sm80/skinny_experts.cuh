@@ -93,25 +93,24 @@ class SkinnyExpertsCta {
       end_ = rows_.num_tiles();
       begin_sums();
     } else {
-      const int64_t num_units = int64_t{rows_.num_tiles()} * chunks_;
-      begin_ = static_cast<int>(num_units * blockIdx.x / gridDim.x);
-      end_ = static_cast<int>(num_units * (blockIdx.x + 1) / gridDim.x);
+      const int64_t num_work_tiles = int64_t{rows_.num_tiles()} * chunks_;
+      begin_ = static_cast<int>(num_work_tiles * blockIdx.x / gridDim.x);
+      end_ = static_cast<int>(num_work_tiles * (blockIdx.x + 1) / gridDim.x);
     }
     fill();
-    for (int unit = begin_; unit < end_; ++unit) multiply_unit(unit);
+    for (int work_tile_idx = begin_; work_tile_idx < end_; ++work_tile_idx) multiply_work_tile(work_tile_idx);
     if constexpr (Config::kSums) write_sums();
   }
 
  private:
-  // A work tile.
-  struct Unit {
+  struct WorkTile {
     typename Rows::Tile tile;
     int first_output;
     int first_k_block;  // of the warp: of a slice of K that depends on the tile's place in the weight alone
   };
   // What is copied next.
   struct Cursor {
-    int unit, k_block;
+    int work_tile_idx, k_block;
     typename Blocks::From from;
     int64_t x_rows[kXCopies];  // bytes at which the rows begin that the lane copies; -1: none
   };
@@ -119,10 +118,10 @@ class SkinnyExpertsCta {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  __device__ __forceinline__ Unit unit_at(int unit) const {
-    const int tile = Config::kSums ? unit : unit / chunks_;
-    const int chunk = Config::kSums ? static_cast<int>(blockIdx.x) : unit % chunks_;
-    Unit of;
+  __device__ __forceinline__ WorkTile work_tile_at(int work_tile_idx) const {
+    const int tile = Config::kSums ? work_tile_idx : work_tile_idx / chunks_;
+    const int chunk = Config::kSums ? static_cast<int>(blockIdx.x) : work_tile_idx % chunks_;
+    WorkTile of;
     of.tile = rows_.tile(tile);
     of.first_output = chunk * kSkinnyOutputs;
     // Warps take turns at the slices that are longer.
@@ -131,9 +130,9 @@ class SkinnyExpertsCta {
     return of;
   }
 
-  __device__ __forceinline__ void begin_unit(Cursor& cursor) const {
-    for (; cursor.unit < end_; ++cursor.unit) {
-      const Unit of = unit_at(cursor.unit);
+  __device__ __forceinline__ void begin_work_tile(Cursor& cursor) const {
+    for (; cursor.work_tile_idx < end_; ++cursor.work_tile_idx) {
+      const WorkTile of = work_tile_at(cursor.work_tile_idx);
       cursor.k_block = of.first_k_block;
       if (cursor.k_block >= num_k_blocks_) continue;
       cursor.from = blocks_.from(of.tile.expert, of.first_output);
@@ -149,15 +148,15 @@ class SkinnyExpertsCta {
     return 2 * int64_t{Config::kGated ? pair / params_.top_k : pair} * params_.in_features;
   }
   __device__ __forceinline__ Cursor begin() const {
-    Cursor cursor{.unit = begin_, .k_block = 0, .from = blocks_.from(0, 0), .x_rows = {}};
-    begin_unit(cursor);
+    Cursor cursor{.work_tile_idx = begin_, .k_block = 0, .from = blocks_.from(0, 0), .x_rows = {}};
+    begin_work_tile(cursor);
     return cursor;
   }
   __device__ __forceinline__ void advance(Cursor& cursor) const {
     cursor.k_block += kKSlices;
     if (cursor.k_block < num_k_blocks_) return;
-    ++cursor.unit;
-    begin_unit(cursor);
+    ++cursor.work_tile_idx;
+    begin_work_tile(cursor);
   }
 
   __device__ __forceinline__ void copy_weights(const Cursor& cursor, uint32_t stage) const {
@@ -180,7 +179,7 @@ class SkinnyExpertsCta {
     if constexpr (!Config::kGated) {
       Cursor weights = cursor_;
 #pragma unroll 1
-      for (int stage = 0; stage < kPrefetched && weights.unit < end_; ++stage) {
+      for (int stage = 0; stage < kPrefetched && weights.work_tile_idx < end_; ++stage) {
         copy_weights(weights, stages_ + stage * Config::kStageBytes);
         advance(weights);
       }
@@ -189,7 +188,7 @@ class SkinnyExpertsCta {
     }
 #pragma unroll 1
     for (int stage = 0; stage < Config::kStages; ++stage) {
-      if (cursor_.unit < end_) {
+      if (cursor_.work_tile_idx < end_) {
         copy_x(cursor_, stages_ + stage * Config::kStageBytes);
         if (stage >= kPrefetched) copy_weights(cursor_, stages_ + stage * Config::kStageBytes);
         advance(cursor_);
@@ -198,8 +197,8 @@ class SkinnyExpertsCta {
     }
   }
 
-  __device__ __forceinline__ void multiply_unit(int unit) {
-    const Unit of = unit_at(unit);
+  __device__ __forceinline__ void multiply_work_tile(int work_tile_idx) {
+    const WorkTile of = work_tile_at(work_tile_idx);
     const auto from = blocks_.from(of.tile.expert, of.first_output);
     Accumulators accumulators = {};
 #pragma unroll 1
@@ -209,7 +208,7 @@ class SkinnyExpertsCta {
       const uint32_t stage = stages_ + stage_ * Config::kStageBytes;
       blocks_.multiply(from, k_block, stage, accumulators);
       __syncwarp();
-      if (cursor_.unit < end_) {
+      if (cursor_.work_tile_idx < end_) {
         copy_x(cursor_, stage);
         copy_weights(cursor_, stage);
         advance(cursor_);
@@ -218,11 +217,11 @@ class SkinnyExpertsCta {
       stage_ = stage_ + 1 == Config::kStages ? 0 : stage_ + 1;
     }
     // Twice as many sums as one tile has, so that those of a tile are read while the next ones are written.
-    float* const sums = sums_ + unit % 2 * (kKSlices * Config::kSumsOfSlice);
+    float* const sums = sums_ + work_tile_idx % 2 * (kKSlices * Config::kSumsOfSlice);
     if (of.first_k_block < num_k_blocks_)
       store_sums(sums + of.first_k_block * Config::kSumsOfSlice, accumulators);
     __syncthreads();
-    reduce(of, unit, sums);
+    reduce(of, work_tile_idx, sums);
   }
 
   // Lane l holds outputs l / 4 and l / 4 + 8 of rows 2 (l % 4) and the next.
@@ -248,11 +247,11 @@ class SkinnyExpertsCta {
   }
 
   // Threads take turns, so that no warp always has this to do.
-  __device__ __forceinline__ void reduce(const Unit& of, int unit, const float* sums) {
+  __device__ __forceinline__ void reduce(const WorkTile& of, int work_tile_idx, const float* sums) {
     constexpr int kOuts = Config::kTileRows * kSkinnyOutputs;
     static_assert(kOuts <= Config::kThreads);
-    const int i =
-        (static_cast<int>(threadIdx.x) + unit % (Config::kThreads / kOuts) * kOuts) % Config::kThreads;
+    const int i = (static_cast<int>(threadIdx.x) + work_tile_idx % (Config::kThreads / kOuts) * kOuts) %
+                  Config::kThreads;
     const int row = i / kSkinnyOutputs, output = i % kSkinnyOutputs;
     if (row >= of.tile.num_rows) return;
     const int pair = rows_.pair_of_row(of.tile.first_row + row);

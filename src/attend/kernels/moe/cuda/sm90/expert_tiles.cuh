@@ -17,6 +17,7 @@
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/copy_word.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
@@ -368,26 +369,18 @@ class ExpertTilesCta {
     const ExpertEpilogue& rule = product_.epilogue;
     return rule.input_weights != nullptr ? rule.input_weights[rule.pair_of_row[row]] : 1.0f;
   }
-  // Where it is asked for: all of them at once would be more than there are registers.
-  __device__ static float2 pair_of_bias(const float* from) {
-    float2 pair;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n"
-                 : "=f"(pair.x), "=f"(pair.y)
-                 : "r"(ptx::shared_address(from))
-                 : "memory");
-    return pair;
-  }
   // Two outputs next to each other.
   template <bool kClamped>
   __device__ __forceinline__ uint32_t pair_of(int eight, int half, float input_weight, const float* bias,
                                               const Accumulators& accumulators) const {
     const int column = eight * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
-    const float2 shift = pair_of_bias(bias + column);
+    // Read where they are wanted: all of them at once would be more than there are registers.
+    const float2 shift = ptx::ld_shared_8(ptx::shared_address(bias + column));
     const int at = 4 * eight + 2 * half;
     float sums[2] = {fmaf(accumulators[at], input_weight, shift.x),
                      fmaf(accumulators[at + 1], input_weight, shift.y)};
     if constexpr (kGated) {
-      const float2 up_shift = pair_of_bias(bias + kOutputs + column);
+      const float2 up_shift = ptx::ld_shared_8(ptx::shared_address(bias + kOutputs + column));
       const float ups[2] = {fmaf(accumulators[at + kOutputs / 2], input_weight, up_shift.x),
                             fmaf(accumulators[at + kOutputs / 2 + 1], input_weight, up_shift.y)};
 #pragma unroll
