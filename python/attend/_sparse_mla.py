@@ -5,8 +5,10 @@ queries at a time."""
 from ._attend import compact_slots, dequantise_rows, mla
 from ._refusal import refusal
 
-# A latent row of DeepSeek's, and the bytes of one in FlashMLA's fp8 caches.
-_ROW_DIM, _RANK, _ROW_BYTES = 576, 512, 656
+# Bytes of a token in FlashMLA's fp8 caches, by the values of its row. Those of 584 lie in two places of their page: rows,
+# and behind them all their scales.
+_ROW_BYTES = {576: 656, 512: 584}
+_RANK = 512
 # Widened rows at a time: of 16 bits 288 MiB.
 _MAX_ROWS = 1 << 18
 
@@ -20,13 +22,15 @@ def attend_to_slots(q, cache, slots, counts, head_dim_v, scale, sinks):
     )  # fmt: skip
 
 
-def attend_to_bytes(q, cache, slots, counts, scale, sinks, seqlen_q=1, causal=False):
-    """The same over an fp8 cache [num_pages, page_size, 656] of bytes; groups of seqlen_q tokens share a row of slots."""
-    num_groups, width = slots.shape
+def attend_to_bytes(q, lists, scale, sinks, seqlen_q=1, causal=False):
+    """(out, lse) of q [num_tokens, num_heads, head_dim] over the rows of all lists. A list is (cache, slots, counts): an fp8
+    cache [num_pages, page_size, bytes of a token] and, for each group of seqlen_q tokens, the first counts of its slots."""
+    num_groups, width = lists[0][1].shape[0], sum(slots.shape[1] for _, slots, _ in lists)
     step = max(1, _MAX_ROWS // max(width, 1))
     parts = [
         _attend_to_widened(
-            q[begin * seqlen_q : (begin + step) * seqlen_q], cache, slots[begin : begin + step], counts[begin : begin + step],
+            q[begin * seqlen_q : (begin + step) * seqlen_q],
+            [(cache, slots[begin : begin + step], counts[begin : begin + step]) for cache, slots, counts in lists],
             scale, sinks, seqlen_q, causal,
         )
         for begin in range(0, num_groups, step)
@@ -34,14 +38,17 @@ def attend_to_bytes(q, cache, slots, counts, scale, sinks, seqlen_q=1, causal=Fa
     return parts[0] if len(parts) == 1 else tuple(joined(of_parts) for of_parts in zip(*parts))
 
 
-def _attend_to_widened(q, cache, slots, counts, scale, sinks, seqlen_q, causal):
-    num_groups, width = slots.shape
-    rows = empty(q, (num_groups * width, _ROW_DIM))
-    dequantise_rows(cache, slots, counts, rows)
+def _attend_to_widened(q, lists, scale, sinks, seqlen_q, causal):
+    num_groups, width = lists[0][1].shape[0], sum(slots.shape[1] for _, slots, _ in lists)
+    rows = empty(q, (num_groups, width, q.shape[2]))
+    seen = None
+    for cache, slots, counts in lists:
+        dequantise_rows(cache, slots, counts, seen, rows)
+        seen = counts if seen is None else seen + counts
+    starts = iota(seen, num_groups + 1)
     return mla(
-        q[..., :_RANK], q[..., _RANK:], rows[:, None], iota(slots, num_groups + 1) * seqlen_q, counts, scale,
-        max_seqlen_q=seqlen_q, cu_seqlen_kv=iota(slots, num_groups + 1) * width, causal=causal, sinks=sinks,
-        return_lse=True,
+        q[..., :_RANK], q[..., _RANK:], rows.reshape(-1, 1, q.shape[2]), starts * seqlen_q, seen, scale, max_seqlen_q=seqlen_q,
+        cu_seqlen_kv=starts * width, causal=causal, sinks=sinks, return_lse=True,
     )  # fmt: skip
 
 
@@ -53,15 +60,16 @@ def chosen(indices, num_slots, topk_length=None, rows_each=1):
     return slots, counts
 
 
-def bytes_of(k_cache):
-    """An fp8 cache as [num_pages, page_size, 656]."""
-    if len(k_cache.shape) != 4 or k_cache.shape[2] != 1 or k_cache.shape[3] != _ROW_BYTES:
+def bytes_of(name, cache, head_dim):
+    """An fp8 cache of rows of head_dim values as [num_pages, page_size, bytes of a token]."""
+    row_bytes = _ROW_BYTES[head_dim]
+    if len(cache.shape) != 4 or cache.shape[2] != 1 or cache.shape[3] != row_bytes:
         raise refusal(
             "invalid_argument",
-            f"k_cache of shape {tuple(k_cache.shape)}: expected [num_pages, page_size, 1, {_ROW_BYTES}] of bytes with "
-            "is_fp8_kvcache",
+            f"{name} of shape {tuple(cache.shape)}: expected [num_pages, page_size, 1, {row_bytes}] of bytes with "
+            f"is_fp8_kvcache and a head_dim of {head_dim}",
         )
-    return k_cache[:, :, 0]
+    return cache[:, :, 0]
 
 
 def rows_of(k_cache):

@@ -2,9 +2,8 @@
 
 What differs from FlashMLA: GPUs from Ampere on and CPUs, any page size that is a power of two up to 256, float32,
 float16 and bfloat16, any head_dim_v up to 512 with a rotary part up to 64, or none; sparse attention takes caches of these
-dtypes too; a cache of several K/V heads is one launch for each of them. Rows of the fp8 cache of 656 bytes a token are
-widened into memory of their own before they are attended to. The fp8 caches of 512 values a token, and extra caches, are
-refused.
+dtypes too; a cache of several K/V heads is one launch for each of them. Rows of the fp8 caches, of 656 and 584 bytes a token,
+are widened into memory of their own before they are attended to, those of an extra cache behind the others.
 """
 
 from . import _sparse_mla as _sparse
@@ -34,8 +33,12 @@ def flash_mla_with_kvcache(
 
     q              [batch, seqlen_q, num_heads, head_dim], 576 of DeepSeek: latent part, then rotary part
     k_cache        [num_pages, page_size, num_kv_heads, head_dim]: a latent row of each token is its key, the first head_dim_v
-                   elements its value; with is_fp8_kvcache [num_pages, page_size, 1, 656], uint8 or float8_e4m3fn, whose
-                   rows are 512 values in e4m3, a float32 scale for each 128 of them, and 64 values in bfloat16
+                   elements its value; with is_fp8_kvcache uint8 or float8_e4m3fn:
+                   head_dim 576: [num_pages, page_size, 1, 656], rows of 512 values in e4m3, a float32 scale for each 128
+                   of them, and 64 values in bfloat16;
+                   head_dim 512: [num_pages, page_size, 1, 584], pages of page_size rows of 448 values in e4m3 and 64 in
+                   bfloat16, and behind them 8 bytes for each row: a scale in e8m0 for each 64 values, and one unused. Pages
+                   begin at multiples of 16 bytes
     block_table    int32 [batch, width], page ids; not needed with indices
     cache_seqlens  int32 [batch], the keys of each request, those of the new tokens included; not needed with indices
     tile_scheduler_metadata  of get_mla_metadata, made once for all layers of a step; None: this call plans for itself
@@ -43,35 +46,35 @@ def flash_mla_with_kvcache(
     causal         query j sees the keys up to j + cache_seqlens - seqlen_q; False with indices
     indices        int32 [batch, seqlen_q, topk]: each query sees the rows page * page_size + offset that it lists; -1, and
                    what the cache does not have, is none. topk_length int32 [batch]: only so many of them
+    extra_k_cache, extra_indices_in_kvcache, extra_topk_length  the same of another cache, with any page size, whose rows are
+                   seen too; with indices and is_fp8_kvcache
     attn_sink      float32 [num_heads]: a logit that enters the denominator; the LSE leaves it out
 
     Returns (out [batch, seqlen_q, num_heads, head_dim_v], softmax_lse float32 [batch, num_heads, seqlen_q]).
     """
-    for name, value in (
-        ("extra_k_cache", extra_k_cache), ("extra_indices_in_kvcache", extra_indices_in_kvcache),
-        ("extra_topk_length", extra_topk_length),
-    ):  # fmt: skip
-        if value is not None:
-            raise _refusal("unsupported", f"{name}: attend.flash_mla takes None; there is one cache")
     if num_splits is not None:
         raise _refusal("unsupported", "num_splits: attend.flash_mla takes None; splits follow the lengths")
-    if indices is None and topk_length is not None:
-        raise _refusal("invalid_argument", "topk_length: expected None without indices")
+    _require_lists(indices, topk_length, extra_k_cache, extra_indices_in_kvcache, extra_topk_length, is_fp8_kvcache)
     if indices is None and not is_fp8_kvcache:
         return flash_mla(
             q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, softmax_scale, causal, attn_sink
         )
     _require_queries(q, head_dim_v, is_fp8_kvcache)
+    if indices is not None and causal:
+        raise _refusal("invalid_argument", "causal True: expected False with indices, which say what is seen")
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     tokens = q.reshape(-1, *q.shape[2:])
     if indices is None:
         out, lse, counts = _dense_over_bytes(tokens, k_cache, block_table, cache_seqlens, scale, causal, attn_sink, q.shape[1])
+    elif is_fp8_kvcache:
+        caches = [("k_cache", k_cache, "indices", indices, topk_length)]
+        if extra_k_cache is not None:
+            caches.append(
+                ("extra_k_cache", extra_k_cache, "extra_indices_in_kvcache", extra_indices_in_kvcache, extra_topk_length)
+            )
+        out, lse, counts = _sparse_over_bytes(tokens, caches, scale, attn_sink, q.shape)
     else:
-        if causal:
-            raise _refusal("invalid_argument", "causal True: expected False with indices, which say what is seen")
-        out, lse, counts = _sparse_decode(
-            tokens, k_cache, indices, topk_length, head_dim_v, scale, attn_sink, is_fp8_kvcache, q.shape
-        )
+        out, lse, counts = _sparse_over_rows(tokens, k_cache, indices, topk_length, head_dim_v, scale, attn_sink, q.shape)
     lse = _sparse.mark_unseen(lse, counts)
     return out.reshape(*q.shape[:3], head_dim_v), lse.reshape(*q.shape[:3]).swapaxes(1, 2)
 
@@ -119,40 +122,64 @@ def flash_mla_sparse_fwd(q, kv, indices, sm_scale, d_v=512, attn_sink=None, topk
     return tuple(across(of_heads) for of_heads in zip(*parts))
 
 
+def _require_lists(indices, topk_length, extra_k_cache, extra_indices, extra_topk_length, is_fp8_kvcache):
+    if indices is None and topk_length is not None:
+        raise _refusal("invalid_argument", "topk_length: expected None without indices")
+    if extra_k_cache is None:
+        for name, value in (("extra_indices_in_kvcache", extra_indices), ("extra_topk_length", extra_topk_length)):
+            if value is not None:
+                raise _refusal("invalid_argument", f"{name}: expected None without extra_k_cache")
+    elif indices is None or not is_fp8_kvcache:
+        raise _refusal("unsupported", "extra_k_cache: expected None without indices and is_fp8_kvcache")
+    elif extra_indices is None:
+        raise _refusal("invalid_argument", "extra_indices_in_kvcache None: expected a tensor with extra_k_cache")
+
+
 def _require_queries(q, head_dim_v, is_fp8_kvcache):
     if len(q.shape) != 4:
         raise _refusal(
             "invalid_argument", f"q of shape {tuple(q.shape)}: expected [batch, seqlen_q, num_heads, head_dim]"
         )
-    if is_fp8_kvcache and (q.shape[3], head_dim_v) != (576, 512):
+    if is_fp8_kvcache and (q.shape[3] not in (512, 576) or head_dim_v != 512):
         raise _refusal(
-            "unsupported", f"is_fp8_kvcache with a head_dim of {q.shape[3]}, head_dim_v {head_dim_v}: expected 576 and 512"
+            "unsupported",
+            f"is_fp8_kvcache with a head_dim of {q.shape[3]}, head_dim_v {head_dim_v}: expected 576 or 512, and 512",
         )
 
 
 def _dense_over_bytes(tokens, k_cache, block_table, cache_seqlens, scale, causal, attn_sink, seqlen_q):
-    cache = _sparse.bytes_of(k_cache)
+    cache = _sparse.bytes_of("k_cache", k_cache, tokens.shape[2])
     for name, value in (("block_table", block_table), ("cache_seqlens", cache_seqlens)):
         if value is None:
             raise _refusal("invalid_argument", f"{name} None: expected a tensor without indices")
     slots = _sparse.slots_of_pages(block_table, cache.shape[1])
-    out, lse = _sparse.attend_to_bytes(tokens, cache, slots, cache_seqlens, scale, attn_sink, seqlen_q, causal)
+    out, lse = _sparse.attend_to_bytes(tokens, [(cache, slots, cache_seqlens)], scale, attn_sink, seqlen_q, causal)
     return out, lse, cache_seqlens.repeat_interleave(seqlen_q) if hasattr(tokens, "new_empty") else cache_seqlens.repeat(seqlen_q)
 
 
-def _sparse_decode(tokens, k_cache, indices, topk_length, head_dim_v, scale, attn_sink, is_fp8_kvcache, shape):
-    if len(indices.shape) != 3 or tuple(indices.shape[:2]) != tuple(shape[:2]):
-        raise _refusal(
-            "invalid_argument", f"indices of shape {tuple(indices.shape)}: expected [{shape[0]}, {shape[1]}, topk]"
-        )
-    num_slots = k_cache.shape[0] * k_cache.shape[1]
-    slots, counts = _sparse.chosen(indices.reshape(-1, indices.shape[2]), num_slots, topk_length, shape[1])
-    if is_fp8_kvcache:
-        return (*_sparse.attend_to_bytes(tokens, _sparse.bytes_of(k_cache), slots, counts, scale, attn_sink), counts)
+def _sparse_over_bytes(tokens, caches, scale, attn_sink, shape):
+    lists = []
+    for cache_name, cache, name, indices, topk_length in caches:
+        cache = _sparse.bytes_of(cache_name, cache, shape[3])
+        lists.append((cache, *_listed(name, indices, cache.shape[0] * cache.shape[1], topk_length, shape)))
+    out, lse = _sparse.attend_to_bytes(tokens, lists, scale, attn_sink)
+    return out, lse, sum(counts for _, _, counts in lists)
+
+
+def _sparse_over_rows(tokens, k_cache, indices, topk_length, head_dim_v, scale, attn_sink, shape):
     if len(k_cache.shape) != 4 or k_cache.shape[2] != 1 or k_cache.shape[3] != shape[3]:
         raise _refusal(
             "invalid_argument",
             f"k_cache of shape {tuple(k_cache.shape)}: expected [num_pages, page_size, 1, {shape[3]}] with indices",
         )
+    slots, counts = _listed("indices", indices, k_cache.shape[0] * k_cache.shape[1], topk_length, shape)
     rows = _sparse.rows_of(k_cache)
     return (*_sparse.attend_to_slots(tokens, rows, slots, counts, head_dim_v, scale, attn_sink), counts)
+
+
+def _listed(name, indices, num_slots, topk_length, shape):
+    if len(indices.shape) != 3 or tuple(indices.shape[:2]) != tuple(shape[:2]):
+        raise _refusal(
+            "invalid_argument", f"{name} of shape {tuple(indices.shape)}: expected [{shape[0]}, {shape[1]}, topk]"
+        )
+    return _sparse.chosen(indices.reshape(-1, indices.shape[2]), num_slots, topk_length, shape[1])

@@ -33,15 +33,23 @@ void compact_slots(nb::handle slots_object, nb::handle lengths_object, int32_t r
 }
 
 void dequantise_rows(nb::handle cache_object, nb::handle slots_object, nb::handle counts_object,
-                     nb::handle out_object) {
+                     nb::handle first_object, nb::handle out_object) {
   const TensorArgument cache("k_cache", cache_object, Accepts::kBytes),
       slots("slots", slots_object, Accepts::kInt32), counts("counts", counts_object, Accepts::kInt32),
+      first("first", first_object, Accepts::kInt32),
       out("rows", out_object, Accepts::kActivations, Access::kWrite);
   require_given("k_cache", cache);
-  require(cache->rank == 3 && cache->shape[2] == kernels::kQuantisedRowBytes, "k_cache ", *cache,
-          ": expected [num_pages, page_size, 1, ", kernels::kQuantisedRowBytes, "] of bytes");
+  const bool is_v32 = cache->rank == 3 && cache->shape[2] == kernels::kV32Row.bytes();
+  require(is_v32 || (cache->rank == 3 && cache->shape[2] == kernels::kModel1Row.bytes()), "k_cache ", *cache,
+          ": expected [num_pages, page_size, 1, ", kernels::kV32Row.bytes(), " or ",
+          kernels::kModel1Row.bytes(), "] of bytes");
   kernels::DequantiseRowsArgs args{
-      .cache = *cache, .slots = *slots, .counts = int32_vector("counts", counts, cache->device), .out = *out};
+      .layout = is_v32 ? kernels::QuantisedLayout::kV32 : kernels::QuantisedLayout::kModel1,
+      .cache = *cache,
+      .slots = *slots,
+      .counts = int32_vector("counts", counts, cache->device),
+      .first = int32_vector("first", first, cache->device),
+      .out = *out};
   args.cache.dtype = DType::kU8;
   on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::dequantise_rows(args, stream); });
 }
@@ -54,7 +62,7 @@ void bind_selected_rows(nb::module_& module) {
   module.def("compact_slots", &compact_slots, object("indices"), object("topk_length"), arg("rows_each"),
              arg("num_slots"), object("slots"), object("counts"));
   module.def("dequantise_rows", &dequantise_rows, object("k_cache"), object("slots"), object("counts"),
-             object("rows"));
+             object("first"), object("rows"));
 }
 
 }  // namespace attend::python

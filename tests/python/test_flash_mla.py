@@ -112,8 +112,8 @@ def test_a_query_without_keys_has_flash_mla_s_lse(library, seqlen_q, num_kv_head
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (dict(extra_k_cache=1), "extra_k_cache: attend.flash_mla takes None"),
-        (dict(extra_indices_in_kvcache=1), "extra_indices_in_kvcache: attend.flash_mla takes None"),
+        (dict(extra_k_cache=1), "extra_k_cache: expected None without indices and is_fp8_kvcache"),
+        (dict(extra_indices_in_kvcache=1), "extra_indices_in_kvcache: expected None without extra_k_cache"),
         (dict(topk_length=1), "topk_length: expected None without indices"),
         (dict(num_splits=3), "num_splits: .* None"),
         (dict(tile_scheduler_metadata=1), "^tile_scheduler_metadata: expected what attend's get_mla_metadata returned"),

@@ -24,14 +24,27 @@ def attend_rows(q, rows, scale, sinks=None):
 
 
 def quantised(rows):
-    """Latent rows [.., 576] as FlashMLA's fp8 caches hold them, uint8 [.., 656], and what they stand for."""
-    groups = rows[..., :RANK].reshape(*rows.shape[:-1], 4, 128)
+    """Latent rows [num_pages, page_size, 1, dim] as FlashMLA's fp8 caches hold them, uint8 of 656 or 584 bytes a token, and
+    what they stand for."""
+    num_pages, page_size, _, dim = rows.shape
+    num_scaled, num_scales = (512, 4) if dim == DIM else (448, 7)
+    groups = rows[..., :num_scaled].reshape(num_pages, page_size, num_scales, -1)
     scales = np.exp2(np.ceil(np.log2(np.maximum(np.abs(groups).max(-1), 1e-4) / 448))).astype(np.float32)
     codes = (groups / scales[..., None]).astype(ml_dtypes.float8_e4m3fn)
-    plain = rows[..., RANK:].astype(ml_dtypes.bfloat16)
-    parts = [codes.reshape(*rows.shape[:-1], RANK).view(np.uint8), scales.view(np.uint8), plain.view(np.uint8)]
-    values = (codes.astype(np.float32) * scales[..., None]).reshape(*rows.shape[:-1], RANK)
-    return np.concatenate(parts, -1), np.concatenate([values, plain.astype(np.float32)], -1)
+    plain = rows[:, :, 0, num_scaled:].astype(ml_dtypes.bfloat16)
+    of_page = lambda x: x.view(np.uint8).reshape(num_pages, page_size, -1)
+    values = (codes.astype(np.float32) * scales[..., None]).reshape(num_pages, page_size, 1, num_scaled)
+    values = np.concatenate([values, plain[:, :, None].astype(np.float32)], -1)
+    if dim == DIM:
+        return np.concatenate([of_page(codes), of_page(scales), of_page(plain)], -1)[:, :, None], values
+    exponents = np.full((num_pages, page_size, 8), 255, np.uint8)
+    exponents[..., :7] = np.log2(scales) + 127
+    held = np.concatenate([of_page(codes), of_page(plain)], -1).reshape(num_pages, -1)
+    # As FlashMLA's own tests have it: with a gap behind each page.
+    pages = np.concatenate([held, exponents.reshape(num_pages, -1)], -1)
+    gapped = np.zeros((num_pages, -(-pages.shape[1] // 576) * 576), np.uint8)
+    gapped[:, : pages.shape[1]] = pages
+    return gapped[:, : pages.shape[1]].reshape(num_pages, page_size, 1, 584), values
 
 
 def listed(rng, shape, num_slots):
@@ -46,18 +59,18 @@ def seen(indices, num_slots, length=None):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("of_bytes", [False, True])
+@pytest.mark.parametrize("of_bytes, dim", [(False, DIM), (True, DIM), (True, RANK)])
 @pytest.mark.parametrize("seqlen_q, num_heads", [(1, 16), (2, 9)])
-def test_decode_sees_the_rows_that_are_listed(rng, library, dtype, of_bytes, seqlen_q, num_heads):
-    rows = rng.standard_normal((5, 64, 1, DIM)).astype(np.float32)
+def test_decode_sees_the_rows_that_are_listed(rng, library, dtype, of_bytes, dim, seqlen_q, num_heads):
+    rows = rng.standard_normal((5, 64, 1, dim)).astype(np.float32)
     if of_bytes:
         cache, values = quantised(rows)
         cache = library.tensor(cache)
     else:
         cache = library.tensor(rows, dtype)
         values = library.array(cache).astype(np.float32)
-    values = values.reshape(-1, DIM)
-    q = library.tensor(rng.standard_normal((3, seqlen_q, num_heads, DIM), dtype=np.float32), dtype)
+    values = values.reshape(-1, dim)
+    q = library.tensor(rng.standard_normal((3, seqlen_q, num_heads, dim), dtype=np.float32), dtype)
     indices = listed(rng, (3, seqlen_q, 300), 320)
     indices[1, 0] = -1
     sinks, lengths = rng.standard_normal(num_heads).astype(np.float32), np.array([300, 70, 0], np.int32)
@@ -71,6 +84,34 @@ def test_decode_sees_the_rows_that_are_listed(rng, library, dtype, of_bytes, seq
         for r, j in np.ndindex(3, seqlen_q):
             length = lengths[r] if "topk_length" in options else None
             want = attend_rows(queries[r, j], values[seen(indices[r, j], 320, length)], 0.05, options.get("attn_sink"))
+            check(out[r, j], want[0], dtype)
+            check(lse[r, :, j], want[1], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dim", [DIM, RANK])
+def test_an_extra_cache_is_seen_behind_the_first(rng, library, dtype, dim, monkeypatch):
+    monkeypatch.setattr(attend.flash_mla._sparse, "_MAX_ROWS", 2 * 130)
+    cache, values = quantised(rng.standard_normal((5, 64, 1, dim)).astype(np.float32))
+    extra, extra_values = quantised(rng.standard_normal((30, 4, 1, dim)).astype(np.float32))
+    q = library.tensor(rng.standard_normal((3, 2, 9, dim), dtype=np.float32), dtype)
+    indices, extra_indices = listed(rng, (3, 2, 80), 320), listed(rng, (3, 2, 50), 120)
+    indices[1, 0] = extra_indices[1, 0] = extra_indices[2, 1] = -1
+    sinks, lengths, extra_lengths = rng.standard_normal(9).astype(np.float32), [80, 7, 0], [0, 50, 13]
+    given = dict(topk_length=np.array(lengths, np.int32), extra_topk_length=np.array(extra_lengths, np.int32))
+    for options in ({}, given, dict(attn_sink=sinks)):
+        out, lse = flash_mla.flash_mla_with_kvcache(
+            q, library.tensor(cache), None, None, RANK, softmax_scale=0.05, is_fp8_kvcache=True,
+            indices=library.tensor(indices), extra_k_cache=library.tensor(extra),
+            extra_indices_in_kvcache=library.tensor(extra_indices),
+            **{name: library.tensor(value) for name, value in options.items()},
+        )  # fmt: skip
+        out, lse, queries = library.array(out), library.array(lse), library.array(q)
+        for r, j in np.ndindex(3, 2):
+            length, extra_length = (lengths[r], extra_lengths[r]) if "topk_length" in options else (None, None)
+            rows = values.reshape(-1, dim)[seen(indices[r, j], 320, length)]
+            others = extra_values.reshape(-1, dim)[seen(extra_indices[r, j], 120, extra_length)]
+            want = attend_rows(queries[r, j], np.concatenate([rows, others]), 0.05, options.get("attn_sink"))
             check(out[r, j], want[0], dtype)
             check(lse[r, :, j], want[1], dtype)
 
@@ -149,8 +190,18 @@ def test_prefill_sees_the_rows_that_are_listed(rng, library, dtype, num_kv_heads
         (dict(k_cache=np.zeros((2, 4, 2, DIM), np.float32)), r"k_cache of shape .*: expected \[num_pages, page_size, 1, 576\]"),
         (dict(k_cache=np.zeros((2, 8, 1, DIM), np.float32)[:, :4]), "k_cache with strides .*: expected pages without gaps"),
         (dict(is_fp8_kvcache=True), r"k_cache of shape .*: expected \[num_pages, page_size, 1, 656\] of bytes"),
+        (
+            dict(is_fp8_kvcache=True, q=np.ones((1, 1, 2, RANK), np.float32), k_cache=np.zeros((2, 4, 1, 656), np.uint8)),
+            r"k_cache of shape .*: expected \[num_pages, page_size, 1, 584\] of bytes .* head_dim of 512",
+        ),
+        (dict(extra_k_cache=np.zeros((2, 4, 1, DIM), np.float32)), "extra_k_cache: expected None without indices and is_fp8_kvcache"),
+        (dict(extra_topk_length=np.zeros(1, np.int32)), "extra_topk_length: expected None without extra_k_cache"),
+        (
+            dict(is_fp8_kvcache=True, k_cache=np.zeros((2, 4, 1, 656), np.uint8), extra_k_cache=np.zeros((2, 4, 1, 656), np.uint8)),
+            "extra_indices_in_kvcache None: expected a tensor with extra_k_cache",
+        ),
         (dict(is_fp8_kvcache=True, k_cache=np.zeros((2, 4, 1, 656), np.int8)), "k_cache of int8: expected uint8 or float8_e4m3fn"),
-        (dict(is_fp8_kvcache=True, head_dim_v=64), "is_fp8_kvcache with a head_dim of 576, head_dim_v 64: expected 576 and 512"),
+        (dict(is_fp8_kvcache=True, head_dim_v=64), "is_fp8_kvcache with a head_dim of 576, head_dim_v 64: expected 576 or 512, and 512"),
         (
             dict(is_fp8_kvcache=True, indices=None, k_cache=np.zeros((2, 4, 1, 656), np.uint8)),
             "block_table None: expected a tensor without indices",

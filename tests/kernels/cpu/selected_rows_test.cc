@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "attend/base/error.h"
@@ -53,56 +55,106 @@ TEST(CompactSlots, RefusesLengthsOfAnotherNumberOfRows) {
             "lengths of 2 entries: expected one for each 2 of 3 rows");
 }
 
-// Four rows, of which row s holds 1 + s, times 2^g in group g, and s - d behind them.
-Tensor quantised_rows() {
-  Tensor cache = Tensor::zeros({2, 2, kQuantisedRowBytes}, DType::kU8);
+// Two pages of two rows, of which row s holds 1 + s, times 2^(g - 1) in group g, and s - d behind them.
+Tensor quantised_rows(QuantisedLayout layout) {
+  const QuantisedRow& held = quantised_row(layout);
+  constexpr int64_t kPageSize = 2;
+  Tensor cache = Tensor::zeros({2, kPageSize, held.bytes()}, DType::kU8);
   for (int64_t slot = 0; slot < 4; ++slot) {
-    auto* const row = cache.as<uint8_t>() + slot * kQuantisedRowBytes;
+    auto* const page = cache.as<uint8_t>() + slot / kPageSize * kPageSize * held.bytes();
+    auto* const row = page + slot % kPageSize * held.row_bytes;
     const F8E4M3 code(static_cast<float>(1 + slot));
-    std::memset(row, code.bits, kScaledValues);
-    for (int64_t group = 0; group < 4; ++group) {
-      const auto scale = static_cast<float>(1 << group);
-      std::memcpy(row + kScalesOffset + 4 * group, &scale, sizeof scale);
+    std::memset(row, code.bits, static_cast<size_t>(held.num_scaled));
+    for (int64_t group = 0; group < held.num_scaled / held.values_per_scale; ++group) {
+      const float scale = std::ldexp(1.0f, static_cast<int>(group) - 1);
+      if (layout == QuantisedLayout::kV32)
+        std::memcpy(row + held.num_scaled + 4 * group, &scale, sizeof scale);
+      else
+        page[kPageSize * held.row_bytes + slot % kPageSize * held.scales_bytes + group] =
+            static_cast<uint8_t>(126 + group);
     }
     for (int64_t d = 0; d < kPlainValues; ++d) {
       const BF16 plain(static_cast<float>(slot - d));
-      std::memcpy(row + kPlainOffset + 2 * d, &plain.bits, sizeof plain.bits);
+      std::memcpy(row + held.plain_offset + 2 * d, &plain.bits, sizeof plain.bits);
     }
   }
   return cache;
 }
 
-TEST(DequantiseRows, WidensTheRowsThatAreWanted) {
-  const Tensor cache = quantised_rows(), slots = int32_rows({{3, 0}, {2, 77}});
-  const std::vector<int32_t> counts = {2, 1}, wanted = {3, 0, 2};
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const Tensor out = Tensor::zeros({4, 576}, dtype);
-    Stream stream;
-    dequantise_rows({.cache = cache, .slots = slots, .counts = counts, .out = out}, stream);
-    visit_float_dtype(dtype, [&]<class T>(TypeTag<T>) {
-      for (int64_t row = 0; row < 3; ++row)
-        for (int64_t d = 0; d < 576; ++d) {
-          const auto slot = static_cast<float>(wanted[static_cast<size_t>(row)]);
-          const float value = d < kScaledValues ? (1.0f + slot) * static_cast<float>(1 << d / kValuesPerScale)
-                                                : slot - static_cast<float>(d - kScaledValues);
-          ASSERT_EQ(static_cast<float>(out.as<T>()[row * 576 + d]), value) << dtype << " " << row << " " << d;
-        }
-      EXPECT_EQ(static_cast<float>(out.as<T>()[3 * 576]), 0.0f);
-    });
-  }
+// Element d of row s of these.
+float expected_of(const QuantisedRow& held, int32_t slot, int64_t d) {
+  if (d >= held.num_scaled) return static_cast<float>(slot - (d - held.num_scaled));
+  return static_cast<float>(1 + slot) * std::ldexp(1.0f, static_cast<int>(d / held.values_per_scale) - 1);
 }
 
-TEST(DequantiseRows, RefusesSlotsThatTheCacheHasNot) {
-  const Tensor cache = quantised_rows(), slots = int32_rows({{3, 4}}),
-               out = Tensor::zeros({2, 576}, DType::kF32);
-  std::vector<int32_t> counts = {2};
+TEST(DequantiseRows, WidensTheRowsThatAreWantedWhereTheyAreWanted) {
+  const Tensor slots = int32_rows({{3, 0}, {2, 77}});
+  const std::vector<int32_t> counts = {2, 1}, first = {0, 2};
+  constexpr int32_t kNone = -1;
+  const std::vector<int32_t> wanted = {3, 0, kNone, kNone, kNone, 2};
+  for (const QuantisedLayout layout : {QuantisedLayout::kV32, QuantisedLayout::kModel1})
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const QuantisedRow& held = quantised_row(layout);
+      const Tensor cache = quantised_rows(layout), out = Tensor::zeros({2, 3, held.dim()}, dtype);
+      Stream stream;
+      dequantise_rows(
+          {.layout = layout, .cache = cache, .slots = slots, .counts = counts, .first = first, .out = out},
+          stream);
+      visit_float_dtype(dtype, [&]<class T>(TypeTag<T>) {
+        for (int64_t row = 0; row < std::ssize(wanted); ++row)
+          for (int64_t d = 0; d < held.dim(); ++d) {
+            const int32_t slot = wanted[static_cast<size_t>(row)];
+            ASSERT_EQ(static_cast<float>(out.as<T>()[row * held.dim() + d]),
+                      slot == kNone ? 0.0f : expected_of(held, slot, d))
+                << dtype << " " << row << " " << d;
+          }
+      });
+    }
+}
+
+TEST(DequantiseRows, ReadsAScaleWithoutAValueAsNan) {
+  constexpr auto kLayout = QuantisedLayout::kModel1;
+  Tensor cache = quantised_rows(kLayout);
+  uint8_t* const scales = cache.as<uint8_t>() + 2 * kModel1Row.row_bytes;
+  scales[1] = 0xff;
+  scales[2] = 0;  // 2^-127
+  const Tensor out = Tensor::zeros({1, 1, kModel1Row.dim()}, DType::kF32);
+  const std::vector<int32_t> counts = {1};
   Stream stream;
-  const auto call = [&] {
-    dequantise_rows({.cache = cache, .slots = slots, .counts = counts, .out = out}, stream);
+  dequantise_rows(
+      {.layout = kLayout, .cache = cache, .slots = int32_rows({{0}}), .counts = counts, .out = out}, stream);
+  EXPECT_TRUE(std::isnan(out.as<float>()[64]));
+  EXPECT_EQ(out.as<float>()[128], std::ldexp(1.0f, -127));
+}
+
+TEST(DequantiseRows, RefusesWhatDoesNotFit) {
+  Tensor cache = quantised_rows(QuantisedLayout::kV32);
+  const Tensor slots = int32_rows({{3, 4}}), out = Tensor::zeros({1, 2, kV32Row.dim()}, DType::kF32);
+  std::vector<int32_t> counts = {2}, first;
+  auto layout = QuantisedLayout::kV32;
+  TensorView view = cache;
+  Stream stream;
+  const auto message = [&] {
+    return error_message(ErrorCode::kInvalidArgument, [&] {
+      dequantise_rows(
+          {.layout = layout, .cache = view, .slots = slots, .counts = counts, .first = first, .out = out},
+          stream);
+    });
   };
-  EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, call), "slots[0, 1] is 4: the cache has 4");
+  EXPECT_EQ(message(), "slots[0, 1] is 4: the cache has 4");
   counts = {3};
-  EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, call), "counts[0] is 3: there is room for 2");
+  EXPECT_EQ(message(), "counts[0] is 3: there is room for 2");
+  counts = {1};
+  first = {2};
+  EXPECT_EQ(message(), "first[0] is 2: out has room for 2, and 1 are wanted");
+  first = {0, 0};
+  EXPECT_EQ(message(), "first of 2 entries: expected 1");
+  layout = QuantisedLayout::kModel1;
+  cache = Tensor::zeros({2, 4, kModel1Row.bytes()}, DType::kU8);
+  view = cache;
+  view.shape[1] = 2;
+  view.strides[1] += 8;
+  EXPECT_NE(message().find("expected each page contiguous"), std::string::npos) << message();
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
@@ -37,42 +39,67 @@ void compact_on_host(const CompactSlotsArgs& args) {
   });
 }
 
-// One row in float32.
-void dequantise(const std::byte* from, const cpu::RowKernels& kernels, float* row) {
-  for (int64_t group = 0; group < kScaledValues / kValuesPerScale; ++group) {
+float e8m0_to_float(uint8_t bits) {
+  return bits == 0xff ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, int{bits} - 127);
+}
+
+// A row of `page`, by its place there, in float32.
+void dequantise(const DequantiseRowsArgs& args, const std::byte* page, int64_t at,
+                const cpu::RowKernels& kernels, float* row) {
+  const QuantisedRow& held = quantised_row(args.layout);
+  const std::byte* const from = page + at * (held.scales_bytes == 0 ? args.cache.strides[1] : held.row_bytes);
+  const std::byte* const scales = held.scales_bytes == 0
+                                      ? from + held.num_scaled
+                                      : page + args.cache.shape[1] * held.row_bytes + at * held.scales_bytes;
+  const auto num_values = static_cast<int>(held.values_per_scale);
+  for (int64_t group = 0; group < held.num_scaled / held.values_per_scale; ++group) {
     float scale = 0.0f;
-    std::memcpy(&scale, from + kScalesOffset + group * 4, sizeof scale);
-    float* const to = row + group * kValuesPerScale;
-    kernels.store(from + group * kValuesPerScale, DType::kF8E4M3, to, DType::kF32, 1.0f,
-                  static_cast<int>(kValuesPerScale));
-    for (int64_t i = 0; i < kValuesPerScale; ++i) to[i] *= scale;
+    if (args.layout == QuantisedLayout::kV32)
+      std::memcpy(&scale, scales + group * 4, sizeof scale);
+    else
+      scale = e8m0_to_float(static_cast<uint8_t>(scales[group]));
+    float* const to = row + group * held.values_per_scale;
+    kernels.store(from + group * held.values_per_scale, DType::kF8E4M3, to, DType::kF32, 1.0f, num_values);
+    for (int i = 0; i < num_values; ++i) to[i] *= scale;
   }
-  kernels.store(from + kPlainOffset, DType::kBF16, row + kScaledValues, DType::kF32, 1.0f,
+  kernels.store(from + held.plain_offset, DType::kBF16, row + held.num_scaled, DType::kF32, 1.0f,
                 static_cast<int>(kPlainValues));
 }
 
-void dequantise_on_host(const DequantiseRowsArgs& args) {
-  const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
-  const int64_t width = args.slots.shape[1], page_size = args.cache.shape[1];
-  const int64_t num_slots = args.cache.shape[0] * page_size, dim = args.out.shape[1];
+int32_t first_of(const DequantiseRowsArgs& args, int64_t row) {
+  return args.first.empty() ? 0 : args.first[static_cast<size_t>(row)];
+}
+
+void check_on_host(const DequantiseRowsArgs& args) {
+  const int64_t width = args.slots.shape[1], room = args.out.shape[1];
+  const int64_t num_slots = args.cache.shape[0] * args.cache.shape[1];
   for (int64_t i = 0; i < args.slots.shape[0]; ++i) {
-    const int32_t count = args.counts[static_cast<size_t>(i)];
+    const int32_t count = args.counts[static_cast<size_t>(i)], first = first_of(args, i);
     require(count >= 0 && count <= width, "counts[", i, "] is ", count, ": there is room for ", width);
+    require(first >= 0 && first + int64_t{count} <= room, "first[", i, "] is ", first, ": out has room for ",
+            room, ", and ", count, " are wanted");
     for (int64_t j = 0; j < count; ++j) {
       const int32_t slot = args.slots.as<const int32_t>()[i * args.slots.strides[0] + j];
       require(slot >= 0 && slot < num_slots, "slots[", i, ", ", j, "] is ", slot, ": the cache has ",
               num_slots);
     }
   }
+}
+
+void dequantise_on_host(const DequantiseRowsArgs& args) {
+  const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
+  const int64_t width = args.slots.shape[1], page_size = args.cache.shape[1], dim = args.out.shape[2];
+  check_on_host(args);
   parallel_for_rows(args.slots.shape[0] * width, dim, [&](int64_t at) {
     const int64_t i = at / width, j = at % width;
     if (j >= args.counts[static_cast<size_t>(i)]) return;
     const int64_t slot = args.slots.as<const int32_t>()[i * args.slots.strides[0] + j];
-    std::array<float, kScaledValues + kPlainValues> row;
-    dequantise(static_cast<const std::byte*>(args.cache.data) + slot / page_size * args.cache.strides[0] +
-                   slot % page_size * args.cache.strides[1],
-               kernels, row.data());
-    kernels.write(row.data(), 1.0f, args.out[at].data, args.out.dtype, static_cast<int>(dim));
+    std::array<float, std::max(kV32Row.dim(), kModel1Row.dim())> row;
+    dequantise(args,
+               static_cast<const std::byte*>(args.cache.data) + slot / page_size * args.cache.strides[0],
+               slot % page_size, kernels, row.data());
+    kernels.write(row.data(), 1.0f, args.out[i][first_of(args, i) + j].data, args.out.dtype,
+                  static_cast<int>(dim));
   });
 }
 
@@ -95,20 +122,28 @@ void compact_slots(const CompactSlotsArgs& args, Stream& stream) {
 }
 
 void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream) {
+  const QuantisedRow& held = quantised_row(args.layout);
   require_rank("cache", args.cache, 3);
   require_dtype("cache", args.cache, DType::kU8);
-  require_shape("cache", args.cache, {args.cache.shape[0], args.cache.shape[1], kQuantisedRowBytes});
+  require_shape("cache", args.cache, {args.cache.shape[0], args.cache.shape[1], held.bytes()});
   require_unit_stride("cache", args.cache);
   require_on(stream, "cache", args.cache);
   constexpr int64_t kAlignment = 16;
   require(reinterpret_cast<uintptr_t>(args.cache.data) % kAlignment == 0 &&
-              args.cache.strides[0] % kAlignment == 0 && args.cache.strides[1] % kAlignment == 0,
+              args.cache.strides[0] % kAlignment == 0 &&
+              (held.scales_bytes != 0 || args.cache.strides[1] % kAlignment == 0),
           "cache ", args.cache, ": expected rows that begin at multiples of ", kAlignment, " bytes");
+  require(held.scales_bytes == 0 || args.cache.shape[1] <= 1 || args.cache.strides[1] == held.bytes(),
+          "cache ", args.cache, ": expected each page contiguous");
   check_slots("slots", args.slots, stream);
-  require(std::ssize(args.counts) == args.slots.shape[0], "counts of ", args.counts.size(),
-          " entries: expected ", args.slots.shape[0]);
+  const int64_t num_rows = args.slots.shape[0];
+  require(std::ssize(args.counts) == num_rows, "counts of ", args.counts.size(), " entries: expected ",
+          num_rows);
+  require(args.first.empty() || std::ssize(args.first) == num_rows, "first of ", args.first.size(),
+          " entries: expected ", num_rows);
   require_activation("out", args.out);
-  require_shape("out", args.out, {args.slots.shape[0] * args.slots.shape[1], kScaledValues + kPlainValues});
+  require_rank("out", args.out, 3);
+  require_shape("out", args.out, {num_rows, args.out.shape[1], held.dim()});
   require(args.out.is_contiguous(), "out ", args.out, ": expected it contiguous");
   require_on(stream, "out", args.out);
   if (args.slots.num_elements() == 0) return;

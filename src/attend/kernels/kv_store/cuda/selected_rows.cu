@@ -1,12 +1,14 @@
 // Rows of a latent cache that queries chose: the valid ones of their slots, and fp8 rows with scales widened.
 //
-//   tile        compact: a row of slots a CTA, 256 at a time; dequantise: a row of the cache a warp, lane l
-//   has
-//               elements 16 l to 16 l + 15 and two of those without a scale
+//   tile        compact: a row of slots a CTA, 256 at a time; dequantise: a row of the cache a warp, 16
+//   scaled
+//               values a lane; of 448 the last four lanes have none, and 16 of the plain ones each
 //   warps       8, all alike; 4
 //   shared      64 bytes of counts; none
-//   bytes       the slots once in and once out; 656 in and 1152 (16-bit) or 2304 out for each row
+//   bytes       the slots once in and once out; 656 or 584 in, and 2 or 4 for each value out, of a row
 //   bound       latency; bytes
+#include "attend/base/math.h"
+#include "attend/kernels/common/cuda/e8m0.cuh"
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -63,48 +65,81 @@ __global__ void __launch_bounds__(kCompactThreads)
 
 struct DequantiseParams {
   const uint8_t* cache;
-  int64_t page_stride, token_stride;  // bytes
+  int64_t page_stride, token_stride;  // bytes; token_stride: of rows in their page
   int32_t page_size;
   const int32_t* slots;
   int64_t slot_stride;
   const int32_t* counts;
-  int64_t num_rows;  // of out
-  int32_t width;
-  void* out;
+  const int32_t* first;  // null: 0
+  int64_t num_rows;      // of slots, each with `width`
+  int32_t width, room;
+  void* out;  // [.., room, dim]
   Element element;
 };
 
+template <QuantisedLayout kLayout>
+constexpr QuantisedRow kRowOf = quantised_row(kLayout);
+template <QuantisedLayout kLayout>
+constexpr int64_t kDim = kRowOf<kLayout>.dim();
+
+constexpr int kCodesOfLane = 16;
+
+// By a warp: lane l's values of a row go to out from element `to` on.
+template <QuantisedLayout kLayout>
+__device__ void dequantise(const DequantiseParams& params, int32_t slot, int64_t to) {
+  constexpr QuantisedRow kRow = kRowOf<kLayout>;
+  constexpr int kScaledLanes = static_cast<int>(kRow.num_scaled) / kCodesOfLane;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const uint8_t* const page = params.cache + slot / params.page_size * params.page_stride;
+  const int at = slot % params.page_size;
+  const uint8_t* const from = page + at * params.token_stride;
+  if (lane < kScaledLanes) {
+    const uint4 codes = *reinterpret_cast<const uint4*>(from + lane * kCodesOfLane);
+    const int group_of_scale = lane * kCodesOfLane / static_cast<int>(kRow.values_per_scale);
+    float scale;
+    if constexpr (kLayout == QuantisedLayout::kV32) {
+      scale = *reinterpret_cast<const float*>(from + kRow.num_scaled + group_of_scale * 4);
+    } else {
+      const uint8_t bits = page[params.page_size * kRow.row_bytes + at * kRow.scales_bytes + group_of_scale];
+      scale = bits == 0xff ? __int_as_float(0x7fffffff) : e8m0_to_float(bits);
+    }
+    const auto* const bytes = reinterpret_cast<const __nv_fp8_storage_t*>(&codes);
+#pragma unroll
+    for (int half = 0; half < kCodesOfLane / kGroupElements; ++half) {
+      float group[kGroupElements];
+#pragma unroll
+      for (int k = 0; k < kGroupElements; ++k)
+        group[k] = from_fp8(bytes[half * kGroupElements + k], __NV_E4M3) * scale;
+      store_group(params.out, to + lane * kCodesOfLane + half * kGroupElements, params.element, group);
+    }
+  }
+  // Two lanes' worth of plain values for each lane, or those of the lanes without codes.
+  constexpr int kPlainLanes = kScaledLanes == 32 ? 32 : 32 - kScaledLanes;
+  constexpr int kPairsOfLane = static_cast<int>(kPlainValues) / 2 / kPlainLanes;
+  const int plain_lane = lane - (32 - kPlainLanes);
+  if (plain_lane < 0) return;
+#pragma unroll
+  for (int i = 0; i < kPairsOfLane; ++i) {
+    const int pair = plain_lane * kPairsOfLane + i;
+    const auto plain = *reinterpret_cast<const __nv_bfloat162*>(from + kRow.plain_offset + pair * 4);
+    const int64_t element = to + kRow.num_scaled + 2 * pair;
+    store_element(params.out, element, params.element, __low2float(plain));
+    store_element(params.out, element + 1, params.element, __high2float(plain));
+  }
+}
+
+template <QuantisedLayout kLayout>
 __global__ void __launch_bounds__(32 * kDequantiseWarps)
     dequantise_kernel(const __grid_constant__ DequantiseParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int64_t row = int64_t{blockIdx.x} * kDequantiseWarps + threadIdx.x / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   if (row >= params.num_rows) return;
   const int64_t i = row / params.width, j = row % params.width;
   if (j >= params.counts[i]) return;
   const int32_t slot = params.slots[i * params.slot_stride + j];
-  const uint8_t* const from = params.cache + slot / params.page_size * params.page_stride +
-                              slot % params.page_size * params.token_stride;
-  constexpr int kDim = static_cast<int>(kScaledValues + kPlainValues);
-  constexpr int kPerLane = static_cast<int>(kScaledValues) / 32;
-  static_assert(kPerLane == 16 && kPlainValues == 64);
-  const uint4 codes = *reinterpret_cast<const uint4*>(from + lane * kPerLane);
-  const float scale = *reinterpret_cast<const float*>(
-      from + kScalesOffset + lane * kPerLane / static_cast<int>(kValuesPerScale) * 4);
-  const auto plain = *reinterpret_cast<const __nv_bfloat162*>(from + kPlainOffset + lane * 4);
-  const auto* const bytes = reinterpret_cast<const __nv_fp8_storage_t*>(&codes);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float group[kGroupElements];
-#pragma unroll
-    for (int k = 0; k < kGroupElements; ++k)
-      group[k] = from_fp8(bytes[half * kGroupElements + k], __NV_E4M3) * scale;
-    store_group(params.out, row * kDim + lane * kPerLane + half * kGroupElements, params.element, group);
-  }
-  const int64_t at = row * kDim + kScaledValues + 2 * lane;
-  store_element(params.out, at, params.element, __low2float(plain));
-  store_element(params.out, at + 1, params.element, __high2float(plain));
+  const int64_t to = i * params.room + (params.first == nullptr ? 0 : params.first[i]) + j;
+  dequantise<kLayout>(params, slot, to * kDim<kLayout>);
 }
 
 }  // namespace
@@ -123,21 +158,27 @@ void compact_slots(const CompactSlotsArgs& args, Stream& stream) {
 }
 
 void dequantise_rows(const DequantiseRowsArgs& args, Stream& stream) {
+  const QuantisedRow& held = quantised_row(args.layout);
   const int64_t num_rows = args.slots.shape[0] * args.slots.shape[1];
-  const DequantiseParams params{.cache = static_cast<const uint8_t*>(args.cache.data),
-                                .page_stride = args.cache.strides[0],
-                                .token_stride = args.cache.strides[1],
-                                .page_size = static_cast<int32_t>(args.cache.shape[1]),
-                                .slots = args.slots.as<const int32_t>(),
-                                .slot_stride = args.slots.strides[0],
-                                .counts = args.counts.data(),
-                                .num_rows = num_rows,
-                                .width = static_cast<int32_t>(args.slots.shape[1]),
-                                .out = args.out.data,
-                                .element = element_of(args.out.dtype)};
-  launch_dependent<DequantiseParams>(
-      dequantise_kernel, static_cast<unsigned>((num_rows + kDequantiseWarps - 1) / kDequantiseWarps),
-      32 * kDequantiseWarps, 0, stream.handle, params, "dequantise_rows");
+  const DequantiseParams params{
+      .cache = static_cast<const uint8_t*>(args.cache.data),
+      .page_stride = args.cache.strides[0],
+      .token_stride = held.scales_bytes == 0 ? args.cache.strides[1] : held.row_bytes,
+      .page_size = static_cast<int32_t>(args.cache.shape[1]),
+      .slots = args.slots.as<const int32_t>(),
+      .slot_stride = args.slots.strides[0],
+      .counts = args.counts.data(),
+      .first = args.first.data(),
+      .num_rows = num_rows,
+      .width = static_cast<int32_t>(args.slots.shape[1]),
+      .room = static_cast<int32_t>(args.out.shape[1]),
+      .out = args.out.data,
+      .element = element_of(args.out.dtype)};
+  const auto kernel = args.layout == QuantisedLayout::kV32 ? dequantise_kernel<QuantisedLayout::kV32>
+                                                           : dequantise_kernel<QuantisedLayout::kModel1>;
+  launch_dependent<DequantiseParams>(kernel,
+                                     static_cast<unsigned>(ceil_div<int64_t>(num_rows, kDequantiseWarps)),
+                                     32 * kDequantiseWarps, 0, stream.handle, params, "dequantise_rows");
 }
 
 }  // namespace attend::kernels::cuda

@@ -1,15 +1,11 @@
 // Elements of a weight of any format as float32, one at a time.
 #pragma once
 
+#include "attend/kernels/common/cuda/e8m0.cuh"
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/gemm/cuda/common/quantised_weight.h"
 
 namespace attend::kernels::cuda {
-
-// 2^(bits - 127), bits below 255: below 2^-126 no exponent is left.
-__device__ __forceinline__ float e8m0_to_float(uint32_t bits) {
-  return __uint_as_float(bits == 0 ? 0x00400000u : bits << 23);
-}
 
 // 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same below 0.
 __device__ __forceinline__ float e2m1_to_float(uint32_t code) {
