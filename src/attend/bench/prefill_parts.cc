@@ -1,7 +1,6 @@
 #include "attend/bench/prefill_parts.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -16,7 +15,7 @@
 namespace attend::bench {
 namespace {
 
-// Calls in a graph: a few layers, so that a round takes some milliseconds.
+// Calls in a graph, so that a round takes some milliseconds.
 constexpr int kRepeats = 4;
 constexpr float kWeightDeviation = 0.02f;
 
@@ -29,20 +28,13 @@ class PartsTimer {
         owned_stream_(info_.device),
         stream_(owned_stream_.get()) {}
 
-  // The products of every layer, in the order of a layer's, and the head of the last token.
+  // The products of every layer, and the head of the last token.
   double products_us() {
     const StepCosts costs = step_costs(spec_);
-    int num_rounds = std::numeric_limits<int>::max();  // of as many products as a layer has
-    for (const GemmShape& gemm : costs.gemms) num_rounds = std::min(num_rounds, gemm.count);
-    std::vector<Product> round;
+    double total = product_us(product(1, spec_.hidden_size, spec_.vocab_size, DType::kF32)) + experts_us();
     for (const GemmShape& gemm : costs.gemms)
-      for (int i = 0; i < gemm.count / num_rounds; ++i)
-        round.push_back(product(num_tokens_, gemm.in_features, gemm.out_features));
-    const double round_us = time_graph(stream_, kRepeats, [&](int) {
-      for (const Product& one : round) multiply(one);
-    });
-    const Product head = product(1, spec_.hidden_size, spec_.vocab_size, DType::kF32);
-    return num_rounds * round_us + time_graph(stream_, kRepeats, [&](int) { multiply(head); }) + experts_us();
+      total += gemm.count * product_us(product(num_tokens_, gemm.in_features, gemm.out_features));
+    return total;
   }
 
   // Of every expert's rows together, as if all of them were one expert's.
@@ -58,12 +50,8 @@ class PartsTimer {
       auto found = std::ranges::find_if(timed, same);
       if (found == timed.end()) {
         const int64_t num_rows = int64_t{num_tokens_} * moe->top_k;
-        const Product gate_up = product(num_rows, spec_.hidden_size, 2 * moe->intermediate_size),
-                      down = product(num_rows, moe->intermediate_size, spec_.hidden_size);
-        const double us = time_graph(stream_, kRepeats, [&](int) {
-          multiply(gate_up);
-          multiply(down);
-        });
+        const double us = product_us(product(num_rows, spec_.hidden_size, 2 * moe->intermediate_size)) +
+                          product_us(product(num_rows, moe->intermediate_size, spec_.hidden_size));
         found = timed.insert(found, {moe->top_k, moe->intermediate_size, us});
       }
       total += found->us;
@@ -71,13 +59,16 @@ class PartsTimer {
     return total;
   }
 
+  // Of a latent model in its expanded form, whose keys and values are no cache.
   double attention_us() {
     const ModelGeometry geometry = spec_.geometry(info_.dtype, info_.kv_cache_dtype);
+    const bool expands = !geometry.expanded_layers.empty();
     std::vector<TimedLayer> timed;
     double total = 0.0;
-    for (const AttentionLayer& layer : geometry.layers) {
+    for (const AttentionLayer& layer : expands ? geometry.expanded_layers : geometry.layers) {
       auto found = std::ranges::find(timed, layer.visibility(), &TimedLayer::visibility);
-      if (found == timed.end()) found = timed.insert(found, {layer.visibility(), layer_attention_us(layer)});
+      if (found == timed.end())
+        found = timed.insert(found, {layer.visibility(), layer_attention_us(layer, expands)});
       total += found->us;
     }
     return total;
@@ -109,16 +100,16 @@ class PartsTimer {
             .out = cuda::empty({num_rows, out_features}, out.value_or(info_.dtype), info_.device)};
   }
 
-  void multiply(const Product& one) {
-    kernels::linear({.x = one.x, .weight = one.weight, .bias = {}, .out = one.out}, stream_);
+  double product_us(const Product& one) {
+    return time_graph(stream_, kRepeats, [&](int) {
+      kernels::linear({.x = one.x, .weight = one.weight, .bias = {}, .out = one.out}, stream_);
+    });
   }
 
-  // Pages as they follow one another; fp8 elements are bytes of random numbers of 16 bits.
-  Tensor pages(int64_t num_pages, int64_t num_heads, int64_t head_dim) {
-    const int64_t num_elements = num_pages * info_.resolution.page_size * num_heads * head_dim;
-    if (size_of(info_.kv_cache_dtype) == 1)
-      return random({ceil_div(num_elements, int64_t{2})}, DType::kBF16, 1.0f);
-    return random({num_elements}, info_.kv_cache_dtype, 1.0f);
+  // fp8 elements are bytes of random numbers of 16 bits.
+  Tensor cache(int64_t num_elements, DType dtype) {
+    if (size_of(dtype) == 1) return random({ceil_div(num_elements, int64_t{2})}, DType::kBF16, 1.0f);
+    return random({num_elements}, dtype, 1.0f);
   }
 
   Tensor upload(const std::vector<int32_t>& values) {
@@ -127,17 +118,19 @@ class PartsTimer {
         info_.device);
   }
 
-  double layer_attention_us(const AttentionLayer& layer) {
-    const int page_size = info_.resolution.page_size;
-    const int64_t num_pages = ceil_div(num_tokens_, page_size);
+  // Of pages as they follow one another, or `contiguous` keys of the activations' dtype.
+  double layer_attention_us(const AttentionLayer& layer, bool contiguous) {
+    const int page_size = contiguous ? 1 : info_.resolution.page_size;
+    const DType dtype = contiguous ? info_.dtype : info_.kv_cache_dtype;
+    const int64_t num_pages = ceil_div(num_tokens_, page_size), num_keys = num_pages * page_size;
     std::vector<int32_t> page_ids(static_cast<size_t>(num_pages));
     std::iota(page_ids.begin(), page_ids.end(), 0);
     const Tensor table = upload(page_ids), cu_seqlen_q = upload({0, num_tokens_}),
                  seqlen_kv = upload({num_tokens_});
-    const Tensor k = pages(num_pages, layer.num_kv_heads, layer.head_dim_qk);
-    const Tensor v = pages(num_pages, layer.num_kv_heads, layer.head_dim_v);
+    const Tensor k = cache(num_keys * layer.num_kv_heads * layer.head_dim_qk, dtype);
+    const Tensor v = cache(num_keys * layer.num_kv_heads * layer.head_dim_v, dtype);
     const auto paged = [&](const Tensor& memory, int64_t head_dim) {
-      return TensorView::contiguous(memory.view().data, info_.kv_cache_dtype,
+      return TensorView::contiguous(memory.view().data, dtype,
                                     {num_pages, page_size, layer.num_kv_heads, head_dim}, info_.device);
     };
     const Tensor q = random({num_tokens_, layer.num_q_heads, layer.head_dim_qk}, info_.dtype, 1.0f);
@@ -153,6 +146,9 @@ class PartsTimer {
                      .page_size = page_size,
                      .table = table.as<int32_t>(),
                      .table_stride = num_pages};
+    if (contiguous)
+      args.kv.index = {
+          .kind = kernels::KvIndexKind::kContiguous, .page_size = 1, .indptr = cu_seqlen_q.as<int32_t>()};
     args.batch.cu_seqlen_q = cu_seqlen_q.span<int32_t>();
     args.batch.seqlen_kv = seqlen_kv.span<int32_t>();
     args.batch.max_seqlen_q = num_tokens_;

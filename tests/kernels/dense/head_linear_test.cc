@@ -29,7 +29,7 @@ double at(const TensorView& view, int64_t i, int64_t j, int64_t k) {
 }
 
 void expect_products(const Target& target, const TensorView& x, const TensorView& weight,
-                     const TensorView& out) {
+                     const TensorView& out, double worst_of_many = 1.0) {
   target.head_linear({.x = x, .weight = weight, .out = out});
   const double rounding = out.dtype == DType::kF32 ? 0.0 : out.dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
   for (int64_t token = 0; token < x.shape[0]; ++token)
@@ -42,7 +42,7 @@ void expect_products(const Target& target, const TensorView& x, const TensorView
           magnitude += std::abs(product);
         }
         ASSERT_NEAR(at(out, token, head, feature), sum,
-                    target.linear_tolerance() * magnitude + rounding * std::abs(sum))
+                    worst_of_many * target.linear_tolerance() * magnitude + rounding * std::abs(sum))
             << "token " << token << ", head " << head << ", feature " << feature;
       }
 }
@@ -55,8 +55,8 @@ TEST_F(HeadLinear, MultipliesEachHeadByItsRowsOfOneMatrixAndByTheirTranspose) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)
       for (const auto& [heads, nope, v, rank] :
-           {Shape{2, 16, 24, 512}, Shape{3, 5, 7, 37}, Shape{1, 128, 128, 64}})
-        for (const int64_t num_tokens : {1, 7, 65}) {
+           {Shape{2, 16, 24, 512}, Shape{3, 5, 7, 37}, Shape{1, 128, 128, 64}, Shape{2, 72, 136, 200}})
+        for (const int64_t num_tokens : {1, 7, 65, 131}) {
           SCOPED_TRACE(testing::Message() << *target << ", " << to_string(dtype) << ", " << num_tokens
                                           << " tokens, rank " << rank);
           const DType activation = target->activation_for(dtype);
@@ -72,18 +72,53 @@ TEST_F(HeadLinear, MultipliesEachHeadByItsRowsOfOneMatrixAndByTheirTranspose) {
         }
 }
 
+// More inputs than all stages of a GPU's tile hold, and more tiles than it has SMs.
+TEST_F(HeadLinear, MultipliesManyInputsAndHeads) {
+  const auto& target = targets().back();
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const DType activation = target->activation_for(dtype);
+    const TestTensor weight = TestTensor::random({3 * 40, 1096}, dtype, 1),
+                     x = TestTensor::random({70, 3, 1096}, activation, 2), out({70, 3, 40}, activation);
+    expect_products(*target, x.view(), weight.view().split(0, 40), out);
+    const TestTensor many = TestTensor::random({70 * 40, 128}, dtype, 3),
+                     q = TestTensor::random({129, 70, 40}, activation, 4),
+                     latents({129, 70, 128}, activation);
+    expect_products(*target, q.view(), many.view().split(0, 40).transpose(1, 2), latents,
+                    /*worst_of_many=*/2.0);
+  }
+}
+
 TEST_F(HeadLinear, GivesATokenTheSameBitsWhateverStandsBesideIt) {
   const auto& target = targets().back();
   const DType dtype = target->activation_for(DType::kBF16);
-  const TestTensor weight = TestTensor::random({2 * 24, 100}, DType::kBF16, 1),
-                   x = TestTensor::random({70, 2, 24}, dtype, 2), all({70, 2, 100}, dtype),
-                   one({1, 2, 100}, dtype);
-  const TensorView transposed = weight.view().split(0, 24).transpose(1, 2);
-  target->head_linear({.x = x, .weight = transposed, .out = all});
-  for (const int64_t token : {0, 5, 63, 64, 69}) {
-    target->head_linear({.x = x.view().slice(0, token, token + 1), .weight = transposed, .out = one});
-    for (int64_t i = 0; i < one.size(); ++i) ASSERT_EQ(one.at(i), all.at(token * one.size() + i)) << token;
-  }
+  constexpr int64_t kTokens = 300, kNope = 24;
+  const auto multiply = [&](const TensorView& x, const TensorView& weight, const TensorView& out) {
+    target->head_linear({.x = x, .weight = weight, .out = out, .batch_invariant = true});
+  };
+  const auto expect_rows = [](const TestTensor& some, const TestTensor& all, int64_t first) {
+    for (int64_t i = 0; i < some.size(); ++i) ASSERT_EQ(some.at(i), all.at(first + i)) << i;
+  };
+  // Few heads and many: other tiles.
+  for (const int64_t heads : {2, 70})
+    for (const int64_t rank : {100, 136}) {
+      const TestTensor kv_b = TestTensor::random({heads * kNope, rank}, DType::kBF16, 1),
+                       x = TestTensor::random({kTokens, heads, kNope}, dtype, 2),
+                       latents({kTokens, heads, rank}, dtype), values({kTokens, heads, kNope}, dtype);
+      const TensorView weight = kv_b.view().split(0, kNope), transposed = weight.transpose(1, 2);
+      multiply(x, transposed, latents);
+      multiply(latents, weight, values);
+      for (const int64_t count : {1, 16, 17, 65})
+        for (const int64_t token : {0, 5, 63, 64, 235}) {
+          SCOPED_TRACE(testing::Message()
+                       << heads << " heads, rank " << rank << ", " << count << " tokens from " << token);
+          const TestTensor some_latents({count, heads, rank}, dtype),
+              some_values({count, heads, kNope}, dtype);
+          multiply(x.view().slice(0, token, token + count), transposed, some_latents);
+          multiply(latents.view().slice(0, token, token + count), weight, some_values);
+          expect_rows(some_latents, latents, token * heads * rank);
+          expect_rows(some_values, values, token * heads * kNope);
+        }
+    }
 }
 
 TEST(HeadLinearEntry, RefusesWhatItDoesNotTake) {

@@ -29,6 +29,8 @@ attend_kernels(gemm
     cuda/common/head_linear_kernel.cu
     cuda/common/naive_gemm.cu
     cuda/common/widen_weight.cu
+    cuda/sm80/head_gemm_bf16.cu
+    cuda/sm80/head_gemm_f16.cu
     cuda/sm80/quantised_gemm_bf16.cu
     cuda/sm80/quantised_gemm_f16.cu
     cuda/sm80/skinny_codes_bf16.cu

@@ -2,22 +2,45 @@
 
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/common/head_linear_kernel.h"
+#include "attend/kernels/gemm/cuda/sm80/head_gemm_kernel.h"
 
 namespace attend::kernels::cuda {
+namespace {
+
+constexpr int64_t kPieceElements = 8;  // of 16 bytes
+
+bool aligned(const void* data, int64_t num_bytes) {
+  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(num_bytes) == 0;
+}
+
+// 16-bit elements; x and the weight in pieces of 16 bytes, out in pairs of elements.
+bool fits_head_gemm(const HeadLinearParams& params) {
+  const auto whole_pieces = [](auto... counts) { return ((counts % kPieceElements == 0) && ...); };
+  const int64_t weight_row_stride =
+      params.weight_in_stride == 1 ? params.weight_out_stride : params.weight_in_stride;
+  return params.element != Element::kF32 && whole_pieces(params.in_features, params.out_features) &&
+         whole_pieces(params.x.token_stride, params.x.head_stride) && aligned(params.x.data, 16) &&
+         whole_pieces(weight_row_stride, params.weight_head_stride) && aligned(params.weight, 16) &&
+         params.out.token_stride % 2 == 0 && params.out.head_stride % 2 == 0 && aligned(params.out.data, 4);
+}
+
+}  // namespace
 
 void head_linear(const HeadLinearArgs& args, Stream& stream) {
-  launch_head_linear({.x = token_rows(args.x),
-                      .weight = args.weight.data,
-                      .weight_head_stride = args.weight.strides[0],
-                      .weight_out_stride = args.weight.strides[1],
-                      .weight_in_stride = args.weight.strides[2],
-                      .out = out_rows(args.out),
-                      .num_tokens = static_cast<int32_t>(args.x.shape[0]),
-                      .num_heads = static_cast<int32_t>(args.x.shape[1]),
-                      .in_features = static_cast<int32_t>(args.x.shape[2]),
-                      .out_features = static_cast<int32_t>(args.out.shape[2]),
-                      .element = element_of(args.x.dtype)},
-                     stream.handle);
+  const HeadLinearParams params{.x = token_rows(args.x),
+                                .weight = args.weight.data,
+                                .weight_head_stride = args.weight.strides[0],
+                                .weight_out_stride = args.weight.strides[1],
+                                .weight_in_stride = args.weight.strides[2],
+                                .out = out_rows(args.out),
+                                .num_tokens = static_cast<int32_t>(args.x.shape[0]),
+                                .num_heads = static_cast<int32_t>(args.x.shape[1]),
+                                .in_features = static_cast<int32_t>(args.x.shape[2]),
+                                .out_features = static_cast<int32_t>(args.out.shape[2]),
+                                .element = element_of(args.x.dtype)};
+  if (!fits_head_gemm(params)) return launch_head_linear(params, stream.handle);
+  if (params.element == Element::kBF16) return launch_head_gemm_bf16(params, stream.handle);
+  launch_head_gemm_f16(params, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda
