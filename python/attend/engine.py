@@ -1,15 +1,23 @@
 """A model that runs on a thread of its own, and the requests that it serves."""
 
+from __future__ import annotations
+
 import asyncio
 import atexit
 import json
 import os
 import weakref
+from typing import Any, Sequence, Union
 
 from ._attend import ChatTemplate, EngineHandle, generation_defaults
 from ._refusal import refusal
 from .outputs import CompletionOutput, RequestOutput, logprobs_by_token
-from .sampling_params import sampling_of
+from .sampling_params import SamplingParams, sampling_of
+
+# A text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}.
+Prompt = Union[str, Sequence[int], "dict[str, Any]"]
+# A dict is of the arguments of SamplingParams.
+Sampling = Union[SamplingParams, "dict[str, Any]", None]
 
 # vLLM's names, and what SGLang and attend's command call the same.
 _ALIASES = {
@@ -22,7 +30,7 @@ _ALIASES = {
     "seed": "random_seed",
 }
 
-_open_engines = weakref.WeakSet()
+_open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 @atexit.register
@@ -57,34 +65,36 @@ class RequestStream:
     output   RequestOutput: all that has come so far
     """
 
+    output: RequestOutput
+
     def __init__(self, engine, handle, prompt, num_completions):
         self._engine, self._handle, self._news = engine, handle, []
         self.output = RequestOutput(prompt, [], [CompletionOutput(i) for i in range(num_completions)])
 
-    def result(self):
+    def result(self) -> RequestOutput:
         """Waits for the end; the RequestOutput."""
         self._take(wait=True, finished=True)
         self._news.clear()
         return self.output
 
-    def abort(self):
+    def abort(self) -> None:
         """Ends it; its completions that have not ended get the finish reason "abort"."""
         self._handle.abort()
 
-    def __iter__(self):
+    def __iter__(self) -> RequestStream:
         return self
 
-    def __next__(self):
+    def __next__(self) -> CompletionOutput:
         if not self._news:
             self._take(wait=True)
         if not self._news:
             raise StopIteration
         return self._news.pop(0)
 
-    def __aiter__(self):
+    def __aiter__(self) -> RequestStream:
         return self
 
-    async def __anext__(self):
+    async def __anext__(self) -> CompletionOutput:
         while not self._news:
             self._take(wait=False)
             if self._news:
@@ -141,15 +151,17 @@ class Engine:
     Raises attend.Error, which names what can not be served; before weights are read where that can be known.
     """
 
-    def __init__(self, model, **options):
+    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
         self.model = os.fspath(model)
         self._handle = EngineHandle({"model_path": self.model, **_options_of(options)})
         _open_engines.add(self)
         self._defaults = generation_defaults(self.model)
-        self._templates = {}
+        self._templates: dict[str, ChatTemplate] = {}
         self._has_tokenizer = self._handle.has_tokenizer()
 
-    def submit(self, prompt, sampling_params=None, *, cache_salt="", priority=0):
+    def submit(
+        self, prompt: Prompt, sampling_params: Sampling = None, *, cache_salt: str = "", priority: int = 0
+    ) -> RequestStream:
         """Queues a prompt: a text, a list of token ids, or vLLM's dict of "prompt" or "prompt_token_ids". Returns a
         RequestStream."""
         sampling = sampling_of(sampling_params)
@@ -157,13 +169,21 @@ class Engine:
         handle = self._handle.submit(value, sampling.given(self._defaults), cache_salt, priority)
         return RequestStream(self, handle, text, sampling.n)
 
-    def encode(self, text, add_special_tokens=True):
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return self._handle.encode(text, add_special_tokens)
 
-    def decode(self, token_ids, skip_special_tokens=True):
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return self._handle.decode(list(token_ids), skip_special_tokens)
 
-    def encode_chat(self, messages, *, tools=None, add_generation_prompt=True, chat_template=None, **variables):
+    def encode_chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        chat_template: str | os.PathLike[str] | None = None,
+        **variables: Any,
+    ) -> list[int]:
         """The token ids of a conversation, as the model's chat template has it: messages are dicts of "role" and
         "content". chat_template is a file, or the name of one of several; `variables` are what the template has of its
         own, such as enable_thinking."""
@@ -175,29 +195,29 @@ class Engine:
             raise refusal("invalid_argument", f"messages: expected what JSON can hold: {error}") from None
         return self._handle.encode_chat(found, written, add_generation_prompt)
 
-    def info(self):
+    def info(self) -> dict[str, Any]:
         """What was resolved at start: model, device, dtypes, attention backends, page size, limits."""
         return self._handle.info()
 
-    def metrics(self):
+    def metrics(self) -> dict[str, Any]:
         """What runs and what was done, in numbers."""
         return self._handle.metrics()
 
-    def pause(self):
+    def pause(self) -> None:
         """No step runs from when this returns until resume(); requests keep what they have."""
         self._handle.pause()
 
-    def resume(self):
+    def resume(self) -> None:
         self._handle.resume()
 
-    def close(self):
+    def close(self) -> None:
         """Aborts what runs, and frees the model. Other threads that wait for requests get their ends."""
         self._handle.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Engine:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _template(self, asked_for):

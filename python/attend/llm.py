@@ -1,8 +1,16 @@
 """A model and its completions, as vLLM's and SGLang's users know it."""
 
+from __future__ import annotations
+
+import os
+from typing import Any, Sequence
+
 from ._attend import Error
 from ._refusal import refusal
-from .engine import Engine
+from .engine import Engine, Prompt, RequestStream, Sampling
+from .outputs import RequestOutput
+
+Messages = Sequence["dict[str, Any]"]
 
 
 class LLM:
@@ -13,10 +21,12 @@ class LLM:
         print(output.outputs[0].text)
     """
 
-    def __init__(self, model, **options):
+    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
         self.engine = Engine(model, **options)
 
-    def generate(self, prompts, sampling_params=None):
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], sampling_params: Sampling | Sequence[Sampling] = None
+    ) -> list[RequestOutput]:
         """Completes one prompt or a list of them: texts, token ids, or vLLM's dicts. sampling_params is SamplingParams
         or a dict of its arguments, for all prompts, or a list with one for each. Returns a RequestOutput for each
         prompt, in order. A prompt that can not be served is refused by its number, and the others end; so does Ctrl-C
@@ -25,10 +35,19 @@ class LLM:
         prompts = _list_of(prompts)
         return self._run(prompts, _sampling_for(prompts, sampling_params), "prompts")
 
-    def chat(self, messages, sampling_params=None, *, tools=None, add_generation_prompt=True, chat_template=None, **variables):
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        sampling_params: Sampling | Sequence[Sampling] = None,
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        chat_template: str | os.PathLike[str] | None = None,
+        **variables: Any,
+    ) -> list[RequestOutput]:
         """Answers a conversation, a list of messages ({"role": ..., "content": ...}), or a list of conversations, by the
         model's chat template; see Engine.encode_chat. Returns a list of RequestOutput."""
-        conversations = [messages] if messages and isinstance(messages[0], dict) else messages
+        conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
         prompts = [
             self.engine.encode_chat(
                 conversation, tools=tools, add_generation_prompt=add_generation_prompt, chat_template=chat_template, **variables
@@ -37,22 +56,22 @@ class LLM:
         ]
         return self._run(prompts, _sampling_for(prompts, sampling_params), "messages")
 
-    def stream(self, prompt, sampling_params=None):
+    def stream(self, prompt: Prompt, sampling_params: Sampling = None) -> RequestStream:
         """Completes one prompt piece by piece: a RequestStream, for `for` and `async for`."""
         return self.engine.submit(prompt, sampling_params)
 
-    def stream_chat(self, messages, sampling_params=None, **options):
+    def stream_chat(self, messages: Messages, sampling_params: Sampling = None, **options: Any) -> RequestStream:
         """Answers one conversation piece by piece; `options` are those of Engine.encode_chat."""
         return self.engine.submit(self.engine.encode_chat(messages, **options), sampling_params)
 
-    def close(self):
+    def close(self) -> None:
         """Aborts what runs, and frees the model."""
         self.engine.close()
 
-    def __enter__(self):
+    def __enter__(self) -> LLM:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _run(self, prompts, sampling, name):

@@ -32,7 +32,7 @@ class CompletionOutput:
     cumulative_logprob: Optional[float] = None
     error: Optional[str] = None
 
-    def finished(self):
+    def finished(self) -> bool:
         return self.finish_reason is not None
 
     def _add(self, new):
@@ -55,23 +55,23 @@ class RequestOutput:
     prompt_logprobs: Optional[List[Optional[Dict[int, Logprob]]]] = None
 
     @property
-    def finished(self):
+    def finished(self) -> bool:
         return all(output.finished() for output in self.outputs)
 
     @property
-    def text(self):
+    def text(self) -> str:
         return self.outputs[0].text
 
     @property
-    def token_ids(self):
+    def token_ids(self) -> List[int]:
         return self.outputs[0].token_ids
 
     @property
-    def finish_reason(self):
+    def finish_reason(self) -> Optional[str]:
         return self.outputs[0].finish_reason
 
     @property
-    def logprobs(self):
+    def logprobs(self) -> Optional[List[Dict[int, Logprob]]]:
         return self.outputs[0].logprobs
 
 
