@@ -106,6 +106,8 @@ TEST_F(GpuNormRoute, NormalizesAndChoosesAsFloat64Does) {
                            {16, 48, 5, 160, sigmoid, false, true},
                            {31, 32, 4, 2880, {}, true},
                            {32, 128, 8, 2048, {.spread = 7}},
+                           {33, 64, 6, 2048, {}, true},
+                           {128, 128, 8, 512, sigmoid, false, true},
                            {3, 112, 32, 4096, sigmoid}}) {
       SCOPED_TRACE(testing::Message() << of.num_tokens << " tokens, " << of.num_experts << " experts, "
                                       << of.hidden_size << " features, " << to_string(dtype));
@@ -139,9 +141,9 @@ TEST_F(GpuNormRoute, LeavesToOthersWhatItDoesNotTake) {
   EXPECT_FALSE(takes(4, 32, 64, DType::kF32, false));
   EXPECT_FALSE(takes(4, 33, 64, DType::kBF16, false));
   EXPECT_FALSE(takes(4, 256, 64, DType::kBF16, false));
-  EXPECT_FALSE(takes(33, 32, 64, DType::kBF16, false));
+  EXPECT_TRUE(takes(128, 32, 4096, DType::kBF16, false));
+  EXPECT_FALSE(takes(129, 32, 64, DType::kBF16, false));
   EXPECT_FALSE(takes(4, 32, 72, DType::kBF16, false));
-  EXPECT_FALSE(takes(32, 32, 4096, DType::kBF16, false));
 }
 
 }  // namespace

@@ -12,14 +12,14 @@ bool norm_route(const NormRouteArgs& args, Stream& stream) {
   const int64_t num_tokens = args.x.shape[0], in_features = args.x.shape[1],
                 num_experts = router.out_features();
   const DType dtype = args.x.dtype;
-  const bool fits =
-      dtype != DType::kF32 && router.format == WeightFormat::kPlain && router.data.dtype == dtype &&
-      args.norm.dtype == dtype && rows_aligned({&args.x, &args.normalized, &router.data, &args.norm}) &&
-      num_tokens <= kMaxNormRouteTokens && in_features <= kMaxNormRouteInputs &&
-      in_features % kNormRouteInputs == 0 && num_experts % kNormRouteExperts == 0 &&
-      num_experts <= kMaxNormRouteCluster * kNormRouteExperts &&
-      norm_route_shared_bytes(static_cast<int>(num_tokens), static_cast<int>(in_features),
-                              static_cast<int>(num_experts)) <= gpu_facts(stream.device).shared_bytes;
+  const bool fits = dtype != DType::kF32 && router.format == WeightFormat::kPlain &&
+                    router.data.dtype == dtype && args.norm.dtype == dtype &&
+                    rows_aligned({&args.x, &args.normalized, &router.data, &args.norm}) &&
+                    num_tokens <= kMaxNormRouteTokens && in_features <= kMaxNormRouteInputs &&
+                    in_features % kNormRouteInputs == 0 && num_experts % kNormRouteExperts == 0 &&
+                    num_experts <= kMaxNormRouteCluster * kNormRouteExperts &&
+                    norm_route_shared_bytes(static_cast<int>(in_features), static_cast<int>(num_experts)) <=
+                        gpu_facts(stream.device).shared_bytes;
   if (!fits) return false;
   const NormRouteParams params{.x = args.x.data,
                                .norm = args.norm.data,

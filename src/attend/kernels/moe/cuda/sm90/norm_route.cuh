@@ -1,12 +1,13 @@
-// Before the experts of few tokens: RMSNorm, the router's logits and the choice of experts, by one cluster.
+// Before the experts of few tokens: RMSNorm, the router's logits and the choice of experts, by a cluster for
+// each eight tokens.
 //
-//   tile        all tokens, up to 32, x 16 experts a CTA
+//   tile        8 tokens x 16 experts a CTA
 //   warps       16, all alike: they share the tokens' norms, then K (sliced-K, mma.m16n8k16, the router is
 //   the
 //               left factor); in the cluster's first CTA a warp chooses for a token
 //   registers   the router's weights, asked for before the kernel before has ended
 //   shared      the normalized rows, and partial sums
-//   bytes       the router once; x once a CTA
+//   bytes       the router once a cluster, from L2 but for the first; x once a CTA
 //   bound       latency: what would be four launches
 #pragma once
 
@@ -22,10 +23,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// kRowPieces: of eight tokens.
-template <class T, int kRowPieces>
+template <class T>
 class NormRouteCta {
-  static constexpr int kWarps = kNormRouteWarps, kThreads = 32 * kWarps, kRows = 8 * kRowPieces;
+  static constexpr int kWarps = kNormRouteWarps, kThreads = 32 * kWarps, kRows = kNormRouteTokens;
   static constexpr int kPieces = kNormRouteInputs / 8;  // of 16 bytes, of a K-block's row
   static constexpr int kMaxBlocks = kMaxNormRouteInputs / kNormRouteInputs / kWarps;  // of a warp
   static constexpr int kSums = kNormRouteExperts * kRows;                             // of a warp
@@ -34,6 +34,8 @@ class NormRouteCta {
   __device__ NormRouteCta(const NormRouteParams& params, char* shared)
       : params_(params),
         rank_(ptx::cluster_rank()),
+        first_token_(static_cast<int>(blockIdx.x) / ptx::cluster_size() * kRows),
+        num_tokens_(min(kRows, params.route.num_tokens - first_token_)),
         num_blocks_(params.in_features / kNormRouteInputs),
         row_bytes_(2 * params.in_features + 16),
         rows_(shared),
@@ -57,8 +59,9 @@ class NormRouteCta {
     ptx::cluster_wait();
     if (rank_ != 0) return;
     constexpr int kFewOfLane = kMaxNormRouteCluster * kNormRouteExperts / kRouteLanes;
-    for (int token = warp(); token < params_.route.num_tokens; token += kWarps)
-      route_token<kFewOfLane>(params_.route, logits_ + token * params_.route.num_experts, token, lane());
+    if (const int token = warp(); token < num_tokens_)
+      route_token<kFewOfLane>(params_.route, logits_ + token * params_.route.num_experts,
+                              first_token_ + token, lane());
   }
 
  private:
@@ -80,20 +83,19 @@ class NormRouteCta {
     }
   }
 
-  // Every warp has a part of one token's row, and of every so many tokens' behind it.
+  // Every warp has a part of one token's row.
   __device__ __forceinline__ void normalize() const {
-    const int num_tokens = params_.route.num_tokens;
     int warps_of_token = kWarps;
-    while (warps_of_token > 1 && kWarps / warps_of_token < num_tokens) warps_of_token /= 2;
-    const int part = warp() % warps_of_token, first = warp() / warps_of_token,
-              tokens_at_once = kWarps / warps_of_token;
+    while (kWarps / warps_of_token < num_tokens_) warps_of_token /= 2;
+    const int part = warp() % warps_of_token, token = warp() / warps_of_token;
     const int num_groups = params_.in_features / kGroupElements, step = 32 * warps_of_token;
-    const auto* const x = static_cast<const uint4*>(params_.x);
-    for (int token = first; token < num_tokens; token += tokens_at_once) {
+    const int64_t first_group = int64_t{first_token_ + token} * num_groups;
+    const auto* const x = static_cast<const uint4*>(params_.x) + first_group;
+    if (token < num_tokens_) {
       float sum = 0.0f;
 #pragma unroll 4
       for (int g = part * 32 + lane(); g < num_groups; g += step) {
-        const uint4 bits = x[int64_t{token} * num_groups + g];
+        const uint4 bits = x[g];
         float group[kGroupElements];
         convert_16_bit_group<T>(bits, group);
 #pragma unroll
@@ -104,7 +106,7 @@ class NormRouteCta {
       if (lane() == 0) squares_[token * kWarps + part] = sum;
     }
     __syncthreads();
-    for (int token = first; token < num_tokens; token += tokens_at_once) {
+    if (token < num_tokens_) {
       float sum = 0.0f;
       for (int i = 0; i < warps_of_token; ++i) sum += squares_[token * kWarps + i];
       const float scale = 1.0f / sqrtf(sum / static_cast<float>(params_.in_features) + params_.norm_eps);
@@ -117,8 +119,7 @@ class NormRouteCta {
 #pragma unroll
         for (int i = 0; i < kGroupElements; ++i) group[i] *= scale * weights[i];
         store_16_bit_group(reinterpret_cast<T*>(row_group(token, g)), group);
-        if (own)
-          static_cast<uint4*>(params_.normalized)[int64_t{token} * num_groups + g] = *row_group(token, g);
+        if (own) static_cast<uint4*>(params_.normalized)[first_group + g] = *row_group(token, g);
       }
     }
     __syncthreads();
@@ -131,27 +132,22 @@ class NormRouteCta {
   // order of inputs within a K-block is the same on both sides. Rows of tokens that there are not are as they
   // are: their sums are theirs alone.
   __device__ __forceinline__ void multiply(const uint4 (&router)[kMaxBlocks][2]) const {
-    float accumulators[kRowPieces][4] = {};
+    float accumulators[4] = {};
 #pragma unroll
     for (int i = 0; i < kMaxBlocks; ++i) {
       const int block = warp() + i * kWarps;
       if (block >= num_blocks_) break;
       const uint4 low = router[i][0], high = router[i][1];
       const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
-#pragma unroll
-      for (int n = 0; n < kRowPieces; ++n) {
-        const uint4 x = *row_group(n * 8 + lane() / 4, block * kPieces + lane() % 4);
-        ptx::mma_m16n8k16(accumulators[n], even, x.x, x.y, T{});
-        ptx::mma_m16n8k16(accumulators[n], odd, x.z, x.w, T{});
-      }
+      const uint4 x = *row_group(lane() / 4, block * kPieces + lane() % 4);
+      ptx::mma_m16n8k16(accumulators, even, x.x, x.y, T{});
+      ptx::mma_m16n8k16(accumulators, odd, x.z, x.w, T{});
     }
     // Lane l holds experts l / 4 and l / 4 + 8 of tokens 2 (l % 4) and the next.
     float* const to = sums_ + warp() * kSums;
 #pragma unroll
-    for (int n = 0; n < kRowPieces; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        to[(lane() / 4 + i / 2 * 8) * kRows + n * 8 + 2 * (lane() % 4) + i % 2] = accumulators[n][i];
+    for (int i = 0; i < 4; ++i)
+      to[(lane() / 4 + i / 2 * 8) * kRows + 2 * (lane() % 4) + i % 2] = accumulators[i];
     __syncthreads();
   }
 
@@ -160,7 +156,7 @@ class NormRouteCta {
     const uint32_t to = ptx::mapa(ptx::shared_address(logits_), 0);
     for (int i = static_cast<int>(threadIdx.x); i < kSums; i += kThreads) {
       const int own_expert = i / kRows, token = i % kRows;
-      if (token >= params_.route.num_tokens) continue;
+      if (token >= num_tokens_) continue;
       float sum = 0.0f;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) sum += sums_[w * kSums + i];
@@ -172,43 +168,31 @@ class NormRouteCta {
   }
 
   const NormRouteParams& params_;
-  const int rank_, num_blocks_, row_bytes_;
+  const int rank_, first_token_, num_tokens_, num_blocks_, row_bytes_;
   char* const rows_;
   float* const sums_;     // [warps, experts, tokens]
   float* const squares_;  // [tokens, warps]
   float* const logits_;   // [tokens, experts of all CTAs], in the first CTA
 };
 
-template <class T, int kRowPieces>
+template <class T>
 __global__ void __launch_bounds__(32 * kNormRouteWarps, 1)
     norm_route_kernel(const __grid_constant__ NormRouteParams params) {
   extern __shared__ __align__(128) char shared[];
-  NormRouteCta<T, kRowPieces>(params, shared).run();
-}
-
-template <class T, int kRowPieces>
-void launch_norm_route_instance(const NormRouteParams& params, void* stream) {
-  constexpr auto kKernel = norm_route_kernel<T, kRowPieces>;
-  constexpr int kMaxSharedBytes = 227 << 10;
-  allow_shared_memory<kKernel>(kMaxSharedBytes, "norm_route: shared memory");
-  const int num_ctas = params.route.num_experts / kNormRouteExperts;
-  launch_dependent<NormRouteParams>(
-      kKernel, dim3(static_cast<unsigned>(num_ctas)), 32 * kNormRouteWarps,
-      static_cast<size_t>(
-          norm_route_shared_bytes(params.route.num_tokens, params.in_features, params.route.num_experts)),
-      stream, params, "norm_route", num_ctas);
+  NormRouteCta<T>(params, shared).run();
 }
 
 template <class T>
 void launch_norm_route(const NormRouteParams& params, void* stream) {
-  switch (norm_route_row_pieces(params.route.num_tokens)) {
-    case 1:
-      return launch_norm_route_instance<T, 1>(params, stream);
-    case 2:
-      return launch_norm_route_instance<T, 2>(params, stream);
-    default:
-      return launch_norm_route_instance<T, 4>(params, stream);
-  }
+  constexpr auto kKernel = norm_route_kernel<T>;
+  constexpr int kMaxSharedBytes = 227 << 10;
+  allow_shared_memory<kKernel>(kMaxSharedBytes, "norm_route: shared memory");
+  const int cluster_size = params.route.num_experts / kNormRouteExperts;
+  const int num_clusters = (params.route.num_tokens + kNormRouteTokens - 1) / kNormRouteTokens;
+  launch_dependent<NormRouteParams>(
+      kKernel, dim3(static_cast<unsigned>(num_clusters * cluster_size)), 32 * kNormRouteWarps,
+      static_cast<size_t>(norm_route_shared_bytes(params.in_features, params.route.num_experts)), stream,
+      params, "norm_route", cluster_size);
 }
 
 }  // namespace attend::kernels::cuda::sm90

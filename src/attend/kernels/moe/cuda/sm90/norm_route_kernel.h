@@ -6,9 +6,11 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kNormRouteExperts = 16;      // of a CTA of the cluster
-inline constexpr int kMaxNormRouteCluster = 8;    // CTAs
-inline constexpr int kMaxNormRouteTokens = 32;    // whose rows fit: norm_route_shared_bytes()
+inline constexpr int kNormRouteExperts = 16;    // of a CTA of the cluster
+inline constexpr int kMaxNormRouteCluster = 8;  // CTAs
+inline constexpr int kNormRouteTokens = 8;      // of a cluster
+// As many clusters as an H200 runs at once.
+inline constexpr int kMaxNormRouteTokens = 16 * kNormRouteTokens;
 inline constexpr int kNormRouteInputs = 32;       // divide in_features
 inline constexpr int kMaxNormRouteInputs = 4096;  // in_features
 inline constexpr int kNormRouteWarps = 16;
@@ -24,10 +26,9 @@ struct NormRouteParams {
   RouteParams route;  // logits are not in memory: null
 };
 
-constexpr int norm_route_row_pieces(int num_tokens) { return num_tokens <= 8 ? 1 : num_tokens <= 16 ? 2 : 4; }
 // Rows of x, which 16 bytes keep in different banks; partial sums of the warps, of the norm and the logits.
-constexpr int norm_route_shared_bytes(int num_tokens, int in_features, int num_experts) {
-  const int rows = 8 * norm_route_row_pieces(num_tokens);
+constexpr int norm_route_shared_bytes(int in_features, int num_experts) {
+  constexpr int rows = kNormRouteTokens;
   return rows * (2 * in_features + 16) + 4 * (kNormRouteWarps * kNormRouteExperts * rows) +
          4 * kNormRouteWarps * rows + 4 * rows * num_experts;
 }
