@@ -10,11 +10,13 @@
 #include "attend/backends/table.h"
 #include "attend/engine/engine.h"
 #include "attend/model/safetensors.h"
+#include "tests/support/error_message.h"
 
 namespace attend {
 namespace {
 
 using testing::HasSubstr;
+using testing_support::error_message;
 using Tokens = std::vector<int32_t>;
 
 const std::filesystem::path kGoldens = ATTEND_SOURCE_DIR "/tests/goldens";
@@ -135,6 +137,37 @@ TEST_P(LatentBackend, KeepsLatentRowsInFp8WhereItSaysSo) {
   const std::vector<Tokens> cold = answers_of(engine, prompts_);
   for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
   EXPECT_EQ(answers_of(engine, prompts_), cold);
+}
+
+// 656 bytes a token and layer. Where bits do not depend on batches, chunks and preemption change no answer.
+TEST_P(LatentBackend, KeepsScaledRowsWhereItSaysSo) {
+  EngineConfig config = latent_config(GetParam()->name);
+  config.kv_cache_dtype = DType::kU8;
+  if (!GetParam()->mla.kv_dtypes.contains(DType::kU8)) {
+    EXPECT_THAT(error_message(ErrorCode::kUnsupported, [&] { Engine engine(config); }),
+                HasSubstr("kv_cache_dtype fp8_ds_mla: " + std::string(GetParam()->name) + " has"));
+    return;
+  }
+  Engine engine(config);
+  EXPECT_EQ(engine.info().kv_token_bytes, 2 * 656u) << "2 layers";
+  EXPECT_EQ(engine.info().pool_bytes % 656, 0u);
+  const std::vector<Tokens> cold = answers_of(engine, prompts_);
+  for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
+  EXPECT_EQ(answers_of(engine, prompts_), cold) << "of cached prefixes";
+  if (GetParam()->mla.deterministic.empty()) return;
+  config.deterministic_inference = true;
+  Engine whole(config);
+  const std::vector<Tokens> answers = answers_of(whole, prompts_);
+  config.chunked_prefill_size = 40;
+  Engine chunked(config);
+  EXPECT_EQ(answers_of(chunked, prompts_), answers) << "in chunks";
+  config.backend_options.page_size = 1;
+  config.max_total_tokens = 24;  // more than one answer, and less than all
+  for (const LatentPrompt& prompt : prompts_) config.max_total_tokens += static_cast<int>(prompt.ids.size());
+  config.schedule.conservativeness = 0.0;
+  Engine narrow(config);
+  EXPECT_EQ(answers_of(narrow, prompts_), answers) << "of requests that start over";
+  EXPECT_GT(narrow.num_preemptions(), 0);
 }
 
 std::vector<const BackendEntry*> latent_backends() {

@@ -26,6 +26,12 @@ constexpr Set<DType> kFloats{DType::kF32, DType::kF16, DType::kBF16};
 constexpr Set<DType> kFloatsAndE4M3{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3};
 constexpr Set<DType> kFloatsAndFp8{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
 
+// And rows that say how they are scaled, as FlashMLA reads them.
+constexpr Set<DType> kFloatsE4M3AndScaledRows{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3,
+                                              DType::kU8};
+constexpr Set<DType> kFloatsFp8AndScaledRows{DType::kF32,    DType::kF16,    DType::kBF16,
+                                             DType::kF8E4M3, DType::kF8E5M2, DType::kU8};
+
 constexpr HeadDims kLatentDims{576, 512};  // DeepSeek's latent row: rank 512, RoPE 64
 
 constexpr BackendSpec kReferenceSpec{.index = KvIndexKind::kRequestRows,
@@ -54,7 +60,7 @@ constexpr Capability kCpuMla{.prefill = {kCpu},
                              .preferred_page_size = kCpuPageSize,
                              .head_dims = kLatentDims,
                              .dtypes = kFloats,
-                             .kv_dtypes = kFloatsAndFp8,
+                             .kv_dtypes = kFloatsFp8AndScaledRows,
                              .graphs = false};
 
 constexpr std::string_view kTorchNativeAliases[] = {"reference"};
@@ -90,7 +96,7 @@ constexpr BackendEntry kTable[] = {
              .page_sizes = PageSizes::all(),
              .head_dims = kLatentDims,
              .dtypes = kFloats,
-             .kv_dtypes = kFloatsAndFp8,
+             .kv_dtypes = kFloatsFp8AndScaledRows,
              .cross = false},
      .workspace_bytes = workspace_bytes_of<kTritonSpec>,
      .create = create_of<kTritonSpec>},
@@ -186,7 +192,7 @@ constexpr BackendEntry kTable[] = {
              .head_dims = kLatentDims,
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
-             .kv_dtypes = kFloatsAndE4M3,
+             .kv_dtypes = kFloatsE4M3AndScaledRows,
              .window = false,
              .chunk = false,
              .sinks = false,

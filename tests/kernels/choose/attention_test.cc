@@ -120,6 +120,19 @@ TEST(ChooseAttention, ConvertsFp8KeysInRowsOf16BytesAndForMlaOnComputeCapability
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
 }
 
+TEST(ChooseAttention, ConvertsScaledRowsWhereSharedMemoryHoldsThem) {
+  AttentionProblem problem = kMla;
+  problem.kv_dtype = DType::kU8;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80ScaledMla);
+  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows);
+  problem.q_dtype = problem.out_dtype = DType::kF32;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+  problem = kMla;
+  problem.kv_dtype = DType::kU8;
+  problem.fixed_splits = true;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+}
+
 TEST(ChooseAttention, RunsPrefillOnComputeCapability90Alone) {
   for (const GpuFacts& gpu : kGpus)
     EXPECT_EQ(choose(kPrefill, gpu).kernel,

@@ -1,9 +1,12 @@
 // A latent row's norm, rotation and store as one piece of work.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "attend/kernels/kv_store/reference_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
@@ -117,6 +120,45 @@ TEST_F(LatentNormRopeStore, NormsRotatesAndStoresTheRowAndRotatesQ) {
                   << "slot " << slot << ", element " << i;
             }
         }
+}
+
+// Rows of 656 bytes say how they are scaled: what becomes of kv_a is what they hold.
+TEST_F(LatentNormRopeStore, StoresScaledRows) {
+  for (const auto& target : targets())
+    for (const DType weights : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const DType dtype = target->activation_for(weights);
+      SCOPED_TRACE(testing::Message() << *target << ", " << to_string(dtype));
+      constexpr int64_t kRank = kScaledRow.rank, kRope = kScaledRow.rope_dim;
+      Step step(kRank, kRope, dtype, DType::kU8);
+      step.cache = TestTensor({4, kPageSize, kScaledRow.bytes}, DType::kU8);
+      const std::vector<double> was = step.first.values();
+      target->latent_norm_rope_store(step.args(/*interleaved=*/true));
+      const int64_t width = step.first.view().shape[1], row_begin = kHeads * kRope;
+      for (int64_t token = 0; token < kTokens; ++token) {
+        const std::vector<double> expected = step.expected(
+            {was.begin() + token * width, was.begin() + (token + 1) * width}, token, /*interleaved=*/true);
+        const int32_t slot = step.slots[static_cast<size_t>(token)];
+        for (int64_t i = 0; i < width; ++i) {
+          const double wanted = expected[static_cast<size_t>(i)];
+          const bool quantised = slot >= 0 && i >= row_begin && i < row_begin + kRank;
+          ASSERT_NEAR(step.first.at(token * width + i), wanted,
+                      (quantised ? 0x1p-4 : 0x1p-7) * (1.0 + std::abs(wanted)))
+              << "token " << token << ", element " << i;
+        }
+        if (slot < 0) continue;
+        const std::vector<double> row =
+            reference::load_latent(step.cache, slot * kScaledRow.bytes, 0, kScaledRow.width());
+        for (int64_t i = 0; i < kScaledRow.width(); ++i)
+          ASSERT_EQ(step.first.at(token * width + row_begin + i),
+                    row[static_cast<size_t>(i)] * double{kScale})
+              << "token " << token << ", element " << i;
+      }
+      const auto bytes = step.cache.span<uint8_t>();
+      for (const int64_t slot : {0, 1, 2, 5, 6})
+        EXPECT_TRUE(std::ranges::all_of(bytes.subspan(static_cast<size_t>(slot * kScaledRow.bytes), 656),
+                                        [](uint8_t byte) { return byte == 0; }))
+            << "slot " << slot;
+    }
 }
 
 TEST(LatentNormRopeStoreEntry, RefusesAnglesRowsAndCachesOfOtherWidths) {

@@ -3,6 +3,8 @@
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/cpu/row_kernels.h"
 #include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/kv_store/cpu/scaled_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kernels/norm_rope/check_rows.h"
 #include "attend/kernels/norm_rope/cuda/latent_norm_rope_store.h"
@@ -41,9 +43,13 @@ void read_back(const LatentNormRopeStoreArgs& args) {
     int32_t slot = args.to.slots[static_cast<size_t>(token)];
     if (slot >= 0 && args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
     if (slot < 0) return;
-    // It divides by a scale.
-    kernels.store(cache[slot / page_size][slot % page_size].data, cache.dtype, args.kv_a[token].data,
-                  args.kv_a.dtype, 1.0f / args.to.k_scale, static_cast<int>(cache.shape[2]));
+    const TensorView row = cache[slot / page_size][slot % page_size], to = args.kv_a[token];
+    if (has_scaled_rows(cache))
+      cpu::read_scaled_row(kernels, static_cast<const std::byte*>(row.data), args.to.k_scale, to.data,
+                           to.dtype);
+    else  // It divides by a scale.
+      kernels.store(row.data, cache.dtype, to.data, to.dtype, 1.0f / args.to.k_scale,
+                    static_cast<int>(cache.shape[2]));
   });
 }
 

@@ -1,12 +1,14 @@
 #include "attend/kernels/norm_rope/cuda/latent_norm_rope_store.h"
 
 #include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/kernels/norm_rope/cuda/latent_row_kernel.h"
 
 namespace attend::kernels::cuda {
 
 void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream) {
   require_on_device("cache", args.to.k, stream);
+  const bool scaled = has_scaled_rows(args.to.k);
   launch_latent_row({.kv_a = {args.kv_a.data, args.kv_a.strides[0], 0},
                      .q_rope = out_rows(args.q_rope),
                      .norm = {args.norm.data, element_of(args.norm.dtype)},
@@ -28,8 +30,9 @@ void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream)
                      .eps = args.eps,
                      .scale = args.to.k_scale,
                      .interleaved = args.interleaved,
+                     .scaled_rows = scaled,
                      .element = element_of(args.kv_a.dtype),
-                     .cache_element = element_of(args.to.k.dtype)},
+                     .cache_element = scaled ? Element::kF8E4M3 : element_of(args.to.k.dtype)},
                     stream.handle);
 }
 

@@ -8,6 +8,7 @@
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/kv_store/cuda/scaled_rows.cuh"
 #include "attend/kernels/norm_rope/cuda/latent_row_kernel.h"
 #include "attend/kernels/norm_rope/rotate.h"
 
@@ -15,6 +16,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kLanes = 32;
+static_assert(kThreads == kScaledThreads);
 
 __device__ float sum_of_cta(float value) {
   __shared__ float warp_sums[kThreads / kLanes];
@@ -27,6 +29,8 @@ __device__ float sum_of_cta(float value) {
 }
 
 // Waits for the launch before it before it lets the next one start, as prefix_ready asks of what stores.
+// `kScaled`: of params.scaled_rows.
+template <bool kScaled>
 __global__ void __launch_bounds__(kThreads)
     latent_row_kernel(const __grid_constant__ LatentRowParams params) {
   ptx::griddepcontrol_wait();
@@ -37,14 +41,30 @@ __global__ void __launch_bounds__(kThreads)
   if (slot >= 0 && params.slot_map != nullptr) slot = params.slot_map[slot];
   const int64_t cache_row =
       slot / params.page_size * params.page_stride + slot % params.page_size * params.token_stride;
+  uint8_t* const scaled_row = static_cast<uint8_t*>(params.cache) + cache_row;
   // What is stored is rounded to the type of kv_a first; kv_a then keeps what the cache has.
-  const auto write = [&](int d, float value) {
+  const auto rounded = [&](int d, float value) {
     store_element(params.kv_a.data, row + d, params.element, value);
-    if (slot < 0) return;
-    store_element(params.cache, cache_row + d, params.cache_element,
-                  load_element(params.kv_a.data, row + d, params.element) / params.scale);
-    store_element(params.kv_a.data, row + d, params.element,
-                  load_element(params.cache, cache_row + d, params.cache_element) * params.scale);
+    return load_element(params.kv_a.data, row + d, params.element) / params.scale;
+  };
+  const auto keep = [&](int d, float value) {
+    store_element(params.kv_a.data, row + d, params.element, value * params.scale);
+  };
+  // Of scaled rows the rotated part.
+  const auto write = [&](int d, float value) {
+    if constexpr (kScaled) {
+      const float stored = rounded(d, value);
+      if (slot < 0) return;
+      store_element(scaled_row + kScaledRopeAt, d - params.rank, Element::kBF16, stored);
+      keep(d, load_scaled(scaled_row, d));
+    } else {
+      store_element(params.kv_a.data, row + d, params.element, value);
+      if (slot < 0) return;
+      store_element(params.cache, cache_row + d, params.cache_element,
+                    load_element(params.kv_a.data, row + d, params.element) / params.scale);
+      store_element(params.kv_a.data, row + d, params.element,
+                    load_element(params.cache, cache_row + d, params.cache_element) * params.scale);
+    }
   };
 
   float squares = 0.0f;
@@ -53,9 +73,21 @@ __global__ void __launch_bounds__(kThreads)
     squares = fmaf(x, x, squares);
   }
   const float factor = 1.0f / sqrtf(sum_of_cta(squares) / static_cast<float>(params.rank) + params.eps);
-  for (int d = thread; d < params.rank; d += kThreads)
-    write(d, load_element(params.kv_a.data, row + d, params.element) * factor *
-                 load_element(params.norm.data, d, params.norm.element));
+  const auto normalized = [&](int d) {
+    return load_element(params.kv_a.data, row + d, params.element) * factor *
+           load_element(params.norm.data, d, params.norm.element);
+  };
+  if constexpr (kScaled) {
+    const int first = 4 * thread;
+    float numbers[4];
+    for (int i = 0; i < 4; ++i) numbers[i] = rounded(first + i, normalized(first + i));
+    if (slot >= 0) {
+      store_scaled(scaled_row, thread, numbers);
+      for (int i = 0; i < 4; ++i) keep(first + i, numbers[i]);
+    }
+  } else {
+    for (int d = thread; d < params.rank; d += kThreads) write(d, normalized(d));
+  }
 
   const int num_pairs = params.rope_dim / 2;
   const float* const cos = params.cos + params.positions[token] * params.cos_stride;
@@ -85,8 +117,9 @@ __global__ void __launch_bounds__(kThreads)
 
 void launch_latent_row(const LatentRowParams& params, void* stream) {
   if (params.num_tokens == 0) return;
-  launch_dependent<LatentRowParams>(latent_row_kernel, dim3(static_cast<unsigned>(params.num_tokens)),
-                                    kThreads, 0, stream, params, "latent_norm_rope_store");
+  const auto kernel = params.scaled_rows ? latent_row_kernel<true> : latent_row_kernel<false>;
+  launch_dependent<LatentRowParams>(kernel, dim3(static_cast<unsigned>(params.num_tokens)), kThreads, 0,
+                                    stream, params, "latent_norm_rope_store");
 }
 
 }  // namespace attend::kernels::cuda

@@ -12,7 +12,7 @@ struct LatentRowParams {
   const float* cos;  // [num_positions, rope_dim / 2]
   const float* sin;
   const int32_t* positions;  // [num_tokens]
-  void* cache;               // [num_pages, page_size, rank + rope_dim]
+  void* cache;               // [num_pages, page_size, rank + rope_dim], or scaled rows
   int64_t page_stride, token_stride;
   const int32_t* slots;     // [num_tokens]; -1: not stored
   const int32_t* slot_map;  // null: the slot itself
@@ -20,6 +20,7 @@ struct LatentRowParams {
   int32_t num_tokens, num_heads, rank, rope_dim, page_size;
   float eps, scale;
   bool interleaved;
+  bool scaled_rows;  // whose strides count bytes
   Element element, cache_element;
 };
 void launch_latent_row(const LatentRowParams& params, void* stream);
