@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attend/kernels/kv_store/latent_rows.h"
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/kv_store/store.h"
 #include "tests/support/error_message.h"
 
@@ -95,6 +96,21 @@ TEST(ScaledRows, AreGatheredAsTheirNumbersTimesTheScaleOfTheLayer) {
       EXPECT_EQ(at(kScaledRow.rank + 10), 0.5f * static_cast<float>(BF16(2.0f)));
     });
   }
+}
+
+TEST(ScaledRows, AreReadByWhatDequantisesFlashMlasRows) {
+  OneRow row;
+  Stream stream;
+  store_mla(row.args(), stream);
+  const Tensor slots = Tensor::empty({1, 1}, DType::kI32),
+               out = Tensor::zeros({1, 1, kScaledRow.width()}, DType::kF32);
+  slots.as<int32_t>()[0] = row.slots[0];
+  const std::vector<int32_t> counts{1};
+  dequantise_rows({.cache = row.cache, .slots = slots, .counts = counts, .out = out}, stream);
+  EXPECT_EQ(out.as<float>()[0], -448.0f);
+  EXPECT_EQ(out.as<float>()[200], -3.0f);
+  EXPECT_EQ(out.as<float>()[400], 3.5f);
+  EXPECT_EQ(out.as<float>()[kScaledRow.rank + 10], 1.0f);
 }
 
 TEST(ScaledRows, KeepANumberThatIsNoneAndOneThatIsInfiniteVisible) {

@@ -5,17 +5,21 @@
 #include <cstdint>
 #include <string_view>
 
+#include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
 // Where the parts of a row begin, in bytes: `rank` values in e4m3, a descale in float32 for each
-// values_per_scale of them, `rope_dim` values in bfloat16.
+// values_per_scale of them, `rope_dim` values in bfloat16. It is kV32Row as a latent row.
 struct ScaledRow {
-  int rank = 512, values_per_scale = 128, rope_dim = 64;
-  int scales_at = 512, rope_at = 528;
-  int bytes = 656;
+  int rank = static_cast<int>(kV32Row.num_scaled);
+  int values_per_scale = static_cast<int>(kV32Row.values_per_scale);
+  int rope_dim = static_cast<int>(kPlainValues);
+  int scales_at = rank;
+  int rope_at = static_cast<int>(kV32Row.plain_offset);
+  int bytes = static_cast<int>(kV32Row.bytes());
   int alignment = 16;  // of rows
 
   constexpr int width() const { return rank + rope_dim; }
