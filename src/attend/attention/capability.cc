@@ -98,6 +98,7 @@ std::string describe(const Capability& capability) {
   feature(capability.sinks, "sinks");
   feature(capability.cross, "cross");
   feature(capability.bidirectional, "bidirectional");
+  feature(capability.contiguous, "contiguous keys");
   feature(capability.kv_scales, "KV scales");
   feature(!capability.deterministic.empty(), "deterministic");
   feature(capability.graphs, "graphs");

@@ -130,6 +130,9 @@ struct Capability {
   bool cross = true;              // cross attention
   bool cross_with_window = true;  // in one model
   bool bidirectional = true;
+  // Prefill of expanded MLA: takes keys and values beside the cache (AttentionInput::k). Models absorb every
+  // step where it does not.
+  bool contiguous = false;
   Speculation speculation = Speculation::kTree;
   // Architectures on which a token's bits depend on its own sequence alone.
   Set<Architecture> deterministic = Set<Architecture>::all();

@@ -142,7 +142,8 @@ KvDestination KernelBackend::destination(const AttentionLayer& layer, const Forw
           .slots = raw(batch.out_slots),
           .slot_map = kv.slot_map,
           .k_scale = kv.k_scale,
-          .v_scale = kv.v_scale};
+          .v_scale = kv.v_scale,
+          .fp8_q = latent && spec_.fp8_q_of_fp8_cache && is_fp8(pool_.dtype())};
 }
 
 void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& input,

@@ -40,6 +40,7 @@ constexpr BackendSpec kCpuSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kTritonSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kCsrSpec{.index = KvIndexKind::kCsr};
 constexpr BackendSpec kPageTableSpec{.index = KvIndexKind::kPageTable};
+constexpr BackendSpec kFp8QueriesSpec{.index = KvIndexKind::kPageTable, .fp8_q_of_fp8_cache = true};
 
 // A hardware prefetcher follows the rows of one head through a page; at 64 tokens decode from DRAM reads
 // close to what the machine can (docs/kernels/attention-cpu.md). The price: a prefix is shared in whole pages
@@ -61,6 +62,7 @@ constexpr Capability kCpuMla{.prefill = {kCpu},
                              .head_dims = kLatentDims,
                              .dtypes = kFloats,
                              .kv_dtypes = kFloatsFp8AndScaledRows,
+                             .contiguous = true,
                              .graphs = false};
 
 constexpr std::string_view kTorchNativeAliases[] = {"reference"};
@@ -97,6 +99,7 @@ constexpr BackendEntry kTable[] = {
              .head_dims = kLatentDims,
              .dtypes = kFloats,
              .kv_dtypes = kFloatsFp8AndScaledRows,
+             .contiguous = true,
              .cross = false},
      .workspace_bytes = workspace_bytes_of<kTritonSpec>,
      .create = create_of<kTritonSpec>},
@@ -118,6 +121,7 @@ constexpr BackendEntry kTable[] = {
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
              .kv_dtypes = kFloatsAndFp8,
+             .contiguous = true,
              .window = false,
              .chunk = false,
              .sinks = false,
@@ -143,6 +147,7 @@ constexpr BackendEntry kTable[] = {
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
              .kv_dtypes = kFloatsAndE4M3,
+             .contiguous = true,
              .cross = false},
      .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
      .create = create_of<kPageTableSpec>},
@@ -164,6 +169,7 @@ constexpr BackendEntry kTable[] = {
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
              .kv_dtypes = kFloats,
+             .contiguous = true,
              .cross = false,
              .deterministic = {kBlackwell}},
      .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
@@ -219,6 +225,7 @@ constexpr BackendEntry kTable[] = {
              .deterministic = {}},
      .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
      .create = create_of<kPageTableSpec>},
+    // It quantises q beside the rotation where the cache has fp8.
     {.name = "trtllm_mla",
      .summary = "TensorRT-LLM's MLA contract: page table, pages of 32 or 64",
      .mla = {.prefill = kSm100AndLater,
@@ -228,14 +235,15 @@ constexpr BackendEntry kTable[] = {
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
              .kv_dtypes = kFloatsAndE4M3,
+             .contiguous = true,
              .window = false,
              .chunk = false,
              .sinks = false,
              .cross = false,
              .speculation = Speculation::kChain,
              .deterministic = {}},
-     .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
-     .create = create_of<kPageTableSpec>},
+     .workspace_bytes = workspace_bytes_of<kFp8QueriesSpec>,
+     .create = create_of<kFp8QueriesSpec>},
     // Models with sinks get Triton on AMD.
     {.name = "aiter",
      .summary = "AMD's contract: CSR of page ids",
@@ -256,6 +264,7 @@ constexpr BackendEntry kTable[] = {
              .num_q_heads = {16, 128},
              .dtypes = kFloats,
              .kv_dtypes = kFloatsAndFp8,
+             .contiguous = true,
              .sinks = false,
              .cross = false,
              .deterministic = {}},

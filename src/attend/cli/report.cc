@@ -217,6 +217,9 @@ void print_start(const EngineInfo& info) {
     if (backend->slow)
       log_warning("attention backend ", backend->name, ": ", backend->summary,
                   ": expect many times the time of the one that is chosen by default");
+  if (info.always_absorbs)
+    log_info("latent attention: absorbed in every step; ", info.resolution.prefill->name,
+             " takes no contiguous keys");
   if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request alone");
   log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once",
                        info.pool_slots, counted(info.pool_slots / info.resolution.page_size, "page"),

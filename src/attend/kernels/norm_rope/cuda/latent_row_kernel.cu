@@ -1,6 +1,6 @@
 // A token's latent row: norm of its first part, rotation of the other, store; and the rotation of q.
 //
-//   tile        1 token a CTA
+//   tile        1 token a CTA, or kLatentHeads heads of q's latent part that are rounded
 //   warps       4, all alike
 //   shared      one sum for each warp
 //   bytes       kv_a twice in and once out, the cache row out, q's rotated part in and out
@@ -28,6 +28,24 @@ __device__ float sum_of_cta(float value) {
   return sum;
 }
 
+// Heads of q whose latent part a CTA rounds.
+constexpr int kLatentHeads = 8;
+
+__device__ float rounded_to_e4m3(float value) {
+  return from_fp8(__nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3), __NV_E4M3);
+}
+
+__device__ void round_latents(const LatentRowParams& params, int token, int first_head) {
+  const int num_heads = min(kLatentHeads, params.num_heads - first_head);
+  for (int i = static_cast<int>(threadIdx.x); i < num_heads * params.latent_dim; i += kThreads) {
+    const int head = first_head + i / params.latent_dim;
+    const int64_t at =
+        token * params.q_latent.token_stride + head * params.q_latent.head_stride + i % params.latent_dim;
+    store_element(params.q_latent.data, at, params.element,
+                  rounded_to_e4m3(load_element(params.q_latent.data, at, params.element)));
+  }
+}
+
 // Waits for the launch before it before it lets the next one start, as prefix_ready asks of what stores.
 // `kScaled`: of params.scaled_rows.
 template <bool kScaled>
@@ -36,6 +54,7 @@ __global__ void __launch_bounds__(kThreads)
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int token = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  if (blockIdx.y > 0) return round_latents(params, token, (static_cast<int>(blockIdx.y) - 1) * kLatentHeads);
   const int64_t row = token * params.kv_a.token_stride;
   int slot = params.slots[token];
   if (slot >= 0 && params.slot_map != nullptr) slot = params.slot_map[slot];
@@ -107,8 +126,14 @@ __global__ void __launch_bounds__(kThreads)
       write(params.rank + first, rotated.first);
       write(params.rank + second, rotated.second);
     } else {
-      store_element(data, begin + first, params.element, rotated.first);
-      store_element(data, begin + second, params.element, rotated.second);
+      // What is rounded to e4m3 was rounded to the type of q first.
+      const auto write_q = [&](int64_t at, float value) {
+        store_element(data, at, params.element, value);
+        if (params.q_latent.data != nullptr)
+          store_element(data, at, params.element, rounded_to_e4m3(load_element(data, at, params.element)));
+      };
+      write_q(begin + first, rotated.first);
+      write_q(begin + second, rotated.second);
     }
   }
 }
@@ -118,8 +143,10 @@ __global__ void __launch_bounds__(kThreads)
 void launch_latent_row(const LatentRowParams& params, void* stream) {
   if (params.num_tokens == 0) return;
   const auto kernel = params.scaled_rows ? latent_row_kernel<true> : latent_row_kernel<false>;
-  launch_dependent<LatentRowParams>(kernel, dim3(static_cast<unsigned>(params.num_tokens)), kThreads, 0,
-                                    stream, params, "latent_norm_rope_store");
+  const int head_ctas =
+      params.q_latent.data == nullptr ? 0 : (params.num_heads + kLatentHeads - 1) / kLatentHeads;
+  const dim3 grid(static_cast<unsigned>(params.num_tokens), static_cast<unsigned>(1 + head_ctas));
+  launch_dependent<LatentRowParams>(kernel, grid, kThreads, 0, stream, params, "latent_norm_rope_store");
 }
 
 }  // namespace attend::kernels::cuda
