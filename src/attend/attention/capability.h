@@ -122,6 +122,9 @@ struct Capability {
   Set<DType> dtypes = {};               // of q, k, v
   Set<DType> kv_dtypes = {};            // of the pool; kU8: kernels/kv_store/scaled_rows.h
 
+  // Prefill of MLA: takes keys and values of its own making beside the cache (AttentionInput::k, expanded
+  // MLA). Where it does not, models absorb every step.
+  bool contiguous = false;
   bool kv_scales = true;  // applies descales other than 1
   bool window = true;
   bool chunk = true;
@@ -130,9 +133,6 @@ struct Capability {
   bool cross = true;              // cross attention
   bool cross_with_window = true;  // in one model
   bool bidirectional = true;
-  // Prefill of expanded MLA: takes keys and values beside the cache (AttentionInput::k). Models absorb every
-  // step where it does not.
-  bool contiguous = false;
   Speculation speculation = Speculation::kTree;
   // Architectures on which a token's bits depend on its own sequence alone.
   Set<Architecture> deterministic = Set<Architecture>::all();

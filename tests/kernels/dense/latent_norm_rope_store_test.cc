@@ -122,6 +122,34 @@ TEST_F(LatentNormRopeStore, NormsRotatesAndStoresTheRowAndRotatesQ) {
         }
 }
 
+// Attention in fp8 gets q as e4m3 has it, the rotated part of the rotated numbers; the row is what it was.
+TEST_F(LatentNormRopeStore, RoundsQueriesToE4m3WhereTheyAreAsked) {
+  for (const auto& target : targets())
+    for (const DType weights : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const DType dtype = target->activation_for(weights);
+      SCOPED_TRACE(testing::Message() << *target << ", " << to_string(dtype));
+      constexpr int64_t kRank = 40, kRope = 8, kLatents = 72;
+      const Step exact(kRank, kRope, dtype, DType::kBF16), rounded(kRank, kRope, dtype, DType::kBF16);
+      // Some beyond the largest number of e4m3.
+      const TestTensor latents = TestTensor::random({kTokens, kHeads, kLatents}, dtype, 3, 200.0f);
+      const std::vector<double> were = latents.values();
+      target->latent_norm_rope_store(exact.args(/*interleaved=*/true));
+      LatentNormRopeStoreArgs args = rounded.args(/*interleaved=*/true);
+      args.q_latent = latents;
+      target->latent_norm_rope_store(args);
+      const auto e4m3 = [](double value) {
+        return static_cast<double>(static_cast<float>(F8E4M3(static_cast<float>(value))));
+      };
+      for (size_t i = 0; i < were.size(); ++i)
+        ASSERT_EQ(latents.at(static_cast<int64_t>(i)), e4m3(were[i])) << "latent " << i;
+      const int64_t width = exact.first.view().shape[1];
+      for (int64_t i = 0; i < kTokens * width; ++i) {
+        const bool of_q = i % width < kHeads * kRope;
+        ASSERT_EQ(rounded.first.at(i), of_q ? e4m3(exact.first.at(i)) : exact.first.at(i)) << "element " << i;
+      }
+    }
+}
+
 // Rows of 656 bytes say how they are scaled: what becomes of kv_a is what they hold.
 TEST_F(LatentNormRopeStore, StoresScaledRows) {
   for (const auto& target : targets())
@@ -176,6 +204,10 @@ TEST(LatentNormRopeStoreEntry, RefusesAnglesRowsAndCachesOfOtherWidths) {
   args = step.args(true);
   args.to.k = other.cache;
   EXPECT_EQ(refusal(args), "cache float32[4, 2, 50] on cpu: expected 48 in dimension 2");
+  args = step.args(true);
+  const TestTensor latents({kTokens, kHeads + 1, 40}, DType::kF32);
+  args.q_latent = latents;
+  EXPECT_EQ(refusal(args), "q_latent float32[4, 4, 40] on cpu: expected 3 in dimension 1");
 }
 
 }  // namespace
