@@ -11,7 +11,9 @@
 #include "attend/backends/table.h"
 #include "attend/engine/engine.h"
 #include "attend/model/safetensors.h"
+#include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
@@ -169,6 +171,44 @@ TEST_P(LatentBackend, KeepsScaledRowsWhereItSaysSo) {
   Engine narrow(config);
   EXPECT_EQ(answers_of(narrow, prompts_), answers) << "of requests that start over";
   EXPECT_GT(narrow.num_preemptions(), 0);
+}
+
+// The same on a GPU, under graphs: FlashMLA's contract decodes what Triton's has prefilled.
+TEST(LatentModels, KeepScaledRowsOnAGpu) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
+  const std::vector<LatentPrompt> prompts = prompts_of(kGoldens / "deepseek-v3");
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    EngineConfig config = latent_config("");
+    config.device = testing_support::kGpu;
+    config.dtype = dtype;
+    config.kv_cache_dtype = DType::kU8;
+    config.max_running_requests = 8;
+    config.backend_options.prefill_backend = "triton";
+    config.backend_options.decode_backend = "flashmla";
+    Engine engine(config);
+    EXPECT_EQ(engine.info().kv_token_bytes, 2 * 656u);
+    EXPECT_FALSE(engine.info().graph_sizes.empty());
+    const std::vector<Tokens> cold = answers_of(engine, prompts);
+    for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
+    // Sums of a cached prefix are rounded apart from the others.
+    const std::vector<Tokens> cached = answers_of(engine, prompts);
+    if (dtype == DType::kF32) {
+      EXPECT_EQ(cached, cold) << "of cached prefixes";
+    }
+    config.disable_cuda_graph = true;
+    Engine eager(config);
+    EXPECT_EQ(answers_of(eager, prompts), cold) << dtype << ": without graphs";
+    config.backend_options = {.attention_backend = "triton", .page_size = 1};
+    config.deterministic_inference = true;
+    Engine whole(config);
+    const std::vector<Tokens> answers = answers_of(whole, prompts);
+    config.max_total_tokens = 24;
+    for (const LatentPrompt& prompt : prompts) config.max_total_tokens += static_cast<int>(prompt.ids.size());
+    config.schedule.conservativeness = 0.0;
+    Engine narrow(config);
+    EXPECT_EQ(answers_of(narrow, prompts), answers) << dtype << ": of requests that start over";
+    EXPECT_GT(narrow.num_preemptions(), 0);
+  }
 }
 
 std::vector<const BackendEntry*> latent_backends() {
