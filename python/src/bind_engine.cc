@@ -18,6 +18,7 @@
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/engine/async_engine.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/model/chat_template/chat_template.h"
 #include "attend/model/generation_config.h"
 #include "module.h"
@@ -200,7 +201,7 @@ nb::dict info_of(const EngineHandle& handle) {
   record["model"] = text(info.model);
   record["device"] = printed(info.device);
   record["dtype"] = text(to_string(info.dtype));
-  record["kv_cache_dtype"] = text(to_string(info.kv_cache_dtype));
+  record["kv_cache_dtype"] = text(kernels::cache_dtype_name(info.kv_cache_dtype));
   record["prefill_attention_backend"] = text(info.resolution.prefill->name);
   record["decode_attention_backend"] = text(info.resolution.decode->name);
   record["page_size"] = info.resolution.page_size;

@@ -10,6 +10,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::python {
@@ -92,6 +93,15 @@ bool read_dtype(nb::handle value, std::optional<DType>& to) {
       to);
 }
 
+bool read_cache_dtype(nb::handle value, std::optional<DType>& to) {
+  return read_name(
+      value,
+      [](const std::string& name) {
+        return name == "auto" ? std::optional<DType>() : std::optional(kernels::parse_cache_dtype(name));
+      },
+      to);
+}
+
 using C = EngineConfig;
 constexpr std::string_view kText = "a text", kBool = "True or False", kNumber = "a number",
                            kWhole = "a whole number";
@@ -108,7 +118,8 @@ constexpr Field<C> kConfigFields[] = {
      [](nb::handle value, C& to) { return read_name(value, parse_load_format, to.load_format); }},
     {"device", kText, [](nb::handle value, C& to) { return read_name(value, parse_device, to.device); }},
     {"dtype", kText, [](nb::handle value, C& to) { return read_dtype(value, to.dtype); }},
-    {"kv_cache_dtype", kText, [](nb::handle value, C& to) { return read_dtype(value, to.kv_cache_dtype); }},
+    {"kv_cache_dtype", kText,
+     [](nb::handle value, C& to) { return read_cache_dtype(value, to.kv_cache_dtype); }},
     {"attention_backend", kText,
      [](nb::handle value, C& to) { return read_value(value, to.backend_options.attention_backend); }},
     {"prefill_attention_backend", kText,

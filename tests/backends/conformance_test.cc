@@ -8,6 +8,7 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/backends/table.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/tensor/cuda.h"
 #include "tests/backends/backend_case.h"
 #include "tests/kernels/conformance/cases.h"
@@ -155,6 +156,15 @@ std::vector<AttentionCase> steps_among(const std::vector<AttentionCase>& cases, 
   return steps;
 }
 
+std::vector<AttentionCase> mla_steps_on(Device device) {
+  std::vector<AttentionCase> steps = steps_among(mla_conformance_cases(), device);
+  for (AttentionCase c : steps_among(scaled_row_cases(), device)) {
+    c.kv_dtype = DType::kU8;
+    steps.push_back(c);
+  }
+  return steps;
+}
+
 // Whether a row runs a case. Rows share their code: the default of the device runs every case, the others
 // a third of them, each another third than its neighbours. MLA has few cases, so that all run all.
 bool takes_part(const BackendEntry& entry, const AttentionCase& c, size_t case_idx, Device device) {
@@ -197,7 +207,7 @@ class OnDevice : public testing::TestWithParam<Device> {
   }
 
   static std::vector<AttentionCase> mha_steps() { return steps_among(conformance_cases(), GetParam()); }
-  static std::vector<AttentionCase> mla_steps() { return steps_among(mla_conformance_cases(), GetParam()); }
+  static std::vector<AttentionCase> mla_steps() { return mla_steps_on(GetParam()); }
 };
 
 using BackendConformance = OnDevice;
@@ -207,6 +217,7 @@ TEST_P(BackendConformance, HoldsForMhaCasesOfTheThirdQuarter) { run_part(mha_ste
 TEST_P(BackendConformance, HoldsForMhaCasesOfTheLastQuarter) { run_part(mha_steps(), GetParam(), 3, 4); }
 TEST_P(BackendConformance, HoldsForMlaCases) { run_part(mla_steps(), GetParam(), 0, 1); }
 
+const std::string_view kScaledRows = kernels::cache_dtype_name(DType::kU8);
 constexpr std::string_view kPageNames[] = {"page_size 1",  "page_size 2",   "page_size 4",
                                            "page_size 8",  "page_size 16",  "page_size 32",
                                            "page_size 64", "page_size 128", "page_size 256"};
@@ -230,8 +241,8 @@ std::vector<Feature> features(const Trial& trial, const Capability& can) {
       {"deterministic inference", needs.deterministic, !can.deterministic.empty()},
       {"draft chain", needs.speculation == Speculation::kChain, can.speculation >= Speculation::kChain},
       {"draft tree", needs.speculation == Speculation::kTree, can.speculation >= Speculation::kTree}};
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2})
-    all.push_back({to_string(dtype), needs.kv_dtype == dtype, can.kv_dtypes.contains(dtype)});
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kU8})
+    all.push_back({kernels::cache_dtype_name(dtype), needs.kv_dtype == dtype, can.kv_dtypes.contains(dtype)});
   for (size_t i = 0; i < std::size(kPageSizes); ++i)
     all.push_back(
         {kPageNames[i], trial.spec.page_size == kPageSizes[i], can.page_sizes.contains(kPageSizes[i])});
@@ -301,10 +312,10 @@ void expect_coverage(KvKind kind, const std::vector<AttentionCase>& cases, Devic
 // Which cases run is known without the device.
 using BackendCoverage = testing::TestWithParam<Device>;
 TEST_P(BackendCoverage, TestsEveryMhaCapabilityOrSeesItRefused) {
-  expect_coverage(KvKind::kMha, steps_among(conformance_cases(), GetParam()), GetParam(), {});
+  expect_coverage(KvKind::kMha, steps_among(conformance_cases(), GetParam()), GetParam(), {kScaledRows});
 }
 TEST_P(BackendCoverage, TestsEveryMlaCapabilityOrSeesItRefused) {
-  expect_coverage(KvKind::kMla, steps_among(mla_conformance_cases(), GetParam()), GetParam(),
+  expect_coverage(KvKind::kMla, mla_steps_on(GetParam()), GetParam(),
                   {"chunked local attention", "cross attention", "bidirectional attention"});
 }
 

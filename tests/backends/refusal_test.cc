@@ -240,6 +240,24 @@ TEST(Refusal, OfAKvCacheDtype) {
                     "kv_cache_dtype fp8_e4m3: fa4 has float32, float16, bfloat16 (prefill)"}});
 }
 
+TEST(Refusal, OfScaledRowsOfOtherBackendsAndOtherHeadDims) {
+  Requirement narrow = with_kv(deepseek_v3(), DType::kU8);
+  narrow.head_dims = {320, 256};
+  expect_refusals(
+      {{kHopper,
+        with_kv(deepseek_v3(), DType::kU8),
+        {.attention_backend = "fa3"},
+        "kv_cache_dtype fp8_ds_mla: fa3 has float32, float16, bfloat16, fp8_e4m3 (decode)"},
+       {kHopper,
+        with_kv(llama(), DType::kU8),
+        {.attention_backend = "triton"},
+        "kv_cache_dtype fp8_ds_mla: triton has float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 (decode)"},
+       {kHopper,
+        narrow,
+        {.attention_backend = "triton"},
+        "kv_cache_dtype fp8_ds_mla with head dims 320/256: triton has it for 576/512 (decode)"}});
+}
+
 TEST(Refusal, OfDeterministicInference) {
   for (std::string_view name : {"trtllm_mha", "aiter"})
     expect_refusals({{name == "aiter" ? kAmd : kBlackwell,

@@ -58,6 +58,14 @@ TEST(BackendTable, LeavesEveryRowAPageSizeUnderAnyCondition) {
         }
 }
 
+// Those of attend's kernels that prefill MLA take expanded keys too.
+TEST(BackendTable, TakesContiguousKeysWhereItPrefillsMla) {
+  for (const BackendEntry& entry : backend_table()) {
+    EXPECT_EQ(entry.mla.contiguous, !entry.mla.prefill.empty()) << entry.name;
+    EXPECT_FALSE(entry.mha.contiguous && entry.mla.prefill.empty()) << entry.name;
+  }
+}
+
 // A preference for a name that the table lacks would be passed over in silence.
 TEST(BackendTable, HasEveryBackendThatIsPreferred) {
   for (KvKind kind : {KvKind::kMha, KvKind::kMla})

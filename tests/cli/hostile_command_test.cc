@@ -88,6 +88,18 @@ TEST(Command, TakesFp8AsSglangCallsIt) {
   EXPECT_THAT(ran.out, HasSubstr(", fp8_e4m3, "));
 }
 
+TEST(Command, TakesScaledLatentRowsAsVllmCallsThemForLatentAttentionAlone) {
+  expect_refused(kGenerate + " -p x --kv-cache-dtype fp8_ds_mla",
+                 "kv_cache_dtype fp8_ds_mla: cpu has float32, float16, bfloat16, fp8_e4m3, fp8_e5m2");
+  expect_refused(kGenerate + " -p x --kv-cache-dtype uint8",
+                 "--kv-cache-dtype 'uint8': expected auto, float32, ");
+  const Ran ran = attend("backends --device cpu --kv-cache-dtype fp8_ds_mla --model-path " ATTEND_SOURCE_DIR
+                         "/tests/goldens/deepseek-v3");
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("cpu            chosen for prefill; chosen for decode"),
+                             HasSubstr("kv_cache_dtype fp8_ds_mla: flashinfer has float32")));
+}
+
 TEST(Command, SaysAsMuchAsItsLogLevelAsksFor) {
   const std::string command = kGenerate + " -p x -n 1 --attention-backend torch_native";
   EXPECT_THAT(attend(command).out,

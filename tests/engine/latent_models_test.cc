@@ -7,14 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "attend/backends/spec.h"
 #include "attend/backends/table.h"
 #include "attend/engine/engine.h"
 #include "attend/model/safetensors.h"
+#include "attend/tensor/cuda.h"
+#include "tests/support/error_message.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
 
 using testing::HasSubstr;
+using testing_support::error_message;
 using Tokens = std::vector<int32_t>;
 
 const std::filesystem::path kGoldens = ATTEND_SOURCE_DIR "/tests/goldens";
@@ -137,6 +142,75 @@ TEST_P(LatentBackend, KeepsLatentRowsInFp8WhereItSaysSo) {
   EXPECT_EQ(answers_of(engine, prompts_), cold);
 }
 
+// 656 bytes a token and layer. Where bits do not depend on batches, chunks and preemption change no answer.
+TEST_P(LatentBackend, KeepsScaledRowsWhereItSaysSo) {
+  EngineConfig config = latent_config(GetParam()->name);
+  config.kv_cache_dtype = DType::kU8;
+  if (!GetParam()->mla.kv_dtypes.contains(DType::kU8)) {
+    EXPECT_THAT(error_message(ErrorCode::kUnsupported, [&] { Engine engine(config); }),
+                HasSubstr("kv_cache_dtype fp8_ds_mla: " + std::string(GetParam()->name) + " has"));
+    return;
+  }
+  Engine engine(config);
+  EXPECT_EQ(engine.info().kv_token_bytes, 2 * 656u) << "2 layers";
+  EXPECT_EQ(engine.info().pool_bytes % 656, 0u);
+  const std::vector<Tokens> cold = answers_of(engine, prompts_);
+  for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
+  EXPECT_EQ(answers_of(engine, prompts_), cold) << "of cached prefixes";
+  if (GetParam()->mla.deterministic.empty()) return;
+  config.deterministic_inference = true;
+  Engine whole(config);
+  const std::vector<Tokens> answers = answers_of(whole, prompts_);
+  config.chunked_prefill_size = 40;
+  Engine chunked(config);
+  EXPECT_EQ(answers_of(chunked, prompts_), answers) << "in chunks";
+  config.backend_options.page_size = 1;
+  config.max_total_tokens = 24;  // more than one answer, and less than all
+  for (const LatentPrompt& prompt : prompts_) config.max_total_tokens += static_cast<int>(prompt.ids.size());
+  config.schedule.conservativeness = 0.0;
+  Engine narrow(config);
+  EXPECT_EQ(answers_of(narrow, prompts_), answers) << "of requests that start over";
+  EXPECT_GT(narrow.num_preemptions(), 0);
+}
+
+// The same on a GPU, under graphs: FlashMLA's contract decodes what Triton's has prefilled.
+TEST(LatentModels, KeepScaledRowsOnAGpu) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
+  const std::vector<LatentPrompt> prompts = prompts_of(kGoldens / "deepseek-v3");
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    EngineConfig config = latent_config("");
+    config.device = testing_support::kGpu;
+    config.dtype = dtype;
+    config.kv_cache_dtype = DType::kU8;
+    config.max_running_requests = 8;
+    config.backend_options.prefill_backend = "triton";
+    config.backend_options.decode_backend = "flashmla";
+    Engine engine(config);
+    EXPECT_EQ(engine.info().kv_token_bytes, 2 * 656u);
+    EXPECT_FALSE(engine.info().graph_sizes.empty());
+    const std::vector<Tokens> cold = answers_of(engine, prompts);
+    for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
+    // Sums of a cached prefix are rounded apart from the others.
+    const std::vector<Tokens> cached = answers_of(engine, prompts);
+    if (dtype == DType::kF32) {
+      EXPECT_EQ(cached, cold) << "of cached prefixes";
+    }
+    config.disable_cuda_graph = true;
+    Engine eager(config);
+    EXPECT_EQ(answers_of(eager, prompts), cold) << dtype << ": without graphs";
+    config.backend_options = {.attention_backend = "triton", .page_size = 1};
+    config.deterministic_inference = true;
+    Engine whole(config);
+    const std::vector<Tokens> answers = answers_of(whole, prompts);
+    config.max_total_tokens = 24;
+    for (const LatentPrompt& prompt : prompts) config.max_total_tokens += static_cast<int>(prompt.ids.size());
+    config.schedule.conservativeness = 0.0;
+    Engine narrow(config);
+    EXPECT_EQ(answers_of(narrow, prompts), answers) << dtype << ": of requests that start over";
+    EXPECT_GT(narrow.num_preemptions(), 0);
+  }
+}
+
 std::vector<const BackendEntry*> latent_backends() {
   std::vector<const BackendEntry*> found;
   for (const BackendEntry& entry : backend_table())
@@ -146,6 +220,83 @@ std::vector<const BackendEntry*> latent_backends() {
 
 INSTANTIATE_TEST_SUITE_P(Every, LatentBackend, testing::ValuesIn(latent_backends()),
                          [](const auto& test) { return std::string(test.param->name); });
+
+// A backend that can not take keys beside the cache: it throws where it gets some.
+class CacheAlone : public AttentionBackend {
+ public:
+  explicit CacheAlone(std::unique_ptr<AttentionBackend> under) : under_(std::move(under)) {}
+  void plan(const ForwardBatch& batch, Stream& stream) override { under_->plan(batch, stream); }
+  KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override {
+    return under_->destination(layer, batch);
+  }
+  void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
+               Stream& stream) override {
+    require(input.k.empty(), "keys beside the cache");
+    under_->forward(layer, input, batch, stream);
+  }
+
+ private:
+  std::unique_ptr<AttentionBackend> under_;
+};
+
+constexpr BackendSpec kRequestRows{.index = kernels::KvIndexKind::kRequestRows};
+
+TEST(LatentModels, AbsorbEveryStepWhereTheBackendTakesNoKeysBesideTheCache) {
+  const std::vector<LatentPrompt> prompts = prompts_of(kGoldens / "deepseek-v3");
+  BackendEntry mine = *find_backend(backend_table(), "cpu");
+  mine.name = "mine";
+  mine.aliases = {};
+  mine.create = [](const BackendContext& context) -> std::unique_ptr<AttentionBackend> {
+    return std::make_unique<CacheAlone>(create_kernel_backend(kRequestRows, context));
+  };
+  mine.mla.contiguous = false;
+  EngineConfig config = latent_config("mine");
+  config.backends = {&mine, 1};
+  size_t bytes = 0;
+  {
+    Engine engine(config);
+    EXPECT_TRUE(engine.info().always_absorbs);
+    bytes = engine.info().workspace_bytes;
+    EXPECT_EQ(answers_of(engine, prompts), expected_of(prompts));
+  }
+  // One that says it takes them gets them.
+  mine.mla.contiguous = true;
+  Engine engine(config);
+  EXPECT_FALSE(engine.info().always_absorbs);
+  EXPECT_GT(engine.info().workspace_bytes, bytes) << "plans of expanded layers";
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { answers_of(engine, prompts); }),
+              HasSubstr("keys beside the cache"));
+}
+
+// It quantises q where the cache has fp8: other answers than of a contract that does not.
+TEST(LatentModels, RoundQueriesToE4m3WhereTheContractSaysSo) {
+  const std::vector<LatentPrompt> prompts = prompts_of(kGoldens / "deepseek-v3");
+  for (const auto& [kv_dtype, rounds] :
+       {std::pair{DType::kF8E4M3, true}, {DType::kF32, false}, {DType::kBF16, false}}) {
+    const MlaKvPool pool({.num_layers = 1, .num_pages = 2, .dtype = kv_dtype, .scales = {}});
+    const ReqToTokenPool rows(1, 64);
+    const AttentionLayer layer{.num_q_heads = 2,
+                               .num_kv_heads = 1,
+                               .head_dim_qk = 576,
+                               .head_dim_v = 512,
+                               .rope_dim = 64,
+                               .kind = KvKind::kMla};
+    const BackendConfig config{.model = {.layers = {layer}, .kv_dtype = kv_dtype, .max_context_len = 64},
+                               .limits = {.max_reqs = 1, .max_tokens = 1, .max_kv_tokens = 64},
+                               .page_size = 64};
+    for (const BackendEntry& entry : backend_table()) {
+      if (!entry.mla.served() || !entry.mla.kv_dtypes.contains(kv_dtype)) continue;
+      const auto backend =
+          entry.create({.config = config, .requests = rows, .pool = const_cast<MlaKvPool&>(pool)});
+      Stream stream;
+      const int32_t cu_seqlen_q[] = {0};
+      const ForwardBatch batch{.mode = ForwardMode::kIdle, .cu_seqlen_q = cu_seqlen_q};
+      backend->plan(batch, stream);
+      EXPECT_EQ(backend->destination(layer, batch).fp8_q, rounds && entry.name == "trtllm_mla")
+          << entry.name << ", " << kv_dtype;
+    }
+  }
+}
 
 // Its kernels are for 16 or 128 heads; these models have 2.
 TEST(LatentModels, AreRefusedByBackendsWhoseHeadsOrPagesTheyHaveNot) {

@@ -235,6 +235,26 @@ TEST(MlaKvPool, CountsItsBytesAndSharesOneScaleBetweenKAndV) {
   EXPECT_EQ(pool.layer(1).v_scale, 0.25f);
 }
 
+TEST(MlaKvPool, TakesScaledRowsOf656BytesATokenAndLayer) {
+  MlaKvPool::Config config = small_mla();
+  config.dtype = DType::kU8;
+  EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { MlaKvPool pool(config); }),
+            "kv_lora_rank 16 and rope_dim 8: rows of fp8_ds_mla have 512 and 64");
+  config.kv_lora_rank = 512;
+  config.rope_dim = 64;
+  const MlaKvPool pool(config);
+  EXPECT_EQ(pool.dtype(), DType::kU8);
+  EXPECT_EQ(pool.bytes_per_token(), 2u * 656);
+  EXPECT_EQ(MlaKvPool::num_bytes(config), 2u * Arena::padded_bytes(20 * 656));
+  EXPECT_THAT(extents(pool.latent(1)), ElementsAre(5, 4, 656));
+  EXPECT_TRUE(pool.latent(1).is_contiguous());
+  EXPECT_EQ(pool.layer(1).k.data, pool.latent(1).data);
+  MhaKvPool::Config mha = small_mha(KvLayout::kTokenMajor);
+  mha.dtype = DType::kU8;
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { MhaKvPool refused(mha); }),
+              StartsWith("dtype fp8_ds_mla: MhaKvPool takes float32"));
+}
+
 TEST(MlaKvPool, NamesWhatIsWrong) {
   const auto refusal = [](auto change) {
     MlaKvPool::Config config = small_mla();

@@ -11,8 +11,8 @@ namespace {
 
 // A pool for the model, of so many pages. Layers with a window among others without have a half of their own.
 std::unique_ptr<KvPool> pool_for(const ModelSpec& model, const ModelPlacement& placement, int page_size,
-                                 int num_pages) {
-  KvPoolConfig config = pool_of(model.geometry(placement.dtype, placement.dtype), page_size, placement.device,
+                                 int num_pages, DType kv_dtype) {
+  KvPoolConfig config = pool_of(model.geometry(placement.dtype, kv_dtype), page_size, placement.device,
                                 SwaHalf{.full_tokens_ratio = 1.0});
   set_num_pages(config, num_pages);
   return make_kv_pool(config);
@@ -46,11 +46,13 @@ ForwardMode mode_of(std::span<const Extension> extensions) {
 }  // namespace
 
 GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const BackendEntry& backend,
-                           int page_size, int max_reqs, int max_len, int max_tokens)
+                           int page_size, int max_reqs, int max_len, int max_tokens,
+                           std::optional<DType> kv_dtype)
     : model_(model),
       rows_(max_reqs, max_len, placement.device),
       slots_(make_allocator(page_size, max_reqs * ceil_div(max_len, page_size) + 1)),
-      pool_(pool_for(model.spec(), placement, page_size, max_reqs * ceil_div(max_len, page_size) + 1)),
+      pool_(pool_for(model.spec(), placement, page_size, max_reqs * ceil_div(max_len, page_size) + 1,
+                     kv_dtype.value_or(placement.dtype))),
       stream_{placement.device} {
   if (placement.device.type == DeviceType::kCuda) {
     gpu_stream_.emplace(placement.device);
@@ -58,7 +60,7 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
   }
   const BatchLimits limits{
       .max_reqs = max_reqs, .max_tokens = max_tokens, .max_kv_tokens = int64_t{max_reqs} * max_len};
-  ModelGeometry geometry = model.spec().geometry(placement.dtype, placement.dtype);
+  ModelGeometry geometry = model.spec().geometry(placement.dtype, kv_dtype.value_or(placement.dtype));
   geometry.max_context_len = max_len;
   widest_window_left_ = widest_window_left(geometry);
   const BackendConfig config{.device = placement.device,

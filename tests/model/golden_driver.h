@@ -34,9 +34,9 @@ struct Extension {
 class GoldenDriver {
  public:
   // For at most `max_reqs` sequences at once of `max_len` tokens, and `max_tokens` new tokens a step. K/V are
-  // stored in the dtype of the activations.
+  // stored in the dtype of the activations, where no other is given.
   GoldenDriver(Model& model, const ModelPlacement& placement, const BackendEntry& backend, int page_size,
-               int max_reqs, int max_len, int max_tokens);
+               int max_reqs, int max_len, int max_tokens, std::optional<DType> kv_dtype = {});
 
   Sequence begin(std::span<const int32_t> prompt);
   void end(const Sequence& sequence);

@@ -49,7 +49,7 @@ struct ModelGeometry {
   // The other of each pair of MLA layers, for contiguous keys and values.
   std::vector<AttentionLayer> expanded_layers = {};
   DType dtype = DType::kF32;     // of q, k, v and out
-  DType kv_dtype = DType::kF32;  // of the pool
+  DType kv_dtype = DType::kF32;  // of the pool; kU8: scaled rows
   int max_context_len = 0;
 };
 

@@ -27,8 +27,8 @@ struct AttentionInput {
   TensorView q_rope = {};  // MLA: [num_tokens, num_q_heads, rope_dim], rotated
   TensorView out = {};     // [num_tokens, num_q_heads, head_dim_v]
   TensorView lse = {};     // f32 [num_tokens, num_q_heads]; may be empty
-  // Expanded MLA: keys and values of all requests, one request after another; causal: its last ones are those
-  // of its new tokens.
+  // Expanded MLA, for backends that say Capability::contiguous: keys and values of all requests, one request
+  // after another; causal: its last ones are those of its new tokens.
   TensorView k = {};                             // [num_keys, num_q_heads, head_dim_qk]
   TensorView v = {};                             // [num_keys, num_q_heads, head_dim_v]
   View<const int32_t> cu_seqlen_kv = {};         // [num_reqs + 1] on the device

@@ -5,6 +5,7 @@
 
 #include "attend/attention/backend.h"
 #include "attend/base/error.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend {
 namespace {
@@ -12,7 +13,8 @@ namespace {
 constexpr Architecture kArchitectures[] = {
     Architecture::kCpu,    Architecture::kTuring,    Architecture::kAmpere,           Architecture::kAda,
     Architecture::kHopper, Architecture::kBlackwell, Architecture::kBlackwellGeforce, Architecture::kAmd};
-constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
+constexpr DType kCacheDTypes[] = {DType::kF32,    DType::kF16,    DType::kBF16,
+                                  DType::kF8E4M3, DType::kF8E5M2, DType::kU8};
 
 void append(std::string& list, std::string_view separator, std::string_view word) {
   if (!list.empty()) list += separator;
@@ -52,8 +54,8 @@ std::string to_string(Set<Architecture> architectures) {
 
 std::string to_string(Set<DType> dtypes) {
   std::string list;
-  for (DType dtype : kFloats)
-    if (dtypes.contains(dtype)) append(list, ", ", to_string(dtype));
+  for (DType dtype : kCacheDTypes)
+    if (dtypes.contains(dtype)) append(list, ", ", kernels::cache_dtype_name(dtype));
   return list;
 }
 
@@ -96,6 +98,7 @@ std::string describe(const Capability& capability) {
   feature(capability.sinks, "sinks");
   feature(capability.cross, "cross");
   feature(capability.bidirectional, "bidirectional");
+  feature(capability.contiguous, "contiguous keys");
   feature(capability.kv_scales, "KV scales");
   feature(!capability.deterministic.empty(), "deterministic");
   feature(capability.graphs, "graphs");

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "attend/attention/resolver.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend {
 namespace {
@@ -54,8 +55,13 @@ void add_geometry_reasons(const Capability& can, const Requirement& needs, Reaso
                  text("has ", can.num_q_heads[0], " and ", can.num_q_heads[1]));
   reasons.unless(can.dtypes.contains(needs.dtype), text("dtype ", needs.dtype),
                  "has " + to_string(can.dtypes));
-  reasons.unless(can.kv_dtypes.contains(needs.kv_dtype), text("kv_cache_dtype ", needs.kv_dtype),
-                 "has " + to_string(can.kv_dtypes));
+  const std::string kv_dtype = text("kv_cache_dtype ", kernels::cache_dtype_name(needs.kv_dtype));
+  const bool has_kv_dtype = can.kv_dtypes.contains(needs.kv_dtype);
+  reasons.unless(has_kv_dtype, kv_dtype, "has " + to_string(can.kv_dtypes));
+  constexpr HeadDims kScaled{kernels::kScaledRow.width(), kernels::kScaledRow.rank};
+  if (has_kv_dtype && needs.kv_dtype == DType::kU8)
+    reasons.unless(dims == kScaled, text(kv_dtype, " with head dims ", dims.qk, '/', dims.v),
+                   text("has it for ", kScaled.qk, '/', kScaled.v));
 }
 
 void add_feature_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {

@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend {
 
 void check_layer(const AttentionLayer& layer, const KvPool& pool) {
   if (layer.kind == KvKind::kMla) {
-    const int64_t latent = pool.latent(layer.layer_id).shape[2];
+    const int64_t latent = kernels::latent_width(pool.latent(layer.layer_id));
     const bool absorbed =
         layer.num_kv_heads == 1 && layer.head_dim_qk == latent && layer.head_dim_v + layer.rope_dim == latent;
     if (!absorbed)

@@ -9,6 +9,7 @@
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/attention/mla.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/kernels/metadata/metadata.h"
 
 namespace attend {
@@ -40,8 +41,9 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
     : spec_(spec), config_(context.config), requests_(context.requests), pool_(context.pool) {
   require(config_.page_size == pool_.page_size(), "page_size ", config_.page_size, ": the pool has ",
           pool_.page_size());
-  require(config_.model.kv_dtype == pool_.dtype(), "kv_cache_dtype ", config_.model.kv_dtype,
-          ": the pool has ", pool_.dtype());
+  require(config_.model.kv_dtype == pool_.dtype(), "kv_cache_dtype ",
+          kernels::cache_dtype_name(config_.model.kv_dtype), ": the pool has ",
+          kernels::cache_dtype_name(pool_.dtype()));
   require(config_.model.max_context_len <= requests_.max_context_len(), "context length ",
           config_.model.max_context_len, ": the request rows have ", requests_.max_context_len(),
           " positions");
@@ -140,7 +142,8 @@ KvDestination KernelBackend::destination(const AttentionLayer& layer, const Forw
           .slots = raw(batch.out_slots),
           .slot_map = kv.slot_map,
           .k_scale = kv.k_scale,
-          .v_scale = kv.v_scale};
+          .v_scale = kv.v_scale,
+          .fp8_q = latent && spec_.fp8_q_of_fp8_cache && is_fp8(pool_.dtype())};
 }
 
 void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& input,

@@ -26,6 +26,12 @@ constexpr Set<DType> kFloats{DType::kF32, DType::kF16, DType::kBF16};
 constexpr Set<DType> kFloatsAndE4M3{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3};
 constexpr Set<DType> kFloatsAndFp8{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
 
+// And rows that say how they are scaled, as FlashMLA reads them.
+constexpr Set<DType> kFloatsE4M3AndScaledRows{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3,
+                                              DType::kU8};
+constexpr Set<DType> kFloatsFp8AndScaledRows{DType::kF32,    DType::kF16,    DType::kBF16,
+                                             DType::kF8E4M3, DType::kF8E5M2, DType::kU8};
+
 constexpr HeadDims kLatentDims{576, 512};  // DeepSeek's latent row: rank 512, RoPE 64
 
 constexpr BackendSpec kReferenceSpec{.index = KvIndexKind::kRequestRows,
@@ -34,6 +40,7 @@ constexpr BackendSpec kCpuSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kTritonSpec{.index = KvIndexKind::kRequestRows};
 constexpr BackendSpec kCsrSpec{.index = KvIndexKind::kCsr};
 constexpr BackendSpec kPageTableSpec{.index = KvIndexKind::kPageTable};
+constexpr BackendSpec kFp8QueriesSpec{.index = KvIndexKind::kPageTable, .fp8_q_of_fp8_cache = true};
 
 // A hardware prefetcher follows the rows of one head through a page; at 64 tokens decode from DRAM reads
 // close to what the machine can (docs/kernels/attention-cpu.md). The price: a prefix is shared in whole pages
@@ -54,7 +61,8 @@ constexpr Capability kCpuMla{.prefill = {kCpu},
                              .preferred_page_size = kCpuPageSize,
                              .head_dims = kLatentDims,
                              .dtypes = kFloats,
-                             .kv_dtypes = kFloatsAndFp8,
+                             .kv_dtypes = kFloatsFp8AndScaledRows,
+                             .contiguous = true,
                              .graphs = false};
 
 constexpr std::string_view kTorchNativeAliases[] = {"reference"};
@@ -90,7 +98,8 @@ constexpr BackendEntry kTable[] = {
              .page_sizes = PageSizes::all(),
              .head_dims = kLatentDims,
              .dtypes = kFloats,
-             .kv_dtypes = kFloatsAndFp8,
+             .kv_dtypes = kFloatsFp8AndScaledRows,
+             .contiguous = true,
              .cross = false},
      .workspace_bytes = workspace_bytes_of<kTritonSpec>,
      .create = create_of<kTritonSpec>},
@@ -112,6 +121,7 @@ constexpr BackendEntry kTable[] = {
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
              .kv_dtypes = kFloatsAndFp8,
+             .contiguous = true,
              .window = false,
              .chunk = false,
              .sinks = false,
@@ -137,6 +147,7 @@ constexpr BackendEntry kTable[] = {
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
              .kv_dtypes = kFloatsAndE4M3,
+             .contiguous = true,
              .cross = false},
      .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
      .create = create_of<kPageTableSpec>},
@@ -158,6 +169,7 @@ constexpr BackendEntry kTable[] = {
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
              .kv_dtypes = kFloats,
+             .contiguous = true,
              .cross = false,
              .deterministic = {kBlackwell}},
      .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
@@ -186,7 +198,7 @@ constexpr BackendEntry kTable[] = {
              .head_dims = kLatentDims,
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
-             .kv_dtypes = kFloatsAndE4M3,
+             .kv_dtypes = kFloatsE4M3AndScaledRows,
              .window = false,
              .chunk = false,
              .sinks = false,
@@ -213,6 +225,7 @@ constexpr BackendEntry kTable[] = {
              .deterministic = {}},
      .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
      .create = create_of<kPageTableSpec>},
+    // It quantises q beside the rotation where the cache has fp8.
     {.name = "trtllm_mla",
      .summary = "TensorRT-LLM's MLA contract: page table, pages of 32 or 64",
      .mla = {.prefill = kSm100AndLater,
@@ -222,14 +235,15 @@ constexpr BackendEntry kTable[] = {
              .head_dim_rule = HeadDimRule::kExactly,
              .dtypes = kFloats,
              .kv_dtypes = kFloatsAndE4M3,
+             .contiguous = true,
              .window = false,
              .chunk = false,
              .sinks = false,
              .cross = false,
              .speculation = Speculation::kChain,
              .deterministic = {}},
-     .workspace_bytes = workspace_bytes_of<kPageTableSpec>,
-     .create = create_of<kPageTableSpec>},
+     .workspace_bytes = workspace_bytes_of<kFp8QueriesSpec>,
+     .create = create_of<kFp8QueriesSpec>},
     // Models with sinks get Triton on AMD.
     {.name = "aiter",
      .summary = "AMD's contract: CSR of page ids",
@@ -250,6 +264,7 @@ constexpr BackendEntry kTable[] = {
              .num_q_heads = {16, 128},
              .dtypes = kFloats,
              .kv_dtypes = kFloatsAndFp8,
+             .contiguous = true,
              .sinks = false,
              .cross = false,
              .deterministic = {}},

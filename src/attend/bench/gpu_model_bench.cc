@@ -11,6 +11,7 @@
 #include "attend/bench/prefill_parts.h"
 #include "attend/bench/timing.h"
 #include "attend/engine/engine.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/model/model_spec.h"
 
 namespace attend::bench {
@@ -73,24 +74,24 @@ class GpuModelBench {
     const EngineInfo& info = engine_.info();
     const GpuFacts facts = gpu_facts(info.device);
     const cuda::DeviceInfo gpu = cuda::device_info(info.device);
-    report_ = {
-        .bench = "model",
-        .machine = gpu.name,
-        .instruction_set = fmt::format("sm{}{}", gpu.major, gpu.minor),
-        .threads = 1,
-        .facts = {{"driver", facts.driver},
-                  {"cuda", fmt::format("{} (driver: up to {})", facts.cuda, facts.driver_cuda)},
-                  {"model", fmt::format("{}, {} layers, {}", info.model, engine_.model_spec().num_layers(),
-                                        to_string(info.dtype))},
-                  {"attention", fmt::format("{}, page size {}, K/V in {}", info.resolution.decode->name,
-                                            info.resolution.page_size, to_string(info.kv_cache_dtype))},
-                  {"graphs", info.graph_sizes.empty()
-                                 ? std::string("off")
-                                 : fmt::format("{} batch sizes, {:.1f} MB", info.graph_sizes.size(),
-                                               1e-6 * static_cast<double>(info.graph_bytes))}},
-        .figures = {{"fastest read", 1, read_rate_ * 1e-3, "GB/s"},
-                    {"highest SM clock", 1, 1.0 * facts.sm_clock, "MHz"},
-                    {"memory clock", 1, 1.0 * facts.memory_clock, "MHz"}}};
+    report_ = {.bench = "model",
+               .machine = gpu.name,
+               .instruction_set = fmt::format("sm{}{}", gpu.major, gpu.minor),
+               .threads = 1,
+               .facts = {{"driver", facts.driver},
+                         {"cuda", fmt::format("{} (driver: up to {})", facts.cuda, facts.driver_cuda)},
+                         {"model", fmt::format("{}, {} layers, {}", info.model,
+                                               engine_.model_spec().num_layers(), to_string(info.dtype))},
+                         {"attention", fmt::format("{}, page size {}, K/V in {}",
+                                                   info.resolution.decode->name, info.resolution.page_size,
+                                                   kernels::cache_dtype_name(info.kv_cache_dtype))},
+                         {"graphs", info.graph_sizes.empty()
+                                        ? std::string("off")
+                                        : fmt::format("{} batch sizes, {:.1f} MB", info.graph_sizes.size(),
+                                                      1e-6 * static_cast<double>(info.graph_bytes))}},
+               .figures = {{"fastest read", 1, read_rate_ * 1e-3, "GB/s"},
+                           {"highest SM clock", 1, 1.0 * facts.sm_clock, "MHz"},
+                           {"memory clock", 1, 1.0 * facts.memory_clock, "MHz"}}};
   }
 
   void add_kernels() {

@@ -6,6 +6,7 @@
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/cli/flags.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend::cli {
@@ -44,6 +45,15 @@ DType parse_dtype_flag(const char* flag, const std::string& name, const char* ac
   }
 }
 
+DType parse_kv_cache_dtype(const std::string& name) {
+  try {
+    return kernels::parse_cache_dtype(name);
+  } catch (const Error&) {
+    fail(ErrorCode::kInvalidArgument, "--kv-cache-dtype '", name, "': expected auto, ",
+         kernels::kCacheDTypeNames);
+  }
+}
+
 // Flags that would change nothing on a CPU.
 void refuse_gpu_flags(const CLI::App& app) {
   for (const char* flag :
@@ -71,7 +81,8 @@ void add_choice_options(CLI::App& app, EngineOptions& options, bool model_requir
              "tokens of a KV page: 1, 2, 4, ... 256; default: what the backends prefer, 64 on a CPU",
              Range<int>{.lowest = 1, .highest = 256});
   add_text(app, "--kv-cache-dtype", options.kv_cache_dtype,
-           "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 (or fp8) or fp8_e5m2");
+           "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2 or, of latent "
+           "attention, fp8_ds_mla (rows of 656 bytes with scales of their own)");
   app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
                "a token depends on its own request alone, bit for bit: not on batch, chunks or preemption");
   app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
@@ -153,10 +164,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
     config.dtype = parse_dtype_flag(
         "--dtype", options.dtype,
         on_gpu ? "auto, float32, float16 or bfloat16" : "auto or float32, what a CPU computes in");
-  if (options.kv_cache_dtype != "auto")
-    config.kv_cache_dtype =
-        parse_dtype_flag("--kv-cache-dtype", options.kv_cache_dtype,
-                         "auto, float32, float16, bfloat16, fp8_e4m3 (or fp8) or fp8_e5m2");
+  if (options.kv_cache_dtype != "auto") config.kv_cache_dtype = parse_kv_cache_dtype(options.kv_cache_dtype);
   config.context_length = options.context_length;
   config.max_running_requests = options.max_running_requests;
   config.max_total_tokens = options.max_total_tokens;

@@ -13,6 +13,7 @@
 #include "attend/base/printable.h"
 #include "attend/cli/standard_streams.h"
 #include "attend/kernels/common/cpu/isa.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend::cli {
 namespace {
@@ -216,13 +217,17 @@ void print_start(const EngineInfo& info) {
     if (backend->slow)
       log_warning("attention backend ", backend->name, ": ", backend->summary,
                   ": expect many times the time of the one that is chosen by default");
+  if (info.always_absorbs)
+    log_info("latent attention: absorbed in every step; ", info.resolution.prefill->name,
+             " takes no contiguous keys");
   if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request alone");
-  log_info(fmt::format(
-      "KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once", info.pool_slots,
-      counted(info.pool_slots / info.resolution.page_size, "page"), info.resolution.page_size,
-      std::string(to_string(info.kv_cache_dtype)) + (info.has_kv_scales ? " by the checkpoint's scales" : ""),
-      static_cast<double>(info.pool_bytes) / 1e6, info.context_length,
-      counted(info.limits.max_reqs, "request")));
+  log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, {} at once",
+                       info.pool_slots, counted(info.pool_slots / info.resolution.page_size, "page"),
+                       info.resolution.page_size,
+                       std::string(kernels::cache_dtype_name(info.kv_cache_dtype)) +
+                           (info.has_kv_scales ? " by the checkpoint's scales" : ""),
+                       static_cast<double>(info.pool_bytes) / 1e6, info.context_length,
+                       counted(info.limits.max_reqs, "request")));
   if (info.swa_pool_slots > 0)
     log_info(fmt::format("KV pool of layers with a window: {} tokens in {}", info.swa_pool_slots,
                          counted(info.swa_pool_slots / info.resolution.page_size, "page")));

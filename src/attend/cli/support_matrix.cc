@@ -84,12 +84,14 @@ std::string where_it_runs(std::span<const BackendEntry> table, KvKind kind) {
 }
 
 std::string what_it_has(std::span<const BackendEntry> table, KvKind kind) {
-  std::string text = header({"backend", "window", "chunk", "logit cap", "sinks", "cross", "bidirectional",
-                             "drafts", "deterministic on", "graphs"});
+  const bool mla = kind == KvKind::kMla;
+  std::string text =
+      header({"backend", "window", "chunk", "logit cap", "sinks", "cross",
+              mla ? "contiguous keys" : "bidirectional", "drafts", "deterministic on", "graphs"});
   for (const BackendEntry& entry : table)
     if (const Capability& can = entry.capability(kind); can.served())
       text += row({std::string(entry.name), mark(can.window), mark(can.chunk), mark(can.logit_cap),
-                   mark(can.sinks), cross(can), mark(can.bidirectional),
+                   mark(can.sinks), cross(can), mark(mla ? can.contiguous : can.bidirectional),
                    std::string(to_string(can.speculation)), on(can.deterministic), mark(can.graphs)});
   return text;
 }

@@ -101,7 +101,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   runner_ =
       std::make_unique<StepRunner>(*model_, *attention_, *rows_, pool_->swa_slots(),
                                    CommonPrefix(*rows_, info_.resolution.page_size, info_.cascade_min_keys),
-                                   info_.limits, info_.device, trace_.get());
+                                   info_.limits, info_.device, trace_.get(), !info_.always_absorbs);
   if (info_.device.type == DeviceType::kCuda)
     prepare_graphs(std::move(resolved.decode_sizes), !config.disable_cuda_graph, progress);
 }

@@ -37,8 +37,9 @@ struct EngineInfo {
   bool rounds_x = false;      // activations in float32 are rounded on their way into bfloat16 layers
   Quantization quantization;  // of the linear layers' weights
   DType kv_cache_dtype = DType::kF32;
-  bool has_kv_scales = false;  // K and V are stored by the checkpoint's scales
-  bool deterministic = false;  // a token's bits depend on its own request alone
+  bool always_absorbs = false;  // latent attention: the prefill backend takes no contiguous keys
+  bool has_kv_scales = false;   // K and V are stored by the checkpoint's scales
+  bool deterministic = false;   // a token's bits depend on its own request alone
   int context_length = 0;
   BatchLimits limits;
   size_t weight_bytes = 0;

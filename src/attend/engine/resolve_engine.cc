@@ -222,6 +222,10 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   requirement.graphs = on_gpu(config) && !config.disable_cuda_graph;
   info.resolution = resolve(requirement, info.hardware, config.backend_options,
                             config.backends.empty() ? backend_table() : config.backends);
+  if (!geometry.expanded_layers.empty() && !info.resolution.prefill->mla.contiguous) {
+    geometry.expanded_layers.clear();
+    info.always_absorbs = true;
+  }
   info.limits = choose_limits(config);
   if (!config.disable_radix_cache) info.prefix_cache = config.radix_eviction_policy;
 

@@ -6,6 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend {
 namespace {
@@ -35,6 +36,8 @@ constexpr std::string_view kMla = "MlaKvPool";
 void check(const MhaKvPool::Config& config) {
   check_pages(config.page_size, config.num_pages, kMha);
   check_positive(config.num_layers, "num_layers", kMha);
+  require(is_float(config.dtype), "dtype ", kernels::cache_dtype_name(config.dtype),
+          ": MhaKvPool takes float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
   check_positive(config.num_kv_heads, "num_kv_heads", kMha);
   check_positive(config.head_dim_qk, "head_dim_qk", kMha);
   check_positive(config.head_dim_v, "head_dim_v", kMha);
@@ -45,6 +48,8 @@ void check(const MhaKvPool::Config& config) {
   }
 }
 
+bool has_scaled_rows(const MlaKvPool::Config& config) { return config.dtype == DType::kU8; }
+
 void check(const MlaKvPool::Config& config) {
   check_pages(config.page_size, config.num_pages, kMla);
   check_positive(config.num_layers, "num_layers", kMla);
@@ -52,6 +57,11 @@ void check(const MlaKvPool::Config& config) {
   check_positive(config.rope_dim, "rope_dim", kMla);
   check_num_scales(config.scales.size(), config.num_layers, kMla);
   for (float scale : config.scales) check_scale(scale, kMla);
+  require(!has_scaled_rows(config) || (config.kv_lora_rank == kernels::kScaledRow.rank &&
+                                       config.rope_dim == kernels::kScaledRow.rope_dim),
+          "kv_lora_rank ", config.kv_lora_rank, " and rope_dim ", config.rope_dim, ": rows of ",
+          kernels::cache_dtype_name(config.dtype), " have ", kernels::kScaledRow.rank, " and ",
+          kernels::kScaledRow.rope_dim);
 }
 
 size_t layer_bytes(int page_size, int num_pages, size_t row_elements, DType dtype) {
@@ -64,6 +74,7 @@ size_t head_elements(const MhaKvPool::Config& config, int head_dim) {
 }
 
 size_t row_elements(const MlaKvPool::Config& config) {
+  if (has_scaled_rows(config)) return kernels::kScaledRow.bytes;
   return static_cast<size_t>(config.kv_lora_rank) + static_cast<size_t>(config.rope_dim);
 }
 
@@ -95,8 +106,8 @@ void check_pages(int page_size, int num_pages, std::string_view who) {
 KvPool::KvPool(int page_size, int num_pages, DType dtype)
     : page_size_(page_size), num_pages_(num_pages), dtype_(dtype) {
   check_pages(page_size, num_pages, "KvPool");
-  require(is_float(dtype), "dtype ", dtype,
-          ": KvPool takes float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
+  require(is_float(dtype) || dtype == DType::kU8, "dtype ", dtype, ": KvPool takes ",
+          kernels::kCacheDTypeNames);
 }
 
 MhaKvPool::MhaKvPool(const Config& config)

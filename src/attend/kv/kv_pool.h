@@ -36,7 +36,7 @@ class KvPool {
 
   // Throws Error(kInvalidArgument) for a layer that the pool does not have.
   virtual LayerKv layer(int layer_id) const = 0;
-  // The latent rows of an MLA pool: [num_pages, page_size, kv_lora_rank + rope_dim]. Throws
+  // The latent rows of an MLA pool: [num_pages, page_size, kv_lora_rank + rope_dim], or scaled rows. Throws
   // Error(kUnsupported) in pools that keep K and V.
   virtual TensorView latent(int layer_id) const = 0;
 
@@ -50,7 +50,7 @@ class KvPool {
   virtual SwaSlots* swa_slots() { return nullptr; }
 
  protected:
-  // Throws as check_pages; dtype is a float.
+  // Throws as check_pages; dtype is a float, or kU8 in a pool that has rows of bytes.
   KvPool(int page_size, int num_pages, DType dtype);
 
  private:
@@ -101,7 +101,7 @@ class MhaKvPool : public KvPool {
 };
 
 // Multi-head latent attention: one row per token and layer. layer() gives it as K with one head, and its
-// first kv_lora_rank elements as V: both views share the storage.
+// first kv_lora_rank elements as V: both views share the storage. Of scaled rows they are bytes.
 class MlaKvPool : public KvPool {
  public:
   struct Config {
@@ -110,7 +110,7 @@ class MlaKvPool : public KvPool {
     int rope_dim = 64;
     int page_size = 64;
     int num_pages = 0;
-    DType dtype = DType::kBF16;
+    DType dtype = DType::kBF16;  // kU8: scaled rows (kernels/kv_store/scaled_rows.h)
     Device device = {};
     std::vector<float> scales = {};  // [num_layers], or empty: all 1. K and V share the row, so they share it
   };
@@ -127,7 +127,7 @@ class MlaKvPool : public KvPool {
  private:
   Config config_;
   Arena arena_;
-  std::vector<Tensor> rows_;  // one per layer: [num_pages, page_size, kv_lora_rank + rope_dim]
+  std::vector<Tensor> rows_;  // one per layer: [num_pages, page_size, elements of a row]
 };
 
 }  // namespace attend

@@ -8,6 +8,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/serve/web_files.h"
 
 namespace attend::serve {
@@ -239,7 +240,7 @@ void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& excha
                              {"served_model_name", options_.served_names.front()},
                              {"device", info.hardware.name},
                              {"dtype", to_string(info.dtype)},
-                             {"kv_cache_dtype", to_string(info.kv_cache_dtype)},
+                             {"kv_cache_dtype", kernels::cache_dtype_name(info.kv_cache_dtype)},
                              {"prefill_attention_backend", info.resolution.prefill->name},
                              {"decode_attention_backend", info.resolution.decode->name},
                              {"page_size", info.resolution.page_size},

@@ -47,7 +47,8 @@ void for_each_problem(const std::function<void(const AttentionProblem&, const Gp
   for (const GpuFacts& gpu : kGpus)
     for (const AttentionProblem& step : {kPrefill, kDecode, kMla})
       for (const DType q : {DType::kF32, DType::kF16, DType::kBF16})
-        for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2})
+        for (const DType kv :
+             {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kU8})
           for (const HeadDims dims :
                {HeadDims{40, 40}, {64, 64}, {128, 128}, {192, 128}, {256, 128}, {256, 256}})
             for (unsigned flags = 0; flags < 32; ++flags) {
@@ -117,6 +118,19 @@ TEST(ChooseAttention, ConvertsFp8KeysInRowsOf16BytesAndForMlaOnComputeCapability
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Mla);
   EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows);
   problem.head_dim_qk = 520;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+}
+
+TEST(ChooseAttention, ConvertsScaledRowsWhereSharedMemoryHoldsThem) {
+  AttentionProblem problem = kMla;
+  problem.kv_dtype = DType::kU8;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80ScaledMla);
+  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows);
+  problem.q_dtype = problem.out_dtype = DType::kF32;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
+  problem = kMla;
+  problem.kv_dtype = DType::kU8;
+  problem.fixed_splits = true;
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kRows);
 }
 

@@ -60,7 +60,7 @@ struct AttentionCase {
   int rope_dim = 0;      // MLA: trailing part of head_dim_qk that comes as q_rope; 0: not MLA
   DType q_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
-  DType kv_dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;  // MLA: kU8 for scaled rows
 
   kernels::KvIndexKind index = kernels::KvIndexKind::kRequestRows;
   int page_size = 1;  // 1 for kContiguous

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "attend/kernels/common/element.h"
+#include "attend/kernels/kv_store/reference_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "tests/kernels/conformance/poison.h"
 #include "tests/kernels/conformance/random.h"
 
@@ -57,8 +59,11 @@ void for_each_element(const TensorView& view, const Fn& fn) {
   }
 }
 
-void fill(const TensorView& view, float value) {
-  for_each_element(view, [&](int64_t at) { store(view, at, value); });
+void fill_with_zeros(const TensorView& view) {
+  for_each_element(view, [&](int64_t at) {
+    std::memset(static_cast<char*>(view.data) + at * static_cast<int64_t>(size_of(view.dtype)), 0,
+                size_of(view.dtype));
+  });
 }
 
 }  // namespace
@@ -163,20 +168,29 @@ void BuiltCase::make_pool() {
 
 void BuiltCase::make_latent_pool() {
   const int64_t gap = spec.strided ? kGap : 0;
-  k_ = Tensor::empty({index.num_pages, index.page_size, 1, spec.head_dim_qk + gap}, spec.kv_dtype);
+  const int64_t row = spec.kv_dtype == DType::kU8 ? kernels::kScaledRow.bytes : spec.head_dim_qk;
+  k_ = Tensor::empty({index.num_pages, index.page_size, 1, row + gap}, spec.kv_dtype);
   poison(k_);
-  args.kv.k = k_.view().slice(3, 0, spec.head_dim_qk);
+  args.kv.k = k_.view().slice(3, 0, row);
   args.kv.v = k_.view().slice(3, 0, spec.head_dim_v);
 }
 
 void BuiltCase::store_kv() {
   if (spec.index != kernels::KvIndexKind::kContiguous) {
-    fill(args.kv.k.slice(0, 0, 1), 0.0f);
-    fill(args.kv.v.slice(0, 0, 1), 0.0f);
+    fill_with_zeros(args.kv.k.slice(0, 0, 1));
+    fill_with_zeros(args.kv.v.slice(0, 0, 1));
   }
   const auto store_row = [&](const TensorView& pool, const std::vector<float>& rows, int64_t row,
                              int32_t slot, float scale) {
     const int64_t dim = pool.shape[3];
+    if (kernels::has_scaled_rows(pool)) {
+      const int64_t width = kernels::kScaledRow.width();
+      std::vector<double> numbers;
+      for (int64_t d = 0; d < width; ++d)
+        numbers.push_back(static_cast<double>(rows[static_cast<size_t>(row * width + d)] / scale));
+      return kernels::reference::store_scaled_row(
+          pool, offset(pool, slot / index.page_size, slot % index.page_size), numbers);
+    }
     for (int64_t head = 0; head < pool.shape[2]; ++head)
       for (int64_t d = 0; d < dim; ++d)
         store(pool, offset(pool, slot / index.page_size, slot % index.page_size, head, d),

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <limits>
 
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "tests/kernels/conformance/random.h"
 
 namespace attend::conformance {
@@ -377,6 +378,20 @@ std::vector<AttentionCase> mla_conformance_cases() {
     c.tree = TreeShape::kNone;
     c.window_right = i % 3 == 0 ? std::numeric_limits<int32_t>::max() : 1 + i;
     if (i % 4 == 0) c.chunk = 16;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+std::vector<AttentionCase> scaled_row_cases() {
+  CaseSampler sampler(656);
+  std::vector<AttentionCase> cases;
+  for (int i = 0; i < 24; ++i) {
+    AttentionCase c = sampler.mla();
+    c.head_dim_v = kernels::kScaledRow.rank;
+    c.rope_dim = kernels::kScaledRow.rope_dim;
+    c.head_dim_qk = kernels::kScaledRow.width();
+    c.kv_dtype = DType::kU8;
     cases.push_back(c);
   }
   return cases;

@@ -20,6 +20,9 @@ std::vector<AttentionCase> page_order_cases();
 // The MLA family: 576/512 with 16 and 128 heads, and small ranks.
 std::vector<AttentionCase> mla_conformance_cases();
 
+// Some of the above over latent rows that say how they are scaled.
+std::vector<AttentionCase> scaled_row_cases();
+
 // For run_batch_invariance(): fixed splits, causal.
 std::vector<AttentionCase> batch_invariance_cases();
 

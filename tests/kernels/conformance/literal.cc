@@ -16,6 +16,8 @@ std::string_view literal_name(DType dtype) {
       return "DType::kF8E4M3";
     case DType::kF8E5M2:
       return "DType::kF8E5M2";
+    case DType::kU8:
+      return "DType::kU8";
     default:
       fail(ErrorCode::kInternal, "an attention case of dtype ", dtype);
   }

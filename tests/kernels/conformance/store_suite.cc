@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attend/kernels/common/element.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "tests/kernels/conformance/literal.h"
 #include "tests/kernels/conformance/poison.h"
 #include "tests/kernels/conformance/random.h"
@@ -178,7 +179,14 @@ void run_store_kv_conformance(const StoreKvFn& kernel) {
 }
 
 void run_store_mla_conformance(const StoreMlaFn& kernel) {
+  std::vector<StoreCase> cases = store_cases();
   for (StoreCase c : store_cases()) {
+    c.head_dim_qk = kernels::kScaledRow.rank;
+    c.head_dim_v = kernels::kScaledRow.rope_dim;
+    c.cache_dtype = DType::kU8;
+    cases.push_back(c);
+  }
+  for (StoreCase c : cases) {
     c.num_heads = 1;
     c.layout = KvLayout::kTokenMajor;
     c.slot_map = false;
@@ -186,7 +194,9 @@ void run_store_mla_conformance(const StoreMlaFn& kernel) {
     const Slots slots = make_slots(c, random);
     Tensor latent, rope, cache, wanted_cache;
     const auto rows_of = [&](Tensor& storage) {
-      TensorView view = make_cache(c, slots.num_pages, c.head_dim_qk + c.head_dim_v, storage);
+      const int width =
+          c.cache_dtype == DType::kU8 ? kernels::kScaledRow.bytes : c.head_dim_qk + c.head_dim_v;
+      TensorView view = make_cache(c, slots.num_pages, width, storage);
       view.rank = 3;
       view.shape[2] = view.shape[3];
       view.strides[2] = view.strides[3];

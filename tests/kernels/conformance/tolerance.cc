@@ -5,12 +5,15 @@
 #include <sstream>
 
 #include "attend/kernels/common/element.h"
+#include "attend/kernels/kv_store/reference_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "tests/kernels/conformance/low_precision.h"
 
 namespace attend::conformance {
 namespace {
 
 using kernels::reference::load;
+using kernels::reference::load_latent;
 using kernels::reference::offset;
 using kernels::reference::store;
 
@@ -56,6 +59,18 @@ void set_bounds(const std::vector<LowPrecisionRow>& low, Expected& expected) {
   }
 }
 
+// Scaled rows as numbers, each of which a float32 holds.
+Tensor dequantised(const TensorView& latent) {
+  const int64_t width = kernels::latent_width(latent);
+  Tensor rows = Tensor::empty({latent.shape[0], latent.shape[1], width}, DType::kF32);
+  auto* to = rows.as<float>();
+  for (int64_t page = 0; page < latent.shape[0]; ++page)
+    for (int64_t token = 0; token < latent.shape[1]; ++token)
+      for (const double value : load_latent(latent, offset(latent, page, token), 0, width))
+        *to++ = static_cast<float>(value);
+  return rows;
+}
+
 // An MLA problem as multi-query attention over the latent rows. `storage` keeps the joined queries.
 kernels::AttentionArgs as_attention(const kernels::MlaArgs& mla, Tensor& storage) {
   const int64_t rank = mla.q.shape[2], rope_dim = mla.q_rope.shape[2];
@@ -97,8 +112,10 @@ Expected expect(const kernels::AttentionArgs& args) {
 
 Expected expect(const kernels::MlaArgs& args) {
   Expected expected = run_reference(args, [](const kernels::MlaArgs& a) { kernels::reference::mla(a); });
-  Tensor storage;
-  set_bounds(low_precision_attention(as_attention(args, storage)), expected);
+  Tensor storage, rows;
+  kernels::MlaArgs low = args;
+  if (kernels::has_scaled_rows(args.latent)) low.latent = rows = dequantised(args.latent);
+  set_bounds(low_precision_attention(as_attention(low, storage)), expected);
   return expected;
 }
 

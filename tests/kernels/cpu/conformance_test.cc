@@ -55,6 +55,13 @@ TEST(CpuKernels, ConformToTheMlaReferenceOnEveryInstructionSet) {
   }
 }
 
+TEST(CpuKernels, ConformToTheMlaReferenceOverScaledRows) {
+  for (const AttentionCase& c : conformance::scaled_row_cases()) {
+    BuiltCase built(c);
+    expect_conforms(built, built.mla_args);
+  }
+}
+
 void run_best(const AttentionArgs& args, const BuiltCase& built) { run_planned(args, built, detect_isa()); }
 
 TEST(CpuKernels, DoNotDependOnTheOrderOfPages) {

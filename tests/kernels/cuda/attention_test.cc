@@ -178,7 +178,7 @@ TEST_F(CudaAttention, ServesMlaLayersOnTensorCores) {
 
 // Rows that TMA copies in boxes of all sizes, and those that threads do: small pages, gaps, windows and ends
 // within a tile. Groups of 64 heads, and heads in several tiles.
-TEST_F(CudaAttention, ServesLatentRowsOfAnyPages) {
+std::vector<AttentionCase> cases_of_latent_pages() {
   std::vector<AttentionCase> cases;
   const auto add = [&](KvIndexKind index, int page_size, int num_heads) {
     cases.push_back({.requests = {{1, 400}, {3, 129}, {2, 64}, {1, 63}, {1, 0}},
@@ -214,8 +214,23 @@ TEST_F(CudaAttention, ServesLatentRowsOfAnyPages) {
     cases[add(KvIndexKind::kPageTable, page_size, 64)].num_pad_tokens = 3;
     cases[add(KvIndexKind::kPageTable, page_size, 64)].num_workers = 3;
   }
-  cases = on_tensor_cores(cases);
+  return on_tensor_cores(cases);
+}
+
+TEST_F(CudaAttention, ServesLatentRowsOfAnyPages) {
+  std::vector<AttentionCase> cases = cases_of_latent_pages();
   for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
+  run_mla_conformance(mla_on_gpu, cases);
+}
+
+TEST_F(CudaAttention, ServesScaledLatentRows) {
+  run_mla_conformance(mla_on_gpu, conformance::scaled_row_cases());
+}
+TEST_F(CudaAttention, ServesScaledLatentRowsOfAnyPagesOnTensorCores) {
+  std::vector<AttentionCase> cases = on_tensor_cores(conformance::scaled_row_cases());
+  const std::vector<AttentionCase> more = cases_of_latent_pages();
+  cases.insert(cases.end(), more.begin(), more.end());
+  for (AttentionCase& c : cases) c.kv_dtype = DType::kU8;
   run_mla_conformance(mla_on_gpu, cases);
 }
 

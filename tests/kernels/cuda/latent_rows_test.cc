@@ -6,6 +6,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "attend/kernels/kv_store/reference_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "tests/kernels/conformance/random.h"
 #include "tests/kernels/cuda/device_copy.h"
 #include "tests/kernels/cuda/needs_gpu.h"
@@ -25,6 +27,18 @@ Tensor normal(std::initializer_list<int64_t> shape, DType dtype) {
     for (T& value : tensor.span<T>()) value = static_cast<T>(random.normal());
   });
   return tensor;
+}
+
+// A cache of normal numbers.
+Tensor scaled_rows(int64_t num_pages, int64_t page_size) {
+  Tensor cache = Tensor::empty({num_pages, page_size, kernels::kScaledRow.bytes}, DType::kU8);
+  Random random(6, 0);
+  for (int64_t row = 0; row < num_pages * page_size; ++row) {
+    std::vector<double> numbers(static_cast<size_t>(kernels::kScaledRow.width()));
+    for (double& number : numbers) number = static_cast<double>(random.normal());
+    kernels::reference::store_scaled_row(cache, row * kernels::kScaledRow.bytes, numbers);
+  }
+  return cache;
 }
 
 void expect_same_bytes(const Tensor& a, const Tensor& b) {
@@ -61,14 +75,17 @@ TEST_F(CudaGatherLatent, WritesTheBitsOfTheCpu) {
   Stream& stream = owned.get();
   Stream on_host;
   Prefixes prefixes;
-  constexpr int kWidth = 72, kCount = 32;
-  for (const DType from : {DType::kBF16, DType::kF16, DType::kF32, DType::kF8E4M3}) {
+  constexpr int kCount = 32;
+  for (const DType from : {DType::kBF16, DType::kF16, DType::kF32, DType::kF8E4M3, DType::kU8}) {
+    const bool scaled = from == DType::kU8;
+    const int64_t width = scaled ? kernels::kScaledRow.width() : 72;
+    const Tensor cache = scaled ? scaled_rows(Prefixes::kNumPages, Prefixes::kPageSize)
+                                : normal({Prefixes::kNumPages, Prefixes::kPageSize, width}, from);
     for (const DType to : {DType::kBF16, DType::kF32}) {
       for (const bool mapped : {false, true}) {
         SCOPED_TRACE(testing::Message() << from << " to " << to << ", slot map " << mapped);
-        const Tensor cache = normal({Prefixes::kNumPages, Prefixes::kPageSize, kWidth}, from);
-        const Tensor expected = Tensor::zeros({Prefixes::kNumReqs * kCount, kWidth}, to);
-        const Tensor got = Tensor::zeros({Prefixes::kNumReqs * kCount, kWidth}, to);
+        const Tensor expected = Tensor::zeros({Prefixes::kNumReqs * kCount, width}, to);
+        const Tensor got = Tensor::zeros({Prefixes::kNumReqs * kCount, width}, to);
         std::vector<int32_t> sums(Prefixes::kNumReqs + 1), lengths(Prefixes::kNumReqs), sums_got = sums,
                                                                                         lengths_got = lengths;
         kernels::GatherLatentArgs args{.cache = cache,

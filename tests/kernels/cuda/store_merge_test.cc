@@ -137,22 +137,32 @@ TEST_F(CudaStore, WritesMlaRowsAsTheReference) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   const std::vector<int32_t> slots{3, -1, 14};
-  const Tensor latent = normal({3, 512}, DType::kBF16, 3), rope = normal({3, 64}, DType::kBF16, 4);
-  const Tensor cache = Tensor::zeros({4, 4, 576}, DType::kF8E4M3),
-               got = Tensor::zeros({4, 4, 576}, DType::kF8E4M3);
-  kernels::StoreMlaArgs args{
-      .latent = latent, .rope = rope, .to = {.k = cache, .slots = slots, .k_scale = 0.3f}};
-  kernels::reference::store_mla(args);
-  DeviceArrays arrays(stream);
-  const DeviceCopy latent_in(latent, stream), rope_in(rope, stream), out(got, stream);
-  args.latent = latent_in.view();
-  args.rope = rope_in.view();
-  args.to.k = out.view();
-  args.to.slots = arrays.view(args.to.slots);
-  kernels::store_mla(args, stream);
-  out.download(stream);
-  cuda::synchronize(stream);
-  expect_same_bytes(got, cache);
+  for (const DType from : {DType::kBF16, DType::kF16, DType::kF32})
+    for (const auto& [to, width] : {std::pair<DType, int64_t>(DType::kF8E4M3, 576), {DType::kU8, 656}}) {
+      SCOPED_TRACE(testing::Message() << from << " to " << to);
+      // Groups of a scaled row are far from one another.
+      const Tensor latent = normal({3, 512}, from, 3), rope = normal({3, 64}, from, 4);
+      visit_float_dtype(from, [&]<class T>(TypeTag<T>) {
+        const auto numbers = latent.span<T>();
+        for (size_t i = 0; i < numbers.size(); ++i)
+          numbers[i] = static_cast<T>(static_cast<float>(numbers[i]) *
+                                      std::pow(30.0f, static_cast<float>(i / 128 % 4) - 2.0f));
+      });
+      const Tensor cache = Tensor::zeros({4, 4, width}, to), got = Tensor::zeros({4, 4, width}, to);
+      kernels::StoreMlaArgs args{
+          .latent = latent, .rope = rope, .to = {.k = cache, .slots = slots, .k_scale = 0.3f}};
+      kernels::reference::store_mla(args);
+      DeviceArrays arrays(stream);
+      const DeviceCopy latent_in(latent, stream), rope_in(rope, stream), out(got, stream);
+      args.latent = latent_in.view();
+      args.rope = rope_in.view();
+      args.to.k = out.view();
+      args.to.slots = arrays.view(args.to.slots);
+      kernels::store_mla(args, stream);
+      out.download(stream);
+      cuda::synchronize(stream);
+      expect_same_bytes(got, cache);
+    }
 }
 
 TEST_F(CudaMerge, AgreesWithTheReferenceAndKeepsEmptyRowsEmpty) {

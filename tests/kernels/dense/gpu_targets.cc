@@ -196,6 +196,7 @@ class GpuTarget : public Target {
     device.q_rope =
         rows.slice(1, 0, args.q_rope.shape[1] * args.q_rope.shape[2]).split(1, args.q_rope.shape[2]);
     device.positions = call.array(args.positions);
+    if (!args.q_latent.empty()) device.q_latent = call.out(args.q_latent);
     device.cos = call.in(args.cos);
     device.sin = call.in(args.sin);
     device.to.k = call.out(args.to.k);

@@ -1,9 +1,12 @@
 // A latent row's norm, rotation and store as one piece of work.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "attend/kernels/kv_store/reference_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "tests/kernels/dense/elementwise_case.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
@@ -119,6 +122,73 @@ TEST_F(LatentNormRopeStore, NormsRotatesAndStoresTheRowAndRotatesQ) {
         }
 }
 
+// Attention in fp8 gets q as e4m3 has it, the rotated part of the rotated numbers; the row is what it was.
+TEST_F(LatentNormRopeStore, RoundsQueriesToE4m3WhereTheyAreAsked) {
+  for (const auto& target : targets())
+    for (const DType weights : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const DType dtype = target->activation_for(weights);
+      SCOPED_TRACE(testing::Message() << *target << ", " << to_string(dtype));
+      constexpr int64_t kRank = 40, kRope = 8, kLatents = 72;
+      const Step exact(kRank, kRope, dtype, DType::kBF16), rounded(kRank, kRope, dtype, DType::kBF16);
+      // Some beyond the largest number of e4m3.
+      const TestTensor latents = TestTensor::random({kTokens, kHeads, kLatents}, dtype, 3, 200.0f);
+      const std::vector<double> were = latents.values();
+      target->latent_norm_rope_store(exact.args(/*interleaved=*/true));
+      LatentNormRopeStoreArgs args = rounded.args(/*interleaved=*/true);
+      args.q_latent = latents;
+      target->latent_norm_rope_store(args);
+      const auto e4m3 = [](double value) {
+        return static_cast<double>(static_cast<float>(F8E4M3(static_cast<float>(value))));
+      };
+      for (size_t i = 0; i < were.size(); ++i)
+        ASSERT_EQ(latents.at(static_cast<int64_t>(i)), e4m3(were[i])) << "latent " << i;
+      const int64_t width = exact.first.view().shape[1];
+      for (int64_t i = 0; i < kTokens * width; ++i) {
+        const bool of_q = i % width < kHeads * kRope;
+        ASSERT_EQ(rounded.first.at(i), of_q ? e4m3(exact.first.at(i)) : exact.first.at(i)) << "element " << i;
+      }
+    }
+}
+
+// Rows of 656 bytes say how they are scaled: what becomes of kv_a is what they hold.
+TEST_F(LatentNormRopeStore, StoresScaledRows) {
+  for (const auto& target : targets())
+    for (const DType weights : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const DType dtype = target->activation_for(weights);
+      SCOPED_TRACE(testing::Message() << *target << ", " << to_string(dtype));
+      constexpr int64_t kRank = kScaledRow.rank, kRope = kScaledRow.rope_dim;
+      Step step(kRank, kRope, dtype, DType::kU8);
+      step.cache = TestTensor({4, kPageSize, kScaledRow.bytes}, DType::kU8);
+      const std::vector<double> was = step.first.values();
+      target->latent_norm_rope_store(step.args(/*interleaved=*/true));
+      const int64_t width = step.first.view().shape[1], row_begin = kHeads * kRope;
+      for (int64_t token = 0; token < kTokens; ++token) {
+        const std::vector<double> expected = step.expected(
+            {was.begin() + token * width, was.begin() + (token + 1) * width}, token, /*interleaved=*/true);
+        const int32_t slot = step.slots[static_cast<size_t>(token)];
+        for (int64_t i = 0; i < width; ++i) {
+          const double wanted = expected[static_cast<size_t>(i)];
+          const bool quantised = slot >= 0 && i >= row_begin && i < row_begin + kRank;
+          ASSERT_NEAR(step.first.at(token * width + i), wanted,
+                      (quantised ? 0x1p-4 : 0x1p-7) * (1.0 + std::abs(wanted)))
+              << "token " << token << ", element " << i;
+        }
+        if (slot < 0) continue;
+        const std::vector<double> row =
+            reference::load_latent(step.cache, slot * kScaledRow.bytes, 0, kScaledRow.width());
+        for (int64_t i = 0; i < kScaledRow.width(); ++i)
+          ASSERT_EQ(step.first.at(token * width + row_begin + i),
+                    row[static_cast<size_t>(i)] * double{kScale})
+              << "token " << token << ", element " << i;
+      }
+      const auto bytes = step.cache.span<uint8_t>();
+      for (const int64_t slot : {0, 1, 2, 5, 6})
+        EXPECT_TRUE(std::ranges::all_of(bytes.subspan(static_cast<size_t>(slot * kScaledRow.bytes), 656),
+                                        [](uint8_t byte) { return byte == 0; }))
+            << "slot " << slot;
+    }
+}
+
 TEST(LatentNormRopeStoreEntry, RefusesAnglesRowsAndCachesOfOtherWidths) {
   const Step step(40, 8, DType::kF32, DType::kF32), other(40, 10, DType::kF32, DType::kF32);
   const auto refusal = [](const LatentNormRopeStoreArgs& args) {
@@ -134,6 +204,10 @@ TEST(LatentNormRopeStoreEntry, RefusesAnglesRowsAndCachesOfOtherWidths) {
   args = step.args(true);
   args.to.k = other.cache;
   EXPECT_EQ(refusal(args), "cache float32[4, 2, 50] on cpu: expected 48 in dimension 2");
+  args = step.args(true);
+  const TestTensor latents({kTokens, kHeads + 1, 40}, DType::kF32);
+  args.q_latent = latents;
+  EXPECT_EQ(refusal(args), "q_latent float32[4, 4, 40] on cpu: expected 3 in dimension 1");
 }
 
 }  // namespace

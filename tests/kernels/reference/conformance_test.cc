@@ -16,6 +16,9 @@ TEST(ReferenceAttention, DoesNotDependOnTheOrderOfPages) { run_page_order(refere
 TEST(ReferenceAttention, DoesNotDependOnTheBatch) {
   run_batch_invariance(reference, batch_invariance_cases());
 }
+TEST(ReferenceMla, PassesItsOwnSuiteOverScaledRows) {
+  run_mla_conformance(mla_reference, scaled_row_cases());
+}
 TEST(ReferenceMla, PassesItsOwnSuite) { run_mla_conformance(mla_reference, mla_conformance_cases()); }
 
 TEST(ReferenceMerge, PassesItsOwnSuite) {

@@ -7,6 +7,7 @@
 #include "attend/kernels/attention/merge.h"
 #include "attend/kernels/attention/mla.h"
 #include "attend/kernels/common/check_view.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend::kernels {
 namespace {
@@ -113,12 +114,11 @@ void check(const AttentionArgs& args) {
 void check(const MlaArgs& args) {
   require_rank("q", args.q, 3);
   require_rank("q_rope", args.q_rope, 3);
-  require_rank("latent", args.latent, 3);
   const int64_t num_tokens = args.q.shape[0], num_q_heads = args.q.shape[1], rank = args.q.shape[2];
   const int64_t rope_dim = args.q_rope.shape[2];
   require_shape("q_rope", args.q_rope, {num_tokens, num_q_heads, rope_dim});
   require_shape("out", args.out, {num_tokens, num_q_heads, rank});
-  require_shape("latent", args.latent, {args.latent.shape[0], args.latent.shape[1], rank + rope_dim});
+  require_latent_cache("latent", args.latent, rank, rope_dim);
   if (rank % 8 != 0 || rank <= 0 || rank > 512 || rope_dim % 8 != 0 || rope_dim > 64)
     fail(ErrorCode::kUnsupported, "kv_lora_rank ", rank, " and rope_dim ", rope_dim,
          ": expected multiples of 8 up to 512 and 64");
@@ -127,7 +127,6 @@ void check(const MlaArgs& args) {
   require(args.q.dtype == args.q_rope.dtype, "q is ", args.q.dtype, ", q_rope is ", args.q_rope.dtype,
           ": expected the same");
   require_activation("out", args.out);
-  require_cache("latent", args.latent);
   require_scale("scale_kv", args.scale_kv);
   require_lse("lse", args.lse, num_tokens, num_q_heads);
   check_batch(args.batch, num_tokens);

@@ -39,6 +39,7 @@ attend_kernels(attention
     cuda/sm80/merge_partials.cu
     cuda/sm80/mla.cu
     cuda/sm80/row_attention.cu
+    cuda/sm80/scaled_mla.cu
   SM90_HOST
     cuda/sm90/mla.cc
     cuda/sm90/prefill.cc

@@ -6,6 +6,7 @@
 #include "attend/kernels/attention/mla.h"
 #include "attend/kernels/attention/reference_visible.h"
 #include "attend/kernels/common/element.h"
+#include "attend/kernels/kv_store/reference_rows.h"
 
 namespace attend::kernels::reference {
 namespace {
@@ -119,10 +120,10 @@ void mla(const MlaArgs& args) {
         return offset(args.latent, page_of(args.index, query.request, k), k % page_size);
       };
       const auto score_of = [&](int32_t k) {
-        return dot(q, load_row(args.latent, latent_of(k), rank)) +
-               dot(q_rope, load_row(args.latent, latent_of(k) + rank, rope_dim));
+        return dot(q, load_latent(args.latent, latent_of(k), 0, rank)) +
+               dot(q_rope, load_latent(args.latent, latent_of(k), rank, rope_dim));
       };
-      const auto value_of = [&](int32_t k) { return load_row(args.latent, latent_of(k), rank); };
+      const auto value_of = [&](int32_t k) { return load_latent(args.latent, latent_of(k), 0, rank); };
       const RowOfHead of{query, head, args.scale_kv, args.scale_kv};
       Row row = attend_row(args, of, score_of, value_of);
       if (row.lse == kEmptyLse) row.lse = args.empty_lse;

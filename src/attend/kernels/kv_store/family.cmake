@@ -4,14 +4,18 @@ attend_kernels(kv_store
     batch_arrays.h
     kv_destination.h
     latent_rows.h
+    scaled_rows.h
     selected_rows.h
     store.h
   SOURCES
     batch_arrays.cc
     latent_rows.cc
     reference.cc
+    reference_rows.cc
+    scaled_rows.cc
     selected_rows.cc
     store.cc
+    cpu/scaled_rows.cc
     cpu/store.cc
   CUDA
     cuda/batch_arrays.cu

@@ -18,6 +18,7 @@ struct KvDestination {
   const int32_t* slot_map =
       nullptr;  // token slot -> slot of this layer's half of the pool (SWA); null: the slot itself
   float k_scale = 1.0f, v_scale = 1.0f;  // descales: x / scale is stored
+  bool fp8_q = false;  // absorbed MLA: q is wanted rounded to e4m3, its rotated part after the rotation
 };
 
 }  // namespace attend::kernels

@@ -8,7 +8,9 @@
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/cpu/row_kernels.h"
 #include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/kv_store/cpu/scaled_rows.h"
 #include "attend/kernels/kv_store/cuda/latent_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend::kernels {
 namespace {
@@ -16,11 +18,13 @@ namespace {
 void check(const GatherLatentArgs& args, const Stream& stream) {
   require_rank("cache", args.cache, 3);
   require_rank("out", args.out, 2);
-  require_cache("cache", args.cache);
+  const bool scaled = has_scaled_rows(args.cache);
+  require_latent_cache("cache", args.cache, scaled ? kScaledRow.rank : args.cache.shape[2],
+                       scaled ? kScaledRow.rope_dim : 0);
   require_activation("out", args.out);
   require_on(stream, "out", args.out);
   require_scale("scale", args.scale);
-  require_shape("out", args.out, {args.out.shape[0], args.cache.shape[2]});
+  require_shape("out", args.out, {args.out.shape[0], latent_width(args.cache)});
   require(args.out.is_contiguous(), "out ", args.out, ": expected it contiguous");
   const auto num_reqs = args.requests.rows.size();
   require(args.requests.seqlen_kv.size() == num_reqs && args.cu_seqlen_q.size() == num_reqs + 1 &&
@@ -44,7 +48,7 @@ void gather_on_host(const GatherLatentArgs& args) {
     args.cu_seqlen_kv[i + 1] = args.cu_seqlen_kv[i] + args.seqlen_kv[i];
   }
   const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
-  const int64_t page_size = args.cache.shape[1], width = args.cache.shape[2];
+  const int64_t page_size = args.cache.shape[1];
   const auto element = static_cast<int64_t>(size_of(args.cache.dtype));
   parallel_for(num_reqs, [&](int64_t request, int) {
     const auto r = static_cast<size_t>(request);
@@ -54,10 +58,13 @@ void gather_on_host(const GatherLatentArgs& args) {
       int64_t slot = slots[i];
       if (args.requests.slot_map != nullptr) slot = args.requests.slot_map[slot];
       const int64_t row = slot / page_size * args.cache.strides[0] + slot % page_size * args.cache.strides[1];
-      // It divides by a scale.
-      kernels.store(static_cast<const char*>(args.cache.data) + row * element, args.cache.dtype,
-                    args.out[args.cu_seqlen_kv[r] + i].data, args.out.dtype, 1.0f / args.scale,
-                    static_cast<int>(width));
+      const std::byte* const from = static_cast<const std::byte*>(args.cache.data) + row * element;
+      void* const to = args.out[args.cu_seqlen_kv[r] + i].data;
+      if (has_scaled_rows(args.cache))
+        cpu::read_scaled_row(kernels, from, args.scale, to, args.out.dtype);
+      else  // It divides by a scale.
+        kernels.store(from, args.cache.dtype, to, args.out.dtype, 1.0f / args.scale,
+                      static_cast<int>(args.cache.shape[2]));
     }
   });
 }

@@ -13,7 +13,7 @@ namespace attend::kernels {
 // A part of every request's prefix, which are the keys that were there before its new tokens: the positions
 // [first, first + count) of it.
 struct GatherLatentArgs {
-  TensorView cache;    // [num_pages, page_size, width]: any float dtype, last stride 1
+  TensorView cache;    // [num_pages, page_size, width]: any float dtype, last stride 1; or scaled rows
   float scale = 1.0f;  // descale: rows are cache * scale
   RequestRows requests;
   View<const int32_t> cu_seqlen_q;  // [num_reqs + 1] new tokens

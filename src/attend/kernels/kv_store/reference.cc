@@ -1,4 +1,6 @@
 #include "attend/kernels/common/element.h"
+#include "attend/kernels/kv_store/reference_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/kernels/kv_store/store.h"
 
 namespace attend::kernels::reference {
@@ -33,6 +35,14 @@ void store_mla(const StoreMlaArgs& args) {
     if (args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
     if (slot < 0) continue;
     const int64_t row = offset(args.to.k, slot / page_size, slot % page_size);
+    if (has_scaled_rows(args.to.k)) {
+      std::vector<double> values = load_row(args.latent, offset(args.latent, token), rank);
+      const std::vector<double> rope = load_row(args.rope, offset(args.rope, token), args.rope.shape[1]);
+      values.insert(values.end(), rope.begin(), rope.end());
+      for (double& value : values) value /= static_cast<double>(args.to.k_scale);
+      store_scaled_row(args.to.k, row, values);
+      continue;
+    }
     for (int64_t d = 0; d < rank; ++d)
       store(args.to.k, row + d,
             load(args.latent, offset(args.latent, token, d)) / static_cast<double>(args.to.k_scale));

@@ -4,6 +4,7 @@
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/kv_store/cpu/store.h"
 #include "attend/kernels/kv_store/cuda/store.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend::kernels {
 
@@ -31,14 +32,11 @@ void check(const StoreKvArgs& args) {
 void check(const StoreMlaArgs& args) {
   require_rank("latent", args.latent, 2);
   require_rank("rope", args.rope, 2);
-  require_rank("cache", args.to.k, 3);
   const int64_t num_tokens = args.latent.shape[0];
   require_shape("rope", args.rope, {num_tokens, args.rope.shape[1]});
-  require_shape("cache", args.to.k,
-                {args.to.k.shape[0], args.to.k.shape[1], args.latent.shape[1] + args.rope.shape[1]});
+  require_latent_cache("cache", args.to.k, args.latent.shape[1], args.rope.shape[1]);
   require_activation("latent", args.latent);
   require_activation("rope", args.rope);
-  require_cache("cache", args.to.k);
   require(args.to.slots.size() >= static_cast<size_t>(num_tokens), "slots: ", args.to.slots.size(), " for ",
           num_tokens, " tokens");
   require_scale("scale", args.to.k_scale);

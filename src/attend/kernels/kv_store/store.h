@@ -1,4 +1,5 @@
-// Storing new K/V into a pool. What is stored is x / scale, rounded to the pool's dtype (fp8 saturates).
+// Storing new K/V into a pool. What is stored is x / scale, rounded to the pool's dtype (fp8 saturates), of
+// scaled rows (scaled_rows.h) by descales of their own beside.
 #pragma once
 
 #include "attend/kernels/kv_store/kv_destination.h"
@@ -21,7 +22,7 @@ void store_kv(const StoreKvArgs& args, Stream& stream);
 struct StoreMlaArgs {
   TensorView latent;  // [num_tokens, kv_lora_rank]
   TensorView rope;    // [num_tokens, rope_dim]
-  KvDestination to;   // its k: [num_pages, page_size, kv_lora_rank + rope_dim]
+  KvDestination to;   // its k: [num_pages, page_size, kv_lora_rank + rope_dim], or scaled rows
 };
 void check(const StoreMlaArgs& args);
 void store_mla(const StoreMlaArgs& args, Stream& stream);

@@ -1,8 +1,13 @@
 #include "attend/kernels/norm_rope/latent_norm_rope_store.h"
 
+#include <algorithm>
+#include <array>
+
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/cpu/row_kernels.h"
 #include "attend/kernels/common/on_gpu.h"
+#include "attend/kernels/kv_store/cpu/scaled_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kernels/norm_rope/check_rows.h"
 #include "attend/kernels/norm_rope/cuda/latent_norm_rope_store.h"
@@ -41,9 +46,29 @@ void read_back(const LatentNormRopeStoreArgs& args) {
     int32_t slot = args.to.slots[static_cast<size_t>(token)];
     if (slot >= 0 && args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
     if (slot < 0) return;
-    // It divides by a scale.
-    kernels.store(cache[slot / page_size][slot % page_size].data, cache.dtype, args.kv_a[token].data,
-                  args.kv_a.dtype, 1.0f / args.to.k_scale, static_cast<int>(cache.shape[2]));
+    const TensorView row = cache[slot / page_size][slot % page_size], to = args.kv_a[token];
+    if (has_scaled_rows(cache))
+      cpu::read_scaled_row(kernels, static_cast<const std::byte*>(row.data), args.to.k_scale, to.data,
+                           to.dtype);
+    else  // It divides by a scale.
+      kernels.store(row.data, cache.dtype, to.data, to.dtype, 1.0f / args.to.k_scale,
+                    static_cast<int>(cache.shape[2]));
+  });
+}
+
+// [num_tokens, num_heads, dim], in place.
+void round_to_e4m3(const TensorView& q) {
+  const cpu::RowKernels kernels = cpu::row_kernels(cpu::detect_isa());
+  parallel_for_rows(q.shape[0], q.shape[1] * q.shape[2], [&](int64_t token) {
+    std::array<F8E4M3, 64> rounded;
+    for (int64_t head = 0; head < q.shape[1]; ++head)
+      for (int64_t first = 0; first < q.shape[2]; first += std::ssize(rounded)) {
+        const TensorView part =
+            q[token][head].slice(0, first, std::min(q.shape[2], first + std::ssize(rounded)));
+        const auto count = static_cast<int>(part.shape[0]);
+        kernels.store(part.data, part.dtype, rounded.data(), DType::kF8E4M3, 1.0f, count);
+        kernels.store(rounded.data(), DType::kF8E4M3, part.data, part.dtype, 1.0f, count);
+      }
   });
 }
 
@@ -63,6 +88,12 @@ void check(const LatentNormRopeStoreArgs& args, const Stream& stream) {
   const LatentRow row(args);
   check(rotation(args, row.rope), stream);
   check(StoreMlaArgs{.latent = row.latent, .rope = row.rope, .to = args.to});
+  if (args.q_latent.empty()) return;
+  require_shape("q_latent", args.q_latent,
+                {args.q_rope.shape[0], args.q_rope.shape[1], args.q_latent.shape[2]});
+  require_dtype("q_latent", args.q_latent, args.q_rope.dtype);
+  require_unit_stride("q_latent", args.q_latent);
+  require_on(stream, "q_latent", args.q_latent);
 }
 
 void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream) {
@@ -73,6 +104,9 @@ void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream)
   norm_rope(rotation(args, row.rope), stream);
   store_mla({.latent = row.latent, .rope = row.rope, .to = args.to}, stream);
   read_back(args);
+  if (args.q_latent.empty()) return;
+  round_to_e4m3(args.q_latent);
+  round_to_e4m3(args.q_rope);
 }
 
 }  // namespace attend::kernels

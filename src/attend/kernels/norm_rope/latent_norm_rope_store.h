@@ -18,7 +18,10 @@ struct LatentNormRopeStoreArgs {
   View<const int32_t> positions = {};  // [num_tokens]
   TensorView cos = {}, sin = {};       // f32 [num_positions, rope_dim / 2]
   bool interleaved = false;            // as of rope()
-  KvDestination to;                    // its k: [num_pages, page_size, kv_lora_rank + rope_dim]
+  KvDestination to;                    // as of store_mla()
+  // Given: it and the rotated q_rope are rounded to e4m3, as attention in fp8 has them; numbers beyond its
+  // range become the largest. [num_tokens, num_heads, any]: of the dtype of q_rope, last stride 1.
+  TensorView q_latent = {};
 };
 // kv_a becomes the token's latent row: rms_norm() of the first kv_lora_rank features, the others rotated as a
 // head of their own. The row is stored as store_mla() stores it; kv_a then is what the cache has, rounded as

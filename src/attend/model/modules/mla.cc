@@ -11,6 +11,19 @@
 #include "attend/model/modules/mla_path.h"
 
 namespace attend {
+namespace {
+
+void multiply(const TensorView& x, const TensorView& weight, const TensorView& product,
+              const kernels::OpContext& context) {
+  kernels::head_linear({.x = x,
+                        .weight = weight,
+                        .out = product,
+                        .workspace = context.workspace,
+                        .batch_invariant = context.batch_invariant},
+                       context.stream);
+}
+
+}  // namespace
 
 MlaModule::MlaModule(const MlaSpec& spec, const NormPlaces& norms, int layer_id, const ModelSpec& model,
                      const DecoderNames& names)
@@ -72,24 +85,20 @@ TensorView MlaModule::value_weight() const {
   return kv_b_.front().weight.data.split(0, rows).slice(1, spec_.nope_dim, rows);
 }
 
-void MlaModule::attend_absorbed(ModuleStep& step, const TensorView& q, const TensorView& out) const {
-  const kernels::OpContext& context = step.context;
-  const auto multiply = [&](const TensorView& x, const TensorView& weight, const TensorView& product) {
-    kernels::head_linear({.x = x,
-                          .weight = weight,
-                          .out = product,
-                          .workspace = context.workspace,
-                          .batch_invariant = context.batch_invariant},
-                         context.stream);
-  };
+TensorView MlaModule::absorbed_queries(ModuleStep& step, const TensorView& q) const {
   const int64_t rank = spec_.kv_lora_rank;
-  const TensorView q_latents = step.scratch.take(spec_.num_heads * rank).split(1, rank),
-                   latents = step.scratch.take(spec_.num_heads * rank).split(1, rank);
-  multiply(q.slice(2, 0, spec_.nope_dim), key_weight().transpose(1, 2), q_latents);
-  step.attention.forward(layer_,
-                         {.q = q_latents, .q_rope = q.slice(2, spec_.nope_dim, q_head_dim()), .out = latents},
-                         step.batch, context.stream);
-  multiply(latents, value_weight(), out);
+  const TensorView q_latents = step.scratch.take(spec_.num_heads * rank).split(1, rank);
+  multiply(q.slice(2, 0, spec_.nope_dim), key_weight().transpose(1, 2), q_latents, step.context);
+  return q_latents;
+}
+
+void MlaModule::attend_absorbed(ModuleStep& step, const TensorView& q_latents, const TensorView& q_rope,
+                                const TensorView& out) const {
+  const int64_t rank = spec_.kv_lora_rank;
+  const TensorView latents = step.scratch.take(spec_.num_heads * rank).split(1, rank);
+  step.attention.forward(layer_, {.q = q_latents, .q_rope = q_rope, .out = latents}, step.batch,
+                         step.context.stream);
+  multiply(latents, value_weight(), out, step.context);
 }
 
 void MlaModule::forward(ModuleStep& step) const {
@@ -105,20 +114,25 @@ void MlaModule::forward(ModuleStep& step) const {
   }
   q = q.split(1, q_head_dim());
   const RopeRows& rope = step.ropes[static_cast<size_t>(spec_.rope_set)];
+  const TensorView q_rope = q.slice(2, spec_.nope_dim, q_head_dim());
   const kernels::KvDestination cache = step.attention.destination(layer_, step.batch);
+  const bool expands = takes_expanded(spec_, step.batch, context.batch_invariant);
+  // Before the launch that stores: where attention wants q in fp8, it rounds q too.
+  const TensorView q_latents = expands ? TensorView() : absorbed_queries(step, q);
   kernels::latent_norm_rope_store({.kv_a = rows,
                                    .norm = latent_norm_.weight,
                                    .eps = latent_norm_.eps,
-                                   .q_rope = q.slice(2, spec_.nope_dim, q_head_dim()),
+                                   .q_rope = q_rope,
                                    .positions = rope.positions,
                                    .cos = rope.cos,
                                    .sin = rope.sin,
                                    .interleaved = rope.interleaved,
-                                   .to = cache},
+                                   .to = cache,
+                                   .q_latent = cache.fp8_q && !expands ? q_latents : TensorView()},
                                   context.stream);
   const TensorView attended = step.scratch.take(int64_t{spec_.num_heads} * spec_.v_dim);
   const TensorView out = attended.split(1, spec_.v_dim);
-  if (takes_expanded(spec_, step.batch, context.batch_invariant))
+  if (expands)
     attend_expanded(step, {.spec = spec_,
                            .layer = expanded_,
                            .key_weight = key_weight(),
@@ -128,7 +142,7 @@ void MlaModule::forward(ModuleStep& step) const {
                            .cache = cache,
                            .out = out});
   else
-    attend_absorbed(step, q, out);
+    attend_absorbed(step, q_latents, q_rope, out);
   kernels::linear_add(attended, o_.front(), step.residual, context);
 }
 

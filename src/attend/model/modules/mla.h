@@ -30,7 +30,10 @@ class MlaModule : public Module {
   // Of kv_b, for each head: [num_heads, nope_dim, kv_lora_rank] and [num_heads, v_dim, kv_lora_rank].
   TensorView key_weight() const;
   TensorView value_weight() const;
-  void attend_absorbed(ModuleStep& step, const TensorView& q, const TensorView& out) const;
+  // q_nope W_UK of each head.
+  TensorView absorbed_queries(ModuleStep& step, const TensorView& q) const;
+  void attend_absorbed(ModuleStep& step, const TensorView& q_latents, const TensorView& q_rope,
+                       const TensorView& out) const;
 
   const MlaSpec spec_;
   const AttentionLayer layer_, expanded_;

@@ -104,10 +104,13 @@ class ItemAttention {
 
   void attend_tile(const Tile& tile, const TileRows& next) {
     const int row_begin = tile.token_begin * group_, row_end = tile.token_end * group_;
-    products_.multiply_keys(tile.rows, next, row_begin, row_end);
+    TileRows converted;
+    if (problem_.scaled_rows) convert_rows(tile.rows, scratch_.rows, context_.stride_qk, converted);
+    const TileRows& rows = problem_.scaled_rows ? converted : tile.rows;
+    products_.multiply_keys(rows, next, row_begin, row_end);
     score_rows<S>(problem_, tile.visible_words, row_begin, row_end, scratch_);
     exponentiate_rows(products_, row_begin, row_end, scratch_);
-    products_.add_values(tile.rows, next, row_begin, row_end);
+    products_.add_values(rows, next, row_begin, row_end);
   }
 
   void finish_row(int row) {

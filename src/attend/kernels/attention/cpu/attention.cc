@@ -9,6 +9,7 @@
 #include "attend/kernels/attention/cpu/attention_kernel.h"
 #include "attend/kernels/attention/cpu/attention_problem.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -60,7 +61,8 @@ void record_kernels(const AttentionProblem& problem, const Work& work, Isa isa) 
     const int num_rows = (item.q_end - item.q_begin) * problem.group();
     std::ostringstream text;
     text << num_rows << " rows of a KV head, head dims " << problem.k.dim << "/" << problem.v.dim << ", "
-         << problem.q_dtype << " with K/V in " << problem.kv_dtype;
+         << problem.q_dtype << " with K/V in "
+         << cache_dtype_name(problem.scaled_rows ? DType::kU8 : problem.kv_dtype);
     record_choice({.op = "attention",
                    .problem = text.str(),
                    .kernel = std::string(kernel_name(isa, problem, num_rows)),

@@ -1,5 +1,7 @@
 #include "attend/kernels/attention/cpu/attention_problem.h"
 
+#include "attend/kernels/kv_store/scaled_rows.h"
+
 namespace attend::kernels::cpu {
 namespace {
 
@@ -59,7 +61,9 @@ AttentionProblem make_problem(const MlaArgs& args, const AttentionPlan& plan) {
   problem.k.dim = problem.head_dim_qk();
   problem.v = problem.k;
   problem.v.dim = problem.q[0].dim;
-  problem.kv_dtype = args.latent.dtype;
+  problem.scaled_rows = has_scaled_rows(args.latent);
+  // Which their numbers are as long as descales are powers of two.
+  problem.kv_dtype = problem.scaled_rows ? DType::kBF16 : args.latent.dtype;
   problem.index = args.index;
   problem.num_kv_heads = 1;
   problem.scale = args.score.scale * args.scale_kv;

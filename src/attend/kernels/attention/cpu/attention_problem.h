@@ -28,6 +28,7 @@ struct AttentionProblem {
   DType q_dtype = DType::kF32;
   PagedRows k, v;
   DType kv_dtype = DType::kF32;
+  bool scaled_rows = false;  // K is in scaled latent rows, which are converted to kv_dtype first
   KvIndex index;
   TensorView out, lse;
   QueryBatch batch;

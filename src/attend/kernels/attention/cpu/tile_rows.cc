@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "attend/kernels/kv_store/cpu/scaled_rows.h"
+
 namespace attend::kernels::cpu {
 namespace {
 
@@ -34,6 +36,17 @@ void announce_runs(const AttentionProblem& problem, const TileRows& rows) {
   const bool rows_touch = problem.k.token_stride == row_bytes;
   if (rows_touch && static_cast<uintptr_t>(problem.index.page_size * row_bytes) >= kPrefetcherPage)
     prefetch_runs(problem, rows);
+}
+
+void convert_rows(const TileRows& rows, uint16_t* memory, int stride, TileRows& converted) {
+  static const RowKernels kernels = row_kernels(detect_isa());
+  converted.present = rows.present;
+  for (int key = 0; key < kTileKeys; ++key) {
+    uint16_t* const to = rows.k[key] == nullptr ? nullptr : memory + key * stride;
+    if (to != nullptr)
+      read_scaled_row(kernels, reinterpret_cast<const std::byte*>(rows.k[key]), 1.0f, to, DType::kBF16);
+    converted.k[key] = converted.v[key] = reinterpret_cast<const char*>(to);
+  }
 }
 
 void locate_rows(const AttentionProblem& problem, int request, int kv_head, int32_t first, uint64_t present,

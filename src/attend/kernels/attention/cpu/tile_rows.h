@@ -19,6 +19,9 @@ struct TileRows {
 void locate_rows(const AttentionProblem& problem, int request, int kv_head, int32_t first, uint64_t present,
                  TileRows& rows);
 
+// Converts scaled latent rows to bfloat16. `memory`: [kTileKeys, stride]; `converted` are those rows of it.
+void convert_rows(const TileRows& rows, uint16_t* memory, int stride, TileRows& converted);
+
 // Asks for the beginning of every run of rows that will be read next. A hardware prefetcher follows a run
 // from there up to the end of its 4 KiB, and it has more reads under way than a thread that asks for every
 // line (docs/kernels/attention-cpu.md has the figures).

@@ -10,12 +10,14 @@
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
+#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
 #include "attend/kernels/attention/cuda/sm90/mla.h"
 #include "attend/kernels/attention/cuda/sm90/prefill.h"
 #include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend_generated/sm80_instances.h"
 
 namespace attend::kernels::cuda {
@@ -93,7 +95,7 @@ KernelChoice choice_of(std::string_view op, const AttentionProblem& problem, con
   text << problem.num_reqs << " requests, up to " << problem.num_rows << " rows each of "
        << problem.num_kv_heads << " KV heads, head dims " << problem.head_dim_qk << "/" << problem.head_dim_v
        << ", " << problem.q_dtype;
-  if (problem.kv_dtype != problem.q_dtype) text << " with K/V in " << problem.kv_dtype;
+  if (problem.kv_dtype != problem.q_dtype) text << " with K/V in " << cache_dtype_name(problem.kv_dtype);
   return {.op = std::string(op),
           .problem = text.str(),
           .kernel = std::string(row.name),
@@ -150,11 +152,19 @@ void launch_mla_tiles(const Call& call, Stream& stream) {
   if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
 }
 
-void launch_rows(const Call& call, Stream& stream) { sm80::launch_row_attention(call.params, stream.handle); }
+void launch_scaled_mla_tiles(const Call& call, Stream& stream) {
+  sm80::launch_scaled_mla(call.params, call.plan.num_row_tiles(), stream.handle);
+  if (leaves_parts(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
+}
+
+void launch_rows(const Call& call, Stream& stream) {
+  const bool scaled = call.mla_args != nullptr && has_scaled_rows(call.mla_args->latent);
+  (scaled ? sm80::launch_scaled_row_attention : sm80::launch_row_attention)(call.params, stream.handle);
+}
 
 // By AttentionKernel.
 constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKernels> kLaunches{
-    launch_prefill, launch_sm90_mla, launch_tiles, launch_mla_tiles, launch_rows};
+    launch_prefill, launch_sm90_mla, launch_tiles, launch_mla_tiles, launch_scaled_mla_tiles, launch_rows};
 
 void launch(const AttentionProblem& problem, const AttentionArgs* args, const MlaArgs* mla_args,
             const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
@@ -186,7 +196,7 @@ AttentionProblem attention_problem(const MlaArgs& args, const DevicePlan& plan) 
   problem.q_dtype = args.q.dtype;
   problem.kv_dtype = args.latent.dtype;
   problem.out_dtype = args.out.dtype;
-  problem.head_dim_qk = static_cast<int>(args.latent.shape[2]);
+  problem.head_dim_qk = static_cast<int>(latent_width(args.latent));
   problem.head_dim_v = static_cast<int>(args.out.shape[2]);
   problem.positive_scale = args.score.scale > 0.0f;
   problem.aligned = rows_aligned(args.q, 16) && rows_aligned(args.q_rope, 16) &&
@@ -229,14 +239,15 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   // One latent row is K, and its first part V, of all heads.
   params.k = {args.latent.data, args.latent.strides[0], args.latent.strides[1], 0};
   params.v = params.k;
-  params.kv_element = element_of(args.latent.dtype);
+  // Scaled rows have kernels of their own, which count bytes.
+  params.kv_element = has_scaled_rows(args.latent) ? Element::kF8E4M3 : element_of(args.latent.dtype);
   params.index = args.index;
   params.scale = args.score.scale * args.scale_kv;
   params.v_scale = args.scale_kv;
   params.num_kv_heads = plan.num_head_groups();
   params.group = params.num_q_heads / params.num_kv_heads;
   params.group_reciprocal = reciprocal(params.group);
-  params.head_dim_qk = static_cast<int32_t>(args.latent.shape[2]);
+  params.head_dim_qk = static_cast<int32_t>(latent_width(args.latent));
   params.empty_lse = args.empty_lse;
   params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
   params.plan = plan.view();

@@ -4,6 +4,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
+#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
 #include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 
 namespace attend::kernels::cuda {
@@ -66,6 +67,11 @@ bool sm90_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
          (problem.kv_dtype == problem.q_dtype || (is_fp8(problem.kv_dtype) && problem.head_dim_qk % 16 == 0));
 }
 
+bool scaled_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return fits_mla(problem) && problem.kv_dtype == DType::kU8 &&
+         gpu.shared_bytes >= sm80::kScaledMlaSharedBytes;
+}
+
 template <size_t kIdx>
 constexpr AttentionRow prefill(std::string_view name) {
   return {AttentionKernel::kSm90Prefill,
@@ -103,6 +109,12 @@ constexpr std::array kRows{
                  "absorbed MLA of 16 bits and of fp8 rows, on Hopper"},
     AttentionRow{
         AttentionKernel::kSm80Mla, {}, "sm80 MLA", mla_tiles_take, always, "absorbed MLA of 16 bits"},
+    AttentionRow{AttentionKernel::kSm80ScaledMla,
+                 {},
+                 "sm80 MLA of scaled rows",
+                 scaled_mla_takes,
+                 always,
+                 "absorbed MLA of rows that say how they are scaled"},
     AttentionRow{AttentionKernel::kRows,
                  {},
                  "rows",

@@ -13,19 +13,20 @@
 namespace attend::kernels::cuda {
 
 enum class AttentionKernel : uint8_t {
-  kSm90Prefill,  // sm90/prefill.h
-  kSm90Mla,      // sm90/mla.h
-  kSm80Tiles,    // sm80/attention.cuh
-  kSm80Mla,      // sm80/mla.cu
-  kRows,         // sm80/row_attention.cu
+  kSm90Prefill,    // sm90/prefill.h
+  kSm90Mla,        // sm90/mla.h
+  kSm80Tiles,      // sm80/attention.cuh
+  kSm80Mla,        // sm80/mla.cu
+  kSm80ScaledMla,  // sm80/scaled_mla.cu
+  kRows,           // sm80/row_attention.cu
 };
-inline constexpr int kNumAttentionKernels = 5;
+inline constexpr int kNumAttentionKernels = 6;
 
 // What a choice depends on.
 struct AttentionProblem {
   bool mla = false;
   DType q_dtype = DType::kBF16;
-  DType kv_dtype = DType::kBF16;  // MLA: of the latent row
+  DType kv_dtype = DType::kBF16;  // MLA: of the latent row; kU8: scaled rows
   DType out_dtype = DType::kBF16;
   int head_dim_qk = 0, head_dim_v = 0;  // MLA: of the latent row, and of its first part
   bool positive_scale = true;

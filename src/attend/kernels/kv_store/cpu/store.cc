@@ -1,7 +1,11 @@
 #include "attend/kernels/kv_store/cpu/store.h"
 
+#include <array>
+
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/cpu/row_kernels.h"
+#include "attend/kernels/kv_store/cpu/scaled_rows.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -38,16 +42,24 @@ void store_kv(const StoreKvArgs& args, Isa isa) {
 void store_mla(const StoreMlaArgs& args, Isa isa) {
   const RowKernels kernels = row_kernels(isa);
   const int64_t rank = args.latent.shape[1], page_size = args.to.k.shape[1];
+  const bool scaled = has_scaled_rows(args.to.k);
   parallel_for_rows(args.latent.shape[0], args.to.k.shape[2], [&](int64_t token) {
     int32_t slot = args.to.slots[static_cast<size_t>(token)];
     if (slot >= 0 && args.to.slot_map != nullptr) slot = args.to.slot_map[slot];
     if (slot < 0) return;
     const int64_t row = slot / page_size * args.to.k.strides[0] + slot % page_size * args.to.k.strides[1];
-    kernels.store(address(args.latent, token * args.latent.strides[0]), args.latent.dtype,
-                  address(args.to.k, row), args.to.k.dtype, args.to.k_scale, static_cast<int>(rank));
-    kernels.store(address(args.rope, token * args.rope.strides[0]), args.rope.dtype,
-                  address(args.to.k, row + rank), args.to.k.dtype, args.to.k_scale,
-                  static_cast<int>(args.rope.shape[1]));
+    // A scaled row is written as a whole, of these values.
+    std::array<float, kScaledRow.width()> values;
+    const auto store_part = [&](const TensorView& x, int64_t column) {
+      kernels.store(
+          address(x, token * x.strides[0]), x.dtype,
+          scaled ? reinterpret_cast<char*>(values.data() + column) : address(args.to.k, row + column),
+          scaled ? DType::kF32 : args.to.k.dtype, args.to.k_scale, static_cast<int>(x.shape[1]));
+    };
+    store_part(args.latent, 0);
+    store_part(args.rope, rank);
+    if (scaled)
+      write_scaled_row(kernels, values.data(), reinterpret_cast<std::byte*>(address(args.to.k, row)));
   });
 }
 

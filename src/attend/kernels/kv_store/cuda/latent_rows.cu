@@ -10,6 +10,7 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/kv_store/cuda/latent_rows.h"
+#include "attend/kernels/kv_store/cuda/scaled_rows.cuh"
 #include "attend/kernels/metadata/lengths.h"
 
 namespace attend::kernels::cuda {
@@ -32,6 +33,7 @@ struct GatherParams {
   int32_t num_reqs, first, count, page_size, width;
   float scale;
   Element cache_element, out_element;
+  bool scaled_rows;  // their strides count bytes
 };
 
 __global__ void gather_lengths_kernel(const __grid_constant__ GatherParams params) {
@@ -59,9 +61,11 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
   if (params.slot_map != nullptr) slot = params.slot_map[slot];
   const int64_t from =
       slot / params.page_size * params.page_stride + slot % params.page_size * params.token_stride;
-  for (int d = static_cast<int>(threadIdx.x); d < params.width; d += kThreads)
-    store_element(params.out, int64_t{row} * params.width + d, params.out_element,
-                  load_element(params.cache, from + d, params.cache_element) * params.scale);
+  for (int d = static_cast<int>(threadIdx.x); d < params.width; d += kThreads) {
+    const float value = params.scaled_rows ? load_scaled(static_cast<const uint8_t*>(params.cache) + from, d)
+                                           : load_element(params.cache, from + d, params.cache_element);
+    store_element(params.out, int64_t{row} * params.width + d, params.out_element, value * params.scale);
+  }
 }
 
 struct LengthsParams {
@@ -100,6 +104,7 @@ __global__ void __launch_bounds__(kThreads) copy_to_heads_kernel(const __grid_co
 
 void gather_latent(const GatherLatentArgs& args, Stream& stream) {
   require_on_device("cache", args.cache, stream);
+  const bool scaled = has_scaled_rows(args.cache);
   const GatherParams params{.cache = args.cache.data,
                             .page_stride = args.cache.strides[0],
                             .token_stride = args.cache.strides[1],
@@ -116,10 +121,11 @@ void gather_latent(const GatherLatentArgs& args, Stream& stream) {
                             .first = args.first,
                             .count = args.count,
                             .page_size = static_cast<int32_t>(args.cache.shape[1]),
-                            .width = static_cast<int32_t>(args.cache.shape[2]),
+                            .width = static_cast<int32_t>(latent_width(args.cache)),
                             .scale = args.scale,
-                            .cache_element = element_of(args.cache.dtype),
-                            .out_element = element_of(args.out.dtype)};
+                            .cache_element = scaled ? Element::kF8E4M3 : element_of(args.cache.dtype),
+                            .out_element = element_of(args.out.dtype),
+                            .scaled_rows = scaled};
   launch_dependent<GatherParams>(gather_lengths_kernel, dim3(1), 1, 0, stream.handle, params,
                                  "gather_latent");
   launch_dependent<GatherParams>(

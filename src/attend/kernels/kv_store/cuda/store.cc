@@ -2,6 +2,7 @@
 
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/kv_store/cuda/store_params.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 
 namespace attend::kernels::cuda {
 
@@ -38,6 +39,7 @@ void store_mla(const StoreMlaArgs& args, Stream& stream) {
   require_on_device("latent", args.latent, stream);
   require_on_device("rope", args.rope, stream);
   require_on_device("cache", args.to.k, stream);
+  const bool scaled = has_scaled_rows(args.to.k);
   const auto rows = [&](const TensorView& from, int64_t first_column) {
     return StoreRows{.from = {from.data, from.strides[0], 0},
                      .to = args.to.k.data,
@@ -48,15 +50,16 @@ void store_mla(const StoreMlaArgs& args, Stream& stream) {
                      .first_column = static_cast<int32_t>(first_column),
                      .scale = args.to.k_scale,
                      .from_element = element_of(from.dtype),
-                     .to_element = element_of(args.to.k.dtype)};
+                     .to_element = scaled ? Element::kF8E4M3 : element_of(args.to.k.dtype)};
   };
-  launch_store({.rows = {rows(args.latent, 0), rows(args.rope, args.latent.shape[1])},
-                .slots = args.to.slots.data(),
-                .slot_map = args.to.slot_map,
-                .num_tokens = static_cast<int32_t>(args.latent.shape[0]),
-                .num_heads = 1,
-                .page_size = static_cast<int32_t>(args.to.k.shape[1])},
-               stream.handle);
+  const auto launch = scaled ? launch_store_scaled : launch_store;
+  launch({.rows = {rows(args.latent, 0), rows(args.rope, args.latent.shape[1])},
+          .slots = args.to.slots.data(),
+          .slot_map = args.to.slot_map,
+          .num_tokens = static_cast<int32_t>(args.latent.shape[0]),
+          .num_heads = 1,
+          .page_size = static_cast<int32_t>(args.to.k.shape[1])},
+         stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

@@ -26,5 +26,7 @@ struct StoreParams {
 };
 
 void launch_store(const StoreParams& params, void* stream);
+// Latent rows and their rope parts to scaled rows; the strides of `to` count bytes.
+void launch_store_scaled(const StoreParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda

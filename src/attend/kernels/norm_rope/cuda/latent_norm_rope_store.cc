@@ -1,14 +1,17 @@
 #include "attend/kernels/norm_rope/cuda/latent_norm_rope_store.h"
 
 #include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/kernels/norm_rope/cuda/latent_row_kernel.h"
 
 namespace attend::kernels::cuda {
 
 void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream) {
   require_on_device("cache", args.to.k, stream);
+  const bool scaled = has_scaled_rows(args.to.k), rounds_q = !args.q_latent.empty();
   launch_latent_row({.kv_a = {args.kv_a.data, args.kv_a.strides[0], 0},
                      .q_rope = out_rows(args.q_rope),
+                     .q_latent = rounds_q ? out_rows(args.q_latent) : OutRows{},
                      .norm = {args.norm.data, element_of(args.norm.dtype)},
                      .cos = args.cos.as<const float>(),
                      .sin = args.sin.as<const float>(),
@@ -24,12 +27,14 @@ void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream)
                      .num_heads = static_cast<int32_t>(args.q_rope.shape[1]),
                      .rank = static_cast<int32_t>(args.norm.shape[0]),
                      .rope_dim = static_cast<int32_t>(args.q_rope.shape[2]),
+                     .latent_dim = rounds_q ? static_cast<int32_t>(args.q_latent.shape[2]) : 0,
                      .page_size = static_cast<int32_t>(args.to.k.shape[1]),
                      .eps = args.eps,
                      .scale = args.to.k_scale,
                      .interleaved = args.interleaved,
+                     .scaled_rows = scaled,
                      .element = element_of(args.kv_a.dtype),
-                     .cache_element = element_of(args.to.k.dtype)},
+                     .cache_element = scaled ? Element::kF8E4M3 : element_of(args.to.k.dtype)},
                     stream.handle);
 }
 

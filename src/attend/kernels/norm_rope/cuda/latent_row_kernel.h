@@ -6,20 +6,22 @@
 namespace attend::kernels::cuda {
 
 struct LatentRowParams {
-  OutRows kv_a;    // [num_tokens, rank + rope_dim]; its head_stride is not used
-  OutRows q_rope;  // [num_tokens, num_heads, rope_dim]
+  OutRows kv_a;      // [num_tokens, rank + rope_dim]; its head_stride is not used
+  OutRows q_rope;    // [num_tokens, num_heads, rope_dim]
+  OutRows q_latent;  // [num_tokens, num_heads, latent_dim]; null: none, and nothing of q is rounded
   DeviceVector norm;
   const float* cos;  // [num_positions, rope_dim / 2]
   const float* sin;
   const int32_t* positions;  // [num_tokens]
-  void* cache;               // [num_pages, page_size, rank + rope_dim]
+  void* cache;               // [num_pages, page_size, rank + rope_dim], or scaled rows
   int64_t page_stride, token_stride;
   const int32_t* slots;     // [num_tokens]; -1: not stored
   const int32_t* slot_map;  // null: the slot itself
   int64_t cos_stride, sin_stride;
-  int32_t num_tokens, num_heads, rank, rope_dim, page_size;
+  int32_t num_tokens, num_heads, rank, rope_dim, latent_dim, page_size;
   float eps, scale;
   bool interleaved;
+  bool scaled_rows;  // whose strides count bytes
   Element element, cache_element;
 };
 void launch_latent_row(const LatentRowParams& params, void* stream);

@@ -10,6 +10,8 @@
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
+#include "attend/kernels/attention/cuda/sm80/scaled_rows_launch.h"
+#include "attend/kernels/kv_store/cuda/scaled_rows.cuh"
 #include "attend/kernels/metadata/lengths.h"
 #include "attend/tensor/cuda_check.h"
 
@@ -25,7 +27,7 @@ __device__ float warp_sum(float x) {
 }
 
 // Lane l holds elements l, l + 32, ... of rows of up to 32 kElementsQk and 32 kElementsV.
-template <int kElementsQk, int kElementsV, int kKeys>
+template <int kElementsQk, int kElementsV, int kKeys, bool kScaled>
 __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_constant__ AttentionParams params) {
   if (blockIdx.y == 0) write_padding(params, params.batch.cu_seqlen_q[params.batch.num_reqs]);
   const int lane = threadIdx.x % 32;
@@ -54,6 +56,11 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
                        params.q_element);
   }
 
+  // Number d of the row that begins at `offset`.
+  const auto load = [&](const PagedRows& rows, int64_t offset, int d) {
+    if constexpr (kScaled) return load_scaled(static_cast<const uint8_t*>(rows.data) + offset, d);
+    return load_element(rows.data, offset + d, params.kv_element);
+  };
   float out[kElementsV] = {};
   float row_max = -INFINITY, row_sum = 0.0f;
   const bool tree = params.batch.tree_mask != nullptr && params.batch.causal;
@@ -76,8 +83,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
           page * params.v.page_stride + in_page * params.v.token_stride + kv_head * params.v.head_stride;
 #pragma unroll
       for (int e = 0; e < kElementsQk; ++e)
-        if (e * 32 + lane < params.head_dim_qk)
-          score[i] += q[e] * load_element(params.k.data, k_offset + e * 32 + lane, params.kv_element);
+        if (e * 32 + lane < params.head_dim_qk) score[i] += q[e] * load(params.k, k_offset, e * 32 + lane);
     }
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
@@ -91,8 +97,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
 #pragma unroll
       for (int e = 0; e < kElementsV; ++e)
         if (e * 32 + lane < params.head_dim_v)
-          out[e] = out[e] * rescale +
-                   p * load_element(params.v.data, v_offset[i] + e * 32 + lane, params.kv_element);
+          out[e] = out[e] * rescale + p * load(params.v, v_offset[i], e * 32 + lane);
     }
   }
 
@@ -111,18 +116,23 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
         row_sum > 0.0f ? row_max + logf(row_sum) : params.empty_lse;
 }
 
-}  // namespace
-
-void launch_row_attention(const AttentionParams& params, void* stream) {
+void launch_rows(void (*kernel)(AttentionParams), const AttentionParams& params, void* stream) {
   const int64_t num_rows = int64_t{params.num_tokens} * params.num_q_heads;
   if (num_rows == 0) return;
   const auto num_ctas = static_cast<unsigned>((num_rows + kWarps - 1) / kWarps);
-  const auto on_stream = static_cast<cudaStream_t>(stream);
-  if (params.head_dim_qk <= 256)
-    row_attention<8, 8, 4><<<num_ctas, 32 * kWarps, 0, on_stream>>>(params);
-  else
-    row_attention<18, 16, 2><<<num_ctas, 32 * kWarps, 0, on_stream>>>(params);
+  kernel<<<num_ctas, 32 * kWarps, 0, static_cast<cudaStream_t>(stream)>>>(params);
   attend::cuda::check(cudaGetLastError(), "row attention");
+}
+
+}  // namespace
+
+void launch_row_attention(const AttentionParams& params, void* stream) {
+  launch_rows(params.head_dim_qk <= 256 ? row_attention<8, 8, 4, false> : row_attention<18, 16, 2, false>,
+              params, stream);
+}
+
+void launch_scaled_row_attention(const AttentionParams& params, void* stream) {
+  launch_rows(row_attention<18, 16, 2, true>, params, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm80
