@@ -23,7 +23,7 @@ using testing_support::TestTensor;
 
 using LatentNormRopeStore = NeedsTarget;
 
-constexpr int64_t kTokens = 4, kHeads = 3, kPageSize = 2;
+constexpr int64_t kTokens = 4, kHeads = 11, kPageSize = 2;
 constexpr float kEps = 1e-2f, kScale = 0.5f;
 
 // One step's row and heads in a wider matrix, and a cache.

@@ -31,9 +31,10 @@ __device__ inline void store_scaled(uint8_t* row, int thread, float (&numbers)[4
   for (int step = 16; step > 0; step /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
   const float descale = scaled_row_descale(largest);
+  const float inverse = 1.0f / descale;  // exact: a power of two
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    store_element(row, 4 * thread + i, Element::kF8E4M3, numbers[i] / descale);
+    store_element(row, 4 * thread + i, Element::kF8E4M3, numbers[i] * inverse);
     numbers[i] = load_element(row, 4 * thread + i, Element::kF8E4M3) * descale;
   }
   if (thread % 32 == 0) store_element(row + kScaledScalesAt, thread / 32, Element::kF32, descale);

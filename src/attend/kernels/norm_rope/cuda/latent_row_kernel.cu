@@ -1,6 +1,7 @@
 // A token's latent row: norm of its first part, rotation of the other, store; and the rotation of q.
 //
-//   tile        1 token a CTA, or kLatentHeads heads of q's latent part that are rounded
+//   tile        a CTA for the norm of a token's row, one for its rotated part, and for heads of q:
+//               for each 8, or one
 //   warps       4, all alike
 //   shared      one sum for each warp
 //   bytes       kv_a twice in and once out, the cache row out, q's rotated part in and out
@@ -8,6 +9,7 @@
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/round_element.cuh"
 #include "attend/kernels/kv_store/cuda/scaled_rows.cuh"
 #include "attend/kernels/norm_rope/cuda/latent_row_kernel.h"
 #include "attend/kernels/norm_rope/rotate.h"
@@ -16,6 +18,8 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kLanes = 32;
+// Heads of q are shared out over CTAs where tokens are too few to keep the GPU busy.
+constexpr int kFewTokens = 256, kHeadsOfCta = 8;
 static_assert(kThreads == kScaledThreads);
 
 __device__ float sum_of_cta(float value) {
@@ -28,125 +32,162 @@ __device__ float sum_of_cta(float value) {
   return sum;
 }
 
-// Heads of q whose latent part a CTA rounds.
-constexpr int kLatentHeads = 8;
-
-__device__ float rounded_to_e4m3(float value) {
-  return from_fp8(__nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3), __NV_E4M3);
+__device__ RotatedPair load_rotated(const LatentRowParams& params, const void* data, int64_t first,
+                                    int64_t second, int token, int pair) {
+  const int position = params.positions[token];
+  const int64_t angle = position * params.cos_stride + pair,
+                angle_of_sin = position * params.sin_stride + pair;
+  return rotate(load_element(data, first, params.element), load_element(data, second, params.element),
+                params.cos[angle], params.sin[angle_of_sin]);
 }
 
-__device__ void round_latents(const LatentRowParams& params, int token, int first_head) {
-  const int num_heads = min(kLatentHeads, params.num_heads - first_head);
-  for (int i = static_cast<int>(threadIdx.x); i < num_heads * params.latent_dim; i += kThreads) {
-    const int head = first_head + i / params.latent_dim;
-    const int64_t at =
-        token * params.q_latent.token_stride + head * params.q_latent.head_stride + i % params.latent_dim;
-    store_element(params.q_latent.data, at, params.element,
-                  rounded_to_e4m3(load_element(params.q_latent.data, at, params.element)));
+// Elements of a pair within its part.
+__device__ int first_of(const LatentRowParams& params, int pair) {
+  return params.interleaved ? 2 * pair : pair;
+}
+__device__ int second_of(const LatentRowParams& params, int pair) {
+  return params.interleaved ? 2 * pair + 1 : pair + params.rope_dim / 2;
+}
+
+// What is rounded to e4m3 was rounded to the type of q first.
+__device__ void store_q(const LatentRowParams& params, void* q, int64_t at, float value) {
+  if (params.q_latent.data != nullptr)
+    value = round_element(round_element(value, params.element), Element::kF8E4M3);
+  store_element(q, at, params.element, value);
+}
+
+// Heads of q, from `first_head` on.
+__device__ void rotate_heads(const LatentRowParams& params, int token, int first_head) {
+  const int num_pairs = params.rope_dim / 2;
+  const int num_heads = min(params.heads_of_cta, params.num_heads - first_head);
+  for (int i = static_cast<int>(threadIdx.x); i < num_heads * num_pairs; i += kThreads) {
+    const int pair = i % num_pairs;
+    const int64_t begin =
+        token * params.q_rope.token_stride + (first_head + i / num_pairs) * params.q_rope.head_stride;
+    const int64_t first = begin + first_of(params, pair), second = begin + second_of(params, pair);
+    const RotatedPair rotated = load_rotated(params, params.q_rope.data, first, second, token, pair);
+    store_q(params, params.q_rope.data, first, rotated.first);
+    store_q(params, params.q_rope.data, second, rotated.second);
   }
 }
 
+// The latent parts of the same heads, which are rounded.
+__device__ void round_latents(const LatentRowParams& params, int token, int first_head) {
+  const int num_heads = min(params.heads_of_cta, params.num_heads - first_head);
+  for (int i = static_cast<int>(threadIdx.x); i < num_heads * params.latent_dim; i += kThreads) {
+    const int64_t head = first_head + i / params.latent_dim;
+    const int64_t at =
+        token * params.q_latent.token_stride + head * params.q_latent.head_stride + i % params.latent_dim;
+    store_q(params, params.q_latent.data, at, load_element(params.q_latent.data, at, params.element));
+  }
+}
+
+// A token's row: in kv_a, and in the cache. `kScaled`: of params.scaled_rows.
+template <bool kScaled>
+class LatentRow {
+ public:
+  __device__ LatentRow(const LatentRowParams& params, int token)
+      : params_(params), token_(token), row_(token * params.kv_a.token_stride), slot_(params.slots[token]) {
+    if (slot_ >= 0 && params.slot_map != nullptr) slot_ = params.slot_map[slot_];
+    cache_row_ =
+        slot_ / params.page_size * params.page_stride + slot_ % params.page_size * params.token_stride;
+  }
+
+  __device__ void norm() const {
+    float squares = 0.0f;
+    for (int d = thread(); d < params_.rank; d += kThreads) {
+      const float x = load_element(params_.kv_a.data, row_ + d, params_.element);
+      squares = fmaf(x, x, squares);
+    }
+    const float factor = 1.0f / sqrtf(sum_of_cta(squares) / static_cast<float>(params_.rank) + params_.eps);
+    const auto normalized = [&](int d) {
+      return load_element(params_.kv_a.data, row_ + d, params_.element) * factor *
+             load_element(params_.norm.data, d, params_.norm.element);
+    };
+    if (!kScaled || slot_ < 0) {
+      for (int d = thread(); d < params_.rank; d += kThreads)
+        write(d, normalized(d), params_.cache, cache_row_ + d, params_.cache_element);
+      return;
+    }
+    const int first = 4 * thread();
+    float numbers[4];
+    for (int i = 0; i < 4; ++i) numbers[i] = to_store(normalized(first + i));
+    store_scaled(scaled_row(), thread(), numbers);
+    for (int i = 0; i < 4; ++i) keep(first + i, numbers[i] * params_.scale);
+  }
+
+  __device__ void rotate() const {
+    for (int pair = thread(); pair < params_.rope_dim / 2; pair += kThreads) {
+      const int first = first_of(params_, pair), second = second_of(params_, pair);
+      const int64_t begin = row_ + params_.rank;
+      const RotatedPair rotated =
+          load_rotated(params_, params_.kv_a.data, begin + first, begin + second, token_, pair);
+      write_rotated(first, rotated.first);
+      write_rotated(second, rotated.second);
+    }
+  }
+
+ private:
+  __device__ static int thread() { return static_cast<int>(threadIdx.x); }
+  __device__ uint8_t* scaled_row() const { return static_cast<uint8_t*>(params_.cache) + cache_row_; }
+
+  // What is stored is rounded to the type of kv_a first; kv_a then keeps what the cache has.
+  __device__ float to_store(float value) const {
+    return round_element(value, params_.element) / params_.scale;
+  }
+  __device__ void keep(int d, float value) const {
+    store_element(params_.kv_a.data, row_ + d, params_.element, value);
+  }
+  __device__ void write(int d, float value, void* cache, int64_t to, Element element) const {
+    if (slot_ < 0) return keep(d, value);
+    const float number = to_store(value);
+    store_element(cache, to, element, number);
+    keep(d, round_element(number, element) * params_.scale);
+  }
+  __device__ void write_rotated(int d, float value) const {
+    if constexpr (kScaled)
+      write(params_.rank + d, value, scaled_row() + kScaledRopeAt, d, Element::kBF16);
+    else
+      write(params_.rank + d, value, params_.cache, cache_row_ + params_.rank + d, params_.cache_element);
+  }
+
+  const LatentRowParams& params_;
+  const int token_;
+  const int64_t row_;
+  int slot_;
+  int64_t cache_row_;
+};
+
 // Waits for the launch before it before it lets the next one start, as prefix_ready asks of what stores.
-// `kScaled`: of params.scaled_rows.
 template <bool kScaled>
 __global__ void __launch_bounds__(kThreads)
     latent_row_kernel(const __grid_constant__ LatentRowParams params) {
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
-  const int token = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
-  if (blockIdx.y > 0) return round_latents(params, token, (static_cast<int>(blockIdx.y) - 1) * kLatentHeads);
-  const int64_t row = token * params.kv_a.token_stride;
-  int slot = params.slots[token];
-  if (slot >= 0 && params.slot_map != nullptr) slot = params.slot_map[slot];
-  const int64_t cache_row =
-      slot / params.page_size * params.page_stride + slot % params.page_size * params.token_stride;
-  uint8_t* const scaled_row = static_cast<uint8_t*>(params.cache) + cache_row;
-  // What is stored is rounded to the type of kv_a first; kv_a then keeps what the cache has.
-  const auto rounded = [&](int d, float value) {
-    store_element(params.kv_a.data, row + d, params.element, value);
-    return load_element(params.kv_a.data, row + d, params.element) / params.scale;
-  };
-  const auto keep = [&](int d, float value) {
-    store_element(params.kv_a.data, row + d, params.element, value * params.scale);
-  };
-  // Of scaled rows the rotated part.
-  const auto write = [&](int d, float value) {
-    if constexpr (kScaled) {
-      const float stored = rounded(d, value);
-      if (slot < 0) return;
-      store_element(scaled_row + kScaledRopeAt, d - params.rank, Element::kBF16, stored);
-      keep(d, load_scaled(scaled_row, d));
-    } else {
-      store_element(params.kv_a.data, row + d, params.element, value);
-      if (slot < 0) return;
-      store_element(params.cache, cache_row + d, params.cache_element,
-                    load_element(params.kv_a.data, row + d, params.element) / params.scale);
-      store_element(params.kv_a.data, row + d, params.element,
-                    load_element(params.cache, cache_row + d, params.cache_element) * params.scale);
-    }
-  };
-
-  float squares = 0.0f;
-  for (int d = thread; d < params.rank; d += kThreads) {
-    const float x = load_element(params.kv_a.data, row + d, params.element);
-    squares = fmaf(x, x, squares);
+  const int token = static_cast<int>(blockIdx.x), part = static_cast<int>(blockIdx.y);
+  if (part >= 2) {
+    const int first_head = (part - 2) * params.heads_of_cta;
+    rotate_heads(params, token, first_head);
+    if (params.q_latent.data != nullptr) round_latents(params, token, first_head);
+    return;
   }
-  const float factor = 1.0f / sqrtf(sum_of_cta(squares) / static_cast<float>(params.rank) + params.eps);
-  const auto normalized = [&](int d) {
-    return load_element(params.kv_a.data, row + d, params.element) * factor *
-           load_element(params.norm.data, d, params.norm.element);
-  };
-  if constexpr (kScaled) {
-    const int first = 4 * thread;
-    float numbers[4];
-    for (int i = 0; i < 4; ++i) numbers[i] = rounded(first + i, normalized(first + i));
-    if (slot >= 0) {
-      store_scaled(scaled_row, thread, numbers);
-      for (int i = 0; i < 4; ++i) keep(first + i, numbers[i]);
-    }
-  } else {
-    for (int d = thread; d < params.rank; d += kThreads) write(d, normalized(d));
-  }
-
-  const int num_pairs = params.rope_dim / 2;
-  const float* const cos = params.cos + params.positions[token] * params.cos_stride;
-  const float* const sin = params.sin + params.positions[token] * params.sin_stride;
-  // Pairs of k, then those of each head of q: a thread has both elements of a pair.
-  for (int i = thread; i < (params.num_heads + 1) * num_pairs; i += kThreads) {
-    const int head = i / num_pairs - 1, pair = i % num_pairs;
-    const int first = params.interleaved ? 2 * pair : pair;
-    const int second = params.interleaved ? first + 1 : pair + num_pairs;
-    void* const data = head < 0 ? params.kv_a.data : params.q_rope.data;
-    const int64_t begin =
-        head < 0 ? row + params.rank : token * params.q_rope.token_stride + head * params.q_rope.head_stride;
-    const RotatedPair rotated =
-        rotate(load_element(data, begin + first, params.element),
-               load_element(data, begin + second, params.element), cos[pair], sin[pair]);
-    if (head < 0) {
-      write(params.rank + first, rotated.first);
-      write(params.rank + second, rotated.second);
-    } else {
-      // What is rounded to e4m3 was rounded to the type of q first.
-      const auto write_q = [&](int64_t at, float value) {
-        store_element(data, at, params.element, value);
-        if (params.q_latent.data != nullptr)
-          store_element(data, at, params.element, rounded_to_e4m3(load_element(data, at, params.element)));
-      };
-      write_q(begin + first, rotated.first);
-      write_q(begin + second, rotated.second);
-    }
-  }
+  const LatentRow<kScaled> row(params, token);
+  if (part == 0)
+    row.norm();
+  else
+    row.rotate();
 }
 
 }  // namespace
 
-void launch_latent_row(const LatentRowParams& params, void* stream) {
+void launch_latent_row(LatentRowParams params, void* stream) {
   if (params.num_tokens == 0) return;
   const auto kernel = params.scaled_rows ? latent_row_kernel<true> : latent_row_kernel<false>;
-  const int head_ctas =
-      params.q_latent.data == nullptr ? 0 : (params.num_heads + kLatentHeads - 1) / kLatentHeads;
-  const dim3 grid(static_cast<unsigned>(params.num_tokens), static_cast<unsigned>(1 + head_ctas));
-  launch_dependent<LatentRowParams>(kernel, grid, kThreads, 0, stream, params, "latent_norm_rope_store");
+  params.heads_of_cta = params.num_tokens > kFewTokens ? params.num_heads : kHeadsOfCta;
+  const int ctas_of_heads = (params.num_heads + params.heads_of_cta - 1) / params.heads_of_cta;
+  launch_dependent<LatentRowParams>(
+      kernel, dim3(static_cast<unsigned>(params.num_tokens), static_cast<unsigned>(2 + ctas_of_heads)),
+      kThreads, 0, stream, params, "latent_norm_rope_store");
 }
 
 }  // namespace attend::kernels::cuda
