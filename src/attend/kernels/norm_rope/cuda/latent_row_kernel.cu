@@ -6,6 +6,8 @@
 //   shared      one sum for each warp
 //   bytes       kv_a twice in and once out, the cache row out, q's rotated part in and out
 //   bound       bytes; for few tokens latency
+#include <algorithm>
+
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
 void launch_latent_row(LatentRowParams params, void* stream) {
   if (params.num_tokens == 0) return;
   const auto kernel = params.scaled_rows ? latent_row_kernel<true> : latent_row_kernel<false>;
-  params.heads_of_cta = params.num_tokens > kFewTokens ? params.num_heads : kHeadsOfCta;
+  params.heads_of_cta = params.num_tokens > kFewTokens ? std::max(1, params.num_heads) : kHeadsOfCta;
   const int ctas_of_heads = (params.num_heads + params.heads_of_cta - 1) / params.heads_of_cta;
   launch_dependent<LatentRowParams>(
       kernel, dim3(static_cast<unsigned>(params.num_tokens), static_cast<unsigned>(2 + ctas_of_heads)),
