@@ -3,6 +3,8 @@
 # pages, rows or memory behind, and known prompts are answered right to the end. On a GPU too where there is one.
 #   scripts/soak.sh [REQUESTS]        default: a million
 #   scripts/soak.sh --seconds SECONDS
+# Another life: ATTEND_SOAK_SEED, ATTEND_SOAK_BACKEND (attention), ATTEND_SOAK_DTYPE, ATTEND_SOAK_OVERLAP=1. SIGTERM ends
+# it with its report.
 set -euo pipefail
 source "$(dirname "$0")/setup.sh"
 build release async_engine_test

@@ -81,6 +81,7 @@ TEST(Preemption, TakesTheShortestAnswerAndOfThoseTheLongestPrompt) {
 
 TEST(SchedulePolicy, IsReadByItsName) {
   EXPECT_EQ(parse_schedule_policy("lpm"), SchedulePolicy::kLpm);
+  EXPECT_EQ(parse_schedule_policy("lof"), SchedulePolicy::kLof);
   EXPECT_EQ(to_string(parse_schedule_policy("priority")), "priority");
   EXPECT_THROW(parse_schedule_policy("random"), Error);
 }

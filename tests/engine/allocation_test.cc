@@ -11,7 +11,7 @@ namespace {
 
 using testing_support::num_allocations;
 
-void expect_warm_steps_do_not_allocate(const SamplingParams& params) {
+void expect_warm_steps_do_not_allocate(const SamplingParams& params, bool overlap = false) {
 #ifndef NDEBUG
   GTEST_SKIP() << "each step of a build with assertions checks the books of memory, which allocates";
 #endif
@@ -19,6 +19,7 @@ void expect_warm_steps_do_not_allocate(const SamplingParams& params) {
   config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
   config.max_running_requests = 16;
   config.context_length = 512;
+  config.overlap_schedule = overlap;
   Engine engine(config);
   for (int32_t request = 0; request < 16; ++request)
     engine.submit(std::vector<int32_t>(static_cast<size_t>(5 + 9 * request), 40 + request), params);
@@ -32,6 +33,10 @@ void expect_warm_steps_do_not_allocate(const SamplingParams& params) {
 
 TEST(EngineStep, AllocatesNothingWhileItDecodesGreedily) {
   expect_warm_steps_do_not_allocate({.max_new_tokens = 200, .ignore_eos = true});
+}
+
+TEST(EngineStep, AllocatesNothingWhileStepsOverlap) {
+  expect_warm_steps_do_not_allocate({.max_new_tokens = 200, .ignore_eos = true}, /*overlap=*/true);
 }
 
 TEST(EngineStep, AllocatesNothingWhileItSamples) {

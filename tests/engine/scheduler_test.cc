@@ -246,6 +246,20 @@ TEST_F(SchedulerTest, WithPrioritiesTheLowestIsDroppedAndTheHighestRunsFirst) {
   EXPECT_EQ(step(), "3:4");
 }
 
+TEST_F(SchedulerTest, ByLofTheLongestOutputGoesFirstAndAmongEqualsTheFirstThatCame) {
+  options_ = {.policy = SchedulePolicy::kLof, .max_queued_requests = 3};
+  make(2, 64, 4, 64);
+  submit(1, 4, 8);
+  submit(2, 4, 40);
+  submit(3, 4, 9);
+  submit(4, 4, 40);
+  const auto dropped = scheduler_->take_dropped(Clock::now());
+  ASSERT_EQ(dropped.size(), 1u);
+  EXPECT_EQ(dropped[0].request->id, 1) << "the last of the queue";
+  EXPECT_EQ(step(), "2:4 4:4");
+  EXPECT_EQ(step(), "2:1 4:1");
+}
+
 TEST_F(SchedulerTest, EndsRequestsWhoseDeadlineHasPassedWaitingOrRunning) {
   make(1, 64, 4, 32);
   const auto now = Clock::now();

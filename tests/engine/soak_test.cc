@@ -1,10 +1,13 @@
 // A long life of an engine: short answers of every kind, cached prefixes, chunks, preemption and aborts, over
 // and over. Nothing stays behind, and what was right at the start is right at the end.
 //   ATTEND_SOAK_REQUESTS, ATTEND_SOAK_SECONDS: how many requests, or for how long (scripts/soak.sh)
+//   ATTEND_SOAK_SEED, ATTEND_SOAK_BACKEND, ATTEND_SOAK_DTYPE, ATTEND_SOAK_OVERLAP=1: another life
+// SIGTERM ends it early, with the same checks and the same report.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -28,6 +31,13 @@ int64_t from_environment(const char* name, int64_t otherwise) {
   const char* const value = std::getenv(name);
   return value != nullptr ? std::atoll(value) : otherwise;
 }
+
+std::string text_from_environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+volatile std::sig_atomic_t told_to_end = 0;
 
 struct KnownPrompt {
   std::string prompt, answer;
@@ -58,6 +68,10 @@ class Soak : public testing::TestWithParam<DeviceType> {
     config.cascade_min_bytes = 0;
     // Rounded, a sum of another order may be another token.
     if (GetParam() == DeviceType::kCpu) config.dtype = DType::kF32;
+    if (const std::string dtype = text_from_environment("ATTEND_SOAK_DTYPE"); !dtype.empty())
+      config.dtype = parse_dtype(dtype);
+    config.backend_options.attention_backend = text_from_environment("ATTEND_SOAK_BACKEND");
+    config.overlap_schedule = from_environment("ATTEND_SOAK_OVERLAP", 0) != 0;
     return config;
   }
 };
@@ -65,7 +79,9 @@ class Soak : public testing::TestWithParam<DeviceType> {
 TEST_P(Soak, LeavesNothingBehindAndAnswersAsAtTheStart) {
   if (GetParam() == DeviceType::kCuda && cuda::device_count() == 0)
     GTEST_SKIP() << "this machine has no GPU that this build can use";
-  std::mt19937 random(1);
+  std::signal(SIGTERM, [](int) { told_to_end = 1; });
+  const auto seed = static_cast<unsigned>(from_environment("ATTEND_SOAK_SEED", 1));
+  std::mt19937 random(seed);
   std::atomic<int64_t> num_ends = 0, num_known = 0,
                        num_wrong = 0;  // callbacks count: they outlive the engine
   AsyncEngine engine(config());
@@ -136,21 +152,35 @@ TEST_P(Soak, LeavesNothingBehindAndAnswersAsAtTheStart) {
   };
 
   const int64_t num_requests = from_environment("ATTEND_SOAK_REQUESTS", 4 * kRound);
-  const auto end = steady_clock::now() + std::chrono::seconds(from_environment("ATTEND_SOAK_SECONDS", 0));
-  const auto is_over = [&] { return num_asked >= num_requests && steady_clock::now() >= end; };
+  const auto start = steady_clock::now();
+  const auto end = start + std::chrono::seconds(from_environment("ATTEND_SOAK_SECONDS", 0));
+  const auto is_over = [&] {
+    return told_to_end != 0 || (num_asked >= num_requests && steady_clock::now() >= end);
+  };
+  auto next_word = start + std::chrono::seconds(30);
+  const auto say_how_it_goes = [&] {
+    if (steady_clock::now() < next_word) return;
+    next_word += std::chrono::seconds(30);
+    std::cout << std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - start).count()
+              << " s: " << num_asked << " requests, " << num_known - num_wrong << " of " << num_known
+              << " known answers right" << std::endl;
+  };
   // Tables grow to the size that they have at their fullest.
   while (num_asked < num_requests / 4 || num_asked < 2 * kRound) ASSERT_NO_FATAL_FAILURE(round());
   // A GPU's memory counts too: the tensor that holds it is an allocation.
   const int64_t allocations_before = count_allocations();
   do {
     ASSERT_NO_FATAL_FAILURE(round());
+    say_how_it_goes();
   } while (!is_over());
 
   const int64_t allocations = count_allocations();
   const EngineMetrics metrics = engine.metrics();
-  std::cout << num_asked << " requests, " << num_known << " of known answers; " << metrics.num_steps
-            << " steps, " << metrics.num_generated_tokens << " tokens, " << metrics.num_preemptions
-            << " preemptions, " << metrics.num_evicted_tokens << " tokens evicted, prefix hits "
+  std::cout << "seed " << seed << ", " << num_asked << " requests, " << num_known - num_wrong << " of "
+            << num_known << " known answers right; allocations " << allocations_before << " early on, "
+            << allocations << " at the end; " << metrics.num_steps << " steps, "
+            << metrics.num_generated_tokens << " tokens, " << metrics.num_preemptions << " preemptions, "
+            << metrics.num_evicted_tokens << " tokens evicted, prefix hits "
             << static_cast<int>(100 * metrics.cache_hit_rate()) << " %\n";
   EXPECT_EQ(num_ends, num_asked);
   EXPECT_EQ(num_wrong, 0) << "of " << num_known;

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <numeric>
 #include <set>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "attend/base/error.h"
+#include "tests/support/count_allocations.h"
 
 namespace attend {
 namespace {
@@ -250,6 +253,39 @@ TEST_F(PrefixCacheTest, AdoptsPagesThatAreStillToBeComputed) {
   const std::vector<PageId> own = page_ids({9});
   EXPECT_FALSE(cache_->adopt(second.lock, Tokens{7, 8}, own, 0));
   EXPECT_EQ(second.lock.num_pages(), 3);
+  cache_->check();
+}
+
+// Destructors release them, which end the program when they throw.
+TEST_F(PrefixCacheTest, TakesNoMemoryToReleaseLocks) {
+  make(4);
+  std::vector<PrefixLock> locks;
+  for (int i = 0; i < 300; ++i) locks.push_back(cache_->open("namespace " + std::to_string(i)));
+  const int64_t before = testing_support::num_allocations();
+  for (PrefixLock& lock : locks) lock.release();
+  EXPECT_EQ(testing_support::num_allocations(), before);
+  cache_->check();
+}
+
+TEST_F(PrefixCacheTest, OpensANamespaceForWhichMemoryRanOutBefore) {
+  make(4);
+  std::vector<PrefixLock> locks;
+  int num_failures = 0;
+  for (int64_t num_good = 0; num_good < 8; ++num_good) {
+    const std::string salt = "one of the namespaces, number " + std::to_string(num_good);
+    testing_support::fail_one_allocation_after(num_good);
+    try {
+      locks.push_back(cache_->open(salt));
+    } catch (const std::bad_alloc&) {
+      ++num_failures;
+      cache_->check();
+      EXPECT_EQ(cache_->num_cached_tokens(salt, count_from(0, 8)), 0);
+    }
+    testing_support::fail_one_allocation_after(-1);
+    locks.push_back(cache_->open(salt));
+  }
+  EXPECT_GT(num_failures, 1);
+  locks.clear();
   cache_->check();
 }
 

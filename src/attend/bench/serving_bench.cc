@@ -82,16 +82,22 @@ class ServingBench {
     const EngineStats before = engine_->stats();
     const int64_t preemptions_before = engine_->num_preemptions();
     start_ = Clock::now();
+    int64_t prompt_tokens = before.num_prefill_tokens;
     while (static_cast<int>(result_.requests.size()) < num_requests_) {
       submit_due();
       if (engine_->step([this](const RequestOutput& output) { take(output); }))
         look();
       else
         wait_for_next();
+      const int64_t so_far = engine_->stats().num_prefill_tokens;
+      if (so_far > prompt_tokens) ++result_.num_prompt_steps;
+      prompt_tokens = so_far;
     }
     result_.seconds = seconds_at(Clock::now());
     result_.num_preemptions = engine_->num_preemptions() - preemptions_before;
     result_.num_steps = engine_->stats().num_steps - before.num_steps;
+    result_.prompt_seconds = engine_->stats().prefill_seconds - before.prefill_seconds;
+    result_.decode_seconds = engine_->stats().decode_seconds - before.decode_seconds;
     result_.num_evicted_tokens = engine_->stats().num_evicted_tokens - before.num_evicted_tokens;
     return std::move(result_);
   }

@@ -51,7 +51,8 @@ struct ServingResult {
   std::vector<PoolSample> samples;  // one for each step
   int64_t num_preemptions = 0;
   int64_t num_evicted_tokens = 0;
-  int64_t num_steps = 0;
+  int64_t num_steps = 0, num_prompt_steps = 0;        // all, and those that had a prompt's tokens in them
+  double prompt_seconds = 0.0, decode_seconds = 0.0;  // of those, and of the others
 };
 
 // Throws what Engine throws, before weights are read for a trace that does not fit the model or the pool.
@@ -63,11 +64,11 @@ double percentile(std::span<const double> sorted, double share);
 void print(const ServingResult& result);
 
 // {"bench": "serving", "model", "machine", "date", "version", "trace", "seconds", "requests", "requests/s",
-// "input tokens/s", "output tokens/s", "hit_rate", "preemptions", "evicted_tokens", "steps", "pool_tokens",
-// "peak_used_tokens", "latencies": {"ttft" | "itl" | "tpot" | "e2e": {"mean", "p50", "p90", "p95", "p99",
-// "max", "percentiles": [101]}}, "samples": {"seconds", "running", "waiting", "used_tokens", "cached_tokens":
-// [at most 1,000 each]}}. Latencies are milliseconds. Throws Error(kInvalidArgument) for a file that can not
-// be written.
+// "input tokens/s", "output tokens/s", "hit_rate", "preemptions", "evicted_tokens", "steps", "prompt_steps",
+// "prompt_seconds", "decode_seconds", "pool_tokens", "peak_used_tokens", "latencies": {"ttft" | "itl" |
+// "tpot" | "e2e": {"mean", "p50", "p90", "p95", "p99", "max", "percentiles": [101]}}, "samples": {"seconds",
+// "running", "waiting", "used_tokens", "cached_tokens": [at most 1,000 each]}}. Latencies are milliseconds.
+// Throws Error(kInvalidArgument) for a file that can not be written.
 void write_json(const ServingResult& result, const std::filesystem::path& path);
 
 }  // namespace attend::bench

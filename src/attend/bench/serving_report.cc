@@ -113,6 +113,13 @@ void print(const ServingResult& result) {
   fmt::print("{:<28} {:>10.1f} % of prompt tokens\n", "prefix cache hits", 100.0 * totals.hit_rate());
   fmt::print("{:<28} {:>10} requests, {} preemptions, {} steps\n", "ran at once, at most",
              totals.peak_running, result.num_preemptions, result.num_steps);
+  const auto steps = [](const char* name, int64_t count, double seconds) {
+    if (count > 0)
+      fmt::print("{:<28} {:>10} of {:.2f} ms each\n", name, count,
+                 1e3 * seconds / static_cast<double>(count));
+  };
+  steps("steps with prompts", result.num_prompt_steps, result.prompt_seconds);
+  steps("steps of decodes alone", result.num_steps - result.num_prompt_steps, result.decode_seconds);
   fmt::print("{:<28} {:>10.1f} % of {} tokens in use at most, {} evicted\n\n", "KV pool",
              100.0 * totals.peak_used / result.info.pool_slots, result.info.pool_slots,
              result.num_evicted_tokens);
@@ -143,6 +150,9 @@ void write_json(const ServingResult& result, const std::filesystem::path& path) 
                        {"preemptions", result.num_preemptions},
                        {"evicted_tokens", result.num_evicted_tokens},
                        {"steps", result.num_steps},
+                       {"prompt_steps", result.num_prompt_steps},
+                       {"prompt_seconds", result.prompt_seconds},
+                       {"decode_seconds", result.decode_seconds},
                        {"pool_tokens", result.info.pool_slots},
                        {"peak_used_tokens", totals.peak_used}};
   for (const Latency& latency : latencies_of(result)) json["latencies"][latency.key] = to_json(latency);

@@ -92,6 +92,8 @@ void add_choice_options(CLI::App& app, EngineOptions& options, bool model_requir
       "GPUs: batch sizes of decode steps that get a CUDA graph, such as 1,2,4; smaller batches are padded");
   add_number(app, "--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
              "GPUs: the largest of them, when they are chosen", kPositive);
+  app.add_flag("--enable-overlap-schedule,!--disable-overlap-schedule", options.overlap_schedule,
+               "choose and queue a decode step while the one before is computed, or not");
 }
 
 void add_size_options(CLI::App& app, EngineOptions& options) {
@@ -118,7 +120,8 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
                "layers with a window keep all tokens, as the others do");
   add_text(
       app, "--schedule-policy", options.schedule_policy,
-      "whose turn it is: fcfs (first come, first served), lpm (the longest cached prefix first) or priority");
+      "whose turn it is: fcfs (first come, first served), lpm (the longest cached prefix first), lof (the "
+      "longest output first, as max_tokens has it) or priority");
   add_number(app, "--schedule-conservativeness", options.schedule_conservativeness,
              "more plans for longer answers: fewer requests at once, fewer preemptions");
   add_number(app, "--max-queued-requests", options.max_queued_requests,
@@ -180,6 +183,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.swa_full_tokens_ratio = options.swa_full_tokens_ratio;
   config.disable_hybrid_swa_memory = options.disable_hybrid_swa_memory;
   config.disable_radix_cache = options.disable_radix_cache;
+  if (given(app, "--enable-overlap-schedule")) config.overlap_schedule = options.overlap_schedule;
   require(!options.disable_radix_cache || !given(app, "--radix-eviction-policy"),
           "--radix-eviction-policy: with --disable-radix-cache nothing is cached");
   config.radix_eviction_policy = parse_eviction_policy(options.radix_eviction_policy);

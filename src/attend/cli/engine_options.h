@@ -29,6 +29,7 @@ struct EngineOptions {
   double swa_full_tokens_ratio = 0.8;
   bool disable_hybrid_swa_memory = false;
   bool disable_radix_cache = false;
+  bool overlap_schedule = false;
   bool disable_cascade_attention = false;
   std::string schedule_policy = "fcfs";
   double schedule_conservativeness = 1.0;

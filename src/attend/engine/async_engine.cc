@@ -116,7 +116,7 @@ void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& pr
   changed.notify_all();
   while (wait_for_work()) {
     read_letters();
-    if (!paused) step();
+    step();
     abort_failed_callbacks();
     recorder.on_step(*engine);
     end_outputs();
@@ -131,6 +131,8 @@ void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& pr
 bool AsyncEngine::Impl::wait_for_work() {
   std::unique_lock lock(mutex);
   num_unfinished -= std::exchange(num_ended, 0);
+  // A pause begins when nothing is in flight.
+  if (!stopping && paused && engine->in_flight()) return true;
   busy = false;
   if (num_unfinished == 0 || paused) changed.notify_all();
   wake.wait(lock, [&] { return stopping || !inbox.empty() || (num_unfinished > 0 && !paused); });
@@ -218,7 +220,10 @@ void AsyncEngine::Impl::refuse(Letter& letter, std::string_view message) {
 
 void AsyncEngine::Impl::step() {
   try {
-    engine->step(sink);
+    if (paused)
+      engine->settle(sink);
+    else
+      engine->step(sink);
   } catch (const std::exception& error) {
     log_warning("all requests end: ", error.what());
     end_all();

@@ -62,7 +62,7 @@ struct Engine::TextState {
 };
 
 Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
-    : random_seed_(config.random_seed) {
+    : random_seed_(config.random_seed), overlaps_(config.overlap_schedule.value_or(false)) {
   if (config.log_kernels) kernels::log_kernels();
   require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
           "model_path: expected a model directory, or a model with dummy weights");
@@ -238,34 +238,93 @@ bool Engine::step(const OutputSink& sink) {
   const std::vector<DroppedRequest> dropped = scheduler_->take_dropped(start);
   step_time_ = start;
   for (const auto& [request, why] : dropped) end(*request, FinishReason::kAbort, why, sink);
+  if (in_flight_ != nullptr && in_flight_->num_live() == 0) forget_step();
+  const bool worked = in_flight_ != nullptr || begin_step(start, sink);
+  if (in_flight_ != nullptr) end_step(*in_flight_, sink);
+  rethrow_sink_error();
+  return worked || !dropped.empty();
+}
+
+// All of its requests have ended.
+void Engine::forget_step() {
+  try {
+    runner_->wait(*std::exchange(in_flight_, nullptr));
+  } catch (const Error&) {  // nobody is left to be told: the next step fails too
+  }
+}
+
+void Engine::settle(const OutputSink& sink) {
+  const bool overlaps = std::exchange(overlaps_, false);
+  if (in_flight_ != nullptr) end_step(*in_flight_, sink);
+  overlaps_ = overlaps;
+  rethrow_sink_error();
+}
+
+bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
   ScheduledStep& step = schedule();
   stats_.num_cached_tokens = memory_->num_cached_tokens();
   stats_.num_evicted_tokens = memory_->num_evicted_pages() * memory_->page_size();
   stats_.num_heals = scheduler_->num_heals();
   if (step.requests.empty()) {
     ensure(scheduler_->idle(), "requests wait and none can be admitted");
-    rethrow_sink_error();
-    return !dropped.empty();
+    return false;
   }
+  step_began_ = start;
   try {
-    const View<const int32_t> tokens = runner_->run(step);
-    step_time_ = Clock::now();
+    runner_->launch(step);
+    in_flight_ = &step;
+  } catch (const std::exception& error) {
+    fail_step(step, error.what(), sink);
+  }
+  return true;
+}
+
+ScheduledStep* Engine::begin_step_ahead(const ScheduledStep& step) {
+  if (!overlaps_ || step.mode != ForwardMode::kDecode || runner_->num_shared_keys() > 0) return nullptr;
+  const auto waits_for_host = [](const ScheduledRequest& part) {
+    return part.request != nullptr &&
+           (part.request->editor || part.request->mask || part.request->params.logprobs);
+  };
+  if (std::ranges::any_of(step.requests, waits_for_host)) return nullptr;
+  const TraceSpan span(trace_.get(), "schedule");
+  return scheduler_->schedule_ahead(longest_request());
+}
+
+// The next one begins before it, where it can.
+void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
+  ScheduledStep* const next = begin_step_ahead(step);
+  std::string failure;  // of the next one
+  if (next != nullptr) {
+    try {
+      runner_->launch(*next);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  }
+  in_flight_ = failure.empty() ? next : nullptr;
+  const auto began = step_began_;
+  try {
+    const View<const int32_t> tokens = runner_->wait(step);
+    step_began_ = step_time_ = Clock::now();
     stats_.peak_used_slots = std::max(stats_.peak_used_slots, num_used_slots());
-    count(step, std::chrono::duration<double>(step_time_ - start).count());
+    count(step, std::chrono::duration<double>(step_time_ - began).count());
     {
       const TraceSpan span(trace_.get(), "output");
       advance(step, tokens, sink);
     }
-    if (step.mode == ForwardMode::kDecode)
-      stats_.decode_host_seconds += seconds_since(start) - runner_->device_seconds();
+    if (step.mode == ForwardMode::kDecode) {
+      double host_seconds = in_flight_ == nullptr ? seconds_since(step_time_) : 0.0;
+      if (!step.ahead)
+        host_seconds += std::chrono::duration<double>(step_time_ - began).count() - runner_->device_seconds();
+      stats_.decode_host_seconds += host_seconds;
+    }
   } catch (const std::exception& error) {
     fail_step(step, error.what(), sink);
   }
+  if (!failure.empty()) fail_step(*next, failure, sink);
   if (trace_->recording())
-    trace_->add_step({to_string(step.mode), static_cast<int>(step.requests.size()), step.num_tokens}, start,
+    trace_->add_step({to_string(step.mode), static_cast<int>(step.requests.size()), step.num_tokens}, began,
                      Clock::now());
-  rethrow_sink_error();
-  return true;
 }
 
 ScheduledStep& Engine::schedule() {
@@ -302,10 +361,14 @@ void Engine::check_weights() const { model_->check_weights(); }
 void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink) {
   size_t row = 0;
   const View<const int32_t> sampling = runner_->sampling_requests();
-  scheduler_->advance();
+  if (!step.advanced) scheduler_->advance();
   for (size_t i = 0; i < step.requests.size(); ++i) {
     Request* const request = step.requests[i].request;
     if (row >= sampling.size() || sampling[row] != static_cast<int32_t>(i)) continue;
+    if (request == nullptr) {
+      ++row;
+      continue;
+    }
     if (request->num_output() == 0)
       saturation_watch_->look(*pool_,
                               rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
@@ -316,10 +379,13 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
 }
 
 void Engine::fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink) {
+  const int num_live = step.num_live();
+  if (num_live == 0) return;
   ++stats_.num_failed_steps;
-  log_warning("a step failed, and its ", step.requests.size(), " requests with it: ", message);
+  log_warning("a step failed, and its ", num_live, " requests with it: ", message);
   step_time_ = Clock::now();
   for (const ScheduledRequest& part : step.requests) {
+    if (part.request == nullptr) continue;
     end(*part.request, FinishReason::kError, message, sink);
     scheduler_->finish(part.request->id);
   }
@@ -430,16 +496,19 @@ FinishReason Engine::finish_reason_after(const Request& request, int32_t token_i
   };
   if (!request.params.ignore_eos && contains(model_spec_.eos_token_ids)) return FinishReason::kStop;
   if (contains(request.params.stop_token_ids)) return FinishReason::kStop;
-  // The longest that the context, the whole pool, or a step could hold.
-  const auto longest = static_cast<int>(
-      std::min<int64_t>(std::min(info_.context_length, info_.pool_slots), info_.limits.max_kv_tokens));
-  if (request.num_output() >= request.params.max_new_tokens || request.num_tokens() >= longest)
+  if (request.num_output() >= request.params.max_new_tokens || request.num_tokens() >= longest_request())
     return FinishReason::kLength;
   return FinishReason::kNone;
 }
 
+// What the context, the whole pool, and a step could hold.
+int64_t Engine::longest_request() const {
+  return std::min<int64_t>(std::min(info_.context_length, info_.pool_slots), info_.limits.max_kv_tokens);
+}
+
 void Engine::count(const ScheduledStep& step, double seconds) {
   ++stats_.num_steps;
+  stats_.num_steps_ahead += step.ahead ? 1 : 0;
   if (step.mode == ForwardMode::kDecode) {
     stats_.num_decode_tokens += step.num_tokens;
     stats_.num_cascade_steps += runner_->num_shared_keys() > 0 ? 1 : 0;

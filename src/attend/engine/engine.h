@@ -58,6 +58,7 @@ struct EngineInfo {
 
 struct EngineStats {
   int64_t num_steps = 0;
+  int64_t num_steps_ahead = 0;   // of them: queued before the tokens of the step before were known
   int64_t num_failed_steps = 0;  // not counted above
   // By all steps: a prompt's first token comes of a step that holds a prompt.
   int64_t num_generated_tokens = 0;
@@ -71,7 +72,7 @@ struct EngineStats {
   double prefill_seconds = 0.0;  // extend and mixed steps
   double decode_seconds = 0.0;
   // Of decode steps: what is not plan, model and sampling, but choosing requests, the step's arrays, tokens
-  // to text, and the sink.
+  // to text, and the sink; unless another step was computed meanwhile.
   double decode_host_seconds = 0.0;
 };
 
@@ -100,10 +101,16 @@ class Engine {
   // One step: admit, allocate, batch, plan, run, sample. Calls `sink` once per request that got a token or
   // ended. Returns false when there was nothing to do.
   //
+  // Where steps overlap (EngineConfig::overlap_schedule), the next one may be in flight when this returns;
+  // what is done to requests meanwhile is seen to when its tokens come.
+  //
   // A step that throws ends the requests that took part, with FinishReason::kError, and no other. When the
   // sink throws, the request that it was called for ends, the others of the step get their tokens, and the
   // first exception is thrown on at the end.
   bool step(const OutputSink& sink);
+  // Ends the step that step() left in flight, if there is one, and begins no other.
+  void settle(const OutputSink& sink);
+  bool in_flight() const { return in_flight_ != nullptr; }
 
   // Ends a request wherever it is and calls `sink` with the last outputs of its completions. False, if there
   // is none of this id: it may have ended already. Not inside of a sink.
@@ -148,6 +155,13 @@ class Engine {
   // Pads decode steps to these batch sizes and, with `record`, replays them from CUDA graphs.
   void prepare_graphs(std::vector<int> sizes, bool record, const EngineProgress& progress);
   ScheduledStep& schedule();
+  // False when there is nothing to do.
+  bool begin_step(Clock::time_point start, const OutputSink& sink);
+  // Null where the next step can not be chosen yet.
+  ScheduledStep* begin_step_ahead(const ScheduledStep& step);
+  void end_step(ScheduledStep& step, const OutputSink& sink);
+  void forget_step();
+  int64_t longest_request() const;
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
   void accept_token(Request& request, int32_t token_id, const LogprobsView& logprobs, const OutputSink& sink);
@@ -180,6 +194,9 @@ class Engine {
   std::unordered_map<RequestId, Group> groups_;
   RequestId next_id_ = 1;
   Clock::time_point step_time_;  // when the last step had its tokens
+  bool overlaps_ = false;
+  ScheduledStep* in_flight_ = nullptr;  // launched and not ended
+  Clock::time_point step_began_;        // the one in flight, or the tokens before it came
   bool in_sink_ = false;
   std::exception_ptr sink_error_;  // the first of this step
 };

@@ -62,6 +62,10 @@ struct EngineConfig {
   // Reads of keys and values of one layer that this must save a step, in bytes; none: what pays on the
   // device.
   std::optional<int64_t> cascade_min_bytes;
+  // While a decode step is computed, the next one is chosen and queued behind it, for the tokens that this
+  // one is going to give: the device does not wait for the host. The same tokens; a request that stops there
+  // without max_new_tokens saying so takes part in one step too many. Not given: not.
+  std::optional<bool> overlap_schedule;
   ScheduleOptions schedule;  // whose turn it is, and how many may wait
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
   bool deterministic_inference = false;

@@ -10,6 +10,8 @@ std::string_view to_string(SchedulePolicy policy) {
       return "fcfs";
     case SchedulePolicy::kLpm:
       return "lpm";
+    case SchedulePolicy::kLof:
+      return "lof";
     case SchedulePolicy::kPriority:
       return "priority";
   }
@@ -17,9 +19,10 @@ std::string_view to_string(SchedulePolicy policy) {
 }
 
 SchedulePolicy parse_schedule_policy(std::string_view name) {
-  for (const auto policy : {SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kPriority})
+  for (const auto policy :
+       {SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kLof, SchedulePolicy::kPriority})
     if (name == to_string(policy)) return policy;
-  fail(ErrorCode::kInvalidArgument, "schedule policy ", name, ": expected fcfs, lpm or priority");
+  fail(ErrorCode::kInvalidArgument, "schedule policy ", name, ": expected fcfs, lpm, lof or priority");
 }
 
 }  // namespace attend

@@ -10,10 +10,11 @@ namespace attend {
 enum class SchedulePolicy : uint8_t {
   kFcfs,      // first come, first served
   kLpm,       // the longest cached prefix first, while not too many wait
+  kLof,       // the longest output first, as max_new_tokens has it: many at once end soonest so
   kPriority,  // the highest Request::priority first
 };
 std::string_view to_string(SchedulePolicy policy);
-// Throws Error(kInvalidArgument) for a name other than fcfs, lpm and priority.
+// Throws Error(kInvalidArgument) for a name other than fcfs, lpm, lof and priority.
 SchedulePolicy parse_schedule_policy(std::string_view name);
 
 struct ScheduleOptions {

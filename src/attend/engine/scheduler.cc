@@ -19,6 +19,11 @@ constexpr bool kCheckEveryStep = true;
 
 }  // namespace
 
+int ScheduledStep::num_live() const {
+  return static_cast<int>(
+      std::ranges::count_if(requests, [](const ScheduledRequest& part) { return part.request != nullptr; }));
+}
+
 Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options)
     : limits_(limits),
       memory_(memory),
@@ -26,7 +31,7 @@ Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const Sch
       waiting_(options.policy),
       ratio_(options.conservativeness) {
   running_.reserve(static_cast<size_t>(limits.max_reqs));
-  step_.requests.reserve(static_cast<size_t>(limits.max_reqs));
+  for (ScheduledStep& step : steps_) step.requests.reserve(static_cast<size_t>(limits.max_reqs));
 }
 
 void Scheduler::check(const Request& request) const {
@@ -83,12 +88,13 @@ ScheduledStep& Scheduler::schedule() {
     heal(broken_);
     schedule_step();
   }
-  return step_;
+  return *step_;
 }
 
 void Scheduler::schedule_step() {
-  step_.requests.clear();
-  step_.num_tokens = 0;
+  step_->requests.clear();
+  step_->num_tokens = 0;
+  step_->ahead = step_->advanced = false;
   has_prompt_ = false;
   const int64_t preemptions_before = num_preemptions_;
   memory_.begin_step();
@@ -96,22 +102,67 @@ void Scheduler::schedule_step() {
   schedule_decodes();
   schedule_prompts();
   admit_waiting();
-  if (step_.requests.empty()) make_room_for_a_prompt();
-  step_.prefix_ready = !memory_.reads_what_is_computed();
-  const auto decodes = std::count_if(step_.requests.begin(), step_.requests.end(),
+  if (step_->requests.empty()) make_room_for_a_prompt();
+  step_->prefix_ready = !memory_.reads_what_is_computed();
+  const auto decodes = std::count_if(step_->requests.begin(), step_->requests.end(),
                                      [](const ScheduledRequest& part) { return part.request->decoding(); });
-  if (step_.requests.empty())
-    step_.mode = ForwardMode::kIdle;
-  else if (decodes == static_cast<int64_t>(step_.requests.size()))
-    step_.mode = ForwardMode::kDecode;
+  if (step_->requests.empty())
+    step_->mode = ForwardMode::kIdle;
+  else if (decodes == static_cast<int64_t>(step_->requests.size()))
+    step_->mode = ForwardMode::kDecode;
   else
-    step_.mode = decodes == 0 ? ForwardMode::kExtend : ForwardMode::kMixed;
+    step_->mode = decodes == 0 ? ForwardMode::kExtend : ForwardMode::kMixed;
   if (decodes > 0 && num_preemptions_ == preemptions_before) ratio_.after_decode();
 }
 
+bool Scheduler::can_go_ahead(const ScheduledStep& before) const {
+  return broken_.empty() && before.mode == ForwardMode::kDecode && before.num_live() == num_running();
+}
+
+ScheduledStep* Scheduler::schedule_ahead(int64_t longest) {
+  const ScheduledStep& before = *step_;
+  if (!can_go_ahead(before)) return nullptr;
+  ScheduledStep& step = steps_[step_ == &steps_[0] ? 1 : 0];
+  step.requests.clear();
+  int num_runs = 0, end_of_run = -1;
+  for (int place = 0; place < std::ssize(before.requests); ++place) {
+    Request* const request = before.requests[static_cast<size_t>(place)].request;
+    if (request == nullptr || request->num_output() + 1 >= request->params.max_new_tokens ||
+        request->num_tokens() + 1 >= longest)
+      continue;
+    num_runs += place == end_of_run ? 0 : 1;
+    end_of_run = place + 1;
+    step.requests.push_back({.request = request, .num_new = 1, .place_before = place});
+  }
+  const auto num_reqs = static_cast<int>(step.requests.size());
+  if (num_reqs == 0 || num_runs > kMaxRunsAhead) return nullptr;
+  if (!waiting_.empty() && num_reqs < limits_.max_reqs) return nullptr;
+  try {
+    memory_.check_counts();
+    // The token that it waits for is the last one then.
+    for (const ScheduledRequest& part : step.requests)
+      if (!memory_.grow(*part.request, part.request->num_tokens() + 1)) return nullptr;
+    if constexpr (kCheckEveryStep) check_memory();
+  } catch (const std::exception& error) {
+    broken_ = error.what();
+    return nullptr;
+  }
+  advance();
+  step.num_tokens = num_reqs;
+  step.mode = ForwardMode::kDecode;
+  step.prefix_ready = true;
+  step.ahead = true;
+  step.advanced = false;
+  step_ = &step;
+  ratio_.after_decode();
+  return step_;
+}
+
 void Scheduler::advance() {
-  for (const auto& [request, num_new] : step_.requests) {
-    const bool decoded = request->decoding();
+  if (std::exchange(step_->advanced, true)) return;
+  for (const auto& [request, num_new, place_before] : step_->requests) {
+    if (request == nullptr) continue;
+    const bool decoded = step_->ahead || request->decoding();
     request->num_computed += num_new;
     if (broken_.empty()) memory_.leave_window(*request);
     // An answer is shared when it ends: a node for each of its pages would make a long path.
@@ -179,7 +230,7 @@ void Scheduler::schedule_prompts() {
 }
 
 bool Scheduler::schedule_chunk(Request& request) {
-  const int room = limits_.max_tokens - step_.num_tokens;
+  const int room = limits_.max_tokens - step_->num_tokens;
   int num_new = chunk_of(request.num_computed, request.num_to_compute(), room, memory_.page_size());
   // Without another prompt in the step this one goes on, though it ends within a page.
   if (num_new == 0 && !has_prompt_) num_new = std::min(request.num_to_compute(), room);
@@ -199,7 +250,7 @@ void Scheduler::make_room_for_a_prompt() {
 
 void Scheduler::admit_waiting() {
   const auto has_room = [&] {
-    return !waiting_.empty() && num_running() < limits_.max_reqs && step_.num_tokens < limits_.max_tokens;
+    return !waiting_.empty() && num_running() < limits_.max_reqs && step_->num_tokens < limits_.max_tokens;
   };
   if (!has_room()) return;
   AdmissionBudget slots(int64_t{memory_.num_available_pages()} * memory_.page_size(), memory_.page_size());
@@ -274,8 +325,8 @@ void Scheduler::forget_deadline(const Request& request) {
 
 void Scheduler::add(Request& request, int num_new) {
   if (!request.decoding()) memory_.share_ahead(request, request.num_computed + num_new);
-  step_.requests.push_back({&request, num_new});
-  step_.num_tokens += num_new;
+  step_->requests.push_back({&request, num_new});
+  step_->num_tokens += num_new;
 }
 
 std::unique_ptr<Request> Scheduler::finish(RequestId id) {
@@ -284,6 +335,9 @@ std::unique_ptr<Request> Scheduler::finish(RequestId id) {
   ensure(found != running_.end(), "request ", id, " finished but is not running");
   std::unique_ptr<Request> request = std::move(*found);
   running_.erase(found);
+  for (ScheduledStep& step : steps_)
+    for (ScheduledRequest& part : step.requests)
+      if (part.request == request.get()) part.request = nullptr;
   forget_deadline(*request);
   if (!broken_.empty()) return request;
   try {

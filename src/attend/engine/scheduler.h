@@ -21,11 +21,15 @@ namespace attend {
 
 // A request's part in a step: tokens [num_computed, num_computed + num_new).
 struct ScheduledRequest {
-  Request* request;
+  Request* request;  // null: it ended while the step was computed
   int num_new;
+  // Of a step ahead: which request of the step before it is, whose token it waits for; -1: all are known.
+  int place_before = -1;
 
-  // The last known token is among them, so its logits give the next one.
-  bool samples() const { return request->num_computed + num_new == request->num_tokens(); }
+  // The last token is among them, so its logits give the next one.
+  bool samples() const {
+    return place_before >= 0 || request->num_computed + num_new == request->num_tokens();
+  }
 };
 
 struct ScheduledStep {
@@ -34,6 +38,11 @@ struct ScheduledStep {
   ForwardMode mode = ForwardMode::kIdle;
   // As in ForwardBatch: no request reads keys before its own new tokens that another computes in this step.
   bool prefix_ready = true;
+  // Chosen before the tokens of the step before were known: each request decodes the one that it gets there.
+  bool ahead = false;
+  bool advanced = false;  // advance() was called
+
+  int num_live() const;  // requests that are not null
 };
 
 // A request that ended before its turn came, or in its midst.
@@ -68,8 +77,16 @@ class Scheduler {
   // Admits, allocates, and returns the step; no requests: nothing to do. The result is valid until the next
   // call; the order of its requests is free.
   ScheduledStep& schedule();
+  // The step behind the last one, whose tokens are not known yet: its requests in their order, without those
+  // whose answers are complete with the token that they get there. `longest`: tokens that a request may
+  // have. Advances the last step. Both are valid until the call after the next. Null where that can not be
+  // said: the last step is not all of what runs, each with a token; another could join; slots are short; or
+  // so many requests end that the others are in more than kMaxRunsAhead runs.
+  ScheduledStep* schedule_ahead(int64_t longest);
+  static constexpr int kMaxRunsAhead = 8;
 
-  // What the requests of the step had in it is computed now. Before any of them is finished.
+  // What the requests of the last step had in it is computed now, or going to be. Before any of them is
+  // finished.
   void advance();
   // Nothing of the step was computed: what its requests let others have is forgotten. After all of them are
   // finished.
@@ -95,6 +112,7 @@ class Scheduler {
 
  private:
   void schedule_step();
+  bool can_go_ahead(const ScheduledStep& before) const;
   void schedule_decodes();
   void schedule_prompts();
   void admit_waiting();
@@ -124,8 +142,9 @@ class Scheduler {
   int64_t num_arrived_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t num_heals_ = 0;
-  std::string broken_;  // what was found wrong in the books since the last step
-  ScheduledStep step_;
+  std::string broken_;      // what was found wrong in the books since the last step
+  ScheduledStep steps_[2];  // the last one and, where it is ahead, the one before
+  ScheduledStep* step_ = &steps_[0];
   bool has_prompt_ = false;  // the step
 };
 

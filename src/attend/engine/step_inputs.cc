@@ -84,11 +84,12 @@ void StepInputs::add_shared(const Arrays& arrays, const ScheduledStep& step, Sha
 
 int StepInputs::add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part,
                             int num_tokens) {
-  const auto& [request, num_new] = part;
+  const Request* const request = part.request;
+  const bool waits = part.place_before >= 0;
   const View<const TokenSlot> slots = rows_.row(request->row);
-  const int end = request->num_computed + num_new;
+  const int end = request->num_computed + part.num_new;
   for (int position = request->num_computed; position < end; ++position, ++num_tokens) {
-    arrays.token_ids[num_tokens] = request->tokens[static_cast<size_t>(position)];
+    arrays.token_ids[num_tokens] = waits ? 0 : request->tokens[static_cast<size_t>(position)];
     arrays.positions[num_tokens] = position;
     arrays.out_slots[num_tokens] = slots[static_cast<size_t>(position)];
   }
@@ -99,6 +100,7 @@ int StepInputs::add_request(const Arrays& arrays, int request_idx, const Schedul
   if (part.samples()) {
     arrays.logit_rows[num_sampling_] = num_tokens - 1;
     arrays.rules[num_sampling_] = request->sampling_rule();
+    if (waits) ++arrays.rules[num_sampling_].step;
     sampling_requests_[num_sampling_] = request_idx;
     ++num_sampling_;
   }
@@ -139,6 +141,7 @@ void StepInputs::view_arrays(const ScheduledStep& step, int num_reqs, int num_to
                        .cu_seqlen_q = {on_device.shared_cu_seqlen_q, 2},
                        .own_seqlen_kv = {on_device.own_seqlen_kv, reqs},
                        .own_places = {on_device.own_places, reqs}}};
+  token_ids_ = {on_device.token_ids, tokens};
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, num_logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs}};

@@ -28,6 +28,9 @@ class StepInputs {
   void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0, SharedPrefix shared = {});
 
   const ForwardBatch& batch() const { return batch_; }
+  // [num_tokens] on the device, as model_input() has them: 0 where a request of a step ahead waits for its
+  // token.
+  View<int32_t> token_ids() const { return token_ids_; }
   const ModelInput& model_input() const { return model_input_; }
   int max_tokens() const { return max_tokens_; }
   // [num_tokens] on the device: where batch().out_slots stand in the half for layers with a window; -1: not
@@ -70,6 +73,7 @@ class StepInputs {
   size_t num_sampling_ = 0;
   ForwardBatch batch_;
   ModelInput model_input_;
+  View<int32_t> token_ids_;
   View<const int32_t> swa_slots_;
   View<const kernels::SamplingRule> rules_;
 };

@@ -22,13 +22,26 @@ StepRunner::StepRunner(Model& model, AttentionBackend& attention, ReqToTokenPool
       inputs_(limits, rows, device, swa, tells_prefixes),
       sampler_(model.spec().vocab_size, device),
       prompt_scorer_(model.spec().vocab_size, device),
-      logits_(Tensor::empty({limits.max_reqs, model.spec().vocab_size}, DType::kF32, device)),
-      tokens_(device.type == DeviceType::kCuda ? cuda::empty_pinned({limits.max_reqs}, DType::kI32, device)
-                                               : Tensor::empty({limits.max_reqs}, DType::kI32)) {
+      logits_(Tensor::empty({limits.max_reqs, model.spec().vocab_size}, DType::kF32, device)) {
+  const bool on_gpu = device.type == DeviceType::kCuda;
   sampled_.reserve(static_cast<size_t>(limits.max_reqs));
-  if (device.type == DeviceType::kCpu) return;
+  for (Flight& flight : flights_) {
+    flight.sampling_requests.reserve(static_cast<size_t>(limits.max_reqs));
+    flight.tokens = on_gpu ? cuda::empty_pinned({limits.max_reqs}, DType::kI32, device)
+                           : Tensor::empty({limits.max_reqs}, DType::kI32);
+    if (on_gpu) flight.done.emplace(device);
+  }
+  if (!on_gpu) return;
   gpu_stream_.emplace(device);
   stream_ = gpu_stream_->get();
+}
+
+StepRunner::~StepRunner() {
+  if (num_in_flight_ == 0 || !gpu_stream_.has_value()) return;
+  try {
+    cuda::synchronize(stream_);
+  } catch (const Error&) {  // the device is lost, and computes nothing
+  }
 }
 
 void StepRunner::pad_decodes(std::vector<int> sizes) { graphs_ = GraphRunner(std::move(sizes)); }
@@ -46,36 +59,75 @@ void StepRunner::record_graphs(const GraphProgress& progress) {
   graphs_.record(stream_, queue, progress);
 }
 
-View<const int32_t> StepRunner::run(ScheduledStep& step) {
+void StepRunner::launch(ScheduledStep& step) {
+  ensure(num_in_flight_ == (step.ahead ? 1 : 0), "a step ", step.ahead ? "ahead" : "of known tokens",
+         " with ", num_in_flight_, " in flight");
   const auto num_reqs = static_cast<int>(step.requests.size());
-  // Graphs hold steps that share nothing.
-  const SharedPrefix shared = common_prefix_.arrange(step);
+  // Graphs hold steps that share nothing. Nor do some of the requests of one that shares nothing.
+  const SharedPrefix shared = step.ahead ? SharedPrefix() : common_prefix_.arrange(step);
   const bool padded = step.mode == ForwardMode::kDecode && shared.num_keys == 0;
   const int size = padded ? graphs_.padded_size(num_reqs) : 0;
   {
     const TraceSpan span(trace_, "inputs");
     inputs_.build(step, stream_, size, shared);
   }
-  const auto start = Clock::now();
+  Flight& flight = this->flight(first_ + num_in_flight_);
+  const View<const int32_t> sampling = inputs_.sampling_requests();
+  flight.sampling_requests.assign(sampling.begin(), sampling.end());
+  flight.start = Clock::now();
   {
     const TraceSpan span(trace_, "forward");
     // Not in a graph: they are other copies each time, and mostly none.
+    if (step.ahead) queue_tokens(step, this->flight(first_).tokens);
     rows_.upload_shared(stream_);
     if (swa_ != nullptr) swa_->upload_moved(stream_);
     if (!graphs_.launch(size, stream_)) queue_model();
   }
   {
     const TraceSpan span(trace_, "sampling");
-    queue_sampling(step);
+    queue_sampling(step, flight);
   }
-  if (gpu_stream_.has_value()) {
+  if (flight.done) flight.done->record(stream_);
+  ++num_in_flight_;
+}
+
+View<const int32_t> StepRunner::wait(const ScheduledStep& step) {
+  ensure(num_in_flight_ > 0, "a step is waited for, and none is in flight");
+  Flight& flight = this->flight(first_);
+  waited_for_ = &flight;
+  first_ = (first_ + 1) % 2;
+  --num_in_flight_;
+  if (flight.done) {
     const TraceSpan span(trace_, "wait");
-    cuda::synchronize(stream_);
+    flight.done->synchronize();
   }
-  check_masks(step);
-  score_prompts(step);
-  device_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
-  return tokens_.span<int32_t>().first(inputs_.sampling_requests().size());
+  // Behind a step ahead there is nothing to check or to score.
+  if (num_in_flight_ == 0) {
+    check_masks(step, flight);
+    score_prompts(step);
+  }
+  const auto now = Clock::now();
+  device_seconds_ = std::chrono::duration<double>(now - std::max(flight.start, tokens_came_)).count();
+  tokens_came_ = now;
+  return flight.tokens.span<int32_t>().first(flight.sampling_requests.size());
+}
+
+void StepRunner::queue_tokens(const ScheduledStep& step, const Tensor& tokens_before) {
+  const View<int32_t> ids = inputs_.token_ids();
+  const size_t num_reqs = step.requests.size();
+  for (size_t first = 0, end = 0; first < num_reqs; first = end) {
+    const int from = step.requests[first].place_before;
+    while (end < num_reqs && step.requests[end].place_before - from == static_cast<int>(end - first)) ++end;
+    const auto count = static_cast<int64_t>(end - first);
+    if (gpu_stream_.has_value())
+      cuda::copy(tokens_before.view().slice(0, from, from + count),
+                 TensorView::contiguous(ids.data() + first, DType::kI32, {count}, stream_.device), stream_);
+    else
+      // A request whose logits are all NaN has no token, and ends.
+      std::ranges::transform(
+          tokens_before.span<int32_t>().subspan(static_cast<size_t>(from), static_cast<size_t>(count)),
+          ids.begin() + static_cast<std::ptrdiff_t>(first), [](int32_t id) { return std::max(id, 0); });
+  }
 }
 
 void StepRunner::queue_model() {
@@ -92,27 +144,28 @@ void StepRunner::queue_model() {
   model_.forward(inputs_.model_input(), batch, attention_, logits, stream_);
 }
 
-void StepRunner::queue_sampling(const ScheduledStep& step) {
+void StepRunner::queue_sampling(const ScheduledStep& step, Flight& flight) {
   const size_t num_rows = inputs_.rules().size();
   if (num_rows == 0) return;
   sampled_.clear();
   for (const int32_t i : inputs_.sampling_requests())
     sampled_.push_back(step.requests[static_cast<size_t>(i)].request);
   sampler_.sample(logits_.view().slice(0, 0, static_cast<int64_t>(num_rows)), inputs_.rules(), sampled_,
-                  tokens_.span<int32_t>().first(num_rows), stream_);
+                  flight.tokens.span<int32_t>().first(num_rows), stream_);
 }
 
-void StepRunner::check_masks(const ScheduledStep& step) {
-  const View<const int32_t> requests = inputs_.sampling_requests();
+void StepRunner::check_masks(const ScheduledStep& step, const Flight& flight) {
+  const View<const int32_t> requests = flight.sampling_requests;
   for (size_t row = 0; row < requests.size(); ++row)
-    if (!sampler_.allowed(row, tokens_.span<int32_t>()[row]))
+    if (!sampler_.allowed(row, flight.tokens.span<int32_t>()[row]))
       step.requests[static_cast<size_t>(requests[row])].request->failure =
           "its token mask, logit_bias and min_tokens leave no token to choose";
 }
 
 void StepRunner::score_prompts(const ScheduledStep& step) {
   int token_idx = 0;
-  for (const auto& [request, num_new] : step.requests) {
+  for (const auto& [request, num_new, place_before] : step.requests) {
+    if (request == nullptr) continue;
     if (request->params.prompt_logprobs) {
       // Position p says how likely token p + 1 is. A preempted request knows its first ones.
       const auto known = static_cast<int>(request->prompt_logprobs.logprobs.size());

@@ -55,7 +55,10 @@ void WaitingQueue::order(const std::function<int(const Request&)>& num_matched) 
 Request* WaitingQueue::next() const { return by_match_.empty() ? front() : by_match_.back().second; }
 
 WaitingQueue::Key WaitingQueue::key_of(const Request& request) const {
-  return {policy_ == SchedulePolicy::kPriority ? -int64_t{request.priority} : 0, request.arrival};
+  int64_t rank = 0;
+  if (policy_ == SchedulePolicy::kPriority) rank = -int64_t{request.priority};
+  if (policy_ == SchedulePolicy::kLof) rank = -int64_t{request.params.max_new_tokens};
+  return {rank, request.arrival};
 }
 
 }  // namespace attend

@@ -78,7 +78,12 @@ PrefixCache::PrefixCache(int page_size, EvictionPolicy policy)
 PrefixLock PrefixCache::open(std::string_view salt) {
   const auto [found, added] = starts_.try_emplace(std::string(salt), -1);
   if (added) {
-    found->second = add_node();
+    try {
+      found->second = add_node();
+    } catch (...) {  // memory ran out
+      starts_.erase(found);
+      throw;
+    }
     at(found->second).salt = &found->first;
   }
   ++at(found->second).num_locks;
@@ -242,9 +247,11 @@ int32_t PrefixCache::split(int32_t node, size_t num_pages) {
 
 int32_t PrefixCache::add_node() {
   if (unused_nodes_.empty()) {
-    nodes_.emplace_back();
+    if (nodes_.size() == nodes_.capacity()) nodes_.reserve(std::max<size_t>(16, 2 * nodes_.size()));
     // So that releasing a lock, which destructors do, never takes memory.
-    evictable_.reserve(nodes_.size());
+    evictable_.reserve(nodes_.size() + 1);
+    unused_nodes_.reserve(nodes_.capacity());
+    nodes_.emplace_back();
     return static_cast<int32_t>(nodes_.size()) - 1;
   }
   const int32_t node = unused_nodes_.back();

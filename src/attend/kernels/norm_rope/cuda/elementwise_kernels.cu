@@ -25,7 +25,8 @@ template <class Params>
 __global__ void __launch_bounds__(kMaxThreads) copy_rows_kernel(const __grid_constant__ Params params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
-  const int64_t row = params.rows == nullptr ? blockIdx.x : params.rows[blockIdx.x];
+  // A row without a token (kNoToken) is anyone's: nobody looks at what becomes of it.
+  const int64_t row = params.rows == nullptr ? blockIdx.x : max(params.rows[blockIdx.x], 0);
   const AnyRow from(params.from, row, params.num_columns, params.aligned);
   const AnyRow out(params.out, blockIdx.x, params.num_columns, params.aligned);
   const int num_groups = num_groups_of(params.num_columns);
