@@ -4,6 +4,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_division.h"
 #include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 
 namespace attend::kernels::cuda {

@@ -15,17 +15,6 @@ inline constexpr std::array kPrefillDims{HeadDims{64, 64}, HeadDims{128, 128}, H
                                          HeadDims{256, 256}};
 inline constexpr int kNumPrefillDimsOfFp8 = 2;
 
-// Of one request, whose work tiles are about equally long, so many may be missing to one for each SM: 1 in
-// kMissingWorkTiles. 0: none.
-inline constexpr int64_t kMissingWorkTiles = 10;
-
-// Whether there are work tiles enough that CTAs take whole ones; else they had better divide the keys. `wanted`:
-// for requests of any lengths.
-constexpr bool takes_whole_work_tiles(int64_t num_work_tiles, int64_t num_reqs, int64_t wanted) {
-  const int64_t missing = num_reqs == 1 && kMissingWorkTiles > 0 ? wanted / kMissingWorkTiles : 0;
-  return num_work_tiles >= wanted - missing;
-}
-
 // Work tiles that there are at most. Row tiles lower than one are taken together with the next of their
 // request.
 constexpr int64_t most_prefill_jobs(int64_t num_row_tiles, int64_t num_reqs, int tile_rows,
