@@ -46,7 +46,8 @@ constexpr int32_t kMaxWindowRight = 1 << 30;
 
 int group_of(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
 
-// The largest divisor of the heads that does and, of several, leaves no more than `max_idle` CTAs without work.
+// The largest divisor of the heads that does and, of several, leaves no more than `max_idle` CTAs without
+// work.
 int heads_at_once_for(const AttentionPlanLimits& limits, int64_t num_ctas, int64_t max_idle) {
   for (int heads = static_cast<int>(std::min<int64_t>(kMaxHeadsAtOnce, num_ctas)); heads > 1; --heads)
     if (limits.num_kv_heads % heads == 0 && num_ctas % heads <= max_idle) return heads;
@@ -213,9 +214,8 @@ void DevicePlan::shape_for(const QueryBatch& batch) {
                        max_seqlen_q * group_of(grouped_) * grouped_.head_dim_v <= kMergeFloats);
   view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
   if (prefill)
-    view_.streamed =
-        !sm90::takes_whole_work_tiles(num_row_tiles * grouped_.num_kv_heads, batch.num_reqs(),
-                                      sm90::kMinPrefillJobsOfSm * grouped_.num_workers);
+    view_.streamed = !sm90::takes_whole_work_tiles(num_row_tiles * grouped_.num_kv_heads, batch.num_reqs(),
+                                                   sm90::kMinPrefillJobsOfSm * grouped_.num_workers);
   else if (fixed_splits)
     view_.streamed = max_seqlen_q * group_of(grouped_) <= kFixedSplitRows;
   else

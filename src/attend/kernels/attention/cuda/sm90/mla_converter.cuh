@@ -1,5 +1,5 @@
-// Rows of fp8 for MLA on sm_90a: the producer warps read them to registers, and write them to shared memory in
-// the dtype of the queries.
+// Rows of fp8 for MLA on sm_90a: the producer warps read them to registers, and write them to shared memory
+// in the dtype of the queries.
 #pragma once
 
 #include <type_traits>
@@ -13,8 +13,8 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Each of the producer warps has 16 rows of a KV tile, and of the queries; the first publishes the work tiles.
-// `T`: of the queries.
+// Each of the producer warps has 16 rows of a KV tile, and of the queries; the first publishes the work
+// tiles. `T`: of the queries.
 //
 // Rows go from memory to L2 two KV tiles before they are converted, from there to registers a third of a tile
 // before: six times 16 bytes a lane are under way while the six before become 32 bytes each.

@@ -186,7 +186,10 @@ template <class Plan>
 class MlaScheduler {
  public:
   __device__ MlaScheduler(const MlaParams& params, const MlaShared& shared, int warp)
-      : params_(params), shared_(shared), queries_(params, shared, warp), publishes_(warp == 0 && lane() == 0) {}
+      : params_(params),
+        shared_(shared),
+        queries_(params, shared, warp),
+        publishes_(warp == 0 && lane() == 0) {}
 
   __device__ void run(const Plan& cta_plan) {
     MlaWalk<Plan> walk(params_, cta_plan, shared_.walk());

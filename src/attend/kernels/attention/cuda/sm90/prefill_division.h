@@ -1,5 +1,5 @@
-// Whether prefill's CTAs take whole work tiles or divide the keys of all: what plans and the choice of a kernel
-// agree on.
+// Whether prefill's CTAs take whole work tiles or divide the keys of all: what plans and the choice of a
+// kernel agree on.
 #pragma once
 
 #include <cstdint>
