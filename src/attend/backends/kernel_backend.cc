@@ -143,7 +143,8 @@ KvDestination KernelBackend::destination(const AttentionLayer& layer, const Forw
           .slot_map = kv.slot_map,
           .k_scale = kv.k_scale,
           .v_scale = kv.v_scale,
-          .fp8_q = latent && spec_.fp8_q_of_fp8_cache && is_fp8(pool_.dtype())};
+          .fp8_q = latent && spec_.fp8_q_of_fp8_cache && is_fp8(pool_.dtype()) &&
+                   phase_of(batch.mode) == Phase::kDecode};
 }
 
 void KernelBackend::forward(const AttentionLayer& layer, const AttentionInput& input,

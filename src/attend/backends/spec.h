@@ -21,7 +21,7 @@ struct BackendSpec {
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
   // kFixed, and every rule in deterministic mode; 0: kernels::default_split_tokens() of the device.
   int split_tokens = 0;
-  bool fp8_q_of_fp8_cache = false;  // absorbed MLA over a cache of fp8 takes q in e4m3
+  bool fp8_q_of_fp8_cache = false;  // decode and verify steps of MLA over a cache of fp8 take q in e4m3
 };
 
 // attend's kernels, run by a spec. Throws Error(kInvalidArgument) when the pools do not fit the config, and

@@ -32,11 +32,11 @@ StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, bool h
 }
 
 StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device,
-                       const SwaSlots* swa, bool tells_prefixes)
+                       const SwaSlots* swa, bool gives_prefixes)
     : rows_(rows),
       swa_(swa),
       max_tokens_(limits.max_tokens),
-      tells_prefixes_(tells_prefixes),
+      gives_prefixes_(gives_prefixes),
       ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, swa != nullptr).num_bytes, device),
       sampling_requests_(static_cast<size_t>(limits.max_reqs)) {}
 
@@ -64,7 +64,7 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
   if (shared.num_keys > 0) add_shared(arrays, step, shared);
   ring_.upload(arrays.num_bytes, stream);
   view_arrays(step, all_reqs, all_tokens, max_seqlen_q, num_sampling_ + static_cast<size_t>(num_padding));
-  batch_.prefix = tells_prefixes_ ? std::optional(prefix) : std::nullopt;
+  batch_.prefix = gives_prefixes_ ? std::optional(prefix) : std::nullopt;
   batch_.shared.num_keys = shared.num_keys;
   batch_.shared.num_reqs = shared.num_reqs;
 }

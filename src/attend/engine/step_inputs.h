@@ -17,10 +17,10 @@ namespace attend {
 // Allocates for the limits in its constructor; build() only fills and uploads, with one copy.
 class StepInputs {
  public:
-  // `swa`: of a pool with a half for layers with a window, else null. `tells_prefixes`: batches have
+  // `swa`: of a pool with a half for layers with a window, else null. `gives_prefixes`: batches have
   // ForwardBatch::prefix.
   StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, Device device = {},
-             const SwaSlots* swa = nullptr, bool tells_prefixes = true);
+             const SwaSlots* swa = nullptr, bool gives_prefixes = true);
 
   // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: as many as it has): pad
   // requests have request row 0, length 1 and one token that is not stored; they sample too, and nobody reads
@@ -67,7 +67,7 @@ class StepInputs {
   const ReqToTokenPool& rows_;
   const SwaSlots* swa_;
   int max_tokens_;
-  bool tells_prefixes_;
+  bool gives_prefixes_;
   StagingRing ring_;
   std::vector<int32_t> sampling_requests_;
   size_t num_sampling_ = 0;

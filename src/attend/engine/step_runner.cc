@@ -11,7 +11,7 @@ namespace attend {
 
 StepRunner::StepRunner(Model& model, AttentionBackend& attention, ReqToTokenPool& rows, SwaSlots* swa,
                        const CommonPrefix& common_prefix, const BatchLimits& limits, Device device,
-                       StepTrace* trace, bool tells_prefixes)
+                       StepTrace* trace, bool gives_prefixes)
     : model_(model),
       attention_(attention),
       rows_(rows),
@@ -19,7 +19,7 @@ StepRunner::StepRunner(Model& model, AttentionBackend& attention, ReqToTokenPool
       trace_(trace),
       stream_{device},
       common_prefix_(common_prefix),
-      inputs_(limits, rows, device, swa, tells_prefixes),
+      inputs_(limits, rows, device, swa, gives_prefixes),
       sampler_(model.spec().vocab_size, device),
       prompt_scorer_(model.spec().vocab_size, device),
       logits_(Tensor::empty({limits.max_reqs, model.spec().vocab_size}, DType::kF32, device)) {

@@ -23,11 +23,11 @@ namespace attend {
 class StepRunner {
  public:
   // `swa`: of a pool with a half for layers with a window, else null. `trace`: where the parts of a step are
-  // recorded, or null. `tells_prefixes`: as of StepInputs; without, latent attention is absorbed in every
+  // recorded, or null. `gives_prefixes`: as of StepInputs; without, latent attention is absorbed in every
   // step.
   StepRunner(Model& model, AttentionBackend& attention, ReqToTokenPool& rows, SwaSlots* swa,
              const CommonPrefix& common_prefix, const BatchLimits& limits, Device device,
-             StepTrace* trace = nullptr, bool tells_prefixes = true);
+             StepTrace* trace = nullptr, bool gives_prefixes = true);
   // Waits for what is in flight.
   ~StepRunner();
   StepRunner(const StepRunner&) = delete;
