@@ -62,6 +62,8 @@ void StepRunner::record_graphs(const GraphProgress& progress) {
 void StepRunner::launch(ScheduledStep& step) {
   ensure(num_in_flight_ == (step.ahead ? 1 : 0), "a step ", step.ahead ? "ahead" : "of known tokens",
          " with ", num_in_flight_, " in flight");
+  // The end of the step before, for who waits for it while this one is computed.
+  if (step.ahead && gpu_stream_.has_value()) this->flight(first_).done->record(stream_);
   const auto num_reqs = static_cast<int>(step.requests.size());
   // Graphs hold steps that share nothing. Nor do some of the requests of one that shares nothing.
   const SharedPrefix shared = step.ahead ? SharedPrefix() : common_prefix_.arrange(step);
@@ -87,7 +89,6 @@ void StepRunner::launch(ScheduledStep& step) {
     const TraceSpan span(trace_, "sampling");
     queue_sampling(step, flight);
   }
-  if (flight.done) flight.done->record(stream_);
   ++num_in_flight_;
 }
 
@@ -97,9 +98,12 @@ View<const int32_t> StepRunner::wait(const ScheduledStep& step) {
   waited_for_ = &flight;
   first_ = (first_ + 1) % 2;
   --num_in_flight_;
-  if (flight.done) {
+  if (gpu_stream_.has_value()) {
     const TraceSpan span(trace_, "wait");
-    flight.done->synchronize();
+    if (num_in_flight_ > 0)
+      flight.done->synchronize();
+    else
+      cuda::synchronize(stream_);
   }
   // Behind a step ahead there is nothing to check or to score.
   if (num_in_flight_ == 0) {
