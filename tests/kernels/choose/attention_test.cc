@@ -126,6 +126,20 @@ TEST(ChooseAttention, RunsPrefillOnComputeCapability90Alone) {
               gpu.runs_sm90a() ? AttentionKernel::kSm90Prefill : AttentionKernel::kSm80Tiles);
 }
 
+TEST(ChooseAttention, PrefillsNearlyAsManyWorkTilesOfOneRequestAsThereAreSms) {
+  AttentionProblem problem = kPrefill;
+  problem.num_row_tiles = 15;  // of 8 heads on 132 SMs
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  problem.num_row_tiles = 14;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  // Those of several requests may be of any lengths.
+  problem.num_row_tiles = 15;
+  problem.num_reqs = 2;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  problem.shares_keys = true;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+}
+
 // Plans for such a GPU are made for its kernel, so none of sm80's is left.
 TEST(ChooseAttention, RunsMlaOnComputeCapability90WithItsOwnKernelAlone) {
   for_each_problem([](const AttentionProblem& problem, const GpuFacts& gpu) {

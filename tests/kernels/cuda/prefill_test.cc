@@ -316,6 +316,39 @@ TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
   run_conformance(prefill_on_gpu, cases);
 }
 
+// Nearly as many work tiles of one request as CTAs, which take whole ones; with fewer they divide the keys,
+// and all of them have a part where that is possible with a few heads less beside one another.
+TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
+  const auto case_of = [](const conformance::Lengths& lengths, int num_workers) {
+    return AttentionCase{.requests = {lengths},
+                         .num_q_heads = 16,
+                         .num_kv_heads = 8,
+                         .head_dim_qk = 128,
+                         .head_dim_v = 128,
+                         .q_dtype = DType::kBF16,
+                         .out_dtype = DType::kBF16,
+                         .kv_dtype = DType::kBF16,
+                         .page_size = 16,
+                         .page_order = conformance::PageOrder::kShuffled,
+                         .split_rule = kernels::SplitRule::kBalanced,
+                         .num_workers = num_workers};
+  };
+  const auto takes_whole = [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
+    return is_prefill(args, plan) && !plan.view().streamed;
+  };
+  const auto divides_for_all = [](const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
+    return divides_keys(args, plan) && plan.view().num_ctas % plan.view().heads_at_once == 0;
+  };
+  const auto on_gpu_if = [](auto condition) {
+    return [condition](const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+      attention_on_gpu_if(condition, args, built);
+    };
+  };
+  // 5 row tiles of 8 heads.
+  run_conformance(on_gpu_if(takes_whole), std::vector{case_of({300, 900}, 44), case_of({300, 300}, 41)});
+  run_conformance(on_gpu_if(divides_for_all), std::vector{case_of({300, 900}, 52), case_of({70, 700}, 36)});
+}
+
 TEST_F(CudaPrefill, GivesZerosWhereNoRequestHasKeys) {
   AttentionCase c{.requests = {{100, 0}, {300, 0}},
                   .num_q_heads = 4,

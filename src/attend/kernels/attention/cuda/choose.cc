@@ -4,6 +4,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_division.h"
 #include "attend/kernels/attention/cuda/sm90/prefill_shape.h"
 
 namespace attend::kernels::cuda {
@@ -33,8 +34,9 @@ bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
 bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& tuning) {
   return problem.num_rows >= tuning.min_rows_of_prefill &&
          (problem.shares_keys ||
-          sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs, problem.tile_rows,
-                                  problem.num_kv_heads) >= tuning.min_jobs_of_sm * problem.num_workers);
+          sm90::takes_whole_work_tiles(sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs,
+                                                               problem.tile_rows, problem.num_kv_heads),
+                                       problem.num_reqs, tuning.min_jobs_of_sm * problem.num_workers));
 }
 
 // The plan, which knows the head dim of V alone, has tiles no taller than the instance's.

@@ -6,6 +6,7 @@
 #include "attend/kernels/attention/cuda/common/plan_kernel.h"
 #include "attend/kernels/attention/cuda/common/prefill_plan.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_division.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/tensor/cuda.h"
 
@@ -29,6 +30,8 @@ struct CtaRangeCosts {
   int start_kv_tiles, min_kv_tiles;
 };
 constexpr CtaRangeCosts kTileCosts{2, 2}, kLatentCosts{4, 2}, kPrefillCosts{5, 4};
+// Of so many CTAs of prefill one may be idle for the sake of heads that CTAs beside one another read.
+constexpr int64_t kIdleCtasOfPrefill = 64;
 // Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
 // work to divide, and partial results would be many.
 constexpr int kFixedSplitRows = 16;
@@ -43,10 +46,11 @@ constexpr int32_t kMaxWindowRight = 1 << 30;
 
 int group_of(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
 
-// The largest divisor of the heads that does.
-int heads_at_once_for(const AttentionPlanLimits& limits, int64_t num_ctas) {
+// The largest divisor of the heads that does and, of several, leaves no more than `max_idle` CTAs without
+// work.
+int heads_at_once_for(const AttentionPlanLimits& limits, int64_t num_ctas, int64_t max_idle) {
   for (int heads = static_cast<int>(std::min<int64_t>(kMaxHeadsAtOnce, num_ctas)); heads > 1; --heads)
-    if (limits.num_kv_heads % heads == 0) return heads;
+    if (limits.num_kv_heads % heads == 0 && num_ctas % heads <= max_idle) return heads;
   return 1;
 }
 
@@ -197,7 +201,9 @@ void DevicePlan::shape_for(const QueryBatch& batch) {
   const bool prefill = is_for_prefill(grouped_, batch, view_.tile_rows, header_.view().device);
   view_.num_ctas =
       static_cast<int32_t>(prefill ? grouped_.num_workers : ctas_per_sm(grouped_) * grouped_.num_workers);
-  view_.heads_at_once = heads_at_once_for(grouped_, view_.num_ctas);
+  // Prefill is bound by its products.
+  const int64_t max_idle = prefill ? view_.num_ctas / kIdleCtasOfPrefill : view_.num_ctas;
+  view_.heads_at_once = heads_at_once_for(grouped_, view_.num_ctas, max_idle);
   const CtaRangeCosts& costs = prefill ? kPrefillCosts : is_latent(grouped_) ? kLatentCosts : kTileCosts;
   view_.line = {.num_cta_ranges = view_.num_ctas / view_.heads_at_once,
                 .min_cta_range = fixed_splits ? 1 : costs.min_kv_tiles,
@@ -208,7 +214,8 @@ void DevicePlan::shape_for(const QueryBatch& batch) {
                        max_seqlen_q * group_of(grouped_) * grouped_.head_dim_v <= kMergeFloats);
   view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
   if (prefill)
-    view_.streamed = num_row_tiles * grouped_.num_kv_heads < sm90::kMinPrefillJobsOfSm * grouped_.num_workers;
+    view_.streamed = !sm90::takes_whole_work_tiles(num_row_tiles * grouped_.num_kv_heads, batch.num_reqs(),
+                                                   sm90::kMinPrefillJobsOfSm * grouped_.num_workers);
   else if (fixed_splits)
     view_.streamed = max_seqlen_q * group_of(grouped_) <= kFixedSplitRows;
   else
