@@ -2,10 +2,10 @@
 // tokens) against KV tiles of 64 latent rows, which are the keys and, in their first 512 columns, the values.
 //
 //   tile        64 rows x 64 keys; 576 columns of QK^T, 512 of PV
-//   warps       2 producers of KV tiles, by TMA, or by cp.async where pages are small or rows fp8, which they
-//               convert; 2 of the queries, one
-//               of which schedules; 2 consumer warpgroups: one has the softmax of even KV tiles, the other
-//               that of odd ones, and both multiply P of every tile with their half of V
+//   warps       2 producers of KV tiles, by TMA, or by cp.async where pages are small; 2 of the queries, one
+//               of which schedules (rows of fp8: 4 that do all of it); 2 consumer warpgroups: one has the
+//               softmax of even KV tiles, the other that of odd ones, and both multiply P of every tile with
+//               their half of V
 //   registers   224 a consumer thread (accumulators 128, scores 32, P 16), 56 a producer thread (setmaxnreg)
 //   shared      226 KB: queries 72, two stages of 72, P 8
 //   bytes       of a KV tile: 72 KB; from memory once for all heads, since CTAs of other heads run beside
@@ -19,17 +19,17 @@
 // than 8 powers of two, so accumulators are seldom rescaled; it crosses between the warpgroups with P.
 #pragma once
 
-#include <type_traits>
-
 #include "attend/kernels/attention/cuda/common/cta_plan.cuh"
-#include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla_converter.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_kernel.h"
 #include "attend/kernels/attention/cuda/sm90/mla_partial.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla_schedule.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla_shared.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -38,6 +38,7 @@
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
@@ -45,327 +46,7 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Rows of 16-bit elements lie in panels of 64 columns, one after another; the rows of a panel, 128 bytes
-// each, are in TMA's 128-byte swizzle.
-inline constexpr int kMlaPanelColumns = 64, kMlaPanelRowBytes = 128;
-inline constexpr int kMlaSwizzleAtom = 1024;  // eight such rows: what tiles are aligned to
-
-// Where 16 bytes of a row of a panel lie, from the panel's begin.
-__device__ inline uint32_t mla_swizzled(int row, int piece) {
-  return static_cast<uint32_t>(row * kMlaPanelRowBytes + ((piece ^ (row & 7)) << 4));
-}
-
-struct MlaTile {
-  // Panels of 64 columns, of 64 rows each: of queries and of latent rows, whose last one is RoPE's.
-  static constexpr int kPanels = kMlaHeadDimQk / kMlaPanelColumns;
-  static constexpr int kValuePanels = kMlaHeadDimV / kMlaPanelColumns;
-  static constexpr int kPanelBytes = kMlaKeys * kMlaPanelRowBytes;
-  static_assert(kMlaRows == kMlaKeys);
-  static constexpr int kQueryBytes = kPanels * kPanelBytes, kStageBytes = kPanels * kPanelBytes;
-  static constexpr int kStages = 2;
-  static constexpr int kScheduleStages = 2;
-
-  // A stage comes in, and is free again, in thirds.
-  static constexpr int kThirds = kPanels / kMlaBoxPanels;
-  static constexpr int kThirdBytes = kMlaBoxPanels * kPanelBytes;
-  // Each math warpgroup has half of the columns of the results, so reads two of the thirds as values.
-  static constexpr int kMathWarpgroups = 2, kMathWarps = 4 * kMathWarpgroups;
-  static constexpr int kColumns = kMlaHeadDimV / kMathWarpgroups;
-  static constexpr int kPanelsOfHalf = kValuePanels / 2;
-
-  static constexpr int kLoadWarps = 2, kQueryWarps = 2, kProducerWarps = kLoadWarps + kQueryWarps;
-  static constexpr int kThreads = 32 * (kProducerWarps + kMathWarps);
-  static constexpr int kProducerRegisters = 56, kMathRegisters = 224;
-  static_assert(32 * (kProducerWarps * kProducerRegisters + kMathWarps * kMathRegisters) <=
-                65536 / kThreads / 8 * 8 * kThreads);
-};
-
-// A row tile and query heads, and the keys that this CTA multiplies them with.
-struct alignas(16) MlaWorkTile {
-  RowTile tile;
-  int32_t head;         // group of query heads
-  int32_t partial_idx;  // of the partial result; -1: the result is final
-  int32_t num_tiles;    // -1: there are no more work_tiles
-  int32_t first_key;    // of the first KV tile, a multiple of kMlaKeys
-  KeyRange keys;        // that any row may see here
-  KeyRange full;        // KV tiles of which every row sees all keys
-};
-
-struct MlaShared {
-  static constexpr int kQueriesAt = 0;
-  static constexpr int kStagesAt = kQueriesAt + MlaTile::kQueryBytes;
-  static constexpr int kPAt = kStagesAt + MlaTile::kStages * MlaTile::kStageBytes;
-  static constexpr int kRowMaxAt = kPAt + kMlaRows * kMlaKeys * 2;
-  static constexpr int kSumsAt = kRowMaxAt + kMlaRows * 4;
-  static constexpr int kSumBytes = MlaTile::kMathWarpgroups * kMlaRows * 4;
-  static constexpr int kScheduleAt = kSumsAt + 2 * kSumBytes;
-  static constexpr int kWalkAt =
-      kScheduleAt + MlaTile::kScheduleStages * static_cast<int>(sizeof(MlaWorkTile));
-  static constexpr int kBarriersAt = kWalkAt + static_cast<int>(sizeof(sm80::PlanStart));
-  static constexpr int kFullAt = 2 * MlaTile::kScheduleStages + 2;
-  static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kThirds;
-  static constexpr int kPFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kThirds;
-  static constexpr int kLandedAt = kPFullAt + MlaTile::kMathWarps;
-  static constexpr int kNumBarriers = kLandedAt + MlaTile::kLoadWarps;
-  static constexpr int kLandedParityAt = kBarriersAt + 8 * kNumBarriers;
-  static constexpr int kBytes = kLandedParityAt + 4 * MlaTile::kLoadWarps;
-  // Beside what a derived plan takes, which is aligned as this is.
-  static_assert(kBytes + kMlaSwizzleAtom <= 227 * 1024);
-
-  char* base;
-  uint32_t shared;  // its address in the shared window
-
-  __device__ explicit MlaShared(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
-
-  __device__ uint32_t queries() const { return shared + kQueriesAt; }
-  __device__ uint32_t stage(int i) const { return shared + kStagesAt + i * MlaTile::kStageBytes; }
-  // 16 bytes of P for each thread of a warpgroup, 4 times.
-  __device__ uint32_t p() const { return shared + kPAt; }
-  // The reference that P is relative to.
-  __device__ float* row_max() const { return reinterpret_cast<float*>(base + kRowMaxAt); }
-  // Of a work_tile with this parity, by a math warpgroup.
-  __device__ float* sums(int parity, int warpgroup) const {
-    return reinterpret_cast<float*>(base + kSumsAt + parity * kSumBytes) + warpgroup * kMlaRows;
-  }
-  __device__ MlaWorkTile& work_tile(int stage) const {
-    return reinterpret_cast<MlaWorkTile*>(base + kScheduleAt)[stage];
-  }
-  // Where the CTA stands in the plan; registers are short.
-  __device__ sm80::PlanStart& walk() const { return *reinterpret_cast<sm80::PlanStart*>(base + kWalkAt); }
-
-  __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
-  __device__ uint32_t schedule_full(int stage) const { return barrier(stage); }
-  __device__ uint32_t schedule_empty(int stage) const { return barrier(MlaTile::kScheduleStages + stage); }
-  __device__ uint32_t queries_full() const { return barrier(2 * MlaTile::kScheduleStages); }
-  __device__ uint32_t queries_empty() const { return barrier(2 * MlaTile::kScheduleStages + 1); }
-  __device__ uint32_t full(int stage, int third) const {
-    return barrier(kFullAt + stage * MlaTile::kThirds + third);
-  }
-  __device__ uint32_t empty(int stage, int third) const {
-    return barrier(kEmptyAt + stage * MlaTile::kThirds + third);
-  }
-  // P of a KV tile of this warpgroup is there, for the rows of one of its warps.
-  __device__ uint32_t p_full(int warpgroup, int warp) const {
-    return barrier(kPFullAt + 4 * warpgroup + warp);
-  }
-
-  // The boxes of a cut KV tile that this warp asked for have come.
-  __device__ uint32_t landed(int warp) const { return barrier(kLandedAt + warp); }
-
-  // Of its present phase; registers are short.
-  __device__ uint32_t& landed_parity(int warp) const {
-    return reinterpret_cast<uint32_t*>(base + kLandedParityAt)[warp];
-  }
-
-  // By one thread.
-  __device__ void init_barriers() const {
-    for (int warp = 0; warp < MlaTile::kLoadWarps; ++warp) {
-      ptx::mbarrier_init(landed(warp), 1);
-      landed_parity(warp) = 0;
-    }
-    for (int stage = 0; stage < MlaTile::kScheduleStages; ++stage) {
-      ptx::mbarrier_init(schedule_full(stage), 1);
-      ptx::mbarrier_init(schedule_empty(stage), MlaTile::kProducerWarps + MlaTile::kMathWarps);
-    }
-    ptx::mbarrier_init(queries_full(), MlaTile::kQueryWarps);
-    ptx::mbarrier_init(queries_empty(), MlaTile::kMathWarps);
-    for (int i = 0; i < MlaTile::kStages; ++i) {
-      for (int third = 0; third < MlaTile::kThirds; ++third) {
-        ptx::mbarrier_init(full(i, third), MlaTile::kLoadWarps);
-        // Columns of both warpgroups are in the middle.
-        ptx::mbarrier_init(empty(i, third), third == 1 ? MlaTile::kMathWarps : MlaTile::kMathWarps / 2);
-      }
-    }
-    for (int i = 0; i < MlaTile::kMathWarps; ++i) ptx::mbarrier_init(p_full(i / 4, i % 4), 1);
-    ptx::fence_mbarrier_init();
-  }
-};
-
-// An arrival of a warp.
-__device__ __forceinline__ void arrive_as_warp(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-}
-
-// By all lanes of a warp: one arrival, once their cp.async have landed.
-__device__ __forceinline__ void mla_arrive_after_cp_async(uint32_t barrier) {
-  ptx::cp_async_mbarrier_arrive(barrier);
-  arrive_as_warp(barrier);
-}
-
-// The work_tiles of a CTA, one after another: its share of a streamed plan, else every gridDim.x-th row tile
-// and head. By one thread. Where it stands is in shared memory: registers are short.
-template <class Plan>
-class MlaWalk {
- public:
-  // `walk`: as the plan says where the CTA begins, else with the header alone.
-  __device__ MlaWalk(const MlaParams& params, const Plan& cta_plan, sm80::PlanStart& walk)
-      : params_(params.attention), cta_plan_(cta_plan), walk_(walk) {}
-
-  // Before next().
-  __device__ void begin() {
-    if (!params_.plan.streamed) next_work_tile() = static_cast<int>(blockIdx.x);
-  }
-
-  __device__ void next(MlaWorkTile& work_tile) {
-    work_tile.num_tiles = -1;
-    if (params_.plan.streamed)
-      next_of_share(work_tile);
-    else
-      next_whole(work_tile);
-  }
-
- private:
-  __device__ void next_of_share(MlaWorkTile& work_tile) {
-    CtaStart& at = walk_.cta;
-    if (at.length <= 0) return;
-    const PlanView& plan = params_.plan;
-    const sm80::KvTileRange part = sm80::range_at<false>(plan, at.tile, at.head, at.first,
-                                                         min(at.tile.num_kv_tiles - at.first, at.length));
-    make(work_tile, at.tile, at.head, part);
-    at.length -= part.count + walk_.header.line.gap;
-    if (at.length <= 0) return;
-    at.first = 0;
-    at.head += plan.heads_at_once;
-    if (at.head < params_.num_kv_heads) return;
-    at.tile = cta_plan_.tile_after(at.tile);
-    at.head -= params_.num_kv_heads;
-  }
-
-  // Heads fastest: CTAs beside one another read the same keys.
-  __device__ void next_whole(MlaWorkTile& work_tile) {
-    const int work_tile_idx = next_work_tile();
-    if (work_tile_idx >= walk_.header.num_row_tiles * params_.num_kv_heads) return;
-    const RowTile& tile = params_.plan.row_tiles[work_tile_idx / params_.num_kv_heads];
-    make(work_tile, tile, work_tile_idx % params_.num_kv_heads, {0, tile.num_kv_tiles, -1, true});
-    next_work_tile() = work_tile_idx + static_cast<int>(gridDim.x);
-  }
-  // Of a whole plan, which has no starts.
-  __device__ int& next_work_tile() const { return walk_.cta.first; }
-
-  __device__ void make(MlaWorkTile& work_tile, const RowTile& tile, int head,
-                       const sm80::KvTileRange& part) const {
-    const BatchParams& batch = params_.batch;
-    work_tile.tile = tile;
-    work_tile.head = head;
-    work_tile.partial_idx = part.partial_idx;
-    const sm80::WorkTileRows rows(params_, tile, head, params_.plan.tile_rows);
-    const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
-    // The plan may be one of a layer without a window.
-    if (batch.window_left >= 0 || batch.chunk > 0)
-      narrow(work_tile.tile, key_range(batch, rows.span, j_first, j_last));
-    const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end;
-    const int kv_tile_keys = params_.plan.kv_tile_keys;
-    const int part_begin = (tile.first_kv_tile + part.first) * kv_tile_keys;
-    work_tile.first_key = max(part_begin, begin / kMlaKeys * kMlaKeys);
-    work_tile.keys = {max(begin, part_begin), min(part_begin + part.count * kv_tile_keys, end)};
-    work_tile.full = {0, 0};
-    if (batch.tree_mask == nullptr || !batch.causal)
-      work_tile.full = whole_tiles(work_tile, full_key_range(batch, rows.span, j_first, j_last));
-    work_tile.num_tiles = max(0, (work_tile.keys.end - work_tile.first_key + kMlaKeys - 1) / kMlaKeys);
-  }
-
-  // KV tiles of the work_tile that have keys of this range alone.
-  __device__ static KeyRange whole_tiles(const MlaWorkTile& work_tile, const KeyRange& keys) {
-    return {(max(0, keys.begin - work_tile.first_key) + kMlaKeys - 1) / kMlaKeys,
-            max(0, keys.end - work_tile.first_key) / kMlaKeys};
-  }
-
-  const AttentionParams& params_;
-  const Plan& cta_plan_;
-  sm80::PlanStart& walk_;
-};
-
-// Two warps, each half of the rows of queries; the first publishes the work tiles.
-template <class Plan>
-class MlaScheduler {
- public:
-  __device__ MlaScheduler(const MlaParams& params, const MlaShared& shared, int warp)
-      : mla_(params), params_(params.attention), shared_(shared), warp_(warp) {}
-
-  __device__ void run(const Plan& cta_plan) {
-    MlaWalk<Plan> walk(mla_, cta_plan, shared_.walk());
-    const bool publishes = warp_ == 0 && lane_ == 0;
-    if (publishes) walk.begin();
-    uint32_t parity = 0;
-    for (PipelineState place;; place.advance(MlaTile::kScheduleStages), parity ^= 1) {
-      if (publishes) {
-        ptx::mbarrier_wait(shared_.schedule_empty(place.stage), place.parity ^ 1);
-        walk.next(shared_.work_tile(place.stage));
-        ptx::mbarrier_arrive(shared_.schedule_full(place.stage));
-      }
-      ptx::mbarrier_wait(shared_.schedule_full(place.stage), place.parity);
-      const MlaWorkTile& work_tile = shared_.work_tile(place.stage);
-      if (work_tile.num_tiles < 0) return;
-      ptx::mbarrier_wait(shared_.queries_empty(), parity ^ 1);
-      // Queries are never ready before their kernel.
-      ptx::griddepcontrol_wait();
-      if (mla_.boxes_queries) {
-        copy_boxes(work_tile);
-      } else {
-        copy_queries(work_tile);
-        mla_arrive_after_cp_async(shared_.queries_full());
-      }
-      arrive_as_warp(shared_.schedule_empty(place.stage));
-    }
-  }
-
- private:
-  // By TMA. Rows beyond the tile's are other tokens', or what was there: they come to nothing.
-  __device__ void copy_boxes(const MlaWorkTile& work_tile) const {
-    if (lane_ != 0) return;
-    if (warp_ != 0) return ptx::mbarrier_arrive(shared_.queries_full());
-    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, params_.plan.tile_rows);
-    const sm80::TileRow first = rows.at(params_, 0);
-    const int row = (rows.span.first_token + first.query) * params_.num_q_heads + first.head;
-    const uint64_t policy = ptx::createpolicy_evict_first();
-    ptx::mbarrier_arrive_expect_tx(shared_.queries_full(), MlaTile::kQueryBytes);
-#pragma unroll
-    for (int panel = 0; panel < MlaTile::kValuePanels; panel += kMlaQueryBoxPanels)
-      ptx::cp_async_bulk_tensor(shared_.queries() + panel * MlaTile::kPanelBytes, &mla_.q, 0, 0, row, panel,
-                                shared_.queries_full(), policy);
-    ptx::cp_async_bulk_tensor(shared_.queries() + MlaTile::kValuePanels * MlaTile::kPanelBytes, &mla_.q_rope,
-                              0, 0, row, 0, shared_.queries_full(), policy);
-  }
-
-  // Columns of q, then those of q_rope. Rows and columns beyond are zero. Eight lanes copy 128 bytes of a
-  // row.
-  __device__ void copy_queries(const MlaWorkTile& work_tile) const {
-    constexpr int kRowsOfWarp = kMlaRows / MlaTile::kQueryWarps, kRowsAtOnce = 4;
-    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, params_.plan.tile_rows);
-    const char* const none = static_cast<const char*>(params_.q.data);
-    const int num_nope = params_.head_dim_qk - params_.rope_dim, piece = lane_ % 8;
-#pragma unroll 1
-    for (int i = lane_ / 8; i < kRowsOfWarp; i += kRowsAtOnce) {
-      const int tile_row = warp_ * kRowsOfWarp + i;
-      const bool is_row = tile_row < rows.num_rows;
-      const sm80::TileRow row = rows.at(params_, is_row ? tile_row : 0);
-      const int64_t token = rows.span.first_token + row.query;
-      const char* const nope = none + 2 * (token * params_.q.token_stride + row.head * params_.q.head_stride);
-      const char* const rope =
-          static_cast<const char*>(params_.q_rope.data) +
-          2 * (token * params_.q_rope.token_stride + row.head * params_.q_rope.head_stride);
-#pragma unroll
-      for (int panel = 0; panel < MlaTile::kPanels; ++panel) {
-        const int column = panel * kMlaPanelColumns + piece * 8;
-        const bool valid = is_row && column < params_.head_dim_qk;
-        const char* const from = column < num_nope ? nope + 2 * column : rope + 2 * (column - num_nope);
-        ptx::cp_async_16(shared_.queries() + panel * MlaTile::kPanelBytes + mla_swizzled(tile_row, piece),
-                         valid ? from : none, valid);
-      }
-    }
-  }
-
-  const MlaParams& mla_;
-  const AttentionParams& params_;
-  const MlaShared& shared_;
-  const int warp_;
-  const int lane_ = static_cast<int>(threadIdx.x) % 32;
-};
-
-// Values of a KV tile that are not the work tile's become zero. `T`: of queries, and of latent rows in shared
-// memory. `kFp8`: there are rows of fp8 to be converted.
-template <class T, bool kFp8>
+// Brings KV tiles of rows of 16 bits. Values that are not the work tile's become zero.
 class MlaProducer {
   // Rows of a tile that a warp copies; as many at once: eight lanes copy 128 bytes of a row.
   static constexpr int kRows = kMlaKeys / MlaTile::kLoadWarps, kRowsAtOnce = 4;
@@ -394,7 +75,7 @@ class MlaProducer {
     const int num_tiles = work_tile.num_tiles, prefix = work_tile.tile.seqlen_kv - work_tile.tile.seqlen_q;
     const int request = work_tile.tile.request;
     const KeyRange& keys = work_tile.keys;
-    const bool by_boxes = !kFp8 && params_.box_rows > 0,
+    const bool by_boxes = params_.box_rows > 0,
                contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
     // The lane's row of a tile, or the first one of its box.
     const int num_rows = by_boxes ? params_.box_rows : 1;
@@ -415,9 +96,7 @@ class MlaProducer {
         ptx::griddepcontrol_wait();
         is_early = false;
       }
-      if constexpr (kFp8)
-        convert_rows(page, first_key + row);
-      else if (by_boxes)
+      if (by_boxes)
         copy_boxes(page, first_key, row, keys);
       else
         copy_rows(page, first_key + row);
@@ -498,7 +177,7 @@ class MlaProducer {
 
   // A row without a page becomes zero. `position`: of the lane's row.
   __device__ void copy_rows(int page, int position) const {
-    const uint64_t lane_address = address_of(page, position);
+    const uint64_t lane_address = mla_row_address(params_.attention, page, position, 2);
 #pragma unroll 1
     for (int third = 0; third < MlaTile::kThirds; ++third) {
       wait_for_room(third);
@@ -510,98 +189,6 @@ class MlaProducer {
       }
       mla_arrive_after_cp_async(shared_.full(place_.stage, third));
     }
-  }
-
-  // Where a position's row begins in global memory; 0 without a page.
-  __device__ uint64_t address_of(int page, int position) const {
-    if (page < 0) return 0;
-    const PagedRows& rows = params_.attention.k;
-    const int in_page = position & (params_.attention.index.page_size - 1);
-    // Tiled kernels only take strides of 32 bits.
-    int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows.page_stride), 0);
-    offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows.token_stride), offset);
-    return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(kFp8 ? offset : 2 * offset);
-  }
-
-  // Rows of fp8. A warp's rows of a panel are 4 KB of a stage, and half of that as fp8: those of panels 2 i
-  // and 2 i + 1 are copied to where those of panel 4 + i will be, and from there panel after panel is
-  // converted. So bytes are read before others take their place, and warps do not meet.
-  // Where a warp's rows of a panel of fp8 begin.
-  __device__ uint32_t fp8_panel(int panel) const {
-    return shared_.stage(place_.stage) + (4 + panel / 2) * MlaTile::kPanelBytes +
-           warp_ * kRows * kMlaPanelRowBytes + panel % 2 * kRows * kMlaPanelColumns;
-  }
-  // A row without a page becomes zero. `position`: of the lane's row.
-  __device__ void convert_rows(int page, int position) const {
-    constexpr int kPieces = kMlaPanelColumns / 16, kRowsAtOnce = 32 / kPieces;
-    const uint64_t lane_address = address_of(page, position);
-    const int piece = lane_ % kPieces;
-#pragma unroll 1
-    for (int third = 0; third < MlaTile::kThirds; ++third) wait_for_room(third);
-#pragma unroll 1
-    for (int row = lane_ / kPieces; row < kRows; row += kRowsAtOnce) {
-      const uint64_t address = __shfl_sync(0xffffffffu, lane_address, row);
-#pragma unroll 3
-      for (int panel = 0; panel < MlaTile::kPanels; ++panel) {
-        const int column = panel * kMlaPanelColumns + piece * 16;
-        const bool valid = address != 0 && column < params_.attention.head_dim_qk;
-        ptx::cp_async_16(fp8_panel(panel) + row * kMlaPanelColumns + piece * 16,
-                         valid ? reinterpret_cast<const char*>(address) + column : params_.attention.k.data,
-                         valid);
-      }
-    }
-    ptx::cp_async_commit_group();
-    ptx::cp_async_wait_group<0>();
-    __syncwarp();
-    if (params_.attention.kv_element == Element::kF8E4M3)
-      convert_panels<Element::kF8E4M3>();
-    else
-      convert_panels<Element::kF8E5M2>();
-  }
-
-  template <Element kElement>
-  __device__ void convert_panels() const {
-    constexpr int kPieces = kMlaPanelColumns / 16, kRowsAtOnce = 32 / kPieces;
-    const int piece = lane_ % kPieces, first_row = lane_ / kPieces;
-#pragma unroll 1
-    for (int panel = 0; panel < MlaTile::kPanels; ++panel) {
-      const uint32_t from = fp8_panel(panel) + piece * 16,
-                     to = shared_.stage(place_.stage) + panel * MlaTile::kPanelBytes;
-      // Half of the rows after the other, that first whose place holds no bytes of the panel.
-#pragma unroll 1
-      for (int half = 0; half < 2; ++half) {
-        const int half_row = first_row + (panel % 2 == half ? kRows / 2 : 0);
-        uint4 bytes[kRows / kRowsAtOnce / 2];
-#pragma unroll
-        for (int i = 0; i < kRows / kRowsAtOnce / 2; ++i)
-          bytes[i] = ptx::ld_shared_16(from + (half_row + i * kRowsAtOnce) * kMlaPanelColumns);
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < kRows / kRowsAtOnce / 2; ++i) {
-          const int row = warp_ * kRows + half_row + i * kRowsAtOnce;
-          ptx::st_shared_16(to + mla_swizzled(row, 2 * piece), converted<kElement>(bytes[i].x, bytes[i].y));
-          ptx::st_shared_16(to + mla_swizzled(row, 2 * piece + 1),
-                            converted<kElement>(bytes[i].z, bytes[i].w));
-        }
-        __syncwarp();
-      }
-      if (panel % kMlaBoxPanels == kMlaBoxPanels - 1) {
-        ptx::fence_proxy_async();
-        arrive_as_warp(shared_.full(place_.stage, panel / kMlaBoxPanels));
-      }
-    }
-  }
-  // Eight elements as those of q.
-  template <Element kElement>
-  __device__ static uint4 converted(uint32_t low, uint32_t high) {
-    return make_uint4(as_query(sm80::low_pair<kElement>(low)), as_query(sm80::high_pair<kElement>(low)),
-                      as_query(sm80::low_pair<kElement>(high)), as_query(sm80::high_pair<kElement>(high)));
-  }
-  // Two of f16. bf16 holds every value of fp8 too.
-  __device__ static uint32_t as_query(uint32_t pair) {
-    if constexpr (std::is_same_v<T, __half>) return pair;
-    const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-    return sm80::pack(values.x, values.y, T());
   }
 
   // This lane's 16 bytes of a few panels of a row.
@@ -878,8 +465,8 @@ class MlaEpilogue {
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
-// A math warpgroup's part.
-template <class T>
+// A math warpgroup's part. `kFp8`: latent rows come from MlaConverter.
+template <class T, bool kFp8>
 class MlaConsumer {
   using Rows = MlaRowState<T>;
   using Probabilities = uint32_t[Rows::kSteps][4];
@@ -972,7 +559,7 @@ class MlaConsumer {
     }
     ptx::wgmma_commit_group();
   }
-  __device__ __forceinline__ bool copied_by_threads() const { return params_.box_rows == 0; }
+  __device__ __forceinline__ bool copied_by_threads() const { return !kFp8 && params_.box_rows == 0; }
 
   __device__ __forceinline__ static void wait_for_scores(Rows& rows) {
     ptx::wgmma_wait_group<0>();
@@ -1060,13 +647,8 @@ class MlaConsumer {
   __device__ __forceinline__ uint32_t parity_of(int tile) const {
     return static_cast<uint32_t>((num_tiles_before_ + tile) / MlaTile::kStages & 1);
   }
-  // The thread, and the warpgroup, of those that multiply: read anew, so that what follows from
-  // them is in no register meanwhile.
-  __device__ __forceinline__ static int math_thread() {
-    uint32_t thread;
-    asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));
-    return static_cast<int>(thread) - 32 * MlaTile::kProducerWarps;
-  }
+  // The thread, and the warpgroup, of those that multiply.
+  __device__ __forceinline__ static int math_thread() { return ptx::tid_x() - 32 * MlaTile::kProducerWarps; }
   __device__ __forceinline__ static int warpgroup() { return math_thread() / 128; }
   __device__ __forceinline__ static int first_row_of(int thread) {
     return thread / 32 * 16 + thread % 32 / 4;
@@ -1093,7 +675,8 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
   const AttentionParams& attention = params.attention;
   const MlaShared shared(memory);
   if (threadIdx.x == 0) {
-    shared.init_barriers();
+    shared.init_barriers(kFp8 ? MlaTile::kProducerWarps : MlaTile::kLoadWarps,
+                         kFp8 ? MlaTile::kProducerWarps : MlaTile::kQueryWarps);
     if (params.box_rows > 0) ptx::prefetch_tensormap(&params.latent);
     if (params.boxes_queries) {
       ptx::prefetch_tensormap(&params.q);
@@ -1114,8 +697,10 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (warp < MlaTile::kProducerWarps) {
     ptx::setmaxnreg_dec<MlaTile::kProducerRegisters>();
-    if (warp < MlaTile::kLoadWarps)
-      MlaProducer<T, kFp8>(params, shared, warp).run(is_early);
+    if constexpr (kFp8)
+      MlaConverter<T, Plan>(params, shared).run(plan);
+    else if (warp < MlaTile::kLoadWarps)
+      MlaProducer(params, shared, warp).run(is_early);
     else
       MlaScheduler<Plan>(params, shared, warp - MlaTile::kLoadWarps).run(plan);
     ptx::griddepcontrol_wait();
@@ -1124,7 +709,7 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
     ptx::setmaxnreg_inc<MlaTile::kMathRegisters>();
     // Before results are written.
     ptx::griddepcontrol_wait();
-    MlaConsumer<T>(params, shared).run();
+    MlaConsumer<T, kFp8>(params, shared).run();
     pad(attention);
   }
   ptx::launch_dependents();

@@ -1,0 +1,26 @@
+// Reads of global memory that leave L1 alone: PTX ISA, "ld" and "cp.async.bulk.prefetch" (sm_90).
+#pragma once
+
+#include <cstdint>
+
+namespace attend::kernels::cuda::ptx {
+
+// 16 bytes from L2; with `valid` false, zeros, and nothing is read. "ld.global.cg".
+__device__ inline uint4 ld_global_16_past_l1(uint64_t from, bool valid) {
+  uint4 bits;
+  asm volatile(
+      "{\n.reg .pred valid;\nsetp.ne.s32 valid, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@valid ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
+      : "=&r"(bits.x), "=&r"(bits.y), "=&r"(bits.z), "=&r"(bits.w)
+      : "l"(from), "r"(static_cast<int>(valid))
+      : "memory");
+  return bits;
+}
+
+// Has bytes brought to L2: a multiple of 16, as is the address. "cp.async.bulk.prefetch.L2".
+__device__ inline void cp_async_bulk_prefetch_l2(uint64_t from, uint32_t num_bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(from), "r"(num_bytes) : "memory");
+}
+
+}  // namespace attend::kernels::cuda::ptx
