@@ -105,6 +105,10 @@ TEST_F(CudaInlinePlan, ServesMlaLayers) {
                      .split_rule = kernels::SplitRule::kBalanced});
   cases = on_tensor_cores(cases);
   for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
+  for (size_t i = 0, num_cases = cases.size(); i < num_cases; i += 3) {
+    cases.push_back(cases[i]);
+    cases.back().kv_dtype = i % 2 == 0 ? DType::kF8E4M3 : DType::kF8E5M2;
+  }
   run_mla_conformance(mla_planned_inline, cases);
 }
 

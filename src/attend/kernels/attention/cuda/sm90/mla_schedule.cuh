@@ -177,8 +177,8 @@ class MlaQueries {
   const AttentionParams& params_;
   const MlaShared& shared_;
   const int warp_;
-  // Read anew, so that what follows from it is in no register meanwhile.
-  const int lane_ = ptx::tid_x() % 32;
+  // Of more warps read anew, so that what follows from it is in no register meanwhile.
+  const int lane_ = (kWarps > 2 ? ptx::tid_x() : static_cast<int>(threadIdx.x)) % 32;
 };
 
 // Two warps that bring the queries; the first publishes the work tiles.
