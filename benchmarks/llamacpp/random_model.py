@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes the same random weights for attend (a Hugging Face folder) and for llama.cpp (a GGUF file).
 
-    random_model.py OUT [--layers N] [--dtype bfloat16|float16]
+    random_model.py OUT [--shape qwen3-0.6b|tiny] [--layers N] [--dtype bfloat16|float16]
 
-The shape is Qwen3-0.6B's. Files are OUT/config.json, OUT/tokenizer.json, OUT/model.safetensors and OUT/model.gguf. The
+The shape is Qwen3-0.6B's, or that of the bundled model in Qwen3's architecture. Files are OUT/config.json, OUT/tokenizer.json, OUT/model.safetensors and OUT/model.gguf. The
 vocabulary is made of letters; nothing that the model says means anything, but all that is read has its full size.
 Needs nothing but Python.
 """
@@ -15,8 +15,10 @@ import string
 import struct
 from pathlib import Path
 
-HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, VOCAB, CONTEXT = 1024, 3072, 16, 8, 128, 151936, 40960
-NUM_TOKENS = 151643  # of the vocabulary, without what fills the table up
+# The last one: of the vocabulary, without what fills the table up.
+NAMES = ("LAYERS", "HIDDEN", "INNER", "HEADS", "KV_HEADS", "HEAD_DIM", "VOCAB", "NUM_TOKENS")
+SHAPES = {"qwen3-0.6b": (28, 1024, 3072, 16, 8, 128, 151936, 151643), "tiny": (4, 256, 512, 8, 2, 64, 2112, 2048)}
+CONTEXT = 40960
 EPS, THETA = 1e-6, 1e6
 END = "<|endoftext|>"
 # The split of Qwen's tokenizers.
@@ -179,9 +181,12 @@ def write_gguf(path, num_layers, dtype, tokens, merges):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--shape", choices=SHAPES, default="qwen3-0.6b")
+    parser.add_argument("--layers", type=int, help="the shape's own unless it is given")
     parser.add_argument("--dtype", choices=["bfloat16", "float16"], default="bfloat16")
     args = parser.parse_args()
+    globals().update(zip(NAMES, SHAPES[args.shape]))
+    args.layers = args.layers or LAYERS
     args.out.mkdir(parents=True, exist_ok=True)
     tokens, merges = vocabulary()
     write_tokenizer(args.out / "tokenizer.json", tokens, merges)

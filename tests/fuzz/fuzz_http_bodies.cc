@@ -1,6 +1,5 @@
 // The body of an HTTP request to the bundled model, behind a byte that says which path it goes to and how.
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 
 #include "attend/engine/async_engine.h"
@@ -39,12 +38,12 @@ class CheckedAnswer : public serve::Exchange {
     for (const auto& [name, value] : headers) expect(value.find_first_of("\r\n") == value.npos);
     begun_ = true;
   }
-  void write(std::string part) override {
+  void write(std::string_view part) override {
     constexpr std::string_view kData = "data: ";
     expect(begun_ && !ended_ && part.ends_with("\n\n"));
     for (size_t at = 0; at < part.size();) {
       const size_t end = part.find("\n\n", at);
-      const std::string_view event = std::string_view(part).substr(at, end - at);
+      const std::string_view event = part.substr(at, end - at);
       expect(!done_ && event.starts_with(kData));
       done_ = event == "data: [DONE]";
       if (!done_) expect(parsed(event.substr(kData.size())).is_object());
@@ -55,6 +54,7 @@ class CheckedAnswer : public serve::Exchange {
     expect(begun_ && !ended_ && done_);
     ended_ = true;
   }
+  void drop() noexcept override { std::abort(); }  // there is memory
   bool ended() const { return ended_; }
 
  private:
@@ -64,36 +64,36 @@ class CheckedAnswer : public serve::Exchange {
 // The fuzzer's thread is the I/O thread and the worker; the engine has its own.
 class OneThread : public serve::Executor {
  public:
-  void post(std::function<void()> task) override {
+  void on_wake(std::function<void()> task) override { wake_task_ = std::move(task); }
+  void wake() noexcept override {
     {
       const std::lock_guard lock(mutex_);
-      tasks_.push_back(std::move(task));
+      woken_ = true;
     }
     posted_.notify_one();
   }
   void after(std::chrono::milliseconds, std::function<void()>) override {}
   void work(std::function<void()> task) override { task(); }
 
-  bool has_tasks() {
+  bool is_woken() {
     const std::lock_guard lock(mutex_);
-    return !tasks_.empty();
+    return woken_;
   }
-  // Waits for a task and runs it.
+  // Waits for wake() and runs what it is for.
   void run_one() {
-    std::function<void()> task;
     {
       std::unique_lock lock(mutex_);
-      posted_.wait(lock, [&] { return !tasks_.empty(); });
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      posted_.wait(lock, [&] { return woken_; });
+      woken_ = false;
     }
-    task();
+    wake_task_();
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable posted_;
-  std::deque<std::function<void()>> tasks_;
+  bool woken_ = false;
+  std::function<void()> wake_task_;
 };
 
 EngineConfig small_engine() {
@@ -150,7 +150,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   while (!leaves && !answer->ended()) server.executor.run_one();
   fuzz::expect(server.engine.drain(std::chrono::minutes(1)));
   // For one who left nothing is answered any more, and nothing is kept.
-  while (server.executor.has_tasks()) server.executor.run_one();
+  while (server.executor.is_woken()) server.executor.run_one();
   fuzz::expect(server.api.num_in_hand() == 0);
   return 0;
 }

@@ -104,10 +104,12 @@ std::vector<int32_t> cut(const ByteTokenizer& made, std::string_view bytes, uint
 class ChatStream {
  public:
   void send(const std::string& text) {
-    const std::string chunk =
-        serve::text_chunk({serve::Door::kChat, "id \"1\"", "tiny", 5}, 0, {}, text, first_, {});
-    expect(tokenizer::is_valid_utf8(text) && tokenizer::is_valid_utf8(chunk) &&
-           chunk.find('\n') == chunk.npos);
+    constexpr std::string_view kData = "data: ", kEnd = "\n\n";
+    std::string event;
+    chunks_.append_event(0, text, first_, event);
+    expect(event.starts_with(kData) && event.find('\n') == event.size() - kEnd.size());
+    const std::string chunk = event.substr(kData.size());
+    expect(tokenizer::is_valid_utf8(text) && tokenizer::is_valid_utf8(chunk));
     const Json json = parse_json(chunk, "a chunk");
     const Json& delta = json["choices"][0]["delta"];
     expect(json["id"] == "id \"1\"" && delta.contains("role") == first_);
@@ -117,6 +119,7 @@ class ChatStream {
   std::string joined;
 
  private:
+  serve::PlainChunks chunks_{{serve::Door::kChat, "id \"1\"", "tiny", 5}};
   bool first_ = true;
 };
 

@@ -86,6 +86,9 @@ TEST(Chunks, ThatAreWrittenByHandAreAsAJsonWouldBe) {
         Json longer = Json::parse(text_chunk(head, 12, finished(), text, first, with_usage));
         EXPECT_EQ(longer.erase("usage"), 1u);
         EXPECT_EQ(text_chunk(head, 12, finished(), text, first, {}), longer.dump());
+        std::string events = "before ";
+        PlainChunks(head).append_event(12, text, first, events);
+        EXPECT_EQ(events, "before " + event(longer.dump()));
       }
 }
 

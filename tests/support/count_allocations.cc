@@ -23,7 +23,10 @@ void* allocate(std::size_t alignment, std::size_t bytes) {
 void* allocate_or_throw(std::size_t alignment, std::size_t bytes) {
   if (num_good_left == 0) {
     num_good_left = kHasFailed;
-    throw std::bad_alloc();
+    // It may find some, and says so by returning.
+    const std::new_handler find_memory = std::get_new_handler();
+    if (find_memory == nullptr) throw std::bad_alloc();
+    find_memory();
   }
   if (num_good_left > 0) --num_good_left;
   num_live.fetch_add(1, std::memory_order_relaxed);

@@ -14,7 +14,8 @@ int64_t allocated_bytes();
 int64_t num_live_allocations();
 
 // From now on, of the calling thread's calls of operator new, the one after `num_good` others throws
-// std::bad_alloc; those after it are good again. A negative number: none.
+// std::bad_alloc, unless the program's new_handler finds memory; those after it are good again. A negative
+// number: none.
 void fail_one_allocation_after(int64_t num_good);
 // Whether it has.
 bool allocation_has_failed();

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "attend/base/log.h"
+#include "attend/base/try_log.h"
 #include "attend/engine/metrics_recorder.h"
 
 namespace attend {
@@ -38,7 +38,8 @@ struct AsyncEmbedder::Impl {
   void compute(Step step);
   // Takes it out; null when it was cancelled.
   JobPointer end(uint64_t id);
-  void tell(Job& job, EmbeddingResult result) const;
+  void tell(Job& job, EmbeddingResult result) const noexcept;
+  void fail(Job& job, const EmbeddingResult& why) noexcept;
   void count();  // under the lock
 
   Embedder embedder;
@@ -57,8 +58,11 @@ struct AsyncEmbedder::Impl {
 };
 
 AsyncEmbedder::Impl::Step AsyncEmbedder::Impl::take_step() {
-  Step step;
   const EmbedderInfo& info = embedder.info();
+  Step step;
+  // So that nothing fails when the first input has been taken.
+  step.inputs.reserve(static_cast<size_t>(info.max_step_inputs));
+  step.owners.reserve(static_cast<size_t>(info.max_step_inputs));
   int64_t num_tokens = 0;
   const auto fits = [&](const std::vector<int32_t>& input) {
     return step.inputs.size() < static_cast<size_t>(info.max_step_inputs) &&
@@ -87,16 +91,24 @@ void AsyncEmbedder::Impl::count() {
 void AsyncEmbedder::Impl::run() {
   while (true) {
     Step step;
+    JobPointer first;
     {
       std::unique_lock lock(mutex);
       num_running.set(0);
       work.wait(lock, [&] { return stopping || !queue.empty(); });
       if (stopping) return;
-      step = take_step();
+      first = queue.front();
+      try {
+        step = take_step();
+      } catch (const std::bad_alloc&) {
+      }
       num_running.set(static_cast<int>(step.inputs.size()));
       count();
     }
-    compute(std::move(step));
+    if (!step.inputs.empty())
+      compute(std::move(step));
+    else if (end(first->id))
+      fail(*first, {.vectors = {}, .code = ErrorCode::kOutOfMemory, .message = {}});
   }
 }
 
@@ -104,20 +116,21 @@ void AsyncEmbedder::Impl::compute(Step step) {
   std::vector<std::vector<float>> vectors;
   EmbeddingResult failure;
   try {
-    vectors = embedder.embed(step.inputs);
-  } catch (const Error& error) {
-    failure = {.vectors = {}, .code = error.code(), .message = error.what()};
-  } catch (const std::exception& error) {
-    failure = {.vectors = {}, .code = ErrorCode::kInternal, .message = error.what()};
+    try {
+      vectors = embedder.embed(step.inputs);
+    } catch (const Error& error) {
+      failure = {.vectors = {}, .code = error.code(), .message = error.what()};
+    } catch (const std::exception& error) {
+      failure = {.vectors = {}, .code = ErrorCode::kInternal, .message = error.what()};
+    }
+  } catch (const std::bad_alloc&) {
+    failure = {.vectors = {}, .code = ErrorCode::kOutOfMemory, .message = {}};
   }
   recorder.on_embedder_step(!vectors.empty());
   for (size_t i = 0; i < step.owners.size(); ++i) {
     const auto& [job, index] = step.owners[i];
     if (vectors.empty()) {
-      if (const JobPointer failed = end(job->id)) {
-        recorder.on_end(FinishReason::kError);
-        tell(*failed, failure);
-      }
+      if (const JobPointer failed = end(job->id)) fail(*failed, failure);
       continue;
     }
     job->vectors[index] = std::move(vectors[i]);
@@ -138,11 +151,21 @@ AsyncEmbedder::Impl::JobPointer AsyncEmbedder::Impl::end(uint64_t id) {
   return job;
 }
 
-void AsyncEmbedder::Impl::tell(Job& job, EmbeddingResult result) const {
+void AsyncEmbedder::Impl::fail(Job& job, const EmbeddingResult& why) noexcept {
+  recorder.on_end(FinishReason::kError);
+  EmbeddingResult result{.vectors = {}, .code = why.code, .message = {}};
+  try {
+    result.message = why.message;
+  } catch (const std::bad_alloc&) {  // then without words
+  }
+  tell(job, std::move(result));
+}
+
+void AsyncEmbedder::Impl::tell(Job& job, EmbeddingResult result) const noexcept {
   try {
     job.callback(std::move(result));
   } catch (const std::exception& error) {
-    log_warning("a callback of an embedding threw: ", error.what());
+    try_log_warning("a callback of an embedding threw: ", error.what());
   }
 }
 

@@ -4,13 +4,14 @@
 #include <climits>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/base/log.h"
+#include "attend/base/try_log.h"
 #include "attend/engine/metrics_recorder.h"
 #include "attend/engine/step_trace.h"
 
@@ -18,10 +19,10 @@ namespace attend {
 
 struct AsyncEngine::Impl {
   // What a caller asks of the engine's thread.
-  enum class Order : uint8_t { kSubmit, kAbort, kAbortAll, kFlushCache };
+  enum class Order : uint8_t { kSubmit, kAbortAll, kFlushCache };
   struct Letter {
     Order order;
-    RequestId id = 0;  // of kSubmit and kAbort
+    RequestId id = 0;  // of kSubmit
     std::unique_ptr<Request> request = nullptr;
     OutputCallback callback = {};
     int num_completions = 0;
@@ -41,8 +42,11 @@ struct AsyncEngine::Impl {
   void tell(Letter letter);  // on any thread
   bool wait_for_work();
   void read_letters();
+  void read(Letter& letter);
+  void abort(RequestId id) noexcept;  // on any thread
   void enqueue(Letter& letter);
   void refuse(Letter& letter, std::string_view message);
+  void forget(std::unordered_map<RequestId, Live>::iterator request);
   void step();
   void on_output(const RequestOutput& output);
   void fail_callback(RequestId id, Live& request, std::string_view message);
@@ -60,6 +64,7 @@ struct AsyncEngine::Impl {
   bool has_outputs = false;          // that after_outputs has not heard of
   bool callback_has_failed = false;  // so that its request is to be aborted between steps
   std::vector<Letter> letters;       // being read
+  std::set<RequestId> aborts;        // being carried out
   int num_ended = 0;                 // since num_unfinished was last brought up to date
 
   MetricsRecorder recorder;
@@ -69,6 +74,9 @@ struct AsyncEngine::Impl {
   std::condition_variable wake;     // the engine's thread: a letter, resume, stop
   std::condition_variable changed;  // callers: ready, at rest, nothing left
   std::vector<Letter> inbox;
+  // A request is in the first until it ends or is to be aborted. Going from one to the other takes no memory,
+  // which may be why somebody aborts it.
+  std::set<RequestId> unfinished, to_abort;
   RequestId next_id = 1;
   int64_t num_requests = 0;
   int num_unread = 0;  // requests that the recorder does not know yet
@@ -135,37 +143,30 @@ bool AsyncEngine::Impl::wait_for_work() {
   if (!stopping && paused && engine->in_flight()) return true;
   busy = false;
   if (num_unfinished == 0 || paused) changed.notify_all();
-  wake.wait(lock, [&] { return stopping || !inbox.empty() || (num_unfinished > 0 && !paused); });
+  wake.wait(lock, [&] {
+    return stopping || !inbox.empty() || !to_abort.empty() || (num_unfinished > 0 && !paused);
+  });
   busy = true;
   std::swap(inbox, letters);
+  std::swap(to_abort, aborts);
   return !stopping;
 }
 
 void AsyncEngine::Impl::read_letters() {
-  if (letters.empty()) return;
+  if (letters.empty() && aborts.empty()) return;
   int num_read = 0;
   for (Letter& letter : letters) {
     num_read += letter.num_completions;
-    switch (letter.order) {
-      case Order::kSubmit:
-        try {
-          enqueue(letter);
-        } catch (const std::exception& error) {
-          refuse(letter, error.what());
-        }
-        break;
-      case Order::kAbort:
-        engine->abort(letter.id, sink);
-        break;
-      case Order::kAbortAll:
-        end_all();
-        break;
-      case Order::kFlushCache:
-        engine->flush_cache();
-        break;
+    try {
+      read(letter);
+    } catch (const std::exception& error) {
+      try_log_warning("not done: ", error.what());
     }
   }
   letters.clear();
+  // Behind the letters: one of them may have brought the request.
+  for (const RequestId id : aborts) engine->abort(id, sink);
+  aborts.clear();
   // From one count to the other at once: a request that waits is always seen to.
   {
     const std::lock_guard lock(mutex);
@@ -173,6 +174,24 @@ void AsyncEngine::Impl::read_letters() {
     num_unread -= num_read;
   }
   end_outputs();
+}
+
+void AsyncEngine::Impl::read(Letter& letter) {
+  switch (letter.order) {
+    case Order::kSubmit:
+      try {
+        enqueue(letter);
+      } catch (const std::exception& error) {
+        refuse(letter, error.what());
+      }
+      break;
+    case Order::kAbortAll:
+      end_all();
+      break;
+    case Order::kFlushCache:
+      engine->flush_cache();
+      break;
+  }
 }
 
 void AsyncEngine::Impl::end_outputs() {
@@ -193,6 +212,10 @@ void AsyncEngine::Impl::refuse(Letter& letter, std::string_view message) {
     if (found->second.callback) letter.callback.swap(found->second.callback);
     live.erase(found);
   }
+  {
+    const std::lock_guard lock(mutex);
+    unfinished.erase(letter.id);
+  }
   Request request;
   request.finish_reason = FinishReason::kError;
   has_outputs = true;
@@ -211,7 +234,7 @@ void AsyncEngine::Impl::refuse(Letter& letter, std::string_view message) {
                        .time = Clock::now(),
                        .request = request});
     } catch (...) {
-      log_warning("request ", letter.id, ": its callback threw at its end");
+      try_log_warning("request ", letter.id, ": its callback threw at its end");
     }
     recorder.on_end(FinishReason::kError);
     ++num_ended;
@@ -225,7 +248,7 @@ void AsyncEngine::Impl::step() {
     else
       engine->step(sink);
   } catch (const std::exception& error) {
-    log_warning("all requests end: ", error.what());
+    try_log_warning("all requests end: ", error.what());
     end_all();
   }
 }
@@ -248,13 +271,21 @@ void AsyncEngine::Impl::on_output(const RequestOutput& output) {
   if (!output.finished()) return;
   recorder.on_end(output.finish_reason);
   ++num_ended;
-  if (--request.num_left == 0) live.erase(found);
+  if (--request.num_left == 0) forget(found);
+}
+
+void AsyncEngine::Impl::forget(std::unordered_map<RequestId, Live>::iterator request) {
+  {
+    const std::lock_guard lock(mutex);
+    unfinished.erase(request->first);
+  }
+  live.erase(request);
 }
 
 void AsyncEngine::Impl::fail_callback(RequestId id, Live& request, std::string_view message) {
   request.callback = nullptr;
   callback_has_failed = true;
-  log_warning("request ", id, ": aborted: its callback threw: ", message);
+  try_log_warning("request ", id, ": aborted: its callback threw: ", message);
 }
 
 void AsyncEngine::Impl::abort_failed_callbacks() {
@@ -271,7 +302,7 @@ void AsyncEngine::Impl::end_all() {
     const auto first = live.begin();
     if (engine->abort(first->first, sink)) continue;
     num_ended += first->second.num_left;
-    live.erase(first);
+    forget(first);
   }
 }
 
@@ -304,7 +335,13 @@ std::optional<RequestId> AsyncEngine::Impl::submit(GenerationRequest request, Ou
     if (stopping) fail(ErrorCode::kUnsupported, "submit: the engine is being destroyed");
     if (recorder.num_waiting() + num_unread >= max_waiting) return std::nullopt;
     id = letter.id = next_id;
-    inbox.push_back(std::move(letter));
+    const auto place = unfinished.insert(unfinished.end(), id);
+    try {
+      inbox.push_back(std::move(letter));
+    } catch (...) {
+      unfinished.erase(place);
+      throw;
+    }
     next_id += n;
     num_unfinished += n;
     num_unread += n;
@@ -326,7 +363,17 @@ void AsyncEngine::Impl::tell(Letter letter) {
   wake.notify_one();
 }
 
-void AsyncEngine::abort(RequestId id) { impl_->tell({.order = Impl::Order::kAbort, .id = id}); }
+void AsyncEngine::Impl::abort(RequestId id) noexcept {
+  {
+    const std::lock_guard lock(mutex);
+    auto request = unfinished.extract(id);
+    if (request.empty()) return;
+    to_abort.insert(std::move(request));
+  }
+  wake.notify_one();
+}
+
+void AsyncEngine::abort(RequestId id) { impl_->abort(id); }
 void AsyncEngine::abort_all() { impl_->tell({.order = Impl::Order::kAbortAll}); }
 void AsyncEngine::flush_cache() { impl_->tell({.order = Impl::Order::kFlushCache}); }
 

@@ -46,7 +46,7 @@ class AsyncEngine {
 
   // Ends a request, wherever it is: waiting, in the middle of its prompt, running. Its last output has
   // FinishReason::kAbort, unless it finished before the engine heard of it. Unknown ids are ignored: a
-  // request may finish at any time.
+  // request may finish at any time. Takes no memory.
   void abort(RequestId id);
   void abort_all();  // that were submitted before
 

@@ -9,6 +9,7 @@
 #include "attend/base/log.h"
 #include "attend/base/version.h"
 #include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/serve/json_text.h"
 #include "attend/serve/web_files.h"
 
 namespace attend::serve {
@@ -18,7 +19,6 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, ApiOptions optio
       engine_(engine),
       chat_(std::move(chat)),
       defaults_(SamplingDefaults::read(options_.model_path)),
-      outbox_(executor),
       id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())) {
   engine_.set_after_outputs([this] { outbox_.release(); });
   for (const ApiRoute& route : api_routes())
@@ -85,13 +85,12 @@ void Api::start_generation(Door door, const HttpRequest& request, const std::sha
   const ReplyHead head{door, request.request_id.empty() ? new_id(door) : request.request_id,
                        options_.served_names.front(), std::time(nullptr)};
   const auto end = [this, path = request.path, traceparent = request.traceparent](const Generation& ended,
-                                                                                  int status) {
-    if (options_.log_requests) log_request(ended, status, path, traceparent);
+                                                                                  int status) noexcept {
+    if (options_.log_requests) try_log_request(ended, status, path, traceparent);
     generations_.erase(&ended);
   };
   const auto generation = std::make_shared<Generation>(
       engine_, outbox_, exchange, head, [end](const Generation& ended) { end(ended, ended.status()); });
-  generations_.emplace(generation.get(), generation);
   exchange->on_gone = [end, weak = std::weak_ptr(generation)] {
     constexpr int kClientLeft = 499;  // as nginx has it
     if (const auto gone = weak.lock()) {
@@ -99,14 +98,20 @@ void Api::start_generation(Door door, const HttpRequest& request, const std::sha
       end(*gone, kClientLeft);
     }
   };
-  executor_.work([this, door, body = request.body, generation] {
-    const auto prepare_and_submit = [&] {
-      // What came with it may have filled the queue meanwhile.
-      generation->submit(prepare(door, body), options_.max_queued_requests);
-    };
-    if (const auto error = error_of(prepare_and_submit))
-      executor_.post([generation, error = *error] { generation->fail(error); });
-  });
+  generations_.emplace(generation.get(), generation);
+  try {
+    executor_.work([this, door, body = request.body, generation] {
+      const auto prepare_and_submit = [&] {
+        // What came with it may have filled the queue meanwhile.
+        generation->submit(prepare(door, body), options_.max_queued_requests);
+      };
+      if (auto error = error_of(prepare_and_submit)) generation->refuse(std::move(*error));
+    });
+  } catch (...) {
+    exchange->on_gone = nullptr;
+    generations_.erase(generation.get());
+    throw;
+  }
 }
 
 void Api::check_queue() const {
@@ -114,26 +119,23 @@ void Api::check_queue() const {
     throw queue_full();
 }
 
-void Api::log_request(const Generation& ended, int status, const std::string& path,
-                      const std::string& traceparent) const {
-  size_t num_tokens = 0;
-  Json reasons = Json::array();
-  for (const Choice& choice : ended.choices()) {
-    num_tokens += choice.token_ids.size();
-    reasons.push_back(to_string(choice.finish_reason));
-  }
-  const Choice first = ended.choices().empty() ? Choice{} : ended.choices().front();
-  Json line = {{"id", ended.head().id},
-               {"path", path},
-               {"status", status},
-               {"prompt_tokens", first.num_prompt_tokens},
-               {"cached_tokens", first.num_cached_tokens},
-               {"completion_tokens", num_tokens},
-               {"finish_reasons", reasons},
-               {"seconds_to_first_token", ended.seconds_to_first_token()},
-               {"seconds", ended.seconds()}};
-  if (!traceparent.empty()) line["traceparent"] = traceparent;
-  log_info(json_text(line));
+void Api::try_log_request(const Generation& ended, int status, const std::string& path,
+                          const std::string& traceparent) const noexcept try {
+  int64_t num_tokens = 0;
+  for (const Choice& choice : ended.choices()) num_tokens += std::ssize(choice.token_ids);
+  const Choice none;
+  const Choice& first = ended.choices().empty() ? none : ended.choices().front();
+  JsonText line;
+  line.begin_object().key("id").text(ended.head().id).key("path").text(path).key("status").integer(status);
+  line.key("prompt_tokens").integer(first.num_prompt_tokens);
+  line.key("cached_tokens").integer(first.num_cached_tokens);
+  line.key("completion_tokens").integer(num_tokens).key("finish_reasons").begin_array();
+  for (const Choice& choice : ended.choices()) line.text(to_string(choice.finish_reason));
+  line.end_array().key("seconds_to_first_token").number(ended.seconds_to_first_token());
+  line.key("seconds").number(ended.seconds());
+  if (!traceparent.empty()) line.key("traceparent").text(traceparent);
+  log_info(line.end_object().take());
+} catch (...) {  // there is no memory for a line
 }
 
 GenerationJob Api::prepare(Door door, const std::string& body) const {
@@ -181,7 +183,8 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
       if (!text) refuse("prompt", "prompt: missing; expected a string, or messages");
       ids = tokenizer->encode(*text, fields.boolean("add_special_tokens").value_or(true));
     }
-    return Json{{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine_.info().context_length}};
+    return json_text(
+        {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine_.info().context_length}});
   });
 }
 
@@ -194,7 +197,7 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
     if (!fields.has("tokens")) refuse("tokens", "tokens: missing; expected a list of token ids");
     const std::string text = engine_.tokenizer()->decode(
         fields.token_ids("tokens"), fields.boolean("skip_special_tokens").value_or(true));
-    return Json{{"prompt", text}, {"text", text}};
+    return json_text({{"prompt", text}, {"text", text}});
   });
 }
 
@@ -205,51 +208,53 @@ void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& e
   request.params.max_new_tokens = 1;
   request.params.ignore_eos = true;
   // Whoever comes first answers; after that an exchange does nothing.
-  engine_.submit(std::move(request), [this, exchange](const RequestOutput& output) {
-    if (!output.finished()) return;
-    const bool well =
-        output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop;
-    outbox_.hold([exchange, well] {
-      if (well) return exchange->reply(200, "text/plain", "");
-      answer_error(*exchange, {503, "the engine did not generate a token", {}, "unhealthy"});
+  executor_.after(kPatience, [exchange] {
+    answer_or_drop(*exchange, [&] {
+      answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
     });
   });
-  executor_.after(kPatience, [exchange] {
-    answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
+  const auto answer = std::make_shared<HealthAnswer>(exchange, "the engine did not generate a token");
+  engine_.submit(std::move(request), [this, answer](const RequestOutput& output) {
+    if (!output.finished()) return;
+    answer->well =
+        output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop;
+    outbox_.add(*answer);
   });
 }
 
 void Api::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   const std::string path = options_.model_path.string();
-  exchange->reply(200, kJson,
-                  json_text({{"model_path", path},
-                             {"served_model_name", options_.served_names.front()},
-                             {"tokenizer_path", path},
-                             {"is_generation", true},
-                             {"preferred_sampling_params", nullptr},
-                             {"weight_version", "default"},
-                             {"has_chat_template", chat_.has_value()},
-                             {"model_type", engine_.info().model}}));
+  answer_on_worker(exchange, [this, path] {
+    return json_text({{"model_path", path},
+                      {"served_model_name", options_.served_names.front()},
+                      {"tokenizer_path", path},
+                      {"is_generation", true},
+                      {"preferred_sampling_params", nullptr},
+                      {"weight_version", "default"},
+                      {"has_chat_template", chat_.has_value()},
+                      {"model_type", engine_.info().model}});
+  });
 }
 
 void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   const EngineInfo& info = engine_.info();
-  exchange->reply(200, kJson,
-                  json_text({{"version", attend::version()},
-                             {"model_path", options_.model_path.string()},
-                             {"served_model_name", options_.served_names.front()},
-                             {"device", info.hardware.name},
-                             {"dtype", to_string(info.dtype)},
-                             {"kv_cache_dtype", kernels::cache_dtype_name(info.kv_cache_dtype)},
-                             {"prefill_attention_backend", info.resolution.prefill->name},
-                             {"decode_attention_backend", info.resolution.decode->name},
-                             {"page_size", info.resolution.page_size},
-                             {"context_length", info.context_length},
-                             {"max_total_num_tokens", info.pool_slots},
-                             {"max_running_requests", info.limits.max_reqs},
-                             {"chunked_prefill_size", info.limits.max_tokens},
-                             {"enable_deterministic_inference", info.deterministic},
-                             {"internal_states", Json::array({Json::object()})}}));
+  answer_on_worker(exchange, [this, &info] {
+    return json_text({{"version", attend::version()},
+                      {"model_path", options_.model_path.string()},
+                      {"served_model_name", options_.served_names.front()},
+                      {"device", info.hardware.name},
+                      {"dtype", to_string(info.dtype)},
+                      {"kv_cache_dtype", kernels::cache_dtype_name(info.kv_cache_dtype)},
+                      {"prefill_attention_backend", info.resolution.prefill->name},
+                      {"decode_attention_backend", info.resolution.decode->name},
+                      {"page_size", info.resolution.page_size},
+                      {"context_length", info.context_length},
+                      {"max_total_num_tokens", info.pool_slots},
+                      {"max_running_requests", info.limits.max_reqs},
+                      {"chunked_prefill_size", info.limits.max_tokens},
+                      {"enable_deterministic_inference", info.deterministic},
+                      {"internal_states", Json::array({Json::object()})}});
+  });
 }
 
 void Api::flush_cache(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
@@ -268,14 +273,7 @@ void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchan
 
 void Api::stop_profile(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   // A million spans take a while to write.
-  executor_.work([this, exchange] {
-    std::string trace;
-    const auto error = error_of([&] { trace = engine_.stop_trace(); });
-    executor_.post([exchange, error, trace = std::move(trace)] {
-      if (error) return answer_error(*exchange, *error);
-      exchange->reply(200, kJson, trace);
-    });
-  });
+  answer_on_worker(exchange, [this] { return engine_.stop_trace(); });
 }
 
 void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {

@@ -51,8 +51,8 @@ class Api : public Service {
   void web_page(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
 
   void start_generation(Door door, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
-  void log_request(const Generation& ended, int status, const std::string& path,
-                   const std::string& traceparent) const;
+  void try_log_request(const Generation& ended, int status, const std::string& path,
+                       const std::string& traceparent) const noexcept;
   // On a worker thread: reads the body, applies the template.
   GenerationJob prepare(Door door, const std::string& body) const;
   std::vector<int32_t> apply_template(const GenerationJob& job) const;
@@ -61,7 +61,6 @@ class Api : public Service {
   AsyncEngine& engine_;
   std::optional<ChatTemplate> chat_;
   SamplingDefaults defaults_;
-  Outbox outbox_;
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
   std::string id_prefix_;  // of this process, so that ids of restarts differ
   int64_t num_ids_ = 0;

@@ -7,14 +7,15 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
+#include "attend/serve/json_text.h"
 
 namespace attend::serve {
 
 // One request for vectors.
-class EmbeddingApi::Call {
+class EmbeddingApi::Call : public Recipient {
  public:
-  Call(AsyncEmbedder& embedder, std::shared_ptr<Exchange> exchange, std::string path)
-      : embedder_(embedder), exchange_(std::move(exchange)), path_(std::move(path)) {}
+  Call(EmbeddingApi& api, std::shared_ptr<Exchange> exchange, std::string path)
+      : api_(api), embedder_(api.embedder_), exchange_(std::move(exchange)), path_(std::move(path)) {}
 
   // On a worker thread. Nothing is queued for a client that has gone.
   void submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback) {
@@ -22,6 +23,25 @@ class EmbeddingApi::Call {
     for (const auto& input : inputs) num_tokens_ += input.size();
     num_inputs_ = inputs.size();
     if (!gone_) id_ = embedder_.submit(std::move(inputs), std::move(callback));
+  }
+  // From any thread: its answer, a reply's body or an error.
+  void end(std::variant<std::string, ApiError> answer) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      answer_ = std::move(answer);
+    }
+    api_.outbox_.add_now(*this);
+  }
+  void receive() noexcept override {
+    const auto self = std::static_pointer_cast<Call>(shared_from_this());
+    if (api_.calls_.erase(self) == 0) return;  // the client has gone
+    exchange_->on_gone = nullptr;
+    const auto* error = std::get_if<ApiError>(&answer_);
+    answer_or_drop(*exchange_, [&] {
+      if (error) return answer_error(*exchange_, *error);
+      exchange_->reply(200, kJson, std::move(std::get<std::string>(answer_)));
+    });
+    if (api_.options_.log_requests) try_log(error ? error->status : 200);
   }
   // What waits is dropped.
   void leave() {
@@ -35,17 +55,19 @@ class EmbeddingApi::Call {
     return num_tokens_;
   }
 
-  void log(int status) const {
+  void try_log(int status) const noexcept try {
     const std::lock_guard lock(mutex_);
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    log_info(json_text({{"path", path_},
-                        {"status", status},
-                        {"inputs", num_inputs_},
-                        {"prompt_tokens", num_tokens_},
-                        {"seconds", seconds}}));
+    JsonText line;
+    line.begin_object().key("path").text(path_).key("status").integer(status);
+    line.key("inputs").integer(static_cast<int64_t>(num_inputs_));
+    line.key("prompt_tokens").integer(static_cast<int64_t>(num_tokens_)).key("seconds").number(seconds);
+    log_info(line.end_object().take());
+  } catch (...) {  // there is no memory for a line
   }
 
  private:
+  EmbeddingApi& api_;
   AsyncEmbedder& embedder_;
   std::shared_ptr<Exchange> exchange_;
   std::string path_;
@@ -55,6 +77,7 @@ class EmbeddingApi::Call {
   std::optional<uint64_t> id_;
   bool gone_ = false;
   size_t num_inputs_ = 0, num_tokens_ = 0;
+  std::variant<std::string, ApiError> answer_;
 };
 
 EmbeddingApi::EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor& executor,
@@ -89,18 +112,24 @@ void EmbeddingApi::no_generation(const HttpRequest& request, const std::shared_p
 void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   check_not_draining();
   check_queue();
-  const auto call = std::make_shared<Call>(embedder_, exchange, request.path);
-  calls_.insert(call);
+  const auto call = std::make_shared<Call>(*this, exchange, request.path);
   exchange->on_gone = [this, weak = std::weak_ptr(call)] {
     constexpr int kClientLeft = 499;  // as nginx has it
     if (const auto gone = weak.lock(); gone && calls_.erase(gone) > 0) {
       gone->leave();
-      if (options_.log_requests) gone->log(kClientLeft);
+      if (options_.log_requests) gone->try_log(kClientLeft);
     }
   };
-  executor_.work([this, call, body = request.body] {
-    if (const auto error = error_of([&] { submit(body, call); })) end(call, *error);
-  });
+  calls_.insert(call);
+  try {
+    executor_.work([this, call, body = request.body] {
+      if (auto error = error_of([&] { submit(body, call); })) call->end(std::move(*error));
+    });
+  } catch (...) {
+    exchange->on_gone = nullptr;
+    calls_.erase(call);
+    throw;
+  }
 }
 
 void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& call) {
@@ -110,14 +139,22 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
   log_ignored(job.ignored);
   const auto done = [this, call, base64 = job.base64,
                      dimensions = job.dimensions](EmbeddingResult result) mutable {
-    // The embedder is not to wait while numbers become text.
-    executor_.work([this, call, base64, dimensions, result = std::move(result)]() mutable {
-      if (result.vectors.empty()) return end(call, ApiError{500, result.message, {}, "embedding_failed"});
+    const auto make = [this, call, base64, dimensions](EmbeddingResult& made) {
+      if (made.vectors.empty())
+        throw made.code == ErrorCode::kOutOfMemory ? out_of_memory()
+                                                   : ApiError{500, made.message, {}, "embedding_failed"};
       if (dimensions)
-        for (std::vector<float>& vector : result.vectors)
+        for (std::vector<float>& vector : made.vectors)
           vector = shortened(std::move(vector), *dimensions, embedder_.info().normalize);
-      end(call, embedding_reply(result.vectors, base64, call->num_tokens(), options_.served_names.front()));
-    });
+      call->end(embedding_reply(made.vectors, base64, call->num_tokens(), options_.served_names.front()));
+    };
+    // The embedder is not to wait while numbers become text.
+    const auto hand_on = [&] {
+      executor_.work([call, make, result = std::move(result)]() mutable {
+        if (auto error = error_of([&] { make(result); })) call->end(std::move(*error));
+      });
+    };
+    if (auto error = error_of(hand_on)) call->end(std::move(*error));
   };
   try {
     std::vector<std::vector<int32_t>> inputs = encode(job.inputs);
@@ -156,24 +193,13 @@ std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptI
   return encoded;
 }
 
-void EmbeddingApi::end(const std::shared_ptr<Call>& call, std::variant<std::string, ApiError> answer) {
-  executor_.post([this, call, answer = std::move(answer)]() mutable {
-    if (calls_.erase(call) == 0) return;  // the client has gone
-    call->exchange().on_gone = nullptr;
-    const auto* error = std::get_if<ApiError>(&answer);
-    if (error)
-      answer_error(call->exchange(), *error);
-    else
-      call->exchange().reply(200, kJson, std::move(std::get<std::string>(answer)));
-    if (options_.log_requests) call->log(error ? error->status : 200);
-  });
-}
-
 void EmbeddingApi::abort_all() {
   for (const std::shared_ptr<Call>& call : calls_) {
     call->leave();
     call->exchange().on_gone = nullptr;
-    answer_error(call->exchange(), {503, "the server is shutting down", {}, "shutting_down"});
+    answer_or_drop(call->exchange(), [&] {
+      answer_error(call->exchange(), {503, "the server is shutting down", {}, "shutting_down"});
+    });
   }
   calls_.clear();
 }
@@ -188,7 +214,7 @@ void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Ex
     if (!text) refuse("prompt", "prompt: missing; expected a string");
     const std::vector<int32_t> ids =
         embedder_.tokenizer()->encode(*text, fields.boolean("add_special_tokens").value_or(true));
-    return Json{{"tokens", ids}, {"count", ids.size()}, {"max_model_len", max_model_len()}};
+    return json_text({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", max_model_len()}});
   });
 }
 
@@ -196,44 +222,47 @@ void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exc
   constexpr std::chrono::seconds kPatience{20};
   check_not_draining();
   // Whoever comes first answers; after that an exchange does nothing.
-  embedder_.submit({{0}}, [this, exchange](const EmbeddingResult& result) {
-    executor_.post([exchange, well = !result.vectors.empty()] {
-      if (well) return exchange->reply(200, "text/plain", "");
-      answer_error(*exchange, {503, "the embedder did not make a vector", {}, "unhealthy"});
+  executor_.after(kPatience, [exchange] {
+    answer_or_drop(*exchange, [&] {
+      answer_error(*exchange, {503, "the embedder did not make a vector in time", {}, "unhealthy"});
     });
   });
-  executor_.after(kPatience, [exchange] {
-    answer_error(*exchange, {503, "the embedder did not make a vector in time", {}, "unhealthy"});
+  const auto answer = std::make_shared<HealthAnswer>(exchange, "the embedder did not make a vector");
+  embedder_.submit({{0}}, [this, answer](const EmbeddingResult& result) {
+    answer->well = !result.vectors.empty();
+    outbox_.add_now(*answer);
   });
 }
 
 void EmbeddingApi::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   const std::string path = options_.model_path.string();
-  exchange->reply(200, kJson,
-                  json_text({{"model_path", path},
-                             {"served_model_name", options_.served_names.front()},
-                             {"tokenizer_path", path},
-                             {"is_generation", false},
-                             {"weight_version", "default"},
-                             {"has_chat_template", false},
-                             {"model_type", embedder_.info().model}}));
+  answer_on_worker(exchange, [this, path] {
+    return json_text({{"model_path", path},
+                      {"served_model_name", options_.served_names.front()},
+                      {"tokenizer_path", path},
+                      {"is_generation", false},
+                      {"weight_version", "default"},
+                      {"has_chat_template", false},
+                      {"model_type", embedder_.info().model}});
+  });
 }
 
 void EmbeddingApi::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   const EmbedderInfo& info = embedder_.info();
-  exchange->reply(200, kJson,
-                  json_text({{"version", attend::version()},
-                             {"model_path", options_.model_path.string()},
-                             {"served_model_name", options_.served_names.front()},
-                             {"is_embedding", true},
-                             {"dimensions", info.dimensions},
-                             {"pooling", to_string(info.pooling)},
-                             {"normalize", info.normalize},
-                             {"prefill_attention_backend", info.resolution.prefill->name},
-                             {"page_size", info.resolution.page_size},
-                             {"context_length", info.max_input_tokens},
-                             {"max_step_tokens", info.max_step_tokens},
-                             {"max_step_inputs", info.max_step_inputs}}));
+  answer_on_worker(exchange, [this, &info] {
+    return json_text({{"version", attend::version()},
+                      {"model_path", options_.model_path.string()},
+                      {"served_model_name", options_.served_names.front()},
+                      {"is_embedding", true},
+                      {"dimensions", info.dimensions},
+                      {"pooling", to_string(info.pooling)},
+                      {"normalize", info.normalize},
+                      {"prefill_attention_backend", info.resolution.prefill->name},
+                      {"page_size", info.resolution.page_size},
+                      {"context_length", info.max_input_tokens},
+                      {"max_step_tokens", info.max_step_tokens},
+                      {"max_step_inputs", info.max_step_inputs}});
+  });
 }
 
 void EmbeddingApi::metrics(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {

@@ -41,8 +41,6 @@ class EmbeddingApi : public Service {
   void submit(const std::string& body, const std::shared_ptr<Call>& call);
   void check_queue() const;
   std::vector<std::vector<int32_t>> encode(const std::vector<PromptInput>& inputs) const;
-  // From any thread: answers with a reply's body or an error, unless the client has gone.
-  void end(const std::shared_ptr<Call>& call, std::variant<std::string, ApiError> answer);
 
   AsyncEmbedder& embedder_;
   std::mutex queue_mutex_;  // from a look at the queue to what is put there

@@ -18,9 +18,8 @@ Json parse_body(const std::string& body) {
 }
 
 Fields::Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
-  if (!object.is_object())
-    refuse(where_.substr(0, where_.empty() ? 0 : where_.size() - 1), where_, " ", excerpt(object),
-           ": expected an object");
+  const std::string own_name = where_.substr(0, where_.empty() ? 0 : where_.size() - 1);
+  if (!object.is_object()) refuse(own_name, own_name, " ", excerpt(object), ": expected an object");
 }
 
 const Json* Fields::find(const std::string& key) const {
@@ -43,7 +42,8 @@ std::optional<int64_t> Fields::integer(const std::string& key, int64_t lowest, i
   // Some clients send 5.0.
   const double number = value->is_number() ? value->get<double>() : NAN;
   const bool whole = value->is_number_integer() || (std::trunc(number) == number && std::fabs(number) < 9e15);
-  if (!whole || number < static_cast<double>(lowest) || number > static_cast<double>(highest))
+  const bool too_large = value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX};
+  if (!whole || too_large || number < static_cast<double>(lowest) || number > static_cast<double>(highest))
     refuse(name(key), name(key), " ", excerpt(*value), ": expected a whole number from ", lowest, " to ",
            highest);
   return value->is_number_integer() ? value->get<int64_t>() : static_cast<int64_t>(number);

@@ -23,6 +23,8 @@ struct ApiError {
   std::string code;   // empty: none
 };
 
+// Takes none: the words fit in short strings.
+inline ApiError out_of_memory() noexcept { return {503, "out of memory", {}, "out_of_memory"}; }
 inline ApiError queue_full() { return {503, "The request queue is full.", {}, "queue_full"}; }
 
 template <class... Parts>

@@ -1,17 +1,20 @@
 #include "attend/serve/generation.h"
 
-#include <iterator>
-
 #include "attend/base/error.h"
 #include "attend/engine/request.h"
+#include "attend/serve/service.h"
 
 namespace attend::serve {
 
 namespace {
 
-OutputCopy copy_of(const RequestOutput& output) {
-  OutputCopy copy;
-  copy.token_ids.assign(output.token_ids.begin(), output.token_ids.end());
+template <class T>
+void assign(std::vector<T>& copy, std::span<const T> values) {
+  copy.assign(values.begin(), values.end());
+}
+
+void copy_into(OutputCopy& copy, const RequestOutput& output) {
+  assign(copy.token_ids, output.token_ids);
   copy.text = output.text;
   copy.finish_reason = output.finish_reason;
   copy.matched_token = output.matched_token;
@@ -19,14 +22,13 @@ OutputCopy copy_of(const RequestOutput& output) {
   copy.message = output.message;
   copy.num_prompt_tokens = output.request.num_prompt;
   copy.num_cached_tokens = output.request.num_cached_tokens;
-  copy.logprobs.assign(output.logprobs.logprobs.begin(), output.logprobs.logprobs.end());
-  copy.tops.assign(output.logprobs.tops.begin(), output.logprobs.tops.end());
-  if (output.prompt_logprobs.empty()) return copy;
+  assign(copy.logprobs, output.logprobs.logprobs);
+  assign(copy.tops, output.logprobs.tops);
+  const auto num_prompt = output.prompt_logprobs.empty() ? 0 : output.request.num_prompt;
   const auto& tokens = output.request.tokens;
-  copy.prompt_ids.assign(tokens.begin(), tokens.begin() + output.request.num_prompt);
-  copy.prompt_logprobs.assign(output.prompt_logprobs.logprobs.begin(), output.prompt_logprobs.logprobs.end());
-  copy.prompt_tops.assign(output.prompt_logprobs.tops.begin(), output.prompt_logprobs.tops.end());
-  return copy;
+  copy.prompt_ids.assign(tokens.begin(), tokens.begin() + num_prompt);
+  assign(copy.prompt_logprobs, output.prompt_logprobs.logprobs);
+  assign(copy.prompt_tops, output.prompt_logprobs.tops);
 }
 
 // Tokens with what each of them has of `logprobs` and `tops`. Without a tokenizer they have no texts.
@@ -46,43 +48,11 @@ void show_tokens(const Tokenizer* tokenizer, std::span<const int32_t> ids, std::
 
 }  // namespace
 
-void Outbox::push(std::function<void()> task) {
-  bool first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    first = tasks_.empty();
-    tasks_.push_back(std::move(task));
-  }
-  if (first) executor_.post([this] { deliver(); });
-}
-
-void Outbox::hold(std::function<void()> task) {
-  const std::lock_guard lock(mutex_);
-  held_.push_back(std::move(task));
-}
-
-void Outbox::release() {
-  bool first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (held_.empty()) return;
-    first = tasks_.empty();
-    if (first)
-      tasks_.swap(held_);
-    else
-      std::move(held_.begin(), held_.end(), std::back_inserter(tasks_));
-    held_.clear();
-  }
-  if (first) executor_.post([this] { deliver(); });
-}
-
-void Outbox::deliver() {
-  std::vector<std::function<void()>> tasks;
-  {
-    const std::lock_guard lock(mutex_);
-    tasks.swap(tasks_);
-  }
-  for (const auto& task : tasks) task();
+void OutputCopies::add(size_t choice, const RequestOutput& output) {
+  if (num_ == copies_.size()) copies_.emplace_back();
+  copies_[num_].choice = choice;
+  copy_into(copies_[num_], output);
+  ++num_;
 }
 
 Generation::Generation(AsyncEngine& engine, Outbox& outbox, std::shared_ptr<Exchange> exchange,
@@ -105,18 +75,25 @@ void Generation::submit(GenerationJob job, int max_waiting) {
   const std::vector<PromptInput> prompts = job.prompts;
   GenerationRequest wanted{
       .prompt = {}, .params = job.params, .cache_salt = job.cache_salt, .priority = job.priority};
-  // Before the first output, which the engine may give at once.
-  outbox_.push([self = shared_from_this(), job = std::move(job), echoes = std::move(echoes)]() mutable {
-    self->begin(std::move(job), std::move(echoes));
-  });
+  {
+    // What the engine has will be in there: it may have to be aborted.
+    const std::lock_guard lock(ids_mutex_);
+    ids_.reserve(prompts.size());
+  }
+  {
+    const std::lock_guard lock(mail_mutex_);
+    mail_.job = std::move(job);
+    mail_.echoes = std::move(echoes);
+  }
+  // Before the first output: while it waits it is known by its own id.
+  outbox_.add_now(*this);
   size_t first = 0;  // of the prompt's choices
   try {
     for (const PromptInput& prompt : prompts) {
       wanted.prompt = prompt;
-      OutputCallback callback = [self = shared_from_this(), first](const RequestOutput& output) {
-        self->outbox_.hold([self, index = first + static_cast<size_t>(output.index), copy = copy_of(output)] {
-          self->on_output(index, copy);
-        });
+      OutputCallback callback = [self = std::static_pointer_cast<Generation>(shared_from_this()),
+                                 first](const RequestOutput& output) {
+        self->take(first + static_cast<size_t>(output.index), output);
       };
       const bool may_be_refused = first == 0 && max_waiting > 0;
       const std::optional<RequestId> id =
@@ -135,9 +112,52 @@ void Generation::submit(GenerationJob job, int max_waiting) {
   }
 }
 
-void Generation::begin(GenerationJob job, std::vector<std::string> echoes) {
-  job_ = std::move(job);
+void Generation::take(size_t choice, const RequestOutput& output) noexcept {
+  {
+    const std::lock_guard lock(mail_mutex_);
+    try {
+      mail_.outputs.add(choice, output);
+    } catch (...) {
+      mail_.error = out_of_memory();
+    }
+  }
+  outbox_.add(*this);
+}
+
+void Generation::refuse(ApiError error) noexcept {
+  {
+    const std::lock_guard lock(mail_mutex_);
+    mail_.error = std::move(error);
+  }
+  outbox_.add_now(*this);
+}
+
+void Generation::receive() noexcept {
+  std::vector<std::string> echoes;
+  std::optional<ApiError> error;
+  bool begins = false;
+  {
+    const std::lock_guard lock(mail_mutex_);
+    begins = mail_.job.has_value();
+    if (begins) job_ = std::move(*mail_.job);
+    mail_.job.reset();
+    echoes.swap(mail_.echoes);
+    std::swap(arrived_, mail_.outputs);
+    error.swap(mail_.error);
+  }
+  try {
+    if (begins) begin(std::move(echoes));
+    for (const OutputCopy& output : arrived_.all()) on_output(output);
+  } catch (...) {
+    error = current_error();
+  }
+  arrived_.clear();
+  if (error) fail(*error);
+}
+
+void Generation::begin(std::vector<std::string> echoes) {
   if (!job_.rid.empty()) head_.id = job_.rid;
+  plain_chunks_.emplace(head_);
   choices_.resize(job_.prompts.size() * static_cast<size_t>(job_.params.n));
   for (size_t i = 0; i < choices_.size() && job_.echo; ++i)
     choices_[i].text = echoes[i / static_cast<size_t>(job_.params.n)];
@@ -145,27 +165,36 @@ void Generation::begin(GenerationJob job, std::vector<std::string> echoes) {
   num_left_ = choices_.size();
 }
 
-void Generation::fail(const ApiError& error) {
+void Generation::fail(const ApiError& error) noexcept {
   if (ended_) return;
+  abort();
   status_ = error.status;
+  try {
+    say(error);
+  } catch (...) {
+    exchange_->on_gone = nullptr;
+    exchange_->drop();
+  }
+  end();
+}
+
+void Generation::say(const ApiError& error) {
   if (streaming_) {
     exchange_->write(event(error_reply(error)) + std::string(kLastEvent));
-    exchange_->end_stream();
-    return end();
+    return exchange_->end_stream();
   }
   Headers headers = {{"x-request-id", head_.id}};
   if (error.status == 503) headers.emplace_back("Retry-After", "1");
   exchange_->reply(error.status, "application/json", error_reply(error), std::move(headers));
-  end();
 }
 
-void Generation::leave() {
+void Generation::leave() noexcept {
   ended_ = true;
   on_end_ = nullptr;
   abort();
 }
 
-void Generation::abort() {
+void Generation::abort() noexcept {
   const std::lock_guard lock(ids_mutex_);
   aborted_ = true;
   for (const RequestId id : ids_) engine_.abort(id);
@@ -188,13 +217,15 @@ void Generation::add_logprobs(Choice& choice, const OutputCopy& output) const {
   show_tokens(tokenizer, ids, output.logprobs, output.tops, choice.logprobs);
 }
 
-void Generation::on_output(size_t index, const OutputCopy& output) {
+void Generation::on_output(const OutputCopy& output) {
   if (ended_) return;
+  const size_t index = output.choice;
   Choice& choice = choices_[index];
   choice.num_prompt_tokens = output.num_prompt_tokens;
   choice.num_cached_tokens = output.num_cached_tokens;
   choice.token_ids.insert(choice.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
-  const std::string echoed = !started_[index] && job_.stream ? choice.text : "";
+  // Of a stream, what its client has; an echo comes with the first token.
+  const size_t num_sent = started_[index] ? choice.text.size() : 0;
   choice.text += output.text;
   choice.seconds = seconds();
   if (first_token_seconds_ == 0.0 && !output.token_ids.empty()) first_token_seconds_ = choice.seconds;
@@ -203,12 +234,12 @@ void Generation::on_output(size_t index, const OutputCopy& output) {
   choice.matched_stop = output.matched_stop;
   choice.message = output.message;
   add_logprobs(choice, output);
-  if (job_.stream) stream(index, echoed + output.text);
+  if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent));
   if (output.finish_reason == FinishReason::kNone || --num_left_ > 0 || ended_) return;
   if (job_.stream) {
     if (job_.include_usage && head_.door != Door::kGenerate)
       exchange_->write(event(usage_chunk(head_, job_, choices_)));
-    exchange_->write(std::string(kLastEvent));
+    exchange_->write(kLastEvent);
     exchange_->end_stream();
     return end();
   }
@@ -219,30 +250,33 @@ void Generation::on_output(size_t index, const OutputCopy& output) {
   end();
 }
 
-void Generation::stream(size_t index, const std::string& text) {
+void Generation::stream(size_t index, std::string_view text) {
   Choice& choice = choices_[index];
   const bool first = !started_[index];
   status_ = 200;
-  if (!std::exchange(streaming_, true))
-    exchange_->begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
+  if (!streaming_) exchange_->begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
+  streaming_ = true;
   started_[index] = true;
   // One line for each chunk, and each chunk whole: a client may read them one by one.
-  std::string events;
+  events_.clear();
   const bool finished = choice.finish_reason != FinishReason::kNone;
   const bool whole_at_once = head_.door == Door::kGenerate && finished;
   const bool has_logprobs = choice.logprobs.size() > choice.num_logprobs_sent;
   if ((first || !text.empty() || has_logprobs) && !whole_at_once) {
-    events += event(text_chunk(head_, index, choice, text, first, job_));
+    if (PlainChunks::can_say(head_.door, job_))
+      plain_chunks_->append_event(index, text, first, events_);
+    else
+      events_ += event(text_chunk(head_, index, choice, text, first, job_));
     choice.num_logprobs_sent = choice.logprobs.size();
   }
   if (choice.finish_reason == FinishReason::kError)
-    events += event(error_reply({500, choice.message, {}, "generation_failed"}));
+    events_ += event(error_reply({500, choice.message, {}, "generation_failed"}));
   else if (finished)
-    events += event(finish_chunk(head_, index, choice, job_));
-  if (!events.empty()) exchange_->write(std::move(events));
+    events_ += event(finish_chunk(head_, index, choice, job_));
+  if (!events_.empty()) exchange_->write(events_);
 }
 
-void Generation::end() {
+void Generation::end() noexcept {
   ended_ = true;
   // The exchange holds on to this object while it listens for a client that goes.
   exchange_->on_gone = nullptr;

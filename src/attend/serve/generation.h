@@ -4,52 +4,49 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "attend/engine/async_engine.h"
 #include "attend/serve/exchange.h"
+#include "attend/serve/outbox.h"
 #include "attend/serve/replies.h"
 
 namespace attend::serve {
 
 // What an engine gave, copied on its thread for the I/O thread.
 struct OutputCopy {
+  size_t choice = 0;
   std::vector<int32_t> token_ids;
   std::string text;
-  FinishReason finish_reason;
+  FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> matched_token;
   std::string matched_stop, message;
-  int num_prompt_tokens;
-  int num_cached_tokens;
+  int num_prompt_tokens = 0;
+  int num_cached_tokens = 0;
   std::vector<int32_t> prompt_ids;  // with their logprobs
   std::vector<float> prompt_logprobs, logprobs;
   std::vector<TokenLogprob> prompt_tops, tops;
 };
 
-// Carries tasks to the I/O thread, in their order. What a step leaves crosses over at once, so that each
-// connection is written to once a step.
-class Outbox {
+// Copies one after another. Those that were taken back leave their memory to the next.
+class OutputCopies {
  public:
-  explicit Outbox(Executor& executor) : executor_(executor) {}
-  // On its way at once.
-  void push(std::function<void()> task);
-  // Waits for release().
-  void hold(std::function<void()> task);
-  void release();
+  void add(size_t choice, const RequestOutput& output);
+  void clear() { num_ = 0; }
+  std::span<const OutputCopy> all() const { return std::span(copies_).first(num_); }
 
  private:
-  void deliver();
-
-  Executor& executor_;
-  std::mutex mutex_;
-  std::vector<std::function<void()>> tasks_, held_;  // held_: behind those of tasks_
+  std::vector<OutputCopy> copies_;
+  size_t num_ = 0;
 };
 
-// Of the I/O thread, except for submit().
-class Generation : public std::enable_shared_from_this<Generation> {
+// Of the I/O thread, except for submit() and refuse().
+class Generation : public Recipient {
  public:
-  // `on_end`: called once when there is nothing more to do.
+  // `on_end`: called once when there is nothing more to do. Does not throw.
   Generation(AsyncEngine& engine, Outbox& outbox, std::shared_ptr<Exchange> exchange, ReplyHead head,
              std::function<void(const Generation&)> on_end);
 
@@ -57,12 +54,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // ApiError and Error; then what was submitted already is aborted. ApiError 503 where `max_waiting`
   // completions wait before its first (0: any number).
   void submit(GenerationJob job, int max_waiting);
-  // Ends it with this error, if it has not answered yet.
-  void fail(const ApiError& error);
+  // From any thread: ends it with this error, if it has not ended by then.
+  void refuse(ApiError error) noexcept;
   // Nobody listens any more: aborts what is left, and does nothing more.
-  void leave();
+  void leave() noexcept;
   // Aborts what is left; whoever still listens is told by the last outputs. From any thread.
-  void abort();
+  void abort() noexcept;
+  void receive() noexcept override;
 
   const ReplyHead& head() const { return head_; }
   const std::vector<Choice>& choices() const { return choices_; }
@@ -73,11 +71,16 @@ class Generation : public std::enable_shared_from_this<Generation> {
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
  private:
-  void begin(GenerationJob job, std::vector<std::string> echoes);
-  void on_output(size_t index, const OutputCopy& output);
+  // On the engine's thread.
+  void take(size_t choice, const RequestOutput& output) noexcept;
+  void begin(std::vector<std::string> echoes);
+  void on_output(const OutputCopy& output);
   void add_logprobs(Choice& choice, const OutputCopy& output) const;
-  void stream(size_t index, const std::string& text);
-  void end();
+  void stream(size_t index, std::string_view text);
+  // Answers with this error; where there is no memory for it, the client is dropped.
+  void fail(const ApiError& error) noexcept;
+  void say(const ApiError& error);
+  void end() noexcept;
 
   AsyncEngine& engine_;
   Outbox& outbox_;
@@ -87,12 +90,25 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Clock::time_point start_ = Clock::now();
 
   GenerationJob job_;
+  std::optional<PlainChunks> plain_chunks_;
   std::vector<Choice> choices_;
   std::vector<bool> started_;  // by choice: its first chunk was sent
   size_t num_left_ = 0;
   bool streaming_ = false, ended_ = false;
   int status_ = 0;
   double first_token_seconds_ = 0.0;
+  OutputCopies arrived_;  // being looked at
+  std::string events_;    // being written
+
+  // From other threads.
+  struct Mail {
+    std::optional<GenerationJob> job;
+    std::vector<std::string> echoes;
+    OutputCopies outputs;
+    std::optional<ApiError> error;
+  };
+  std::mutex mail_mutex_;
+  Mail mail_;
 
   std::mutex ids_mutex_;
   std::vector<RequestId> ids_;  // of the engine

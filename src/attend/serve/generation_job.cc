@@ -110,8 +110,8 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
     const char* const end = item.key().data() + item.key().size();
     const auto [rest, error] = std::from_chars(item.key().data(), end, id);
     if (error != std::errc() || rest != end || id < 0)
-      refuse(fields.name("logit_bias"), fields.name("logit_bias"), ": \"", excerpt(item.key()),
-             "\" is no token id");
+      refuse(fields.name("logit_bias"), fields.name("logit_bias"), ": ", excerpt(item.key()),
+             " is no token id");
     const double value = checked.number(item.key()).value_or(0.0);
     if (value < -100.0 || value > 100.0)
       refuse(fields.name("logit_bias"), fields.name("logit_bias"), " of ", id, " is ", value,

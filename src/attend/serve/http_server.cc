@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "attend/base/error.h"
-#include "attend/base/log.h"
+#include "attend/base/try_log.h"
 #include "attend/serve/http_session.h"
 
 namespace attend::serve {
@@ -34,6 +34,30 @@ void allow_many_files() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Runs what has nobody else to catch what it throws.
+template <class Task>
+void run_task(Task&& task) noexcept {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    try_log_warning("a task ends: ", error.what());
+  }
+}
+
+// Raises a flag until it is lowered, or gone with whoever should have.
+class Raised {
+ public:
+  explicit Raised(bool& flag) : flag_(&flag) { flag = true; }
+  Raised(Raised&& other) noexcept : flag_(std::exchange(other.flag_, nullptr)) {}
+  ~Raised() { lower(); }
+  void lower() noexcept {
+    if (bool* const flag = std::exchange(flag_, nullptr)) *flag = false;
+  }
+
+ private:
+  bool* flag_;
+};
+
 void require_listening(const error_code& error, const std::string& what) {
   if (error) fail(ErrorCode::kInvalidArgument, what, ": can not listen there: ", error.message());
 }
@@ -43,6 +67,7 @@ void require_listening(const error_code& error, const std::string& what) {
 struct HttpServer::Impl {
   explicit Impl(const HttpOptions& options) : workers(static_cast<size_t>(std::max(options.num_workers, 1))) {
     pool.options = options;
+    pool.wakeup.set_task([this] { HttpSession::settle_all(pool); });
     pool.tls = make_tls_context(options.tls);
     allow_many_files();
     if (!options.unix_socket.empty())
@@ -90,36 +115,53 @@ struct HttpServer::Impl {
 
   template <class Acceptor>
   void accept(Acceptor& acceptor) {
-    acceptor.async_accept([this, &acceptor](error_code error, auto socket) {
+    auto on_accept = [this, &acceptor, raised = Raised(accepting)](error_code error, auto socket) mutable {
+      raised.lower();
       if (error == asio::error::operation_aborted || !acceptor.is_open()) return;
-      if (error) {
-        // Out of files, mostly: some will be closed.
-        retry.expires_after(std::chrono::milliseconds(100));
-        retry.async_wait([this, &acceptor](error_code aborted) {
-          if (!aborted) accept(acceptor);
-        });
-        return;
-      }
+      if (error) return accept_later(acceptor);
       ++pool.metrics.num_connections;
-      if (static_cast<int>(pool.sessions.size()) < pool.options.max_connections) {
-        if constexpr (std::is_same_v<Acceptor, asio::ip::tcp::acceptor>) {
-          error_code ignored;
-          socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-        }
-        const auto session = std::make_shared<HttpSession>(Transport::Socket(std::move(socket)), pool);
-        pool.sessions.insert(session);
-        session->start();
-      }
+      run_task([&] { admit(std::move(socket)); });
       accept(acceptor);
-    });
+    };
+    acceptor.async_accept(KeptHandler(accept_memory, std::move(on_accept)));
   }
 
-  void wait_for_signals(std::function<void()> on_signal) {
-    signals.async_wait([this, on_signal = std::move(on_signal)](error_code error, int) {
+  // Out of files, mostly: some will be closed.
+  template <class Acceptor>
+  void accept_later(Acceptor& acceptor) {
+    retry.expires_after(std::chrono::milliseconds(100));
+    retry.async_wait(
+        KeptHandler(accept_memory, [this, &acceptor, raised = Raised(accepting)](error_code aborted) mutable {
+          raised.lower();
+          if (!aborted) accept(acceptor);
+        }));
+  }
+
+  // Unless it is under way.
+  void keep_accepting() {
+    if (accepting) return;
+    if (tcp && tcp->is_open()) accept(*tcp);
+    if (local && local->is_open()) accept(*local);
+  }
+
+  template <class Socket>
+  void admit(Socket socket) {
+    if (static_cast<int>(pool.sessions.size()) >= pool.options.max_connections) return;
+    if constexpr (std::is_same_v<Socket, asio::ip::tcp::socket>) {
+      error_code ignored;
+      socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+    }
+    const auto session = std::make_shared<HttpSession>(Transport::Socket(std::move(socket)), pool);
+    pool.sessions.insert(session);
+    session->start();
+  }
+
+  void wait_for_signals() {
+    signals.async_wait(KeptHandler(signal_memory, [this](error_code error, int) {
       if (error) return;
-      on_signal();
-      wait_for_signals(on_signal);
-    });
+      run_task(on_signal);
+      wait_for_signals();
+    }));
   }
 
   void close_acceptors() {
@@ -130,9 +172,14 @@ struct HttpServer::Impl {
     if (!pool.options.unix_socket.empty()) ::unlink(pool.options.unix_socket.c_str());
   }
 
+  // What `io` has parts of outlives it.
+  OperationMemory accept_memory, signal_memory;
+  bool accepting = false;
+  std::function<void()> on_signal;
+  SessionPool pool{io};
+  Wakeup wakeup{io};  // Executor's
   asio::io_context io{1};
   asio::thread_pool workers;
-  SessionPool pool;
   std::optional<asio::ip::tcp::acceptor> tcp;
   std::optional<asio::local::stream_protocol::acceptor> local;
   asio::steady_timer retry{io};
@@ -148,13 +195,19 @@ const std::string& HttpServer::address() const { return impl_->address; }
 
 void HttpServer::run(Handler handler, std::function<void()> on_signal) {
   impl_->pool.handler = std::move(handler);
-  if (impl_->tcp) impl_->accept(*impl_->tcp);
-  if (impl_->local) impl_->accept(*impl_->local);
-  impl_->wait_for_signals(std::move(on_signal));
-  impl_->io.run();
+  impl_->on_signal = std::move(on_signal);
+  impl_->wait_for_signals();
+  while (!impl_->io.stopped()) try {
+      impl_->keep_accepting();
+      impl_->io.run();
+    } catch (const std::exception& error) {
+      // Asio's own, of a connection that there is no memory for.
+      try_log_warning("a connection is refused: ", error.what());
+    }
   impl_->workers.stop();
   impl_->workers.join();
   while (!impl_->pool.sessions.empty()) (*impl_->pool.sessions.begin())->close();
+  HttpSession::settle_all(impl_->pool);
 }
 
 void HttpServer::stop_accepting() {
@@ -169,15 +222,19 @@ void HttpServer::stop() { impl_->io.stop(); }
 
 HttpMetrics HttpServer::metrics() const { return impl_->pool.metrics; }
 
-void HttpServer::post(std::function<void()> task) { asio::post(impl_->io, std::move(task)); }
-
 void HttpServer::after(std::chrono::milliseconds delay, std::function<void()> task) {
   auto timer = std::make_shared<asio::steady_timer>(impl_->io, delay);
   timer->async_wait([timer, task = std::move(task)](error_code error) {
-    if (!error) task();
+    if (!error) run_task(task);
   });
 }
 
-void HttpServer::work(std::function<void()> task) { asio::post(impl_->workers, std::move(task)); }
+void HttpServer::work(std::function<void()> task) {
+  asio::post(impl_->workers, [task = std::move(task)] { run_task(task); });
+}
+
+void HttpServer::on_wake(std::function<void()> task) { impl_->wakeup.set_task(std::move(task)); }
+
+void HttpServer::wake() noexcept { impl_->wakeup.post(); }
 
 }  // namespace attend::serve

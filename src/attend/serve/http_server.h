@@ -55,9 +55,10 @@ class HttpServer : public Executor {
 
   HttpMetrics metrics() const;
 
-  void post(std::function<void()> task) override;
   void after(std::chrono::milliseconds delay, std::function<void()> task) override;
   void work(std::function<void()> task) override;
+  void on_wake(std::function<void()> task) override;
+  void wake() noexcept override;
 
  private:
   struct Impl;

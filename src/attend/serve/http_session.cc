@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/post.hpp>
+#include <array>
 #include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/http/error.hpp>
+#include <charconv>
 
-#include "attend/base/log.h"
+#include "attend/base/try_log.h"
+#include "attend/serve/json_text.h"
 #include "attend/serve/replies.h"
 
 namespace attend::serve {
@@ -16,7 +18,9 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr size_t kReadBytes = 16 << 10;
+constexpr size_t kReadBytes = 8 << 10;
+// Of an answer, for the next.
+constexpr size_t kMaxIdleBytes = 16 << 10;
 // Of requests behind the one that is being answered.
 constexpr size_t kMaxPipelinedBytes = 64 << 10;
 
@@ -32,6 +36,14 @@ std::string percent_decoded(std::string_view text) {
     if (escaped) i += 2;
   }
   return decoded;
+}
+
+// Proxies are sent http://host/path.
+std::string without_origin(std::string_view target) {
+  const size_t host = target.starts_with("http://") ? 7 : target.starts_with("https://") ? 8 : 0;
+  if (host == 0) return std::string(target);
+  const size_t path = target.find('/', host);
+  return path == target.npos ? "/" : std::string(target.substr(path));
 }
 
 // Header values come from clients too.
@@ -52,8 +64,8 @@ class HttpSession::Answer : public Exchange {
     if (!session_) return;
     status_ = status;
     headers.emplace_back("Content-Length", std::to_string(body.size()));
-    session_->send(session_->head_of(status, content_type, headers));
-    if (!session_->is_head_) session_->send(body);
+    const std::string head = session_->head_of(status, content_type, headers);
+    session_->is_head_ ? session_->send(head) : session_->send(head, body);
     finish();
   }
 
@@ -70,12 +82,12 @@ class HttpSession::Answer : public Exchange {
     session_->send(session_->head_of(200, content_type, headers));
   }
 
-  void write(std::string part) override {
+  void write(std::string_view part) override {
     if (!session_ || session_->is_head_ || part.empty()) return;
-    if (session_->http_1_0_)
-      session_->send(part);
-    else
-      session_->send(fmt::format("{:x}\r\n", part.size()), part, "\r\n");
+    if (session_->http_1_0_) return session_->send(part);
+    std::array<char, 2 * sizeof(size_t)> digits;
+    const char* const end = std::to_chars(digits.data(), digits.data() + digits.size(), part.size(), 16).ptr;
+    session_->send(std::string_view(digits.data(), end), "\r\n", part, "\r\n");
   }
 
   void end_stream() override {
@@ -84,19 +96,23 @@ class HttpSession::Answer : public Exchange {
     finish();
   }
 
+  void drop() noexcept override {
+    if (session_) session_->close();
+  }
+
   // The client has gone.
-  void leave() {
-    session_->log_access(kClientLeft);
+  void leave() noexcept {
+    session_->try_log_access(kClientLeft);
     session_ = nullptr;
     if (const auto gone = std::exchange(on_gone, nullptr)) gone();
   }
 
  private:
-  void finish() {
+  void finish() noexcept {
     on_gone = nullptr;
     const std::shared_ptr<HttpSession> session = std::exchange(session_, nullptr);
     // An answer that was cut, as its reader left too much lying, did not arrive.
-    session->log_access(session->overrun_ ? kClientLeft : status_);
+    session->try_log_access(session->overrun_ ? kClientLeft : status_);
     session->finish_answer();
   }
 
@@ -113,12 +129,24 @@ HttpSession::HttpSession(Transport::Socket socket, SessionPool& pool)
       write_timer_(transport_->executor()),
       buffer_(std::max<size_t>(pool.options.max_header_bytes, kMaxPipelinedBytes) + kReadBytes) {}
 
-void HttpSession::start() {
-  arm(read_timer_, pool_.options.request_timeout, &HttpSession::close);
-  transport_->start([self = shared_from_this()](Error error) {
-    if (self->closed_) return;
-    if (error) return self->close();
-    self->await_request();
+template <class Task>
+void HttpSession::guard(Task&& task) noexcept {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    try_log_warning("a connection is dropped: ", error.what());
+    close();
+  }
+}
+
+void HttpSession::start() noexcept {
+  guard([&] {
+    arm(read_timer_, pool_.options.request_timeout, &HttpSession::close);
+    transport_->start([self = shared_from_this()](Error error) {
+      if (self->closed_) return;
+      if (error) return self->close();
+      self->guard([&] { self->await_request(); });
+    });
   });
 }
 
@@ -140,26 +168,26 @@ void HttpSession::arm(asio::steady_timer& timer, std::chrono::milliseconds delay
   timer.expires_after(delay);
   timer.async_wait([self = weak_from_this(), on_time](Error error) {
     const auto session = self.lock();
-    if (!error && session) ((*session).*on_time)();
+    if (!error && session) session->guard([&] { ((*session).*on_time)(); });
   });
 }
 
 void HttpSession::read() {
-  if (reading_ || closed_ || (exchange_ && buffer_.size() >= kMaxPipelinedBytes)) return;
+  if (reading_ || closed_ || ((exchange_ || answered_) && buffer_.size() >= kMaxPipelinedBytes)) return;
   reading_ = true;
-  transport_->read_some(buffer_.prepare(kReadBytes),
-                        [self = shared_from_this()](Error error, size_t num_bytes) {
-                          self->reading_ = false;
-                          self->on_read(error, num_bytes);
-                        });
+  incoming_.resize(kReadBytes);
+  transport_->read_some(asio::buffer(incoming_), [self = shared_from_this()](Error error, size_t num_bytes) {
+    self->reading_ = false;
+    self->guard([&] { self->on_read(error, num_bytes); });
+  });
 }
 
 void HttpSession::on_read(Error error, size_t num_bytes) {
   if (closed_) return;
   if (error) return close();
-  buffer_.commit(num_bytes);
+  buffer_.commit(asio::buffer_copy(buffer_.prepare(num_bytes), asio::buffer(incoming_, num_bytes)));
   if (lingering_) buffer_.consume(buffer_.size());
-  if (exchange_ || !keep_alive_)
+  if (exchange_ || answered_ || !keep_alive_)
     read();
   else
     parse();
@@ -183,6 +211,10 @@ void HttpSession::parse() {
     return refuse_request(
         431, fmt::format("the headers are larger than {} bytes", pool_.options.max_header_bytes));
   if (error) return refuse_request(400, "no HTTP/1.1 request: " + error.message());
+  // Without chunks it would go on to the end of the connection, which is where its client has gone.
+  const bool is_endless = parser_->is_header_done() && !parser_->chunked() &&
+                          parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
+  if (is_endless) return refuse_request(501, "Transfer-Encoding: expected chunked");
   if (parser_->is_done()) return hand_on();
   if (buffer_.size() >= pool_.options.max_header_bytes)
     return refuse_request(431, "the headers are too large");
@@ -214,7 +246,7 @@ void HttpSession::hand_on() {
   HttpRequest request;
   request.method = std::string(message.method_string());
   is_head_ = request.method == "HEAD";
-  const std::string target(message.target());
+  const std::string target = without_origin(std::string(message.target()));
   const size_t mark = std::min(target.find('?'), target.size());
   request.path = percent_decoded(std::string_view(target).substr(0, mark));
   request.query = mark < target.size() ? target.substr(mark + 1) : "";
@@ -237,29 +269,24 @@ void HttpSession::hand_on() {
   pool_.handler(std::move(request), exchange_);
 }
 
-void HttpSession::finish_answer() {
+void HttpSession::finish_answer() noexcept {
   if (!exchange_) return;
   if (parser_->is_done()) --pool_.metrics.num_active_requests;
   exchange_ = nullptr;
   if (pool_.closing) keep_alive_ = false;
-  // Not from within whoever answered: requests in a row would nest.
-  if (keep_alive_)
-    asio::post(transport_->executor(), [self = shared_from_this()] {
-      if (!self->closed_) self->await_request();
-    });
-  else if (!writing_ && unsent_.empty())
-    linger();
+  answered_ = true;
+  settle_later();
 }
 
-void HttpSession::log_access(int status) const {
+void HttpSession::try_log_access(int status) const noexcept try {
   if (!pool_.options.log_access || !parser_ || !parser_->is_done()) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - came_;
-  Json line = {{"access", method_ + " " + path_},
-               {"status", status},
-               {"bytes", answer_bytes_},
-               {"seconds", seconds.count()}};
-  if (!request_id_.empty()) line["id"] = request_id_;
-  log_info(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+  JsonText line;
+  line.begin_object().key("access").text(method_ + " " + path_).key("status").integer(status);
+  line.key("bytes").integer(static_cast<int64_t>(answer_bytes_)).key("seconds").number(seconds.count());
+  if (!request_id_.empty()) line.key("id").text(request_id_);
+  log_info(line.end_object().take());
+} catch (const std::exception&) {  // there is no memory for a line
 }
 
 void HttpSession::linger() {
@@ -288,27 +315,39 @@ std::string HttpSession::head_of(int status, std::string_view content_type, cons
 template <class... Parts>
 void HttpSession::send(const Parts&... parts) {
   if (closed_ || overrun_) return;
-  const size_t before = unsent_.size();
+  const size_t num_new = (std::string_view(parts).size() + ...);
+  if (unsent_.capacity() - unsent_.size() < num_new)
+    unsent_.reserve(std::max(unsent_.size() + num_new, 2 * unsent_.capacity()));
   (unsent_.append(parts), ...);
-  answer_bytes_ += unsent_.size() - before;
+  answer_bytes_ += num_new;
   // An answer that comes at once may be of any size; what must not grow is what a reader leaves lying.
   overrun_ = writing_ && unsent_.size() > pool_.options.max_unsent_bytes;
-  // Not from within whoever answers, which goes on with an answer that it has.
-  if (overrun_) return asio::post(transport_->executor(), [self = shared_from_this()] { self->close(); });
-  write_later();
+  // Also where it is to be closed: not from within whoever answers, which goes on with an answer that it has.
+  if (overrun_ || !writing_) settle_later();
 }
 
-void HttpSession::write_later() {
-  if (writing_ || in_unwritten_ || unsent_.empty()) return;
-  in_unwritten_ = true;
-  pool_.unwritten.push_back(shared_from_this());
-  if (pool_.unwritten.size() == 1) asio::post(transport_->executor(), [&pool = pool_] { write_all(pool); });
+void HttpSession::settle_later() noexcept {
+  pool_.unsettled.add(shared_from_this());
+  pool_.wakeup.post();
 }
 
-void HttpSession::write_all(SessionPool& pool) {
-  for (const auto& session : std::exchange(pool.unwritten, {})) {
-    session->in_unwritten_ = false;
-    if (!session->closed_) session->write();
+void HttpSession::settle_all(SessionPool& pool) noexcept {
+  Chain<HttpSession> now;  // those that come meanwhile have their turn behind what else is to be done
+  now.swap(pool.unsettled);
+  while (const std::shared_ptr<HttpSession> session = now.take_first())
+    session->guard([&] { session->settle(); });
+}
+
+void HttpSession::settle() {
+  if (closed_) return;
+  if (overrun_) return close();
+  if (!writing_ && !unsent_.empty()) write();
+  if (closed_ || !answered_) return;
+  if (keep_alive_) {
+    answered_ = false;
+    await_request();
+  } else if (!writing_ && !lingering_) {
+    linger();
   }
 }
 
@@ -321,8 +360,7 @@ void HttpSession::write() {
   if (num_written < unsent_.size()) return write_rest(num_written);
   // Who stays connected keeps room for events, not for a long answer.
   unsent_.clear();
-  if (unsent_.capacity() > kReadBytes) unsent_.shrink_to_fit();
-  on_written();
+  if (unsent_.capacity() > kMaxIdleBytes) unsent_ = {};
 }
 
 void HttpSession::write_rest(size_t num_written) {
@@ -343,19 +381,15 @@ void HttpSession::write_piece(size_t begin) {
                             self->writing_ = false;
                             return self->close();
                           }
-                          if (end < self->sending_.size()) return self->write_piece(end);
+                          if (end < self->sending_.size())
+                            return self->guard([&] { self->write_piece(end); });
                           self->writing_ = false;
                           self->sending_ = {};
-                          self->write_later();
-                          self->on_written();
+                          self->settle_later();
                         });
 }
 
-void HttpSession::on_written() {
-  if (!exchange_ && !keep_alive_ && unsent_.empty()) linger();
-}
-
-void HttpSession::close() {
+void HttpSession::close() noexcept {
   if (closed_) return;
   closed_ = true;
   const auto self = shared_from_this();

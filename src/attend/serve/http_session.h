@@ -12,8 +12,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "attend/serve/chain.h"
 #include "attend/serve/http_server.h"
 #include "attend/serve/transport.h"
+#include "attend/serve/wakeup.h"
 
 namespace attend::serve {
 
@@ -21,22 +23,27 @@ class HttpSession;
 
 // What sessions share; of the I/O thread.
 struct SessionPool {
+  explicit SessionPool(boost::asio::io_context& io) : wakeup(io) {}
+
   HttpOptions options;
   std::shared_ptr<TlsContext> tls;  // null: connections are plain
   HttpServer::Handler handler;
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
-  // With something to write. They do so when what runs has ended, so that each writes all of it at once.
-  std::vector<std::shared_ptr<HttpSession>> unwritten;
+  // With something to write or to begin. They do so when what runs has ended, so that each writes all of it
+  // at once, and requests in a row do not nest.
+  Chain<HttpSession> unsettled;
+  Wakeup wakeup;  // settles them
   HttpMetrics metrics;
   bool closing = false;  // each answer is the last of its connection
 };
 
-class HttpSession : public std::enable_shared_from_this<HttpSession> {
+class HttpSession : public Link<HttpSession>, public std::enable_shared_from_this<HttpSession> {
  public:
   HttpSession(Transport::Socket socket, SessionPool& pool);
-  void start();
+  void start() noexcept;
   // Drops the connection.
-  void close();
+  void close() noexcept;
+  static void settle_all(SessionPool& pool) noexcept;
   // Whether a request is being answered, or an answer being sent.
   bool is_busy() const { return exchange_ != nullptr || writing_ || !unsent_.empty(); }
 
@@ -44,6 +51,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   class Answer;
   using Error = boost::system::error_code;
 
+  // What throws, as there is no memory, drops this connection and no other.
+  template <class Task>
+  void guard(Task&& task) noexcept;
   void await_request();
   void read();
   void on_read(Error error, size_t num_bytes);
@@ -51,18 +61,18 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void parse();
   void hand_on();
   void refuse_request(int status, std::string_view message);
-  // The bytes in their order, with those of other calls; see SessionPool::unwritten.
+  // The bytes in their order, with those of other calls; see SessionPool::unsettled. All of them, or it
+  // throws.
   template <class... Parts>
   void send(const Parts&... parts);
-  void write_later();
-  static void write_all(SessionPool& pool);
+  void settle_later() noexcept;
+  void settle();
   void write();
   void write_rest(size_t num_written);
   void write_piece(size_t begin);
-  void on_written();
-  void finish_answer();
+  void finish_answer() noexcept;
   // Of the request in hand, which ends; `status`: of the answer.
-  void log_access(int status) const;
+  void try_log_access(int status) const noexcept;
   // Ends the connection when the client has read the last answer: what it still sends must not reset it
   // before.
   void linger();
@@ -73,18 +83,21 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   SessionPool& pool_;
   std::unique_ptr<Transport> transport_;
   boost::asio::steady_timer read_timer_, write_timer_;
-  boost::beast::flat_buffer buffer_;
+  boost::beast::flat_buffer buffer_;  // what has come, and was not parsed
+  // What is being read. Not in the buffer: parsing what is there moves what is behind, and a read is always
+  // pending.
+  std::vector<char> incoming_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   std::shared_ptr<Answer> exchange_;  // the request that is being answered
   std::string unsent_, sending_;      // sending_: what the client has not taken at once
-  bool in_unwritten_ = false;
-  bool overrun_ = false;  // the client reads too slowly, and is about to be dropped
+  bool overrun_ = false;              // the client reads too slowly, and is about to be dropped
   bool reading_ = false, writing_ = false, lingering_ = false, closed_ = false;
   // Of the request in hand, for the access log.
   std::string method_, path_, request_id_;
   std::chrono::steady_clock::time_point came_;
   size_t answer_bytes_ = 0;
   bool keep_alive_ = true, is_head_ = false, http_1_0_ = false;
+  bool answered_ = false;   // the request in hand, so that the next may be read
   bool started_ = false;    // a part of a request has come
   bool continued_ = false;  // it was told to go on
 };

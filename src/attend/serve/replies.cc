@@ -1,251 +1,287 @@
 #include "attend/serve/replies.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
+
+#include "attend/serve/json_text.h"
 
 namespace attend::serve {
 namespace {
 
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+constexpr std::string_view kData = "data: ", kEndOfEvent = "\n\n";
 
 std::string_view object_name(Door door, bool chunk) {
   if (door == Door::kCompletions) return "text_completion";
   return chunk ? "chat.completion.chunk" : "chat.completion";
 }
 
-Json usage_of(const std::vector<Choice>& choices, int n) {
+void add_usage(std::span<const Choice> choices, int n, JsonText& json) {
   int64_t prompt = 0, completion = 0, cached = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
-    completion += static_cast<int64_t>(choices[i].token_ids.size());
+    completion += std::ssize(choices[i].token_ids);
     // A prompt counts once, however often it is completed.
     if (i % static_cast<size_t>(n) != 0) continue;
     prompt += choices[i].num_prompt_tokens;
     cached += choices[i].num_cached_tokens;
   }
-  return {{"prompt_tokens", prompt},
-          {"completion_tokens", completion},
-          {"total_tokens", prompt + completion},
-          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
-}
-
-Json finish_reason_of(const Choice& choice) {
-  if (choice.finish_reason == FinishReason::kNone) return nullptr;
-  return to_string(choice.finish_reason);
+  json.key("usage").begin_object();
+  json.key("prompt_tokens").integer(prompt);
+  json.key("completion_tokens").integer(completion);
+  json.key("total_tokens").integer(prompt + completion);
+  json.key("prompt_tokens_details").begin_object().key("cached_tokens").integer(cached).end_object();
+  json.end_object();
 }
 
 // What stopped it, as SGLang tells it.
-Json matched_stop_of(const Choice& choice) {
-  if (!choice.matched_stop.empty()) return choice.matched_stop;
-  if (choice.matched_token) return *choice.matched_token;
-  return nullptr;
+void add_matched_stop(const Choice& choice, JsonText& json) {
+  if (!choice.matched_stop.empty())
+    json.text(choice.matched_stop);
+  else if (choice.matched_token)
+    json.integer(*choice.matched_token);
+  else
+    json.null();
 }
 
-Json native_finish_reason(const Choice& choice) {
-  switch (choice.finish_reason) {
-    case FinishReason::kNone:
-      return nullptr;
-    case FinishReason::kStop:
-      return {{"type", "stop"}, {"matched", matched_stop_of(choice)}};
-    case FinishReason::kLength:
-      return {{"type", "length"}, {"length", choice.token_ids.size()}};
-    default:
-      return {{"type", "abort"},
-              {"message", choice.message},
-              {"status_code", choice.finish_reason == FinishReason::kError ? 500 : 400}};
+void add_end(const Choice& choice, JsonText& json) {
+  json.key("finish_reason").text_or_null(to_string(choice.finish_reason));
+  json.key("matched_stop");
+  add_matched_stop(choice, json);
+}
+
+void add_native_finish_reason(const Choice& choice, JsonText& json) {
+  json.key("finish_reason");
+  if (choice.finish_reason == FinishReason::kNone) {
+    json.null();
+    return;
   }
+  json.begin_object().key("type");
+  if (choice.finish_reason == FinishReason::kStop) {
+    json.text("stop").key("matched");
+    add_matched_stop(choice, json);
+  } else if (choice.finish_reason == FinishReason::kLength) {
+    json.text("length").key("length").integer(std::ssize(choice.token_ids));
+  } else {
+    json.text("abort").key("message").text(choice.message);
+    json.key("status_code").integer(choice.finish_reason == FinishReason::kError ? 500 : 400);
+  }
+  json.end_object();
+}
+
+void add_logprob(const std::optional<float>& logprob, JsonText& json) {
+  logprob ? json.number(*logprob) : json.null();
+}
+
+void add_chat_token(std::string_view text, const std::optional<float>& logprob, JsonText& json) {
+  json.key("token").text(text).key("bytes").begin_array();
+  for (const char byte : text) json.integer(static_cast<unsigned char>(byte));
+  json.end_array().key("logprob");
+  add_logprob(logprob, json);
+}
+
+void add_chat_logprobs(std::span<const ShownToken> tokens, JsonText& json) {
+  json.begin_object().key("content").begin_array();
+  for (const ShownToken& token : tokens) {
+    json.begin_object();
+    add_chat_token(token.text, token.logprob, json);
+    json.key("top_logprobs").begin_array();
+    for (const LikelyToken& top : token.top) {
+      json.begin_object();
+      add_chat_token(top.text, top.logprob, json);
+      json.end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array().key("refusal").null().end_object();
+}
+
+// The likeliest by their texts; of tokens that look the same, the last.
+void add_tops_by_text(const ShownToken& token, JsonText& json) {
+  if (!token.logprob) {
+    json.null();
+    return;
+  }
+  json.begin_object();
+  for (size_t i = 0; i < token.top.size(); ++i) {
+    const auto is_same = [&](const LikelyToken& other) { return other.text == token.top[i].text; };
+    if (std::any_of(token.top.begin(), token.top.begin() + static_cast<std::ptrdiff_t>(i), is_same)) continue;
+    const auto last = std::find_if(token.top.rbegin(), token.top.rend(), is_same);
+    json.key(last->text).number(last->logprob);
+  }
+  json.end_object();
+}
+
+void add_completion_logprobs(const Choice& choice, size_t first, JsonText& json) {
+  const std::span<const ShownToken> shown = std::span(choice.logprobs).subspan(first);
+  size_t offset = 0;
+  for (size_t i = 0; i < first; ++i) offset += choice.logprobs[i].text.size();
+  json.begin_object().key("text_offset").begin_array();
+  for (const ShownToken& token : shown) {
+    json.integer(static_cast<int64_t>(offset));
+    offset += token.text.size();
+  }
+  json.end_array().key("token_logprobs").begin_array();
+  for (const ShownToken& token : shown) add_logprob(token.logprob, json);
+  json.end_array().key("tokens").begin_array();
+  for (const ShownToken& token : shown) json.text(token.text);
+  json.end_array().key("top_logprobs").begin_array();
+  for (const ShownToken& token : shown) add_tops_by_text(token, json);
+  json.end_array().end_object();
 }
 
 // From token `first` on; null where none were asked for.
-Json logprobs_of(Door door, const Choice& choice, const GenerationJob& job, size_t first) {
-  if (!job.params.logprobs) return nullptr;
-  const auto shown_logprob = [](const ShownToken& token) {
-    return token.logprob ? Json(*token.logprob) : Json(nullptr);
-  };
-  if (door == Door::kChat) {
-    const auto entry = [](const std::string& text, const Json& logprob) {
-      return Json{
-          {"token", text}, {"bytes", std::vector<uint8_t>(text.begin(), text.end())}, {"logprob", logprob}};
-    };
-    Json content = Json::array();
-    for (size_t i = first; i < choice.logprobs.size(); ++i) {
-      const ShownToken& token = choice.logprobs[i];
-      Json one = entry(token.text, shown_logprob(token));
-      one["top_logprobs"] = Json::array();
-      for (const LikelyToken& top : token.top) one["top_logprobs"].push_back(entry(top.text, top.logprob));
-      content.push_back(std::move(one));
-    }
-    return {{"content", content}, {"refusal", nullptr}};
-  }
-  Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
-  size_t offset = 0;
-  for (size_t i = 0; i < choice.logprobs.size(); ++i) {
-    const ShownToken& token = choice.logprobs[i];
-    if (i >= first) {
-      tokens.push_back(token.text);
-      logprobs.push_back(shown_logprob(token));
-      Json top = token.logprob ? Json(Json::object()) : Json(nullptr);
-      for (const LikelyToken& likely : token.top) top[likely.text] = likely.logprob;
-      tops.push_back(std::move(top));
-      offsets.push_back(offset);
-    }
-    offset += token.text.size();
-  }
-  return {{"text_offset", offsets}, {"token_logprobs", logprobs}, {"tokens", tokens}, {"top_logprobs", tops}};
+void add_logprobs(Door door, const Choice& choice, const GenerationJob& job, size_t first, JsonText& json) {
+  json.key("logprobs");
+  if (!job.params.logprobs)
+    json.null();
+  else if (door == Door::kChat)
+    add_chat_logprobs(std::span(choice.logprobs).subspan(first), json);
+  else
+    add_completion_logprobs(choice, first, json);
 }
 
 // As SGLang has them: [logprob, id, text or null] for each token, and lists of these for the likeliest. The
 // first of a prompt has none.
-void add_native_logprobs(const Choice& choice, const GenerationJob& job, Json& meta) {
+void add_native_logprobs(const Choice& choice, const GenerationJob& job, JsonText& json) {
   if (!job.params.logprobs) return;
-  const auto triple = [&](const Json& logprob, int32_t id, const std::string& text) {
-    return Json::array({logprob, id, job.logprob_text ? Json(text) : Json(nullptr)});
+  const auto add_triple = [&](const std::optional<float>& logprob, int32_t id, std::string_view text) {
+    json.begin_array();
+    add_logprob(logprob, json);
+    json.integer(id);
+    job.logprob_text ? json.text(text) : json.null();
+    json.end_array();
   };
-  const auto add = [&](const std::string& which, size_t first, size_t last, bool of_prompt) {
-    Json tokens = Json::array(), tops = Json::array();
+  const auto add = [&](std::string_view tokens_key, std::string_view tops_key, size_t first, size_t last,
+                       bool of_prompt) {
+    const auto is_known = [&](size_t i) { return choice.logprobs[i].logprob && !(of_prompt && i == first); };
+    json.key(tokens_key).begin_array();
     for (size_t i = first; i < last; ++i) {
       const ShownToken& token = choice.logprobs[i];
-      const bool known = token.logprob && !(of_prompt && i == first);
-      tokens.push_back(triple(known ? Json(*token.logprob) : Json(nullptr), token.id, token.text));
-      Json top = known ? Json(Json::array()) : Json(nullptr);
-      for (const LikelyToken& likely : token.top)
-        if (known) top.push_back(triple(likely.logprob, likely.id, likely.text));
-      tops.push_back(std::move(top));
+      add_triple(is_known(i) ? token.logprob : std::nullopt, token.id, token.text);
     }
-    meta[which + "_token_logprobs"] = std::move(tokens);
-    if (*job.params.logprobs > 0) meta[which + "_top_logprobs"] = std::move(tops);
+    json.end_array();
+    if (*job.params.logprobs == 0) return;
+    json.key(tops_key).begin_array();
+    for (size_t i = first; i < last; ++i) {
+      if (!is_known(i)) {
+        json.null();
+        continue;
+      }
+      json.begin_array();
+      for (const LikelyToken& likely : choice.logprobs[i].top)
+        add_triple(likely.logprob, likely.id, likely.text);
+      json.end_array();
+    }
+    json.end_array();
   };
   const size_t num_prompt = choice.num_prompt_logprobs;
   const auto start = static_cast<size_t>(job.logprob_start.value_or(0));
-  add("input", std::min(start, num_prompt), num_prompt, true);
-  add("output", num_prompt, choice.logprobs.size(), false);
+  add("input_token_logprobs", "input_top_logprobs", std::min(start, num_prompt), num_prompt, true);
+  add("output_token_logprobs", "output_top_logprobs", num_prompt, choice.logprobs.size(), false);
 }
 
-Json native_reply(const ReplyHead& head, const Choice& choice, size_t index, const GenerationJob& job) {
+void add_native_reply(const ReplyHead& head, const Choice& choice, size_t index, const GenerationJob& job,
+                      JsonText& json) {
   const bool several = job.prompts.size() * static_cast<size_t>(job.params.n) > 1;
-  const std::string id = several ? head.id + "-" + std::to_string(index) : head.id;
-  Json reply = {{"text", choice.text},
-                {"output_ids", choice.token_ids},
-                {"meta_info",
-                 {{"id", id},
-                  {"finish_reason", native_finish_reason(choice)},
-                  {"prompt_tokens", choice.num_prompt_tokens},
-                  {"completion_tokens", choice.token_ids.size()},
-                  {"cached_tokens", choice.num_cached_tokens},
-                  {"e2e_latency", choice.seconds}}}};
-  add_native_logprobs(choice, job, reply["meta_info"]);
-  if (several && job.stream) reply["index"] = index;
-  return reply;
+  json.begin_object().key("text").text(choice.text).key("output_ids").begin_array();
+  for (const int32_t id : choice.token_ids) json.integer(id);
+  json.end_array().key("meta_info").begin_object();
+  json.key("id").text(several ? head.id + "-" + std::to_string(index) : head.id);
+  add_native_finish_reason(choice, json);
+  json.key("prompt_tokens").integer(choice.num_prompt_tokens);
+  json.key("completion_tokens").integer(std::ssize(choice.token_ids));
+  json.key("cached_tokens").integer(choice.num_cached_tokens);
+  json.key("e2e_latency").number(choice.seconds);
+  add_native_logprobs(choice, job, json);
+  json.end_object();
+  if (several && job.stream) json.key("index").integer(static_cast<int64_t>(index));
+  json.end_object();
 }
 
-Json base_of(const ReplyHead& head, bool chunk) {
-  return {{"id", head.id},
-          {"object", object_name(head.door, chunk)},
-          {"created", head.created},
-          {"model", head.model}};
-}
-
-// Into a JSON string. What needs no escapes, and that is most, is copied.
-void append_quoted(std::string_view text, std::string& json) {
-  const auto plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
-  if (!std::all_of(text.begin(), text.end(), plain)) {
-    json += dumped(text);
-    return;
-  }
-  ((json += '"') += text) += '"';
-}
-
-// A chunk of text and nothing else, as each token of each stream is one: by hand, since a Json costs as much
-// as all else that HTTP does for a token.
-std::string plain_chunk(const ReplyHead& head, size_t index, std::string_view text, bool first) {
-  std::string json;
-  json.reserve(256 + text.size());
-  json += "{\"id\":";
-  append_quoted(head.id, json);
-  json += ",\"object\":";
-  append_quoted(object_name(head.door, true), json);
-  json += ",\"created\":";
-  json += std::to_string(head.created);
-  json += ",\"model\":";
-  append_quoted(head.model, json);
-  json += ",\"choices\":[{\"index\":";
-  json += std::to_string(index);
-  if (head.door == Door::kChat)
-    json += first ? R"(,"delta":{"role":"assistant","content":)" : R"(,"delta":{"content":)";
-  else
-    json += ",\"text\":";
-  append_quoted(text, json);
-  if (head.door == Door::kChat) json += '}';
-  json += R"(,"logprobs":null,"finish_reason":null}]})";
+// Up to the choices.
+JsonText begun(const ReplyHead& head, bool chunk) {
+  JsonText json;
+  json.begin_object().key("id").text(head.id).key("object").text(object_name(head.door, chunk));
+  json.key("created").integer(head.created).key("model").text(head.model).key("choices").begin_array();
   return json;
 }
 
-std::string chunk_with(const ReplyHead& head, Json choice, const Choice& state, const GenerationJob& job) {
-  Json chunk = base_of(head, true);
-  chunk["choices"] = Json::array({std::move(choice)});
-  if (job.continuous_usage) chunk["usage"] = usage_of({state}, 1);
-  return dumped(chunk);
+std::string ended_chunk(JsonText& json, const Choice& choice, const GenerationJob& job) {
+  json.end_object().end_array();
+  if (job.continuous_usage) add_usage({&choice, 1}, 1, json);
+  return json.end_object().take();
 }
 
 }  // namespace
 
 std::string whole_reply(const ReplyHead& head, const GenerationJob& job, const std::vector<Choice>& choices) {
   if (head.door == Door::kGenerate) {
-    Json all = Json::array();
-    for (size_t i = 0; i < choices.size(); ++i) all.push_back(native_reply(head, choices[i], i, job));
-    return dumped(job.is_batch || job.params.n > 1 ? all : all.front());
+    JsonText json;
+    const bool is_list = job.is_batch || job.params.n > 1;
+    if (is_list) json.begin_array();
+    for (size_t i = 0; i < (is_list ? choices.size() : 1); ++i)
+      add_native_reply(head, choices[i], i, job, json);
+    if (is_list) json.end_array();
+    return json.take();
   }
-  Json reply = base_of(head, false);
-  Json& list = reply["choices"] = Json::array();
+  JsonText json = begun(head, false);
   for (size_t i = 0; i < choices.size(); ++i) {
-    Json choice = {{"index", i}};
-    if (head.door == Door::kChat)
-      choice["message"] = {{"role", "assistant"}, {"content", choices[i].text}};
-    else
-      choice["text"] = choices[i].text;
-    choice["logprobs"] = logprobs_of(head.door, choices[i], job, 0);
-    choice["finish_reason"] = finish_reason_of(choices[i]);
-    choice["matched_stop"] = matched_stop_of(choices[i]);
-    list.push_back(std::move(choice));
+    json.begin_object().key("index").integer(static_cast<int64_t>(i));
+    if (head.door == Door::kChat) {
+      json.key("message").begin_object().key("role").text("assistant");
+      json.key("content").text(choices[i].text).end_object();
+    } else {
+      json.key("text").text(choices[i].text);
+    }
+    add_logprobs(head.door, choices[i], job, 0, json);
+    add_end(choices[i], json);
+    json.end_object();
   }
-  reply["usage"] = usage_of(choices, job.params.n);
-  return dumped(reply);
+  json.end_array();
+  add_usage(choices, job.params.n, json);
+  return json.end_object().take();
 }
 
 std::string text_chunk(const ReplyHead& head, size_t index, const Choice& choice, std::string_view text,
                        bool first, const GenerationJob& job) {
-  if (head.door == Door::kGenerate) return dumped(native_reply(head, choice, index, job));
-  if (!job.params.logprobs && !job.continuous_usage) return plain_chunk(head, index, text, first);
-  Json part = {{"index", index}};
-  if (head.door == Door::kChat) {
-    Json& delta = part["delta"] = Json::object();
-    if (first) delta["role"] = "assistant";
-    delta["content"] = text;
-  } else {
-    part["text"] = text;
+  if (head.door == Door::kGenerate) {
+    JsonText native;
+    add_native_reply(head, choice, index, job, native);
+    return native.take();
   }
-  part["logprobs"] = logprobs_of(head.door, choice, job, choice.num_logprobs_sent);
-  part["finish_reason"] = nullptr;
-  return chunk_with(head, std::move(part), choice, job);
+  JsonText json = begun(head, true);
+  json.begin_object().key("index").integer(static_cast<int64_t>(index));
+  if (head.door == Door::kChat) {
+    json.key("delta").begin_object();
+    if (first) json.key("role").text("assistant");
+    json.key("content").text(text).end_object();
+  } else {
+    json.key("text").text(text);
+  }
+  add_logprobs(head.door, choice, job, choice.num_logprobs_sent, json);
+  json.key("finish_reason").null();
+  return ended_chunk(json, choice, job);
 }
 
 std::string finish_chunk(const ReplyHead& head, size_t index, const Choice& choice,
                          const GenerationJob& job) {
-  if (head.door == Door::kGenerate) return dumped(native_reply(head, choice, index, job));
-  Json part = {{"index", index}};
+  if (head.door == Door::kGenerate) return text_chunk(head, index, choice, {}, false, job);
+  JsonText json = begun(head, true);
+  json.begin_object().key("index").integer(static_cast<int64_t>(index));
   if (head.door == Door::kChat)
-    part["delta"] = Json::object();
+    json.key("delta").begin_object().end_object();
   else
-    part["text"] = "";
-  part["logprobs"] = nullptr;
-  part["finish_reason"] = finish_reason_of(choice);
-  part["matched_stop"] = matched_stop_of(choice);
-  return chunk_with(head, std::move(part), choice, job);
+    json.key("text").text("");
+  json.key("logprobs").null();
+  add_end(choice, json);
+  return ended_chunk(json, choice, job);
 }
 
 std::string usage_chunk(const ReplyHead& head, const GenerationJob& job, const std::vector<Choice>& choices) {
-  Json chunk = base_of(head, true);
-  chunk["choices"] = Json::array();
-  chunk["usage"] = usage_of(choices, job.params.n);
-  return dumped(chunk);
+  JsonText json = begun(head, true);
+  json.end_array();
+  add_usage(choices, job.params.n, json);
+  return json.end_object().take();
 }
 
 std::string error_reply(const ApiError& error) {
@@ -255,16 +291,43 @@ std::string error_reply(const ApiError& error) {
     if (error.status == 503) return "overloaded_error";
     return error.status >= 500 ? "internal_error" : "invalid_request_error";
   };
-  Json inner = {{"message", error.message}, {"type", type()}, {"param", nullptr}, {"code", nullptr}};
-  if (!error.param.empty()) inner["param"] = error.param;
-  if (!error.code.empty()) inner["code"] = error.code;
-  return dumped({{"error", inner}});
+  JsonText json;
+  json.begin_object().key("error").begin_object();
+  json.key("message").text(error.message).key("type").text(type());
+  json.key("param").text_or_null(error.param).key("code").text_or_null(error.code);
+  return json.end_object().end_object().take();
+}
+
+PlainChunks::PlainChunks(const ReplyHead& head) : chat_(head.door == Door::kChat) {
+  start_ += kData;
+  start_ += "{\"id\":";
+  append_quoted(head.id, start_);
+  start_ += ",\"object\":";
+  append_quoted(object_name(head.door, true), start_);
+  start_ += ",\"created\":";
+  start_ += std::to_string(head.created);
+  start_ += ",\"model\":";
+  append_quoted(head.model, start_);
+  start_ += ",\"choices\":[{\"index\":";
+}
+
+void PlainChunks::append_event(size_t index, std::string_view text, bool first, std::string& events) const {
+  events += start_;
+  events += std::to_string(index);
+  if (chat_)
+    events += first ? R"(,"delta":{"role":"assistant","content":)" : R"(,"delta":{"content":)";
+  else
+    events += R"(,"text":)";
+  append_quoted(text, events);
+  if (chat_) events += '}';
+  events += R"(,"logprobs":null,"finish_reason":null}]})";
+  events += kEndOfEvent;
 }
 
 std::string event(std::string_view json) {
-  std::string line = "data: ";
+  std::string line(kData);
   line += json;
-  line += "\n\n";
+  line += kEndOfEvent;
   return line;
 }
 

@@ -58,6 +58,23 @@ std::string text_chunk(const ReplyHead& head, size_t index, const Choice& choice
 std::string finish_chunk(const ReplyHead& head, size_t index, const Choice& choice, const GenerationJob& job);
 std::string usage_chunk(const ReplyHead& head, const GenerationJob& job, const std::vector<Choice>& choices);
 
+// Chunks of text and nothing else, as each token of each stream is one: written by hand, since a Json costs
+// as much as all else that HTTP does for a token.
+class PlainChunks {
+ public:
+  explicit PlainChunks(const ReplyHead& head);
+  // Whether that is all that a stream's chunks say.
+  static bool can_say(Door door, const GenerationJob& job) {
+    return door != Door::kGenerate && !job.params.logprobs && !job.continuous_usage;
+  }
+  // event() of text_chunk(), byte for byte.
+  void append_event(size_t index, std::string_view text, bool first, std::string& events) const;
+
+ private:
+  std::string start_;  // up to the index
+  bool chat_;
+};
+
 // {"error": {message, type, param, code}}
 std::string error_reply(const ApiError& error);
 

@@ -1,6 +1,7 @@
 #include "attend/serve/serve.h"
 
-#include "attend/base/log.h"
+#include "attend/base/try_log.h"
+#include "attend/serve/memory_reserve.h"
 
 namespace attend::serve {
 namespace {
@@ -16,8 +17,8 @@ class Drain {
     started_ = true;
     deadline_ = Clock::now() + timeout_;
     api_.drain();
-    log_info("shutting down: ", api_.num_in_hand(),
-             " requests in hand may finish; a second signal ends them");
+    try_log_info("shutting down: ", api_.num_in_hand(),
+                 " requests in hand may finish; a second signal ends them");
     wait();
   }
 
@@ -25,13 +26,15 @@ class Drain {
   static constexpr std::chrono::milliseconds kPoll{20};
   static constexpr std::chrono::milliseconds kLastWords{200};
 
-  void wait() {
+  void wait() noexcept try {
     if (api_.num_in_hand() > 0 && Clock::now() < deadline_) return server_.after(kPoll, [this] { wait(); });
     if (api_.num_in_hand() > 0)
-      log_warning(api_.num_in_hand(), " requests did not finish in time and are aborted");
+      try_log_warning(api_.num_in_hand(), " requests did not finish in time and are aborted");
     api_.abort_all();
     server_.stop_accepting();
     server_.after(kLastWords, [this] { server_.stop(); });
+  } catch (const std::exception&) {  // there is no memory to wait with
+    server_.stop();
   }
 
   HttpServer& server_;
@@ -54,6 +57,7 @@ void run(HttpServer& server, Service& api, std::chrono::milliseconds drain_timeo
 }  // namespace
 
 void serve(const ServeOptions& options) {
+  const MemoryReserve reserve;
   HttpServer server(options.http);
   std::optional<ChatTemplate> chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   auto engine = std::make_unique<AsyncEngine>(options.engine, options.progress);
@@ -68,6 +72,7 @@ void serve(const ServeOptions& options) {
 }
 
 void serve_embeddings(const ServeEmbeddingOptions& options) {
+  const MemoryReserve reserve;
   HttpServer server(options.http);
   auto embedder = std::make_unique<AsyncEmbedder>(options.embedder, options.progress);
   {

@@ -7,6 +7,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
+#include "attend/serve/memory_reserve.h"
 #include "attend/serve/replies.h"
 #include "attend/serve/web_files.h"
 
@@ -22,7 +23,29 @@ bool same_key(std::string_view given, std::string_view key) {
   return difference == 0;
 }
 
+// What a worker makes.
+struct MadeAnswer : Recipient {
+  explicit MadeAnswer(std::shared_ptr<Exchange> to) : exchange(std::move(to)) {}
+  void receive() noexcept override {
+    answer_or_drop(*exchange, [&] {
+      if (error) return answer_error(*exchange, *error);
+      exchange->reply(200, kJson, std::move(text));
+    });
+  }
+
+  std::shared_ptr<Exchange> exchange;
+  std::string text;
+  std::optional<ApiError> error;
+};
+
 }  // namespace
+
+void HealthAnswer::receive() noexcept {
+  answer_or_drop(*exchange, [&] {
+    if (well) return exchange->reply(200, "text/plain", "");
+    answer_error(*exchange, {503, complaint, {}, "unhealthy"});
+  });
+}
 
 std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -47,8 +70,27 @@ ApiError to_api_error(const std::exception& error) {
   }
 }
 
+ApiError current_error() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const ApiError& error) {
+      return error;
+    } catch (const std::bad_alloc&) {
+      return out_of_memory();
+    } catch (const std::exception& error) {
+      return to_api_error(error);
+    }
+  } catch (...) {
+    return out_of_memory();
+  }
+}
+
 Service::Service(ApiOptions options, Executor& executor, std::function<HttpMetrics()> http_metrics)
-    : options_(std::move(options)), executor_(executor), http_metrics_(std::move(http_metrics)) {
+    : options_(std::move(options)),
+      executor_(executor),
+      outbox_(executor),
+      http_metrics_(std::move(http_metrics)) {
   const auto answer = [](int status, std::string_view type, const std::string& body) {
     return [=](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
       exchange->reply(status, type, body);
@@ -71,6 +113,7 @@ Service::Service(ApiOptions options, Executor& executor, std::function<HttpMetri
 Service::~Service() = default;
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  MemoryReserve::restore();
   if (const auto error = error_of([&] { dispatch(request, exchange); })) answer_error(*exchange, *error);
 }
 
@@ -111,9 +154,9 @@ void Service::check_model(const std::string& name) const {
   if (name.empty() || name == options_.model_path ||
       std::find(served.begin(), served.end(), name) != served.end())
     return;
-  throw ApiError{404,
-                 fmt::format("model \"{}\": not served here; expected {}", name, fmt::join(served, ", ")),
-                 "model", "model_not_found"};
+  throw ApiError{
+      404, fmt::format("model {}: not served here; expected {}", excerpt(name), fmt::join(served, ", ")),
+      "model", "model_not_found"};
 }
 
 void Service::log_ignored(const std::vector<std::string>& fields) const {
@@ -125,12 +168,11 @@ void Service::log_ignored(const std::vector<std::string>& fields) const {
       log_info("requests have a field that has no effect here: ", json_text(field.substr(0, 60)));
 }
 
-void Service::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<Json()> make) {
-  executor_.work([this, exchange, make = std::move(make)] {
-    Json answer;
-    if (const auto error = error_of([&] { answer = make(); }))
-      return executor_.post([exchange, error = *error] { answer_error(*exchange, error); });
-    executor_.post([exchange, text = json_text(answer)] { exchange->reply(200, kJson, text); });
+void Service::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make) {
+  const auto answer = std::make_shared<MadeAnswer>(exchange);
+  executor_.work([this, answer, make = std::move(make)] {
+    answer->error = error_of([&] { answer->text = make(); });
+    outbox_.add_now(*answer);
   });
 }
 
@@ -149,11 +191,13 @@ void Service::models(const HttpRequest& request, const std::shared_ptr<Exchange>
   if (request.path.starts_with(kOne)) {
     const std::string name = request.path.substr(kOne.size());
     check_model(name.empty() ? "/" : name);
-    return exchange->reply(200, kJson, json_text(model_card(name)));
+    return answer_on_worker(exchange, [this, name] { return json_text(model_card(name)); });
   }
-  Json cards = Json::array();
-  for (const std::string& name : options_.served_names) cards.push_back(model_card(name));
-  exchange->reply(200, kJson, json_text({{"object", "list"}, {"data", cards}}));
+  answer_on_worker(exchange, [this] {
+    Json cards = Json::array();
+    for (const std::string& name : options_.served_names) cards.push_back(model_card(name));
+    return json_text({{"object", "list"}, {"data", cards}});
+  });
 }
 
 void Service::check_not_draining() const {

@@ -13,6 +13,7 @@
 #include "attend/serve/exchange.h"
 #include "attend/serve/fields.h"
 #include "attend/serve/metrics_text.h"
+#include "attend/serve/outbox.h"
 
 namespace attend::serve {
 
@@ -58,11 +59,13 @@ class Service {
   void check_not_draining() const;
   // Says once of each what has no effect here. On any thread.
   void log_ignored(const std::vector<std::string>& fields) const;
-  // On a worker thread, with its answer back on the I/O thread.
-  void answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<Json()> make);
+  // On a worker thread, with its answer, which is JSON, back on the I/O thread. Where a Json is made and
+  // destroyed, which takes memory, the I/O thread makes none.
+  void answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make);
 
   ApiOptions options_;
   Executor& executor_;
+  Outbox outbox_;
   std::function<HttpMetrics()> http_metrics_;
   bool draining_ = false;
 
@@ -81,21 +84,41 @@ class Service {
 
 inline constexpr std::string_view kJson = "application/json";
 
+// Of /health_generate, when its request has ended.
+struct HealthAnswer : Recipient {
+  HealthAnswer(std::shared_ptr<Exchange> to, const char* when_unwell)
+      : exchange(std::move(to)), complaint(when_unwell) {}
+  void receive() noexcept override;
+
+  std::shared_ptr<Exchange> exchange;
+  const char* complaint;
+  bool well = false;
+};
+
 std::string json_text(const Json& json);
 void answer_error(Exchange& exchange, const ApiError& error);
+// A client that there is no memory to answer is dropped.
+template <class Answer>
+void answer_or_drop(Exchange& exchange, Answer&& answer) noexcept {
+  try {
+    answer();
+  } catch (...) {
+    exchange.drop();
+  }
+}
 // The status and the words of any exception.
 ApiError to_api_error(const std::exception& error);
+// In a catch clause: of the exception that was caught, an ApiError or any other.
+ApiError current_error() noexcept;
 
-// Runs `task`, which may throw ApiError or anything of the library's, and gives what went wrong.
+// Runs `task` and gives what went wrong.
 template <class Task>
-std::optional<ApiError> error_of(Task&& task) {
+std::optional<ApiError> error_of(Task&& task) noexcept {
   try {
     task();
     return std::nullopt;
-  } catch (const ApiError& error) {
-    return error;
-  } catch (const std::exception& error) {
-    return to_api_error(error);
+  } catch (...) {
+    return current_error();
   }
 }
 
