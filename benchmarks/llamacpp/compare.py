@@ -99,7 +99,7 @@ def llama_memory(model, threads, flash):
     return run.peak_mb, run
 
 
-def rows(quick):
+def rows(quick, deep_layers):
     """(name, what the models' layers are cut to, attend's, llama.cpp's); tokens/s"""
     new = 16 if quick else 64
 
@@ -114,7 +114,7 @@ def rows(quick):
     yield bench(f"{new} tokens at context 0", "tg", 512, new)
     yield bench(f"{new} tokens at 4096", "tg", 512, new, 4096)
     if not quick:
-        yield bench(f"{new} tokens at 16384 (7 layers)", "tg", 512, new, 16384, 7)
+        yield bench(f"{new} tokens at 16384 ({deep_layers} layers)", "tg", 512, new, 16384, deep_layers)
     yield ("8 sequences", None, lambda m, t: attend_sequences(m, t, 8, 64, new),
            lambda m, t, fa: llama_sequences(m, t, 8, 64, new, fa))
     yield ("start to exit, one token, seconds", None, attend_start, llama_start)
@@ -169,6 +169,7 @@ def markdown(result):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--deep-layers", type=int, default=7, help="of the row at 16384 tokens")
     parser.add_argument("--dtypes", default="bfloat16,float16")
     parser.add_argument("--threads", default=",".join(str(n) for n in sorted({1, os.cpu_count()})))
     parser.add_argument("--turns", type=int, default=3)
@@ -183,7 +184,7 @@ def main():
               "layers": args.layers, "turns": args.turns, "llama.cpp": os.environ.get("LLAMACPP_BUILD", "unknown"),
               "load": [os.getloadavg()[0]] * 2, "rows": []}
     for dtype in args.dtypes.split(","):
-        for row in rows(args.quick):
+        for row in rows(args.quick, args.deep_layers):
             if not any(text in row[0] for text in args.only.split(",")):
                 continue
             model = make_model(args.models, row[1] or args.layers, dtype)
