@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the plots of docs/performance.md from benchmarks/results (matplotlib).
 
-    plot_performance.py            writes docs/images/{decode,prefill,models}.png
+    plot_performance.py            writes docs/images/{decode,prefill,models,llamacpp}.png
 """
 
 import json
@@ -104,8 +104,33 @@ def draw_models() -> None:
     save(figure, "models")
 
 
+def draw_llamacpp() -> None:
+    """How many times as good as llama.cpp, row by row of benchmarks/llamacpp.sh."""
+    report = read("cpu-llamacpp")
+    names = list(dict.fromkeys(row["case"] for row in report["rows"]))
+    kinds = sorted({(row["dtype"], row["threads"]) for row in report["rows"]})
+    figure, axes = plt.subplots(figsize=(8, 0.55 * len(names) + 1.2))
+    colours = {"bfloat16": OURS, "float16": PEER}
+    height = 0.8 / len(kinds)
+    for i, (dtype, threads) in enumerate(kinds):
+        rows = [row for row in report["rows"] if (row["dtype"], row["threads"]) == (dtype, threads)]
+        places = [names.index(row["case"]) + (i - (len(kinds) - 1) / 2) * height for row in rows]
+        bars = axes.barh(places, [row["ratio"] for row in rows], 0.9 * height, color=colours[dtype],
+                         alpha=1 if threads > 1 else 0.55, label=f"{dtype}, {threads} thread{'s' * (threads > 1)}")
+        axes.bar_label(bars, [f"{row['ratio']:.2f}" for row in rows], padding=2, fontsize=6)
+    axes.axvline(1, color=LIMIT, linewidth=0.8)
+    axes.set_yticks(range(len(names)), [name.removesuffix(", seconds").removesuffix(", MB") for name in names],
+                    fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel("times as good as llama.cpp: speed, or its time and memory divided by attend's", fontsize=8)
+    axes.legend(fontsize=6.5)
+    axes.set_title(f"Qwen3-0.6B's shape, llama.cpp build {report['llama.cpp']}. {title(report)}", fontsize=8)
+    save(figure, "llamacpp")
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
     draw_decode()
     draw_prefill()
     draw_models()
+    draw_llamacpp()

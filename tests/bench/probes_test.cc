@@ -17,7 +17,7 @@ TEST(ReadProbe, EveryWayReadsEveryByte) {
     const float zero = read_loop(memory, way);
     for (size_t i = 0; i < memory.size(); i += 61) {
       memory[i] = std::byte{1};
-      ASSERT_NE(read_loop(memory, way), zero) << way.num_streams << " streams, byte " << i;
+      ASSERT_NE(read_loop(memory, way), zero) << to_string(way) << ", byte " << i;
       memory[i] = std::byte{0};
     }
   }
@@ -30,7 +30,20 @@ TEST(ReadProbe, EveryWayGivesARate) {
 
 TEST(ReadProbe, TheFastestMedianIsThatOfTheFastestWay) {
   const std::vector<std::vector<double>> rates = {{1, 9, 2}, {}, {3, 4, 3.5}};
-  EXPECT_EQ(fastest_median(rates), 3.5);
+  EXPECT_EQ(fastest_way(rates).way, 2u);
+  EXPECT_EQ(fastest_way(rates).rate, 3.5);
+}
+
+TEST(ReadProbe, WaysSayHowTheyRead) {
+  EXPECT_EQ(to_string(ReadWay{}), "1 stream");
+  EXPECT_EQ(to_string(ReadWay{.num_streams = 2, .ahead = 2048, .turn_bytes = 256 << 10, .once = true}),
+            "2 streams, fetched 2 KiB ahead for once, by turns of 256 KiB");
+}
+
+// Halves of a float16 are no bfloat16: a limit of pairs could not be reached.
+TEST(PeakProbe, PairsOfBfloat16AreNoLimitOfOtherNumbers) {
+  for (DType operands : {DType::kF32, DType::kF16})
+    EXPECT_NE(best_vectors(1, operands), Arithmetic::kAvx512Bf16) << operands;
 }
 
 }  // namespace

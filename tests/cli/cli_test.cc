@@ -501,13 +501,43 @@ TEST(GenerateCommand, ReadsAFileAsOnePrompt) {
                 .out);
 }
 
-TEST(GenerateCommand, TakesTheFlagsOfLlamaCpp) {
+// What users of llama.cpp type: each flag does what theirs does.
+TEST(LlamaCppFlags, MPAndNChooseAModelAPromptAndHowManyTokens) {
   const std::string ask = " -p 'recall: sun=42, river=17, fox=80; river='";
-  const Ran ran = attend("generate -m " + kTiny + ask + " -n 8 -c 256 -t 1 --temp 0 -s 1", Streams::kBoth);
+  EXPECT_THAT(attend("generate -m " + kTiny + ask + " -n 8", Streams::kStdout).out, HasSubstr("17"));
+  EXPECT_THAT(attend("generate -m " + kTiny + ask + " -n 5 --ignore-eos").out,
+              HasSubstr("5 tokens generated"));
+  const Ran absent = attend("generate -m /no/such/model" + ask);
+  EXPECT_EQ(absent.exit_code, 2);
+  EXPECT_THAT(absent.out, HasSubstr("/no/such/model"));
+}
+
+TEST(LlamaCppFlags, FReadsThePromptFromAFile) {
+  const std::string text = "recall: sun=42, river=17, fox=80; river=";
+  const std::string file = write_file("llama_cpp_prompt.txt", text + "\n");
+  const std::string generate = "generate -n 4 -m " + kTiny;
+  const Ran from_file = attend(generate + " -f " + file, Streams::kStdout);
+  EXPECT_EQ(from_file.exit_code, 0);
+  EXPECT_THAT(from_file.out, HasSubstr("17"));
+  EXPECT_EQ(from_file.out, attend(generate + " -p '" + text + "'", Streams::kStdout).out);
+}
+
+TEST(LlamaCppFlags, TAndCSetThreadsAndContext) {
+  const Ran ran = attend("generate -n 1 -p a -t 3 -c 192 -m " + kTiny);
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_THAT(ran.out, HasSubstr("17"));
-  EXPECT_THAT(ran.out, HasSubstr("context 256"));
-  EXPECT_THAT(ran.out, HasSubstr("1 thread"));
+  EXPECT_THAT(ran.out, HasSubstr(", 3 threads, activations"));
+  EXPECT_THAT(ran.out, HasSubstr("context 192,"));
+}
+
+TEST(LlamaCppFlags, TempAndSDecideWhatIsSampled) {
+  const std::string generate = "generate -n 24 --ignore-eos -p a -m " + kTiny;
+  EXPECT_THAT(attend(generate + " --temp 0").out, HasSubstr("sampling: greedy"));
+  EXPECT_THAT(attend(generate + " --temp 1.5").out, HasSubstr("sampling: temperature 1.5"));
+  const auto sampled = [&](const char* seed) {
+    return attend(generate + " --temp 4 -s " + seed, Streams::kStdout).out;
+  };
+  EXPECT_EQ(sampled("7"), sampled("7"));
+  EXPECT_NE(sampled("7"), sampled("8"));
 }
 
 TEST(GenerateCommand, CountsEveryGeneratedToken) {

@@ -44,6 +44,13 @@ std::string kernel_names(const std::vector<kernels::KernelChoice>& choices) {
   return names;
 }
 
+// What multiplies them exactly: pairs of bfloat16 where bfloat16 holds both sides, else float32.
+DType operands_of(const AttentionCase& spec) {
+  const bool in_pairs =
+      spec.q_dtype == DType::kBF16 && (spec.kv_dtype == DType::kBF16 || is_fp8(spec.kv_dtype));
+  return in_pairs ? DType::kBF16 : DType::kF32;
+}
+
 CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arithmetic vectors, int threads,
                      double seconds) {
   kernels::AttentionPlan plan(tensors.limits(threads), Device{});
@@ -70,7 +77,7 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
     case_seconds.push_back(seconds_of([&] { tensors.attend(layer, plan, isa); }));
   }
   const double took = median(case_seconds);
-  const double read_seconds = static_cast<double>(spec.kv_bytes()) / fastest_median(rates);
+  const double read_seconds = static_cast<double>(spec.kv_bytes()) / fastest_way(rates).rate;
   const double peak_seconds = spec.operations() / median(peak);
   const bool by_read = read_seconds > peak_seconds;
   const double amount = by_read ? static_cast<double>(spec.kv_bytes()) : spec.operations();
@@ -134,8 +141,8 @@ Report bench_attention(const AttentionBenchOptions& options) {
   for (const AttentionCase& spec : cases) {
     const CaseTensors tensors(spec, all);
     for (int threads : thread_counts)
-      report.cases.push_back(
-          time_case(spec, tensors, best_vectors(threads), threads, options.seconds_per_case));
+      report.cases.push_back(time_case(spec, tensors, best_vectors(threads, operands_of(spec)), threads,
+                                       options.seconds_per_case));
   }
   return report;
 }

@@ -50,7 +50,7 @@ class ModelBench {
  public:
   explicit ModelBench(const ModelBenchOptions& options)
       : options_(options), engine_(engine_config(options), options.progress), threads_(num_threads()) {
-    vectors_ = best_vectors(threads_);
+    vectors_ = best_vectors(threads_, engine_.model_spec().dtype);
     const auto bytes = static_cast<size_t>(multiplied_bytes(engine_));
     Arena arena(bytes, "bench: a buffer of the weights' size to read");
     probe_ = arena.allocate({static_cast<int64_t>(bytes)}, DType::kU8);
@@ -125,6 +125,12 @@ class ModelBench {
         rates[way].push_back(read_bytes_per_second(
             {static_cast<const std::byte*>(probe_.view().data), probe_.view().num_bytes()}, threads_,
             read_ways()[way]));
+    const FastestWay fastest = fastest_way(rates);
+    const std::string what =
+        fmt::format("read {:.2f} GB", 1e-9 * static_cast<double>(probe_.view().num_bytes()));
+    for (size_t way = 0; way < rates.size(); ++way)
+      report_.figures.push_back({what + suffix(depth) + ", " + to_string(read_ways()[way]), threads_,
+                                 1e-9 * median(rates[way]), "GB/s"});
     const double step_seconds = median(seconds);
     const double bytes = decode_bytes(engine_, 1, context + options_.new_tokens / 2);
     report_.cases.push_back({.name = fmt::format("tg{}{}", options_.new_tokens, suffix(depth)),
@@ -132,7 +138,7 @@ class ModelBench {
                              .us = step_seconds * 1e6,
                              .value = 1 / step_seconds,
                              .unit = "tokens/s",
-                             .limit = fastest_median(rates) / bytes,
+                             .limit = fastest.rate / bytes,
                              .bound = fmt::format("read {:.2f} GB", 1e-9 * bytes),
                              .repeats = static_cast<int>(seconds.size())});
   }

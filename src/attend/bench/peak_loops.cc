@@ -43,26 +43,29 @@ uint64_t portable_read(std::span<const std::byte> memory) {
 
 #if defined(__x86_64__)
 
+enum class Fetch { kNone, kKept, kOnce };
+
 // The lines that are `ahead` bytes further on; beyond the end of the memory a prefetch does nothing.
-template <bool kFetches>
+template <Fetch kFetch>
 [[gnu::always_inline]] inline void fetch(const std::byte* line, size_t ahead) {
-  if constexpr (kFetches)
-    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(line) + ahead), 0, 2);
+  if constexpr (kFetch != Fetch::kNone)
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(line) + ahead), 0,
+                       kFetch == Fetch::kKept ? 2 : 0);
 }
 
 // kStreams streams, each of its share of the memory in order.
-template <int kStreams, bool kFetches>
+template <int kStreams, Fetch kFetch>
 __attribute__((target("avx2"))) uint64_t avx2_read(std::span<const std::byte> memory, size_t ahead) {
   constexpr size_t kBytes = 256;
   const size_t share = memory.size() / kStreams;
   __m256i sums[8] = {};
   for (size_t at = 0; at < share; at += kBytes)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (size_t stream = 0; stream < kStreams; ++stream) {
       const std::byte* words = memory.data() + stream * share + at;
 #pragma GCC unroll 8
       for (size_t i = 0; i < 8; ++i) {
-        if (i % 2 == 0) fetch<kFetches>(words + i * 32, ahead);
+        if (i % 2 == 0) fetch<kFetch>(words + i * 32, ahead);
         sums[i] = _mm256_xor_si256(sums[i], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words) + i));
       }
     }
@@ -70,18 +73,18 @@ __attribute__((target("avx2"))) uint64_t avx2_read(std::span<const std::byte> me
   return static_cast<uint64_t>(sums[0][0] ^ sums[0][1] ^ sums[0][2] ^ sums[0][3]);
 }
 
-template <int kStreams, bool kFetches>
+template <int kStreams, Fetch kFetch>
 __attribute__((target("avx512f"))) uint64_t avx512_read(std::span<const std::byte> memory, size_t ahead) {
   constexpr size_t kBytes = 512;
   const size_t share = memory.size() / kStreams;
   __m512i sums[8] = {};
   for (size_t at = 0; at < share; at += kBytes)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (size_t stream = 0; stream < kStreams; ++stream) {
       const std::byte* words = memory.data() + stream * share + at;
 #pragma GCC unroll 8
       for (size_t i = 0; i < 8; ++i) {
-        fetch<kFetches>(words + i * 64, ahead);
+        fetch<kFetch>(words + i * 64, ahead);
         sums[i] = _mm512_xor_si512(sums[i], _mm512_loadu_si512(words + i * 64));
       }
     }
@@ -91,10 +94,20 @@ __attribute__((target("avx512f"))) uint64_t avx512_read(std::span<const std::byt
 
 using Read = uint64_t (*)(std::span<const std::byte> memory, size_t ahead);
 
+template <int kStreams, Fetch kFetch>
+Read read_of(bool avx512) {
+  return avx512 ? &avx512_read<kStreams, kFetch> : &avx2_read<kStreams, kFetch>;
+}
+
+template <int kStreams>
+Read read_of(bool avx512, const ReadWay& way) {
+  if (way.ahead == 0) return read_of<kStreams, Fetch::kNone>(avx512);
+  return way.once ? read_of<kStreams, Fetch::kOnce>(avx512) : read_of<kStreams, Fetch::kKept>(avx512);
+}
+
 Read read_by_vectors(bool avx512, const ReadWay& way) {
-  if (way.num_streams == 2) return avx512 ? &avx512_read<2, true> : &avx2_read<2, true>;
-  if (way.ahead > 0) return avx512 ? &avx512_read<1, true> : &avx2_read<1, true>;
-  return avx512 ? &avx512_read<1, false> : &avx2_read<1, false>;
+  if (way.num_streams == 4) return read_of<4>(avx512, way);
+  return way.num_streams == 2 ? read_of<2>(avx512, way) : read_of<1>(avx512, way);
 }
 
 __attribute__((target("avx2,fma"))) float avx2_peak(int64_t num_steps) {

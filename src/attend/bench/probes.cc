@@ -1,5 +1,7 @@
 #include "attend/bench/probes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -20,13 +22,18 @@ std::atomic<float> sink = 0;
 // Long enough that waking a thread does not count.
 constexpr int64_t kPeakSteps = 400'000;
 
-constexpr ReadWay kReadWays[] = {{},
-                                 {.ahead = 8192},
-                                 {.num_streams = 2, .ahead = 2048},
-                                 {.ahead = 8192, .by_turns = true},
-                                 {.num_streams = 2, .ahead = 2048, .by_turns = true}};
-// Of memory that threads read by turns.
 constexpr size_t kTurnBytes = 256 << 10;
+constexpr ReadWay kReadWays[] = {
+    {},
+    {.turn_bytes = kTurnBytes},
+    {.ahead = 8192},
+    {.ahead = 8192, .turn_bytes = kTurnBytes},
+    {.ahead = 4096, .turn_bytes = kTurnBytes, .once = true},
+    {.num_streams = 2, .ahead = 2048},
+    {.num_streams = 2, .ahead = 2048, .turn_bytes = kTurnBytes},
+    {.num_streams = 2, .ahead = 2048, .turn_bytes = 2 * kTurnBytes, .once = true},
+    {.num_streams = 4, .ahead = 1024},
+    {.num_streams = 4, .ahead = 1024, .turn_bytes = 4 * kTurnBytes}};
 
 }  // namespace
 
@@ -35,9 +42,10 @@ std::span<const ReadWay> read_ways() { return kReadWays; }
 double read_bytes_per_second(std::span<const std::byte> memory, int num_threads, const ReadWay& way) {
   const size_t fair = memory.size() / static_cast<size_t>(num_threads) / kReadUnit * kReadUnit;
   ensure(fair > 0, "read probe: ", memory.size(), " bytes for ", num_threads, " threads");
-  const size_t share = way.by_turns ? std::min(fair, kTurnBytes) : fair;
+  const bool by_turns = way.turn_bytes > 0;
+  const size_t share = by_turns ? std::min(fair, way.turn_bytes) : fair;
   const auto num_shares =
-      static_cast<int64_t>(way.by_turns ? memory.size() / share : static_cast<size_t>(num_threads));
+      static_cast<int64_t>(by_turns ? memory.size() / share : static_cast<size_t>(num_threads));
   const double seconds = seconds_of([&] {
     // As many tasks as threads, whatever the size of the team.
     std::atomic<int64_t> next = 0;
@@ -49,10 +57,21 @@ double read_bytes_per_second(std::span<const std::byte> memory, int num_threads,
   return static_cast<double>(share) * static_cast<double>(num_shares) / seconds;
 }
 
-double fastest_median(std::span<const std::vector<double>> rates_of_ways) {
-  double fastest = 0;
-  for (const std::vector<double>& rates : rates_of_ways)
-    if (!rates.empty()) fastest = std::max(fastest, median(rates));
+std::string to_string(const ReadWay& way) {
+  std::string text = fmt::format("{} stream{}", way.num_streams, way.num_streams == 1 ? "" : "s");
+  if (way.ahead > 0)
+    text += fmt::format(", fetched {} KiB ahead{}", way.ahead >> 10, way.once ? " for once" : "");
+  if (way.turn_bytes > 0) text += fmt::format(", by turns of {} KiB", way.turn_bytes >> 10);
+  return text;
+}
+
+FastestWay fastest_way(std::span<const std::vector<double>> rates_of_ways) {
+  FastestWay fastest;
+  for (size_t way = 0; way < rates_of_ways.size(); ++way) {
+    if (rates_of_ways[way].empty()) continue;
+    const double rate = median(rates_of_ways[way]);
+    if (rate > fastest.rate) fastest = {way, rate};
+  }
   return fastest;
 }
 
@@ -90,11 +109,12 @@ double operations_per_second(Arithmetic arithmetic, int num_threads) {
   return loop.operations_per_step * static_cast<double>(kPeakSteps) * num_threads / seconds;
 }
 
-Arithmetic best_vectors(int num_threads) {
+Arithmetic best_vectors(int num_threads, DType operands) {
+  const bool in_pairs = operands == DType::kBF16 || is_fp8(operands);
   Arithmetic best = Arithmetic::kPortableF32;
   double best_rate = 0;
   for (Arithmetic arithmetic : available_arithmetic()) {
-    if (arithmetic == Arithmetic::kAmxBf16) continue;
+    if (arithmetic == Arithmetic::kAmxBf16 || (arithmetic == Arithmetic::kAvx512Bf16 && !in_pairs)) continue;
     const double rate = operations_per_second(arithmetic, num_threads);
     if (rate > best_rate) best = arithmetic;
     best_rate = std::max(best_rate, rate);

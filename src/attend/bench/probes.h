@@ -9,24 +9,33 @@
 #include <string_view>
 #include <vector>
 
+#include "attend/tensor/dtype.h"
+
 namespace attend::bench {
 
 // A way to read memory. Which is the fastest depends on the machine, on its load and on the size of its
 // pages, so whoever asks for a limit tries all of them.
 struct ReadWay {
-  int num_streams = 1;    // of a thread, 1 or 2: each reads its part of the memory in order
+  int num_streams = 1;    // of a thread, 1, 2 or 4: each reads its part of the memory in order
   size_t ahead = 0;       // bytes that a prefetch is ahead of the loads; 0: left to the hardware
-  bool by_turns = false;  // threads take short parts one after another, rather than one contiguous part each
+  size_t turn_bytes = 0;  // threads take parts of so many bytes by turns; 0: one contiguous part each
+  bool once = false;      // prefetches say that nobody reads the lines again
 };
 std::span<const ReadWay> read_ways();
+// "2 streams, fetched 2 KiB ahead, by turns of 256 KiB"
+std::string to_string(const ReadWay& way);
 
 // Reads every byte of `memory` once and gives bytes per second. num_threads is at most the size of the thread
 // team.
 double read_bytes_per_second(std::span<const std::byte> memory, int num_threads, const ReadWay& way = {});
 
-// The median of the fastest way's rates: `rates_of_ways` holds what each of read_ways() reached, any number
-// of times.
-double fastest_median(std::span<const std::vector<double>> rates_of_ways);
+// The way whose rates have the highest median, and that median: `rates_of_ways` holds what each of
+// read_ways() reached, any number of times.
+struct FastestWay {
+  size_t way = 0;
+  double rate = 0;
+};
+FastestWay fastest_way(std::span<const std::vector<double>> rates_of_ways);
 
 enum class Arithmetic : uint8_t {
   kPortableF32,  // what the compiler makes of a loop for its baseline
@@ -47,7 +56,8 @@ std::vector<Arithmetic> available_arithmetic();
 // registers.
 double operations_per_second(Arithmetic arithmetic, int num_threads);
 
-// The fastest of them that multiplies vectors, so not AMX.
-Arithmetic best_vectors(int num_threads);
+// The fastest of them that multiplies vectors, so not AMX, whose operands hold numbers of `operands`: pairs
+// of bfloat16 are for bfloat16 and fp8 alone.
+Arithmetic best_vectors(int num_threads, DType operands);
 
 }  // namespace attend::bench

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -46,8 +47,11 @@ std::vector<std::string> names_of(const kernels::KernelChoices& choices) {
 void print(const Report& report) {
   fmt::print("{}, {}, {} threads\n\n", report.machine, report.instruction_set, report.threads);
   for (const auto& [name, text] : report.facts) fmt::print("{:<28} {}\n", name, text);
+  size_t widest = 28;
+  for (const MachineFigure& figure : report.figures) widest = std::max(widest, figure.name.size());
   for (const MachineFigure& figure : report.figures)
-    fmt::print("{:<28} {:>2}T {:>10.1f} {}\n", figure.name, figure.threads, figure.value, figure.unit);
+    fmt::print("{:<{}} {:>2}T {:>10.1f} {}\n", figure.name, widest, figure.threads, figure.value,
+               figure.unit);
   fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6} {:>9}{:>14}\n", "case", "", "us", "", "",
              "limit", "of", "share", "of AMX",
              report.cases.empty() || report.cases.front().kernel.empty() ? "" : "kernel");

@@ -9,6 +9,7 @@
 #include "attend/backends/create.h"
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/base/parallel.h"
 #include "attend/engine/request_memory.h"
 #include "attend/engine/resolve_engine.h"
 #include "attend/engine/saturation_watch.h"
@@ -20,6 +21,8 @@
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/model/input_file.h"
 #include "attend/model/kv_scales.h"
+#include "attend/model/loadable_model.h"
+#include "attend/model/weights_ahead.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
@@ -67,6 +70,9 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
           "model_path: expected a model directory, or a model with dummy weights");
   model_spec_ = config.model ? *config.model : read_config(config.model_path);
+  // With a thread alone there is nobody to read beside it.
+  std::optional<WeightsAhead> weights;
+  if (config.load_format != LoadFormat::kDummy && num_threads() > 1) weights.emplace(config.model_path);
   if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
   warn_about_token_ids(config.model_path);
@@ -88,11 +94,13 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
       WindowHolds(pool_->swa_slots(), widest_window_left(resolved.backend.model), rows_->num_rows()));
   scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule);
   if (progress.resolved) progress.resolved(*this);
-  model_ = load_model(config.model_path, model_spec_, config.load_format, progress.weights,
-                      {.device = info_.device,
-                       .dtype = info_.dtype,
-                       .batch_invariant = config.deterministic_inference,
-                       .rounds_x = info_.rounds_x});
+  const ModelPlacement placement{.device = info_.device,
+                                 .dtype = info_.dtype,
+                                 .batch_invariant = config.deterministic_inference,
+                                 .rounds_x = info_.rounds_x};
+  model_ = weights
+               ? load_model(weights->take(), model_spec_, progress.weights, placement)
+               : load_model(config.model_path, model_spec_, config.load_format, progress.weights, placement);
   model_->prepare(info_.limits);
   info_.weight_bytes = model_->weight_bytes();
   saturation_watch_ =

@@ -23,7 +23,7 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
   int layer_id = 0;
   for (const LayerSpec& layer : spec_.layers) {
     modules_.push_back(make_mixer(layer, layer_id++, spec_, names_));
-    modules_.push_back(make_mlp(layer, spec_, names_));
+    modules_.push_back(make_mlp(layer, spec_, names_, placement_.device));
   }
 }
 

@@ -63,8 +63,13 @@ double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const 
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const ModelSpec& spec,
                                   LoadFormat format, const LoadProgress& progress,
                                   const ModelPlacement& placement) {
-  std::optional<ModelWeights> files;
-  if (format != LoadFormat::kDummy) files.emplace(directory);
+  if (format == LoadFormat::kDummy)
+    return load_model(std::optional<ModelWeights>(), spec, progress, placement);
+  return load_model(ModelWeights(directory), spec, progress, placement);
+}
+
+std::unique_ptr<Model> load_model(std::optional<ModelWeights> files, const ModelSpec& spec,
+                                  const LoadProgress& progress, const ModelPlacement& placement) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
   const WeightPrefix* const prefix = files ? find_prefix(architecture, *files) : nullptr;
   const std::string head = stored_name(std::string(architecture.names.lm_head) + ".weight", prefix);

@@ -31,4 +31,8 @@ class LoadableModel : public Model {
 std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlacement& placement,
                                           bool own_head);
 
+// load_model (model.h) from files that are open; none: random weights.
+std::unique_ptr<Model> load_model(std::optional<ModelWeights> files, const ModelSpec& spec,
+                                  const LoadProgress& progress, const ModelPlacement& placement);
+
 }  // namespace attend

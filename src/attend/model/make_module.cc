@@ -27,9 +27,10 @@ struct MakeMlp {
   const NormPlaces& norms;
   const ModelSpec& model;
   const DecoderNames& names;
+  Device device;
 
   std::unique_ptr<Module> operator()(const GatedMlpSpec& spec) const {
-    return std::make_unique<GatedMlpModule>(spec, norms, model, names);
+    return std::make_unique<GatedMlpModule>(spec, norms, model, names, device);
   }
   std::unique_ptr<Module> operator()(const MoeMlpSpec& spec) const {
     return std::make_unique<MoeMlpModule>(spec, norms, model, names);
@@ -46,8 +47,9 @@ std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int layer_id, const M
   return std::visit(MakeMixer{layer.norms, layer_id, model, names}, layer.mixer);
 }
 
-std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names) {
-  return std::visit(MakeMlp{layer.norms, model, names}, layer.mlp);
+std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,
+                                 Device device) {
+  return std::visit(MakeMlp{layer.norms, model, names, device}, layer.mlp);
 }
 
 }  // namespace attend

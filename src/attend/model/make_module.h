@@ -10,6 +10,7 @@ namespace attend {
 
 std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int layer_id, const ModelSpec& model,
                                    const DecoderNames& names);
-std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names);
+std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,
+                                 Device device);
 
 }  // namespace attend

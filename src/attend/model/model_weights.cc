@@ -88,6 +88,10 @@ void ModelWeights::fetch(std::string_view name, const std::function<void(size_t 
   file.fetch(*file.find(name), fetched);
 }
 
+void ModelWeights::read_ahead(const std::atomic<bool>& stop) const {
+  for (const SafetensorsFile& file : files_) file.read_ahead(stop);
+}
+
 void ModelWeights::check_unchanged() const {
   for (const SafetensorsFile& file : files_) file.check_unchanged();
 }

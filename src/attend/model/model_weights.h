@@ -1,6 +1,7 @@
 // The weights of a model directory: one safetensors file, or shards that an index names.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -31,6 +32,8 @@ class ModelWeights {
   std::string where(std::string_view name) const;
   // As SafetensorsFile::fetch.
   void fetch(std::string_view name, const std::function<void(size_t bytes)>& fetched) const;
+  // As SafetensorsFile::read_ahead, of all files.
+  void read_ahead(const std::atomic<bool>& stop) const;
   // Throws Error(kCorruptFile) naming a file that was written to since it was opened.
   void check_unchanged() const;
 

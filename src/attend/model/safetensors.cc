@@ -78,6 +78,12 @@ void SafetensorsFile::fetch(const SafetensorsEntry& entry,
   check_unchanged();
 }
 
+void SafetensorsFile::read_ahead(const std::atomic<bool>& stop) const {
+  const size_t end = mapping_->num_bytes();
+  for (size_t first = 0; first < end && !stop; first += kFetchBytes)
+    if (!mapping_->fetch(first, std::min<size_t>(kFetchBytes, end - first))) return;
+}
+
 void SafetensorsFile::check_unchanged() const {
   if (!mapping_->unchanged())
     fail(ErrorCode::kCorruptFile, path_.string(),

@@ -1,6 +1,7 @@
 // A safetensors file, mapped into memory.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -43,6 +44,9 @@ class SafetensorsFile {
   // is replaced does no harm: the mapping is of the file that was opened. Whoever cuts that one short later
   // ends the process (mapped_range.h).
   void fetch(const SafetensorsEntry& entry, const std::function<void(size_t bytes)>& fetched) const;
+  // The same for all of them, in the order of their data, until `stop` is set. Throws nothing: where the file
+  // was cut short it ends, and fetch() says so.
+  void read_ahead(const std::atomic<bool>& stop) const;
 
  private:
   std::filesystem::path path_;

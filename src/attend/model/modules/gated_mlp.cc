@@ -5,11 +5,12 @@
 namespace attend {
 
 GatedMlpModule::GatedMlpModule(const GatedMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
-                               const DecoderNames& names)
+                               const DecoderNames& names, Device device)
     : spec_(spec),
       hidden_size_(model.hidden_size),
       names_(names),
       norms_(norms),
+      gates_in_place_(device.type == DeviceType::kCpu),
       norm_{.weight = {}, .eps = model.norm_eps},
       post_norm_(norm_) {}
 
@@ -27,12 +28,15 @@ void GatedMlpModule::add_slots(SlotWriter& slots) {
 }
 
 std::vector<int64_t> GatedMlpModule::scratch_widths() const {
-  return {2 * int64_t{spec_.intermediate_size}, spec_.intermediate_size};
+  const int64_t intermediate = spec_.intermediate_size;
+  if (gates_in_place_) return {2 * intermediate};
+  return {2 * intermediate, intermediate};
 }
 
 void GatedMlpModule::forward(ModuleStep& step) const {
   const TensorView gate_up = step.scratch.take(2 * int64_t{spec_.intermediate_size});
-  const TensorView x = step.scratch.take(spec_.intermediate_size);
+  const TensorView x = gates_in_place_ ? gate_up.slice(1, 0, spec_.intermediate_size)
+                                       : step.scratch.take(spec_.intermediate_size);
   kernels::norm_gated_linear(
       step.residual,
       {.norm = norm_, .gate_up = gate_up_, .activation = spec_.activation, .gate_up_out = gate_up, .out = x},

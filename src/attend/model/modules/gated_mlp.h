@@ -10,7 +10,7 @@ namespace attend {
 class GatedMlpModule : public Module {
  public:
   GatedMlpModule(const GatedMlpSpec& spec, const NormPlaces& norms, const ModelSpec& model,
-                 const DecoderNames& names);
+                 const DecoderNames& names, Device device);
 
   void add_slots(SlotWriter& slots) override;
   std::vector<int64_t> scratch_widths() const override;
@@ -22,6 +22,8 @@ class GatedMlpModule : public Module {
   const int64_t hidden_size_;
   const DecoderNames& names_;
   const NormPlaces norms_;
+  // What is gated is written over the gates: of a prompt's activations these are the largest.
+  const bool gates_in_place_;
   kernels::Norm norm_, post_norm_;
   std::vector<Linear> gate_up_, down_;
 };

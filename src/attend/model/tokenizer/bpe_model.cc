@@ -82,9 +82,11 @@ BpeModel::BpeModel(const JsonNode& node) : TokenModel(node.at("vocab")), where_(
 
 void BpeModel::find_chars() {
   low_char_ids_.assign(kNumLowChars, -1);
-  for (const auto& [token, token_id] : vocabulary().ids()) {
-    if (token.empty() || char_bytes(token[0]) != token.size()) continue;
-    const Char c = read_char(token, 0);
+  const std::vector<std::optional<std::string>>& tokens = vocabulary().tokens();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!tokens[i] || tokens[i]->empty() || char_bytes(tokens[i]->front()) != tokens[i]->size()) continue;
+    const Char c = read_char(*tokens[i], 0);
+    const auto token_id = static_cast<int32_t>(i);
     if (c.code < kNumLowChars) {
       low_char_ids_[c.code] = token_id;
     } else {

@@ -95,7 +95,7 @@ size_t Tokenizer::Impl::encode_normalized(NormalizedText text, bool plain, Regex
 
 const std::string* Tokenizer::Impl::decodable(int32_t id, bool skip_special_tokens) const {
   const Token* token = find(id);
-  return token == nullptr || (skip_special_tokens && token->special) ? nullptr : &token->decoded;
+  return token == nullptr || (skip_special_tokens && token->special) ? nullptr : token->decoded;
 }
 
 Tokenizer::Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
@@ -150,7 +150,7 @@ std::optional<int32_t> Tokenizer::token_id(std::string_view token) const { retur
 const std::string& Tokenizer::token(int32_t id) const {
   const Impl::Token* token = impl_->find(id);
   require(token != nullptr, "token id ", id, ": the tokenizer has ids 0 to ", vocab_size() - 1);
-  return token->spelling;
+  return *token->spelling;
 }
 
 bool Tokenizer::is_special(int32_t id) const {

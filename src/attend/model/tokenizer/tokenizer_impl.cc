@@ -96,25 +96,19 @@ void Tokenizer::Impl::add_token(AddedToken token, std::optional<int32_t> declare
 void Tokenizer::Impl::list_tokens(const std::string& file) {
   const std::vector<std::optional<std::string>>& known = model->vocabulary().tokens();
   tokens.resize(std::max(known.size(), static_cast<size_t>(next_id_)));
-  std::vector<bool> named(tokens.size());
-  for (size_t i = 0; i < known.size(); ++i) {
-    const std::optional<std::string>& spelling = known[i];
-    if (!spelling) continue;
-    tokens[i] = {*spelling, *spelling, false};
-    named[i] = true;
-  }
+  for (size_t i = 0; i < known.size(); ++i)
+    if (known[i]) tokens[i] = {&*known[i], &*known[i], false};
   for (const AddedTokens::Entry& entry : added_tokens.entries()) {
     const auto id = static_cast<size_t>(entry.id);
-    if (named[id] && tokens[id].spelling != entry.token.content) {
-      fail(ErrorCode::kCorruptFile, file, ": id ", id, " belongs to \"", tokens[id].spelling, "\" and to \"",
+    if (tokens[id].spelling != nullptr && *tokens[id].spelling != entry.token.content) {
+      fail(ErrorCode::kCorruptFile, file, ": id ", id, " belongs to \"", *tokens[id].spelling, "\" and to \"",
            entry.token.content, "\"");
     }
-    tokens[id] = {entry.token.content, entry.decoded, entry.token.special};
-    named[id] = true;
+    tokens[id] = {&entry.token.content, &entry.decoded, entry.token.special};
   }
-  for (size_t i = 0; i < named.size(); ++i) {
-    if (!named[i])
-      fail(ErrorCode::kCorruptFile, file, ": no token has id ", i, "; ids are 0 to ", named.size() - 1);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].spelling == nullptr)
+      fail(ErrorCode::kCorruptFile, file, ": no token has id ", i, "; ids are 0 to ", tokens.size() - 1);
   }
 }
 

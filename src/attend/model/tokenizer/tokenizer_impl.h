@@ -22,9 +22,10 @@ struct Tokenizer::Impl {
   // Reads the files; see Tokenizer::from_path.
   explicit Impl(const std::filesystem::path& path);
 
+  // Strings of the model's vocabulary or of added_tokens.
   struct Token {
-    std::string spelling;
-    std::string decoded;  // what the decoder gets; differs for added tokens that are normalized
+    const std::string* spelling = nullptr;
+    const std::string* decoded = nullptr;  // what the decoder gets; differs for normalized added tokens
     bool special = false;
   };
 

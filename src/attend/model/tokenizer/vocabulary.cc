@@ -1,6 +1,14 @@
 #include "attend/model/tokenizer/vocabulary.h"
 
+#include <bit>
+#include <functional>
+
 namespace attend::tokenizer {
+namespace {
+
+uint64_t hash_of(std::string_view token) { return std::hash<std::string_view>{}(token); }
+
+}  // namespace
 
 Vocabulary::Vocabulary(const JsonNode& vocab) {
   if (vocab.object_size() == 0) vocab.corrupt("is empty");
@@ -8,7 +16,8 @@ Vocabulary::Vocabulary(const JsonNode& vocab) {
   // Ids are dense once the added tokens are there; the vocabulary alone may leave room for no more tokens
   // than that.
   const size_t max_tokens = 2 * entries.size() + 65536;
-  ids_.reserve(entries.size());
+  num_tokens_ = entries.size();
+  tokens_.reserve(entries.size());
   for (const auto& [token, value] : entries) {
     if (!value.is_number_unsigned()) vocab.at(token).token_id();
     const auto token_id = value.get<uint64_t>();
@@ -22,15 +31,29 @@ Vocabulary::Vocabulary(const JsonNode& vocab) {
     }
     tokens_[token_id] = token;
   }
+  index_tokens();
+}
+
+void Vocabulary::index_tokens() {
+  slots_.resize(std::bit_ceil(num_tokens_ + num_tokens_ / 2 + 2));
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    if (tokens_[i]) ids_.emplace(*tokens_[i], static_cast<int32_t>(i));
+    if (!tokens_[i]) continue;
+    const uint64_t hash = hash_of(*tokens_[i]);
+    slots_[find(*tokens_[i], hash)] = {static_cast<uint32_t>(hash >> 32), static_cast<int32_t>(i)};
   }
 }
 
+size_t Vocabulary::find(std::string_view token, uint64_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t i = hash & mask;
+  for (; slots_[i].id != -1; i = (i + 1) & mask)
+    if (slots_[i].hash == hash >> 32 && *tokens_[static_cast<size_t>(slots_[i].id)] == token) break;
+  return i;
+}
+
 std::optional<int32_t> Vocabulary::id(std::string_view token) const {
-  const auto found = ids_.find(token);
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
+  const int32_t id = slots_[find(token, hash_of(token))].id;
+  return id == -1 ? std::nullopt : std::optional(id);
 }
 
 }  // namespace attend::tokenizer

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "attend/model/json.h"
@@ -23,12 +22,23 @@ class Vocabulary {
   std::optional<int32_t> id(std::string_view token) const;
   // Tokens by id. The vocabulary may leave ids to the added tokens.
   const std::vector<std::optional<std::string>>& tokens() const { return tokens_; }
-  const std::unordered_map<std::string_view, int32_t>& ids() const { return ids_; }
-  size_t size() const { return ids_.size(); }
+  size_t size() const { return num_tokens_; }
 
  private:
+  // A table of ids by the hash of their tokens: eight bytes a slot, where a map of the library would take
+  // fifty and as many misses of the cache.
+  struct Slot {
+    uint32_t hash = 0;
+    int32_t id = -1;  // -1: the slot is free
+  };
+
+  void index_tokens();
+  // The slot that holds the token, or the free one where it would go.
+  size_t find(std::string_view token, uint64_t hash) const;
+
   std::vector<std::optional<std::string>> tokens_;
-  std::unordered_map<std::string_view, int32_t> ids_;  // views of tokens_
+  std::vector<Slot> slots_;  // a power of two, at most two thirds of them full
+  size_t num_tokens_ = 0;
 };
 
 }  // namespace attend::tokenizer

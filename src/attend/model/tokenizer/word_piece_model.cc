@@ -23,7 +23,8 @@ WordPieceModel::WordPieceModel(const JsonNode& node)
       unk_id_(vocabulary().id(unk_token_)),
       prefix_(node.at("continuing_subword_prefix").string()),
       max_word_chars_(static_cast<size_t>(node.integer("max_input_chars_per_word", 0, 1 << 30))) {
-  for (const auto& [token, id] : vocabulary().ids()) longest_token_ = std::max(longest_token_, token.size());
+  for (const std::optional<std::string>& token : vocabulary().tokens())
+    if (token) longest_token_ = std::max(longest_token_, token->size());
 }
 
 void WordPieceModel::encode(std::string_view word, std::vector<int32_t>& ids) const {

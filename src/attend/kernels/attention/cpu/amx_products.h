@@ -88,10 +88,10 @@ class AmxProducts {
   void restore_columns(float* row) const {
     if constexpr (!kPairsLieApart<T>)
       for (int d = 0; d < context_.stride_v; d += 32) {
-        __m512 low = _mm512_loadu_ps(row + d), high = _mm512_loadu_ps(row + d + 16);
-        Bf16Mac::restore_columns<T>(low, high);
-        _mm512_storeu_ps(row + d, low);
-        _mm512_storeu_ps(row + d + 16, high);
+        __m512 columns[2] = {_mm512_loadu_ps(row + d), _mm512_loadu_ps(row + d + 16)};
+        Bf16Mac::restore_columns<T>(columns);
+        _mm512_storeu_ps(row + d, columns[0]);
+        _mm512_storeu_ps(row + d + 16, columns[1]);
       }
   }
 

@@ -21,7 +21,7 @@ template <class M, class T>
 void order_queries(typename M::Step* q, int64_t stride, int num_rows, int dim) {
   constexpr int kLanes = M::Simd::kLanes;
   for (int row = 0; row < num_rows; ++row, q += stride)
-    for (int d = 0; d < dim; d += 2 * kLanes) {
+    for (int d = 0; d < dim; d += M::kBlock) {
       auto* const block = q + d / M::kElements;
       typename M::StepVec steps[M::kBlockVecs];
       for (int i = 0; i < M::kBlockVecs; ++i) steps[i] = M::load(block + i * kLanes);
@@ -41,7 +41,7 @@ template <class M, class T, int kRows>
 void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRows& tile, const TileRows& next,
                       int dim, float* scores) {
   using S = typename M::Simd;
-  constexpr int kLanes = S::kLanes, kBlock = 2 * kLanes;
+  constexpr int kLanes = S::kLanes, kBlock = M::kBlock;
   constexpr int kSlots = kRows == 3 ? 4 : kRows;  // rows of the sums, a power of two
   constexpr int kKeys = kLanes / kSlots;
   const char* const any_row = tile.k[std::countr_zero(tile.present)];
@@ -49,19 +49,29 @@ void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRow
     if ((tile.present >> key & range_bits(0, kKeys, 0)) == 0) continue;
     const char* rows[kKeys];
     typename S::F32 sums[kLanes];
-    unrolled<kKeys>([&](auto i) { rows[i] = tile.k[key + i] != nullptr ? tile.k[key + i] : any_row; });
-    unrolled<kLanes>([&](auto i) { sums[i] = S::zero(); });
+    unrolled<kKeys>([&](auto i) __attribute__((always_inline)) {
+      rows[i] = tile.k[key + i] != nullptr ? tile.k[key + i] : any_row;
+    });
+    unrolled<kLanes>([&](auto i) __attribute__((always_inline)) { sums[i] = S::zero(); });
     const auto add_block = [&](int d, int n) __attribute__((always_inline)) {
-      typename M::StepVec k[kKeys][M::kBlockVecs];
-      unrolled<kKeys>([&](auto i) {
-        M::load_block(reinterpret_cast<const T*>(rows[i]) + d, n, k[i]);
-        prefetch(next.k[key + i], rows[i], d * static_cast<int>(sizeof(T)));
-      });
-      unrolled<M::kBlockVecs>([&](auto vec) {
-        unrolled<kRows>([&](auto row) {
-          const auto q_steps = M::load(q + row * q_stride + d / M::kElements + vec * kLanes);
-          unrolled<kKeys>(
-              [&](auto i) { sums[row * kKeys + i] = M::mac(q_steps, k[i][vec], sums[row * kKeys + i]); });
+      // As many keys at once as registers hold beside the sums.
+      constexpr int kAtOnce = M::kBlockVecs > 2 ? 1 : kKeys;
+      unrolled<kKeys / kAtOnce>([&](auto part) __attribute__((always_inline)) {
+        constexpr int kFirst = part * kAtOnce;
+        typename M::StepVec k[kAtOnce][M::kBlockVecs];
+        unrolled<kAtOnce>([&](auto i) __attribute__((always_inline)) {
+          const char* const row = rows[kFirst + i];
+          M::load_block(reinterpret_cast<const T*>(row) + d, n, k[i]);
+          prefetch(next.k[key + kFirst + i], row, d * static_cast<int>(sizeof(T)));
+        });
+        unrolled<M::kBlockVecs>([&](auto vec) __attribute__((always_inline)) {
+          unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
+            const auto q_steps = M::load(q + row * q_stride + d / M::kElements + vec * kLanes);
+            unrolled<kAtOnce>([&](auto i) __attribute__((always_inline)) {
+              auto& sum = sums[row * kKeys + kFirst + i];
+              sum = M::mac(q_steps, k[i][vec], sum);
+            });
+          });
         });
       });
     };
@@ -82,35 +92,38 @@ template <class M, class T, int kRows, int kBlocks>
 void add_value_columns(const typename M::Step* p, const TileRows& tile, const TileRows& next, int first,
                        int dim, float* acc, int64_t acc_stride, const float* rescale) {
   using S = typename M::Simd;
-  constexpr int kLanes = S::kLanes, kBlock = 2 * kLanes;
-  typename S::F32 sums[kRows][kBlocks][2];
-  const auto for_each_pair = [&](const auto& fn) __attribute__((always_inline)) {
-    unrolled<kRows>([&](auto row) {
-      unrolled<kBlocks>([&](auto block) {
-        fn(row, sums[row][block][0], sums[row][block][1], acc + row * acc_stride + first + block * kBlock);
+  constexpr int kLanes = S::kLanes, kBlock = M::kBlock, kVecs = M::kColumnVecs;
+  typename S::F32 sums[kRows][kBlocks][kVecs];
+  const auto for_each_block = [&](const auto& fn) __attribute__((always_inline)) {
+    unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
+      unrolled<kBlocks>([&](auto block) __attribute__((always_inline)) {
+        fn(row, sums[row][block], acc + row * acc_stride + first + block * kBlock);
       });
     });
   };
-  for_each_pair([&](auto row, auto& low, auto& high, const float* columns) {
-    low = S::mul(S::set1(rescale[row]), S::load(columns));
-    high = S::mul(S::set1(rescale[row]), S::load(columns + kLanes));
-    M::template order_columns<T>(low, high);
+  for_each_block([&](auto row, auto& vecs, const float* columns) __attribute__((always_inline)) {
+    unrolled<kVecs>([&](auto vec) __attribute__((always_inline)) {
+      vecs[vec] = S::mul(S::set1(rescale[row]), S::load(columns + vec * kLanes));
+    });
+    M::template order_columns<T>(vecs);
   });
   const auto add_keys = [&](int key, auto is_whole) __attribute__((always_inline)) {
     const char* rows[M::kElements];
-    unrolled<M::kElements>([&](auto i) { rows[i] = tile.v[key + i]; });
-    typename M::StepVec v[kBlocks][2];
-    unrolled<kBlocks>([&](auto block) {
+    unrolled<M::kElements>([&](auto i) __attribute__((always_inline)) { rows[i] = tile.v[key + i]; });
+    typename M::StepVec v[kBlocks][kVecs];
+    unrolled<kBlocks>([&](auto block) __attribute__((always_inline)) {
       const int d = first + block * kBlock;
       M::template load_block_across<T>(rows, d, is_whole ? kBlock : dim - d, v[block]);
-      unrolled<M::kElements>(
-          [&](auto i) { prefetch(next.v[key + i], rows[i], d * static_cast<int>(sizeof(T))); });
+      unrolled<M::kElements>([&](auto i) __attribute__((always_inline)) {
+        prefetch(next.v[key + i], rows[i], d * static_cast<int>(sizeof(T)));
+      });
     });
-    unrolled<kRows>([&](auto row) {
+    unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
       const auto p_of_key = M::broadcast(p + row * kTileKeys + key / M::kElements);
-      unrolled<kBlocks>([&](auto block) {
-        sums[row][block][0] = M::mac(p_of_key, v[block][0], sums[row][block][0]);
-        sums[row][block][1] = M::mac(p_of_key, v[block][1], sums[row][block][1]);
+      unrolled<kBlocks>([&](auto block) __attribute__((always_inline)) {
+        unrolled<kVecs>([&](auto vec) __attribute__((always_inline)) {
+          sums[row][block][vec] = M::mac(p_of_key, v[block][vec], sums[row][block][vec]);
+        });
       });
     });
   };
@@ -122,10 +135,10 @@ void add_value_columns(const typename M::Step* p, const TileRows& tile, const Ti
     else
       add_keys(key, std::false_type{});
   }
-  for_each_pair([&](auto, auto& low, auto& high, float* columns) {
-    M::template restore_columns<T>(low, high);
-    S::store(columns, low);
-    S::store(columns + kLanes, high);
+  for_each_block([&](auto, auto& vecs, float* columns) __attribute__((always_inline)) {
+    M::template restore_columns<T>(vecs);
+    unrolled<kVecs>([&](auto vec)
+                        __attribute__((always_inline)) { S::store(columns + vec * kLanes, vecs[vec]); });
   });
 }
 
@@ -134,8 +147,8 @@ void add_values(const typename M::Step* p, const TileRows& tile, const TileRows&
                 int64_t acc_stride, const float* rescale) {
   using S = typename M::Simd;
   // As many sums as registers hold beside the blocks of V.
-  constexpr int kBlocks = S::kRegisters / (kRows <= 2 ? 8 : 16);
-  constexpr int kBlock = 2 * S::kLanes;
+  constexpr int kBlocks = S::kRegisters / (kRows <= 2 ? 8 : 16) * 2 / M::kColumnVecs;
+  constexpr int kBlock = M::kBlock;
   int d = 0;
   for (; d + kBlocks * kBlock <= dim; d += kBlocks * kBlock)
     add_value_columns<M, T, kRows, kBlocks>(p, tile, next, d, dim, acc, acc_stride, rescale);

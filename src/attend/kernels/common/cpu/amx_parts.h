@@ -66,46 +66,6 @@ void split_p(const __m512 (&p)[2], Pairs (&parts)[kParts]) {
   }
 }
 
-// fp8 by its lower seven bits as bfloat16, in lower and upper bytes.
-struct Fp8Table {
-  alignas(64) uint8_t low[128], high[128];
-
-  template <class T>
-  static Fp8Table of() {
-    Fp8Table table;
-    for (int bits = 0; bits < 128; ++bits) {
-      const BF16 value(static_cast<float>(T::from_bits(static_cast<uint8_t>(bits))));
-      table.low[bits] = static_cast<uint8_t>(value.bits);
-      table.high[bits] = static_cast<uint8_t>(value.bits >> 8);
-    }
-    return table;
-  }
-};
-
-// The table in registers.
-template <class T>
-class Fp8Registers {
- public:
-  Fp8Registers() {
-    static const Fp8Table table = Fp8Table::of<T>();
-    for (int half = 0; half < 2; ++half) {
-      low_[half] = _mm512_load_si512(table.low + half * 64);
-      high_[half] = _mm512_load_si512(table.high + half * 64);
-    }
-  }
-
-  // The lower and the upper byte of each of 64 values as bfloat16.
-  void look_up(__m512i bytes, __m512i& low, __m512i& high) const {
-    low = _mm512_permutex2var_epi8(low_[0], bytes, low_[1]);
-    // Looked up | (bytes & 0x80), the sign.
-    high = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high_[0], bytes, high_[1]), bytes,
-                                     _mm512_set1_epi8(-0x80), 0xf8);
-  }
-
- private:
-  __m512i low_[2], high_[2];
-};
-
 // Reads blocks of 32 elements of K or V as pairs.
 template <class T>
 class PartsReader {
@@ -131,27 +91,18 @@ class PartsReader {
 };
 
 template <class T>
-requires(std::is_same_v<T, F8E4M3> || std::is_same_v<T, F8E5M2>) class PartsReader<T> {
+requires(kIsFp8<T>) class PartsReader<T> {
  public:
   static constexpr int kParts = 1;
 
   void read(const T* row, Pairs (&parts)[kParts]) const {
-    convert(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)), parts);
+    parts[0] = table_.widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)));
   }
   void read_first(const T* row, int n, Pairs (&parts)[kParts]) const {
-    convert(_mm256_maskz_loadu_epi8(static_cast<__mmask32>((uint32_t{1} << n) - 1), row), parts);
+    parts[0] = table_.widen(_mm256_maskz_loadu_epi8(static_cast<__mmask32>((uint32_t{1} << n) - 1), row));
   }
 
  private:
-  void convert(__m256i block, Pairs (&parts)[kParts]) const {
-    const __m512i bytes = _mm512_castsi256_si512(block);
-    // Eight bytes to the front of each quarter.
-    const __m512i spread = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 0, 2, 0, 3, 0), bytes);
-    __m512i low, high;
-    table_.look_up(spread, low, high);
-    parts[0] = _mm512_unpacklo_epi8(low, high);
-  }
-
   const Fp8Registers<T> table_{};
 };
 

@@ -36,8 +36,9 @@ Isa find_isa() {
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
     return Isa::kAvx2;
-  if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
-  return __builtin_cpu_supports("avx512vbmi") && may_use_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
+  // Of those with BF16 one generation of servers has no VBMI.
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vbmi")) return Isa::kAvx512;
+  return may_use_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
 #else
   return Isa::kPortable;
 #endif

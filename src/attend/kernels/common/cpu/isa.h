@@ -17,9 +17,9 @@ enum class Isa {
   kPortable,    // the compiler's baseline for the machine (on x86-64: SSE2)
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // kAvx2 and AVX-512 F, BW, DQ, VL
-  kAvx512Bf16,  // kAvx512 and AVX512-BF16
-  kAmx,         // kAvx512Bf16, AVX512-VBMI and the tiles of AMX-BF16, where the operating system lets this
-                // process use them
+  kAvx512Bf16,  // kAvx512, AVX512-BF16 and AVX512-VBMI
+  kAmx,         // kAvx512Bf16 and the tiles of AMX-BF16, where the operating system lets this process use
+                // them
 };
 
 inline constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,

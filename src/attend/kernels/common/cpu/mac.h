@@ -35,18 +35,19 @@ struct F32Mac {
   static StepVec load_across(const T* const (&rows)[kElements], int n) {
     return rows[0] == nullptr ? zero() : load_steps(rows[0], n);
   }
-  // Without packing (skinny.h): a block is 2 kLanes elements of a row, of which the first n are read.
-  static constexpr int kBlockVecs = 2;
+  // Without packing (skinny.h): a block is kBlock elements of a row, of which the first n are read.
+  static constexpr int kBlock = 2 * S::kLanes, kBlockVecs = 2, kColumnVecs = 2;
   template <class T>
   static void load_block(const T* row, int n, StepVec (&steps)[kBlockVecs]) {
-    if (n >= 2 * S::kLanes)
+    if (n >= kBlock)
       S::load_block(row, steps[0], steps[1]);
     else
       S::load_block_first(row, n, steps[0], steps[1]);
   }
-  // The block at element d of each of kElements rows, as the steps of 2 kLanes columns. Null rows are zeros.
+  // The block at element d of each of kElements rows, as the steps of kBlock columns. Null rows are zeros.
   template <class T>
-  static void load_block_across(const char* const (&rows)[kElements], int d, int n, StepVec (&steps)[2]) {
+  static void load_block_across(const char* const (&rows)[kElements], int d, int n,
+                                StepVec (&steps)[kColumnVecs]) {
     load_block(reinterpret_cast<const T*>(rows[0]) + d, n, steps);
   }
   // The order of a query's steps and of an output row's columns in a block.
@@ -55,12 +56,12 @@ struct F32Mac {
     S::template to_block_order<T>(steps[0], steps[1]);
   }
   template <class T>
-  static void order_columns(F32& a, F32& b) {
-    S::template to_block_order<T>(a, b);
+  static void order_columns(F32 (&columns)[kColumnVecs]) {
+    S::template to_block_order<T>(columns[0], columns[1]);
   }
   template <class T>
-  static void restore_columns(F32& a, F32& b) {
-    S::template from_block_order<T>(a, b);
+  static void restore_columns(F32 (&columns)[kColumnVecs]) {
+    S::template from_block_order<T>(columns[0], columns[1]);
   }
 
   // kElements vectors of P as kLanes steps.

@@ -158,11 +158,13 @@ struct Avx512 {
     return add_parts(add_parts(quads[0], quads[1]), add_parts(quads[2], quads[3]));
   }
 
- private:
+  // Pairs of bfloat16 as floats.
   static void split_pairs(__m512i pairs, F32& even, F32& odd) {
     even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
     odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
+
+ private:
   static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 
   static F32 widen_f16(__m256i half) { return _mm512_cvtph_ps(half); }

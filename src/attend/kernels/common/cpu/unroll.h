@@ -13,7 +13,9 @@ using Index = std::integral_constant<int, kIndex>;
 // fn(Index<0>{}), fn(Index<1>{}), ... fn(Index<kCount - 1>{}).
 template <int kCount, class Fn>
 [[gnu::always_inline]] inline void unrolled(const Fn& fn) {
-  [&fn]<int... kIndices>(std::integer_sequence<int, kIndices...>) { (fn(Index<kIndices>{}), ...); }
+  [&fn]<int... kIndices>(std::integer_sequence<int, kIndices...>) __attribute__((always_inline)) {
+    (fn(Index<kIndices>{}), ...);
+  }
   (std::make_integer_sequence<int, kCount>{});
 }
 
