@@ -16,6 +16,7 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import socket
 import statistics
 import subprocess
@@ -49,6 +50,7 @@ def parse_arguments():
     parser.add_argument("--max-running", type=int, default=256, help="of both servers")
     parser.add_argument("--server-cpus", type=cpu_set, default={0, 1})
     parser.add_argument("--client-cpus", type=cpu_set)
+    parser.add_argument("--load-seconds", type=float, default=600, help="what takes longer has failed")
     parser.add_argument("--seconds", type=float, default=1e9, help="no turn begins after these")
     parser.add_argument("--out", help="rows as JSON lines")
     arguments = parser.parse_args()
@@ -118,18 +120,31 @@ def llama_server(arguments):
 
 def over_http(server, arguments, streams):
     before = server.cpu_seconds()
-    load = subprocess.run(
-        [sys.executable, FOLDER / "serving_load.py", str(server.port), "--streams", str(streams), "--requests",
-         str(streams * arguments.rounds), "--input-len", str(arguments.input_len), "--output-len", str(arguments.output_len),
-         "--processes", str(min(8, len(arguments.client_cpus)))],
-        capture_output=True, text=True, preexec_fn=pinned(arguments.client_cpus))
+    try:
+        said, complaint = run_load(server, arguments, streams)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"no end after {arguments.load_seconds:.0f} s"}
     cpu = server.cpu_seconds() - before
-    numbers = re.search(r"(\d+) of (\d+) answers whole in .*?, (\d+) tokens/s, first piece after ([\d.]+) ms .p50., ([\d.]+)", load.stdout)
+    numbers = re.search(r"(\d+) of (\d+) answers whole in .*?, (\d+) tokens/s, first piece after ([\d.]+) ms .p50., ([\d.]+)", said)
     if not numbers:
-        return {"failed": (load.stderr or load.stdout).strip()[-300:]}
+        return {"failed": (complaint or said).strip()[-300:]}
     whole, wanted, rate, p50, p99 = map(float, numbers.groups())
     return {"whole": int(whole), "of": int(wanted), "tokens/s": rate, "us of CPU a token": 1e6 * cpu / (wanted * arguments.output_len),
             "first token p50 ms": p50, "first token p99 ms": p99, "peak MB": server.peak_mb()}
+
+
+def run_load(server, arguments, streams):
+    load = subprocess.Popen(
+        [sys.executable, FOLDER / "serving_load.py", str(server.port), "--streams", str(streams), "--requests",
+         str(streams * arguments.rounds), "--input-len", str(arguments.input_len), "--output-len", str(arguments.output_len),
+         "--processes", str(min(8, len(arguments.client_cpus)))],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=pinned(arguments.client_cpus))
+    try:
+        return load.communicate(timeout=arguments.load_seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(load.pid, signal.SIGKILL)  # its clients too
+        load.wait()
+        raise
 
 
 def offline_run(arguments, streams, requests):
