@@ -107,20 +107,22 @@ def draw_models() -> None:
 def draw_llamacpp() -> None:
     """How many times as good as llama.cpp, row by row of benchmarks/llamacpp.sh."""
     report = read("cpu-llamacpp")
-    names = list(dict.fromkeys(row["case"] for row in report["rows"]))
+    name_of = {row["case"]: re.sub(r" \(\d+ layers\)|, (seconds|MB)$", "", row["case"]) for row in report["rows"]}
+    names = list(dict.fromkeys(name_of.values()))
     kinds = sorted({(row["dtype"], row["threads"]) for row in report["rows"]})
     figure, axes = plt.subplots(figsize=(8, 0.55 * len(names) + 1.2))
     colours = {"bfloat16": OURS, "float16": PEER}
     height = 0.8 / len(kinds)
     for i, (dtype, threads) in enumerate(kinds):
         rows = [row for row in report["rows"] if (row["dtype"], row["threads"]) == (dtype, threads)]
-        places = [names.index(row["case"]) + (i - (len(kinds) - 1) / 2) * height for row in rows]
+        places = [names.index(name_of[row["case"]]) + (i - (len(kinds) - 1) / 2) * height for row in rows]
         bars = axes.barh(places, [row["ratio"] for row in rows], 0.9 * height, color=colours[dtype],
                          alpha=1 if threads > 1 else 0.55, label=f"{dtype}, {threads} thread{'s' * (threads > 1)}")
-        axes.bar_label(bars, [f"{row['ratio']:.2f}" for row in rows], padding=2, fontsize=6)
+        layers = [row.get("layers", report["layers"]) for row in rows]
+        axes.bar_label(bars, [f"{row['ratio']:.2f}" + f" ({n} layers)" * (n != report["layers"])
+                              for row, n in zip(rows, layers)], padding=2, fontsize=6)
     axes.axvline(1, color=LIMIT, linewidth=0.8)
-    axes.set_yticks(range(len(names)), [name.removesuffix(", seconds").removesuffix(", MB") for name in names],
-                    fontsize=7)
+    axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("times as good as llama.cpp: speed, or its time and memory divided by attend's", fontsize=8)
     axes.legend(fontsize=6.5)
