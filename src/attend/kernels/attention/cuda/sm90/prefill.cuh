@@ -12,8 +12,9 @@
 //               one of which schedules. fp8: two producer warpgroups, two warps each for K and V
 //   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); fp8: 200 and 56. Launched with 168
 //               (fp8: 128)
-//   shared      96 KB at head dims 64, 192 KB at 128, 216 KB at 192/128, 192 KB at 256. Two work tiles with
-//               their queries (one at 256 and for fp8), two stages of K and two of V
+//   shared      96 KB at head dims 64, 192 KB at 128, 216 KB at 192/128, 192 KB at 256; fp8: 112 KB and 224
+//               KB. Two work tiles with their queries (one at 256 and for fp8), two stages of K and two of V,
+//               two of fp8 bytes
 //   bytes       of a KV tile: 32 KB at head dims 64, 64 KB at 128, 60 KB at 192/128, 64 KB at 256; half of it
 //               from memory in fp8
 //   bound       tensor cores, and the softmax's exponentials
@@ -31,7 +32,6 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
-#include "attend/kernels/common/cuda/ptx/global_read.cuh"
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
@@ -68,6 +68,9 @@ struct PrefillTile {
   static constexpr int kQueryBytes = kQkPanels * kQueryPanelBytes;
   static constexpr int kKeyBytes = kQkPanels * kKeyPanelBytes;
   static constexpr int kValueBytes = kVPanels * kKeyPanelBytes;
+  // fp8 bytes: one tile is converted, the next is loaded.
+  static constexpr int kFp8Stages = kConverts ? 2 : 0;
+  static constexpr int kFp8KeyBytes = kKeyBytes / 2, kFp8ValueBytes = kValueBytes / 2;
 
   // Warps by role. Each consumer warpgroup has a warp that loads its queries.
   static constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
@@ -105,7 +108,9 @@ struct PrefillShared {
   static constexpr int kQueriesAt = 0;
   static constexpr int kKeysAt = kQueriesAt + Tile::kQueryStages * Tile::kQueryBytes;
   static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
-  static constexpr int kWorkTilesAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
+  static constexpr int kFp8KeysAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
+  static constexpr int kFp8ValuesAt = kFp8KeysAt + Tile::kFp8Stages * Tile::kFp8KeyBytes;
+  static constexpr int kWorkTilesAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8ValueBytes;
   static constexpr int kBarriersAt =
       kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
   static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
@@ -120,6 +125,10 @@ struct PrefillShared {
   __device__ uint32_t queries(int stage) const { return shared + kQueriesAt + stage * Tile::kQueryBytes; }
   __device__ uint32_t keys(int stage) const { return shared + kKeysAt + stage * Tile::kKeyBytes; }
   __device__ uint32_t values(int stage) const { return shared + kValuesAt + stage * Tile::kValueBytes; }
+  __device__ uint32_t fp8_keys(int stage) const { return shared + kFp8KeysAt + stage * Tile::kFp8KeyBytes; }
+  __device__ uint32_t fp8_values(int stage) const {
+    return shared + kFp8ValuesAt + stage * Tile::kFp8ValueBytes;
+  }
   __device__ PrefillWorkTile& work_tile(int stage) const {
     return reinterpret_cast<PrefillWorkTile*>(base + kWorkTilesAt)[stage];
   }
@@ -531,21 +540,20 @@ __device__ inline uint2 widened(uint32_t four, __nv_bfloat16) {
   return {to_bf16(halves.x), to_bf16(halves.y)};
 }
 
-// Producer of K, or of V, from fp8, whose values the 16-bit type of q holds. Rows come to registers a part of
-// a tile ahead: while a part of a warp's rows is converted to shared memory, the next takes its place.
+// Producer of K, or of V, from fp8. The 16-bit type of q holds every value of fp8's. A lane copies 16 bytes
+// of a row at a time by cp.async to a place of its own, a tile ahead, and converts them there, so it waits
+// for its own copies alone.
 template <class T, Element kKv, class Tile, bool kValues>
 class PrefillFp8Producer {
   using Shared = PrefillShared<Tile>;
   static constexpr int kHeadDim = (kValues ? Tile::kVPanels : Tile::kQkPanels) * kPanelColumns;
   static constexpr int kPieceBytes = 16, kLanesOfRow = kHeadDim / kPieceBytes;
-  static constexpr int kPiecesOfPanel = kPanelColumns / kPieceBytes, kPanels = kLanesOfRow / kPiecesOfPanel;
   // Rows of a tile that a warp, and all warps, have at once; a lane's lie alike in their eights.
   static constexpr int kRowsOfWarp = 32 / kLanesOfRow, kRowsAtOnce = Tile::kWarpsOfOperand * kRowsOfWarp;
+  static constexpr int kRounds = Tile::kKeys / kRowsAtOnce;
   static_assert(kRowsAtOnce % 8 == 0);
-  // Pieces of a lane in a part of a tile, whose rows lanes look up.
-  static constexpr int kRounds = 4, kPartRows = kRounds * kRowsOfWarp;
-  static constexpr int kParts = Tile::kKeys / (kRounds * kRowsAtOnce);
-  static_assert(kPartRows <= 32 && kParts * kRounds * kRowsAtOnce == Tile::kKeys);
+  // Rows that a lane looks up for its warp.
+  static constexpr int kLookUps = kRounds * kRowsOfWarp / 32;
 
  public:
   // `warp`: of the operand's.
@@ -553,7 +561,10 @@ class PrefillFp8Producer {
       : params_(params.attention),
         rows_(kValues ? params.attention.v : params.attention.k),
         shared_(shared),
-        warp_(static_cast<uint32_t>(warp)) {}
+        warp_(warp),
+        in_row_(lane_ % kLanesOfRow),
+        has_columns_(in_row_ * kPieceBytes <
+                     (kValues ? params.attention.head_dim_v : params.attention.head_dim_qk)) {}
 
   // All work tiles.
   __device__ void run() {
@@ -563,63 +574,43 @@ class PrefillFp8Producer {
       if (work_tile.num_tiles < 0) return;
       load(work_tile);
       __syncwarp();
-      if (lane() == 0) ptx::mbarrier_arrive(shared_.work_tile_empty(state.stage));
+      if (lane_ == 0) ptx::mbarrier_arrive(shared_.work_tile_empty(state.stage));
     }
   }
 
  private:
-  using Bytes = uint4[kRounds];
-
-  // Read anew where it is wanted, since registers are short.
-  __device__ static uint32_t lane() { return static_cast<uint32_t>(ptx::tid_x()) % 32; }
-  // Eight neighbouring lanes have 64 bytes of two rows, which go to all banks.
-  __device__ static uint32_t in_row(uint32_t lane) {
-    return lane / 8 % kPanels * kPiecesOfPanel + lane % kPiecesOfPanel;
-  }
-  __device__ static uint32_t row_of_warp(uint32_t lane) {
-    return lane / (8 * kPanels) * 2 + lane / kPiecesOfPanel % 2;
-  }
-  __device__ uint32_t row_in_tile(uint32_t row) const {
-    return row / kRowsOfWarp * kRowsAtOnce + warp_ * kRowsOfWarp + row % kRowsOfWarp;
-  }
-
-  // Registers are short: stages and parities follow from the count of tiles.
   __device__ void load(const PrefillWorkTile& work_tile) {
-    Bytes bytes;
-    read(bytes, address_of(work_tile, look_up(work_tile, 0), 0));
-    int next_page = look_up(work_tile, 1);
+    const int num_tiles = work_tile.num_tiles;
+    int first_key = work_tile.first_key;
+    look_up(work_tile, first_key);
 #pragma unroll 1
-    for (uint32_t part = 0; part < static_cast<uint32_t>(kParts * work_tile.num_tiles);
-         ++part, ++num_parts_) {
-      const uint64_t next = address_of(work_tile, next_page, part + 1);
-      next_page = look_up(work_tile, part + 2);
-      const int stage = static_cast<int>(num_parts_ / kParts % Tile::kStages);
-      if (part % kParts == 0)
-        ptx::mbarrier_wait(kValues ? shared_.values_empty(stage) : shared_.keys_empty(stage),
-                           num_parts_ / (kParts * Tile::kStages) % 2 ^ 1);
-      convert(bytes, kValues ? shared_.values(stage) : shared_.keys(stage), part % kParts, next);
-      if (part % kParts + 1 < kParts) continue;
-      ptx::fence_proxy_async();
-      __syncwarp();
-      if (lane() == 0) ptx::mbarrier_arrive(kValues ? shared_.values_full(stage) : shared_.keys_full(stage));
+    for (int i = 0; i <= num_tiles; ++i, first_key += Tile::kKeys) {
+      if (i < num_tiles) copy(i % 2);
+      ptx::cp_async_commit_group();
+      if (i + 1 < num_tiles) look_up(work_tile, first_key + Tile::kKeys);
+      if (i > 0) convert_and_release((i - 1) % 2);
     }
   }
 
-  // Of the row that this lane looks up of a part.
-  __device__ int position_of(const PrefillWorkTile& work_tile, uint32_t part) const {
-    return work_tile.first_key + static_cast<int>(row_in_tile(part * kPartRows + lane() % kPartRows));
+  // Row `row_of_warp` of those that the warp has at once in a round.
+  __device__ int row_of(int round, int row_of_warp) const {
+    return round * kRowsAtOnce + warp_ * kRowsOfWarp + row_of_warp;
   }
-  // Its page; -1: it is not the work tile's and becomes zero, since what is multiplied with P = 0 must not be
-  // NaN.
-  __device__ int look_up(const PrefillWorkTile& work_tile, uint32_t part) const {
-    const int position = position_of(work_tile, part);
-    if (position < work_tile.tile.kv_begin || position >= work_tile.tile.kv_end) return -1;
-    return page_of(params_.index, work_tile.tile.request, position);
+
+  // Rows that are not the work tile's become zero: what is multiplied with P = 0 must not be NaN.
+  __device__ void look_up(const PrefillWorkTile& work_tile, int first_key) {
+#pragma unroll
+    for (int i = 0; i < kLookUps; ++i) {
+      const int row = i * 32 + lane_, position = first_key + row_of(row / kRowsOfWarp, row % kRowsOfWarp);
+      const bool wanted = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
+      addresses_[i] = wanted ? address_of(work_tile, position) : 0;
+    }
   }
-  // Where it begins in global memory; 0 without a page.
-  __device__ uint64_t address_of(const PrefillWorkTile& work_tile, int page, uint32_t part) const {
-    if (page < 0) return 0;
-    const int in_page = position_of(work_tile, part) & (params_.index.page_size - 1);
+
+  // Where a position's row begins in global memory.
+  __device__ uint64_t address_of(const PrefillWorkTile& work_tile, int position) const {
+    const int page = page_of(params_.index, work_tile.tile.request, position);
+    const int in_page = position & (params_.index.page_size - 1);
     // Tiled kernels only take strides of 32 bits.
     int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows_.page_stride), 0);
     offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows_.token_stride), offset);
@@ -627,43 +618,70 @@ class PrefillFp8Producer {
     return reinterpret_cast<uint64_t>(rows_.data) + static_cast<uint64_t>(offset);
   }
 
-  // This lane's 16 bytes of a row, of those that the lanes have looked up.
-  __device__ __forceinline__ uint4 read_round(uint64_t lane_address, uint32_t round, uint32_t lane) const {
-    const uint64_t row = __shfl_sync(0xffffffffu, lane_address, round * kRowsOfWarp + row_of_warp(lane));
-    const uint32_t first = in_row(lane) * kPieceBytes;
-    const bool has_columns =
-        first < static_cast<uint32_t>(kValues ? params_.head_dim_v : params_.head_dim_qk);
-    return ptx::ld_global_16_past_l1(row + first, has_columns && row != 0);
-  }
-  __device__ __forceinline__ void read(Bytes& bytes, uint64_t lane_address) const {
-    const uint32_t lane = this->lane();
+  __device__ void copy(int stage) const {
+    constexpr int kRoundsOfLookUp = 32 / kRowsOfWarp;
 #pragma unroll
-    for (int i = 0; i < kRounds; ++i) bytes[i] = read_round(lane_address, i, lane);
+    for (int look_up = 0; look_up < kLookUps; ++look_up)
+#pragma unroll 2
+      for (int i = 0; i < kRoundsOfLookUp; ++i) {
+        const int row = i * kRowsOfWarp + lane_ / kLanesOfRow;
+        const uint64_t address = __shfl_sync(0xffffffffu, addresses_[look_up], row);
+        const bool valid = has_columns_ && address != 0;
+        ptx::cp_async_16(fp8_address(look_up * kRoundsOfLookUp + i, stage),
+                         valid ? reinterpret_cast<const char*>(address) + in_row_ * kPieceBytes : rows_.data,
+                         valid);
+      }
   }
 
-  // Writes a part of the warp's rows of a tile out of `bytes`, which those at `next` replace.
-  __device__ __forceinline__ void convert(Bytes& bytes, uint32_t tile, uint32_t part, uint64_t next) const {
-    const uint32_t lane = this->lane();
-    const uint32_t to = tile + in_row(lane) / kPiecesOfPanel * Tile::kKeyPanelBytes +
-                        swizzled(static_cast<int>(row_in_tile(row_of_warp(lane))),
-                                 static_cast<int>(2 * (lane % kPiecesOfPanel))) +
-                        part * (kRounds * kRowsAtOnce * kPanelRowBytes);
-#pragma unroll
+  // Converts the tile before the one whose copies were started last.
+  __device__ void convert_and_release(int stage) {
+    ptx::cp_async_wait_group<1>();
+    ptx::mbarrier_wait(kValues ? shared_.values_empty(state_.stage) : shared_.keys_empty(state_.stage),
+                       state_.parity ^ 1);
+    convert(stage);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane_ == 0)
+      ptx::mbarrier_arrive(kValues ? shared_.values_full(state_.stage) : shared_.keys_full(state_.stage));
+    state_.advance(Tile::kStages);
+  }
+
+  __device__ void convert(int stage) const {
+    constexpr int kPiecesOfPanel = kPanelColumns / kPieceBytes;
+    const int panel = in_row_ / kPiecesOfPanel, piece = in_row_ % kPiecesOfPanel * 2;
+    // Lanes of two panels of a row write at once: one of them in the other order, to other banks.
+    const bool swaps = panel % 2 != 0;
+    const uint32_t tile = kValues ? shared_.values(state_.stage) : shared_.keys(state_.stage);
+    const uint32_t to = tile + panel * Tile::kKeyPanelBytes;
+    const int row = row_of(0, lane_ / kLanesOfRow);
+    const uint32_t first = to + swizzled(row, piece + swaps);
+    const uint32_t second = to + swizzled(row, piece + !swaps);
+#pragma unroll 2
     for (int i = 0; i < kRounds; ++i) {
-      const uint2 a = widened<kKv>(bytes[i].x, T()), b = widened<kKv>(bytes[i].y, T());
-      ptx::st_shared_16(to + i * kRowsAtOnce * kPanelRowBytes, make_uint4(a.x, a.y, b.x, b.y));
-      const uint2 c = widened<kKv>(bytes[i].z, T()), d = widened<kKv>(bytes[i].w, T());
-      // The second piece of two lies beside the first.
-      ptx::st_shared_16((to ^ 16) + i * kRowsAtOnce * kPanelRowBytes, make_uint4(c.x, c.y, d.x, d.y));
-      bytes[i] = read_round(next, i, lane);
+      const uint4 bytes = ptx::ld_shared_16(fp8_address(i, stage));
+      const uint2 a = widened<kKv>(bytes.x, T()), b = widened<kKv>(bytes.y, T());
+      const uint2 c = widened<kKv>(bytes.z, T()), d = widened<kKv>(bytes.w, T());
+      const uint4 low{a.x, a.y, b.x, b.y}, high{c.x, c.y, d.x, d.y};
+      ptx::st_shared_16(first + i * kRowsAtOnce * kPanelRowBytes, swaps ? high : low);
+      ptx::st_shared_16(second + i * kRowsAtOnce * kPanelRowBytes, swaps ? low : high);
     }
+  }
+
+  // Where this lane's fp8 bytes of a row lie.
+  __device__ uint32_t fp8_address(int round, int stage) const {
+    return (kValues ? shared_.fp8_values(stage) : shared_.fp8_keys(stage)) +
+           ((round * Tile::kWarpsOfOperand + warp_) * 32 + lane_) * kPieceBytes;
   }
 
   const AttentionParams& params_;
   const PagedRows& rows_;
   const Shared& shared_;
-  const uint32_t warp_;
-  uint32_t num_parts_ = 0;  // that were converted
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+  const int warp_;
+  const int in_row_;        // which 16 bytes
+  const bool has_columns_;  // of those 16 bytes
+  uint64_t addresses_[kLookUps];
+  PipelineState state_;
 };
 
 // A consumer warpgroup's 64 rows in registers: scores of a KV tile, the online softmax, P and the output
