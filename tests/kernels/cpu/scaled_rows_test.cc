@@ -17,10 +17,10 @@ namespace {
 
 using testing_support::error_message;
 
-constexpr int64_t kPages = 3, kPageSize = 2;
+constexpr int64_t kRowPages = 3, kRowPageSize = 2;
 
 template <class T>
-T read_at(const Tensor& cache, int64_t slot, int64_t byte) {
+T read_of_row(const Tensor& cache, int64_t slot, int64_t byte) {
   T value;
   std::memcpy(&value, cache.as<uint8_t>() + slot * kScaledRow.bytes + byte, sizeof value);
   return value;
@@ -28,13 +28,13 @@ T read_at(const Tensor& cache, int64_t slot, int64_t byte) {
 
 // One token: its row's groups reach up to the largest number of e4m3, above it, nowhere, and exactly to a
 // power of two of it.
-struct OneRow {
-  Tensor cache = Tensor::zeros({kPages, kPageSize, kScaledRow.bytes}, DType::kU8);
+struct OneScaledRow {
+  Tensor cache = Tensor::zeros({kRowPages, kRowPageSize, kScaledRow.bytes}, DType::kU8);
   Tensor latent = Tensor::zeros({1, kScaledRow.rank}, DType::kF32),
          rope = Tensor::zeros({1, kScaledRow.rope_dim}, DType::kF32);
   std::vector<int32_t> slots{3};
 
-  OneRow() {
+  OneScaledRow() {
     auto* const values = latent.as<float>();
     values[0] = -448.0f;
     values[127] = 1.0f;
@@ -49,26 +49,26 @@ struct OneRow {
 };
 
 TEST(ScaledRows, HoldE4m3DescalesOfPowersOfTwoAndRopeInBfloat16) {
-  OneRow row;
+  OneScaledRow row;
   Stream stream;
   store_mla(row.args(), stream);
   const float descales[] = {1.0f, 2.0f, 0x1p-13f, 0x1p-7f};
   for (int64_t group = 0; group < 4; ++group)
-    EXPECT_EQ(read_at<float>(row.cache, 3, 512 + 4 * group), descales[group]) << "group " << group;
-  EXPECT_EQ(read_at<uint8_t>(row.cache, 3, 0), F8E4M3(-448.0f).bits);
-  EXPECT_EQ(read_at<uint8_t>(row.cache, 3, 127), F8E4M3(1.0f).bits);
-  EXPECT_EQ(read_at<uint8_t>(row.cache, 3, 128), F8E4M3(224.0f).bits) << "449 / 2 is between 224 and 240";
-  EXPECT_EQ(read_at<uint8_t>(row.cache, 3, 200), F8E4M3(-1.5f).bits);
-  EXPECT_EQ(read_at<uint8_t>(row.cache, 3, 400), F8E4M3(448.0f).bits);
+    EXPECT_EQ(read_of_row<float>(row.cache, 3, 512 + 4 * group), descales[group]) << "group " << group;
+  EXPECT_EQ(read_of_row<uint8_t>(row.cache, 3, 0), F8E4M3(-448.0f).bits);
+  EXPECT_EQ(read_of_row<uint8_t>(row.cache, 3, 127), F8E4M3(1.0f).bits);
+  EXPECT_EQ(read_of_row<uint8_t>(row.cache, 3, 128), F8E4M3(224.0f).bits) << "449 / 2 is between 224 and 240";
+  EXPECT_EQ(read_of_row<uint8_t>(row.cache, 3, 200), F8E4M3(-1.5f).bits);
+  EXPECT_EQ(read_of_row<uint8_t>(row.cache, 3, 400), F8E4M3(448.0f).bits);
   for (int64_t i = 0; i < kScaledRow.rope_dim; ++i)
-    EXPECT_EQ(read_at<uint16_t>(row.cache, 3, 528 + 2 * i), BF16(0.1f * static_cast<float>(i)).bits);
+    EXPECT_EQ(read_of_row<uint16_t>(row.cache, 3, 528 + 2 * i), BF16(0.1f * static_cast<float>(i)).bits);
   for (const int64_t slot : {0, 1, 2, 4, 5})
     for (int64_t byte = 0; byte < kScaledRow.bytes; ++byte)
-      ASSERT_EQ(read_at<uint8_t>(row.cache, slot, byte), 0) << "slot " << slot;
+      ASSERT_EQ(read_of_row<uint8_t>(row.cache, slot, byte), 0) << "slot " << slot;
 }
 
 TEST(ScaledRows, AreGatheredAsTheirNumbersTimesTheScaleOfTheLayer) {
-  OneRow row;
+  OneScaledRow row;
   Stream stream;
   store_mla(row.args(0.5f), stream);
   // Position 1 of a request of three keys, one of them new.
@@ -99,7 +99,7 @@ TEST(ScaledRows, AreGatheredAsTheirNumbersTimesTheScaleOfTheLayer) {
 }
 
 TEST(ScaledRows, AreReadByWhatDequantisesFlashMlasRows) {
-  OneRow row;
+  OneScaledRow row;
   Stream stream;
   store_mla(row.args(), stream);
   const Tensor slots = Tensor::empty({1, 1}, DType::kI32),
@@ -114,18 +114,18 @@ TEST(ScaledRows, AreReadByWhatDequantisesFlashMlasRows) {
 }
 
 TEST(ScaledRows, KeepANumberThatIsNoneAndOneThatIsInfiniteVisible) {
-  OneRow row;
+  OneScaledRow row;
   Stream stream;
   row.latent.as<float>()[5] = std::nanf("");
   row.latent.as<float>()[300] = INFINITY;
   store_mla(row.args(), stream);
-  EXPECT_TRUE(std::isnan(static_cast<float>(F8E4M3::from_bits(read_at<uint8_t>(row.cache, 3, 5)))));
-  EXPECT_EQ(read_at<float>(row.cache, 3, 512), 1.0f) << "of the other numbers of the group";
-  EXPECT_TRUE(std::isnan(static_cast<float>(F8E4M3::from_bits(read_at<uint8_t>(row.cache, 3, 300)))));
+  EXPECT_TRUE(std::isnan(static_cast<float>(F8E4M3::from_bits(read_of_row<uint8_t>(row.cache, 3, 5)))));
+  EXPECT_EQ(read_of_row<float>(row.cache, 3, 512), 1.0f) << "of the other numbers of the group";
+  EXPECT_TRUE(std::isnan(static_cast<float>(F8E4M3::from_bits(read_of_row<uint8_t>(row.cache, 3, 300)))));
 }
 
 TEST(ScaledRows, AreRefusedForOtherRanksWidthsAndAlignments) {
-  const OneRow row;
+  const OneScaledRow row;
   const auto refusal = [](const StoreMlaArgs& args) {
     Stream stream;
     return error_message(ErrorCode::kInvalidArgument, [&] { store_mla(args, stream); });
@@ -137,7 +137,7 @@ TEST(ScaledRows, AreRefusedForOtherRanksWidthsAndAlignments) {
   args = row.args();
   args.to.k = args.to.k.slice(2, 0, 640);
   EXPECT_EQ(refusal(args), "cache uint8[3, 2, 640] on cpu: expected 656 in dimension 2");
-  const Tensor wide = Tensor::zeros({kPages, kPageSize, kScaledRow.bytes + 8}, DType::kU8);
+  const Tensor wide = Tensor::zeros({kRowPages, kRowPageSize, kScaledRow.bytes + 8}, DType::kU8);
   args = row.args();
   args.to.k = wide.view().slice(2, 0, kScaledRow.bytes);
   EXPECT_EQ(refusal(args),
