@@ -10,6 +10,7 @@
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/fill_random.h"
+#include "attend/kernels/gemm/cuda/fp8_linear.h"
 #include "attend/kernels/gemm/cuda/linear.h"
 #include "attend/kernels/gemm/cuda/quantised_linear.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
@@ -55,6 +56,7 @@ constexpr Candidate kCandidates[] = {
      }},
     {"swap-AB", GemmKernel::kSwapAbCodes,
      [](const LinearArgs& args, Stream& stream) { kernels::cuda::sm90::swap_ab_gemm(args, false, stream); }},
+    {"fp8 by fp8", GemmKernel::kFp8, kernels::cuda::fp8_linear},
     {"quantised", GemmKernel::kQuantised, kernels::cuda::quantised_linear},
     {"widened", GemmKernel::kWidened, kernels::cuda::widened_linear}};
 
@@ -112,7 +114,8 @@ int main(const std::vector<int64_t>& row_counts) {
               .bias = {},
               .out =
                   TensorView::contiguous(out.view().data, DType::kBF16, {num_rows, shape.out_features}, kGpu),
-              .workspace = {static_cast<std::byte*>(workspace.view().data), workspace.view().num_bytes()}};
+              .workspace = {static_cast<std::byte*>(workspace.view().data), workspace.view().num_bytes()},
+              .rounds_x = true};
         };
         const auto print = [&](const char* name, const auto& launch) {
           const double us = time_graph(stream, 24, [&](int i) { launch(args(i)); });

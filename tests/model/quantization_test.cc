@@ -68,6 +68,24 @@ TEST(Quantization, NamesWhatEachMethodStores) {
   EXPECT_EQ(to_string(quantization_of(R"({"quant_method": "mxfp4"})")), "mxfp4 in groups of 32 (mxfp4)");
 }
 
+TEST(Quantization, SaysWhetherWhatLayersReadIsRoundedToFp8) {
+  EXPECT_TRUE(quantization_of(R"({"quant_method": "fp8", "activation_scheme": "dynamic"})").rounds_x);
+  EXPECT_TRUE(quantization_of(R"({"quant_method": "fp8", "activation_scheme": "static"})").rounds_x);
+  EXPECT_FALSE(quantization_of(R"({"quant_method": "fp8"})").rounds_x);
+  EXPECT_TRUE(quantization_of(R"({"quant_method": "modelopt", "quant_algo": "FP8"})").rounds_x);
+  const auto of_compressed = [](const std::string& format, const std::string& group) {
+    return quantization_of(R"({"quant_method": "compressed-tensors", "format": ")" + format +
+                           R"(", "config_groups": {"group_0": )" + group + "}}")
+        .rounds_x;
+  };
+  const std::string weights = R"("weights": {"num_bits": 8, "type": "float", "strategy": "channel"})";
+  EXPECT_TRUE(of_compressed("float-quantized",
+                            "{" + weights + R"(, "input_activations": {"num_bits": 8, "type": "float"}})"));
+  EXPECT_FALSE(of_compressed("float-quantized", "{" + weights + R"(, "input_activations": null})"));
+  EXPECT_FALSE(of_compressed("pack-quantized",
+                             R"({"weights": {"num_bits": 4, "group_size": 32}, "input_activations": {}})"));
+}
+
 TEST(Quantization, ReadsTheFileThatModelOptWrote) {
   const test::TempDir dir;
   dir.write("config.json", test::json_of(test::base_fields("LlamaForCausalLM")));

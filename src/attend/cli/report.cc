@@ -205,11 +205,12 @@ void print_start(const EmbedderInfo& info) {
 void print_start(const EngineInfo& info) {
   const bool on_gpu = info.device.type == DeviceType::kCuda;
   const int num_workers = on_gpu ? info.hardware.num_workers : num_threads();
-  log_info(fmt::format(
-      "{} on {}, {}, activations in {}, {:.1f} MB of weights", info.model, info.hardware.name,
-      counted(num_workers, on_gpu ? "SM" : "thread"),
-      std::string(to_string(info.dtype)) + (info.rounds_x ? ", rounded before bfloat16 weights" : ""),
-      static_cast<double>(info.weight_bytes) / 1e6));
+  log_info(fmt::format("{} on {}, {}, activations in {}, {:.1f} MB of weights", info.model,
+                       info.hardware.name, counted(num_workers, on_gpu ? "SM" : "thread"),
+                       std::string(to_string(info.dtype)) + (!info.rounds_x ? ""
+                                                             : on_gpu       ? ", rounded before fp8 weights"
+                                                                      : ", rounded before bfloat16 weights"),
+                       static_cast<double>(info.weight_bytes) / 1e6));
   if (const std::string weights = weights_line(info); !weights.empty()) log_info(weights);
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,
                        info.resolution.decode->name, info.resolution.why));

@@ -34,7 +34,7 @@ struct EngineInfo {
   Hardware hardware;
   Resolution resolution;
   DType dtype = DType::kF32;  // of activations
-  bool rounds_x = false;      // activations in float32 are rounded on their way into bfloat16 layers
+  bool rounds_x = false;      // as of LinearArgs
   Quantization quantization;  // of the linear layers' weights
   DType kv_cache_dtype = DType::kF32;
   bool always_absorbs = false;  // latent attention: the prefill backend takes no contiguous keys

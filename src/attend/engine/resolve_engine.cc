@@ -209,8 +209,9 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.device = config.device;
   info.hardware = detect_hardware(config.device);
   info.dtype = activation_dtype(config, model);
-  // A model of 16 bits rounds there by itself; who asks for float32 has all of it.
-  info.rounds_x = !on_gpu(config) && !config.dtype && model.dtype == DType::kBF16 && kernels::cpu_rounds_x();
+  // Such a model rounds there by itself; who names a dtype has all of it.
+  info.rounds_x = !config.dtype && (on_gpu(config) ? model.quantization.rounds_x
+                                                   : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
   info.quantization = model.quantization;
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
   info.deterministic = config.deterministic_inference;

@@ -106,7 +106,8 @@ Quantization dummy_quantization(std::string_view name) {
       return {.storage = each.storage,
               .method = "random",
               .group_ins = each.group_ins,
-              .group_outs = each.group_outs};
+              .group_outs = each.group_outs,
+              .rounds_x = each.storage == WeightStorage::kFp8};
     names += (names.empty() ? "" : ", ") + std::string(each.name);
   }
   fail(ErrorCode::kInvalidArgument, "weight format '", name, "': expected one of ", names);

@@ -63,7 +63,7 @@ struct ModelPlacement {
   // A token's bits depend on its own sequence alone: dense layers use one algorithm for every number of
   // tokens.
   bool batch_invariant = false;
-  // On the CPU: dense layers of bfloat16 weights may round what they take to bfloat16, as
+  // Dense layers may round what they take: on the CPU to bfloat16, on a GPU to fp8, as
   // kernels::LinearArgs::rounds_x says.
   bool rounds_x = false;
 };

@@ -46,6 +46,7 @@ Quantization read_fp8(const JsonNode& json) {
   if (const auto format = json.find_string("fmt"); format && *format != "e4m3")
     fail(ErrorCode::kUnsupported, json.where("fmt"), " \"", *format, "\": attend has e4m3");
   read_blocks(json, "weight_block_size", made);
+  made.rounds_x = json.find("activation_scheme").has_value();
   return made;
 }
 
@@ -110,7 +111,9 @@ Quantization read_compressed_tensors(const JsonNode& json) {
   if (groups.object_size() == 0) groups.refuse("at least one group of layers");
   std::optional<Quantization> made;
   for (const auto& [name, value] : groups.value().items()) {
-    const Quantization read = read_scheme(groups.at(name).at("weights"), format);
+    Quantization read = read_scheme(groups.at(name).at("weights"), format);
+    read.rounds_x = read.storage == WeightStorage::kFp8 && groups.at(name).has("input_activations") &&
+                    (!made || made->rounds_x);
     if (made && (made->group_ins != read.group_ins || made->group_outs != read.group_outs ||
                  made->reorders != read.reorders))
       fail(ErrorCode::kUnsupported, groups.where(name),
@@ -124,7 +127,7 @@ Quantization read_modelopt(const JsonNode& json) {
   const std::string algorithm = json.find_string("quant_algo").value_or("?");
   if (algorithm != "FP8")
     fail(ErrorCode::kUnsupported, json.where("quant_algo"), " \"", algorithm, "\": attend has FP8");
-  return {.storage = WeightStorage::kFp8};
+  return {.storage = WeightStorage::kFp8, .rounds_x = true};
 }
 
 struct Method {

@@ -31,6 +31,8 @@ struct Quantization {
   int64_t group_outs = 0;       // of blocks of fp8
   bool reorders = false;        // inputs are grouped by an index that has to be there (act-order)
   bool zeros_less_one = false;  // GPTQ's first format stores a zero point less 1
+  // Who made it rounds what layers read to fp8 too, as its activation_scheme or input_activations says.
+  bool rounds_x = false;
 };
 
 // "fp8 in blocks of 128 x 128 (fp8)", "int4 in groups of 128 (gptq)"; of plain ones nothing.

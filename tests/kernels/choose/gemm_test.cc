@@ -52,7 +52,7 @@ void for_each_quantised_problem(const std::function<void(const GemmProblem&, con
         for (const int64_t in_features : {45, 96, 4096})
           for (const int64_t group_ins : {32, 48, 128, 1 << 20})
             for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
-              for (unsigned flags = 0; flags < 32; ++flags)
+              for (unsigned flags = 0; flags < 64; ++flags)
                 fn({.num_rows = num_rows,
                     .in_features = in_features,
                     .out_features = 4096,
@@ -65,7 +65,8 @@ void for_each_quantised_problem(const std::function<void(const GemmProblem&, con
                     .format = format,
                     .group_ins = group_ins,
                     .reorders = (flags & 8) != 0,
-                    .has_workspace = (flags & 16) != 0},
+                    .has_workspace = (flags & 16) != 0,
+                    .rounds_x = (flags & 32) != 0},
                    gpu);
 }
 
@@ -78,9 +79,9 @@ TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
   });
   for_each_quantised_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
     const GemmKernel kernel = choose(problem, gpu).kernel;
-    EXPECT_TRUE(kernel == GemmKernel::kSkinnyCodes || kernel == GemmKernel::kSwapAbCodes ||
-                kernel == GemmKernel::kQuantised || kernel == GemmKernel::kWidened ||
-                kernel == GemmKernel::kNaive)
+    EXPECT_TRUE(kernel == GemmKernel::kSkinnyCodes || kernel == GemmKernel::kFp8 ||
+                kernel == GemmKernel::kSwapAbCodes || kernel == GemmKernel::kQuantised ||
+                kernel == GemmKernel::kWidened || kernel == GemmKernel::kNaive)
         << gemm_row(kernel).name;
     reached.insert(kernel);
   });
@@ -109,6 +110,41 @@ TEST(ChooseGemm, GivesTilesOfCodesTheRowsThatTheyAreFasterFor) {
   problem.group_ins = 128;
   problem.format = WeightFormat::kMxFp4;
   EXPECT_EQ(choice(), GemmKernel::kQuantised);
+}
+
+TEST(ChooseGemm, MultipliesFp8ByFp8WhereXMayBeRoundedAndAnOutputHasOneScale) {
+  GemmProblem many = kLayer;
+  many.num_rows = 4096;
+  many.format = WeightFormat::kFp8;
+  many.group_ins = many.in_features;
+  many.scale_dtype = DType::kF32;
+  many.has_workspace = many.rounds_x = true;
+  const auto choice = [&](const auto& change, const GpuFacts& gpu = kH100) {
+    GemmProblem problem = many;
+    change(problem);
+    return choose(problem, gpu).kernel;
+  };
+  const auto expect_not_taken = [&](const auto& change) { EXPECT_NE(choice(change), GemmKernel::kFp8); };
+  EXPECT_EQ(choice([](GemmProblem&) {}), GemmKernel::kFp8);
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.gated = true; }), GemmKernel::kFp8);
+  EXPECT_EQ(choice([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).min_rows_of_fp8; }),
+            GemmKernel::kFp8);
+  expect_not_taken([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).min_rows_of_fp8 - 1; });
+  expect_not_taken([](GemmProblem& problem) { problem.rounds_x = false; });
+  expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
+  expect_not_taken([](GemmProblem& problem) { problem.group_ins = 128; });
+  expect_not_taken([](GemmProblem& problem) { problem.format = WeightFormat::kInt4; });
+  expect_not_taken([](GemmProblem& problem) { problem.has_workspace = false; });
+  expect_not_taken([](GemmProblem& problem) { problem.in_features = problem.group_ins = 4104; });
+  expect_not_taken([](GemmProblem& problem) { problem.out_features = 4104; });
+  expect_not_taken([](GemmProblem& problem) { problem.in_features = problem.group_ins = 1 << 16; });
+  expect_not_taken([](GemmProblem& problem) { problem.x_aligned = false; });
+  EXPECT_NE(choice([](GemmProblem&) {}, kL40S), GemmKernel::kFp8);
+  // It norms x as it rounds it, but by weights of x's type alone.
+  many.norm = GemmNorm::kGiven;
+  EXPECT_TRUE(gemm_row(GemmKernel::kFp8).norms(many));
+  many.norm_dtype = DType::kF32;
+  EXPECT_FALSE(gemm_row(GemmKernel::kFp8).norms(many));
 }
 
 TEST(ChooseGemm, GivesTheSkinnyGemmOfCodesFewRowsOfWhatItTakes) {

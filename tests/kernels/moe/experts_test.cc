@@ -256,6 +256,25 @@ TEST_P(ExpertsTest, OfFewRowsComputeWhatFloat64Does) {
       }
 }
 
+// Many K-blocks for each warp, experts by twos, an odd one left, and so many that warps share no K.
+TEST_P(ExpertsTest, OfALoneTokenComputeWhatFloat64Does) {
+  if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one way for all";
+  for (const MoeShape& shape :
+       {MoeShape{.num_experts = 17, .top_k = 16, .hidden_size = 1032, .intermediate_size = 392},
+        MoeShape{.num_experts = 9, .top_k = 8, .hidden_size = 2048, .intermediate_size = 768},
+        MoeShape{.num_experts = 6, .top_k = 5, .hidden_size = 520, .intermediate_size = 1400},
+        MoeShape{.num_experts = 3, .top_k = 1, .hidden_size = 4096, .intermediate_size = 1048}})
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      if (dtype == DType::kF16 && shape.top_k == 8) continue;
+      SCOPED_TRACE(testing::Message() << shape.num_experts << " experts, " << to_string(dtype));
+      Layer layer(shape, 1, dtype, dtype, Choice::kEven);
+      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_of(dtype));
+      layer.add_biases(dtype);
+      layer.weights_scale_input = true;
+      expect_near(layer.compute(GetParam(), 0, 1, Parts::kOne), layer.expected(), tolerance_of(dtype));
+    }
+}
+
 TEST_P(ExpertsTest, OfManyRowsComputeWhatFloat64Does) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one way for all";
   for (const DType dtype : {DType::kBF16, DType::kF16})
@@ -277,7 +296,8 @@ TEST_P(ExpertsTest, OfFewRowsGiveATokenTheSameBitsInEveryBatch) {
     for (const Choice choice : {Choice::kEven, Choice::kFirst}) {
       const Layer layer(kOfWholeTiles, 12, dtype, dtype, choice);
       const auto all = layer.compute(GetParam(), 0, 12, Parts::kOne);
-      for (const auto& [begin, end] : {std::pair{0, 1}, {11, 12}, {3, 9}, {2, 11}}) {
+      // A single token has a kernel of its own.
+      for (const auto& [begin, end] : {std::pair{0, 2}, {10, 12}, {3, 9}, {2, 11}}) {
         const auto some = layer.compute(GetParam(), begin, end, Parts::kOne);
         EXPECT_TRUE(std::ranges::equal(
             some, std::span(all).subspan(static_cast<size_t>(begin * layer.shape.hidden_size), some.size())))
@@ -289,7 +309,7 @@ TEST_P(ExpertsTest, OfFewRowsGiveATokenTheSameBitsInEveryBatch) {
 TEST_P(ExpertsTest, AddToWhatThereIsWhereAskedTo) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU leaves that to the next norm";
   for (const auto& [dtype, num_tokens] :
-       {std::pair{DType::kF32, 30}, {DType::kBF16, 30}, {DType::kBF16, 300}}) {
+       {std::pair{DType::kF32, 30}, {DType::kBF16, 1}, {DType::kBF16, 30}, {DType::kBF16, 300}}) {
     const Layer layer(kShapes[0], num_tokens, dtype, dtype, Choice::kEven);
     const auto gate_ups = layer.parts(layer.gate_up, 1), downs = layer.parts(layer.down, 1);
     const auto run = [&](const TestTensor& out, const auto& compute) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "attend/kernels/moe/experts.h"
@@ -137,10 +139,18 @@ TEST_P(OnGpu, ComputeWhatFloat64Does) {
 TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
   const Format& mxfp4 = kFormats[std::size(kFormats) - 1];
   ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);
-  const MoeShape shape{.num_experts = 12, .top_k = 3, .hidden_size = 288, .intermediate_size = 160};
+  const MoeShape small{.num_experts = 12, .top_k = 3, .hidden_size = 288, .intermediate_size = 160},
+      large{.num_experts = 12, .top_k = 3, .hidden_size = 1440, .intermediate_size = 1056};
   for (const bool small_scales : {false, true})
     for (const bool clamped : {false, true})
-      for (const int64_t num_tokens : {1, 2, 9, 20, 60}) {
+      for (const auto& [num_tokens, shape] : std::vector<std::pair<int64_t, MoeShape>>{{1, small},
+                                                                                       {2, small},
+                                                                                       {9, small},
+                                                                                       {20, small},
+                                                                                       {60, small},
+                                                                                       {100, small},
+                                                                                       {1, large},
+                                                                                       {4, large}}) {
         const auto gate_up =
             random_weight(mxfp4, shape.num_experts * 2 * shape.intermediate_size, shape.hidden_size);
         const auto down =

@@ -76,6 +76,7 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
                    .out = args.out,
                    .workspace = context.workspace,
                    .batch_invariant = context.batch_invariant,
+                   .rounds_x = context.rounds_x,
                    .norm = norm},
                   context.stream);
 }
@@ -105,6 +106,7 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
                 .out = args.out,
                 .workspace = context.workspace,
                 .batch_invariant = context.batch_invariant,
+                .rounds_x = context.rounds_x,
                 .norm = ResidualAccess::input_norm(residual, args.norm)},
                context.stream);
 }
@@ -136,6 +138,7 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
                                          .out = residual.sum(),
                                          .workspace = context.workspace,
                                          .batch_invariant = context.batch_invariant,
+                                         .rounds_x = context.rounds_x,
                                          .accumulate = true,
                                          .next_norm = ResidualAccess::next_norm(residual)},
                                         context.stream);

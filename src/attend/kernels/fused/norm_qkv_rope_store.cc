@@ -53,6 +53,7 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
                          .out = args.qkv_out,
                          .workspace = context.workspace,
                          .batch_invariant = context.batch_invariant,
+                         .rounds_x = context.rounds_x,
                          .norm = ResidualAccess::input_norm(residual, args.norm)},
                         rope, store, context.stream);
     temper();

@@ -21,6 +21,7 @@ attend_kernels(gemm
     cuda/sm90/gated_mlp_gemm_shape.cc
   CUDA
     cuda/cublaslt.cc
+    cuda/fp8_linear.cc
     cuda/head_linear.cc
     cuda/linear.cc
     cuda/matmul.cc
@@ -28,6 +29,7 @@ attend_kernels(gemm
     cuda/quantised_weight.cc
     cuda/common/head_linear_kernel.cu
     cuda/common/naive_gemm.cu
+    cuda/common/round_rows.cu
     cuda/common/widen_weight.cu
     cuda/sm80/head_gemm_bf16.cu
     cuda/sm80/head_gemm_f16.cu

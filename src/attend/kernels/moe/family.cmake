@@ -18,8 +18,12 @@ attend_kernels(moe
     cuda/common/naive_grouped_gemm.cu
     cuda/common/route_kernel.cu
     cuda/common/sort_pairs_kernel.cu
+    cuda/sm80/direct_mxfp4_experts.cu
     cuda/sm80/grouped_gemm_bf16.cu
     cuda/sm80/grouped_gemm_f16.cu
+    cuda/sm80/lone_token_experts_bf16.cu
+    cuda/sm80/lone_token_experts_f16.cu
+    cuda/sm80/lone_token_mxfp4_experts.cu
     cuda/sm80/quantised_grouped_gemm_bf16.cu
     cuda/sm80/quantised_grouped_gemm_f16.cu
     cuda/sm80/skinny_experts_bf16.cu

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "attend/base/error.h"
+#include "attend/kernels/gemm/cuda/common/round_rows_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
@@ -24,6 +25,7 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .min_wave_efficiency = 0.8,
                            .min_rows_of_cta_pairs = 192,
                            .max_rows_of_skinny_codes = kMaxSkinnyCodeRows,
+                           .min_rows_of_fp8 = kMaxSkinnyCodeRows + 1,
                            .max_rows_of_code_tiles = 256,
                            .max_rows_of_codes = 64,
                            .max_rows_of_any_width = 16,
@@ -139,6 +141,27 @@ bool skinny_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const 
   return problem.num_rows <= tuning.max_rows_of_skinny_codes;
 }
 
+// Its launch before the product rounds x, and norms it on the way.
+bool fp8_norms(const GemmProblem& problem) {
+  return problem.norm_dtype == problem.dtype && problem.norm_aligned;
+}
+
+// A scale of an output is one number, of all inputs.
+bool fp8_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+  constexpr int64_t kUnit = 16;  // of cuBLASLt
+  const bool x_aligned =
+      problem.norm == GemmNorm::kNone || fp8_norms(problem) ? problem.x_aligned : problem.normalized_aligned;
+  return gpu.runs_sm90a() && problem.rounds_x && problem.format == WeightFormat::kFp8 &&
+         problem.group_ins >= problem.in_features && !problem.batch_invariant &&
+         problem.dtype != DType::kF32 && problem.in_features % kUnit == 0 &&
+         problem.in_features <= kMaxRoundedInputs && problem.num_weight_rows() % kUnit == 0 && x_aligned &&
+         problem.weight_aligned && problem.has_workspace;
+}
+
+bool fp8_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.num_rows >= tuning.min_rows_of_fp8;
+}
+
 bool code_tiles_take(const GemmProblem& problem, const GpuFacts& gpu) {
   const bool whole_groups =
       problem.group_ins >= problem.in_features || problem.group_ins % sm90::kScaledInputs == 0;
@@ -184,6 +207,8 @@ constexpr std::array kRows{
             split_k_norms, "rows and weight of a size where clusters share the inputs best"},
     GemmRow{GemmKernel::kSkinnyCodes, "skinny GEMM of codes", skinny_codes_take, skinny_codes_are_faster,
             skinny_norms, "few rows: bound by reading the weight in its own bits"},
+    GemmRow{GemmKernel::kFp8, "fp8 by fp8 (cuBLASLt)", fp8_takes, fp8_is_faster, fp8_norms,
+            "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
     GemmRow{GemmKernel::kSwapAbCodes, "swap-AB GEMM of codes (sm90)", code_tiles_take, code_tiles_are_faster,
             split_k_norms, "reads the weight in its own bits: not many rows"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,

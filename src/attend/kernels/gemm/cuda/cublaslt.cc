@@ -25,6 +25,7 @@ CublasLt load() {
     function = reinterpret_cast<Function>(dlsym(library, name));
     if (function == nullptr) fail(ErrorCode::kUnsupported, kLibrary, ": has no ", name);
   };
+  find(functions.version, "cublasLtGetVersion");
   find(functions.create, "cublasLtCreate");
   find(functions.desc_create, "cublasLtMatmulDescCreate");
   find(functions.desc_set, "cublasLtMatmulDescSetAttribute");

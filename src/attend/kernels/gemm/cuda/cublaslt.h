@@ -9,6 +9,7 @@
 namespace attend::kernels::cuda {
 
 struct CublasLt {
+  decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtMatmulDescCreate) desc_create;
   decltype(&cublasLtMatmulDescSetAttribute) desc_set;

@@ -9,6 +9,7 @@
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kernels/gemm/cuda/common/batch_invariant_gemm_kernel.h"
+#include "attend/kernels/gemm/cuda/fp8_linear.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
 #include "attend/kernels/gemm/cuda/quantised_linear.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm.h"
@@ -113,6 +114,14 @@ void launch_cublaslt(const LinearArgs& args, bool, Stream& stream) {
   matmul(args.x, args.weight.data, args.out, args.accumulate || !args.bias.empty(), stream);
 }
 
+void launch_fp8(const LinearArgs& args, bool, Stream& stream) {
+  if (args.bias.empty()) return fp8_linear(args, stream);
+  put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
+  LinearArgs added = args;
+  added.accumulate = true;
+  fp8_linear(added, stream);
+}
+
 // Of a kernel that defers no norm.
 template <auto kLaunch>
 bool defers_nothing(const LinearArgs& args, bool gated, Stream& stream) {
@@ -122,12 +131,19 @@ bool defers_nothing(const LinearArgs& args, bool gated, Stream& stream) {
 
 // By GemmKernel: launches, and returns whether the next norm is deferred. kGemmThenSilu is another linear().
 constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream), kNumGemmKernels> kLaunches{
-    defers_nothing<launch_gated_mlp>,       launch_split_k,
-    defers_nothing<launch_skinny_of_codes>, launch_split_k,
-    defers_nothing<launch_skinny>,          defers_nothing<launch_invariant_sm90>,
-    defers_nothing<launch_invariant_sm80>,  defers_nothing<launch_quantised>,
-    defers_nothing<launch_widened>,         defers_nothing<launch_cublaslt>,
-    defers_nothing<launch_naive>,           nullptr};
+    defers_nothing<launch_gated_mlp>,
+    launch_split_k,
+    defers_nothing<launch_skinny_of_codes>,
+    defers_nothing<launch_fp8>,
+    launch_split_k,
+    defers_nothing<launch_skinny>,
+    defers_nothing<launch_invariant_sm90>,
+    defers_nothing<launch_invariant_sm80>,
+    defers_nothing<launch_quantised>,
+    defers_nothing<launch_widened>,
+    defers_nothing<launch_cublaslt>,
+    defers_nothing<launch_naive>,
+    nullptr};
 
 const GemmRow& recorded(const GemmRow& row, const GemmProblem& problem) {
   if (records_choices()) record_choice(choice_of(problem, row));
@@ -172,7 +188,8 @@ GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
           .has_zeros = !args.weight.zeros.empty(),
           .scales_aligned = words_aligned({&args.weight.scales, &args.weight.zeros}),
           .reorders = !args.weight.input_order.empty(),
-          .has_workspace = !args.workspace.empty()};
+          .has_workspace = !args.workspace.empty(),
+          .rounds_x = args.rounds_x && args.weight.format == WeightFormat::kFp8 && has_scaled_matmul()};
 }
 
 bool linear(const LinearArgs& args, Stream& stream) {
@@ -189,11 +206,13 @@ bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
                            .weight = args.weight,
                            .bias = args.bias,
                            .out = args.out,
+                           .workspace = args.workspace,
                            .batch_invariant = args.batch_invariant,
+                           .rounds_x = args.rounds_x,
                            .norm = args.norm};
   const GemmProblem problem = gemm_problem(product, /*gated=*/true);
   const GemmRow& row = recorded(choose(problem, gpu_facts(stream.device)), problem);
-  if (row.kernel == GemmKernel::kGemmThenSilu) return false;
+  if (row.kernel == GemmKernel::kGemmThenSilu || row.kernel == GemmKernel::kFp8) return false;
   launch(row, problem, product, stream);
   return true;
 }

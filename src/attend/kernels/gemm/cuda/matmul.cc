@@ -16,6 +16,8 @@
 namespace attend::kernels::cuda {
 namespace {
 
+// The first version that scales products by a number of each row and of each output.
+constexpr size_t kScalesRows = 120900;
 // What NVIDIA recommends for Hopper.
 constexpr int64_t kWorkspaceBytes = 32 << 20;
 constexpr uint32_t kMaxAlignment = 256;
@@ -33,6 +35,8 @@ cudaDataType_t cublas_type(DType dtype) {
       return CUDA_R_16F;
     case DType::kBF16:
       return CUDA_R_16BF;
+    case DType::kF8E4M3:
+      return CUDA_R_8F_E4M3;
     default:
       return CUDA_R_32F;
   }
@@ -115,27 +119,45 @@ class DeviceMatmul {
  public:
   explicit DeviceMatmul(Device device) : device_(device) { check(cublaslt().create(&handle_), "cuBLASLt"); }
 
-  void run(const TensorView& x, const TensorView& weight, const TensorView& out, bool accumulate,
-           Stream& stream) {
+  struct Operands {
+    const TensorView &x, &weight, &out;
+    // Of rows, in fp8.
+    const float *x_scales = nullptr, *weight_scales = nullptr;
+  };
+  void run(const Operands& operands, bool accumulate, Stream& stream) {
     const std::lock_guard lock(mutex_);
-    const Product& product = product_of(ProductShape::of(x, weight, out), {x, weight, out}, stream);
-    launch(product, product.algorithm, {x, weight, out}, accumulate, stream);
+    const Product& product =
+        product_of(ProductShape::of(operands.x, operands.weight, operands.out), operands, stream);
+    launch(product, product.algorithm, operands, accumulate, stream);
   }
 
  private:
-  struct Operands {
-    const TensorView &x, &weight, &out;
-  };
-
   void launch(const Product& product, const cublasLtMatmulAlgo_t& algorithm, const Operands& operands,
               bool accumulate, Stream& stream) {
     const Tensor& workspace = workspace_of(stream);
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
+    if (operands.x_scales != nullptr) set_scales(product, operands);
     void* const out = operands.out.data;
     check(cublaslt().matmul(handle_, product.desc, &one, operands.weight.data, product.weight,
                             operands.x.data, product.x, &beta, out, product.out, out, product.out, &algorithm,
                             workspace.view().data, kWorkspaceBytes, static_cast<cudaStream_t>(stream.handle)),
           "linear");
+  }
+
+  // Of this call: the description is kept, and a call takes what it says then.
+  static void set_scales([[maybe_unused]] const Product& product, [[maybe_unused]] const Operands& operands) {
+#if CUBLAS_VERSION >= 120900
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+      check(cublaslt().desc_set(product.desc, attribute, &value, sizeof(value)), "matmul scales");
+    };
+    constexpr auto kOfRows = static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, kOfRows);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, kOfRows);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.weight_scales);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.x_scales);
+    // Else sums leave the tensor cores again and again, which costs more than the rounding of x gains by it.
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+#endif
   }
 
   const Product& product_of(const ProductShape& shape, const Operands& operands, Stream& stream) {
@@ -161,6 +183,7 @@ class DeviceMatmul {
     product.weight = make_layout(shape.dtype, shape.out_features, shape.in_features, shape.in_features);
     product.x = make_layout(shape.dtype, shape.num_rows, shape.in_features, shape.x_stride);
     product.out = make_layout(shape.out_dtype, shape.num_rows, shape.out_features, shape.out_stride);
+    if (operands.x_scales != nullptr) set_scales(product, operands);
     const std::vector<cublasLtMatmulAlgo_t> algorithms = find_algorithms(handle_, shape, product);
     product.algorithm = algorithms.front();
     const bool worth_trying = shape.num_rows <= kMaxTriedRows && shape.num_rows % kTriedRowsStep == 0 &&
@@ -198,7 +221,8 @@ class DeviceMatmul {
         attend::cuda::copy(flush.view().slice(0, 0, kFlushBytes / 2),
                            flush.view().slice(0, kFlushBytes / 2, kFlushBytes), stream.get());
         start.record(stream.get());
-        launch(product, algorithms[i], {x, operands.weight, out}, /*accumulate=*/false, stream.get());
+        launch(product, algorithms[i], {x, operands.weight, out, operands.x_scales, operands.weight_scales},
+               /*accumulate=*/false, stream.get());
         stop.record(stream.get());
         stop.synchronize();
         const float milliseconds = stop.milliseconds_since(start);
@@ -239,7 +263,18 @@ DeviceMatmul& matmul_of(Device device) {
 void matmul(const TensorView& x, const TensorView& weight, const TensorView& out, bool accumulate,
             Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
-  matmul_of(stream.device).run(x, weight, out, accumulate, stream);
+  matmul_of(stream.device).run({x, weight, out}, accumulate, stream);
+}
+
+void matmul(const ScaledRows& x, const ScaledRows& weight, const TensorView& out, bool accumulate,
+            Stream& stream) {
+  const attend::cuda::DeviceScope scope(stream.device);
+  matmul_of(stream.device).run({x.codes, weight.codes, out, x.scales, weight.scales}, accumulate, stream);
+}
+
+bool has_scaled_matmul() {
+  static const bool has = CUBLAS_VERSION >= kScalesRows && cublaslt().version() >= kScalesRows;
+  return has;
 }
 
 }  // namespace attend::kernels::cuda

@@ -15,4 +15,17 @@ namespace attend::kernels::cuda {
 void matmul(const TensorView& x, const TensorView& weight, const TensorView& out, bool accumulate,
             Stream& stream);
 
+// Codes of e4m3, row r of which stands for numbers / scales[r]. Scales are f32 and begin at a multiple of 16
+// bytes.
+struct ScaledRows {
+  TensorView codes;  // [rows, in_features], contiguous
+  const float* scales;
+};
+// The same of fp8: sums of products of codes, by tensor cores that keep fewer bits than float32 while they
+// add, times both scales. in_features and out_features are multiples of 16. Hopper.
+void matmul(const ScaledRows& x, const ScaledRows& weight, const TensorView& out, bool accumulate,
+            Stream& stream);
+// Whether the build and the library that is installed have those: CUDA 12.9.
+bool has_scaled_matmul();
+
 }  // namespace attend::kernels::cuda

@@ -13,6 +13,8 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
+#include "attend/kernels/moe/cuda/sm80/direct_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
 #include "attend/kernels/moe/cuda/sm90/norm_route.h"
@@ -22,15 +24,17 @@ namespace attend::kernels::cuda {
 namespace {
 
 // In the mean, rows of an expert:
-constexpr int64_t kRowsOfSkinny = 3;       // up to which reading W for 8 of them is all that counts,
-constexpr int64_t kRowsOfSkinnyMxFp4 = 8;  // of mxfp4, for which there is nothing between those and tiles;
-constexpr int64_t kRowsOfTiles = 16;       // from which on tiles of 128 are the fastest (sm90),
-constexpr int64_t kRowsOfLargeTiles = 32;  // from which on tiles of 64 read W less often than they multiply
-                                           // rows that are not there (sm80).
-constexpr int64_t kMxFp4Inputs = 32;       // of a scale of mxfp4 as it is defined
-constexpr int64_t kAlignedElements = 8;    // elements that an aligned copy moves
+constexpr int64_t kRowsOfSkinny = 3;        // up to which reading W for 8 of them is all that counts,
+constexpr int64_t kRowsOfSkinnyMxFp4 = 16;  // of mxfp4, for which there is nothing between those and tiles;
+constexpr bool kHasDirect = true;           // of mxfp4: in place of the skinny experts;
+constexpr int64_t kMaxTokensOfLone = 1;     // tokens, that no sorting is wanted for; 0: off;
+constexpr int64_t kRowsOfTiles = 16;        // from which on tiles of 128 are the fastest (sm90),
+constexpr int64_t kRowsOfLargeTiles = 32;   // from which on tiles of 64 read W less often than they multiply
+                                            // rows that are not there (sm80).
+constexpr int64_t kMxFp4Inputs = 32;        // of a scale of mxfp4 as it is defined
+constexpr int64_t kAlignedElements = 8;     // elements that an aligned copy moves
 
-enum class ExpertKernel : uint8_t { kNaive, kGrouped, kSkinny, kTiles };
+enum class ExpertKernel : uint8_t { kNaive, kGrouped, kLone, kDirect, kSkinny, kTiles };
 struct GroupedKernel {
   ExpertKernel kernel;
   std::string name;
@@ -71,6 +75,19 @@ bool fits_skinny(const MoeExpertsArgs& args, const GpuFacts& gpu) {
          args.shape.intermediate_size % kSkinnyOutputs == 0;
 }
 
+// Of what the skinny experts take.
+bool fits_direct(const MoeExpertsArgs& args) {
+  return kHasDirect && is_mxfp4(args.linears.down.front().weight) &&
+         std::max(args.shape.hidden_size, args.shape.intermediate_size) <= kMaxDirectInputs;
+}
+
+bool fits_lone(const MoeExpertsArgs& args) {
+  const MoeShape& shape = args.shape;
+  return args.x.shape[0] <= kMaxTokensOfLone && fits_own_tiles(args) && shape.top_k <= kMaxLoneTopK &&
+         std::max(lone_token_x_bytes(1, shape.hidden_size),
+                  lone_token_x_bytes(shape.top_k, shape.intermediate_size)) <= kMaxLoneXBytes;
+}
+
 GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
   const MoeShape& shape = args.shape;
   const Weight &gate_up = args.linears.gate_up.front().weight, &down = args.linears.down.front().weight;
@@ -90,6 +107,11 @@ GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
                                 .name = (plain ? "grouped GEMM of " : "quantised grouped GEMM of ") + tile,
                                 .tile_rows = tile_rows};
   if (args.batch_invariant) return invariant;
+  if (fits_lone(args))
+    return {
+        .kernel = ExpertKernel::kLone, .name = "experts of a lone token", .tile_rows = 1, .why = "one token"};
+  if (fits_skinny(args, gpu) && fits_direct(args))
+    return {.kernel = ExpertKernel::kDirect, .name = "direct experts", .tile_rows = kSkinnyRows};
   if (fits_skinny(args, gpu))
     return {.kernel = ExpertKernel::kSkinny, .name = "skinny experts", .tile_rows = kSkinnyRows};
   // Tiles of mxfp4 beat the others wherever there are more rows than those of the skinny experts.
@@ -147,7 +169,8 @@ void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch, const int
 }
 
 // Both products, the rows in the order of their pairs between them.
-void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, Stream& stream) {
+void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, ExpertKernel kernel,
+                    Stream& stream) {
   const MoeShape& shape = args.shape;
   const Linear &gate_ups = args.linears.gate_up.front(), &downs = args.linears.down.front();
   const bool clamped = args.gate.activation == ExpertActivation::kClampedSwiglu;
@@ -179,7 +202,9 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, St
   down.weight = quantised_weight(downs.weight);
   down.num_scales = num_scales(downs.weight);
   // One launch where 16 outputs a CTA keep most SMs busy.
-  down.sums = fills_sms(shape.hidden_size / kSkinnyOutputs, gpu_facts(stream.device).num_sms);
+  const bool lone = kernel == ExpertKernel::kLone, direct = kernel == ExpertKernel::kDirect;
+  down.sums =
+      lone || (!direct && fills_sms(shape.hidden_size / kSkinnyOutputs, gpu_facts(stream.device).num_sms));
   down.out = down.sums ? args.out.data : scratch.rows.data;
   down.weights = args.weights_scale_input ? nullptr : weights;
   down.in_features = static_cast<int32_t>(shape.intermediate_size);
@@ -189,9 +214,14 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, St
   down.epilogue.bias = device_vector(downs.bias);
   down.epilogue.input_weights = nullptr;
   const bool plain = gate_ups.weight.format == WeightFormat::kPlain;
-  const auto launch = !plain                         ? launch_skinny_mxfp4_experts_bf16
-                      : args.x.dtype == DType::kBF16 ? launch_skinny_experts_bf16
-                                                     : launch_skinny_experts_f16;
+  const bool bf16 = args.x.dtype == DType::kBF16;
+  const auto launch = lone     ? (!plain ? launch_lone_token_mxfp4_experts_bf16
+                                  : bf16 ? launch_lone_token_experts_bf16
+                                         : launch_lone_token_experts_f16)
+                      : direct ? launch_direct_mxfp4_experts_bf16
+                      : !plain ? launch_skinny_mxfp4_experts_bf16
+                      : bf16   ? launch_skinny_experts_bf16
+                               : launch_skinny_experts_f16;
   launch(gate_up, stream.handle);
   launch(down, stream.handle);
   if (!down.sums) combine(args, scratch, /*row_of_pair=*/nullptr, stream);
@@ -233,7 +263,9 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   if (records_choices()) record(args, kernel);
   ScratchPieces pieces(args.scratch, stream.device);
   const ExpertScratch scratch(shape, args.x.shape[0], args.x.dtype, pieces);
-  if (kernel.kernel == ExpertKernel::kSkinny) return skinny_experts(args, scratch, stream);
+  if (kernel.kernel == ExpertKernel::kLone || kernel.kernel == ExpertKernel::kDirect ||
+      kernel.kernel == ExpertKernel::kSkinny)
+    return skinny_experts(args, scratch, kernel.kernel, stream);
   const int64_t num_pairs = args.x.shape[0] * shape.top_k;
   int32_t* const first_row = scratch.offsets[0].as<int32_t>();
   int32_t* const first_tile = scratch.offsets[1].as<int32_t>();

@@ -1,0 +1,115 @@
+// Rows of x in fp8, for products of fp8 with fp8; with the RMSNorm before them.
+//
+//   tile        a row a CTA
+//   warps       up to 16, all alike: a thread has every so many groups of eight elements
+//   registers   32 hold the row
+//   shared      a number a warp, twice
+//   bytes       x once in, its codes once out
+//   bound       memory; latency where rows are few
+#include <algorithm>
+
+#include "attend/kernels/common/cuda/element_group.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/gemm/cuda/common/round_rows_kernel.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kMaxThreads = 512, kMaxGroups = 8;  // of a thread
+static_assert(kMaxThreads * kMaxGroups * kGroupElements >= kMaxRoundedInputs);
+constexpr float kLargest = 448.0f;            // e4m3
+constexpr float kSmallestMagnitude = 1e-30f;  // of a row that is not 0: factors stay finite
+
+// Of all threads, by op of two numbers; `memory`: one a warp.
+template <class Op>
+__device__ float of_cta(float value, float* memory, const Op& op) {
+  for (int step = 16; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffffu, value, step));
+  if (threadIdx.x % 32 == 0) memory[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = memory[0];
+  for (int warp = 1; warp < static_cast<int>(blockDim.x) / 32; ++warp) value = op(value, memory[warp]);
+  return value;
+}
+
+// The larger one; what is no number is the largest.
+__device__ float larger(float a, float b) { return a > b || isnan(a) ? a : b; }
+
+template <class T>
+__global__ void __launch_bounds__(kMaxThreads)
+    round_rows_kernel(const __grid_constant__ RoundRowsParams params) {
+  __shared__ float sums[kMaxThreads / 32], magnitudes[kMaxThreads / 32];
+  const int thread = static_cast<int>(threadIdx.x), num_threads = static_cast<int>(blockDim.x);
+  const int num_groups = params.in_features / kGroupElements;
+  ptx::griddepcontrol_wait();
+  ptx::launch_dependents();
+  if (params.group_scales != nullptr)
+    for (int o = static_cast<int>(blockIdx.x) * num_threads + thread; o < params.num_outs;
+         o += static_cast<int>(gridDim.x) * num_threads)
+      params.out_scales[o] = params.group_scales[o / params.group_outs];
+
+  const int64_t row = blockIdx.x;
+  const auto* const x =
+      reinterpret_cast<const uint4*>(static_cast<const T*>(params.x) + row * params.x_stride);
+  uint4 bits[kMaxGroups] = {};
+#pragma unroll
+  for (int i = 0; i < kMaxGroups; ++i)
+    if (const int g = thread + i * num_threads; g < num_groups) bits[i] = x[g];
+  if (params.norm != nullptr) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kMaxGroups; ++i) {
+      float group[kGroupElements];
+      convert_16_bit_group<T>(bits[i], group);
+#pragma unroll
+      for (const float value : group) sum = fmaf(value, value, sum);
+    }
+    sum = of_cta(sum, sums, [](float a, float b) { return a + b; });
+    const float scale = 1.0f / sqrtf(sum / static_cast<float>(params.in_features) + params.norm_eps);
+#pragma unroll
+    for (int i = 0; i < kMaxGroups; ++i) {
+      const int g = thread + i * num_threads;
+      if (g >= num_groups) break;
+      float group[kGroupElements], weights[kGroupElements];
+      convert_16_bit_group<T>(bits[i], group);
+      convert_16_bit_group<T>(static_cast<const uint4*>(params.norm)[g], weights);
+#pragma unroll
+      for (int j = 0; j < kGroupElements; ++j) group[j] *= scale * weights[j];
+      store_16_bit_group(reinterpret_cast<T*>(&bits[i]), group);
+    }
+  }
+  float largest = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kMaxGroups; ++i) {
+    float group[kGroupElements];
+    convert_16_bit_group<T>(bits[i], group);
+#pragma unroll
+    for (const float value : group) largest = larger(largest, fabsf(value));
+  }
+  largest = of_cta(largest, magnitudes, [](float a, float b) { return larger(a, b); });
+  const float factor = largest < kSmallestMagnitude ? 0.0f : kLargest / largest;
+  if (thread == 0) params.scales[row] = largest / kLargest;
+#pragma unroll
+  for (int i = 0; i < kMaxGroups; ++i) {
+    const int g = thread + i * num_threads;
+    if (g >= num_groups) break;
+    float group[kGroupElements];
+    convert_16_bit_group<T>(bits[i], group);
+#pragma unroll
+    for (float& value : group) value *= factor;
+    store_any_group(params.to, row * params.in_features + int64_t{g} * kGroupElements, Element::kF8E4M3,
+                    group);
+  }
+}
+
+}  // namespace
+
+void launch_round_rows(const RoundRowsParams& params, void* stream) {
+  const int num_groups = params.in_features / kGroupElements;
+  const int num_threads = std::clamp((num_groups + 63) / 64 * 32, 64, kMaxThreads);
+  launch_dependent<RoundRowsParams>(
+      params.element == Element::kBF16 ? round_rows_kernel<__nv_bfloat16> : round_rows_kernel<__half>,
+      dim3(static_cast<unsigned>(params.num_rows)), num_threads, 0, stream, params, "linear: x in fp8");
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,9 @@
+#include "attend/kernels/moe/cuda/sm80/direct_experts.cuh"
+
+namespace attend::kernels::cuda {
+
+void launch_direct_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream) {
+  launch_direct_experts<__nv_bfloat16, LoneMxFp4Rows<__nv_bfloat16, 2>>(params, stream);
+}
+
+}  // namespace attend::kernels::cuda

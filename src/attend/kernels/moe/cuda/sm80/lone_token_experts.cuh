@@ -1,0 +1,366 @@
+// Experts of a single token: bound by reading their weights, and by what is done once for each work tile.
+//
+//   tile        8 outputs of one expert, rows of gate and of up; or of two experts. Together they are the 16
+//               rows of the left factor of mma.m16n8k16, of whose 8 columns the token's row is one
+//   warps       8, all alike: some share a tile's K-blocks. Each loads W from memory into registers, kDepth
+//               K-blocks ahead
+//   registers   80 at most: three CTAs fit an SM
+//   shared      the row of x, or a row for each expert, in the order in which lanes take it; sums
+//   bytes       W once; x once a CTA, from L2
+//   bound       reading W; of mxfp4 widening it
+//
+// All of a token's experts are known before the first product begins, and differ: nothing is sorted, and the
+// second product asks for W while the first one ends. A CTA of the second one has all experts of its outputs,
+// whose sum it writes.
+#pragma once
+
+#include "attend/kernels/common/cuda/element.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
+#include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
+
+namespace attend::kernels::cuda {
+
+inline constexpr int kLoneWarps = 8, kLoneThreads = 32 * kLoneWarps, kLoneCtasOfSm = 3;
+
+// What a lane has of two rows of W, and how its pieces of x lie: 16 bytes each. A policy for each format.
+// Elements of the type of x: a lane has 8 neighbouring inputs of each row.
+template <class T>
+class LonePlainRows {
+ public:
+  static constexpr int kInputs = 32, kDepth = 5;
+  static constexpr int kSlicesOfGated = 4;  // warps that share K
+  struct Block {
+    uint4 low, high;
+  };
+
+  __device__ LonePlainRows(const QuantisedWeight& weight, int64_t low_row, int64_t high_row)
+      : in_features_(weight.in_features),
+        low_(static_cast<const T*>(weight.data) + low_row * in_features_ + first_input()),
+        high_(static_cast<const T*>(weight.data) + high_row * in_features_ + first_input()) {}
+
+  __device__ __forceinline__ Block load(int k_block) const {
+    const int input = k_block * kInputs;
+    if (input + first_input() >= in_features_) return {};
+    return {__ldg(reinterpret_cast<const uint4*>(low_ + input)),
+            __ldg(reinterpret_cast<const uint4*>(high_ + input))};
+  }
+  static __device__ __forceinline__ int place(int piece) { return piece; }
+  // Where an input lies among its eight, and the eight so.
+  static __device__ __forceinline__ int place_in_piece(int input) { return input; }
+  static __device__ __forceinline__ uint4 ordered(const uint4& x) { return x; }
+
+  // A lane's 8 inputs are two steps: their order within a K-block is the same on both sides.
+  static __device__ __forceinline__ void multiply(const Block& block, uint32_t x_row, int k_block,
+                                                  float (&sums)[4]) {
+    const uint4 x = ptx::ld_shared_16(x_row + (k_block * 4 + threadIdx.x % 4) * 16);
+    const uint32_t even[4] = {block.low.x, block.high.x, block.low.y, block.high.y},
+                   odd[4] = {block.low.z, block.high.z, block.low.w, block.high.w};
+    ptx::mma_m16n8k16(sums, even, x.x, x.y, T{});
+    ptx::mma_m16n8k16(sums, odd, x.z, x.w, T{});
+  }
+
+ private:
+  __device__ static int first_input() { return static_cast<int>(threadIdx.x) % 4 * 8; }
+
+  const int in_features_;
+  const T* const low_;
+  const T* const high_;
+};
+
+// mxfp4: a lane has 32 neighbouring inputs of each row, which share a scale. Products of code and scale are
+// exact in bf16.
+template <class T, int kDepth_>
+class LoneMxFp4Rows {
+ public:
+  static constexpr int kInputs = 128, kDepth = kDepth_;
+  static constexpr int kSlicesOfGated = 2;
+  struct Block {
+    uint4 low, high;
+    uint32_t low_exponent, high_exponent;
+  };
+
+  __device__ LoneMxFp4Rows(const QuantisedWeight& weight, int64_t low_row, int64_t high_row)
+      : in_features_(weight.in_features),
+        low_(static_cast<const uint8_t*>(weight.data) + low_row * (in_features_ / 2) + first_input() / 2),
+        high_(static_cast<const uint8_t*>(weight.data) + high_row * (in_features_ / 2) + first_input() / 2),
+        low_scales_(static_cast<const uint8_t*>(weight.scales) + low_row * weight.scale_columns +
+                    threadIdx.x % 4),
+        high_scales_(static_cast<const uint8_t*>(weight.scales) + high_row * weight.scale_columns +
+                     threadIdx.x % 4) {}
+
+  __device__ __forceinline__ Block load(int k_block) const {
+    const int input = k_block * kInputs;
+    if (input + first_input() >= in_features_) return {};
+    return {__ldg(reinterpret_cast<const uint4*>(low_ + input / 2)),
+            __ldg(reinterpret_cast<const uint4*>(high_ + input / 2)), __ldg(low_scales_ + k_block * 4),
+            __ldg(high_scales_ + k_block * 4)};
+  }
+  // The four lanes' pieces of one word of codes each lie side by side.
+  static __device__ __forceinline__ int place(int piece) {
+    return piece / 16 * 16 + piece % 4 * 4 + piece / 4 % 4;
+  }
+  // Inputs j and j + 4 are pairs, as the codes of a word come.
+  static __device__ __forceinline__ int place_in_piece(int input) { return input % 4 * 2 + input / 4; }
+  static __device__ __forceinline__ uint4 ordered(const uint4& x) {
+    return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632),
+                      __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632));
+  }
+
+  static __device__ __forceinline__ void multiply(const Block& block, uint32_t x_row, int k_block,
+                                                  float (&sums)[4]) {
+    // Where 2^126 times the scale is a number of bf16, one product does.
+    constexpr uint32_t kLargestOfOneProduct = 128;
+    const uint32_t largest = max(block.low_exponent, block.high_exponent);
+    if (__any_sync(0xffffffffu, largest > kLargestOfOneProduct))
+      multiply_codes<false>(block, x_row, k_block, sums);
+    else
+      multiply_codes<true>(block, x_row, k_block, sums);
+  }
+
+ private:
+  __device__ static int first_input() { return static_cast<int>(threadIdx.x) % 4 * 32; }
+
+  // As bf16, twice: 2^(e - 127 + 126), or 2^(e - 127), which is subnormal for e = 0.
+  template <bool kOneProduct>
+  static __device__ __forceinline__ uint32_t factor_of(uint32_t e) {
+    const uint32_t factor = kOneProduct ? (e + 126) << 7 : e == 0 ? 0x40u : e << 7;
+    return factor << 16 | factor;
+  }
+  // Of codes 0 and 4 of eight.
+  template <bool kOneProduct>
+  static __device__ __forceinline__ uint32_t widen(uint32_t codes, uint32_t factor) {
+    const uint32_t bits =
+        (codes << 12 & 0x80008000u) | (codes << PairOf<T>::kE2m1Shift & PairOf<T>::kE2m1Bits);
+    return scaled_up<T>(kOneProduct ? bits : scaled_up<T>(bits, PairOf<T>::kE2m1Factor), factor);
+  }
+
+  template <bool kOneProduct>
+  static __device__ __forceinline__ void multiply_codes(const Block& block, uint32_t x_row, int k_block,
+                                                        float (&sums)[4]) {
+    const uint32_t low[4] = {block.low.x, block.low.y, block.low.z, block.low.w},
+                   high[4] = {block.high.x, block.high.y, block.high.z, block.high.w};
+    const uint32_t low_factor = factor_of<kOneProduct>(block.low_exponent),
+                   high_factor = factor_of<kOneProduct>(block.high_exponent);
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      const uint4 x = ptx::ld_shared_16(x_row + (k_block * 16 + word * 4 + threadIdx.x % 4) * 16);
+      const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        const uint32_t weights[4] = {widen<kOneProduct>(low[word] >> 8 * step, low_factor),
+                                     widen<kOneProduct>(high[word] >> 8 * step, high_factor),
+                                     widen<kOneProduct>(low[word] >> (8 * step + 4), low_factor),
+                                     widen<kOneProduct>(high[word] >> (8 * step + 4), high_factor)};
+        ptx::mma_m16n8k16(sums, weights, pairs[2 * step], pairs[2 * step + 1], T{});
+      }
+    }
+  }
+
+  const int in_features_;
+  const uint8_t* const low_;
+  const uint8_t* const high_;
+  const uint8_t* const low_scales_;
+  const uint8_t* const high_scales_;
+};
+
+// A warp's K-blocks of a tile: slice, slice + num_slices, ...
+template <class Rows>
+class LoneTile {
+ public:
+  __device__ __forceinline__ LoneTile(const Rows& rows, int num_k_blocks, int slice, int num_slices)
+      : rows_(rows), num_k_blocks_(num_k_blocks), num_slices_(num_slices), k_block_(slice) {
+#pragma unroll
+    for (int i = 0; i < Rows::kDepth; ++i) ask(i, slice + i * num_slices);
+  }
+
+  // `x_row`: this lane's column of x.
+  __device__ __forceinline__ void multiply(uint32_t x_row, float (&sums)[4]) {
+    while (k_block_ < num_k_blocks_) {
+#pragma unroll
+      for (int i = 0; i < Rows::kDepth; ++i) {
+        if (k_block_ >= num_k_blocks_) break;
+        Rows::multiply(blocks_[i], x_row, k_block_, sums);
+        ask(i, k_block_ + Rows::kDepth * num_slices_);
+        k_block_ += num_slices_;
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void ask(int i, int k_block) {
+    if (k_block < num_k_blocks_) blocks_[i] = rows_.load(k_block);
+  }
+
+  const Rows rows_;
+  const int num_k_blocks_, num_slices_;
+  int k_block_;
+  typename Rows::Block blocks_[Rows::kDepth];
+};
+
+template <class T, class Rows>
+class LoneTokenCta {
+  static constexpr int kPieceInputs = 8, kSumsOfWarp = 2 * kLoneOutputs;
+
+ public:
+  __device__ LoneTokenCta(const SkinnyExpertsParams& params, char* x, float* sums)
+      : params_(params),
+        x_(ptx::shared_address(x)),
+        sums_(sums),
+        num_k_blocks_((params.in_features + Rows::kInputs - 1) / Rows::kInputs),
+        pieces_of_row_(num_k_blocks_ * Rows::kInputs / kPieceInputs) {}
+
+  // Gate and up of 8 outputs of an expert, for each few warps.
+  __device__ __forceinline__ void run_gated() {
+    constexpr int kSlices = Rows::kSlicesOfGated, kTiles = kLoneWarps / kSlices;
+    const int num_chunks = params_.out_features / kLoneOutputs;
+    const int tile = static_cast<int>(blockIdx.x) * kTiles + warp() / kSlices;
+    const bool given = tile < params_.top_k * num_chunks;
+    const int pair = given ? tile / num_chunks : 0, first = given ? tile % num_chunks * kLoneOutputs : 0;
+    ptx::griddepcontrol_wait();
+    // Not before the wait: the next kernel reads early what the one before this has written.
+    ptx::launch_dependents();
+    const int expert = params_.experts[pair];
+    LoneTile<Rows> weights(Rows(params_.weight, expert_weight_row(layout(), expert, 0, first + lane() / 4),
+                                expert_weight_row(layout(), expert, 1, first + lane() / 4)),
+                           given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
+    bring_ordered();
+    __syncthreads();
+    float sums[4] = {};
+    weights.multiply(x_, sums);
+    if (lane() % 4 == 0) {
+      sums_[warp() * kSumsOfWarp + lane() / 4] = sums[0];
+      sums_[warp() * kSumsOfWarp + kLoneOutputs + lane() / 4] = sums[2];
+    }
+    __syncthreads();
+    // Of each output, by a thread of the tile's first warp.
+    if (!given || warp() % kSlices != 0 || lane() >= kLoneOutputs) return;
+    float gate = 0.0f, up = 0.0f;
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice) {
+      const float* const from = sums_ + (warp() + slice) * kSumsOfWarp + lane();
+      gate += from[0];
+      up += from[kLoneOutputs];
+    }
+    // In the order in which the second product's lanes take them.
+    static_cast<T*>(
+        params_.out)[int64_t{pair} * params_.out_features + first + Rows::place_in_piece(lane())] =
+        T(expert_output(layout(), expert, pair, first + lane(), gate, up));
+  }
+
+  // 8 outputs of all experts, two a warp at a time.
+  __device__ __forceinline__ void run_sums() {
+    const int num_twos = (params_.top_k + 1) / 2, num_slices = max(1, kLoneWarps / num_twos);
+    const int first = static_cast<int>(blockIdx.x) * kLoneOutputs;
+    const int two = warp() / num_slices, slice = warp() % num_slices;
+    const bool given = two < num_twos;
+    const int low = given ? 2 * two : 0, high = min(low + 1, params_.top_k - 1);
+    const int64_t output = first + lane() / 4;
+    // They were written before the first product, which has seen them, began.
+    const Rows rows(params_.weight, int64_t{params_.experts[low]} * params_.out_features + output,
+                    int64_t{params_.experts[high]} * params_.out_features + output);
+    LoneTile<Rows> weights(rows, given ? num_k_blocks_ : 0, slice, num_slices);
+    ptx::griddepcontrol_wait();
+    ptx::launch_dependents();
+    copy_x(params_.top_k);
+    const int thread = static_cast<int>(threadIdx.x);
+    T* const out = static_cast<T*>(params_.out) + first + thread;
+    float total = thread < kLoneOutputs && params_.accumulate ? float(*out) : 0.0f;
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();
+    float sums[4] = {};
+    // Columns of x take turns between the two experts.
+    weights.multiply(x_ + (lane() / 4 % 2 == 0 ? low : high) * pieces_of_row_ * 16, sums);
+    if (lane() % 4 == 0) {
+      sums_[warp() * kSumsOfWarp + lane() / 4] = sums[0];
+      sums_[warp() * kSumsOfWarp + kLoneOutputs + lane() / 4] = sums[3];
+    }
+    __syncthreads();
+    float value = 0.0f;
+    const int pair = thread / kLoneOutputs, own = thread % kLoneOutputs;
+    if (pair < params_.top_k) {
+      for (int i = 0; i < num_slices; ++i)
+        value += sums_[(pair / 2 * num_slices + i) * kSumsOfWarp + pair % 2 * kLoneOutputs + own];
+      value = expert_output(layout(), params_.experts[pair], pair, first + own, value, 0.0f);
+      if (params_.weights != nullptr) value *= params_.weights[pair];
+    }
+    __syncthreads();
+    if (pair < params_.top_k) sums_[thread] = value;
+    __syncthreads();
+    if (thread >= kLoneOutputs) return;
+    for (int i = 0; i < params_.top_k; ++i) total += sums_[i * kLoneOutputs + thread];
+    *out = T(total);
+  }
+
+ private:
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  // What an epilogue asks of a grouped GEMM.
+  __device__ __forceinline__ GroupedGemmParams layout() const {
+    GroupedGemmParams layout;
+    layout.gated = params_.gated;
+    layout.alternating = params_.alternating;
+    layout.out_features = params_.out_features;
+    layout.epilogue = params_.epilogue;
+    return layout;
+  }
+
+  // The row of x, with zeros behind its last inputs; pieces of eight are brought into order.
+  __device__ __forceinline__ void bring_ordered() const {
+    const int given = params_.in_features / kPieceInputs;
+#pragma unroll 2
+    for (int piece = static_cast<int>(threadIdx.x); piece < pieces_of_row_; piece += kLoneThreads) {
+      const uint4 x = piece < given ? static_cast<const uint4*>(params_.x)[piece] : uint4{};
+      ptx::st_shared_16(x_ + Rows::place(piece) * 16, Rows::ordered(x));
+    }
+  }
+  // Rows that are in that order.
+  __device__ __forceinline__ void copy_x(int num_rows) const {
+    const int given = params_.in_features / kPieceInputs;
+    const auto* const x = static_cast<const uint4*>(params_.x);
+    for (int i = static_cast<int>(threadIdx.x); i < num_rows * pieces_of_row_; i += kLoneThreads) {
+      const int row = i / pieces_of_row_, piece = i - row * pieces_of_row_;
+      ptx::cp_async_16(x_ + (row * pieces_of_row_ + Rows::place(piece)) * 16,
+                       x + (piece < given ? row * given + piece : 0), piece < given);
+    }
+    ptx::cp_async_commit_group();
+  }
+
+  const SkinnyExpertsParams& params_;
+  const uint32_t x_;
+  float* const sums_;  // of each warp
+  const int num_k_blocks_, pieces_of_row_;
+};
+
+template <class T, class Rows, bool kGated>
+__global__ void __launch_bounds__(kLoneThreads, kLoneCtasOfSm)
+    lone_token_experts_kernel(const __grid_constant__ SkinnyExpertsParams params) {
+  extern __shared__ __align__(16) char x[];
+  __shared__ float sums[kLoneWarps * 2 * kLoneOutputs];
+  static_assert(kMaxLoneTopK * kLoneOutputs <= kLoneWarps * 2 * kLoneOutputs);
+  LoneTokenCta<T, Rows> cta(params, x, sums);
+  if constexpr (kGated)
+    cta.run_gated();
+  else
+    cta.run_sums();
+}
+
+template <class T, class Rows>
+void launch_lone_token_experts(const SkinnyExpertsParams& params, void* stream) {
+  const int num_chunks = params.out_features / kLoneOutputs;
+  constexpr int kTiles = kLoneWarps / Rows::kSlicesOfGated;
+  const int num_ctas = params.gated ? (params.top_k * num_chunks + kTiles - 1) / kTiles : num_chunks;
+  const int num_rows = params.gated ? 1 : params.top_k;
+  const auto kernel =
+      params.gated ? lone_token_experts_kernel<T, Rows, true> : lone_token_experts_kernel<T, Rows, false>;
+  launch_dependent<SkinnyExpertsParams>(kernel, dim3(static_cast<unsigned>(num_ctas)), kLoneThreads,
+                                        static_cast<size_t>(lone_token_x_bytes(num_rows, params.in_features)),
+                                        stream, params, "moe_experts");
+}
+
+}  // namespace attend::kernels::cuda
