@@ -1,6 +1,7 @@
 #include "attend/bench/prefill_parts.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -31,10 +32,18 @@ class PartsTimer {
   // The products of every layer, and the head of the last token.
   double products_us() {
     const StepCosts costs = step_costs(spec_);
-    double total = product_us(product(1, spec_.hidden_size, spec_.vocab_size, DType::kF32)) + experts_us();
+    int num_rounds = std::numeric_limits<int>::max();  // of as many products as a layer has
+    for (const GemmShape& gemm : costs.gemms) num_rounds = std::min(num_rounds, gemm.count);
+    std::vector<Product> shapes;
     for (const GemmShape& gemm : costs.gemms)
-      total += gemm.count * product_us(product(num_tokens_, gemm.in_features, gemm.out_features));
-    return total;
+      shapes.push_back(product(num_tokens_, gemm.in_features, gemm.out_features));
+    // One after another, as in a step: the clock that tensor cores keep falls with how long they are busy.
+    const double round_us = time_graph(stream_, kRepeats, [&](int) {
+      for (size_t i = 0; i < shapes.size(); ++i)
+        for (int j = 0; j < costs.gemms[i].count / num_rounds; ++j) multiply(shapes[i]);
+    });
+    return num_rounds * round_us + product_us(product(1, spec_.hidden_size, spec_.vocab_size, DType::kF32)) +
+           experts_us();
   }
 
   // Of every expert's rows together, as if all of them were one expert's.
@@ -50,8 +59,12 @@ class PartsTimer {
       auto found = std::ranges::find_if(timed, same);
       if (found == timed.end()) {
         const int64_t num_rows = int64_t{num_tokens_} * moe->top_k;
-        const double us = product_us(product(num_rows, spec_.hidden_size, 2 * moe->intermediate_size)) +
-                          product_us(product(num_rows, moe->intermediate_size, spec_.hidden_size));
+        const Product gate_up = product(num_rows, spec_.hidden_size, 2 * moe->intermediate_size),
+                      down = product(num_rows, moe->intermediate_size, spec_.hidden_size);
+        const double us = time_graph(stream_, kRepeats, [&](int) {
+          multiply(gate_up);
+          multiply(down);
+        });
         found = timed.insert(found, {moe->top_k, moe->intermediate_size, us});
       }
       total += found->us;
@@ -100,10 +113,11 @@ class PartsTimer {
             .out = cuda::empty({num_rows, out_features}, out.value_or(info_.dtype), info_.device)};
   }
 
+  void multiply(const Product& one) {
+    kernels::linear({.x = one.x, .weight = one.weight, .bias = {}, .out = one.out}, stream_);
+  }
   double product_us(const Product& one) {
-    return time_graph(stream_, kRepeats, [&](int) {
-      kernels::linear({.x = one.x, .weight = one.weight, .bias = {}, .out = one.out}, stream_);
-    });
+    return time_graph(stream_, kRepeats, [&](int) { multiply(one); });
   }
 
   // fp8 elements are bytes of random numbers of 16 bits.

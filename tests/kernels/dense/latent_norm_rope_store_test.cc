@@ -207,7 +207,7 @@ TEST(LatentNormRopeStoreEntry, RefusesAnglesRowsAndCachesOfOtherWidths) {
   args = step.args(true);
   const TestTensor latents({kTokens, kHeads + 1, 40}, DType::kF32);
   args.q_latent = latents;
-  EXPECT_EQ(refusal(args), "q_latent float32[4, 4, 40] on cpu: expected 3 in dimension 1");
+  EXPECT_EQ(refusal(args), "q_latent float32[4, 12, 40] on cpu: expected 11 in dimension 1");
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 #include "attend/base/math.h"
 #include "attend/kernels/attention/cuda/common/plan_kernel.h"
+#include "attend/kernels/attention/cuda/common/prefill_division.h"
 #include "attend/kernels/attention/cuda/common/prefill_plan.h"
 #include "attend/kernels/attention/cuda/common/tile_config.h"
-#include "attend/kernels/attention/cuda/sm90/prefill_division.h"
 #include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/tensor/cuda.h"
 
