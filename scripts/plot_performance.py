@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the plots of docs/performance.md from benchmarks/results (matplotlib).
 
-    plot_performance.py            writes docs/images/{decode,prefill,models,llamacpp}.png
+    plot_performance.py            writes docs/images/{decode,prefill,models,llamacpp,peers}.png
 """
 
 import json
@@ -130,9 +130,42 @@ def draw_llamacpp() -> None:
     save(figure, "llamacpp")
 
 
+PEERS = {"fa3": ("FlashAttention-3", "o"), "flashmla": ("FlashMLA", "D"), "fi.xqa": ("XQA", "^"),
+         "cudnn": ("cuDNN", "s"), "fa2": ("FlashAttention-2", "x")}
+
+
+def draw_peers() -> None:
+    """attend and its peers in one run, each as a share of the roof: bytes at the read rate, or products at the GEMM's."""
+    rows = [json.loads(line) for line in (RESULTS / "gpu-peers.jsonl").read_text(encoding="utf-8").splitlines()]
+    roofs, rows = rows[0], sorted(rows[1:], key=lambda row: row["case"].split(" ")[0])
+
+    def share(row: dict, who: str) -> float:
+        fp8_products = row["case"].startswith("prefill fp8") or "qfp8" in row["case"]
+        products = row["TFLOP/s"][who] / roofs["gemm TFLOP/s"] / (2 if fp8_products else 1)
+        return 100 * max(row["GB/s"][who] / roofs["read GB/s"], products)
+
+    figure, axes = plt.subplots(figsize=(9, 0.19 * len(rows) + 1.2))
+    bars = axes.barh(range(len(rows)), [share(row, "attend") for row in rows], color=OURS, label="attend")
+    for bar, row in zip(bars, rows):
+        axes.text(0.5, bar.get_y() + bar.get_height() / 2, f"{row['us']['attend']:.0f} us", fontsize=5.5, va="center",
+                  color="white")
+    for name, (label, marker) in PEERS.items():
+        at = [(share(row, name), y) for y, row in enumerate(rows) if name in row["us"]]
+        axes.plot([x for x, _ in at], [y for _, y in at], marker, markersize=4, label=label, alpha=0.8)
+    axes.set_yticks(range(len(rows)), [row["case"] for row in rows], fontsize=6)
+    axes.invert_yaxis()
+    axes.margins(y=0.01)
+    axes.axvline(100, color=LIMIT, linewidth=0.8)
+    axes.set_xlabel("% of the roof: a read of the run, or a bf16 GEMM's rate (twice that for fp8 queries)", fontsize=7)
+    axes.legend(fontsize=6.5, loc="lower right")
+    axes.set_title(f"attend beside its peers, one run. {roofs['gpu']}, {roofs['date']}", fontsize=8)
+    save(figure, "peers")
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
     draw_decode()
     draw_prefill()
     draw_models()
     draw_llamacpp()
+    draw_peers()
