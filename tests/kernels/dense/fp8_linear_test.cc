@@ -121,12 +121,16 @@ void expect_near_float64(const Product& given, double tolerance) {
       magnitude += sum * sum;
     }
   }
-  EXPECT_LT(std::sqrt(error / magnitude), tolerance);
+  constexpr double kInputsOfTolerance = 4096.0;
+  EXPECT_LT(std::sqrt(error / magnitude),
+            tolerance * std::sqrt(std::max(1.0, static_cast<double>(inputs) / kInputsOfTolerance)))
+      << inputs << " inputs";
 }
 
 constexpr Format kOfTensor{WeightFormat::kFp8, 0, 0, DType::kF32},
     kOfOutput{WeightFormat::kFp8, 1, 0, DType::kF32}, kOfSome{WeightFormat::kFp8, 5, 0, DType::kF32};
-// Tensor cores keep some 14 bits of sums of fp8. Rounding x to fp8 itself is ten times more.
+// Tensor cores keep some 14 bits of sums of fp8, and lose more the more inputs there are: without a
+// norm 1.7e-3 of 4096 and 3.7e-3 of 14336 were seen. Rounding x to fp8 itself is several times more.
 constexpr double kTolerance = 3e-3, kToleranceOf16Bits = 4e-3;
 
 TEST_F(Fp8Linear, MatchesFloat64OfRoundedRows) {

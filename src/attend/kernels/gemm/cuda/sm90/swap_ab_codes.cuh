@@ -9,9 +9,7 @@
 //   and widening: some 2 (int4) and 2.5 (fp8) instructions a code
 //
 // Codes are exact factors; the sums of 128 inputs are multiplied by their scale in float32, so a group of
-// scales is a multiple of 128 inputs. That drains the tensor cores after each group, so for more than 64 rows
-// of x (kRoundsFactors) a factor has its scale, rounded once as an element of 16 bits would be, and nothing
-// is waited for but the factors that are overwritten; a scale of all inputs is left to the sums there too.
+// scales is a multiple of 128 inputs.
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
@@ -35,9 +33,7 @@ class CodesConsumer {
   static constexpr int kSteps = kBlockK / kMmaInputs;                  // of wgmma, of a part
   static constexpr int kVectors = kBlockK / Layout::kInputsOf16Bytes;  // of a row, of a part
   static constexpr int kGroups = Layout::kInputsOfStage / kScaledInputs;
-  static constexpr int kParts = 2 * kGroups;
   static_assert(kScaledInputs == 2 * kBlockK);
-  static constexpr bool kRounds = kRoundsFactors<kTokens>;
 
   using Factors = uint32_t[kSteps][4];
   using Accumulators = float[kTokens / 2];
@@ -55,7 +51,6 @@ class CodesConsumer {
                                            char* shared)
       : pipeline_(pipeline),
         weight_(weight),
-        whole_(weight.group_ins >= weight.in_features),
         pairs_(lane_),
         epilogue_(pipeline, shared),
         tile_(pipeline.range.first_tile),
@@ -74,36 +69,18 @@ class CodesConsumer {
     if (tile_ >= num_tiles) return;
     ptx::mbarrier_wait(pipeline_.weights_full(weights_.stage), weights_.parity);
     Factors even, odd;
-    widen(0, next_, 0, even);
+    widen(0, next_.zero[0], even);
     keep(even);
     for (int tile = range.first_tile; tile < num_tiles; tile += range.num_clusters) {
       epilogue_.prefetch(tile);
       Accumulators sums;
-      uint32_t scale_bits[2] = {};  // of all inputs, where they are
-      if constexpr (!kRounds) {
 #pragma unroll
-        for (float& sum : sums) sum = 0.0f;
-      }
+      for (float& sum : sums) sum = 0.0f;
 #pragma unroll 1
       for (int k_block = range.k_block_begin; k_block < range.k_block_end; ++k_block) {
         const Groups groups = next_;
         go_on();
-        scale_bits[0] = groups.scale_bits[0][0];
-        scale_bits[1] = groups.scale_bits[0][1];
-        if constexpr (kRounds)
-          multiply_rounded_stage(groups, k_block == range.k_block_begin, even, odd, sums);
-        else
-          multiply_stage(groups, even, odd, sums);
-      }
-      if constexpr (kRounds) {
-        ptx::wgmma_wait_group<0>();
-        ptx::fence_operand(sums);
-        release_tokens();
-        if (whole_) {
-          const float scale[2] = {scale_of(scale_bits[0]), scale_of(scale_bits[1])};
-#pragma unroll
-          for (int i = 0; i < kTokens / 2; ++i) sums[i] *= scale[i / 2 % 2];
-        }
+        multiply_stage(groups, even, odd, sums);
       }
       epilogue_.exchange_and_write(tile, sums);
     }
@@ -129,7 +106,7 @@ class CodesConsumer {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       multiply(even, part, false);
-      widen(2 * group + 1, groups, group, odd);
+      widen(2 * group + 1, groups.zero[group], odd);
       const bool last = group + 1 == kGroups;
       if (last) release_weights();
       multiply(odd, part, true);
@@ -137,40 +114,16 @@ class CodesConsumer {
       ptx::wgmma_wait_group<1>();  // `even` is free
       // Behind the last stage these are codes that nobody multiplies.
       if (last)
-        widen(0, next_, 0, even);
+        widen(0, next_.zero[0], even);
       else
-        widen(2 * group + 2, groups, group + 1 < kGroups ? group + 1 : 0, even);
+        widen(2 * group + 2, groups.zero[group + 1 < kGroups ? group + 1 : 0], even);
       keep(even);  // while `odd` is multiplied, not behind the wait for it
       const float scale[2] = {scale_of(groups.scale_bits[group][0]), scale_of(groups.scale_bits[group][1])};
       ptx::wgmma_wait_group<0>();
       ptx::fence_operand(part);
       release_tokens();
-      release_tokens();
 #pragma unroll
       for (int i = 0; i < kTokens / 2; ++i) sums[i] = fmaf(part[i], scale[i / 2 % 2], sums[i]);
-    }
-  }
-
-  // The same of factors that have their scales: all of a tile's products add up in the tensor cores. `first`:
-  // stage of the tile.
-  __device__ __forceinline__ void multiply_rounded_stage(const Groups& groups, bool first, Factors& even,
-                                                         Factors& odd, Accumulators& sums) {
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      Factors& factors = part % 2 == 0 ? even : odd;
-      Factors& next = part % 2 == 0 ? odd : even;
-      multiply(factors, sums, !first || part > 0);
-      const bool last = part + 1 == kParts;
-      if (last && has_next()) ptx::mbarrier_wait(pipeline_.weights_full(weights_.stage), weights_.parity);
-      ptx::wgmma_wait_group<1>();  // `next` is free, and the x of the part before
-      if (!first || part > 0) release_tokens();
-      // Behind the last stage these are codes that nobody multiplies.
-      if (last)
-        widen(0, next_, 0, next);
-      else
-        widen(part + 1, groups, (part + 1) / 2, next);
-      if (part + 2 == kParts) release_weights();
-      keep(next);  // while `factors` are multiplied
     }
   }
 
@@ -224,32 +177,11 @@ class CodesConsumer {
     ptx::wgmma_fence();
   }
 
-  // A scale, twice, as the nearest number of 16 bits and what is left to it.
-  struct Scale {
-    uint32_t high, low;
-  };
-  __device__ __forceinline__ Scale split_scale(uint32_t bits) const {
-    const float scale = whole_ ? 1.0f : scale_of(bits);
-    const T high = T(scale), low = T(scale - float(high));
-    using Pair = typename PairOf<T>::Type;
-    return {bits_of_pair(Pair{high, high}), bits_of_pair(Pair{low, low})};
-  }
-  // Rounded once, but for what is beyond 16 bits of the scale.
-  static __device__ __forceinline__ uint32_t scaled(uint32_t pair, const Scale& scale) {
-    using Pair = typename PairOf<T>::Type;
-    const Pair codes = pair_of_bits<Pair>(pair);
-    return bits_of_pair(
-        __hfma2(codes, pair_of_bits<Pair>(scale.high), __hmul2(codes, pair_of_bits<Pair>(scale.low))));
-  }
-
-  // A part of the lane's two rows of the stage, which is of this group: rows of 128 bytes, swizzled.
-  __device__ __forceinline__ void widen(int part, const Groups& groups, int group, Factors& factors) const {
+  // A part of the lane's two rows of the stage: rows of 128 bytes, swizzled.
+  __device__ __forceinline__ void widen(int part, const uint32_t (&zero)[2], Factors& factors) const {
     const int row = lane_ / 4;  // of eight, by which chunks of 16 bytes are swizzled
-    const uint32_t shifted[2] = {shifted_zero<T>(static_cast<int>(groups.zero[group][0])),
-                                 shifted_zero<T>(static_cast<int>(groups.zero[group][1]))};
-    Scale scale[2];
-    if constexpr (kRounds)
-      for (int i = 0; i < 2; ++i) scale[i] = split_scale(groups.scale_bits[group][i]);
+    const uint32_t shifted[2] = {shifted_zero<T>(static_cast<int>(zero[0])),
+                                 shifted_zero<T>(static_cast<int>(zero[1]))};
     const uint32_t rows = pipeline_.weights_at(weights_.stage) + (warp_ * kPairRows + row) * kRowBytes;
 #pragma unroll
     for (int vector = 0; vector < kVectors; ++vector) {
@@ -260,8 +192,7 @@ class CodesConsumer {
         pairs_.take(ptx::ld_shared_16(rows + i * 8 * kRowBytes + chunk), shifted[i], pairs);
 #pragma unroll
         for (int eight = 0; eight < Pairs::kPairs; ++eight)
-          factors[(vector * Pairs::kPairs + eight) / 2][eight % 2 * 2 + i] =
-              kRounds ? scaled(pairs[eight], scale[i]) : pairs[eight];
+          factors[(vector * Pairs::kPairs + eight) / 2][eight % 2 * 2 + i] = pairs[eight];
       }
     }
   }
@@ -284,15 +215,17 @@ class CodesConsumer {
     ptx::wgmma_commit_group();
   }
 
-  // Of the oldest part.
+  // Of both parts of a group.
   __device__ __forceinline__ void release_tokens() {
-    if (lane_ == 0) ptx::mbarrier_arrive(pipeline_.tokens_empty(read_tokens_.stage));
-    read_tokens_.advance(pipeline_.params.token_stages);
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      if (lane_ == 0) ptx::mbarrier_arrive(pipeline_.tokens_empty(read_tokens_.stage));
+      read_tokens_.advance(pipeline_.params.token_stages);
+    }
   }
 
   const Pipeline& pipeline_;
   const QuantisedWeight& weight_;
-  const bool whole_;  // a scale is of all inputs
   const int warp_ = static_cast<int>(threadIdx.x) / 32, lane_ = static_cast<int>(threadIdx.x) % 32;
   const Pairs pairs_;
   SwapAbEpilogue<kWarpgroups, kTokens> epilogue_;

@@ -8,9 +8,6 @@ namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kMaxDeferredCodeTokens = 64;  // rows of x of a launch under a deferred norm
 inline constexpr int kScaledInputs = 128;          // whose products' sums are multiplied by a scale
-// Whether scales of groups are multiplied into factors, which are rounded then, instead.
-template <int kTokens>
-inline constexpr bool kRoundsFactors = kTokens > 64;
 
 // As SwapAbGemmParams, but that `weight` there maps codes, and K-blocks are 128 bytes of a row of them.
 struct SwapAbCodesParams {
