@@ -895,7 +895,12 @@ CASES = {
     ),
     "granite-multipliers": Case(granite()),
     "granite-bf16-tied": Case(
-        granite(torch_dtype="bfloat16", tie_word_embeddings=True, attention_bias=True),
+        granite(
+            torch_dtype="bfloat16",
+            tie_word_embeddings=True,
+            attention_bias=True,
+            embedding_multiplier=0.5,
+        ),
         dtype=torch.bfloat16,
     ),
     "ministral3-temperature": Case(ministral3()),
@@ -965,7 +970,7 @@ CASES = {
         glm4_moe(num_nextn_predict_layers=1),
         extra={"model.layers.2.eh_proj.weight": (32, 64)},
     ),
-    # Latent attention with heads of 256, so 16-bit ones; which layers have experts is a list.
+    # Latent attention with heads of 192 + 64 and values of 256, as published; which layers have experts is a list.
     "glm4-moe-lite": Case(
         glm4_moe_lite(
             num_hidden_layers=3,

@@ -175,11 +175,10 @@ def granite(**changes):
         num_attention_heads=4,
         num_key_value_heads=2,
         hidden_size=64,
-        embedding_multiplier=3.0,
         residual_multiplier=0.4,
         attention_multiplier=0.2,
         logits_scaling=4.0,
-        **changes,
+        **{"embedding_multiplier": 3.0} | changes,
     )
 
 
@@ -206,7 +205,9 @@ def glm4_moe_lite(**changes):
         num_key_value_heads=2,
         q_lora_rank=24,
         kv_lora_rank=512,
+        qk_nope_head_dim=192,
         qk_rope_head_dim=64,
+        v_head_dim=256,
         n_routed_experts=8,
         num_experts_per_tok=3,
         moe_intermediate_size=12,
