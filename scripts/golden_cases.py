@@ -1,257 +1,43 @@
-"""The tiny random models of tests/goldens: config, prompts, and how the weights are stored.
+"""The tiny random models of tests/goldens, by name (golden_configs.py has what their configs share).
 
 A case exists because it holds one thing another case does not: a head dimension, a GQA ratio, a rope type, a bias, a
 window, a way of storing weights. make_goldens.py writes them.
 """
 
 import torch
+from golden_configs import (
+    Case,
+    compressed,
+    config_of,
+    deepseek_v2,
+    deepseek_v3,
+    gemma,
+    gemma2,
+    gemma3,
+    gemma3_multimodal,
+    glm4,
+    glm4_moe,
+    glm4_moe_lite,
+    gpt_oss,
+    granite,
+    llama,
+    llama4,
+    llama4_multimodal,
+    ministral3,
+    mistral,
+    mistral3,
+    mixtral,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen2_5_vl,
+    qwen3,
+    qwen3_moe,
+    qwen3_vl,
+    seed_oss,
+    wide,
+)
 from quantise import Fp8, Int4, MxFp4, StackedMxFp4
-
-EOS = 1
-
-SEQUENCE_LENGTHS = (1, 7, 33, 130)
-
-COMMON = {
-    "bos_token_id": 0,
-    "eos_token_id": EOS,
-    "hidden_act": "silu",
-    "vocab_size": 128,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 256,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-    "torch_dtype": "float32",
-    "use_cache": True,
-}
-
-
-def config_of(architecture, model_type, **changes):
-    """A config.json as published models write it: COMMON, then what the case is about.
-
-    A change to None removes the key, since a published config leaves out what it does not use.
-    """
-    config = {"architectures": [architecture], "model_type": model_type, **COMMON, **changes}
-    return {key: value for key, value in config.items() if value is not None}
-
-
-def llama(**changes):
-    return config_of("LlamaForCausalLM", "llama", **changes)
-
-
-def mistral(**changes):
-    return config_of("MistralForCausalLM", "mistral", **changes)
-
-
-def qwen2(**changes):
-    return config_of("Qwen2ForCausalLM", "qwen2", **changes)
-
-
-def qwen3(**changes):
-    return config_of("Qwen3ForCausalLM", "qwen3", **changes)
-
-
-def seed_oss(**changes):
-    return config_of("SeedOssForCausalLM", "seed_oss", **changes)
-
-
-def gemma(architecture, model_type, **changes):
-    """hidden_act stays in the file, as in published folders: Gemma reads hidden_activation."""
-    return config_of(
-        architecture,
-        model_type,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        rms_norm_eps=1e-6,
-        hidden_activation="gelu_pytorch_tanh",
-        **{
-            "hidden_size": 48,
-            "tie_word_embeddings": None,
-            "query_pre_attn_scalar": 24,
-            "sliding_window": 16,
-        }
-        | changes,
-    )
-
-
-def gemma2(**changes):
-    return gemma("Gemma2ForCausalLM", "gemma2", **changes)
-
-
-def gemma3(**changes):
-    return gemma("Gemma3ForCausalLM", "gemma3_text", **changes)
-
-
-def gemma3_multimodal(**text_changes):
-    """Gemma 3 with its vision tower: the decoder's keys stand in text_config."""
-    text = gemma("", "gemma3_text", **text_changes)
-    outer = ("bos_token_id", "eos_token_id", "torch_dtype")
-    return {
-        "architectures": ["Gemma3ForConditionalGeneration"],
-        "model_type": "gemma3",
-        **{key: text[key] for key in outer},
-        "image_token_index": 127,
-        "boi_token_index": 126,
-        "eoi_token_index": 125,
-        "mm_tokens_per_image": 4,
-        "text_config": {
-            key: value for key, value in text.items() if key not in (*outer, "architectures")
-        },
-        "vision_config": {
-            "model_type": "siglip_vision_model",
-            "hidden_size": 8,
-            "intermediate_size": 8,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 1,
-            "image_size": 28,
-            "patch_size": 14,
-        },
-    }
-
-
-def phi3(**changes):
-    return config_of("Phi3ForCausalLM", "phi3", pad_token_id=0, **changes)
-
-
-def olmo2(**changes):
-    return config_of("Olmo2ForCausalLM", "olmo2", **changes)
-
-
-def glm4(**changes):
-    return config_of("Glm4ForCausalLM", "glm4", pad_token_id=0, **changes)
-
-
-def qwen3_moe(**changes):
-    return config_of(
-        "Qwen3MoeForCausalLM",
-        "qwen3_moe",
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        rms_norm_eps=1e-6,
-        attention_bias=False,
-        **{"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24} | changes,
-    )
-
-
-def mixtral(**changes):
-    return config_of("MixtralForCausalLM", "mixtral", **changes)
-
-
-def gpt_oss(**changes):
-    return config_of("GptOssForCausalLM", "gpt_oss", pad_token_id=0, sliding_window=16, **changes)
-DEEPSEEK_EXPERTS = {"moe_intermediate_size": 12, "num_attention_heads": 2, "kv_lora_rank": 512}
-
-
-def deepseek_v2(**changes):
-    """Latent rows are as wide as published ones, which backends ask for: 512 and 64."""
-    return config_of(
-        "DeepseekV2ForCausalLM",
-        "deepseek_v2",
-        rms_norm_eps=1e-6,
-        **DEEPSEEK_EXPERTS,
-        qk_rope_head_dim=64,
-        **{"qk_nope_head_dim": 16, "v_head_dim": 16, "torch_dtype": "bfloat16"} | changes,
-    )
-
-
-def deepseek_v3(**changes):
-    return config_of(
-        "DeepseekV3ForCausalLM",
-        "deepseek_v3",
-        num_key_value_heads=2,
-        **DEEPSEEK_EXPERTS,
-        qk_rope_head_dim=64,
-        scoring_func="sigmoid",
-        topk_method="noaux_tc",
-        torch_dtype="bfloat16",
-        **changes,
-    )
-
-
-def llama4(**changes):
-    return config_of(
-        "Llama4ForCausalLM",
-        "llama4_text",
-        pad_token_id=0,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        **{"attention_chunk_size": 16, "floor_scale": 8, "intermediate_size": 24} | changes,
-    )
-
-
-def llama4_multimodal(**text_changes):
-    """Llama 4 with its vision tower: the decoder's keys stand in text_config."""
-    text = llama4(**text_changes)
-    outer = ("bos_token_id", "eos_token_id", "torch_dtype")
-    return {
-        "architectures": ["Llama4ForConditionalGeneration"],
-        "model_type": "llama4",
-        **{key: text[key] for key in outer},
-        "image_token_index": 127,
-        "boi_token_index": 126,
-        "eoi_token_index": 125,
-        "text_config": {
-            key: value for key, value in text.items() if key not in (*outer, "architectures")
-        },
-    }
-
-
-def wide(architecture, **changes):
-    """Sizes that groups of 32 and 64 inputs divide."""
-    return architecture(
-        hidden_size=64,
-        intermediate_size=128,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        **changes,
-    )
-
-
-def compressed(format, weights, ignore):
-    """quantization_config of compressed-tensors."""
-    return {
-        "quant_method": "compressed-tensors",
-        "format": format,
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
-        "ignore": ignore,
-        "quantization_status": "compressed",
-    }
-
-
-class Case:
-    """One folder: a config, the lengths of its prompts, and how its weights are stored.
-
-    `prefixes`: pairs (from, to), how names in the file begin where transformers has others in memory.
-    `extra`: shapes by name of tensors that are in the file and not in the model.
-    `scheme`: how linear layers are quantised (quantise.py), those apart whose names hold a word of `plain`.
-    """
-
-    def __init__(
-        self,
-        config,
-        lengths=SEQUENCE_LENGTHS,
-        dtype=torch.float32,
-        num_files=1,
-        prefixes=(),
-        extra=(),
-        scheme=None,
-        plain=(),
-    ):
-        self.config = config
-        self.lengths = lengths
-        self.dtype = dtype
-        self.num_files = num_files
-        self.prefixes = prefixes
-        self.extra = dict(extra)
-        self.scheme = scheme
-        self.plain = plain
-
 
 CASES = {
     "llama-gqa4-hd32": Case(
@@ -992,5 +778,225 @@ CASES = {
             "awq",
             symmetric=False,
         ),
+    ),
+    # Gemma 1: one KV head of 16, hidden_act "gelu" means its tanh form; tied by default.
+    "gemma-first": Case(
+        config_of(
+            "GemmaForCausalLM",
+            "gemma",
+            num_attention_heads=4,
+            num_key_value_heads=1,
+            head_dim=32,
+            hidden_act="gelu",
+            rms_norm_eps=1e-6,
+            tie_word_embeddings=None,
+        )
+    ),
+    "glm-neighbour-pairs": Case(
+        config_of(
+            "GlmForCausalLM",
+            "glm",
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            rms_norm_eps=1.5625e-7,
+            pad_token_id=0,
+        )
+    ),
+    # All of each head is rotated in neighbouring pairs; tied by default.
+    "ernie4-5-biases": Case(
+        config_of(
+            "Ernie4_5ForCausalLM",
+            "ernie4_5",
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            use_bias=True,
+            tie_word_embeddings=None,
+            pad_token_id=0,
+        )
+    ),
+    "internlm3-biases": Case(
+        config_of(
+            "InternLM3ForCausalLM",
+            "internlm3",
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            qkv_bias=True,
+            bias=True,
+            pad_token_id=0,
+        )
+    ),
+    # Layers 0, 1 and 2 slide and rotate; layer 3 does neither.
+    "exaone4-some-layers-rotate": Case(
+        config_of(
+            "Exaone4ForCausalLM",
+            "exaone4",
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            sliding_window=16,
+            sliding_window_pattern=4,
+        ),
+        lengths=(1, 16, 17, 130),
+    ),
+    # sliding_window null: every layer rotates and sees everything.
+    "exaone4-all-full": Case(
+        config_of(
+            "Exaone4ForCausalLM",
+            "exaone4",
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            layer_types=["full_attention", "full_attention"],
+        )
+        | {"sliding_window": None}
+    ),
+    # Layer 1 rotates nothing (no_rope_layer_interval 2) and slides; tied by default.
+    "smollm3-some-layers-rotate": Case(
+        config_of(
+            "SmolLM3ForCausalLM",
+            "smollm3",
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            no_rope_layer_interval=2,
+            use_sliding_window=True,
+            sliding_window=16,
+            tie_word_embeddings=None,
+            pad_token_id=0,
+        ),
+        lengths=(1, 16, 17, 130),
+    ),
+    # Layers 0 to 2 slide and are not scaled, layer 3 has yarn.
+    "olmo3-windows-yarn": Case(
+        config_of(
+            "Olmo3ForCausalLM",
+            "olmo3",
+            num_hidden_layers=4,
+            hidden_size=64,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            sliding_window=16,
+            rope_theta=500000.0,
+            rope_scaling={
+                "rope_type": "yarn",
+                "factor": 8.0,
+                "original_max_position_embeddings": 32,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "attention_factor": 1.2079441541679836,
+            },
+        ),
+        lengths=(1, 16, 17, 130),
+    ),
+    "granite-multipliers": Case(granite()),
+    "granite-bf16-tied": Case(
+        granite(
+            torch_dtype="bfloat16",
+            tie_word_embeddings=True,
+            attention_bias=True,
+            embedding_multiplier=0.5,
+        ),
+        dtype=torch.bfloat16,
+    ),
+    "ministral3-temperature": Case(ministral3()),
+    # As published: "language_model." and a vision tower in the file.
+    "mistral3-multimodal": Case(
+        mistral3(ministral3("", sliding_window=None)),
+        prefixes=(
+            ("model.language_model.", "language_model.model."),
+            ("model.vision_tower.", "vision_tower."),
+            ("model.multi_modal_projector.", "multi_modal_projector."),
+            ("lm_head.", "language_model.lm_head."),
+        ),
+    ),
+    # As published: names of Qwen2ForCausalLM beside "visual.".
+    "qwen2-5-vl-flat": Case(
+        qwen2_5_vl(),
+        prefixes=(("model.language_model.", "model."), ("model.visual.", "visual.")),
+    ),
+    "qwen3-vl-nested": Case(qwen3_vl("Qwen3VLForConditionalGeneration", "qwen3_vl")),
+    # All experts of a layer in one tensor, input features first; layer 1 is dense.
+    "qwen3-vl-moe-fused": Case(
+        qwen3_vl(
+            "Qwen3VLMoeForConditionalGeneration",
+            "qwen3_vl_moe",
+            num_hidden_layers=3,
+            num_experts=8,
+            num_experts_per_tok=3,
+            moe_intermediate_size=24,
+            mlp_only_layers=[1],
+        ),
+    ),
+    # Norms of the whole q and k, before sublayers too; weights do not add up to 1 by default.
+    "olmoe-top3": Case(
+        config_of(
+            "OlmoeForCausalLM",
+            "olmoe",
+            hidden_size=64,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            intermediate_size=24,
+            num_experts=8,
+            num_experts_per_tok=3,
+            pad_token_id=0,
+        )
+    ),
+    # rotary_dim 16 of heads of 32; the choice is corrected by a vector in float32.
+    "minimax-m2-partial": Case(
+        config_of(
+            "MiniMaxM2ForCausalLM",
+            "minimax_m2",
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            rotary_dim=16,
+            intermediate_size=24,
+            num_local_experts=8,
+            num_experts_per_tok=3,
+            scoring_func="sigmoid",
+        )
+    ),
+    # Half of each head is rotated by default, layer 0 is dense, a shared expert; norms of heads and biases.
+    "glm4-moe-norms": Case(
+        glm4_moe(num_hidden_layers=3, use_qk_norm=True, attention_bias=True, routed_scaling_factor=2.5)
+    ),
+    # A layer of multi-token prediction in the file, which is not read.
+    "glm4-moe-plain": Case(
+        glm4_moe(num_nextn_predict_layers=1),
+        extra={"model.layers.2.eh_proj.weight": (32, 64)},
+    ),
+    # Latent attention with heads of 192 + 64 and values of 256, as published; which layers have experts is a list.
+    "glm4-moe-lite": Case(
+        glm4_moe_lite(
+            num_hidden_layers=3,
+            mlp_layer_types=["dense", "sparse", "dense"],
+            routed_scaling_factor=1.8,
+        ),
+        dtype=torch.bfloat16,
+    ),
+    # Weights that are not divided by their sum, groups of experts, two shared ones; layer 1 slides.
+    "dots1-groups": Case(
+        config_of(
+            "Dots1ForCausalLM",
+            "dots1",
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            n_routed_experts=8,
+            num_experts_per_tok=3,
+            n_shared_experts=2,
+            n_group=4,
+            topk_group=2,
+            moe_intermediate_size=12,
+            routed_scaling_factor=2.5,
+            sliding_window=16,
+            max_window_layers=1,
+        ),
+        lengths=(1, 16, 17, 130),
     ),
 }

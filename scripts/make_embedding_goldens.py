@@ -12,7 +12,7 @@ import pathlib
 import shutil
 
 import torch
-from golden_cases import gemma3, qwen3
+from golden_configs import gemma3, qwen3
 from make_goldens import random_weight
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel

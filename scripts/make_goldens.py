@@ -23,10 +23,16 @@ import shutil
 import tempfile
 
 import torch
-from golden_cases import CASES, EOS
+from golden_cases import CASES
+from golden_configs import EOS
 from quantise import quantise
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+)
 
 GREEDY_TOKENS = 16
 # A greedy choice is safe when the runner-up is this far below, relative to the largest logit.
@@ -83,27 +89,38 @@ def stored_name(name, prefixes):
 
 # Model types whose files have all experts in one tensor, as transformers has them in memory.
 FUSED_EXPERTS = ("gpt_oss", "llama4_text")
+# The same with input features first in the file, and output features first in memory.
+TRANSPOSED_EXPERTS = ("qwen3_vl_moe",)
 # How files call what transformers keeps as mlp.gate and, of all experts in one tensor, as
 # mlp.experts.gate_up_proj and mlp.experts.down_proj.
+QWEN_NAMES = ("mlp.", "mlp.experts", ("gate_proj", "up_proj", "down_proj"))
+MIXTRAL_NAMES = ("block_sparse_moe.", "block_sparse_moe.experts", ("w1", "w3", "w2"))
 EXPERT_NAMES = {
-    "qwen3_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
-    "deepseek_v2": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
-    "deepseek_v3": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
-    "mixtral": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2")),
+    "deepseek_v2": QWEN_NAMES,
+    "deepseek_v3": QWEN_NAMES,
+    "dots1": QWEN_NAMES,
+    "glm4_moe": QWEN_NAMES,
+    "glm4_moe_lite": QWEN_NAMES,
+    "minimax_m2": MIXTRAL_NAMES,
+    "mixtral": MIXTRAL_NAMES,
+    "olmoe": QWEN_NAMES,
+    "qwen3_moe": QWEN_NAMES,
 }
 
 
 def has_experts(config):
-    return config.model_type in EXPERT_NAMES or config.model_type in FUSED_EXPERTS
+    return config.model_type in (*EXPERT_NAMES, *FUSED_EXPERTS, *TRANSPOSED_EXPERTS)
 
 
 def published_tensors(name, weight, config):
     """The tensors of the file, by name: those of experts one by one."""
+    if config.model_type in TRANSPOSED_EXPERTS and ".mlp.experts." in name:
+        return {name: weight.transpose(1, 2).contiguous()}
     if config.model_type not in EXPERT_NAMES:
         return {name: weight}
-    router, experts, (gate, up, down) = EXPERT_NAMES[config.model_type]
+    mlp, experts, (gate, up, down) = EXPERT_NAMES[config.model_type]
     if name.endswith("mlp.gate.weight"):
-        return {name.replace("mlp.gate", router): weight}
+        return {name.replace("mlp.", mlp): weight}
     if ".mlp.experts." not in name:
         return {name: weight}
     layer, fused = name.split(".mlp.experts.")
@@ -115,11 +132,17 @@ def published_tensors(name, weight, config):
     return tensors
 
 
+def model_class(config):
+    """What transformers generates text with: models of images too have a class of their own."""
+    causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    return AutoModelForCausalLM if causal else AutoModelForImageTextToText
+
+
 def make_weights(config_json, dtype, seed, prefixes, extra):
     """Random tensors under the names transformers saves them by (no lm_head when it is tied)."""
     config = AutoConfig.for_model(**config_json)
     with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(config)
+        skeleton = model_class(config).from_config(config)
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, parameter in skeleton.named_parameters():
@@ -128,7 +151,8 @@ def make_weights(config_json, dtype, seed, prefixes, extra):
     # What corrects a router's choice is no parameter, and in float32 whatever the weights are.
     for name, buffer in skeleton.named_buffers():
         if name.endswith("e_score_correction_bias"):
-            weights[name] = random_weight(name, tuple(buffer.shape), config, generator)
+            correction = random_weight(name, tuple(buffer.shape), config, generator)
+            weights[name.replace("mlp.", EXPERT_NAMES[config.model_type][0], 1)] = correction
     for name, shape in extra.items():
         weights[name] = random_weight(name, shape, config, generator).to(dtype)
     return weights
@@ -177,7 +201,7 @@ def load(folder, dtype):
     """
     config = AutoConfig.from_pretrained(folder)
     implementations = {"experts_implementation": "eager"} if has_experts(config) else {}
-    return AutoModelForCausalLM.from_pretrained(
+    return model_class(config).from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", **implementations
     ).eval()
 
@@ -238,10 +262,9 @@ ROUTER_LOGITS = {"Llama4Router": 1}
 ROUTERS = ("topkrouter", "llama4router")
 
 
-def choice_margins(router, logits, top_k):
+def choice_margins(router, bias, logits, top_k):
     """By how much the least of the chosen leads the best of the others, among groups of experts and among the
     experts of the chosen groups, in parts of the largest number that is compared."""
-    bias = getattr(router, "e_score_correction_bias", None)
     ranks = logits if bias is None else logits.sigmoid() + bias
     lead = torch.full(ranks.shape[:-1], math.inf)
     num_groups = getattr(router, "num_group", None) or 1
@@ -263,8 +286,13 @@ def router_margins(model, ids):
     logits = []
     hooks = [
         module.register_forward_hook(
-            lambda router, _, output: logits.append(
-                (router, output[ROUTER_LOGITS.get(type(router).__name__, 0)])
+            lambda router, given, output: logits.append(
+                (
+                    router,
+                    # MiniMax's router is given what others hold.
+                    given[1] if len(given) > 1 else getattr(router, "e_score_correction_bias", None),
+                    output[ROUTER_LOGITS.get(type(router).__name__, 0)],
+                )
             )
         )
         for module in model.modules()
@@ -274,9 +302,10 @@ def router_margins(model, ids):
     for hook in hooks:
         hook.remove()
     margins = []
-    for router, layer in logits:
+    top_k = model.config.get_text_config().num_experts_per_tok
+    for router, bias, layer in logits:
         layer = layer.view(*ids.shape, -1)
-        margins.append(choice_margins(router, layer, model.config.num_experts_per_tok)[:, -1])
+        margins.append(choice_margins(router, bias, layer, top_k)[:, -1])
     return torch.stack(margins).amin(0)
 
 

@@ -94,13 +94,14 @@ std::string model_and_device(const testing::TestParamInfo<std::tuple<const char*
   return name + (std::get<1>(test.param) == kGpu ? "_gpu" : "_cpu");
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, GoldenModel,
-                         testing::Combine(testing::Values("llama-rope-dynamic", "phi3-longrope",
-                                                          "gemma2-caps-window", "gemma3-local-rope",
-                                                          "olmo2-norms-behind", "glm4-neighbour-pairs",
-                                                          "qwen3-some-layers-slide"),
-                                          testing::Values(Device{}, kGpu)),
-                         model_and_device);
+INSTANTIATE_TEST_SUITE_P(
+    Every, GoldenModel,
+    testing::Combine(testing::Values("llama-rope-dynamic", "phi3-longrope", "gemma2-caps-window",
+                                     "gemma3-local-rope", "olmo2-norms-behind", "glm4-neighbour-pairs",
+                                     "qwen3-some-layers-slide", "exaone4-some-layers-rotate",
+                                     "ministral3-temperature", "granite-bf16-tied"),
+                     testing::Values(Device{}, kGpu)),
+    model_and_device);
 // What a GPU has no kernels for yet.
 INSTANTIATE_TEST_SUITE_P(OnCpu, GoldenModel,
                          testing::Combine(testing::Values("gpt-oss-sinks-window", "gpt-oss-defaults",

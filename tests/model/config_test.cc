@@ -192,12 +192,18 @@ TEST(ReadConfig, RefusesAnUnknownArchitectureWithTheKnownOnes) {
                   "MistralForCausalLM", "SeedOssForCausalLM"});
   EXPECT_THAT(
       supported_architectures(),
-      ElementsAre("BertModel", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Gemma2ForCausalLM",
-                  "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Gemma3TextModel", "Glm4ForCausalLM",
-                  "GptOssForCausalLM", "Llama4ForCausalLM", "Llama4ForConditionalGeneration",
-                  "LlamaForCausalLM", "MinistralForCausalLM", "MistralForCausalLM", "MixtralForCausalLM",
-                  "Olmo2ForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
-                  "Qwen3MoeForCausalLM", "RobertaModel", "SeedOssForCausalLM"));
+      ElementsAre(
+          "BertModel", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Dots1ForCausalLM",
+          "Ernie4_5ForCausalLM", "Exaone4ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
+          "Gemma3ForConditionalGeneration", "Gemma3TextModel", "GemmaForCausalLM", "Glm4ForCausalLM",
+          "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM", "GlmForCausalLM", "GptOssForCausalLM",
+          "GraniteForCausalLM", "InternLM3ForCausalLM", "Llama4ForCausalLM", "Llama4ForConditionalGeneration",
+          "LlamaForCausalLM", "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MinistralForCausalLM",
+          "Mistral3ForConditionalGeneration", "MistralForCausalLM", "MixtralForCausalLM", "Olmo2ForCausalLM",
+          "Olmo3ForCausalLM", "OlmoeForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM",
+          "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3ForCausalLM",
+          "Qwen3MoeForCausalLM", "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration",
+          "RobertaModel", "SeedOssForCausalLM", "SmolLM3ForCausalLM"));
 }
 
 TEST(ReadConfig, RefusesArchitecturesThatAreNotOneName) {

@@ -292,10 +292,32 @@ constexpr const char* kCases[] = {"llama-gqa4-hd32",
                                   "qwen3-moe-dense-among",
                                   "qwen3-moe-sparse-step",
                                   "mixtral-top2"};
+// What others have too, in another arrangement.
+constexpr const char* kArrangedCases[] = {"gemma-first",
+                                          "glm-neighbour-pairs",
+                                          "ernie4-5-biases",
+                                          "internlm3-biases",
+                                          "exaone4-some-layers-rotate",
+                                          "exaone4-all-full",
+                                          "smollm3-some-layers-rotate",
+                                          "olmo3-windows-yarn",
+                                          "granite-multipliers",
+                                          "granite-bf16-tied",
+                                          "ministral3-temperature",
+                                          "mistral3-multimodal",
+                                          "qwen2-5-vl-flat",
+                                          "qwen3-vl-nested",
+                                          "qwen3-vl-moe-fused",
+                                          "olmoe-top3",
+                                          "minimax-m2-partial",
+                                          "glm4-moe-norms",
+                                          "glm4-moe-plain",
+                                          "dots1-groups"};
 // Multi-head latent attention. Prompts are expanded, unless a token's bits may depend on itself alone: then
 // all steps are absorbed. The reference takes its time over 576 numbers a key.
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};
-constexpr const char* kMlaCases[] = {"deepseek-v2-lite", "deepseek-v2-groups", "deepseek-v3"};
+constexpr const char* kMlaCases[] = {"deepseek-v2-lite", "deepseek-v2-groups", "deepseek-v3",
+                                     "glm4-moe-lite"};
 
 // Sinks, chunks: what not every contract has.
 constexpr const char* kSinksAndChunks[] = {"gpt-oss-sinks-window", "gpt-oss-defaults", "llama4-chunks",
@@ -309,6 +331,18 @@ constexpr const char* kQuantisedCases[] = {
 INSTANTIATE_TEST_SUITE_P(Transformers, Goldens,
                          testing::Combine(testing::Values("torch_native", "cpu"), testing::ValuesIn(kCases),
                                           testing::Values(1, 16, 64), testing::Values(kOnCpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Arranged, Goldens,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kArrangedCases),
+                                          testing::Values(16), testing::Values(kOnCpu, kDeterministic)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(ArrangedOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kArrangedCases),
+                                          testing::Values(64), testing::ValuesIn(kOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(ArrangedDeterministicOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kArrangedCases),
+                                          testing::Values(16), testing::ValuesIn(kDeterministicOnGpu)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(TransformersOnCpu, Goldens,
                          testing::Combine(testing::Values("torch_native", "cpu", "triton", "fa3"),
@@ -470,6 +504,18 @@ constexpr ChangedConfig kChangedConfigs[] = {
     {"llama4-interleaved", "\"chunked_attention\"", "\"full_attention\""},
     {"llama4-interleaved", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 1"},
     {"llama4-interleaved", "\"use_qk_norm\": false", "\"use_qk_norm\": true"},
+    {"granite-multipliers", "\"residual_multiplier\": 0.4", "\"residual_multiplier\": 0.41"},
+    {"granite-multipliers", "\"embedding_multiplier\": 3.0", "\"embedding_multiplier\": 3.1"},
+    {"granite-multipliers", "\"attention_multiplier\": 0.2", "\"attention_multiplier\": 0.21"},
+    {"granite-multipliers", "\"logits_scaling\": 4.0", "\"logits_scaling\": 4.1"},
+    {"exaone4-some-layers-rotate", "\"sliding_window_pattern\": 4", "\"sliding_window_pattern\": 3"},
+    {"smollm3-some-layers-rotate", "\"no_rope_layer_interval\": 2", "\"no_rope_layer_interval\": 3"},
+    {"olmo3-windows-yarn", "\"factor\": 8.0", "\"factor\": 4.0"},
+    {"ministral3-temperature", "\"llama_4_scaling_beta\": 0.5", "\"llama_4_scaling_beta\": 0.45"},
+    {"minimax-m2-partial", "\"rotary_dim\": 16", "\"rotary_dim\": 8"},
+    {"dots1-groups", "\"topk_group\": 2", "\"topk_group\": 4"},
+    {"dots1-groups", "\"max_window_layers\": 1", "\"max_window_layers\": 2"},
+    {"glm4-moe-norms", "\"routed_scaling_factor\": 2.5", "\"routed_scaling_factor\": 2.4"},
     {"gpt-oss-defaults", "\"layer_types\"", "\"rope_theta\": 10000.0, \"layer_types\""},
     {"gpt-oss-defaults", "\"layer_types\"",
      "\"rope_scaling\": {\"rope_type\": \"default\"}, \"layer_types\""},

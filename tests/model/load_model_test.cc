@@ -395,6 +395,21 @@ TEST(MapWeights, PlacesANormAroundZeroAsOnePlusItInFloat32) {
   EXPECT_EQ(num_bytes(slots, DType::kBF16), num_bytes(slots, DType::kF32)) << "float32 in either case";
 }
 
+TEST(MapWeights, ScalesANormInFloat32) {
+  const TempDir dir;
+  TestTensor norm = tensor_of("n", {2}, "BF16");
+  const uint16_t bits[] = {0x3fc0, 0xbf00};  // 1.5 and -0.5
+  std::memcpy(norm.data.data(), bits, sizeof bits);
+  dir.write("model.safetensors", safetensors_bytes(std::vector<TestTensor>{norm}));
+  std::vector<TensorView> placed;
+  std::vector<WeightSlot> slots{slot_of({{"n", 2}}, 0, placed, WeightUse::kNorm)};
+  slots[0].scale = 0.3f;
+  const LoadedWeights weights = map_weights(slots, {}, ModelWeights(dir.path()), {});
+  ASSERT_EQ(placed.at(0).to_string(), "float32[2] on cpu");
+  EXPECT_EQ(placed[0].as<float>()[0], 0.3f * 1.5f);
+  EXPECT_EQ(placed[0].as<float>()[1], 0.3f * -0.5f);
+}
+
 // Mean and deviation of a tensor.
 std::pair<double, double> moments(const TensorView& tensor) {
   double sum = 0.0, squares = 0.0;

@@ -8,28 +8,48 @@
 namespace attend {
 namespace {
 
-constexpr std::array<const ModelArchitecture*, 22> kTable{&kBert,
+// By name.
+constexpr std::array<const ModelArchitecture*, 41> kTable{&kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
+                                                          &kDots1,
+                                                          &kErnie45,
+                                                          &kExaone4,
                                                           &kGemma2,
                                                           &kGemma3,
                                                           &kGemma3Multimodal,
                                                           &kGemma3Embedding,
+                                                          &kGemma,
                                                           &kGlm4,
+                                                          &kGlm4Moe,
+                                                          &kGlm4MoeLite,
+                                                          &kGlm,
                                                           &kGptOss,
+                                                          &kGranite,
+                                                          &kInternLm3,
                                                           &kLlama4,
                                                           &kLlama4Multimodal,
                                                           &kLlama,
+                                                          &kMiniMaxM2,
+                                                          &kMinistral3,
                                                           &kMinistral,
+                                                          &kMistral3,
                                                           &kMistral,
                                                           &kMixtral,
                                                           &kOlmo2,
+                                                          &kOlmo3,
+                                                          &kOlmoe,
                                                           &kPhi3,
                                                           &kQwen2,
+                                                          &kQwen2Vl,
+                                                          &kQwen25Vl,
                                                           &kQwen3,
                                                           &kQwen3Moe,
+                                                          &kQwen3Vl,
+                                                          &kQwen3VlMoe,
                                                           &kRoberta,
-                                                          &kSeedOss};
+                                                          &kSeedOss,
+                                                          &kSmolLm3};
 
 }  // namespace
 
@@ -47,6 +67,12 @@ std::vector<bool> read_layer_types(const JsonNode& types, int num_layers) {
   return slides;
 }
 
+void expect_string(const JsonNode& json, const char* key, std::string_view expected) {
+  const std::string value = json.find_string(key).value_or(std::string(expected));
+  if (value != expected)
+    fail(ErrorCode::kUnsupported, json.where(key), " \"", value, "\": attend has \"", expected, "\"");
+}
+
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where) {
   std::string known;
   for (const ModelArchitecture* architecture : kTable) {
@@ -54,6 +80,21 @@ const ModelArchitecture& find_architecture(std::string_view name, const std::str
     known += (known.empty() ? "" : ", ") + std::string(architecture->name);
   }
   fail(ErrorCode::kUnsupported, where, " \"", name, "\": attend has ", known);
+}
+
+std::vector<bool> read_rotated_layers(const JsonNode& json, size_t num_layers) {
+  const auto interval =
+      static_cast<size_t>(json.find_integer("no_rope_layer_interval", 1, 1 << 16).value_or(4));
+  std::vector<bool> rotated;
+  const auto layers = json.find("no_rope_layers");
+  if (layers && layers->array_size() > 0) {
+    if (layers->array_size() < num_layers)
+      layers->refuse("an array of " + std::to_string(num_layers) + " times 0 or 1, one of each layer");
+    for (size_t i = 0; i < num_layers; ++i) rotated.push_back(layers->at(i).integer(0, 1) == 1);
+    return rotated;
+  }
+  for (size_t i = 0; i < num_layers; ++i) rotated.push_back((i + 1) % interval != 0);
+  return rotated;
 }
 
 void read_layer_windows(const JsonNode& json, ModelSpec& spec) {

@@ -88,6 +88,9 @@ void make_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, Mod
 // The same, with one set of rotary embeddings for all.
 void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec);
 
+// kNested: in `text_config`. kEither: there, or beside it where there is no `text_config` (old Qwen2.5-VL).
+enum class TextConfig : uint8_t { kFlat, kNested, kEither };
+
 struct ModelArchitecture {
   std::string_view name;
   // Makes spec.layers of so many, and spec.ropes, of the fields that its kinds of layers have.
@@ -97,8 +100,8 @@ struct ModelArchitecture {
   // nothing.
   void (*read_config)(const JsonNode& json, ModelSpec& spec) = nullptr;
   ConfigDefaults defaults = {};
-  // The fields of the decoder stand in `text_config`, but for those of files and tokens.
-  bool nested_text_config = false;
+  // Where the fields of the decoder stand, but for those of files and tokens.
+  TextConfig text_config = TextConfig::kFlat;
   // Layers behind the last may be in a checkpoint, for multi-token prediction: they are left out.
   bool predicts_more_tokens = false;
   DecoderNames names = {};
@@ -108,28 +111,51 @@ struct ModelArchitecture {
 extern const ModelArchitecture kBert;
 extern const ModelArchitecture kDeepseekV2;
 extern const ModelArchitecture kDeepseekV3;
+extern const ModelArchitecture kDots1;
+extern const ModelArchitecture kErnie45;
+extern const ModelArchitecture kExaone4;
+extern const ModelArchitecture kGemma;
 extern const ModelArchitecture kGemma2;
 extern const ModelArchitecture kGemma3;
 extern const ModelArchitecture kGemma3Embedding;
 extern const ModelArchitecture kGemma3Multimodal;
+extern const ModelArchitecture kGlm;
 extern const ModelArchitecture kGlm4;
+extern const ModelArchitecture kGlm4Moe;
+extern const ModelArchitecture kGlm4MoeLite;
 extern const ModelArchitecture kGptOss;
+extern const ModelArchitecture kGranite;
+extern const ModelArchitecture kInternLm3;
 extern const ModelArchitecture kLlama;
 extern const ModelArchitecture kLlama4;
 extern const ModelArchitecture kLlama4Multimodal;
+extern const ModelArchitecture kMiniMaxM2;
 extern const ModelArchitecture kMinistral;
+extern const ModelArchitecture kMinistral3;
 extern const ModelArchitecture kMistral;
+extern const ModelArchitecture kMistral3;
 extern const ModelArchitecture kMixtral;
 extern const ModelArchitecture kOlmo2;
+extern const ModelArchitecture kOlmo3;
+extern const ModelArchitecture kOlmoe;
 extern const ModelArchitecture kPhi3;
 extern const ModelArchitecture kQwen2;
+extern const ModelArchitecture kQwen25Vl;
+extern const ModelArchitecture kQwen2Vl;
 extern const ModelArchitecture kQwen3;
 extern const ModelArchitecture kQwen3Moe;
+extern const ModelArchitecture kQwen3Vl;
+extern const ModelArchitecture kQwen3VlMoe;
 extern const ModelArchitecture kRoberta;
 extern const ModelArchitecture kSeedOss;
+extern const ModelArchitecture kSmolLm3;
 
 // Throws Error(kUnsupported) with the known ones; `where` is the place that named it, for the message.
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where);
+
+// Refuses a field, if it is there, that is not `expected`: what attend and transformers compute without
+// reading it.
+void expect_string(const JsonNode& json, const char* key, std::string_view expected);
 
 // Parts of make_dense_layers().
 AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size);
@@ -150,6 +176,10 @@ MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults);
 
 // The layers that slide, as layer_types names them. Refuses other types, and another number of layers.
 std::vector<bool> read_layer_types(const JsonNode& types, int num_layers);
+
+// By layer: whether it rotates q and k. no_rope_layers has a 1 for those that do; without it every
+// no_rope_layer_interval-th does not (Llama 4, SmolLM 3).
+std::vector<bool> read_rotated_layers(const JsonNode& json, size_t num_layers);
 
 // sliding_window (`missing` when it is absent) as window_left of these layers. Refuses null when there are
 // some.

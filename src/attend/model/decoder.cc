@@ -42,7 +42,9 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
                      spec_.zero_centred_norms);
     modules_[i]->add_slots(layer);
   }
-  if (spec_.final_norm) top.norm(names_.final_norm, spec_.hidden_size, final_norm_.weight);
+  // The head is linear, so its input may be scaled in place of the logits.
+  if (spec_.final_norm)
+    top.norm(names_.final_norm, spec_.hidden_size, final_norm_.weight, spec_.final_logit_scale);
   if (own_head_)
     top.matrix(names_.lm_head, spec_.vocab_size, spec_.hidden_size, WeightUse::kHead, head_.weight);
   return slots;

@@ -128,6 +128,7 @@ struct ModelSpec {
   bool zero_centred_norms = false;  // norms multiply by 1 + weight, in float32 (Gemma)
   float embedding_scale = 1.0f;     // of the embedding's rows, where they enter the stream
   bool final_norm = true;           // false: the last layer leaves the stream as it is read
+  float final_logit_scale = 1.0f;   // of the logits, before the cap (Granite)
   float final_logit_cap = 0.0f;     // logits become cap tanh(logit / cap); 0: none
   std::vector<LayerSpec> layers;
   std::vector<RopeConfig> ropes;  // sets of rotary embeddings, which layers name

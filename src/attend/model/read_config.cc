@@ -140,7 +140,9 @@ namespace {
 ModelSpec read_spec(const JsonNode& file) {
   const ModelArchitecture& architecture = read_architecture(file);
   const ConfigDefaults& defaults = architecture.defaults;
-  const JsonNode json = architecture.nested_text_config ? file.at("text_config") : file;
+  const bool nested = architecture.text_config == TextConfig::kNested ||
+                      (architecture.text_config == TextConfig::kEither && file.has("text_config"));
+  const JsonNode json = nested ? file.at("text_config") : file;
   json.object_size();
   ModelSpec spec;
   spec.architecture = architecture.name;

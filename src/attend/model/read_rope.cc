@@ -12,14 +12,15 @@ constexpr int kMaxPositions = 1 << 30;
 // Far beyond what any model stretches by; below what would leave no frequency.
 constexpr double kMaxFactor = 1 << 20;
 
-constexpr std::array<std::pair<std::string_view, RopeType>, 7> kRopeTypes{{
+constexpr std::array<std::pair<std::string_view, RopeType>, 8> kRopeTypes{{
     {"default", RopeType::kDefault},
     {"linear", RopeType::kLinear},
     {"dynamic", RopeType::kDynamic},
     {"llama3", RopeType::kLlama3},
     {"yarn", RopeType::kYarn},
     {"longrope", RopeType::kLongRope},
-    {"su", RopeType::kLongRope},  // its first name, in old Phi-3 folders
+    {"su", RopeType::kLongRope},    // its first name, in old Phi-3 folders
+    {"mrope", RopeType::kDefault},  // positions of three axes (Qwen2-VL): those of text are alike
 }};
 
 // The object that says how positions are scaled: rope_scaling, or rope_parameters as transformers 5 writes.

@@ -12,13 +12,13 @@ constexpr int64_t kConvertedRunElements = 1 << 16;
 // Rows and columns of a square that is transposed at once: its lines stay in the cache.
 constexpr int64_t kTile = 32;
 
-// 1 + the weights, in float32.
-Tensor one_plus(const TensorView& weights) {
+// scale * (offset + the weights), in float32.
+Tensor scaled(const TensorView& weights, float offset, float scale) {
   const int64_t count = weights.num_elements();
   const Tensor made = Tensor::empty({count}, DType::kF32);
   visit_float_dtype(weights.dtype, [&]<class T>(TypeTag<T>) {
     for (int64_t i = 0; i < count; ++i)
-      made.as<float>()[i] = 1.0f + static_cast<float>(weights.as<const T>()[i]);
+      made.as<float>()[i] = scale * (offset + static_cast<float>(weights.as<const T>()[i]));
   });
   return made;
 }
@@ -66,7 +66,8 @@ Tensor converted(const Tensor& from, DType dtype) {
 bool is_repacked(const WeightSlot& slot) { return slot.layout == StoredLayout::kExpertColumns; }
 
 Tensor placed_tensor(const WeightSlot& slot, const Tensor& stored) {
-  if (slot.zero_centred) return one_plus(stored);
+  if (slot.zero_centred || slot.scale != 1.0f)
+    return scaled(stored, slot.zero_centred ? 1.0f : 0.0f, slot.scale);
   const Tensor rows = is_repacked(slot) ? transposed(stored) : stored;
   return slot.in_f32 ? converted(rows, DType::kF32) : rows;
 }

@@ -50,10 +50,11 @@ std::vector<int64_t> WeightSlot::stored_shape(size_t part) const {
   return part_shape(part);
 }
 
-void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into) {
+void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into, float scale) {
   slots_.push_back({.parts = {{name_of(name, ".weight"), size}},
                     .use = WeightUse::kNorm,
                     .zero_centred = zero_centred_norms_,
+                    .scale = scale,
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 

@@ -54,6 +54,8 @@ struct WeightSlot {
   // A norm that is stored around 0 and multiplies by 1 + weight. It is placed as that sum, in float32: in
   // bfloat16 a small weight would vanish beside the 1.
   bool zero_centred = false;
+  // A norm whose weights are multiplied by this where they are placed, in float32 if it is not 1.
+  float scale = 1.0f;
   // A vector that is placed in float32, whatever the other weights are.
   bool in_f32 = false;
   StoredLayout layout = StoredLayout::kRows;
@@ -67,7 +69,9 @@ struct WeightSlot {
 
   int64_t rows() const;
   // Of what is placed where weights are `dtype`.
-  DType placed_dtype(DType dtype) const { return zero_centred || in_f32 ? DType::kF32 : dtype; }
+  DType placed_dtype(DType dtype) const {
+    return zero_centred || scale != 1.0f || in_f32 ? DType::kF32 : dtype;
+  }
   int64_t num_elements() const { return rows() * (columns > 0 ? columns : 1); }
   std::vector<int64_t> shape() const { return shape_of_rows(rows()); }
   std::vector<int64_t> part_shape(size_t part) const { return shape_of_rows(parts[part].rows); }
@@ -91,7 +95,7 @@ class SlotWriter {
     int64_t out_features;
   };
 
-  void norm(std::string_view name, int64_t size, TensorView& into);
+  void norm(std::string_view name, int64_t size, TensorView& into, float scale = 1.0f);
   // "<prefix><name>.weight" and ".bias".
   void layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into);
   // "<prefix><name>", a bias that is placed in float32.

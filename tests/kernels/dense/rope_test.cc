@@ -150,6 +150,12 @@ TEST(QueryTemperature, RisesByTheLogarithmOfTheStepsBehindAQuery) {
     target->scale_by_position(q, positions, {.slope = 0.1f, .floor_scale = 8192.0f});
     for (int64_t i = 0; i < q.size(); ++i)
       EXPECT_NEAR(q.at(i), 2.0 * expected[i / 8], 1e-5) << i << " " << *target;
+    // One position later where position 0 counts as 0.
+    q.fill(2.0f);
+    const std::vector<int32_t> later = {8191, 8192, 16384};
+    target->scale_by_position(q, later, {.slope = 0.1f, .floor_scale = 8192.0f, .first = 0});
+    for (int64_t i = 0; i < q.size(); ++i)
+      EXPECT_NEAR(q.at(i), 2.0 * expected[i / 8], 1e-5) << i << " " << *target;
   }
   Stream stream;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,

@@ -106,8 +106,8 @@ void scale_by_position(const TensorView& q, View<const int32_t> positions,
   if (q.num_elements() == 0) return;
   if (const OnGpu gpu(stream); gpu) return cuda::scale_by_position(q, positions, temperature, stream);
   for (int64_t token = 0; token < q.shape[0]; ++token) {
-    const float steps =
-        std::floor(static_cast<float>(positions[static_cast<size_t>(token)] + 1) / temperature.floor_scale);
+    const int32_t position = positions[static_cast<size_t>(token)] + temperature.first;
+    const float steps = std::floor(static_cast<float>(position) / temperature.floor_scale);
     const float scale = 1.0f + temperature.slope * std::log1p(steps);
     for (int64_t head = 0; head < q.shape[1]; ++head) {
       float* const row = q[token][head].as<float>();

@@ -52,10 +52,11 @@ struct DynamicAnglesArgs {
 // Throws Error(kUnsupported) on the CPU, where whoever steps knows the lengths.
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
 
-// q times 1 + slope log(1 + floor((position + 1) / floor_scale)): a temperature that falls with the position
-// (arXiv 2501.19399; Llama 4). q: [num_tokens, num_heads, head_dim], last stride 1, in place.
+// q times 1 + slope log(1 + floor((position + first) / floor_scale)): a temperature that falls with the
+// position (arXiv 2501.19399; Llama 4). q: [num_tokens, num_heads, head_dim], last stride 1, in place.
 struct QueryTemperature {
   float slope = 0.0f, floor_scale = 0.0f;  // 0: none; both above 0
+  int32_t first = 1;                       // what position 0 counts as: 1 (Llama 4), 0 (Ministral 3)
 };
 void scale_by_position(const TensorView& q, View<const int32_t> positions,
                        const QueryTemperature& temperature, Stream& stream);

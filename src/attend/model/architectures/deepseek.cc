@@ -29,9 +29,9 @@ MlaSpec read_mla(const JsonNode& json, const DeepseekDefaults& defaults) {
   mla.q_lora_rank = no_q_latent ? 0 : read_latent_size(json, "q_lora_rank", defaults.q_lora_rank);
   // Every published folder names it; without it this is no latent attention.
   mla.kv_lora_rank = json.integer("kv_lora_rank", 1, kMaxLatentSize);
-  mla.nope_dim = read_latent_size(json, "qk_nope_head_dim", 128);
+  mla.nope_dim = read_latent_size(json, "qk_nope_head_dim", defaults.nope_dim);
   mla.rope_dim = read_latent_size(json, "qk_rope_head_dim", 64);
-  mla.v_dim = read_latent_size(json, "v_head_dim", 128);
+  mla.v_dim = read_latent_size(json, "v_head_dim", defaults.v_dim);
   // Latent dims are the backends' to take or refuse; of this part they see the sum alone.
   if (mla.rope_dim > kMaxRopeDim)
     fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim, ": attend has at most ",
@@ -70,7 +70,27 @@ kernels::RouterGroups read_groups(const JsonNode& json, const DeepseekDefaults& 
   return groups;
 }
 
-MoeMlpSpec read_moe(const JsonNode& json, const DeepseekDefaults& defaults, const kernels::RouterRule& rule) {
+// By layer: whether its MLP is dense, as mlp_layer_types names it or, without that, one of the first.
+std::vector<bool> read_dense_mlps(const JsonNode& json, size_t num_layers, int missing) {
+  std::vector<bool> dense;
+  const auto types = json.find("mlp_layer_types");
+  if (!types) {
+    const auto first =
+        static_cast<size_t>(json.find_integer("first_k_dense_replace", 0, kMaxLatentSize).value_or(missing));
+    for (size_t i = 0; i < num_layers; ++i) dense.push_back(i < first);
+    return dense;
+  }
+  const std::string expected = "an array of " + std::to_string(num_layers) + " times \"dense\" or \"sparse\"";
+  if (!types->value().is_array() || types->value().size() != num_layers) types->refuse(expected);
+  for (const Json& type : types->value()) {
+    dense.push_back(is_string(type, "dense"));
+    if (!dense.back() && !is_string(type, "sparse")) types->refuse(expected);
+  }
+  return dense;
+}
+
+MoeMlpSpec read_experts(const JsonNode& json, const DeepseekDefaults& defaults,
+                        const kernels::RouterRule& rule) {
   MoeMlpSpec mlp = read_moe_mlp(json, {.num_experts = defaults.num_experts,
                                        .top_k = defaults.top_k,
                                        .num_experts_key = "n_routed_experts",
@@ -90,14 +110,7 @@ MoeMlpSpec read_moe(const JsonNode& json, const DeepseekDefaults& defaults, cons
 
 }  // namespace
 
-void expect_string(const JsonNode& json, const char* key, std::string_view expected) {
-  const std::string value = json.find_string(key).value_or(std::string(expected));
-  if (value != expected)
-    fail(ErrorCode::kUnsupported, json.where(key), " \"", value, "\": attend has \"", expected, "\"");
-}
-
-void read_deepseek_layers(const JsonNode& json, const DeepseekDefaults& defaults,
-                          const kernels::RouterRule& rule, ModelSpec& spec) {
+void read_latent_layers(const JsonNode& json, const DeepseekDefaults& defaults, ModelSpec& spec) {
   if (json.find_integer("moe_layer_freq", 1, kMaxLatentSize).value_or(1) != 1)
     json.refuse("moe_layer_freq", "1: every layer behind the dense ones has experts");
   if (json.boolean_or("mlp_bias", false))
@@ -110,18 +123,31 @@ void read_deepseek_layers(const JsonNode& json, const DeepseekDefaults& defaults
   spec.ropes = {rope};
   const auto num_layers =
       static_cast<size_t>(read_latent_size(json, "num_hidden_layers", defaults.num_layers));
-  const int num_dense =
-      json.find_integer("first_k_dense_replace", 0, kMaxLatentSize).value_or(defaults.first_dense_layers);
+  spec.layers.assign(num_layers, {.mixer = mla, .mlp = GatedMlpSpec()});
+}
+
+void read_deepseek_mlps(const JsonNode& json, const DeepseekDefaults& defaults,
+                        const kernels::RouterRule& rule, ModelSpec& spec) {
+  const std::vector<bool> is_dense = read_dense_mlps(json, spec.layers.size(), defaults.first_dense_layers);
   const GatedMlpSpec dense = read_gated_mlp(json, {.intermediate_size = defaults.intermediate_size});
-  const MoeMlpSpec experts = read_moe(json, defaults, rule);
-  for (size_t i = 0; i < num_layers; ++i) {
-    LayerSpec& layer = spec.layers.emplace_back();
-    layer.mixer = mla;
-    if (i < static_cast<size_t>(num_dense))
-      layer.mlp = dense;
+  const MoeMlpSpec experts = read_experts(json, defaults, rule);
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (is_dense[i])
+      spec.layers[i].mlp = dense;
     else
-      layer.mlp = experts;
-  }
+      spec.layers[i].mlp = experts;
+}
+
+void read_corrected_experts(const JsonNode& json, const DeepseekDefaults& defaults, bool normalized,
+                            ModelSpec& spec) {
+  const bool of_chosen = json.boolean_or("norm_topk_prob", normalized);
+  read_deepseek_mlps(
+      json, defaults,
+      {.scores = kernels::RouterScores::kSigmoid,
+       .weights_of = of_chosen ? kernels::RouterWeights::kOfChosen : kernels::RouterWeights::kOfAll},
+      spec);
+  for (LayerSpec& layer : spec.layers)
+    if (auto* mlp = std::get_if<MoeMlpSpec>(&layer.mlp)) mlp->correction = true;
 }
 
 }  // namespace attend

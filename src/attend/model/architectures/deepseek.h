@@ -1,5 +1,5 @@
-// What DeepSeek-V2 and DeepSeek-V3 have alike: multi-head latent attention, and dense layers before those
-// with experts.
+// What DeepSeek-V2, DeepSeek-V3 and those that followed them have alike: multi-head latent attention, and
+// dense layers before those with experts.
 #pragma once
 
 #include "attend/model/architecture.h"
@@ -7,19 +7,23 @@
 namespace attend {
 
 struct DeepseekDefaults {
-  int num_layers, num_heads, intermediate_size, q_lora_rank, moe_intermediate_size;
-  int num_experts, top_k;  // top_k 0: the field has to be there
-  int num_shared_experts, first_dense_layers;
-  int num_groups, top_groups;  // 0: no groups
-  float routed_scale;
+  int num_layers = 0, num_heads = 0, intermediate_size = 0, q_lora_rank = 0, moe_intermediate_size = 0;
+  int num_experts = 0, top_k = 0;  // 0: the field has to be there
+  int num_shared_experts = 0, first_dense_layers = 0;
+  int num_groups = 0, top_groups = 0;  // 0: no groups
+  float routed_scale = 1.0f;
+  int nope_dim = 128, v_dim = 128;  // of a head of latent attention
 };
 
-// Layers, ropes and what the router scales by; `rule` says how it scores and weighs.
-void read_deepseek_layers(const JsonNode& json, const DeepseekDefaults& defaults,
-                          const kernels::RouterRule& rule, ModelSpec& spec);
-
-// Refuses a field, if it is there, that is not `expected`: what attend and transformers compute without
-// reading it.
-void expect_string(const JsonNode& json, const char* key, std::string_view expected);
+// Layers of latent attention, their rope and its scale; their MLPs are to be read.
+void read_latent_layers(const JsonNode& json, const DeepseekDefaults& defaults, ModelSpec& spec);
+// The MLPs of layers that are there: dense ones first, as first_k_dense_replace or mlp_layer_types say, then
+// experts in groups and a shared expert.
+void read_deepseek_mlps(const JsonNode& json, const DeepseekDefaults& defaults,
+                        const kernels::RouterRule& rule, ModelSpec& spec);
+// The same of a router as V3's: sigmoid scores, whose choice a vector of the checkpoint corrects.
+// `normalized`: what an absent norm_topk_prob means.
+void read_corrected_experts(const JsonNode& json, const DeepseekDefaults& defaults, bool normalized,
+                            ModelSpec& spec);
 
 }  // namespace attend

@@ -29,7 +29,8 @@ void read_v2_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec
   if (method != "greedy" && method != "group_limited_greedy")
     fail(ErrorCode::kUnsupported, json.where("topk_method"), " \"", method,
          "\": attend has greedy, group_limited_greedy");
-  read_deepseek_layers(
+  read_latent_layers(json, kV2Defaults, spec);
+  read_deepseek_mlps(
       json, kV2Defaults,
       {.scores = kernels::RouterScores::kSoftmax, .weights_of = kernels::RouterWeights::kOfAll}, spec);
   if (method == "group_limited_greedy") return;

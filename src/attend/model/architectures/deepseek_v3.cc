@@ -21,14 +21,8 @@ constexpr DeepseekDefaults kV3Defaults{.num_layers = 61,
 void read_v3_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec) {
   expect_string(json, "scoring_func", "sigmoid");
   expect_string(json, "topk_method", "noaux_tc");
-  const bool normalized = json.boolean_or("norm_topk_prob", true);
-  read_deepseek_layers(
-      json, kV3Defaults,
-      {.scores = kernels::RouterScores::kSigmoid,
-       .weights_of = normalized ? kernels::RouterWeights::kOfChosen : kernels::RouterWeights::kOfAll},
-      spec);
-  for (LayerSpec& layer : spec.layers)
-    if (auto* mlp = std::get_if<MoeMlpSpec>(&layer.mlp)) mlp->correction = true;
+  read_latent_layers(json, kV3Defaults, spec);
+  read_corrected_experts(json, kV3Defaults, true, spec);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ constinit const ModelArchitecture kGemma3Multimodal{.name = "Gemma3ForConditiona
                                                     .read_layers = read_gemma3_layers,
                                                     .read_config = read_gemma3_config,
                                                     .defaults = gemma3_defaults(262208, 262144),
-                                                    .nested_text_config = true,
+                                                    .text_config = TextConfig::kNested,
                                                     .names = kGemmaNames,
                                                     .prefixes = kPrefixes};
 

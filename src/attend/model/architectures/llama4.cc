@@ -11,22 +11,6 @@ namespace {
 
 constexpr int kMaxField = 1 << 30;
 
-// By layer: whether it rotates q and k. 1 of no_rope_layers means that it does.
-std::vector<bool> read_rotated(const JsonNode& json, size_t num_layers) {
-  const auto interval =
-      static_cast<size_t>(json.find_integer("no_rope_layer_interval", 1, 1 << 16).value_or(4));
-  std::vector<bool> rotated;
-  const auto layers = json.find("no_rope_layers");
-  if (layers && layers->array_size() > 0) {
-    if (layers->array_size() < num_layers)
-      layers->refuse("an array of " + std::to_string(num_layers) + " times 0 or 1, one of each layer");
-    for (size_t i = 0; i < num_layers; ++i) rotated.push_back(layers->at(i).integer(0, 1) == 1);
-    return rotated;
-  }
-  for (size_t i = 0; i < num_layers; ++i) rotated.push_back((i + 1) % interval != 0);
-  return rotated;
-}
-
 // By layer: whether it attends in chunks. Those that rotate do, unless layer_types says otherwise.
 std::vector<bool> read_chunked(const JsonNode& json, const std::vector<bool>& rotated) {
   const auto types = json.find("layer_types");
@@ -68,7 +52,7 @@ bool read_tuning(const JsonNode& json) {
 void read_llama4_config(const JsonNode& json, ModelSpec& spec) {
   for (RopeConfig& rope : spec.ropes) rope.interleaved = true;
   const size_t num_layers = spec.layers.size();
-  const std::vector<bool> rotated = read_rotated(json, num_layers),
+  const std::vector<bool> rotated = read_rotated_layers(json, num_layers),
                           sparse = read_sparse_layers(json, num_layers);
   const std::vector<bool> chunked = read_chunked(json, rotated);
   const bool some_chunk = std::ranges::find(chunked, true) != chunked.end();
@@ -139,7 +123,7 @@ constinit const ModelArchitecture kLlama4{.name = "Llama4ForCausalLM",
 constinit const ModelArchitecture kLlama4Multimodal{.name = "Llama4ForConditionalGeneration",
                                                     .read_config = read_llama4_config,
                                                     .defaults = llama4_defaults(200092),
-                                                    .nested_text_config = true,
+                                                    .text_config = TextConfig::kNested,
                                                     .names = kLlama4Names,
                                                     .prefixes = kLlama4Prefixes};
 

@@ -1,4 +1,5 @@
-// Qwen3ForCausalLM: Llama with an RMSNorm of each q and k head before RoPE, and a window for some layers.
+// Qwen3ForCausalLM: Llama with an RMSNorm of each q and k head before RoPE, and a window for some layers. The
+// text of Qwen3VLForConditionalGeneration.
 #include "attend/model/architecture.h"
 
 namespace attend {
@@ -15,6 +16,7 @@ void read_qwen3_config(const JsonNode& json, ModelSpec& spec) {
 
 // Embedding models are published without their head, and so without the decoder's name.
 constexpr WeightPrefix kQwen3Prefixes[] = {{"model.", ""}};
+constexpr WeightPrefix kVlPrefixes[] = {{"model.", "model.language_model."}};
 
 }  // namespace
 
@@ -22,5 +24,12 @@ constinit const ModelArchitecture kQwen3{.name = "Qwen3ForCausalLM",
                                          .read_config = read_qwen3_config,
                                          .defaults = {.num_kv_heads = 32, .head_dim = 128},
                                          .prefixes = kQwen3Prefixes};
+
+constinit const ModelArchitecture kQwen3Vl{
+    .name = "Qwen3VLForConditionalGeneration",
+    .read_config = read_qwen3_config,
+    .defaults = {.num_kv_heads = 32, .head_dim = 128, .rope = {.theta = 500000.0}, .image_token_id = 151655},
+    .text_config = TextConfig::kNested,
+    .prefixes = kVlPrefixes};
 
 }  // namespace attend

@@ -1,5 +1,6 @@
 // Qwen3MoeForCausalLM: Qwen3 whose MLPs are mixtures of experts, but for those that mlp_only_layers and
-// decoder_sparse_step leave dense. With use_sliding_window all layers slide.
+// decoder_sparse_step leave dense. With use_sliding_window all layers slide. The text of
+// Qwen3VLMoeForConditionalGeneration, whose file has all experts of a layer in one tensor.
 #include "attend/model/architecture.h"
 
 namespace attend {
@@ -15,29 +16,54 @@ std::vector<bool> read_dense_layers_of(const JsonNode& json, size_t num_layers) 
   return dense;
 }
 
-void read_qwen3_moe_config(const JsonNode& json, ModelSpec& spec) {
-  const bool bias = json.find_boolean("attention_bias").value_or(false);
+// Every layer but those that mlp_only_layers and decoder_sparse_step leave dense.
+void place_experts(const JsonNode& json, const MoeMlpSpec& experts, ModelSpec& spec) {
+  const auto step = static_cast<size_t>(json.find_integer("decoder_sparse_step", 1, 1 << 16).value_or(1));
+  const std::vector<bool> dense = read_dense_layers_of(json, spec.layers.size());
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (!dense[i] && (i + 1) % step == 0) spec.layers[i].mlp = experts;
+}
+
+void read_qwen3_moe_attention(const JsonNode& json, ModelSpec& spec) {
+  const bool bias = json.boolean_or("attention_bias", false);
   for_each_attention(spec, [&](AttentionSpec& attention) {
     attention.qk_norm = QkNormSpan::kHead;
     attention.qkv_bias = attention.output_bias = bias;
   });
-  if (json.find_boolean("use_sliding_window").value_or(false))
-    read_windows(json, std::vector<bool>(spec.layers.size(), true), spec);
-
-  MoeMlpSpec mlp = read_moe_mlp(json, {.num_experts = 128, .top_k = 8, .intermediate_size = 768});
-  mlp.rule.weights_of = json.find_boolean("norm_topk_prob").value_or(false)
-                            ? kernels::RouterWeights::kOfChosen
-                            : kernels::RouterWeights::kOfAll;
-  const auto step = static_cast<size_t>(json.find_integer("decoder_sparse_step", 1, 1 << 16).value_or(1));
-  const std::vector<bool> dense = read_dense_layers_of(json, spec.layers.size());
-  for (size_t i = 0; i < spec.layers.size(); ++i)
-    if (!dense[i] && (i + 1) % step == 0) spec.layers[i].mlp = mlp;
 }
+
+void read_qwen3_moe_config(const JsonNode& json, ModelSpec& spec) {
+  read_qwen3_moe_attention(json, spec);
+  if (json.boolean_or("use_sliding_window", false))
+    read_windows(json, std::vector<bool>(spec.layers.size(), true), spec);
+  MoeMlpSpec experts = read_moe_mlp(json, {.num_experts = 128, .top_k = 8, .intermediate_size = 768});
+  experts.rule.weights_of = json.boolean_or("norm_topk_prob", false) ? kernels::RouterWeights::kOfChosen
+                                                                     : kernels::RouterWeights::kOfAll;
+  place_experts(json, experts, spec);
+}
+
+void read_qwen3_vl_moe_config(const JsonNode& json, ModelSpec& spec) {
+  read_qwen3_moe_attention(json, spec);
+  MoeMlpSpec experts = read_moe_mlp(json, {.num_experts = 60, .top_k = 4, .intermediate_size = 1408});
+  experts.fused_experts = true;
+  place_experts(json, experts, spec);
+}
+
+constexpr WeightPrefix kVlPrefixes[] = {{"model.", "model.language_model."}};
 
 }  // namespace
 
 constinit const ModelArchitecture kQwen3Moe{.name = "Qwen3MoeForCausalLM",
                                             .read_config = read_qwen3_moe_config,
                                             .defaults = {.intermediate_size = 6144, .num_kv_heads = 4}};
+
+constinit const ModelArchitecture kQwen3VlMoe{.name = "Qwen3VLMoeForConditionalGeneration",
+                                              .read_config = read_qwen3_vl_moe_config,
+                                              .defaults = {.intermediate_size = 5632,
+                                                           .num_kv_heads = 16,
+                                                           .rope = {.theta = 500000.0},
+                                                           .image_token_id = 151655},
+                                              .text_config = TextConfig::kNested,
+                                              .prefixes = kVlPrefixes};
 
 }  // namespace attend

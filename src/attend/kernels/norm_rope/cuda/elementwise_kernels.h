@@ -67,6 +67,7 @@ struct ScaleByPositionParams {
   int64_t token_stride, head_stride;
   const int32_t* positions;  // [num_tokens]
   float slope, floor_scale;
+  int32_t first;
   int32_t num_tokens, num_heads, head_dim;
   Element element;
 };

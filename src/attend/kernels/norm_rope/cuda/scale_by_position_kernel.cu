@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads)
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
   const int64_t token = blockIdx.x;
-  const float steps = floorf(static_cast<float>(params.positions[token] + 1) / params.floor_scale);
+  const float steps = floorf(static_cast<float>(params.positions[token] + params.first) / params.floor_scale);
   const float scale = 1.0f + params.slope * log1pf(steps);
   const int count = params.num_heads * params.head_dim;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {

@@ -1,0 +1,425 @@
+"""Configs of the tiny random models of tests/goldens, as published models write them, and what a case is made of."""
+
+import torch
+
+EOS = 1
+
+SEQUENCE_LENGTHS = (1, 7, 33, 130)
+
+COMMON = {
+    "bos_token_id": 0,
+    "eos_token_id": EOS,
+    "hidden_act": "silu",
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float32",
+    "use_cache": True,
+}
+
+
+def config_of(architecture, model_type, **changes):
+    """A config.json as published models write it: COMMON, then what the case is about.
+
+    A change to None removes the key, since a published config leaves out what it does not use.
+    """
+    config = {"architectures": [architecture], "model_type": model_type, **COMMON, **changes}
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def llama(**changes):
+    return config_of("LlamaForCausalLM", "llama", **changes)
+
+
+def mistral(**changes):
+    return config_of("MistralForCausalLM", "mistral", **changes)
+
+
+def qwen2(**changes):
+    return config_of("Qwen2ForCausalLM", "qwen2", **changes)
+
+
+def qwen3(**changes):
+    return config_of("Qwen3ForCausalLM", "qwen3", **changes)
+
+
+def seed_oss(**changes):
+    return config_of("SeedOssForCausalLM", "seed_oss", **changes)
+
+
+def gemma(architecture, model_type, **changes):
+    """hidden_act stays in the file, as in published folders: Gemma reads hidden_activation."""
+    return config_of(
+        architecture,
+        model_type,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        rms_norm_eps=1e-6,
+        hidden_activation="gelu_pytorch_tanh",
+        **{
+            "hidden_size": 48,
+            "tie_word_embeddings": None,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 16,
+        }
+        | changes,
+    )
+
+
+def gemma2(**changes):
+    return gemma("Gemma2ForCausalLM", "gemma2", **changes)
+
+
+def gemma3(**changes):
+    return gemma("Gemma3ForCausalLM", "gemma3_text", **changes)
+
+
+def gemma3_multimodal(**text_changes):
+    """Gemma 3 with its vision tower: the decoder's keys stand in text_config."""
+    text = gemma("", "gemma3_text", **text_changes)
+    outer = ("bos_token_id", "eos_token_id", "torch_dtype")
+    return {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        **{key: text[key] for key in outer},
+        "image_token_index": 127,
+        "boi_token_index": 126,
+        "eoi_token_index": 125,
+        "mm_tokens_per_image": 4,
+        "text_config": {
+            key: value for key, value in text.items() if key not in (*outer, "architectures")
+        },
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            "hidden_size": 8,
+            "intermediate_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+            "image_size": 28,
+            "patch_size": 14,
+        },
+    }
+
+
+def phi3(**changes):
+    return config_of("Phi3ForCausalLM", "phi3", pad_token_id=0, **changes)
+
+
+def olmo2(**changes):
+    return config_of("Olmo2ForCausalLM", "olmo2", **changes)
+
+
+def glm4(**changes):
+    return config_of("Glm4ForCausalLM", "glm4", pad_token_id=0, **changes)
+
+
+def qwen3_moe(**changes):
+    return config_of(
+        "Qwen3MoeForCausalLM",
+        "qwen3_moe",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        rms_norm_eps=1e-6,
+        attention_bias=False,
+        **{"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24} | changes,
+    )
+
+
+def mixtral(**changes):
+    return config_of("MixtralForCausalLM", "mixtral", **changes)
+
+
+def gpt_oss(**changes):
+    return config_of("GptOssForCausalLM", "gpt_oss", pad_token_id=0, sliding_window=16, **changes)
+DEEPSEEK_EXPERTS = {"moe_intermediate_size": 12, "num_attention_heads": 2, "kv_lora_rank": 512}
+
+
+def deepseek_v2(**changes):
+    """Latent rows are as wide as published ones, which backends ask for: 512 and 64."""
+    return config_of(
+        "DeepseekV2ForCausalLM",
+        "deepseek_v2",
+        rms_norm_eps=1e-6,
+        **DEEPSEEK_EXPERTS,
+        qk_rope_head_dim=64,
+        **{"qk_nope_head_dim": 16, "v_head_dim": 16, "torch_dtype": "bfloat16"} | changes,
+    )
+
+
+def deepseek_v3(**changes):
+    return config_of(
+        "DeepseekV3ForCausalLM",
+        "deepseek_v3",
+        num_key_value_heads=2,
+        **DEEPSEEK_EXPERTS,
+        qk_rope_head_dim=64,
+        scoring_func="sigmoid",
+        topk_method="noaux_tc",
+        torch_dtype="bfloat16",
+        **changes,
+    )
+
+
+def granite(**changes):
+    """Sublayers add half of what they compute, the embedding enters three times as large."""
+    return config_of(
+        "GraniteForCausalLM",
+        "granite",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        hidden_size=64,
+        residual_multiplier=0.4,
+        attention_multiplier=0.2,
+        logits_scaling=4.0,
+        **{"embedding_multiplier": 3.0} | changes,
+    )
+
+
+def glm4_moe(**changes):
+    return config_of(
+        "Glm4MoeForCausalLM",
+        "glm4_moe",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        n_routed_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=12,
+        **changes,
+    )
+
+
+def glm4_moe_lite(**changes):
+    """Latent rows are as wide as published ones, which backends ask for: 512 and 64."""
+    return config_of(
+        "Glm4MoeLiteForCausalLM",
+        "glm4_moe_lite",
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        q_lora_rank=24,
+        kv_lora_rank=512,
+        qk_nope_head_dim=192,
+        qk_rope_head_dim=64,
+        v_head_dim=256,
+        n_routed_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=12,
+        torch_dtype="bfloat16",
+        **changes,
+    )
+
+
+def multimodal(architecture, model_type, text, vision, **outer):
+    """A model of images and text: the decoder's keys stand in text_config."""
+    own = ("bos_token_id", "eos_token_id", "torch_dtype")
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        **{key: text[key] for key in own},
+        **outer,
+        "text_config": {key: value for key, value in text.items() if key not in (*own, "architectures")},
+        "vision_config": vision,
+    }
+
+
+QWEN_VISION = {
+    "depth": 1,
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_heads": 1,
+    "patch_size": 2,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 1,
+}
+QWEN_IMAGE_TOKENS = {
+    "image_token_id": 127,
+    "video_token_id": 126,
+    "vision_start_token_id": 125,
+    "vision_end_token_id": 125,
+}
+
+
+def qwen3_vl(architecture, model_type, **text_changes):
+    """Positions of three axes, of which text has the same three times."""
+    return multimodal(
+        architecture,
+        model_type,
+        config_of(
+            "",
+            model_type + "_text",
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            rms_norm_eps=1e-6,
+            rope_theta=5000000.0,
+            rope_scaling={"mrope_interleaved": True, "mrope_section": [6, 5, 5], "rope_type": "default"},
+            **text_changes,
+        ),
+        QWEN_VISION
+        | {
+            "model_type": model_type,
+            "out_hidden_size": 32,
+            "num_position_embeddings": 4,
+            "deepstack_visual_indexes": [0],
+        },
+        **QWEN_IMAGE_TOKENS,
+        tie_word_embeddings=False,
+    )
+
+
+def qwen2_5_vl(**changes):
+    """As published: the decoder's keys stand beside vision_config, not in a text_config."""
+    return config_of(
+        "Qwen2_5_VLForConditionalGeneration",
+        "qwen2_5_vl",
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        hidden_size=64,
+        rope_theta=1000000.0,
+        use_sliding_window=False,
+        sliding_window=16,
+        max_window_layers=1,
+        rope_scaling={"type": "mrope", "mrope_section": [4, 6, 6]},
+        vision_config=QWEN_VISION
+        | {
+            "model_type": "qwen2_5_vl",
+            "out_hidden_size": 64,
+            "fullatt_block_indexes": [0],
+            "window_size": 4,
+        },
+        **QWEN_IMAGE_TOKENS,
+        **changes,
+    )
+
+
+def mistral3(text):
+    """Mistral Small and Ministral 3 with their vision tower."""
+    return multimodal(
+        "Mistral3ForConditionalGeneration",
+        "mistral3",
+        text,
+        {
+            "model_type": "pixtral",
+            "hidden_size": 8,
+            "intermediate_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+            "head_dim": 8,
+            "image_size": 8,
+            "patch_size": 4,
+        },
+        image_token_index=127,
+        tie_word_embeddings=False,
+    )
+
+
+def ministral3(architecture="Ministral3ForCausalLM", **changes):
+    """The temperature of queries rises within the prompts, at positions 64 and 128."""
+    return config_of(
+        architecture,
+        "ministral3",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        rope_theta=None,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.5,
+        },
+        **changes,
+    )
+
+
+def llama4(**changes):
+    return config_of(
+        "Llama4ForCausalLM",
+        "llama4_text",
+        pad_token_id=0,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        **{"attention_chunk_size": 16, "floor_scale": 8, "intermediate_size": 24} | changes,
+    )
+
+
+def llama4_multimodal(**text_changes):
+    """Llama 4 with its vision tower: the decoder's keys stand in text_config."""
+    text = llama4(**text_changes)
+    outer = ("bos_token_id", "eos_token_id", "torch_dtype")
+    return {
+        "architectures": ["Llama4ForConditionalGeneration"],
+        "model_type": "llama4",
+        **{key: text[key] for key in outer},
+        "image_token_index": 127,
+        "boi_token_index": 126,
+        "eoi_token_index": 125,
+        "text_config": {
+            key: value for key, value in text.items() if key not in (*outer, "architectures")
+        },
+    }
+
+
+def wide(architecture, **changes):
+    """Sizes that groups of 32 and 64 inputs divide."""
+    return architecture(
+        hidden_size=64,
+        intermediate_size=128,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        **changes,
+    )
+
+
+def compressed(format, weights, ignore):
+    """quantization_config of compressed-tensors."""
+    return {
+        "quant_method": "compressed-tensors",
+        "format": format,
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+        "ignore": ignore,
+        "quantization_status": "compressed",
+    }
+
+
+class Case:
+    """One folder: a config, the lengths of its prompts, and how its weights are stored.
+
+    `prefixes`: pairs (from, to), how names in the file begin where transformers has others in memory.
+    `extra`: shapes by name of tensors that are in the file and not in the model.
+    `scheme`: how linear layers are quantised (quantise.py), those apart whose names hold a word of `plain`.
+    """
+
+    def __init__(
+        self,
+        config,
+        lengths=SEQUENCE_LENGTHS,
+        dtype=torch.float32,
+        num_files=1,
+        prefixes=(),
+        extra=(),
+        scheme=None,
+        plain=(),
+    ):
+        self.config = config
+        self.lengths = lengths
+        self.dtype = dtype
+        self.num_files = num_files
+        self.prefixes = prefixes
+        self.extra = dict(extra)
+        self.scheme = scheme
+        self.plain = plain

@@ -1,0 +1,36 @@
+// GraniteForCausalLM: Llama whose embeddings, sublayers, scores and logits are scaled.
+#include "attend/model/architecture.h"
+
+namespace attend {
+namespace {
+
+// Multipliers of published models are from 0.01 to 30.
+double read_multiplier(const JsonNode& json, const char* key) {
+  constexpr double kLargest = 1 << 16;
+  const double multiplier = json.find_positive(key).value_or(1.0);
+  if (multiplier > kLargest || multiplier < 1.0 / kLargest)
+    json.refuse(key, "a number from 1 / 65536 to 65536");
+  return multiplier;
+}
+
+void read_granite_config(const JsonNode& json, ModelSpec& spec) {
+  const bool bias = json.boolean_or("attention_bias", false), mlp_bias = json.boolean_or("mlp_bias", false);
+  const auto scale = static_cast<float>(read_multiplier(json, "attention_multiplier"));
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qkv_bias = attention.output_bias = bias;
+    attention.scale = scale;
+  });
+  for_each_gated_mlp(spec, [&](GatedMlpSpec& mlp) { mlp.bias = mlp_bias; });
+  // x += r f(norm(x)) for every sublayer f. The stream is kept as x / r, to which f is added as it is: an
+  // RMSNorm of x / r is that of x where its epsilon is divided by r^2, and nothing else reads the stream.
+  const double residual = read_multiplier(json, "residual_multiplier");
+  spec.embedding_scale = static_cast<float>(read_multiplier(json, "embedding_multiplier") / residual);
+  spec.norm_eps = static_cast<float>(static_cast<double>(spec.norm_eps) / (residual * residual));
+  spec.final_logit_scale = static_cast<float>(1.0 / read_multiplier(json, "logits_scaling"));
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kGranite{.name = "GraniteForCausalLM", .read_config = read_granite_config};
+
+}  // namespace attend

@@ -1,0 +1,31 @@
+// InternLM3ForCausalLM: Llama; published folders call its flags of biases qkv_bias and bias.
+#include "attend/base/error.h"
+#include "attend/model/architecture.h"
+
+namespace attend {
+namespace {
+
+bool read_flag(const JsonNode& json, const char* key, const char* alias) {
+  return json.boolean_or(json.has(key) ? key : alias, false);
+}
+
+void read_internlm3_config(const JsonNode& json, ModelSpec& spec) {
+  const bool bias = read_flag(json, "attention_bias", "qkv_bias");
+  const bool mlp_bias = read_flag(json, "mlp_bias", "bias");
+  // In the makers' code qkv_bias is of q, k and v, and bias of o too; transformers has one for all of them.
+  if (bias != mlp_bias)
+    fail(ErrorCode::kUnsupported, json.where("qkv_bias"), " ", bias, " with bias ", mlp_bias,
+         ": attend has both alike");
+  for_each_attention(spec,
+                     [&](AttentionSpec& attention) { attention.qkv_bias = attention.output_bias = bias; });
+  for_each_gated_mlp(spec, [&](GatedMlpSpec& mlp) { mlp.bias = mlp_bias; });
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kInternLm3{
+    .name = "InternLM3ForCausalLM",
+    .read_config = read_internlm3_config,
+    .defaults = {.num_kv_heads = 2, .head_dim = 128, .norm_eps = 1e-5}};
+
+}  // namespace attend

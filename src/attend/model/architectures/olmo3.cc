@@ -1,0 +1,39 @@
+// Olmo3ForCausalLM: OLMo 2 with a window for three layers of four, which no scaling of RoPE touches.
+#include "attend/model/architecture.h"
+
+namespace attend {
+namespace {
+
+// Of spec.ropes.
+constexpr int kFull = 0, kSliding = 1;
+constexpr int kWindow = 4096, kFullEvery = 4;
+constexpr double kTheta = 500000.0;
+
+void read_olmo3_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  make_dense_layers(json, defaults, spec);
+  read_alternating_windows(json, kFullEvery, kWindow, spec);
+  const double theta = json.find_positive("rope_theta").value_or(kTheta);
+  const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;
+  const LayerRopes ropes =
+      read_layer_ropes(json, head_dim, spec.max_position_embeddings, {.theta = theta}, {.theta = theta});
+  spec.ropes = {ropes.full, ropes.sliding};
+}
+
+void read_olmo3_config(const JsonNode& json, ModelSpec& spec) {
+  const bool bias = json.boolean_or("attention_bias", false);
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qkv_bias = attention.output_bias = bias;
+    attention.qk_norm = QkNormSpan::kToken;
+    attention.rope_set = attention.window_left >= 0 ? kSliding : kFull;
+  });
+  for (LayerSpec& layer : spec.layers) layer.norms = {.before = false, .after = true};
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kOlmo3{.name = "Olmo3ForCausalLM",
+                                         .read_layers = read_olmo3_layers,
+                                         .read_config = read_olmo3_config,
+                                         .defaults = {.norm_eps = 1e-5}};
+
+}  // namespace attend
