@@ -99,6 +99,22 @@ def test_request_id_comes_back(server):
     assert headers["x-request-id"] == "mine-1" and json.loads(body)["id"] == "mine-1"
 
 
+def test_pages_of_other_sites_may_ask_where_that_is_allowed(server):
+    open_one = Server("--cors-origins", "https://chat.example", "--api-key", "secret")
+    preflight = b"OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://chat.example\r\nConnection: close\r\n\r\n"
+    heads = []
+    for asked in (server, open_one):
+        with asked.connect() as connection:
+            connection.sendall(preflight)
+            heads.append(read_all(connection).decode().lower())
+    assert all(head.startswith("http/1.1 204 ") and "content-length" not in head for head in heads)
+    assert "access-control" not in heads[0]
+    assert "access-control-allow-origin: https://chat.example\r\n" in heads[1] and "authorization" in heads[1]
+    # A browser shows the page no answer without it, not even an error.
+    assert fetch(open_one, "/v1/models")[1]["Access-Control-Allow-Origin"] == "https://chat.example"
+    open_one.stop()
+
+
 def test_requests_in_a_row_on_one_connection(server):
     with server.connect() as connection:
         one = post("/v1/completions", {"prompt": QUESTION})

@@ -24,6 +24,10 @@ constexpr size_t kMaxIdleBytes = 16 << 10;
 // Of requests behind the one that is being answered.
 constexpr size_t kMaxPipelinedBytes = 64 << 10;
 
+// All bodies together may be as large as so many of the largest; one that is small is always taken.
+constexpr size_t kLargestBodiesAtOnce = 16;
+constexpr size_t kSmallBodyBytes = 64 << 10;
+
 std::string percent_decoded(std::string_view text) {
   std::string decoded;
   const auto digit = [](char c) {
@@ -63,7 +67,9 @@ class HttpSession::Answer : public Exchange {
   void reply(int status, std::string_view content_type, std::string body, Headers headers) override {
     if (!session_) return;
     status_ = status;
-    headers.emplace_back("Content-Length", std::to_string(body.size()));
+    // An answer that never has a body says nothing of its length.
+    if (status != static_cast<int>(http::status::no_content))
+      headers.emplace_back("Content-Length", std::to_string(body.size()));
     const std::string head = session_->head_of(status, content_type, headers);
     session_->is_head_ ? session_->send(head) : session_->send(head, body);
     finish();
@@ -215,6 +221,7 @@ void HttpSession::parse() {
   const bool is_endless = parser_->is_header_done() && !parser_->chunked() &&
                           parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
   if (is_endless) return refuse_request(501, "Transfer-Encoding: expected chunked");
+  if (!hold_body()) return refuse_request(503, "too many requests with large bodies at once");
   if (parser_->is_done()) return hand_on();
   if (buffer_.size() >= pool_.options.max_header_bytes)
     return refuse_request(431, "the headers are too large");
@@ -226,11 +233,21 @@ void HttpSession::parse() {
   read();
 }
 
+bool HttpSession::hold_body() {
+  const size_t num_bytes = parser_->get().body().size();
+  pool_.num_body_bytes += num_bytes - std::exchange(body_bytes_, num_bytes);
+  return num_bytes <= kSmallBodyBytes ||
+         pool_.num_body_bytes <= kLargestBodiesAtOnce * pool_.options.max_body_bytes;
+}
+
 void HttpSession::refuse_request(int status, std::string_view message) {
   keep_alive_ = is_head_ = false;
   read_timer_.cancel();
+  parser_->get().body() = {};
   exchange_ = std::make_shared<Answer>(shared_from_this());
-  exchange_->reply(status, "application/json", error_reply({status, std::string(message), {}, {}}), {});
+  Headers headers;
+  if (status == 503) headers.emplace_back("Retry-After", "1");
+  exchange_->reply(status, "application/json", error_reply({status, std::string(message), {}, {}}), headers);
 }
 
 void HttpSession::on_read_timeout() {
@@ -273,6 +290,7 @@ void HttpSession::finish_answer() noexcept {
   if (!exchange_) return;
   if (parser_->is_done()) --pool_.metrics.num_active_requests;
   exchange_ = nullptr;
+  release_body();
   if (pool_.closing) keep_alive_ = false;
   answered_ = true;
   settle_later();
@@ -400,6 +418,7 @@ void HttpSession::close() noexcept {
     if (parser_ && parser_->is_done()) --pool_.metrics.num_active_requests;
     std::exchange(exchange_, nullptr)->leave();
   }
+  release_body();
   pool_.sessions.erase(self);
 }
 
