@@ -3,11 +3,13 @@
 offline at the same batch, and beside llama-server.
 
   benchmarks/serving_cpu.py --model FOLDER [--llama-server PROGRAM --gguf FILE] [--streams 64,1024] [--turns N]
-                            [--server-cpus 0,1] [--client-cpus 2-7] [--attend PROGRAM] [--out FILE]
+                            [--server-cpus 0,1 | --engine-cpu 0] [--client-cpus 2-7] [--attend PROGRAM] [--out FILE]
 
 Each round holds so many streams open until --rounds times as many requests of random tokens are answered; a row is the
 median of the turns, in which the sides alternate. CPU time is the process's own, without its start. Without cores to spare
-the clients share the server's: then only CPU time says something. benchmarks/llamacpp/random_model.py --shape tiny writes
+the clients share the server's: then only CPU time says something. With --engine-cpu attend's engine is one thread that
+has this core for itself, offline and behind HTTP; the server's other threads are where the clients are. So two cores
+are enough to see what HTTP costs the engine. benchmarks/llamacpp/random_model.py --shape tiny writes
 a model for both."""
 
 import argparse
@@ -49,11 +51,14 @@ def parse_arguments():
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--max-running", type=int, default=256, help="of both servers")
     parser.add_argument("--server-cpus", type=cpu_set, default={0, 1})
+    parser.add_argument("--engine-cpu", type=int)
     parser.add_argument("--client-cpus", type=cpu_set)
     parser.add_argument("--load-seconds", type=float, default=600, help="what takes longer has failed")
     parser.add_argument("--seconds", type=float, default=1e9, help="no turn begins after these")
     parser.add_argument("--out", help="rows as JSON lines")
     arguments = parser.parse_args()
+    if arguments.engine_cpu is not None:
+        arguments.server_cpus = {arguments.engine_cpu}
     arguments.client_cpus = arguments.client_cpus or (os.sched_getaffinity(0) - arguments.server_cpus) or arguments.server_cpus
     return arguments
 
@@ -74,6 +79,7 @@ class Server:
     def __init__(self, command, arguments, port):
         self.log = tempfile.NamedTemporaryFile("w+")
         self.port = port
+        self.engine = None  # the engine's thread, where it is watched by itself
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, preexec_fn=pinned(arguments.server_cpus))
         deadline = time.monotonic() + 60
         while not self.healthy():
@@ -92,6 +98,18 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def move_engine_apart(self, arguments):
+        """All threads to the clients' cores but the engine's, which keeps the server's."""
+        for thread in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            if (thread / "comm").read_text().strip() == "attend-engine":
+                self.engine = thread
+            else:
+                os.sched_setaffinity(int(thread.name), arguments.client_cpus)
+
+    def engine_seconds(self):
+        """What the engine's thread has computed."""
+        return int((self.engine / "schedstat").read_text().split()[0]) / 1e9 if self.engine else 0.0
+
     def peak_mb(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
@@ -103,9 +121,12 @@ class Server:
 
 def attend_server(arguments):
     port = free_port()
-    return Server([arguments.attend, "serve", "--model-path", arguments.model, "--device", "cpu", "--port", str(port),
+    server = Server([arguments.attend, "serve", "--model-path", arguments.model, "--device", "cpu", "--port", str(port),
                    "--threads", str(len(arguments.server_cpus)), "--max-running-requests", str(arguments.max_running),
                    "--context-length", "512", "--max-total-tokens", str(512 * arguments.max_running)], arguments, port)
+    if arguments.engine_cpu is not None:
+        server.move_engine_apart(arguments)
+    return server
 
 
 def llama_server(arguments):
@@ -119,17 +140,19 @@ def llama_server(arguments):
 
 
 def over_http(server, arguments, streams):
-    before = server.cpu_seconds()
+    before, engine_before = server.cpu_seconds(), server.engine_seconds()
     try:
         said, complaint = run_load(server, arguments, streams)
     except subprocess.TimeoutExpired:
         return {"failed": f"no end after {arguments.load_seconds:.0f} s"}
-    cpu = server.cpu_seconds() - before
+    cpu, of_engine = server.cpu_seconds() - before, server.engine_seconds() - engine_before
     numbers = re.search(r"(\d+) of (\d+) answers whole in .*?, (\d+) tokens/s, first piece after ([\d.]+) ms .p50., ([\d.]+)", said)
     if not numbers:
         return {"failed": (complaint or said).strip()[-300:]}
     whole, wanted, rate, p50, p99 = map(float, numbers.groups())
-    return {"whole": int(whole), "of": int(wanted), "tokens/s": rate, "us of CPU a token": 1e6 * cpu / (wanted * arguments.output_len),
+    per_token = 1e6 / (wanted * arguments.output_len)
+    return {"whole": int(whole), "of": int(wanted), "tokens/s": rate, "us of CPU a token": cpu * per_token,
+            **({"of the engine's thread": of_engine * per_token} if server.engine else {}),
             "first token p50 ms": p50, "first token p99 ms": p99, "peak MB": server.peak_mb()}
 
 

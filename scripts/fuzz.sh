@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # Builds the libFuzzer targets under AddressSanitizer and UndefinedBehaviorSanitizer and runs each for SECONDS (60 when
-# not given), two at a time. An input that breaks one stays in build/fuzz/findings; run it again with
-# build/fuzz/tests/fuzz/fuzz_NAME FILE.
+# not given) or for so many inputs, two at a time. An input that breaks one stays in build/fuzz/findings; run it again
+# with build/fuzz/tests/fuzz/fuzz_NAME FILE.
 #
 #   scripts/fuzz.sh [SECONDS [NAME...]]
+#   scripts/fuzz.sh 1000000x [NAME...]
 #
 # http_bodies has to be named: it is built of the whole engine, which takes minutes.
 set -euo pipefail
 ATTEND_EXTRA_PACKAGES="clang libclang-rt-dev" source "$(dirname "$0")/setup.sh"
-seconds=${1:-60}
+case ${1:-60} in
+  *x) limit=-runs=${1%x} ;;
+  *) limit=-max_total_time=${1:-60} ;;
+esac
 [ $# -gt 0 ] && shift
 names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(safetensors_header config tokenizer text chat_template prompts utf8_stream)
@@ -17,17 +21,22 @@ build fuzz "${names[@]/#/fuzz_}"
 mkdir -p build/fuzz/findings
 python3 scripts/make_fuzz_seeds.py build/fuzz/seeds
 
-# What a run learns stays in build/fuzz/corpus for the next.
+# What a run learns stays in build/fuzz/corpus for the next. Longer inputs take longer: what remembers no more than a
+# stop string, or a field, finds what is to be found in short ones.
 run_one() {
-  local name=$1 seconds=$2 dictionary=() log=build/fuzz/$1.log
+  local name=$1 limit=$2 dictionary=() max_len=20000 log=build/fuzz/$1.log
   mkdir -p "build/fuzz/corpus/$name"
+  case $name in
+    utf8_stream) max_len=200 ;;
+    http_bodies) max_len=2000 ;;
+  esac
   case $name in
     text | utf8_stream) ;;
     chat_template) dictionary=(-dict=tests/fuzz/jinja.dict) ;;
     *) dictionary=(-dict=tests/fuzz/json.dict) ;;
   esac
   if nice build/fuzz/tests/fuzz/fuzz_"$name" "build/fuzz/corpus/$name" "build/fuzz/seeds/$name" \
-    -max_total_time="$seconds" -max_len=20000 -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 \
+    "$limit" -max_len="$max_len" -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 \
     "${dictionary[@]}" -artifact_prefix="build/fuzz/findings/$name-" >"$log" 2>&1; then
     echo "fuzz $name: $(awk '/number_of_executed_units/ { print $2 }' "$log") inputs, nothing found"
   else
@@ -37,4 +46,4 @@ run_one() {
   fi
 }
 export -f run_one
-printf '%s\n' "${names[@]}" | xargs -P 2 -I NAME bash -c "run_one NAME $seconds"
+printf '%s\n' "${names[@]}" | xargs -P 2 -I NAME bash -c "run_one NAME $limit"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What is too long for CI of attend serve: a storm of five minutes, schemathesis with many examples, lm-eval, which must
-# find the accuracy that attend generate has, and half an hour of the fuzz targets that a server's input goes through.
+# find the accuracy that attend generate has, and a million inputs of each fuzz target that a server's input goes through.
 #   scripts/nightly_server.sh [BUILD_FOLDER]    of the attend that is built there; build/release when not given
 set -euo pipefail
 ATTEND_EXTRA_PACKAGES="python3-venv curl" source "$(dirname "$0")/setup.sh"
@@ -23,4 +23,4 @@ server=$!
 until url=$(grep -o "ready at http[^ ]*" "$fresh/log"); do kill -0 "$server" && sleep 0.1; done
 HF_HUB_OFFLINE=1 HF_HOME=$fresh/hf "$fresh/lm-eval/bin/python" tests/clients/check_lm_eval.py "${url#ready at }" "$binary"
 
-scripts/fuzz.sh 1800 chat_template utf8_stream http_bodies
+scripts/fuzz.sh 1000000x chat_template utf8_stream http_bodies

@@ -2,6 +2,7 @@
 
 import json
 import random
+import select
 import signal
 import threading
 import time
@@ -17,6 +18,13 @@ def answer_to(server, request):
     with server.connect(timeout=60) as connection:
         connection.sendall(request)
         return read_all(connection)
+
+
+def start_of_answer(connection):
+    try:
+        return connection.recv(13)
+    except ConnectionError:
+        return b""
 
 
 def answers_in(stream):
@@ -73,6 +81,40 @@ def test_bodies_at_the_edge(server, body, status, words):
     request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     answer = answer_to(server, request.encode()).decode()
     assert answer.startswith(f"HTTP/1.1 {status} ") and words in answer
+
+
+def test_large_bodies_are_bounded_together():
+    server = Server("--max-body-mb", "1")
+    body = b'{"prompt": "a", "max_tokens": 1, "ignored": "' + b"x" * 900_000 + b'"}'
+    head = framed(b"Content-Length: %d\r\n" % len(body))
+    clients, room = [server.connect(timeout=300) for _ in range(30)], 18  # as many as 16 MiB hold
+    try:
+        for client in clients:
+            try:
+                client.sendall(head + body[:-1])
+            except ConnectionError:  # refused, and gone meanwhile
+                pass
+        refused = []
+
+        def are_enough_refused():
+            refused[:] = select.select(clients, [], [], 0)[0]
+            return len(clients) - len(refused) <= room
+
+        eventually(are_enough_refused)
+        assert {start_of_answer(client) for client in refused} - {b""} == {b"HTTP/1.1 503 "}
+        assert fetch(server, "/v1/completions", GOOD)[0] == 200  # a small one
+        held = [client for client in clients if client not in refused]
+        for client in held:
+            client.sendall(body[-1:])
+            assert read_all(client).startswith(b"HTTP/1.1 200 ")
+        # Their room is free again, and that of one who leaves.
+        with server.connect() as gone:
+            gone.sendall(head + body[:-1])
+        assert held and all(answer_to(server, head + body).startswith(b"HTTP/1.1 200 ") for _ in range(20))
+    finally:
+        for client in clients:
+            client.close()
+        assert server.stop()[0] == 0
 
 
 def test_an_error_does_not_repeat_what_is_long(server):

@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 
-from conftest import ANSWER, QUESTION, Server
+from conftest import ANSWER, BINARY, MODEL, QUESTION, Server
 
 LONG = {"prompt": QUESTION, "max_tokens": 1900, "ignore_eos": True, "stream": True}
 
@@ -97,6 +97,22 @@ def test_what_tools_look_for(server):
 def test_request_id_comes_back(server):
     _, headers, body = fetch(server, "/v1/completions", {"prompt": QUESTION}, {"x-request-id": "mine-1"})
     assert headers["x-request-id"] == "mine-1" and json.loads(body)["id"] == "mine-1"
+
+
+def test_pages_of_other_sites_may_ask_where_that_is_allowed(server):
+    open_one = Server("--cors-origins", "https://chat.example", "--api-key", "secret")
+    preflight = b"OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://chat.example\r\nConnection: close\r\n\r\n"
+    heads = []
+    for asked in (server, open_one):
+        with asked.connect() as connection:
+            connection.sendall(preflight)
+            heads.append(read_all(connection).decode().lower())
+    assert all(head.startswith("http/1.1 204 ") and "content-length" not in head for head in heads)
+    assert "access-control" not in heads[0]
+    assert "access-control-allow-origin: https://chat.example\r\n" in heads[1] and "authorization" in heads[1]
+    # A browser shows the page no answer without it, not even an error.
+    assert fetch(open_one, "/v1/models")[1]["Access-Control-Allow-Origin"] == "https://chat.example"
+    open_one.stop()
 
 
 def test_requests_in_a_row_on_one_connection(server):
@@ -205,19 +221,49 @@ def test_second_signal_ends_at_once():
         assert server.stop(signal.SIGINT)[0] == 0
 
 
-def test_unix_socket(tmp_path):
-    path = tmp_path / "attend.sock"
-    for _ in range(2):  # the second finds the socket of one that was killed
-        from conftest import BINARY, MODEL
+def serve_at(path):
+    """A server at this socket file, when it answers."""
+    process = subprocess.Popen([BINARY, "serve", "--model-path", str(MODEL), "--unix-socket", str(path)],
+                               stderr=subprocess.PIPE, text=True)
+    while "ready at" not in (line := process.stderr.readline()):
+        assert line, "the server did not start"
+    return process
 
-        process = subprocess.Popen([BINARY, "serve", "--model-path", str(MODEL), "--unix-socket", str(path)],
-                                   stderr=subprocess.DEVNULL)
-        eventually(path.exists)
-        reply = curl("--retry", "5", "--retry-all-errors", "--unix-socket", str(path), "http://x/v1/completions",
-                     "-d", json.dumps({"prompt": QUESTION}))
-        assert json.loads(reply)["choices"][0]["text"] == ANSWER
+
+def completed_at(path):
+    return json.loads(curl("--unix-socket", str(path), "http://x/v1/completions", "-d", json.dumps({"prompt": QUESTION})))
+
+
+def test_a_socket_file_is_taken_over_from_a_server_that_was_killed(tmp_path):
+    path = tmp_path / "attend.sock"
+    for _ in range(2):
+        process = serve_at(path)
+        assert completed_at(path)["choices"][0]["text"] == ANSWER
         process.kill()
-        process.wait()
+        process.communicate()
+        assert path.exists()
+    process = serve_at(path)
+    process.terminate()
+    process.communicate()
+    assert process.returncode == 0 and not path.exists()
+
+
+def test_a_socket_file_is_not_taken_from_a_server_that_lives(tmp_path):
+    path = tmp_path / "attend.sock"
+    living = serve_at(path)
+    other = subprocess.run([BINARY, "serve", "--model-path", str(MODEL), "--unix-socket", str(path)],
+                           capture_output=True, text=True)
+    assert other.returncode != 0 and "can not listen there: Address already in use" in other.stderr
+    assert completed_at(path)["choices"][0]["text"] == ANSWER
+    # Nor is another file of that name removed at its end.
+    path.unlink()
+    newer = serve_at(path)
+    living.terminate()
+    living.communicate()
+    assert completed_at(path)["choices"][0]["text"] == ANSWER
+    newer.terminate()
+    newer.communicate()
+    assert not path.exists()
 
 
 def test_a_port_is_taken_over_from_one_that_was_killed():

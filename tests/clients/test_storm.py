@@ -9,7 +9,7 @@ import time
 from conftest import ANSWER, QUESTION, Server
 from test_http import LONG, eventually, fetch, metric, post, read_all
 
-SECONDS = float(os.environ.get("ATTEND_STORM_SECONDS", "20"))
+SECONDS = float(os.environ.get("ATTEND_STORM_SECONDS", "10"))
 NUM_CLIENTS = int(os.environ.get("ATTEND_STORM_CLIENTS", "1024"))
 
 

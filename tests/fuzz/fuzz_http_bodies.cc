@@ -102,6 +102,7 @@ EngineConfig small_engine() {
   config.model_path = kModel;
   config.max_running_requests = 8;
   config.max_total_tokens = 4096;
+  config.chunked_prefill_size = 64;  // a step is short, however long the prompt
   return config;
 }
 

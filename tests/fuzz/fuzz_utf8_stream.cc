@@ -3,6 +3,7 @@
 // tokenizer, where the stop string lies in the text, how long it is, and how the bytes are cut.
 #include <array>
 #include <map>
+#include <unordered_map>
 
 #include "attend/engine/stop_matcher.h"
 #include "attend/model/parse_json.h"
@@ -31,7 +32,7 @@ std::array<std::string, 256> byte_level_spelling() {
 
 struct ByteTokenizer {
   Tokenizer tokenizer;
-  std::map<std::string, int32_t, std::less<>> ids;  // by the token's bytes
+  std::unordered_map<std::string, int32_t> ids;  // by the token's bytes
 };
 
 ByteTokenizer made_from(const std::map<std::string, std::string>& spelling_of, const Json& rest) {
@@ -92,35 +93,65 @@ std::vector<int32_t> cut(const ByteTokenizer& made, std::string_view bytes, uint
   std::vector<int32_t> ids;
   for (size_t at = 0; at < bytes.size(); ++seed) {
     size_t length = std::min<size_t>(1 + (seed * 37u >> 4) % kLongestToken, bytes.size() - at);
-    auto token = made.ids.find(bytes.substr(at, length));
-    while (token == made.ids.end()) token = made.ids.find(bytes.substr(at, --length));
+    auto token = made.ids.find(std::string(bytes.substr(at, length)));
+    while (token == made.ids.end()) token = made.ids.find(std::string(bytes.substr(at, --length)));
     ids.push_back(token->second);
     at += length;
   }
   return ids;
 }
 
-// What a client joins.
+// What a client reads. Chunks differ in their texts alone: one of each kind is read whole, and the texts of
+// an input at once, since reading JSON takes most of the time.
 class ChatStream {
  public:
   void send(const std::string& text) {
-    constexpr std::string_view kData = "data: ", kEnd = "\n\n";
-    std::string event;
-    chunks_.append_event(0, text, first_, event);
-    expect(event.starts_with(kData) && event.find('\n') == event.size() - kEnd.size());
-    const std::string chunk = event.substr(kData.size());
-    expect(tokenizer::is_valid_utf8(text) && tokenizer::is_valid_utf8(chunk));
-    const Json json = parse_json(chunk, "a chunk");
-    const Json& delta = json["choices"][0]["delta"];
-    expect(json["id"] == "id \"1\"" && delta.contains("role") == first_);
-    joined += delta["content"].get<std::string>();
-    first_ = false;
+    expect(tokenizer::is_valid_utf8(text));
+    event_.clear();
+    const bool first = num_sent_ == 0;
+    chunks().append_event(0, text, first, event_);
+    static const Frame frames[] = {frame_of(true), frame_of(false)};
+    const auto& [head, tail] = frames[first ? 0 : 1];
+    expect(event_.starts_with(head) && event_.ends_with(tail) && event_.size() >= head.size() + tail.size());
+    if (!first) texts_ += ',';
+    texts_.append(event_, head.size(), event_.size() - head.size() - tail.size());
+    ++num_sent_;
   }
-  std::string joined;
+  // All of it, joined.
+  std::string joined() const {
+    const std::string list = "[" + texts_ + "]";
+    expect(tokenizer::is_valid_utf8(list) && list.find('\n') == list.npos);
+    const Json texts = parse_json(list, "the texts");
+    expect(texts.size() == num_sent_);
+    std::string joined;
+    for (const Json& text : texts) joined += text.get_ref<const std::string&>();
+    return joined;
+  }
 
  private:
-  serve::PlainChunks chunks_{{serve::Door::kChat, "id \"1\"", "tiny", 5}};
-  bool first_ = true;
+  // What stands around a text.
+  struct Frame {
+    std::string head, tail;
+  };
+
+  static const serve::PlainChunks& chunks() {
+    static const serve::PlainChunks the_chunks{{serve::Door::kChat, "id \"1\"", "tiny", 5}};
+    return the_chunks;
+  }
+  static Frame frame_of(bool first) {
+    constexpr std::string_view kData = "data: ", kEnd = "\n\n", kText = "\"a text\"";
+    std::string event;
+    chunks().append_event(0, "a text", first, event);
+    expect(event.starts_with(kData) && event.find('\n') == event.size() - kEnd.size());
+    const Json json = parse_json(std::string_view(event).substr(kData.size()), "a chunk");
+    const Json& delta = json["choices"][0]["delta"];
+    expect(json["id"] == "id \"1\"" && delta.contains("role") == first && delta["content"] == "a text");
+    const size_t at = event.find(kText);
+    return {event.substr(0, at), event.substr(at + kText.size())};
+  }
+
+  std::string event_, texts_;
+  size_t num_sent_ = 0;
 };
 
 // Some characters of `text`; none where it has none.
@@ -161,7 +192,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (stops.matched() == nullptr) stream.send(stops.flush());
   const size_t end = stop.empty() ? whole.npos : whole.find(stop);
   expect((stops.matched() != nullptr) == (end != whole.npos));
-  expect(stream.joined ==
+  expect(stream.joined() ==
          (end == whole.npos ? whole : whole.substr(0, end + (keeps_stop ? stop.size() : 0))));
   return 0;
 }

@@ -214,6 +214,32 @@ TEST(CompletionJob, BoundsTheCompletionsOfAllPromptsTogether) {
   EXPECT_THAT(refusal([&] { completion(many + R"(, "a"]})"); }).message, HasSubstr("at most 4096"));
 }
 
+// A body of 64 MiB may hold them, and each completion has its own.
+TEST(CompletionJob, BoundsWhatItsCompletionsHoldOfItsParameters) {
+  const std::string stop = R"("stop": [")" + std::string(3 << 20, 'x') + "\"]";
+  EXPECT_EQ(completion(R"({"prompt": "a", "n": 32, )" + stop + "}").params.n, 32);
+  const std::string many = R"({"prompt": "a", "n": 128, )" + stop + "}";
+  EXPECT_THAT(refusal([&] { completion(many); }).message, HasSubstr("at most 268435456"));
+  EXPECT_EQ(refusal([&] { chat(R"("n": 128, )" + stop); }).param, "n");
+}
+
+// As many as the largest vocabularies have. In time that grows with their number alone: else it takes hours.
+TEST(CompletionJob, TakesABiasForEachToken) {
+  constexpr int kVocabulary = 1 << 18;
+  std::string body = R"({"prompt": "a", "logit_bias": {"0": null)";
+  for (int id = 1; id < kVocabulary; ++id) body += ",\"" + std::to_string(id) + "\":-1";
+  const SamplingParams params = completion(body + "}}").params;
+  ASSERT_EQ(params.logit_bias.size(), size_t{kVocabulary});
+  EXPECT_EQ(params.logit_bias.front(), std::pair(0, 0.0f));
+  EXPECT_EQ(params.logit_bias.back(), std::pair(kVocabulary - 1, -1.0f));
+  EXPECT_NO_THROW(check(params));
+}
+
+TEST(CompletionJob, HasEachStopTokenOnce) {
+  EXPECT_THAT(completion(R"({"prompt": "a", "stop_token_ids": [7, 5, 7, 5]})").params.stop_token_ids,
+              ElementsAre(5, 7));
+}
+
 TEST(CompletionJob, TakesABestOfThatChangesNothing) {
   EXPECT_EQ(completion(R"({"prompt": "a", "n": 2, "best_of": 2})").params.n, 2);
   EXPECT_EQ(completion(R"({"prompt": "a", "best_of": 1, "n": 3})").params.n, 3);

@@ -123,10 +123,12 @@ TEST(Logprobs, OfAChatAndOfACompletion) {
   EXPECT_EQ(Json::parse(whole_reply(kCompletion, job, {choice}))["choices"][0]["logprobs"],
             Json::parse(R"({"text_offset": [0, 2], "token_logprobs": [null, -0.5], "tokens": ["Hi", " é"],
                 "top_logprobs": [null, {" é": -0.5, " e": -2.0}]})"));
-  choice.num_logprobs_sent = 1;
+  // Offsets are of characters, and go on from chunk to chunk.
+  choice.count_logprobs_as_sent();
+  for (const char* text : {"!", "?"}) choice.logprobs.push_back({text, 6, -1.0f, {}});
   EXPECT_EQ(Json::parse(
                 text_chunk(kCompletion, 0, choice, "", false, job))["choices"][0]["logprobs"]["text_offset"],
-            Json({2}));
+            Json({4, 5}));
 }
 
 TEST(Logprobs, OfTheNativeDoorAreTriplesOfPromptAndAnswer) {

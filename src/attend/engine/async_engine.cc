@@ -1,5 +1,7 @@
 #include "attend/engine/async_engine.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <climits>
 #include <condition_variable>
@@ -108,6 +110,7 @@ AsyncEngine::Impl::~Impl() {
 }
 
 void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& progress) {
+  pthread_setname_np(pthread_self(), "attend-engine");  // its team's threads are called the same
   try {
     engine = std::make_unique<Engine>(config, progress);
     recorder.on_step(*engine);

@@ -1,7 +1,7 @@
 #include "attend/engine/generation_request.h"
 
-#include <algorithm>
 #include <cmath>
+#include <unordered_set>
 
 #include "attend/base/error.h"
 #include "attend/kernels/sampling/logprobs.h"
@@ -10,6 +10,15 @@ namespace attend {
 namespace {
 
 constexpr int kMaxCompletions = 128;  // as OpenAI's API
+
+// There may be as many as the vocabulary has tokens.
+void check_logit_bias(const std::vector<std::pair<int32_t, float>>& biases) {
+  std::unordered_set<int32_t> seen;
+  for (const auto& [id, bias] : biases) {
+    require(std::abs(bias) <= 100.0f, "logit_bias of token ", id, ": ", bias, ": -100 to 100");
+    require(seen.insert(id).second, "logit_bias: token ", id, " stands there twice");
+  }
+}
 
 }  // namespace
 
@@ -30,12 +39,7 @@ void check(const SamplingParams& params) {
           ": -2 to 2");
   require(std::abs(params.presence_penalty) <= 2.0f, "presence_penalty ", params.presence_penalty,
           ": -2 to 2");
-  for (const auto& [id, bias] : params.logit_bias) {
-    require(std::abs(bias) <= 100.0f, "logit_bias of token ", id, ": ", bias, ": -100 to 100");
-    require(std::count_if(params.logit_bias.begin(), params.logit_bias.end(),
-                          [id = id](const auto& other) { return other.first == id; }) == 1,
-            "logit_bias: token ", id, " stands there twice");
-  }
+  check_logit_bias(params.logit_bias);
   require(params.min_tokens >= 0 && params.min_tokens <= params.max_new_tokens, "min_tokens ",
           params.min_tokens, ": 0 to max_new_tokens, ", params.max_new_tokens);
   require(params.n >= 1 && params.n <= kMaxCompletions, "n ", params.n, ": 1 to ", kMaxCompletions);

@@ -41,6 +41,7 @@ const std::vector<Api::ApiRoute>& Api::api_routes() {
       {"POST", "/v1/tokenize", &Api::tokenize, Access::kKey},
       {"POST", "/detokenize", &Api::detokenize, Access::kKey},
       {"POST", "/v1/detokenize", &Api::detokenize, Access::kKey},
+      {"GET", "/tokenizer_info", &Api::tokenizer_info, Access::kKey},
       {"GET", "/health_generate", &Api::health_generate, Access::kOpen},
       {"GET", "/metrics", &Api::metrics, Access::kOpen},
       {"GET", "/model_info", &Api::model_info, Access::kKey},
@@ -198,6 +199,21 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
     const std::string text = engine_.tokenizer()->decode(
         fields.token_ids("tokens"), fields.boolean("skip_special_tokens").value_or(true));
     return json_text({{"prompt", text}, {"text", text}});
+  });
+}
+
+// As vLLM has it: with it and the two above a client needs no tokenizer of its own.
+void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(exchange, [this] {
+    const Tokenizer* tokenizer = engine_.tokenizer();
+    if (!tokenizer) throw ApiError{404, "the model has no tokenizer", {}, "not_found"};
+    const auto spelt = [&](std::optional<int32_t> id) { return id ? Json(tokenizer->token(*id)) : Json(); };
+    return json_text({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                      {"bos_token", spelt(tokenizer->bos_id())},
+                      {"eos_token", spelt(tokenizer->eos_id())},
+                      {"pad_token", spelt(tokenizer->pad_id())},
+                      {"vocab_size", tokenizer->vocab_size()},
+                      {"model_max_length", engine_.info().context_length}});
   });
 }
 

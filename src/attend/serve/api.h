@@ -40,6 +40,7 @@ class Api : public Service {
   void embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void tokenizer_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void health_generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void model_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void server_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);

@@ -267,7 +267,7 @@ void Generation::stream(size_t index, std::string_view text) {
       plain_chunks_->append_event(index, text, first, events_);
     else
       events_ += event(text_chunk(head_, index, choice, text, first, job_));
-    choice.num_logprobs_sent = choice.logprobs.size();
+    choice.count_logprobs_as_sent();
   }
   if (choice.finish_reason == FinishReason::kError)
     events_ += event(error_reply({500, choice.message, {}, "generation_failed"}));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "attend/model/generation_config.h"
 #include "attend/model/input_file.h"
@@ -13,7 +14,8 @@ constexpr int kMaxChoices = 128;
 constexpr int kMaxTopLogprobs = 20;
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxPrompts = 1024;
-constexpr size_t kMaxCompletions = 4096;  // of a request, its prompts together
+constexpr size_t kMaxCompletions = 4096;              // of a request, its prompts together
+constexpr size_t kMaxParamBytes = size_t{256} << 20;  // that these hold of its parameters
 
 // Fields that would change the answer and that attend does not have.
 struct MissingField {
@@ -104,7 +106,8 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
     if (const auto value = fields.integer(key, 0, INT32_MAX)) params.min_tokens = static_cast<int>(*value);
   const Json* bias = fields.find("logit_bias");
   if (!bias) return;
-  const Fields checked(*bias, fields.name("logit_bias") + ".");
+  if (!bias->is_object())
+    refuse(fields.name("logit_bias"), fields.name("logit_bias"), " ", excerpt(*bias), ": expected an object");
   for (const auto& item : bias->items()) {
     int32_t id = -1;
     const char* const end = item.key().data() + item.key().size();
@@ -112,9 +115,11 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
     if (error != std::errc() || rest != end || id < 0)
       refuse(fields.name("logit_bias"), fields.name("logit_bias"), ": ", excerpt(item.key()),
              " is no token id");
-    const double value = checked.number(item.key()).value_or(0.0);
-    if (value < -100.0 || value > 100.0)
-      refuse(fields.name("logit_bias"), fields.name("logit_bias"), " of ", id, " is ", value,
+    // Not by its key: there may be as many as the vocabulary has tokens, and finding one reads them all.
+    const Json& given = item.value();
+    const double value = given.is_null() ? 0.0 : given.is_number() ? given.get<double>() : NAN;
+    if (!(value >= -100.0 && value <= 100.0))
+      refuse(fields.name("logit_bias"), fields.name("logit_bias"), " of ", id, " is ", excerpt(given),
              ": expected -100 to 100");
     params.logit_bias.emplace_back(id, static_cast<float>(value));
   }
@@ -133,7 +138,11 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Sampl
   if (params.stop.size() > kMaxStops)
     refuse(fields.name("stop"), fields.name("stop"), " holds ", params.stop.size(), " strings: at most ",
            kMaxStops);
+  // Each once: all of them are looked at for each token.
   params.stop_token_ids = fields.token_ids("stop_token_ids");
+  std::sort(params.stop_token_ids.begin(), params.stop_token_ids.end());
+  params.stop_token_ids.erase(std::unique(params.stop_token_ids.begin(), params.stop_token_ids.end()),
+                              params.stop_token_ids.end());
   params.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   params.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   params.include_stop = fields.boolean("include_stop_str_in_output").value_or(false) ||
@@ -185,11 +194,24 @@ void read_common(const Fields& fields, const SamplingDefaults& defaults, Generat
   read_sampling(fields, defaults, job.params);
 }
 
+// What a completion holds of its parameters, which each has for itself. About: a token's bias has a place in
+// a table besides, a stop string one where it is looked for.
+size_t param_bytes(const SamplingParams& params) {
+  constexpr size_t kBytesOfBias = 96;
+  size_t bytes = params.logit_bias.size() * kBytesOfBias + params.stop_token_ids.size() * sizeof(int32_t);
+  for (const std::string& stop : params.stop) bytes += 2 * stop.size();
+  return bytes;
+}
+
 void check_num_completions(const GenerationJob& job) {
-  const size_t num = job.prompts.size() * static_cast<size_t>(job.params.n);
+  // A conversation becomes a prompt later.
+  const size_t num = std::max<size_t>(job.prompts.size(), 1) * static_cast<size_t>(job.params.n);
   if (num > kMaxCompletions)
     refuse("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",
            kMaxCompletions, " completions together");
+  if (const size_t bytes = param_bytes(job.params); num * bytes > kMaxParamBytes)
+    refuse("n", num, " completions with stop, stop_token_ids and logit_bias of ", bytes,
+           " bytes each: expected at most ", kMaxParamBytes, " together");
 }
 
 void check_message(const Json& message, const std::string& where) {
@@ -297,6 +319,7 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults) {
   for (size_t i = 0; i < messages->size(); ++i)
     check_message((*messages)[i], "messages[" + std::to_string(i) + "]");
   refuse_tools(fields);
+  check_num_completions(job);
   job.variables = template_variables(fields, job);
   job.ignored = fields.unread();
   return job;

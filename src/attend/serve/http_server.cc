@@ -1,6 +1,7 @@
 #include "attend/serve/http_server.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -58,6 +59,26 @@ class Raised {
   bool* flag_;
 };
 
+// The file at a path, as the kernel knows it: another file of the same name is another one.
+using FileId = std::pair<dev_t, ino_t>;
+std::optional<FileId> file_id(const std::string& path) {
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0) return std::nullopt;
+  return FileId{found.st_dev, found.st_ino};
+}
+
+// Whether this socket file is of a server that was killed: nobody listens there.
+bool is_left_behind(asio::io_context& io, const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_socket(path, ignored)) return false;
+  error_code error;
+  asio::local::stream_protocol::socket visitor(io);
+  visitor.open({}, error);
+  visitor.non_blocking(true, error);  // one who has many visitors listens too
+  visitor.connect(asio::local::stream_protocol::endpoint(path), error);
+  return error == asio::error::connection_refused;
+}
+
 void require_listening(const error_code& error, const std::string& what) {
   if (error) fail(ErrorCode::kInvalidArgument, what, ": can not listen there: ", error.message());
 }
@@ -101,8 +122,7 @@ struct HttpServer::Impl {
     error_code error;
     std::error_code ignored;
     require(path.size() < 100, "--unix-socket ", path, ": at most 99 bytes");
-    // What a server that was killed left behind.
-    if (std::filesystem::is_socket(path, ignored)) std::filesystem::remove(path, ignored);
+    if (is_left_behind(io, path)) std::filesystem::remove(path, ignored);
     auto& acceptor = local.emplace(io);
     acceptor.open({}, error);
     require_listening(error, "--unix-socket " + path);
@@ -110,6 +130,7 @@ struct HttpServer::Impl {
     require_listening(error, "--unix-socket " + path);
     acceptor.listen(4096, error);
     require_listening(error, "--unix-socket " + path);
+    socket_file = file_id(path);
     address = "unix:" + path;
   }
 
@@ -169,7 +190,10 @@ struct HttpServer::Impl {
     if (tcp) tcp->close(ignored);
     if (local) local->close(ignored);
     retry.cancel();
-    if (!pool.options.unix_socket.empty()) ::unlink(pool.options.unix_socket.c_str());
+    // Unless another server has taken the name.
+    const std::string& path = pool.options.unix_socket;
+    if (const auto own = std::exchange(socket_file, std::nullopt); own && own == file_id(path))
+      ::unlink(path.c_str());
   }
 
   // What `io` has parts of outlives it.
@@ -182,6 +206,7 @@ struct HttpServer::Impl {
   asio::thread_pool workers;
   std::optional<asio::ip::tcp::acceptor> tcp;
   std::optional<asio::local::stream_protocol::acceptor> local;
+  std::optional<FileId> socket_file;  // that `local` listens at
   asio::steady_timer retry{io};
   asio::signal_set signals{io, SIGTERM, SIGINT};
   std::string address;

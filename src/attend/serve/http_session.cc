@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "attend/base/try_log.h"
+#include "attend/serve/header_text.h"
 #include "attend/serve/json_text.h"
 #include "attend/serve/replies.h"
 
@@ -24,35 +25,9 @@ constexpr size_t kMaxIdleBytes = 16 << 10;
 // Of requests behind the one that is being answered.
 constexpr size_t kMaxPipelinedBytes = 64 << 10;
 
-std::string percent_decoded(std::string_view text) {
-  std::string decoded;
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-  };
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escaped =
-        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    decoded += escaped ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
-    if (escaped) i += 2;
-  }
-  return decoded;
-}
-
-// Proxies are sent http://host/path.
-std::string without_origin(std::string_view target) {
-  const size_t host = target.starts_with("http://") ? 7 : target.starts_with("https://") ? 8 : 0;
-  if (host == 0) return std::string(target);
-  const size_t path = target.find('/', host);
-  return path == target.npos ? "/" : std::string(target.substr(path));
-}
-
-// Header values come from clients too.
-std::string one_line(std::string_view text) {
-  std::string line;
-  for (const char c : text.substr(0, 200))
-    if (c >= ' ' && c <= '~') line += c;
-  return line;
-}
+// All bodies together may be as large as so many of the largest; one that is small is always taken.
+constexpr size_t kLargestBodiesAtOnce = 16;
+constexpr size_t kSmallBodyBytes = 64 << 10;
 
 }  // namespace
 
@@ -63,7 +38,9 @@ class HttpSession::Answer : public Exchange {
   void reply(int status, std::string_view content_type, std::string body, Headers headers) override {
     if (!session_) return;
     status_ = status;
-    headers.emplace_back("Content-Length", std::to_string(body.size()));
+    // An answer that never has a body says nothing of its length.
+    if (status != static_cast<int>(http::status::no_content))
+      headers.emplace_back("Content-Length", std::to_string(body.size()));
     const std::string head = session_->head_of(status, content_type, headers);
     session_->is_head_ ? session_->send(head) : session_->send(head, body);
     finish();
@@ -215,6 +192,7 @@ void HttpSession::parse() {
   const bool is_endless = parser_->is_header_done() && !parser_->chunked() &&
                           parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
   if (is_endless) return refuse_request(501, "Transfer-Encoding: expected chunked");
+  if (!hold_body()) return refuse_request(503, "too many requests with large bodies at once");
   if (parser_->is_done()) return hand_on();
   if (buffer_.size() >= pool_.options.max_header_bytes)
     return refuse_request(431, "the headers are too large");
@@ -226,11 +204,21 @@ void HttpSession::parse() {
   read();
 }
 
+bool HttpSession::hold_body() {
+  const size_t num_bytes = parser_->get().body().size();
+  pool_.num_body_bytes += num_bytes - std::exchange(body_bytes_, num_bytes);
+  return num_bytes <= kSmallBodyBytes ||
+         pool_.num_body_bytes <= kLargestBodiesAtOnce * pool_.options.max_body_bytes;
+}
+
 void HttpSession::refuse_request(int status, std::string_view message) {
   keep_alive_ = is_head_ = false;
   read_timer_.cancel();
+  parser_->get().body() = {};
   exchange_ = std::make_shared<Answer>(shared_from_this());
-  exchange_->reply(status, "application/json", error_reply({status, std::string(message), {}, {}}), {});
+  Headers headers;
+  if (status == 503) headers.emplace_back("Retry-After", "1");
+  exchange_->reply(status, "application/json", error_reply({status, std::string(message), {}, {}}), headers);
 }
 
 void HttpSession::on_read_timeout() {
@@ -273,6 +261,7 @@ void HttpSession::finish_answer() noexcept {
   if (!exchange_) return;
   if (parser_->is_done()) --pool_.metrics.num_active_requests;
   exchange_ = nullptr;
+  release_body();
   if (pool_.closing) keep_alive_ = false;
   answered_ = true;
   settle_later();
@@ -400,6 +389,7 @@ void HttpSession::close() noexcept {
     if (parser_ && parser_->is_done()) --pool_.metrics.num_active_requests;
     std::exchange(exchange_, nullptr)->leave();
   }
+  release_body();
   pool_.sessions.erase(self);
 }
 

@@ -34,7 +34,8 @@ struct SessionPool {
   Chain<HttpSession> unsettled;
   Wakeup wakeup;  // settles them
   HttpMetrics metrics;
-  bool closing = false;  // each answer is the last of its connection
+  size_t num_body_bytes = 0;  // of requests that come or are being answered
+  bool closing = false;       // each answer is the last of its connection
 };
 
 class HttpSession : public Link<HttpSession>, public std::enable_shared_from_this<HttpSession> {
@@ -60,6 +61,9 @@ class HttpSession : public Link<HttpSession>, public std::enable_shared_from_thi
   // Parses what has come, up to a whole request.
   void parse();
   void hand_on();
+  // Counts what has come of the body. False: with those of other requests it is too much.
+  bool hold_body();
+  void release_body() noexcept { pool_.num_body_bytes -= std::exchange(body_bytes_, 0); }
   void refuse_request(int status, std::string_view message);
   // The bytes in their order, with those of other calls; see SessionPool::unsettled. All of them, or it
   // throws.
@@ -96,6 +100,7 @@ class HttpSession : public Link<HttpSession>, public std::enable_shared_from_thi
   std::string method_, path_, request_id_;
   std::chrono::steady_clock::time_point came_;
   size_t answer_bytes_ = 0;
+  size_t body_bytes_ = 0;  // its part of the pool's
   bool keep_alive_ = true, is_head_ = false, http_1_0_ = false;
   bool answered_ = false;   // the request in hand, so that the next may be read
   bool started_ = false;    // a part of a request has come

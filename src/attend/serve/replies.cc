@@ -11,6 +11,11 @@ namespace {
 
 constexpr std::string_view kData = "data: ", kEndOfEvent = "\n\n";
 
+size_t num_chars(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xc0) != 0x80; }));
+}
+
 std::string_view object_name(Door door, bool chunk) {
   if (door == Door::kCompletions) return "text_completion";
   return chunk ? "chat.completion.chunk" : "chat.completion";
@@ -111,14 +116,11 @@ void add_tops_by_text(const ShownToken& token, JsonText& json) {
   json.end_object();
 }
 
-void add_completion_logprobs(const Choice& choice, size_t first, JsonText& json) {
-  const std::span<const ShownToken> shown = std::span(choice.logprobs).subspan(first);
-  size_t offset = 0;
-  for (size_t i = 0; i < first; ++i) offset += choice.logprobs[i].text.size();
+void add_completion_logprobs(std::span<const ShownToken> shown, size_t offset, JsonText& json) {
   json.begin_object().key("text_offset").begin_array();
   for (const ShownToken& token : shown) {
     json.integer(static_cast<int64_t>(offset));
-    offset += token.text.size();
+    offset += num_chars(token.text);
   }
   json.end_array().key("token_logprobs").begin_array();
   for (const ShownToken& token : shown) add_logprob(token.logprob, json);
@@ -129,15 +131,16 @@ void add_completion_logprobs(const Choice& choice, size_t first, JsonText& json)
   json.end_array().end_object();
 }
 
-// From token `first` on; null where none were asked for.
-void add_logprobs(Door door, const Choice& choice, const GenerationJob& job, size_t first, JsonText& json) {
+// Those that no chunk had; null where none were asked for.
+void add_logprobs(Door door, const Choice& choice, const GenerationJob& job, JsonText& json) {
+  const std::span<const ShownToken> shown = std::span(choice.logprobs).subspan(choice.num_logprobs_sent);
   json.key("logprobs");
   if (!job.params.logprobs)
     json.null();
   else if (door == Door::kChat)
-    add_chat_logprobs(std::span(choice.logprobs).subspan(first), json);
+    add_chat_logprobs(shown, json);
   else
-    add_completion_logprobs(choice, first, json);
+    add_completion_logprobs(shown, choice.num_chars_sent, json);
 }
 
 // As SGLang has them: [logprob, id, text or null] for each token, and lists of these for the likeliest. The
@@ -214,6 +217,11 @@ std::string ended_chunk(JsonText& json, const Choice& choice, const GenerationJo
 
 }  // namespace
 
+void Choice::count_logprobs_as_sent() {
+  for (; num_logprobs_sent < logprobs.size(); ++num_logprobs_sent)
+    num_chars_sent += num_chars(logprobs[num_logprobs_sent].text);
+}
+
 std::string whole_reply(const ReplyHead& head, const GenerationJob& job, const std::vector<Choice>& choices) {
   if (head.door == Door::kGenerate) {
     JsonText json;
@@ -233,7 +241,7 @@ std::string whole_reply(const ReplyHead& head, const GenerationJob& job, const s
     } else {
       json.key("text").text(choices[i].text);
     }
-    add_logprobs(head.door, choices[i], job, 0, json);
+    add_logprobs(head.door, choices[i], job, json);
     add_end(choices[i], json);
     json.end_object();
   }
@@ -258,7 +266,7 @@ std::string text_chunk(const ReplyHead& head, size_t index, const Choice& choice
   } else {
     json.key("text").text(text);
   }
-  add_logprobs(head.door, choice, job, choice.num_logprobs_sent, json);
+  add_logprobs(head.door, choice, job, json);
   json.key("finish_reason").null();
   return ended_chunk(json, choice, job);
 }

@@ -31,6 +31,7 @@ struct Choice {
   std::vector<ShownToken> logprobs;  // if they were asked for; the prompt's first, if those were
   size_t num_prompt_logprobs = 0;    // of them
   size_t num_logprobs_sent = 0;      // in chunks
+  size_t num_chars_sent = 0;         // of their texts: where the text of the next begins
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
   FinishReason finish_reason = FinishReason::kNone;
@@ -38,6 +39,9 @@ struct Choice {
   std::string matched_stop;
   std::string message;   // of an error or an abort
   double seconds = 0.0;  // since the request came
+
+  // A chunk had all logprobs that there are.
+  void count_logprobs_as_sent();
 };
 
 // What all replies to one request share.
