@@ -239,6 +239,20 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   attention(args, plan, stream, attention_tuning(gpu_facts(stream.device)));
 }
 
+// Plans of more than 64 rows have tiles as tall as there are.
+bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
+  const GpuFacts gpu = gpu_facts(device);
+  const AttentionRow& row =
+      choose({.q_dtype = DType::kF8E4M3,
+              .kv_dtype = DType::kF8E4M3,
+              .head_dim_qk = static_cast<int>(head_dim_qk),
+              .head_dim_v = static_cast<int>(head_dim_v),
+              .num_rows = num_rows,
+              .tile_rows = num_rows > 64 ? sm80::max_tile_rows(static_cast<int>(head_dim_v)) : 16},
+             gpu);
+  return row.kernel == AttentionKernel::kSm90Prefill;
+}
+
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   require_on_device("q", args.q, stream);
   require_on_device("q_rope", args.q_rope, stream);
