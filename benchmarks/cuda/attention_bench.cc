@@ -12,13 +12,16 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "attend/bench/cuda/gpu_timing.h"
 #include "attend/bench/cuda/read_kernel.h"
 #include "attend/kernels/attention/attention.h"
+#include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/attention/cuda/common/device_plan.h"
 #include "attend/kernels/attention/mla.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/tensor/cuda.h"
 
@@ -36,7 +39,8 @@ struct Case {
   bool causal = true;
   bool mla = false;  // absorbed, 512 + 64
   DType kv_dtype = DType::kBF16;
-  bool skewed = false;  // lengths from near 0 to 2 seqlen_kv, seqlen_kv in the mean
+  bool multiplies_e4m3 = false;  // queries of e4m3 too, by the row for them whether it is on or not
+  bool skewed = false;           // lengths from near 0 to 2 seqlen_kv, seqlen_kv in the mean
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
   int split_tokens = 256;
 
@@ -99,7 +103,7 @@ class Bench {
     latent.latent = TensorView::contiguous(pool_.view().data, c.kv_dtype,
                                            {num_pool_pages, c.page_size, kLatentDim}, kGpu);
     kernels::AttentionArgs args;
-    args.q = TensorView::contiguous(queries_.view().data, DType::kBF16,
+    args.q = TensorView::contiguous(queries_.view().data, c.multiplies_e4m3 ? DType::kF8E4M3 : DType::kBF16,
                                     {num_tokens, c.num_q_heads, c.head_dim}, kGpu);
     args.out =
         TensorView::contiguous(out_.view().data, DType::kBF16, {num_tokens, c.num_q_heads, c.head_dim}, kGpu);
@@ -133,8 +137,14 @@ class Bench {
     const auto attend = [&](int i) {
       args.kv.index.table = table.as<int32_t>() + i % rotations * width * c.batch;
       latent.index = args.kv.index;
-      c.mla ? kernels::mla(latent, plan, stream) : kernels::attention(args, plan, stream);
+      if (c.mla)
+        kernels::mla(latent, plan, stream);
+      else if (c.multiplies_e4m3)
+        kernels::cuda::attention(args, plan.device_plan(), stream, tuning_of_e4m3());
+      else
+        kernels::attention(args, plan, stream);
     };
+    if (c.multiplies_e4m3) fill_with_e4m3();
     const double us = time_graph(stream, repeats, attend);
     std::printf("%-34s %10.1f us", c.name.c_str(), us);
     if (c.seqlen_q <= 16) {
@@ -175,6 +185,30 @@ class Bench {
                          {.deviation = 0.5f}, stream_.get());
   }
 
+  // What models quantise: the begin of queries, keys and values becomes normal numbers, for all cases behind.
+  void fill_with_e4m3() {
+    if (std::exchange(filled_with_e4m3_, true)) return;
+    constexpr int64_t kPieceBytes = int64_t{1} << 24, kFilledBytes = int64_t{1} << 29;
+    Tensor piece = Tensor::empty({kPieceBytes}, DType::kU8);
+    std::mt19937 random(2);
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < kPieceBytes; ++i) piece.as<uint8_t>()[i] = F8E4M3(normal(random)).bits;
+    auto* const pool = static_cast<char*>(pool_.view().data);
+    for (void* const begin :
+         {queries_.view().data, static_cast<void*>(pool), static_cast<void*>(pool + kPoolBytes / 2)})
+      for (int64_t at = 0; at < kFilledBytes; at += kPieceBytes)
+        cuda::copy(piece,
+                   TensorView::contiguous(static_cast<char*>(begin) + at, DType::kU8, {kPieceBytes}, kGpu),
+                   stream_.get());
+    cuda::synchronize(stream_.get());
+  }
+
+  static kernels::cuda::AttentionTuning tuning_of_e4m3() {
+    kernels::cuda::AttentionTuning tuning = attention_tuning(kernels::cuda::gpu_facts(kGpu));
+    tuning.prefills_e4m3 = true;
+    return tuning;
+  }
+
   Tensor upload(const std::vector<int32_t>& values) {
     const auto count = static_cast<int64_t>(values.size());
     Tensor device = cuda::empty({count}, DType::kI32, kGpu);
@@ -201,6 +235,7 @@ class Bench {
   cuda::DeviceInfo info_;
   Tensor pool_, queries_, out_;
   double read_gbps_ = 0.0;
+  bool filled_with_e4m3_ = false;
 };
 
 std::vector<Case> cases() {
@@ -350,6 +385,20 @@ std::vector<Case> cases() {
                     .num_q_heads = 32,
                     .head_dim = prompts.head_dim,
                     .kv_dtype = prompts.kv_dtype});
+  // Last, since they have other numbers in memory.
+  for (const int head_dim : {128, 64})
+    for (const int seqlen : {512, 2048, 4096, 8192, 16384})
+      for (const bool causal : {true, false})
+        list.push_back({.name = "prefill 32/8 d" + std::to_string(head_dim) + " " + std::to_string(seqlen) +
+                                (causal ? " causal" : " full") + " e4m3 queries",
+                        .batch = 16384 / seqlen,
+                        .seqlen_q = seqlen,
+                        .seqlen_kv = seqlen,
+                        .num_q_heads = 32,
+                        .head_dim = head_dim,
+                        .causal = causal,
+                        .kv_dtype = DType::kF8E4M3,
+                        .multiplies_e4m3 = true});
   return list;
 }
 

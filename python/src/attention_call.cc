@@ -172,7 +172,10 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                         .kv = columns,
                         .batch = batch_,
                         .visibility = call.visibility,
-                        .score = call.score},
+                        .score = call.score,
+                        .q_scales = call.q_scales,
+                        .k_scales = call.k_scales,
+                        .v_scales = call.v_scales},
                        plan_, stream);
   }
   apply_if_any(call.scale_out, stream);

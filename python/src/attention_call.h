@@ -39,6 +39,7 @@ struct AttentionCall {
 
   kernels::Visibility visibility;
   kernels::ScoreRule score;
+  kernels::HeadScales q_scales, k_scales, v_scales;  // of queries in fp8
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
   int num_workers = 0;  // that a balanced plan shares the work among; 0: all
 

@@ -1,5 +1,7 @@
 // FlashAttention-3's calls, as attend/flash_attn_interface.py documents them.
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -215,13 +217,52 @@ std::optional<RotaryArguments> rotary_of(const FlashArguments& arguments) {
                          .is_interleaved = bool_argument("rotary_interleaved", arguments.rotary_interleaved)};
 }
 
+// Whether kernels multiply queries of e4m3 as they are.
+bool keeps_e4m3(const FlashArguments& arguments, const TensorView& q) {
+  for (const nb::handle& given :
+       {arguments.k, arguments.qv, arguments.rotary_cos, arguments.rotary_sin, arguments.seqused_q})
+    if (!given.is_none()) return false;
+  if (q.dtype != DType::kF8E4M3 || q.device.type != DeviceType::kCuda || module_of(arguments.q) != "torch" ||
+      arguments.k_cache.is_none() || arguments.v_cache.is_none())
+    return false;
+  const TensorArgument k("k", arguments.k_cache, Accepts::kKeys), v("v", arguments.v_cache, Accepts::kKeys);
+  if (q.rank < 3 || k->rank < 3 || v->rank < 3 || k->dtype != q.dtype) return false;
+  const auto last = [](const TensorView& view, int from_end) {
+    return view.shape[static_cast<size_t>(view.rank - from_end)];
+  };
+  const int64_t seqlen_q = q.rank == 4 ? q.shape[1]
+                           : arguments.max_seqlen_q.is_none()
+                               ? q.shape[0]
+                               : int_argument("max_seqlen_q", arguments.max_seqlen_q);
+  const int64_t num_kv_heads = std::max<int64_t>(last(*k, 2), 1);
+  return kernels::multiplies_e4m3(q.device, last(q, 1), last(*v, 1), seqlen_q * (last(q, 2) / num_kv_heads));
+}
+
+// The result of queries of e4m3, which torch gave.
+nb::object bfloat16_out(const FlashArguments& arguments) {
+  const nb::object torch = nb::module_::import_("torch");
+  nb::list shape;
+  for (const nb::handle extent : arguments.q.attr("shape")) shape.append(extent);
+  const size_t rank = nb::len(shape);
+  shape[rank - 1] = arguments.v_cache.attr("shape")[nb::int_(-1)];
+  return arguments.q.attr("new_empty")(shape, nb::arg("dtype") = torch.attr("bfloat16"));
+}
+
+kernels::HeadScales head_scales(const Descale& descale, Device device) {
+  const kernels::RowScale rows = descale.rows(1, device);
+  return {rows.data, rows.request_stride, rows.head_stride};
+}
+
 // Queries, new keys and angles in fp8 become bfloat16, which holds each of their values: kernels take them
 // so.
 class WidenedArgument {
  public:
-  // `object` is replaced by the one that holds them.
-  WidenedArgument(std::string_view name, nb::handle& object) : tensor_(name, object, Accepts::kKeys) {
+  // `object` is replaced by the one that holds them, unless `keeps` says of the tensor that it stays.
+  WidenedArgument(std::string_view name, nb::handle& object,
+                  const std::function<bool(const TensorView&)>& keeps = nullptr)
+      : tensor_(name, object, Accepts::kKeys) {
     if (!tensor_.given() || (tensor_->dtype != DType::kF8E4M3 && tensor_->dtype != DType::kF8E5M2)) return;
+    if (keeps && keeps(*tensor_)) return;
     if (is_numpy(object))
       wide_ = object.attr("astype")(nb::module_::import_("ml_dtypes").attr("bfloat16"));
     else if (module_of(object) == "torch")
@@ -307,8 +348,10 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
   require(arguments.sinks.is_none() || arguments.learnable_sink.is_none(),
           "sinks and learnable_sink: expected one of them, they are the same");
   const Access access = arguments.k.is_none() ? Access::kRead : Access::kWrite;
-  const WidenedArgument wide_q("q", arguments.q), wide_k("k", arguments.k), wide_v("v", arguments.v),
-      wide_cos("rotary_cos", arguments.rotary_cos), wide_sin("rotary_sin", arguments.rotary_sin);
+  const WidenedArgument wide_q("q", arguments.q,
+                               [&](const TensorView&given) { return keeps_e4m3(arguments, given); }),
+      wide_k("k", arguments.k), wide_v("v", arguments.v), wide_cos("rotary_cos", arguments.rotary_cos),
+      wide_sin("rotary_sin", arguments.rotary_sin);
   const TensorArgument &q = wide_q.tensor(), &k_new = wide_k.tensor(), &v_new = wide_v.tensor();
   const TensorArgument qv("qv", arguments.qv, Accepts::kActivations),
       sinks("sinks", arguments.sinks.is_none() ? arguments.learnable_sink : arguments.sinks,
@@ -374,10 +417,18 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
   call.split_rule = splits.rule;
   call.num_workers = splits.num_workers;
 
+  const bool multiplies_e4m3 = q->dtype == DType::kF8E4M3;
+  const nb::object e4m3_out =
+      multiplies_e4m3 && arguments.out.is_none() ? bfloat16_out(arguments) : nb::object();
+  if (e4m3_out.is_valid()) arguments.out = e4m3_out;
   Results results(call, arguments.q, q, arguments.out,
                   bool_argument("return_softmax_lse", arguments.return_softmax_lse));
   std::optional<RopeRows> rope_rows;
-  if (rotary.has_value() || descales.any_tensor())
+  if (multiplies_e4m3) {
+    call.q_scales = head_scales(descales.q, call.q.device);
+    call.k_scales = head_scales(descales.k, call.q.device);
+    call.v_scales = head_scales(descales.v, call.q.device);
+  } else if (rotary.has_value() || descales.any_tensor())
     rope_rows.emplace(call, arguments.q, arguments.k, rotary, descales);
   const ResultTensor key_slots = key_slots_for(call, arguments.cache_leftpad, cache_leftpad);
   if (call.q.num_elements() == 0) return results.take();

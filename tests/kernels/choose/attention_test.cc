@@ -46,14 +46,15 @@ constexpr AttentionProblem kMla{.mla = true,
 void for_each_problem(const std::function<void(const AttentionProblem&, const GpuFacts&)>& fn) {
   for (const GpuFacts& gpu : kGpus)
     for (const AttentionProblem& step : {kPrefill, kDecode, kMla})
-      for (const DType q : {DType::kF32, DType::kF16, DType::kBF16})
+      for (const DType q : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3})
         for (const DType kv :
              {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kU8})
           for (const HeadDims dims :
                {HeadDims{40, 40}, {64, 64}, {128, 128}, {192, 128}, {256, 128}, {256, 256}})
             for (unsigned flags = 0; flags < 32; ++flags) {
               AttentionProblem problem = step;
-              problem.q_dtype = problem.out_dtype = q;
+              problem.q_dtype = q;
+              problem.out_dtype = is_fp8(q) ? DType::kBF16 : q;
               problem.kv_dtype = kv;
               if (!problem.mla) problem.head_dim_qk = dims.qk, problem.head_dim_v = dims.v;
               if (problem.tile_rows == 128 && problem.head_dim_v > 128) problem.tile_rows = 64;
@@ -67,10 +68,17 @@ void for_each_problem(const std::function<void(const AttentionProblem&, const Gp
             }
 }
 
+// The GPU's, with every row that is off until it has run on one.
+AttentionTuning all_rows_on(const GpuFacts& gpu) {
+  AttentionTuning tuning = attention_tuning(gpu);
+  tuning.prefills_e4m3 = true;
+  return tuning;
+}
+
 TEST(ChooseAttention, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
   std::set<std::string_view> reached;
   for_each_problem([&](const AttentionProblem& problem, const GpuFacts& gpu) {
-    const AttentionRow& row = choose(problem, gpu);
+    const AttentionRow& row = choose(problem, gpu, all_rows_on(gpu));
     EXPECT_TRUE(row.takes(problem, gpu)) << row.name;
     reached.insert(row.name);
   });
@@ -169,6 +177,29 @@ TEST(ChooseAttention, PrefillsFp8KeysOfHeadsUpTo128Alone) {
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
   problem.head_dim_qk = 192;
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+}
+
+TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
+  AttentionProblem problem = kPrefill;
+  problem.q_dtype = problem.kv_dtype = DType::kF8E4M3;
+  const AttentionTuning tuning = all_rows_on(kH100);
+  for (const DType out : {DType::kBF16, DType::kF16, DType::kF32}) {
+    problem.out_dtype = out;
+    EXPECT_EQ(choose(problem, kH100, tuning).name, "sm90 prefill e4m3 128/128");
+    EXPECT_EQ(choose(problem, kA100, tuning).kernel, AttentionKernel::kRows);
+  }
+  const auto expect_rows = [&](const std::function<void(AttentionProblem&)>& change) {
+    AttentionProblem other = problem;
+    change(other);
+    EXPECT_EQ(choose(other, kH100, tuning).kernel, AttentionKernel::kRows);
+  };
+  expect_rows([](auto& p) { p.kv_dtype = DType::kBF16; });
+  expect_rows([](auto& p) { p.kv_dtype = DType::kF8E5M2; });
+  expect_rows([](auto& p) { p.head_dim_v = 72; });
+  expect_rows([](auto& p) { p.head_dim_qk = p.head_dim_v = 256; });
+  expect_rows([](auto& p) { p.fixed_splits = true; });
+  expect_rows([](auto& p) { p.has_tree_mask = true; });
+  expect_rows([](auto& p) { p.tile_rows = 16; });
 }
 
 // One kernel serves extend, decode and verify there; and masks of trees are those of few new tokens.

@@ -70,6 +70,7 @@ std::string to_literal(const AttentionCase& c) {
   field("strided", &AttentionCase::strided);
   field("k_scale", &AttentionCase::k_scale);
   field("v_scale", &AttentionCase::v_scale);
+  field("head_scales", &AttentionCase::head_scales);
   field("causal", &AttentionCase::causal);
   field("window_left", &AttentionCase::window_left);
   field("window_right", &AttentionCase::window_right);

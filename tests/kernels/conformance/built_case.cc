@@ -118,7 +118,21 @@ BuiltCase::BuiltCase(const AttentionCase& c) : spec(c), tokens(c), index(c, toke
   args.score = {.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim_qk)),
                 .logit_cap = c.logit_cap,
                 .sinks = values.sinks};
+  if (c.head_scales) make_head_scales();
   if (c.is_mla()) make_mla_args();
+}
+
+// One array after another, [num_reqs, num_kv_heads] each; those of q and K about 1 together.
+void BuiltCase::make_head_scales() {
+  const auto count = static_cast<size_t>(spec.num_reqs() * spec.num_kv_heads);
+  Random random(spec.seed, 7);
+  for (size_t i = 0; i < 3 * count; ++i)
+    head_scales_.push_back(0.6f + 0.1f * static_cast<float>(random.below(8)));
+  size_t begin = 0;
+  for (kernels::HeadScales* scales : {&args.q_scales, &args.k_scales, &args.v_scales}) {
+    *scales = {.data = head_scales_.data() + begin, .request_stride = spec.num_kv_heads, .head_stride = 1};
+    begin += count;
+  }
 }
 
 void BuiltCase::make_queries() {

@@ -52,8 +52,10 @@ class BuiltCase {
   void make_latent_pool();
   void store_kv();
   void make_results();
+  void make_head_scales();
   void make_mla_args();
 
+  std::vector<float> head_scales_;
   Tensor q_, k_, v_, out_, lse_;
 };
 

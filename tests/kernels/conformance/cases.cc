@@ -420,4 +420,19 @@ std::vector<AttentionCase> on_tensor_cores(std::vector<AttentionCase> cases) {
   return cases;
 }
 
+std::vector<AttentionCase> in_e4m3(std::vector<AttentionCase> cases) {
+  constexpr DType kOut[] = {DType::kBF16, DType::kF16, DType::kF32};
+  size_t i = 0;
+  for (AttentionCase& c : cases) {
+    c.q_dtype = c.kv_dtype = DType::kF8E4M3;
+    c.out_dtype = kOut[i % 3];
+    c.head_scales = i % 2 == 0;
+    // Rows begin at multiples of 16 bytes.
+    c.head_dim_qk = (c.head_dim_qk + 15) / 16 * 16;
+    c.head_dim_v = (c.head_dim_v + 15) / 16 * 16;
+    ++i;
+  }
+  return cases;
+}
+
 }  // namespace attend::conformance

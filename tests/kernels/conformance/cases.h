@@ -29,4 +29,7 @@ std::vector<AttentionCase> batch_invariance_cases();
 // The cases in dtypes that the tensor cores of GPUs take.
 std::vector<AttentionCase> on_tensor_cores(std::vector<AttentionCase> cases);
 
+// The cases with queries, keys and values of e4m3, every other one with descales of heads.
+std::vector<AttentionCase> in_e4m3(std::vector<AttentionCase> cases);
+
 }  // namespace attend::conformance

@@ -58,10 +58,18 @@ struct Score {
   float value;
 };
 
+float scale_of(const kernels::HeadScales& scales, int request, int64_t kv_head) {
+  return scales.data == nullptr ? 1.0f
+                                : scales.data[request * scales.request_stride + kv_head * scales.head_stride];
+}
+
 LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_t head, Rows& rows) {
+  const int64_t kv_head = head / (args.q.shape[1] / args.kv.k.shape[2]);
   const auto head_dim_qk = static_cast<size_t>(args.q.shape[2]),
              head_dim_v = static_cast<size_t>(args.out.shape[2]);
-  const float scale = args.score.scale * args.kv.k_scale, cap = args.score.logit_cap;
+  const float scale = args.score.scale * args.kv.k_scale * scale_of(args.q_scales, query.request, kv_head) *
+                      scale_of(args.k_scales, query.request, kv_head);
+  const float cap = args.score.logit_cap;
   LowPrecisionRow row{.out = std::vector<float>(head_dim_v, 0.0f)};
 
   std::vector<float> q(head_dim_qk);
@@ -85,14 +93,16 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
   }
   if (scores.empty()) return row;
 
+  // Of e4m3 the range up to 448 is used: small ones keep their bits.
+  const float p_unit = args.q.dtype == DType::kF8E4M3 ? 256.0f : 1.0f;
   const Rounding p_rounding = rounding_of(args.q.dtype), out_rounding = rounding_of(args.out.dtype);
   std::vector<double> p_noise(head_dim_v), magnitude(head_dim_v);
   float sum = 0.0f;
   for (const Score& score : scores) {
     const float weight = std::exp(score.value - largest);
     sum += weight;
-    const float p = rounded(args.q.dtype, weight);
-    const double p_error = p_rounding.of(weight);
+    const float p = rounded(args.q.dtype, weight * p_unit) / p_unit;
+    const double p_error = p_rounding.of(static_cast<double>(weight * p_unit)) / static_cast<double>(p_unit);
     const std::vector<float>& v = rows.v(score.key);
     for (size_t d = 0; d < head_dim_v; ++d) {
       row.out[d] += p * v[d];
@@ -103,7 +113,7 @@ LowPrecisionRow attend_row(const AttentionArgs& args, const Query& query, int64_
   row.lse = largest + std::log(sum);
   const float sink =
       args.score.sinks.empty() ? 0.0f : std::exp(args.score.sinks[static_cast<size_t>(head)] - largest);
-  const float factor = args.kv.v_scale / (sum + sink);
+  const float factor = args.kv.v_scale * scale_of(args.v_scales, query.request, kv_head) / (sum + sink);
   double noise = 0.0, square = 0.0;
   for (size_t d = 0; d < head_dim_v; ++d) {
     row.out[d] = rounded(args.out.dtype, row.out[d] * factor);
@@ -129,6 +139,8 @@ Rounding rounding_of(DType dtype) {
       return {0x1p-11, 0x1p-25};
     case DType::kBF16:
       return {0x1p-8, 0x1p-134};
+    case DType::kF8E4M3:
+      return {0x1p-4, 0x1p-10};
     default:
       fail(ErrorCode::kInternal, "no activation has dtype ", dtype);
   }

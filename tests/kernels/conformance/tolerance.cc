@@ -20,6 +20,8 @@ using kernels::reference::store;
 // Float32 sums of a few thousand terms and good exp and tanh are each wrong by some units in the last place;
 // an error of a score is a relative error of its weight.
 constexpr double kEpsilon = 16 * 0x1p-24;
+// Tensor cores keep some 14 bits of products of fp8 and of their sums.
+constexpr double kEpsilonOfFp8 = 4 * 0x1p-14;
 
 // Runs `reference` into float32 results, so that rounding to the case's dtype is no part of them.
 template <class Args, class Fn>
@@ -40,7 +42,8 @@ Expected run_reference(Args args, const Fn& reference) {
   return expected;
 }
 
-void set_bounds(const std::vector<LowPrecisionRow>& low, Expected& expected) {
+void set_bounds(const std::vector<LowPrecisionRow>& low, DType q_dtype, Expected& expected) {
+  const double epsilon_of_sums = is_fp8(q_dtype) ? kEpsilonOfFp8 : kEpsilon;
   for (size_t i = 0; i < low.size(); ++i) {
     double square = 0.0;
     for (size_t d = 0; d < low[i].out.size(); ++d) {
@@ -50,7 +53,7 @@ void set_bounds(const std::vector<LowPrecisionRow>& low, Expected& expected) {
     }
     const double low_error =
         std::max(std::sqrt(square / static_cast<double>(low[i].out.size())), low[i].noise);
-    const double epsilon = kEpsilon * (1.0 + low[i].largest_score);
+    const double epsilon = epsilon_of_sums * (1.0 + low[i].largest_score);
     expected.out_bound.push_back(2.0 * low_error + epsilon * low[i].magnitude);
     const bool empty = low[i].lse == kernels::kEmptyLse;
     const double lse_error =
@@ -106,7 +109,7 @@ kernels::AttentionArgs as_attention(const kernels::MlaArgs& mla, Tensor& storage
 Expected expect(const kernels::AttentionArgs& args) {
   Expected expected =
       run_reference(args, [](const kernels::AttentionArgs& a) { kernels::reference::attention(a); });
-  set_bounds(low_precision_attention(args), expected);
+  set_bounds(low_precision_attention(args), args.q.dtype, expected);
   return expected;
 }
 
@@ -115,7 +118,7 @@ Expected expect(const kernels::MlaArgs& args) {
   Tensor storage, rows;
   kernels::MlaArgs low = args;
   if (kernels::has_scaled_rows(args.latent)) low.latent = rows = dequantised(args.latent);
-  set_bounds(low_precision_attention(as_attention(low, storage)), expected);
+  set_bounds(low_precision_attention(as_attention(low, storage)), args.q.dtype, expected);
   return expected;
 }
 

@@ -77,7 +77,7 @@ void run_with_both_plans(const conformance::BuiltCase& built, const Run& run) {
 }  // namespace
 
 void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
-                         const conformance::BuiltCase& built, Planning planning) {
+                         const conformance::BuiltCase& built, Planning planning, const RunAttention& run) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   DeviceArrays arrays(stream);
@@ -92,10 +92,13 @@ void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::Attention
   device.kv.index = upload(args.kv.index, built, arrays);
   device.batch = upload(args.batch, arrays);
   device.score.sinks = arrays.view(args.score.sinks);
+  const auto count = static_cast<size_t>(args.batch.num_reqs() * args.kv.k.shape[2]);
+  for (kernels::HeadScales* scales : {&device.q_scales, &device.k_scales, &device.v_scales})
+    if (scales->data != nullptr) scales->data = arrays.upload(std::span(scales->data, count));
   kernels::AttentionPlan plan(plan_limits(built.spec), kGpu);
   make_plan(plan, planning, device.batch, device.visibility, stream);
   ensure(is_right(device, plan.device_plan()), "another kernel than the test's would run");
-  kernels::attention(device, plan, stream);
+  run(device, plan, stream);
   out.download(stream);
   lse.download(stream);
   cuda::synchronize(stream);

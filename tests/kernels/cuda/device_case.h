@@ -31,8 +31,11 @@ void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::Bui
 // As the former; fails where another kernel than the test's would run, as asked of the arguments on the
 // device and their plan.
 using IsRightKernel = std::function<bool(const kernels::AttentionArgs&, const kernels::cuda::DevicePlan&)>;
+// Attends to arguments on the device.
+using RunAttention = std::function<void(const kernels::AttentionArgs&, kernels::AttentionPlan&, Stream&)>;
 void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
-                         const conformance::BuiltCase& built, Planning planning = Planning::kBefore);
+                         const conformance::BuiltCase& built, Planning planning = Planning::kBefore,
+                         const RunAttention& run = kernels::attention);
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
 
 // The same with a plan that the call derives, and once more with one made before, which has to give the same

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
@@ -19,6 +20,8 @@ namespace attend::testing_cuda {
 namespace {
 
 using conformance::AttentionCase;
+using conformance::in_e4m3;
+using conformance::on_tensor_cores;
 
 class NeedsHopper : public NeedsGpu {
  protected:
@@ -40,10 +43,27 @@ void prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::Built
   attention_on_gpu_if(is_prefill, args, built);
 }
 
+// The GPU's tuning with prefill of e4m3 queries, which is off until it has run on a GPU.
+kernels::cuda::AttentionTuning tuning_of_e4m3() {
+  kernels::cuda::AttentionTuning tuning = attention_tuning(kernels::cuda::gpu_facts(kGpu));
+  tuning.prefills_e4m3 = true;
+  return tuning;
+}
+bool is_e4m3_prefill(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
+  return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu), tuning_of_e4m3())
+      .name.starts_with("sm90 prefill e4m3");
+}
+void run_e4m3(const kernels::AttentionArgs& args, kernels::AttentionPlan& plan, Stream& stream) {
+  kernels::check(args);
+  kernels::cuda::attention(args, plan.device_plan(), stream, tuning_of_e4m3());
+}
+void e4m3_prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  attention_on_gpu_if(is_e4m3_prefill, args, built, Planning::kBefore, run_e4m3);
+}
+
 // Requests with so many more new tokens that there is more than half a job of each, on one to three CTAs,
-// which then have many jobs one after another. In the dtypes that reach the tensor cores.
+// which then have many jobs one after another. `cases`: in dtypes that prefill takes.
 std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
-  cases = on_tensor_cores(std::move(cases));
   size_t i = 0;
   for (AttentionCase& c : cases) {
     const int more = 70 / (c.num_q_heads / c.num_kv_heads) + 1;
@@ -53,7 +73,7 @@ std::vector<AttentionCase> with_many_rows(std::vector<AttentionCase> cases) {
       lengths.seqlen_kv += more;
     }
     const int largest_head_dim = is_fp8(c.kv_dtype) ? 128 : 256;
-    c.head_dim_qk = std::min(c.head_dim_qk, largest_head_dim);
+    c.head_dim_qk = std::min(c.head_dim_qk, is_fp8(c.q_dtype) ? 192 : largest_head_dim);
     c.head_dim_v = std::min(c.head_dim_v, largest_head_dim);
     if (c.split_rule == kernels::SplitRule::kFixed) c.split_rule = kernels::SplitRule::kBalanced;
     c.tree = conformance::TreeShape::kNone;
@@ -72,7 +92,7 @@ std::vector<AttentionCase> with_divided_keys(std::vector<AttentionCase> cases) {
   size_t i = 0;
   for (AttentionCase& c : cases) {
     const int group = c.num_q_heads / c.num_kv_heads;
-    c.head_dim_qk = std::min(c.head_dim_qk, is_fp8(c.kv_dtype) ? 128 : 192);
+    c.head_dim_qk = std::min(c.head_dim_qk, is_fp8(c.kv_dtype) && !is_fp8(c.q_dtype) ? 128 : 192);
     c.head_dim_v = std::min(c.head_dim_v, 128);
     c.split_rule = kernels::SplitRule::kBalanced;
     int num_work_tiles = 0;
@@ -95,18 +115,39 @@ bool divides_keys(const kernels::AttentionArgs& args, const kernels::cuda::Devic
 void prefill_of_divided_keys(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
   attention_on_gpu_if(divides_keys, args, built);
 }
+void e4m3_prefill_of_divided_keys(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  const auto divides = [](const auto& on_device, const kernels::cuda::DevicePlan& plan) {
+    return is_e4m3_prefill(on_device, plan) && kernels::cuda::sm90::divides_keys(plan.view());
+  };
+  attention_on_gpu_if(divides, args, built, Planning::kBefore, run_e4m3);
+}
 
-class CudaPrefillPart : public NeedsHopper, public testing::WithParamInterface<int> {};
+class CudaPrefillPart : public NeedsHopper, public testing::WithParamInterface<int> {
+ protected:
+  static std::vector<AttentionCase> part(std::vector<AttentionCase> cases) {
+    return part_of(cases, GetParam());
+  }
+};
 
 TEST_P(CudaPrefillPart, ConformsToTheReference) {
-  run_conformance(prefill_on_gpu, part_of(with_many_rows(conformance::conformance_cases()), GetParam()));
+  run_conformance(prefill_on_gpu, part(with_many_rows(on_tensor_cores(conformance::conformance_cases()))));
 }
 TEST_P(CudaPrefillPart, ConformsWhereCtasDivideKeys) {
   run_conformance(prefill_of_divided_keys,
-                  part_of(with_divided_keys(conformance::conformance_cases()), GetParam()));
+                  part(with_divided_keys(on_tensor_cores(conformance::conformance_cases()))));
 }
 TEST_P(CudaPrefillPart, DoesNotDependOnTheOrderOfPages) {
-  run_page_order(prefill_on_gpu, part_of(with_many_rows(conformance::page_order_cases()), GetParam()));
+  run_page_order(prefill_on_gpu, part(with_many_rows(on_tensor_cores(conformance::page_order_cases()))));
+}
+TEST_P(CudaPrefillPart, ConformsInE4m3) {
+  run_conformance(e4m3_prefill_on_gpu, part(with_many_rows(in_e4m3(conformance::conformance_cases()))));
+}
+TEST_P(CudaPrefillPart, ConformsInE4m3WhereCtasDivideKeys) {
+  run_conformance(e4m3_prefill_of_divided_keys,
+                  part(with_divided_keys(in_e4m3(conformance::conformance_cases()))));
+}
+TEST_P(CudaPrefillPart, DoesNotDependOnTheOrderOfPagesInE4m3) {
+  run_page_order(e4m3_prefill_on_gpu, part(with_many_rows(in_e4m3(conformance::page_order_cases()))));
 }
 INSTANTIATE_TEST_SUITE_P(Every, CudaPrefillPart, testing::Range(0, kParts));
 
@@ -114,6 +155,7 @@ INSTANTIATE_TEST_SUITE_P(Every, CudaPrefillPart, testing::Range(0, kParts));
 struct Heads {
   int dim_qk, dim_v;
   DType kv_dtype;
+  DType q_dtype() const { return is_fp8(kv_dtype) ? DType::kBF16 : kv_dtype; }
 };
 constexpr Heads kHeads[] = {{64, 64, DType::kBF16},     {128, 128, DType::kF16},  {192, 128, DType::kBF16},
                             {80, 72, DType::kF16},      {256, 256, DType::kBF16}, {256, 136, DType::kF16},
@@ -123,14 +165,14 @@ constexpr Heads kHeads[] = {{64, 64, DType::kBF16},     {128, 128, DType::kF16},
 // Keys that end and begin everywhere in a tile, for every way to copy them.
 class CudaPrefillPages : public NeedsHopper, public testing::WithParamInterface<int> {};
 
-TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
-  const int page_size = GetParam();
+std::vector<AttentionCase> with_ends_anywhere(std::span<const Heads> all_heads, int page_size) {
   std::vector<AttentionCase> cases;
-  for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : kHeads) {
+  for (const Heads& heads : all_heads) {
+    const int head_dim_qk = heads.dim_qk;
     AttentionCase c{.num_q_heads = 4,
                     .num_kv_heads = 2,
                     .head_dim_qk = head_dim_qk,
-                    .head_dim_v = head_dim_v,
+                    .head_dim_v = heads.dim_v,
                     .page_size = page_size,
                     .page_order = conformance::PageOrder::kShuffled,
                     .num_workers = 2,
@@ -141,20 +183,32 @@ TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
     if (page_size == 64) c.index = kernels::KvIndexKind::kPageTable;
     if (page_size == 1 && head_dim_qk == 128) c.index = kernels::KvIndexKind::kContiguous;
     if (head_dim_qk == 80) c.causal = false;
-    c.kv_dtype = kv_dtype;
-    c.q_dtype = c.out_dtype = is_fp8(kv_dtype) ? DType::kBF16 : kv_dtype;
+    c.kv_dtype = heads.kv_dtype;
+    c.q_dtype = c.out_dtype = heads.q_dtype();
     cases.push_back(c);
   }
-  run_conformance(prefill_on_gpu, cases);
+  return cases;
+}
+
+constexpr Heads kHeadsInE4m3[] = {{64, 64, DType::kF8E4M3},
+                                  {128, 128, DType::kF8E4M3},
+                                  {192, 128, DType::kF8E4M3},
+                                  {80, 48, DType::kF8E4M3}};
+
+TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
+  run_conformance(prefill_on_gpu, with_ends_anywhere(kHeads, GetParam()));
+}
+TEST_P(CudaPrefillPages, ConformsInE4m3ForKeysThatEndAnywhereInATile) {
+  run_conformance(e4m3_prefill_on_gpu, in_e4m3(with_ends_anywhere(kHeadsInE4m3, GetParam())));
 }
 INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillPages, testing::Values(1, 4, 8, 16, 32, 64, 128, 256));
 
 using CudaPrefill = NeedsHopper;
 
 // Few and small cases of every instance, dtype and way to copy keys, with what a layer may ask for.
-TEST_F(CudaPrefill, ConformsInAFewSmallCases) {
+std::vector<AttentionCase> few_small_cases(std::span<const Heads> all_heads) {
   std::vector<AttentionCase> cases;
-  for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : kHeads)
+  for (const auto& [head_dim_qk, head_dim_v, kv_dtype] : all_heads)
     for (const int page_size : {1, 16, 64}) {
       AttentionCase c{.requests = {{36, 70}, {40, 140}},
                       .num_q_heads = 2,
@@ -187,11 +241,15 @@ TEST_F(CudaPrefill, ConformsInAFewSmallCases) {
       c.out_dtype = page_size == 64 ? DType::kF32 : c.q_dtype;
       cases.push_back(c);
     }
-  run_conformance(prefill_on_gpu, cases);
+  return cases;
+}
+TEST_F(CudaPrefill, ConformsInAFewSmallCases) { run_conformance(prefill_on_gpu, few_small_cases(kHeads)); }
+TEST_F(CudaPrefill, ConformsInAFewSmallCasesOfE4m3) {
+  run_conformance(e4m3_prefill_on_gpu, in_e4m3(few_small_cases(kHeadsInE4m3)));
 }
 
 // Largest scores that rise by far from tile to tile, over many tiles.
-TEST_F(CudaPrefill, ConformsWhereScoresRiseFromTileToTile) {
+std::vector<AttentionCase> with_rising_scores() {
   AttentionCase c{.requests = {{100, 1500}, {300, 300}, {65, 1000}},
                   .num_q_heads = 4,
                   .num_kv_heads = 2,
@@ -213,7 +271,50 @@ TEST_F(CudaPrefill, ConformsWhereScoresRiseFromTileToTile) {
   cases[6].window_left = 40, cases[6].window_right = 300;
   cases[7].chunk = 96, cases[7].window_right = 1000;
   for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = i + 1;
-  run_conformance(prefill_on_gpu, cases);
+  return cases;
+}
+TEST_F(CudaPrefill, ConformsWhereScoresRiseFromTileToTile) {
+  run_conformance(prefill_on_gpu, with_rising_scores());
+}
+TEST_F(CudaPrefill, ConformsInE4m3WhereScoresRiseFromTileToTile) {
+  std::vector<AttentionCase> cases = with_rising_scores();
+  cases[4].head_dim_qk = 192, cases[4].head_dim_v = 128;
+  run_conformance(e4m3_prefill_on_gpu, in_e4m3(std::move(cases)));
+}
+
+// So many keys that what tensor cores cut off of sums would show.
+TEST_F(CudaPrefill, ConformsInE4m3OverManyKeys) {
+  std::vector<AttentionCase> cases;
+  for (const auto spread : {conformance::ScoreSpread::kOrdinary, conformance::ScoreSpread::kFlat})
+    cases.push_back({.requests = {{70, 16384}},
+                     .num_q_heads = 2,
+                     .num_kv_heads = 1,
+                     .head_dim_qk = 128,
+                     .head_dim_v = 128,
+                     .page_size = 16,
+                     .spread = spread,
+                     .num_workers = 1,
+                     .seed = cases.size() + 1});
+  run_conformance(e4m3_prefill_on_gpu, in_e4m3(std::move(cases)));
+}
+
+TEST_F(CudaPrefill, GivesTheSameBitsThirtyTimesInE4m3) {
+  AttentionCase c{.requests = {{400, 1111}, {700, 700}},
+                  .num_q_heads = 16,
+                  .num_kv_heads = 8,
+                  .head_dim_qk = 128,
+                  .head_dim_v = 128,
+                  .page_size = 16,
+                  .page_order = conformance::PageOrder::kShuffled,
+                  .num_workers = 20};
+  conformance::BuiltCase built(conformance::in_e4m3({c}).front());
+  e4m3_prefill_on_gpu(built.args, built);
+  const auto first = built.result_bytes();
+  for (int i = 0; i < 30; ++i) {
+    built.poison_results();
+    e4m3_prefill_on_gpu(built.args, built);
+    ASSERT_EQ(built.result_bytes(), first) << "repeat " << i;
+  }
 }
 
 // Extend steps of two requests on the GPU, with jobs enough for every SM, whose lengths may change between

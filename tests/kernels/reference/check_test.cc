@@ -78,9 +78,17 @@ TEST_F(CheckAttention, RefusesAGapBetweenElementsOfARow) {
   EXPECT_THAT(refused(ErrorCode::kUnsupported), HasSubstr("stride 2 in the last dimension, kernels take 1"));
 }
 
-TEST_F(CheckAttention, RefusesFp8Queries) {
+TEST_F(CheckAttention, RefusesFp8QueriesOfAnotherDtypeThanTheKeysOrE5m2) {
   args_.q.dtype = DType::kF8E4M3;
-  EXPECT_EQ(refused(), "q fp8_e4m3[4, 4, 64] on cpu: expected float32, float16 or bfloat16");
+  EXPECT_THAT(refused(), HasSubstr("with q fp8_e4m3[4, 4, 64] on cpu: expected fp8_e4m3, as q"));
+  args_.q.dtype = args_.kv.k.dtype = args_.kv.v.dtype = DType::kF8E5M2;
+  EXPECT_THAT(refused(), HasSubstr("expected float32, float16, bfloat16 or fp8_e4m3"));
+}
+
+TEST_F(CheckAttention, RefusesDescalesOfHeadsWithoutFp8Queries) {
+  const float scale = 1.0f;
+  args_.k_scales.data = &scale;
+  EXPECT_THAT(refused(), HasSubstr("k_scales: expected none with q float32"));
 }
 
 TEST_F(CheckAttention, RefusesIntegersAsKv) {

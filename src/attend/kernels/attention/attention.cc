@@ -1,5 +1,6 @@
 #include "attend/kernels/attention/attention.h"
 
+#include "attend/base/error.h"
 #include "attend/kernels/attention/check_plan.h"
 #include "attend/kernels/attention/cpu/attention.h"
 #include "attend/kernels/attention/cuda/attention.h"
@@ -13,7 +14,14 @@ void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
       "attention", plan, args.batch, args.visibility,
       {.num_q_heads = args.q.shape[1], .num_kv_heads = args.kv.k.shape[2], .head_dim_v = args.kv.v.shape[3]});
   if (const OnGpu gpu(stream); gpu) return cuda::attention(args, plan.device_plan(), stream);
+  if (is_fp8(args.q.dtype))
+    fail(ErrorCode::kUnsupported, "q ", args.q, ": on a CPU expected float32, float16 or bfloat16");
   cpu::attention(args, plan, cpu::attention_isa());
+}
+
+bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
+  return device.type == DeviceType::kCuda &&
+         cuda::multiplies_e4m3(device, head_dim_qk, head_dim_v, num_rows);
 }
 
 }  // namespace attend::kernels

@@ -10,8 +10,16 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
+// Descales of one operand of each request and K/V head, float32 on the device: number (r, h) lies at
+// data[r * request_stride + h * head_stride].
+struct HeadScales {
+  const float* data = nullptr;  // null: 1
+  int64_t request_stride = 0, head_stride = 0;
+};
+
 struct AttentionArgs {
-  TensorView q;    // [num_tokens, num_q_heads, head_dim_qk]: f32, f16, bf16; last stride 1
+  TensorView q;    // [num_tokens, num_q_heads, head_dim_qk]: f32, f16, bf16, or on a GPU fp8_e4m3 with K/V of
+                   // that dtype; last stride 1
   TensorView out;  // [num_tokens, num_q_heads, head_dim_v]: f32, f16, bf16; last stride 1
   TensorView lse;  // [num_tokens, num_q_heads]: f32, natural log, sinks excluded; empty: not wanted
   KvView kv;       // num_q_heads is a multiple of num_kv_heads; query head h reads KV head h / (num_q_heads /
@@ -20,6 +28,9 @@ struct AttentionArgs {
   Visibility visibility;
   ScoreRule score;
   bool prefix_ready = false;  // attention_batch.h
+  // Of q of fp8_e4m3 alone: what scores (q_scales, k_scales) and outputs (v_scales) are multiplied by besides
+  // score.scale, kv.k_scale and kv.v_scale. Kernels may then multiply probabilities in fp8_e4m3 too.
+  HeadScales q_scales = {}, k_scales = {}, v_scales = {};
 };
 
 // Shapes, dtypes and strides of `args`: throws Error(kInvalidArgument or kUnsupported) naming what is wrong.
@@ -29,6 +40,11 @@ void check(const AttentionArgs& args);
 // Writes args.out and args.lse for every token, padding included. `plan` was made for this batch and these
 // limits; its work items say which thread does what. Calls check() first. Runs on stream.device.
 void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream);
+
+// Whether attention() on `device` multiplies queries, keys and values of fp8_e4m3 as they are, where
+// max_seqlen_q new tokens of the heads of a K/V head are `num_rows` rows, splits are not fixed and there is no
+// tree mask. Where it does not, such queries are right, but slower than in 16 bits.
+bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows);
 
 // The specification: one query, one head, one key after another, in float64, on host memory.
 namespace reference {

@@ -1,5 +1,6 @@
 // What every public kernel entry checks before it runs: shapes, dtypes, strides. Device arrays are not read.
 #include <string_view>
+#include <utility>
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
@@ -66,6 +67,23 @@ void check_visibility(const Visibility& visibility, const QueryBatch& batch) {
   require(visibility.causal || batch.tree_mask.empty(), "tree mask: only causal attention has one");
 }
 
+// Queries of fp8 are multiplied with K/V of fp8, and come with descales.
+void check_queries(const AttentionArgs& args) {
+  const DType q = args.q.dtype;
+  if (q != DType::kF8E4M3) {
+    require(q != DType::kF8E5M2, "q ", args.q, ": expected float32, float16, bfloat16 or fp8_e4m3");
+    require_activation("q", args.q);
+    for (const auto& [name, scales] :
+         {std::pair("q_scales", &args.q_scales), std::pair("k_scales", &args.k_scales),
+          std::pair("v_scales", &args.v_scales)})
+      require(scales->data == nullptr, name, ": expected none with q ", args.q,
+              "; queries of fp8_e4m3 have them");
+    return;
+  }
+  require_unit_stride("q", args.q);
+  require(args.kv.k.dtype == q, "k ", args.kv.k, " with q ", args.q, ": expected fp8_e4m3, as q");
+}
+
 void check_score(const ScoreRule& score, int64_t num_heads) {
   require(score.logit_cap >= 0.0f, "logit_cap ", score.logit_cap, ": above 0, or 0 for none");
   require(score.sinks.empty() || score.sinks.size() == static_cast<size_t>(num_heads),
@@ -96,12 +114,12 @@ void check(const AttentionArgs& args) {
   require(num_kv_heads > 0 && num_q_heads % num_kv_heads == 0, "num_q_heads ", num_q_heads,
           ": expected a multiple of num_kv_heads ", num_kv_heads);
   check_head_dims(head_dim_qk, head_dim_v);
-  require_activation("q", args.q);
   require_activation("out", args.out);
   require_cache("k", args.kv.k);
   require_cache("v", args.kv.v);
   require(args.kv.k.dtype == args.kv.v.dtype, "k is ", args.kv.k.dtype, ", v is ", args.kv.v.dtype,
           ": expected the same");
+  check_queries(args);
   require_scale("k_scale", args.kv.k_scale);
   require_scale("v_scale", args.kv.v_scale);
   require_lse("lse", args.lse, num_tokens, num_q_heads);

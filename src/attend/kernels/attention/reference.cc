@@ -101,7 +101,14 @@ void attention(const AttentionArgs& args) {
       };
       const auto score_of = [&](int32_t k) { return dot(q, row_of(args.kv.k, k, head_dim_qk)); };
       const auto value_of = [&](int32_t k) { return row_of(args.kv.v, k, head_dim_v); };
-      const RowOfHead of{query, head, args.kv.k_scale, args.kv.v_scale};
+      const auto scale = [&](const HeadScales& scales) {
+        return scales.data == nullptr
+                   ? 1.0
+                   : static_cast<double>(scales.data[query.request * scales.request_stride +
+                                                     head / group * scales.head_stride]);
+      };
+      const RowOfHead of{query, head, args.kv.k_scale * scale(args.q_scales) * scale(args.k_scales),
+                         args.kv.v_scale * scale(args.v_scales)};
       write_row(args.out, args.lse, query.token, head, attend_row(args, of, score_of, value_of));
     }
   });

@@ -10,6 +10,10 @@ void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("a
 void DevicePlan::plan_inline(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
+void attention(const AttentionArgs&, const DevicePlan&, Stream&, const AttentionTuning&) {
+  refuse("attention");
+}
+bool multiplies_e4m3(Device, int64_t, int64_t, int64_t) { return false; }
 void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }
 void merge(const MergeArgs&, Stream&) { refuse("merge"); }
 void merge_splits(const MergeSplitsArgs&, Stream&) { refuse("merge_splits"); }

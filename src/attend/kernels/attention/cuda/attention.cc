@@ -102,6 +102,10 @@ KernelChoice choice_of(std::string_view op, const AttentionProblem& problem, con
           .why = std::string(row.why)};
 }
 
+HeadScaleParams head_scales(const HeadScales& scales) {
+  return {scales.data, scales.request_stride, scales.head_stride};
+}
+
 AttentionParams common_params(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& score,
                               const TensorView& q, const TensorView& out, const TensorView& lse) {
   AttentionParams params{};
@@ -130,7 +134,7 @@ struct Call {
   const MlaArgs* mla_args;
   const AttentionParams& params;
   const DevicePlan& plan;
-  HeadDims dims;  // of the instance
+  HeadDims dims = {};  // of the instance that was chosen
 };
 
 void launch_prefill(const Call& call, Stream& stream) {
@@ -166,11 +170,11 @@ void launch_rows(const Call& call, Stream& stream) {
 constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKernels> kLaunches{
     launch_prefill, launch_sm90_mla, launch_tiles, launch_mla_tiles, launch_scaled_mla_tiles, launch_rows};
 
-void launch(const AttentionProblem& problem, const AttentionArgs* args, const MlaArgs* mla_args,
-            const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
-  const AttentionRow& row = choose(problem, gpu_facts(stream.device));
+void launch(const AttentionProblem& problem, const AttentionTuning& tuning, Call call, Stream& stream) {
+  const AttentionRow& row = choose(problem, gpu_facts(stream.device), tuning);
   if (records_choices()) record_choice(choice_of(problem.mla ? "mla" : "attention", problem, row));
-  kLaunches[static_cast<size_t>(row.kernel)]({args, mla_args, params, plan, row.dims}, stream);
+  call.dims = row.dims;
+  kLaunches[static_cast<size_t>(row.kernel)](call, stream);
 }
 
 }  // namespace
@@ -205,7 +209,8 @@ AttentionProblem attention_problem(const MlaArgs& args, const DevicePlan& plan) 
   return problem;
 }
 
-void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream) {
+void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream,
+               const AttentionTuning& tuning) {
   require_on_device("q", args.q, stream);
   require_on_device("k", args.kv.k, stream);
   require_on_device("v", args.kv.v, stream);
@@ -224,7 +229,28 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);
   params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
-  launch(attention_problem(args, plan), &args, nullptr, params, plan, stream);
+  params.q_scales = head_scales(args.q_scales);
+  params.k_scales = head_scales(args.k_scales);
+  params.v_scales = head_scales(args.v_scales);
+  launch(attention_problem(args, plan), tuning, {&args, nullptr, params, plan}, stream);
+}
+
+void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream) {
+  attention(args, plan, stream, attention_tuning(gpu_facts(stream.device)));
+}
+
+// Plans of more than 64 rows have tiles as tall as there are.
+bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
+  const GpuFacts gpu = gpu_facts(device);
+  const AttentionRow& row =
+      choose({.q_dtype = DType::kF8E4M3,
+              .kv_dtype = DType::kF8E4M3,
+              .head_dim_qk = static_cast<int>(head_dim_qk),
+              .head_dim_v = static_cast<int>(head_dim_v),
+              .num_rows = num_rows,
+              .tile_rows = num_rows > 64 ? sm80::max_tile_rows(static_cast<int>(head_dim_v)) : 16},
+             gpu);
+  return row.kernel == AttentionKernel::kSm90Prefill;
 }
 
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
@@ -251,7 +277,8 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
   params.empty_lse = args.empty_lse;
   params.prefix_ready = may_start_early(args.prefix_ready, plan.view());
   params.plan = plan.view();
-  launch(attention_problem(args, plan), nullptr, &args, params, plan, stream);
+  launch(attention_problem(args, plan), attention_tuning(gpu_facts(stream.device)),
+         {nullptr, &args, params, plan}, stream);
 }
 
 }  // namespace attend::kernels::cuda

@@ -11,25 +11,47 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr AttentionTuning kH200{.min_rows_of_prefill = 65, .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm};
+// Prefill of e4m3 queries has not run on a GPU yet (docs/gpu-tests.md): off until it has.
+constexpr AttentionTuning kH200{
+    .min_rows_of_prefill = 65, .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm, .prefills_e4m3 = false};
 
 bool always(const AttentionProblem&, const AttentionTuning&) { return true; }
 
-// What all tiled kernels of attention ask for.
+// What all tiled kernels of attention ask of rows, whatever their dtypes.
+bool rows_fit_tiles(const AttentionProblem& problem, HeadDims dims) {
+  return !problem.mla && problem.positive_scale && problem.aligned && problem.strides_fit &&
+         (!is_fp8(problem.kv_dtype) || (problem.head_dim_qk % 16 == 0 && problem.head_dim_v % 16 == 0)) &&
+         problem.head_dim_qk <= dims.qk && problem.head_dim_v <= dims.v;
+}
+
+// What those of 16-bit products ask for.
 bool fits_tiles(const AttentionProblem& problem, HeadDims dims) {
   const DType q = problem.q_dtype, kv = problem.kv_dtype, out = problem.out_dtype;
-  const bool converts = is_fp8(kv);
-  return !problem.mla && q != DType::kF32 && (kv == q || converts) && (out == q || out == DType::kF32) &&
-         problem.positive_scale && problem.aligned && problem.strides_fit &&
-         (!converts || (problem.head_dim_qk % 16 == 0 && problem.head_dim_v % 16 == 0)) &&
-         problem.head_dim_qk <= dims.qk && problem.head_dim_v <= dims.v;
+  return (q == DType::kBF16 || q == DType::kF16) && (kv == q || is_fp8(kv)) &&
+         (out == q || out == DType::kF32) && rows_fit_tiles(problem, dims);
+}
+
+// What prefill asks of a plan.
+bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && problem.tile_rows >= sm90::kPrefillRows / 2 && !problem.fixed_splits &&
+         !problem.has_tree_mask;
 }
 
 template <size_t kIdx>
 bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && fits_tiles(problem, sm90::kPrefillDims[kIdx]) &&
-         (!is_fp8(problem.kv_dtype) || kIdx < sm90::kNumPrefillDimsOfFp8) &&
-         problem.tile_rows >= sm90::kPrefillRows / 2 && !problem.fixed_splits && !problem.has_tree_mask;
+  return plan_fits_prefill(problem, gpu) && fits_tiles(problem, sm90::kPrefillDims[kIdx]) &&
+         (!is_fp8(problem.kv_dtype) || kIdx < sm90::kNumPrefillDimsOfFp8);
+}
+
+template <size_t kIdx>
+bool prefill_e4m3_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return plan_fits_prefill(problem, gpu) && problem.q_dtype == DType::kF8E4M3 &&
+         problem.kv_dtype == DType::kF8E4M3 && rows_fit_tiles(problem, sm90::kPrefillDimsOfE4m3[kIdx]);
+}
+
+// Below it stands the row kernel alone.
+bool prefill_e4m3_is_faster(const AttentionProblem&, const AttentionTuning& tuning) {
+  return tuning.prefills_e4m3;
 }
 
 bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& tuning) {
@@ -85,6 +107,16 @@ constexpr AttentionRow prefill(std::string_view name) {
 }
 
 template <size_t kIdx>
+constexpr AttentionRow prefill_e4m3(std::string_view name) {
+  return {AttentionKernel::kSm90Prefill,
+          sm90::kPrefillDimsOfE4m3[kIdx],
+          name,
+          prefill_e4m3_takes<kIdx>,
+          prefill_e4m3_is_faster,
+          "e4m3 of queries, keys and values, multiplied as they are"};
+}
+
+template <size_t kIdx>
 constexpr AttentionRow tiles(std::string_view name) {
   return {AttentionKernel::kSm80Tiles,
           sm80::kAttentionDims[kIdx],
@@ -99,6 +131,9 @@ constexpr std::array kRows{
     prefill<1>("sm90 prefill 128/128"),
     prefill<2>("sm90 prefill 192/128"),
     prefill<3>("sm90 prefill 256/256"),
+    prefill_e4m3<0>("sm90 prefill e4m3 64/64"),
+    prefill_e4m3<1>("sm90 prefill e4m3 128/128"),
+    prefill_e4m3<2>("sm90 prefill e4m3 192/128"),
     tiles<0>("sm80 tiles 64/64"),
     tiles<1>("sm80 tiles 128/128"),
     tiles<2>("sm80 tiles 192/128"),
@@ -123,7 +158,9 @@ constexpr std::array kRows{
                  [](const AttentionProblem&, const GpuFacts&) { return true; },
                  always,
                  "no tensor-core kernel takes it"}};
-static_assert(sm90::kPrefillDims.size() == 4 && sm80::kAttentionDims.size() == 4, "each has a row");
+static_assert(sm90::kPrefillDims.size() == 4 && sm90::kPrefillDimsOfE4m3.size() == 3 &&
+                  sm80::kAttentionDims.size() == 4,
+              "each has a row");
 
 }  // namespace
 

@@ -49,6 +49,8 @@ struct AttentionTuning {
   int64_t min_rows_of_prefill;
   // With fewer work tiles for each SM, CTAs had better divide the keys: plans are made so.
   int64_t min_jobs_of_sm;
+  // Whether queries of e4m3 are multiplied as they are where that is possible.
+  bool prefills_e4m3;
 };
 // What is known for a GPU: the H200's, until another is measured.
 const AttentionTuning& attention_tuning(const GpuFacts& gpu);

@@ -99,6 +99,12 @@ struct PlanView {
   bool inline_plan;
 };
 
+// Descales of one operand of each request and K/V head.
+struct HeadScaleParams {
+  const float* data;  // null: 1
+  int64_t request_stride, head_stride;
+};
+
 struct AttentionParams {
   TokenRows q;
   TokenRows q_rope;  // MLA: the rotated part of q, for the last columns of K; data null: none
@@ -121,6 +127,8 @@ struct AttentionParams {
   int32_t rope_dim;  // of q_rope; 0: none
   Element q_element, kv_element, out_element;
   bool prefix_ready;  // attention_batch.h
+  // Of queries of fp8; else there are none.
+  HeadScaleParams q_scales, k_scales, v_scales;
 };
 
 }  // namespace attend::kernels::cuda

@@ -7,6 +7,7 @@
 //   shared      none
 //   bytes       of a key: its K and V row, read anew for every query head
 //   bound       latency of the warp sums; it is the fallback
+#include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
@@ -61,6 +62,8 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
     if constexpr (kScaled) return load_scaled(static_cast<const uint8_t*>(rows.data) + offset, d);
     return load_element(rows.data, offset + d, params.kv_element);
   };
+  const float scale = params.scale * scale_of(params.q_scales, request, kv_head) *
+                      scale_of(params.k_scales, request, kv_head);
   float out[kElementsV] = {};
   float row_max = -INFINITY, row_sum = 0.0f;
   const bool tree = params.batch.tree_mask != nullptr && params.batch.causal;
@@ -87,7 +90,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
     }
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
-      score[i] = warp_sum(score[i]) * params.scale;
+      score[i] = warp_sum(score[i]) * scale;
       if (params.logit_cap > 0.0f) score[i] = params.logit_cap * tanhf(score[i] / params.logit_cap);
       if (!visible[i]) continue;
       const float new_max = fmaxf(row_max, score[i]);
@@ -104,7 +107,7 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
   float out_scale = 0.0f;
   if (row_sum > 0.0f) {
     const float sink = params.sinks == nullptr ? 0.0f : expf(params.sinks[q_head] - row_max);
-    out_scale = params.v_scale / (row_sum + sink);
+    out_scale = params.v_scale * scale_of(params.v_scales, request, kv_head) / (row_sum + sink);
   }
   const int64_t to = token * params.out.token_stride + q_head * params.out.head_stride;
 #pragma unroll

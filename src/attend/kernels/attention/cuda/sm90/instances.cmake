@@ -31,4 +31,17 @@ foreach(type "bf16 kBF16 __nv_bfloat16" "f16 kF16 __half")
     endforeach()
   endforeach()
 endforeach()
+# q and K/V of e4m3, multiplied as they are.
+foreach(head_dims "64 64" "128 128" "192 128")
+  separate_arguments(head_dims)
+  list(GET head_dims 0 head_dim_qk)
+  list(GET head_dims 1 head_dim_v)
+  set(instance prefill_e4m3_e4m3_${head_dim_qk}_${head_dim_v})
+  string(APPEND instance_declarations
+    "void launch_${instance}(const PrefillParams& params, int num_ctas, void* stream);\n")
+  string(APPEND instance_rows "    {Element::kF8E4M3, Element::kF8E4M3, ${head_dim_qk}, ${head_dim_v},\n"
+    "     launch_${instance}},\n")
+  configure_file(attention/cuda/sm90/prefill_e4m3_instance.cu.in ${generated_dir}/sm90/${instance}.cu @ONLY)
+  list(APPEND sm90_sources ${generated_dir}/sm90/${instance}.cu)
+endforeach()
 configure_file(attention/cuda/sm90/prefill_instances.h.in ${generated_dir}/attend_generated/prefill_instances.h @ONLY)

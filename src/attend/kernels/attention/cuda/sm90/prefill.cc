@@ -31,6 +31,10 @@ static_assert(std::all_of(kPrefillDims.begin(), kPrefillDims.begin() + kNumPrefi
                             return true;
                           }));
 
+static_assert(std::all_of(kPrefillDimsOfE4m3.begin(), kPrefillDimsOfE4m3.end(), [](HeadDims dims) {
+  return find_instance(Element::kF8E4M3, Element::kF8E4M3, dims) != nullptr;
+}));
+
 // Tensor maps want sizes and strides above 0.
 bool has_map(const TensorView& view) {
   for (size_t dim = 0; dim + 1 < static_cast<size_t>(view.rank); ++dim)
@@ -38,9 +42,9 @@ bool has_map(const TensorView& view) {
   return true;
 }
 
-// Rows of a TMA box; 0: it takes none, such as those that are converted on their way.
-int box_rows_for(const KvView& kv, int head_dim_qk) {
-  if (is_fp8(kv.k.dtype) || !has_map(kv.k) || !has_map(kv.v)) return 0;
+// Rows of a TMA box; 0: it takes none, such as those that are converted to the dtype of q on their way.
+int box_rows_for(DType q, const KvView& kv, int head_dim_qk) {
+  if (kv.k.dtype != q || !has_map(kv.k) || !has_map(kv.v)) return 0;
   const int most = max_box_rows(head_dim_qk);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
   return kv.index.page_size < kMinBoxRows ? 0 : std::min(kv.index.page_size, most);
@@ -61,7 +65,7 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
   PrefillParams prefill{.attention = params,
                         .k = {},
                         .v = {},
-                        .box_rows = box_rows_for(args.kv, instance.head_dim_qk),
+                        .box_rows = box_rows_for(args.q.dtype, args.kv, instance.head_dim_qk),
                         .progress = params.plan.partials_done};
   if (prefill.box_rows > 0) {
     const bool contiguous = params.index.kind == KvIndexKind::kContiguous;

@@ -24,17 +24,14 @@
 
 #include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
-#include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
-#include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
-#include "attend/kernels/attention/cuda/sm90/prefill_kernel.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_loads.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
-#include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
@@ -43,18 +40,16 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// A tile of rows of 16-bit elements lies in panels of 64 columns, one after another; the rows of a panel, 128
-// bytes each, are in TMA's 128-byte swizzle.
-inline constexpr int kPanelColumns = 64, kPanelRowBytes = 128;
-inline constexpr int kSwizzleAtom = 1024;  // eight such rows: what tiles are aligned to
+inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 bits
 
 // The tile's shape, warps and registers. `kConverts`: K/V of fp8.
 template <int kHeadDimQk, int kHeadDimV, bool kConverts>
 struct PrefillTile {
-  static constexpr int kRows = kPrefillRows;
+  static constexpr int kElementBytes = 2, kRows = kPrefillRows;
   static constexpr int kKeys = prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = max_box_rows(kHeadDimQk);
   static constexpr int kStages = 2;  // of keys, and of values
+  static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
   // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
   // unbalance the CTAs at the end.
   static constexpr int kWorkTileStages = 2;
@@ -86,21 +81,6 @@ struct PrefillTile {
   static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
                 65536 / kThreads / 8 * 8 * kThreads);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
-};
-
-// Where 16 bytes of a row of a panel lie, from the panel's begin.
-__device__ inline uint32_t swizzled(int row, int piece) {
-  return static_cast<uint32_t>(row * kPanelRowBytes + ((piece ^ (row & 7)) << 4));
-}
-
-// A row tile and a KV head, with all keys that they see or, where CTAs divide keys, a part of them.
-struct alignas(16) PrefillWorkTile {
-  RowTile tile;  // whose keys are narrowed to those of this layer and of the part
-  int32_t head;
-  int32_t partial_idx;  // of the partial result; -1: the result is final
-  int32_t first_key;    // of the first key tile
-  int32_t num_tiles;    // -1: there are no more work tiles
-  KeyRange full;        // keys that every row sees, of those
 };
 
 template <class Tile>
@@ -170,359 +150,6 @@ struct PrefillShared {
     }
     ptx::fence_mbarrier_init();
   }
-};
-
-// By all lanes of a warp: one arrival, once their cp.async have landed.
-__device__ inline void arrive_after_cp_async(uint32_t barrier) {
-  ptx::cp_async_mbarrier_arrive(barrier);
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-}
-
-// The work tiles of a CTA, one after another. They are taken in the order of the plan, heads fastest: the
-// first of every CTA is that of its index, and each CTA takes another as soon as it has published the one
-// before (an atomic counter). Who computes a work tile changes no bit. Where CTAs divide keys, they are those
-// of the CTA's range. By one thread.
-template <class Tile>
-class PrefillWalk {
- public:
-  __device__ explicit PrefillWalk(const PrefillParams& params)
-      : params_(params.attention), progress_(params.progress), divides_keys_(divides_keys(params_.plan)) {}
-
-  __device__ void begin() {
-    const PlanView& plan = params_.plan;
-    const int cta = static_cast<int>(blockIdx.x);
-    const PlanHeader header = *plan.header;
-    if (divides_keys_) {
-      // All loads at once; there is no start behind the line.
-      const CtaStart start = plan.cta_starts[cta];
-      row_tile_ = start.tile.index;
-      head_ = start.head;
-      first_ = start.first;
-      gap_ = header.line.gap;
-      if (cta / plan.heads_at_once * header.line.cta_range < header.line_length) left_ = start.length;
-    } else {
-      work_tile_idx_ = cta;
-      num_work_tiles_ = header.num_row_tiles * params_.num_kv_heads;
-    }
-  }
-
-  // After begin() and advance(), before the others.
-  __device__ void find() {
-    if (divides_keys_) return;
-    while (work_tile_idx_ < num_work_tiles_ && !begins_work_tile()) advance();
-    row_tile_ = work_tile_idx_ / params_.num_kv_heads;
-    head_ = work_tile_idx_ % params_.num_kv_heads;
-  }
-  __device__ bool has_ended() const { return divides_keys_ ? left_ <= 0 : work_tile_idx_ >= num_work_tiles_; }
-
-  __device__ void write(PrefillWorkTile& work_tile) {
-    PrefillWorkTile made = make_work_tile();
-    if (divides_keys_) {
-      const sm80::KvTileRange part = sm80::range_at<false>(params_.plan, made.tile, head_, first_,
-                                                           min(made.tile.num_kv_tiles - first_, left_));
-      left_ -= part.count;
-      made.partial_idx = part.partial_idx;
-      const int part_begin = (made.tile.first_kv_tile + part.first) * kKeyTile;
-      made.tile.kv_begin = max(made.tile.kv_begin, part_begin);
-      made.tile.kv_end = max(made.tile.kv_begin, min(made.tile.kv_end, part_begin + part.count * kKeyTile));
-      made.full = {max(made.full.begin, made.tile.kv_begin), min(made.full.end, made.tile.kv_end)};
-    }
-    made.first_key = made.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
-    if (made.tile.kv_begin < made.tile.kv_end)
-      made.num_tiles = (made.tile.kv_end - made.first_key + Tile::kKeys - 1) / Tile::kKeys;
-    work_tile = made;
-  }
-
-  __device__ void advance() {
-    if (!divides_keys_) {
-      work_tile_idx_ = static_cast<int>(gridDim.x) + atomicAdd(progress_, 1);
-      return;
-    }
-    left_ -= gap_;
-    first_ = 0;
-    head_ += params_.plan.heads_at_once;
-    if (head_ < params_.num_kv_heads) return;
-    head_ -= params_.num_kv_heads;
-    ++row_tile_;
-  }
-
-  // The last CTA to end resets the counters.
-  __device__ void end() const {
-    if (divides_keys_ || atomicAdd(progress_ + 1, 1) + 1 < static_cast<int>(gridDim.x)) return;
-    progress_[0] = 0;
-    progress_[1] = 0;
-  }
-
- private:
-  // Where the plan's row tiles are lower than a work tile, the tiles that follow the first belong to its work
-  // tile.
-  __device__ bool begins_work_tile() const {
-    return params_.plan.row_tiles[work_tile_idx_ / params_.num_kv_heads].row_begin % Tile::kRows == 0;
-  }
-
-  // With all keys of the row tile.
-  __device__ PrefillWorkTile make_work_tile() const {
-    const BatchParams& batch = params_.batch;
-    PrefillWorkTile work_tile{};
-    work_tile.head = head_;
-    work_tile.partial_idx = -1;
-    work_tile.tile = params_.plan.row_tiles[row_tile_];
-    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, Tile::kRows);
-    const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
-    // The plan may be one of a layer without a window, its row tiles lower.
-    const VisibleRange of_first =
-                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_first)),
-                       of_last =
-                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_last));
-    work_tile.tile.kv_begin = of_first.lo;
-    work_tile.tile.kv_end = max(of_first.lo, of_last.hi + 1);
-    work_tile.full = {of_last.lo, of_first.hi + 1};
-    return work_tile;
-  }
-
-  const AttentionParams& params_;
-  int32_t* const progress_;
-  const bool divides_keys_;
-  int row_tile_ = 0, head_ = 0;
-  // Where keys are divided: the CTA's first KV tile of the row tile, and what is left of its range.
-  int first_ = 0, left_ = 0, gap_ = 0;
-  // Else.
-  int work_tile_idx_ = 0, num_work_tiles_ = 0;
-};
-
-// Scheduler, and producer of the queries.
-template <class Tile>
-class PrefillScheduler {
-  using Shared = PrefillShared<Tile>;
-
- public:
-  // `consumer`: whose queries this warp loads; that of consumer 0 schedules.
-  __device__ PrefillScheduler(const PrefillParams& params, const Shared& shared, int consumer)
-      : params_(params), shared_(shared), consumer_(consumer) {}
-
-  __device__ void run() {
-    PrefillWalk<Tile> walk(params_);
-    const bool schedules = consumer_ == 0 && lane_ == 0;
-    if (schedules) walk.begin();
-    PipelineState queries;
-    for (PipelineState state;; state.advance(Tile::kWorkTileStages), queries.advance(Tile::kQueryStages)) {
-      if (schedules) {
-        walk.find();
-        ptx::mbarrier_wait(shared_.work_tile_empty(state.stage), state.parity ^ 1);
-        const bool has_ended = walk.has_ended();
-        if (has_ended)
-          shared_.work_tile(state.stage).num_tiles = -1;
-        else
-          walk.write(shared_.work_tile(state.stage));
-        ptx::mbarrier_arrive(shared_.work_tile_full(state.stage));
-        if (has_ended) return walk.end();
-        walk.advance();
-      }
-      ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
-      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
-      if (work_tile.num_tiles < 0) return;
-      ptx::mbarrier_wait(shared_.queries_empty(queries.stage, consumer_), queries.parity ^ 1);
-      copy_queries(work_tile, shared_.queries(queries.stage));
-      arrive_after_cp_async(shared_.queries_full(queries.stage, consumer_));
-    }
-  }
-
- private:
-  // Rows beyond the request's are zero. Eight neighbouring threads copy 128 bytes of a row.
-  __device__ void copy_queries(const PrefillWorkTile& work_tile, uint32_t queries) const {
-    const AttentionParams& params = params_.attention;
-    const sm80::WorkTileRows rows(params, work_tile.tile, work_tile.head, Tile::kRows);
-    const char* q = static_cast<const char*>(params.q.data);
-    const int piece = lane_ % 8;
-#pragma unroll 2
-    for (int row = lane_ / 8; row < Tile::kConsumerRows; row += 32 / 8) {
-      const int tile_row = consumer_ * Tile::kConsumerRows + row;
-      const char* from = q + 2 * rows.offset_in(params.q, rows.at(params, tile_row));
-#pragma unroll
-      for (int panel = 0; panel < Tile::kQkPanels; ++panel) {
-        const int column = panel * kPanelColumns + piece * 8;
-        const bool valid = tile_row < rows.num_rows && column < params.head_dim_qk;
-        ptx::cp_async_16(queries + panel * Tile::kQueryPanelBytes + swizzled(tile_row, piece),
-                         valid ? from + 2 * column : q, valid);
-      }
-    }
-  }
-
-  const PrefillParams& params_;
-  const Shared& shared_;
-  const int consumer_;
-  const int lane_ = static_cast<int>(threadIdx.x) % 32;
-};
-
-// Rows of V that the last KV tile's P is multiplied with: whole steps of k16.
-__device__ inline int rows_multiplied(int num_rows) { return (num_rows + 15) / 16 * 16; }
-
-// Producer of K, or of V. What is multiplied with P = 0 must not be infinite or NaN, so rows of V outside of
-// the request's keys become zero. K there may be anything, since those scores are masked.
-template <class Tile, bool kValues>
-class PrefillProducer {
-  using Shared = PrefillShared<Tile>;
-  static constexpr int kPanels = kValues ? Tile::kVPanels : Tile::kQkPanels;
-  static constexpr int kKeys = Tile::kKeys;
-  // Eight lanes copy 128 bytes of a row.
-  static constexpr int kRowsAtOnce = 4, kRowsOfLane = kKeys / 32;
-
- public:
-  __device__ PrefillProducer(const PrefillParams& params, const Shared& shared, int /*warp: the only one*/)
-      : params_(params),
-        rows_(kValues ? params.attention.v : params.attention.k),
-        head_dim_(kValues ? params.attention.head_dim_v : params.attention.head_dim_qk),
-        shared_(shared) {}
-
-  // By one warp: all work tiles.
-  __device__ void run() {
-    for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
-      ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
-      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
-      if (work_tile.num_tiles < 0) return;
-      if (params_.box_rows > 0)
-        load_boxes(work_tile);
-      else
-        load_rows(work_tile);
-      __syncwarp();
-      if (lane_ == 0) ptx::mbarrier_arrive(shared_.work_tile_empty(state.stage));
-    }
-  }
-
- private:
-  __device__ uint32_t full() const {
-    return kValues ? shared_.values_full(state_.stage) : shared_.keys_full(state_.stage);
-  }
-  __device__ uint32_t tile() const {
-    return kValues ? shared_.values(state_.stage) : shared_.keys(state_.stage);
-  }
-  __device__ void wait_for_empty_stage() const {
-    ptx::mbarrier_wait(kValues ? shared_.values_empty(state_.stage) : shared_.keys_empty(state_.stage),
-                       state_.parity ^ 1);
-  }
-
-  // By TMA: each of a few lanes has a box's rows. Pages are looked up a tile ahead.
-  __device__ void load_boxes(const PrefillWorkTile& work_tile) {
-    const int box_rows = params_.box_rows, first_row = lane_ * box_rows;
-    const int page_mask = params_.attention.index.page_size - 1;
-    const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
-    const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end, num_tiles = work_tile.num_tiles,
-              head = work_tile.head;
-    // Values of the request's later keys may be multiplied with P = 0.
-    const int request_end = work_tile.tile.seqlen_kv;
-    const auto look_up = [&](int first_key) {
-      const int position = first_key + first_row;
-      if (first_row >= kKeys || position >= end || position + box_rows <= begin) return -1;
-      // A box may begin before the first key, where the index may say anything.
-      return page_of(params_.attention.index, work_tile.tile.request,
-                     contiguous ? position : max(position, begin));
-    };
-    int first_key = work_tile.first_key, next_page = look_up(first_key);
-    for (int i = 0; i < num_tiles; ++i, first_key += kKeys) {
-      const int page = next_page, position = first_key + first_row;
-      if (i + 1 < num_tiles) next_page = look_up(first_key + kKeys);
-      // Of boxes of eight rows the last step of 16 may have one that nobody looked up.
-      const bool is_partial = kValues &&
-                              (position < begin || position >= end || position + box_rows > request_end) &&
-                              first_row < min(kKeys, rows_multiplied(end - first_key));
-      const uint32_t partial_boxes = __ballot_sync(0xffffffffu, is_partial);
-      const uint32_t boxes = __ballot_sync(0xffffffffu, page >= 0 && !is_partial);
-      wait_for_empty_stage();
-      if (partial_boxes != 0) load_partial_boxes(work_tile, first_key, page, partial_boxes);
-      if (lane_ == 0)
-        ptx::mbarrier_arrive_expect_tx(full(), kPanels * __popc(boxes) * box_rows * kPanelRowBytes);
-      __syncwarp();
-      if (boxes >> lane_ & 1) {
-#pragma unroll
-        for (int panel = 0; panel < kPanels; ++panel)
-          ptx::cp_async_bulk_tensor(tile() + panel * Tile::kKeyPanelBytes + first_row * kPanelRowBytes,
-                                    kValues ? &params_.v : &params_.k, panel * kPanelColumns, head,
-                                    position & page_mask, page, full(), policy_);
-      }
-      state_.advance(Tile::kStages);
-    }
-  }
-
-  // Boxes of which only some rows are the request's and not before the work tile's keys, or none: bit l of
-  // `partial_boxes` is that of lane l, which knows its page.
-  __device__ void load_partial_boxes(const PrefillWorkTile& work_tile, int first_key, int lane_page,
-                                     uint32_t partial_boxes) const {
-    const int box_rows = params_.box_rows;
-    const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
-    for (; partial_boxes != 0; partial_boxes &= partial_boxes - 1) {
-      const int box = __ffs(static_cast<int>(partial_boxes)) - 1;
-      const int page = __shfl_sync(0xffffffffu, lane_page, box);
-      for (int in_box = lane_ / 8; in_box < box_rows; in_box += kRowsAtOnce) {
-        const int row = box * box_rows + in_box, position = first_key + row;
-        const bool wanted = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
-        load_row(row, wanted ? address_of(contiguous ? page + in_box : page, position, work_tile.head) : 0);
-      }
-    }
-    ptx::cp_async_mbarrier_arrive(full());
-    __syncwarp();
-  }
-
-  // By cp.async: every lane knows a few rows' pages.
-  __device__ void load_rows(const PrefillWorkTile& work_tile) {
-    const int num_tiles = work_tile.num_tiles, head = work_tile.head;
-    int first_key = work_tile.first_key, next_pages[kRowsOfLane];
-    const auto look_up = [&](int first) {
-#pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r) {
-        const int position = first + r * 32 + lane_;
-        const bool wanted = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
-        next_pages[r] = wanted ? page_of(params_.attention.index, work_tile.tile.request, position) : -1;
-      }
-    };
-    look_up(first_key);
-    for (int i = 0; i < num_tiles; ++i, first_key += kKeys) {
-      uint64_t addresses[kRowsOfLane];
-#pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r)
-        addresses[r] = next_pages[r] < 0 ? 0 : address_of(next_pages[r], first_key + r * 32 + lane_, head);
-      if (i + 1 < num_tiles) look_up(first_key + kKeys);
-      wait_for_empty_stage();
-#pragma unroll
-      for (int r = 0; r < kRowsOfLane; ++r)
-#pragma unroll 2
-        for (int first = 0; first < 32; first += kRowsAtOnce) {
-          const int row_lane = first + lane_ / 8;
-          load_row(r * 32 + row_lane, __shfl_sync(0xffffffffu, addresses[r], row_lane));
-        }
-      arrive_after_cp_async(full());
-      state_.advance(Tile::kStages);
-    }
-  }
-
-  // Where a position's row begins in global memory.
-  __device__ uint64_t address_of(int page, int position, int head) const {
-    const int in_page = position & (params_.attention.index.page_size - 1);
-    // Tiled kernels only take strides of 32 bits.
-    int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows_.page_stride), 0);
-    offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows_.token_stride), offset);
-    offset = ptx::mad_wide(head, static_cast<int32_t>(rows_.head_stride), offset);
-    return reinterpret_cast<uint64_t>(rows_.data) + static_cast<uint64_t>(2 * offset);
-  }
-
-  // This lane's 16 bytes of every panel of a row of the tile; zeros where the address is 0.
-  __device__ void load_row(int row, uint64_t address) const {
-#pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel) {
-      const int column = panel * kPanelColumns + lane_ % 8 * 8;
-      const bool valid = address != 0 && column < head_dim_;
-      ptx::cp_async_16(tile() + panel * Tile::kKeyPanelBytes + swizzled(row, lane_ % 8),
-                       valid ? reinterpret_cast<const char*>(address) + 2 * column : rows_.data, valid);
-    }
-  }
-
-  const PrefillParams& params_;
-  const PagedRows& rows_;
-  const int head_dim_;
-  const Shared& shared_;
-  const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  const uint64_t policy_ = ptx::createpolicy_evict_last();
-  PipelineState state_;
 };
 
 // Four elements of 8 bits.
@@ -1065,7 +692,7 @@ class PrefillConsumer {
 // The producer of K, or of V.
 template <class T, Element kKv, class Tile, bool kValues>
 using PrefillProducerOf = std::conditional_t<is_fp8(kKv), PrefillFp8Producer<T, kKv, Tile, kValues>,
-                                             PrefillProducer<Tile, kValues>>;
+                                             PrefillProducer<Tile, PrefillShared<Tile>, kValues>>;
 
 template <class T, Element kKv, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
@@ -1084,7 +711,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     else if (warp < Tile::kLoadWarps)
       PrefillProducerOf<T, kKv, Tile, true>(params, shared, warp - Tile::kWarpsOfOperand).run();
     else if (warp < Tile::kLoadWarps + Tile::kConsumers)
-      PrefillScheduler<Tile>(params, shared, warp - Tile::kLoadWarps).run();
+      PrefillScheduler<Tile, PrefillShared<Tile>>(params, shared, warp - Tile::kLoadWarps).run();
   } else {
     ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
     PrefillConsumer<T, Tile>(params, shared, warp / 4 - Tile::kProducerWarps / 4).run();

@@ -14,8 +14,8 @@ constexpr int max_box_rows(int head_dim_qk) { return prefill_keys(head_dim_qk) %
 
 struct PrefillParams {
   AttentionParams attention;
-  // Boxes of [64 elements, 1 head, box_rows slots of a page, 1 page] of the cache, or where K/V are
-  // contiguous of [64 elements, 1 head, 1 slot, box_rows pages].
+  // Boxes of [128 bytes of a row, 1 head, box_rows slots of a page, 1 page] of the cache, or where K/V are
+  // contiguous of [128 bytes, 1 head, 1 slot, box_rows pages].
   CUtensorMap k, v;
   // 0: TMA does not do, rows are copied by cp.async. Then there are no maps.
   int32_t box_rows;
@@ -24,7 +24,8 @@ struct PrefillParams {
   int32_t* progress;
 };
 
-// For a plan whose row tiles have kPrefillRows or half as many, q of 16 bits, K/V of the same type or of fp8.
+// For a plan whose row tiles have kPrefillRows or half as many, q of 16 bits with K/V of the same type or of
+// fp8, or q and K/V of e4m3.
 // `num_ctas`: at most as many as there are SMs; those of the plan where they divide keys, whose partial
 // results launch_merge_partials() of sm80 merges. `stream` is a cudaStream_t. Throws Error(kDevice) when the
 // launch fails.

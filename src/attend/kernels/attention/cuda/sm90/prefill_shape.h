@@ -14,6 +14,8 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr std::array kPrefillDims{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128},
                                          HeadDims{256, 256}};
 inline constexpr int kNumPrefillDimsOfFp8 = 2;
+// For q and K/V of e4m3.
+inline constexpr std::array kPrefillDimsOfE4m3{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128}};
 
 // Work tiles that there are at most. Row tiles lower than one are taken together with the next of their
 // request.

@@ -10,8 +10,8 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-constexpr cuuint64_t kElementBytes = 2;
-constexpr cuuint32_t kBoxColumns = 128 / kElementBytes;
+constexpr cuuint64_t kElementBytes = 2;  // of matrices
+constexpr cuuint32_t kBoxBytes = 128, kBoxColumns = kBoxBytes / kElementBytes;
 constexpr cuuint32_t kPartnerRows = 8;
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
@@ -29,6 +29,18 @@ Encode find_encode() {
   return reinterpret_cast<Encode>(function);
 }
 
+// Whatever e4m3 is, its bytes are copied.
+CUtensorMapDataType data_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF8E4M3:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case DType::kBF16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  }
+}
+
 // Dimensions innermost first; strides[i] is that of dimension i + 1.
 template <size_t kRank>
 CUtensorMap encode(const TensorView& matrix, std::array<cuuint64_t, kRank> sizes,
@@ -36,12 +48,10 @@ CUtensorMap encode(const TensorView& matrix, std::array<cuuint64_t, kRank> sizes
   static const Encode encode_tiled = find_encode();
   std::array<cuuint32_t, kRank> steps;
   steps.fill(1);
-  const CUtensorMapDataType type =
-      matrix.dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   CUtensorMap map{};
   const CUresult status =
-      encode_tiled(&map, type, kRank, matrix.data, sizes.data(), strides_bytes.data(), box.data(),
-                   steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encode_tiled(&map, data_type_of(matrix.dtype), kRank, matrix.data, sizes.data(), strides_bytes.data(),
+                   box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     fail(ErrorCode::kDevice, "tensor map of ", matrix, ": CUDA driver error ", static_cast<int>(status));
@@ -71,15 +81,17 @@ CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs) {
 }
 
 CUtensorMap map_pages(const TensorView& pages, int box_slots, int box_pages) {
+  const auto element_bytes = static_cast<cuuint64_t>(size_of(pages.dtype));
+  const auto box_columns = static_cast<cuuint32_t>(kBoxBytes / element_bytes);
   std::array<cuuint64_t, 4> sizes{};
   std::array<cuuint64_t, 3> strides{};
   for (size_t i = 0; i < 4; ++i) sizes[i] = static_cast<cuuint64_t>(pages.shape[3 - i]);
   // A dimension of one may have any stride.
   for (size_t i = 0; i < 3; ++i)
     strides[i] =
-        kElementBytes * static_cast<cuuint64_t>(pages.shape[2 - i] > 1 ? pages.strides[2 - i] : kBoxColumns);
+        element_bytes * static_cast<cuuint64_t>(pages.shape[2 - i] > 1 ? pages.strides[2 - i] : box_columns);
   return encode<4>(pages, sizes, strides,
-                   {kBoxColumns, 1, static_cast<cuuint32_t>(box_slots), static_cast<cuuint32_t>(box_pages)});
+                   {box_columns, 1, static_cast<cuuint32_t>(box_slots), static_cast<cuuint32_t>(box_pages)});
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -15,8 +15,9 @@ CUtensorMap map_rows(const TensorView& matrix, int box_rows);
 // upper half (gate) and of the lower half (up); else rows 16 p to 16 p + 15. Boxes of `box_pairs` pairs.
 CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs);
 
-// Boxes of 64 columns of `box_slots` slots of `box_pages` pages, of one head, of [num_pages, page_size,
-// num_heads, head_dim] of 16-bit elements, swizzled in 128 bytes. Coordinates: column, head, slot, page.
+// Boxes of 128 bytes of a row by `box_slots` slots of `box_pages` pages, of one head, of [num_pages,
+// page_size, num_heads, head_dim] of 16-bit elements or e4m3, swizzled in 128 bytes; what rows lack of a box
+// comes as zeros. Coordinates: column, head, slot, page.
 CUtensorMap map_pages(const TensorView& pages, int box_slots, int box_pages);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -76,3 +76,32 @@ foreach(num_columns IN ITEMS 32 64 128)
 endforeach()
 configure_file(common/cuda/sm90/wgmma_codes_products.cuh.in
                ${generated_dir}/attend_generated/wgmma_codes_products.cuh @ONLY)
+
+# Those of e4m3: N is keys or columns of values of prefill (prefill_e4m3.cuh).
+set(wgmma_e4m3_products "")
+foreach(num_columns IN ITEMS 64 128)
+  name_operands(${num_columns})
+  set(instruction "wgmma.mma_async.sync.aligned.m64n${num_columns}k32.f32.e4m3.e4m3")
+  string(APPEND wgmma_e4m3_products
+"__device__ inline void wgmma_mma_async(float (&accumulators)[${num_accumulators}], uint64_t a, uint64_t b, bool add,
+                                       __nv_fp8_e4m3) {
+  asm volatile(
+      \"{\\n.reg .pred add;\\nsetp.ne.b32 add, %${operand_2}, 0;\\n\"
+      \"${instruction} \"
+      \"{${names}}, %${num_accumulators}, %${operand_1}, add, 1, 1;\\n}\\n\"
+      : ${operands}
+      : \"l\"(a), \"l\"(b), \"r\"(static_cast<int>(add)));
+}
+__device__ inline void wgmma_mma_async_rs(float (&accumulators)[${num_accumulators}], const uint32_t (&a)[4], uint64_t b,
+                                          __nv_fp8_e4m3) {
+  asm volatile(
+      \"{\\n.reg .pred add;\\nsetp.eq.b32 add, 0, 0;\\n\"
+      \"${instruction} \"
+      \"{${names}}, {%${num_accumulators}, %${operand_1}, %${operand_2}, %${operand_3}}, %${operand_4}, add, 1, 1;\\n}\\n\"
+      : ${operands}
+      : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));
+}
+")
+endforeach()
+configure_file(common/cuda/sm90/wgmma_e4m3_products.cuh.in
+               ${generated_dir}/attend_generated/wgmma_e4m3_products.cuh @ONLY)

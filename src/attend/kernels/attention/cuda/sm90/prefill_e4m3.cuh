@@ -1,0 +1,707 @@
+// Attention of many rows on sm_90a with queries, keys and values of e4m3, multiplied as they are:
+// prefill.cuh's schedule, two consumer warpgroups that take turns at the tensor cores. wgmma of 8 bits wants
+// both operands K-major, so a warpgroup of its own transposes values in shared memory, and their keys come to
+// lie in the order in which P lies in registers (prefill_e4m3_layout.h derives it).
+//
+//   tile        128 rows x 128 keys; head dims 64/64, 128/128, 192/128
+//   warps       2 consumer warpgroups of 64 rows each: QK^T by wgmma m64n(keys)k32, PV by
+//   m64n(head_dim_v)k32,
+//               P in registers. A producer warpgroup: a warp for K and one for V, by TMA where pages have 8
+//               rows or more, else by cp.async, and a warp for each consumer's queries, one of which
+//               schedules. A warpgroup that transposes V, each warp 32 keys
+//   registers   200 a consumer thread, 64 a producer thread, 48 one that transposes (setmaxnreg); launched
+//   with
+//               128
+//   shared      144 KB at head dims 64, 160 KB at 128, 208 KB at 192/128: two work tiles with their queries
+//   (one
+//               at 192), three stages of K and of V, two of V^T. Rows lie 128 bytes apart, also those of 64
+//   bytes       of a KV tile: 16 KB at head dims 64, 32 KB at 128, 40 KB at 192/128
+//   bound       the softmax's exponentials, as long as the products: 1024 cycles of 128 x 128 at head dim 128
+//
+// Precision. P is rounded to e4m3: 2^-4 of itself while it is normal. So that small ones are, P is 2^8 times
+// as large, and relative to a row max that is stale by at most 2^0.75: it is below 448 / 1.04, the largest of
+// e4m3, normal from 2^-14 of a row's largest on, zero below 2^-18. The row sum is float32's, which rounding
+// leaves right on average. Tensor cores add products of e4m3 with some 14 bits, cut off: a sum over n keys
+// loses at most n / 32 2^-14 of its largest part, some 2^-10 where signs differ, and rounding P loses 2^-4 /
+// sqrt(n) beside it. FlashAttention-3 does the same.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "attend/kernels/attention/cuda/common/head_scales.cuh"
+#include "attend/kernels/attention/cuda/common/padding.cuh"
+#include "attend/kernels/attention/cuda/common/row_state.cuh"
+#include "attend/kernels/attention/cuda/common/warp_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_e4m3_layout.h"
+#include "attend/kernels/attention/cuda/sm90/prefill_loads.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/fp8.cuh"
+#include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/stmatrix.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
+#include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
+#include "attend/kernels/common/cuda/ptx/wgmma.cuh"
+#include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend_generated/wgmma_e4m3_products.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+// The tile's shape, warps and registers.
+template <int kQk, int kV>
+struct PrefillE4m3Tile {
+  static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
+  static constexpr int kElementBytes = 1, kRows = kPrefillRows;
+  static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
+  static constexpr int kMaxBoxRows = max_box_rows(kHeadDimQk);
+  static constexpr int kStages = 3;                     // of keys, and of values as they come
+  static constexpr int kTransposedStages = 2;           // of values transposed
+  static constexpr bool kProducerZeroesValues = false;  // who transposes them does
+  static constexpr int kWorkTileStages = 2, kQueryStages = kHeadDimQk > 128 ? 1 : 2;
+  static constexpr int kQkPanels = (kHeadDimQk + kPanelRowBytes - 1) / kPanelRowBytes;
+  static constexpr int kVPanels = (kHeadDimV + kPanelRowBytes - 1) / kPanelRowBytes;
+
+  static constexpr int kQueryPanelBytes = kRows * kPanelRowBytes;
+  static constexpr int kKeyPanelBytes = kKeys * kPanelRowBytes;
+  static constexpr int kQueryBytes = kQkPanels * kQueryPanelBytes;
+  static constexpr int kKeyBytes = kQkPanels * kKeyPanelBytes;
+  static constexpr int kValueBytes = kVPanels * kKeyPanelBytes;
+  static constexpr int kTransposedBytes = kHeadDimV * kPanelRowBytes;
+
+  // Warps by role; each consumer warpgroup has a warp that loads its queries.
+  static constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
+  static constexpr int kConsumerRows = kRows / kConsumers;
+  static constexpr int kLoadWarps = 2;      // of keys, and of values
+  static constexpr int kProducerWarps = 4;  // those and two of queries
+  static constexpr int kTransposeWarps = 4;
+  static constexpr int kFirstConsumerWarp = kProducerWarps + kTransposeWarps;
+  static constexpr int kThreads = 32 * (kFirstConsumerWarp + kConsumerWarps);
+
+  // As of PrefillTile.
+  static constexpr int kProducerRegisters = 64, kTransposeRegisters = 48, kConsumerRegisters = 200;
+  static_assert(32 * (kProducerWarps * kProducerRegisters + kTransposeWarps * kTransposeRegisters +
+                      kConsumerWarps * kConsumerRegisters) <=
+                65536 / kThreads / 8 * 8 * kThreads);
+  static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0 && kHeadDimV % 64 == 0 &&
+                kHeadDimQk % 32 == 0);
+};
+
+template <class Tile>
+struct PrefillE4m3Shared {
+  static constexpr int kQueriesAt = 0;
+  static constexpr int kKeysAt = kQueriesAt + Tile::kQueryStages * Tile::kQueryBytes;
+  static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
+  static constexpr int kTransposedAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
+  static constexpr int kWorkTilesAt = kTransposedAt + Tile::kTransposedStages * Tile::kTransposedBytes;
+  static constexpr int kBarriersAt =
+      kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
+  static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
+  static constexpr int kKeysBarrier = 2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers;
+  static constexpr int kTransposedBarrier = kKeysBarrier + 4 * Tile::kStages;
+  static constexpr int kNumBarriers = kTransposedBarrier + 2 * Tile::kTransposedStages;
+  static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
+  static_assert(kBytes <= 227 * 1024 && kBarriersAt % 8 == 0);
+
+  char* base;
+  uint32_t shared;  // its address in the shared window
+
+  __device__ explicit PrefillE4m3Shared(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
+
+  __device__ uint32_t queries(int stage) const { return shared + kQueriesAt + stage * Tile::kQueryBytes; }
+  __device__ uint32_t keys(int stage) const { return shared + kKeysAt + stage * Tile::kKeyBytes; }
+  // Values as they come.
+  __device__ uint32_t values(int stage) const { return shared + kValuesAt + stage * Tile::kValueBytes; }
+  __device__ uint32_t transposed(int stage) const {
+    return shared + kTransposedAt + stage * Tile::kTransposedBytes;
+  }
+  __device__ PrefillWorkTile& work_tile(int stage) const {
+    return reinterpret_cast<PrefillWorkTile*>(base + kWorkTilesAt)[stage];
+  }
+
+  __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
+  // The work tile is written; all warps are done with it.
+  __device__ uint32_t work_tile_full(int stage) const { return barrier(stage); }
+  __device__ uint32_t work_tile_empty(int stage) const { return barrier(Tile::kWorkTileStages + stage); }
+  // Of a consumer's queries.
+  __device__ uint32_t queries_full(int stage, int consumer) const {
+    return barrier(2 * Tile::kWorkTileStages + stage * Tile::kConsumers + consumer);
+  }
+  __device__ uint32_t queries_empty(int stage, int consumer) const {
+    return queries_full(stage, consumer) + 8 * kNumQueryBarriers;
+  }
+  __device__ uint32_t keys_full(int stage) const { return barrier(kKeysBarrier + stage); }
+  __device__ uint32_t keys_empty(int stage) const { return keys_full(Tile::kStages + stage); }
+  __device__ uint32_t values_full(int stage) const { return keys_full(2 * Tile::kStages + stage); }
+  __device__ uint32_t values_empty(int stage) const { return keys_full(3 * Tile::kStages + stage); }
+  __device__ uint32_t transposed_full(int stage) const { return barrier(kTransposedBarrier + stage); }
+  __device__ uint32_t transposed_empty(int stage) const {
+    return transposed_full(Tile::kTransposedStages + stage);
+  }
+
+  // By one thread.
+  __device__ void init_barriers() const {
+    for (int stage = 0; stage < Tile::kWorkTileStages; ++stage) {
+      ptx::mbarrier_init(work_tile_full(stage), 1);
+      ptx::mbarrier_init(work_tile_empty(stage),
+                         Tile::kConsumerWarps + Tile::kLoadWarps + Tile::kTransposeWarps);
+    }
+    for (int stage = 0; stage < Tile::kQueryStages; ++stage)
+      for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
+        ptx::mbarrier_init(queries_full(stage, consumer), 1);
+        ptx::mbarrier_init(queries_empty(stage, consumer), Tile::kConsumerWarps / Tile::kConsumers);
+      }
+    for (int stage = 0; stage < Tile::kStages; ++stage) {
+      ptx::mbarrier_init(keys_full(stage), 1);
+      ptx::mbarrier_init(values_full(stage), 1);
+      ptx::mbarrier_init(keys_empty(stage), Tile::kConsumerWarps);
+      ptx::mbarrier_init(values_empty(stage), Tile::kTransposeWarps);
+    }
+    for (int stage = 0; stage < Tile::kTransposedStages; ++stage) {
+      ptx::mbarrier_init(transposed_full(stage), Tile::kTransposeWarps);
+      ptx::mbarrier_init(transposed_empty(stage), Tile::kConsumerWarps);
+    }
+    ptx::fence_mbarrier_init();
+  }
+};
+
+// Transposes values. What is multiplied with P = 0 must not be NaN, and a stage may have what an earlier tile
+// left where no row was wanted, so that keys outside of the work tile's become zero here.
+template <class Tile>
+class PrefillTransposer {
+  using Shared = PrefillE4m3Shared<Tile>;
+  static constexpr int kSixteens = Tile::kHeadDimV / e4m3::kColumnsAtOnce;
+  // Read before the first is written: their latencies overlap.
+  static constexpr int kBatch = 4;
+  static_assert(Tile::kTransposeWarps * e4m3::kKeysAtOnce == Tile::kKeys && kSixteens % kBatch == 0 &&
+                Tile::kVPanels == 1);
+
+ public:
+  // `warp`: of those that transpose.
+  __device__ PrefillTransposer(const Shared& shared, int warp)
+      : shared_(shared), first_in_tile_(warp * e4m3::kKeysAtOnce) {}
+
+  // All work tiles.
+  __device__ void run() {
+    for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
+      ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
+      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
+      const int num_tiles = work_tile.num_tiles;
+      if (num_tiles < 0) return;
+      // Of the warp's first key.
+      int begin = work_tile.tile.kv_begin - work_tile.first_key - first_in_tile_;
+      int end = work_tile.tile.kv_end - work_tile.first_key - first_in_tile_;
+      for (int i = 0; i < num_tiles; ++i, begin -= Tile::kKeys, end -= Tile::kKeys) {
+        ptx::mbarrier_wait(shared_.values_full(values_.stage), values_.parity);
+        ptx::mbarrier_wait(shared_.transposed_empty(transposed_.stage), transposed_.parity ^ 1);
+        transpose(begin, end);
+        ptx::fence_proxy_async();
+        __syncwarp();
+        if (lane_ == 0) {
+          ptx::mbarrier_arrive(shared_.transposed_full(transposed_.stage));
+          ptx::mbarrier_arrive(shared_.values_empty(values_.stage));
+        }
+        values_.advance(Tile::kStages);
+        transposed_.advance(Tile::kTransposedStages);
+      }
+      __syncwarp();
+      if (lane_ == 0) ptx::mbarrier_arrive(shared_.work_tile_empty(state.stage));
+    }
+  }
+
+ private:
+  // The warp's keys of a tile, of which those from `begin` to `end` are wanted.
+  __device__ void transpose(int begin, int end) const {
+    const uint32_t wanted[2] = {e4m3::keys_wanted(lane_, 0, begin, end),
+                                e4m3::keys_wanted(lane_, 1, begin, end)};
+    const uint32_t from = shared_.values(values_.stage);
+    const int piece = first_in_tile_ / e4m3::kPieceBytes + e4m3::transposed_piece(lane_);
+    // Sixteens are rows apart whose swizzle is the same.
+    const uint32_t to = shared_.transposed(transposed_.stage) +
+                        static_cast<uint32_t>(e4m3::offset_of_piece(e4m3::transposed_row(lane_), piece));
+#pragma unroll
+    for (int first = 0; first < kSixteens; first += kBatch) {
+      uint32_t columns[kBatch][4];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int at = e4m3::offset_of_piece(first_in_tile_ + lane_, first + i);
+        ptx::ldmatrix_x4_trans(columns[i], from + static_cast<uint32_t>(at));
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        uint32_t rows[4];
+#pragma unroll
+        for (int result = 0; result < 4; ++result) {
+          const int reg = e4m3::first_register(result);
+          rows[result] =
+              __byte_perm(columns[i][reg], columns[i][reg + 1], e4m3::selector(result)) & wanted[result / 2];
+        }
+        ptx::stmatrix_x4(to + static_cast<uint32_t>((first + i) * e4m3::kColumnsAtOnce * kPanelRowBytes),
+                         rows);
+      }
+    }
+  }
+
+  const Shared& shared_;
+  const int lane_ = static_cast<int>(threadIdx.x) % 32;
+  const int first_in_tile_;  // of the warp's 32 keys
+  PipelineState values_, transposed_;
+};
+
+// A consumer warpgroup's 64 rows in registers: scores of a KV tile, the online softmax, P and the output
+// accumulators. A thread has rows 16 w + l / 4 and 8 further (`half` 0 and 1), w its warp and l its lane;
+// element [4 n + 2 half + i] of scores is of key 8 n + 2 (l % 4) + i, and that of out of a column that
+// prefill_e4m3_layout.h tells.
+template <class Tile>
+struct PrefillE4m3Rows {
+  static constexpr int kKeys = Tile::kKeys, kSteps = kKeys / 32, kStepBytes = 32;
+  // P is 2^kOffset times as large, relative to a row max that is stale by at most kSlack in log2.
+  static constexpr float kOffset = 8.0f, kSlack = 0.75f, kUnscale = 0x1p-8f;
+
+  float scores[kKeys / 2];
+  float out[Tile::kHeadDimV / 2];
+  uint32_t p[kSteps][4];  // operand A of wgmma with V^T
+  // Row max of unscaled scores; stale by at most kSlack after scaling.
+  float row_max[2];
+  float row_sum[2];  // of this lane's columns only
+  float rescale[2];
+  bool rescales;
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (float& x : out) x = 0.0f;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      row_max[half] = -INFINITY;
+      row_sum[half] = 0.0f;
+    }
+  }
+
+  // Issues scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
+  __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
+    constexpr int kStepsOfPanel = kPanelRowBytes / kStepBytes;
+    const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
+#pragma unroll
+    for (int i = 0; i < Tile::kHeadDimQk / kStepBytes; ++i) {
+      const int panel = i / kStepsOfPanel, in_panel = i % kStepsOfPanel * kStepBytes;
+      ptx::wgmma_mma_async(scores, a + (panel * Tile::kQueryPanelBytes + in_panel) / 16,
+                           b + (panel * Tile::kKeyPanelBytes + in_panel) / 16, i > 0, __nv_fp8_e4m3());
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  // Issues out += P v over all keys of the tile: those that are nobody's are zeros in both, and with branches
+  // around them ptxas serialises the products (its note C7520).
+  // `v`: transposed.
+  __device__ __forceinline__ void multiply_values(uint32_t v) {
+    const uint64_t b = ptx::smem_descriptor(v);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, __nv_fp8_e4m3());
+    ptx::wgmma_commit_group();
+  }
+
+  // Mask: scores of the KV tile from `first_key` on that a row does not see, or that lie outside of `keys`,
+  // become -inf. `first_row`: the thread's, of the work tile.
+  __device__ __forceinline__ void mask_scores(const AttentionParams& params, const sm80::WorkTileRows& rows,
+                                              int first_row, int first_key, const KeyRange& keys) {
+    const int first_column = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + 8 * half;
+      const QueryRange query = query_range<false>(params.batch, rows.span, rows.at(params, row).query);
+      const int begin = max(query.lo, keys.begin) - first_column;
+      const int end = row < rows.num_rows ? min(query.hi + 1, keys.end) - first_column : begin;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (8 * n + i < begin || 8 * n + i >= end) scores[4 * n + 2 * half + i] = -INFINITY;
+    }
+  }
+
+  // Online softmax: scores become P = 2^(kOffset + softmax_scale_log2 (score - row_max)), and `rescale`
+  // what out and row_sum so far are to be multiplied with. A row's own scores decide whether they are, so its
+  // bits do not depend on the rows beside it.
+  __device__ __forceinline__ void softmax(float softmax_scale_log2) {
+    bool changed = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float new_max = row_max[half];
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+        new_max = fmaxf(new_max, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+      new_max = sm80::quad_max(new_max);
+      if (!((new_max - row_max[half]) * softmax_scale_log2 > kSlack)) new_max = row_max[half];
+      const float shift = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, softmax_scale_log2);
+      // The product rounded by itself: exactly 1 for a row whose max stays.
+      rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
+      changed |= new_max != row_max[half];
+      row_max[half] = new_max;
+      const float shift_of_p = shift - kOffset;
+      float sums[2] = {};
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& score = scores[4 * n + 2 * half + i];
+          score = ptx::ex2_approx(score * softmax_scale_log2 - shift_of_p);
+          sums[i] += score;
+        }
+      row_sum[half] = row_sum[half] * rescale[half] + (sums[0] + sums[1]);
+    }
+    rescales = __any_sync(0xffffffffu, changed);
+  }
+
+  // After softmax(), when the PV of the KV tile before has ended.
+  __device__ __forceinline__ void rescale_and_pack_p() {
+    if (rescales) {
+#pragma unroll
+      for (int i = 0; i < Tile::kHeadDimV / 2; ++i) out[i] *= rescale[i / 2 % 2];
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int reg = 0; reg < 4; ++reg)
+        p[step][reg] = ptx::cvt_e4m3x4(
+            scores[e4m3::score_of_byte(step, reg, 0)], scores[e4m3::score_of_byte(step, reg, 1)],
+            scores[e4m3::score_of_byte(step, reg, 2)], scores[e4m3::score_of_byte(step, reg, 3)]);
+  }
+
+  // Row sums over all columns, as if P were not so large: call once, after the last tile.
+  __device__ __forceinline__ void finish_sums() {
+#pragma unroll
+    for (float& s : row_sum) s = sm80::quad_sum(s) * kUnscale;
+  }
+};
+
+// Epilogue. The work tile's row that the present thread begins with, of the consumers' `warpgroup`.
+template <class Tile>
+__device__ __forceinline__ int prefill_e4m3_row(int warpgroup) {
+  const int thread = ptx::tid_x();
+  return warpgroup * Tile::kConsumerRows + thread / 32 % 4 * 16 + thread % 32 / 4;
+}
+
+// What scores and outputs of a work tile are multiplied by besides the scales of all.
+struct E4m3Descales {
+  float scores, out;
+};
+
+template <class Tile>
+class PrefillE4m3Epilogue {
+  using Rows = PrefillE4m3Rows<Tile>;
+  static constexpr int kSixteens = Tile::kHeadDimV / 16;
+
+ public:
+  __device__ PrefillE4m3Epilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup)
+      : params_(params), rows_(rows), first_row_(prefill_e4m3_row<Tile>(warpgroup)) {}
+
+  // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
+  __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2,
+                                        const E4m3Descales& descales, int partial_idx) const {
+    if (partial_idx >= 0) return write_partial(rows, descales, partial_idx);
+    float out_scale[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      out_scale[half] = finish(rows, half, softmax_scale_log2) * (Rows::kUnscale * descales.out);
+    if (params_.out_element == Element::kF32)
+      write_wide(rows, out_scale);
+    else if (params_.out_element == Element::kBF16)
+      write_narrow<__nv_bfloat16>(rows, out_scale);
+    else
+      write_narrow<__half>(rows, out_scale);
+  }
+
+ private:
+  // Writes the row's LSE; returns the scale of its output.
+  __device__ float finish(const Rows& rows, int half, float softmax_scale_log2) const {
+    const int tile_row = first_row_ + 8 * half;
+    const sm80::TileRow row = rows_.at(params_, min(tile_row, rows_.num_rows - 1));
+    const sm80::RowResult result =
+        sm80::finish_row(params_, rows.row_max[half], rows.row_sum[half], softmax_scale_log2, row.head);
+    if (params_.lse != nullptr && lane_ % 4 == 0 && tile_row < rows_.num_rows)
+      params_.lse[(rows_.span.first_token + row.query) * params_.lse_token_stride +
+                  row.head * params_.lse_head_stride] = result.lse;
+    return result.out_scale;
+  }
+
+  __device__ char* out_row(int tile_row, int element_bytes) const {
+    return static_cast<char*>(params_.out.data) +
+           rows_.offset_in(params_.out, rows_.at(params_, tile_row)) * element_bytes;
+  }
+
+  __device__ __forceinline__ void write_wide(const Rows& rows, const float (&out_scale)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      if (tile_row >= rows_.num_rows) continue;
+      write_floats(rows, half, out_scale[half], reinterpret_cast<float*>(out_row(tile_row, sizeof(float))));
+    }
+  }
+
+  // Relative to the row max in units that all work tiles share: kernels that merge know no descales of heads.
+  __device__ __forceinline__ void write_partial(const Rows& rows, const E4m3Descales& descales,
+                                                int partial_idx) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      if (tile_row >= rows_.num_rows) continue;
+      const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
+      const float to_shared_units = params_.logit_cap > 0.0f ? 1.0f : descales.scores;
+      if (lane_ % 4 == 0)
+        params_.plan.partial_state[partial_row] =
+            make_float2(rows.row_max[half] * to_shared_units, rows.row_sum[half]);
+      write_floats(rows, half, Rows::kUnscale * descales.out,
+                   params_.plan.partial_out + partial_row * params_.head_dim_v);
+    }
+  }
+
+  // A lane has four columns of each sixteen.
+  __device__ __forceinline__ void write_floats(const Rows& rows, int half, float scale, float* to) const {
+#pragma unroll
+    for (int sixteen = 0; sixteen < kSixteens; ++sixteen) {
+      const int column = 16 * sixteen + e4m3::first_column_of_lane(lane_);
+      if (column < params_.head_dim_v)
+        *reinterpret_cast<float4*>(to + column) =
+            make_float4(element(rows, sixteen, half, 0) * scale, element(rows, sixteen, half, 1) * scale,
+                        element(rows, sixteen, half, 2) * scale, element(rows, sixteen, half, 3) * scale);
+    }
+  }
+
+  // Four lanes of a row transpose what they have of four sixteens, so that each writes a whole one: four
+  // lanes 128 bytes.
+  template <class T>
+  __device__ __forceinline__ void write_narrow(const Rows& rows, const float (&out_scale)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      const bool valid = tile_row < rows_.num_rows;
+      auto* const to = reinterpret_cast<uint4*>(out_row(valid ? tile_row : 0, 2));
+#pragma unroll
+      for (int first = 0; first < kSixteens; first += 4) {
+        uint32_t low[4], high[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          low[i] = sm80::pack(element(rows, first + i, half, 0) * out_scale[half],
+                              element(rows, first + i, half, 1) * out_scale[half], T());
+          high[i] = sm80::pack(element(rows, first + i, half, 2) * out_scale[half],
+                               element(rows, first + i, half, 3) * out_scale[half], T());
+        }
+        sm80::quad_transpose(low);
+        sm80::quad_transpose(high);
+        const int sixteen = first + lane_ % 4;
+        if (valid && sixteen * 16 < params_.head_dim_v) {
+          to[2 * sixteen] = make_uint4(low[0], high[0], low[1], high[1]);
+          to[2 * sixteen + 1] = make_uint4(low[2], high[2], low[3], high[3]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ static float element(const Rows& rows, int sixteen, int half, int column) {
+    return rows.out[e4m3::element_of_column(sixteen, half, column)];
+  }
+
+  const AttentionParams& params_;
+  const sm80::WorkTileRows rows_;
+  const int first_row_;
+  const int lane_ = ptx::tid_x() % 32;
+};
+
+// Consumer: one warpgroup, all work tiles. As PrefillConsumer, but for values that come transposed.
+template <class Tile>
+class PrefillE4m3Consumer {
+  using Shared = PrefillE4m3Shared<Tile>;
+  using Rows = PrefillE4m3Rows<Tile>;
+  // Named barriers: two that order the warpgroups' wgmma (ping-pong), then one of each warpgroup alone.
+  static constexpr int kSchedulerBarrier = 1, kWarpgroupBarrier = kSchedulerBarrier + Tile::kConsumers;
+
+ public:
+  // `warpgroup`: of the consumers.
+  __device__ PrefillE4m3Consumer(const PrefillParams& params, const Shared& shared, int warpgroup)
+      : params_(params.attention),
+        shared_(shared),
+        warpgroup_(warpgroup),
+        cp_async_rows_(params.box_rows == 0) {}
+
+  __device__ void run() {
+    if (warpgroup_ == 1) scheduler_barrier_arrive();
+    for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
+      ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
+      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
+      if (work_tile.num_tiles < 0) return;
+      const E4m3Descales descales = descales_of(work_tile);
+      ptx::mbarrier_wait(shared_.queries_full(queries_.stage, warpgroup_), queries_.parity);
+      ptx::fence_proxy_async();
+      attend(work_tile, descales);
+      release(shared_.work_tile_empty(state.stage));
+    }
+  }
+
+ private:
+  __device__ __forceinline__ E4m3Descales descales_of(const PrefillWorkTile& work_tile) const {
+    const int request = work_tile.tile.request, head = work_tile.head;
+    return {scale_of(params_.q_scales, request, head) * scale_of(params_.k_scales, request, head),
+            scale_of(params_.v_scales, request, head)};
+  }
+  // scale log2(e), for exp2; capped scores have their scale already.
+  __device__ __forceinline__ float softmax_scale_log2_of(const E4m3Descales& descales) const {
+    return sm80::softmax_scale_log2_of(params_) * (params_.logit_cap > 0.0f ? 1.0f : descales.scores);
+  }
+
+  __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile, const E4m3Descales& descales) {
+    const uint32_t q = shared_.queries(queries_.stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
+    const int num_tiles = work_tile.num_tiles;
+    const KeyRange full = work_tile.full;
+    int first_key = work_tile.first_key;
+    Rows rows;
+    rows.clear();
+    if (num_tiles == 0) {
+      release_queries();
+    } else {
+      wait_for_keys();
+      ptx::wgmma_fence();
+      rows.multiply_keys(q, shared_.keys(keys_.stage));
+      ptx::wgmma_wait_group<0>();
+      compute_p(rows, work_tile, descales, first_key, full);
+      rows.rescale_and_pack_p();
+      wait_for_keys_or_end(num_tiles > 1);
+#pragma unroll 1
+      for (int i = 1; i < num_tiles; ++i) {
+        first_key += Tile::kKeys;
+        scheduler_barrier_sync();
+        ptx::wgmma_fence();
+        rows.multiply_keys(q, shared_.keys(keys_.stage));
+        wait_for_values();
+        rows.multiply_values(shared_.transposed(values_.stage));
+        scheduler_barrier_arrive();
+        ptx::wgmma_wait_group<1>();
+        compute_p(rows, work_tile, descales, first_key, full);
+        // The spin loop in this keeps the compiler from moving the next wait before the softmax.
+        wait_for_keys_or_end(i + 1 < num_tiles);
+        ptx::wgmma_wait_group<0>();
+        ptx::fence_operand(rows.out);
+        release_values();
+        rows.rescale_and_pack_p();
+      }
+      wait_for_values();
+      ptx::wgmma_fence();
+      rows.multiply_values(shared_.transposed(values_.stage));
+      ptx::wgmma_wait_group<0>();
+      ptx::fence_operand(rows.out);
+      release_values();
+    }
+    rows.finish_sums();
+    // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
+    ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
+    PrefillE4m3Epilogue<Tile>(params_, rows_of(work_tile), warpgroup_)
+        .write(rows, softmax_scale_log2_of(descales), descales, work_tile.partial_idx);
+  }
+
+  // The stage of K is free; cap, mask and softmax: scores become P.
+  __device__ __forceinline__ void compute_p(Rows& rows, const PrefillWorkTile& work_tile,
+                                            const E4m3Descales& descales, int first_key,
+                                            const KeyRange& full) {
+    ptx::fence_operand(rows.scores);
+    release(shared_.keys_empty(keys_.stage));
+    keys_.advance(Tile::kStages);
+    if (params_.logit_cap > 0.0f) {
+      sm80::ScoreCap cap(params_);
+      cap.to_exponent *= descales.scores;
+#pragma unroll
+      for (float& score : rows.scores) score = cap(score);
+    }
+    if (first_key < full.begin || first_key + Tile::kKeys > full.end)
+      rows.mask_scores(params_, rows_of(work_tile), prefill_e4m3_row<Tile>(warpgroup_), first_key,
+                       {work_tile.tile.kv_begin, work_tile.tile.kv_end});
+    rows.softmax(softmax_scale_log2_of(descales));
+  }
+
+  // Computed again where it is wanted, since registers are short.
+  __device__ __forceinline__ sm80::WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
+    return {params_, work_tile.tile, work_tile.head, Tile::kRows};
+  }
+
+  __device__ __forceinline__ void wait_for_keys() const {
+    ptx::mbarrier_wait(shared_.keys_full(keys_.stage), keys_.parity);
+    if (cp_async_rows_) ptx::fence_proxy_async();
+  }
+  // Waits for the next K; without any, the queries are free.
+  __device__ __forceinline__ void wait_for_keys_or_end(bool more) {
+    if (more)
+      wait_for_keys();
+    else
+      release_queries();
+  }
+  __device__ __forceinline__ void wait_for_values() const {
+    ptx::mbarrier_wait(shared_.transposed_full(values_.stage), values_.parity);
+  }
+  __device__ __forceinline__ void release_values() {
+    release(shared_.transposed_empty(values_.stage));
+    values_.advance(Tile::kTransposedStages);
+  }
+  __device__ __forceinline__ void release_queries() {
+    release(shared_.queries_empty(queries_.stage, warpgroup_));
+    queries_.advance(Tile::kQueryStages);
+  }
+  // One arrival a warp.
+  __device__ __forceinline__ static void release(uint32_t barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+  }
+
+  __device__ __forceinline__ void scheduler_barrier_sync() const {
+    ptx::barrier_sync(kSchedulerBarrier + warpgroup_, 128 * Tile::kConsumers);
+  }
+  __device__ __forceinline__ void scheduler_barrier_arrive() const {
+    ptx::barrier_arrive(kSchedulerBarrier + (warpgroup_ ^ 1), 128 * Tile::kConsumers);
+  }
+
+  const AttentionParams& params_;
+  const Shared& shared_;
+  const int warpgroup_;
+  const bool cp_async_rows_;
+  PipelineState queries_, keys_, values_;  // values: transposed
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, 1)
+    prefill_e4m3_kernel(const __grid_constant__ PrefillParams params) {
+  using Shared = PrefillE4m3Shared<Tile>;
+  extern __shared__ __align__(kSwizzleAtom) char memory[];
+  const Shared shared(memory);
+  if (threadIdx.x == 0) shared.init_barriers();
+  ptx::griddepcontrol_wait();
+  write_padding(params.attention, params.attention.plan.header->num_tokens);
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (warp < Tile::kProducerWarps) {
+    ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
+    if (warp == 0)
+      PrefillProducer<Tile, Shared, false>(params, shared, 0).run();
+    else if (warp == 1)
+      PrefillProducer<Tile, Shared, true>(params, shared, 0).run();
+    else
+      PrefillScheduler<Tile, Shared>(params, shared, warp - Tile::kLoadWarps).run();
+  } else if (warp < Tile::kFirstConsumerWarp) {
+    ptx::setmaxnreg_dec<Tile::kTransposeRegisters>();
+    PrefillTransposer<Tile>(shared, warp - Tile::kProducerWarps).run();
+  } else {
+    ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
+    PrefillE4m3Consumer<Tile>(params, shared, (warp - Tile::kFirstConsumerWarp) / 4).run();
+  }
+}
+
+template <int kHeadDimQk, int kHeadDimV>
+void launch_prefill_e4m3(const PrefillParams& params, int num_ctas, void* stream) {
+  using Tile = PrefillE4m3Tile<kHeadDimQk, kHeadDimV>;
+  constexpr int kSharedBytes = PrefillE4m3Shared<Tile>::kBytes;
+  constexpr auto kKernel = prefill_e4m3_kernel<Tile>;
+  allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
+  launch_dependent<PrefillParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads,
+                                  kSharedBytes, stream, params, "attention");
+}
+
+}  // namespace attend::kernels::cuda::sm90

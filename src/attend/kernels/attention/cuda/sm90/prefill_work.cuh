@@ -1,0 +1,143 @@
+// What attention of many rows on sm_90a computes, one work tile after another, and how its tiles lie in shared
+// memory: for the kernels whose warps do it, of 16 bits (prefill.cuh) and of e4m3 (prefill_e4m3.cuh).
+#pragma once
+
+#include "attend/kernels/attention/cuda/common/plan_walk.cuh"
+#include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_kernel.h"
+
+namespace attend::kernels::cuda::sm90 {
+
+// A tile of rows lies in panels of 128 bytes of each row, one after another; a panel's rows are in TMA's
+// 128-byte swizzle.
+inline constexpr int kPanelRowBytes = 128;
+inline constexpr int kSwizzleAtom = 1024;  // eight such rows: what tiles are aligned to
+
+// Where 16 bytes of a row of a panel lie, from the panel's begin.
+__device__ inline uint32_t swizzled(int row, int piece) {
+  return static_cast<uint32_t>(row * kPanelRowBytes + ((piece ^ (row & 7)) << 4));
+}
+
+// A row tile and a KV head, with all keys that they see or, where CTAs divide keys, a part of them.
+struct alignas(16) PrefillWorkTile {
+  RowTile tile;  // whose keys are narrowed to those of this layer and of the part
+  int32_t head;
+  int32_t partial_idx;  // of the partial result; -1: the result is final
+  int32_t first_key;    // of the first key tile
+  int32_t num_tiles;    // -1: there are no more work tiles
+  KeyRange full;        // keys that every row sees, of those
+};
+
+// The work tiles of a CTA, one after another. They are taken in the order of the plan, heads fastest: the
+// first of every CTA is that of its index, and each CTA takes another as soon as it has published the one
+// before (an atomic counter). Who computes a work tile changes no bit. Where CTAs divide keys, they are those
+// of the CTA's range. By one thread.
+template <class Tile>
+class PrefillWalk {
+ public:
+  __device__ explicit PrefillWalk(const PrefillParams& params)
+      : params_(params.attention), progress_(params.progress), divides_keys_(divides_keys(params_.plan)) {}
+
+  __device__ void begin() {
+    const PlanView& plan = params_.plan;
+    const int cta = static_cast<int>(blockIdx.x);
+    const PlanHeader header = *plan.header;
+    if (divides_keys_) {
+      // All loads at once; there is no start behind the line.
+      const CtaStart start = plan.cta_starts[cta];
+      row_tile_ = start.tile.index;
+      head_ = start.head;
+      first_ = start.first;
+      gap_ = header.line.gap;
+      if (cta / plan.heads_at_once * header.line.cta_range < header.line_length) left_ = start.length;
+    } else {
+      work_tile_idx_ = cta;
+      num_work_tiles_ = header.num_row_tiles * params_.num_kv_heads;
+    }
+  }
+
+  // After begin() and advance(), before the others.
+  __device__ void find() {
+    if (divides_keys_) return;
+    while (work_tile_idx_ < num_work_tiles_ && !begins_work_tile()) advance();
+    row_tile_ = work_tile_idx_ / params_.num_kv_heads;
+    head_ = work_tile_idx_ % params_.num_kv_heads;
+  }
+  __device__ bool has_ended() const { return divides_keys_ ? left_ <= 0 : work_tile_idx_ >= num_work_tiles_; }
+
+  __device__ void write(PrefillWorkTile& work_tile) {
+    PrefillWorkTile made = make_work_tile();
+    if (divides_keys_) {
+      const sm80::KvTileRange part = sm80::range_at<false>(params_.plan, made.tile, head_, first_,
+                                                           min(made.tile.num_kv_tiles - first_, left_));
+      left_ -= part.count;
+      made.partial_idx = part.partial_idx;
+      const int part_begin = (made.tile.first_kv_tile + part.first) * kKeyTile;
+      made.tile.kv_begin = max(made.tile.kv_begin, part_begin);
+      made.tile.kv_end = max(made.tile.kv_begin, min(made.tile.kv_end, part_begin + part.count * kKeyTile));
+      made.full = {max(made.full.begin, made.tile.kv_begin), min(made.full.end, made.tile.kv_end)};
+    }
+    made.first_key = made.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
+    if (made.tile.kv_begin < made.tile.kv_end)
+      made.num_tiles = (made.tile.kv_end - made.first_key + Tile::kKeys - 1) / Tile::kKeys;
+    work_tile = made;
+  }
+
+  __device__ void advance() {
+    if (!divides_keys_) {
+      work_tile_idx_ = static_cast<int>(gridDim.x) + atomicAdd(progress_, 1);
+      return;
+    }
+    left_ -= gap_;
+    first_ = 0;
+    head_ += params_.plan.heads_at_once;
+    if (head_ < params_.num_kv_heads) return;
+    head_ -= params_.num_kv_heads;
+    ++row_tile_;
+  }
+
+  // The last CTA to end resets the counters.
+  __device__ void end() const {
+    if (divides_keys_ || atomicAdd(progress_ + 1, 1) + 1 < static_cast<int>(gridDim.x)) return;
+    progress_[0] = 0;
+    progress_[1] = 0;
+  }
+
+ private:
+  // Where the plan's row tiles are lower than a work tile, the tiles that follow the first belong to its work
+  // tile.
+  __device__ bool begins_work_tile() const {
+    return params_.plan.row_tiles[work_tile_idx_ / params_.num_kv_heads].row_begin % Tile::kRows == 0;
+  }
+
+  // With all keys of the row tile.
+  __device__ PrefillWorkTile make_work_tile() const {
+    const BatchParams& batch = params_.batch;
+    PrefillWorkTile work_tile{};
+    work_tile.head = head_;
+    work_tile.partial_idx = -1;
+    work_tile.tile = params_.plan.row_tiles[row_tile_];
+    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, Tile::kRows);
+    const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
+    // The plan may be one of a layer without a window, its row tiles lower.
+    const VisibleRange of_first =
+                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_first)),
+                       of_last =
+                           visible_range(batch, rows.span, position_of<false>(batch, rows.span, j_last));
+    work_tile.tile.kv_begin = of_first.lo;
+    work_tile.tile.kv_end = max(of_first.lo, of_last.hi + 1);
+    work_tile.full = {of_last.lo, of_first.hi + 1};
+    return work_tile;
+  }
+
+  const AttentionParams& params_;
+  int32_t* const progress_;
+  const bool divides_keys_;
+  int row_tile_ = 0, head_ = 0;
+  // Where keys are divided: the CTA's first KV tile of the row tile, and what is left of its range.
+  int first_ = 0, left_ = 0, gap_ = 0;
+  // Else.
+  int work_tile_idx_ = 0, num_work_tiles_ = 0;
+};
+
+}  // namespace attend::kernels::cuda::sm90
