@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <map>
 
 #include "attend/model/check_finite.h"
@@ -89,6 +90,64 @@ TEST(LoadModel, TakesEveryTensorOfTheConfigAndReportsProgressToTheLastByte) {
   EXPECT_EQ(total, model->weight_bytes());
   EXPECT_EQ(calls, tiny_llama().size());
   EXPECT_EQ(model->spec().architecture, "LlamaForCausalLM");
+}
+
+// A file of zeros without their data on the disk, but for its header.
+void write_sparse(const TempDir& dir, const std::vector<TestTensor>& tensors, const std::string& large,
+                  int64_t rows) {
+  std::string header;
+  size_t end = 0;
+  for (const TestTensor& tensor : tensors) {
+    std::vector<int64_t> shape = tensor.shape;
+    if (tensor.name == large) shape[0] = rows;
+    const size_t begin = end;
+    end += tensor.data.size() / static_cast<size_t>(tensor.shape[0]) * static_cast<size_t>(shape[0]);
+    header += (header.empty() ? "{\"" : ", \"") + tensor.name + "\": {\"dtype\": \"" + tensor.dtype +
+              "\", \"shape\": [" + std::to_string(shape[0]) +
+              (shape.size() > 1 ? ", " + std::to_string(shape[1]) : "") + "], \"data_offsets\": [" +
+              std::to_string(begin) + ", " + std::to_string(end) + "]}";
+  }
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const auto file = dir.write("model.safetensors", safetensors_bytes(header, ""));
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) + end);
+}
+
+// Memory of this process that no file is behind.
+size_t anonymous_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (word == "RssAnon:") {
+      size_t kilobytes = 0;
+      status >> kilobytes;
+      return kilobytes * 1024;
+    }
+  return 0;
+}
+
+// As a checkpoint of 60 GB, of which this is a piece.
+TEST(LoadModel, MapsALargeFileWithoutMemoryOfItsOwnAndTellsHowFarItIs) {
+  constexpr int64_t kRows = int64_t{1} << 24;
+  const TempDir dir;
+  std::string config = config_json(true);
+  config.replace(config.find("\"vocab_size\": 10"), 16, "\"vocab_size\": " + std::to_string(kRows));
+  dir.write("config.json", config);
+  write_sparse(dir, without(tiny_llama(), "lm_head.weight"), "model.embed_tokens.weight", kRows);
+  size_t done = 0, total = 0, calls = 0;
+  const size_t before = anonymous_bytes();
+  const auto model =
+      load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto, [&](size_t now, size_t all) {
+        EXPECT_GT(now, done);
+        done = now;
+        total = all;
+        ++calls;
+      });
+  const size_t large_bytes = static_cast<size_t>(kRows) * kHidden * 2;
+  EXPECT_GT(done, large_bytes);
+  EXPECT_EQ(done, total);
+  EXPECT_GT(calls, 2 * tiny_llama().size()) << "a bar that stands still for a whole tensor";
+  EXPECT_LT(anonymous_bytes(), before + large_bytes / 8);
+  ASSERT_GT(before, 0u) << "/proc/self/status has no RssAnon";
 }
 
 TEST(LoadModel, RefusesEachMissingTensorByName) {

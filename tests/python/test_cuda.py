@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 from attend import flash_attn_interface as flash
-from attend import flash_mla
+from attend import flash_mla, flashinfer
 from conftest import check
 
 torch = pytest.importorskip("torch")
@@ -350,6 +350,37 @@ def test_a_graph_turns_by_the_lengths_of_its_replay(cache):
             want = torch.stack([x[..., 0] * cos - x[..., 1] * sin, x[..., 1] * cos + x[..., 0] * sin], -1).flatten(-2)
             row = k[table[r].long()].view(-1, KV_HEADS, DIM)[n]
             torch.testing.assert_close(row.float(), want, rtol=8e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["decode", "prefill"])
+def test_a_graph_between_plans_of_flashinfer_serves_the_last_one(cache, kind):
+    k, v, table = cache
+    indices = torch.zeros(BATCH * WIDTH, dtype=torch.int32, device="cuda")
+    seqlen_q = 1 if kind == "decode" else 3
+    q = queries(seqlen_q).flatten(0, 1)
+
+    def planned(wrapper, step):
+        counts = [-(-n // PAGE_SIZE) for n in step]
+        indptr = torch.tensor([0, *np.cumsum(counts)], dtype=torch.int32, device="cuda")
+        pages = torch.cat([table[r, :count] for r, count in enumerate(counts)])
+        last = torch.tensor([(n - 1) % PAGE_SIZE + 1 for n in step], dtype=torch.int32, device="cuda")
+        if kind == "decode":
+            wrapper.plan(indptr, pages, last, HEADS, KV_HEADS, DIM, PAGE_SIZE)
+        else:
+            cu = (torch.arange(BATCH + 1, device="cuda") * seqlen_q).int()
+            wrapper.plan(cu, indptr, pages, last, HEADS, KV_HEADS, DIM, PAGE_SIZE, causal=True)
+        return wrapper
+
+    make = flashinfer.BatchDecodeWithPagedKVCacheWrapper if kind == "decode" else flashinfer.BatchPrefillWithPagedKVCacheWrapper
+    name = "paged_kv_indices_buffer" if kind == "decode" else "paged_kv_indices_buf"
+    wrapper = planned(make(None, use_cuda_graph=True, **{name: indices}), LENGTHS[1])
+    graph, out = captured(lambda: wrapper.run(q, (k, v)))
+    for step in ([20, 128, 17, 64, 5], LENGTHS[1], [3] * 5):
+        planned(wrapper, step)
+        graph.replay()
+        torch.cuda.synchronize()
+        want = planned(make(None), step).run(q, (k, v))
+        np.testing.assert_array_equal(out.float().cpu(), want.float().cpu())
 
 
 def test_tensors_of_a_call_lie_on_one_device(cache):

@@ -124,5 +124,8 @@ def test_the_wrapper_of_a_graph_serves_plans_that_change(rng, library):
         out = library.array(wrapper.run(q, cache))
         for r in range(3):
             check(out[r : r + 1], seen(q_values[r : r + 1], *keys[r], np.ones((1, seqlens[r]), bool))[0])
-    with pytest.raises(attend.Error, match="indptr of 3, indices of 2: expected 4, and at most 9"):
-        wrapper.plan(np.zeros(3, np.int32), np.zeros(2, np.int32), None, 4, 2, 32, 16)
+    zeros = lambda count: int32(library, np.zeros(count))
+    with pytest.raises(attend.Error, match=r"cu_seqlen_q of \[3\] with use_cuda_graph: expected \[4\]"):
+        wrapper.plan(zeros(3), zeros(2), zeros(2), 4, 2, 32, 16)
+    with pytest.raises(attend.Error, match=r"kv_indices of \[10\] with use_cuda_graph: expected at most \[9\]"):
+        wrapper.plan(zeros(4), zeros(10), zeros(3), 4, 2, 32, 16)

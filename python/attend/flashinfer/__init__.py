@@ -1,26 +1,35 @@
 """FlashInfer's wrappers over attend's kernels: plan once a step, run once a layer, on CPUs and on GPUs from Ampere on;
 and its layers and sampling, which are attend.sgl_kernel's.
 
-attention   BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
-            BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper, BatchMLAPagedAttentionWrapper,
-            merge_state, merge_states
+decode      BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper, fast_decode_plan,
+            single_decode_with_kv_cache
+prefill     BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper, single_prefill_with_kv_cache
+mla         BatchMLAPagedAttentionWrapper
+cascade     merge_state, merge_state_in_place, merge_states, MultiLevelCascadeAttentionWrapper
+page        append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens
 sampling    softmax, sampling_from_probs, top_p_sampling_from_probs, ... (tensors of torch)
             rmsnorm, fused_add_rmsnorm, gemma_rmsnorm, gemma_fused_add_rmsnorm, silu_and_mul, gelu_and_mul,
             gelu_tanh_and_mul, apply_rope_with_cos_sin_cache_inplace (tensors of torch)
 
 What differs from FlashInfer: the workspace that a wrapper is given, and which of its kernels are asked for (backend,
-use_tensor_cores), change nothing; page sizes are powers of two up to 256; position encodings are refused by name: rotate
-before. LSE are of base 2 and float32, as FlashInfer's; a query that sees no key has output 0 and LSE -inf.
+use_tensor_cores), change nothing; page sizes are powers of two up to 256, head dims multiples of 8 up to 256; what would
+change results and is not served (position encodings, custom variants of attention, several items in a prompt) is refused
+by name. LSE are of base 2 and float32, as FlashInfer's; a query that sees no key has output 0 and LSE -inf.
 """
 
-from .attention import (
+from .cascade import MultiLevelCascadeAttentionWrapper, merge_state, merge_state_in_place, merge_states
+from .decode import (
     BatchDecodeWithPagedKVCacheWrapper,
-    BatchMLAPagedAttentionWrapper,
+    CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
+    fast_decode_plan,
+    single_decode_with_kv_cache,
+)
+from .mla import BatchMLAPagedAttentionWrapper
+from .page import append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens
+from .prefill import (
     BatchPrefillWithPagedKVCacheWrapper,
     BatchPrefillWithRaggedKVCacheWrapper,
-    CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
-    merge_state,
-    merge_states,
+    single_prefill_with_kv_cache,
 )
 
 # What wants torch is there where torch is: the wrappers take numpy's arrays too.
@@ -41,9 +50,18 @@ __all__ = [
     "BatchPrefillWithPagedKVCacheWrapper",
     "BatchPrefillWithRaggedKVCacheWrapper",
     "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
+    "MultiLevelCascadeAttentionWrapper",
+    "append_paged_kv_cache",
+    "append_paged_mla_kv_cache",
+    "fast_decode_plan",
+    "get_batch_indices_positions",
+    "get_seq_lens",
     "merge_state",
+    "merge_state_in_place",
     "merge_states",
     "sampling",
+    "single_decode_with_kv_cache",
+    "single_prefill_with_kv_cache",
     *_OF_TORCH,
 ]
 

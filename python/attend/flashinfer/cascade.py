@@ -1,0 +1,79 @@
+"""FlashInfer's merges of partial results by their LSE, and attention over keys that groups of requests share."""
+
+from .._attend import merge
+from .._refusal import refusal
+from ._wrapper import LOG2_E
+from .prefill import BatchPrefillWithPagedKVCacheWrapper
+
+__all__ = ["MultiLevelCascadeAttentionWrapper", "merge_state", "merge_state_in_place", "merge_states"]
+
+
+def merge_state(v_a, s_a, v_b, s_b):
+    """Merges attention over two parts of the keys: (v, s).
+
+    v_a, v_b  [num_tokens, num_heads, head_dim]     s_a, s_b  float32 [num_tokens, num_heads], LSE of base 2
+    """
+    v, s = merge(v_a, s_a / LOG2_E, v_b, s_b / LOG2_E)
+    return v, s * LOG2_E
+
+
+def merge_state_in_place(v, s, v_other, s_other, mask=None):
+    """Merges v_other, s_other into v, s. mask bool [num_tokens]: the tokens whose rows are merged; None: all. A GPU is not
+    waited for, whatever the mask."""
+    merged_v, merged_s = merge_state(v, s, v_other, s_other)
+    v[...] = merged_v if mask is None else _chosen(mask[:, None, None], merged_v, v)
+    s[...] = merged_s if mask is None else _chosen(mask[:, None], merged_s, s)
+
+
+def _chosen(mask, ones, others):
+    if hasattr(ones, "where"):
+        return ones.where(mask, others)
+    import numpy as np
+
+    return np.where(mask, ones, others)
+
+
+def merge_states(v, s):
+    """Merges attention over several parts: v [num_tokens, num_parts, num_heads, head_dim], s [num_tokens, num_parts,
+    num_heads]."""
+    merged = v[:, 0], s[:, 0]
+    for part in range(1, v.shape[1]):
+        merged = merge_state(*merged, v[:, part], s[:, part])
+    return merged
+
+
+class MultiLevelCascadeAttentionWrapper:
+    """Attention to keys in levels: of each level, groups of requests share pages. A level's arrays are those of a paged
+    prefill whose requests are the groups. The last level's mask may be causal."""
+
+    def __init__(self, num_levels, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False,
+                 qo_indptr_buf_arr=None, paged_kv_indptr_buf_arr=None, paged_kv_indices_buf_arr=None,
+                 paged_kv_last_page_len_buf_arr=None):  # fmt: skip
+        buffers = [given or [None] * num_levels for given in (qo_indptr_buf_arr, paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr)]
+        self._levels = [
+            BatchPrefillWithPagedKVCacheWrapper(float_workspace_buffer, kv_layout, use_cuda_graph, *of_level)
+            for of_level in zip(*buffers)
+        ]
+
+    def reset_workspace_buffer(self, *args, **kwargs):
+        """Workspaces are attend's own."""
+
+    def plan(self, qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len, num_qo_heads,
+             num_kv_heads, head_dim, page_size, causal=False, **options):  # fmt: skip
+        """A list of arrays for each level; `options` as the paged prefill wrapper has them."""
+        arrays = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
+        if any(len(array) != len(self._levels) for array in arrays):
+            raise refusal("invalid_argument", f"arrays of {[len(array) for array in arrays]} levels: expected {len(self._levels)}")
+        for level, of_level in zip(self._levels, zip(*arrays)):
+            level.plan(*of_level, num_qo_heads, num_kv_heads, head_dim, page_size, causal=causal and level is self._levels[-1], **options)
+
+    begin_forward = plan
+
+    def run(self, q, paged_kv_cache):
+        """q [total_q, num_qo_heads, head_dim]."""
+        merged = self._levels[0].run(q, paged_kv_cache, return_lse=True)
+        for level in self._levels[1:]:
+            merged = merge_state(*merged, *level.run(q, paged_kv_cache, return_lse=True))
+        return merged[0]
+
+    forward = run

@@ -1,0 +1,69 @@
+"""How a process that used attend ends: with the exit code that its code asks for, and nothing said of leaks, which nanobind
+reports of objects that outlive their interpreter."""
+
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+MODEL = pathlib.Path(__file__).resolve().parents[2] / "models" / "attend-tiny"
+
+KERNELS = """
+    import attend, attend.flashinfer, numpy as np
+    q, k = np.ones((2, 4, 64), np.float32), np.ones((2, 1, 2, 64), np.float32)
+    lengths = np.array([2], np.int32)
+    ends = np.array([0, 2], np.int32)
+    call = dict(cu_seqlen_q=ends, seqlen_kv=lengths, max_seqlen_q=2, cu_seqlen_kv=ends, scale=1.0)
+    kept = attend.attention(q, k, k, **call)
+    wrapper = attend.flashinfer.BatchPrefillWithRaggedKVCacheWrapper()
+    wrapper.plan(ends, ends, 4, 2, 64, causal=True)
+    more = wrapper.run(q, k[:, 0], k[:, 0], return_lse=True)
+    try:
+        attend.attention(q, k, k, **{**call, "scale": None})
+    except TypeError as caught:
+        error = caught
+    try:
+        attend.attention(q, k[:1], k, **call)
+    except attend.Error as caught:
+        refusal = caught  # with its traceback, and so with the tensors
+"""
+
+PLANS = """
+    import numpy as np
+    from attend.flash_attn_interface import flash_attn_with_kvcache, get_scheduler_metadata
+    q, cache = np.ones((2, 1, 4, 64), np.float32), np.ones((2, 16, 2, 64), np.float32)
+    lengths = np.array([3, 16], np.int32)
+    plan = get_scheduler_metadata(2, 1, 16, 4, 2, 64, lengths, qkv_dtype="float32", causal=True)
+    out = flash_attn_with_kvcache(q, cache, cache, cache_seqlens=lengths, causal=True, scheduler_metadata=plan)
+    cycle = [out]
+    cycle.append(cycle)
+"""
+
+ENGINE = """
+    import attend
+    llm = attend.LLM(MODEL, device="cpu", max_total_tokens=2048, threads=1)
+    answers = llm.generate(["copy: laugh ->"] * 2, attend.SamplingParams(temperature=0, n=2))
+    stream = llm.stream("count:", attend.SamplingParams(temperature=1, max_tokens=1500, ignore_eos=True))
+    first = next(stream)  # and nobody asks for the rest
+"""
+
+TORCH = """
+    import torch, attend.flash_attn_interface as fa
+    q = torch.ones(1, 3, 2, 64)
+    out = fa.flash_attn_func(q, q, q, causal=True)
+    held = [fa.flash_attn_func(q, q, q, causal=True) for _ in range(3)]
+    closure = lambda: (out, held, closure)
+"""
+
+
+@pytest.mark.parametrize("code", [KERNELS, PLANS, ENGINE, TORCH], ids=["kernels", "plans", "engine", "torch"])
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"], ids=["end", "exit"])
+def test_a_process_ends_without_a_word(code, ending):
+    if code is TORCH:
+        pytest.importorskip("torch")
+    script = textwrap.dedent(code).replace("MODEL", repr(str(MODEL))) + ending
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == (3 if ending else 0), ended.stderr
+    assert "leak" not in ended.stderr and "Traceback" not in ended.stderr, ended.stderr
