@@ -20,8 +20,7 @@ void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
 }
 
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
-  return device.type == DeviceType::kCuda &&
-         cuda::multiplies_e4m3(device, head_dim_qk, head_dim_v, num_rows);
+  return device.type == DeviceType::kCuda && cuda::multiplies_e4m3(device, head_dim_qk, head_dim_v, num_rows);
 }
 
 }  // namespace attend::kernels

@@ -42,8 +42,8 @@ void check(const AttentionArgs& args);
 void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream);
 
 // Whether attention() on `device` multiplies queries, keys and values of fp8_e4m3 as they are, where
-// max_seqlen_q new tokens of the heads of a K/V head are `num_rows` rows, splits are not fixed and there is no
-// tree mask. Where it does not, such queries are right, but slower than in 16 bits.
+// max_seqlen_q new tokens of the heads of a K/V head are `num_rows` rows, splits are not fixed and there is
+// no tree mask. Where it does not, such queries are right, but slower than in 16 bits.
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows);
 
 // The specification: one query, one head, one key after another, in float64, on host memory.

@@ -48,7 +48,7 @@ struct PrefillTile {
   static constexpr int kElementBytes = 2, kRows = kPrefillRows;
   static constexpr int kKeys = prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = max_box_rows(kHeadDimQk);
-  static constexpr int kStages = 2;  // of keys, and of values
+  static constexpr int kStages = 2;                    // of keys, and of values
   static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
   // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
   // unbalance the CTAs at the end.

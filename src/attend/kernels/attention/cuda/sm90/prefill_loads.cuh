@@ -242,7 +242,8 @@ class PrefillProducer {
       const int column = panel * kPanelColumns + lane_ % 8 * kPieceColumns;
       const bool valid = address != 0 && column < head_dim_;
       ptx::cp_async_16(tile() + panel * Tile::kKeyPanelBytes + swizzled(row, lane_ % 8),
-                       valid ? reinterpret_cast<const char*>(address) + kElementBytes * column : rows_.data, valid);
+                       valid ? reinterpret_cast<const char*>(address) + kElementBytes * column : rows_.data,
+                       valid);
     }
   }
 

@@ -1,5 +1,5 @@
-// What attention of many rows on sm_90a computes, one work tile after another, and how its tiles lie in shared
-// memory: for the kernels whose warps do it, of 16 bits (prefill.cuh) and of e4m3 (prefill_e4m3.cuh).
+// What attention of many rows on sm_90a computes, one work tile after another, and how its tiles lie in
+// shared memory: for the kernels whose warps do it, of 16 bits (prefill.cuh) and of e4m3 (prefill_e4m3.cuh).
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
