@@ -149,8 +149,8 @@ TEST(ReadRope, RefusesARotaryDimThatIsNotEvenOrTooSmall) {
 }
 
 TEST(ReadRope, RefusesAnUnknownTypeWithTheKnownOnes) {
-  expect_refused({{"rope_scaling", R"({"rope_type": "mrope", "factor": 2})"}}, ErrorCode::kUnsupported,
-                 {"rope_scaling.rope_type \"mrope\"", "default, linear, dynamic, llama3, yarn, longrope"});
+  expect_refused({{"rope_scaling", R"({"rope_type": "axial", "factor": 2})"}}, ErrorCode::kUnsupported,
+                 {"rope_scaling.rope_type \"axial\"", "default, linear, dynamic, llama3, yarn, longrope"});
   expect_refused({{"rope_scaling", R"({"type": "ntk"})"}}, ErrorCode::kUnsupported,
                  {"rope_scaling.type \"ntk\"", "yarn"});
   expect_refused({{"rope_parameters", R"({"full_attention": {"rope_type": "default"}})"}},
