@@ -33,6 +33,8 @@ KERNELS = [
     ("prefill", "prefill 32/8 d128 2048 causal", "TFLOP/s", 0.9 * 564),
     ("prefill", "prefill 32/8 d128 8192 causal", "TFLOP/s", 0.9 * 682),
     ("prefill", "prefill 32/8 d128 8192 full", "TFLOP/s", 0.9 * 666),
+    ("prefill", "prefill 32/8 d96 8192 causal", "TFLOP/s", None),
+    ("prefill", "prefill 32/8 d96 8192 causal in 96 columns", "TFLOP/s", None),
     ("prefill", "chunk 8/1 q512 kv65536", "us", 812 / 2.8),
     ("decode", "decode b1 kv2048", "us", 10.4 / 0.95),
     ("decode", "decode b1 kv8192", "us", 16.1 / 0.95),
@@ -74,7 +76,7 @@ class Bars:
         return found[0]
 
     def run(self, name, command):
-        """The output of a command, kept in a file too; None when it failed."""
+        """What a command printed, kept in a file too; all that it did before it failed or its time was up."""
         start = time.monotonic()
         try:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=MOST_SECONDS)
@@ -85,14 +87,14 @@ class Bars:
         print(f"{name}: {'failed after ' if failed else ''}{time.monotonic() - start:.0f} s", flush=True)
         if failed:
             print("\n".join(output.splitlines()[-8:]), flush=True)
-        return None if failed else output
+        return output
 
     def attend(self, name, flags):
-        """What a bench of the command `attend` wrote as JSON; None when it failed."""
+        """What a bench of the command `attend` wrote as JSON; nothing when it failed."""
         path = self.results / f"{name}.json"
         path.unlink(missing_ok=True)
-        done = self.run(name, [str(self.program("attend")), *flags.split(), "--json", str(path)])
-        return json.loads(path.read_text()) if done is not None and path.exists() else None
+        self.run(name, [str(self.program("attend")), *flags.split(), "--json", str(path)])
+        return json.loads(path.read_text()) if path.exists() else {}
 
     def add(self, topic, name, value, unit, bar, at_most=False):
         met = None
@@ -104,10 +106,11 @@ class Bars:
 
     def time_kernels(self):
         wanted = [row for row in KERNELS if self.wants(*row[:2])]
-        # Cases are chosen by parts of their names; those that another's begins with would bring all of it.
-        output = self.run("attention", [str(self.program("cuda_attention_bench")), *(row[1] for row in wanted)]) if wanted else None
+        if not wanted:
+            return
+        output = self.run("attention", [str(self.program("cuda_attention_bench")), *(f"={row[1]}" for row in wanted)])
         seen = {}
-        for line in (output or "").splitlines():
+        for line in output.splitlines():
             if found := re.match(r"(.*?) +([\d.]+) us(?: +([\d.]+) TFLOP/s)?", line):
                 seen[found[1]] = {"us": float(found[2]), "TFLOP/s": found[3] and float(found[3])}
         for topic, name, unit, bar in wanted:
@@ -116,7 +119,7 @@ class Bars:
     def decode(self, name, flags, batches):
         """{batch: its case} of a model's decode steps."""
         figures = self.attend(name, f"bench model {flags} --batch-sizes {','.join(map(str, batches))}")
-        cases = {case["case"]: case for case in (figures or {}).get("cases", [])}
+        cases = {case["case"]: case for case in figures.get("cases", [])}
         return {batch: cases.get(f"decode, batch {batch}", {}) for batch in batches}
 
     def time_models(self):
@@ -141,12 +144,12 @@ class Bars:
         if not self.wants("serving", "serving"):
             return
         lengths = "--num-prompts 256 --input-len 100:1024 --output-len 100:1024"
-        figures = self.attend("serving-256", f"{SERVING} {lengths}") or {}
+        figures = self.attend("serving-256", f"{SERVING} {lengths}")
         rate = figures.get("input tokens/s", 0) + figures.get("output tokens/s", 0)
         self.add("serving", "256 requests of 100 to 1024 in and out", rate or None, "tokens/s", 22000)
         firsts = []
         for name, flag in (("cached", ""), ("plain", "--disable-radix-cache")):
-            figures = self.attend(f"serving-{name}", f"{SERVING} {SHARED} {flag}") or {}
+            figures = self.attend(f"serving-{name}", f"{SERVING} {SHARED} {flag}")
             firsts.append(figures.get("latencies", {}).get("ttft", {}).get("p50"))
         share = firsts[0] / firsts[1] if all(firsts) else None
         self.add("serving", "first token behind 2k shared, with / without cache", share, "times", 0.25, at_most=True)

@@ -50,7 +50,7 @@ suites=(
 )
 # Those that docs/gpu-tests.md lists as not run on a GPU yet.
 new_suites=(
-  "kernels_cuda_test=*E4m3*:*ServesScaledLatentRows*:*WritesMlaRows*"
+  "kernels_cuda_test=*E4m3*:*HeadDimsUpTo96*:*ServesScaledLatentRows*:*WritesMlaRows*"
   "dense_kernels_test=LatentNormRopeStore.*"
   "model_golden_test=MlaOnGpu/ScaledRowGoldens.*"
   "engine_test=*KeepScaledRowsOnAGpu*"

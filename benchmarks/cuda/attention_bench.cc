@@ -2,7 +2,7 @@
 // prefill in TFLOP/s, to be read beside torch_sdpa.py of the same session. Kernels run in CUDA graphs; K/V of
 // short cases rotate through a pool larger than L2.
 //
-//   cuda_attention_bench [words...]   only the cases whose name contains one of the words
+//   cuda_attention_bench [words...]   only the cases whose name contains one of the words, or is it (=NAME)
 //
 // Attention is timed with a plan made before; where that is short, also with a plan for each call.
 #include <algorithm>
@@ -39,7 +39,8 @@ struct Case {
   bool causal = true;
   bool mla = false;  // absorbed, 512 + 64
   DType kv_dtype = DType::kBF16;
-  bool multiplies_e4m3 = false;  // queries of e4m3 too, by the row for them whether it is on or not
+  bool multiplies_e4m3 = false;  // queries of e4m3 too
+  bool all_rows = false;         // by rows that are off too
   bool skewed = false;           // lengths from near 0 to 2 seqlen_kv, seqlen_kv in the mean
   kernels::SplitRule split_rule = kernels::SplitRule::kBalanced;
   int split_tokens = 256;
@@ -139,8 +140,8 @@ class Bench {
       latent.index = args.kv.index;
       if (c.mla)
         kernels::mla(latent, plan, stream);
-      else if (c.multiplies_e4m3)
-        kernels::cuda::attention(args, plan.device_plan(), stream, tuning_of_e4m3());
+      else if (c.all_rows)
+        kernels::cuda::attention(args, plan.device_plan(), stream, all_rows_on());
       else
         kernels::attention(args, plan, stream);
     };
@@ -203,9 +204,9 @@ class Bench {
     cuda::synchronize(stream_.get());
   }
 
-  static kernels::cuda::AttentionTuning tuning_of_e4m3() {
+  static kernels::cuda::AttentionTuning all_rows_on() {
     kernels::cuda::AttentionTuning tuning = attention_tuning(kernels::cuda::gpu_facts(kGpu));
-    tuning.prefills_e4m3 = true;
+    tuning.prefills_e4m3 = tuning.prefills_96 = true;
     return tuning;
   }
 
@@ -385,6 +386,17 @@ std::vector<Case> cases() {
                     .num_q_heads = 32,
                     .head_dim = prompts.head_dim,
                     .kv_dtype = prompts.kv_dtype});
+  for (const bool causal : {true, false})
+    for (const bool own_instance : {false, true})
+      list.push_back({.name = std::string("prefill 32/8 d96 8192 ") + (causal ? "causal" : "full") +
+                              (own_instance ? " in 96 columns" : ""),
+                      .batch = 2,
+                      .seqlen_q = 8192,
+                      .seqlen_kv = 8192,
+                      .num_q_heads = 32,
+                      .head_dim = 96,
+                      .causal = causal,
+                      .all_rows = own_instance});
   // Last, since they have other numbers in memory.
   for (const int head_dim : {128, 64})
     for (const int seqlen : {512, 2048, 4096, 8192, 16384})
@@ -398,7 +410,8 @@ std::vector<Case> cases() {
                         .head_dim = head_dim,
                         .causal = causal,
                         .kv_dtype = DType::kF8E4M3,
-                        .multiplies_e4m3 = true});
+                        .multiplies_e4m3 = true,
+                        .all_rows = true});
   return list;
 }
 
@@ -413,7 +426,7 @@ int main(int argc, char** argv) {
   attend::bench::Bench bench;
   for (const attend::bench::Case& c : attend::bench::cases()) {
     const bool wanted = argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* word) {
-                          return c.name.find(word) != std::string::npos;
+                          return word[0] == '=' ? c.name == word + 1 : c.name.find(word) != std::string::npos;
                         });
     if (wanted) bench.run(c);
   }

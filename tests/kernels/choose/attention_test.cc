@@ -50,7 +50,7 @@ void for_each_problem(const std::function<void(const AttentionProblem&, const Gp
         for (const DType kv :
              {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kU8})
           for (const HeadDims dims :
-               {HeadDims{40, 40}, {64, 64}, {128, 128}, {192, 128}, {256, 128}, {256, 256}})
+               {HeadDims{40, 40}, {64, 64}, {96, 80}, {128, 128}, {192, 128}, {256, 128}, {256, 256}})
             for (unsigned flags = 0; flags < 32; ++flags) {
               AttentionProblem problem = step;
               problem.q_dtype = q;
@@ -71,7 +71,7 @@ void for_each_problem(const std::function<void(const AttentionProblem&, const Gp
 // The GPU's, with every row that is off until it has run on one.
 AttentionTuning all_rows_on(const GpuFacts& gpu) {
   AttentionTuning tuning = attention_tuning(gpu);
-  tuning.prefills_e4m3 = true;
+  tuning.prefills_e4m3 = tuning.prefills_96 = true;
   return tuning;
 }
 
@@ -87,7 +87,7 @@ TEST(ChooseAttention, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
 
 TEST(ChooseAttention, TakesTheSmallestInstanceThatHoldsTheHeadDims) {
   for_each_problem([](const AttentionProblem& problem, const GpuFacts& gpu) {
-    const AttentionRow& chosen = choose(problem, gpu);
+    const AttentionRow& chosen = choose(problem, gpu, all_rows_on(gpu));
     if (chosen.dims == HeadDims{}) return;
     EXPECT_GE(chosen.dims.qk, problem.head_dim_qk);
     EXPECT_GE(chosen.dims.v, problem.head_dim_v);

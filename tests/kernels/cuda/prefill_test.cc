@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <string_view>
 
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
@@ -43,22 +44,32 @@ void prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::Built
   attention_on_gpu_if(is_prefill, args, built);
 }
 
-// The GPU's tuning with prefill of e4m3 queries, which is off until it has run on a GPU.
-kernels::cuda::AttentionTuning tuning_of_e4m3() {
+// The GPU's tuning with the rows that are off until they have run on a GPU.
+kernels::cuda::AttentionTuning all_rows_on() {
   kernels::cuda::AttentionTuning tuning = attention_tuning(kernels::cuda::gpu_facts(kGpu));
-  tuning.prefills_e4m3 = true;
+  tuning.prefills_e4m3 = tuning.prefills_96 = true;
   return tuning;
 }
-bool is_e4m3_prefill(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
-  return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu), tuning_of_e4m3())
-      .name.starts_with("sm90 prefill e4m3");
+bool is_row(std::string_view name, const kernels::AttentionArgs& args,
+            const kernels::cuda::DevicePlan& plan) {
+  return choose(attention_problem(args, plan), kernels::cuda::gpu_facts(kGpu), all_rows_on())
+      .name.starts_with(name);
 }
-void run_e4m3(const kernels::AttentionArgs& args, kernels::AttentionPlan& plan, Stream& stream) {
+bool is_e4m3_prefill(const kernels::AttentionArgs& args, const kernels::cuda::DevicePlan& plan) {
+  return is_row("sm90 prefill e4m3", args, plan);
+}
+void run_with_all_rows(const kernels::AttentionArgs& args, kernels::AttentionPlan& plan, Stream& stream) {
   kernels::check(args);
-  kernels::cuda::attention(args, plan.device_plan(), stream, tuning_of_e4m3());
+  kernels::cuda::attention(args, plan.device_plan(), stream, all_rows_on());
 }
 void e4m3_prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
-  attention_on_gpu_if(is_e4m3_prefill, args, built, Planning::kBefore, run_e4m3);
+  attention_on_gpu_if(is_e4m3_prefill, args, built, Planning::kBefore, run_with_all_rows);
+}
+void prefill_96_on_gpu(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  const auto is_right = [](const auto& on_device, const auto& plan) {
+    return is_row("sm90 prefill 96/96", on_device, plan);
+  };
+  attention_on_gpu_if(is_right, args, built, Planning::kBefore, run_with_all_rows);
 }
 
 // Requests with so many more new tokens that there is more than half a job of each, on one to three CTAs,
@@ -119,7 +130,7 @@ void e4m3_prefill_of_divided_keys(const kernels::AttentionArgs& args, const conf
   const auto divides = [](const auto& on_device, const kernels::cuda::DevicePlan& plan) {
     return is_e4m3_prefill(on_device, plan) && kernels::cuda::sm90::divides_keys(plan.view());
   };
-  attention_on_gpu_if(divides, args, built, Planning::kBefore, run_e4m3);
+  attention_on_gpu_if(divides, args, built, Planning::kBefore, run_with_all_rows);
 }
 
 class CudaPrefillPart : public NeedsHopper, public testing::WithParamInterface<int> {
@@ -198,6 +209,11 @@ constexpr Heads kHeadsInE4m3[] = {{64, 64, DType::kF8E4M3},
 TEST_P(CudaPrefillPages, ConformsForKeysThatEndAnywhereInATile) {
   run_conformance(prefill_on_gpu, with_ends_anywhere(kHeads, GetParam()));
 }
+constexpr Heads kHeadsUpTo96[] = {{96, 96, DType::kBF16}, {80, 72, DType::kF16}, {96, 64, DType::kF16}};
+
+TEST_P(CudaPrefillPages, ConformsInHeadDimsUpTo96ForKeysThatEndAnywhereInATile) {
+  run_conformance(prefill_96_on_gpu, with_ends_anywhere(kHeadsUpTo96, GetParam()));
+}
 TEST_P(CudaPrefillPages, ConformsInE4m3ForKeysThatEndAnywhereInATile) {
   run_conformance(e4m3_prefill_on_gpu, in_e4m3(with_ends_anywhere(kHeadsInE4m3, GetParam())));
 }
@@ -244,6 +260,9 @@ std::vector<AttentionCase> few_small_cases(std::span<const Heads> all_heads) {
   return cases;
 }
 TEST_F(CudaPrefill, ConformsInAFewSmallCases) { run_conformance(prefill_on_gpu, few_small_cases(kHeads)); }
+TEST_F(CudaPrefill, ConformsInAFewSmallCasesOfHeadDimsUpTo96) {
+  run_conformance(prefill_96_on_gpu, few_small_cases(kHeadsUpTo96));
+}
 TEST_F(CudaPrefill, ConformsInAFewSmallCasesOfE4m3) {
   run_conformance(e4m3_prefill_on_gpu, in_e4m3(few_small_cases(kHeadsInE4m3)));
 }

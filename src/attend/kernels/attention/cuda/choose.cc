@@ -1,5 +1,6 @@
 #include "attend/kernels/attention/cuda/choose.h"
 
+#include <algorithm>
 #include <array>
 
 #include "attend/base/error.h"
@@ -11,9 +12,12 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// Prefill of e4m3 queries has not run on a GPU yet (docs/gpu-tests.md): off until it has.
-constexpr AttentionTuning kH200{
-    .min_rows_of_prefill = 65, .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm, .prefills_e4m3 = false};
+// Prefill of e4m3 queries and of head dims up to 96 have not run on a GPU yet (docs/gpu-tests.md): off until
+// they have.
+constexpr AttentionTuning kH200{.min_rows_of_prefill = 65,
+                                .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm,
+                                .prefills_e4m3 = false,
+                                .prefills_96 = false};
 
 bool always(const AttentionProblem&, const AttentionTuning&) { return true; }
 
@@ -39,8 +43,11 @@ bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
 
 template <size_t kIdx>
 bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return plan_fits_prefill(problem, gpu) && fits_tiles(problem, sm90::kPrefillDims[kIdx]) &&
-         (!is_fp8(problem.kv_dtype) || kIdx < sm90::kNumPrefillDimsOfFp8);
+  constexpr HeadDims kDims = sm90::kPrefillDims[kIdx];
+  constexpr auto& kOfFp8 = sm90::kPrefillDimsOfFp8;
+  constexpr bool kConverts = std::find(kOfFp8.begin(), kOfFp8.end(), kDims) != kOfFp8.end();
+  return plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
+         (!is_fp8(problem.kv_dtype) || kConverts);
 }
 
 template <size_t kIdx>
@@ -96,13 +103,18 @@ bool scaled_mla_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
          gpu.shared_bytes >= sm80::kScaledMlaSharedBytes;
 }
 
+bool prefill_96_is_faster(const AttentionProblem& problem, const AttentionTuning& tuning) {
+  return tuning.prefills_96 && prefill_is_faster(problem, tuning);
+}
+
 template <size_t kIdx>
-constexpr AttentionRow prefill(std::string_view name) {
+constexpr AttentionRow prefill(std::string_view name,
+                               decltype(AttentionRow::is_faster) is_faster = prefill_is_faster) {
   return {AttentionKernel::kSm90Prefill,
           sm90::kPrefillDims[kIdx],
           name,
           prefill_takes<kIdx>,
-          prefill_is_faster,
+          is_faster,
           "many rows, and work tiles or ranges of keys for every SM"};
 }
 
@@ -128,9 +140,10 @@ constexpr AttentionRow tiles(std::string_view name) {
 
 constexpr std::array kRows{
     prefill<0>("sm90 prefill 64/64"),
-    prefill<1>("sm90 prefill 128/128"),
-    prefill<2>("sm90 prefill 192/128"),
-    prefill<3>("sm90 prefill 256/256"),
+    prefill<1>("sm90 prefill 96/96", prefill_96_is_faster),
+    prefill<2>("sm90 prefill 128/128"),
+    prefill<3>("sm90 prefill 192/128"),
+    prefill<4>("sm90 prefill 256/256"),
     prefill_e4m3<0>("sm90 prefill e4m3 64/64"),
     prefill_e4m3<1>("sm90 prefill e4m3 128/128"),
     prefill_e4m3<2>("sm90 prefill e4m3 192/128"),
@@ -158,7 +171,7 @@ constexpr std::array kRows{
                  [](const AttentionProblem&, const GpuFacts&) { return true; },
                  always,
                  "no tensor-core kernel takes it"}};
-static_assert(sm90::kPrefillDims.size() == 4 && sm90::kPrefillDimsOfE4m3.size() == 3 &&
+static_assert(sm90::kPrefillDims.size() == 5 && sm90::kPrefillDimsOfE4m3.size() == 3 &&
                   sm80::kAttentionDims.size() == 4,
               "each has a row");
 

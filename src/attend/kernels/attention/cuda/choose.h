@@ -51,6 +51,8 @@ struct AttentionTuning {
   int64_t min_jobs_of_sm;
   // Whether queries of e4m3 are multiplied as they are where that is possible.
   bool prefills_e4m3;
+  // Whether head dims above 64 and up to 96 have their own instance of prefill, instead of that of 128.
+  bool prefills_96;
 };
 // What is known for a GPU: the H200's, until another is measured.
 const AttentionTuning& attention_tuning(const GpuFacts& gpu);

@@ -1,6 +1,6 @@
 # The instances of prefill: head dims of K and of V. Those in between run in the next that holds them; of two that hold
 # them the first in this list is taken.
-set(prefill_head_dims "64 64" "128 128" "192 128" "256 256")
+set(prefill_head_dims "64 64" "96 96" "128 128" "192 128" "256 256")
 set(prefill_head_dims_of_fp8 "64 64" "128 128")
 set(instance_declarations "")
 set(instance_rows "")

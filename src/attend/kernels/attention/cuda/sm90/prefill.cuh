@@ -4,7 +4,8 @@
 // each issues QK^T of its next KV tile before the softmax of the present one has ended. fp8 K/V are converted
 // to the 16-bit type of q on their way.
 //
-//   tile        128 rows x 128 keys (96 at head dim 192, 64 at 256); head dims 64/64, 128/128, 192/128,
+//   tile        128 rows x 128 keys (96 at head dim 192, 64 at 256); head dims 64/64, 96/96, 128/128,
+//   192/128,
 //               256/256
 //   warps       2 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
@@ -12,7 +13,8 @@
 //               one of which schedules. fp8: two producer warpgroups, two warps each for K and V
 //   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); fp8: 200 and 56. Launched with 168
 //               (fp8: 128)
-//   shared      96 KB at head dims 64, 192 KB at 128, 216 KB at 192/128, 192 KB at 256; fp8: 112 KB and 224
+//   shared      96 KB at head dims 64, 192 KB at 96 and 128, 216 KB at 192/128, 192 KB at 256; fp8: 112 KB
+//   and 224
 //               KB. Two work tiles with their queries (one at 256 and for fp8), two stages of K and two of V,
 //               two of fp8 bytes
 //   bytes       of a KV tile: 32 KB at head dims 64, 64 KB at 128, 60 KB at 192/128, 64 KB at 256; half of it
@@ -43,8 +45,9 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 bits
 
 // The tile's shape, warps and registers. `kConverts`: K/V of fp8.
-template <int kHeadDimQk, int kHeadDimV, bool kConverts>
+template <int kQk, int kV, bool kConverts>
 struct PrefillTile {
+  static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kElementBytes = 2, kRows = kPrefillRows;
   static constexpr int kKeys = prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = max_box_rows(kHeadDimQk);
@@ -56,7 +59,8 @@ struct PrefillTile {
   // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
   // the epilogue of the present one.
   static constexpr int kQueryStages = kHeadDimQk > 192 || kConverts ? 1 : 2;
-  static constexpr int kQkPanels = kHeadDimQk / kPanelColumns, kVPanels = kHeadDimV / kPanelColumns;
+  static constexpr int kQkPanels = (kHeadDimQk + kPanelColumns - 1) / kPanelColumns;
+  static constexpr int kVPanels = (kHeadDimV + kPanelColumns - 1) / kPanelColumns;
 
   static constexpr int kQueryPanelBytes = kRows * kPanelRowBytes;
   static constexpr int kKeyPanelBytes = kKeys * kPanelRowBytes;
@@ -81,6 +85,8 @@ struct PrefillTile {
   static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
                 65536 / kThreads / 8 * 8 * kThreads);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
+  // Of a panel that is not full, wgmma takes the columns there are: steps of 16, and 32 of the result.
+  static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 32 == 0);
 };
 
 template <class Tile>
@@ -316,7 +322,7 @@ class PrefillFp8Producer {
 // element [4 n + 2 half + i] of scores and out is of column 8 n + 2 (l % 4) + i.
 template <class T, class Tile>
 struct PrefillRows {
-  static constexpr int kKeys = Tile::kKeys, kSteps = kKeys / 16, kColumns = Tile::kVPanels * kPanelColumns;
+  static constexpr int kKeys = Tile::kKeys, kSteps = kKeys / 16, kColumns = Tile::kHeadDimV;
   // P relative to a stale row max may be up to 2^kSlack before that is raised.
   static constexpr float kSlack = 8.0f;
 
@@ -344,7 +350,7 @@ struct PrefillRows {
     constexpr int kStepsOfPanel = kPanelColumns / 16, kStepBytes = 32;
     const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
 #pragma unroll
-    for (int i = 0; i < Tile::kQkPanels * kStepsOfPanel; ++i) {
+    for (int i = 0; i < Tile::kHeadDimQk / 16; ++i) {
       const int panel = i / kStepsOfPanel, in_panel = i % kStepsOfPanel * kStepBytes;
       ptx::wgmma_mma_async(scores, a + (panel * Tile::kQueryPanelBytes + in_panel) / 16,
                            b + (panel * Tile::kKeyPanelBytes + in_panel) / 16, i > 0, T());

@@ -9,11 +9,11 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// The instances of instances.cmake, of two that hold head dims the cheaper one first; the first of them are
-// there for K/V of fp8 too.
-inline constexpr std::array kPrefillDims{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128},
-                                         HeadDims{256, 256}};
-inline constexpr int kNumPrefillDimsOfFp8 = 2;
+// The instances of instances.cmake, of two that hold head dims the cheaper one first.
+inline constexpr std::array kPrefillDims{HeadDims{64, 64}, HeadDims{96, 96}, HeadDims{128, 128},
+                                         HeadDims{192, 128}, HeadDims{256, 256}};
+// Those for K/V of fp8 that become 16 bits.
+inline constexpr std::array kPrefillDimsOfFp8{HeadDims{64, 64}, HeadDims{128, 128}};
 // For q and K/V of e4m3.
 inline constexpr std::array kPrefillDimsOfE4m3{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128}};
 
