@@ -284,11 +284,18 @@ TEST(BenchCommand, SaysWhatTimesAttentionOnAGpu) {
 
 TEST(BenchCommand, RefusesBatchesThatTheModelsContextDoesNotHold) {
   for (const auto& [sizes, why] : {std::pair{"0", "--batch-sizes 0: 1 to 8191"},
-                                   {"8,1500", "--batch-sizes 1500: the model's positions reach"}}) {
+                                   {"8,2047", "--batch-sizes 2047: the model's positions reach"}}) {
     const Ran ran = attend("bench model --device cuda --model-path " + kTiny + " --batch-sizes " + sizes);
     EXPECT_EQ(ran.exit_code, 2);
     EXPECT_THAT(ran.out, HasSubstr(why));
   }
+}
+
+TEST(BenchCommand, RefusesADepthThatTheModelsContextDoesNotHold) {
+  const Ran ran = attend("bench model --device cuda --model-path " + kTiny + " --depth 1912");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out,
+              HasSubstr("--depth 1912: the model's positions reach 2048, 137 of which are for what is"));
 }
 
 TEST(BenchCommand, RefusesAGpuThatIsNotThere) {

@@ -4,14 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "attend/backends/spec.h"
 #include "attend/backends/table.h"
 #include "attend/engine/engine.h"
+#include "attend/model/model_weights.h"
 #include "attend/model/safetensors.h"
 #include "attend/tensor/cuda.h"
+#include "tests/model/test_files.h"
 #include "tests/support/error_message.h"
 #include "tests/support/gpu_device.h"
 
@@ -173,6 +178,72 @@ TEST_P(LatentBackend, KeepsScaledRowsWhereItSaysSo) {
   EXPECT_GT(narrow.num_preemptions(), 0);
 }
 
+// A folder with the model's files and, in a second file of weights, k_scale of its two layers.
+class ScaledModel {
+ public:
+  ScaledModel(const std::filesystem::path& model, float k_scale) {
+    std::string map;
+    for (const std::string& name : ModelWeights(model).names())
+      map += "\"" + name + R"(": "1.safetensors", )";
+    std::vector<test::TestTensor> scales;
+    for (const std::string layer : {"0", "1"}) {
+      scales.push_back(
+          {"model.layers." + layer + ".self_attn.k_proj.k_scale", "F32", {}, test::bytes_of({k_scale})});
+      map += "\"" + scales.back().name + "\": \"2.safetensors\"" + (layer == "0" ? ", " : "");
+    }
+    folder_.write("model.safetensors.index.json", R"({"weight_map": {)" + map + "}}");
+    folder_.write("2.safetensors", test::safetensors_bytes(scales));
+    std::filesystem::copy_file(model / "config.json", path() / "config.json");
+    std::filesystem::create_symlink(model / "model.safetensors", path() / "1.safetensors");
+  }
+
+  const std::filesystem::path& path() const { return folder_.path(); }
+
+ private:
+  test::TempDir folder_;
+};
+
+// Logprobs of a prompt's tokens.
+std::vector<float> prompt_logprobs(const EngineConfig& config, const Tokens& prompt) {
+  Engine engine(config);
+  engine.submit(prompt, {.max_new_tokens = 1, .ignore_eos = true, .prompt_logprobs = 0});
+  std::vector<float> logprobs;
+  while (engine.step([&](const RequestOutput& output) {
+    const auto scored = output.prompt_logprobs.logprobs;
+    logprobs.insert(logprobs.end(), scored.begin(), scored.end());
+  })) {
+  }
+  return logprobs;
+}
+
+float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  float largest = 0.0f;
+  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+TEST_P(LatentBackend, StoresFp8RowsByTheScaleOfTheCheckpoint) {
+  if (!GetParam()->mla.kv_dtypes.contains(DType::kF8E4M3))
+    GTEST_SKIP() << "no fp8 rows, as another test sees";
+  EngineConfig config = latent_config(GetParam()->name);
+  config.chunked_prefill_size = 16;
+  const Tokens& prompt = prompts_.back().ids;
+  const std::vector<float> unrounded = prompt_logprobs(config, prompt);
+  config.kv_cache_dtype = DType::kF8E4M3;
+  const auto loss_with = [&](float k_scale) {
+    const ScaledModel model(kGoldens / "deepseek-v3", k_scale);
+    config.model_path = model.path();
+    return largest_difference(prompt_logprobs(config, prompt), unrounded);
+  };
+  const float usual = loss_with(1.0f);
+  EXPECT_GT(usual, 0.0f);
+  // Another scale rounds elsewhere; what is stored as 0 or saturates is lost.
+  EXPECT_LT(loss_with(0.03f), 3.0f * usual);
+  EXPECT_GT(loss_with(1e4f), 5.0f * usual) << "everything is 0";
+  EXPECT_GT(loss_with(1e-4f), 5.0f * usual) << "everything is 448";
+}
+
 // The same on a GPU, under graphs: FlashMLA's contract decodes what Triton's has prefilled.
 TEST(LatentModels, KeepScaledRowsOnAGpu) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
@@ -318,6 +389,27 @@ TEST(LatentModels, AreRefusedByBackendsWhoseHeadsOrPagesTheyHaveNot) {
     EngineConfig config = latent_config(backend);
     config.backend_options.page_size = page_size;
     EXPECT_THAT(refusal(config), HasSubstr(why));
+  }
+}
+
+TEST(LatentModels, AreRefusedWhoseHeadsAreNotThoseOfTheirFile) {
+  const std::filesystem::path model = kGoldens / "deepseek-v3";
+  std::ifstream file(model / "config.json");
+  const std::string config((std::istreambuf_iterator<char>(file)), {});
+  for (const auto& [from, to, tensor] :
+       {std::tuple{R"("v_head_dim": 16)", R"("v_head_dim": 8)", "kv_b_proj"},
+        {R"("num_attention_heads": 2)", R"("num_attention_heads": 4)", "q_b_proj"}}) {
+    const test::TempDir folder;
+    std::string changed = config;
+    ASSERT_NE(config.find(from), std::string::npos) << from;
+    changed.replace(config.find(from), std::string(from).size(), to);
+    folder.write("config.json", changed);
+    std::filesystem::create_symlink(model / "model.safetensors", folder.path() / "model.safetensors");
+    EngineConfig wrong = latent_config("cpu");
+    wrong.model_path = folder.path();
+    EXPECT_THAT(
+        error_message(ErrorCode::kCorruptFile, [&] { Engine engine(wrong); }),
+        testing::AllOf(HasSubstr(std::string(tensor) + ".weight\": shape ["), HasSubstr("config.json")));
   }
 }
 

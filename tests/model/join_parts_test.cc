@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -70,6 +71,35 @@ TEST(JoinedWeight, HasTheRowsOfItsParts) {
 TEST(JoinedWeight, OfOnePartIsThatPart) {
   for (const Format& format : {kTensor, kChannel, kBlocks, kInt4Zeros, kReordered, kMxFp4})
     expect_joins({format}, {200}, 0);
+}
+
+// Gate and up of each of three experts, whose inputs are in an order of their own.
+TEST(JoinedWeight, OfExpertsHasAnOrderForEach) {
+  constexpr int64_t kExperts = 3, kRows = 16, kColumns = 128;
+  std::vector<std::unique_ptr<TestWeight>> parts;
+  for (int64_t i = 0; i < 2 * kExperts; ++i) {
+    parts.push_back(random_weight(kReordered, kRows, kColumns));
+    const View<int32_t> order = parts.back()->order.span<int32_t>();
+    std::ranges::rotate(order, order.begin() + i / 2 * 5);
+    parts.back()->codes()[3] = static_cast<uint8_t>(17 * i);
+  }
+  Arena arena(1 << 20);
+  JoinedWeight joined(parts.front()->view, 2 * kExperts * kRows, kRows, arena, copy_bytes, kExperts);
+  for (const auto& part : parts) joined.add(part->view, "part");
+  for (int64_t row = 0; row < 2 * kExperts * kRows; ++row)
+    ASSERT_EQ(kernels::reference::weight_row(joined.weight(), row),
+              kernels::reference::weight_row(parts[static_cast<size_t>(row / kRows)]->view, row % kRows))
+        << "row " << row;
+
+  JoinedWeight other(parts.front()->view, 2 * kExperts * kRows, kRows, arena, copy_bytes, kExperts);
+  other.add(parts[0]->view, "gate of expert 0");
+  EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported,
+                                             [&] { other.add(parts[2]->view, "up of expert 0"); }),
+              testing::HasSubstr("up of expert 0: inputs in another order than those of the expert's gate"));
+  const auto plain = random_weight(kInt4Zeros, kRows, kColumns);
+  EXPECT_THAT(
+      testing_support::error_message(ErrorCode::kUnsupported, [&] { other.add(plain->view, "in order"); }),
+      testing::HasSubstr("in order: int4"));
 }
 
 TEST(JoinedWeight, RefusesPartsOfAnotherKind) {

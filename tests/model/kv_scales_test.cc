@@ -19,12 +19,14 @@ TestTensor kv_scale(const std::string& name, float value) {
   return {"model.layers." + name, "F32", {}, test::bytes_of({value})};
 }
 
-std::vector<KvScales> scales_of(std::vector<TestTensor> tensors) {
+std::vector<KvScales> scales_of(std::vector<TestTensor> tensors, const ModelSpec& spec = test::llama()) {
   const TempDir dir;
   tensors.push_back({"model.embed_tokens.weight", "F32", {1}, test::bytes_of({1.0f})});
   dir.write("model.safetensors", test::safetensors_bytes(tensors));
-  return read_kv_scales(dir.path(), test::llama());
+  return read_kv_scales(dir.path(), spec);
 }
+
+ModelSpec latent_model() { return test::read("DeepseekV3ForCausalLM", {{"kv_lora_rank", "512"}}); }
 
 TEST(KvScalesOfACheckpoint, GoByEveryPublishersNames) {
   EXPECT_TRUE(scales_of({}).empty());
@@ -48,6 +50,25 @@ TEST(KvScalesOfACheckpoint, AreOneWhereThereIsNoneAndOneForBothWhereItIsAlone) {
   EXPECT_EQ(scales[0].v, 0.5f);
   EXPECT_EQ(scales[1].k, 1.0f);
   EXPECT_EQ(scales[2].k, 1.0f);
+}
+
+// V is a part of the row of latent attention, which is stored by one scale.
+TEST(KvScalesOfACheckpoint, AreThatOfKAloneForLatentAttention) {
+  const std::vector<KvScales> scales = scales_of(
+      {kv_scale("0.self_attn.k_proj.k_scale", 0.5f), kv_scale("0.self_attn.v_proj.v_scale", 0.25f),
+       kv_scale("1.self_attn.kv_a_proj_with_mqa.k_scale", 2.0f),
+       kv_scale("2.self_attn.attn_mqa.k_scale", 4.0f), kv_scale("2.self_attn.attn_mqa.v_scale", 8.0f)},
+      latent_model());
+  ASSERT_EQ(scales.size(), 3u);
+  for (size_t layer = 0; layer < 3; ++layer) {
+    const float expected[] = {0.5f, 2.0f, 4.0f};
+    EXPECT_EQ(scales[layer].k, expected[layer]);
+    EXPECT_EQ(scales[layer].v, expected[layer]);
+  }
+  KvPoolConfig pool =
+      MlaKvPool::Config{.num_layers = 3, .num_pages = 4, .dtype = DType::kF8E4M3, .scales = {}};
+  set_kv_scales(pool, scales);
+  EXPECT_EQ(make_kv_pool(pool)->layer(1).k_scale, 2.0f);
 }
 
 TEST(KvScalesOfACheckpoint, AreRefusedWhereTheyAreNone) {

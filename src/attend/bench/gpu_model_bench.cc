@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "attend/base/math.h"
 #include "attend/bench/cuda/gpu_probes.h"
 #include "attend/bench/model_steps.h"
 #include "attend/bench/prefill_parts.h"
@@ -23,11 +22,8 @@ constexpr int kWarmUpSteps = 8;
 // Enough for a 99th percentile. Contexts grow by as many tokens while they are timed.
 constexpr int kSteps = 128;
 
-// Tokens that a request of a batch generates at most: while prompts of later ones are computed, in chunks of
-// `chunk`, those before decode already.
-int num_new_tokens(int batch_size, int context, int chunk) {
-  return ceil_div(batch_size * context, chunk - batch_size) + kWarmUpSteps + kSteps + 1;
-}
+// Tokens that a request generates: that of its prompt, and those of the decode steps.
+constexpr int kNewTokens = 1 + kWarmUpSteps + kSteps;
 
 // The value below which `share` of the values lie.
 double percentile(std::vector<double> values, double share) {
@@ -57,7 +53,7 @@ class GpuModelBench {
     EngineConfig config = options.engine;
     config.disable_radix_cache = true;  // every prompt is computed, however often it comes
     const int largest = *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
-    const int longest_decode = options.depth + num_new_tokens(largest, options.depth, prefill_tokens);
+    const int longest_decode = options.depth + kNewTokens;
     config.max_running_requests = largest;
     config.context_length = std::max(prefill_tokens + 1, longest_decode);
     config.chunked_prefill_size = prefill_tokens;
@@ -104,11 +100,13 @@ class GpuModelBench {
   }
 
   void add_decode(int batch_size) {
+    // What decode steps read is as long whether or not their prompts were computed, which would take a minute
+    // of large batches behind long contexts.
     for (int i = 0; i < batch_size; ++i)
-      engine_.submit(
-          random_prompt(context_, engine_.model_spec().vocab_size),
-          {.max_new_tokens = num_new_tokens(batch_size, context_, prefill_tokens_), .ignore_eos = true});
-    // The first step that is nothing but a decode comes when all prompts are computed.
+      engine_.submit({.prompt = random_prompt(context_, engine_.model_spec().vocab_size),
+                      .params = {.max_new_tokens = kNewTokens, .ignore_eos = true},
+                      .skip_prompt = true});
+    // The first step that is nothing but a decode comes when all of them run.
     const int64_t decodes_before = engine_.stats().num_decode_tokens;
     while (engine_.stats().num_decode_tokens == decodes_before) engine_.step(require_token);
     for (int i = 1; i < kWarmUpSteps; ++i) engine_.step(require_token);
@@ -189,14 +187,13 @@ Report bench_model_on_gpu(const GpuModelBenchOptions& options) {
   const EngineConfig& engine = options.engine;
   const int longest = (engine.model ? *engine.model : read_config(engine.model_path)).max_context_len();
   const int prefill_tokens = std::min(kPrefillTokens, longest - 1);
+  require(options.depth <= longest - kNewTokens, "--depth ", options.depth, ": the model's positions reach ",
+          longest, ", ", kNewTokens, " of which are for what is generated");
   for (const int batch_size : options.batch_sizes) {
     require(batch_size >= 1 && batch_size < kPrefillTokens, "--batch-sizes ", batch_size, ": 1 to ",
             kPrefillTokens - 1);
-    const int needed = batch_size < prefill_tokens
-                           ? options.depth + num_new_tokens(batch_size, options.depth, prefill_tokens)
-                           : longest + 1;
-    require(needed <= longest, "--batch-sizes ", batch_size, ": the model's positions reach ", longest,
-            ", which is too short for prompts of ", options.depth, " tokens and what is generated");
+    require(batch_size < prefill_tokens, "--batch-sizes ", batch_size, ": the model's positions reach ",
+            longest, ", and so does a step: fewer than ", prefill_tokens);
   }
   cuda::device_info(options.engine.device);  // refuses a GPU that is not there
   double read_rate = 0.0;

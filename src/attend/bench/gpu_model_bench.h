@@ -15,7 +15,8 @@ struct GpuModelBenchOptions {
   EngineProgress progress = {};
 };
 
-// For each batch size, requests with about `depth` tokens of context that decode greedily:
+// For each batch size, requests with about `depth` tokens of context that decode greedily. The K/V of those
+// tokens are whatever the pool holds: zeros, or what ran before.
 //   decode      tokens/s and time of a step, all of the host's work included, beside the time in which
 //               the fastest read seen in the same run reads what a step must read: every weight but the
 //               embedding's rows, and K/V

@@ -71,6 +71,9 @@ struct GenerationRequest {
   int priority = 0;
   // Ends, waiting or running, when this has passed.
   std::optional<Clock::time_point> deadline = {};
+  // For benchmarks of what comes behind a prompt: nothing is computed for its tokens but the last, whose K/V
+  // are what the pool holds. Not with a prefix cache, which would hand them on, nor with prompt_logprobs.
+  bool skip_prompt = false;
 };
 
 }  // namespace attend

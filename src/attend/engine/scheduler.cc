@@ -285,9 +285,26 @@ bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget&
   if (!running_.empty() && (!slots.takes(num_new, answer) || !keys.takes(request.num_tokens(), answer)))
     return false;
   if (!memory_.admit(request, std::move(prefix))) return false;
+  if (request.skip_prompt && !skip_prompt(request)) {
+    memory_.release(request);
+    return false;
+  }
   slots.charge(num_new, answer);
   keys.charge(request.num_tokens(), answer);
   request.times.admitted = Clock::now();
+  return true;
+}
+
+// In pieces of a step's tokens, as it would be computed: where some layers have a window, that is what there
+// is room for behind it.
+bool Scheduler::skip_prompt(Request& request) {
+  const int last = request.num_tokens() - 1;
+  while (request.num_computed < last) {
+    const int end = std::min(last, request.num_computed + limits_.max_tokens);
+    if (!memory_.grow(request, end)) return false;
+    request.num_computed = end;
+    memory_.leave_window(request);
+  }
   return true;
 }
 

@@ -23,9 +23,10 @@ Tensor scales_of_outputs(const Weight& weight) {
 
 bool same_groups(const Weight& one, const Weight& other) {
   const auto ins = [](const Weight& weight) { return std::min(weight.group_ins, weight.in_features()); };
-  return one.format == other.format && ins(one) == ins(other) && one.scales.dtype == other.scales.dtype &&
-         one.input_order.empty() && other.input_order.empty();
+  return one.format == other.format && ins(one) == ins(other) && one.scales.dtype == other.scales.dtype;
 }
+
+bool in_order(const Weight& weight) { return weight.input_order.empty(); }
 
 }  // namespace
 
@@ -56,12 +57,14 @@ size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quanti
 }
 
 bool can_join(std::span<const QuantisedPart> parts) {
-  return std::ranges::all_of(
-      parts, [&](const QuantisedPart& part) { return same_groups(parts.front().weight, part.weight); });
+  return std::ranges::all_of(parts, [&](const QuantisedPart& part) {
+    return in_order(part.weight) && same_groups(parts.front().weight, part.weight);
+  });
 }
 
-JoinedWeight::JoinedWeight(const Weight& first, int64_t num_rows, int64_t part_rows, Arena& arena, Copy copy)
-    : arena_(arena), copy_(std::move(copy)), weight_(first) {
+JoinedWeight::JoinedWeight(const Weight& first, int64_t num_rows, int64_t part_rows, Arena& arena, Copy copy,
+                           int64_t num_experts)
+    : arena_(arena), copy_(std::move(copy)), weight_(first), num_experts_(num_experts) {
   const bool joins = num_rows != first.out_features();
   const bool whole_blocks = first.group_outs < first.out_features() && part_rows % first.group_outs == 0;
   if (joins && !whole_blocks) weight_.group_outs = 1;
@@ -69,7 +72,11 @@ JoinedWeight::JoinedWeight(const Weight& first, int64_t num_rows, int64_t part_r
   weight_.scales =
       allocate({ceil_div(num_rows, weight_.group_outs), first.scales.shape[1]}, first.scales.dtype);
   weight_.zeros = {};
-  weight_.input_order = {};
+  if (in_order(first)) return;
+  if (num_experts_ > 1)
+    weight_.input_order = allocate({num_experts_, first.in_features()}, DType::kI32);
+  else
+    weight_.input_order = allocate({first.in_features()}, DType::kI32);
 }
 
 const TensorView& JoinedWeight::allocate(std::initializer_list<int64_t> shape, DType dtype) {
@@ -88,13 +95,30 @@ void JoinedWeight::add_zeros(const Weight& part) {
     copy_(part.zeros, weight_.zeros.slice(0, num_added_, num_added_ + part.out_features()));
 }
 
+// One for each expert, whose gate and up read the same inputs.
+void JoinedWeight::add_order(const Weight& part, const std::string& name) {
+  if (in_order(part)) return;
+  const View<const int32_t> order = part.input_order.span<const int32_t>();
+  const int64_t rows_of_expert = weight_.out_features() / num_experts_;
+  const bool begins = num_added_ % rows_of_expert == 0;
+  if (!begins && !std::ranges::equal(order, order_))
+    fail(ErrorCode::kUnsupported, name,
+         ": inputs in another order than those of the expert's gate: on a GPU expected the same");
+  if (!begins) return;
+  order_.assign(order.begin(), order.end());
+  const int64_t expert = num_added_ / rows_of_expert;
+  copy_(part.input_order, num_experts_ > 1 ? weight_.input_order[expert] : weight_.input_order);
+}
+
 void JoinedWeight::add(const Weight& part, const std::string& name) {
   const int64_t end = num_added_ + part.out_features();
   const bool sole = end - num_added_ == weight_.out_features();
-  if (!sole && !same_groups(weight_, part))
+  const bool orders_fit = in_order(part) == in_order(weight_) && (in_order(part) || num_experts_ > 1);
+  if (!sole && !(same_groups(weight_, part) && orders_fit))
     fail(ErrorCode::kUnsupported, name, ": ", part, " with scales in ", part.scales.dtype,
-         part.input_order.empty() ? "" : " and inputs in another order", ": on a GPU expected all parts as ",
-         weight_, " with scales in ", weight_.scales.dtype, " and inputs in order");
+         in_order(part) ? "" : " and inputs in another order", ": on a GPU expected all parts as ", weight_,
+         " with scales in ", weight_.scales.dtype,
+         in_order(weight_) ? " and inputs in order" : " and an order");
   copy_(part.data, weight_.data.slice(0, num_added_, end));
   const bool spreads = part.group_outs != weight_.group_outs;
   const Tensor spread = spreads ? scales_of_outputs(part) : Tensor();
@@ -102,10 +126,7 @@ void JoinedWeight::add(const Weight& part, const std::string& name) {
   const int64_t first_scale = num_added_ / weight_.group_outs;
   copy_(scales, weight_.scales.slice(0, first_scale, first_scale + scales.shape[0]));
   add_zeros(part);
-  if (!part.input_order.empty()) {
-    weight_.input_order = allocate({part.in_features()}, DType::kI32);
-    copy_(part.input_order, weight_.input_order);
-  }
+  add_order(part, name);
   num_added_ = end;
 }
 

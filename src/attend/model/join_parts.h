@@ -20,14 +20,16 @@ size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quanti
 bool can_join(std::span<const QuantisedPart> parts);
 
 // Rows of one weight on a GPU, part after part. Scales of fp8 that parts do not share whole blocks or tensors
-// of become a scale for each output, and for each block of its inputs.
+// of become a scale for each output, and for each block of its inputs. Experts, which have as many rows each,
+// may have their inputs in an order of their own.
 class JoinedWeight {
  public:
   // Copies elements to the arena's device, and waits.
   using Copy = std::function<void(const TensorView& from, const TensorView& to)>;
 
   // For `num_rows` outputs of parts like the first. `part_rows`: of all parts but the last, multiples of it.
-  JoinedWeight(const Weight& first, int64_t num_rows, int64_t part_rows, Arena& arena, Copy copy);
+  JoinedWeight(const Weight& first, int64_t num_rows, int64_t part_rows, Arena& arena, Copy copy,
+               int64_t num_experts = 1);
 
   // Copies a part to the next rows. Throws Error(kUnsupported), by its name, for one that can not
   // be joined.
@@ -39,11 +41,14 @@ class JoinedWeight {
  private:
   const TensorView& allocate(std::initializer_list<int64_t> shape, DType dtype);
   void add_zeros(const Weight& part);
+  void add_order(const Weight& part, const std::string& name);
 
   Arena& arena_;
   Copy copy_;
   Weight weight_;
   std::vector<Tensor> tensors_;
+  int64_t num_experts_;
+  std::vector<int32_t> order_;  // of the expert that the last part was of
   int64_t num_added_ = 0;
 };
 

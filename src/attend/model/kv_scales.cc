@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "attend/base/error.h"
+#include "attend/base/log.h"
 #include "attend/model/architecture.h"
 #include "attend/model/claim_tensors.h"
 #include "attend/model/model_weights.h"
@@ -13,10 +14,13 @@
 namespace attend {
 namespace {
 
-// As compressed-tensors, ModelOpt, compressed-tensors of old and the first fp8 checkpoints call them.
-constexpr std::array<std::string_view, 4> kKNames = {"k_scale", "k_proj.k_scale", "k_proj.output_scale",
-                                                     "kv_scale"};
-constexpr std::array<std::string_view, 3> kVNames = {"v_scale", "v_proj.v_scale", "v_proj.output_scale"};
+// As compressed-tensors, ModelOpt, compressed-tensors of old and the first fp8 checkpoints call them; and, of
+// latent attention, by the product that makes the row or by SGLang's name for attention to it.
+constexpr std::array<std::string_view, 6> kKNames = {
+    "k_scale",         "k_proj.k_scale", "k_proj.output_scale", "kv_scale", "kv_a_proj_with_mqa.k_scale",
+    "attn_mqa.k_scale"};
+constexpr std::array<std::string_view, 5> kVNames = {"v_scale", "v_proj.v_scale", "v_proj.output_scale",
+                                                     "kv_a_proj_with_mqa.v_scale", "attn_mqa.v_scale"};
 
 // The scale by the first of these names that is there.
 std::optional<float> find_scale(const ModelWeights& files, const std::string& attention,
@@ -53,6 +57,7 @@ std::vector<KvScales> read_kv_scales(const std::filesystem::path& directory, con
   const auto above_zero = [](std::optional<float> scale) { return scale && *scale > 0.0f ? *scale : 1.0f; };
   std::vector<KvScales> scales;
   bool any = false;
+  int num_left_out = 0;
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
     const std::string attention = stored_name(attention_prefix(architecture.names, layer), prefix);
     const std::optional<float> k = find_scale(files, attention, kKNames),
@@ -60,9 +65,18 @@ std::vector<KvScales> read_kv_scales(const std::filesystem::path& directory, con
     if (v && !k)
       fail(ErrorCode::kCorruptFile, directory.string(), ": weights: ", attention,
            "v_scale without a k_scale: expected both, or k_scale for both");
-    scales.push_back({.k = above_zero(k), .v = above_zero(v ? v : k)});
+    KvScales each{.k = above_zero(k), .v = above_zero(v ? v : k)};
+    // V is a part of the row that K is.
+    if (std::holds_alternative<MlaSpec>(spec.layers[static_cast<size_t>(layer)].mixer) && each.v != each.k) {
+      each.v = each.k;
+      ++num_left_out;
+    }
+    scales.push_back(each);
     any |= k.has_value();
   }
+  if (num_left_out > 0)
+    log_info(directory.string(), ": v_scale of ", num_left_out,
+             " layers is left out: in latent attention V is a part of the row, which is stored by k_scale");
   return any ? scales : std::vector<KvScales>{};
 }
 

@@ -12,8 +12,9 @@
 namespace attend {
 
 // Of each layer: 1 where there is none, or one that is not above 0, by which publishers mean none; k_scale
-// alone serves both. Empty: the checkpoint has none. Throws Error(kCorruptFile) naming a tensor of several
-// elements, one that is no number, and a v_scale without k_scale.
+// alone serves both, and of latent attention k_scale always does: V is a part of its row. Empty: the
+// checkpoint has none. Throws Error(kCorruptFile) naming a tensor of several elements, one that is no number,
+// and a v_scale without k_scale.
 std::vector<KvScales> read_kv_scales(const std::filesystem::path& directory, const ModelSpec& spec);
 
 // Whether a tensor is such a scale, by its name.

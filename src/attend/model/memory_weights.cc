@@ -81,7 +81,8 @@ class QuantisedSlots {
       if (!is_placed_quantised(slot, slot.parts[part]))
         fail(ErrorCode::kUnsupported, name, ": plain among quantised experts: on a GPU expected all alike");
       const QuantisedPart read = read_(slot_idx, part);
-      if (!joined) joined.emplace(read.weight, slot.rows(), common_rows(slot), arena_, copy());
+      if (!joined)
+        joined.emplace(read.weight, slot.rows(), common_rows(slot), arena_, copy(), slot.num_experts);
       joined->add(read.weight, name);
     }
     return kept(*joined, tensors);

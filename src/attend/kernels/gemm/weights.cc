@@ -35,7 +35,7 @@ void check_weight_groups(const std::string& name, const Weight& weight) {
           ": expected groups of a multiple of ", kFourBitGroupUnit, " inputs that divides ", in_features);
 }
 
-void check_weight_scales(const std::string& name, const Weight& weight) {
+void check_weight_scales(const std::string& name, const Weight& weight, int64_t num_orders) {
   const int64_t rows = ceil_div(weight.out_features(), weight.group_outs);
   const int64_t columns = ceil_div(weight.in_features(), weight.group_ins);
   const TensorView& scales = weight.scales;
@@ -53,7 +53,12 @@ void check_weight_scales(const std::string& name, const Weight& weight) {
   }
   if (weight.input_order.empty()) return;
   require(has_four_bits(weight.format), name, " ", weight, ": its input_order: expected none");
-  require_shape(name + ".input_order", weight.input_order, {weight.in_features()});
+  if (num_orders == 1)
+    require_shape(name + ".input_order", weight.input_order, {weight.in_features()});
+  else
+    require_shape(name + ".input_order", weight.input_order, {num_orders, weight.in_features()});
+  require(weight.input_order.is_contiguous(), name, ".input_order ", weight.input_order,
+          ": expected it contiguous");
   require_dtype(name + ".input_order", weight.input_order, DType::kI32);
 }
 
@@ -66,7 +71,8 @@ double e2m1(int code) {
 
 }  // namespace
 
-void require_weight_of(const Stream& stream, std::string_view view_name, const Weight& weight) {
+void require_weight_of(const Stream& stream, std::string_view view_name, const Weight& weight,
+                       int64_t num_orders) {
   const std::string name(view_name);
   if (weight.format == WeightFormat::kPlain) {
     require_weight(name, weight.data);
@@ -76,7 +82,7 @@ void require_weight_of(const Stream& stream, std::string_view view_name, const W
   }
   check_weight_data(name, weight);
   check_weight_groups(name, weight);
-  check_weight_scales(name, weight);
+  check_weight_scales(name, weight, num_orders);
   for (const TensorView* view : {&weight.data, &weight.scales, &weight.zeros, &weight.input_order})
     if (!view->empty()) require_on(stream, name, *view);
 }
@@ -97,6 +103,9 @@ std::vector<double> reference::weight_row(const Weight& weight, int64_t out) {
     return load_row(weight.data, offset(weight.data, out), in_features);
   const bool four_bits = has_four_bits(weight.format);
   std::vector<double> row(static_cast<size_t>(in_features));
+  const int32_t* order = weight.input_order.empty() ? nullptr : weight.input_order.as<const int32_t>();
+  if (order != nullptr && weight.input_order.rank == 2)
+    order += out / (weight.out_features() / weight.input_order.shape[0]) * in_features;
   for (int64_t i = 0; i < in_features; ++i) {
     const int64_t group = offset(weight.scales, out / weight.group_outs, i / weight.group_ins);
     int code = 0;
@@ -111,7 +120,7 @@ std::vector<double> reference::weight_row(const Weight& weight, int64_t out) {
     }
     if (weight.format == WeightFormat::kMxFp4)
       value = std::ldexp(e2m1(code), weight.scales.as<const uint8_t>()[group] - 127);
-    const int64_t input = weight.input_order.empty() ? i : weight.input_order.as<const int32_t>()[i];
+    const int64_t input = order == nullptr ? i : order[i];
     row[static_cast<size_t>(input)] = value;
   }
   return row;

@@ -10,8 +10,9 @@
 namespace attend::kernels {
 
 // A weight as tensor/weight.h has it, on the stream's device: shapes, dtypes and groups, not the numbers.
-// Throws Error(kInvalidArgument).
-void require_weight_of(const Stream& stream, std::string_view name, const Weight& weight);
+// num_orders: of its inputs, if they have any. Throws Error(kInvalidArgument).
+void require_weight_of(const Stream& stream, std::string_view name, const Weight& weight,
+                       int64_t num_orders = 1);
 
 // The format, and what its elements are stored in: "bfloat16", "int4 in groups of 128".
 std::string describe_elements(const Weight& weight);

@@ -25,16 +25,14 @@ void check_weights(const std::string& name, std::span<const Linear> linears, con
           " matrices of ", shape.num_experts, " experts: expected one, or on a CPU one of each");
   for (const Linear& linear : linears) {
     const Weight& weight = linear.weight;
-    require_weight_of(stream, name, weight);
+    const bool on_gpu = stream.device.type != DeviceType::kCpu;
+    require_weight_of(stream, name, weight, on_gpu ? shape.num_experts : 1);
     const int64_t matrix_rows = rows * shape.num_experts / count;
     if (weight.format == WeightFormat::kPlain) require_shape(name, weight.data, {matrix_rows, columns});
     require(weight.out_features() == matrix_rows && weight.in_features() == columns, name, " ", weight,
             ": expected [", matrix_rows, ", ", columns, "]");
     require(linear.bias.empty() == linears.front().bias.empty(), name,
             ": some matrices with a bias: expected all or none");
-    if (!weight.input_order.empty() && stream.device.type != DeviceType::kCpu)
-      fail(ErrorCode::kUnsupported, name, " ", weight, ": inputs in another order: moe_experts() on ",
-           stream.device, " does not offer it; cpu does");
     if (linear.bias.empty()) continue;
     require_weight(name + "'s bias", linear.bias);
     require_on(stream, name + "'s bias", linear.bias);

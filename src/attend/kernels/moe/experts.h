@@ -28,7 +28,8 @@ struct ExpertGate {
 };
 
 // The weights of all experts of a layer, expert after expert: in one matrix, in one for each expert, or, of
-// gate and up, in one for each of the two of each expert. A GPU takes one matrix; weights that are mapped
+// gate and up, in one for each of the two of each expert. A GPU takes one matrix, whose input_order, if it
+// has one, is [num_experts, in_features]: gate and up of an expert have the same. Weights that are mapped
 // from a file stay where they are. All of them have biases or none has.
 struct ExpertWeights {
   std::span<const Linear> gate_up;  // [num_experts * (gate's + up's intermediate_size), hidden_size]
@@ -41,7 +42,7 @@ struct MoeExpertsArgs {
   TensorView
       experts;  // i32 [num_tokens, top_k]: as route() leaves them, each a token's once (not checked on a GPU)
   TensorView weights;  // f32 [num_tokens, top_k]
-  // On a GPU plain weights are of the dtype of x, and quantised ones have their inputs in order.
+  // On a GPU plain weights are of the dtype of x.
   ExpertWeights linears;
   ExpertGate gate = {};
   // The weight multiplies what an expert reads in place of what it gives (Llama 4).

@@ -58,6 +58,7 @@ bool is_mxfp4(const Weight& weight) {
 // Plain, or mxfp4 beside x in bf16: what the kernels of few rows and of many take.
 bool fits_own_tiles(const MoeExpertsArgs& args) {
   const Weight &gate_up = args.linears.gate_up.front().weight, &down = args.linears.down.front().weight;
+  if (!gate_up.input_order.empty() || !down.input_order.empty()) return false;
   if (is_mxfp4(gate_up) && is_mxfp4(down)) return args.x.dtype == DType::kBF16;
   return gate_up.format == WeightFormat::kPlain && down.format == WeightFormat::kPlain;
 }
@@ -142,6 +143,27 @@ void multiply(const GroupedGemmParams& params, const Weight& weight, const Group
                           ? (bf16 ? launch_grouped_gemm_bf16 : launch_grouped_gemm_f16)
                           : (bf16 ? launch_quantised_grouped_gemm_bf16 : launch_quantised_grouped_gemm_f16);
   launch(params, kernel.tile_rows, stream.handle);
+}
+
+// The product of rows whose columns are in the order of inputs; of others, of copies in theirs at `ordered`.
+void multiply_in_order(GroupedGemmParams params, const Weight& weight, const GroupedKernel& kernel,
+                       DType dtype, void* ordered, int64_t num_rows, Stream& stream) {
+  if (!weight.input_order.empty()) {
+    launch_order_inputs({.from = params.x,
+                         .token_of_row = params.token_of_row,
+                         .order = params.weight.input_order,
+                         .first_row = params.first_row,
+                         .to = ordered,
+                         .num_rows = static_cast<int32_t>(num_rows),
+                         .num_experts = params.num_experts,
+                         .in_features = params.in_features,
+                         .element = element_of(dtype)},
+                        stream.handle);
+    params.x = ordered;
+    params.token_of_row = nullptr;
+    params.weight.input_order = nullptr;
+  }
+  multiply(params, weight, kernel, dtype, stream);
 }
 
 int64_t num_scales(const Weight& weight) { return weight.scales.empty() ? 0 : weight.scales.num_elements(); }
@@ -304,7 +326,8 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                                                .clamped = clamped,
                                                .limit = args.gate.limit,
                                                .alpha = args.gate.alpha}};
-  multiply(gate_up, gate_ups.weight, kernel, args.x.dtype, stream);
+  // Rows that are not written yet.
+  multiply_in_order(gate_up, gate_ups.weight, kernel, args.x.dtype, scratch.rows.data, num_pairs, stream);
   GroupedGemmParams down = gate_up;
   down.x = scratch.inner.data;
   down.x_stride = shape.intermediate_size;
@@ -316,7 +339,10 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   down.gated = down.alternating = false;
   down.epilogue.bias = device_vector(downs.bias);
   down.epilogue.input_weights = nullptr;
-  multiply(down, downs.weight, kernel, args.x.dtype, stream);
+  // What lies between takes the first half of its memory.
+  const size_t half_bytes = scratch.inner.num_bytes() / 2;
+  void* const second_half = static_cast<std::byte*>(scratch.inner.data) + half_bytes;
+  multiply_in_order(down, downs.weight, kernel, args.x.dtype, second_half, num_pairs, stream);
   combine(args, scratch, scratch.row_of_pair.as<const int32_t>(), stream);
 }
 

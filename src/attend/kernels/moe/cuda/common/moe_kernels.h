@@ -79,6 +79,18 @@ void launch_quantised_grouped_gemm_f16(const GroupedGemmParams& params, int tile
 inline constexpr int kNaiveTileRows = 32;
 void launch_naive_grouped_gemm(const GroupedGemmParams& params, Element element, void* stream);
 
+// Each row's inputs in the order of its expert's columns: to[row][i] = from[its row][order[expert][i]].
+struct OrderInputsParams {
+  const void* from;             // [.., in_features]
+  const int32_t* token_of_row;  // the row of `from` of each row; null: the same
+  const int32_t* order;         // [num_experts, in_features]
+  const int32_t* first_row;     // [num_experts + 1]
+  void* to;                     // [num_rows, in_features]
+  int32_t num_rows, num_experts, in_features;
+  Element element;
+};
+void launch_order_inputs(const OrderInputsParams& params, void* stream);
+
 // out (+)= sum over a token's pairs, in their order, of weight * row.
 struct CombineParams {
   const void* rows;            // [rows, hidden_size]

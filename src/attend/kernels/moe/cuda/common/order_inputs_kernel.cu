@@ -1,0 +1,46 @@
+// What experts read, in the order of their weights' columns (act-order).
+//
+//   tile        256 inputs of a row
+//   warps       8, all alike: an input a thread
+//   registers   few
+//   shared      4 bytes: the row's expert
+//   bytes       the rows in and out, and of each expert with rows the order once for each of them
+//   bound       latency for few rows, then reads of 2 bytes that lie apart
+#include "attend/kernels/common/cuda/element.cuh"
+#include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/moe/cuda/common/moe_kernels.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__global__ void __launch_bounds__(kThreads)
+    order_inputs_kernel(const __grid_constant__ OrderInputsParams params) {
+  __shared__ int expert_of_row;
+  ptx::griddepcontrol_wait();
+  ptx::launch_dependents();
+  const auto row = static_cast<int>(blockIdx.x);
+  for (int i = static_cast<int>(threadIdx.x); i < params.num_experts; i += kThreads)
+    if (params.first_row[i] <= row && row < params.first_row[i + 1]) expert_of_row = i;
+  __syncthreads();
+  const int input = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
+  if (input >= params.in_features) return;
+  const int64_t from = params.token_of_row != nullptr ? params.token_of_row[row] : row;
+  const int column = params.order[int64_t{expert_of_row} * params.in_features + input];
+  store_element(params.to, int64_t{row} * params.in_features + input, params.element,
+                load_element(params.from, from * params.in_features + column, params.element));
+}
+
+}  // namespace
+
+void launch_order_inputs(const OrderInputsParams& params, void* stream) {
+  launch_dependent<OrderInputsParams>(
+      order_inputs_kernel,
+      dim3(static_cast<unsigned>(params.num_rows),
+           static_cast<unsigned>((params.in_features + kThreads - 1) / kThreads)),
+      kThreads, 0, stream, params, "moe_experts: inputs");
+}
+
+}  // namespace attend::kernels::cuda

@@ -1,0 +1,110 @@
+// GenerationRequest::skip_prompt: requests that decode behind prompts for which nothing was computed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "attend/base/error.h"
+#include "attend/engine/engine.h"
+#include "tests/support/error_message.h"
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::error_message;
+
+EngineConfig config_of(const char* model) {
+  EngineConfig config;
+  config.model_path = std::string(ATTEND_SOURCE_DIR "/tests/goldens/") + model;
+  config.disable_radix_cache = true;
+  return config;
+}
+
+GenerationRequest request(int num_prompt, int max_new_tokens) {
+  return {.prompt = std::vector<int32_t>(static_cast<size_t>(num_prompt), 7),
+          .params = {.max_new_tokens = max_new_tokens, .ignore_eos = true},
+          .skip_prompt = true};
+}
+
+struct Ended {
+  std::map<RequestId, int> num_tokens;
+  int most_used_slots = 0, num_preemptions = 0;
+};
+
+Ended run_to_the_end(Engine& engine) {
+  Ended ended;
+  while (engine.step([&](const RequestOutput& output) {
+    ended.num_tokens[output.id] += static_cast<int>(output.token_ids.size());
+    if (output.finished()) ended.num_preemptions += output.request.num_preemptions;
+  })) {
+    engine.check_memory();
+    ended.most_used_slots = std::max(ended.most_used_slots, static_cast<int>(engine.num_used_slots()));
+  }
+  EXPECT_EQ(engine.num_used_slots(), 0);
+  return ended;
+}
+
+TEST(SkippedPrompt, CostsOneTokenAndHasTheSlotsOfAll) {
+  EngineConfig config = config_of("llama-gqa4-hd32");
+  config.chunked_prefill_size = 16;
+  Engine engine(config);
+  for (int i = 0; i < 3; ++i) engine.submit(request(100, 8));
+  const Ended ended = run_to_the_end(engine);
+  EXPECT_EQ(engine.stats().num_prefill_tokens, 3);
+  EXPECT_GE(ended.most_used_slots, 300);
+  for (const auto& [id, count] : ended.num_tokens) EXPECT_EQ(count, 8) << id;
+  EXPECT_EQ(ended.num_tokens.size(), 3u);
+}
+
+TEST(SkippedPrompt, IsComputedWhereItIsNotSkipped) {
+  Engine engine(config_of("llama-gqa4-hd32"));
+  GenerationRequest computed = request(100, 2);
+  computed.skip_prompt = false;
+  engine.submit(computed);
+  run_to_the_end(engine);
+  EXPECT_EQ(engine.stats().num_prefill_tokens, 100);
+}
+
+// Window pages are there for one window and one step's tokens.
+TEST(SkippedPrompt, HoldsNoMoreThanItsWindowWhereLayersHaveOne) {
+  EngineConfig config = config_of("gemma3-layer-ropes");
+  config.chunked_prefill_size = 16;
+  config.max_running_requests = 2;
+  config.max_total_tokens = 512;
+  config.swa_full_tokens_ratio = 0.125;
+  Engine engine(config);
+  ASSERT_GT(engine.info().swa_pool_slots, 0);
+  engine.submit(request(120, 8));
+  engine.submit(request(100, 8));
+  for (const auto& [id, count] : run_to_the_end(engine).num_tokens) EXPECT_EQ(count, 8) << id;
+}
+
+TEST(SkippedPrompt, IsSkippedAgainAfterPreemption) {
+  EngineConfig config = config_of("llama-gqa4-hd32");
+  config.backend_options.page_size = 1;
+  config.max_total_tokens = 130;
+  config.schedule.conservativeness = 0.0;
+  Engine engine(config);
+  for (int i = 0; i < 3; ++i) engine.submit(request(40, 30));
+  const Ended ended = run_to_the_end(engine);
+  EXPECT_GT(ended.num_preemptions, 0);
+  for (const auto& [id, count] : ended.num_tokens) EXPECT_EQ(count, 30) << id;
+}
+
+TEST(SkippedPrompt, IsRefusedWhereOthersCouldBeGivenItsKeys) {
+  EngineConfig config = config_of("llama-gqa4-hd32");
+  Engine plain(config);
+  GenerationRequest scored = request(10, 2);
+  scored.params.prompt_logprobs = 0;
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { plain.submit(scored); }),
+              HasSubstr("skip_prompt: expected no prompt_logprobs"));
+  config.disable_radix_cache = false;
+  Engine caching(config);
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { caching.submit(request(10, 2)); }),
+              HasSubstr("expected an engine without one"));
+}
+
+}  // namespace
+}  // namespace attend
