@@ -26,7 +26,7 @@ std::vector<int> rope_sets(const ModelSpec& spec) {
   return sets;
 }
 
-const MoeMlpSpec& experts(const ModelSpec& spec, size_t layer) {
+const MoeMlpSpec& experts_of(const ModelSpec& spec, size_t layer) {
   return std::get<MoeMlpSpec>(spec.layers.at(layer).mlp);
 }
 
@@ -155,7 +155,7 @@ TEST(ReadQwenVl, FindsTheDecodersFieldsInEitherPlace) {
 TEST(ReadOlmoe, RefusesToClip) {
   const Fields fields = {{"num_experts", "8"}, {"num_experts_per_tok", "2"}};
   const ModelSpec spec = read("OlmoeForCausalLM", with(fields, {{"clip_qkv", "null"}}));
-  EXPECT_EQ(experts(spec, 0).rule.weights_of, kernels::RouterWeights::kOfAll);
+  EXPECT_EQ(experts_of(spec, 0).rule.weights_of, kernels::RouterWeights::kOfAll);
   EXPECT_EQ(attention(spec).qk_norm, QkNormSpan::kToken);
   expect_refused(with(fields, {{"clip_qkv", "8.0"}}), ErrorCode::kUnsupported, {"clip_qkv"},
                  "OlmoeForCausalLM");
@@ -165,8 +165,8 @@ TEST(ReadMiniMaxM2, RotatesSoManyDimensions) {
   const Fields fields = {{"num_local_experts", "8"}, {"num_experts_per_tok", "2"}, {"head_dim", "32"}};
   const ModelSpec spec = read("MiniMaxM2ForCausalLM", with(fields, {{"rotary_dim", "16"}}));
   EXPECT_EQ(spec.ropes[0].rotary_dim, 16);
-  EXPECT_TRUE(experts(spec, 0).correction);
-  EXPECT_EQ(experts(spec, 0).rule.scores, kernels::RouterScores::kSigmoid);
+  EXPECT_TRUE(experts_of(spec, 0).correction);
+  EXPECT_EQ(experts_of(spec, 0).rule.scores, kernels::RouterScores::kSigmoid);
   EXPECT_EQ(read("MiniMaxM2ForCausalLM", fields).ropes[0].rotary_dim, 32);
   expect_refused(with(fields, {{"scoring_func", "\"softmax\""}}), ErrorCode::kUnsupported,
                  {"scoring_func", "softmax", "sigmoid"}, "MiniMaxM2ForCausalLM");
@@ -177,8 +177,8 @@ TEST(ReadGlm4Moe, HasDeepSeeksExpertsBehindADenseLayer) {
       {"n_routed_experts", "8"}, {"num_experts_per_tok", "2"}, {"moe_intermediate_size", "16"}};
   const ModelSpec spec = read("Glm4MoeForCausalLM", with(fields, {{"use_qk_norm", "true"}}));
   EXPECT_EQ(mlp(spec, 0).intermediate_size, 96);
-  EXPECT_TRUE(experts(spec, 1).correction);
-  EXPECT_EQ(experts(spec, 1).shared_intermediate_size, 16);
+  EXPECT_TRUE(experts_of(spec, 1).correction);
+  EXPECT_EQ(experts_of(spec, 1).shared_intermediate_size, 16);
   EXPECT_EQ(attention(spec).qk_norm, QkNormSpan::kHead);
   EXPECT_EQ(spec.ropes[0].rotary_dim, 8) << "half of 16";
   EXPECT_EQ(attention(read("Glm4MoeForCausalLM", fields)).qk_norm, QkNormSpan::kNone);

@@ -5,7 +5,7 @@
 namespace attend {
 namespace {
 
-constexpr int kMissingWindow = 4096, kMissingPattern = 4;
+constexpr int kExaone4Window = 4096, kExaone4Pattern = 4;
 
 void read_exaone4_config(const JsonNode& json, ModelSpec& spec) {
   for_each_attention(spec, [](AttentionSpec& attention) { attention.qk_norm = QkNormSpan::kHead; });
@@ -15,8 +15,8 @@ void read_exaone4_config(const JsonNode& json, ModelSpec& spec) {
   const int full_every =
       json.has("layer_types")
           ? 1
-          : json.find_integer("sliding_window_pattern", 1, 1 << 16).value_or(kMissingPattern);
-  read_alternating_windows(json, full_every, kMissingWindow, spec);
+          : json.find_integer("sliding_window_pattern", 1, 1 << 16).value_or(kExaone4Pattern);
+  read_alternating_windows(json, full_every, kExaone4Window, spec);
   for_each_attention(spec, [](AttentionSpec& attention) {
     if (attention.window_left < 0) attention.rope_set = -1;
   });

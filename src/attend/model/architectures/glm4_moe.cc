@@ -45,22 +45,22 @@ void read_dots1_config(const JsonNode& json, ModelSpec& spec) {
                          /*normalized=*/false, spec);
 }
 
-constexpr DeepseekDefaults kLiteDefaults{.num_layers = 47,
-                                         .num_heads = 20,
-                                         .intermediate_size = 10240,
-                                         .q_lora_rank = 768,
-                                         .moe_intermediate_size = 1536,
-                                         .num_experts = 64,
-                                         .top_k = 4,
-                                         .num_shared_experts = 1,
-                                         .first_dense_layers = 1,
-                                         .routed_scale = 1.8f,
-                                         .nope_dim = 192,
-                                         .v_dim = 256};
+constexpr DeepseekDefaults kGlm4MoeLiteDefaults{.num_layers = 47,
+                                                .num_heads = 20,
+                                                .intermediate_size = 10240,
+                                                .q_lora_rank = 768,
+                                                .moe_intermediate_size = 1536,
+                                                .num_experts = 64,
+                                                .top_k = 4,
+                                                .num_shared_experts = 1,
+                                                .first_dense_layers = 1,
+                                                .routed_scale = 1.8f,
+                                                .nope_dim = 192,
+                                                .v_dim = 256};
 
 void read_glm4_moe_lite_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec) {
-  read_latent_layers(json, kLiteDefaults, spec);
-  read_corrected_experts(json, kLiteDefaults, /*normalized=*/true, spec);
+  read_latent_layers(json, kGlm4MoeLiteDefaults, spec);
+  read_corrected_experts(json, kGlm4MoeLiteDefaults, /*normalized=*/true, spec);
 }
 
 }  // namespace

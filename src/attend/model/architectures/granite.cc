@@ -5,7 +5,7 @@ namespace attend {
 namespace {
 
 // Multipliers of published models are from 0.01 to 30.
-double read_multiplier(const JsonNode& json, const char* key) {
+double read_granite_multiplier(const JsonNode& json, const char* key) {
   constexpr double kLargest = 1 << 16;
   const double multiplier = json.find_positive(key).value_or(1.0);
   if (multiplier > kLargest || multiplier < 1.0 / kLargest)
@@ -15,7 +15,7 @@ double read_multiplier(const JsonNode& json, const char* key) {
 
 void read_granite_config(const JsonNode& json, ModelSpec& spec) {
   const bool bias = json.boolean_or("attention_bias", false), mlp_bias = json.boolean_or("mlp_bias", false);
-  const auto scale = static_cast<float>(read_multiplier(json, "attention_multiplier"));
+  const auto scale = static_cast<float>(read_granite_multiplier(json, "attention_multiplier"));
   for_each_attention(spec, [&](AttentionSpec& attention) {
     attention.qkv_bias = attention.output_bias = bias;
     attention.scale = scale;
@@ -23,10 +23,10 @@ void read_granite_config(const JsonNode& json, ModelSpec& spec) {
   for_each_gated_mlp(spec, [&](GatedMlpSpec& mlp) { mlp.bias = mlp_bias; });
   // x += r f(norm(x)) for every sublayer f. The stream is kept as x / r, to which f is added as it is: an
   // RMSNorm of x / r is that of x where its epsilon is divided by r^2, and nothing else reads the stream.
-  const double residual = read_multiplier(json, "residual_multiplier");
-  spec.embedding_scale = static_cast<float>(read_multiplier(json, "embedding_multiplier") / residual);
+  const double residual = read_granite_multiplier(json, "residual_multiplier");
+  spec.embedding_scale = static_cast<float>(read_granite_multiplier(json, "embedding_multiplier") / residual);
   spec.norm_eps = static_cast<float>(static_cast<double>(spec.norm_eps) / (residual * residual));
-  spec.final_logit_scale = static_cast<float>(1.0 / read_multiplier(json, "logits_scaling"));
+  spec.final_logit_scale = static_cast<float>(1.0 / read_granite_multiplier(json, "logits_scaling"));
 }
 
 }  // namespace

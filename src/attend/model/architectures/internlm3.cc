@@ -5,13 +5,13 @@
 namespace attend {
 namespace {
 
-bool read_flag(const JsonNode& json, const char* key, const char* alias) {
+bool read_internlm3_flag(const JsonNode& json, const char* key, const char* alias) {
   return json.boolean_or(json.has(key) ? key : alias, false);
 }
 
 void read_internlm3_config(const JsonNode& json, ModelSpec& spec) {
-  const bool bias = read_flag(json, "attention_bias", "qkv_bias");
-  const bool mlp_bias = read_flag(json, "mlp_bias", "bias");
+  const bool bias = read_internlm3_flag(json, "attention_bias", "qkv_bias");
+  const bool mlp_bias = read_internlm3_flag(json, "mlp_bias", "bias");
   // In the makers' code qkv_bias is of q, k and v, and bias of o too; transformers has one for all of them.
   if (bias != mlp_bias)
     fail(ErrorCode::kUnsupported, json.where("qkv_bias"), " ", bias, " with bias ", mlp_bias,

@@ -6,7 +6,7 @@ namespace attend {
 namespace {
 
 // What stands for rope_parameters that are absent.
-constexpr double kTheta = 1e6;
+constexpr double kMinistral3Theta = 1e6;
 
 void read_mistral3_windows(const JsonNode& json, ModelSpec& spec) {
   const auto window = json.find_integer("sliding_window", 1, 1 << 30);
@@ -35,14 +35,14 @@ void read_mistral3_config(const JsonNode& json, ModelSpec& spec) {
 }
 
 // As published, and as transformers 5 saves it.
-constexpr WeightPrefix kPrefixes[] = {{"", "language_model."}, {"model.", "model.language_model."}};
+constexpr WeightPrefix kMistral3Prefixes[] = {{"", "language_model."}, {"model.", "model.language_model."}};
 
 }  // namespace
 
 constinit const ModelArchitecture kMinistral3{
     .name = "Ministral3ForCausalLM",
     .read_config = read_ministral3_config,
-    .defaults = {.num_kv_heads = 8, .head_dim = 128, .norm_eps = 1e-5, .rope = {.theta = kTheta}}};
+    .defaults = {.num_kv_heads = 8, .head_dim = 128, .norm_eps = 1e-5, .rope = {.theta = kMinistral3Theta}}};
 
 constinit const ModelArchitecture kMistral3{.name = "Mistral3ForConditionalGeneration",
                                             .read_config = read_mistral3_config,
@@ -58,6 +58,6 @@ constinit const ModelArchitecture kMistral3{.name = "Mistral3ForConditionalGener
                                                          .rope = {.theta = 1e9},
                                                          .image_token_id = 10},
                                             .text_config = TextConfig::kNested,
-                                            .prefixes = kPrefixes};
+                                            .prefixes = kMistral3Prefixes};
 
 }  // namespace attend

@@ -5,14 +5,14 @@ namespace attend {
 namespace {
 
 // Of spec.ropes.
-constexpr int kFull = 0, kSliding = 1;
-constexpr int kWindow = 4096, kFullEvery = 4;
-constexpr double kTheta = 500000.0;
+constexpr int kOlmo3Full = 0, kOlmo3Sliding = 1;
+constexpr int kOlmo3Window = 4096, kOlmo3FullEvery = 4;
+constexpr double kOlmo3Theta = 500000.0;
 
 void read_olmo3_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
   make_dense_layers(json, defaults, spec);
-  read_alternating_windows(json, kFullEvery, kWindow, spec);
-  const double theta = json.find_positive("rope_theta").value_or(kTheta);
+  read_alternating_windows(json, kOlmo3FullEvery, kOlmo3Window, spec);
+  const double theta = json.find_positive("rope_theta").value_or(kOlmo3Theta);
   const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;
   const LayerRopes ropes =
       read_layer_ropes(json, head_dim, spec.max_position_embeddings, {.theta = theta}, {.theta = theta});
@@ -24,7 +24,7 @@ void read_olmo3_config(const JsonNode& json, ModelSpec& spec) {
   for_each_attention(spec, [&](AttentionSpec& attention) {
     attention.qkv_bias = attention.output_bias = bias;
     attention.qk_norm = QkNormSpan::kToken;
-    attention.rope_set = attention.window_left >= 0 ? kSliding : kFull;
+    attention.rope_set = attention.window_left >= 0 ? kOlmo3Sliding : kOlmo3Full;
   });
   for (LayerSpec& layer : spec.layers) layer.norms = {.before = false, .after = true};
 }

@@ -11,9 +11,9 @@ void read_qwen2_config(const JsonNode& json, ModelSpec& spec) {
 }
 
 // Older folders call the decoder's weights as Qwen2ForCausalLM does.
-constexpr WeightPrefix kVlPrefixes[] = {{"model.", "model.language_model."}};
+constexpr WeightPrefix kQwen2VlPrefixes[] = {{"model.", "model.language_model."}};
 
-constexpr ConfigDefaults vl_defaults() {
+constexpr ConfigDefaults qwen2_vl_defaults() {
   return {.num_kv_heads = 8, .norm_eps = 1e-5, .rope = {.theta = 1e6}, .image_token_id = 151655};
 }
 
@@ -24,14 +24,14 @@ constinit const ModelArchitecture kQwen2{
 
 constinit const ModelArchitecture kQwen2Vl{.name = "Qwen2VLForConditionalGeneration",
                                            .read_config = read_qwen2_config,
-                                           .defaults = vl_defaults(),
+                                           .defaults = qwen2_vl_defaults(),
                                            .text_config = TextConfig::kEither,
-                                           .prefixes = kVlPrefixes};
+                                           .prefixes = kQwen2VlPrefixes};
 
 constinit const ModelArchitecture kQwen25Vl{.name = "Qwen2_5_VLForConditionalGeneration",
                                             .read_config = read_qwen2_config,
-                                            .defaults = vl_defaults(),
+                                            .defaults = qwen2_vl_defaults(),
                                             .text_config = TextConfig::kEither,
-                                            .prefixes = kVlPrefixes};
+                                            .prefixes = kQwen2VlPrefixes};
 
 }  // namespace attend

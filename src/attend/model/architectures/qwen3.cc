@@ -16,7 +16,7 @@ void read_qwen3_config(const JsonNode& json, ModelSpec& spec) {
 
 // Embedding models are published without their head, and so without the decoder's name.
 constexpr WeightPrefix kQwen3Prefixes[] = {{"model.", ""}};
-constexpr WeightPrefix kVlPrefixes[] = {{"model.", "model.language_model."}};
+constexpr WeightPrefix kQwen3VlPrefixes[] = {{"model.", "model.language_model."}};
 
 }  // namespace
 
@@ -30,6 +30,6 @@ constinit const ModelArchitecture kQwen3Vl{
     .read_config = read_qwen3_config,
     .defaults = {.num_kv_heads = 32, .head_dim = 128, .rope = {.theta = 500000.0}, .image_token_id = 151655},
     .text_config = TextConfig::kNested,
-    .prefixes = kVlPrefixes};
+    .prefixes = kQwen3VlPrefixes};
 
 }  // namespace attend

@@ -49,7 +49,7 @@ void read_qwen3_vl_moe_config(const JsonNode& json, ModelSpec& spec) {
   place_experts(json, experts, spec);
 }
 
-constexpr WeightPrefix kVlPrefixes[] = {{"model.", "model.language_model."}};
+constexpr WeightPrefix kQwen3VlMoePrefixes[] = {{"model.", "model.language_model."}};
 
 }  // namespace
 
@@ -64,6 +64,6 @@ constinit const ModelArchitecture kQwen3VlMoe{.name = "Qwen3VLMoeForConditionalG
                                                            .rope = {.theta = 500000.0},
                                                            .image_token_id = 151655},
                                               .text_config = TextConfig::kNested,
-                                              .prefixes = kVlPrefixes};
+                                              .prefixes = kQwen3VlMoePrefixes};
 
 }  // namespace attend
