@@ -154,6 +154,17 @@ def test_an_lse_that_is_given_is_written_whether_or_not_it_is_returned(rng, libr
     np.testing.assert_array_equal(library.array(wrapper.run_return_lse(q, cache)[1]), library.array(want))
 
 
+def test_decode_takes_several_queries_of_each_request(rng, library):
+    seqlens = [20, 3, 33]
+    pages, cache, keys = csr_pages(rng, library, seqlens, 16, 2, 32, "NHD")
+    q, q_values = draw(rng, library, 9, 4, 32)
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
+    flashinfer.fast_decode_plan(wrapper, *pages, 4, 2, 32, 16, q_len_per_req=3, global_override_indptr_cpu=None)
+    out = library.array(wrapper.run(q, cache, q_len_per_req=3))
+    for r in range(3):
+        check(out[3 * r : 3 * r + 3], reference.attend(q_values[3 * r : 3 * r + 3], *keys[r], causal=True)[0])
+
+
 def test_results_come_in_the_dtype_that_is_asked_for(rng, library):
     pages, cache, _ = csr_pages(rng, library, [20, 7], 16, 2, 32, "NHD")
     q, _ = draw(rng, library, 2, 4, 32)
@@ -313,7 +324,7 @@ def test_what_is_not_served_is_refused_by_name():
     with pytest.raises(attend.Error, match="jit_args list: attend.flashinfer's Batch.* takes None"):
         flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, jit_args=["a variant"])
     decode.plan(indptr, indptr[:1], indptr[1:], 2, 1, 32, 16, disable_split_kv=True)
-    with pytest.raises(attend.Error, match="q_len_per_req 2: attend.flashinfer's decode takes 1"):
+    with pytest.raises(attend.Error, match=r"q_len_per_req 2: plan\(\) was given 1"):
         decode.run(q, cache, q_len_per_req=2)
     with pytest.raises(attend.Error, match="kv_cache_sf ndarray: attend.flashinfer's decode takes None"):
         decode.run(q, cache, kv_cache_sf=q)

@@ -18,7 +18,7 @@ _HINTS = frozenset({
 # What changes results, and the values that change nothing.
 _REFUSED = {
     "jit_args": (None,), "jit_kwargs": (None,), "kv_cache_sf": (None,), "max_item_len_ptr": (None,), "o_indptr": (None,),
-    "o_scale": (None, 1), "pos_encoding_mode": (None, "NONE"), "prefix_len_ptr": (None,), "q_len_per_req": (None, 1),
+    "o_scale": (None, 1), "pos_encoding_mode": (None, "NONE"), "prefix_len_ptr": (None,),
     "scale_k": (None,), "scale_q": (None,), "scale_v": (None,), "token_pos_in_items_len": (None, 0),
     "token_pos_in_items_ptr": (None,), "v_indptr": (None,),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""FlashInfer's decode: one query of each request, over pages."""
+"""FlashInfer's decode: one query of each request, or as many of each, over pages."""
 
 from functools import partialmethod
 
@@ -31,14 +31,16 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
 
     def plan(
         self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode="NONE",
-        window_left=-1, logits_soft_cap=None, sm_scale=None, o_data_type=None, **others,
+        window_left=-1, logits_soft_cap=None, sm_scale=None, o_data_type=None, q_len_per_req=1, **others,
     ):  # fmt: skip
-        """The pages of each request: int32 indptr [batch + 1] into indices, page ids, and last_page_len [batch]."""
+        """The pages of each request: int32 indptr [batch + 1] into indices, page ids, and last_page_len [batch].
+        q_len_per_req: the last so many tokens of each request are its queries, and do not see those behind them."""
         check_others("decode", {"pos_encoding_mode": pos_encoding_mode, **others})
+        self._q_len = q_len_per_req or 1
         self._keep(
             dict(
-                cu_seqlen_q=beside(iota_like(indptr, len(indptr)), indices),
-                seqlen_kv=beside(get_seq_lens(indptr, last_page_len, page_size), indices), max_seqlen_q=1,
+                cu_seqlen_q=beside(iota_like(indptr, len(indptr)) * self._q_len, indices),
+                seqlen_kv=beside(get_seq_lens(indptr, last_page_len, page_size), indices), max_seqlen_q=self._q_len,
                 kv_indptr=beside(indptr, indices), kv_indices=indices, window_left=window_left,
                 logit_cap=logits_soft_cap or 0.0, scale=sm_scale,
             ),
@@ -49,11 +51,14 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
 
     def run(
         self, q, paged_kv_cache, *, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False,
-        window_left=None, sinks=None, **others,
+        window_left=None, sinks=None, q_len_per_req=None, **others,
     ):  # fmt: skip
-        """q [batch, num_qo_heads, head_dim], paged_kv_cache (k, v) or one tensor [num_pages, 2, ...]. Returns out, or
-        (out, lse [batch, num_qo_heads]) with return_lse; an `lse` that is given is written either way."""
+        """q [batch * q_len_per_req, num_qo_heads, head_dim], paged_kv_cache (k, v) or one tensor [num_pages, 2, ...].
+        Returns out, or (out, lse [batch * q_len_per_req, num_qo_heads]) with return_lse; an `lse` that is given is
+        written either way."""
         check_others("decode", others)
+        if q_len_per_req is not None and self._planned is not None and q_len_per_req != self._q_len:
+            raise refusal("invalid_argument", f"q_len_per_req {q_len_per_req}: plan() was given {self._q_len}")
         k, v = keys_and_values(paged_kv_cache, self._kv_layout)
         return self._call(
             q, k, v, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, out=out, lse=lse, return_lse=return_lse,
