@@ -205,7 +205,9 @@ def main():
             if time.monotonic() - begin > arguments.seconds:
                 break
             if streams <= arguments.max_running:
-                results.setdefault((streams, "attend offline"), []).append(offline(arguments, streams))
+                row = offline(arguments, streams)
+                results.setdefault((streams, "attend offline"), []).append(row)
+                print(streams, "attend offline", json.dumps(row), flush=True)
             for name, server in sides.items():
                 row = over_http(server, arguments, streams)
                 results.setdefault((streams, name), []).append(row)
