@@ -22,9 +22,7 @@ constexpr int tile_outs(int rows, bool single) {
   // So many that sums one after another are no slower than memory.
   constexpr int kFewest = S::kLanes == 16 ? 1 : 2;
   if (Rows::kPlain && single && rows <= 2) return kFewest;
-  // What comes in blocks is held beside the sums.
-  constexpr int kMost = Rows::kBlockVectors > 1 ? 4 : 8;
-  return kSums / rows > kMost ? kMost : kSums / rows;
+  return kSums / rows > 8 ? 8 : kSums / rows;
 }
 // Bytes that weights are asked for ahead of their use, at least.
 constexpr int64_t kBytesAhead = 8192;
