@@ -126,8 +126,8 @@ TEST_F(GrammarCompilerTest, ReadsGbnfAndStructuralTags) {
       {GrammarKind::kStructuralTag, R"({"type": "structural_tag", "format": {"type": "tag", "begin": "<call>",
         "content": {"type": "json_schema", "json_schema": {"type": "boolean"}}, "end": "</call>"}})"});
   for (uint32_t seed = 0; seed < 20; ++seed)
-    EXPECT_TRUE(
-        std::regex_match(text_of(walk(*call->fork(), seed)), std::regex("<call>\\s*(true|false)\\s*</call>")));
+    EXPECT_TRUE(std::regex_match(text_of(walk(*call->fork(), seed)),
+                                 std::regex("<call>\\s*(true|false)\\s*</call>")));
 }
 
 TEST_F(GrammarCompilerTest, TheEndMayComeOnlyWhereTheTextIsComplete) {
