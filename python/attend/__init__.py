@@ -1,7 +1,7 @@
 """LLMs, and the attention that they are made of: models on attend's engine, and its kernels on tensors of torch, numpy,
 jax, or whatever has DLPack.
 
-LLM, SamplingParams   a model that completes prompts and answers conversations
+LLM, SamplingParams, StructuredOutputsParams   a model that completes prompts and answers conversations
 Engine            a model on a thread of its own, for many callers: streams, asyncio
 attention, mla    attention over paged or contiguous K/V
 store_kv, store_mla, merge
@@ -34,6 +34,7 @@ from .engine import Engine, RequestStream
 from .llm import LLM
 from .outputs import CompletionOutput, Logprob, RequestOutput
 from .sampling_params import SamplingParams
+from .structured_outputs import StructuredOutputsParams
 
 
 def _register_operators():
@@ -63,6 +64,7 @@ __all__ = [
     "RequestOutput",
     "RequestStream",
     "SamplingParams",
+    "StructuredOutputsParams",
     "attention",
     "backends",
     "build_info",

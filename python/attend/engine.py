@@ -13,6 +13,7 @@ from ._attend import ChatTemplate, EngineHandle, generation_defaults
 from ._refusal import refusal
 from .outputs import CompletionOutput, RequestOutput, logprobs_by_token
 from .sampling_params import SamplingParams, sampling_of
+from .structured_outputs import installed_libraries
 
 # A text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}.
 Prompt = Union[str, Sequence[int], "dict[str, Any]"]
@@ -146,6 +147,7 @@ class Engine:
              (max_model_len), max_running_requests (max_num_seqs), max_total_tokens, chunked_prefill_size,
              mem_fraction_static (gpu_memory_utilization), disable_cuda_graph (enforce_eager), disable_radix_cache (or
              enable_prefix_caching), schedule_policy, enable_deterministic_inference, random_seed (seed), threads, ...
+             grammar_library_path: see docs/structured-outputs.md; None: the packages of this Python, if it has them.
              What is None is chosen; an unknown name is refused.
 
     Raises attend.Error, which names what can not be served; before weights are read where that can be known.
@@ -153,7 +155,13 @@ class Engine:
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
         self.model = os.fspath(model)
-        self._handle = EngineHandle({"model_path": self.model, **_options_of(options)})
+        folder = options.pop("grammar_library_path", None)
+        named = folder is not None
+        self._handle = EngineHandle(
+            {"model_path": self.model, **_options_of(options)},
+            os.fspath(folder) if folder is not None else installed_libraries(),
+            named,
+        )
         _open_engines.add(self)
         self._defaults = generation_defaults(self.model)
         self._templates: dict[str, ChatTemplate] = {}
@@ -166,7 +174,7 @@ class Engine:
         RequestStream."""
         sampling = sampling_of(sampling_params)
         text, value = _prompt_of(prompt)
-        handle = self._handle.submit(value, sampling.given(self._defaults), cache_salt, priority)
+        handle = self._handle.submit(value, sampling.given(self._defaults), cache_salt, priority, sampling.grammar())
         return RequestStream(self, handle, text, sampling.n)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:

@@ -1,9 +1,11 @@
 """How the tokens of a completion are chosen, and where it ends: names are vLLM's, and SGLang's where they differ."""
 
 from ._refusal import refusal
+from .structured_outputs import SGLANG_FIELDS, grammar_of
 
-# SGLang's names, and what vLLM calls the same.
-_ALIASES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "no_stop_trim": "include_stop_str_in_output"}
+# SGLang's names and older ones of vLLM, and what vLLM calls the same.
+_ALIASES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "no_stop_trim": "include_stop_str_in_output",
+            "guided_decoding": "structured_outputs"}  # fmt: skip
 # What None means: what generation_config.json of the model says, otherwise this.
 _FROM_MODEL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 
@@ -27,6 +29,9 @@ class SamplingParams:
     skip_special_tokens   leave them out of the text
     logprobs          logarithms of probabilities: of each token, and of so many of the likeliest in its place (0 to 20)
     prompt_logprobs   the same of the prompt's tokens
+    structured_outputs   what the text is to be: StructuredOutputsParams, or a dict of its arguments (vLLM, which
+                      called it guided_decoding); or one of
+    json_schema, regex, ebnf, structural_tag   the same (SGLang)
 
     temperature, top_k, top_p, min_p and repetition_penalty that are None are those of the model's
     generation_config.json; what it does not say is 1, all, 1, 0 and 1.
@@ -36,7 +41,8 @@ class SamplingParams:
         self, *, n=1, max_tokens=None, min_tokens=None, temperature=None, top_k=None, top_p=None, min_p=None, seed=None,
         repetition_penalty=None, frequency_penalty=0.0, presence_penalty=0.0, logit_bias=None, stop=None,
         stop_token_ids=None, include_stop_str_in_output=None, ignore_eos=False, skip_special_tokens=True, logprobs=None,
-        prompt_logprobs=None, max_new_tokens=None, min_new_tokens=None, no_stop_trim=None,
+        prompt_logprobs=None, structured_outputs=None, json_schema=None, regex=None, ebnf=None, structural_tag=None,
+        max_new_tokens=None, min_new_tokens=None, no_stop_trim=None, guided_decoding=None,
     ):  # fmt: skip
         given = dict(locals())
         del given["self"]
@@ -55,9 +61,17 @@ class SamplingParams:
     def __eq__(self, other):
         return isinstance(other, SamplingParams) and vars(self) == vars(other)
 
+    def grammar(self):
+        """(kind, text) of what the text is to be; None: anything."""
+        return grammar_of(self.structured_outputs, {name: getattr(self, name) for name in SGLANG_FIELDS})
+
     def given(self, defaults):
-        """What was given, as the engine takes it; `defaults` are generation_config.json's."""
-        options = {name: value for name, value in vars(self).items() if value is not None}
+        """What was given, as the engine takes it, but for the grammar; `defaults` are generation_config.json's."""
+        options = {
+            name: value
+            for name, value in vars(self).items()
+            if value is not None and name not in SGLANG_FIELDS and name != "structured_outputs"
+        }
         for name, otherwise in _FROM_MODEL.items():
             options.setdefault(name, defaults.get(name, otherwise))
         if options["top_k"] == -1:

@@ -1,6 +1,7 @@
 // The engine, for attend/engine.py: requests run on AsyncEngine's thread, which never takes Python's lock.
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -18,6 +19,7 @@
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/engine/async_engine.h"
+#include "attend/grammar/grammar_compiler.h"
 #include "attend/kernels/kv_store/scaled_rows.h"
 #include "attend/model/chat_template/chat_template.h"
 #include "attend/model/generation_config.h"
@@ -48,8 +50,12 @@ void wait_interruptibly(Ready ready) {
 // An AsyncEngine that may be closed while others use it.
 class EngineHandle {
  public:
-  explicit EngineHandle(nb::dict options) {
+  // `grammar_folder`: see GrammarLibrary::load; `named`: by the caller, so that it is an error if it is
+  // wrong.
+  EngineHandle(nb::dict options, const std::filesystem::path& grammar_folder, bool named) {
     const EngineConfig config = engine_config(options);
+    const GrammarLibrary library =
+        named ? GrammarLibrary::load(grammar_folder) : GrammarLibrary::find(grammar_folder);
     // Weights are read on a thread, so that Ctrl-C ends it.
     std::atomic<bool> interrupted = false;
     EngineProgress progress;
@@ -67,6 +73,8 @@ class EngineHandle {
       throw;
     }
     engine_ = made.get();
+    grammars_ = std::make_unique<GrammarCompiler>(
+        library, GrammarVocabulary::of(engine_->tokenizer(), engine_->model_spec()));
   }
   ~EngineHandle() {
     const nb::gil_scoped_release others_run;
@@ -86,8 +94,23 @@ class EngineHandle {
     const std::shared_lock lock(mutex_);
     if (engine_) engine_->abort(id);
   }
+  // Null where no grammar is asked for. Waits until it is compiled; Ctrl-C ends the wait.
+  std::shared_ptr<TokenMask> mask_of(const std::optional<Grammar>& grammar) const {
+    if (!grammar) return nullptr;
+    const auto promise = std::make_shared<std::promise<GrammarResult>>();
+    std::future<GrammarResult> made = promise->get_future();
+    with([&](AsyncEngine&) {
+      grammars_->compile(*grammar,
+                         [promise](GrammarResult result) { promise->set_value(std::move(result)); });
+    });
+    wait_interruptibly([&] { return made.wait_for(kBetweenSignals) == std::future_status::ready; });
+    GrammarResult result = made.get();
+    if (result.error) throw Error(*result.error);
+    return result.mask;
+  }
   void close() {
     const std::unique_lock lock(mutex_);
+    grammars_.reset();
     engine_.reset();
   }
   bool closed() const {
@@ -98,7 +121,17 @@ class EngineHandle {
  private:
   mutable std::shared_mutex mutex_;
   std::unique_ptr<AsyncEngine> engine_;
+  std::unique_ptr<GrammarCompiler> grammars_;
 };
+
+// A kind by its name, and the text.
+std::optional<Grammar> to_grammar(const std::optional<std::pair<std::string, std::string>>& given) {
+  if (!given) return std::nullopt;
+  for (const GrammarKind kind :
+       {GrammarKind::kJsonSchema, GrammarKind::kRegex, GrammarKind::kEbnf, GrammarKind::kStructuralTag})
+    if (to_string(kind) == given->first) return Grammar{kind, given->second};
+  fail(ErrorCode::kInvalidArgument, "grammars of the kind ", given->first, ": there are none");
+}
 
 nb::str text(std::string_view view) { return nb::str(view.data(), view.size()); }
 
@@ -185,9 +218,11 @@ class RequestHandle {
 using PromptVariant = std::variant<std::string, std::vector<int32_t>>;
 
 RequestHandle* submit(std::shared_ptr<EngineHandle> engine, PromptVariant prompt, nb::dict sampling,
-                      std::string cache_salt, int priority) {
+                      std::string cache_salt, int priority,
+                      const std::optional<std::pair<std::string, std::string>>& grammar) {
   GenerationRequest request{.prompt = std::move(prompt),
                             .params = sampling_params(sampling),
+                            .mask = engine->mask_of(to_grammar(grammar)),
                             .cache_salt = std::move(cache_salt),
                             .priority = priority};
   const nb::gil_scoped_release others_run;
@@ -260,7 +295,10 @@ nb::dict generation_defaults(const std::filesystem::path& directory) {
 void bind_engine(nb::module_& module) {
   using nb::arg;
   nb::class_<EngineHandle>(module, "EngineHandle", "A model that runs on a thread of its own.")
-      .def(nb::new_([](nb::dict options) { return std::make_shared<EngineHandle>(options); }), arg("options"))
+      .def(nb::new_([](nb::dict options, const std::filesystem::path& grammar_folder, bool named) {
+             return std::make_shared<EngineHandle>(options, grammar_folder, named);
+           }),
+           arg("options"), arg("grammar_folder"), arg("named"))
       .def("close", &EngineHandle::close, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("closed", &EngineHandle::closed)
       .def("pause",
@@ -295,7 +333,8 @@ void bind_engine(nb::module_& module) {
             return chat.encode(tokenizer_of(handle), variables, add_generation_prompt);
           },
           arg("chat_template"), arg("variables"), arg("add_generation_prompt"))
-      .def("submit", &submit, arg("prompt"), arg("sampling"), arg("cache_salt"), arg("priority"));
+      .def("submit", &submit, arg("prompt"), arg("sampling"), arg("cache_salt"), arg("priority"),
+           arg("grammar") = nb::none());
   nb::class_<RequestHandle>(module, "RequestHandle", "A request that runs.")
       .def("take", &RequestHandle::take, arg("wait"), arg("finished"))
       .def("abort", &RequestHandle::abort)
@@ -303,6 +342,9 @@ void bind_engine(nb::module_& module) {
       .def("fileno", &RequestHandle::fd);
   nb::class_<ChatTemplate>(module, "ChatTemplate", "A conversation as the text that a model was trained on.")
       .def_static("find", &ChatTemplate::find, arg("directory"), arg("asked_for"));
+  module.def(
+      "choice_grammar", [](const std::vector<std::string>& choices) { return choice_grammar(choices).text; },
+      arg("choices"));
   module.def("generation_defaults", &generation_defaults, arg("directory"));
 }
 

@@ -14,6 +14,7 @@
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
 #include "attend/cli/flags.h"
+#include "attend/cli/grammar_flags.h"
 #include "attend/cli/progress_bar.h"
 #include "attend/cli/prompts.h"
 #include "attend/cli/report.h"
@@ -32,6 +33,7 @@ struct GenerateOptions {
   std::vector<std::string> prompts;
   std::string prompts_file, prompt_file;
   SamplingOptions sampling;
+  GrammarFlags grammar;
   bool json = false;
   bool chat = false;
   std::string chat_template;
@@ -78,12 +80,16 @@ std::optional<ChatTemplate> find_chat_template(const GenerateOptions& options) {
 
 // A request for each prompt, checked against the model; an error names which one.
 std::vector<std::unique_ptr<Request>> prepare_all(const Engine& engine, const std::vector<Prompt>& prompts,
-                                                  const std::optional<ChatTemplate>& chat) {
+                                                  const std::optional<ChatTemplate>& chat,
+                                                  const std::optional<ChosenGrammar>& grammar) {
+  const std::shared_ptr<const TokenMask> mask = grammar ? grammar->compile(engine) : nullptr;
   std::vector<std::unique_ptr<Request>> requests;
   for (const Prompt& prompt : prompts) {
     try {
-      requests.push_back(engine.prepare(
-          {.prompt = prompt_of(engine, prompt, chat), .params = prompt.params, .priority = prompt.priority}));
+      requests.push_back(engine.prepare({.prompt = prompt_of(engine, prompt, chat),
+                                         .params = prompt.params,
+                                         .mask = mask ? mask->fork() : nullptr,
+                                         .priority = prompt.priority}));
     } catch (const Error& error) {
       fail(error.code(), "prompt ", requests.size() + 1, ": ", error.what());
     }
@@ -100,10 +106,11 @@ int run(const CLI::App& app, const GenerateOptions& options) {
       choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path));
   const std::vector<Prompt> prompts = gather_prompts(options, sampling);
   const std::optional<ChatTemplate> chat = find_chat_template(options);
+  const std::optional<ChosenGrammar> grammar = ChosenGrammar::of(options.grammar);
   EngineBars bars;
   EngineProgress progress = bars.progress();
   std::vector<std::unique_ptr<Request>> requests;
-  progress.resolved = [&](const Engine& engine) { requests = prepare_all(engine, prompts, chat); };
+  progress.resolved = [&](const Engine& engine) { requests = prepare_all(engine, prompts, chat, grammar); };
   const auto engine = std::make_unique<Engine>(to_config(app, options.engine), progress);
   bars.clear();
   int64_t num_prompt_tokens = 0;
@@ -160,6 +167,7 @@ void add_generate(CLI::App& app, Command& selected) {
   add_text(*command, "--file,-f", options->prompt_file,
            "a file (- for standard input) that is one prompt, all its lines");
   add_sampling_options(*command, options->sampling);
+  add_grammar_options(*command, options->grammar);
   command->add_flag("--chat", options->chat,
                     "each prompt is what a user says: apply the model's chat template");
   add_text(*command, "--chat-template", options->chat_template,

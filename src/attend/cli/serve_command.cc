@@ -11,6 +11,7 @@
 #include "attend/cli/commands.h"
 #include "attend/cli/engine_options.h"
 #include "attend/cli/flags.h"
+#include "attend/cli/grammar_flags.h"
 #include "attend/cli/progress_bar.h"
 #include "attend/cli/report.h"
 #include "attend/cli/standard_streams.h"
@@ -32,6 +33,8 @@ struct ServeFlags {
   int max_connections = 8192;
   int max_body_mb = 64;
   double drain_timeout = 30.0;
+  GrammarFlags grammar;
+  std::string tool_call_parser, reasoning_parser;
   bool log_requests = false, log_access = false;
   bool is_embedding = false;
 };
@@ -72,6 +75,10 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   options.api.metric_names = to_metric_names(flags.metric_names);
   options.api.log_requests = flags.log_requests;
   options.chat_template = flags.chat_template;
+  options.tool_call_parser = flags.tool_call_parser;
+  options.reasoning_parser = flags.reasoning_parser;
+  options.grammar_library_path = flags.grammar.library_path;
+  options.grammar_limits = to_limits(flags.grammar);
   options.drain_timeout = std::chrono::milliseconds(static_cast<int64_t>(flags.drain_timeout * 1000));
   return options;
 }
@@ -217,6 +224,14 @@ void add_serve(CLI::App& app, Command& selected) {
   add_number(*command, "--drain-timeout", flags->drain_timeout,
              "seconds that requests may take to finish after SIGTERM",
              Range<double>{.lowest = 0, .highest = 86400});
+  add_text(
+      *command, "--tool-call-parser", flags->tool_call_parser,
+      "how the model writes calls of tools: qwen25 (hermes), llama3 or qwen3_coder; default: by its chat "
+      "template");
+  add_text(*command, "--reasoning-parser", flags->reasoning_parser,
+           "deepseek-r1, qwen3 or qwen3-thinking: <think>...</think> becomes reasoning_content; default: it "
+           "is text");
+  add_grammar_library_options(*command, flags->grammar);
   command->add_flag("--is-embedding", flags->is_embedding,
                     "serve vectors of texts, /v1/embeddings, with a model that could generate too");
   command->add_flag("--log-requests", flags->log_requests,

@@ -33,8 +33,8 @@ struct SamplingParams {
   //   frequency_penalty f and presence_penalty p, if it stands c > 0 times in the output: x - c f - p (OpenAI
   //     API reference, "Frequency and presence penalties")
   //   logit_bias: x + bias
-  //   min_tokens: until the output has so many, tokens that would end it are not chosen, and stop strings not
-  //     looked for
+  //   min_tokens: until the output has so many, tokens that would end it are not chosen, unless a token mask
+  //     leaves no others, and stop strings not looked for
   float repetition_penalty = 1.0f;
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;

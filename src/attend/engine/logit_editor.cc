@@ -1,5 +1,6 @@
 #include "attend/engine/logit_editor.h"
 
+#include <bit>
 #include <limits>
 
 namespace attend {
@@ -48,7 +49,24 @@ void LogitEditor::accept(int32_t token_id) {
     ++states_[edit_idx].num_output;
     update(edit_idx);
   }
-  if (num_banned_left_ == 0 || --num_banned_left_ > 0) return;
+  if (num_banned_left_ > 0 && --num_banned_left_ == 0) lift_bans();
+}
+
+bool LogitEditor::bans(int32_t token_id) const {
+  const auto found = index_.find(token_id);
+  return found != index_.end() && states_[found->second].banned;
+}
+
+void LogitEditor::heed_mask(std::span<const uint32_t> words) {
+  if (num_banned_left_ == 0) return;
+  for (size_t i = 0; i < words.size(); ++i)
+    for (uint32_t rest = words[i]; rest != 0; rest &= rest - 1)
+      if (!bans(static_cast<int32_t>(i * 32) + std::countr_zero(rest))) return;
+  num_banned_left_ = 0;
+  lift_bans();
+}
+
+void LogitEditor::lift_bans() {
   for (size_t i = 0; i < edits_.size(); ++i) {
     states_[i].banned = false;
     update(i);

@@ -24,6 +24,9 @@ class LogitEditor {
 
   // The next token was chosen. In constant time, but for the one that reaches min_tokens.
   void accept(int32_t token_id);
+  // min_tokens ends where the next token's mask leaves nothing but tokens that end the request: a grammar
+  // that is complete has no more to say.
+  void heed_mask(std::span<const uint32_t> words);
   // For the next token, each token once.
   std::span<const kernels::LogitEdit> edits() const { return edits_; }
 
@@ -36,6 +39,8 @@ class LogitEditor {
   // Of a token that has an edit, or gets one.
   size_t edit_of(int32_t token_id);
   void update(size_t edit_idx);
+  bool bans(int32_t token_id) const;
+  void lift_bans();
 
   float repetition_, frequency_, presence_;
   int num_banned_left_;                        // tokens until those that end the request may come

@@ -40,8 +40,8 @@ void Sampler::sample(const TensorView& logits, View<const kernels::SamplingRule>
     queue_tops(rows, stream);
   }
   if (edited || scored) {
-    gather_edits(requests);
     gather_masks(requests);
+    gather_edits(requests);
     cu_edits_.upload(stream);
     edits_.upload(stream);
     mask_of_row_.upload(stream);
@@ -121,7 +121,9 @@ void Sampler::gather_masks(std::span<Request* const> requests) {
     const View<uint32_t> words =
         masks_.host().subspan(static_cast<size_t>(num_filled) * num_mask_words_, num_mask_words_);
     try {
-      if (request.mask->fill(words)) mask_of_row_.host()[row] = num_filled++;
+      if (!request.mask->fill(words)) continue;
+      mask_of_row_.host()[row] = num_filled++;
+      if (request.editor) request.editor->heed_mask(words);
     } catch (const std::exception& error) {
       request.failure = error.what();
     }

@@ -9,17 +9,35 @@
 #include "attend/base/log.h"
 #include "attend/base/version.h"
 #include "attend/kernels/kv_store/scaled_rows.h"
+#include "attend/serve/held_back.h"
 #include "attend/serve/json_text.h"
+#include "attend/serve/reasoning_mask.h"
 #include "attend/serve/web_files.h"
 
 namespace attend::serve {
-Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, ApiOptions options, Executor& executor,
+namespace {
+
+// Whether a prompt ends where the model thinks already.
+bool opens_reasoning(const std::vector<ChatTemplate::Part>& parts) {
+  std::string end;
+  for (const ChatTemplate::Part& part : parts) end += part.text;
+  end.resize(trimmed_size(end, end.size()));
+  return end.ends_with("<think>");
+}
+
+}  // namespace
+
+Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormats& formats,
+         const GrammarOptions& grammars, ApiOptions options, Executor& executor,
          std::function<HttpMetrics()> http_metrics)
     : Service(std::move(options), executor, std::move(http_metrics)),
       engine_(engine),
       chat_(std::move(chat)),
+      formats_(formats),
       defaults_(SamplingDefaults::read(options_.model_path)),
-      id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())) {
+      id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())),
+      grammars_(grammars.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
+                grammars.limits) {
   engine_.set_after_outputs([this] { outbox_.release(); });
   for (const ApiRoute& route : api_routes())
     add_route({route.method, route.path, route.access,
@@ -102,11 +120,8 @@ void Api::start_generation(Door door, const HttpRequest& request, const std::sha
   generations_.emplace(generation.get(), generation);
   try {
     executor_.work([this, door, body = request.body, generation] {
-      const auto prepare_and_submit = [&] {
-        // What came with it may have filled the queue meanwhile.
-        generation->submit(prepare(door, body), options_.max_queued_requests);
-      };
-      if (auto error = error_of(prepare_and_submit)) generation->refuse(std::move(*error));
+      if (auto error = error_of([&] { submit(prepare(door, body), generation); }))
+        generation->refuse(std::move(*error));
     });
   } catch (...) {
     exchange->on_gone = nullptr;
@@ -141,7 +156,7 @@ void Api::try_log_request(const Generation& ended, int status, const std::string
 
 GenerationJob Api::prepare(Door door, const std::string& body) const {
   const Json json = parse_body(body);
-  GenerationJob job = door == Door::kChat          ? read_chat(json, defaults_)
+  GenerationJob job = door == Door::kChat          ? read_chat(json, defaults_, formats_)
                       : door == Door::kCompletions ? read_completion(json, defaults_)
                                                    : read_generate(json, defaults_);
   check_model(job.model);
@@ -159,11 +174,35 @@ GenerationJob Api::prepare(Door door, const std::string& body) const {
   return job;
 }
 
-std::vector<int32_t> Api::apply_template(const GenerationJob& job) const {
+void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generation) {
+  // What came with it may have filled the queue meanwhile.
+  const int max_waiting = options_.max_queued_requests;
+  if (!job.grammar) return generation->submit(std::move(job), max_waiting);
+  const Grammar grammar = job.grammar->grammar;
+  const auto waiting = std::make_shared<GenerationJob>(std::move(job));
+  grammars_.compile(grammar, [this, generation, waiting, max_waiting](GrammarResult result) {
+    const auto error = error_of([&] {
+      if (result.error) {
+        ApiError refusal = to_api_error(*result.error);
+        refusal.param = waiting->grammar->param;
+        throw refusal;
+      }
+      waiting->mask = std::move(result.mask);
+      if (waiting->answer && waiting->answer->reasoning)
+        waiting->mask = make_reasoning_mask(std::move(waiting->mask), *engine_.tokenizer(),
+                                            waiting->answer->inside_reasoning);
+      generation->submit(std::move(*waiting), max_waiting);
+    });
+    if (error) generation->refuse(*error);
+  });
+}
+
+std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
   if (!chat_ || !engine_.tokenizer())
     refuse_unsupported("messages", "the model has no chat template; start the server with --chat-template");
   std::vector<ChatTemplate::Part> parts = chat_->render(job.variables, job.add_generation_prompt);
   if (!job.continued.empty()) parts.push_back({job.continued, /*from_user=*/true});
+  if (job.answer && job.answer->reasoning) job.answer->inside_reasoning = opens_reasoning(parts);
   std::vector<Tokenizer::Part> pieces;
   for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
   return engine_.tokenizer()->encode(pieces);
@@ -178,7 +217,8 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     if (!tokenizer) refuse_unsupported("prompt", "the model has no tokenizer");
     std::vector<int32_t> ids;
     if (fields.has("messages")) {
-      ids = apply_template(read_chat(json, defaults_));
+      GenerationJob job = read_chat(json, defaults_, formats_);
+      ids = apply_template(job);
     } else {
       const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
       if (!text) refuse("prompt", "prompt: missing; expected a string, or messages");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attend/engine/async_engine.h"
+#include "attend/grammar/grammar_compiler.h"
 #include "attend/model/chat_template/chat_template.h"
 #include "attend/serve/exchange.h"
 #include "attend/serve/generation.h"
@@ -17,7 +18,8 @@ namespace attend::serve {
 // On the I/O thread, except where work is handed to workers.
 class Api : public Service {
  public:
-  Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, ApiOptions options, Executor& executor,
+  Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormats& formats,
+      const GrammarOptions& grammars, ApiOptions options, Executor& executor,
       std::function<HttpMetrics()> http_metrics);
   ~Api() override;
 
@@ -56,15 +58,19 @@ class Api : public Service {
                        const std::string& traceparent) const noexcept;
   // On a worker thread: reads the body, applies the template.
   GenerationJob prepare(Door door, const std::string& body) const;
-  std::vector<int32_t> apply_template(const GenerationJob& job) const;
+  // On a worker thread: what has a grammar is handed to the engine when that is compiled.
+  void submit(GenerationJob job, const std::shared_ptr<Generation>& generation);
+  std::vector<int32_t> apply_template(GenerationJob& job) const;
   std::string new_id(Door door);
 
   AsyncEngine& engine_;
   std::optional<ChatTemplate> chat_;
+  ChatFormats formats_;
   SamplingDefaults defaults_;
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
   std::string id_prefix_;  // of this process, so that ids of restarts differ
   int64_t num_ids_ = 0;
+  GrammarCompiler grammars_;  // the first to be destroyed: it calls back
 };
 
 }  // namespace attend::serve

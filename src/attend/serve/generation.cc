@@ -73,6 +73,7 @@ void Generation::submit(GenerationJob job, int max_waiting) {
     echoes.push_back(ids ? engine_.tokenizer()->decode(*ids) : std::get<std::string>(prompt));
   }
   const std::vector<PromptInput> prompts = job.prompts;
+  const std::shared_ptr<const TokenMask> mask = job.mask;
   GenerationRequest wanted{
       .prompt = {}, .params = job.params, .cache_salt = job.cache_salt, .priority = job.priority};
   {
@@ -91,6 +92,7 @@ void Generation::submit(GenerationJob job, int max_waiting) {
   try {
     for (const PromptInput& prompt : prompts) {
       wanted.prompt = prompt;
+      wanted.mask = mask ? mask->fork() : nullptr;
       OutputCallback callback = [self = std::static_pointer_cast<Generation>(shared_from_this()),
                                  first](const RequestOutput& output) {
         self->take(first + static_cast<size_t>(output.index), output);
@@ -161,6 +163,8 @@ void Generation::begin(std::vector<std::string> echoes) {
   choices_.resize(job_.prompts.size() * static_cast<size_t>(job_.params.n));
   for (size_t i = 0; i < choices_.size() && job_.echo; ++i)
     choices_[i].text = echoes[i / static_cast<size_t>(job_.params.n)];
+  if (job_.answer)
+    for (Choice& choice : choices_) choice.answer = std::make_shared<ChatAnswer>(*job_.answer);
   started_.resize(choices_.size());
   num_left_ = choices_.size();
 }
@@ -234,7 +238,9 @@ void Generation::on_output(const OutputCopy& output) {
   choice.matched_stop = output.matched_stop;
   choice.message = output.message;
   add_logprobs(choice, output);
-  if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent));
+  std::span<const AnswerDelta> deltas;
+  if (choice.answer) deltas = choice.answer->push(output.text, output.finish_reason != FinishReason::kNone);
+  if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
   if (output.finish_reason == FinishReason::kNone || --num_left_ > 0 || ended_) return;
   if (job_.stream) {
     if (job_.include_usage && head_.door != Door::kGenerate)
@@ -250,7 +256,14 @@ void Generation::on_output(const OutputCopy& output) {
   end();
 }
 
-void Generation::stream(size_t index, std::string_view text) {
+void Generation::add_text_event(size_t index, std::string_view text, bool first) {
+  if (PlainChunks::can_say(head_.door, job_))
+    plain_chunks_->append_event(index, text, first, events_);
+  else
+    events_ += event(text_chunk(head_, index, choices_[index], text, first, job_));
+}
+
+void Generation::stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas) {
   Choice& choice = choices_[index];
   const bool first = !started_[index];
   status_ = 200;
@@ -262,11 +275,16 @@ void Generation::stream(size_t index, std::string_view text) {
   const bool finished = choice.finish_reason != FinishReason::kNone;
   const bool whole_at_once = head_.door == Door::kGenerate && finished;
   const bool has_logprobs = choice.logprobs.size() > choice.num_logprobs_sent;
-  if ((first || !text.empty() || has_logprobs) && !whole_at_once) {
-    if (PlainChunks::can_say(head_.door, job_))
-      plain_chunks_->append_event(index, text, first, events_);
-    else
-      events_ += event(text_chunk(head_, index, choice, text, first, job_));
+  bool says_role = first;
+  for (const AnswerDelta& delta : deltas) {
+    events_ += event(answer_chunk(head_, index, choice, delta, says_role, job_));
+    choice.count_logprobs_as_sent();
+    says_role = false;
+  }
+  // What a parser holds back is no reason to be silent: the first token is told of.
+  if (choice.answer) text = {};
+  if ((first || !text.empty() || has_logprobs) && !whole_at_once && deltas.empty()) {
+    add_text_event(index, text, first);
     choice.count_logprobs_as_sent();
   }
   if (choice.finish_reason == FinishReason::kError)

@@ -76,7 +76,8 @@ class Generation : public Recipient {
   void begin(std::vector<std::string> echoes);
   void on_output(const OutputCopy& output);
   void add_logprobs(Choice& choice, const OutputCopy& output) const;
-  void stream(size_t index, std::string_view text);
+  void stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas);
+  void add_text_event(size_t index, std::string_view text, bool first);
   // Answers with this error; where there is no memory for it, the client is dropped.
   void fail(const ApiError& error) noexcept;
   void say(const ApiError& error);

@@ -22,17 +22,7 @@ struct MissingField {
   const char* key;
   const char* why;
 };
-constexpr const char* kNoGrammars = "constrained decoding is not supported";
 constexpr MissingField kMissing[] = {
-    {"json_schema", kNoGrammars},
-    {"regex", kNoGrammars},
-    {"ebnf", kNoGrammars},
-    {"structural_tag", kNoGrammars},
-    {"structured_outputs", kNoGrammars},
-    {"guided_json", kNoGrammars},
-    {"guided_regex", kNoGrammars},
-    {"guided_choice", kNoGrammars},
-    {"guided_grammar", kNoGrammars},
     {"stop_regex", "not supported; use stop"},
     {"bad_words", "not supported; use logit_bias"},
     {"allowed_token_ids", "not supported; use logit_bias"},
@@ -83,11 +73,6 @@ void refuse_what_is_missing(const Fields& fields) {
     if (const Json* value = fields.find(key); value && !is_neutral(*value))
       refuse_unsupported(fields.name(key), why);
   for (const char* key : kWithoutEffect) fields.find(key);
-  if (const Json* format = fields.find("response_format")) {
-    const Fields inner(*format, "response_format.");
-    if (const std::string type = inner.string("type").value_or(""); type != "text")
-      refuse_unsupported("response_format", "type \"", type, "\" is not supported; expected \"text\"");
-  }
   if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json({"text"}))
     refuse_unsupported("modalities", "only [\"text\"] is supported");
 }
@@ -125,7 +110,8 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
   }
 }
 
-void read_sampling(const Fields& fields, const SamplingDefaults& defaults, SamplingParams& params) {
+void read_sampling(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
+  SamplingParams& params = job.params;
   params.temperature = static_cast<float>(fields.number("temperature").value_or(defaults.temperature));
   params.top_p = static_cast<float>(fields.number("top_p").value_or(defaults.top_p));
   params.min_p = static_cast<float>(fields.number("min_p").value_or(defaults.min_p));
@@ -148,6 +134,7 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Sampl
   params.include_stop = fields.boolean("include_stop_str_in_output").value_or(false) ||
                         fields.boolean("no_stop_trim").value_or(false);
   refuse_what_is_missing(fields);
+  job.grammar = read_grammar(fields);
   read_edits(fields, defaults, params);
   const auto check_range = [&](const char* key, double value, double lowest, double highest) {
     if (value < lowest || value > highest)
@@ -191,7 +178,7 @@ void read_common(const Fields& fields, const SamplingDefaults& defaults, Generat
     job.include_usage = inner.boolean("include_usage").value_or(false);
     job.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
   }
-  read_sampling(fields, defaults, job.params);
+  read_sampling(fields, defaults, job);
 }
 
 // What a completion holds of its parameters, which each has for itself. About: a token's bias has a place in
@@ -235,16 +222,27 @@ void check_message(const Json& message, const std::string& where) {
   }
 }
 
-void refuse_tools(const Fields& fields) {
-  const Json* tools = fields.find("tools");
-  const Json* choice = fields.find("tool_choice");
-  const bool none = choice && choice->is_string() && *choice == "none";
-  if (tools && !tools->is_array()) refuse("tools", "tools ", excerpt(*tools), ": expected a list");
-  if (tools && !tools->empty() && !none)
-    refuse_unsupported("tools",
-                       "calls of tools are not supported; expected no tools, or tool_choice \"none\"");
-  if (choice && !none && *choice != "auto")
-    refuse_unsupported("tool_choice", excerpt(*choice), " is not supported; expected \"none\" or \"auto\"");
+// What the answer is read as, and what it has to be where calls are asked for.
+void read_answer_format(const Fields& fields, const ChatFormats& formats, GenerationJob& job) {
+  AnswerFormat format;
+  format.reasoning = formats.reasoning && fields.boolean("separate_reasoning").value_or(true);
+  std::vector<Tool> tools = read_tools(fields);
+  const ToolChoice choice = read_tool_choice(fields, tools);
+  if (choice.kind != ToolChoice::Kind::kNone) {
+    const bool has_to_call = choice.kind != ToolChoice::Kind::kAuto;
+    if (!formats.tools && !has_to_call)
+      refuse_unsupported(
+          "tools",
+          "nothing is known of how the model writes calls; expected a server with --tool-call-parser, "
+          "or tool_choice \"none\" or \"required\"");
+    // Whatever the model is used to, a grammar makes it write JSON.
+    format.tool_format = formats.tools.value_or(ToolFormat::kLlama3);
+    if (has_to_call && job.grammar)
+      refuse("tool_choice", "tool_choice: ", job.grammar->param, " says already what the text is to be");
+    if (has_to_call) job.grammar = {tool_grammar(format.tool_format, tools, choice), "tools"};
+    format.tools = std::move(tools);
+  }
+  if (format.reasoning || !format.tools.empty()) job.answer = std::move(format);
 }
 
 // What the template sees.
@@ -302,7 +300,7 @@ SamplingDefaults SamplingDefaults::read(const std::filesystem::path& model_path)
   return defaults;
 }
 
-GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults) {
+GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats) {
   const Fields fields(body);
   GenerationJob job;
   job.door = Door::kChat;
@@ -318,7 +316,7 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults) {
     refuse("messages", "messages: expected a list of at least one message");
   for (size_t i = 0; i < messages->size(); ++i)
     check_message((*messages)[i], "messages[" + std::to_string(i) + "]");
-  refuse_tools(fields);
+  read_answer_format(fields, formats, job);
   check_num_completions(job);
   job.variables = template_variables(fields, job);
   job.ignored = fields.unread();
@@ -374,7 +372,7 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults) 
   if (given && given->is_array())
     refuse_unsupported("sampling_params", "a list is not supported; expected an object");
   const Fields sampling(given ? *given : none, "sampling_params.");
-  read_sampling(sampling, defaults, job.params);
+  read_sampling(sampling, defaults, job);
   job.params.n = static_cast<int>(sampling.integer("n", 1, kMaxChoices).value_or(1));
   read_max_tokens(sampling, {"max_new_tokens"}, job);
   job.has_max_tokens = true;

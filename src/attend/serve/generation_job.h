@@ -3,12 +3,16 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "attend/engine/generation_request.h"
+#include "attend/serve/chat_answer.h"
 #include "attend/serve/fields.h"
+#include "attend/serve/grammar_fields.h"
 
 namespace attend::serve {
 
@@ -45,7 +49,10 @@ struct GenerationJob {
   bool add_generation_prompt = true;
   std::string continued;  // chat: how the answer begins, which the prompt says already
   SamplingParams params;
-  bool has_max_tokens = false;  // else up to the end of the context (chat)
+  std::optional<WantedGrammar> grammar;
+  std::shared_ptr<TokenMask> mask;     // of it, once it is compiled; each prompt gets one of its own
+  std::optional<AnswerFormat> answer;  // chat: what the answer is read as; none: text
+  bool has_max_tokens = false;         // else up to the end of the context (chat)
   bool stream = false;
   bool include_usage = false;     // an extra chunk at the end
   bool continuous_usage = false;  // in each chunk
@@ -57,7 +64,7 @@ struct GenerationJob {
 };
 
 // Throws ApiError naming the field.
-GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults);
+GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats = {});
 GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults);
 GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults);
 

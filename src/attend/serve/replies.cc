@@ -49,7 +49,9 @@ void add_matched_stop(const Choice& choice, JsonText& json) {
 }
 
 void add_end(const Choice& choice, JsonText& json) {
-  json.key("finish_reason").text_or_null(to_string(choice.finish_reason));
+  const bool calls =
+      choice.answer && choice.answer->has_calls() && choice.finish_reason == FinishReason::kStop;
+  json.key("finish_reason").text_or_null(calls ? "tool_calls" : to_string(choice.finish_reason));
   json.key("matched_stop");
   add_matched_stop(choice, json);
 }
@@ -237,7 +239,11 @@ std::string whole_reply(const ReplyHead& head, const GenerationJob& job, const s
     json.begin_object().key("index").integer(static_cast<int64_t>(i));
     if (head.door == Door::kChat) {
       json.key("message").begin_object().key("role").text("assistant");
-      json.key("content").text(choices[i].text).end_object();
+      if (choices[i].answer)
+        choices[i].answer->add_message(json);
+      else
+        json.key("content").text(choices[i].text);
+      json.end_object();
     } else {
       json.key("text").text(choices[i].text);
     }
@@ -266,6 +272,19 @@ std::string text_chunk(const ReplyHead& head, size_t index, const Choice& choice
   } else {
     json.key("text").text(text);
   }
+  add_logprobs(head.door, choice, job, json);
+  json.key("finish_reason").null();
+  return ended_chunk(json, choice, job);
+}
+
+std::string answer_chunk(const ReplyHead& head, size_t index, const Choice& choice, const AnswerDelta& delta,
+                         bool first, const GenerationJob& job) {
+  JsonText json = begun(head, true);
+  json.begin_object().key("index").integer(static_cast<int64_t>(index));
+  json.key("delta").begin_object();
+  if (first) json.key("role").text("assistant");
+  choice.answer->add_delta(delta, json);
+  json.end_object();
   add_logprobs(head.door, choice, job, json);
   json.key("finish_reason").null();
   return ended_chunk(json, choice, job);

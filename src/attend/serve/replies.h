@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ctime>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,8 +38,9 @@ struct Choice {
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> matched_token;
   std::string matched_stop;
-  std::string message;   // of an error or an abort
-  double seconds = 0.0;  // since the request came
+  std::string message;                 // of an error or an abort
+  double seconds = 0.0;                // since the request came
+  std::shared_ptr<ChatAnswer> answer;  // of a chat whose answer is read as more than text
 
   // A chunk had all logprobs that there are.
   void count_logprobs_as_sent();
@@ -60,6 +62,9 @@ std::string whole_reply(const ReplyHead& head, const GenerationJob& job, const s
 std::string text_chunk(const ReplyHead& head, size_t index, const Choice& choice, std::string_view text,
                        bool first, const GenerationJob& job);
 std::string finish_chunk(const ReplyHead& head, size_t index, const Choice& choice, const GenerationJob& job);
+// Of one part of choice.answer.
+std::string answer_chunk(const ReplyHead& head, size_t index, const Choice& choice, const AnswerDelta& delta,
+                         bool first, const GenerationJob& job);
 std::string usage_chunk(const ReplyHead& head, const GenerationJob& job, const std::vector<Choice>& choices);
 
 // Chunks of text and nothing else, as each token of each stream is one: written by hand, since a Json costs
@@ -69,7 +74,7 @@ class PlainChunks {
   explicit PlainChunks(const ReplyHead& head);
   // Whether that is all that a stream's chunks say.
   static bool can_say(Door door, const GenerationJob& job) {
-    return door != Door::kGenerate && !job.params.logprobs && !job.continuous_usage;
+    return door != Door::kGenerate && !job.params.logprobs && !job.continuous_usage && !job.answer;
   }
   // event() of text_chunk(), byte for byte.
   void append_event(size_t index, std::string_view text, bool first, std::string& events) const;

@@ -1,5 +1,6 @@
 #include "attend/serve/serve.h"
 
+#include "attend/base/log.h"
 #include "attend/base/try_log.h"
 #include "attend/serve/memory_reserve.h"
 
@@ -54,15 +55,34 @@ void run(HttpServer& server, Service& api, std::chrono::milliseconds drain_timeo
              [&] { drain.on_signal(); });
 }
 
+// How the model writes calls and thoughts: as was said, or as its template has it.
+ChatFormats choose_formats(const ServeOptions& options, const std::optional<ChatTemplate>& chat) {
+  ChatFormats formats;
+  if (!options.reasoning_parser.empty()) check_reasoning_parser(options.reasoning_parser);
+  formats.reasoning = !options.reasoning_parser.empty();
+  if (!options.tool_call_parser.empty())
+    formats.tools = parse_tool_format(options.tool_call_parser);
+  else if (chat)
+    formats.tools = find_tool_format(chat->source());
+  if (formats.tools)
+    log_info("calls of tools are read as ", to_string(*formats.tools), " writes them",
+             options.tool_call_parser.empty() ? ", by the chat template" : "");
+  return formats;
+}
+
 }  // namespace
 
 void serve(const ServeOptions& options) {
   const MemoryReserve reserve;
   HttpServer server(options.http);
   std::optional<ChatTemplate> chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
+  const ChatFormats formats = choose_formats(options, chat);
+  const GrammarOptions grammars{.library = GrammarLibrary::load(options.grammar_library_path),
+                                .limits = options.grammar_limits};
   auto engine = std::make_unique<AsyncEngine>(options.engine, options.progress);
   {
-    Api api(*engine, std::move(chat), options.api, server, [&] { return server.metrics(); });
+    Api api(*engine, std::move(chat), formats, grammars, options.api, server,
+            [&] { return server.metrics(); });
     run(server, api, options.drain_timeout, [&] {
       if (options.on_ready) options.on_ready(server.address(), *engine);
     });

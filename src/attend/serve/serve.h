@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -17,7 +18,11 @@ struct ServeOptions {
   EngineProgress progress;
   HttpOptions http;
   ApiOptions api;
-  std::string chat_template;                        // see ChatTemplate::find
+  std::string chat_template;                   // see ChatTemplate::find
+  std::string tool_call_parser;                // see parse_tool_format; empty: the chat template's
+  std::string reasoning_parser;                // empty: thoughts are text
+  std::filesystem::path grammar_library_path;  // see GrammarLibrary::load
+  GrammarLimits grammar_limits;
   std::chrono::milliseconds drain_timeout{30'000};  // after SIGTERM, for what is being generated
   // Called when clients are about to be answered.
   std::function<void(const std::string& address, const AsyncEngine& engine)> on_ready;

@@ -23,6 +23,7 @@ struct ChatTemplate::Impl {
     ContentForms forms;
   };
   std::vector<Named> templates;
+  std::string source;
   std::vector<std::pair<std::string, std::string>> special_tokens;
 
   const Named& choose(bool with_tools) const {
@@ -83,6 +84,7 @@ std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& dire
   auto impl = std::make_shared<Impl>();
   impl->special_tokens = chat::read_special_tokens(directory);
   for (const chat::TemplateSource& source : sources) {
+    impl->source += source.text;
     try {
       impl->templates.push_back({source.name, chat::parse_template(source.text), {}});
     } catch (const chat::SyntaxError& error) {
@@ -93,6 +95,8 @@ std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& dire
   }
   return ChatTemplate(std::move(impl));
 }
+
+const std::string& ChatTemplate::source() const { return impl_->source; }
 
 std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables, bool add_generation_prompt,
                                                      std::time_t now) const {

@@ -30,6 +30,9 @@ class ChatTemplate {
   static std::optional<ChatTemplate> find(const std::filesystem::path& directory,
                                           const std::string& asked_for = {});
 
+  // The Jinja of all its templates.
+  const std::string& source() const;
+
   // What a render makes: text of the template, in which special tokens count, and text that came from a user,
   // in which they do not.
   struct Part {

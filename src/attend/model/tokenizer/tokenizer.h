@@ -62,6 +62,9 @@ class Tokenizer {
   const std::string& token(int32_t id) const;
   // False outside of the vocabulary.
   bool is_special(int32_t id) const;
+  // By id, the bytes that each token adds to a text which it does not begin. They need not be whole
+  // characters. None for special tokens.
+  std::vector<std::string> bytes_of_tokens() const;
 
   // The tokens that tokenizer_config.json (or special_tokens_map.json) names; nothing if it names none.
   std::optional<int32_t> bos_id() const;

@@ -1,0 +1,94 @@
+"""What a completion's text may look like: vLLM's StructuredOutputsParams, and SGLang's words for the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json as json_module
+import pathlib
+from typing import Any, Sequence
+
+from ._attend import choice_grammar
+from ._refusal import refusal
+
+
+@dataclasses.dataclass
+class StructuredOutputsParams:
+    """One of these, as vLLM has them.
+
+    json             a JSON schema: a dict, a text, or a pydantic model
+    regex            a regular expression of the whole text
+    choice           a list of texts
+    grammar          a grammar in GBNF, which begins at "root"
+    json_object      True: any JSON object
+    structural_tag   xgrammar's structural tag, a dict or a text
+    """
+
+    json: Any = None
+    regex: str | None = None
+    choice: Sequence[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: Any = None
+
+
+def _as_text(name, value):
+    if hasattr(value, "model_json_schema"):
+        value = value.model_json_schema()
+    if isinstance(value, str):
+        return value
+    try:
+        return json_module.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise refusal("invalid_argument", f"{name} {value!r}: expected what JSON can hold: {error}") from None
+
+
+def _choices(name, value):
+    choices = [value] if isinstance(value, str) else list(value)
+    if not choices or not all(isinstance(choice, str) for choice in choices):
+        raise refusal("invalid_argument", f"{name} {value!r}: expected a list of texts")
+    return choice_grammar(choices)
+
+
+# By field: the kind of grammar, and what makes its text of the value.
+_FIELDS = {
+    "json": ("json_schema", _as_text),
+    "regex": ("regex", _as_text),
+    "choice": ("ebnf", _choices),
+    "grammar": ("ebnf", _as_text),
+    "json_object": ("json_schema", lambda name, value: '{"type": "object"}'),
+    "structural_tag": ("structural_tag", _as_text),
+}
+# SGLang's names.
+SGLANG_FIELDS = {"json_schema": "json", "regex": "regex", "ebnf": "grammar", "structural_tag": "structural_tag"}
+
+
+def grammar_of(structured_outputs, sglang):
+    """(kind, text) of StructuredOutputsParams, a dict of its arguments or None, and of SGLang's fields; None if there is
+    no grammar."""
+    given = structured_outputs or {}
+    if not isinstance(given, dict):
+        given = {name: getattr(given, name, None) for name in _FIELDS}
+    unknown = [name for name in given if name not in _FIELDS]
+    if unknown:
+        raise refusal("invalid_argument", f"structured_outputs: {unknown[0]!r}: expected one of {', '.join(_FIELDS)}")
+    wanted = [(name, name, value) for name, value in given.items()]
+    wanted += [(alias, SGLANG_FIELDS[alias], value) for alias, value in sglang.items()]
+    wanted = [one for one in wanted if one[2] is not None and one[2] is not False]
+    if len(wanted) > 1:
+        raise refusal("invalid_argument", f"{wanted[1][0]}: {wanted[0][0]} says already what the text is to be")
+    for name, field, value in wanted:
+        kind, text_of = _FIELDS[field]
+        return kind, text_of(name, value)
+    return None
+
+
+def installed_libraries():
+    """The folder in which this Python has the packages that compile grammars; empty, if it has not both."""
+    folders = set()
+    for package in ("xgrammar", "tvm_ffi"):
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            return ""
+        folders.add(pathlib.Path(spec.origin).parent.parent)
+    return str(folders.pop()) if len(folders) == 1 else ""

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Installs the packages whose libraries compile grammars into build/grammar, and prints that folder: for tests, and for
+# ATTEND_GRAMMAR_LIBRARY_PATH. They are loaded without Python, and need nothing of what they ask for.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder=$PWD/build/grammar
+packages=(xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2)
+if [ "$(cat "$folder/packages" 2>/dev/null)" != "${packages[*]}" ]; then
+  fresh=$(mktemp -d)
+  trap 'rm -rf "$fresh"' EXIT
+  python3 -m venv "$fresh/venv"
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  "$fresh/venv/bin/python" -m pip install --quiet --no-deps --disable-pip-version-check --target "$folder" "${packages[@]}" >&2
+  echo "${packages[*]}" >"$folder/packages"
+fi
+echo "$folder"

@@ -1,0 +1,166 @@
+#include "attend/grammar/check_schema.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "attend/base/error.h"
+#include "attend/model/parse_json.h"
+
+namespace attend {
+namespace {
+
+// That xgrammar 0.2.8 reads over, found by sampling texts of schemas with each.
+constexpr std::string_view kNotKept[] = {"not",
+                                         "if",
+                                         "then",
+                                         "else",
+                                         "contains",
+                                         "minContains",
+                                         "maxContains",
+                                         "dependentRequired",
+                                         "dependentSchemas",
+                                         "dependencies",
+                                         "$dynamicRef",
+                                         "$recursiveRef"};
+// What says more about a value. It is read over beside a word that says all.
+constexpr std::string_view kConstraints[] = {"$ref",
+                                             "enum",
+                                             "const",
+                                             "anyOf",
+                                             "oneOf",
+                                             "allOf",
+                                             "properties",
+                                             "required",
+                                             "items",
+                                             "prefixItems",
+                                             "minimum",
+                                             "maximum",
+                                             "multipleOf",
+                                             "minItems",
+                                             "maxItems",
+                                             "minLength",
+                                             "maxLength",
+                                             "pattern",
+                                             "format",
+                                             "exclusiveMinimum",
+                                             "minProperties",
+                                             "maxProperties",
+                                             "propertyNames",
+                                             "uniqueItems",
+                                             "exclusiveMaximum",
+                                             "type",
+                                             "contains",
+                                             "not",
+                                             "additionalProperties",
+                                             "patternProperties"};
+constexpr std::string_view kSayAll[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+// Of numbers and strings: without a type they are read over.
+constexpr std::string_view kNeedType[] = {"minimum",          "maximum",    "exclusiveMinimum",
+                                          "exclusiveMaximum", "multipleOf", "minLength",
+                                          "maxLength",        "pattern",    "format"};
+
+[[noreturn]] void refuse(const std::string& where, std::string_view keyword, std::string_view why) {
+  fail(ErrorCode::kUnsupported, where, ": \"", keyword, "\" ", why);
+}
+
+bool is_of_type(const OrderedJson& value, std::string_view type) {
+  if (type == "string") return value.is_string();
+  if (type == "number") return value.is_number();
+  if (type == "integer") return value.is_number_integer();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  return type == "object" ? value.is_object() : type == "array" && value.is_array();
+}
+
+bool is_of_types(const OrderedJson& value, const OrderedJson& types) {
+  if (types.is_string()) return is_of_type(value, types.get<std::string>());
+  return std::any_of(types.begin(), types.end(), [&](const OrderedJson& type) {
+    return type.is_string() && is_of_type(value, type.get<std::string>());
+  });
+}
+
+// A type beside values that all have it adds nothing.
+bool type_fits(const OrderedJson& schema) {
+  const auto type = schema.find("type");
+  if (const auto values = schema.find("enum"); values != schema.end())
+    return values->is_array() && std::all_of(values->begin(), values->end(), [&](const OrderedJson& value) {
+             return is_of_types(value, *type);
+           });
+  const auto value = schema.find("const");
+  return value != schema.end() && is_of_types(*value, *type);
+}
+
+void check_one(const OrderedJson& schema, const std::string& where) {
+  for (const std::string_view keyword : kNotKept)
+    if (schema.contains(keyword)) refuse(where, keyword, "is not supported in grammars");
+  if (const auto unique = schema.find("uniqueItems"); unique != schema.end() && *unique == true)
+    refuse(where, "uniqueItems", "is not supported in grammars");
+  if (const auto all = schema.find("allOf"); all != schema.end() && all->is_array() && all->size() > 1)
+    refuse(where, "allOf", "of several schemas is not supported in grammars");
+  if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string())
+    if (const auto to = ref->get<std::string>(); to != "#" && !to.starts_with("#/"))
+      refuse(where, "$ref",
+             "of " + excerpt(*ref) + ": expected a path within the schema, such as #/$defs/name");
+  for (const std::string_view keyword : kSayAll) {
+    if (!schema.contains(keyword)) continue;
+    for (const std::string_view other : kConstraints)
+      if (other != keyword && schema.contains(other) && !(other == "type" && type_fits(schema)))
+        refuse(where, other, "beside \"" + std::string(keyword) + "\" is not supported in grammars");
+    break;
+  }
+  if (!schema.contains("type"))
+    for (const std::string_view keyword : kNeedType)
+      if (schema.contains(keyword)) refuse(where, keyword, "without a \"type\" is not supported in grammars");
+  if (const auto pattern = schema.find("pattern"); pattern != schema.end() && pattern->is_string()) {
+    const auto regex = pattern->get<std::string>();
+    for (const char* assertion : {"(?=", "(?!", "(?<=", "(?<!"})
+      if (regex.find(assertion) != std::string::npos)
+        refuse(where, "pattern", "with " + std::string(assertion) + " is not supported in grammars");
+    for (const char* length : {"minLength", "maxLength"})
+      if (schema.contains(length)) refuse(where, length, "beside \"pattern\" is not supported in grammars");
+  }
+  const auto required = schema.find("required"), properties = schema.find("properties");
+  if (required != schema.end() && required->is_array())
+    for (const OrderedJson& name : *required)
+      if (name.is_string() && (properties == schema.end() || !properties->contains(name.get<std::string>())))
+        refuse(where, "required", "names " + excerpt(name) + ", which is not one of its \"properties\"");
+}
+
+void check_at(const OrderedJson& schema, const std::string& where) {
+  if (!schema.is_object()) return;  // true and false; xgrammar refuses the rest
+  check_one(schema, where);
+  for (const char* of_names : {"properties", "patternProperties", "$defs", "definitions"})
+    if (const auto found = schema.find(of_names); found != schema.end() && found->is_object())
+      for (const auto& item : found->items())
+        check_at(item.value(), where + '/' + of_names + '/' + item.key());
+  for (const char* of_one : {"items", "additionalProperties", "propertyNames", "unevaluatedProperties"})
+    if (const auto found = schema.find(of_one); found != schema.end()) check_at(*found, where + '/' + of_one);
+  for (const char* of_many : {"anyOf", "oneOf", "allOf", "prefixItems"})
+    if (const auto found = schema.find(of_many); found != schema.end() && found->is_array())
+      for (size_t i = 0; i < found->size(); ++i)
+        check_at((*found)[i], where + '/' + of_many + '/' + std::to_string(i));
+}
+
+void check_tag(const OrderedJson& part) {
+  if (part.is_object())
+    if (const auto schema = part.find("json_schema"); schema != part.end()) return check_at(*schema, "#");
+  if (part.is_structured())
+    for (const OrderedJson& inner : part) check_tag(inner);
+}
+
+OrderedJson read_json(const std::string& text, const std::string& what) {
+  try {
+    return parse_ordered_json(text, what);
+  } catch (const Error& error) {
+    fail(ErrorCode::kInvalidArgument, error.what());
+  }
+}
+
+}  // namespace
+
+void check_schema(const std::string& schema) { check_at(read_json(schema, "the schema"), "#"); }
+
+void check_structural_tag(const std::string& tag) { check_tag(read_json(tag, "the tag")); }
+
+}  // namespace attend

@@ -1,0 +1,50 @@
+// CompiledGrammars: those that were used last, up to a number of bytes.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "attend/grammar/xgrammar.h"
+
+namespace attend {
+
+class CompiledGrammars {
+ public:
+  explicit CompiledGrammars(size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // Null: it is not there.
+  std::shared_ptr<const xgrammar::CompiledGrammar> find(const std::string& key) {
+    const auto found = places_.find(key);
+    if (found == places_.end()) return nullptr;
+    entries_.splice(entries_.begin(), entries_, found->second);
+    return found->second->grammar;
+  }
+
+  void add(std::string key, std::shared_ptr<const xgrammar::CompiledGrammar> grammar) {
+    const size_t num_bytes = key.size() + grammar->num_bytes();
+    entries_.push_front({key, std::move(grammar), num_bytes});
+    places_[std::move(key)] = entries_.begin();
+    num_bytes_ += num_bytes;
+    while (num_bytes_ > max_bytes_ && entries_.size() > 1) {
+      num_bytes_ -= entries_.back().num_bytes;
+      places_.erase(entries_.back().key);
+      entries_.pop_back();
+    }
+  }
+
+ private:
+  struct Entry {
+    std::string key;
+    std::shared_ptr<const xgrammar::CompiledGrammar> grammar;
+    size_t num_bytes;
+  };
+  size_t max_bytes_;
+  size_t num_bytes_ = 0;
+  std::list<Entry> entries_;  // the one used last is first
+  std::unordered_map<std::string, std::list<Entry>::iterator> places_;
+};
+
+}  // namespace attend

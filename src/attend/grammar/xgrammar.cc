@@ -1,0 +1,150 @@
+#include "attend/grammar/xgrammar.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/grammar/check_schema.h"
+#include "attend/tensor/dlpack.h"
+
+namespace attend::xgrammar {
+namespace {
+
+using tvm_ffi::Value;
+
+constexpr char kTokenizerInfo[] = "xgrammar.tvm_ffi_binding.TokenizerInfo",
+               kCompiler[] = "xgrammar.tvm_ffi_binding.GrammarCompiler",
+               kCompiled[] = "xgrammar.tvm_ffi_binding.CompiledGrammar",
+               kMatcher[] = "xgrammar.tvm_ffi_binding.GrammarMatcher", kInit[] = "__ffi_init__";
+
+class GrammarMask final : public TokenMask {
+ public:
+  GrammarMask(std::shared_ptr<const Library> library, std::shared_ptr<const CompiledGrammar> grammar,
+              Value matcher)
+      : library_(std::move(library)), grammar_(std::move(grammar)), matcher_(std::move(matcher)) {}
+
+  bool fill(std::span<uint32_t> words) override {
+    if (ended_) return false;
+    int64_t shape = std::ssize(words), stride = 1;
+    dlpack::DLTensor tensor{.data = words.data(),
+                            .device = {.device_type = dlpack::kCpu, .device_id = 0},
+                            .ndim = 1,
+                            .dtype = {.code = dlpack::kInt, .bits = 32, .lanes = 1},
+                            .shape = &shape,
+                            .strides = &stride,
+                            .byte_offset = 0};
+    // False: all may come, and the words are as they were.
+    return library_->ffi
+        ->call(library_->fill, {matcher_, Value::tensor(&tensor), Value(int64_t{0}), Value(false)})
+        .boolean();
+  }
+
+  void accept(int32_t token_id) override {
+    if (ended_) return;
+    const bool fits =
+        library_->ffi->call(library_->accept, {matcher_, Value(int64_t{token_id}), Value(false)}).boolean();
+    if (!fits) fail(ErrorCode::kInternal, "token ", token_id, " does not fit the grammar");
+    ended_ = library_->ffi->call(library_->is_terminated, {matcher_}).boolean();
+  }
+
+  std::shared_ptr<TokenMask> fork() const override { return grammar_->make_mask(); }
+
+ private:
+  std::shared_ptr<const Library> library_;
+  std::shared_ptr<const CompiledGrammar> grammar_;
+  Value matcher_;
+  bool ended_ = false;  // a token that ends a completion came
+};
+
+// Without the time and the place in xgrammar's sources: "[21:00:01] /x/y.cc:83: Regex parsing error".
+std::string reason(const std::string& message) {
+  constexpr size_t kMaxBytes = 300;
+  size_t start = message.find(".cc:");
+  start = start == std::string::npos ? 0 : message.find(": ", start + 4);
+  start = start == std::string::npos || start == 0 ? 0 : start + 2;
+  std::string text = message.substr(start, kMaxBytes);
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Library::Library(const std::filesystem::path& tvm_ffi, const std::filesystem::path& bindings)
+    : ffi(tvm_ffi::Library::load(tvm_ffi, bindings)) {
+  make_tokenizer_info = ffi->method(kTokenizerInfo, kInit);
+  make_compiler = ffi->method(kCompiler, kInit);
+  make_matcher = ffi->method(kMatcher, kInit);
+  compile_json_schema = ffi->method(kCompiler, "compile_json_schema");
+  compile_regex = ffi->method(kCompiler, "compile_regex");
+  compile_ebnf = ffi->method(kCompiler, "compile_grammar_from_strings");
+  compile_structural_tag = ffi->method(kCompiler, "compile_structural_tag");
+  size_in_bytes = ffi->method(kCompiled, "memory_size_bytes");
+  fill = ffi->method(kMatcher, "fill_next_token_bitmask");
+  accept = ffi->method(kMatcher, "accept_token");
+  is_terminated = ffi->method(kMatcher, "is_terminated");
+}
+
+size_t CompiledGrammar::num_bytes() const {
+  return static_cast<size_t>(library_->ffi->call(library_->size_in_bytes, {compiled_}).integer());
+}
+
+std::shared_ptr<TokenMask> CompiledGrammar::make_mask() const {
+  constexpr int64_t kAnyRollback = -1;
+  Value matcher = library_->ffi->call(library_->make_matcher,
+                                      {compiled_, Value(), Value(false), Value(kAnyRollback), Value()});
+  return std::make_shared<GrammarMask>(library_, shared_from_this(), std::move(matcher));
+}
+
+Compiler::Compiler(std::shared_ptr<const Library> library, std::span<const std::string> tokens,
+                   int vocab_size, std::span<const int32_t> stop_ids)
+    : library_(std::move(library)), vocab_size_(vocab_size) {
+  constexpr int64_t kRawBytes = 0;
+  const tvm_ffi::Library& ffi = *library_->ffi;
+  std::vector<Value> texts, stops;
+  const size_t num_tokens = std::min(tokens.size(), static_cast<size_t>(vocab_size));
+  for (const std::string& token : tokens.first(num_tokens)) texts.push_back(ffi.bytes(token));
+  for (const int32_t id : stop_ids) stops.emplace_back(int64_t{id});
+  const Value info = ffi.call(
+      library_->make_tokenizer_info,
+      {ffi.array(texts), Value(kRawBytes), Value(int64_t{vocab_size}), ffi.array(stops), Value(false)});
+  // One thread, and no cache: attend has its own.
+  compiler_ = ffi.call(library_->make_compiler, {info, Value(int64_t{1}), Value(false), Value(int64_t{-1})});
+}
+
+Value Compiler::compile_text(const Grammar& grammar) const {
+  // Runs of spaces between JSON's tokens end: a model that likes them would write nothing else.
+  constexpr int64_t kMaxSpaces = 32;
+  const tvm_ffi::Library& ffi = *library_->ffi;
+  const Value text = ffi.text(grammar.text);
+  switch (grammar.kind) {
+    case GrammarKind::kJsonSchema:
+      check_schema(grammar.text);
+      return ffi.call(library_->compile_json_schema, {compiler_, text, /*any_whitespace=*/Value(true),
+                                                      /*indent=*/Value(), /*separators=*/Value(),
+                                                      /*strict_mode=*/Value(true), Value(kMaxSpaces),
+                                                      /*any_order=*/Value(false)});
+    case GrammarKind::kRegex:
+      return ffi.call(library_->compile_regex, {compiler_, text});
+    case GrammarKind::kEbnf:
+      return ffi.call(library_->compile_ebnf, {compiler_, text, ffi.text("root")});
+    case GrammarKind::kStructuralTag:
+      check_structural_tag(grammar.text);
+      return ffi.call(library_->compile_structural_tag, {compiler_, text});
+  }
+  return {};
+}
+
+std::shared_ptr<const CompiledGrammar> Compiler::compile(const Grammar& grammar) const {
+  std::shared_ptr<const CompiledGrammar> compiled;
+  try {
+    compiled = std::make_shared<CompiledGrammar>(library_, compile_text(grammar));
+  } catch (const Error& error) {
+    fail(error.code(), to_string(grammar.kind), ": ", reason(error.what()));
+  }
+  std::vector<uint32_t> words((static_cast<size_t>(vocab_size_) + 31) / 32);
+  if (compiled->make_mask()->fill(words) && std::ranges::all_of(words, [](uint32_t w) { return w == 0; }))
+    fail(ErrorCode::kInvalidArgument, to_string(grammar.kind), ": no text of this vocabulary fits it");
+  return compiled;
+}
+
+}  // namespace attend::xgrammar

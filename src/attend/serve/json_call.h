@@ -1,0 +1,50 @@
+// JsonCall: one JSON object that is a call, {"name": ..., "arguments": {...}}, read as it comes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace attend::serve {
+
+// The arguments come as they were written. "parameters" are the same. Where they are a string that holds
+// JSON, as some models write them, they are what it holds.
+class JsonCall {
+ public:
+  enum class State { kOpen, kDone, kFailed };
+
+  // Reads up to where the name is known, then up to the object's end, or to where it is none. Returns how
+  // many bytes were read.
+  size_t push(std::string_view text);
+  State state() const { return state_; }
+  // Once it is known.
+  const std::optional<std::string>& name() const { return name_; }
+  // What came since the last time, all of it JSON of the arguments in order.
+  std::string take_arguments();
+  // All that was read.
+  const std::string& raw() const { return raw_; }
+
+ private:
+  enum class Place { kStart, kKey, kInKey, kColon, kValue, kInValue, kAfterValue };
+  enum class Role { kName, kArguments, kOther };
+
+  // False: the byte belongs to what comes next.
+  bool take(char byte);
+  bool take_in_value(char byte);
+  void begin_value(char byte);
+  void end_value();
+  void fail() { state_ = State::kFailed; }
+
+  State state_ = State::kOpen;
+  Place place_ = Place::kStart;
+  Role role_ = Role::kOther;
+  std::string raw_, key_, value_;
+  std::string arguments_;  // not taken yet
+  bool has_arguments_ = false;
+  std::optional<std::string> name_;
+  // Of the value that is being read.
+  int depth_ = 0;
+  bool in_string_ = false, escaped_ = false, is_scalar_ = false, is_object_ = false;
+};
+
+}  // namespace attend::serve

@@ -1,0 +1,130 @@
+"""Calls of tools and thoughts, by OpenAI's client."""
+
+import json
+
+import jsonschema
+import openai
+import pytest
+
+from conftest import QUESTION, Server
+
+# As Qwen's: the comment is what tells the server how calls are written.
+TEMPLATE = """{#- <tool_call> -#}
+{{- bos_token }}{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}
+{%- for message in messages %}{{ message.content or message.tool_calls | tojson }}{% endfor %}"""
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 14}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "description": "of a city", "parameters": WEATHER}},
+    {"type": "function", "function": {"name": "now"}},
+]
+CALL = r'<tool_call>\n\{"name": "get_weather", "arguments": \{"days": [1-9], "city": "(Oslo|Rome)"\}\}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    template = tmp_path_factory.mktemp("templates") / "tools.jinja"
+    template.write_text(TEMPLATE)
+    server = Server("--chat-template", str(template))
+    assert any("calls of tools are read as qwen25" in line for line in server.log)
+    yield openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    code, rest = server.stop()
+    assert code == 0, rest
+
+
+def ask(client, **fields):
+    fields = {"model": "tiny", "messages": [{"role": "user", "content": QUESTION}], "temperature": 1, "max_tokens": 700, "tools": TOOLS} | fields
+    return client.chat.completions.create(**fields)
+
+
+def check(call):
+    assert call.type == "function" and call.id.startswith("call_")
+    arguments = json.loads(call.function.arguments)
+    if call.function.name == "get_weather":
+        jsonschema.validate(arguments, WEATHER)
+    else:
+        assert call.function.name == "now"
+
+
+def joined(chunks):
+    """(content, calls as [name, arguments], finish reason) of a stream, put together as clients do."""
+    content, calls, reason = "", [], None
+    for chunk in chunks:
+        choice = chunk.choices[0]
+        content += choice.delta.content or ""
+        for piece in choice.delta.tool_calls or []:
+            if piece.index == len(calls):
+                assert piece.id and piece.type == "function"
+                calls.append([piece.function.name, ""])
+            calls[piece.index][1] += piece.function.arguments or ""
+        reason = choice.finish_reason or reason
+    return content, calls, reason
+
+
+def test_required_calls_are_calls(client):
+    for seed in range(4):
+        choice = ask(client, tool_choice="required", parallel_tool_calls=False, seed=seed).choices[0]
+        assert choice.finish_reason == "tool_calls" and choice.message.content is None
+        assert len(choice.message.tool_calls) == 1
+        check(choice.message.tool_calls[0])
+
+
+def test_a_named_tool_is_called(client):
+    choice = ask(client, tool_choice={"type": "function", "function": {"name": "get_weather"}}, seed=1).choices[0]
+    assert [call.function.name for call in choice.message.tool_calls] == ["get_weather"]
+    check(choice.message.tool_calls[0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_streamed_calls_are_the_whole_ones(client, seed):
+    fields = {"tool_choice": "required", "parallel_tool_calls": False, "seed": seed}
+    (whole,) = ask(client, **fields).choices[0].message.tool_calls
+    content, calls, reason = joined(ask(client, stream=True, **fields))
+    assert (content, reason) == ("", "tool_calls")
+    assert calls == [[whole.function.name, whole.function.arguments]]
+
+
+def test_calls_in_free_text_are_found(client):
+    # The model would not call by itself: the regex writes what a model that does would.
+    fields = {"tool_choice": "auto", "seed": 2, "extra_body": {"regex": "I look: " + CALL}}
+    message = ask(client, **fields).choices[0].message
+    assert message.content == "I look:"
+    check(message.tool_calls[0])
+    content, calls, reason = joined(ask(client, stream=True, **fields))
+    assert (content, reason) == ("I look:", "tool_calls")
+    assert calls == [["get_weather", message.tool_calls[0].function.arguments]]
+
+
+def test_the_result_of_a_call_goes_back(client):
+    call = {"id": "call_1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    talk = [{"role": "user", "content": "When?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "noon"}]
+    choice = ask(client, messages=talk, max_tokens=4, temperature=0, tool_choice="none").choices[0]
+    assert choice.message.tool_calls is None and choice.message.content is not None
+
+
+def test_wrong_tools_are_refused(client):
+    with pytest.raises(openai.BadRequestError, match="expected one of the tools"):
+        ask(client, tool_choice={"type": "function", "function": {"name": "nobody"}})
+    with pytest.raises(openai.BadRequestError, match="only with tools"):
+        ask(client, tools=[], tool_choice="required")
+
+
+def test_thoughts_are_apart(tmp_path):
+    template = tmp_path / "thinks.jinja"
+    template.write_text("{{ bos_token }}{{ messages[0].content }}<think>\n")
+    server = Server("--chat-template", str(template), "--reasoning-parser", "qwen3")
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    fields = {"tools": openai.NOT_GIVEN, "max_tokens": 6, "temperature": 0, "extra_body": {"ignore_eos": True}}
+    thoughts = ask(client, **fields).choices[0].message
+    assert thoughts.content == "" and thoughts.reasoning_content
+    chunks = list(ask(client, stream=True, **fields))
+    streamed = "".join(getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in chunks)
+    assert streamed == thoughts.reasoning_content
+    fields["extra_body"]["separate_reasoning"] = False
+    assert ask(client, **fields).choices[0].message.content.strip() == thoughts.reasoning_content.strip()
+    assert server.stop()[0] == 0

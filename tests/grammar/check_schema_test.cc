@@ -1,0 +1,65 @@
+// What a grammar would not keep of a schema is refused by name and place.
+#include "attend/grammar/check_schema.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attend/base/error.h"
+
+namespace attend {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string refusal(const std::string& schema) {
+  try {
+    check_schema(schema);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CheckSchema, TakesWhatLibrariesOfTypesWrite) {
+  EXPECT_EQ(refusal(R"({"$defs": {"Colour": {"enum": ["red", "green"], "title": "Colour", "type": "string"}},
+    "properties": {"name": {"title": "Name", "type": "string", "minLength": 1},
+                   "colour": {"$ref": "#/$defs/Colour", "description": "of the door"},
+                   "size": {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}], "default": null},
+                   "kind": {"const": "door", "type": "string"}},
+    "required": ["name", "colour"], "type": "object", "additionalProperties": false})"),
+            "");
+  EXPECT_EQ(refusal("true"), "");
+  EXPECT_EQ(refusal(R"({"properties": {"not": {"type": "string"}, "if": {"type": "null"}}})"), "")
+      << "names of properties are no keywords";
+  EXPECT_EQ(refusal(R"({"allOf": [{"type": "string"}], "x-made-up": 5})"), "");
+}
+
+TEST(CheckSchema, NamesTheKeywordAndItsPlace) {
+  EXPECT_EQ(refusal(R"({"properties": {"a": {"items": {"not": {}}}}})"),
+            R"(#/properties/a/items: "not" is not supported in grammars)");
+  EXPECT_THAT(refusal(R"({"anyOf": [true, {"uniqueItems": true}]})"),
+              HasSubstr("#/anyOf/1: \"uniqueItems\""));
+  EXPECT_THAT(refusal(R"({"allOf": [{}, {}]})"), HasSubstr("\"allOf\" of several schemas"));
+  EXPECT_THAT(refusal(R"({"$ref": "http://example.com/a.json"})"), HasSubstr("expected a path within"));
+  EXPECT_THAT(refusal(R"({"$ref": "#/$defs/a", "minimum": 5})"), HasSubstr("\"minimum\" beside \"$ref\""));
+  EXPECT_THAT(refusal(R"({"enum": [1, "a"], "type": "string"})"), HasSubstr("\"type\" beside \"enum\""));
+  EXPECT_THAT(refusal(R"({"minimum": 5})"), HasSubstr("\"minimum\" without a \"type\""));
+  EXPECT_THAT(refusal(R"~({"type": "string", "pattern": "^(?!a)"})~"), HasSubstr("\"pattern\" with (?!"));
+  EXPECT_THAT(refusal(R"({"type": "string", "pattern": "a+", "maxLength": 3})"), HasSubstr("\"maxLength\""));
+  EXPECT_THAT(refusal(R"({"type": "object", "required": ["a"]})"), HasSubstr("names \"a\""));
+}
+
+TEST(CheckSchema, LooksIntoStructuralTags) {
+  EXPECT_NO_THROW(
+      check_structural_tag(R"({"format": {"tags": [{"content": {"json_schema": {"type": "null"}}}]}})"));
+  EXPECT_THROW(check_structural_tag(R"({"format": {"tags": [{"content": {"json_schema": {"not": {}}}}]}})"),
+               Error);
+}
+
+TEST(CheckSchema, RefusesWhatIsNoJson) {
+  EXPECT_THAT(refusal("{"), HasSubstr("the schema"));
+  EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("the schema"));
+}
+
+}  // namespace
+}  // namespace attend

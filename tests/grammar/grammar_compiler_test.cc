@@ -1,0 +1,218 @@
+// Texts that masks lead to are texts of their grammar, whatever tokens are taken of those that may come.
+#include "attend/grammar/grammar_compiler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <regex>
+#include <set>
+#include <thread>
+
+#include "tests/grammar/grammar_folder.h"
+
+namespace attend {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::tiny_compiler;
+using testing::tiny_vocabulary;
+
+class GrammarCompilerTest : public testing::WithGrammars {};
+
+constexpr int32_t kEnd = 1;  // the bundled model's
+
+std::vector<int32_t> allowed(TokenMask& mask) {
+  std::vector<uint32_t> words(testing::kVocabulary / 32);
+  std::vector<int32_t> ids;
+  const bool any = !mask.fill(words);
+  for (int32_t id = 0; id < testing::kVocabulary; ++id)
+    if (any || (words[static_cast<size_t>(id / 32)] >> (id % 32) & 1) != 0) ids.push_back(id);
+  return ids;
+}
+
+struct Walk {
+  std::vector<int32_t> ids;
+  bool ended = false;
+};
+
+// Any of the tokens that may come, again and again; the end as soon as it may, mostly.
+Walk walk(TokenMask& mask, uint32_t seed, int max_tokens = 300) {
+  std::mt19937 random(seed);
+  Walk walk;
+  while (static_cast<int>(walk.ids.size()) < max_tokens) {
+    const std::vector<int32_t> ids = allowed(mask);
+    if (ids.empty()) break;
+    const bool may_end = std::ranges::find(ids, kEnd) != ids.end();
+    const int32_t id = may_end && random() % 2 == 0 ? kEnd : ids[random() % ids.size()];
+    mask.accept(id);
+    if (id == kEnd) {
+      walk.ended = true;
+      break;
+    }
+    walk.ids.push_back(id);
+  }
+  return walk;
+}
+
+std::string text_of(const Walk& walk) {
+  static const Tokenizer tokenizer = *tiny_vocabulary().tokenizer;
+  return tokenizer.decode(walk.ids);
+}
+
+std::string refusal(GrammarCompiler& compiler, const Grammar& grammar) {
+  try {
+    compiler.compile(grammar);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(GrammarCompilerTest, TextsOfASchemaAreJsonOfIt) {
+  const auto compiler = tiny_compiler();
+  const auto mask = compiler->compile({GrammarKind::kJsonSchema, R"({"type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 3, "maximum": 120},
+                   "colour": {"enum": ["red", "green", null]},
+                   "tags": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3}},
+    "required": ["name", "age", "colour", "tags"], "additionalProperties": false})"});
+  int num_ended = 0;
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    const Walk walked = walk(*mask->fork(), seed);
+    if (!walked.ended) continue;
+    ++num_ended;
+    const auto value = nlohmann::json::parse(text_of(walked), nullptr, false);
+    ASSERT_TRUE(value.is_object()) << text_of(walked);
+    EXPECT_EQ(value.size(), 4u);
+    EXPECT_LE(value.at("name").get<std::string>().size(), 80u);
+    EXPECT_GE(value.at("age"), 3);
+    EXPECT_LE(value.at("age"), 120);
+    const std::set<nlohmann::json> colours = {"red", "green", nullptr};
+    EXPECT_TRUE(colours.contains(value.at("colour")));
+    EXPECT_THAT(value.at("tags").size(), ::testing::AllOf(::testing::Ge(1u), ::testing::Le(3u)));
+  }
+  EXPECT_GT(num_ended, 25);
+}
+
+TEST_F(GrammarCompilerTest, TextsOfARegexMatchIt) {
+  const auto compiler = tiny_compiler();
+  const std::string regex = "(red|green|blue) [0-9]{2,4}( end)?";
+  const auto mask = compiler->compile({GrammarKind::kRegex, regex});
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    const Walk walked = walk(*mask->fork(), seed);
+    ASSERT_TRUE(walked.ended);
+    EXPECT_TRUE(std::regex_match(text_of(walked), std::regex(regex))) << text_of(walked);
+  }
+}
+
+TEST_F(GrammarCompilerTest, ChoicesAreTakenAsTheyStand) {
+  const std::vector<std::string> choices = {"yes", "no (\"never\")", "a\\b\n", "é\t"};
+  const auto compiler = tiny_compiler();
+  const auto mask = compiler->compile(choice_grammar(choices));
+  std::set<std::string> texts;
+  for (uint32_t seed = 0; seed < 100; ++seed) texts.insert(text_of(walk(*mask->fork(), seed)));
+  EXPECT_EQ(texts, std::set(choices.begin(), choices.end()));
+}
+
+TEST_F(GrammarCompilerTest, ReadsGbnfAndStructuralTags) {
+  const auto compiler = tiny_compiler();
+  const auto sums =
+      compiler->compile({GrammarKind::kEbnf, "root ::= term (\"+\" term)*\nterm ::= [1-9] [0-9]{0,2}"});
+  for (uint32_t seed = 0; seed < 20; ++seed)
+    EXPECT_TRUE(
+        std::regex_match(text_of(walk(*sums->fork(), seed)), std::regex("[1-9][0-9]*(\\+[1-9][0-9]*)*")));
+  const auto call = compiler->compile(
+      {GrammarKind::kStructuralTag, R"({"type": "structural_tag", "format": {"type": "tag", "begin": "<call>",
+        "content": {"type": "json_schema", "json_schema": {"type": "boolean"}}, "end": "</call>"}})"});
+  for (uint32_t seed = 0; seed < 20; ++seed)
+    EXPECT_TRUE(std::regex_match(text_of(walk(*call->fork(), seed)),
+                                 std::regex("<call>\\s*(true|false)\\s*</call>")));
+}
+
+TEST_F(GrammarCompilerTest, TheEndMayComeOnlyWhereTheTextIsComplete) {
+  const auto compiler = tiny_compiler();
+  const auto mask = compiler->compile({GrammarKind::kRegex, "ab?"});
+  const Tokenizer tokenizer = *tiny_vocabulary().tokenizer;
+  EXPECT_THAT(allowed(*mask), ::testing::Not(::testing::Contains(kEnd)));
+  mask->accept(tokenizer.token_id("a").value());
+  EXPECT_THAT(allowed(*mask), ::testing::Contains(kEnd));
+  mask->accept(tokenizer.token_id("b").value());
+  EXPECT_THAT(allowed(*mask), ::testing::ElementsAre(kEnd));
+  EXPECT_THAT(allowed(*mask->fork()), ::testing::Not(::testing::Contains(kEnd))) << "a fork begins anew";
+  EXPECT_THROW(mask->accept(tokenizer.token_id("b").value()), Error);
+  mask->accept(kEnd);
+  EXPECT_EQ(allowed(*mask).size(), static_cast<size_t>(testing::kVocabulary))
+      << "after the end everything may come";
+}
+
+TEST_F(GrammarCompilerTest, SpecialTokensAreNoText) {
+  const auto compiler = tiny_compiler();
+  const auto mask = compiler->compile({GrammarKind::kRegex, "[^a]*"});
+  EXPECT_THAT(allowed(*mask), ::testing::Not(::testing::Contains(0)));
+}
+
+TEST_F(GrammarCompilerTest, SaysWhatIsWrongWithAGrammar) {
+  const auto compiler = tiny_compiler();
+  EXPECT_EQ(refusal(*compiler, {GrammarKind::kRegex, "(a"}),
+            "regex: Regex parsing error at position 3: The parenthesis is not closed.");
+  EXPECT_THAT(refusal(*compiler, {GrammarKind::kEbnf, "root ::= nowhere"}),
+              HasSubstr("ebnf: EBNF parser error"));
+  EXPECT_THAT(refusal(*compiler, {GrammarKind::kJsonSchema, R"({"type": "nothing"})"}),
+              HasSubstr("Unsupported type"));
+  EXPECT_THAT(refusal(*compiler, {GrammarKind::kJsonSchema, R"({"$ref": "#"})"}), HasSubstr("no text"));
+  EXPECT_THAT(refusal(*compiler, {GrammarKind::kJsonSchema, R"({"not": {}})"}),
+              HasSubstr("json_schema: #: \"not\""));
+  GrammarLimits small;
+  small.grammar_bytes = 10;
+  EXPECT_THAT(refusal(*tiny_compiler(small), {GrammarKind::kRegex, "abcdefghijk"}), HasSubstr("at most 10"));
+}
+
+TEST_F(GrammarCompilerTest, RefusesWhereAVocabularyHasNoEnd) {
+  GrammarVocabulary vocabulary = tiny_vocabulary();
+  vocabulary.stop_ids.clear();
+  GrammarCompiler compiler(GrammarLibrary::load(), vocabulary);
+  EXPECT_THAT(refusal(compiler, {GrammarKind::kRegex, "a"}), HasSubstr("end-of-sequence"));
+}
+
+// Many threads ask for few grammars; who asked for which gets its mask.
+TEST_F(GrammarCompilerTest, AnswersManyThreadsAtOnce) {
+  GrammarLimits limits;
+  limits.cache_bytes = 1;  // one grammar
+  const auto compiler = tiny_compiler(limits);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        const std::string text = "number " + std::to_string((t + i) % 5);
+        EXPECT_EQ(text_of(walk(*compiler->compile(choice_grammar({{text}})), 0)), text);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(GrammarCompilerTest, TellsThoseWhoWaitWhenItEnds) {
+  std::atomic<int> num_told = 0;
+  {
+    const auto compiler = tiny_compiler();
+    for (int i = 0; i < 50; ++i)
+      compiler->compile({GrammarKind::kRegex, "a{" + std::to_string(i + 1) + "}"},
+                        [&](const GrammarResult& result) {
+                          EXPECT_EQ(result.mask == nullptr, result.error.has_value());
+                          ++num_told;
+                        });
+  }
+  EXPECT_EQ(num_told, 50);
+}
+
+TEST(GrammarLibrary, ThatIsNamedAndMissingIsAnError) {
+  EXPECT_THROW(GrammarLibrary::load("/nowhere"), Error);
+}
+
+TEST(GrammarLibrary, ThatIsMissingRefusesGrammarsWithAdvice) {
+  GrammarCompiler compiler(GrammarLibrary(), tiny_vocabulary());
+  EXPECT_THAT(refusal(compiler, json_object_grammar()), HasSubstr("pip install"));
+}
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,81 @@
+"""Texts of schemas, regexes and grammars, in vLLM's words and SGLang's."""
+
+import json
+import os
+import pathlib
+import re
+
+import attend
+import pytest
+from attend import SamplingParams, StructuredOutputsParams
+
+MODEL = pathlib.Path(__file__).resolve().parents[2] / "models" / "attend-tiny"
+SCHEMA = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "integer", "minimum": 1, "maximum": 9}},
+          "required": ["a", "b"], "additionalProperties": False}  # fmt: skip
+needs_libraries = pytest.mark.skipif(
+    "ATTEND_GRAMMAR_LIBRARY_PATH" not in os.environ, reason="ATTEND_GRAMMAR_LIBRARY_PATH names no libraries of grammars"
+)
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with attend.LLM(MODEL, device="cpu", max_total_tokens=8192, threads=2) as model:
+        yield model
+
+
+@needs_libraries
+@pytest.mark.parametrize(
+    "words, pattern",
+    [
+        ({"structured_outputs": {"regex": "[0-9]{3}"}}, "[0-9]{3}"),
+        ({"structured_outputs": StructuredOutputsParams(choice=["left", "right"])}, "left|right"),
+        ({"structured_outputs": {"grammar": 'root ::= "a" | "b"'}}, "a|b"),
+        ({"guided_decoding": {"regex": "[0-9]{2}"}}, "[0-9]{2}"),
+        ({"regex": "(cat|dog)s?"}, "(cat|dog)s?"),
+        ({"ebnf": 'root ::= "c" "d"*'}, "cd*"),
+        ({"json_schema": '{"enum": [1, 2]}'}, "1|2"),
+    ],
+    ids=str,
+)
+def test_texts_are_of_the_grammar(llm, words, pattern):
+    (output,) = llm.generate("sort:", SamplingParams(temperature=1, n=4, seed=1, **words))
+    for completion in output.outputs:
+        assert re.fullmatch(pattern, completion.text), completion.text
+        assert completion.finish_reason == "stop"
+
+
+@needs_libraries
+@pytest.mark.parametrize("words", [{"json_schema": SCHEMA}, {"structured_outputs": {"json": SCHEMA}}], ids=str)
+def test_json_is_of_the_schema(llm, words):
+    (output,) = llm.generate("sort:", {"temperature": 1, "n": 8, "seed": 1, "max_tokens": 500, **words})
+    for completion in output.outputs:
+        assert completion.finish_reason == "stop"
+        value = json.loads(completion.text)
+        assert list(value) == ["a", "b"] and value["a"] in ("x", "y") and 1 <= value["b"] <= 9
+
+
+@needs_libraries
+def test_a_grammar_that_can_not_be_is_refused(llm):
+    with pytest.raises(attend.Error, match="prompts.0.: regex: .*parenthesis") as refused:
+        llm.generate("sort:", {"regex": "(a"})
+    assert refused.value.code == "invalid_argument"
+    assert llm.generate("sort:", {"temperature": 0, "max_tokens": 2})[0].text
+
+
+def test_one_grammar_at_a_time(llm):
+    with pytest.raises(attend.Error, match="regex says already"):
+        llm.generate("sort:", {"structured_outputs": {"regex": "a"}, "ebnf": "b"})
+    with pytest.raises(attend.Error, match="expected one of json"):
+        llm.generate("sort:", {"structured_outputs": {"xml": "a"}})
+    with pytest.raises(attend.Error, match="expected a list of texts"):
+        llm.generate("sort:", {"structured_outputs": {"choice": [1]}})
+
+
+def test_without_the_libraries_it_is_said_what_they_are(monkeypatch):
+    monkeypatch.delenv("ATTEND_GRAMMAR_LIBRARY_PATH", raising=False)
+    with attend.LLM(MODEL, device="cpu", max_total_tokens=512, threads=1) as model:
+        with pytest.raises(attend.Error, match="pip install .* xgrammar==") as refused:
+            model.generate("sort:", {"regex": "a"})
+        assert refused.value.code == "unsupported"
+    with pytest.raises(attend.Error, match="nowhere"):
+        attend.LLM(MODEL, device="cpu", grammar_library_path="/nowhere")

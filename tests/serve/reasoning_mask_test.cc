@@ -1,0 +1,54 @@
+// A grammar waits until the model has thought.
+#include "attend/serve/reasoning_mask.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace attend::serve {
+namespace {
+
+// Allows token 5, and counts what it hears of.
+class FiveMask final : public TokenMask {
+ public:
+  bool fill(std::span<uint32_t> words) override {
+    std::ranges::fill(words, 0u);
+    words[0] = 1u << 5;
+    return true;
+  }
+  void accept(int32_t) override { ++num_accepted; }
+  std::shared_ptr<TokenMask> fork() const override { return std::make_shared<FiveMask>(); }
+  int num_accepted = 0;
+};
+
+class ReasoningMaskTest : public ::testing::Test {
+ protected:
+  const Tokenizer tokenizer_ = Tokenizer::from_path(ATTEND_SOURCE_DIR "/models/attend-tiny");
+  std::vector<uint32_t> words_ = std::vector<uint32_t>(66);
+  const std::shared_ptr<FiveMask> inner_ = std::make_shared<FiveMask>();
+};
+
+TEST_F(ReasoningMaskTest, AllMayComeUntilTheTagHas) {
+  const auto mask = make_reasoning_mask(inner_, tokenizer_, /*inside=*/true);
+  const std::vector<int32_t> ids = tokenizer_.encode("thoughts</think>", false);
+  ASSERT_GT(ids.size(), 3u) << "the tag is several tokens here";
+  for (const int32_t id : ids) {
+    EXPECT_FALSE(mask->fill(words_));
+    mask->accept(id);
+  }
+  EXPECT_EQ(inner_->num_accepted, 0);
+  EXPECT_TRUE(mask->fill(words_));
+  mask->accept(5);
+  EXPECT_EQ(inner_->num_accepted, 1);
+  EXPECT_FALSE(mask->fork()->fill(words_)) << "a fork thinks anew";
+}
+
+TEST_F(ReasoningMaskTest, AnswersThatDoNotThinkAreOfTheGrammarAtOnce) {
+  const auto mask = make_reasoning_mask(inner_, tokenizer_, /*inside=*/false);
+  EXPECT_TRUE(mask->fill(words_));
+  EXPECT_EQ(words_[0], 1u << 5);
+  mask->accept(5);
+  EXPECT_EQ(inner_->num_accepted, 1);
+}
+
+}  // namespace
+}  // namespace attend::serve

@@ -1,0 +1,104 @@
+// Tools as clients name them, and the grammar of calls that have to be.
+#include "attend/serve/tools.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attend/base/error.h"
+#include "attend/serve/generation_job.h"
+
+namespace attend::serve {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kTwoTools[] = R"("tools": [{"type": "function", "function": {"name": "f", "parameters":
+  {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "string"}}, "required": ["b", "a"]}}},
+  {"type": "function", "function": {"name": "g"}}])";
+constexpr ChatFormats kHermesFormats = {.tools = ToolFormat::kHermes, .reasoning = false};
+
+GenerationJob chat_with(const std::string& fields, const ChatFormats& formats = kHermesFormats) {
+  return read_chat(parse_body(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}"), {},
+                   formats);
+}
+
+std::string tools_refusal(const std::string& fields, const ChatFormats& formats = kHermesFormats) {
+  try {
+    chat_with(fields, formats);
+  } catch (const ApiError& error) {
+    return error.param + " | " + error.message;
+  }
+  return "";
+}
+
+TEST(Tools, AreReadAndGoToTheTemplateInTheirOrder) {
+  const GenerationJob job = chat_with(kTwoTools);
+  ASSERT_TRUE(job.answer.has_value());
+  EXPECT_EQ(job.answer->tools[0].name, "f");
+  EXPECT_EQ(job.answer->tools[1].parameters, Json::object());
+  EXPECT_FALSE(job.grammar) << "auto is free";
+  EXPECT_THAT(job.variables, HasSubstr(R"("properties":{"b":{"type":"integer"},"a":{"type":"string"}})"));
+  EXPECT_FALSE(chat_with(std::string(kTwoTools) + R"(, "tool_choice": "none")").answer);
+  EXPECT_FALSE(chat_with(R"("tools": [], "tool_choice": "auto")").answer);
+}
+
+TEST(Tools, ThatHaveToBeCalledAreAGrammar) {
+  const GenerationJob required = chat_with(std::string(kTwoTools) + R"(, "tool_choice": "required")");
+  ASSERT_TRUE(required.grammar.has_value());
+  const Json tag = Json::parse(required.grammar->grammar.text);
+  EXPECT_EQ(tag["format"]["tags"].size(), 2u);
+  EXPECT_EQ(tag["format"]["tags"][0]["begin"], "<tool_call>\n{\"name\": \"f\", \"arguments\": ");
+  EXPECT_EQ(tag["format"]["stop_after_first"], false);
+  const GenerationJob named = chat_with(
+      std::string(kTwoTools) + R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})");
+  const Json one = Json::parse(named.grammar->grammar.text);
+  EXPECT_EQ(one["format"]["tags"].size(), 1u);
+  EXPECT_EQ(one["format"]["stop_after_first"], true);
+  const GenerationJob single =
+      chat_with(std::string(kTwoTools) + R"(, "tool_choice": "required", "parallel_tool_calls": false)");
+  EXPECT_EQ(Json::parse(single.grammar->grammar.text)["format"]["stop_after_first"], true);
+}
+
+TEST(Tools, OfAnUnknownFormatCanBeRequiredOnly) {
+  EXPECT_THAT(tools_refusal(kTwoTools, {}), HasSubstr("--tool-call-parser"));
+  EXPECT_EQ(chat_with(std::string(kTwoTools) + R"(, "tool_choice": "required")", {}).answer->tool_format,
+            ToolFormat::kLlama3);
+}
+
+TEST(Tools, ThatAreWrongAreRefusedByName) {
+  EXPECT_THAT(tools_refusal(R"("tools": 5)"), HasSubstr("tools 5: expected a list"));
+  EXPECT_THAT(tools_refusal(R"("tools": [{"type": "retrieval"}])"), HasSubstr("tools[0].type | "));
+  EXPECT_THAT(tools_refusal(R"("tools": [{"type": "function", "function": {"name": "a b"}}])"),
+              HasSubstr("letters"));
+  EXPECT_THAT(tools_refusal(R"("tools": [{"type": "function", "function": {"name": "a", "parameters": 5}}])"),
+              HasSubstr("expected a JSON schema"));
+  EXPECT_THAT(tools_refusal(std::string(kTwoTools) +
+                            R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})"),
+              HasSubstr("\"h\": expected one of the tools"));
+  EXPECT_THAT(tools_refusal(R"("tool_choice": "required")"), HasSubstr("only with tools"));
+  EXPECT_THAT(tools_refusal(std::string(kTwoTools) + R"(, "tool_choice": "sometimes")"),
+              HasSubstr("\"required\" or"));
+  EXPECT_THAT(tools_refusal(std::string(kTwoTools) + R"(, "tool_choice": "required", "regex": "a")"),
+              HasSubstr("regex says already"));
+}
+
+TEST(ToolFormat, IsKnownByNameAndByTemplate) {
+  EXPECT_EQ(parse_tool_format("hermes"), ToolFormat::kHermes);
+  EXPECT_EQ(to_string(parse_tool_format("qwen")), "qwen25");
+  EXPECT_EQ(parse_tool_format("llama3_json"), ToolFormat::kLlama3);
+  EXPECT_THROW(parse_tool_format("nobody"), Error);
+  EXPECT_EQ(find_tool_format("... <tool_call>\\n{\"name\": ..."), ToolFormat::kHermes);
+  EXPECT_EQ(find_tool_format("<tool_call>\\n<function=..."), ToolFormat::kQwen3Coder);
+  EXPECT_EQ(find_tool_format("{{ '<|python_tag|>' }}"), ToolFormat::kLlama3);
+  EXPECT_EQ(find_tool_format("{{ messages }}"), std::nullopt);
+}
+
+TEST(Reasoning, IsSeparateWhereTheServerHasAParser) {
+  const ChatFormats formats{.tools = std::nullopt, .reasoning = true};
+  EXPECT_TRUE(chat_with(R"("n": 1)", formats).answer->reasoning);
+  EXPECT_FALSE(chat_with(R"("separate_reasoning": false)", formats).answer);
+  EXPECT_FALSE(chat_with(R"("separate_reasoning": true)").answer);
+}
+
+}  // namespace
+}  // namespace attend::serve
