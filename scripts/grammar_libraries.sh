@@ -2,7 +2,7 @@
 # Installs the packages whose libraries compile grammars into build/grammar, and prints that folder: for tests, and for
 # ATTEND_GRAMMAR_LIBRARY_PATH. They are loaded without Python, and need nothing of what they ask for.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+ATTEND_EXTRA_PACKAGES=python3-venv source "$(dirname "$0")/setup.sh" >&2
 
 folder=$PWD/build/grammar
 packages=(xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2)
