@@ -53,8 +53,7 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, in
     for (int o = 0; o < kOuts; ++o) vectors[o] = load(out + o, groups[o]);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      F32 row = load_x(x + r * x_stride);
-      if constexpr (kOuts > 1 && requires { S::hold(row); }) S::hold(row);
+      const F32 row = load_x(x + r * x_stride);
 #pragma GCC unroll 8
       for (int o = 0; o < kOuts; ++o) sums[r][o] = S::fma(row, vectors[o], sums[r][o]);
     }
@@ -82,30 +81,16 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, in
     if (Rows::kGrouped && i >= group_end) begin_group(i);
   };
 
-  // Vectors that come together, or one by itself. Groups end with them.
-  const auto add_block = [&](int64_t i) {
-    enter_group(i);
-    if constexpr (Rows::kBlockVectors == 1) {
-      add_vector(i);
-    } else {
-      typename Rows::Codes::Block blocks[kOuts];
-#pragma GCC unroll 8
-      for (int o = 0; o < kOuts; ++o) weights.load_block(out + o, i, groups[o], blocks[o]);
-#pragma GCC unroll 8
-      for (int v = 0; v < Rows::kBlockVectors; ++v)
-        add_products(
-            [&](int64_t o, const auto& shared) { return weights.vector_of(blocks[o - out], v, shared); },
-            [&](const float* p) { return weights.load_x(p, i + v * S::kLanes); });
-    }
-  };
-
   constexpr int64_t kLine = Rows::kLineVectors * S::kLanes;
   const int64_t in_features = weights.in_features();
   int64_t i = 0;
   for (; i + kLine <= in_features; i += kLine) {
     fetch(i);
 #pragma GCC unroll 8
-    for (int v = 0; v < Rows::kLineVectors; v += Rows::kBlockVectors) add_block(i + v * S::kLanes);
+    for (int v = 0; v < Rows::kLineVectors; ++v) {
+      enter_group(i + v * S::kLanes);
+      add_vector(i + v * S::kLanes);
+    }
   }
   if (kLine > S::kLanes && i < in_features) fetch(i);
   for (; i + S::kLanes <= in_features; i += S::kLanes) {
