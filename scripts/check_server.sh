@@ -12,8 +12,9 @@ trap 'rm -rf "$fresh"' EXIT
 
 python3 -m venv "$fresh/venv"
 "$fresh/venv/bin/python" -m pip install --quiet --no-compile openai==3.54.0 pytest==8.4.2 playwright==1.65.2 schemathesis==4.32.5 \
-  aiohttp==3.14.5 jinja2==3.1.6 numpy==2.4.6 tenacity==9.2.1
+  jsonschema==4.25.1 aiohttp==3.14.5 jinja2==3.1.6 numpy==2.4.6 tenacity==9.2.1 tqdm==4.70.1
 # Their clients alone, with what these use of the above: what the packages ask for otherwise is large.
 "$fresh/venv/bin/python" -m pip install --quiet --no-compile --no-deps sglang==0.5.23 lm-eval==0.4.13
-ATTEND_BINARY=$(realpath "$build/attend") "$fresh/venv/bin/python" -m pytest -q -o cache_dir="$fresh/cache" \
+libraries=$(scripts/grammar_libraries.sh)
+ATTEND_BINARY=$(realpath "$build/attend") ATTEND_GRAMMAR_LIBRARY_PATH=$libraries "$fresh/venv/bin/python" -m pytest -q -o cache_dir="$fresh/cache" \
   "$source_dir/tests/clients"

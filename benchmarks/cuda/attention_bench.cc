@@ -205,7 +205,7 @@ class Bench {
   }
 
   static kernels::cuda::AttentionTuning all_rows_on() {
-    kernels::cuda::AttentionTuning tuning = attention_tuning(kernels::cuda::gpu_facts(kGpu));
+    kernels::cuda::AttentionTuning tuning = kernels::cuda::attention_tuning(kernels::cuda::gpu_facts(kGpu));
     tuning.prefills_e4m3 = tuning.prefills_96 = true;
     return tuning;
   }

@@ -330,12 +330,14 @@ void played_prefill(const AttentionArgs& args, const BuiltCase&) {
 
 std::vector<AttentionCase> small_cases() {
   std::vector<AttentionCase> cases;
-  constexpr std::pair<int, int> kDims[] = {{64, 64}, {128, 128}, {192, 128}, {96, 80}, {48, 32}};
-  for (const auto& [qk, v] : kDims)
-    for (int i = 0; i < 6; ++i) {
+  // Each of six variants with a few head dims.
+  constexpr std::pair<int, int> kDims[] = {{64, 64}, {128, 128}, {48, 32}, {192, 128}, {64, 64}, {96, 80}};
+  for (int d = 0; d < 6; ++d)
+    for (int i = d % 3; i < 6; i += 3) {
+      const auto [qk, v] = kDims[d];
       AttentionCase c{.requests = {{20, 70}, {9, 141}},
-                      .num_q_heads = 4,
-                      .num_kv_heads = 2,
+                      .num_q_heads = 2,
+                      .num_kv_heads = i == 1 ? 2 : 1,
                       .head_dim_qk = qk,
                       .head_dim_v = v,
                       .q_dtype = DType::kF8E4M3,

@@ -46,7 +46,7 @@ void prefill_on_gpu(const kernels::AttentionArgs& args, const conformance::Built
 
 // The GPU's tuning with the rows that are off until they have run on a GPU.
 kernels::cuda::AttentionTuning all_rows_on() {
-  kernels::cuda::AttentionTuning tuning = attention_tuning(kernels::cuda::gpu_facts(kGpu));
+  kernels::cuda::AttentionTuning tuning = kernels::cuda::attention_tuning(kernels::cuda::gpu_facts(kGpu));
   tuning.prefills_e4m3 = tuning.prefills_96 = true;
   return tuning;
 }
