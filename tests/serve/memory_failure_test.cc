@@ -108,8 +108,8 @@ class ServerInMemory {
  private:
   AsyncEngine engine_{memory_test_engine()};
   HttpServer server_{one_worker()};
-  Api api_{engine_, ChatTemplate::find(kTinyModel, ""), tiny_api(), server_,
-           [this] { return server_.metrics(); }};
+  Api api_{engine_, ChatTemplate::find(kTinyModel, ""),  ChatFormats(), GrammarOptions(), tiny_api(),
+           server_, [this] { return server_.metrics(); }};
   std::thread runs_;
 };
 
