@@ -109,8 +109,12 @@ EngineConfig small_engine() {
 struct Server {
   AsyncEngine engine{small_engine()};
   OneThread executor;
-  serve::Api api{engine, ChatTemplate::find(kModel, ""),
-                 serve::ApiOptions{.model_path = kModel, .served_names = {"tiny"}}, executor,
+  serve::Api api{engine,
+                 ChatTemplate::find(kModel, ""),
+                 serve::ChatFormats(),
+                 GrammarOptions(),
+                 serve::ApiOptions{.model_path = kModel, .served_names = {"tiny"}},
+                 executor,
                  [] { return serve::HttpMetrics{}; }};
 };
 
