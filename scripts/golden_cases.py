@@ -11,7 +11,6 @@ from golden_configs import (
     config_of,
     deepseek_v2,
     deepseek_v3,
-    gemma,
     gemma2,
     gemma3,
     gemma3_multimodal,
