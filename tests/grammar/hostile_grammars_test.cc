@@ -42,33 +42,33 @@ std::string counted_properties() {
 }
 
 TEST_F(HostileGrammars, EndInAMaskOrARefusal) {
-  constexpr auto kSchema = GrammarKind::kJsonSchema;
+  constexpr auto kJsonSchema = GrammarKind::kJsonSchema;
   constexpr auto kRegex = GrammarKind::kRegex;
   constexpr auto kEbnf = GrammarKind::kEbnf;
   const std::vector<std::pair<Grammar, bool>> grammars = {
-      {{kSchema, nested_one_of(3)}, true},
-      {{kSchema, nested_one_of(3).substr(0, 100)}, false},
-      {{kSchema, repeat(R"({"type":"array","items":)", 60) + "{}" + repeat("}", 60)}, true},
-      {{kSchema, repeat(R"({"items":)", 100'000) + "{}" + repeat("}", 100'000)}, false},
-      {{kSchema, huge_enum(1000)}, true},
-      {{kSchema, R"({"$ref": "#"})"}, false},
-      {{kSchema, R"({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]})"}, false},
-      {{kSchema,
+      {{kJsonSchema, nested_one_of(3)}, true},
+      {{kJsonSchema, nested_one_of(3).substr(0, 100)}, false},
+      {{kJsonSchema, repeat(R"({"type":"array","items":)", 60) + "{}" + repeat("}", 60)}, true},
+      {{kJsonSchema, repeat(R"({"items":)", 100'000) + "{}" + repeat("}", 100'000)}, false},
+      {{kJsonSchema, huge_enum(1000)}, true},
+      {{kJsonSchema, R"({"$ref": "#"})"}, false},
+      {{kJsonSchema, R"({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]})"}, false},
+      {{kJsonSchema,
         R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})"},
        false},
-      {{kSchema, R"({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties":
+      {{kJsonSchema, R"({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties":
          {"left": {"$ref": "#/$defs/n"}, "right": {"$ref": "#/$defs/n"}}}}})"},
        true},
-      {{kSchema, R"({"type": "string", "pattern": "(["})"}, false},
-      {{kSchema, R"({"type": "string", "minLength": 1000000000})"}, true},
-      {{kSchema, R"({"type": "array", "items": {}, "minItems": 100000000})"}, true},
-      {{kSchema, R"({"type": "integer", "minimum": -9e18, "maximum": 9e18})"}, true},
-      {{kSchema, R"({"type": "integer", "minimum": 5, "maximum": 2})"}, false},
-      {{kSchema, R"({"type": ["a", 1]})"}, false},
-      {{kSchema, "false"}, false},
-      {{kSchema, "5"}, false},
-      {{kSchema, ""}, false},
-      {{kSchema, "\xff"}, false},
+      {{kJsonSchema, R"({"type": "string", "pattern": "(["})"}, false},
+      {{kJsonSchema, R"({"type": "string", "minLength": 1000000000})"}, true},
+      {{kJsonSchema, R"({"type": "array", "items": {}, "minItems": 100000000})"}, true},
+      {{kJsonSchema, R"({"type": "integer", "minimum": -9e18, "maximum": 9e18})"}, true},
+      {{kJsonSchema, R"({"type": "integer", "minimum": 5, "maximum": 2})"}, false},
+      {{kJsonSchema, R"({"type": ["a", 1]})"}, false},
+      {{kJsonSchema, "false"}, false},
+      {{kJsonSchema, "5"}, false},
+      {{kJsonSchema, ""}, false},
+      {{kJsonSchema, "\xff"}, false},
       {{kRegex, "(a{1,1000}){1,1000}"}, true},
       {{kRegex, "(a*)*b"}, true},
       {{kRegex, repeat("(", 100'000)}, false},

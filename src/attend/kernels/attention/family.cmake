@@ -48,6 +48,10 @@ attend_kernels(attention
     cuda/sm90/mla_merge.cu)
 
 if(ATTEND_CUDA)
+  set(instances_are_sampled false)
+  if(ATTEND_SAMPLE_KERNELS)
+    set(instances_are_sampled true)
+  endif()
   include(attention/cuda/sm80/instances.cmake)
   if(attend_has_sm90a)
     include(attention/cuda/sm90/instances.cmake)
