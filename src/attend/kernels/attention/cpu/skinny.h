@@ -36,6 +36,14 @@ inline void prefetch(const char* next, const char* otherwise, int64_t byte) {
   __builtin_prefetch((next != nullptr ? next : otherwise) + byte, 0, 2);
 }
 
+// Whether the block of elements from d on is the first one in its line of memory, counted from the row's
+// beginning.
+template <class M, class T>
+bool begins_line(int d) {
+  constexpr int kLineElements = 64 / static_cast<int>(sizeof(T));
+  return M::kBlock >= kLineElements || d % kLineElements == 0;
+}
+
 // scores[row, key] = q.k for kRows rows and one tile; those of absent keys are anything.
 template <class M, class T, int kRows>
 void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRows& tile, const TileRows& next,
@@ -55,18 +63,20 @@ void multiply_queries(const typename M::Step* q, int64_t q_stride, const TileRow
     unrolled<kLanes>([&](auto i) __attribute__((always_inline)) { sums[i] = S::zero(); });
     const auto add_block = [&](int d, int n) __attribute__((always_inline)) {
       // As many keys at once as registers hold beside the sums.
-      constexpr int kAtOnce = M::kBlockVecs > 2 ? 1 : kKeys;
+      constexpr int kMost = M::kBlockVecs > 2 ? 1 : S::kRegisters == 16 ? 2 : kKeys;
+      constexpr int kAtOnce = kMost < kKeys ? kMost : kKeys;
       unrolled<kKeys / kAtOnce>([&](auto part) __attribute__((always_inline)) {
         constexpr int kFirst = part * kAtOnce;
         typename M::StepVec k[kAtOnce][M::kBlockVecs];
         unrolled<kAtOnce>([&](auto i) __attribute__((always_inline)) {
           const char* const row = rows[kFirst + i];
           M::load_block(reinterpret_cast<const T*>(row) + d, n, k[i]);
-          prefetch(next.k[key + kFirst + i], row, d * static_cast<int>(sizeof(T)));
+          if (begins_line<M, T>(d)) prefetch(next.k[key + kFirst + i], row, d * static_cast<int>(sizeof(T)));
         });
         unrolled<M::kBlockVecs>([&](auto vec) __attribute__((always_inline)) {
           unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
-            const auto q_steps = M::load(q + row * q_stride + d / M::kElements + vec * kLanes);
+            auto q_steps = M::load(q + row * q_stride + d / M::kElements + vec * kLanes);
+            M::hold(q_steps);
             unrolled<kAtOnce>([&](auto i) __attribute__((always_inline)) {
               auto& sum = sums[row * kKeys + kFirst + i];
               sum = M::mac(q_steps, k[i][vec], sum);
@@ -114,9 +124,10 @@ void add_value_columns(const typename M::Step* p, const TileRows& tile, const Ti
     unrolled<kBlocks>([&](auto block) __attribute__((always_inline)) {
       const int d = first + block * kBlock;
       M::template load_block_across<T>(rows, d, is_whole ? kBlock : dim - d, v[block]);
-      unrolled<M::kElements>([&](auto i) __attribute__((always_inline)) {
-        prefetch(next.v[key + i], rows[i], d * static_cast<int>(sizeof(T)));
-      });
+      if (begins_line<M, T>(d))
+        unrolled<M::kElements>([&](auto i) __attribute__((always_inline)) {
+          prefetch(next.v[key + i], rows[i], d * static_cast<int>(sizeof(T)));
+        });
     });
     unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
       const auto p_of_key = M::broadcast(p + row * kTileKeys + key / M::kElements);
@@ -128,12 +139,15 @@ void add_value_columns(const typename M::Step* p, const TileRows& tile, const Ti
     });
   };
   const bool is_whole = first + kBlocks * kBlock <= dim;
-  for (int key = 0; key < kTileKeys; key += M::kElements) {
-    if ((tile.present >> key & range_bits(0, M::kElements, 0)) == 0) continue;
-    if (is_whole)
-      add_keys(key, std::true_type{});
-    else
-      add_keys(key, std::false_type{});
+  const auto is_wanted = [&](int key) { return (tile.present >> key & range_bits(0, M::kElements, 0)) != 0; };
+  if (is_whole && ~tile.present == 0) {
+    for (int key = 0; key < kTileKeys; key += M::kElements) add_keys(key, std::true_type{});
+  } else if (is_whole) {
+    for (int key = 0; key < kTileKeys; key += M::kElements)
+      if (is_wanted(key)) add_keys(key, std::true_type{});
+  } else {
+    for (int key = 0; key < kTileKeys; key += M::kElements)
+      if (is_wanted(key)) add_keys(key, std::false_type{});
   }
   for_each_block([&](auto, auto& vecs, float* columns) __attribute__((always_inline)) {
     M::template restore_columns<T>(vecs);

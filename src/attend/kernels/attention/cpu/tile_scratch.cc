@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "attend/kernels/kv_store/scaled_rows.h"
-
 namespace attend::kernels::cpu {
 namespace {
 
@@ -28,7 +26,7 @@ void carve(const TileShape& shape, Carver& carver, TileScratch& scratch) {
   scratch.q = carver.take<float>(rows * stride_qk * 3 / 2 + 16);
   scratch.k = carver.take<float>(stride_qk * kTileKeys);
   scratch.v = carver.take<float>(kTileKeys * stride_v);
-  scratch.rows = carver.take<uint16_t>(shape.converts_rows ? kTileKeys * stride_qk : 0);
+  scratch.rows = carver.take<uint16_t>(kTileKeys * stride_qk);
   scratch.scores = carver.take<float>(rows * kTileKeys);
   scratch.p = carver.take<uint16_t>(rows * 3 * kTileKeys);
   scratch.query = carver.take<float>(stride_qk + 16);
@@ -55,8 +53,7 @@ TileShape TileShape::of(const AttentionPlanLimits& limits) {
           .group = limits.num_q_heads / limits.num_kv_heads,
           .head_dim_qk = std::max(256, limits.head_dim_v + kMaxMlaRopeDim),
           .head_dim_v = limits.head_dim_v,
-          .merges_splits = limits.split_rule == SplitRule::kFixed,
-          .converts_rows = limits.head_dim_v == kScaledRow.rank};
+          .merges_splits = limits.split_rule == SplitRule::kFixed};
 }
 
 TileScratch::TileScratch(const TileShape& shape, void* memory) {

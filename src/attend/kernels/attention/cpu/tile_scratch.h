@@ -26,7 +26,6 @@ struct TileShape {
   int group = 0;
   int head_dim_qk = 0, head_dim_v = 0;
   bool merges_splits = false;  // partial results are merged inside a work item
-  bool converts_rows = false;  // scaled latent rows
 
   // Whole AMX tiles of rows: what lies behind a tile's last row may be written.
   int num_rows() const { return (num_tokens * group + 15) / 16 * 16; }
@@ -47,7 +46,7 @@ struct TileScratch {
   void* q;                  // [rows, stride_qk] steps, or up to three parts of 2 bytes per element
   void* k;                  // [head_dim_qk steps, kTileKeys]
   void* v;                  // [kTileKeys steps, stride_v]
-  uint16_t* rows;           // [kTileKeys, stride_qk] scaled latent rows, converted
+  uint16_t* rows;           // [kTileKeys, stride_qk] rows of fp8 or scaled latent ones, in 16 bits
   float* scores;            // [rows, kTileKeys]; then perhaps P, as steps
   uint16_t* p;              // [rows, 3 parts, kTileKeys]
   float* query;             // [stride_qk] one row of q

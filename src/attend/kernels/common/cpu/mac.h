@@ -22,6 +22,10 @@ struct F32Mac {
   static void store(Step* p, StepVec x) { S::store(p, x); }
   static StepVec broadcast(const Step* p) { return S::set1(*p); }
   static StepVec zero() { return S::zero(); }
+  // Makes products take x from a register, where S says that they otherwise would not.
+  static void hold(StepVec& x) {
+    if constexpr (requires { S::hold(x); }) S::hold(x);
+  }
   static F32 mac(StepVec a, StepVec b, F32 sum) { return S::fma(a, b, sum); }
   static void transpose(StepVec (&rows)[S::kLanes]) { S::transpose(rows); }
 

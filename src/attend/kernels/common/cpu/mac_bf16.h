@@ -23,6 +23,7 @@ struct Bf16Mac {
   static void store(Step* p, StepVec x) { _mm512_storeu_si512(p, x); }
   static StepVec broadcast(const Step* p) { return _mm512_set1_epi32(static_cast<int>(*p)); }
   static StepVec zero() { return _mm512_setzero_si512(); }
+  static void hold(StepVec&) {}
   static F32 mac(StepVec a, StepVec b, F32 sum) {
     return _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(a), std::bit_cast<__m512bh>(b));
   }

@@ -20,6 +20,11 @@ struct Avx2 {
   static constexpr int kTileVecs = 2;
   static constexpr int kRegisters = 16;
 
+  // gcc folds a load into every instruction that uses it, and then there are more loads than two units do
+  // beside two products a cycle.
+  static void hold(F32& x) { asm("" : "+x"(x)); }
+  static void hold(__m256i& x) { asm("" : "+x"(x)); }
+
   static F32 zero() { return _mm256_setzero_ps(); }
   static F32 set1(float x) { return _mm256_set1_ps(x); }
   static F32 add(F32 a, F32 b) { return _mm256_add_ps(a, b); }
@@ -98,7 +103,9 @@ struct Avx2 {
     b = load(p + kLanes);
   }
   static void load_block(const BF16* p, F32& a, F32& b) {
-    split_pairs(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), a, b);
+    __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    hold(pairs);
+    split_pairs(pairs, a, b);
   }
   template <class T>
   static void load_block_first(const T* p, int n, F32& a, F32& b) {
@@ -176,10 +183,12 @@ struct Avx2 {
 
   // Lane i is the sum of the lanes of x[i].
   static F32 sums_of(F32 (&x)[kLanes]) {
-    F32 quads[2];
+    F32 pairs[4], quads[2];
+    for (int i = 0; i < 4; ++i)
+      pairs[i] = add(_mm256_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm256_unpackhi_ps(x[2 * i], x[2 * i + 1]));
     for (int i = 0; i < 2; ++i)
-      quads[i] =
-          _mm256_hadd_ps(_mm256_hadd_ps(x[4 * i], x[4 * i + 1]), _mm256_hadd_ps(x[4 * i + 2], x[4 * i + 3]));
+      quads[i] = add(_mm256_shuffle_ps(pairs[2 * i], pairs[2 * i + 1], _MM_SHUFFLE(1, 0, 1, 0)),
+                     _mm256_shuffle_ps(pairs[2 * i], pairs[2 * i + 1], _MM_SHUFFLE(3, 2, 3, 2)));
     return add(_mm256_permute2f128_ps(quads[0], quads[1], 0x20),
                _mm256_permute2f128_ps(quads[0], quads[1], 0x31));
   }
