@@ -4,8 +4,7 @@
 // waiting for a CPU adds nothing.
 //
 //   linear_bench [threads] [out_features] [in_features] [number of weight matrices, used in turn]
-//                [dtype of the weights, or "rounded": bfloat16 and x rounded to it] [instruction set]
-//                [rows...]
+//                [what the weights are: see kElements] [instruction set] [rows...]
 #include <immintrin.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "attend/base/error.h"
+#include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/tensor/arena.h"
@@ -25,6 +25,9 @@ namespace {
 using attend::Arena;
 using attend::DType;
 using attend::Tensor;
+using attend::TensorView;
+using attend::Weight;
+using attend::WeightFormat;
 using attend::kernels::cpu::Isa;
 
 double seconds_now() {
@@ -49,12 +52,12 @@ __attribute__((target("avx2"))) float read_floats(const float* data, int64_t cou
   return sums[0][0];
 }
 
-void read_all(const Tensor& weight) {
-  const int64_t count = static_cast<int64_t>(weight.view().num_bytes()) / 4;
+void read_all(const TensorView& weight) {
+  const int64_t count = static_cast<int64_t>(weight.num_bytes()) / 4;
   const int64_t threads = attend::num_threads(), share = count / threads;
   volatile float sink = 0;
   attend::parallel_for(threads, [&](int64_t part, int) {
-    sink = read_floats(static_cast<const float*>(weight.view().data) + part * share, share);
+    sink = read_floats(static_cast<const float*>(weight.data) + part * share, share);
   });
 }
 
@@ -99,29 +102,69 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// What weights are made of. Scales are 1: what a product takes does not depend on them.
+struct Elements {
+  const char* name;
+  WeightFormat format;
+  DType dtype;
+  DType scale_dtype = DType::kF32;
+  int64_t group_outs = 0, group_ins = 0;  // 0: all inputs
+  bool rounds_x = false;                  // to bfloat16
+};
+constexpr Elements kElements[] = {
+    {"bfloat16", WeightFormat::kPlain, DType::kBF16},
+    {"rounded", WeightFormat::kPlain, DType::kBF16, DType::kF32, 0, 0, true},
+    {"float16", WeightFormat::kPlain, DType::kF16},
+    {"float32", WeightFormat::kPlain, DType::kF32},
+    {"fp8", WeightFormat::kFp8, DType::kF8E4M3, DType::kF32, 1, 0},
+    {"fp8-blocks", WeightFormat::kFp8, DType::kF8E4M3, DType::kF32, 128, 128},
+    {"int4", WeightFormat::kInt4, DType::kU8, DType::kBF16, 1, 128},
+    {"int4-32", WeightFormat::kInt4, DType::kU8, DType::kBF16, 1, 32},
+    {"mxfp4", WeightFormat::kMxFp4, DType::kU8, DType::kU8, 1, 32},
+};
+
 void fill(const Tensor& tensor) {
-  attend::visit_float_dtype(tensor.dtype(), [&]<class T>(attend::TypeTag<T>) {
-    std::fill_n(tensor.as<T>(), tensor.view().num_elements(), T(0.5f));
-  });
+  const int64_t count = tensor.view().num_elements();
+  if (tensor.dtype() == DType::kU8) return void(std::fill_n(tensor.as<uint8_t>(), count, uint8_t{127}));
+  attend::visit_float_dtype(
+      tensor.dtype(), [&]<class T>(attend::TypeTag<T>) { std::fill_n(tensor.as<T>(), count, T(0.5f)); });
+}
+
+int64_t data_columns(const Elements& elements, int64_t in_features) {
+  return attend::has_four_bits(elements.format) ? in_features / 2 : in_features;
+}
+
+Weight make_weight(Arena& arena, const Elements& elements, int64_t num_outs, int64_t in_features) {
+  const Tensor data = arena.allocate({num_outs, data_columns(elements, in_features)}, elements.dtype);
+  fill(data);
+  Weight weight(data);
+  weight.format = elements.format;
+  if (elements.format == WeightFormat::kPlain) return weight;
+  weight.group_outs = elements.group_outs;
+  weight.group_ins = elements.group_ins == 0 ? in_features : elements.group_ins;
+  const Tensor scales = arena.allocate(
+      {attend::ceil_div(num_outs, weight.group_outs), attend::ceil_div(in_features, weight.group_ins)},
+      elements.scale_dtype);
+  fill(scales);
+  weight.scales = scales;
+  return weight;
 }
 
 struct Setup {
   int64_t num_outs, in_features, num_weights;
-  DType dtype;
-  bool rounds_x;
+  Elements elements;
   Isa isa;
   std::vector<int64_t> num_rows;
 };
 
 void time_linear(const Setup& setup) {
-  const DType dtype = setup.dtype;
-  const auto bytes = static_cast<size_t>(setup.num_outs * setup.in_features) * attend::size_of(dtype);
-  Arena arena((bytes + 64) * static_cast<size_t>(setup.num_weights));
-  std::vector<Tensor> weights;
-  for (int64_t i = 0; i < setup.num_weights; ++i) {
-    weights.push_back(arena.allocate({setup.num_outs, setup.in_features}, dtype));
-    fill(weights.back());
-  }
+  const auto bytes = static_cast<size_t>(setup.num_outs * data_columns(setup.elements, setup.in_features)) *
+                     attend::size_of(setup.elements.dtype);
+  // Scales are at most a quarter as large: 4 bytes for 16 of a byte each.
+  Arena arena((bytes + bytes / 4 + 128) * static_cast<size_t>(setup.num_weights));
+  std::vector<Weight> weights;
+  for (int64_t i = 0; i < setup.num_weights; ++i)
+    weights.push_back(make_weight(arena, setup.elements, setup.num_outs, setup.in_features));
   for (const int64_t num_rows : setup.num_rows) {
     const Tensor x = Tensor::zeros({num_rows, setup.in_features}, DType::kF32);
     const Tensor out = Tensor::zeros({num_rows, setup.num_outs}, DType::kF32);
@@ -133,37 +176,37 @@ void time_linear(const Setup& setup) {
                                             buffer.view().num_bytes());
     std::vector<double> reads, peaks, times, shares;
     for (int64_t repeat = 0; repeat < (num_rows > 64 ? 8 : 40); ++repeat) {
-      const auto weight = [&](int64_t turn) -> const Tensor& {
+      const auto weight = [&](int64_t turn) -> const Weight& {
         return weights[static_cast<size_t>((2 * repeat + turn) % setup.num_weights)];
       };
       peaks.push_back(measure_peak(setup.isa));
-      reads.push_back(seconds_of([&] { read_all(weight(0)); }));
+      reads.push_back(seconds_of([&] { read_all(weight(0).data); }));
       times.push_back(seconds_of([&] {
         attend::kernels::cpu::linear({.x = x,
                                       .weight = weight(1),
                                       .bias = {},
                                       .out = out,
                                       .workspace = workspace,
-                                      .rounds_x = setup.rounds_x},
+                                      .rounds_x = setup.elements.rounds_x},
                                      setup.isa);
       }));
       shares.push_back(std::max(reads.back(), products / peaks.back()) / times.back());
     }
     const double gigabytes = static_cast<double>(bytes) * 1e-9, linear = median(times);
     std::printf(
-        "%-8s %4ld rows %9.0f us %6.1f GB/s (read %6.1f) %7.1f GFLOP/s (peak %7.1f) %3.0f %% of limit\n",
-        std::string(attend::to_string(dtype)).c_str(), static_cast<long>(num_rows), linear * 1e6,
-        gigabytes / linear, gigabytes / median(reads), 2e-9 * products / linear, 2e-9 * median(peaks),
-        100 * median(shares));
+        "%-10s %4ld rows %9.0f us %6.1f GB/s (read %6.1f) %7.1f GFLOP/s (peak %7.1f) %3.0f %% of limit\n",
+        setup.elements.name, static_cast<long>(num_rows), linear * 1e6, gigabytes / linear,
+        gigabytes / median(reads), 2e-9 * products / linear, 2e-9 * median(peaks), 100 * median(shares));
   }
 }
 
-DType dtype_named(const std::string& name) {
-  if (name == "rounded") return DType::kBF16;
-  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
-    if (name == attend::to_string(dtype)) return dtype;
-  attend::fail(attend::ErrorCode::kInvalidArgument, "dtype ", name,
-               ": linear_bench knows rounded, bfloat16, float16, float32");
+Elements elements_named(const std::string& name) {
+  std::string names;
+  for (const Elements& elements : kElements) {
+    if (name == elements.name) return elements;
+    names += std::string(names.empty() ? "" : ", ") + elements.name;
+  }
+  attend::fail(attend::ErrorCode::kInvalidArgument, "weights in ", name, ": linear_bench knows ", names);
 }
 
 Isa isa_named(const std::string& name) {
@@ -181,8 +224,7 @@ int main(int argc, char** argv) {
   Setup setup = {.num_outs = argument(2, 4096),
                  .in_features = argument(3, 4096),
                  .num_weights = argument(4, 8),
-                 .dtype = argc > 5 ? dtype_named(argv[5]) : DType::kBF16,
-                 .rounds_x = argc > 5 && std::string(argv[5]) == "rounded",
+                 .elements = elements_named(argc > 5 ? argv[5] : "bfloat16"),
                  .isa = argc > 6 ? isa_named(argv[6]) : attend::kernels::cpu::detect_isa(),
                  .num_rows = {}};
   for (int i = 7; i < argc; ++i) setup.num_rows.push_back(std::atoll(argv[i]));

@@ -41,7 +41,7 @@ struct Fp8Codes {
 
 // Of 4 bits:
 //
-//   Table; table(values); minus(table, x); times(table, x)
+//   Table; int4(zero, scale); e2m1(scale)    the values that codes have in a group
 //   look_up(p, table)       kLanes codes, of a byte the lower one first; in an order of their own
 //   to_code_order(x)        inputs in that order, and back
 //   gather(row, order)      row[order[lane]]
@@ -53,16 +53,11 @@ struct FourBits {
     float values[16];
   };
 
-  static Table table(const float (&values)[16]) {
-    Table made;
-    std::memcpy(made.values, values, sizeof values);
-    return made;
+  static Table int4(uint8_t zero, F32 scale) {
+    return of(kCodeValues, [&](F32 v) { return S::mul(S::sub(v, S::set1(zero)), scale); });
   }
-  static Table minus(const Table& table, F32 x) {
-    return each(table, [&](F32 v) { return S::sub(v, x); });
-  }
-  static Table times(const Table& table, F32 x) {
-    return each(table, [&](F32 v) { return S::mul(v, x); });
+  static Table e2m1(F32 scale) {
+    return of(kE2M1Values, [&](F32 v) { return S::mul(v, scale); });
   }
   static F32 look_up(const uint8_t* p, const Table& table) {
     float values[S::kLanes];
@@ -80,9 +75,9 @@ struct FourBits {
 
  private:
   template <class Fn>
-  static Table each(const Table& table, const Fn& fn) {
+  static Table of(const float (&values)[16], const Fn& fn) {
     Table made;
-    for (int i = 0; i < 16; i += S::kLanes) S::store(made.values + i, fn(S::load(table.values + i)));
+    for (int i = 0; i < 16; i += S::kLanes) S::store(made.values + i, fn(S::load(values + i)));
     return made;
   }
 };

@@ -26,9 +26,10 @@ struct FourBits<Avx512> {
   using F32 = __m512;
   using Table = __m512;
 
-  static Table table(const float (&values)[16]) { return _mm512_loadu_ps(values); }
-  static Table minus(Table table, F32 x) { return _mm512_sub_ps(table, x); }
-  static Table times(Table table, F32 x) { return _mm512_mul_ps(table, x); }
+  static Table int4(uint8_t zero, F32 scale) {
+    return _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(kCodeValues), _mm512_set1_ps(zero)), scale);
+  }
+  static Table e2m1(F32 scale) { return _mm512_mul_ps(_mm512_loadu_ps(kE2M1Values), scale); }
   static F32 look_up(const uint8_t* p, Table table) {
     int64_t codes;
     std::memcpy(&codes, p, sizeof codes);

@@ -11,32 +11,43 @@
 namespace attend::kernels::cpu {
 namespace {
 
+// Whether the output features of a single tile lie far apart, so that a part's weights are as many streams of
+// memory: the CPU's prefetcher runs ahead of each by itself. Where it runs far enough, one stream is as good.
+template <class S>
+inline constexpr bool kFarOuts = S::kLanes == 8;
 // Rows of a tile at most, and the output features of a tile of `rows` rows: what fills the registers with
-// sums. But a single tile of few rows waits for memory, which gives most to who reads one output feature
-// after another, where elements need little work.
+// sums. But a single tile of few rows waits for memory, which gives most to who reads few streams, where
+// elements need little work.
 template <class S>
 inline constexpr int kMaxTileRows = S::kLanes == 16 ? 6 : 4;
 template <class S, class Rows>
 constexpr int tile_outs(int rows, bool single) {
   constexpr int kSums = S::kLanes == 16 ? 24 : 12;
-  // So many that sums one after another are no slower than memory.
-  constexpr int kFewest = S::kLanes == 16 ? 1 : 2;
+  constexpr int kFewest = kFarOuts<S> ? 4 : S::kLanes == 16 ? 1 : 2;
   if (Rows::kPlain && single && rows <= 2) return kFewest;
   return kSums / rows > 8 ? 8 : kSums / rows;
 }
-// Bytes that weights are asked for ahead of their use, at least.
-constexpr int64_t kBytesAhead = 8192;
+// Bytes that weights are asked for ahead of their use, at least; of a stream among others.
+constexpr int64_t kBytesAhead = 8192, kFarBytesAhead = 512;
 
-// Output features whose weights will be wanted soon.
+// Some output features, `step` apart.
+struct Outs {
+  int64_t first = 0, step = 1;
+
+  int64_t operator[](int64_t i) const { return first + i * step; }
+};
+// Those whose weights will be wanted soon; or, where `inputs` is not 0, a tile's own so much further on.
 struct Ahead {
-  int64_t out, num_outs;
+  Outs outs = {};
+  int64_t num_outs = 0;
+  int64_t inputs = 0;
 };
 
-// x: [kRows, in_features]; weights: kOuts output features from `out` on; to: [kRows, kOuts].
+// x: [kRows, in_features]; weights: those of kOuts output features; to: [kRows, every output feature].
 //
 // Unrolled by pragma, because otherwise gcc moves the sums through memory before and after the loop.
 template <class S, class Rows, int kRows, int kOuts>
-void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, int64_t out, float* to,
+void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Outs outs, float* to,
                        int64_t out_stride, Ahead ahead) {
   using F32 = typename S::F32;
   F32 sums[kRows][kOuts];
@@ -50,7 +61,7 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, in
   const auto add_products = [&](const auto& load, const auto& load_x) {
     F32 vectors[kOuts];
 #pragma GCC unroll 8
-    for (int o = 0; o < kOuts; ++o) vectors[o] = load(out + o, groups[o]);
+    for (int o = 0; o < kOuts; ++o) vectors[o] = load(o);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const F32 row = load_x(x + r * x_stride);
@@ -59,15 +70,20 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, in
     }
   };
   const auto add_vector = [&](int64_t i) {
-    add_products([&](int64_t o, const auto& shared) { return weights.load(o, i, shared); },
+    add_products([&](int o) { return weights.load(outs[o], i, groups[o]); },
                  [&](const float* p) { return weights.load_x(p, i); });
   };
   const auto fetch = [&](int64_t i) {
-    for (int64_t o = 0; o < ahead.num_outs; ++o) weights.prefetch(ahead.out + o, i);
+    if (ahead.inputs == 0) {
+      for (int64_t o = 0; o < ahead.num_outs; ++o) weights.prefetch(ahead.outs[o], i);
+      return;
+    }
+#pragma GCC unroll 8
+    for (int o = 0; o < kOuts; ++o) weights.prefetch(outs[o], i + ahead.inputs);
   };
   typename Rows::Scales scales[kOuts];
 #pragma GCC unroll 8
-  for (int o = 0; o < kOuts; ++o) scales[o] = weights.scales(out + o);
+  for (int o = 0; o < kOuts; ++o) scales[o] = weights.scales(outs[o]);
   // A group ends where a vector does, or with the last one.
   int64_t group = 0, group_end = 0;
   const auto begin_group = [&](int64_t i) {
@@ -81,16 +97,29 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, in
     if (Rows::kGrouped && i >= group_end) begin_group(i);
   };
 
+  // Vectors that come together, or one by itself. Groups end with them.
+  const auto add_block = [&](int64_t i) {
+    enter_group(i);
+    if constexpr (Rows::kBlockVectors == 1) {
+      add_vector(i);
+    } else {
+      typename Rows::Codes::Block blocks[kOuts];
+#pragma GCC unroll 8
+      for (int o = 0; o < kOuts; ++o) weights.load_block(outs[o], i, groups[o], blocks[o]);
+#pragma GCC unroll 8
+      for (int v = 0; v < Rows::kBlockVectors; ++v)
+        add_products([&](int o) { return weights.vector_of(blocks[o], v, groups[o]); },
+                     [&](const float* p) { return weights.load_x(p, i + v * S::kLanes); });
+    }
+  };
+
   constexpr int64_t kLine = Rows::kLineVectors * S::kLanes;
   const int64_t in_features = weights.in_features();
   int64_t i = 0;
   for (; i + kLine <= in_features; i += kLine) {
     fetch(i);
 #pragma GCC unroll 8
-    for (int v = 0; v < Rows::kLineVectors; ++v) {
-      enter_group(i + v * S::kLanes);
-      add_vector(i + v * S::kLanes);
-    }
+    for (int v = 0; v < Rows::kLineVectors; v += Rows::kBlockVectors) add_block(i + v * S::kLanes);
   }
   if (kLine > S::kLanes && i < in_features) fetch(i);
   for (; i + S::kLanes <= in_features; i += S::kLanes) {
@@ -99,33 +128,43 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, in
   }
   if (const int rest = static_cast<int>(in_features - i); rest > 0) {
     enter_group(i);
-    add_products([&](int64_t o, const auto& shared) { return weights.load_first(o, i, rest, shared); },
+    add_products([&](int o) { return weights.load_first(outs[o], i, rest, groups[o]); },
                  [&](const float* p) { return S::load_first(p + i, rest); });
   }
 
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
-    for (int o = 0; o < kOuts; ++o) to[r * out_stride + o] = S::reduce_add(sums[r][o]);
+    for (int o = 0; o < kOuts; ++o) to[r * out_stride + outs[o]] = S::reduce_add(sums[r][o]);
 }
 
-// All rows and kOuts output features from `out` on: tiles of kRows or kRows - 1 rows take turns at weights
-// that stay in the nearest caches. Each fetches its share of the next strip's, so that memory is never idle.
-template <class S, class Rows, int kRows, int kOuts>
-void multiply_dot_strip(const LinearPart& part, const Rows& weights, int64_t num_tiles, int64_t out) {
-  const int64_t distance = kOuts > 2 ? kOuts : ceil_div(kBytesAhead, weight_row_bytes(part));
-  const int64_t rest = part.num_outs - out - distance;
-  const int64_t next_outs = rest < 0 ? 0 : rest < kOuts ? rest : kOuts;
+// What the tiles of a strip fetch while they are at `outs`, so that memory is never idle: the next strip's,
+// or what comes next in each stream.
+template <int kOuts, bool kFar>
+Ahead ahead_of(const LinearPart& part, Outs outs) {
+  const int64_t row_bytes = weight_row_bytes(part);
+  if (kFar && kOuts > 1) return {.inputs = kFarBytesAhead * part.in_features / row_bytes};
+  const int64_t distance = kOuts > 2 ? kOuts : ceil_div(kBytesAhead, row_bytes);
+  const int64_t rest = part.num_outs - outs.first - distance;
+  return {.outs = {outs.first + distance, 1}, .num_outs = rest < 0 ? 0 : rest < kOuts ? rest : kOuts};
+}
+
+// All rows and kOuts output features: tiles of kRows or kRows - 1 rows take turns at weights that stay in the
+// nearest caches. Each fetches its share of what comes next.
+template <class S, class Rows, int kRows, int kOuts, bool kFar>
+void multiply_dot_strip(const LinearPart& part, const Rows& weights, int64_t num_tiles, Outs outs) {
+  const Ahead all = ahead_of<kOuts, kFar>(part, outs);
   for (int64_t tile = 0; tile < num_tiles; ++tile) {
     const int64_t row = tile * part.num_rows / num_tiles, end = (tile + 1) * part.num_rows / num_tiles;
     const float* const x = part.x + row * part.x_stride;
-    float* const to = part.out + row * part.out_stride + out;
-    const int64_t ahead = tile * next_outs / num_tiles, ahead_end = (tile + 1) * next_outs / num_tiles;
-    const Ahead next = {out + distance + ahead, ahead_end - ahead};
+    float* const to = part.out + row * part.out_stride;
+    const int64_t begin = tile * all.num_outs / num_tiles, next = (tile + 1) * all.num_outs / num_tiles;
+    const Ahead ahead = {{all.outs[begin], all.outs.step}, next - begin, all.inputs};
     if (end - row == kRows)
-      multiply_dot_tile<S, Rows, kRows, kOuts>(x, part.x_stride, weights, out, to, part.out_stride, next);
+      multiply_dot_tile<S, Rows, kRows, kOuts>(x, part.x_stride, weights, outs, to, part.out_stride, ahead);
     else if constexpr (kRows > 1)
-      multiply_dot_tile<S, Rows, kRows - 1, kOuts>(x, part.x_stride, weights, out, to, part.out_stride, next);
+      multiply_dot_tile<S, Rows, kRows - 1, kOuts>(x, part.x_stride, weights, outs, to, part.out_stride,
+                                                   ahead);
   }
 }
 
@@ -136,10 +175,14 @@ void multiply_dot_rows(const LinearPart& part, const Rows& weights, int64_t num_
     if (height < kRows)
       return multiply_dot_rows<S, Rows, kRows - 1, kSingle>(part, weights, num_tiles, height);
     constexpr int kOuts = tile_outs<S, Rows>(kRows, kSingle);
-    int64_t out = 0;
-    for (; out + kOuts <= part.num_outs; out += kOuts)
-      multiply_dot_strip<S, Rows, kRows, kOuts>(part, weights, num_tiles, out);
-    for (; out < part.num_outs; ++out) multiply_dot_strip<S, Rows, kRows, 1>(part, weights, num_tiles, out);
+    constexpr bool kFar = kFarOuts<S> && kSingle;
+    const int64_t num_strips = part.num_outs / kOuts;
+    for (int64_t strip = 0; strip < num_strips; ++strip) {
+      const Outs outs = kFar ? Outs{strip, num_strips} : Outs{strip * kOuts, 1};
+      multiply_dot_strip<S, Rows, kRows, kOuts, kFar>(part, weights, num_tiles, outs);
+    }
+    for (int64_t out = num_strips * kOuts; out < part.num_outs; ++out)
+      multiply_dot_strip<S, Rows, kRows, 1, kFar>(part, weights, num_tiles, {out, 1});
   }
 }
 

@@ -12,6 +12,9 @@
 //   prefetch(out, i)                       the line of memory that elements from i on begin in
 //   kLineVectors                           vectors of a line
 //   kInOrder                               whether inputs stand in the order of x
+//   kBlockVectors                          vectors that are quicker to come by together; 1: none
+//   load_block(out, i, group, block), vector_of(block, j, group)
+//                                          those from input i on, of one group, and one of them
 #pragma once
 
 #include <cstring>
@@ -34,6 +37,7 @@ class PlainRows {
   static constexpr bool kPlain = true;
   static constexpr bool kGrouped = false;
   static constexpr bool kInOrder = true;
+  static constexpr int kBlockVectors = 1;
 
   explicit PlainRows(const LinearPart& part)
       : data_(static_cast<const T*>(part.weight)), in_features_(part.in_features) {}
@@ -62,10 +66,12 @@ class Fp8Rows {
   using F32 = typename S::F32;
   using Scales = const float*;
   using Group = F32;  // the scale, times the codes' factor
+  using Codes = Fp8Codes<S>;
   static constexpr int kLineVectors = 64 / S::kLanes;
   static constexpr bool kPlain = false;
   static constexpr bool kGrouped = true;
   static constexpr bool kInOrder = true;
+  static constexpr int kBlockVectors = 1;
 
   explicit Fp8Rows(const LinearPart& part)
       : data_(static_cast<const F8E4M3*>(part.weight)),
@@ -77,16 +83,16 @@ class Fp8Rows {
     const int64_t row = (groups_.first_out + out) / groups_.group_outs;
     return static_cast<const float*>(groups_.scales) + row * groups_.num_groups;
   }
-  Group group(Scales scales, int64_t g) const { return S::set1(scales[g] * Fp8Codes<S>::kFactor); }
+  Group group(Scales scales, int64_t g) const { return S::set1(scales[g] * Codes::kFactor); }
   int64_t group_end(int64_t i) const {
     const int64_t end = i + groups_.group_ins;
     return end < in_features_ ? end : in_features_;
   }
-  F32 load(int64_t out, int64_t i, Group scale) const { return S::mul(Fp8Codes<S>::load(at(out, i)), scale); }
+  F32 load(int64_t out, int64_t i, Group scale) const { return S::mul(Codes::load(at(out, i)), scale); }
   F32 load_first(int64_t out, int64_t i, int n, Group scale) const {
     F8E4M3 codes[S::kLanes] = {};
     std::memcpy(static_cast<void*>(codes), at(out, i), static_cast<size_t>(n));
-    return S::mul(Fp8Codes<S>::load(codes), scale);
+    return S::mul(Codes::load(codes), scale);
   }
   F32 load_x(const float* row, int64_t i) const { return S::load(row + i); }
   F32 load_in_order(int64_t out, int64_t i, int n) const {
@@ -103,6 +109,13 @@ class Fp8Rows {
   const WeightGroups groups_;
 };
 
+// kBlockVectors of an instruction set's codes.
+template <class Codes>
+constexpr int block_vectors() {
+  if constexpr (requires { Codes::kBlockVectors; }) return Codes::kBlockVectors;
+  return 1;
+}
+
 // Codes of 4 bits are looked up in the 16 values that they have in their group.
 template <class S, bool kReordered>
 class FourBitRows {
@@ -115,25 +128,32 @@ class FourBitRows {
   static constexpr bool kPlain = false;
   static constexpr bool kGrouped = true;
   static constexpr bool kInOrder = !kReordered;
+  static constexpr int kBlockVectors = block_vectors<Codes>();
 
   explicit FourBitRows(const LinearPart& part)
       : data_(static_cast<const uint8_t*>(part.weight)),
         in_features_(part.in_features),
-        groups_(part.groups),
-        values_(Codes::table(part.groups.format == WeightFormat::kMxFp4 ? kE2M1Values : kCodeValues)) {}
+        groups_(part.groups) {}
 
   int64_t in_features() const { return in_features_; }
   Scales scales(int64_t out) const { return (groups_.first_out + out) * groups_.num_groups; }
   Group group(Scales scales, int64_t g) const {
     const int64_t group = scales + g;
     const F32 scale = scale_at(group);
-    if (groups_.format == WeightFormat::kMxFp4) return Codes::times(values_, scale);
-    const float zero = groups_.zeros == nullptr ? 8.0f : static_cast<float>(groups_.zeros[group]);
-    return Codes::times(Codes::minus(values_, S::set1(zero)), scale);
+    if (groups_.format == WeightFormat::kMxFp4) return Codes::e2m1(scale);
+    return Codes::int4(groups_.zeros == nullptr ? uint8_t{8} : groups_.zeros[group], scale);
   }
   int64_t group_end(int64_t i) const { return i + groups_.group_ins; }
   F32 load(int64_t out, int64_t i, const Group& group) const { return Codes::look_up(at(out, i), group); }
   F32 load_first(int64_t, int64_t, int, const Group&) const { return S::zero(); }
+  template <class Block>
+  void load_block(int64_t out, int64_t i, const Group& group, Block& block) const {
+    Codes::load_block(at(out, i), group, block);
+  }
+  template <class Block>
+  F32 vector_of(const Block& block, int j, const Group& group) const {
+    return Codes::vector_of(block, j, group);
+  }
   F32 load_x(const float* row, int64_t i) const {
     if constexpr (kReordered) return Codes::to_code_order(Codes::gather(row, groups_.input_order + i));
     return Codes::to_code_order(S::load(row + i));
@@ -162,7 +182,6 @@ class FourBitRows {
   const uint8_t* data_;
   int64_t in_features_;
   const WeightGroups groups_;
-  const Group values_;
 };
 
 // Calls fn with the rows' class.
