@@ -80,8 +80,9 @@ class Fp8Products {
  private:
   void convert_rows(const char* const (&rows)[kTileKeys], const char* const (&next)[kTileKeys], int dim,
                     const char* (&converted)[kTileKeys]) {
+    const int stride = row_stride(dim);
     uint16_t* to = context_.scratch.rows;
-    for (int key = 0; key < kTileKeys; ++key, to += context_.stride_qk) {
+    for (int key = 0; key < kTileKeys; ++key, to += stride) {
       converted[key] = rows[key] == nullptr ? nullptr : reinterpret_cast<const char*>(to);
       if (rows[key] != nullptr) convert_row(reinterpret_cast<const T*>(rows[key]), next[key], dim, to);
     }
