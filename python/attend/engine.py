@@ -53,10 +53,34 @@ def _options_of(options):
         if name in given:
             raise refusal("invalid_argument", f"{alias} and {name}: they are the same; give one of them")
         given[name] = given.pop(alias)
+    given.update(_speculation_of(given.pop("speculative_config", None)))
     for name in ("tensor_parallel_size", "tp_size"):
         if given.pop(name, 1) != 1:
             raise refusal("unsupported", f"{name} {options[name]!r}: expected 1; an engine runs on one device")
     return given
+
+
+def _speculation_of(config):
+    """vLLM's speculative_config as the engine's options."""
+    if config is None:
+        return {}
+    config = dict(config)
+    method = config.pop("method", None)
+    if method != "ngram":
+        raise refusal("unsupported", f"speculative_config: method {method!r}: expected 'ngram'")
+    options = {"speculative_algorithm": "NGRAM"}
+    if "num_speculative_tokens" in config:  # without the last known token
+        options["speculative_num_draft_tokens"] = config.pop("num_speculative_tokens") + 1
+    for name, option in (("prompt_lookup_max", "max"), ("prompt_lookup_min", "min")):
+        if name in config:
+            options[f"speculative_ngram_{option}_match_window_size"] = config.pop(name)
+    if config:
+        raise refusal(
+            "unsupported",
+            f"speculative_config: {next(iter(config))!r}: expected method, num_speculative_tokens, prompt_lookup_max "
+            "or prompt_lookup_min",
+        )
+    return options
 
 
 class RequestStream:

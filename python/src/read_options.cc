@@ -146,6 +146,18 @@ constexpr Field<C> kConfigFields[] = {
      [](nb::handle value, C& to) {
        return read_name(value, parse_eviction_policy, to.radix_eviction_policy);
      }},
+    {"speculative_algorithm", kText,
+     [](nb::handle value, C& to) {
+       return read_name(value, parse_speculative_algorithm, to.speculation.algorithm);
+     }},
+    {"speculative_num_draft_tokens", kWhole,
+     [](nb::handle value, C& to) { return read_value(value, to.speculation.num_draft_tokens); }},
+    {"speculative_ngram_max_match_window_size", kWhole,
+     [](nb::handle value, C& to) { return read_value(value, to.speculation.ngram_max_match_window_size); }},
+    {"speculative_ngram_min_match_window_size", kWhole,
+     [](nb::handle value, C& to) { return read_value(value, to.speculation.ngram_min_match_window_size); }},
+    {"speculative_disable_by_batch_size", kWhole,
+     [](nb::handle value, C& to) { return read_value(value, to.speculation.disable_by_batch_size); }},
     {"schedule_policy", kText,
      [](nb::handle value, C& to) { return read_name(value, parse_schedule_policy, to.schedule.policy); }},
     {"schedule_conservativeness", kNumber,

@@ -30,7 +30,7 @@ uint64_t key_after(uint64_t key, int32_t token) {
 // A scheduler over real pools, what is known of its requests, and what a model would have stored.
 class World {
  public:
-  World()
+  explicit World(bool drafts = false)
       : limits_{.max_reqs = 1 + random_below(5), .max_tokens = 0, .max_kv_tokens = 0},
         slots_(make_allocator(*rc::gen::element(1, 2, 4, 16), 3 + random_below(20))),
         rows_(limits_.max_reqs, kContext),
@@ -49,7 +49,11 @@ class World {
                                     SchedulePolicy::kPriority),
         .conservativeness = *rc::gen::element(0.0, 1.0),
         .max_queued_requests = 0};
-    scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options);
+    limits_.max_draft_tokens = drafts ? 1 + random_below(12) : 0;
+    const DraftRules rules{.drafter = drafts ? &drafter_ : nullptr,
+                           .max_tokens = 1 + random_below(6),
+                           .max_reqs = 1 + random_below(4)};
+    scheduler_ = std::make_unique<Scheduler>(limits_, *memory_, options, rules);
   }
 
   void submit() {
@@ -87,24 +91,25 @@ class World {
   // as devices do one step after another what they are told, but its tokens are not known to the scheduler.
   bool step(bool ahead = false) {
     if (in_flight_.step == nullptr) {
-      const ScheduledStep& step = scheduler_->schedule();
+      ScheduledStep& step = scheduler_->schedule();
       check_step(step);
       in_flight_ = launch(step);
     }
     const Flight flight = std::move(in_flight_);
     in_flight_ = {};
-    if (const ScheduledStep* const next = ahead ? scheduler_->schedule_ahead(longest_request()) : nullptr) {
+    if (ScheduledStep* const next = ahead ? scheduler_->schedule_ahead(longest_request()) : nullptr) {
       check_step_ahead(*next, flight);
       in_flight_ = launch(*next, &flight);
     }
     if (!flight.step->advanced) scheduler_->advance();
     check_pools();
-    for (size_t i = 0; i < flight.tokens.size(); ++i) {
-      Request* const request = flight.step->requests[i].request;
-      if (request == nullptr || flight.tokens[i] < 0) continue;
-      request->tokens.push_back(flight.tokens[i]);
-      if (request->num_output() == lengths_.at(request->id)) finish(request->id);
-    }
+    for (size_t i = 0; i < flight.tokens.size(); ++i)
+      for (const int32_t token : flight.tokens[i]) {
+        Request* const request = flight.step->requests[i].request;
+        if (request == nullptr) continue;  // a draft goes on behind its end
+        request->tokens.push_back(token);
+        if (request->num_output() == lengths_.at(request->id)) finish(request->id);
+      }
     check_pools();
     return !flight.tokens.empty();
   }
@@ -142,26 +147,46 @@ class World {
   bool has_window_half() const { return swa_ != nullptr; }
   int num_ahead() const { return num_ahead_; }
   int num_ended_in_flight() const { return num_ended_in_flight_; }
+  bool accepted_and_rejected() const { return num_accepted_ > 0 && num_rejected_ > 0; }
 
  private:
   static constexpr int kContext = 40;
 
-  // A step that was launched, and what it samples: -1 for requests that do not.
+  // A step that was launched, and what it gives each request: nothing to those that do not sample, what is
+  // right of a draft and one more to those that have one.
   struct Flight {
-    const ScheduledStep* step = nullptr;
-    std::vector<int32_t> tokens;
+    ScheduledStep* step = nullptr;
+    std::vector<std::vector<int32_t>> tokens;
+  };
+
+  // Drafts anything, and at times nothing.
+  class AnyDrafter final : public Drafter {
+   public:
+    void propose(Request& request, int most) override {
+      RC_ASSERT(most >= 1 && request.decoding());
+      request.draft.tokens.resize(static_cast<size_t>(random_below(most + 1)));
+      for (int32_t& token : request.draft.tokens) token = random_below(3);
+    }
   };
 
   int64_t longest_request() const {
     return std::min<int64_t>(std::min(kContext, slots_->num_total_slots()), limits_.max_kv_tokens);
   }
 
-  Flight launch(const ScheduledStep& step, const Flight* before = nullptr) {
+  Flight launch(ScheduledStep& step, const Flight* before = nullptr) {
     check_pools();
     store_and_read(step, before);
     Flight flight{.step = &step, .tokens = {}};
-    for (const ScheduledRequest& part : step.requests)
-      flight.tokens.push_back(part.samples() ? random_below(3) : -1);
+    for (ScheduledRequest& part : step.requests) {
+      std::vector<int32_t>& tokens = flight.tokens.emplace_back();
+      if (!part.samples()) continue;
+      part.num_accepted = random_below(part.num_draft + 1);
+      const auto draft = part.request->draft.tokens.begin();
+      tokens.assign(draft, draft + part.num_accepted);
+      tokens.push_back(random_below(3));
+      num_rejected_ += part.num_rejected();
+      num_accepted_ += part.num_accepted;
+    }
     return flight;
   }
 
@@ -196,14 +221,21 @@ class World {
   void check_step(const ScheduledStep& step) const {
     std::set<RequestId> parts;
     int num_tokens = 0;
-    for (const auto& [request, num_new, place_before] : step.requests) {
-      RC_ASSERT(place_before == -1 && !step.ahead);
-      RC_ASSERT(parts.insert(request->id).second);
-      RC_ASSERT(num_new >= 1 && num_new <= request->num_to_compute());
-      RC_ASSERT(request->num_computed + num_new <= request->num_slots);
-      num_tokens += num_new;
+    for (const ScheduledRequest& part : step.requests) {
+      const Request& request = *part.request;
+      RC_ASSERT(part.place_before == -1 && !step.ahead);
+      RC_ASSERT(parts.insert(request.id).second);
+      RC_ASSERT(part.num_new - part.num_draft >= 1 &&
+                part.num_new - part.num_draft <= request.num_to_compute());
+      RC_ASSERT(request.num_computed + part.num_new <= request.num_slots);
+      RC_ASSERT(part.num_draft == 0 ||
+                (request.decoding() &&
+                 request.num_output() + part.num_draft < request.params.max_new_tokens &&
+                 request.num_tokens() + part.num_draft < longest_request()));
+      num_tokens += part.num_new;
     }
     RC_ASSERT(step.num_tokens == num_tokens && num_tokens <= limits_.max_tokens);
+    RC_ASSERT(step.num_draft() <= limits_.max_draft_tokens);
     // Who generates always goes forward, who has a prompt to compute when there is room.
     for (const auto& [id, request] : requests_)
       if (request->row != kPaddingRow && request->decoding()) RC_ASSERT(parts.contains(id));
@@ -217,11 +249,12 @@ class World {
     RC_ASSERT(step.num_tokens == std::ssize(step.requests) && step.num_tokens > 0);
     RC_ASSERT(before.step->advanced && before.step->mode == ForwardMode::kDecode);
     int last_place = -1;
-    for (const auto& [request, num_new, place_before] : step.requests) {
-      RC_ASSERT(place_before > last_place);
-      last_place = place_before;
-      RC_ASSERT(before.step->requests.at(static_cast<size_t>(place_before)).request == request);
-      RC_ASSERT(num_new == 1 && request->num_to_compute() == 0);
+    for (const ScheduledRequest& part : step.requests) {
+      const Request* const request = part.request;
+      RC_ASSERT(part.place_before > last_place);
+      last_place = part.place_before;
+      RC_ASSERT(before.step->requests.at(static_cast<size_t>(part.place_before)).request == request);
+      RC_ASSERT(part.num_new == 1 && part.num_draft == 0 && request->num_to_compute() == 0);
       RC_ASSERT(request->num_computed + 1 <= request->num_slots);
       RC_ASSERT(request->num_output() + 1 < request->params.max_new_tokens);
       RC_ASSERT(request->num_tokens() + 1 < longest_request());
@@ -237,10 +270,14 @@ class World {
       const Request& request = *part.request;
       std::vector<uint64_t> keys;
       uint64_t key = request.cache_salt.empty() ? 1 : 2;
+      const auto token_at = [&](int p) {
+        if (p < request.num_tokens()) return request.tokens[static_cast<size_t>(p)];
+        if (part.place_before < 0)
+          return request.draft.tokens.at(static_cast<size_t>(p - request.num_tokens()));
+        return before->tokens.at(static_cast<size_t>(part.place_before)).at(0);
+      };
       for (int p = 0; p < request.num_computed + part.num_new; ++p)
-        keys.push_back(key = key_after(key, p < request.num_tokens()
-                                                ? request.tokens[static_cast<size_t>(p)]
-                                                : before->tokens.at(static_cast<size_t>(part.place_before))));
+        keys.push_back(key = key_after(key, token_at(p)));
       return keys;
     };
     for (const ScheduledRequest& part : step.requests) {
@@ -304,7 +341,9 @@ class World {
   std::map<RequestId, int> lengths_;              // of their answers
   RequestId next_id_ = 1;
   Flight in_flight_;
+  AnyDrafter drafter_;
   int num_preemptions_ = 0, num_ahead_ = 0, num_ended_in_flight_ = 0;
+  int num_accepted_ = 0, num_rejected_ = 0;
   bool has_shared_within_a_step_ = false;
 };
 
@@ -349,6 +388,16 @@ RC_GTEST_PROP(SchedulerProperty, LosesNothingWhereStepsAreChosenBeforeTheTokensO
   RC_CLASSIFY(world.num_ahead() > 0, "with steps ahead");
   RC_CLASSIFY(world.num_ended_in_flight() > 0, "with requests that end while in flight");
   RC_CLASSIFY(world.num_ahead() > 0 && world.has_window_half(), "with steps ahead over a window half");
+}
+
+RC_GTEST_PROP(SchedulerProperty, LosesNothingOfRequestsWhoseDraftsAreRightAndWrong, ()) {
+  World world(/*drafts=*/true);
+  run_random_events(world, false, *rc::gen::arbitrary<bool>());
+  RC_ASSERT(world.num_heals() == 0);
+  RC_CLASSIFY(world.accepted_and_rejected(), "with drafts that are right and wrong");
+  RC_CLASSIFY(world.accepted_and_rejected() && world.num_preemptions() > 0, "and preemptions");
+  RC_CLASSIFY(world.accepted_and_rejected() && world.has_window_half(), "and a window half");
+  RC_CLASSIFY(world.accepted_and_rejected() && world.num_ahead() > 0, "and steps ahead");
 }
 
 RC_GTEST_PROP(SchedulerProperty, HealsBooksThatAreWrongAndServesEveryRequest, ()) {

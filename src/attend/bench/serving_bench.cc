@@ -99,6 +99,7 @@ class ServingBench {
     result_.prompt_seconds = engine_->stats().prefill_seconds - before.prefill_seconds;
     result_.decode_seconds = engine_->stats().decode_seconds - before.decode_seconds;
     result_.num_evicted_tokens = engine_->stats().num_evicted_tokens - before.num_evicted_tokens;
+    result_.drafts = engine_->stats().drafts - before.drafts;
     return std::move(result_);
   }
 
@@ -156,12 +157,16 @@ class ServingBench {
     if (found == running_.end()) return;
     Running& running = found->second;
     const double now = seconds_at(output.time);
-    if (++running.served.num_output == 1) {
+    const size_t num_new = output.token_ids.size();
+    if (running.served.num_output == 0) {
       running.served.first_token = now;
       running.served.num_cached = output.request.num_cached_tokens;
     } else {
-      result_.inter_token_seconds.push_back(now - running.last_output);
+      // Of an output of several tokens, each took a share.
+      result_.inter_token_seconds.insert(result_.inter_token_seconds.end(), num_new,
+                                         (now - running.last_output) / static_cast<double>(num_new));
     }
+    running.served.num_output += static_cast<int>(num_new);
     running.last_output = now;
     if (!output.finished()) return;
     running.served.finished = now;

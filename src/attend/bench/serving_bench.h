@@ -51,6 +51,7 @@ struct ServingResult {
   std::vector<PoolSample> samples;  // one for each step
   int64_t num_preemptions = 0;
   int64_t num_evicted_tokens = 0;
+  DraftCounts drafts;
   int64_t num_steps = 0, num_prompt_steps = 0;        // all, and those that had a prompt's tokens in them
   double prompt_seconds = 0.0, decode_seconds = 0.0;  // of those, and of the others
 };
@@ -67,8 +68,9 @@ void print(const ServingResult& result);
 // "input tokens/s", "output tokens/s", "hit_rate", "preemptions", "evicted_tokens", "steps", "prompt_steps",
 // "prompt_seconds", "decode_seconds", "pool_tokens", "peak_used_tokens", "latencies": {"ttft" | "itl" |
 // "tpot" | "e2e": {"mean", "p50", "p90", "p95", "p99", "max", "percentiles": [101]}}, "samples": {"seconds",
-// "running", "waiting", "used_tokens", "cached_tokens": [at most 1,000 each]}}. Latencies are milliseconds.
-// Throws Error(kInvalidArgument) for a file that can not be written.
+// "running", "waiting", "used_tokens", "cached_tokens": [at most 1,000 each]}}, with speculation
+// "accept_length" and "accept_rate" too. Latencies are milliseconds. Throws Error(kInvalidArgument) for a
+// file that can not be written.
 void write_json(const ServingResult& result, const std::filesystem::path& path);
 
 }  // namespace attend::bench

@@ -123,6 +123,9 @@ void print(const ServingResult& result) {
   fmt::print("{:<28} {:>10.1f} % of {} tokens in use at most, {} evicted\n\n", "KV pool",
              100.0 * totals.peak_used / result.info.pool_slots, result.info.pool_slots,
              result.num_evicted_tokens);
+  if (result.info.speculation.algorithm)
+    fmt::print("{:<28} {:>10.2f} tokens a step of a request, {:.1f} % of {} drafted\n\n", "speculation",
+               result.drafts.accept_length(), 100.0 * result.drafts.accept_rate(), result.drafts.num_drafted);
   fmt::print("{:<28} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "milliseconds", "mean", "p50", "p90", "p95",
              "p99", "most");
   for (const Latency& latency : latencies_of(result)) {
@@ -155,6 +158,10 @@ void write_json(const ServingResult& result, const std::filesystem::path& path) 
                        {"decode_seconds", result.decode_seconds},
                        {"pool_tokens", result.info.pool_slots},
                        {"peak_used_tokens", totals.peak_used}};
+  if (result.info.speculation.algorithm) {
+    json["accept_length"] = result.drafts.accept_length();
+    json["accept_rate"] = result.drafts.accept_rate();
+  }
   for (const Latency& latency : latencies_of(result)) json["latencies"][latency.key] = to_json(latency);
   json["samples"] = to_json(result.samples);
   std::ofstream file(path);

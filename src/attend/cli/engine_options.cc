@@ -54,11 +54,43 @@ DType parse_kv_cache_dtype(const std::string& name) {
   }
 }
 
+SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& options) {
+  SpeculativeOptions speculation = options.speculation;
+  if (!options.speculative_algorithm.empty())
+    speculation.algorithm = parse_speculative_algorithm(options.speculative_algorithm);
+  for (const char* flag :
+       {"--speculative-num-draft-tokens", "--speculative-ngram-max-match-window-size",
+        "--speculative-ngram-min-match-window-size", "--speculative-disable-by-batch-size"})
+    require(speculation.algorithm || !given(app, flag), flag,
+            ": nothing is guessed; expected it beside "
+            "--speculative-algorithm");
+  return speculation;
+}
+
 // Flags that would change nothing on a CPU.
 void refuse_gpu_flags(const CLI::App& app) {
   for (const char* flag :
        {"--mem-fraction-static", "--disable-cuda-graph", "--cuda-graph-bs", "--cuda-graph-max-bs"})
     if (given(app, flag)) fail(ErrorCode::kUnsupported, flag, ": for GPUs alone; the device is cpu");
+}
+
+void add_speculation_options(CLI::App& app, EngineOptions& options) {
+  SpeculativeOptions& numbers = options.speculation;
+  add_text(
+      app, "--speculative-algorithm", options.speculative_algorithm,
+      "guess tokens and verify several in one step: NGRAM (what followed the last tokens where they stood "
+      "before); answers are the same, those that repeat come faster");
+  add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
+             "tokens of a request that a step verifies, the last known one among them; default: 12",
+             Range<int>{.lowest = 2, .highest = 64});
+  add_number(app, "--speculative-ngram-max-match-window-size,--ngram-prompt-lookup-max",
+             numbers.ngram_max_match_window_size, "NGRAM: the most last tokens that are looked for",
+             kPositive);
+  add_number(app, "--speculative-ngram-min-match-window-size,--ngram-prompt-lookup-min",
+             numbers.ngram_min_match_window_size, "NGRAM: the fewest that count", kPositive);
+  add_number(app, "--speculative-disable-by-batch-size", numbers.disable_by_batch_size,
+             "steps with more requests that generate guess nothing; default: 16 on a CPU, 32 on a GPU",
+             kPositive);
 }
 
 }  // namespace
@@ -133,6 +165,7 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
                "CPUs: keys that all requests of a decode step share are attended to by each of them");
   add_text(app, "--radix-eviction-policy", options.radix_eviction_policy,
            "which cached prefix goes first when the pool is full: lru, lfu or priority");
+  add_speculation_options(app, options);
 }
 
 void add_run_options(CLI::App& app, EngineOptions& options) {
@@ -177,6 +210,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.cuda_graph_bs = options.cuda_graph_bs;
   config.cuda_graph_max_bs = options.cuda_graph_max_bs;
   config.chunked_prefill_size = options.chunked_prefill_size;
+  config.speculation = to_speculation(app, options);
   config.schedule = {.policy = parse_schedule_policy(options.schedule_policy),
                      .conservativeness = options.schedule_conservativeness,
                      .max_queued_requests = options.max_queued_requests};

@@ -31,6 +31,8 @@ struct EngineOptions {
   bool disable_radix_cache = false;
   bool overlap_schedule = false;
   bool disable_cascade_attention = false;
+  std::string speculative_algorithm;
+  SpeculativeOptions speculation;  // its numbers
   std::string schedule_policy = "fcfs";
   double schedule_conservativeness = 1.0;
   int max_queued_requests = 0;

@@ -86,6 +86,11 @@ nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, cons
   }
   json["cached_tokens"] = request.num_cached_tokens;
   json["num_preemptions"] = request.num_preemptions;
+  if (const DraftCounts& drafts = request.draft.counts; drafts.num_steps > 0) {
+    json["spec_verify_ct"] = drafts.num_steps;
+    json["spec_draft_token_num"] = drafts.num_drafted;
+    json["spec_accept_token_num"] = drafts.num_accepted;
+  }
   json["timings"] = timings(request);
   return json;
 }
@@ -240,6 +245,11 @@ void print_start(const EngineInfo& info) {
     log_info(fmt::format(
         "cascade attention: decode steps whose requests share keys, where that saves {} reads of a key",
         info.cascade_min_keys));
+  if (const SpeculativeOptions& speculation = info.speculation; speculation.algorithm)
+    log_info(fmt::format(
+        "speculation: {}, a step verifies up to {} tokens of a request, while at most {} generate",
+        to_string(*speculation.algorithm), speculation.num_draft_tokens,
+        counted(speculation.disable_by_batch_size, "request")));
   if (!info.graph_sizes.empty())
     log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", info.graph_sizes.size(),
                          info.graph_sizes.back(), static_cast<double>(info.graph_bytes) / 1e6));
@@ -265,6 +275,11 @@ void print_end(const Engine& engine) {
   if (engine.info().prefix_cache)
     log_info(fmt::format("prefix cache: {} of prompts were there already",
                          counted(stats.num_cached_tokens, "token")));
+  if (const DraftCounts& drafts = stats.drafts; engine.info().speculation.algorithm)
+    log_info(fmt::format(
+        "speculation: {} drafted, {} accepted ({:.1f} %); a step gave a request {:.2f} tokens on average",
+        counted(drafts.num_drafted, "token"), drafts.num_accepted, 100.0 * drafts.accept_rate(),
+        drafts.accept_length()));
   log_info(fmt::format("KV pool at its fullest: {} of {} tokens ({:.1f} %)", stats.peak_used_slots,
                        engine.info().pool_slots,
                        100.0 * stats.peak_used_slots / std::max(1, engine.info().pool_slots)));

@@ -10,6 +10,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
+#include "attend/engine/ngram_drafter.h"
 #include "attend/engine/request_memory.h"
 #include "attend/engine/resolve_engine.h"
 #include "attend/engine/saturation_watch.h"
@@ -44,6 +45,12 @@ LogprobsView prompt_logprobs_of(const Request& request) {
   return {.logprobs = request.prompt_logprobs.logprobs,
           .tops = request.prompt_logprobs.tops,
           .num_top = *request.params.prompt_logprobs};
+}
+
+std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
+  if (!options.algorithm) return nullptr;
+  return std::make_unique<NgramDrafter>(options.ngram_min_match_window_size,
+                                        options.ngram_max_match_window_size);
 }
 
 double seconds_since(Clock::time_point start) {
@@ -92,7 +99,11 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
       WindowHolds(pool_->swa_slots(), widest_window_left(resolved.backend.model), rows_->num_rows()));
-  scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule);
+  drafter_ = make_drafter(info_.speculation);
+  scheduler_ = std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
+                                           DraftRules{.drafter = drafter_.get(),
+                                                      .max_tokens = info_.speculation.num_draft_tokens - 1,
+                                                      .max_reqs = info_.speculation.disable_by_batch_size});
   if (progress.resolved) progress.resolved(*this);
   const ModelPlacement placement{.device = info_.device,
                                  .dtype = info_.dtype,
@@ -318,13 +329,14 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
   try {
     const View<const int32_t> tokens = runner_->wait(step);
     step_began_ = step_time_ = Clock::now();
+    if (drafter_) accept_drafts(step, tokens);
     stats_.peak_used_slots = std::max(stats_.peak_used_slots, num_used_slots());
     count(step, std::chrono::duration<double>(step_time_ - began).count());
     {
       const TraceSpan span(trace_.get(), "output");
       advance(step, tokens, sink);
     }
-    if (step.mode == ForwardMode::kDecode) {
+    if (phase_of(step.mode) == Phase::kDecode) {
       double host_seconds = in_flight_ == nullptr ? seconds_since(step_time_) : 0.0;
       if (!step.ahead)
         host_seconds += std::chrono::duration<double>(step_time_ - began).count() - runner_->device_seconds();
@@ -371,21 +383,19 @@ void Engine::check_weights() const { model_->check_weights(); }
 
 // Throws nothing: what fails for a request ends that request.
 void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink) {
-  size_t row = 0;
+  size_t row = 0, next_row = 0;
   const View<const int32_t> sampling = runner_->sampling_requests();
   if (!step.advanced) scheduler_->advance();
-  for (size_t i = 0; i < step.requests.size(); ++i) {
-    Request* const request = step.requests[i].request;
+  for (size_t i = 0; i < step.requests.size(); ++i, row = next_row) {
+    const ScheduledRequest& part = step.requests[i];
+    Request* const request = part.request;
     if (row >= sampling.size() || sampling[row] != static_cast<int32_t>(i)) continue;
-    if (request == nullptr) {
-      ++row;
-      continue;
-    }
+    next_row = row + 1 + static_cast<size_t>(part.num_draft);
+    if (request == nullptr) continue;
     if (request->num_output() == 0)
       saturation_watch_->look(*pool_,
                               rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
-    accept_token(*request, tokens[row], runner_->logprobs(row), sink);
-    ++row;
+    accept_tokens(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
     if (request->finish_reason != FinishReason::kNone) scheduler_->finish(request->id);
   }
 }
@@ -404,42 +414,82 @@ void Engine::fail_step(const ScheduledStep& step, std::string_view message, cons
   scheduler_->fail_step();
 }
 
-void Engine::accept_token(Request& request, int32_t token_id, const LogprobsView& logprobs,
-                          const OutputSink& sink) {
-  if (token_id == kernels::kNoToken) return end(request, FinishReason::kError, kNoNumbers, sink);
+void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
+  size_t row = 0;
+  const View<const int32_t> sampling = runner_->sampling_requests();
+  for (size_t i = 0; i < step.requests.size(); ++i) {
+    if (row >= sampling.size() || sampling[row] != static_cast<int32_t>(i)) continue;
+    ScheduledRequest& part = step.requests[i];
+    const size_t first_row = std::exchange(row, row + 1 + static_cast<size_t>(part.num_draft));
+    if (part.request == nullptr || part.request->num_output() == 0) continue;
+    RequestDraft& draft = part.request->draft;
+    const auto drafted = std::span(draft.tokens).first(static_cast<size_t>(part.num_draft));
+    part.num_accepted = static_cast<int>(
+        std::ranges::mismatch(drafted, tokens.subspan(first_row, drafted.size())).in1 - drafted.begin());
+    if (part.num_draft > 0)
+      draft.limit =
+          part.num_rejected() > 0 ? part.num_accepted + 1 : std::max(draft.limit, 2 * part.num_draft);
+    draft.counts.add(part.num_draft, part.num_accepted);
+    stats_.drafts.add(part.num_draft, part.num_accepted);
+  }
+}
+
+void Engine::accept_tokens(Request& request, View<const int32_t> tokens, size_t first_row,
+                           const OutputSink& sink) {
   if (!request.failure.empty()) return end(request, FinishReason::kError, request.failure, sink);
+  const auto num_tokens = static_cast<size_t>(std::ranges::find(tokens, kernels::kNoToken) - tokens.begin());
   try {
-    request.tokens.push_back(token_id);
-    ++stats_.num_generated_tokens;
-    if (request.editor) request.editor->accept(token_id);
     RequestOutput output = output_of(request);
-    output.token_ids = {&request.tokens.back(), 1};
-    output.logprobs = logprobs;
-    output.finish_reason = finish_reason_after(request, token_id);
-    if (output.finish_reason == FinishReason::kStop) output.matched_token = token_id;
-    if (request.num_output() == 1) output.prompt_logprobs = prompt_logprobs_of(request);
-    if (request.mask && !output.finished()) request.mask->accept(token_id);
-    add_text(output);
-    hand_out(output, request, sink);
+    const auto first = request.tokens.size();
+    if (const auto found = texts_.find(request.id); found != texts_.end()) found->second.text.clear();
+    for (size_t i = 0; i < num_tokens && !output.finished(); ++i) accept_token(request, tokens[i], output);
+    output.token_ids = std::span(request.tokens).subspan(first);
+    output.logprobs = logprobs_of(first_row, output.token_ids.size());
+    if (!output.token_ids.empty()) hand_out(output, request, sink);
+    if (num_tokens < tokens.size() && request.finish_reason == FinishReason::kNone)
+      end(request, FinishReason::kError, kNoNumbers, sink);
   } catch (const std::exception& error) {
     end(request, FinishReason::kError, error.what(), sink);
   }
 }
 
-void Engine::add_text(RequestOutput& output) {
+void Engine::accept_token(Request& request, int32_t token_id, RequestOutput& output) {
+  request.tokens.push_back(token_id);
+  ++stats_.num_generated_tokens;
+  if (request.editor) request.editor->accept(token_id);
+  output.finish_reason = finish_reason_after(request, token_id);
+  if (output.finish_reason == FinishReason::kStop) output.matched_token = token_id;
+  if (request.num_output() == 1) output.prompt_logprobs = prompt_logprobs_of(request);
+  if (request.mask && !output.finished()) request.mask->accept(token_id);
+  add_text(output, token_id);
+}
+
+LogprobsView Engine::logprobs_of(size_t first_row, size_t num_rows) {
+  if (num_rows == 0) return {};
+  const LogprobsView first = runner_->logprobs(first_row);
+  if (num_rows == 1 || first.empty()) return first;
+  logprobs_.logprobs.clear();
+  logprobs_.tops.clear();
+  for (size_t i = 0; i < num_rows; ++i) {
+    const LogprobsView one = runner_->logprobs(first_row + i);
+    logprobs_.add(one.logprobs[0], one.top(0));
+  }
+  return {.logprobs = logprobs_.logprobs, .tops = logprobs_.tops, .num_top = first.num_top};
+}
+
+void Engine::add_text(RequestOutput& output, int32_t token_id) {
   const auto found = texts_.find(output.request.id);
   if (found == texts_.end()) return;
   auto& [decoder, stops, text] = found->second;
   const SamplingParams& params = output.request.params;
   const int num_output = output.request.num_output();
-  text.clear();
   if (params.echo && num_output == 1)
-    text = tokenizer_->decode(
+    text += tokenizer_->decode(
         std::span(output.request.tokens).first(static_cast<size_t>(output.request.num_prompt)),
         params.skip_special_tokens);
   // A token that stops the request is not part of the text.
   if (!output.matched_token) {
-    const std::string added = decoder.push(output.token_ids.back());
+    const std::string added = decoder.push(token_id);
     text += num_output < params.min_tokens ? added : stops.push(added);
   }
   if (output.finished()) found->second.flush();
@@ -482,7 +532,8 @@ RequestOutput Engine::output_of(const Request& request) const {
 }
 
 void Engine::hand_out(const RequestOutput& output, Request& request, const OutputSink& sink) {
-  if (request.num_output() <= 1) request.times.first_token = step_time_;
+  if (request.num_output() <= std::max<int64_t>(1, std::ssize(output.token_ids)))
+    request.times.first_token = step_time_;
   request.finish_reason = output.finish_reason;
   if (output.finished()) request.times.finished = step_time_;
   in_sink_ = true;
@@ -513,16 +564,13 @@ FinishReason Engine::finish_reason_after(const Request& request, int32_t token_i
   return FinishReason::kNone;
 }
 
-// What the context, the whole pool, and a step could hold.
-int64_t Engine::longest_request() const {
-  return std::min<int64_t>(std::min(info_.context_length, info_.pool_slots), info_.limits.max_kv_tokens);
-}
+int64_t Engine::longest_request() const { return memory_->longest_request(); }
 
 void Engine::count(const ScheduledStep& step, double seconds) {
   ++stats_.num_steps;
   stats_.num_steps_ahead += step.ahead ? 1 : 0;
-  if (step.mode == ForwardMode::kDecode) {
-    stats_.num_decode_tokens += step.num_tokens;
+  if (phase_of(step.mode) == Phase::kDecode) {
+    stats_.num_decode_tokens += step.num_tokens - step.num_rejected();
     stats_.num_cascade_steps += runner_->num_shared_keys() > 0 ? 1 : 0;
     stats_.decode_seconds += seconds;
   } else {

@@ -20,6 +20,7 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
+class Drafter;
 class RequestMemory;
 class Scheduler;
 struct ScheduledStep;
@@ -52,7 +53,8 @@ struct EngineInfo {
   // Decode steps attend once to keys that several of their requests share, where that saves so many reads of
   // a key or more; 0: never.
   int64_t cascade_min_keys = 0;
-  std::vector<int> graph_sizes;  // batch sizes that have a CUDA graph
+  SpeculativeOptions speculation;  // with what was chosen in place of zeros
+  std::vector<int> graph_sizes;    // batch sizes that have a CUDA graph
   size_t graph_bytes = 0;
 };
 
@@ -68,6 +70,7 @@ struct EngineStats {
   int64_t num_cached_tokens = 0;   // of prompts, which others had computed: Request::num_cached_tokens
   int64_t num_evicted_tokens = 0;  // whose cached K/V made room for others'
   int64_t num_heals = 0;           // the prefix cache was dropped, since the books of pages were wrong
+  DraftCounts drafts;              // nothing without speculation
   int peak_used_slots = 0;
   double prefill_seconds = 0.0;  // extend and mixed steps
   double decode_seconds = 0.0;
@@ -164,9 +167,15 @@ class Engine {
   int64_t longest_request() const;
   void advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink);
   void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
-  void accept_token(Request& request, int32_t token_id, const LogprobsView& logprobs, const OutputSink& sink);
+  // Compares drafts with the model's tokens, one per row of logits.
+  void accept_drafts(ScheduledStep& step, View<const int32_t> tokens);
+  // The tokens that a step gave a request, of rows of logits from `first_row` on.
+  void accept_tokens(Request& request, View<const int32_t> tokens, size_t first_row, const OutputSink& sink);
+  // One of them; what it adds goes to the output.
+  void accept_token(Request& request, int32_t token_id, RequestOutput& output);
+  LogprobsView logprobs_of(size_t first_row, size_t num_rows);
   void enqueue_completions(std::unique_ptr<Request> request, RequestId id);
-  void add_text(RequestOutput& output);
+  void add_text(RequestOutput& output, int32_t token_id);
   RequestOutput output_of(const Request& request) const;
   std::vector<int32_t> stop_token_ids(const SamplingParams& params) const;
   void end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink);
@@ -186,12 +195,14 @@ class Engine {
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<RequestMemory> memory_;
+  std::unique_ptr<Drafter> drafter_;  // null: no speculation
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<SaturationWatch> saturation_watch_;
   std::unordered_map<RequestId, TextState> texts_;
   std::unordered_map<RequestId, Group> groups_;
+  Logprobs logprobs_;  // of several tokens of an output
   RequestId next_id_ = 1;
   Clock::time_point step_time_;  // when the last step had its tokens
   bool overlaps_ = false;

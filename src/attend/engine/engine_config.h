@@ -10,6 +10,7 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/engine/schedule_policy.h"
+#include "attend/engine/speculative_options.h"
 #include "attend/kv/prefix_cache.h"
 #include "attend/model/model.h"
 #include "attend/model/model_spec.h"
@@ -66,7 +67,8 @@ struct EngineConfig {
   // one is going to give: the device does not wait for the host. The same tokens; a request that stops there
   // without max_new_tokens saying so takes part in one step too many. Not given: not.
   std::optional<bool> overlap_schedule;
-  ScheduleOptions schedule;  // whose turn it is, and how many may wait
+  SpeculativeOptions speculation;  // drafts that a step verifies; off unless an algorithm is named
+  ScheduleOptions schedule;        // whose turn it is, and how many may wait
   // A token depends on its own request alone, bit for bit: not on batch, chunks, preemption or thread count.
   bool deterministic_inference = false;
   bool log_kernels = false;  // which kernel serves what, each once

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "attend/engine/draft_counts.h"
 #include "attend/engine/request_output.h"
 
 #pragma GCC visibility push(default)
@@ -49,6 +50,8 @@ struct EngineMetrics {
   int64_t num_preemptions = 0;
   int64_t num_evicted_tokens = 0;  // whose cached K/V made room for others'
   int64_t num_heals = 0;           // the books of pages were wrong, and were mended: see Scheduler
+
+  DraftCounts drafts;  // nothing without speculation
 
   // The share of prompts that others had computed; 0 before the first.
   double cache_hit_rate() const;

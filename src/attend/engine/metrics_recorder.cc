@@ -86,6 +86,9 @@ void MetricsRecorder::on_step(const Engine& engine) {
   num_preemptions_.set(engine.num_preemptions());
   num_evicted_tokens_.set(stats.num_evicted_tokens);
   num_heals_.set(stats.num_heals);
+  num_draft_steps_.set(stats.drafts.num_steps);
+  num_drafted_tokens_.set(stats.drafts.num_drafted);
+  num_accepted_tokens_.set(stats.drafts.num_accepted);
 }
 
 void MetricsRecorder::read(EngineMetrics& metrics) const {
@@ -104,6 +107,9 @@ void MetricsRecorder::read(EngineMetrics& metrics) const {
   metrics.num_preemptions = num_preemptions_.get();
   metrics.num_evicted_tokens = num_evicted_tokens_.get();
   metrics.num_heals = num_heals_.get();
+  metrics.drafts = {.num_steps = num_draft_steps_.get(),
+                    .num_drafted = num_drafted_tokens_.get(),
+                    .num_accepted = num_accepted_tokens_.get()};
   for (size_t i = 0; i < num_finished_.size(); ++i) metrics.num_finished[i] = num_finished_[i].get();
   metrics.queue_time = queue_time_.read();
   metrics.time_to_first_token = time_to_first_token_.read();

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "attend/base/ids.h"
+#include "attend/engine/draft_counts.h"
 #include "attend/engine/generation_request.h"
 #include "attend/engine/logit_editor.h"
 #include "attend/engine/request_output.h"
@@ -33,6 +35,14 @@ struct Logprobs {
     logprobs.push_back(logprob);
     tops.insert(tops.end(), top.begin(), top.end());
   }
+};
+
+// What is drafted for a request, and what became of its drafts (speculative decoding).
+struct RequestDraft {
+  std::vector<int32_t> tokens;  // that may follow Request::tokens; of the step in hand
+  // The next draft is no longer than this: see Scheduler.
+  int limit = std::numeric_limits<int>::max();
+  DraftCounts counts;
 };
 
 // Owned by the engine's thread.
@@ -67,6 +77,7 @@ struct Request {
   // Tokens whose K/V others had computed. What it computed itself and lost by preemption is not among them.
   int num_cached_tokens = 0;
   int num_ever_computed = 0;  // the most that num_computed has been
+  RequestDraft draft;
   RequestTimes times;
 
   int num_tokens() const { return static_cast<int>(tokens.size()); }

@@ -103,6 +103,23 @@ bool RequestMemory::grow(Request& request, int num_tokens) {
   return true;
 }
 
+// What is left of the last page stays the request's, and is filled anew.
+void RequestMemory::shrink(Request& request) {
+  const int first_page = ceil_div(request.num_computed, page_size()), end_page = num_pages(request);
+  const int num_rejected = request.num_slots - request.num_computed;
+  const View<PageId> pages = pages_of(rows_.row(request.row), first_page, end_page);
+  const View<TokenSlot> none(slot_scratch_.data(), static_cast<size_t>(num_rejected));
+  std::ranges::fill(none, TokenSlot());
+  rows_.write(request.row, request.num_computed, none);
+  num_held_tokens_ -= num_rejected;
+  request.num_slots = request.num_computed;
+  if (pages.empty()) return;
+  windows_.drop(pages);
+  windows_.forget(pages);
+  slots_.free_pages(pages);
+  num_own_pages_ -= end_page - first_page;
+}
+
 void RequestMemory::share_ahead(Request& request, int num_tokens) {
   if (!cache_) return;
   const OwnPages own = own_pages(request, num_tokens);
@@ -209,6 +226,11 @@ void RequestMemory::check(View<Request* const> requests) const {
 }
 
 int RequestMemory::num_available_pages() const { return slots_.num_free_pages() + num_evictable_pages(); }
+
+int RequestMemory::longest_request() const {
+  return static_cast<int>(
+      std::min<int64_t>(std::min(rows_.max_context_len(), num_total_slots()), max_kv_tokens_));
+}
 
 int RequestMemory::num_matched_tokens(const Request& request) const {
   if (!cache_) return 0;

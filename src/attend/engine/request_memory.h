@@ -40,6 +40,8 @@ class RequestMemory {
   // Slots for the first `num_tokens` tokens. False, changing nothing, when they are too many for the pool or
   // for max_kv_tokens.
   [[nodiscard]] bool grow(Request& request, int num_tokens);
+  // Gives back the slots of what is not computed: of drafts that were rejected.
+  void shrink(Request& request);
   // Lets others have the whole pages of the first `num_tokens` tokens, which the step in hand is going to
   // compute.
   void share_ahead(Request& request, int num_tokens);
@@ -73,6 +75,8 @@ class RequestMemory {
   int page_size() const { return slots_.page_size(); }
   int num_total_slots() const { return slots_.num_total_slots(); }
   int64_t max_kv_tokens() const { return max_kv_tokens_; }
+  // Tokens of one request that a row, the whole pool and a step could hold.
+  int longest_request() const;
   // Free or cached and not locked.
   int num_available_pages() const;
   int num_cached_pages() const { return cache_ ? cache_->num_pages() : 0; }

@@ -42,6 +42,21 @@ std::filesystem::path weight_files(const EngineConfig& config) {
   return config.load_format == LoadFormat::kDummy ? std::filesystem::path() : config.model_path;
 }
 
+// Chosen when the user names no number.
+constexpr int kDefaultDraftTokens = 12;
+// More requests fill a device without drafts.
+constexpr int kDefaultDraftingReqs = 16, kDefaultDraftingReqsOnGpu = 32;
+
+SpeculativeOptions choose_speculation(const EngineConfig& config) {
+  SpeculativeOptions options = config.speculation;
+  check(options);
+  if (!options.algorithm) return options;
+  if (options.num_draft_tokens == 0) options.num_draft_tokens = kDefaultDraftTokens;
+  if (options.disable_by_batch_size == 0)
+    options.disable_by_batch_size = on_gpu(config) ? kDefaultDraftingReqsOnGpu : kDefaultDraftingReqs;
+  return options;
+}
+
 // The numbers of a config that no other choice depends on.
 void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.bidirectional)
@@ -80,7 +95,7 @@ DType activation_dtype(const EngineConfig& config, const ModelSpec& model) {
   return dtype;
 }
 
-BatchLimits choose_limits(const EngineConfig& config) {
+BatchLimits choose_limits(const EngineConfig& config, const SpeculativeOptions& speculation) {
   BatchLimits limits;
   const int default_reqs = on_gpu(config) ? kDefaultMaxRunningRequestsOnGpu : kDefaultMaxRunningRequests;
   limits.max_reqs = config.max_running_requests > 0 ? config.max_running_requests : default_reqs;
@@ -88,6 +103,9 @@ BatchLimits choose_limits(const EngineConfig& config) {
   const int default_chunk = on_gpu(config) ? kDefaultChunkOnGpu : kDefaultChunk;
   limits.max_tokens = std::max(config.chunked_prefill_size > 0 ? config.chunked_prefill_size : default_chunk,
                                limits.max_reqs);
+  if (speculation.algorithm)
+    limits.max_draft_tokens =
+        std::min(limits.max_reqs, speculation.disable_by_batch_size) * (speculation.num_draft_tokens - 1);
   return limits;
 }
 
@@ -171,8 +189,9 @@ void check_memory(const EngineConfig& config, const EngineInfo& info, const Mode
        {"table of " + text(limits.max_reqs) + " requests of " + text(info.context_length) + " tokens",
         static_cast<double>(ReqToTokenPool::num_bytes(limits.max_reqs, info.context_length)),
         "--max-running-requests or --context-length"},
-       {"logits of " + text(limits.max_reqs) + " requests",
-        1.0 * limits.max_reqs * model.vocab_size * sizeof(float), "--max-running-requests"},
+       {"logits of " + text(limits.max_logit_rows()) + " tokens",
+        1.0 * limits.max_logit_rows() * model.vocab_size * sizeof(float),
+        "--max-running-requests or --speculative-num-draft-tokens"},
        {"activations of " + text(limits.max_tokens) + " tokens a step",
         activation_bytes(model, limits, placement), "--chunked-prefill-size or --max-running-requests"},
        {"attention workspaces of " + text(limits.max_kv_tokens) + " keys a step",
@@ -221,13 +240,15 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   Requirement requirement = requirement_of(geometry);
   requirement.deterministic = config.deterministic_inference;
   requirement.graphs = on_gpu(config) && !config.disable_cuda_graph;
+  info.speculation = choose_speculation(config);
+  if (info.speculation.algorithm) requirement.speculation = Speculation::kChain;
   info.resolution = resolve(requirement, info.hardware, config.backend_options,
                             config.backends.empty() ? backend_table() : config.backends);
   if (!geometry.expanded_layers.empty() && !info.resolution.prefill->mla.contiguous) {
     geometry.expanded_layers.clear();
     info.always_absorbs = true;
   }
-  info.limits = choose_limits(config);
+  info.limits = choose_limits(config, info.speculation);
   if (!config.disable_radix_cache) info.prefix_cache = config.radix_eviction_policy;
 
   const int page_size = info.resolution.page_size;

@@ -6,8 +6,8 @@ namespace attend {
 namespace {
 
 template <class Is>
-bool any(std::span<Request* const> requests, const Is& is) {
-  return std::any_of(requests.begin(), requests.end(), [&](const Request* request) { return is(*request); });
+bool any(std::span<const SampledRow> sampled, const Is& is) {
+  return std::ranges::any_of(sampled, [&](const SampledRow& row) { return is(*row.request); });
 }
 
 int num_top_of(const Request& request) { return request.params.logprobs.value_or(-1); }
@@ -28,20 +28,20 @@ Sampler::Sampler(int vocab_size, Device device)
       tops_(StepMemory::kResult, device) {}
 
 void Sampler::sample(const TensorView& logits, View<const kernels::SamplingRule> rules,
-                     std::span<Request* const> requests, View<int32_t> tokens, Stream& stream) {
-  const bool edited = any(requests, [](const Request& request) { return request.editor || request.mask; });
-  const bool scored = any(requests, [](const Request& request) { return num_top_of(request) >= 0; });
-  const TensorView rows = logits.slice(0, 0, std::ssize(requests));
-  num_top_.resize(scored ? requests.size() : 0);
+                     std::span<const SampledRow> sampled, View<int32_t> tokens, Stream& stream) {
+  const bool edited = any(sampled, [](const Request& request) { return request.editor || request.mask; });
+  const bool scored = any(sampled, [](const Request& request) { return num_top_of(request) >= 0; });
+  const TensorView rows = logits.slice(0, 0, std::ssize(sampled));
+  num_top_.resize(scored ? sampled.size() : 0);
   mask_of_row_.resize(0);
   if (scored) {
-    std::transform(requests.begin(), requests.end(), num_top_.host().begin(),
-                   [](const Request* request) { return num_top_of(*request); });
+    std::ranges::transform(sampled, num_top_.host().begin(),
+                           [](const SampledRow& row) { return num_top_of(*row.request); });
     queue_tops(rows, stream);
   }
   if (edited || scored) {
-    gather_masks(requests);
-    gather_edits(requests);
+    gather_masks(sampled);
+    gather_edits(sampled);
     cu_edits_.upload(stream);
     edits_.upload(stream);
     mask_of_row_.upload(stream);
@@ -50,7 +50,7 @@ void Sampler::sample(const TensorView& logits, View<const kernels::SamplingRule>
   if (edited) kernels::edit_logits(rows, edits(), stream);
   kernels::sample(logits, rules, tokens, stream);
   if (scored)
-    kernels::token_logprobs(rows, edits(), tokens.first(requests.size()), log_sums_.on_device(),
+    kernels::token_logprobs(rows, edits(), tokens.first(sampled.size()), log_sums_.on_device(),
                             logprobs_.on_device(), stream);
 }
 
@@ -93,29 +93,46 @@ void Sampler::queue_tops(const TensorView& logits, Stream& stream) {
   kernels::top_logprobs(logits, num_top_.on_device(), log_sums_.on_device(), tops_.on_device(), stream);
 }
 
-void Sampler::gather_edits(std::span<Request* const> requests) {
-  cu_edits_.resize(requests.size() + 1);
+void Sampler::gather_edits(std::span<const SampledRow> sampled) {
+  ahead_.clear();
+  ahead_.reserve(static_cast<size_t>(std::ranges::count_if(
+      sampled, [](const SampledRow& row) { return row.num_ahead > 0 && row.request->editor; })));
+  editors_.clear();
+  for (const auto& [request, num_ahead] : sampled) {
+    if (!request->editor) {
+      editors_.push_back(nullptr);
+      continue;
+    }
+    if (num_ahead == 0) {
+      editors_.push_back(&*request->editor);
+      continue;
+    }
+    ahead_.push_back(*editors_.back());
+    ahead_.back().accept(request->draft.tokens[static_cast<size_t>(num_ahead) - 1]);
+    editors_.push_back(&ahead_.back());
+  }
+  cu_edits_.resize(sampled.size() + 1);
   const View<int32_t> ends = cu_edits_.host();
   ends[0] = 0;
-  for (size_t row = 0; row < requests.size(); ++row)
+  for (size_t row = 0; row < sampled.size(); ++row)
     ends[row + 1] =
-        ends[row] + (requests[row]->editor ? static_cast<int32_t>(requests[row]->editor->edits().size()) : 0);
+        ends[row] + (editors_[row] != nullptr ? static_cast<int32_t>(editors_[row]->edits().size()) : 0);
   edits_.resize(static_cast<size_t>(ends.back()));
   before_.resize(static_cast<size_t>(ends.back()));
-  for (size_t row = 0; row < requests.size(); ++row)
-    if (const auto& editor = requests[row]->editor)
-      std::copy(editor->edits().begin(), editor->edits().end(), edits_.host().begin() + ends[row]);
+  for (size_t row = 0; row < sampled.size(); ++row)
+    if (editors_[row] != nullptr)
+      std::ranges::copy(editors_[row]->edits(), edits_.host().begin() + ends[row]);
 }
 
-void Sampler::gather_masks(std::span<Request* const> requests) {
+void Sampler::gather_masks(std::span<const SampledRow> sampled) {
   const auto num_masked = static_cast<size_t>(
-      std::count_if(requests.begin(), requests.end(), [](const Request* request) { return request->mask; }));
-  mask_of_row_.resize(num_masked == 0 ? 0 : requests.size());
+      std::ranges::count_if(sampled, [](const SampledRow& row) { return row.request->mask != nullptr; }));
+  mask_of_row_.resize(num_masked == 0 ? 0 : sampled.size());
   masks_.resize(num_masked * num_mask_words_);
   if (num_masked == 0) return;
   int32_t num_filled = 0;
-  for (size_t row = 0; row < requests.size(); ++row) {
-    Request& request = *requests[row];
+  for (size_t row = 0; row < sampled.size(); ++row) {
+    Request& request = *sampled[row].request;
     mask_of_row_.host()[row] = -1;
     if (!request.mask) continue;
     const View<uint32_t> words =

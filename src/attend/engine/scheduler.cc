@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <numeric>
 #include <utility>
 
 #include "attend/base/error.h"
@@ -24,10 +25,22 @@ int ScheduledStep::num_live() const {
       std::ranges::count_if(requests, [](const ScheduledRequest& part) { return part.request != nullptr; }));
 }
 
-Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options)
+int ScheduledStep::num_draft() const {
+  return std::accumulate(requests.begin(), requests.end(), 0,
+                         [](int sum, const ScheduledRequest& part) { return sum + part.num_draft; });
+}
+
+int ScheduledStep::num_rejected() const {
+  return std::accumulate(requests.begin(), requests.end(), 0,
+                         [](int sum, const ScheduledRequest& part) { return sum + part.num_rejected(); });
+}
+
+Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options,
+                     const DraftRules& drafts)
     : limits_(limits),
       memory_(memory),
       options_(options),
+      drafts_(drafts),
       waiting_(options.policy),
       ratio_(options.conservativeness) {
   running_.reserve(static_cast<size_t>(limits.max_reqs));
@@ -109,7 +122,7 @@ void Scheduler::schedule_step() {
   if (step_->requests.empty())
     step_->mode = ForwardMode::kIdle;
   else if (decodes == static_cast<int64_t>(step_->requests.size()))
-    step_->mode = ForwardMode::kDecode;
+    step_->mode = step_->num_draft() > 0 ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
   else
     step_->mode = decodes == 0 ? ForwardMode::kExtend : ForwardMode::kMixed;
   if (decodes > 0 && num_preemptions_ == preemptions_before) ratio_.after_decode();
@@ -137,6 +150,7 @@ ScheduledStep* Scheduler::schedule_ahead(int64_t longest) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   if (num_reqs == 0 || num_runs > kMaxRunsAhead) return nullptr;
   if (!waiting_.empty() && num_reqs < limits_.max_reqs) return nullptr;
+  if (drafts_.drafter != nullptr && num_reqs <= drafts_.max_reqs) return nullptr;
   try {
     memory_.check_counts();
     // The token that it waits for is the last one then.
@@ -160,11 +174,13 @@ ScheduledStep* Scheduler::schedule_ahead(int64_t longest) {
 
 void Scheduler::advance() {
   if (std::exchange(step_->advanced, true)) return;
-  for (const auto& [request, num_new, place_before] : step_->requests) {
+  for (const ScheduledRequest& part : step_->requests) {
+    Request* const request = part.request;
     if (request == nullptr) continue;
     const bool decoded = step_->ahead || request->decoding();
-    request->num_computed += num_new;
+    request->num_computed += part.num_new - part.num_rejected();
     if (broken_.empty()) memory_.leave_window(*request);
+    if (broken_.empty() && part.num_rejected() > 0) memory_.shrink(*request);
     // An answer is shared when it ends: a node for each of its pages would make a long path.
     if (decoded || !broken_.empty()) continue;
     try {
@@ -209,8 +225,15 @@ void Scheduler::schedule_decodes() {
     preempt(victim);
     i -= victim < i;
   }
-  for (const auto& request : running_)
-    if (request->decoding()) add(*request, 1);
+  const auto num_decodes = static_cast<int>(
+      std::ranges::count_if(running_, [](const auto& request) { return request->decoding(); }));
+  int room = draft_room(num_decodes);
+  for (const auto& request : running_) {
+    if (!request->decoding()) continue;
+    const int num_draft = room > 0 ? draft(*request, room) : 0;
+    add(*request, 1 + num_draft, num_draft);
+    room -= num_draft;
+  }
   if (num_preemptions_ == num_before) return;
   int64_t num_output = 0, max_new_tokens = 0;
   for (const auto& request : running_) {
@@ -218,6 +241,28 @@ void Scheduler::schedule_decodes() {
     max_new_tokens += request->params.max_new_tokens;
   }
   ratio_.after_preemption(num_output, max_new_tokens, num_running());
+}
+
+int Scheduler::draft_room(int num_decodes) const {
+  if (drafts_.drafter == nullptr || num_decodes > drafts_.max_reqs) return 0;
+  const int room = std::min(limits_.max_tokens - num_decodes, limits_.max_draft_tokens);
+  const bool has_prompts = num_decodes < num_running() || !waiting_.empty();
+  return has_prompts ? std::min(room, limits_.max_tokens / 4) : room;
+}
+
+int Scheduler::draft(Request& request, int room) {
+  // A mask says what may follow the last token, not what may follow a draft.
+  if (request.mask) return 0;
+  // The step gives one token more than it accepts.
+  const int most = std::min({room, drafts_.max_tokens, request.draft.limit,
+                             request.params.max_new_tokens - request.num_output() - 1,
+                             memory_.longest_request() - request.num_tokens() - 1});
+  if (most <= 0) return 0;
+  drafts_.drafter->propose(request, most);
+  auto num_draft = static_cast<int>(request.draft.tokens.size());
+  // Nobody is preempted for a draft.
+  while (num_draft > 0 && !memory_.grow(request, request.num_tokens() + num_draft)) num_draft /= 2;
+  return num_draft;
 }
 
 void Scheduler::schedule_prompts() {
@@ -340,9 +385,9 @@ void Scheduler::forget_deadline(const Request& request) {
   if (request.deadline) deadlines_.erase({*request.deadline, request.id});
 }
 
-void Scheduler::add(Request& request, int num_new) {
+void Scheduler::add(Request& request, int num_new, int num_draft) {
   if (!request.decoding()) memory_.share_ahead(request, request.num_computed + num_new);
-  step_->requests.push_back({&request, num_new});
+  step_->requests.push_back({.request = &request, .num_new = num_new, .num_draft = num_draft});
   step_->num_tokens += num_new;
 }
 
@@ -356,6 +401,8 @@ std::unique_ptr<Request> Scheduler::finish(RequestId id) {
     for (ScheduledRequest& part : step.requests)
       if (part.request == request.get()) part.request = nullptr;
   forget_deadline(*request);
+  // It may have ended within a draft; what was right behind its end is nobody's.
+  request->num_computed = std::min(request->num_computed, request->num_tokens());
   if (!broken_.empty()) return request;
   try {
     if (request->finish_reason != FinishReason::kError) memory_.checkpoint(*request);

@@ -12,6 +12,7 @@
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/forward_batch.h"
 #include "attend/engine/admission.h"
+#include "attend/engine/drafter.h"
 #include "attend/engine/request.h"
 #include "attend/engine/request_memory.h"
 #include "attend/engine/schedule_policy.h"
@@ -19,17 +20,22 @@
 
 namespace attend {
 
-// A request's part in a step: tokens [num_computed, num_computed + num_new).
+// A request's part in a step: tokens [num_computed, num_computed + num_new), the last of them drafted.
 struct ScheduledRequest {
   Request* request;  // null: it ended while the step was computed
   int num_new;
   // Of a step ahead: which request of the step before it is, whose token it waits for; -1: all are known.
   int place_before = -1;
+  int num_draft = 0;     // the first tokens of request->draft, behind its last one
+  int num_accepted = 0;  // of them, as soon as that is known
 
   // The last token is among them, so its logits give the next one.
   bool samples() const {
-    return place_before >= 0 || request->num_computed + num_new == request->num_tokens();
+    return place_before >= 0 || request->num_computed + num_new - num_draft == request->num_tokens();
   }
+  // Each drafted token has a row too: whether the one behind it is right is seen there.
+  int num_logit_rows() const { return samples() ? 1 + num_draft : 0; }
+  int num_rejected() const { return num_draft - num_accepted; }
 };
 
 struct ScheduledStep {
@@ -43,6 +49,8 @@ struct ScheduledStep {
   bool advanced = false;  // advance() was called
 
   int num_live() const;  // requests that are not null
+  int num_draft() const;
+  int num_rejected() const;
 };
 
 // A request that ended before its turn came, or in its midst.
@@ -54,6 +62,9 @@ struct DroppedRequest {
 // Who takes part in a step:
 //   - every request that generates, with one token each: a step with prompts takes longer, by at most
 //     limits.max_tokens new tokens, and delays nobody by more than that;
+//   - with a drafter, what it drafts for them, while they are few, slots are left, and prompts that wait have
+//     most of max_tokens. A draft is at most twice as long as the one before, if all of that was right, else
+//     one token longer than what was right of it: of a text that does not repeat little is drafted;
 //   - prompts that have begun, in the order of admission, with what is left of max_tokens, cut at borders of
 //     pages (chunked prefill). Slots are taken for what the step computes alone;
 //   - those that wait, by policy, while the pool and limits.max_kv_tokens have room for their prompts and the
@@ -63,7 +74,8 @@ struct DroppedRequest {
 // place in the queue, and later computes prompt and answer anew.
 class Scheduler {
  public:
-  Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options = {});
+  Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options = {},
+            const DraftRules& drafts = {});
 
   // Throws Error(kInvalidArgument) for a request whose prompt and next token could never fit into the pool or
   // a step. Safe on any thread.
@@ -81,12 +93,13 @@ class Scheduler {
   // whose answers are complete with the token that they get there. `longest`: tokens that a request may
   // have. Advances the last step. Both are valid until the call after the next. Null where that can not be
   // said: the last step is not all of what runs, each with a token; another could join; slots are short; or
-  // so many requests end that the others are in more than kMaxRunsAhead runs.
+  // so many requests end that the others are in more than kMaxRunsAhead runs; or tokens are to be drafted,
+  // behind those that are not known yet.
   ScheduledStep* schedule_ahead(int64_t longest);
   static constexpr int kMaxRunsAhead = 8;
 
-  // What the requests of the last step had in it is computed now, or going to be. Before any of them is
-  // finished.
+  // What the requests of the last step had in it is computed now, or going to be, drafts as far as they were
+  // accepted. Before any of them is finished.
   void advance();
   // Nothing of the step was computed: what its requests let others have is forgotten. After all of them are
   // finished.
@@ -114,6 +127,10 @@ class Scheduler {
   void schedule_step();
   bool can_go_ahead(const ScheduledStep& before) const;
   void schedule_decodes();
+  // How many tokens may be drafted in the step, of all requests together.
+  int draft_room(int num_decodes) const;
+  // Drafts for a request, at most `room` tokens that have slots; says how many.
+  int draft(Request& request, int room);
   void schedule_prompts();
   void admit_waiting();
   // A step that would be empty for want of slots: preempts until a prompt goes on.
@@ -123,7 +140,7 @@ class Scheduler {
   bool admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys);
   // Slots for all tokens but the last, which count as computed. False when there are too few.
   [[nodiscard]] bool skip_prompt(Request& request);
-  void add(Request& request, int num_new);
+  void add(Request& request, int num_new, int num_draft = 0);
   size_t choose_victim() const;
   void preempt(size_t running_idx);
   void heal(std::string_view what);
@@ -136,6 +153,7 @@ class Scheduler {
   BatchLimits limits_;
   RequestMemory& memory_;
   ScheduleOptions options_;
+  DraftRules drafts_;
   WaitingQueue waiting_;
   std::vector<std::unique_ptr<Request>> running_;  // in the order of admission
   std::set<std::pair<Clock::time_point, RequestId>> deadlines_;

@@ -6,7 +6,8 @@
 
 namespace attend {
 
-StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, bool has_swa_slots) {
+StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows,
+                           bool has_swa_slots) {
   size_t offset = 0;
   const auto carve = [&]<class T>(T*& array, int count) {
     array =
@@ -14,12 +15,12 @@ StepInputs::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, bool h
     offset += static_cast<size_t>(count) * sizeof(T);
   };
   // The widest elements come first, so that all are aligned.
-  carve(rules, num_reqs);
+  carve(rules, num_logit_rows);
   carve(request_rows, num_reqs);
   carve(seqlen_kv, num_reqs);
   carve(cu_seqlen_q, num_reqs + 1);
   carve(prompt_lens, num_reqs);
-  carve(logit_rows, num_reqs);
+  carve(logit_rows, num_logit_rows);
   carve(positions, num_tokens);
   carve(token_ids, num_tokens);
   carve(out_slots, num_tokens);
@@ -37,15 +38,21 @@ StepInputs::StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, De
       swa_(swa),
       max_tokens_(limits.max_tokens),
       gives_prefixes_(gives_prefixes),
-      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, swa != nullptr).num_bytes, device),
-      sampling_requests_(static_cast<size_t>(limits.max_reqs)) {}
+      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), swa != nullptr)
+                .num_bytes,
+            device),
+      sampling_requests_(static_cast<size_t>(limits.max_logit_rows())) {}
 
 void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_reqs, SharedPrefix shared) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   const int num_padding = std::max(0, padded_reqs - num_reqs);
   ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step that is no decode");
   const int all_reqs = num_reqs + num_padding, all_tokens = step.num_tokens + num_padding;
-  const Arrays arrays(ring_.next_slot().data(), all_reqs, all_tokens, swa_ != nullptr);
+  const int most_logit_rows = all_reqs + step.num_draft();
+  const auto arrays_at = [&](std::byte* base) {
+    return Arrays(base, all_reqs, all_tokens, most_logit_rows, swa_ != nullptr);
+  };
+  const Arrays arrays = arrays_at(ring_.next_slot().data());
   int num_tokens = 0, max_seqlen_q = 0;
   num_sampling_ = 0;
   arrays.cu_seqlen_q[0] = 0;
@@ -63,7 +70,8 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
   if (swa_ != nullptr) swa_->translate({arrays.out_slots, count}, {arrays.swa_slots, count});
   if (shared.num_keys > 0) add_shared(arrays, step, shared);
   ring_.upload(arrays.num_bytes, stream);
-  view_arrays(step, all_reqs, all_tokens, max_seqlen_q, num_sampling_ + static_cast<size_t>(num_padding));
+  view_arrays(step, arrays_at(static_cast<std::byte*>(ring_.device_bytes().data)), all_reqs, all_tokens,
+              max_seqlen_q, num_sampling_ + static_cast<size_t>(num_padding));
   batch_.prefix = gives_prefixes_ ? std::optional(prefix) : std::nullopt;
   batch_.shared.num_keys = shared.num_keys;
   batch_.shared.num_reqs = shared.num_reqs;
@@ -88,8 +96,12 @@ int StepInputs::add_request(const Arrays& arrays, int request_idx, const Schedul
   const bool waits = part.place_before >= 0;
   const View<const TokenSlot> slots = rows_.row(request->row);
   const int end = request->num_computed + part.num_new;
+  const int num_known = request->num_tokens();
   for (int position = request->num_computed; position < end; ++position, ++num_tokens) {
-    arrays.token_ids[num_tokens] = waits ? 0 : request->tokens[static_cast<size_t>(position)];
+    const bool known = position < num_known;
+    const std::vector<int32_t>& ids = known ? request->tokens : request->draft.tokens;
+    arrays.token_ids[num_tokens] =
+        waits ? 0 : ids[static_cast<size_t>(known ? position : position - num_known)];
     arrays.positions[num_tokens] = position;
     arrays.out_slots[num_tokens] = slots[static_cast<size_t>(position)];
   }
@@ -97,12 +109,12 @@ int StepInputs::add_request(const Arrays& arrays, int request_idx, const Schedul
   arrays.seqlen_kv[request_idx] = end;
   arrays.prompt_lens[request_idx] = request->num_prompt;
   arrays.cu_seqlen_q[request_idx + 1] = num_tokens;
-  if (part.samples()) {
-    arrays.logit_rows[num_sampling_] = num_tokens - 1;
+  const int num_rows = part.num_logit_rows();
+  for (int i = 0; i < num_rows; ++i, ++num_sampling_) {
+    arrays.logit_rows[num_sampling_] = num_tokens - num_rows + i;
     arrays.rules[num_sampling_] = request->sampling_rule();
-    if (waits) ++arrays.rules[num_sampling_].step;
+    arrays.rules[num_sampling_].step += static_cast<uint64_t>(waits ? 1 : i);
     sampling_requests_[num_sampling_] = request_idx;
-    ++num_sampling_;
   }
   return num_tokens;
 }
@@ -121,10 +133,8 @@ int StepInputs::add_padding(const Arrays& arrays, int request_idx, int num_token
   return num_tokens + 1;
 }
 
-void StepInputs::view_arrays(const ScheduledStep& step, int num_reqs, int num_tokens, int max_seqlen_q,
-                             size_t num_logit_rows) {
-  const Arrays on_device(static_cast<std::byte*>(ring_.device_bytes().data), num_reqs, num_tokens,
-                         swa_ != nullptr);
+void StepInputs::view_arrays(const ScheduledStep& step, const Arrays& on_device, int num_reqs, int num_tokens,
+                             int max_seqlen_q, size_t num_logit_rows) {
   const auto reqs = static_cast<size_t>(num_reqs), tokens = static_cast<size_t>(num_tokens);
   batch_ = {.mode = step.mode,
             .num_reqs = num_reqs,

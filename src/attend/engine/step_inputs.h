@@ -38,15 +38,15 @@ class StepInputs {
   View<const int32_t> swa_slots() const { return swa_slots_; }
   // On the device: how each row of the logits is sampled.
   View<const kernels::SamplingRule> rules() const { return rules_; }
-  // On the host: indices into the step's requests of those that sample, one per row of the logits; without
-  // padding.
+  // On the host: indices into the step's requests of those that sample, one per row of the logits, so that a
+  // request with a draft has several in a row; without padding.
   View<const int32_t> sampling_requests() const { return {sampling_requests_.data(), num_sampling_}; }
 
  private:
   // Where the arrays of a step lie in a block of bytes that begins at `base`: one after another, so that they
   // are few bytes to upload. Padded steps of one size have the same addresses, as a graph wants.
   struct Arrays {
-    Arrays(std::byte* base, int num_reqs, int num_tokens, bool has_swa_slots);
+    Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows, bool has_swa_slots);
 
     kernels::SamplingRule* rules;
     RequestRow* request_rows;
@@ -61,8 +61,8 @@ class StepInputs {
   int add_request(const Arrays& arrays, int request_idx, const ScheduledRequest& part, int num_tokens);
   int add_padding(const Arrays& arrays, int request_idx, int num_tokens);
   void add_shared(const Arrays& arrays, const ScheduledStep& step, SharedPrefix shared);
-  void view_arrays(const ScheduledStep& step, int num_reqs, int num_tokens, int max_seqlen_q,
-                   size_t num_logit_rows);
+  void view_arrays(const ScheduledStep& step, const Arrays& on_device, int num_reqs, int num_tokens,
+                   int max_seqlen_q, size_t num_logit_rows);
 
   const ReqToTokenPool& rows_;
   const SwaSlots* swa_;

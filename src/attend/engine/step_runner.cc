@@ -22,13 +22,14 @@ StepRunner::StepRunner(Model& model, AttentionBackend& attention, ReqToTokenPool
       inputs_(limits, rows, device, swa, gives_prefixes),
       sampler_(model.spec().vocab_size, device),
       prompt_scorer_(model.spec().vocab_size, device),
-      logits_(Tensor::empty({limits.max_reqs, model.spec().vocab_size}, DType::kF32, device)) {
+      logits_(Tensor::empty({limits.max_logit_rows(), model.spec().vocab_size}, DType::kF32, device)) {
   const bool on_gpu = device.type == DeviceType::kCuda;
-  sampled_.reserve(static_cast<size_t>(limits.max_reqs));
+  const int max_rows = limits.max_logit_rows();
+  sampled_.reserve(static_cast<size_t>(max_rows));
   for (Flight& flight : flights_) {
-    flight.sampling_requests.reserve(static_cast<size_t>(limits.max_reqs));
-    flight.tokens = on_gpu ? cuda::empty_pinned({limits.max_reqs}, DType::kI32, device)
-                           : Tensor::empty({limits.max_reqs}, DType::kI32);
+    flight.sampling_requests.reserve(static_cast<size_t>(max_rows));
+    flight.tokens =
+        on_gpu ? cuda::empty_pinned({max_rows}, DType::kI32, device) : Tensor::empty({max_rows}, DType::kI32);
     if (on_gpu) flight.done.emplace(device);
   }
   if (!on_gpu) return;
@@ -152,8 +153,11 @@ void StepRunner::queue_sampling(const ScheduledStep& step, Flight& flight) {
   const size_t num_rows = inputs_.rules().size();
   if (num_rows == 0) return;
   sampled_.clear();
-  for (const int32_t i : inputs_.sampling_requests())
-    sampled_.push_back(step.requests[static_cast<size_t>(i)].request);
+  for (const int32_t i : inputs_.sampling_requests()) {
+    Request* const request = step.requests[static_cast<size_t>(i)].request;
+    const bool goes_on = !sampled_.empty() && sampled_.back().request == request;
+    sampled_.push_back({.request = request, .num_ahead = goes_on ? sampled_.back().num_ahead + 1 : 0});
+  }
   sampler_.sample(logits_.view().slice(0, 0, static_cast<int64_t>(num_rows)), inputs_.rules(), sampled_,
                   flight.tokens.span<int32_t>().first(num_rows), stream_);
 }
@@ -168,7 +172,9 @@ void StepRunner::check_masks(const ScheduledStep& step, const Flight& flight) {
 
 void StepRunner::score_prompts(const ScheduledStep& step) {
   int token_idx = 0;
-  for (const auto& [request, num_new, place_before] : step.requests) {
+  for (const ScheduledRequest& part : step.requests) {
+    Request* const request = part.request;
+    const int num_new = part.num_new;
     if (request == nullptr) continue;
     if (request->params.prompt_logprobs) {
       // Position p says how likely token p + 1 is. A preempted request knows its first ones.

@@ -44,7 +44,8 @@ class StepRunner {
   void launch(ScheduledStep& step);
   // Waits for the first step in flight, the one given; adds to the logprobs of prompts. Returns the token of
   // each of sampling_requests(), in host memory, until the next but one is launched; kernels::kNoToken for a
-  // request whose logits are all NaN. A request may get a failure, which says why its token is none.
+  // request whose logits are all NaN. Behind a request's drafted tokens: what follows if they are right. A
+  // request may get a failure, which says why its token is none.
   View<const int32_t> wait(const ScheduledStep& step);
   // Both.
   View<const int32_t> run(ScheduledStep& step) {
@@ -66,8 +67,8 @@ class StepRunner {
 
  private:
   struct Flight {
-    // int32 [max_reqs] in host memory; for a GPU page-locked, where it writes them itself: a copy after the
-    // last kernel would come some microseconds later.
+    // int32 [max_logit_rows] in host memory; for a GPU page-locked, where it writes them itself: a copy after
+    // the last kernel would come some microseconds later.
     Tensor tokens;
     std::vector<int32_t> sampling_requests;
     Clock::time_point start;
@@ -98,9 +99,9 @@ class StepRunner {
   StepInputs inputs_;
   GraphRunner graphs_;
   Sampler sampler_, prompt_scorer_;
-  std::vector<Request*> sampled_;  // requests of the rows of logits
+  std::vector<SampledRow> sampled_;  // of the rows of logits
   double device_seconds_ = 0.0;
-  Tensor logits_;  // f32 [max_reqs, vocab_size]
+  Tensor logits_;  // f32 [max_logit_rows, vocab_size]
   Flight flights_[2];
   int first_ = 0, num_in_flight_ = 0;  // places
   const Flight* waited_for_ = &flights_[0];

@@ -29,6 +29,10 @@ class WindowHolds {
   void leave(RequestRow row, View<const TokenSlot> slots, int num_computed);
   // Page `page_idx` of the request is `to` from now on, which holds the same tokens.
   void replace(RequestRow row, int page_idx, PageId from, PageId to);
+  // A request does not need these pages of its end any more, which it holds.
+  void drop(View<const PageId> pages) {
+    if (slots_ != nullptr) slots_->drop(pages);
+  }
   // The request of `num_pages` pages ends.
   void end(RequestRow row, View<const TokenSlot> slots, int num_pages);
   // These pages are free in the full half.

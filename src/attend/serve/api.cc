@@ -25,6 +25,16 @@ bool opens_reasoning(const std::vector<ChatTemplate::Part>& parts) {
   return end.ends_with("<think>");
 }
 
+Json speculative_algorithm(const SpeculativeOptions& options) {
+  if (!options.algorithm) return nullptr;
+  return to_string(*options.algorithm);
+}
+
+Json internal_state(const AsyncEngine& engine) {
+  if (!engine.info().speculation.algorithm) return Json::object();
+  return {{"avg_spec_accept_length", engine.metrics().drafts.accept_length()}};
+}
+
 }  // namespace
 
 Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormats& formats,
@@ -309,7 +319,9 @@ void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& excha
                       {"max_running_requests", info.limits.max_reqs},
                       {"chunked_prefill_size", info.limits.max_tokens},
                       {"enable_deterministic_inference", info.deterministic},
-                      {"internal_states", Json::array({Json::object()})}});
+                      {"speculative_algorithm", speculative_algorithm(info.speculation)},
+                      {"speculative_num_draft_tokens", info.speculation.num_draft_tokens},
+                      {"internal_states", Json::array({internal_state(engine_)})}});
   });
 }
 

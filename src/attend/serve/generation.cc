@@ -22,6 +22,7 @@ void copy_into(OutputCopy& copy, const RequestOutput& output) {
   copy.message = output.message;
   copy.num_prompt_tokens = output.request.num_prompt;
   copy.num_cached_tokens = output.request.num_cached_tokens;
+  copy.drafts = output.request.draft.counts;
   assign(copy.logprobs, output.logprobs.logprobs);
   assign(copy.tops, output.logprobs.tops);
   const auto num_prompt = output.prompt_logprobs.empty() ? 0 : output.request.num_prompt;
@@ -227,6 +228,7 @@ void Generation::on_output(const OutputCopy& output) {
   Choice& choice = choices_[index];
   choice.num_prompt_tokens = output.num_prompt_tokens;
   choice.num_cached_tokens = output.num_cached_tokens;
+  choice.drafts = output.drafts;
   choice.token_ids.insert(choice.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
   // Of a stream, what its client has; an echo comes with the first token.
   const size_t num_sent = started_[index] ? choice.text.size() : 0;

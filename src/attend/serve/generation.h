@@ -26,6 +26,7 @@ struct OutputCopy {
   std::string matched_stop, message;
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
+  DraftCounts drafts;
   std::vector<int32_t> prompt_ids;  // with their logprobs
   std::vector<float> prompt_logprobs, logprobs;
   std::vector<TokenLogprob> prompt_tops, tops;

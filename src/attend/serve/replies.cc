@@ -185,6 +185,16 @@ void add_native_logprobs(const Choice& choice, const GenerationJob& job, JsonTex
   add("output_token_logprobs", "output_top_logprobs", num_prompt, choice.logprobs.size(), false);
 }
 
+// Nothing without speculation, as SGLang has it.
+void add_draft_counts(const DraftCounts& drafts, JsonText& json) {
+  if (drafts.num_steps == 0) return;
+  json.key("spec_verify_ct").integer(drafts.num_steps);
+  json.key("spec_draft_token_num").integer(drafts.num_drafted);
+  json.key("spec_accept_token_num").integer(drafts.num_accepted);
+  json.key("spec_accept_length").number(drafts.accept_length());
+  json.key("spec_accept_rate").number(drafts.accept_rate());
+}
+
 void add_native_reply(const ReplyHead& head, const Choice& choice, size_t index, const GenerationJob& job,
                       JsonText& json) {
   const bool several = job.prompts.size() * static_cast<size_t>(job.params.n) > 1;
@@ -197,6 +207,7 @@ void add_native_reply(const ReplyHead& head, const Choice& choice, size_t index,
   json.key("completion_tokens").integer(std::ssize(choice.token_ids));
   json.key("cached_tokens").integer(choice.num_cached_tokens);
   json.key("e2e_latency").number(choice.seconds);
+  add_draft_counts(choice.drafts, json);
   add_native_logprobs(choice, job, json);
   json.end_object();
   if (several && job.stream) json.key("index").integer(static_cast<int64_t>(index));

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attend/engine/draft_counts.h"
 #include "attend/engine/request_output.h"
 #include "attend/serve/generation_job.h"
 
@@ -35,6 +36,7 @@ struct Choice {
   size_t num_chars_sent = 0;         // of their texts: where the text of the next begins
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
+  DraftCounts drafts;
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> matched_token;
   std::string matched_stop;

@@ -1,0 +1,488 @@
+// Speculative decoding: requests get the tokens that they get without, bit for bit in deterministic mode,
+// however they are chosen and however they end, and nothing of what was drafted is left.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <stdexcept>
+
+#include "attend/base/error.h"
+#include "attend/engine/async_engine.h"
+#include "attend/tensor/cuda.h"
+#include "tests/support/error_message.h"
+#include "tests/support/overflowing_model.h"
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::error_message;
+
+const std::filesystem::path kLlama = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32";
+const std::filesystem::path kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
+
+struct SpeculativeAnswer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::vector<int32_t> top_ids;
+  std::string text, stop, message;
+  std::optional<int32_t> matched_token;
+  FinishReason reason = FinishReason::kNone;
+  int num_last = 0;
+};
+using AnswerKey = std::pair<RequestId, int>;
+
+struct SpeculativeRun {
+  std::map<AnswerKey, SpeculativeAnswer> answers;
+  EngineStats stats;
+  int64_t num_preemptions = 0;
+};
+
+// A text of its own that repeats: a draft is found at once, and is right at times.
+std::vector<int32_t> repeating_prompt(int first, int num_tokens) {
+  std::vector<int32_t> prompt(static_cast<size_t>(num_tokens));
+  for (int i = 0; i < num_tokens; ++i)
+    prompt[static_cast<size_t>(i)] = 2 + (31 * first + 7 * (i % 9) + i / 23) % 126;
+  return prompt;
+}
+
+class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
+ protected:
+  SpeculativeDecoding() {
+    config_.model_path = kLlama;
+    config_.device.type = GetParam();
+    config_.dtype = DType::kF32;  // rounded more, a token in another batch may be another
+    config_.kv_cache_dtype = DType::kF32;
+    // One token that repeats is enough: wrong drafts are wanted too.
+    options_ = {
+        .algorithm = SpeculativeAlgorithm::kNgram, .num_draft_tokens = 6, .ngram_min_match_window_size = 1};
+    if (GetParam() == DeviceType::kCuda) config_.cuda_graph_max_bs = 8;
+  }
+  void SetUp() override {
+    if (GetParam() == DeviceType::kCuda && cuda::device_count() == 0)
+      GTEST_SKIP() << "this machine has no GPU that this build can use";
+  }
+
+  using Event = std::function<void(Engine&, int step, const OutputSink&)>;
+
+  // All requests at once; `between` is called behind each step, `listener` for each output.
+  SpeculativeRun run(bool speculates, const std::vector<GenerationRequest>& requests,
+                     const Event& between = {}, const OutputSink& listener = {}) {
+    config_.speculation = speculates ? options_ : SpeculativeOptions();
+    Engine engine(config_);
+    SpeculativeRun run;
+    const OutputSink sink = [&](const RequestOutput& output) {
+      add(run.answers[{output.id, output.index}], output);
+      if (listener) listener(output);
+    };
+    for (const GenerationRequest& request : requests) engine.submit(request);
+    for (int step = 0;; ++step) {
+      bool worked = true;
+      try {
+        worked = engine.step(sink);
+      } catch (const std::runtime_error&) {  // the sink's
+      }
+      engine.check_memory();
+      if (!worked) break;
+      if (between) between(engine, step, sink);
+    }
+    EXPECT_EQ(engine.num_used_slots(), 0);
+    EXPECT_EQ(engine.stats().num_heals, 0);
+    run.stats = engine.stats();
+    run.num_preemptions = engine.num_preemptions();
+    return run;
+  }
+
+  static void add(SpeculativeAnswer& answer, const RequestOutput& output) {
+    EXPECT_EQ(answer.num_last, 0) << "an output behind the end";
+    answer.tokens.insert(answer.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+    const LogprobsView& scored = output.logprobs;
+    answer.logprobs.insert(answer.logprobs.end(), scored.logprobs.begin(), scored.logprobs.end());
+    for (const TokenLogprob& top : scored.tops) answer.top_ids.push_back(top.token_id);
+    answer.text += output.text;
+    answer.reason = output.finish_reason;
+    answer.stop = output.matched_stop;
+    answer.message = output.message;
+    answer.matched_token = output.matched_token;
+    answer.num_last += output.finished() ? 1 : 0;
+  }
+
+  static void expect_equal(const SpeculativeAnswer& plain, const SpeculativeAnswer& drafted,
+                           float tolerance) {
+    EXPECT_EQ(drafted.tokens, plain.tokens);
+    EXPECT_EQ(drafted.text, plain.text);
+    EXPECT_EQ(drafted.reason, plain.reason);
+    EXPECT_EQ(drafted.stop, plain.stop);
+    EXPECT_EQ(drafted.message, plain.message);
+    EXPECT_EQ(drafted.matched_token, plain.matched_token);
+    EXPECT_EQ(drafted.num_last, 1);
+    ASSERT_EQ(drafted.logprobs.size(), plain.logprobs.size());
+    for (size_t i = 0; i < plain.logprobs.size(); ++i)
+      EXPECT_NEAR(drafted.logprobs[i], plain.logprobs[i], tolerance) << i;
+    if (tolerance == 0.0f) {
+      EXPECT_EQ(drafted.top_ids, plain.top_ids);
+    }
+    EXPECT_EQ(drafted.top_ids.size(), plain.top_ids.size());
+  }
+
+  // With and without, the same; some drafts are right and some are not.
+  SpeculativeRun expect_same(const std::vector<GenerationRequest>& requests, const Event& between = {},
+                             const OutputSink& listener = {}) {
+    const SpeculativeRun plain = run(false, requests, between, listener);
+    SpeculativeRun drafted = run(true, requests, between, listener);
+    EXPECT_EQ(plain.stats.drafts.num_steps, 0);
+    EXPECT_EQ(drafted.answers.size(), plain.answers.size());
+    for (const auto& [key, answer] : plain.answers) {
+      SCOPED_TRACE(testing::Message() << "request " << key.first << ", completion " << key.second);
+      expect_equal(answer, drafted.answers.at(key), config_.deterministic_inference ? 0.0f : 1e-4f);
+    }
+    const DraftCounts& drafts = drafted.stats.drafts;
+    EXPECT_GT(drafts.num_accepted, 0) << "the test tests little";
+    EXPECT_LT(drafts.num_accepted, drafts.num_drafted) << "the test tests little";
+    return drafted;
+  }
+
+  static GenerationRequest request(int first, int num_prompt, int max_new_tokens) {
+    return {.prompt = repeating_prompt(first, num_prompt),
+            .params = {.max_new_tokens = max_new_tokens, .ignore_eos = true}};
+  }
+  static std::vector<GenerationRequest> requests_of(int num_requests, int max_new_tokens = 40) {
+    std::vector<GenerationRequest> requests;
+    for (int i = 0; i < num_requests; ++i) requests.push_back(request(i, 9 + 11 * i, max_new_tokens + 3 * i));
+    return requests;
+  }
+  static std::vector<GenerationRequest> sampled(std::vector<GenerationRequest> requests) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SamplingParams& params = requests[i].params;
+      params.temperature = 0.1f + 0.3f * static_cast<float>(i % 3);
+      params.top_k = i % 2 == 0 ? 0 : 20;
+      params.top_p = i % 3 == 0 ? 0.9f : 1.0f;
+      params.min_p = i % 4 == 3 ? 0.05f : 0.0f;
+      params.seed = 100 + i;
+    }
+    return requests;
+  }
+
+  EngineConfig config_;
+  SpeculativeOptions options_;
+};
+
+TEST_P(SpeculativeDecoding, GivesTheSameTokensInFewerSteps) {
+  const std::vector<GenerationRequest> requests = requests_of(6);
+  const SpeculativeRun plain = run(false, requests);
+  const SpeculativeRun drafted = expect_same(requests);
+  EXPECT_LT(drafted.stats.num_steps, plain.stats.num_steps);
+  EXPECT_EQ(drafted.stats.num_generated_tokens, plain.stats.num_generated_tokens);
+  EXPECT_EQ(drafted.stats.num_decode_tokens, plain.stats.num_decode_tokens);
+  // Every token but a request's first comes of a step that is counted.
+  const DraftCounts& drafts = drafted.stats.drafts;
+  EXPECT_EQ(drafts.num_steps + drafts.num_accepted, plain.stats.num_generated_tokens - 6);
+  EXPECT_GT(drafts.accept_length(), 1.0);
+}
+
+TEST_P(SpeculativeDecoding, GivesTheSameBitsInDeterministicMode) {
+  config_.deterministic_inference = true;
+  std::vector<GenerationRequest> requests = requests_of(5);
+  for (const GenerationRequest& request : sampled(requests_of(5))) requests.push_back(request);
+  for (GenerationRequest& request : requests) request.params.logprobs = 3;
+  expect_same(requests);
+}
+
+TEST_P(SpeculativeDecoding, GivesTheSameSampledTokensOfASeed) { expect_same(sampled(requests_of(8))); }
+
+TEST_P(SpeculativeDecoding, GivesTheSameTokensOfEveryCompletionOfAPrompt) {
+  std::vector<GenerationRequest> requests = sampled(requests_of(3));
+  for (GenerationRequest& request : requests) request.params.n = 3;
+  expect_same(requests);
+}
+
+TEST_P(SpeculativeDecoding, GivesTheLogprobsOfEachTokenOfADraft) {
+  std::vector<GenerationRequest> requests = requests_of(4);
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].params.logprobs = static_cast<int>(5 * i);
+  const SpeculativeRun drafted = expect_same(requests);
+  EXPECT_EQ(drafted.answers.at({2, 0}).logprobs.size(), 43u);
+  EXPECT_EQ(drafted.answers.at({2, 0}).top_ids.size(), 5u * 43u);
+}
+
+// Each row of a draft has the edits that the tokens before it make.
+TEST_P(SpeculativeDecoding, HeedsPenaltiesBiasesAndMinTokensWithinADraft) {
+  std::vector<GenerationRequest> requests = sampled(requests_of(6, 60));
+  const SpeculativeRun plain = run(false, requests);
+  requests[0].params.repetition_penalty = 1.1f;
+  requests[1].params.frequency_penalty = 0.05f;
+  requests[2].params.presence_penalty = 0.2f;
+  requests[3].params.logit_bias = {{5, 1.0f}, {plain.answers.at({4, 0}).tokens[7], -1.0f}};
+  requests[4].params.min_tokens = 20;
+  requests[4].params.stop_token_ids = {plain.answers.at({5, 0}).tokens[3],
+                                       plain.answers.at({5, 0}).tokens[25]};
+  requests[5].params.min_tokens = 7;
+  requests[5].params.frequency_penalty = 0.02f;
+  requests[5].params.stop_token_ids = {plain.answers.at({6, 0}).tokens[9]};
+  expect_same(requests);
+}
+
+TEST_P(SpeculativeDecoding, EndsAtAStopTokenWithinADraft) {
+  std::vector<GenerationRequest> requests = requests_of(8);
+  const SpeculativeRun whole = run(false, requests);
+  for (size_t i = 0; i < requests.size(); ++i)
+    requests[i].params.stop_token_ids = {whole.answers.at({static_cast<int>(i) + 1, 0}).tokens[10 + 3 * i]};
+  expect_same(requests);
+}
+
+TEST_P(SpeculativeDecoding, EndsWhereTheContextOrThePoolEnds) {
+  config_.context_length = 64;
+  expect_same(requests_of(4, 200));
+  config_.context_length = 0;
+  config_.backend_options.page_size = 4;
+  config_.max_total_tokens = 60;
+  expect_same({request(1, 20, 200)});
+}
+
+TEST_P(SpeculativeDecoding, TakesNoMoreThanMaxNewTokens) {
+  for (const int max_new_tokens : {1, 2, 3, 4, 7}) {
+    std::vector<GenerationRequest> requests;
+    for (int i = 0; i < 3; ++i) requests.push_back(request(i, 20 + i, max_new_tokens));
+    const SpeculativeRun plain = run(false, requests), drafted = run(true, requests);
+    for (const auto& [key, answer] : plain.answers) expect_equal(answer, drafted.answers.at(key), 1e-4f);
+  }
+}
+
+TEST_P(SpeculativeDecoding, GivesTheSameTokensWhereThePoolIsTooSmallForAll) {
+  for (const int page_size : {1, 4}) {
+    config_.backend_options.page_size = page_size;
+    config_.max_total_tokens = 140;
+    config_.schedule.conservativeness = 0.0;
+    std::vector<GenerationRequest> requests;
+    for (int i = 0; i < 6; ++i) requests.push_back(request(i, 10 + i, 40 + i));
+    const SpeculativeRun drafted = expect_same(requests);
+    EXPECT_GT(drafted.num_preemptions, 0) << "the test tests little";
+  }
+}
+
+// Chunks of prompts and drafts are in one step.
+TEST_P(SpeculativeDecoding, GivesTheSameTokensBesidePromptsInChunks) {
+  config_.chunked_prefill_size = 24;
+  config_.max_running_requests = 4;
+  config_.backend_options.page_size = 4;
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < 10; ++i) requests.push_back(request(i, 5 + 13 * i, 20 + 5 * i));
+  requests[7].params.prompt_logprobs = 2;
+  expect_same(requests);
+}
+
+TEST_P(SpeculativeDecoding, GivesTheSameTokensOverWindowsChunksLatentRowsAndSharedPrefixes) {
+  for (const char* model : {"gemma3-layer-ropes", "mistral-window-hd128", "deepseek-v2-lite",
+                            "qwen3-some-layers-slide", "gpt-oss-sinks-window", "llama4-chunks"}) {
+    SCOPED_TRACE(model);
+    config_.model_path = ATTEND_SOURCE_DIR "/tests/goldens/" + std::string(model);
+    config_.backend_options.page_size = 4;
+    std::vector<GenerationRequest> requests;
+    for (int i = 0; i < 6; ++i) requests.push_back(request(i % 2, 40 + i / 2, 30 + 7 * i));
+    expect_same(requests);
+  }
+}
+
+// What a request leaves in the prefix cache is what it would leave without drafts: who goes on behind its
+// answer gets the tokens of a cold engine.
+TEST_P(SpeculativeDecoding, LeavesNothingOfWrongDraftsInThePrefixCache) {
+  config_.backend_options.page_size = 1;
+  config_.deterministic_inference = true;
+  std::vector<GenerationRequest> requests = sampled(requests_of(4));
+  const SpeculativeRun first = run(false, requests);
+  std::vector<GenerationRequest> next = requests;
+  for (size_t i = 0; i < next.size(); ++i) {
+    auto& prompt = std::get<std::vector<int32_t>>(next[i].prompt);
+    const std::vector<int32_t>& answer = first.answers.at({static_cast<int>(i) + 1, 0}).tokens;
+    prompt.insert(prompt.end(), answer.begin(), answer.end());
+    next[i].params.logprobs = 1;
+  }
+  const SpeculativeRun cold = run(false, next);
+  int64_t num_cached = 0;
+  const SpeculativeRun warm = run(true, requests, [&](Engine& engine, int, const OutputSink&) {
+    if (engine.num_running() + engine.num_waiting() > 0 || num_cached > 0) return;
+    num_cached = engine.num_cached_slots();
+    for (const GenerationRequest& request : next) engine.submit(request);
+  });
+  EXPECT_GT(num_cached, 100);
+  for (int i = 1; i <= 4; ++i) expect_equal(cold.answers.at({i, 0}), warm.answers.at({i + 4, 0}), 0.0f);
+  EXPECT_GT(warm.stats.drafts.num_drafted - warm.stats.drafts.num_accepted, 20) << "the test tests little";
+}
+
+TEST_P(SpeculativeDecoding, DraftsNothingAboveABatchSizeAndOverlapsStepsThere) {
+  options_.disable_by_batch_size = 3;
+  config_.overlap_schedule = true;
+  std::vector<GenerationRequest> requests = requests_of(6);
+  const SpeculativeRun plain = run(false, requests);
+  int64_t drafted_before = -1;
+  const SpeculativeRun drafted = run(true, requests, [&](Engine& engine, int, const OutputSink&) {
+    if (engine.num_running() > 3) drafted_before = engine.stats().drafts.num_drafted;
+    EXPECT_FALSE(engine.in_flight() && engine.num_running() <= 3);
+  });
+  for (const auto& [key, answer] : plain.answers) expect_equal(answer, drafted.answers.at(key), 1e-4f);
+  EXPECT_EQ(drafted_before, 0);
+  EXPECT_GT(drafted.stats.drafts.num_drafted, 0);
+  EXPECT_GT(drafted.stats.num_steps_ahead, 0);
+}
+
+TEST_P(SpeculativeDecoding, EndsARequestThatIsAbortedBetweenSteps) {
+  const std::vector<GenerationRequest> requests = requests_of(4);
+  const SpeculativeRun whole = run(true, requests);
+  const SpeculativeRun drafted = run(true, requests, [&](Engine& engine, int step, const OutputSink& sink) {
+    EXPECT_TRUE(step != 5 || engine.abort(2, sink));
+  });
+  for (const auto& [key, answer] : drafted.answers) {
+    const SpeculativeAnswer& other = whole.answers.at(key);
+    EXPECT_EQ(answer.num_last, 1);
+    if (key.first != 2) {
+      EXPECT_EQ(answer.tokens, other.tokens);
+      continue;
+    }
+    EXPECT_EQ(answer.reason, FinishReason::kAbort);
+    ASSERT_LT(answer.tokens.size(), other.tokens.size());
+    EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), other.tokens.begin()));
+  }
+}
+
+TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseSinkThrows) {
+  const std::vector<GenerationRequest> requests = requests_of(4);
+  const SpeculativeRun drafted = run(true, requests, {}, [](const RequestOutput& output) {
+    if (output.id == 2 && output.request.num_output() >= 9) throw std::runtime_error("planted");
+  });
+  const SpeculativeRun plain = run(false, requests);
+  for (const RequestId id : {1, 3, 4})
+    expect_equal(plain.answers.at({id, 0}), drafted.answers.at({id, 0}), 1e-4f);
+  EXPECT_LT(drafted.answers.at({2, 0}).tokens.size(), 15u);
+}
+
+TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseLogitsStopToBeNumbers) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "attend_speculation_overflowing";
+  const std::vector<GenerationRequest> requests = requests_of(4);
+  const int32_t bad = run(false, requests).answers.at({3, 0}).tokens[6];
+  testing_support::make_overflowing_model(kLlama, path, bad);
+  config_.model_path = path;
+  const SpeculativeRun plain = run(false, requests), drafted = run(true, requests);
+  std::filesystem::remove_all(path);
+  for (const auto& [key, answer] : plain.answers) expect_equal(answer, drafted.answers.at(key), 1e-4f);
+  EXPECT_EQ(drafted.answers.at({3, 0}).reason, FinishReason::kError);
+}
+
+// A grammar that takes every third token, by the tokens before.
+class CountingMask final : public TokenMask {
+ public:
+  explicit CountingMask(int vocab_size) : vocab_size_(vocab_size) {}
+  bool fill(std::span<uint32_t> words) override {
+    std::ranges::fill(words, 0u);
+    for (int id = sum_ % 3; id < vocab_size_; id += 3)
+      words[static_cast<size_t>(id / 32)] |= uint32_t{1} << (id % 32);
+    return true;
+  }
+  void accept(int32_t token_id) override {
+    EXPECT_EQ(token_id % 3, sum_ % 3);
+    sum_ += token_id + 1;
+  }
+  std::shared_ptr<TokenMask> fork() const override { return std::make_shared<CountingMask>(vocab_size_); }
+
+ private:
+  int vocab_size_;
+  int sum_ = 0;
+};
+
+TEST_P(SpeculativeDecoding, DecodesRequestsWithMasksPlainlyBesideOthers) {
+  const auto with_masks = [] {
+    std::vector<GenerationRequest> requests = requests_of(4);
+    for (size_t i = 0; i < 2; ++i) requests[i].mask = std::make_shared<CountingMask>(128);
+    return requests;
+  };
+  int64_t num_drafted_for_masks = 0;
+  const SpeculativeRun plain = run(false, with_masks());
+  const SpeculativeRun drafted = run(true, with_masks(), {}, [&](const RequestOutput& output) {
+    if (output.request.mask) num_drafted_for_masks += output.request.draft.counts.num_drafted;
+  });
+  for (const auto& [key, answer] : plain.answers) expect_equal(answer, drafted.answers.at(key), 1e-4f);
+  EXPECT_EQ(num_drafted_for_masks, 0);
+  EXPECT_GT(drafted.stats.drafts.num_accepted, 0);
+}
+
+// Text: stop strings are found where they are without drafts, and nothing behind them is shown.
+TEST_P(SpeculativeDecoding, EndsAtAStopStringWithinADraft) {
+  config_.model_path = kTiny;
+  config_.dtype.reset();
+  const std::string prompt = "copy: " + std::string("one two three four five six seven eight nine ten; ");
+  std::vector<GenerationRequest> requests;
+  for (const char* stop : {"five", "seven e", "n t"})
+    for (const bool include : {false, true})
+      requests.push_back({.prompt = prompt + prompt,
+                          .params = {.max_new_tokens = 60,
+                                     .stop = {stop},
+                                     .include_stop = include,
+                                     .ignore_eos = true,
+                                     .echo = include}});
+  requests.push_back({.prompt = prompt + prompt, .params = {.max_new_tokens = 60, .ignore_eos = true}});
+  const SpeculativeRun plain = run(false, requests), drafted = run(true, requests);
+  for (const auto& [key, answer] : plain.answers) {
+    SCOPED_TRACE(key.first);
+    expect_equal(answer, drafted.answers.at(key), 1e-4f);
+  }
+  EXPECT_GT(drafted.stats.drafts.num_accepted, 0) << "the test tests little";
+}
+
+TEST_P(SpeculativeDecoding, SaysWhatItGainedByRequestAndInMetrics) {
+  config_.speculation = options_;
+  AsyncEngine engine(config_);
+  DraftCounts counts;
+  std::atomic<int> num_ended = 0;
+  int64_t num_tokens = 0;
+  for (int i = 0; i < 2; ++i)
+    engine.submit(request(i, 20, 50), [&](const RequestOutput& output) {
+      num_tokens += std::ssize(output.token_ids);
+      if (!output.finished()) return;
+      const DraftCounts& own = output.request.draft.counts;
+      EXPECT_EQ(own.num_steps + own.num_accepted, 49);
+      counts.num_steps += own.num_steps;
+      counts.num_drafted += own.num_drafted;
+      counts.num_accepted += own.num_accepted;
+      ++num_ended;
+    });
+  ASSERT_TRUE(engine.drain(std::chrono::minutes(1)));
+  engine.pause();
+  EXPECT_EQ(num_ended, 2);
+  EXPECT_EQ(num_tokens, 100);
+  const EngineMetrics metrics = engine.metrics();
+  EXPECT_EQ(metrics.drafts.num_steps, counts.num_steps);
+  EXPECT_EQ(metrics.drafts.num_drafted, counts.num_drafted);
+  EXPECT_EQ(metrics.drafts.num_accepted, counts.num_accepted);
+  EXPECT_EQ(metrics.inter_token.count(), 98) << "one for each token behind the first, drafted or not";
+}
+
+INSTANTIATE_TEST_SUITE_P(Device, SpeculativeDecoding, testing::Values(DeviceType::kCpu, DeviceType::kCuda),
+                         [](const auto& device) { return device.param == DeviceType::kCpu ? "Cpu" : "Gpu"; });
+
+TEST(SpeculativeOptions, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(parse_speculative_algorithm("NGRAM"), SpeculativeAlgorithm::kNgram);
+  EXPECT_THAT(error_message(ErrorCode::kUnsupported, [] { parse_speculative_algorithm("EAGLE3"); }),
+              HasSubstr("speculative_algorithm EAGLE3: expected NGRAM"));
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [] { parse_speculative_algorithm("oracle"); }),
+              HasSubstr("speculative_algorithm 'oracle': expected NGRAM"));
+  const auto refusal = [](SpeculativeOptions options) {
+    return error_message(ErrorCode::kInvalidArgument, [&] { check(options); });
+  };
+  EXPECT_THAT(refusal({.num_draft_tokens = 1}), HasSubstr("speculative_num_draft_tokens 1: 2 to 64"));
+  EXPECT_THAT(refusal({.num_draft_tokens = 65}), HasSubstr("speculative_num_draft_tokens 65: 2 to 64"));
+  EXPECT_THAT(refusal({.ngram_max_match_window_size = 2, .ngram_min_match_window_size = 3}),
+              HasSubstr("speculative_ngram_max_match_window_size 2: at least"));
+  EXPECT_THAT(refusal({.ngram_min_match_window_size = 0}),
+              HasSubstr("speculative_ngram_min_match_window_size 0: at least 1"));
+}
+
+TEST(SpeculativeOptions, RefusesABackendThatVerifiesNoDraftsByName) {
+  EngineConfig config;
+  config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/deepseek-v2-lite";
+  config.speculation.algorithm = SpeculativeAlgorithm::kNgram;
+  config.backend_options.decode_backend = "cutlass_mla";
+  EXPECT_THAT(error_message(ErrorCode::kUnsupported, [&] { Engine{config}; }), HasSubstr("cutlass_mla"));
+}
+
+}  // namespace
+}  // namespace attend
