@@ -178,6 +178,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kGolden + kPrompt, "tokenizer.json"},
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size 0", "--page-size '0'"},
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size 3", "page_size 3"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --speculative-algorithm EAGLE3",
+                 "speculative_algorithm EAGLE3: expected NGRAM"},
+        BadInput{
+            "--model-path " + kTiny + kPrompt + " --speculative-num-draft-tokens 4",
+            "--speculative-num-draft-tokens: nothing is drafted; expected it beside --speculative-algorithm"},
+        BadInput{"--model-path " + kTiny + kPrompt +
+                     " --speculative-algorithm NGRAM --speculative-ngram-min-match-window-size 13",
+                 "speculative_ngram_max_match_window_size 12: at least"},
         BadInput{"--model-path " + kTiny + kPrompt + " --attention-backend fa9",
                  "expected one of torch_native"},
         BadInput{"--model-path " + kTiny + kPrompt + " --attention-backend flashmla", "flashmla"},
@@ -543,6 +551,24 @@ TEST(LlamaCppFlags, TempAndSDecideWhatIsSampled) {
 TEST(GenerateCommand, CountsEveryGeneratedToken) {
   const Ran ran = attend("generate -n 3 --ignore-eos --prompt a --prompt b --model-path " + kTiny);
   EXPECT_THAT(ran.out, HasSubstr("6 tokens generated"));
+}
+
+TEST(GenerateCommand, GivesTheSameAnswersWithSpeculationAndSaysWhatItGained) {
+  const std::string prompt =
+      "'copy: laugh [ scout coffee writer pea roll milk ] x ->' --max-new-tokens 120 --ignore-eos "
+      "--model-path " +
+      kTiny;
+  const std::string flags = " --speculative-algorithm NGRAM --speculative-num-draft-tokens 5";
+  const Ran plain = attend("generate --prompt " + prompt, Streams::kStdout);
+  EXPECT_EQ(attend("generate --prompt " + prompt + flags, Streams::kStdout).out, plain.out);
+  const Ran said = attend("generate --json --prompt " + prompt + flags);
+  EXPECT_THAT(said.out, HasSubstr("speculation: NGRAM, a step verifies up to 5 tokens of a request"));
+  EXPECT_THAT(said.out, testing::ContainsRegex("speculation: [0-9]+ tokens drafted, [1-9][0-9]* accepted"));
+  for (const std::string& line : lines_of(said.out)) {
+    if (!line.starts_with("{")) continue;
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_EQ(json.at("spec_verify_ct").get<int>() + json.at("spec_accept_token_num").get<int>(), 119);
+  }
 }
 
 TEST(GenerateCommand, RefusesFlagsOfGpusOnACpu) {

@@ -188,6 +188,34 @@ def test_a_stream_that_is_let_go_of_or_aborted_ends(llm):
     assert list(stream) == []
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 5},
+        {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 6}},
+    ],
+    ids=("sglang", "vllm"),
+)
+def test_answers_with_speculation_are_those_without(llm, options):
+    sampling = [SamplingParams(temperature=t, seed=3, max_tokens=120, ignore_eos=True) for t in (0, 0.3)]
+    with attend.LLM(MODEL, device="cpu", max_total_tokens=8192, threads=2, **options) as drafting:
+        before = llm.engine.metrics()["num_steps"]
+        for params in sampling:
+            plain, drafted = llm.generate(PROMPTS, params), drafting.generate(PROMPTS, params)
+            assert [output.token_ids for output in drafted] == [output.token_ids for output in plain]
+        assert drafting.engine.metrics()["num_steps"] < llm.engine.metrics()["num_steps"] - before
+
+
+def test_speculation_that_there_is_not_is_refused():
+    for options, message in (
+        ({"speculative_algorithm": "EAGLE"}, "speculative_algorithm EAGLE: expected NGRAM"),
+        ({"speculative_config": {"method": "medusa"}}, "method 'medusa': expected 'ngram'"),
+        ({"speculative_config": {"method": "ngram", "depth": 3}}, "'depth': expected method"),
+    ):
+        with pytest.raises(attend.Error, match=message):
+            attend.LLM(MODEL, device="cpu", **options)
+
+
 def test_closing_ends_streams_and_later_calls_are_refused():
     llm = attend.LLM(MODEL, device="cpu", max_total_tokens=2048)
     stream = llm.stream(PROMPTS[0], ENDLESS)

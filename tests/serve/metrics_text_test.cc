@@ -35,6 +35,20 @@ TEST(MetricsText, AddsUpTheBucketsOfAHistogram) {
               HasSubstr("_count{model_name=\"m\",engine_type=\"unified\",tp_rank=\"0\",pp_rank=\"0\"} 9\n"));
 }
 
+TEST(MetricsText, SaysWhatSpeculationGained) {
+  EngineMetrics engine;
+  engine.drafts = {.num_steps = 4, .num_drafted = 10, .num_accepted = 5};
+  const std::string text = metrics_text(engine, {}, "m", MetricNames::kBoth);
+  for (const char* line :
+       {"sglang:spec_accept_length{model_name=\"m\",engine_type=\"unified\",tp_rank=\"0\",pp_rank=\"0\"} "
+        "2.25\n",
+        "sglang:spec_accept_rate{model_name=\"m\",engine_type=\"unified\",tp_rank=\"0\",pp_rank=\"0\"} 0.5\n",
+        "vllm:spec_decode_num_drafts_total{model_name=\"m\",engine=\"0\"} 4\n",
+        "vllm:spec_decode_num_draft_tokens_total{model_name=\"m\",engine=\"0\"} 10\n",
+        "vllm:spec_decode_num_accepted_tokens_total{model_name=\"m\",engine=\"0\"} 5\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+}
+
 TEST(MetricsText, HasVllmsNamesWhereTheyAreAskedFor) {
   EngineMetrics engine;
   engine.num_running = 3;

@@ -57,6 +57,18 @@ TEST(WholeReply, OfTheNativeDoorIsAListWhereTheRequestWas) {
   EXPECT_EQ(failed["meta_info"]["finish_reason"]["status_code"], 500);
 }
 
+TEST(WholeReply, OfTheNativeDoorSaysWhatSpeculationGained) {
+  Choice choice = finished();
+  EXPECT_FALSE(Json::parse(whole_reply(kNative, {}, {choice}))["meta_info"].contains("spec_verify_ct"));
+  choice.drafts = {.num_steps = 4, .num_drafted = 10, .num_accepted = 5};
+  const Json meta = Json::parse(whole_reply(kNative, {}, {choice}))["meta_info"];
+  EXPECT_EQ(meta["spec_verify_ct"], 4);
+  EXPECT_EQ(meta["spec_draft_token_num"], 10);
+  EXPECT_EQ(meta["spec_accept_token_num"], 5);
+  EXPECT_EQ(meta["spec_accept_length"], 2.25);
+  EXPECT_EQ(meta["spec_accept_rate"], 0.5);
+}
+
 TEST(Chunks, NameTheRoleOnceAndEndWithAnEmptyDelta) {
   Choice choice = finished(FinishReason::kNone);
   EXPECT_EQ(Json::parse(text_chunk(kChat, 0, choice, "a", true, {}))["choices"][0]["delta"],

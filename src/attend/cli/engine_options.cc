@@ -62,7 +62,7 @@ SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& opti
        {"--speculative-num-draft-tokens", "--speculative-ngram-max-match-window-size",
         "--speculative-ngram-min-match-window-size", "--speculative-disable-by-batch-size"})
     require(speculation.algorithm || !given(app, flag), flag,
-            ": nothing is guessed; expected it beside "
+            ": nothing is drafted; expected it beside "
             "--speculative-algorithm");
   return speculation;
 }
@@ -78,7 +78,7 @@ void add_speculation_options(CLI::App& app, EngineOptions& options) {
   SpeculativeOptions& numbers = options.speculation;
   add_text(
       app, "--speculative-algorithm", options.speculative_algorithm,
-      "guess tokens and verify several in one step: NGRAM (what followed the last tokens where they stood "
+      "draft tokens and verify several in one step: NGRAM (what followed the last tokens where they stood "
       "before); answers are the same, those that repeat come faster");
   add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
              "tokens of a request that a step verifies, the last known one among them; default: 12",
@@ -89,7 +89,7 @@ void add_speculation_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--speculative-ngram-min-match-window-size,--ngram-prompt-lookup-min",
              numbers.ngram_min_match_window_size, "NGRAM: the fewest that count", kPositive);
   add_number(app, "--speculative-disable-by-batch-size", numbers.disable_by_batch_size,
-             "steps with more requests that generate guess nothing; default: 16 on a CPU, 32 on a GPU",
+             "steps with more requests that generate draft nothing; default: 16 on a CPU, 32 on a GPU",
              kPositive);
 }
 
