@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <random>
 #include <stdexcept>
 
 #include "attend/base/error.h"
@@ -56,8 +57,10 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
     config_.dtype = DType::kF32;  // rounded more, a token in another batch may be another
     config_.kv_cache_dtype = DType::kF32;
     // One token that repeats is enough: wrong drafts are wanted too.
-    options_ = {
-        .algorithm = SpeculativeAlgorithm::kNgram, .num_draft_tokens = 6, .ngram_min_match_window_size = 1};
+    options_ = {.algorithm = SpeculativeAlgorithm::kNgram,
+                .num_draft_tokens = 6,
+                .ngram_min_match_window_size = 1,
+                .disable_by_batch_size = 16};
     if (GetParam() == DeviceType::kCuda) config_.cuda_graph_max_bs = 8;
   }
   void SetUp() override {
@@ -403,6 +406,64 @@ TEST_P(SpeculativeDecoding, DecodesRequestsWithMasksPlainlyBesideOthers) {
   for (const auto& [key, answer] : plain.answers) expect_equal(answer, drafted.answers.at(key), 1e-4f);
   EXPECT_EQ(num_drafted_for_masks, 0);
   EXPECT_GT(drafted.stats.drafts.num_accepted, 0);
+}
+
+// Whoever comes and goes beside them, and however often they are preempted, requests get the tokens that they
+// get alone and without drafts; one that is aborted has the first of them.
+TEST_P(SpeculativeDecoding, GivesTheSameTokensOverRandomArrivalsAbortsAndPreemptions) {
+  config_.chunked_prefill_size = 16;
+  config_.max_running_requests = 5;
+  config_.schedule.conservativeness = 0.0;
+  int64_t num_preemptions = 0;
+  int num_aborted = 0, num_whole = 0;
+  for (unsigned seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+    config_.backend_options.page_size = 1 << below(4);
+    std::vector<GenerationRequest> requests;
+    for (int i = 0; i < 14; ++i) {
+      // Some prompts begin alike.
+      requests.push_back(request(below(4), 1 + below(60), 1 + below(50)));
+      SamplingParams& params = requests.back().params;
+      params.temperature = below(2) == 0 ? 0.0f : 0.4f;
+      params.seed = random();
+      if (below(3) == 0) params.stop_token_ids = {2 + below(126), 2 + below(126), 2 + below(126)};
+      if (below(4) == 0) params.frequency_penalty = 0.05f;
+    }
+    config_.max_total_tokens = 0;
+    std::map<AnswerKey, SpeculativeAnswer> alone;
+    for (size_t i = 0; i < requests.size(); ++i)
+      alone[{static_cast<RequestId>(i) + 1, 0}] = run(false, {requests[i]}).answers.at({1, 0});
+    config_.max_total_tokens = 160;
+    size_t next = 2;
+    const SpeculativeRun drafted =
+        run(true, {requests[0], requests[1]}, [&](Engine& engine, int, const OutputSink& sink) {
+          if (below(12) == 0) engine.abort(1 + below(static_cast<int>(next)), sink);
+          for (;
+               next < requests.size() && (below(3) == 0 || engine.num_running() + engine.num_waiting() == 0);
+               ++next)
+            engine.submit(requests[next]);
+        });
+    ASSERT_EQ(drafted.answers.size(), requests.size());
+    num_preemptions += drafted.num_preemptions;
+    for (const auto& [key, answer] : drafted.answers) {
+      const std::vector<int32_t>& whole = alone.at(key).tokens;
+      EXPECT_EQ(answer.num_last, 1);
+      if (answer.reason != FinishReason::kAbort) {
+        ++num_whole;
+        EXPECT_EQ(answer.tokens, whole);
+        EXPECT_EQ(answer.reason, alone.at(key).reason);
+        continue;
+      }
+      ++num_aborted;
+      ASSERT_LE(answer.tokens.size(), whole.size());
+      EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), whole.begin()));
+    }
+  }
+  EXPECT_GT(num_preemptions, 5) << "the test tests little";
+  EXPECT_GT(num_aborted, 5) << "the test tests little";
+  EXPECT_GT(num_whole, 40) << "the test tests little";
 }
 
 // Text: stop strings are found where they are without drafts, and nothing behind them is shown.

@@ -191,8 +191,8 @@ def test_a_stream_that_is_let_go_of_or_aborted_ends(llm):
 @pytest.mark.parametrize(
     "options",
     [
-        {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 5},
-        {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 6}},
+        {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 5, "speculative_disable_by_batch_size": 8},
+        {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 6}, "speculative_disable_by_batch_size": 8},
     ],
     ids=("sglang", "vllm"),
 )

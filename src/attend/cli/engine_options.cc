@@ -89,7 +89,7 @@ void add_speculation_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--speculative-ngram-min-match-window-size,--ngram-prompt-lookup-min",
              numbers.ngram_min_match_window_size, "NGRAM: the fewest that count", kPositive);
   add_number(app, "--speculative-disable-by-batch-size", numbers.disable_by_batch_size,
-             "steps with more requests that generate draft nothing; default: 16 on a CPU, 32 on a GPU",
+             "steps with more requests that generate draft nothing; default: 4 on a CPU, 32 on a GPU",
              kPositive);
 }
 
