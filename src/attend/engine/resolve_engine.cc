@@ -44,8 +44,8 @@ std::filesystem::path weight_files(const EngineConfig& config) {
 
 // Chosen when the user names no number.
 constexpr int kDefaultDraftTokens = 12;
-// More requests fill a device without drafts: two CPU cores, whose dense layers take rows for nothing up to
-// about 8; a GPU, by others' figures.
+// More requests fill a device without drafts: of a CPU as docs/speculative-decoding.md measured it, of a GPU
+// by others' figures.
 constexpr int kDefaultDraftingReqs = 4, kDefaultDraftingReqsOnGpu = 32;
 
 SpeculativeOptions choose_speculation(const EngineConfig& config) {
