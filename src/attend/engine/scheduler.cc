@@ -179,12 +179,12 @@ void Scheduler::advance() {
     if (request == nullptr) continue;
     const bool decoded = step_->ahead || request->decoding();
     request->num_computed += part.num_new - part.num_rejected();
-    if (broken_.empty()) memory_.leave_window(*request);
-    if (broken_.empty() && part.num_rejected() > 0) memory_.shrink(*request);
-    // An answer is shared when it ends: a node for each of its pages would make a long path.
-    if (decoded || !broken_.empty()) continue;
+    if (!broken_.empty()) continue;
     try {
-      memory_.checkpoint(*request);
+      memory_.leave_window(*request);
+      if (part.num_rejected() > 0) memory_.shrink(*request);
+      // An answer is shared when it ends: a node for each of its pages would make a long path.
+      if (!decoded) memory_.checkpoint(*request);
     } catch (const std::exception& error) {
       broken_ = error.what();
     }
