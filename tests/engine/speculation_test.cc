@@ -21,8 +21,8 @@ namespace {
 using testing::HasSubstr;
 using testing_support::error_message;
 
-const std::filesystem::path kLlama = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32";
-const std::filesystem::path kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
+const std::filesystem::path kRandomLlama = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32";
+const std::filesystem::path kTinyModel = ATTEND_SOURCE_DIR "/models/attend-tiny";
 
 struct SpeculativeAnswer {
   std::vector<int32_t> tokens;
@@ -52,7 +52,7 @@ std::vector<int32_t> repeating_prompt(int first, int num_tokens) {
 class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
  protected:
   SpeculativeDecoding() {
-    config_.model_path = kLlama;
+    config_.model_path = kRandomLlama;
     config_.device.type = GetParam();
     config_.dtype = DType::kF32;  // rounded more, a token in another batch may be another
     config_.kv_cache_dtype = DType::kF32;
@@ -363,7 +363,7 @@ TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseLogitsStopToBeNumbers) {
   const auto path = std::filesystem::path(testing::TempDir()) / "attend_speculation_overflowing";
   const std::vector<GenerationRequest> requests = requests_of(4);
   const int32_t bad = run(false, requests).answers.at({3, 0}).tokens[6];
-  testing_support::make_overflowing_model(kLlama, path, bad);
+  testing_support::make_overflowing_model(kRandomLlama, path, bad);
   config_.model_path = path;
   const SpeculativeRun plain = run(false, requests), drafted = run(true, requests);
   std::filesystem::remove_all(path);
@@ -468,7 +468,7 @@ TEST_P(SpeculativeDecoding, GivesTheSameTokensOverRandomArrivalsAbortsAndPreempt
 
 // Text: stop strings are found where they are without drafts, and nothing behind them is shown.
 TEST_P(SpeculativeDecoding, EndsAtAStopStringWithinADraft) {
-  config_.model_path = kTiny;
+  config_.model_path = kTinyModel;
   config_.dtype.reset();
   const std::string prompt = "copy: " + std::string("one two three four five six seven eight nine ten; ");
   std::vector<GenerationRequest> requests;
