@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing_support::error_message;
 
 const std::filesystem::path kRandomLlama = ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32";
-const std::filesystem::path kTinyModel = ATTEND_SOURCE_DIR "/models/attend-tiny";
+const std::filesystem::path kAttendTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
 
 struct SpeculativeAnswer {
   std::vector<int32_t> tokens;
@@ -468,7 +468,7 @@ TEST_P(SpeculativeDecoding, GivesTheSameTokensOverRandomArrivalsAbortsAndPreempt
 
 // Text: stop strings are found where they are without drafts, and nothing behind them is shown.
 TEST_P(SpeculativeDecoding, EndsAtAStopStringWithinADraft) {
-  config_.model_path = kTinyModel;
+  config_.model_path = kAttendTiny;
   config_.dtype.reset();
   const std::string prompt = "copy: " + std::string("one two three four five six seven eight nine ten; ");
   std::vector<GenerationRequest> requests;
