@@ -33,7 +33,7 @@ struct Ended {
   int most_used_slots = 0, num_preemptions = 0;
 };
 
-Ended run_to_the_end(Engine& engine) {
+Ended run_until_all_end(Engine& engine) {
   Ended ended;
   while (engine.step([&](const RequestOutput& output) {
     ended.num_tokens[output.id] += static_cast<int>(output.token_ids.size());
@@ -51,7 +51,7 @@ TEST(SkippedPrompt, CostsOneTokenAndHasTheSlotsOfAll) {
   config.chunked_prefill_size = 16;
   Engine engine(config);
   for (int i = 0; i < 3; ++i) engine.submit(request(100, 8));
-  const Ended ended = run_to_the_end(engine);
+  const Ended ended = run_until_all_end(engine);
   EXPECT_EQ(engine.stats().num_prefill_tokens, 3);
   EXPECT_GE(ended.most_used_slots, 300);
   for (const auto& [id, count] : ended.num_tokens) EXPECT_EQ(count, 8) << id;
@@ -63,7 +63,7 @@ TEST(SkippedPrompt, IsComputedWhereItIsNotSkipped) {
   GenerationRequest computed = request(100, 2);
   computed.skip_prompt = false;
   engine.submit(computed);
-  run_to_the_end(engine);
+  run_until_all_end(engine);
   EXPECT_EQ(engine.stats().num_prefill_tokens, 100);
 }
 
@@ -78,7 +78,7 @@ TEST(SkippedPrompt, HoldsNoMoreThanItsWindowWhereLayersHaveOne) {
   ASSERT_GT(engine.info().swa_pool_slots, 0);
   engine.submit(request(120, 8));
   engine.submit(request(100, 8));
-  for (const auto& [id, count] : run_to_the_end(engine).num_tokens) EXPECT_EQ(count, 8) << id;
+  for (const auto& [id, count] : run_until_all_end(engine).num_tokens) EXPECT_EQ(count, 8) << id;
 }
 
 TEST(SkippedPrompt, IsSkippedAgainAfterPreemption) {
@@ -88,7 +88,7 @@ TEST(SkippedPrompt, IsSkippedAgainAfterPreemption) {
   config.schedule.conservativeness = 0.0;
   Engine engine(config);
   for (int i = 0; i < 3; ++i) engine.submit(request(40, 30));
-  const Ended ended = run_to_the_end(engine);
+  const Ended ended = run_until_all_end(engine);
   EXPECT_GT(ended.num_preemptions, 0);
   for (const auto& [id, count] : ended.num_tokens) EXPECT_EQ(count, 30) << id;
 }
