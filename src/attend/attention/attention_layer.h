@@ -58,8 +58,8 @@ struct BatchLimits {
   int max_reqs = 0;
   int max_tokens = 0;         // new tokens of a step
   int64_t max_kv_tokens = 0;  // sum of seqlen_kv over a step; bounds partial results
-  int max_draft_tokens =
-      0;  // drafted ones among the new tokens of a step: each has a row of logits of its own
+  // Drafted ones among the new tokens of a step; each has a row of logits of its own.
+  int max_draft_tokens = 0;
 
   int max_logit_rows() const { return max_reqs + max_draft_tokens; }
 };
