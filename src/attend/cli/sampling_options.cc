@@ -164,7 +164,8 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
   app.add_flag("--ignore-eos", params.ignore_eos, "go on after the end-of-sequence token");
   app.add_flag("!--no-skip-special-tokens", params.skip_special_tokens,
                "special tokens are part of the text");
-  add_number(app, "--n", params.n, "completions of each prompt");
+  // Not --n: CLI11 from 2.4 on takes it for another -n.
+  add_number(app, "--num-completions", params.n, "completions of each prompt");
   app.add_flag("--echo", params.echo, "the text begins with the prompt's");
   add_number(app, "--logprobs", options.logprobs,
              "with --json: logarithms of probabilities, of each token and of so many of the likeliest");
