@@ -107,6 +107,17 @@ TEST(StepInputs, HasTheSameAddressesInStepsPaddedToTheSameSize) {
   EXPECT_THAT(inputs.batch().out_slots, ElementsAre(TokenSlot(2), TokenSlot(2), kNoSlot));
 }
 
+// Graphs are captured so; attention is planned for as many rows as a request has at most.
+TEST(StepInputs, OfPaddingAloneHasATokenForEachRequest) {
+  ReqToTokenPool rows(3, 8);
+  StepInputs inputs({.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16}, rows);
+  Stream stream;
+  inputs.build({.requests = {}, .num_tokens = 0, .mode = ForwardMode::kDecode}, stream, 3);
+  EXPECT_EQ(inputs.batch().num_reqs, 3);
+  EXPECT_EQ(inputs.batch().max_seqlen_q, 1);
+  EXPECT_THAT(inputs.batch().cu_seqlen_q, ElementsAre(0, 1, 2, 3));
+}
+
 TEST(StepInputs, RefusesAStepThatCountsItsTokensWrong) {
   const BatchLimits limits{.max_reqs = 1, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(1, 8);

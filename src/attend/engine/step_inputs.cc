@@ -53,7 +53,8 @@ void StepInputs::build(const ScheduledStep& step, Stream& stream, int padded_req
     return Arrays(base, all_reqs, all_tokens, most_logit_rows, swa_ != nullptr);
   };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
-  int num_tokens = 0, max_seqlen_q = 0;
+  // Padding has a token of its own, also where a graph is captured with nothing else.
+  int num_tokens = 0, max_seqlen_q = num_padding > 0 ? 1 : 0;
   num_sampling_ = 0;
   arrays.cu_seqlen_q[0] = 0;
   PrefixInfo prefix{.table = rows_.table().as<const int32_t>(), .table_stride = rows_.table().strides[0]};
