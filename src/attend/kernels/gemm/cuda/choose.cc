@@ -9,7 +9,6 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
 
 namespace attend::kernels::cuda {

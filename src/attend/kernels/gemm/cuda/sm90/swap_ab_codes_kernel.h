@@ -6,9 +6,6 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kMaxDeferredCodeTokens = 64;  // rows of x of a launch under a deferred norm
-inline constexpr int kScaledInputs = 128;          // whose products' sums are multiplied by a scale
-
 // As SwapAbGemmParams, but that `weight` there maps codes, and K-blocks are 128 bytes of a row of them.
 struct SwapAbCodesParams {
   SwapAbGemmParams gemm;
