@@ -237,7 +237,8 @@ int converse(Conversation& conversation) {
 int run_chat(const CLI::App& app, const ChatOptions& options) {
   SamplingParams sampling =
       choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path)).params;
-  require(sampling.n == 1, "--num-completions ", sampling.n, ": a conversation has one answer to each question");
+  require(sampling.n == 1, "--num-completions ", sampling.n,
+          ": a conversation has one answer to each question");
   sampling.echo = false;
   auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   if (!chat)

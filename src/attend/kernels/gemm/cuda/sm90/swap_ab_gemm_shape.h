@@ -8,8 +8,8 @@ inline constexpr int kWarpgroupRows = 64;  // of W, of a warpgroup (wgmma m64)
 inline constexpr int kMaxWarpgroups = 2;
 inline constexpr int kMaxClusterSize = 8;
 inline constexpr int kMinColumns = 2;  // of 16 rows of x: that many are exchanged though x has fewer
-// Of quantised weights: rows of x of a launch under a deferred norm; inputs whose products' sums are multiplied
-// by a scale.
+// Of quantised weights: rows of x of a launch under a deferred norm; inputs whose products' sums are
+// multiplied by a scale.
 inline constexpr int kMaxDeferredCodeTokens = 64;
 inline constexpr int kScaledInputs = 128;
 
