@@ -152,12 +152,14 @@ TEST_P(OnGpu, ComputeWhatFloat64Does) {
 }
 
 // What a GPU has kernels of their own for: few rows, of which some have more than a tile, many rows, and rows
-// of scales that begin anywhere in a word. Scales up to 2 are multiplied in another way than larger ones.
+// of scales that begin anywhere in a word, or all at even bytes. Scales up to 2 are multiplied in another way
+// than larger ones.
 TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
   const Format& mxfp4 = kFormats[std::size(kFormats) - 1];
   ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);
   const MoeShape small{.num_experts = 12, .top_k = 3, .hidden_size = 288, .intermediate_size = 160},
-      large{.num_experts = 12, .top_k = 3, .hidden_size = 1440, .intermediate_size = 1056};
+      large{.num_experts = 12, .top_k = 3, .hidden_size = 1440, .intermediate_size = 1056},
+      even{.num_experts = 12, .top_k = 3, .hidden_size = 320, .intermediate_size = 192};
   for (const bool small_scales : {false, true})
     for (const bool clamped : {false, true})
       for (const auto& [num_tokens, shape] : std::vector<std::pair<int64_t, MoeShape>>{{1, small},
@@ -167,6 +169,9 @@ TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
                                                                                        {60, small},
                                                                                        {100, small},
                                                                                        {1, large},
+                                                                                       {1, even},
+                                                                                       {20, even},
+                                                                                       {100, even},
                                                                                        {4, large}}) {
         const auto gate_up =
             random_weight(mxfp4, shape.num_experts * 2 * shape.intermediate_size, shape.hidden_size);

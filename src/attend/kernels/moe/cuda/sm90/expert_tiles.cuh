@@ -174,7 +174,7 @@ class ExpertTilesCta {
                            given);
         ptx::cp_async_mbarrier_arrive(full(state.stage));
         if constexpr (kCodes) {
-          const uint32_t exponents = codes.exponents[0];
+          const uint32_t exponents[2] = {codes.exponents[0][0], codes.exponents[0][1]};
           // Behind the rows of x, which wait for what was asked for before them.
           ask_for_codes(thread, codes);
           widen(thread, bits, exponents, weights_at(state.stage));
@@ -192,7 +192,9 @@ class ExpertTilesCta {
     uint32_t first;   // stage of codes, in shared memory
     int64_t rows[2];  // of W, whose codes are asked for next
     int tile, k_block;
-    uint32_t exponents[Config::kCodeStages];  // of the codes under way, the oldest first
+    // Of the codes under way, the oldest first: of each row those of its two groups, in two bytes as they
+    // were loaded. What is done to a load waits for it.
+    uint32_t exponents[Config::kCodeStages][2];
   };
   static constexpr int kScaledInputs = 32;
 
@@ -218,23 +220,20 @@ class ExpertTilesCta {
   // Where the oldest are, which are done with.
   __device__ __forceinline__ void ask_for_codes(int thread, Codes& codes) const {
     const auto* const data = static_cast<const uint8_t*>(product_.weight.data);
-    const auto* const scales = static_cast<const uint8_t*>(product_.weight.scales);
-    uint32_t exponents = 0;
+    uint32_t exponents[2] = {};
     if (codes.tile < num_tiles_) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
+      for (int half = 0; half < 2; ++half) {
+        const int64_t row = codes.rows[half];
 #pragma unroll
         for (int group = 0; group < 2; ++group) {
           const int input = codes.k_block * kBlockK + group * kScaledInputs;
           const bool given = input < product_.in_features;
-          const int64_t row = codes.rows[half];
           ptx::cp_async_16(codes.at + (half * 2 + group) * Config::kProducerThreads * 16,
                            data + (given ? (row * product_.in_features + input) / 2 : 0), given);
-          if (given)
-            exponents |= static_cast<uint32_t>(
-                             __ldg(scales + row * product_.weight.scale_columns + input / kScaledInputs))
-                         << (16 * half + 8 * group);
         }
+        exponents[half] = load_exponents(row, codes.k_block * (kBlockK / kScaledInputs));
+      }
       if (++codes.k_block == num_k_blocks_) {
         codes.k_block = 0;
         codes.tile += static_cast<int>(gridDim.x);
@@ -245,8 +244,23 @@ class ExpertTilesCta {
     codes.at += Config::kCodeStageBytes;
     if (codes.at == codes.first + Config::kCodeStages * Config::kCodeStageBytes) codes.at = codes.first;
 #pragma unroll
-    for (int i = 0; i + 1 < Config::kCodeStages; ++i) codes.exponents[i] = codes.exponents[i + 1];
-    codes.exponents[Config::kCodeStages - 1] = exponents;
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i + 1 < Config::kCodeStages; ++i)
+        codes.exponents[i][half] = codes.exponents[i + 1][half];
+      codes.exponents[Config::kCodeStages - 1][half] = exponents[half];
+    }
+  }
+  // Of a row's two groups from this one on, of which the second may be behind the last one. Rows that begin
+  // at even bytes have them in one word.
+  __device__ __forceinline__ uint32_t load_exponents(int64_t row, int group) const {
+    const int num_groups = product_.weight.scale_columns;
+    const auto* const from = static_cast<const uint8_t*>(product_.weight.scales) + row * num_groups + group;
+    if (num_groups % 2 == 0 && reinterpret_cast<uintptr_t>(product_.weight.scales) % 2 == 0)
+      return __ldg(reinterpret_cast<const uint16_t*>(from));
+    uint32_t exponents = __ldg(from);
+    if (group + 1 < num_groups) exponents |= static_cast<uint32_t>(__ldg(from + 1)) << 8;
+    return exponents;
   }
   __device__ __forceinline__ void load_codes(const Codes& codes, uint4 (&bits)[Config::kCodePieces]) const {
     ptx::cp_async_wait_group<Config::kCodeStages - 1>();
@@ -255,11 +269,11 @@ class ExpertTilesCta {
       bits[i] = ptx::ld_shared_16(codes.at + i * Config::kProducerThreads * 16);
   }
   __device__ __forceinline__ void widen(int thread, const uint4 (&bits)[Config::kCodePieces],
-                                        uint32_t exponents, uint32_t to) const {
+                                        const uint32_t (&exponents)[2], uint32_t to) const {
 #pragma unroll
     for (int i = 0; i < Config::kCodePieces; ++i) {
       const uint32_t words[4] = {bits[i].x, bits[i].y, bits[i].z, bits[i].w};
-      const uint32_t factor = pair_of_scale(exponents >> (8 * i) & 0xffu);
+      const uint32_t factor = pair_of_scale(exponents[i / 2] >> (8 * (i % 2)) & 0xffu);
 #pragma unroll
       for (int word = 0; word < 4; ++word)
         ptx::st_shared_16(to + swizzled_piece(thread + i / 2 * kExpertBoxRows, i % 2 * 4 + word),
