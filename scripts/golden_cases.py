@@ -998,4 +998,6 @@ CASES = {
         ),
         lengths=(1, 16, 17, 130),
     ),
+    # 24 query heads of one K/V head.
+    "llama-mqa24-hd16": Case(llama(hidden_size=48, num_attention_heads=24, num_key_value_heads=1, head_dim=16)),
 }

@@ -312,7 +312,8 @@ constexpr const char* kArrangedCases[] = {"gemma-first",
                                           "minimax-m2-partial",
                                           "glm4-moe-norms",
                                           "glm4-moe-plain",
-                                          "dots1-groups"};
+                                          "dots1-groups",
+                                          "llama-mqa24-hd16"};
 // Multi-head latent attention. Prompts are expanded, unless a token's bits may depend on itself alone: then
 // all steps are absorbed. The reference takes its time over 576 numbers a key.
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};
