@@ -59,6 +59,7 @@ def framed(headers, body=b""):
 ])
 def test_what_frames_a_request_is_read_strictly(server, request_bytes, status):
     assert answer_to(server, request_bytes).startswith(b"HTTP/1.1 %d " % status)
+    eventually(lambda: metric(server, "http_requests_active") == 1)  # this one
 
 
 @pytest.mark.parametrize("body, status, words", [

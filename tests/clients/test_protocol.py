@@ -53,6 +53,17 @@ def test_native_logprobs_of_prompt_and_answer(server):
     assert answer_only["input_token_logprobs"] == [] and len(answer_only["output_token_logprobs"]) == 4
 
 
+def test_native_streams_do_not_repeat_all_logprobs_for_each_token(server):
+    body = {"text": QUESTION, "stream": True, "return_logprob": True, "top_logprobs_num": 5,
+            "sampling_params": {"max_new_tokens": 400, "temperature": 0, "ignore_eos": True}}
+    stream = curl("-N", server.url + "/generate", "-d", json.dumps(body))
+    events = [json.loads(event.removeprefix("data: ")) for event in stream.split("\n\n")[:-2]]
+    told = [len(event["meta_info"]["output_token_logprobs"]) for event in events]
+    assert told == sorted(told) and told[0] == 1 and told[-1] == 400
+    assert sum(told) < 20 * told[-1]
+    assert [token for _, token, _ in events[-1]["meta_info"]["output_token_logprobs"]] == events[-1]["output_ids"]
+
+
 def test_native_streams_of_several_prompts_say_which_is_which(server):
     stream = curl("-N", server.url + "/generate", "-d", json.dumps({"text": [QUESTION, "copy: a [ sun ] b ->"], "stream": True}))
     last = {}

@@ -8,6 +8,10 @@ namespace attend::serve {
 
 namespace {
 
+// A native stream with logprobs goes on when what it has said has grown by one of so many parts: in all it takes
+// some 17 times its last event.
+constexpr size_t kPartsOfLogprobs = 16;
+
 template <class T>
 void assign(std::vector<T>& copy, std::span<const T> values) {
   copy.assign(values.begin(), values.end());
@@ -277,6 +281,10 @@ void Generation::stream(size_t index, std::string_view text, std::span<const Ans
   const bool finished = choice.finish_reason != FinishReason::kNone;
   const bool whole_at_once = head_.door == Door::kGenerate && finished;
   const bool has_logprobs = choice.logprobs.size() > choice.num_logprobs_sent;
+  // Native events have every logprob there is: one for each token would be the square of the answer.
+  const bool waits_for_more = head_.door == Door::kGenerate && job_.params.logprobs && !first &&
+                              choice.logprobs.size() - choice.num_logprobs_sent <
+                                  choice.num_logprobs_sent / kPartsOfLogprobs;
   bool says_role = first;
   for (const AnswerDelta& delta : deltas) {
     events_ += event(answer_chunk(head_, index, choice, delta, says_role, job_));
@@ -285,7 +293,7 @@ void Generation::stream(size_t index, std::string_view text, std::span<const Ans
   }
   // What a parser holds back is no reason to be silent: the first token is told of.
   if (choice.answer) text = {};
-  if ((first || !text.empty() || has_logprobs) && !whole_at_once && deltas.empty()) {
+  if ((first || !text.empty() || has_logprobs) && !whole_at_once && !waits_for_more && deltas.empty()) {
     add_text_event(index, text, first);
     choice.count_logprobs_as_sent();
   }

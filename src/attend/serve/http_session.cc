@@ -253,13 +253,19 @@ void HttpSession::hand_on() {
   exchange_ = std::make_shared<Answer>(shared_from_this());
   ++pool_.metrics.num_requests;
   ++pool_.metrics.num_active_requests;
+  is_counted_ = true;
   read();
   pool_.handler(std::move(request), exchange_);
 }
 
+void HttpSession::uncount() noexcept {
+  if (is_counted_) --pool_.metrics.num_active_requests;
+  is_counted_ = false;
+}
+
 void HttpSession::finish_answer() noexcept {
   if (!exchange_) return;
-  if (parser_->is_done()) --pool_.metrics.num_active_requests;
+  uncount();
   exchange_ = nullptr;
   release_body();
   if (pool_.closing) keep_alive_ = false;
@@ -386,7 +392,7 @@ void HttpSession::close() noexcept {
   write_timer_.cancel();
   transport_->close();
   if (exchange_) {
-    if (parser_ && parser_->is_done()) --pool_.metrics.num_active_requests;
+    uncount();
     std::exchange(exchange_, nullptr)->leave();
   }
   release_body();

@@ -74,6 +74,7 @@ class HttpSession : public Link<HttpSession>, public std::enable_shared_from_thi
   void write();
   void write_rest(size_t num_written);
   void write_piece(size_t begin);
+  void uncount() noexcept;
   void finish_answer() noexcept;
   // Of the request in hand, which ends; `status`: of the answer.
   void try_log_access(int status) const noexcept;
@@ -93,6 +94,7 @@ class HttpSession : public Link<HttpSession>, public std::enable_shared_from_thi
   std::vector<char> incoming_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   std::shared_ptr<Answer> exchange_;  // the request that is being answered
+  bool is_counted_ = false;           // among active requests: what was read whole, and not refused
   std::string unsent_, sending_;      // sending_: what the client has not taken at once
   bool overrun_ = false;              // the client reads too slowly, and is about to be dropped
   bool reading_ = false, writing_ = false, lingering_ = false, closed_ = false;
