@@ -8,8 +8,8 @@ namespace attend::serve {
 
 namespace {
 
-// A native stream with logprobs goes on when what it has said has grown by one of so many parts: in all it takes
-// some 17 times its last event.
+// A native stream with logprobs goes on when what it has said has grown by one of so many parts: in all it
+// takes some 17 times its last event.
 constexpr size_t kPartsOfLogprobs = 16;
 
 template <class T>
@@ -282,9 +282,9 @@ void Generation::stream(size_t index, std::string_view text, std::span<const Ans
   const bool whole_at_once = head_.door == Door::kGenerate && finished;
   const bool has_logprobs = choice.logprobs.size() > choice.num_logprobs_sent;
   // Native events have every logprob there is: one for each token would be the square of the answer.
-  const bool waits_for_more = head_.door == Door::kGenerate && job_.params.logprobs && !first &&
-                              choice.logprobs.size() - choice.num_logprobs_sent <
-                                  choice.num_logprobs_sent / kPartsOfLogprobs;
+  const bool waits_for_more =
+      head_.door == Door::kGenerate && job_.params.logprobs && !first &&
+      choice.logprobs.size() - choice.num_logprobs_sent < choice.num_logprobs_sent / kPartsOfLogprobs;
   bool says_role = first;
   for (const AnswerDelta& delta : deltas) {
     events_ += event(answer_chunk(head_, index, choice, delta, says_role, job_));
