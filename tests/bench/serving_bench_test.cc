@@ -90,6 +90,13 @@ TEST(ServingBench, RefusesATraceThatDoesNotFit) {
               HasSubstr("conversation 1 of the trace: 618 tokens with its answers: a request may have 512"));
 }
 
+TEST(ServingBench, EndsWhereARequestIsNotAnswered) {
+  ServingOptions options = options_of({.num_conversations = 8, .input = always(8), .output = always(6)});
+  options.engine.schedule.max_queued_requests = 2;
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { (void)bench_serving(options); }),
+              HasSubstr("a request was not answered: the request queue is full"));
+}
+
 TEST(ServingBench, WritesWhatAPlotNeeds) {
   const std::string path = testing::TempDir() + "/attend_serving.json";
   write_json(bench_serving(options_of({.num_conversations = 3, .input = always(8), .output = always(5)})),

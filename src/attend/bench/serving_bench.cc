@@ -153,6 +153,8 @@ class ServingBench {
 
   void take(const RequestOutput& output) {
     require_token(output);
+    require(output.finish_reason != FinishReason::kAbort,
+            "bench serving: a request was not answered: ", output.message);
     const auto found = running_.find(output.id);
     if (found == running_.end()) return;
     Running& running = found->second;
