@@ -16,7 +16,7 @@ namespace {
 // (docs/kernels/prefill-e4m3.md), and of head dims up to 96, where 128 columns were no slower.
 constexpr AttentionTuning kH200{.min_rows_of_prefill = 65,
                                 .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm,
-                                .prefills_e4m3 = false,
+                                .prefills_e4m3 = true,
                                 .prefills_96 = false};
 
 bool always(const AttentionProblem&, const AttentionTuning&) { return true; }

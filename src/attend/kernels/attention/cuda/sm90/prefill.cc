@@ -12,6 +12,7 @@ namespace {
 
 // Smaller pages would take more copies than TMA starts in the time of a tile.
 constexpr int kMinBoxRows = 8;
+constexpr int kConsumerRows = kPrefillRows / 2;  // of a consumer warpgroup
 
 constexpr const PrefillInstance* find_instance(Element q, Element kv, HeadDims dims) {
   for (const PrefillInstance& instance : kPrefillInstances)
@@ -52,6 +53,11 @@ int box_rows_for(DType q, const KvView& kv, int head_dim_qk) {
   return kv.index.page_size < kMinBoxRows ? 0 : std::min(kv.index.page_size, most);
 }
 
+// Tokens whose heads of a group are a consumer's rows; 0: no number of them is, or TMA takes no such queries.
+int box_tokens_for(const TensorView& q, int group) {
+  return kConsumerRows % group == 0 && has_map(q) ? kConsumerRows / group : 0;
+}
+
 int most_jobs(const AttentionArgs& args, const DevicePlan& plan) {
   return static_cast<int>(most_prefill_jobs(plan.num_row_tiles(), args.batch.num_reqs(),
                                             plan.view().tile_rows, plan.limits().num_kv_heads));
@@ -67,12 +73,21 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
   PrefillParams prefill{.attention = params,
                         .k = {},
                         .v = {},
+                        .q = {},
+                        .out = {},
                         .box_rows = box_rows_for(args.q.dtype, args.kv, instance.head_dim_qk),
+                        .box_tokens = box_tokens_for(args.q, params.group),
+                        .stores_boxes = false,
                         .progress = params.plan.partials_done};
   if (prefill.box_rows > 0) {
     const bool contiguous = params.index.kind == KvIndexKind::kContiguous;
     prefill.k = map_pages(args.kv.k, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
     prefill.v = map_pages(args.kv.v, contiguous ? 1 : prefill.box_rows, contiguous ? prefill.box_rows : 1);
+  }
+  if (prefill.box_tokens > 0) {
+    prefill.q = map_tokens(args.q, params.group, prefill.box_tokens);
+    prefill.stores_boxes = size_of(args.out.dtype) == 2 && has_map(args.out);
+    if (prefill.stores_boxes) prefill.out = map_tokens(args.out, params.group, prefill.box_tokens);
   }
   instance.launch(prefill,
                   divides_keys(params.plan) ? params.plan.num_ctas

@@ -34,6 +34,8 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/stmatrix.cuh"
+#include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
@@ -59,6 +61,12 @@ struct PrefillTile {
   // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
   // the epilogue of the present one.
   static constexpr int kQueryStages = kHeadDimQk > 192 || kConverts ? 1 : 2;
+  // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
+  // consumers take turns at the tensor cores: as measured.
+  static constexpr bool kExponentiatesBesidePv = kHeadDimV > 64 && kHeadDimV <= 128,
+                        kTakesTurns = kHeadDimV > 64;
+  // Where they do, results take the place of the queries, from where TMA stores them.
+  static constexpr bool kStagesResults = kQueryStages == 2;
   static constexpr int kQkPanels = (kHeadDimQk + kPanelColumns - 1) / kPanelColumns;
   static constexpr int kVPanels = (kHeadDimV + kPanelColumns - 1) / kPanelColumns;
 
@@ -81,7 +89,8 @@ struct PrefillTile {
 
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
-  static constexpr int kProducerRegisters = kConverts ? 56 : 72, kConsumerRegisters = kConverts ? 200 : 216;
+  static constexpr int kProducerRegisters = kConverts || kHeadDimV > 128 ? 56 : 72;
+  static constexpr int kConsumerRegisters = kConverts ? 200 : kHeadDimV > 128 ? 224 : 216;
   static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
                 65536 / kThreads / 8 * 8 * kThreads);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
@@ -100,7 +109,8 @@ struct PrefillShared {
   static constexpr int kBarriersAt =
       kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
   static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
-  static constexpr int kNumBarriers = 2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + 4 * Tile::kStages;
+  static constexpr int kNumBarriers =
+      2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + 4 * Tile::kStages + 1;
   static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
 
   char* base;
@@ -136,6 +146,8 @@ struct PrefillShared {
   __device__ uint32_t keys_empty(int stage) const { return keys_full(Tile::kStages + stage); }
   __device__ uint32_t values_full(int stage) const { return keys_full(2 * Tile::kStages + stage); }
   __device__ uint32_t values_empty(int stage) const { return keys_full(3 * Tile::kStages + stage); }
+  // For the producer of values alone.
+  __device__ uint32_t values_landed() const { return keys_full(4 * Tile::kStages); }
 
   // By one thread.
   __device__ void init_barriers() const {
@@ -154,6 +166,7 @@ struct PrefillShared {
       ptx::mbarrier_init(keys_empty(stage), Tile::kConsumerWarps);
       ptx::mbarrier_init(values_empty(stage), Tile::kConsumerWarps);
     }
+    ptx::mbarrier_init(values_landed(), 1);
     ptx::fence_mbarrier_init();
   }
 };
@@ -332,7 +345,7 @@ struct PrefillRows {
   // Row max of unscaled scores; stale by at most kSlack after scaling.
   float row_max[2];
   float row_sum[2];  // of this lane's columns only
-  float rescale[2];
+  float rescale[2], shifts[2];
   bool rescales;
 
   __device__ __forceinline__ void clear() {
@@ -358,13 +371,14 @@ struct PrefillRows {
     ptx::wgmma_commit_group();
   }
 
-  // Issues out += P v over the first `num_steps` times 16 keys of the tile.
-  __device__ __forceinline__ void multiply_values(uint32_t v, int num_steps = kSteps) {
+  // Issues out += P v over all keys of the tile: those that are nobody's are zeros in both, and with branches
+  // around them ptxas serialises the products (its note C7520).
+  __device__ __forceinline__ void multiply_values(uint32_t v) {
     constexpr int kStepBytes = 16 * kPanelRowBytes;
     const uint64_t b = ptx::smem_descriptor_mn_major(v, Tile::kKeyPanelBytes);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-      if (step < num_steps) ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, T());
+      ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, T());
     ptx::wgmma_commit_group();
   }
 
@@ -387,10 +401,9 @@ struct PrefillRows {
     }
   }
 
-  // Online softmax: scores become P = 2^(softmax_scale_log2 (score - row_max)), and `rescale` what out and
-  // row_sum so far are to be multiplied with. A row's own scores decide whether they are, so its bits do not
-  // depend on the rows beside it.
-  __device__ __forceinline__ void softmax(float softmax_scale_log2) {
+  // Online softmax, first half: the row max, and `rescale`, what out and row_sum so far are to be multiplied
+  // with. A row's own scores decide whether they are, so its bits do not depend on the rows beside it.
+  __device__ __forceinline__ void raise_max(float softmax_scale_log2) {
     bool changed = false;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -405,21 +418,29 @@ struct PrefillRows {
       rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
       changed |= new_max != row_max[half];
       row_max[half] = new_max;
+      shifts[half] = shift;
+    }
+    rescales = __any_sync(0xffffffffu, changed);
+  }
+
+  // Second half: scores become P = 2^(softmax_scale_log2 (score - row_max)).
+  __device__ __forceinline__ void exponentiate(float softmax_scale_log2) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
       float sums[2] = {};
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = scores[4 * n + 2 * half + i];
-          score = ptx::ex2_approx(score * softmax_scale_log2 - shift);
+          score = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
           sums[i] += score;
         }
       row_sum[half] = row_sum[half] * rescale[half] + (sums[0] + sums[1]);
     }
-    rescales = __any_sync(0xffffffffu, changed);
   }
 
-  // After softmax(), when the PV of the KV tile before has ended.
+  // After exponentiate(), when the PV of the KV tile before has ended.
   __device__ __forceinline__ void rescale_and_pack_p() {
     if (rescales) {
 #pragma unroll
@@ -454,6 +475,25 @@ class PrefillEpilogue {
  public:
   __device__ PrefillEpilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup)
       : params_(params), rows_(rows), first_row_(prefill_row<Tile>(warpgroup)) {}
+
+  // After finish_sums(). By all threads of a warp, whose 16 rows all are. Results as panels in shared memory:
+  // `to` is the warpgroup's first row of the first.
+  __device__ __forceinline__ void stage(const Rows& rows, float softmax_scale_log2, uint32_t to) const {
+    float out_scale[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) out_scale[half] = finish(rows, half, softmax_scale_log2);
+    // Lane l gives the address of row l % 16 of a group of eight columns, or of the next one.
+    const int row = ptx::tid_x() / 32 % 4 * 16 + lane_ % 16;
+#pragma unroll
+    for (int n = 0; n < kGroups; n += 2) {
+      uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[i] = sm80::pack(rows.out[4 * n + 2 * i] * out_scale[i % 2],
+                              rows.out[4 * n + 2 * i + 1] * out_scale[i % 2], T());
+      ptx::stmatrix_x4(to + n / 8 * Tile::kQueryPanelBytes + swizzled(row, n % 8 + lane_ / 16), words);
+    }
+  }
 
   // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
   __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2, int partial_idx) const {
@@ -557,10 +597,12 @@ class PrefillConsumer {
  public:
   // `warpgroup`: of the consumers.
   __device__ PrefillConsumer(const PrefillParams& params, const Shared& shared, int warpgroup)
-      : params_(params.attention),
+      : prefill_(params),
+        params_(params.attention),
         shared_(shared),
         warpgroup_(warpgroup),
         cp_async_rows_(params.box_rows == 0 && Tile::kWarpsOfOperand == 1),
+        cp_async_queries_(params.box_tokens == 0),
         softmax_scale_log2_(sm80::softmax_scale_log2_of(params.attention)) {}
 
   __device__ void run() {
@@ -568,55 +610,51 @@ class PrefillConsumer {
     for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
-      if (work_tile.num_tiles < 0) return;
+      if (work_tile.num_tiles < 0) break;
       ptx::mbarrier_wait(shared_.queries_full(queries_.stage, warpgroup_), queries_.parity);
-      ptx::fence_proxy_async();
+      if (cp_async_queries_) ptx::fence_proxy_async();
       attend(work_tile);
       release(shared_.work_tile_empty(state.stage));
     }
+    if (is_leader()) ptx::cp_async_bulk_wait_until_read();
   }
 
  private:
   __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile) {
     const uint32_t q = shared_.queries(queries_.stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
-    const int num_tiles = work_tile.num_tiles;
-    const KeyRange full = work_tile.full;
-    int first_key = work_tile.first_key;
-    // Boxes of V that begin before the first key, or end behind the last, are copied by cp.async.
-    const bool begins_inside = first_key < work_tile.tile.kv_begin;
+    // What the compiler takes for different from lane to lane costs an instruction for each product: their
+    // descriptors are in uniform registers.
+    const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
+    const KeyRange full{ptx::warp_uniform(work_tile.full.begin), ptx::warp_uniform(work_tile.full.end)};
+    int first_key = ptx::warp_uniform(work_tile.first_key);
     Rows rows;
     rows.clear();
     if (num_tiles == 0) {
-      release_queries();
+      release_results();
+      release_queries(work_tile);
     } else {
       wait_for_keys();
       ptx::wgmma_fence();
       rows.multiply_keys(q, shared_.keys(keys_.stage));
       ptx::wgmma_wait_group<0>();
-      compute_p(rows, work_tile, first_key, full);
+      release_results();
+      score<false>(rows, work_tile, first_key);
+      rows.exponentiate(softmax_scale_log2_);
       rows.rescale_and_pack_p();
-      wait_for_keys_or_end(num_tiles > 1);
+      wait_for_keys_or_end(num_tiles > 1, work_tile);
+      // Most tiles are plain. Their code stands by itself: behind a jump over that of others, instructions
+      // come late.
+      for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
-      for (int i = 1; i < num_tiles; ++i) {
-        first_key += Tile::kKeys;
-        scheduler_barrier_sync();
-        ptx::wgmma_fence();
-        rows.multiply_keys(q, shared_.keys(keys_.stage));
-        wait_for_values(i == 1 && begins_inside);
-        rows.multiply_values(shared_.values(values_.stage));
-        scheduler_barrier_arrive();
-        ptx::wgmma_wait_group<1>();
-        compute_p(rows, work_tile, first_key, full);
-        // The spin loop in this keeps the compiler from moving the next wait before the softmax.
-        wait_for_keys_or_end(i + 1 < num_tiles);
-        ptx::wgmma_wait_group<0>();
-        ptx::fence_operand(rows.out);
-        release_values();
-        rows.rescale_and_pack_p();
+        for (; i < num_tiles && is_plain(full, first_key + Tile::kKeys); ++i)
+          add_tile<true>(rows, work_tile, q, first_key += Tile::kKeys, i + 1 < num_tiles);
+#pragma unroll 1
+        for (; i < num_tiles && !is_plain(full, first_key + Tile::kKeys); ++i)
+          add_tile<false>(rows, work_tile, q, first_key += Tile::kKeys, i + 1 < num_tiles);
       }
-      wait_for_values(true);
+      wait_for_values();
       ptx::wgmma_fence();
-      rows.multiply_values(shared_.values(values_.stage), (work_tile.tile.kv_end - first_key + 15) / 16);
+      rows.multiply_values(shared_.values(values_.stage));
       ptx::wgmma_wait_group<0>();
       ptx::fence_operand(rows.out);
       release_values();
@@ -624,25 +662,92 @@ class PrefillConsumer {
     rows.finish_sums();
     // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
-    PrefillEpilogue<T, Tile>(params_, rows_of(work_tile), warpgroup_)
-        .write(rows, softmax_scale_log2_, work_tile.partial_idx);
+    const PrefillEpilogue<T, Tile> epilogue(params_, rows_of(work_tile), warpgroup_);
+    if (holds_results_) {
+      epilogue.stage(rows, softmax_scale_log2_, q);
+      ptx::fence_proxy_async();
+      ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
+      if (is_leader()) store_results(work_tile, q);
+    } else {
+      epilogue.write(rows, softmax_scale_log2_, work_tile.partial_idx);
+    }
   }
 
-  // The stage of K is free; cap, mask and softmax: scores become P.
-  __device__ __forceinline__ void compute_p(Rows& rows, const PrefillWorkTile& work_tile, int first_key,
-                                            const KeyRange& full) {
+  // Whether the warpgroup's results go to memory by TMA: they are final, and a whole box.
+  __device__ __forceinline__ bool can_stage_results(const PrefillWorkTile& work_tile) const {
+    return Tile::kStagesResults && prefill_.stores_boxes && work_tile.partial_idx < 0 &&
+           rows_of(work_tile).num_rows >= (warpgroup_ + 1) * Tile::kConsumerRows;
+  }
+  // By the leader. `from`: the warpgroup's queries, whose place results have.
+  __device__ __forceinline__ void store_results(const PrefillWorkTile& work_tile, uint32_t from) const {
+    const int token =
+        work_tile.tile.first_token + work_tile.tile.first_query + warpgroup_ * prefill_.box_tokens;
+#pragma unroll
+    for (int panel = 0; panel < Tile::kVPanels; ++panel)
+      ptx::cp_async_bulk_tensor_store(&prefill_.out, panel * kPanelColumns, work_tile.head * params_.group,
+                                      token, from + panel * Tile::kQueryPanelBytes);
+    ptx::cp_async_bulk_commit_group();
+  }
+  // The place of the work tile's results before this one is free, as soon as they have been read from it.
+  __device__ __forceinline__ void release_results() {
+    if constexpr (Tile::kStagesResults) {
+      if (holds_results_ && is_leader()) {
+        ptx::cp_async_bulk_wait_until_read();
+        ptx::mbarrier_arrive(shared_.queries_empty(queries_.stage ^ 1, warpgroup_),
+                             Tile::kConsumerWarps / Tile::kConsumers);
+      }
+      holds_results_ = false;
+    }
+  }
+  __device__ __forceinline__ static bool is_leader() { return threadIdx.x % 128 == 0; }
+
+  // QK^T of the KV tile from `first_key` on, P V of the one before. `more`: there is another one.
+  template <bool kPlain>
+  __device__ __forceinline__ void add_tile(Rows& rows, const PrefillWorkTile& work_tile, uint32_t q,
+                                           int first_key, bool more) {
+    scheduler_barrier_sync();
+    ptx::wgmma_fence();
+    rows.multiply_keys(q, shared_.keys(keys_.stage));
+    wait_for_values();
+    rows.multiply_values(shared_.values(values_.stage));
+    scheduler_barrier_arrive();
+    ptx::wgmma_wait_group<1>();
+    score<kPlain>(rows, work_tile, first_key);
+    if constexpr (Tile::kExponentiatesBesidePv) {
+      rows.exponentiate(softmax_scale_log2_);
+      // The spin loop in this keeps the compiler from moving the next wait before the softmax.
+      wait_for_keys_or_end(more, work_tile);
+    }
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_operand(rows.out);
+    release_values();
+    if constexpr (!Tile::kExponentiatesBesidePv) {
+      rows.exponentiate(softmax_scale_log2_);
+      wait_for_keys_or_end(more, work_tile);
+    }
+    rows.rescale_and_pack_p();
+  }
+
+  // Of a KV tile: without cap and mask.
+  __device__ __forceinline__ bool is_plain(const KeyRange& full, int first_key) const {
+    return params_.logit_cap <= 0.0f && first_key >= full.begin && first_key + Tile::kKeys <= full.end;
+  }
+
+  // The stage of K is free; cap, mask and row max.
+  template <bool kPlain>
+  __device__ __forceinline__ void score(Rows& rows, const PrefillWorkTile& work_tile, int first_key) {
     ptx::fence_operand(rows.scores);
     release(shared_.keys_empty(keys_.stage));
     keys_.advance(Tile::kStages);
-    if (params_.logit_cap > 0.0f) {
+    if (!kPlain && params_.logit_cap > 0.0f) {
       const sm80::ScoreCap cap(params_);
 #pragma unroll
       for (float& score : rows.scores) score = cap(score);
     }
-    if (first_key < full.begin || first_key + Tile::kKeys > full.end)
+    if (!kPlain && (first_key < work_tile.full.begin || first_key + Tile::kKeys > work_tile.full.end))
       rows.mask_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key,
                        {work_tile.tile.kv_begin, work_tile.tile.kv_end});
-    rows.softmax(softmax_scale_log2_);
+    rows.raise_max(softmax_scale_log2_);
   }
 
   // Computed again where it is wanted, since registers are short.
@@ -655,23 +760,24 @@ class PrefillConsumer {
     if (cp_async_rows_) ptx::fence_proxy_async();
   }
   // Waits for the next K; without any, the queries are free.
-  __device__ __forceinline__ void wait_for_keys_or_end(bool more) {
+  __device__ __forceinline__ void wait_for_keys_or_end(bool more, const PrefillWorkTile& work_tile) {
     if (more)
       wait_for_keys();
     else
-      release_queries();
+      release_queries(work_tile);
   }
-  // `by_cp_async`: rows of this tile may have come so, and want a fence before wgmma reads them.
-  __device__ __forceinline__ void wait_for_values(bool by_cp_async) const {
+  __device__ __forceinline__ void wait_for_values() const {
     ptx::mbarrier_wait(shared_.values_full(values_.stage), values_.parity);
-    if (cp_async_rows_ || by_cp_async) ptx::fence_proxy_async();
+    if (cp_async_rows_) ptx::fence_proxy_async();
   }
   __device__ __forceinline__ void release_values() {
     release(shared_.values_empty(values_.stage));
     values_.advance(Tile::kStages);
   }
-  __device__ __forceinline__ void release_queries() {
-    release(shared_.queries_empty(queries_.stage, warpgroup_));
+  // Where results will take their place, that is for release_results() to do.
+  __device__ __forceinline__ void release_queries(const PrefillWorkTile& work_tile) {
+    holds_results_ = can_stage_results(work_tile);
+    if (!holds_results_) release(shared_.queries_empty(queries_.stage, warpgroup_));
     queries_.advance(Tile::kQueryStages);
   }
   // One arrival a warp.
@@ -680,19 +786,24 @@ class PrefillConsumer {
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
 
+  // Without turns, the warpgroup's own: some barrier keeps the compiler from taking its warps for diverged.
   __device__ __forceinline__ void scheduler_barrier_sync() const {
+    if constexpr (!Tile::kTakesTurns) return ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
     ptx::barrier_sync(kSchedulerBarrier + warpgroup_, 128 * Tile::kConsumers);
   }
   __device__ __forceinline__ void scheduler_barrier_arrive() const {
+    if constexpr (!Tile::kTakesTurns) return;
     ptx::barrier_arrive(kSchedulerBarrier + (warpgroup_ ^ 1), 128 * Tile::kConsumers);
   }
 
+  const PrefillParams& prefill_;
   const AttentionParams& params_;
   const Shared& shared_;
   const int warpgroup_;
-  const bool cp_async_rows_;
+  const bool cp_async_rows_, cp_async_queries_;
   const float softmax_scale_log2_;
   PipelineState queries_, keys_, values_;
+  bool holds_results_ = false;  // in the place of the queries before the present ones
 };
 
 // The producer of K, or of V.
@@ -709,7 +820,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   ptx::griddepcontrol_wait();
   write_padding(params.attention, params.attention.plan.header->num_tokens);
   __syncthreads();
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = ptx::warp_uniform(static_cast<int>(threadIdx.x) / 32);
   if (warp < Tile::kProducerWarps) {
     ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
     if (warp < Tile::kWarpsOfOperand)

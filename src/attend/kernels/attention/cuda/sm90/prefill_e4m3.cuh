@@ -266,7 +266,7 @@ struct PrefillE4m3Rows {
   // Row max of unscaled scores; stale by at most kSlack after scaling.
   float row_max[2];
   float row_sum[2];  // of this lane's columns only
-  float rescale[2];
+  float rescale[2], shifts[2];
   bool rescales;
 
   __device__ __forceinline__ void clear() {
@@ -322,10 +322,9 @@ struct PrefillE4m3Rows {
     }
   }
 
-  // Online softmax: scores become P = 2^(kOffset + softmax_scale_log2 (score - row_max)), and `rescale`
-  // what out and row_sum so far are to be multiplied with. A row's own scores decide whether they are, so its
-  // bits do not depend on the rows beside it.
-  __device__ __forceinline__ void softmax(float softmax_scale_log2) {
+  // Online softmax, first half: the row max, and `rescale`, what out and row_sum so far are to be multiplied
+  // with. A row's own scores decide whether they are, so its bits do not depend on the rows beside it.
+  __device__ __forceinline__ void raise_max(float softmax_scale_log2) {
     bool changed = false;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -340,34 +339,36 @@ struct PrefillE4m3Rows {
       rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
       changed |= new_max != row_max[half];
       row_max[half] = new_max;
-      const float shift_of_p = shift - kOffset;
-      float sums[2] = {};
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float& score = scores[4 * n + 2 * half + i];
-          score = ptx::ex2_approx(score * softmax_scale_log2 - shift_of_p);
-          sums[i] += score;
-        }
-      row_sum[half] = row_sum[half] * rescale[half] + (sums[0] + sums[1]);
+      shifts[half] = shift - kOffset;
     }
     rescales = __any_sync(0xffffffffu, changed);
   }
 
-  // After softmax(), when the PV of the KV tile before has ended.
-  __device__ __forceinline__ void rescale_and_pack_p() {
+  // Second half, when the PV of the KV tile before has ended: P = 2^(kOffset + softmax_scale_log2 (score -
+  // row_max)). Exponentials have a unit of their own, which packing and sums go beside.
+  __device__ __forceinline__ void make_p(float softmax_scale_log2) {
+    float sums[2][2] = {};
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int reg = 0; reg < 4; ++reg) {
+        const int half = reg % 2;
+        float four[4];
+#pragma unroll
+        for (int byte = 0; byte < 4; ++byte) {
+          const float score = scores[e4m3::score_of_byte(step, reg, byte)];
+          four[byte] = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
+          sums[half][byte % 2] += four[byte];
+        }
+        p[step][reg] = ptx::cvt_e4m3x4(four[0], four[1], four[2], four[3]);
+      }
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      row_sum[half] = row_sum[half] * rescale[half] + (sums[half][0] + sums[half][1]);
     if (rescales) {
 #pragma unroll
       for (int i = 0; i < Tile::kHeadDimV / 2; ++i) out[i] *= rescale[i / 2 % 2];
     }
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step)
-#pragma unroll
-      for (int reg = 0; reg < 4; ++reg)
-        p[step][reg] = ptx::cvt_e4m3x4(
-            scores[e4m3::score_of_byte(step, reg, 0)], scores[e4m3::score_of_byte(step, reg, 1)],
-            scores[e4m3::score_of_byte(step, reg, 2)], scores[e4m3::score_of_byte(step, reg, 3)]);
   }
 
   // Row sums over all columns, as if P were not so large: call once, after the last tile.
@@ -524,7 +525,8 @@ class PrefillE4m3Consumer {
       : params_(params.attention),
         shared_(shared),
         warpgroup_(warpgroup),
-        cp_async_rows_(params.box_rows == 0) {}
+        cp_async_rows_(params.box_rows == 0),
+        cp_async_queries_(params.box_tokens == 0) {}
 
   __device__ void run() {
     if (warpgroup_ == 1) scheduler_barrier_arrive();
@@ -534,7 +536,7 @@ class PrefillE4m3Consumer {
       if (work_tile.num_tiles < 0) return;
       const E4m3Descales descales = descales_of(work_tile);
       ptx::mbarrier_wait(shared_.queries_full(queries_.stage, warpgroup_), queries_.parity);
-      ptx::fence_proxy_async();
+      if (cp_async_queries_) ptx::fence_proxy_async();
       attend(work_tile, descales);
       release(shared_.work_tile_empty(state.stage));
     }
@@ -553,9 +555,9 @@ class PrefillE4m3Consumer {
 
   __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile, const E4m3Descales& descales) {
     const uint32_t q = shared_.queries(queries_.stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
-    const int num_tiles = work_tile.num_tiles;
-    const KeyRange full = work_tile.full;
-    int first_key = work_tile.first_key;
+    const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
+    const KeyRange full{ptx::warp_uniform(work_tile.full.begin), ptx::warp_uniform(work_tile.full.end)};
+    int first_key = ptx::warp_uniform(work_tile.first_key);
     Rows rows;
     rows.clear();
     if (num_tiles == 0) {
@@ -565,26 +567,17 @@ class PrefillE4m3Consumer {
       ptx::wgmma_fence();
       rows.multiply_keys(q, shared_.keys(keys_.stage));
       ptx::wgmma_wait_group<0>();
-      compute_p(rows, work_tile, descales, first_key, full);
-      rows.rescale_and_pack_p();
+      score<false>(rows, work_tile, descales, first_key);
+      rows.make_p(softmax_scale_log2_of(descales));
       wait_for_keys_or_end(num_tiles > 1);
+      // As PrefillConsumer::attend().
+      for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
-      for (int i = 1; i < num_tiles; ++i) {
-        first_key += Tile::kKeys;
-        scheduler_barrier_sync();
-        ptx::wgmma_fence();
-        rows.multiply_keys(q, shared_.keys(keys_.stage));
-        wait_for_values();
-        rows.multiply_values(shared_.transposed(values_.stage));
-        scheduler_barrier_arrive();
-        ptx::wgmma_wait_group<1>();
-        compute_p(rows, work_tile, descales, first_key, full);
-        // The spin loop in this keeps the compiler from moving the next wait before the softmax.
-        wait_for_keys_or_end(i + 1 < num_tiles);
-        ptx::wgmma_wait_group<0>();
-        ptx::fence_operand(rows.out);
-        release_values();
-        rows.rescale_and_pack_p();
+        for (; i < num_tiles && is_plain(full, first_key + Tile::kKeys); ++i)
+          add_tile<true>(rows, work_tile, descales, q, first_key += Tile::kKeys, i + 1 < num_tiles);
+#pragma unroll 1
+        for (; i < num_tiles && !is_plain(full, first_key + Tile::kKeys); ++i)
+          add_tile<false>(rows, work_tile, descales, q, first_key += Tile::kKeys, i + 1 < num_tiles);
       }
       wait_for_values();
       ptx::wgmma_fence();
@@ -600,23 +593,48 @@ class PrefillE4m3Consumer {
         .write(rows, softmax_scale_log2_of(descales), descales, work_tile.partial_idx);
   }
 
-  // The stage of K is free; cap, mask and softmax: scores become P.
-  __device__ __forceinline__ void compute_p(Rows& rows, const PrefillWorkTile& work_tile,
-                                            const E4m3Descales& descales, int first_key,
-                                            const KeyRange& full) {
+  // QK^T of the KV tile from `first_key` on, P V of the one before. `more`: there is another one.
+  template <bool kPlain>
+  __device__ __forceinline__ void add_tile(Rows& rows, const PrefillWorkTile& work_tile,
+                                           const E4m3Descales& descales, uint32_t q, int first_key,
+                                           bool more) {
+    scheduler_barrier_sync();
+    ptx::wgmma_fence();
+    rows.multiply_keys(q, shared_.keys(keys_.stage));
+    wait_for_values();
+    rows.multiply_values(shared_.transposed(values_.stage));
+    scheduler_barrier_arrive();
+    ptx::wgmma_wait_group<1>();
+    score<kPlain>(rows, work_tile, descales, first_key);
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_operand(rows.out);
+    release_values();
+    rows.make_p(softmax_scale_log2_of(descales));
+    wait_for_keys_or_end(more);
+  }
+
+  // Of a KV tile: without cap and mask.
+  __device__ __forceinline__ bool is_plain(const KeyRange& full, int first_key) const {
+    return params_.logit_cap <= 0.0f && first_key >= full.begin && first_key + Tile::kKeys <= full.end;
+  }
+
+  // The stage of K is free; cap, mask and row max.
+  template <bool kPlain>
+  __device__ __forceinline__ void score(Rows& rows, const PrefillWorkTile& work_tile,
+                                        const E4m3Descales& descales, int first_key) {
     ptx::fence_operand(rows.scores);
     release(shared_.keys_empty(keys_.stage));
     keys_.advance(Tile::kStages);
-    if (params_.logit_cap > 0.0f) {
+    if (!kPlain && params_.logit_cap > 0.0f) {
       sm80::ScoreCap cap(params_);
       cap.to_exponent *= descales.scores;
 #pragma unroll
       for (float& score : rows.scores) score = cap(score);
     }
-    if (first_key < full.begin || first_key + Tile::kKeys > full.end)
+    if (!kPlain && (first_key < work_tile.full.begin || first_key + Tile::kKeys > work_tile.full.end))
       rows.mask_scores(params_, rows_of(work_tile), prefill_e4m3_row<Tile>(warpgroup_), first_key,
                        {work_tile.tile.kv_begin, work_tile.tile.kv_end});
-    rows.softmax(softmax_scale_log2_of(descales));
+    rows.raise_max(softmax_scale_log2_of(descales));
   }
 
   // Computed again where it is wanted, since registers are short.
@@ -662,7 +680,7 @@ class PrefillE4m3Consumer {
   const AttentionParams& params_;
   const Shared& shared_;
   const int warpgroup_;
-  const bool cp_async_rows_;
+  const bool cp_async_rows_, cp_async_queries_;
   PipelineState queries_, keys_, values_;  // values: transposed
 };
 
@@ -676,7 +694,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   ptx::griddepcontrol_wait();
   write_padding(params.attention, params.attention.plan.header->num_tokens);
   __syncthreads();
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = ptx::warp_uniform(static_cast<int>(threadIdx.x) / 32);
   if (warp < Tile::kProducerWarps) {
     ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
     if (warp == 0)

@@ -17,8 +17,16 @@ struct PrefillParams {
   // Boxes of [128 bytes of a row, 1 head, box_rows slots of a page, 1 page] of the cache, or where K/V are
   // contiguous of [128 bytes, 1 head, 1 slot, box_rows pages].
   CUtensorMap k, v;
+  // Boxes of [128 bytes of a row, the heads of a group, box_tokens tokens], as many rows as a consumer has.
+  CUtensorMap q;
+  // The same of results.
+  CUtensorMap out;
   // 0: TMA does not do, rows are copied by cp.async. Then there are no maps.
   int32_t box_rows;
+  // 0: of queries alike.
+  int32_t box_tokens;
+  // Results of 16 bits whose rows lie in such boxes too: TMA stores those of a consumer whose rows all are.
+  bool stores_boxes;
   // [2]: the scheduler's counters: work tiles that CTAs have taken beyond their first, CTAs that have ended;
   // 0 between launches. They lie where a plan counts partial results, of which there are none here.
   int32_t* progress;

@@ -44,19 +44,41 @@ class PrefillScheduler {
         else
           walk.write(shared_.work_tile(state.stage));
         ptx::mbarrier_arrive(shared_.work_tile_full(state.stage));
-        if (has_ended) return walk.end();
-        walk.advance();
+        if (has_ended)
+          walk.end();
+        else
+          walk.advance();
       }
+      // Else lanes that did not schedule would go ahead, and all that follows be done twice.
+      __syncwarp();
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
       if (work_tile.num_tiles < 0) return;
       ptx::mbarrier_wait(shared_.queries_empty(queries.stage, consumer_), queries.parity ^ 1);
-      copy_queries(work_tile, shared_.queries(queries.stage));
-      arrive_after_cp_async(shared_.queries_full(queries.stage, consumer_));
+      const uint32_t full = shared_.queries_full(queries.stage, consumer_);
+      if (params_.box_tokens > 0) {
+        if (lane_ == 0) copy_box(work_tile, shared_.queries(queries.stage), full);
+      } else {
+        copy_queries(work_tile, shared_.queries(queries.stage));
+        arrive_after_cp_async(full);
+      }
     }
   }
 
  private:
+  // By TMA and one lane. Rows beyond the request's are the next one's, or zero.
+  __device__ void copy_box(const PrefillWorkTile& work_tile, uint32_t queries, uint32_t full) const {
+    const int first_row = consumer_ * Tile::kConsumerRows;
+    const int token =
+        work_tile.tile.first_token + work_tile.tile.first_query + consumer_ * params_.box_tokens;
+    ptx::mbarrier_arrive_expect_tx(full, Tile::kQkPanels * Tile::kConsumerRows * kPanelRowBytes);
+#pragma unroll
+    for (int panel = 0; panel < Tile::kQkPanels; ++panel)
+      ptx::cp_async_bulk_tensor(queries + panel * Tile::kQueryPanelBytes + first_row * kPanelRowBytes,
+                                &params_.q, panel * kPanelColumns, work_tile.head * params_.attention.group,
+                                token, full, ptx::createpolicy_evict_first());
+  }
+
   // Rows beyond the request's are zero. Eight neighbouring threads copy 128 bytes of a row.
   __device__ void copy_queries(const PrefillWorkTile& work_tile, uint32_t queries) const {
     const AttentionParams& params = params_.attention;
@@ -82,9 +104,6 @@ class PrefillScheduler {
   const int consumer_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
-
-// Rows of V that the last KV tile's P is multiplied with: whole steps of k16.
-__device__ inline int rows_multiplied(int num_rows) { return (num_rows + 15) / 16 * 16; }
 
 // Producer of K, or of V. What is multiplied with P = 0 must not be infinite or NaN, so rows of V outside of
 // the request's keys become zero. K there may be anything, since those scores are masked.
@@ -124,6 +143,13 @@ class PrefillProducer {
   __device__ uint32_t full() const {
     return kValues ? shared_.values_full(state_.stage) : shared_.keys_full(state_.stage);
   }
+  // Boxes have landed in a tile of which some rows become zero.
+  __device__ uint32_t landed() const {
+    if constexpr (kZeroesRows)
+      return shared_.values_landed();
+    else
+      return full();
+  }
   __device__ uint32_t tile() const {
     return kValues ? shared_.values(state_.stage) : shared_.keys(state_.stage);
   }
@@ -132,7 +158,8 @@ class PrefillProducer {
                        state_.parity ^ 1);
   }
 
-  // By TMA: each of a few lanes has a box's rows. Pages are looked up a tile ahead.
+  // By TMA: each of a few lanes has a box's rows. Pages are looked up a tile ahead. Boxes of V come whole,
+  // and then what is not the request's becomes zero.
   __device__ void load_boxes(const PrefillWorkTile& work_tile) {
     const int box_rows = params_.box_rows, first_row = lane_ * box_rows;
     const int page_mask = params_.attention.index.page_size - 1;
@@ -152,45 +179,43 @@ class PrefillProducer {
     for (int i = 0; i < num_tiles; ++i, first_key += kKeys) {
       const int page = next_page, position = first_key + first_row;
       if (i + 1 < num_tiles) next_page = look_up(first_key + kKeys);
-      // Of boxes of eight rows the last step of 16 may have one that nobody looked up.
-      const bool is_partial = kZeroesRows &&
-                              (position < begin || position >= end || position + box_rows > request_end) &&
-                              first_row < min(kKeys, rows_multiplied(end - first_key));
-      const uint32_t partial_boxes = __ballot_sync(0xffffffffu, is_partial);
-      const uint32_t boxes = __ballot_sync(0xffffffffu, page >= 0 && !is_partial);
+      const uint32_t boxes = __ballot_sync(0xffffffffu, page >= 0);
+      // Not those before the work tile's keys, behind the request's, or in no box.
+      const int first_valid = begin - first_key;
+      const int num_valid =
+          min(request_end - first_key, (end - first_key + box_rows - 1) / box_rows * box_rows);
+      const bool zeroes = kZeroesRows && (first_valid > 0 || num_valid < kKeys);
       wait_for_empty_stage();
-      if (partial_boxes != 0) load_partial_boxes(work_tile, first_key, page, partial_boxes);
+      const uint32_t landed = zeroes ? this->landed() : full();
       if (lane_ == 0)
-        ptx::mbarrier_arrive_expect_tx(full(), kPanels * __popc(boxes) * box_rows * kPanelRowBytes);
+        ptx::mbarrier_arrive_expect_tx(landed, kPanels * __popc(boxes) * box_rows * kPanelRowBytes);
       __syncwarp();
-      if (boxes >> lane_ & 1) {
+      if (page >= 0) {
 #pragma unroll
         for (int panel = 0; panel < kPanels; ++panel)
           ptx::cp_async_bulk_tensor(tile() + panel * Tile::kKeyPanelBytes + first_row * kPanelRowBytes,
                                     kValues ? &params_.v : &params_.k, panel * kPanelColumns, head,
-                                    position & page_mask, page, full(), policy_);
+                                    position & page_mask, page, landed, policy_);
+      }
+      if (zeroes) {
+        ptx::mbarrier_wait(landed, landed_parity_);
+        landed_parity_ ^= 1;
+        zero_rows(0, first_valid);
+        zero_rows(num_valid, kKeys);
+        ptx::fence_proxy_async();
+        __syncwarp();
+        if (lane_ == 0) ptx::mbarrier_arrive(full());
       }
       state_.advance(Tile::kStages);
     }
   }
 
-  // Boxes of which only some rows are the request's and not before the work tile's keys, or none: bit l of
-  // `partial_boxes` is that of lane l, which knows its page.
-  __device__ void load_partial_boxes(const PrefillWorkTile& work_tile, int first_key, int lane_page,
-                                     uint32_t partial_boxes) const {
-    const int box_rows = params_.box_rows;
-    const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
-    for (; partial_boxes != 0; partial_boxes &= partial_boxes - 1) {
-      const int box = __ffs(static_cast<int>(partial_boxes)) - 1;
-      const int page = __shfl_sync(0xffffffffu, lane_page, box);
-      for (int in_box = lane_ / 8; in_box < box_rows; in_box += kRowsAtOnce) {
-        const int row = box * box_rows + in_box, position = first_key + row;
-        const bool wanted = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
-        load_row(row, wanted ? address_of(contiguous ? page + in_box : page, position, work_tile.head) : 0);
-      }
-    }
-    ptx::cp_async_mbarrier_arrive(full());
-    __syncwarp();
+  // Rows from `begin` to `end` of the tile, if any.
+  __device__ void zero_rows(int begin, int end) const {
+    for (int row = begin + lane_ / 8; row < end; row += kRowsAtOnce)
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel)
+        ptx::st_shared_16(tile() + panel * Tile::kKeyPanelBytes + swizzled(row, lane_ % 8), uint4{});
   }
 
   // By cp.async: every lane knows a few rows' pages.
@@ -254,6 +279,7 @@ class PrefillProducer {
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
   const uint64_t policy_ = ptx::createpolicy_evict_last();
   PipelineState state_;
+  uint32_t landed_parity_ = 0;
 };
 
 }  // namespace attend::kernels::cuda::sm90

@@ -58,9 +58,14 @@ class PrefillWalk {
 
   // After begin() and advance(), before the others.
   __device__ void find() {
-    if (divides_keys_) return;
-    while (work_tile_idx_ < num_work_tiles_ && !begins_work_tile()) advance();
-    row_tile_ = work_tile_idx_ / params_.num_kv_heads;
+    if (divides_keys_) {
+      if (left_ > 0) tile_ = params_.plan.row_tiles[row_tile_];
+      return;
+    }
+    for (; work_tile_idx_ < num_work_tiles_; advance()) {
+      tile_ = params_.plan.row_tiles[work_tile_idx_ / params_.num_kv_heads];
+      if (begins_work_tile()) break;
+    }
     head_ = work_tile_idx_ % params_.num_kv_heads;
   }
   __device__ bool has_ended() const { return divides_keys_ ? left_ <= 0 : work_tile_idx_ >= num_work_tiles_; }
@@ -106,9 +111,7 @@ class PrefillWalk {
  private:
   // Where the plan's row tiles are lower than a work tile, the tiles that follow the first belong to its work
   // tile.
-  __device__ bool begins_work_tile() const {
-    return params_.plan.row_tiles[work_tile_idx_ / params_.num_kv_heads].row_begin % Tile::kRows == 0;
-  }
+  __device__ bool begins_work_tile() const { return tile_.row_begin % Tile::kRows == 0; }
 
   // With all keys of the row tile.
   __device__ PrefillWorkTile make_work_tile() const {
@@ -116,7 +119,7 @@ class PrefillWalk {
     PrefillWorkTile work_tile{};
     work_tile.head = head_;
     work_tile.partial_idx = -1;
-    work_tile.tile = params_.plan.row_tiles[row_tile_];
+    work_tile.tile = tile_;
     const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, Tile::kRows);
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window, its row tiles lower.
@@ -133,6 +136,7 @@ class PrefillWalk {
   const AttentionParams& params_;
   int32_t* const progress_;
   const bool divides_keys_;
+  RowTile tile_{};
   int row_tile_ = 0, head_ = 0;
   // Where keys are divided: the CTA's first KV tile of the row tile, and what is left of its range.
   int first_ = 0, left_ = 0, gap_ = 0;

@@ -44,6 +44,15 @@ __device__ inline void cp_async_bulk_tensor_multicast(uint32_t to_shared, const 
       "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(static_cast<uint16_t>(ranks)), "l"(policy)
       : "memory");
 }
+// "cp.async.bulk.tensor.3d".
+__device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map, int x, int y, int z,
+                                            uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;\n" ::"r"(to_shared),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
+      : "memory");
+}
 // "cp.async.bulk.tensor.4d".
 __device__ inline void cp_async_bulk_tensor(uint32_t to_shared, const void* map, int x, int y, int z, int w,
                                             uint32_t barrier, uint64_t policy) {
@@ -63,6 +72,25 @@ __device__ inline void cp_async_bulk_tensor_multicast(uint32_t to_shared, const 
       ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7, %8;\n" ::"r"(to_shared),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier), "h"(static_cast<uint16_t>(ranks)), "l"(policy)
       : "memory");
+}
+
+// From shared memory to a box at these coordinates; what lies outside of the tensor is not written.
+// "cp.async.bulk.tensor.3d .global.shared::cta .bulk_group".
+__device__ inline void cp_async_bulk_tensor_store(const void* map, int x, int y, int z,
+                                                  uint32_t from_shared) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\n" ::"l"(map),
+      "r"(x), "r"(y), "r"(z), "r"(from_shared)
+      : "memory");
+}
+// Ends a group of this thread's stores. "cp.async.bulk.commit_group".
+__device__ inline void cp_async_bulk_commit_group() {
+  asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+}
+// Waits until shared memory has been read by all groups of this thread's stores.
+// "cp.async.bulk.wait_group.read".
+__device__ inline void cp_async_bulk_wait_until_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
 }
 
 }  // namespace attend::kernels::cuda::ptx

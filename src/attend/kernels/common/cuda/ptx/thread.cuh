@@ -11,4 +11,7 @@ __device__ inline int tid_x() {
   return thread;
 }
 
+// What all lanes have, so that the compiler knows it and may keep it in a uniform register. By all lanes.
+__device__ __forceinline__ int warp_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
+
 }  // namespace attend::kernels::cuda::ptx

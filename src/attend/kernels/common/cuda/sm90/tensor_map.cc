@@ -58,6 +58,26 @@ CUtensorMap encode(const TensorView& matrix, std::array<cuuint64_t, kRank> sizes
   return map;
 }
 
+// Boxes of 128 bytes of rows of 16-bit elements or of one byte. `box`: of the other dimensions, innermost
+// first.
+template <size_t kRank>
+CUtensorMap encode_rows(const TensorView& rows, std::array<int, kRank - 1> box) {
+  const auto element_bytes = static_cast<cuuint64_t>(size_of(rows.dtype));
+  const auto box_columns = static_cast<cuuint32_t>(kBoxBytes / element_bytes);
+  std::array<cuuint64_t, kRank> sizes{};
+  std::array<cuuint64_t, kRank - 1> strides{};
+  std::array<cuuint32_t, kRank> box_sizes{box_columns};
+  for (size_t i = 0; i < kRank; ++i) sizes[i] = static_cast<cuuint64_t>(rows.shape[kRank - 1 - i]);
+  for (size_t i = 0; i < kRank - 1; ++i) {
+    const size_t dim = kRank - 2 - i;
+    // A dimension of one may have any stride.
+    strides[i] =
+        element_bytes * static_cast<cuuint64_t>(rows.shape[dim] > 1 ? rows.strides[dim] : box_columns);
+    box_sizes[i + 1] = static_cast<cuuint32_t>(box[i]);
+  }
+  return encode<kRank>(rows, sizes, strides, box_sizes);
+}
+
 }  // namespace
 
 CUtensorMap map_rows(const TensorView& matrix, int box_rows) {
@@ -81,17 +101,11 @@ CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs) {
 }
 
 CUtensorMap map_pages(const TensorView& pages, int box_slots, int box_pages) {
-  const auto element_bytes = static_cast<cuuint64_t>(size_of(pages.dtype));
-  const auto box_columns = static_cast<cuuint32_t>(kBoxBytes / element_bytes);
-  std::array<cuuint64_t, 4> sizes{};
-  std::array<cuuint64_t, 3> strides{};
-  for (size_t i = 0; i < 4; ++i) sizes[i] = static_cast<cuuint64_t>(pages.shape[3 - i]);
-  // A dimension of one may have any stride.
-  for (size_t i = 0; i < 3; ++i)
-    strides[i] =
-        element_bytes * static_cast<cuuint64_t>(pages.shape[2 - i] > 1 ? pages.strides[2 - i] : box_columns);
-  return encode<4>(pages, sizes, strides,
-                   {box_columns, 1, static_cast<cuuint32_t>(box_slots), static_cast<cuuint32_t>(box_pages)});
+  return encode_rows<4>(pages, {1, box_slots, box_pages});
+}
+
+CUtensorMap map_tokens(const TensorView& tokens, int box_heads, int box_tokens) {
+  return encode_rows<3>(tokens, {box_heads, box_tokens});
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -20,4 +20,8 @@ CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs);
 // comes as zeros. Coordinates: column, head, slot, page.
 CUtensorMap map_pages(const TensorView& pages, int box_slots, int box_pages);
 
+// The same by `box_heads` heads of `box_tokens` tokens, of [num_tokens, num_heads, head_dim]. Coordinates:
+// column, head, token.
+CUtensorMap map_tokens(const TensorView& tokens, int box_heads, int box_tokens);
+
 }  // namespace attend::kernels::cuda::sm90
