@@ -12,8 +12,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// Off: prefill of e4m3 queries until its tests pass on a GPU with the bounds that its first run led to
-// (docs/kernels/prefill-e4m3.md), and of head dims up to 96, where 128 columns were no slower.
+// Off: prefill of head dims up to 96, where 128 columns were no slower.
 constexpr AttentionTuning kH200{.min_rows_of_prefill = 65,
                                 .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm,
                                 .prefills_e4m3 = true,
