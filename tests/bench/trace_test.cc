@@ -166,6 +166,17 @@ TEST(TraceFile, RefusesWhatItCanNotReplayByLineAndField) {
   EXPECT_THAT(refusal("{\"turns\": []}"), HasSubstr("expected turns, at least one"));
   EXPECT_THAT(refusal("{\"input_ids\": [1], \"output_len\": 0}"), HasSubstr("output_len 0"));
   EXPECT_THAT(refusal("nonsense"), HasSubstr(":1"));
+  EXPECT_THAT(
+      refusal("{\"input_ids\": [1], \"output_length\": 9}"),
+      HasSubstr("output_length 9: expected no such field; these are read: prompt, input_ids, output_len"));
+  EXPECT_THAT(refusal("{\"turns\": [{\"input_ids\": [1], \"arrival\": 1}]}"),
+              HasSubstr("turns[0].arrival 1"));
+  EXPECT_THAT(refusal("{\"turns\": [{\"input_ids\": [1]}], \"output_len\": 4}"),
+              HasSubstr("output_len 4: expected none beside \"turns\""));
+  const std::string timed = write_trace("{\"input_ids\": [1], \"arrival\": 2}");
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
+                            [&] { (void)read_trace(timed, {.request_rate = 3.0}, nullptr); }),
+              HasSubstr("--request-rate 3: the trace has its own arrivals"));
   const std::string text = write_trace("{\"prompt\": \"hello\"}");
   EXPECT_THAT(error_message(ErrorCode::kUnsupported, [&] { (void)read_trace(text, {}, nullptr); }),
               HasSubstr("no tokenizer.json"));

@@ -145,6 +145,9 @@ TEST(ServeCommand, RefusesFlagsOutOfRange) {
   const std::pair<const char*, const char*> cases[] = {
       {"--port 70000", "--port '70000': expected a whole number from 0 to 65535"},
       {"--unix-socket x --port 1", "instead of --host and --port"},
+      {"--served-model-name \"\"", "--served-model-name '': expected a name"},
+      {"--schedule-policy lpm --disable-radix-cache",
+       "--schedule-policy lpm: with --disable-radix-cache no prefix is cached"},
       {"--max-connections 0", "--max-connections '0': expected a whole number from 1"},
       {"--port 0 --chat-template nothing", "--chat-template nothing: no such file"}};
   for (const auto& [flags, message] : cases) {
@@ -578,6 +581,14 @@ TEST(GenerateCommand, RefusesFlagsOfGpusOnACpu) {
     const Ran ran = attend(generate + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(flags.substr(0, flags.find(' ')) + ": for GPUs alone"));
+  }
+}
+
+TEST(GenerateCommand, RefusesLogprobsThatItWouldNotPrint) {
+  for (const std::string flag : {"--logprobs", "--prompt-logprobs"}) {
+    const Ran ran = attend("generate -n 1 --prompt a --model-path " + kTiny + " " + flag + " 1");
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_THAT(ran.out, HasSubstr(flag + ": printed with --json alone"));
   }
 }
 

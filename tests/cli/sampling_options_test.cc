@@ -131,7 +131,7 @@ TEST(SamplingFlags, NameWhatTheyDoNotTake) {
   EXPECT_THAT(refused("--logit-bias 5"), HasSubstr("--logit-bias '5': expected TOKEN_ID=BIAS"));
   EXPECT_THAT(refused("--logit-bias 5=hot"), HasSubstr("--logit-bias 'hot'"));
   EXPECT_THAT(refused("--num-completions 0"), HasSubstr("n 0: 1 to 128"));
-  EXPECT_THAT(refused("--logprobs 30"), HasSubstr("logprobs 30: 0 to 20"));
+  EXPECT_THAT(refused("--json --logprobs 30"), HasSubstr("logprobs 30: 0 to 20"));
 }
 
 }  // namespace

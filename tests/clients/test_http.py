@@ -78,12 +78,15 @@ def test_tokens_and_back(server):
     tokens = json.loads(fetch(server, "/tokenize", {"prompt": QUESTION})[2])
     assert tokens["count"] == len(tokens["tokens"])
     assert json.loads(fetch(server, "/detokenize", {"tokens": tokens["tokens"]})[2])["text"] == QUESTION
+    status, _, body = fetch(server, "/detokenize", {"tokens": [1, 1 << 20]})
+    assert status == 400 and json.loads(body)["error"]["param"] == "tokens" and "1048576: expected token ids, 0 to" in body
 
 
 def test_what_tools_look_for(server):
     assert fetch(server, "/health")[0] == fetch(server, "/health_generate")[0] == 200
     assert json.loads(fetch(server, "/get_model_info")[2])["is_generation"]
-    assert json.loads(fetch(server, "/server_info")[2])["page_size"] > 0
+    info = json.loads(fetch(server, "/server_info")[2])
+    assert info["page_size"] > 0 and info["schedule_policy"] == "fcfs" and info["disable_overlap_schedule"]
     assert json.loads(fetch(server, "/openapi.json")[2])["openapi"].startswith("3.")
     assert "<html" in fetch(server, "/")[2]
     assert fetch(server, "/nothing")[0] == 404
@@ -193,6 +196,7 @@ def test_full_queue_is_told_to_come_back():
             eventually(lambda: metric(server, "num_queue_reqs") > 1)
             status, headers, body = fetch(server, "/v1/completions", {"prompt": QUESTION})
         assert status == 503 and headers["Retry-After"] == "1" and "queue_full" in body
+        assert "1 wait, as --max-queued-requests has it" in body
     finally:
         server.stop()
 

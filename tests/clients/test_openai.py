@@ -95,6 +95,13 @@ def test_errors_are_typed(client):
     with pytest.raises(openai.BadRequestError) as error:
         ask(client, messages=[{"role": "user", "content": "word " * 4000}])
     assert error.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError) as error:
+        client.completions.create(model="tiny", prompt="word " * 4000)
+    assert (error.value.code, error.value.param) == ("context_length_exceeded", "prompt")
+    for name, value in {"stop": [""], "logit_bias": {"999999": 1}, "stop_token_ids": [999999], "min_tokens": 99}.items():
+        with pytest.raises(openai.BadRequestError) as error:
+            ask(client, max_tokens=9, extra_body={name: value})
+        assert error.value.param == name
     with pytest.raises(openai.BadRequestError, match="expected a message of a user"):
         ask(client, messages=[{"role": "system", "content": "x"}])
 

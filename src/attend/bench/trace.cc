@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <optional>
 #include <sstream>
+#include <string>
+#include <string_view>
 
 #include "attend/base/error.h"
 #include "attend/model/input_file.h"
@@ -62,6 +65,17 @@ std::vector<int32_t> random_tokens(int count, const ModelSpec& spec, std::mt1993
       token = id(random);
     while (token == spec.image_token_id);
   return tokens;
+}
+
+// A trace with fields under other names would be replayed with other lengths or times than it has.
+void refuse_unknown_fields(const JsonNode& object, std::initializer_list<std::string_view> known) {
+  if (!object.value().is_object()) object.refuse("an object");
+  for (const auto& item : object.value().items())
+    if (std::ranges::find(known, item.key()) == known.end()) {
+      std::string names;
+      for (const std::string_view name : known) names.append(names.empty() ? "" : ", ").append(name);
+      object.at(item.key()).refuse("no such field; these are read: " + names);
+    }
 }
 
 Turn read_turn(const JsonNode& line, const TraceOptions& options, const Tokenizer* tokenizer,
@@ -158,7 +172,12 @@ Trace read_trace(const std::filesystem::path& path, const TraceOptions& options,
     const std::string where = path.string() + ":" + std::to_string(number);
     const JsonNode line(parse_json(text, where), where);
     Conversation conversation;
-    if (trace.empty()) has_arrivals = line.has("arrival");
+    refuse_unknown_fields(line, {"prompt", "input_ids", "output_len", "arrival", "turns"});
+    if (trace.empty()) {
+      has_arrivals = line.has("arrival");
+      require(!has_arrivals || std::isinf(options.request_rate), "--request-rate ", options.request_rate,
+              ": the trace has its own arrivals, from ", where);
+    }
     if (line.has("arrival") != has_arrivals)
       line.refuse("arrival", has_arrivals ? "seconds, as in the first line" : "none, as in the first line");
     if (const auto arrival = line.find("arrival")) {
@@ -169,8 +188,12 @@ Trace read_trace(const std::filesystem::path& path, const TraceOptions& options,
       conversation.arrival = arrivals.next(random);
     }
     if (const auto turns = line.find("turns")) {
-      for (size_t i = 0; i < turns->array_size(); ++i)
+      for (const char* key : {"prompt", "input_ids", "output_len"})
+        if (const auto beside = line.find(key)) beside->refuse("none beside \"turns\"");
+      for (size_t i = 0; i < turns->array_size(); ++i) {
+        refuse_unknown_fields(turns->at(i), {"prompt", "input_ids", "output_len"});
         conversation.turns.push_back(read_turn(turns->at(i), options, tokenizer, random));
+      }
       if (conversation.turns.empty()) turns->refuse("turns, at least one");
     } else {
       conversation.turns.push_back(read_turn(line, options, tokenizer, random));

@@ -61,9 +61,9 @@ struct TraceOptions {
 Trace make_trace(const TraceOptions& options, const ModelSpec& spec);
 
 // A JSON object for each line: "prompt" or "input_ids", perhaps "output_len" (unless it is there:
-// options.output) and "arrival" in seconds (unless it is there in the first line: by options.request_rate).
-// Instead of a prompt "turns", an array of such objects. `tokenizer`: null where there is none. Throws Error
-// naming file and line.
+// options.output) and "arrival" in seconds (unless it is there in the first line: by options.request_rate,
+// which must be infinite beside arrivals). Instead of a prompt "turns", an array of such objects. Other
+// fields are refused. `tokenizer`: null where there is none. Throws Error naming file and line.
 Trace read_trace(const std::filesystem::path& path, const TraceOptions& options, const Tokenizer* tokenizer);
 
 }  // namespace attend::bench

@@ -220,6 +220,8 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   if (given(app, "--enable-overlap-schedule")) config.overlap_schedule = options.overlap_schedule;
   require(!options.disable_radix_cache || !given(app, "--radix-eviction-policy"),
           "--radix-eviction-policy: with --disable-radix-cache nothing is cached");
+  require(!options.disable_radix_cache || config.schedule.policy != SchedulePolicy::kLpm,
+          "--schedule-policy lpm: with --disable-radix-cache no prefix is cached");
   config.radix_eviction_policy = parse_eviction_policy(options.radix_eviction_policy);
   config.disable_cascade_attention = options.disable_cascade_attention;
   config.deterministic_inference = options.deterministic_inference;

@@ -102,6 +102,8 @@ Clock::duration seconds_of(double seconds) {
 }
 
 int run(const CLI::App& app, const GenerateOptions& options) {
+  for (const char* flag : {"--logprobs", "--prompt-logprobs"})
+    require(options.json || !given(app, flag), flag, ": printed with --json alone");
   const SamplingChoice sampling =
       choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path));
   const std::vector<Prompt> prompts = gather_prompts(options, sampling);

@@ -237,6 +237,9 @@ void print_start(const EngineInfo& info) {
   if (info.swa_pool_slots > 0)
     log_info(fmt::format("KV pool of layers with a window: {} tokens in {}", info.swa_pool_slots,
                          counted(info.swa_pool_slots / info.resolution.page_size, "page")));
+  log_info(fmt::format("schedule: {}, steps of up to {}{}", to_string(info.schedule_policy),
+                       counted(info.limits.max_tokens, "new token"),
+                       info.overlap_schedule ? ", each chosen while the one before is computed" : ""));
   log_info(info.prefix_cache
                ? fmt::format("prefix cache: pages of {}, evicted by {}",
                              counted(info.resolution.page_size, "token"), to_string(*info.prefix_cache))

@@ -67,6 +67,8 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   options.http.log_access = flags.log_access;
   options.http.cors_origins = flags.cors_origins;
   options.api.model_path = flags.engine.model_path;
+  for (const std::string& name : flags.served_names)
+    require(!name.empty(), "--served-model-name '': expected a name");
   options.api.served_names = flags.served_names;
   if (flags.served_names.empty()) options.api.served_names = {flags.engine.model_path};
   options.api.api_key = flags.api_key;

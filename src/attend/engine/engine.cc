@@ -154,8 +154,9 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
     require(id != model_spec_.image_token_id, "token id ", id, ": stands for a part of an image, ",
             model_spec_.architecture, " is served with text alone");
   }
-  require(static_cast<int>(prompt.size()) < info_.context_length, "prompt of ", prompt.size(),
-          " tokens: the context holds ", info_.context_length, ", one of them for the answer");
+  if (static_cast<int>(prompt.size()) >= info_.context_length)
+    throw ContextLengthError("prompt of " + std::to_string(prompt.size()) + " tokens: the context holds " +
+                             std::to_string(info_.context_length) + ", one of them for the answer");
   for (int32_t id : params.stop_token_ids)
     require(id >= 0 && id < model_spec_.vocab_size, "stop_token_ids: ", id, ": 0 to ",
             model_spec_.vocab_size - 1);

@@ -4,10 +4,12 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "attend/base/error.h"
 #include "attend/engine/engine_config.h"
 #include "attend/engine/generation_request.h"
 #include "attend/engine/request.h"
@@ -27,6 +29,12 @@ struct ScheduledStep;
 class SaturationWatch;
 class StepRunner;
 class StepTrace;
+
+// A prompt that leaves no room in the context for a token of an answer.
+class ContextLengthError : public Error {
+ public:
+  explicit ContextLengthError(const std::string& message) : Error(ErrorCode::kInvalidArgument, message) {}
+};
 
 // What was resolved from the config: printed at start, served by the API.
 struct EngineInfo {
@@ -54,7 +62,9 @@ struct EngineInfo {
   // a key or more; 0: never.
   int64_t cascade_min_keys = 0;
   SpeculativeOptions speculation;  // with what was chosen in place of zeros
-  std::vector<int> graph_sizes;    // batch sizes that have a CUDA graph
+  SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
+  bool overlap_schedule = false;  // EngineConfig's
+  std::vector<int> graph_sizes;   // batch sizes that have a CUDA graph
   size_t graph_bytes = 0;
 };
 

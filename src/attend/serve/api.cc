@@ -30,6 +30,12 @@ Json speculative_algorithm(const SpeculativeOptions& options) {
   return to_string(*options.algorithm);
 }
 
+// null: no limit.
+Json queue_limit(int max_queued_requests) {
+  if (max_queued_requests == 0) return nullptr;
+  return max_queued_requests;
+}
+
 Json internal_state(const AsyncEngine& engine) {
   if (!engine.info().speculation.algorithm) return Json::object();
   return {{"avg_spec_accept_length", engine.metrics().drafts.accept_length()}};
@@ -142,7 +148,7 @@ void Api::start_generation(Door door, const HttpRequest& request, const std::sha
 
 void Api::check_queue() const {
   if (options_.max_queued_requests > 0 && engine_.num_waiting() >= options_.max_queued_requests)
-    throw queue_full();
+    throw queue_full(options_.max_queued_requests);
 }
 
 void Api::try_log_request(const Generation& ended, int status, const std::string& path,
@@ -246,8 +252,13 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
     check_model(fields.string("model").value_or(""));
     if (!engine_.tokenizer()) refuse_unsupported("tokens", "the model has no tokenizer");
     if (!fields.has("tokens")) refuse("tokens", "tokens: missing; expected a list of token ids");
-    const std::string text = engine_.tokenizer()->decode(
-        fields.token_ids("tokens"), fields.boolean("skip_special_tokens").value_or(true));
+    const std::vector<int32_t> ids = fields.token_ids("tokens");
+    const int vocab_size = engine_.model_spec().vocab_size;
+    for (const int32_t id : ids)
+      if (id >= vocab_size)
+        refuse("tokens", "tokens holds ", id, ": expected token ids, 0 to ", vocab_size - 1);
+    const std::string text =
+        engine_.tokenizer()->decode(ids, fields.boolean("skip_special_tokens").value_or(true));
     return json_text({{"prompt", text}, {"text", text}});
   });
 }
@@ -318,6 +329,10 @@ void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& excha
                       {"max_total_num_tokens", info.pool_slots},
                       {"max_running_requests", info.limits.max_reqs},
                       {"chunked_prefill_size", info.limits.max_tokens},
+                      {"max_queued_requests", queue_limit(options_.max_queued_requests)},
+                      {"schedule_policy", to_string(info.schedule_policy)},
+                      {"disable_overlap_schedule", !info.overlap_schedule},
+                      {"disable_radix_cache", !info.prefix_cache.has_value()},
                       {"enable_deterministic_inference", info.deterministic},
                       {"speculative_algorithm", speculative_algorithm(info.speculation)},
                       {"speculative_num_draft_tokens", info.speculation.num_draft_tokens},

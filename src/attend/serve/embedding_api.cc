@@ -171,7 +171,7 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
 // Inputs count, not requests, since a request may have thousands.
 void EmbeddingApi::check_queue() const {
   if (options_.max_queued_requests > 0 && embedder_.metrics().num_waiting >= options_.max_queued_requests)
-    throw queue_full();
+    throw queue_full(options_.max_queued_requests);
 }
 
 std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptInput>& inputs) const {

@@ -106,7 +106,7 @@ void Generation::submit(GenerationJob job, int max_waiting) {
       const std::optional<RequestId> id =
           may_be_refused ? engine_.submit_unless_full(wanted, std::move(callback), max_waiting)
                          : engine_.submit(wanted, std::move(callback));
-      if (!id) throw queue_full();
+      if (!id) throw queue_full(max_waiting);
       first += static_cast<size_t>(wanted.params.n);
       const std::lock_guard lock(ids_mutex_);
       ids_.push_back(*id);
