@@ -27,8 +27,8 @@ struct Shape {
 // Of tiles and groups whole ones, rests of both and less than one; widths that tensor cores do not take;
 // fewer chunks of inputs than parts, and parts of several. The last three, which a CPU takes seconds for,
 // have more large tiles than a GPU has SMs.
-constexpr Shape kShapes[] = {{64, 512},   {129, 264}, {8, 8},     {27, 45},
-                             {200, 2056}, {8200, 16}, {6000, 72}, {5700, 1160}};
+constexpr Shape kShapes[] = {{64, 512},   {208, 2056}, {129, 264}, {8, 8},      {27, 45},
+                             {200, 2056}, {8200, 16},  {6000, 72}, {5700, 1160}};
 constexpr size_t kNumGpuShapes = 3;
 // Rows of the whole batch: several of a GPU's largest tiles of 128 and a rest; a CPU's are smaller.
 constexpr int64_t kGpuRows = 391, kCpuRows = 138;

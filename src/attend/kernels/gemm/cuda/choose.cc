@@ -44,14 +44,13 @@ bool fits_tensor_cores(const GemmProblem& problem, bool x_aligned) {
 }
 
 bool fits_sm90_tiles(const GemmProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && !problem.batch_invariant &&
-         fits_tensor_cores(problem, x_aligned_behind_norm(problem)) &&
+  return gpu.runs_sm90a() && fits_tensor_cores(problem, x_aligned_behind_norm(problem)) &&
          problem.num_weight_rows() % sm90::kPairRows == 0;
 }
 
 bool gated_mlp_takes(const GemmProblem& problem, const GpuFacts& gpu) {
-  return problem.gated && problem.num_rows <= sm90::kMaxGatedMlpRows && fits_sm90_tiles(problem, gpu) &&
-         problem.out_dtype == problem.dtype && problem.out_aligned_8;
+  return problem.gated && !problem.batch_invariant && problem.num_rows <= sm90::kMaxGatedMlpRows &&
+         fits_sm90_tiles(problem, gpu) && problem.out_dtype == problem.dtype && problem.out_aligned_8;
 }
 
 bool gated_mlp_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
@@ -62,8 +61,19 @@ bool gated_mlp_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const 
          tuning.min_wave_efficiency;
 }
 
+// Batch-invariant: a slice of K for each CTA of a cluster of eight, and norms and SiLU in launches of their
+// own.
+bool split_k_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+  constexpr int64_t kMinInputs = int64_t{sm90::kMaxClusterSize} * sm90::kBlockInputs;
+  return fits_sm90_tiles(problem, gpu) &&
+         (!problem.batch_invariant ||
+          (!problem.gated && problem.norm != GemmNorm::kDeferred && problem.in_features >= kMinInputs));
+}
+
 bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
   const int64_t num_rows = problem.num_rows;
+  if (problem.batch_invariant)
+    return num_rows >= tuning.min_rows_of_any && num_rows <= tuning.max_rows_of_tiles;
   if (num_rows < tuning.min_rows_of_large || num_rows > tuning.max_rows_of_tiles) return false;
   const int64_t num_weight_rows = problem.num_weight_rows();
   const bool small = num_weight_rows * problem.in_features < tuning.small_elements;
@@ -202,7 +212,7 @@ bool cublaslt_takes(const GemmProblem& problem, const GpuFacts&) {
 constexpr std::array kRows{
     GemmRow{GemmKernel::kGatedMlp, "gated-MLP GEMM (sm90)", gated_mlp_takes, gated_mlp_is_faster, never_norms,
             "SiLU in the product, and tiles that keep the SMs busy"},
-    GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", fits_sm90_tiles, split_k_is_faster,
+    GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", split_k_takes, split_k_is_faster,
             split_k_norms, "rows and weight of a size where clusters share the inputs best"},
     GemmRow{GemmKernel::kSkinnyCodes, "skinny GEMM of codes", skinny_codes_take, skinny_codes_are_faster,
             skinny_norms, "few rows: bound by reading the weight in its own bits"},

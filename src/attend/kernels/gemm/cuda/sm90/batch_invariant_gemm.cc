@@ -24,7 +24,8 @@ const BatchInvariantGemmTile& shape_for(const LinearArgs& args, int num_sms) {
 
 void batch_invariant_gemm(const LinearArgs& args, Stream& stream) {
   const attend::cuda::DeviceScope scope(stream.device);
-  const BatchInvariantGemmTile& shape = shape_for(args, gpu_facts(stream.device).num_sms);
+  const int num_sms = gpu_facts(stream.device).num_sms;
+  const BatchInvariantGemmTile& shape = shape_for(args, num_sms);
   const BatchInvariantGemmParams params{
       .x = map_rows(args.x, shape.rows),
       .weight = map_rows(args.weight.data, shape.features),
@@ -39,7 +40,7 @@ void batch_invariant_gemm(const LinearArgs& args, Stream& stream) {
       .out_element = element_of(args.out.dtype)};
   const auto launch =
       args.x.dtype == DType::kBF16 ? launch_batch_invariant_gemm_bf16 : launch_batch_invariant_gemm_f16;
-  launch(params, shape, stream.handle);
+  launch(params, shape, num_sms, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda::sm90

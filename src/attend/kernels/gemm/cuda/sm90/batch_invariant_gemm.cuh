@@ -3,7 +3,8 @@
 // of 16 inputs as mma.sync does. That is nowhere written, but seen in 24,576 sums of inputs near 1 and of
 // such that differ by 2^48, and linear_invariant_test holds both kernels to it.
 //
-//   tile        192 rows x 128 features, or 128 x 64 where there are too few of those; K-blocks of 64
+//   tile        192 rows x 128 features, or 128 x 64 where there are too few of those; K-blocks of 64;
+//               persistent CTAs
 //   warps       3 (2) warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n128k16 or m64n64k16),
 //               one produces, a thread of it, by TMA
 //   registers   160 a consumer thread, 24 a producer thread (setmaxnreg); launched with 128 (160)
@@ -52,18 +53,7 @@ template <class T, class Config>
 class BatchInvariantGemmCta {
  public:
   __device__ BatchInvariantGemmCta(const BatchInvariantGemmParams& params, const char* shared)
-      : params_(params), shared_(ptx::shared_address(shared)) {
-    // Rasterisation: tiles that run at the same time share x and W in L2. kRowTilesTogether row tiles, then
-    // the next feature tile.
-    constexpr int kRowTilesTogether = 8;
-    const int num_row_tiles = ceil_div(params.num_rows, Config::kTileRows);
-    const int num_feature_tiles = ceil_div(params.out_features, Config::kTileFeatures);
-    const int tile = static_cast<int>(blockIdx.x), group_tiles = kRowTilesTogether * num_feature_tiles;
-    const int first_row_tile = tile / group_tiles * kRowTilesTogether;
-    const int together = min(kRowTilesTogether, num_row_tiles - first_row_tile);
-    first_row_ = (first_row_tile + tile % group_tiles % together) * Config::kTileRows;
-    first_feature_ = tile % group_tiles / together * Config::kTileFeatures;
-  }
+      : params_(params), shared_(ptx::shared_address(shared)) {}
 
   __device__ __forceinline__ void run() {
     if (threadIdx.x == 0) {
@@ -79,10 +69,14 @@ class BatchInvariantGemmCta {
       ptx::setmaxnreg_inc<Config::kConsumerRegisters>();
       ptx::griddepcontrol_wait();
       ptx::launch_dependents();
-      if (first_row_ + warpgroup * 64 < params_.num_rows)
-        consume(warpgroup);
-      else
-        release_all();
+      PipelineState state;
+      for (int tile = first_tile(); tile < num_tiles(); tile += num_ctas()) {
+        const Origin origin = origin_of(tile);
+        if (origin.row + warpgroup * 64 < params_.num_rows)
+          consume(origin, warpgroup, state);
+        else
+          release_all(state);
+      }
     } else {
       ptx::setmaxnreg_dec<Config::kProducerRegisters>();
       if (threadIdx.x % 128 == 0) produce();
@@ -90,7 +84,28 @@ class BatchInvariantGemmCta {
   }
 
  private:
+  // The first row and feature of a tile.
+  struct Origin {
+    int row, feature;
+  };
+
   __device__ static int ceil_div(int a, int b) { return (a + b - 1) / b; }
+  __device__ int num_row_tiles() const { return ceil_div(params_.num_rows, Config::kTileRows); }
+  __device__ int num_feature_tiles() const { return ceil_div(params_.out_features, Config::kTileFeatures); }
+  __device__ int num_tiles() const { return num_row_tiles() * num_feature_tiles(); }
+  __device__ static int first_tile() { return static_cast<int>(blockIdx.x); }
+  __device__ static int num_ctas() { return static_cast<int>(gridDim.x); }
+
+  // Rasterisation: tiles that run at the same time share x and W in L2. kRowTilesTogether row tiles, then
+  // the next feature tile.
+  __device__ __forceinline__ Origin origin_of(int tile) const {
+    constexpr int kRowTilesTogether = 8;
+    const int group_tiles = kRowTilesTogether * num_feature_tiles();
+    const int first_row_tile = tile / group_tiles * kRowTilesTogether;
+    const int together = min(kRowTilesTogether, num_row_tiles() - first_row_tile);
+    return {.row = (first_row_tile + tile % group_tiles % together) * Config::kTileRows,
+            .feature = tile % group_tiles / together * Config::kTileFeatures};
+  }
 
   __device__ __forceinline__ uint32_t x_at(int stage) const { return shared_ + stage * Config::kStageBytes; }
   __device__ __forceinline__ uint32_t weights_at(int stage) const { return x_at(stage) + Config::kXBytes; }
@@ -99,33 +114,37 @@ class BatchInvariantGemmCta {
   }
   __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
 
-  // Producer: one thread. W does not depend on the kernel before, so its first stages come while that ends.
+  // Producer: one thread. W does not depend on the kernel before, so the first stages of the first tile come
+  // while that ends; those of other tiles come while consumers write the tile before.
   __device__ __forceinline__ void produce() const {
     const uint64_t policy = ptx::createpolicy_evict_last();
-    const auto copy_weights = [&](int k_block, int stage) {
+    const auto copy_weights = [&](const Origin& origin, int k_block, int stage) {
       ptx::mbarrier_arrive_expect_tx(full(stage), Config::kStageBytes);
-      ptx::cp_async_bulk_tensor(weights_at(stage), &params_.weight, k_block * kBlockK, first_feature_,
+      ptx::cp_async_bulk_tensor(weights_at(stage), &params_.weight, k_block * kBlockK, origin.feature,
                                 full(stage), policy);
     };
-    const auto copy_x = [&](int k_block, int stage) {
-      ptx::cp_async_bulk_tensor(x_at(stage), &params_.x, k_block * kBlockK, first_row_, full(stage), policy);
-    };
-    const int num_prefetched = min(Config::kStages, params_.num_k_blocks);
-    KBlockOrder prefetched_order{params_.num_k_blocks}, order{params_.num_k_blocks};
+    int num_prefetched = min(Config::kStages, params_.num_k_blocks);
+    KBlockOrder prefetched_order{params_.num_k_blocks};
     for (int stage = 0; stage < num_prefetched; ++stage) {
-      copy_weights(prefetched_order.k_block, stage);
+      copy_weights(origin_of(first_tile()), prefetched_order.k_block, stage);
       prefetched_order.advance();
     }
     ptx::griddepcontrol_wait();
     PipelineState state;
-    for (int i = 0; i < params_.num_k_blocks; ++i) {
-      if (i >= num_prefetched) {
-        ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
-        copy_weights(order.k_block, state.stage);
+    for (int tile = first_tile(); tile < num_tiles(); tile += num_ctas()) {
+      const Origin origin = origin_of(tile);
+      KBlockOrder order{params_.num_k_blocks};
+      for (int i = 0; i < params_.num_k_blocks; ++i) {
+        if (i >= num_prefetched) {
+          ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
+          copy_weights(origin, order.k_block, state.stage);
+        }
+        ptx::cp_async_bulk_tensor(x_at(state.stage), &params_.x, order.k_block * kBlockK, origin.row,
+                                  full(state.stage), policy);
+        order.advance();
+        state.advance(Config::kStages);
       }
-      copy_x(order.k_block, state.stage);
-      order.advance();
-      state.advance(Config::kStages);
+      num_prefetched = 0;
     }
   }
 
@@ -134,8 +153,7 @@ class BatchInvariantGemmCta {
   }
 
   // Of a warpgroup that has no rows, whose stages wait for it all the same.
-  __device__ __forceinline__ void release_all() const {
-    PipelineState state;
+  __device__ __forceinline__ void release_all(PipelineState& state) const {
     for (int i = 0; i < params_.num_k_blocks; ++i) {
       ptx::mbarrier_wait(full(state.stage), state.parity);
       release(state.stage);
@@ -143,11 +161,10 @@ class BatchInvariantGemmCta {
     }
   }
 
-  __device__ __forceinline__ void consume(int warpgroup) const {
+  __device__ __forceinline__ void consume(const Origin& origin, int warpgroup, PipelineState& state) const {
     constexpr int kMmaBytes = 32;  // of a row: 16 inputs
     const uint32_t rows = warpgroup * 64 * kRowBytes;
     float partial[Config::kAccumulators], total[Config::kAccumulators] = {};
-    PipelineState state;
     for (int first = 0; first < kKSlices && first < params_.num_k_blocks; ++first) {
       int last_stage = 0;
       for (int k_block = first; k_block < params_.num_k_blocks; k_block += kKSlices) {
@@ -172,17 +189,18 @@ class BatchInvariantGemmCta {
 #pragma unroll
       for (int n = 0; n < Config::kAccumulators; ++n) total[n] += partial[n];
     }
-    write(total);
+    write(origin, total);
   }
 
   // A thread has rows r = 16 w + l / 4 and r + 8 of its warpgroup's, of every eight features 2 (l % 4) and
   // the next.
-  __device__ __forceinline__ void write(const float (&total)[Config::kAccumulators]) const {
+  __device__ __forceinline__ void write(const Origin& origin,
+                                        const float (&total)[Config::kAccumulators]) const {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-    const int first_row = first_row_ + thread / 32 * 16 + lane / 4;
+    const int first_row = origin.row + thread / 32 * 16 + lane / 4;
 #pragma unroll
     for (int n = 0; n < Config::kTileFeatures / 8; ++n) {
-      const int feature = first_feature_ + n * 8 + lane % 4 * 2;
+      const int feature = origin.feature + n * 8 + lane % 4 * 2;
       if (feature >= params_.out_features) break;
       const bool pair = params_.out_paired && feature + 1 < params_.out_features;
 #pragma unroll
@@ -225,7 +243,6 @@ class BatchInvariantGemmCta {
 
   const BatchInvariantGemmParams& params_;
   const uint32_t shared_;
-  int first_row_, first_feature_;
 };
 
 template <class T, class Config>
@@ -236,22 +253,24 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 }
 
 template <class T, class Config>
-void launch_tile(const BatchInvariantGemmParams& params, void* stream) {
+void launch_tile(const BatchInvariantGemmParams& params, int num_sms, void* stream) {
   constexpr auto kKernel = batch_invariant_gemm_kernel<T, Config>;
-  const auto tiles = [](int count, int of) { return static_cast<unsigned>((count + of - 1) / of); };
+  const auto tiles = [](int count, int of) { return (count + of - 1) / of; };
+  const int num_tiles =
+      tiles(params.num_rows, Config::kTileRows) * tiles(params.out_features, Config::kTileFeatures);
   allow_shared_memory<kKernel>(Config::kSharedBytes, "linear: shared memory");
   launch_dependent<BatchInvariantGemmParams>(
-      kKernel, tiles(params.num_rows, Config::kTileRows) * tiles(params.out_features, Config::kTileFeatures),
-      Config::kThreads, Config::kSharedBytes, stream, params, "linear");
+      kKernel, static_cast<unsigned>(num_tiles < num_sms ? num_tiles : num_sms), Config::kThreads,
+      Config::kSharedBytes, stream, params, "linear");
 }
 
 template <class T>
 void launch_batch_invariant_gemm(const BatchInvariantGemmParams& params, const BatchInvariantGemmTile& shape,
-                                 void* stream) {
+                                 int num_sms, void* stream) {
   if (shape.rows == kLargeTile.rows)
-    launch_tile<T, BatchInvariantGemmConfig<kLargeTile.rows, kLargeTile.features>>(params, stream);
+    launch_tile<T, BatchInvariantGemmConfig<kLargeTile.rows, kLargeTile.features>>(params, num_sms, stream);
   else
-    launch_tile<T, BatchInvariantGemmConfig<kSmallTile.rows, kSmallTile.features>>(params, stream);
+    launch_tile<T, BatchInvariantGemmConfig<kSmallTile.rows, kSmallTile.features>>(params, num_sms, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -26,10 +26,10 @@ struct BatchInvariantGemmTile {
 };
 inline constexpr BatchInvariantGemmTile kLargeTile{192, 128}, kSmallTile{128, 64};
 
-// Throws Error(kDevice) when the launch fails.
+// A CTA for each of `num_sms`. Throws Error(kDevice) when the launch fails.
 void launch_batch_invariant_gemm_bf16(const BatchInvariantGemmParams& params,
-                                      const BatchInvariantGemmTile& shape, void* stream);
+                                      const BatchInvariantGemmTile& shape, int num_sms, void* stream);
 void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params,
-                                     const BatchInvariantGemmTile& shape, void* stream);
+                                     const BatchInvariantGemmTile& shape, int num_sms, void* stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -8,7 +8,7 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kBlockK = 64;  // inputs of a K-block: 128 bytes of a row
+inline constexpr int kBlockK = kBlockInputs;
 inline constexpr int kMaxTokens = 128;
 inline constexpr int kMaxWeightStages = 20, kMaxTokenStages = 12;
 inline constexpr int kSharedBytes = 227 << 10;  // that a CTA of sm_90 can have
@@ -49,6 +49,7 @@ struct SwapAbGemmParams {
   int32_t tile_pairs;
   int32_t cluster_size, cluster_shift;  // 2^shift
   int32_t weight_stages, token_stages;  // of the pipelines
+  bool sliced;                          // SwapAbGemmShape's
   bool gated;
   bool accumulate;   // not gated: what out holds is added
   bool out_aligned;  // groups of eight features begin at multiples of 16 bytes
