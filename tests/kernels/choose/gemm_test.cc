@@ -260,7 +260,7 @@ TEST(ChooseGemm, LeavesLayersThatNoTensorCoreKernelTakesToCublasLtOrWithoutItToT
 
 // Rows must have one order of additions, which these kernels share, whatever stands beside them.
 TEST(ChooseGemm, ServesABatchInvariantLayerOfAnyRowsByKernelsThatGiveTheSameBits) {
-  const std::set<GemmKernel> same{GemmKernel::kSkinny, GemmKernel::kInvariantSm90,
+  const std::set<GemmKernel> same{GemmKernel::kSkinny, GemmKernel::kSwapAbSplitK, GemmKernel::kInvariantSm90,
                                   GemmKernel::kInvariantSm80};
   for (const GpuFacts& gpu : kGpus)
     for (const int64_t out_features : {8, 4096, 128256}) {
@@ -270,6 +270,26 @@ TEST(ChooseGemm, ServesABatchInvariantLayerOfAnyRowsByKernelsThatGiveTheSameBits
       for (problem.num_rows = 1; problem.num_rows < 300; ++problem.num_rows)
         EXPECT_TRUE(same.contains(choose(problem, gpu).kernel)) << problem.num_rows << " rows";
     }
+}
+
+// A CTA with all of K would leave SMs idle; of fewer than eight K-blocks some of a cluster would be.
+TEST(ChooseGemm, SharesTheSlicesOfBatchInvariantLayersAmongClustersWhereTilesAreFew) {
+  GemmProblem problem = kLayer;
+  problem.batch_invariant = true;
+  const auto choice = [&](int64_t num_rows, int64_t out_features, int64_t in_features) {
+    problem.num_rows = num_rows;
+    problem.out_features = out_features;
+    problem.in_features = in_features;
+    return choose(problem, kH100).kernel;
+  };
+  EXPECT_EQ(choice(32, 4096, 4096), GemmKernel::kSkinny);
+  EXPECT_EQ(choice(33, 4096, 4096), GemmKernel::kSwapAbSplitK);
+  EXPECT_EQ(choice(128, 4096, 14336), GemmKernel::kSwapAbSplitK);
+  EXPECT_EQ(choice(129, 4096, 4096), GemmKernel::kInvariantSm90);
+  EXPECT_EQ(choice(128, 28672, 4096), GemmKernel::kInvariantSm90);
+  EXPECT_EQ(choice(128, 4096, 504), GemmKernel::kInvariantSm90);
+  problem.gated = true;
+  EXPECT_EQ(choice(128, 4096, 4096), GemmKernel::kGemmThenSilu);
 }
 
 // What bounds the width of the skinny GEMM elsewhere is cuBLASLt's speed.

@@ -13,11 +13,9 @@ namespace {
 
 constexpr int kBlockElements = 64;
 
-// Large tiles read less; where there are fewer than SMs, small ones share the reading of weights among more.
+// Small tiles share the reading of weights among more SMs.
 const BatchInvariantGemmTile& shape_for(const LinearArgs& args, int num_sms) {
-  const int64_t num_large = ceil_div<int64_t>(args.x.shape[0], kLargeTile.rows) *
-                            ceil_div<int64_t>(args.out.shape[1], kLargeTile.features);
-  return num_large < num_sms ? kSmallTile : kLargeTile;
+  return num_large_tiles(args.x.shape[0], args.out.shape[1]) < num_sms ? kSmallTile : kLargeTile;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include "attend/kernels/common/cuda/params.h"
+#include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm_shape.h"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -19,12 +20,6 @@ struct BatchInvariantGemmParams {
   bool out_paired;       // pairs of features begin at multiples of 4 bytes
   Element out_element;
 };
-
-// Tiles of the output: kLargeTile where there are enough of them for the GPU.
-struct BatchInvariantGemmTile {
-  int rows, features;
-};
-inline constexpr BatchInvariantGemmTile kLargeTile{192, 128}, kSmallTile{128, 64};
 
 // A CTA for each of `num_sms`. Throws Error(kDevice) when the launch fails.
 void launch_batch_invariant_gemm_bf16(const BatchInvariantGemmParams& params,
