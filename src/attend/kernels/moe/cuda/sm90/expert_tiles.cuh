@@ -2,10 +2,11 @@
 // by cp.async, W comes by TMA, or is widened from mxfp4 on its way. Persistent CTAs.
 //
 //   tile        128 rows of one expert x 256 rows of W (gated: gate and up of 128 outputs); K-blocks of 64
-//   warps       2 warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n256k16); a third gathers x,
-//               and widens W, or one of its threads asks for W
-//   registers   232 a consumer thread, 40 a producer thread (setmaxnreg); of mxfp4 224 and 56. Launched
-//               with 168
+//   warps       2 warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n256k16, of mxfp4
+//               twice m64n128k16); a third gathers x, and one of its threads asks for W; of mxfp4 a third and
+//               a fourth gather x and widen W
+//   registers   232 a consumer thread, 40 a producer thread (setmaxnreg), launched with 168; of mxfp4 208 and
+//               48, launched with 128
 //   shared      4 stages of 48 KB, mbarriers, biases, where the experts' rows and tiles begin; 24 KB of codes
 //   bytes       of a stage: 16 KB of x, 32 KB of W; of mxfp4 8.5 KB
 //   bound       tensor cores; with few rows for each expert reading W
@@ -37,17 +38,19 @@ template <bool kCodes_>
 struct ExpertTilesConfig {
   static constexpr bool kCodes = kCodes_;
   static constexpr int kWarpgroups = kExpertTileRows / 64, kConsumerWarps = 4 * kWarpgroups;
-  static constexpr int kProducerThreads = 128, kProducerWarps = kProducerThreads / 32;
+  // One warp a scheduler waits for itself as it widens: two take half of the time.
+  static constexpr int kProducerThreads = kCodes ? 256 : 128, kProducerWarps = kProducerThreads / 32;
   static constexpr int kThreads = 128 * kWarpgroups + kProducerThreads;
-  static constexpr int kConsumerRegisters = kCodes ? 224 : 232, kProducerRegisters = kCodes ? 56 : 40;
-  static_assert(128 * (kWarpgroups * kConsumerRegisters + kProducerRegisters) <=
+  static constexpr int kConsumerRegisters = kCodes ? 208 : 232, kProducerRegisters = kCodes ? 48 : 40;
+  static_assert(128 * kWarpgroups * kConsumerRegisters + kProducerThreads * kProducerRegisters <=
                 kThreads * (65536 / kThreads / 8 * 8));
   static constexpr int kXBytes = kExpertTileRows * kRowBytes, kWeightBytes = kExpertTileWeights * kRowBytes;
   static constexpr int kBoxBytes = kExpertBoxRows * kRowBytes;
   static constexpr int kStageBytes = kXBytes + kWeightBytes, kStages = 4;
   static constexpr int kBarrierBytes = 128, kMaxExperts = 512;
   static constexpr int kBeginBytes = 2 * (kMaxExperts + 1) * static_cast<int>(sizeof(int32_t));
-  // Codes of K-blocks that are to be widened: of each thread 16 bytes, kCodePieces times.
+  // Codes of K-blocks that are to be widened: of each thread's rows of W 16 bytes, kCodePieces times.
+  static constexpr int kCodeRows = kExpertTileWeights / kProducerThreads;
   static constexpr int kCodePieces = kExpertTileWeights * kBlockK / 2 / 16 / kProducerThreads;
   static constexpr int kCodeStages = 3, kCodeStageBytes = kCodePieces * kProducerThreads * 16;
   static constexpr int kCodeBytes = kCodes ? kCodeStages * kCodeStageBytes : 0;
@@ -104,7 +107,7 @@ class ExpertTilesCta {
       consume(warpgroup);
     } else {
       ptx::setmaxnreg_dec<Config::kProducerRegisters>();
-      produce(static_cast<int>(threadIdx.x) % 128);
+      produce(static_cast<int>(threadIdx.x) - 128 * Config::kWarpgroups);
     }
   }
 
@@ -174,7 +177,9 @@ class ExpertTilesCta {
                            given);
         ptx::cp_async_mbarrier_arrive(full(state.stage));
         if constexpr (kCodes) {
-          const uint32_t exponents[2] = {codes.exponents[0][0], codes.exponents[0][1]};
+          uint32_t exponents[Config::kCodeRows];
+#pragma unroll
+          for (int r = 0; r < Config::kCodeRows; ++r) exponents[r] = codes.exponents[0][r];
           // Behind the rows of x, which wait for what was asked for before them.
           ask_for_codes(thread, codes);
           widen(thread, bits, exponents, weights_at(state.stage));
@@ -186,15 +191,15 @@ class ExpertTilesCta {
     }
   }
 
-  // Codes of W under way: every thread copies those of two rows of W, kExpertBoxRows apart, and widens them.
+  // Codes of W under way: every thread copies those of its rows of W and widens them.
   struct Codes {
-    uint32_t at;      // the oldest stage of codes
-    uint32_t first;   // stage of codes, in shared memory
-    int64_t rows[2];  // of W, whose codes are asked for next
+    uint32_t at;                      // the oldest stage of codes
+    uint32_t first;                   // stage of codes, in shared memory
+    int64_t rows[Config::kCodeRows];  // of W, whose codes are asked for next
     int tile, k_block;
     // Of the codes under way, the oldest first: of each row those of its two groups, in two bytes as they
     // were loaded. What is done to a load waits for it.
-    uint32_t exponents[Config::kCodeStages][2];
+    uint32_t exponents[Config::kCodeStages][Config::kCodeRows];
   };
   static constexpr int kScaledInputs = 32;
 
@@ -211,28 +216,29 @@ class ExpertTilesCta {
     if (codes.tile >= num_tiles_) return;
     const Tile tile = tile_at(codes.tile);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int output = tile.first_output + thread + (kGated ? 0 : half * kExpertBoxRows);
-      codes.rows[half] =
-          expert_weight_row(product_, tile.expert, kGated ? half : 0, min(output, product_.out_features - 1));
+    for (int r = 0; r < Config::kCodeRows; ++r) {
+      const int tile_row = thread + r * Config::kProducerThreads;
+      const int output = tile.first_output + tile_row % kOutputs;
+      codes.rows[r] = expert_weight_row(product_, tile.expert, tile_row / kOutputs,
+                                        min(output, product_.out_features - 1));
     }
   }
   // Where the oldest are, which are done with.
   __device__ __forceinline__ void ask_for_codes(int thread, Codes& codes) const {
     const auto* const data = static_cast<const uint8_t*>(product_.weight.data);
-    uint32_t exponents[2] = {};
+    uint32_t exponents[Config::kCodeRows] = {};
     if (codes.tile < num_tiles_) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int64_t row = codes.rows[half];
+      for (int r = 0; r < Config::kCodeRows; ++r) {
+        const int64_t row = codes.rows[r];
 #pragma unroll
         for (int group = 0; group < 2; ++group) {
           const int input = codes.k_block * kBlockK + group * kScaledInputs;
           const bool given = input < product_.in_features;
-          ptx::cp_async_16(codes.at + (half * 2 + group) * Config::kProducerThreads * 16,
+          ptx::cp_async_16(codes.at + (r * 2 + group) * Config::kProducerThreads * 16,
                            data + (given ? (row * product_.in_features + input) / 2 : 0), given);
         }
-        exponents[half] = load_exponents(row, codes.k_block * (kBlockK / kScaledInputs));
+        exponents[r] = load_exponents(row, codes.k_block * (kBlockK / kScaledInputs));
       }
       if (++codes.k_block == num_k_blocks_) {
         codes.k_block = 0;
@@ -244,11 +250,10 @@ class ExpertTilesCta {
     codes.at += Config::kCodeStageBytes;
     if (codes.at == codes.first + Config::kCodeStages * Config::kCodeStageBytes) codes.at = codes.first;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int r = 0; r < Config::kCodeRows; ++r) {
 #pragma unroll
-      for (int i = 0; i + 1 < Config::kCodeStages; ++i)
-        codes.exponents[i][half] = codes.exponents[i + 1][half];
-      codes.exponents[Config::kCodeStages - 1][half] = exponents[half];
+      for (int i = 0; i + 1 < Config::kCodeStages; ++i) codes.exponents[i][r] = codes.exponents[i + 1][r];
+      codes.exponents[Config::kCodeStages - 1][r] = exponents[r];
     }
   }
   // Of a row's two groups from this one on, of which the second may be behind the last one. Rows that begin
@@ -269,14 +274,14 @@ class ExpertTilesCta {
       bits[i] = ptx::ld_shared_16(codes.at + i * Config::kProducerThreads * 16);
   }
   __device__ __forceinline__ void widen(int thread, const uint4 (&bits)[Config::kCodePieces],
-                                        const uint32_t (&exponents)[2], uint32_t to) const {
+                                        const uint32_t (&exponents)[Config::kCodeRows], uint32_t to) const {
 #pragma unroll
     for (int i = 0; i < Config::kCodePieces; ++i) {
       const uint32_t words[4] = {bits[i].x, bits[i].y, bits[i].z, bits[i].w};
       const uint32_t factor = pair_of_scale(exponents[i / 2] >> (8 * (i % 2)) & 0xffu);
 #pragma unroll
       for (int word = 0; word < 4; ++word)
-        ptx::st_shared_16(to + swizzled_piece(thread + i / 2 * kExpertBoxRows, i % 2 * 4 + word),
+        ptx::st_shared_16(to + swizzled_piece(thread + i / 2 * Config::kProducerThreads, i % 2 * 4 + word),
                           widened(words[word], factor));
     }
   }
@@ -305,7 +310,13 @@ class ExpertTilesCta {
     for (int i = static_cast<int>(blockIdx.x); i < num_tiles_; i += static_cast<int>(gridDim.x)) {
       float* const bias = bias_ + bias_of * kExpertTileWeights;
       bias_of ^= 1;
-      load_bias(tile_at(i), bias);
+      const Tile tile = tile_at(i);
+      load_bias(tile, bias);
+      if (tile.first_row + warpgroup * 64 >= tile.end_row) {
+        pass(state);
+        ptx::barrier_sync(kConsumerBarrier, 128 * Config::kWarpgroups);
+        continue;
+      }
       Accumulators accumulators;
       int last_stage = 0;
 #pragma unroll 1
@@ -317,7 +328,7 @@ class ExpertTilesCta {
         ptx::wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kBlockK / 16; ++step)
-          ptx::wgmma_mma_async(accumulators, x + 2 * step, weights + 2 * step, k_block > 0 || step > 0, T{});
+          multiply(x + 2 * step, weights + 2 * step, k_block > 0 || step > 0, accumulators);
         ptx::wgmma_commit_group();
         // The wgmma of the K-block before have ended, and its stage is free.
         ptx::wgmma_wait_group<1>();
@@ -334,6 +345,30 @@ class ExpertTilesCta {
         write<true>(tile_at(i), warpgroup, bias, accumulators);
       else
         write<false>(tile_at(i), warpgroup, bias, accumulators);
+    }
+  }
+  // accumulators (+)= x W^T of 16 inputs. Where there are 512 threads, no more than 128 registers are sure to
+  // be there for an instruction.
+  __device__ __forceinline__ static void multiply(uint64_t x, uint64_t weights, bool add,
+                                                  Accumulators& accumulators) {
+    if constexpr (Config::kThreads > 384) {
+      constexpr int kHalf = Config::kAccumulators / 2, kHalfRows = kExpertTileWeights / 2;
+      using Half = float[kHalf];
+      ptx::wgmma_mma_async(reinterpret_cast<Half&>(accumulators[0]), x, weights, add, T{});
+      ptx::wgmma_mma_async(reinterpret_cast<Half&>(accumulators[kHalf]), x,
+                           weights + kHalfRows * kRowBytes / 16, add, T{});
+    } else {
+      ptx::wgmma_mma_async(accumulators, x, weights, add, T{});
+    }
+  }
+
+  // The K-blocks of a tile by a warpgroup without rows, which leaves the tensor cores to the other one.
+  __device__ __forceinline__ void pass(PipelineState& state) const {
+#pragma unroll 1
+    for (int k_block = 0; k_block < num_k_blocks_; ++k_block) {
+      ptx::mbarrier_wait(full(state.stage), state.parity);
+      release(state.stage);
+      state.advance(Config::kStages);
     }
   }
   static constexpr int kConsumerBarrier = 1;
@@ -376,6 +411,8 @@ class ExpertTilesCta {
         const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
         if (given && output < product_.out_features)
           *reinterpret_cast<uint2*>(to + output) = odd ? make_uint2(got, second) : make_uint2(first, got);
+        // One after another: outputs that are computed beside one another take more registers than there are.
+        if constexpr (kCodes) asm volatile("" ::: "memory");
       }
     }
   }
