@@ -24,7 +24,9 @@ using kernels::LinearArgs;
 using kernels::cuda::GemmKernel;
 
 constexpr Device kGpu{DeviceType::kCuda, 0};
-constexpr int64_t kPoolBytes = int64_t{1} << 30, kMaxRows = 256, kMaxInFeatures = 14336;
+constexpr int64_t kPoolBytes = int64_t{1} << 30, kMaxRows = 8192, kMaxInFeatures = 14336;
+// Of more rows, what reads W in its own bits for every few of them takes long.
+constexpr int64_t kMaxRowsOfCodes = 512;
 
 struct Shape {
   const char* name;
@@ -57,6 +59,7 @@ constexpr Candidate kCandidates[] = {
     {"swap-AB", GemmKernel::kSwapAbCodes,
      [](const LinearArgs& args, Stream& stream) { kernels::cuda::sm90::swap_ab_gemm(args, false, stream); }},
     {"fp8 by fp8", GemmKernel::kFp8, kernels::cuda::fp8_linear},
+    {"fp8 blocks", GemmKernel::kFp8Blocks, kernels::cuda::fp8_block_linear},
     {"quantised", GemmKernel::kQuantised, kernels::cuda::quantised_linear},
     {"widened", GemmKernel::kWidened, kernels::cuda::widened_linear}};
 
@@ -130,7 +133,9 @@ int main(const std::vector<int64_t>& row_counts) {
         }
         const kernels::cuda::GemmProblem problem = kernels::cuda::gemm_problem(args(0), /*gated=*/false);
         for (const Candidate& candidate : kCandidates)
-          if (kernels::cuda::gemm_row(candidate.kernel).takes(problem, kernels::cuda::gpu_facts(kGpu)))
+          if ((num_rows <= kMaxRowsOfCodes || candidate.kernel == GemmKernel::kFp8 ||
+               candidate.kernel == GemmKernel::kFp8Blocks || candidate.kernel == GemmKernel::kWidened) &&
+              kernels::cuda::gemm_row(candidate.kernel).takes(problem, kernels::cuda::gpu_facts(kGpu)))
             print(candidate.name, [&](const LinearArgs& product) { candidate.launch(product, stream); });
       }
       std::printf("\n");

@@ -63,6 +63,7 @@ void for_each_quantised_problem(const std::function<void(const GemmProblem&, con
                     .weight_aligned = (flags & 4) == 0,
                     .norm_dtype = dtype,
                     .format = format,
+                    .group_outs = format == WeightFormat::kFp8 && group_ins == 128 ? 128 : 1,
                     .group_ins = group_ins,
                     .reorders = (flags & 8) != 0,
                     .has_workspace = (flags & 16) != 0,
@@ -80,8 +81,9 @@ TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
   for_each_quantised_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
     const GemmKernel kernel = choose(problem, gpu).kernel;
     EXPECT_TRUE(kernel == GemmKernel::kSkinnyCodes || kernel == GemmKernel::kFp8 ||
-                kernel == GemmKernel::kSwapAbCodes || kernel == GemmKernel::kQuantised ||
-                kernel == GemmKernel::kWidened || kernel == GemmKernel::kNaive)
+                kernel == GemmKernel::kFp8Blocks || kernel == GemmKernel::kSwapAbCodes ||
+                kernel == GemmKernel::kQuantised || kernel == GemmKernel::kWidened ||
+                kernel == GemmKernel::kNaive)
         << gemm_row(kernel).name;
     reached.insert(kernel);
   });
@@ -145,6 +147,40 @@ TEST(ChooseGemm, MultipliesFp8ByFp8WhereXMayBeRoundedAndAnOutputHasOneScale) {
   EXPECT_TRUE(gemm_row(GemmKernel::kFp8).norms(many));
   many.norm_dtype = DType::kF32;
   EXPECT_FALSE(gemm_row(GemmKernel::kFp8).norms(many));
+}
+
+TEST(ChooseGemm, MultipliesFp8ByFp8OfBlocksWhereTilesHaveOneScaleForABlockOfInputs) {
+  GemmProblem many = kLayer;
+  many.num_rows = 4096;
+  many.format = WeightFormat::kFp8;
+  many.group_outs = many.group_ins = 128;
+  many.scale_dtype = DType::kF32;
+  many.has_workspace = many.rounds_x = true;
+  const auto choice = [&](const auto& change, const GpuFacts& gpu = kH100) {
+    GemmProblem problem = many;
+    change(problem);
+    return choose(problem, gpu).kernel;
+  };
+  const auto expect_taken = [&](const auto& change) { EXPECT_EQ(choice(change), GemmKernel::kFp8Blocks); };
+  const auto expect_not_taken = [&](const auto& change) {
+    EXPECT_NE(choice(change), GemmKernel::kFp8Blocks);
+  };
+  expect_taken([](GemmProblem&) {});
+  expect_taken([](GemmProblem& problem) { problem.gated = true; });
+  expect_taken([](GemmProblem& problem) { problem.group_outs = 256; });
+  expect_taken([](GemmProblem& problem) { problem.has_fp8_matmul = false; });
+  expect_taken([](GemmProblem& problem) { problem.out_features = 4104; });
+  expect_taken([](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).min_rows_of_fp8_blocks; });
+  expect_not_taken(
+      [](GemmProblem& problem) { problem.num_rows = gemm_tuning(kH100).min_rows_of_fp8_blocks - 1; });
+  expect_not_taken([](GemmProblem& problem) { problem.rounds_x = false; });
+  expect_not_taken([](GemmProblem& problem) { problem.batch_invariant = true; });
+  expect_not_taken([](GemmProblem& problem) { problem.group_ins = 64; });
+  expect_not_taken([](GemmProblem& problem) { problem.group_outs = 64; });
+  expect_not_taken([](GemmProblem& problem) { problem.out_dtype = DType::kF32; });
+  expect_not_taken([](GemmProblem& problem) { problem.has_workspace = false; });
+  expect_not_taken([](GemmProblem& problem) { problem.x_aligned = false; });
+  EXPECT_NE(choice([](GemmProblem&) {}, kL40S), GemmKernel::kFp8Blocks);
 }
 
 TEST(ChooseGemm, GivesTheSkinnyGemmOfCodesFewRowsOfWhatItTakes) {

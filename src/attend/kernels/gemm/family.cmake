@@ -45,8 +45,11 @@ attend_kernels(gemm
   SM90_HOST
     cuda/sm90/swap_ab_gemm.cc
     cuda/sm90/batch_invariant_gemm.cc
+    cuda/sm90/fp8_block_gemm.cc
     cuda/sm90/gated_mlp_gemm.cc
   SM90
+    cuda/sm90/fp8_block_gemm_bf16.cu
+    cuda/sm90/fp8_block_gemm_f16.cu
     cuda/sm90/swap_ab_codes_bf16.cu
     cuda/sm90/swap_ab_codes_f16.cu
     cuda/sm90/swap_ab_gemm_bf16.cu

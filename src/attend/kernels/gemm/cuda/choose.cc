@@ -9,6 +9,7 @@
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm_shape.h"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block_gemm_shape.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
 
@@ -26,6 +27,7 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .min_rows_of_cta_pairs = 192,
                            .max_rows_of_skinny_codes = kMaxSkinnyCodeRows,
                            .min_rows_of_fp8 = kMaxSkinnyCodeRows + 1,
+                           .min_rows_of_fp8_blocks = 129,
                            .max_rows_of_code_tiles = 256,
                            .max_rows_of_codes = 64,
                            .max_rows_of_any_width = 16,
@@ -162,20 +164,36 @@ bool fp8_norms(const GemmProblem& problem) {
   return problem.norm_dtype == problem.dtype && problem.norm_aligned;
 }
 
-// A scale of an output is one number, of all inputs.
-bool fp8_takes(const GemmProblem& problem, const GpuFacts& gpu) {
-  constexpr int64_t kUnit = 16;  // of cuBLASLt
+bool rounds_to_fp8(const GemmProblem& problem, const GpuFacts& gpu) {
+  constexpr int64_t kUnit = 16;  // of TMA and cuBLASLt
   const bool x_aligned =
       problem.norm == GemmNorm::kNone || fp8_norms(problem) ? problem.x_aligned : problem.normalized_aligned;
   return gpu.runs_sm90a() && problem.rounds_x && problem.format == WeightFormat::kFp8 &&
-         problem.group_ins >= problem.in_features && !problem.batch_invariant &&
-         problem.dtype != DType::kF32 && problem.in_features % kUnit == 0 &&
-         problem.in_features <= kMaxRoundedInputs && problem.num_weight_rows() % kUnit == 0 && x_aligned &&
-         problem.weight_aligned && problem.has_workspace;
+         !problem.batch_invariant && problem.dtype != DType::kF32 && problem.in_features % kUnit == 0 &&
+         problem.in_features <= kMaxRoundedInputs && x_aligned && problem.weight_aligned &&
+         problem.has_workspace;
+}
+
+// A scale of an output is one number, of all inputs.
+bool fp8_takes(const GemmProblem& problem, const GpuFacts& gpu) {
+  constexpr int64_t kUnit = 16;  // of cuBLASLt
+  return rounds_to_fp8(problem, gpu) && problem.has_fp8_matmul && problem.group_ins >= problem.in_features &&
+         problem.num_weight_rows() % kUnit == 0;
+}
+
+// A tile of outputs has one scale for each block of inputs.
+bool fp8_blocks_take(const GemmProblem& problem, const GpuFacts& gpu) {
+  return rounds_to_fp8(problem, gpu) && problem.group_ins == sm90::kFp8BlockInputs &&
+         (problem.group_outs % sm90::kFp8TileOuts == 0 || problem.group_outs >= problem.num_weight_rows()) &&
+         problem.num_weight_rows() % 8 == 0 && problem.out_dtype == problem.dtype && problem.out_aligned_8;
 }
 
 bool fp8_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
   return problem.num_rows >= tuning.min_rows_of_fp8;
+}
+
+bool fp8_blocks_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  return problem.num_rows >= tuning.min_rows_of_fp8_blocks;
 }
 
 bool code_tiles_take(const GemmProblem& problem, const GpuFacts& gpu) {
@@ -225,6 +243,8 @@ constexpr std::array kRows{
             skinny_norms, "few rows: bound by reading the weight in its own bits"},
     GemmRow{GemmKernel::kFp8, "fp8 by fp8 (cuBLASLt)", fp8_takes, fp8_is_faster, fp8_norms,
             "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
+    GemmRow{GemmKernel::kFp8Blocks, "fp8 by fp8 of blocks (sm90)", fp8_blocks_take, fp8_blocks_are_faster,
+            fp8_norms, "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
     GemmRow{GemmKernel::kSwapAbCodes, "swap-AB GEMM of codes (sm90)", code_tiles_take, code_tiles_are_faster,
             split_k_norms, "reads the weight in its own bits: not many rows"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,

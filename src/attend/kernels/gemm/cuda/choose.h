@@ -17,6 +17,7 @@ enum class GemmKernel : uint8_t {
   kSwapAbSplitK,   // sm90/swap_ab_gemm.h
   kSkinnyCodes,    // sm80/skinny_gemm.h, of quantised weights
   kFp8,            // fp8_linear.h
+  kFp8Blocks,      // fp8_linear.h, of blocks
   kSwapAbCodes,    // sm90/swap_ab_gemm.h, of quantised weights
   kSkinny,         // sm80/skinny_gemm.h
   kInvariantSm90,  // sm90/batch_invariant_gemm.h
@@ -27,7 +28,7 @@ enum class GemmKernel : uint8_t {
   kNaive,          // common/batch_invariant_gemm_kernel.h
   kGemmThenSilu,   // no kernel for gate, up and SiLU together: another choice, and then silu_mul()
 };
-inline constexpr int kNumGemmKernels = 13;
+inline constexpr int kNumGemmKernels = 14;
 
 // RMSNorm of x before the product (InputNorm of linear.h).
 enum class GemmNorm : uint8_t {
@@ -57,7 +58,8 @@ struct GemmProblem {
   bool scales_aligned = true;  // scales and zeros begin at multiples of 4 bytes
   bool reorders = false;       // columns of the weight are not in the order of inputs
   bool has_workspace = false;  // that quantised weights want
-  bool rounds_x = false;       // x may be rounded to fp8, and products of fp8 are there
+  bool rounds_x = false;       // x may be rounded to fp8
+  bool has_fp8_matmul = true;  // cuBLASLt has products of fp8 with scales
 
   int64_t num_weight_rows() const { return gated ? 2 * out_features : out_features; }
 };
@@ -79,7 +81,8 @@ struct GemmTuning {
   int64_t min_rows_of_cta_pairs;
   // The skinny GEMM of codes, before tiles of codes.
   int64_t max_rows_of_skinny_codes;
-  int64_t min_rows_of_fp8;  // products of fp8 with fp8, where x may be rounded
+  int64_t min_rows_of_fp8;         // products of fp8 with fp8, where x may be rounded
+  int64_t min_rows_of_fp8_blocks;  // the same where scales are those of blocks
   // Swap-AB tiles of codes: each 128 rows read and widen W anew. 256 rows cost two thirds of what they do by
   // a weight that is widened once.
   int64_t max_rows_of_code_tiles;

@@ -7,6 +7,7 @@
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/gemm/cuda/common/round_rows_kernel.h"
 #include "attend/kernels/gemm/cuda/matmul.h"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block_gemm.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -18,6 +19,28 @@ int64_t scale_bytes(int64_t count) {
   return round_up(count * static_cast<int64_t>(sizeof(float)), kPieceAlignment);
 }
 
+// Calls multiply(first, end) for parts of the rows of x of which `row_bytes` each fit `num_bytes`.
+template <class Multiply>
+void in_parts(int64_t num_rows, int64_t num_bytes, int64_t row_bytes, const Multiply& multiply) {
+  const int64_t fitting = num_bytes / row_bytes / kRowUnit * kRowUnit;
+  ensure(fitting > 0, "fp8 products: a workspace of too few bytes");
+  const int64_t rows_of_part = round_up(ceil_div(num_rows, ceil_div(num_rows, fitting)), kRowUnit);
+  for (int64_t first = 0; first < num_rows; first += rows_of_part)
+    multiply(first, std::min(first + rows_of_part, num_rows));
+}
+
+RoundRowsParams rounding_of(const LinearArgs& args, const TensorView& x) {
+  RoundRowsParams params{};
+  params.x = x.data;
+  params.x_stride = x.strides[0];
+  params.norm = args.norm.weight.data;
+  params.norm_eps = args.norm.eps;
+  params.num_rows = static_cast<int32_t>(x.shape[0]);
+  params.in_features = static_cast<int32_t>(x.shape[1]);
+  params.element = element_of(x.dtype);
+  return params;
+}
+
 }  // namespace
 
 void fp8_linear(const LinearArgs& args, Stream& stream) {
@@ -27,36 +50,48 @@ void fp8_linear(const LinearArgs& args, Stream& stream) {
   // Scales of outputs, scales of rows, codes.
   const int64_t left =
       static_cast<int64_t>(args.workspace.size()) - scale_bytes(out_features) - 2 * kPieceAlignment;
-  const int64_t fitting = left / (in_features + static_cast<int64_t>(sizeof(float))) / kRowUnit * kRowUnit;
-  ensure(fitting > 0, "fp8 products: a workspace of too few bytes");
-  const int64_t num_parts = ceil_div(num_rows, fitting);
-  const int64_t rows_of_part = round_up(ceil_div(num_rows, num_parts), kRowUnit);
   std::byte* const begin = args.workspace.data();
   auto* const out_scales = reinterpret_cast<float*>(begin);
-  auto* const row_scales = reinterpret_cast<float*>(begin + scale_bytes(out_features));
-  std::byte* const codes = begin + scale_bytes(out_features) + scale_bytes(std::min(rows_of_part, num_rows));
-  for (int64_t first = 0; first < num_rows; first += rows_of_part) {
-    const int64_t end = std::min(first + rows_of_part, num_rows);
-    const TensorView x = args.x.slice(0, first, end);
+  std::byte* const of_rows = begin + scale_bytes(out_features);
+  in_parts(
+      num_rows, left, in_features + static_cast<int64_t>(sizeof(float)), [&](int64_t first, int64_t end) {
+        auto* const row_scales = reinterpret_cast<float*>(of_rows);
+        const TensorView rounded = TensorView::contiguous(of_rows + scale_bytes(end - first), DType::kF8E4M3,
+                                                          {end - first, in_features}, stream.device);
+        RoundRowsParams rounding = rounding_of(args, args.x.slice(0, first, end));
+        rounding.to = rounded.data;
+        rounding.scales = row_scales;
+        rounding.group_scales = first == 0 ? weight.scales.as<const float>() : nullptr;
+        rounding.out_scales = out_scales;
+        rounding.num_outs = static_cast<int32_t>(out_features);
+        rounding.group_outs = static_cast<int32_t>(std::min(weight.group_outs, out_features));
+        launch_round_rows(rounding, stream.handle);
+        matmul({.codes = rounded, .scales = row_scales}, {.codes = weight.data, .scales = out_scales},
+               args.out.slice(0, first, end), args.accumulate, stream);
+      });
+}
+
+void fp8_block_linear(const LinearArgs& args, Stream& stream) {
+  const int64_t in_features = args.x.shape[1],
+                num_blocks = ceil_div<int64_t>(in_features, kRoundedBlockInputs);
+  // Scales of the blocks of rows, codes.
+  const int64_t left = static_cast<int64_t>(args.workspace.size()) - kPieceAlignment;
+  const int64_t row_bytes = in_features + num_blocks * static_cast<int64_t>(sizeof(float));
+  in_parts(args.x.shape[0], left, row_bytes, [&](int64_t first, int64_t end) {
+    const int64_t num_rows = end - first;
+    auto* const scales = reinterpret_cast<float*>(args.workspace.data());
     const TensorView rounded =
-        TensorView::contiguous(codes, DType::kF8E4M3, {end - first, in_features}, stream.device);
-    launch_round_rows({.x = x.data,
-                       .x_stride = x.strides[0],
-                       .norm = args.norm.weight.data,
-                       .norm_eps = args.norm.eps,
-                       .num_rows = static_cast<int32_t>(end - first),
-                       .in_features = static_cast<int32_t>(in_features),
-                       .element = element_of(x.dtype),
-                       .to = rounded.data,
-                       .scales = row_scales,
-                       .group_scales = first == 0 ? weight.scales.as<const float>() : nullptr,
-                       .out_scales = out_scales,
-                       .num_outs = static_cast<int32_t>(out_features),
-                       .group_outs = static_cast<int32_t>(std::min(weight.group_outs, out_features))},
-                      stream.handle);
-    matmul({.codes = rounded, .scales = row_scales}, {.codes = weight.data, .scales = out_scales},
-           args.out.slice(0, first, end), args.accumulate, stream);
-  }
+        TensorView::contiguous(args.workspace.data() + scale_bytes(num_blocks * num_rows), DType::kF8E4M3,
+                               {num_rows, in_features}, stream.device);
+    RoundRowsParams rounding = rounding_of(args, args.x.slice(0, first, end));
+    rounding.to = rounded.data;
+    rounding.scales = scales;
+    rounding.block_scales = true;
+    rounding.block_stride = static_cast<int32_t>(num_rows);
+    launch_round_rows(rounding, stream.handle);
+    sm90::fp8_block_gemm({.codes = rounded, .scales = scales, .stride = num_rows}, args.weight,
+                         args.out.slice(0, first, end), args.accumulate, stream);
+  });
 }
 
 }  // namespace attend::kernels::cuda

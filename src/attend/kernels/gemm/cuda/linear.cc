@@ -114,12 +114,13 @@ void launch_cublaslt(const LinearArgs& args, bool, Stream& stream) {
   matmul(args.x, args.weight.data, args.out, args.accumulate || !args.bias.empty(), stream);
 }
 
+template <auto kMultiply>
 void launch_fp8(const LinearArgs& args, bool, Stream& stream) {
-  if (args.bias.empty()) return fp8_linear(args, stream);
+  if (args.bias.empty()) return kMultiply(args, stream);
   put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
   LinearArgs added = args;
   added.accumulate = true;
-  fp8_linear(added, stream);
+  kMultiply(added, stream);
 }
 
 // Of a kernel that defers no norm.
@@ -134,7 +135,8 @@ constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream
     defers_nothing<launch_gated_mlp>,
     launch_split_k,
     defers_nothing<launch_skinny_of_codes>,
-    defers_nothing<launch_fp8>,
+    defers_nothing<launch_fp8<fp8_linear>>,
+    defers_nothing<launch_fp8<fp8_block_linear>>,
     launch_split_k,
     defers_nothing<launch_skinny>,
     defers_nothing<launch_invariant_sm90>,
@@ -189,7 +191,8 @@ GemmProblem gemm_problem(const LinearArgs& args, bool gated) {
           .scales_aligned = words_aligned({&args.weight.scales, &args.weight.zeros}),
           .reorders = !args.weight.input_order.empty(),
           .has_workspace = !args.workspace.empty(),
-          .rounds_x = args.rounds_x && args.weight.format == WeightFormat::kFp8 && has_scaled_matmul()};
+          .rounds_x = args.rounds_x,
+          .has_fp8_matmul = args.rounds_x && args.weight.format == WeightFormat::kFp8 && has_scaled_matmul()};
 }
 
 bool linear(const LinearArgs& args, Stream& stream) {
@@ -212,7 +215,9 @@ bool gated_linear(const GatedLinearArgs& args, Stream& stream) {
                            .norm = args.norm};
   const GemmProblem problem = gemm_problem(product, /*gated=*/true);
   const GemmRow& row = recorded(choose(problem, gpu_facts(stream.device)), problem);
-  if (row.kernel == GemmKernel::kGemmThenSilu || row.kernel == GemmKernel::kFp8) return false;
+  if (row.kernel == GemmKernel::kGemmThenSilu || row.kernel == GemmKernel::kFp8 ||
+      row.kernel == GemmKernel::kFp8Blocks)
+    return false;
   launch(row, problem, product, stream);
   return true;
 }

@@ -81,12 +81,7 @@ CUtensorMap encode_rows(const TensorView& rows, std::array<int, kRank - 1> box) 
 }  // namespace
 
 CUtensorMap map_rows(const TensorView& matrix, int box_rows) {
-  const auto num_rows = static_cast<cuuint64_t>(matrix.shape[0]);
-  const auto num_columns = static_cast<cuuint64_t>(matrix.shape[1]);
-  // A single row may have any stride.
-  const auto stride = static_cast<cuuint64_t>(num_rows > 1 ? matrix.strides[0] : matrix.shape[1]);
-  return encode<2>(matrix, {num_columns, num_rows}, {kElementBytes * stride},
-                   {kBoxColumns, static_cast<cuuint32_t>(box_rows)});
+  return encode_rows<2>(matrix, {box_rows});
 }
 
 CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs) {

@@ -7,8 +7,8 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Boxes of 128 bytes of a row by `box_rows` rows of a matrix of 16-bit elements, swizzled in 128 bytes. Rows
-// begin at multiples of 16 bytes.
+// Boxes of 128 bytes of a row by `box_rows` rows of a matrix of 16-bit elements or e4m3, swizzled in 128
+// bytes. Rows begin at multiples of 16 bytes.
 CUtensorMap map_rows(const TensorView& matrix, int box_rows);
 
 // The same of contiguous weights in pairs of eight rows and their partners: gated, rows 8 p to 8 p + 7 of the

@@ -1,8 +1,8 @@
 // Rows of x in fp8, for products of fp8 with fp8; with the RMSNorm before them.
 //
-//   tile        a row a CTA
+//   tile        a row a CTA; sixteen neighbouring threads have a block of inputs that share a scale
 //   warps       up to 16, all alike: a thread has every so many groups of eight elements
-//   registers   32 hold the row
+//   registers   8 or 32 hold the row
 //   shared      a number a warp, twice
 //   bytes       x once in, its codes once out
 //   bound       memory; latency where rows are few
@@ -35,7 +35,12 @@ __device__ float of_cta(float value, float* memory, const Op& op) {
 // The larger one; what is no number is the largest.
 __device__ float larger(float a, float b) { return a > b || isnan(a) ? a : b; }
 
-template <class T>
+// A block of inputs lies with so many threads.
+constexpr int kBlockThreads = kRoundedBlockInputs / kGroupElements;
+
+__device__ float factor_of(float largest) { return largest < kSmallestMagnitude ? 0.0f : kLargest / largest; }
+
+template <class T, int kGroups>
 __global__ void __launch_bounds__(kMaxThreads)
     round_rows_kernel(const __grid_constant__ RoundRowsParams params) {
   __shared__ float sums[kMaxThreads / 32], magnitudes[kMaxThreads / 32];
@@ -51,14 +56,14 @@ __global__ void __launch_bounds__(kMaxThreads)
   const int64_t row = blockIdx.x;
   const auto* const x =
       reinterpret_cast<const uint4*>(static_cast<const T*>(params.x) + row * params.x_stride);
-  uint4 bits[kMaxGroups] = {};
+  uint4 bits[kGroups] = {};
 #pragma unroll
-  for (int i = 0; i < kMaxGroups; ++i)
+  for (int i = 0; i < kGroups; ++i)
     if (const int g = thread + i * num_threads; g < num_groups) bits[i] = x[g];
   if (params.norm != nullptr) {
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kMaxGroups; ++i) {
+    for (int i = 0; i < kGroups; ++i) {
       float group[kGroupElements];
       convert_16_bit_group<T>(bits[i], group);
 #pragma unroll
@@ -67,7 +72,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     sum = of_cta(sum, sums, [](float a, float b) { return a + b; });
     const float scale = 1.0f / sqrtf(sum / static_cast<float>(params.in_features) + params.norm_eps);
 #pragma unroll
-    for (int i = 0; i < kMaxGroups; ++i) {
+    for (int i = 0; i < kGroups; ++i) {
       const int g = thread + i * num_threads;
       if (g >= num_groups) break;
       float group[kGroupElements], weights[kGroupElements];
@@ -78,21 +83,37 @@ __global__ void __launch_bounds__(kMaxThreads)
       store_16_bit_group(reinterpret_cast<T*>(&bits[i]), group);
     }
   }
-  float largest = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kMaxGroups; ++i) {
-    float group[kGroupElements];
+  const auto largest_of = [&](int i) {
+    float group[kGroupElements], largest = 0.0f;
     convert_16_bit_group<T>(bits[i], group);
 #pragma unroll
     for (const float value : group) largest = larger(largest, fabsf(value));
-  }
-  largest = of_cta(largest, magnitudes, [](float a, float b) { return larger(a, b); });
-  const float factor = largest < kSmallestMagnitude ? 0.0f : kLargest / largest;
-  if (thread == 0) params.scales[row] = largest / kLargest;
+    return largest;
+  };
+  float factor = 0.0f;
+  if (!params.block_scales) {
+    float largest = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kMaxGroups; ++i) {
+    for (int i = 0; i < kGroups; ++i) largest = larger(largest, largest_of(i));
+    largest = of_cta(largest, magnitudes, [](float a, float b) { return larger(a, b); });
+    factor = factor_of(largest);
+    if (thread == 0) params.scales[row] = largest / kLargest;
+  }
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) {
     const int g = thread + i * num_threads;
-    if (g >= num_groups) break;
+    // Threads of a warp go on together: those of a block shuffle.
+    if (g - thread % 32 >= num_groups) break;
+    if (params.block_scales) {
+      float largest = largest_of(i);
+#pragma unroll
+      for (int step = kBlockThreads / 2; step > 0; step /= 2)
+        largest = larger(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+      factor = factor_of(largest);
+      if (g % kBlockThreads == 0 && g < num_groups)
+        params.scales[int64_t{g / kBlockThreads} * params.block_stride + row] = largest / kLargest;
+    }
+    if (g >= num_groups) continue;
     float group[kGroupElements];
     convert_16_bit_group<T>(bits[i], group);
 #pragma unroll
@@ -107,9 +128,14 @@ __global__ void __launch_bounds__(kMaxThreads)
 void launch_round_rows(const RoundRowsParams& params, void* stream) {
   const int num_groups = params.in_features / kGroupElements;
   const int num_threads = std::clamp((num_groups + 63) / 64 * 32, 64, kMaxThreads);
-  launch_dependent<RoundRowsParams>(
-      params.element == Element::kBF16 ? round_rows_kernel<__nv_bfloat16> : round_rows_kernel<__half>,
-      dim3(static_cast<unsigned>(params.num_rows)), num_threads, 0, stream, params, "linear: x in fp8");
+  const auto launch = [&]<int kGroups>() {
+    launch_dependent<RoundRowsParams>(
+        params.element == Element::kBF16 ? round_rows_kernel<__nv_bfloat16, kGroups>
+                                         : round_rows_kernel<__half, kGroups>,
+        dim3(static_cast<unsigned>(params.num_rows)), num_threads, 0, stream, params, "linear: x in fp8");
+  };
+  if (num_groups <= 2 * num_threads) return launch.template operator()<2>();
+  launch.template operator()<kMaxGroups>();
 }
 
 }  // namespace attend::kernels::cuda

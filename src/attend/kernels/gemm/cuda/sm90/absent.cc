@@ -1,6 +1,7 @@
 // A build without machine code for sm_90a.
 #include "attend/base/error.h"
 #include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm.h"
+#include "attend/kernels/gemm/cuda/sm90/fp8_block_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
 
@@ -25,6 +26,11 @@ void gated_mlp_gemm(const LinearArgs&, Stream& stream) { gated_mlp_gemm({}, Gate
 void gated_mlp_gemm(const LinearArgs&, const GatedMlpGemmShape&, Stream&) {
   fail(ErrorCode::kUnsupported,
        "gated-MLP GEMM: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
+
+void fp8_block_gemm(const Fp8BlockRows&, const Weight&, const TensorView&, bool, Stream&) {
+  fail(ErrorCode::kUnsupported,
+       "GEMM of fp8 blocks: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
 }  // namespace attend::kernels::cuda::sm90
