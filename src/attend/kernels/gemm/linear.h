@@ -40,7 +40,8 @@ struct LinearArgs {
   // many rows may be slower. A GPU then norms x in a launch before.
   bool batch_invariant = false;
   // CPU: x may be rounded to bfloat16 before it meets plain weights in bfloat16, as models of 16 bits round
-  // their activations. GPU: to fp8, each row by a scale of its own, before it meets weights in fp8. Faster.
+  // their activations. GPU: to fp8, each row, or each 128 inputs of a row, by a scale of its own, before it
+  // meets weights in fp8. Faster.
   bool rounds_x = false;
   InputNorm norm = {};
   // out += x weight^T + bias, rounded once. GPU only.

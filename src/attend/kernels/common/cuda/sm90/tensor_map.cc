@@ -80,9 +80,7 @@ CUtensorMap encode_rows(const TensorView& rows, std::array<int, kRank - 1> box) 
 
 }  // namespace
 
-CUtensorMap map_rows(const TensorView& matrix, int box_rows) {
-  return encode_rows<2>(matrix, {box_rows});
-}
+CUtensorMap map_rows(const TensorView& matrix, int box_rows) { return encode_rows<2>(matrix, {box_rows}); }
 
 CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs) {
   const auto num_rows = static_cast<cuuint64_t>(weight.shape[0]);
