@@ -271,6 +271,28 @@ std::vector<Case> cases() {
                   .seqlen_kv = 2048,
                   .num_q_heads = 8,
                   .num_kv_heads = 1});
+  for (const auto& [batch, kv] : {std::pair{2, 2048}, {4, 2048}, {8, 512}, {12, 2048}, {16, 1024}})
+    list.push_back({.name = "decode b" + std::to_string(batch) + " kv" + std::to_string(kv),
+                    .batch = batch,
+                    .seqlen_kv = kv});
+  for (const auto& [batch, q, kv] :
+       {std::tuple{1, 1, 8192}, {1, 1, 131072}, {1, 4, 8192}, {4, 4, 65536}, {16, 3, 8192}, {16, 8, 8192}})
+    list.push_back({.name = (q == 1 ? "decode b" : "verify b") + std::to_string(batch) + " kv" +
+                            std::to_string(kv) + " 16/2 q" + std::to_string(q),
+                    .batch = batch,
+                    .seqlen_q = q,
+                    .seqlen_kv = kv,
+                    .num_q_heads = 16,
+                    .num_kv_heads = 2});
+  list.push_back(
+      {.name = "decode b200 kv500 d64", .batch = 200, .seqlen_kv = 500, .num_q_heads = 32, .head_dim = 64});
+  for (const auto& [batch, kv] : {std::pair{1, 8192}, {32, 8192}})
+    list.push_back({.name = "decode b" + std::to_string(batch) + " kv" + std::to_string(kv) + " d256",
+                    .batch = batch,
+                    .seqlen_kv = kv,
+                    .num_q_heads = 16,
+                    .num_kv_heads = 2,
+                    .head_dim = 256});
   for (int q : {2, 4, 8})
     list.push_back(
         {.name = "verify b32 kv8192 q" + std::to_string(q), .batch = 32, .seqlen_q = q, .seqlen_kv = 8192});

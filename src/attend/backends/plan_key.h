@@ -41,7 +41,8 @@ inline kernels::AttentionPlanLimits plan_limits(const BackendSpec& spec, const B
           .head_dim_v = key.head_dim_v,
           .split_rule = config.deterministic ? kernels::SplitRule::kFixed : spec.split_rule,
           .split_tokens = spec.split_tokens,
-          .num_workers = 0};
+          .num_workers = 0,
+          .kv_dtype = config.model.kv_dtype};
 }
 
 }  // namespace attend

@@ -236,6 +236,30 @@ TEST(ChooseAttention, PrefillsFewWorkTilesWhereThePlanDividesTheirKeys) {
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
 }
 
+// Its warps read keys and values once, where those of sm80 read them once for each 16 rows.
+TEST(ChooseAttention, PrefillsWhatIsVerifiedWhereRowsAreManyAndKeysDivided) {
+  AttentionProblem problem = kDecode;
+  problem.num_rows = 64;
+  problem.tile_rows = 64;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
+  problem.shares_keys = true;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kSm80Tiles);
+  const auto expect_tiles = [&](const std::function<void(AttentionProblem&)>& change) {
+    AttentionProblem other = problem;
+    change(other);
+    EXPECT_EQ(choose(other, kH100).kernel, AttentionKernel::kSm80Tiles);
+  };
+  expect_tiles([](auto& p) { p.kv_dtype = DType::kF8E4M3; });
+  expect_tiles([](auto& p) { p.has_tree_mask = true; });
+  expect_tiles([](auto& p) { p.num_rows = 16; });
+  problem.num_rows = 32;
+  problem.tile_rows = 32;
+  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+  expect_tiles([](auto& p) { p.num_reqs = 32; });
+  expect_tiles([](auto& p) { p.num_reqs = 2; });
+}
+
 // The plan, which knows the head dim of V alone, makes tiles taller than those of the widest sm80 instance.
 TEST(ChooseAttention, PrefillsWhereTilesHaveNoInstance) {
   AttentionProblem problem = kPrefill;

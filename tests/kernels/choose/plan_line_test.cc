@@ -92,7 +92,8 @@ Batch any_batch() {
 LineRules any_rules() {
   return {.num_cta_ranges = *rc::gen::inRange(1, 140),
           .min_cta_range = *rc::gen::inRange(1, 5),
-          .start_cost = *rc::gen::inRange(0, 6)};
+          .start_cost = *rc::gen::inRange(0, 6),
+          .merge_cost = *rc::gen::element(0, 0, 7, 40)};
 }
 
 RC_GTEST_PROP(PlanLine, GivesEveryKvTileToOneCtaRange, ()) {
@@ -138,7 +139,8 @@ RC_GTEST_PROP(PlanLine, LeavesOnePartialResultOfEachKindAtMost, ()) {
   }
 }
 
-// No CTA range costs more than its length, one start, and what ends with work tiles may cost more.
+// No CTA range costs more than its length, one start, and what ends with work tiles may cost more, also one
+// and a half merges more.
 RC_GTEST_PROP(PlanLine, ChargesStartsOfWorkTiles, ()) {
   const LineRules rules = any_rules();
   const Division division(rules, any_batch());
@@ -150,7 +152,7 @@ RC_GTEST_PROP(PlanLine, ChargesStartsOfWorkTiles, ()) {
   for (const std::vector<Piece>& pieces : division.pieces_of_range) {
     int32_t cost = 0;
     for (const Piece& piece : pieces) cost += piece.count + rules.start_cost;
-    RC_ASSERT(cost <= even + even / 32);
+    RC_ASSERT(cost <= even + even / 32 + rules.merge_cost + rules.merge_cost / 2);
   }
 }
 
@@ -161,25 +163,37 @@ int num_shared_ranges(const Division& division) {
 
 TEST(PlanLine, EndsCtaRangesWithWorkTilesThatAreAlike) {
   // 13 KV tiles for each of 3 requests, 33 CTA ranges: 7 ranges of 2 for each.
-  const Division few({.num_cta_ranges = 33, .min_cta_range = 2, .start_cost = 2}, {{13, 13, 13}});
+  const Division few({.num_cta_ranges = 33, .min_cta_range = 2, .start_cost = 2, .merge_cost = 0},
+                     {{13, 13, 13}});
   EXPECT_EQ(few.line.cta_range, 2);
   EXPECT_EQ(few.pieces_of_range.size(), 21u);
   EXPECT_EQ(num_shared_ranges(few), 0);
-  const Division many({.num_cta_ranges = 33, .min_cta_range = 2, .start_cost = 2},
+  const Division many({.num_cta_ranges = 33, .min_cta_range = 2, .start_cost = 2, .merge_cost = 0},
                       {std::vector<int32_t>(128, 16)});
   EXPECT_EQ(many.pieces_of_range.size(), 32u);
   for (const auto& pieces : many.pieces_of_range) EXPECT_EQ(pieces.size(), 4u);
 }
 
+TEST(PlanLine, LeavesWorkTilesWholeWhereAMergeCostsMore) {
+  const LineRules rules{.num_cta_ranges = 7, .min_cta_range = 2, .start_cost = 16, .merge_cost = 32};
+  EXPECT_EQ(Division(rules, {{33}}).pieces_of_range.size(), 1u);
+  EXPECT_EQ(Division(rules, {{33}, 2}).pieces_of_range.size(), 2u);
+  EXPECT_EQ(Division(rules, {{100}}).pieces_of_range.size(), 7u);
+}
+
 TEST(PlanLine, LeavesNoShortCtaRangeTwoWorkTiles) {
-  const Division division({.num_cta_ranges = 33, .min_cta_range = 2, .start_cost = 2}, {{13, 9, 17}});
+  const Division division({.num_cta_ranges = 33, .min_cta_range = 2, .start_cost = 2, .merge_cost = 0},
+                          {{13, 9, 17}});
   EXPECT_EQ(division.line.cta_range, 2);
   EXPECT_EQ(num_shared_ranges(division), 0);
 }
 
 TEST(PlanLine, HasNoGapsWithoutCosts) {
   for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{5, 5, 5}, {5, 7, 1}, {300}})
-    EXPECT_EQ(Division({.num_cta_ranges = 16, .min_cta_range = 1, .start_cost = 0}, {lengths}).line.gap, 0);
+    EXPECT_EQ(
+        Division({.num_cta_ranges = 16, .min_cta_range = 1, .start_cost = 0, .merge_cost = 0}, {lengths})
+            .line.gap,
+        0);
 }
 
 }  // namespace

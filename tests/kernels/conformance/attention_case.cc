@@ -102,7 +102,9 @@ kernels::AttentionPlanLimits plan_limits(const AttentionCase& c) {
           .head_dim_v = c.head_dim_v,
           .split_rule = c.split_rule,
           .split_tokens = c.split_tokens,
-          .num_workers = c.num_workers};
+          .num_workers = c.num_workers,
+          // A plan need not know it.
+          .kv_dtype = c.seed % 2 == 0 ? c.kv_dtype : DType::kBF16};
 }
 
 }  // namespace attend::conformance

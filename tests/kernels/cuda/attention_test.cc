@@ -1,6 +1,9 @@
+#include "attend/kernels/attention/cuda/attention.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,6 +17,7 @@ namespace attend::testing_cuda {
 namespace {
 
 using conformance::AttentionCase;
+using conformance::Lengths;
 using conformance::on_tensor_cores;
 using kernels::KvIndexKind;
 
@@ -136,6 +140,62 @@ TEST_F(CudaAttention, SharesTheKeysOfAnyNumberOfHeads) {
                        .page_size = 16,
                        .split_rule = kernels::SplitRule::kBalanced});
   run_conformance(attention_on_gpu, on_tensor_cores(cases));
+}
+// Few work tiles, of which each has the CTAs of one cluster or of several: more CTAs than KV tiles, several
+// work tiles of a cluster one after another, and parts of a work tile in two clusters; tiles of 16 and of 32
+// rows.
+TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
+  const cuda::DeviceInfo info = cuda::device_info(kGpu);
+  if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
+  std::vector<AttentionCase> cases;
+  const std::vector<std::vector<Lengths>> batches{{{1, 5000}},
+                                                  {{1, 1}},
+                                                  {{1, 63}},
+                                                  {{2, 1030}},
+                                                  {{4, 2500}},
+                                                  {{1, 3000}, {1, 1}, {0, 0}, {1, 777}, {1, 64}},
+                                                  {{3, 900}, {4, 4}, {1, 3000}}};
+  const std::vector<std::pair<int, int>> head_dims{{64, 64}, {128, 128}, {192, 128}, {256, 256}, {80, 80}};
+  for (const auto& requests : batches)
+    for (const int num_kv_heads : {1, 3, 8})
+      for (const int num_workers : {0, 84, 24, 7}) {
+        AttentionCase c{.requests = requests,
+                        .num_q_heads = num_kv_heads * (cases.size() % 3 == 0 ? 8 : 4),
+                        .num_kv_heads = num_kv_heads,
+                        .page_size = cases.size() % 2 == 0 ? 1 : 16,
+                        .page_order = conformance::PageOrder::kShuffled,
+                        .split_rule = kernels::SplitRule::kBalanced,
+                        .num_workers = num_workers,
+                        .seed = cases.size()};
+        std::tie(c.head_dim_qk, c.head_dim_v) = head_dims[cases.size() % head_dims.size()];
+        switch (cases.size() % 7) {
+          case 0:
+            c.window_left = 300;
+            break;
+          case 1:
+            c.sinks = true;
+            break;
+          case 2:
+            c.spread = conformance::ScoreSpread::kPeaked;
+            break;
+          case 3:
+            c.logit_cap = 20.0f;
+            break;
+          default:
+            break;
+        }
+        cases.push_back(c);
+      }
+  cases = on_tensor_cores(cases);
+  int num_in_clusters = 0;
+  const auto counts = [&](const kernels::AttentionArgs&, const kernels::cuda::DevicePlan& plan) {
+    num_in_clusters += plan.view().cluster_size > 1 ? 1 : 0;
+    return true;
+  };
+  run_conformance([&](const kernels::AttentionArgs& args,
+                      const conformance::BuiltCase& built) { attention_on_gpu_if(counts, args, built); },
+                  cases);
+  EXPECT_GT(num_in_clusters, 30);
 }
 // Requests of many splits, whose last token is decoded by CTAs that share them.
 TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {

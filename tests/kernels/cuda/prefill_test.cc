@@ -469,6 +469,34 @@ TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
   run_conformance(on_gpu_if(divides_for_all), std::vector{case_of({300, 900}, 52), case_of({70, 700}, 36)});
 }
 
+// 17 to 64 rows a request, whose keys CTAs divide.
+TEST_P(CudaPrefillPart, ConformsForVerify) {
+  std::vector<AttentionCase> cases = on_tensor_cores(conformance::conformance_cases());
+  size_t i = 0;
+  for (AttentionCase& c : cases) {
+    const int group = c.num_q_heads / c.num_kv_heads, fewest = 16 / group + 1,
+              most = std::max(64 / group, fewest);
+    if (c.requests.empty()) c.requests.push_back({});
+    for (conformance::Lengths& lengths : c.requests) {
+      const int more = std::clamp(lengths.seqlen_q, fewest, most) - lengths.seqlen_q;
+      lengths.seqlen_q += more;
+      lengths.seqlen_kv = std::max(lengths.seqlen_kv + more, 0);
+    }
+    c.max_seqlen_q_slack = 0;
+    c.split_rule = kernels::SplitRule::kBalanced;
+    c.tree = conformance::TreeShape::kNone;
+    c.head_dim_qk = std::min(c.head_dim_qk, 192);
+    c.head_dim_v = std::min(c.head_dim_v, 128);
+    c.kv_dtype = c.q_dtype;
+    // More than work tiles, and eight times as many at most.
+    c.num_workers = c.num_reqs() * c.num_kv_heads * static_cast<int>(2 + i % 7);
+    ++i;
+  }
+  std::erase_if(
+      cases, [](const AttentionCase& c) { return c.max_seqlen_q() * (c.num_q_heads / c.num_kv_heads) > 64; });
+  run_conformance(prefill_of_divided_keys, part(cases));
+}
+
 TEST_F(CudaPrefill, GivesZerosWhereNoRequestHasKeys) {
   AttentionCase c{.requests = {{100, 0}, {300, 0}},
                   .num_q_heads = 4,

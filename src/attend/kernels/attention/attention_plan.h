@@ -40,6 +40,9 @@ struct AttentionPlanLimits {
   // depend on it.
   int split_tokens = 0;
   int num_workers = 0;  // 0: threads of the process, or SMs of the device; a plan's limits() have it filled
+  // Of the cache. GPUs plan for the kernel that takes it, as far as they know; a cache of another dtype is
+  // served too.
+  DType kv_dtype = DType::kBF16;
 };
 
 // The part of one request that one thread (or CTA) processes, for one KV head.

@@ -36,8 +36,8 @@ bool fits_tiles(const AttentionProblem& problem, HeadDims dims) {
 
 // What prefill asks of a plan.
 bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && problem.tile_rows >= sm90::kPrefillRows / 2 && !problem.fixed_splits &&
-         !problem.has_tree_mask;
+  return gpu.runs_sm90a() && (problem.tile_rows >= sm90::kPrefillRows / 2 || problem.shares_keys) &&
+         !problem.fixed_splits && !problem.has_tree_mask;
 }
 
 template <size_t kIdx>
@@ -61,6 +61,9 @@ bool prefill_e4m3_is_faster(const AttentionProblem&, const AttentionTuning& tuni
 }
 
 bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& tuning) {
+  if (problem.num_rows < tuning.min_rows_of_prefill)
+    return problem.shares_keys && !is_fp8(problem.kv_dtype) &&
+           sm90::takes_verify(problem.num_rows, problem.num_reqs * problem.num_kv_heads, problem.num_workers);
   return problem.num_rows >= tuning.min_rows_of_prefill &&
          (problem.shares_keys ||
           sm90::takes_whole_work_tiles(sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs,

@@ -38,9 +38,8 @@ struct AttentionProblem {
   int tile_rows = 0;
   int64_t num_row_tiles = 0, num_reqs = 0;
   int num_kv_heads = 1;
-  int num_workers = 1;  // SMs that the plan is for
-  bool shares_keys =
-      false;  // the plan's CTAs, each of an SM, divide the keys of row tiles as tall as prefill's
+  int num_workers = 1;       // SMs that the plan is for
+  bool shares_keys = false;  // the plan's CTAs divide keys as prefill does (prefill_plan.h)
   bool fixed_splits = false;
 };
 

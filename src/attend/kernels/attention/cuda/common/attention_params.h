@@ -89,8 +89,12 @@ struct PlanView {
   int32_t tile_rows;
   int32_t num_ctas;
   int32_t heads_at_once;  // num_kv_heads is a multiple
-  LineRules line;         // streamed
+  // CTAs that are one for the plan: a cluster, which shares the keys of a work tile and merges in shared
+  // memory. 1 but for decode of few work tiles on sm_90.
+  int32_t cluster_size;
+  LineRules line;  // streamed
   bool streamed;
+  bool ctas_of_prefill;  // one of an SM, for attention of many rows on sm_90
   // Streamed: the CTA that ends a work tile's last partial result merges them; else a kernel does it
   // afterwards.
   bool ctas_merge;

@@ -88,7 +88,9 @@ class CtaPlan {
     const int num_reqs = params_.batch.num_reqs;
     const int num_tokens = params_.batch.cu_seqlen_q[num_reqs];
     const int reqs_of_thread = (num_reqs + kThreads - 1) / kThreads;
-    const int first = min(static_cast<int>(threadIdx.x) * reqs_of_thread, num_reqs);
+    // The only request is every thread's.
+    const bool alone = num_reqs == 1;
+    const int first = alone ? 0 : min(static_cast<int>(threadIdx.x) * reqs_of_thread, num_reqs);
     const int end = min(first + reqs_of_thread, num_reqs);
     RowTile tile{};
     int64_t counts = 0;
@@ -99,7 +101,8 @@ class CtaPlan {
       counts += int64_t{heads_of_cta()} << 32 | tile.num_kv_tiles * heads_of_cta();
       longest = max(longest, tile.num_kv_tiles);
     }
-    const auto sum = cta_sum<kThreads>(counts, longest);
+    const CtaSum<int64_t> sum = alone ? CtaSum<int64_t>{.before = 0, .total = counts, .largest = longest}
+                                      : cta_sum<kThreads>(counts, longest);
     const Counts all(sum.total);
     const LineWork work{all.num_kv_tiles, all.num_work_tiles, sum.largest};
     const PlanLine line = plan_line(plan_.line, work);
@@ -114,7 +117,8 @@ class CtaPlan {
     }
     // What the thread's requests have of the line; a gap belongs to what lies behind it.
     const int begin = Counts(sum.before).length(line), next_begin = begin + Counts(counts).length(line);
-    if (begin - line.gap <= range_begin && range_begin < next_begin - line.gap) {
+    if (begin - line.gap <= range_begin && range_begin < next_begin - line.gap &&
+        !(alone && threadIdx.x > 0)) {
       // From the last request on, whose tile is at hand.
       tile.line_begin = next_begin - length_of(tile, line);
       while (range_begin < tile.line_begin - line.gap) {

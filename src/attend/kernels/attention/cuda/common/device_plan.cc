@@ -16,8 +16,12 @@ namespace {
 // Latent rows: MLA's kernels alone take values as wide.
 bool is_latent(const AttentionPlanLimits& limits) { return limits.head_dim_v > 256; }
 
-// CTAs of a streamed plan for each SM: so many fit at head dim 128, and waves of equal CTAs end together.
-int64_t ctas_per_sm(const AttentionPlanLimits& limits) { return is_latent(limits) ? 1 : 2; }
+// CTAs of a streamed plan for each SM: so many fit, and waves of equal CTAs end together.
+int64_t ctas_per_sm(const AttentionPlanLimits& limits, int tile_rows) {
+  const bool fills_sm = tile_rows == 16 && limits.head_dim_v > 192 && !is_fp8(limits.kv_dtype);
+  return is_latent(limits) || fills_sm ? 1 : 2;
+}
+constexpr int64_t kMaxCtasPerSm = 2;
 // Heads of MLA that fill a row tile.
 constexpr int kHeadsOfLatentTile = 64;
 // A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
@@ -30,6 +34,11 @@ struct CtaRangeCosts {
   int start_kv_tiles, min_kv_tiles;
 };
 constexpr CtaRangeCosts kTileCosts{2, 2}, kLatentCosts{4, 2}, kPrefillCosts{5, 4};
+// What a work tile in two clusters costs each of their CTAs beyond its start: a merge through memory.
+constexpr int kMergeKvTiles = 4;
+// Clusters of CTAs that fit at once. SMs of a GPC that are too few for one hold none: 15 run on 132 SMs, or
+// 30 where two CTAs fit an SM. Of so few, one may be idle for the sake of heads beside one another.
+constexpr int kClustersOf66Ctas = 7, kIdleClusters = 1;
 // Of so many CTAs of prefill one may be idle for the sake of heads that CTAs beside one another read.
 constexpr int64_t kIdleCtasOfPrefill = 64;
 // Fixed splits are computed at the same time for so many rows of a request at most. With more there is other
@@ -56,9 +65,26 @@ int heads_at_once_for(const AttentionPlanLimits& limits, int64_t num_ctas, int64
 
 int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
   const int64_t rows = max_seqlen_q * group_of(limits);
-  // Tiles of 16 rows share keys among warps, so their bits differ from those of the others.
-  if (rows <= 16 && limits.split_rule != SplitRule::kFixed) return 16;
+  // Tiles of 16 and 32 rows share keys among warps, so their bits differ from those of the others.
+  const bool fixed_splits = limits.split_rule == SplitRule::kFixed;
+  if (rows <= 16 && !fixed_splits) return 16;
+  if (rows <= 32 && !fixed_splits && sm80::max_tile_rows(limits.head_dim_v) == 128) return 32;
   return rows <= 64 ? 64 : sm80::max_tile_rows(limits.head_dim_v);
+}
+
+// How many CTAs of a plan there are, and how many CTAs each of them is.
+struct CtaCounts {
+  int num_ctas, cluster_size;
+};
+// Decode of few work tiles: clusters, which merge in shared memory what would else go through L2.
+CtaCounts cta_counts_of(const AttentionPlanLimits& limits, int tile_rows, int64_t num_reqs, Device device) {
+  const auto num_ctas = static_cast<int>(ctas_per_sm(limits, tile_rows) * limits.num_workers);
+  const int num_clusters = num_ctas * kClustersOf66Ctas / 66;
+  const bool in_clusters = tile_rows <= 32 && num_reqs * limits.num_kv_heads <= num_clusters &&
+                           limits.split_rule == SplitRule::kBalanced && !is_latent(limits) &&
+                           gpu_facts(device).runs_sm90a();
+  return in_clusters && num_clusters > 0 ? CtaCounts{num_clusters, sm80::kClusterSize}
+                                         : CtaCounts{num_ctas, 1};
 }
 
 // Row tiles of at most `num_tokens` tokens of `num_reqs` requests with at most `max_seqlen_q` each.
@@ -104,6 +130,15 @@ bool is_for_prefill(const AttentionPlanLimits& limits, const QueryBatch& batch, 
          batch.tree_mask.empty() && gpu_facts(device).runs_sm90a();
 }
 
+// Whether it takes a step of few rows a request, whose keys CTAs divide.
+bool is_for_verify(const AttentionPlanLimits& limits, const QueryBatch& batch, int64_t num_rows,
+                   Device device) {
+  return num_rows <= 64 && limits.head_dim_v <= 128 && !is_fp8(limits.kv_dtype) &&
+         limits.split_rule == SplitRule::kBalanced && batch.tree_mask.empty() &&
+         gpu_facts(device).runs_sm90a() &&
+         sm90::takes_verify(num_rows, int64_t{batch.num_reqs()} * limits.num_kv_heads, limits.num_workers);
+}
+
 // Floats of a row of a partial result: MLA's are in groups of 16 columns.
 int64_t partial_columns(const AttentionPlanLimits& limits) { return round_up(limits.head_dim_v, 16); }
 
@@ -112,7 +147,7 @@ struct Sizes {
   int64_t num_partial_rows() const { return num_partials * partial_rows; }
 };
 Sizes sizes_of(const AttentionPlanLimits& limits) {
-  const int64_t num_ctas = ctas_per_sm(limits) * limits.num_workers;
+  const int64_t num_ctas = (is_latent(limits) ? 1 : kMaxCtasPerSm) * limits.num_workers;
   Sizes sizes{.num_row_tiles = limits.max_tokens * int64_t{group_of(limits)} / 64 + limits.max_reqs,
               .num_ctas = num_ctas,
               .num_partials = 0,
@@ -198,34 +233,43 @@ void DevicePlan::shape_for(const QueryBatch& batch) {
   view_.tile_rows = tile_rows_for(grouped_, max_seqlen_q);
   const int64_t num_row_tiles = max_row_tiles(grouped_, num_tokens, batch.num_reqs(), max_seqlen_q);
   const bool fixed_splits = grouped_.split_rule == SplitRule::kFixed;
-  const bool prefill = is_for_prefill(grouped_, batch, view_.tile_rows, header_.view().device);
-  view_.num_ctas =
-      static_cast<int32_t>(prefill ? grouped_.num_workers : ctas_per_sm(grouped_) * grouped_.num_workers);
+  const Device device = header_.view().device;
+  const int64_t num_rows = max_seqlen_q * group_of(grouped_);
+  const bool verify = is_for_verify(grouped_, batch, num_rows, device);
+  const bool prefill = verify || is_for_prefill(grouped_, batch, view_.tile_rows, device);
+  const CtaCounts ctas = prefill ? CtaCounts{grouped_.num_workers, 1}
+                                 : cta_counts_of(grouped_, view_.tile_rows, batch.num_reqs(), device);
+  view_.num_ctas = ctas.num_ctas;
+  view_.cluster_size = ctas.cluster_size;
+  view_.ctas_of_prefill = prefill;
   // Prefill is bound by its products.
-  const int64_t max_idle = prefill ? view_.num_ctas / kIdleCtasOfPrefill : view_.num_ctas;
+  const int64_t max_idle = prefill                  ? view_.num_ctas / kIdleCtasOfPrefill
+                           : view_.cluster_size > 1 ? kIdleClusters
+                                                    : view_.num_ctas;
   view_.heads_at_once = heads_at_once_for(grouped_, view_.num_ctas, max_idle);
   const CtaRangeCosts& costs = prefill ? kPrefillCosts : is_latent(grouped_) ? kLatentCosts : kTileCosts;
   view_.line = {.num_cta_ranges = view_.num_ctas / view_.heads_at_once,
-                .min_cta_range = fixed_splits ? 1 : costs.min_kv_tiles,
+                .min_cta_range = fixed_splits ? 1 : view_.cluster_size * costs.min_kv_tiles,
                 // Partial results are numbered as KV tiles, without gaps.
-                .start_cost = fixed_splits ? 0 : costs.start_kv_tiles};
+                .start_cost = fixed_splits ? 0 : view_.cluster_size * costs.start_kv_tiles,
+                .merge_cost = view_.cluster_size > 1 ? view_.cluster_size * kMergeKvTiles : 0};
   view_.ctas_merge =
-      fixed_splits || (!prefill && !is_latent(grouped_) &&
-                       max_seqlen_q * group_of(grouped_) * grouped_.head_dim_v <= kMergeFloats);
+      fixed_splits || (!prefill && !is_latent(grouped_) && num_rows * grouped_.head_dim_v <= kMergeFloats);
   view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
   if (prefill)
-    view_.streamed = !sm90::takes_whole_work_tiles(num_row_tiles * grouped_.num_kv_heads, batch.num_reqs(),
-                                                   sm90::kMinPrefillJobsOfSm * grouped_.num_workers);
+    view_.streamed =
+        verify || !sm90::takes_whole_work_tiles(num_row_tiles * grouped_.num_kv_heads, batch.num_reqs(),
+                                                sm90::kMinPrefillJobsOfSm * grouped_.num_workers);
   else if (fixed_splits)
-    view_.streamed = max_seqlen_q * group_of(grouped_) <= kFixedSplitRows;
+    view_.streamed = num_rows <= kFixedSplitRows;
   else
     view_.streamed = grouped_.split_rule == SplitRule::kBalanced &&
-                     (view_.tile_rows == 16 || is_latent(grouped_) ||
+                     (view_.tile_rows <= 32 || is_latent(grouped_) ||
                       num_row_tiles * grouped_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
   num_row_tiles_ = static_cast<int>(std::max<int64_t>(1, num_row_tiles));
-  // Tall tiles have no registers for it.
-  view_.inline_plan = grouped_.split_rule == SplitRule::kBalanced && view_.streamed &&
-                      view_.tile_rows <= 64 && max_seqlen_q * group_of(grouped_) <= view_.tile_rows &&
+  // Tall tiles have no registers for it, and prefill's CTAs derive nothing.
+  view_.inline_plan = grouped_.split_rule == SplitRule::kBalanced && view_.streamed && !prefill &&
+                      view_.tile_rows <= 64 && num_rows <= view_.tile_rows &&
                       batch.num_reqs() <= kMaxReqsOfInlinePlan;
 }
 

@@ -23,6 +23,7 @@ struct LineRules {
   int32_t num_cta_ranges;
   int32_t min_cta_range;
   int32_t start_cost;  // of a work tile, in KV tiles; 0: no gaps
+  int32_t merge_cost;  // of a work tile that lies in several CTA ranges, beyond what its starts cost
 };
 
 // What lies on the line.
@@ -46,6 +47,8 @@ ATTEND_HOST_DEVICE inline PlanLine plan_line(const LineRules& rules, const LineW
   const auto at_least = [](int32_t value, int32_t least) { return value < least ? least : value; };
   const int32_t start = rules.start_cost, num_ranges = rules.num_cta_ranges;
   const int32_t min_range = at_least(rules.min_cta_range, 1);
+  // Divisions take time, which a CTA that derives its plan has not.
+  if (num_ranges == 1) return {at_least(line_length(work, {1, start}), min_range), start};
   const PlanLine even{at_least(quotient_up(line_length(work, {1, start}), num_ranges), min_range), start};
   const int32_t num_work_tiles = work.num_work_tiles, longest = work.longest;
   if (num_work_tiles == 0 || int64_t{longest} * num_work_tiles != work.num_kv_tiles) return even;
@@ -53,6 +56,7 @@ ATTEND_HOST_DEVICE inline PlanLine plan_line(const LineRules& rules, const LineW
   int32_t cost;  // the start of the range among it
   if (num_work_tiles <= num_ranges) {
     aligned.cta_range = at_least(quotient_up(longest, num_ranges / num_work_tiles), min_range);
+    if (longest <= aligned.cta_range + rules.merge_cost) aligned.cta_range = at_least(longest, min_range);
     aligned.gap = quotient_up(longest, aligned.cta_range) * aligned.cta_range - longest;
     cost = aligned.cta_range + start;
   } else {
@@ -62,7 +66,9 @@ ATTEND_HOST_DEVICE inline PlanLine plan_line(const LineRules& rules, const LineW
   }
   if (start == 0) aligned.gap = 0;
   const int32_t even_cost = even.cta_range + start;
-  return cost <= even_cost + even_cost / kAlignmentSlack ? aligned : even;
+  // Equal ranges have the more to merge.
+  const int32_t slack = even_cost / kAlignmentSlack + rules.merge_cost + rules.merge_cost / 2;
+  return cost <= even_cost + slack ? aligned : even;
 }
 
 // Work tiles of `num_kv_tiles` each, one behind another.
@@ -84,7 +90,7 @@ struct RangeStart {
 ATTEND_HOST_DEVICE inline RangeStart range_start(const PlanLine& line, int32_t end,
                                                  const AlikeWorkTiles& work_tiles, int32_t cta_range) {
   const int32_t begin = cta_range * line.cta_range, pitch = work_tiles.num_kv_tiles + line.gap;
-  const int32_t work_tile = (begin - work_tiles.begin + line.gap) / pitch;
+  const int32_t behind = begin - work_tiles.begin + line.gap, work_tile = behind < pitch ? 0 : behind / pitch;
   const int32_t in_work_tile = begin - work_tiles.begin - work_tile * pitch;
   const int32_t range_end = begin + line.cta_range < end ? begin + line.cta_range : end;
   if (in_work_tile >= 0) return {work_tile, in_work_tile, range_end - begin};

@@ -12,15 +12,13 @@ struct KvTileRange {
   bool computed;
 };
 
-// `count` KV tiles of the work tile of a row tile and head from `first` on: what this CTA's range has left of
-// it.
+// `count` KV tiles of the work tile of a row tile and head from `first` on: what the range of the plan's CTA
+// `cta` has left of it.
 template <bool kFixedSplits>
-__device__ KvTileRange range_at(const PlanView& plan, const RowTile& tile, int head, int first, int count) {
+__device__ KvTileRange range_at(const PlanView& plan, int cta, const RowTile& tile, int head, int first,
+                                int count) {
   const bool whole = count == tile.num_kv_tiles;
-  if (!kFixedSplits && !whole) {
-    const int cta = static_cast<int>(blockIdx.x);
-    return {first, count, first > 0 ? 2 * cta : 2 * cta + 1, true};
-  }
+  if (!kFixedSplits && !whole) return {first, count, first > 0 ? 2 * cta : 2 * cta + 1, true};
   // Partial results are written and never waited for; the bank is read back.
   const bool has_partials =
       kFixedSplits && plan.streamed && plan.header->line_length * plan.heads_at_once <= plan.num_partials;
@@ -39,12 +37,12 @@ __device__ int next_row_tile(int row_tile, int num_ctas) {
   return 2 * (row_tile / num_ctas + 1) * num_ctas - 1 - row_tile;
 }
 
-// Calls compute(tile, head, range) for every range of KV tiles of a work tile that this CTA computes.
-// `cta_plan`: its CtaPlan. The header is read again where it is wanted later, so that it is not live in
-// registers meanwhile. Fixed splits have no gaps.
+// Calls compute(tile, head, range) for every range of KV tiles of a work tile that the plan's CTA `cta`
+// computes. `cta_plan`: its CtaPlan. The header is read again where it is wanted later, so that it is not
+// live in registers meanwhile. Fixed splits have no gaps.
 template <bool kFixedSplits, class Plan, class Compute>
-__device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, const PlanStart& start,
-                          const Compute& compute) {
+__device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, int cta,
+                          const PlanStart& start, const Compute& compute) {
   const PlanView& plan = params.plan;
   RowTile tile = start.cta.tile;
   int head = start.cta.head, first = start.cta.first;
@@ -53,10 +51,10 @@ __device__ void walk_plan(const AttentionParams& params, const Plan& cta_plan, c
   if (plan.streamed)
     left = start.cta.length;
   else
-    left = static_cast<int>(blockIdx.x) < start.header.num_row_tiles ? tile.num_kv_tiles : 0;
+    left = cta < start.header.num_row_tiles ? tile.num_kv_tiles : 0;
   while (left > 0) {
     const KvTileRange range =
-        range_at<kFixedSplits>(plan, tile, head, first, min(tile.num_kv_tiles - first, left));
+        range_at<kFixedSplits>(plan, cta, tile, head, first, min(tile.num_kv_tiles - first, left));
     if (range.computed) compute(tile, head, range);
     left -= range.count;
     if (!kFixedSplits && plan.streamed) left -= cta_plan.line().gap;

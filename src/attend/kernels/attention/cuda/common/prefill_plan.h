@@ -12,7 +12,15 @@ inline constexpr int64_t kMinPrefillJobsOfSm = 1;
 // Whether the CTAs of a plan that prefill takes divide the keys of work tiles. Else they take whole ones, one
 // after another, also where the plan is streamed: it is so for lower tiles.
 ATTEND_HOST_DEVICE constexpr bool divides_keys(const PlanView& plan) {
-  return plan.streamed && plan.tile_rows == kPrefillRows;
+  return plan.streamed && plan.ctas_of_prefill;
+}
+
+// Whether prefill takes rows that fill half of its work tile or less, their keys divided. Where a work tile
+// has many SMs, what starts sooner is faster; where it has one or none of its own, so are tiles of 32 rows.
+constexpr bool takes_verify(int64_t num_rows, int64_t num_work_tiles, int64_t num_workers) {
+  constexpr int64_t kMaxSmsOfWorkTile = 8;
+  const int64_t least = num_work_tiles < num_workers ? 17 : 33;
+  return num_rows >= least && num_work_tiles * kMaxSmsOfWorkTile >= num_workers;
 }
 
 }  // namespace attend::kernels::cuda::sm90

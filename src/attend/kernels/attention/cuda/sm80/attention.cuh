@@ -2,17 +2,20 @@
 // packed with query tokens) against KV tiles of 64 keys. Rows of K and V are looked up one by one, so that
 // any page size and layout is one code path. fp8 K/V are copied as they are and become f16 in registers.
 //
-//   tile        16, 64 or 128 rows (128: head dim of V up to 128) x 64 keys; head dims 64/64, 128/128,
+//   tile        16, 32 (head dim of V up to 128), 64 or 128 rows (again) x 64 keys; head dims 64/64, 128/128,
 //               192/128, 256/256
-//   warps       4, all alike: all look up and copy by cp.async, all multiply with mma.m16n8k16. 16 rows: a
-//               warp has 16 of the keys, and the warps merge in the end. 64 rows: 16 rows a warp. 128 rows:
-//               32 rows a warp, or 8 warps of 16 at head dim 192
+//   warps       4, all alike: all look up and copy by cp.async, all multiply with mma.m16n8k16. 16 and 32
+//   rows:
+//               a warp has 16 of the keys, and the warps merge in the end, on sm_90 eight CTAs of a cluster
+//               too where work tiles are few. 64 rows: 16 rows a warp. 128 rows: 32 rows a warp, or 8 warps
+//               of 16 at head dim 192
 //   registers   168 to 255 a thread, the output accumulators among them 32 to 128
 //   shared      16-bit K/V, for 16 / 64 / 128 rows: 36 / 42 / 84 KB at head dim 64, 70 / 82 / 98 at 128, 88 /
 //               106 / 130 at 192, 138 / 98 / - at 256; fp8: 29 / 26 / 35, 55 / 50 / 67, 48 / 66 / 91, 74 / 98
-//               / -. Queries, and 1 to 3 stages of a KV tile, over which the output is staged
+//               / -. 32 rows: 39, 75, 94; fp8 39, 75, 79. In clusters 53, 103, 88, 138 for 16 rows, 55, 107,
+//               97 for 32. Queries, and 1 to 3 stages of a KV tile, over which the output is staged
 //   bytes       of a KV tile: 128 (head_dim_qk + head_dim_v), half of it in fp8
-//   bound       16 rows: reading K/V; 64 and 128 rows: tensor cores and the softmax's exponentials
+//   bound       16 and 32 rows: reading K/V; 64 and 128 rows: tensor cores and the softmax's exponentials
 #pragma once
 
 #include <algorithm>
@@ -26,11 +29,13 @@
 #include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
+#include "attend/kernels/attention/cuda/sm80/attention_epilogue.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
@@ -467,202 +472,20 @@ class SplitBank {
   float4* bank_;
 };
 
-// Epilogue: a work tile's rows to the output, or to a partial result of the plan. `T`: the 16-bit type of the
-// MMAs.
-template <class T, class Config, int kHeadDimV, class Warp>
-class AttentionEpilogue {
-  static constexpr int kRows = Config::kRows, kThreads = Config::kThreads;
-  // Warps that share rows merge in shared memory.
-  static constexpr int kMergePitch = kHeadDimV + 4;
-
- public:
-  // Shared memory that write() takes, past the last use of keys and values.
-  static constexpr int kSharedBytes = Config::kWarpsN > 1 ? Config::kWarpsN* kRows*(kMergePitch + 2) *
-                                                                static_cast<int>(sizeof(float))
-                                                          : kRows* kHeadDimV * 2;
-
-  __device__ AttentionEpilogue(const AttentionParams& params, const WorkTileRows& rows, char* shared)
-      : params_(params), rows_(rows), staging_(shared) {}
-
-  // `partial_idx`: of the plan; -1: the output. All threads call it.
-  __device__ void write(const Warp& warp, float softmax_scale_log2, int partial_idx) const {
-    if constexpr (Config::kWarpsN > 1)
-      merge_warps(warp, softmax_scale_log2, partial_idx);
-    else if (partial_idx >= 0 || params_.out_element == Element::kF32)
-      write_wide_rows(warp, softmax_scale_log2, partial_idx);
-    else
-      write_narrow_rows(warp, softmax_scale_log2);
-  }
-
- private:
-  // Where a row goes, in the output or in partial result `partial_idx`, and its scale.
-  struct RowTarget {
-    char* out;
-    float scale;
-  };
-  __device__ char* out_row(const TileRow& row) const {
-    return static_cast<char*>(params_.out.data) +
-           rows_.offset_in(params_.out, row) * (params_.out_element == Element::kF32 ? 4 : 2);
-  }
-  // One of the threads of a row `leads`: it writes the row's softmax state or LSE.
-  __device__ RowTarget finish(int tile_row, float row_max, float row_sum, float softmax_scale_log2,
-                              int partial_idx, bool leads) const {
-    if (partial_idx >= 0) {
-      const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
-      if (leads) params_.plan.partial_state[partial_row] = make_float2(row_max, row_sum);
-      return {reinterpret_cast<char*>(params_.plan.partial_out + partial_row * params_.head_dim_v), 1.0f};
-    }
-    const TileRow row = rows_.at(params_, tile_row);
-    const RowResult result = finish_row(params_, row_max, row_sum, softmax_scale_log2, row.head);
-    if (leads && params_.lse != nullptr)
-      params_.lse[(rows_.span.first_token + row.query) * params_.lse_token_stride +
-                  row.head * params_.lse_head_stride] = result.lse;
-    return {out_row(row), result.out_scale};
-  }
-
-  // Float32: the output or a partial result.
-  __device__ void write_wide_rows(const Warp& warp, float softmax_scale_log2, int partial_idx) const {
-    const int thread = ptx::tid_x(), lane = thread % 32;
-#pragma unroll
-    for (int b = 0; b < Config::kRowBlocks; ++b) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int tile_row = warp_row<Config>(thread) + b * 16 + half * 8 + lane / 4;
-        if (tile_row >= rows_.num_rows) continue;
-        const RowTarget target = finish(tile_row, warp.row_max[b][half], warp.row_sum[b][half],
-                                        softmax_scale_log2, partial_idx, lane % 4 == 0);
-#pragma unroll
-        for (int n = 0; n < kHeadDimV / 8; ++n) {
-          const int column = Warp::pair_column(lane, n);
-          const float2 pair = warp.pair(b, half, n);
-          if (column < params_.head_dim_v)
-            reinterpret_cast<float2*>(target.out)[column / 2] =
-                make_float2(pair.x * target.scale, pair.y * target.scale);
-        }
-      }
-    }
-  }
-
-  // K and V of fp8 leave open which of the two 16-bit types the output has.
-  __device__ uint32_t pack_out(float a, float b) const {
-    if constexpr (Config::kConvertsFp8)
-      if (params_.out_element == Element::kBF16) return pack(a, b, __nv_bfloat16());
-    return pack(a, b, T());
-  }
-
-  // By way of shared memory, so that a warp writes whole rows.
-  __device__ void write_narrow_rows(const Warp& warp, float softmax_scale_log2) const {
-    using Rows = SwizzledRows<kHeadDimV * 2>;
-    constexpr int kWarpRows = Config::kRowBlocks * 16;
-    const int thread = ptx::tid_x(), lane = thread % 32, first_row = warp_row<Config>(thread);
-    char* staged = staging_ + first_row * kHeadDimV * 2;
-    __syncthreads();
-#pragma unroll
-    for (int b = 0; b < Config::kRowBlocks; ++b) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int warp_tile_row = b * 16 + half * 8 + lane / 4, tile_row = first_row + warp_tile_row;
-        const float out_scale = finish(tile_row, warp.row_max[b][half], warp.row_sum[b][half],
-                                       softmax_scale_log2, -1, lane % 4 == 0 && tile_row < rows_.num_rows)
-                                    .scale;
-#pragma unroll
-        for (int n = 0; n < kHeadDimV / 8; ++n) {
-          const int column = Warp::pair_column(lane, n);
-          const float2 pair = warp.pair(b, half, n);
-          *reinterpret_cast<uint32_t*>(staged + Rows::offset(warp_tile_row, column / 8) + column % 8 * 2) =
-              pack_out(pair.x * out_scale, pair.y * out_scale);
-        }
-      }
-    }
-    __syncwarp();
-    constexpr int kPieces = kHeadDimV / 8;
-#pragma unroll 4
-    for (int i = lane; i < kWarpRows * kPieces; i += 32) {
-      const int row = i / kPieces, piece = i % kPieces, tile_row = first_row + row;
-      if (tile_row >= rows_.num_rows || piece * 8 >= params_.head_dim_v) continue;
-      *reinterpret_cast<uint4*>(out_row(rows_.at(params_, tile_row)) + piece * 16) =
-          *reinterpret_cast<const uint4*>(staged + Rows::offset(row, piece));
-    }
-  }
-
-  // The warps hold the same rows over different keys. Warp 0 comes first, so that the order is fixed.
-  __device__ void merge_warps(const Warp& warp, float softmax_scale_log2, int partial_idx) const {
-    constexpr int kWarps = Config::kWarpsN;
-    float* outs = reinterpret_cast<float*>(staging_);        // [kWarps, kRows, kMergePitch]
-    float* row_maxes = outs + kWarps * kRows * kMergePitch;  // [kWarps, kRows]
-    float* row_sums = row_maxes + kWarps * kRows;
-    const int lane = threadIdx.x % 32, w = threadIdx.x / 32;
-    __syncthreads();
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int at = w * kRows + half * 8 + lane / 4;
-      if (lane % 4 == 0) {
-        row_maxes[at] = warp.row_max[0][half];
-        row_sums[at] = warp.row_sum[0][half];
-      }
-#pragma unroll
-      for (int n = 0; n < kHeadDimV / 8; ++n)
-        *reinterpret_cast<float2*>(outs + at * kMergePitch + Warp::pair_column(lane, n)) =
-            warp.pair(0, half, n);
-    }
-    __syncthreads();
-    // A few neighbouring threads share a row.
-    constexpr int kLanes = kThreads / kRows;
-    const int tile_row = threadIdx.x / kLanes;
-    if (tile_row >= rows_.num_rows) return;
-    float row_max = -INFINITY;
-#pragma unroll
-    for (int other = 0; other < kWarps; ++other)
-      row_max = fmaxf(row_max, row_maxes[other * kRows + tile_row]);
-    const float shift = row_max == -INFINITY ? 0.0f : row_max * softmax_scale_log2;
-    float rescale[kWarps], row_sum = 0.0f;
-#pragma unroll
-    for (int other = 0; other < kWarps; ++other) {
-      rescale[other] = ptx::ex2_approx(row_maxes[other * kRows + tile_row] * softmax_scale_log2 - shift);
-      row_sum += rescale[other] * row_sums[other * kRows + tile_row];
-    }
-    const RowTarget target =
-        finish(tile_row, row_max, row_sum, softmax_scale_log2, partial_idx, threadIdx.x % kLanes == 0);
-    const bool wide = partial_idx >= 0 || params_.out_element == Element::kF32;
-#pragma unroll
-    for (int first = 0; first < kHeadDimV; first += 4 * kLanes) {
-      const int column = first + threadIdx.x % kLanes * 4;
-      if (column >= params_.head_dim_v) break;
-      float4 out{};
-#pragma unroll
-      for (int other = 0; other < kWarps; ++other) {
-        const float4 partial =
-            *reinterpret_cast<const float4*>(outs + (other * kRows + tile_row) * kMergePitch + column);
-        out.x += rescale[other] * partial.x;
-        out.y += rescale[other] * partial.y;
-        out.z += rescale[other] * partial.z;
-        out.w += rescale[other] * partial.w;
-      }
-      const float f = target.scale;
-      if (wide)
-        *reinterpret_cast<float4*>(target.out + column * 4) =
-            make_float4(out.x * f, out.y * f, out.z * f, out.w * f);
-      else
-        *reinterpret_cast<uint2*>(target.out + column * 2) =
-            make_uint2(pack_out(out.x * f, out.y * f), pack_out(out.z * f, out.w * f));
-    }
-  }
-
-  const AttentionParams& params_;
-  const WorkTileRows& rows_;
-  char* staging_;
-};
-
 // A CTA. `kElement`: of K and V; the MMAs are of this type, of f16 for fp8. `kFixedSplits`: the plan has
-// them. `kInlinePlan`: its CTAs derive it.
-template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan>
+// them. `kInlinePlan`: its CTAs derive it. `kClusters`: what the plan calls a CTA is a cluster, whose CTAs
+// share the keys.
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan,
+          bool kClusters>
 class AttentionCta {
   static constexpr bool kFp8 = is_fp8(kElement);
   using T = std::conditional_t<kElement == Element::kBF16, __nv_bfloat16, __half>;
-  using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows>;
+  using Config = TileConfig<kHeadDimQk, kHeadDimV, kFp8, kTileRows, kClusters>;
   static_assert(!kFixedSplits || Config::kWarpsN == 1, "warps that share rows add in another order");
   // Where a taller tile takes many rows, this one may leave warps without any.
   static constexpr bool kMayHaveIdleWarps = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
+  // An SM that has one CTA alone copies beside the softmax what else QK^T would wait for.
+  static constexpr bool kCopiesBehindQk = kClusters && Config::kStages == 3;
   // Tall tiles have no registers for more, and few partial results.
   static constexpr int kMergeAtOnce = kTileRows == 128 ? 8 : merge_at_once(kHeadDimV);
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
@@ -677,7 +500,7 @@ class AttentionCta {
       kFp8,
       Fp8WarpTile<kElement, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>,
       WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>>;
-  using Epilogue = AttentionEpilogue<T, Config, kHeadDimV, Warp>;
+  using Epilogue = AttentionEpilogue<T, Config, kHeadDimV, Warp, kClusters>;
 
   static constexpr int kQueryBytes = kRows * kHeadDimQk * 2;
   // The epilogue's staging lies over the stages.
@@ -701,10 +524,11 @@ class AttentionCta {
     const bool prefetches_prefix = Config::kPrefetchesPrefix && params_.prefix_ready;
     if (!prefetches_prefix) sync_with_previous_kernel();
     const Plan plan(params_);
-    const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
+    const int cta = kClusters ? ptx::cluster_id() : static_cast<int>(blockIdx.x);
+    const PlanStart start = plan.start(cta);
     if (!prefetches_prefix) write_padding(params_, start.header.num_tokens);
     bool prefetches = prefetches_prefix;
-    walk_plan<kFixedSplits>(params_, plan, start,
+    walk_plan<kFixedSplits>(params_, plan, cta, start,
                             [&](const RowTile& tile, int head, const KvTileRange& range) {
                               const WorkTileRows rows(params_, tile, head, kRows);
                               attend(rows, tile, range, prefetches);
@@ -731,7 +555,8 @@ class AttentionCta {
                                    const KvTileRange& range) {
     const PartialResults partials = partials_of<kFixedSplits>(params_.plan, tile, rows.head, plan.line());
     int32_t* const num_done = params_.plan.partials_done + tile.index * params_.num_kv_heads + rows.head;
-    if (!complete_partials(num_done, kFixedSplits ? range.count : 1, partials.count)) return;
+    const int num_new = kFixedSplits ? range.count : 1, ctas_of_partial = kClusters ? kClusterSize : 1;
+    if (!complete_partials(num_done, num_new, partials.count * ctas_of_partial)) return;
     merge_partials<kHeadDimV, kThreads, kMergeAtOnce>(params_, partials, 0, rows.num_rows, [&](int tile_row) {
       const TileRow row = rows.at(params_, tile_row);
       return OutputRow{rows.span.first_token + row.query, row.head};
@@ -746,8 +571,14 @@ class AttentionCta {
     // The plan may be one of a layer without a window: keys outside of this layer's window are not read.
     const int kv_tile_keys = params_.plan.kv_tile_keys;
     const int range_begin = (tile.first_kv_tile + range.first) * kv_tile_keys;
-    const int first_position = max(range_begin, tile.kv_begin / kKeys * kKeys);
-    const int range_end = min(range_begin + range.count * kv_tile_keys, tile.kv_end);
+    int first_position = max(range_begin, tile.kv_begin / kKeys * kKeys);
+    int range_end = min(range_begin + range.count * kv_tile_keys, tile.kv_end);
+    if constexpr (kClusters) {
+      constexpr int kKeysOfRound = kClusterSize * kKeys;
+      const int share = max(0, range_end - first_position + kKeysOfRound - 1) / kKeysOfRound * kKeys;
+      first_position += ptx::cluster_rank() * share;
+      range_end = min(range_end, first_position + share);
+    }
     const int num_stages = max(0, (range_end - first_position + kStageKeys - 1) / kStageKeys);
     pipeline_.aim(tile, work_tile.head, first_position, range_end, num_stages);
     int num_filled = 0;
@@ -783,7 +614,10 @@ class AttentionCta {
       for (; i < end; ++i) {
         pipeline_.wait(i);
         if (i == 0) warp.hold_queries(q);
-        pipeline_.refill(i);
+        if constexpr (kCopiesBehindQk)
+          pipeline_.look_up_next(i);
+        else
+          pipeline_.refill(i);
         if (!has_rows) {
           pipeline_.wait_for_values(i);
           pipeline_.publish_next(i);
@@ -830,6 +664,7 @@ class AttentionCta {
       }
     } else {
       warp.multiply_qk(q, k);
+      if constexpr (kCopiesBehindQk) pipeline_.start_copies(i);
       pipeline_.wait_for_values(i);
       finish_scores(rows, warp, first_key);
       warp.softmax(softmax_scale_log2);
@@ -874,51 +709,68 @@ class AttentionCta {
   Pipeline pipeline_;
 };
 
-template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan>
-__global__ void __launch_bounds__(TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads,
-                                  TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kCtasPerSm)
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan,
+          bool kClusters>
+__global__ void __launch_bounds__(
+    TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows, kClusters>::kThreads,
+    TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows, kClusters>::kCtasPerSm)
     attention_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
-  AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan>(params, shared).run();
+  AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan, kClusters>(params,
+                                                                                                 shared)
+      .run();
 }
 
-template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan>
+template <Element kElement, int kHeadDimQk, int kHeadDimV, int kTileRows, bool kFixedSplits, bool kInlinePlan,
+          bool kClusters>
 void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream) {
   constexpr auto kKernel =
-      attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan>;
-  constexpr int kSharedBytes =
-      AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan>::kSharedBytes;
-  static_assert(kSharedBytes ==
-                tile_shared_bytes<kHeadDimQk, kHeadDimV>(is_fp8(kElement), kTileRows, kFixedSplits));
+      attention_kernel<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan, kClusters>;
+  constexpr int kSharedBytes = AttentionCta<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits,
+                                            kInlinePlan, kClusters>::kSharedBytes;
+  static_assert(
+      kSharedBytes ==
+      config_shared_bytes<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows, kFixedSplits, kClusters>());
   allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
   // Fixed splits: no more CTAs than there are banks.
   if (kFixedSplits)
     num_row_tiles = std::min(num_row_tiles, std::max(1, params.plan.num_ctas / params.num_kv_heads));
-  const dim3 grid = params.plan.streamed ? dim3(static_cast<unsigned>(params.plan.num_ctas))
+  constexpr int kCtasOfPlanned = kClusters ? kClusterSize : 1;
+  const dim3 grid = params.plan.streamed ? dim3(static_cast<unsigned>(params.plan.num_ctas * kCtasOfPlanned))
                                          : dim3(static_cast<unsigned>(num_row_tiles),
                                                 static_cast<unsigned>(params.num_kv_heads));
   constexpr int kThreads = TileConfig<kHeadDimQk, kHeadDimV, is_fp8(kElement), kTileRows>::kThreads;
-  launch_dependent<AttentionParams>(kKernel, grid, kThreads, kSharedBytes, stream, params, "attention");
+  launch_dependent<AttentionParams>(kKernel, grid, kThreads, kSharedBytes, stream, params, "attention",
+                                    kCtasOfPlanned);
 }
 
-// One dtype and head dims, over all tile heights. The plan never has 16 rows with fixed splits, nor more rows
-// than max_tile_rows(); CTAs derive it for up to 64 rows.
+// One dtype and head dims, over all tile heights. The plan never has 16 or 32 rows with fixed splits, nor
+// more rows than max_tile_rows(); CTAs derive it for up to 64 rows. Clusters are of decode alone.
 template <Element kElement, int kHeadDimQk, int kHeadDimV>
 void launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
-  const auto launch = [&]<int kTileRows, bool kFixedSplits, bool kInlinePlan = false>() {
-    return launch_tile<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan>(
+  const PlanView& plan = params.plan;
+  const auto
+      launch = [&]<int kTileRows, bool kFixedSplits, bool kInlinePlan = false, bool kClusters = false>() {
+    return launch_tile<kElement, kHeadDimQk, kHeadDimV, kTileRows, kFixedSplits, kInlinePlan, kClusters>(
         params, num_row_tiles, stream);
   };
-  const bool fixed_splits = params.plan.split_bank != nullptr;
-  if (params.plan.inline_plan)
-    return params.plan.tile_rows == 16 ? launch.template operator()<16, false, true>()
-                                       : launch.template operator()<64, false, true>();
-  if (params.plan.tile_rows == 16) return launch.template operator()<16, false>();
-  if constexpr (max_tile_rows(kHeadDimV) == 128)
-    if (params.plan.tile_rows == 128)
+  const auto launch_planned = [&]<int kTileRows, bool kClusters = false>() {
+    plan.inline_plan ? launch.template operator()<kTileRows, false, true, kClusters>()
+                     : launch.template operator()<kTileRows, false, false, kClusters>();
+  };
+  const bool fixed_splits = plan.split_bank != nullptr;
+  if (plan.tile_rows == 16)
+    return plan.cluster_size > 1 ? launch_planned.template operator()<16, true>()
+                                 : launch_planned.template operator()<16>();
+  if constexpr (max_tile_rows(kHeadDimV) == 128) {
+    if (plan.tile_rows == 32)
+      return plan.cluster_size > 1 ? launch_planned.template operator()<32, true>()
+                                   : launch_planned.template operator()<32>();
+    if (plan.tile_rows == 128)
       return fixed_splits ? launch.template operator()<128, true>()
                           : launch.template operator()<128, false>();
-  return fixed_splits ? launch.template operator()<64, true>() : launch.template operator()<64, false>();
+  }
+  fixed_splits ? launch.template operator()<64, true>() : launch_planned.template operator()<64>();
 }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -96,6 +96,11 @@ class KvPipeline {
 
   // Starts the copies into the stage that wait(i) has freed, and the page look-up of a later tile.
   __device__ void refill(int i) {
+    start_copies(i);
+    look_up_next(i);
+  }
+  __device__ void look_up_next(int i) { look_up(i + kAhead + 1); }
+  __device__ void start_copies(int i) {
     if constexpr (kOneStage) {
       copy_values(i);
       ptx::cp_async_commit_group();
@@ -104,7 +109,6 @@ class KvPipeline {
       copy_values(i + kAhead);
       ptx::cp_async_commit_group();
     }
-    look_up(i + kAhead + 1);
   }
 
   // kOneStage: waits for the values of tile i and starts the copy of the next keys. After the last use of its

@@ -77,20 +77,21 @@ class MlaCta {
     if (!prefetches) ptx::griddepcontrol_wait();
     const CtaPlan<kThreads, kInlinePlan> plan(params_);
     const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
-    walk_plan<false>(params_, plan, start, [&](const RowTile& tile, int head, const KvTileRange& range) {
-      // Of 16 bits there is one group of heads.
-      head_ = kScaled ? head : 0;
-      attend(tile, range, prefetches);
-      prefetches = false;
-      if (range.partial_idx < 0 || !params_.plan.ctas_merge) return;
-      const PartialResults partials = partials_of<false>(params_.plan, tile, 0, plan.line());
-      if (complete_partials(params_.plan.partials_done + tile.index, 1, partials.count))
-        merge_partials<kMlaHeadDimV, kThreads, kMergeAtOnce>(
-            params_, partials, 0, num_rows_, [this](int tile_row) {
-              const TileRow row = row_at(tile_row);
-              return OutputRow{span_.first_token + row.query, row.head};
-            });
-    });
+    walk_plan<false>(params_, plan, static_cast<int>(blockIdx.x), start,
+                     [&](const RowTile& tile, int head, const KvTileRange& range) {
+                       // Of 16 bits there is one group of heads.
+                       head_ = kScaled ? head : 0;
+                       attend(tile, range, prefetches);
+                       prefetches = false;
+                       if (range.partial_idx < 0 || !params_.plan.ctas_merge) return;
+                       const PartialResults partials = partials_of<false>(params_.plan, tile, 0, plan.line());
+                       if (complete_partials(params_.plan.partials_done + tile.index, 1, partials.count))
+                         merge_partials<kMlaHeadDimV, kThreads, kMergeAtOnce>(
+                             params_, partials, 0, num_rows_, [this](int tile_row) {
+                               const TileRow row = row_at(tile_row);
+                               return OutputRow{span_.first_token + row.query, row.head};
+                             });
+                     });
     if (prefetches) ptx::griddepcontrol_wait();
     write_padding(params_, params_.batch.cu_seqlen_q[params_.batch.num_reqs]);
   }

@@ -48,8 +48,9 @@ class MlaWalk {
     CtaStart& at = walk_.cta;
     if (at.length <= 0) return;
     const PlanView& plan = params_.plan;
-    const sm80::KvTileRange part = sm80::range_at<false>(plan, at.tile, at.head, at.first,
-                                                         min(at.tile.num_kv_tiles - at.first, at.length));
+    const sm80::KvTileRange part =
+        sm80::range_at<false>(plan, static_cast<int>(blockIdx.x), at.tile, at.head, at.first,
+                              min(at.tile.num_kv_tiles - at.first, at.length));
     make(work_tile, at.tile, at.head, part);
     at.length -= part.count + walk_.header.line.gap;
     if (at.length <= 0) return;

@@ -613,13 +613,35 @@ class PrefillConsumer {
       if (work_tile.num_tiles < 0) break;
       ptx::mbarrier_wait(shared_.queries_full(queries_.stage, warpgroup_), queries_.parity);
       if (cp_async_queries_) ptx::fence_proxy_async();
-      attend(work_tile);
+      if (ptx::warp_uniform(rows_of(work_tile).num_rows) > warpgroup_ * Tile::kConsumerRows)
+        attend(work_tile);
+      else
+        pass(work_tile);
       release(shared_.work_tile_empty(state.stage));
     }
     if (is_leader()) ptx::cp_async_bulk_wait_until_read();
   }
 
  private:
+  // The other consumer has rows, this one none: turns pass, and stages are free.
+  __device__ __forceinline__ void pass(const PrefillWorkTile& work_tile) {
+    const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
+    release_results();
+#pragma unroll 1
+    for (int i = 0; i < num_tiles; ++i) {
+      if (i > 0) {
+        scheduler_barrier_sync();
+        scheduler_barrier_arrive();
+      }
+      wait_for_keys();
+      release(shared_.keys_empty(keys_.stage));
+      keys_.advance(Tile::kStages);
+      wait_for_values();
+      release_values();
+    }
+    release_queries(work_tile);
+  }
+
   __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile) {
     const uint32_t q = shared_.queries(queries_.stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
     // What the compiler takes for different from lane to lane costs an instruction for each product: their

@@ -73,8 +73,9 @@ class PrefillWalk {
   __device__ void write(PrefillWorkTile& work_tile) {
     PrefillWorkTile made = make_work_tile();
     if (divides_keys_) {
-      const sm80::KvTileRange part = sm80::range_at<false>(params_.plan, made.tile, head_, first_,
-                                                           min(made.tile.num_kv_tiles - first_, left_));
+      const sm80::KvTileRange part =
+          sm80::range_at<false>(params_.plan, static_cast<int>(blockIdx.x), made.tile, head_, first_,
+                                min(made.tile.num_kv_tiles - first_, left_));
       left_ -= part.count;
       made.partial_idx = part.partial_idx;
       const int part_begin = (made.tile.first_kv_tile + part.first) * kKeyTile;

@@ -15,6 +15,15 @@ __device__ inline int cluster_rank() {
   return static_cast<int>(rank);
 }
 
+// The cluster's place in a grid of one dimension. "%clusterid".
+__device__ inline int cluster_id() {
+  uint32_t id = blockIdx.x;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%clusterid.x;\n" : "=r"(id));
+#endif
+  return static_cast<int>(id);
+}
+
 // CTAs of the cluster. "%cluster_nctarank".
 __device__ inline int cluster_size() {
   uint32_t size = 1;
@@ -76,6 +85,25 @@ __device__ inline void st_shared_cluster(uint32_t address, float value) {
   asm volatile("st.shared::cluster.f32 [%0], %1;\n" ::"r"(address), "f"(value) : "memory");
 #else
   asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(address), "f"(value) : "memory");
+#endif
+}
+__device__ inline void st_shared_cluster(uint32_t address, float2 pair) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};\n" ::"r"(address), "f"(pair.x), "f"(pair.y)
+               : "memory");
+#else
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(address), "f"(pair.x), "f"(pair.y) : "memory");
+#endif
+}
+__device__ inline void st_shared_cluster(uint32_t address, float4 four) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "f"(four.x), "f"(four.y),
+               "f"(four.z), "f"(four.w)
+               : "memory");
+#else
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "f"(four.x), "f"(four.y),
+               "f"(four.z), "f"(four.w)
+               : "memory");
 #endif
 }
 
