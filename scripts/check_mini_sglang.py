@@ -1,14 +1,22 @@
-"""Runs mini-sglang, unchanged, on attend's kernels, and compares its greedy answers in float32 with attend's own engine.
+"""Runs mini-sglang, unchanged, on attend's kernels, and compares its greedy answers: in float32 with attend's own engine,
+in 16 bits with mini-sglang on its own kernels, which know no float32.
 
     python -m attend.sgl_kernel scripts/check_mini_sglang.py MODEL [--backend fa,fi] [--cpu]
 
-mini-sglang's python folder is to be on PYTHONPATH; neither sgl_kernel nor flashinfer is needed. --cpu tries it without a
+    python scripts/check_mini_sglang.py MODEL --dtype float16 --write own.json      # its own: sgl_kernel, flashinfer
+    python -m attend.sgl_kernel scripts/check_mini_sglang.py MODEL --dtype float16 --wanted own.json
+
+--prompts takes a file of JSON lines with a "prompt" each instead of drawn tokens: of prompts that the model was trained to
+answer, no rounding of 16 bits changes a token, while the logits of drawn ones are often nearly equal.
+
+mini-sglang's python folder is to be on PYTHONPATH; for its runs on attend neither sgl_kernel nor flashinfer is needed. --cpu tries it without a
 GPU: torch's CPU takes the place of the device, and indexing of torch that of mini-sglang's own two CUDA kernels (embedding
 rows, the store of K and V). With --backend fi that wants python -O too, since mini-sglang asserts that tensors are CUDA's.
 """
 
 import argparse
 import contextlib
+import json
 import random
 import sys
 import types
@@ -82,20 +90,45 @@ def draw_prompts(vocab_size):
     return [shared + draw(n) for n in (1, 7, 60, 300)] + [draw(n) for n in (1, 2, 17, 500)]
 
 
+def answers_of_attend(arguments):
+    """Prompts as token ids, and what attend's engine answers in float32."""
+    import attend
+
+    if arguments.prompts:
+        with open(arguments.prompts) as lines:
+            prompts = [json.loads(line)["prompt"] for line in lines]
+    else:
+        prompts = draw_prompts(2000)
+    with attend.LLM(arguments.model, device="cpu", dtype="float32", context_length=2048) as llm:
+        greedy = attend.SamplingParams(temperature=0, max_tokens=arguments.tokens, ignore_eos=not arguments.prompts)
+        outputs = llm.generate(prompts, greedy)
+    # Without the token that ends an answer, as mini-sglang gives them.
+    return [list(output.prompt_token_ids) for output in outputs], [
+        list(output.token_ids)[: -1 if output.finish_reason == "stop" else None] for output in outputs
+    ]
+
+
+def first_difference(answer, wanted):
+    return next((i for i, (a, b) in enumerate(zip(answer, wanted)) if a != b), min(len(answer), len(wanted)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--backend", default="fa,fi")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
+    parser.add_argument("--prompts", help="a file of JSON lines with a prompt each")
+    parser.add_argument("--write", help="a file for the prompts and mini-sglang's answers")
+    parser.add_argument("--wanted", help="such a file, to be compared with instead of attend's engine")
     arguments = parser.parse_args()
 
-    import attend
-
-    with attend.LLM(arguments.model, device="cpu", dtype="float32", context_length=2048) as llm:
-        prompts = draw_prompts(2000)
-        greedy = attend.SamplingParams(temperature=0, max_tokens=arguments.tokens, ignore_eos=True)
-        wanted = [list(output.token_ids) for output in llm.generate(prompts, greedy)]
+    if arguments.wanted:
+        with open(arguments.wanted) as file:
+            prompts, wanted = json.load(file)
+    else:
+        prompts, wanted = answers_of_attend(arguments)
 
     if arguments.cpu:
         pretend_that_the_cpu_is_the_device()
@@ -108,20 +141,27 @@ def main():
 
     print("kernels:", sgl_kernel.__name__, flashinfer.__name__)
     llm = LLM(
-        arguments.model, dtype=torch.float32, attention_backend=arguments.backend, num_page_override=20000,
+        arguments.model, dtype=getattr(torch, arguments.dtype), attention_backend=arguments.backend, num_page_override=20000,
         cuda_graph_bs=[] if arguments.cpu else [1, 2, 4, 8],
     )  # fmt: skip
     failures = 0
+    greedy = SamplingParams(temperature=0.0, max_tokens=arguments.tokens, ignore_eos=not arguments.prompts)
     for round_name in ("first", "over cached prefixes"):
-        answers = llm.generate(prompts, SamplingParams(temperature=0.0, max_tokens=arguments.tokens, ignore_eos=True))
-        same = sum(answer["token_ids"] == tokens for answer, tokens in zip(answers, wanted))
-        failures += len(prompts) - same
-        print(f"{round_name}: {same} of {len(prompts)} answers are the same, token for token")
+        answers = [answer["token_ids"] for answer in llm.generate(prompts, greedy)]
+        others = [i for i, tokens in enumerate(wanted) if answers[i] != tokens]
+        failures += len(others)
+        print(f"{round_name}: {len(prompts) - len(others)} of {len(prompts)} answers are the same, token for token")
+        for i in others:
+            print(f"  prompt {i}: other from token {first_difference(answers[i], wanted[i])} on")
+        if arguments.write and round_name == "first":
+            with open(arguments.write, "w") as file:
+                json.dump([prompts, answers], file)
     for filters in (dict(), dict(top_k=20), dict(top_p=0.9), dict(top_k=20, top_p=0.9)):
         params = SamplingParams(temperature=0.8, max_tokens=arguments.tokens, ignore_eos=True, **filters)
         tokens = [token for answer in llm.generate(prompts, params) for token in answer["token_ids"]]
         print(f"sampled with {filters}: {len(tokens)} tokens, {len(set(tokens))} different")
-        failures += len(tokens) != len(prompts) * arguments.tokens
+        # An answer whose last token happens to be the end of text comes without it.
+        failures += not 0 <= len(prompts) * arguments.tokens - len(tokens) <= len(prompts)
     sys.exit(1 if failures else 0)
 
 

@@ -13,11 +13,13 @@ attend.torch_ops  FlashAttention-3's and FlashMLA's calls as operators of torch,
 
 Tensors of one call lie on one device. CPU tensors are served by the CPU kernels, GPU tensors (torch's) on torch's
 current stream, without synchronisation, so that calls may be captured in torch's CUDA graphs. What an argument may be
-is checked before anything runs: attend.Error (a RuntimeError) names the argument and what is accepted.
+is checked before anything runs: attend.Error (a RuntimeError; of a wrong argument attend.InvalidArgument, a ValueError too)
+names the argument and what is accepted.
 """
 
 from ._attend import (
     Error,
+    InvalidArgument,
     attention,
     backends,
     build_info,
@@ -59,6 +61,7 @@ __all__ = [
     "CompletionOutput",
     "Engine",
     "Error",
+    "InvalidArgument",
     "LLM",
     "Logprob",
     "RequestOutput",

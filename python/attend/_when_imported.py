@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from typing import Any
 
 
 class _Finder:
@@ -16,7 +17,8 @@ class _Finder:
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._then)
+            loader: Any = _Loader(spec.loader, self._then)
+            spec.loader = loader
         return spec
 
 

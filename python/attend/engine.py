@@ -93,7 +93,8 @@ class RequestStream:
     output: RequestOutput
 
     def __init__(self, engine, handle, prompt, num_completions):
-        self._engine, self._handle, self._news = engine, handle, []
+        self._engine, self._handle = engine, handle
+        self._news: list[CompletionOutput] = []
         self.output = RequestOutput(prompt, [], [CompletionOutput(i) for i in range(num_completions)])
 
     def result(self) -> RequestOutput:
@@ -132,7 +133,12 @@ class RequestStream:
     async def _readable(self):
         loop, fd = asyncio.get_running_loop(), self._handle.fileno()
         ready = loop.create_future()
-        loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+
+        def tell():
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_reader(fd, tell)
         try:
             await ready
         finally:

@@ -74,7 +74,7 @@ class LLM:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _run(self, prompts, sampling, name):
+    def _run(self, prompts, sampling, name) -> list[RequestOutput]:
         streams = []
         try:
             for i, (prompt, params) in enumerate(zip(prompts, sampling)):

@@ -1,5 +1,7 @@
 """How the tokens of a completion are chosen, and where it ends: names are vLLM's, and SGLang's where they differ."""
 
+from typing import TYPE_CHECKING, Any
+
 from ._refusal import refusal
 from .structured_outputs import SGLANG_FIELDS, grammar_of
 
@@ -36,6 +38,10 @@ class SamplingParams:
     temperature, top_k, top_p, min_p and repetition_penalty that are None are those of the model's
     generation_config.json; what it does not say is 1, all, 1, 0 and 1.
     """
+
+    if TYPE_CHECKING:  # the arguments, under their names
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(
         self, *, n=1, max_tokens=None, min_tokens=None, temperature=None, top_k=None, top_p=None, min_p=None, seed=None,

@@ -10,6 +10,7 @@ plans for itself, with the same results.
 """
 
 import types
+from typing import Any
 
 import torch
 from torch import library
@@ -55,7 +56,7 @@ def _run(q, k_cache, v_cache, **arguments):
             arguments[name] = number
     # Operators are below autograd: what requires a gradient was dealt with, or nobody asks for it.
     with torch.no_grad():
-        result = _attend.flash_attention(q=q, k_cache=k_cache, v_cache=v_cache, **arguments)
+        result: Any = _attend.flash_attention(q=q, k_cache=k_cache, v_cache=v_cache, **arguments)
     out, lse = result if arguments["return_softmax_lse"] else (result, _empty_lse(q))
     return lse if "out" in arguments else (out, lse)
 

@@ -1,20 +1,29 @@
 #include "module.h"
 
+#include <nanobind/stl/string.h>
+
+#include <string>
+
 #include "attend/base/error.h"
 #include "result_tensor.h"
 
 NB_MODULE(_attend, module) {
   namespace nb = nanobind;
-  // attend.Error is a RuntimeError, as PyTorch's extensions raise; its first argument is the message, its
-  // second the code.
+  // attend.Error is a RuntimeError, as PyTorch's extensions raise. What says that an argument is wrong is a
+  // ValueError too, which is what FlashInfer raises then.
   static nb::object error = nb::exception<attend::Error>(module, "Error", PyExc_RuntimeError);
+  const auto name = nb::cast<std::string>(module.attr("__name__")) + ".InvalidArgument";
+  const nb::tuple bases = nb::make_tuple(error, nb::handle(PyExc_ValueError));
+  static nb::object invalid_argument = nb::steal(PyErr_NewException(name.c_str(), bases.ptr(), nullptr));
+  module.attr("InvalidArgument") = invalid_argument;
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);
     } catch (const attend::Error& e) {
-      const nb::object made = error(e.what());
+      const nb::object& type = e.code() == attend::ErrorCode::kInvalidArgument ? invalid_argument : error;
+      const nb::object made = type(e.what());
       made.attr("code") = nb::str(attend::to_string(e.code()).data());
-      PyErr_SetObject(error.ptr(), made.ptr());
+      PyErr_SetObject(type.ptr(), made.ptr());
     }
   });
   attend::python::bind_exported_tensor(module);

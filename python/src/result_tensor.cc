@@ -109,7 +109,9 @@ std::optional<ResultTensor> ResultTensor::quickly_made(nb::handle like, const Te
   if (!empty_like.is_valid()) return std::nullopt;
   ResultTensor result;
   result.object_ = empty_like(like);
-  result.view_ = TensorArgument("result", result.object_, Accepts::kActivations, Access::kWrite).view();
+  dlpack::DLTensor tensor;
+  if (exchange_of(result.object_)->view(result.object_.ptr(), &tensor) != 0) throw nb::python_error();
+  result.view_ = with_address(view_of(tensor));
   return result;
 }
 

@@ -267,16 +267,19 @@ bool is_number(nb::handle object) {
   return PyIndex_Check(object.ptr()) && exchange_of(object) == nullptr && !nb::hasattr(object, "__dlpack__");
 }
 
+// The value's text costs more than the rest of a call's numbers, so it is asked for where it is shown.
 bool bool_argument(std::string_view name, nb::handle value) {
-  require(PyBool_Check(value.ptr()), name, " ", nb::cast<std::string>(nb::repr(value)),
-          ": expected True or False");
+  if (!PyBool_Check(value.ptr()))
+    fail(ErrorCode::kInvalidArgument, name, " ", nb::cast<std::string>(nb::repr(value)),
+         ": expected True or False");
   return value.ptr() == Py_True;
 }
 
 float float_argument(std::string_view name, nb::handle value) {
   float number = 0.0f;
-  require(nb::try_cast(value, number), name, " ", nb::cast<std::string>(nb::repr(value)),
-          ": expected a number");
+  if (!nb::try_cast(value, number))
+    fail(ErrorCode::kInvalidArgument, name, " ", nb::cast<std::string>(nb::repr(value)),
+         ": expected a number");
   return number;
 }
 

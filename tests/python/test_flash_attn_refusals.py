@@ -270,6 +270,7 @@ def test_refusals_carry_a_code(arguments, code):
     with pytest.raises(attend.Error) as caught:
         paged_call(**arguments)
     assert caught.value.code == code
+    assert isinstance(caught.value, ValueError) == (code == "invalid_argument")
 
 
 def test_lengths_of_int64_are_refused():

@@ -288,7 +288,8 @@ def test_a_build_for_gpus_names_their_architectures():
 def test_errors_carry_a_code():
     with pytest.raises(RuntimeError) as caught:
         attend.merge(np.ones(3, np.float32), *[np.ones((1, 1), np.float32)] * 3)
-    assert caught.type is attend.Error and caught.value.code == "invalid_argument"
+    assert caught.type is attend.InvalidArgument and caught.value.code == "invalid_argument"
+    assert isinstance(caught.value, attend.Error) and isinstance(caught.value, ValueError)
 
 
 def test_the_version_is_the_package_s():

@@ -1,6 +1,7 @@
 """What FlashInfer's wrappers have in common here: plan() keeps the arguments of attend.attention, run() calls it."""
 
 import math
+from typing import Any
 
 from .._attend import attention
 from .._refusal import refusal
@@ -191,7 +192,7 @@ class Wrapper:
         scale = call.pop("scale")
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         wants_lse = return_lse or lse is not None
-        result = attention(
+        result: Any = attention(
             q, k, v, scale=scale * (1.0 if q_scale is None else q_scale), k_scale=1.0 if k_scale is None else k_scale,
             v_scale=1.0 if v_scale is None else v_scale, sinks=sinks, out=out, return_lse=wants_lse, **call,
         )  # fmt: skip

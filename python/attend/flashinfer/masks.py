@@ -19,13 +19,13 @@ def of_requests(custom_mask, packed_custom_mask, lens_q, lens_kv):
     if packed_custom_mask is not None:
         name, flat = "packed_custom_mask", _host(packed_custom_mask).reshape(-1)
         counts = [-(-size // 8) for size in sizes]
-        wanted, dtype = sum(counts), np.uint8
+        wanted, dtype = sum(counts), "uint8"
     else:
         name, flat, counts = "custom_mask", _host(custom_mask).reshape(-1), sizes
-        wanted, dtype = sum(sizes), np.bool_
+        wanted, dtype = sum(sizes), "bool"
     if flat.dtype != dtype or flat.size != wanted:
         raise refusal(
-            "invalid_argument", f"{name} of {flat.dtype} [{flat.size}]: expected {np.dtype(dtype).name} [{wanted}], of all requests"
+            "invalid_argument", f"{name} of {flat.dtype} [{flat.size}]: expected {dtype} [{wanted}], of all requests"
         )
     parts = np.split(flat, np.cumsum(counts)[:-1]) if counts else []
     if packed_custom_mask is not None:

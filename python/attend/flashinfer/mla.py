@@ -1,5 +1,7 @@
 """FlashInfer's absorbed multi-head latent attention over pages."""
 
+from typing import Any
+
 from .._attend import mla
 from .._refusal import refusal
 from ._wrapper import LOG2_E, Wrapper, as_dtype, beside, check_others, iota_like, longest, with_base_2
@@ -64,7 +66,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             )  # fmt: skip
         else:
             call = self._of_plan()
-        result = mla(q_nope, q_pe, latent, out=out, return_lse=wants_lse, scale_kv=scale, **call)
+        result: Any = mla(q_nope, q_pe, latent, out=out, return_lse=wants_lse, scale_kv=scale, **call)
         if wants_lse and return_lse_base_on_e:
             result = result[0], result[1] / LOG2_E
         return with_base_2(result, lse, return_lse) if wants_lse else result

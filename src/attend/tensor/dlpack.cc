@@ -27,12 +27,20 @@ dlpack::DataType to_code(DType dtype) {
   fail(ErrorCode::kInternal, "DLPack: dtype ", dtype);
 }
 
+// By the code itself: tensors come by thousands a second.
 DType from_code(dlpack::DataType type) {
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI32,
-                      DType::kI64, DType::kU8, DType::kU64}) {
-    const dlpack::DataType code = to_code(dtype);
-    if (code.code == type.code && code.bits == type.bits && type.lanes == 1) return dtype;
-  }
+  const auto is = [type](uint8_t code, int bits) {
+    return type.code == code && type.bits == bits && type.lanes == 1;
+  };
+  if (is(dlpack::kBfloat, 16)) return DType::kBF16;
+  if (is(dlpack::kInt, 32)) return DType::kI32;
+  if (is(dlpack::kFloat, 32)) return DType::kF32;
+  if (is(dlpack::kFloat, 16)) return DType::kF16;
+  if (is(dlpack::kFloat8E4M3fn, 8)) return DType::kF8E4M3;
+  if (is(dlpack::kFloat8E5M2, 8)) return DType::kF8E5M2;
+  if (is(dlpack::kInt, 64)) return DType::kI64;
+  if (is(dlpack::kUInt, 8)) return DType::kU8;
+  if (is(dlpack::kUInt, 64)) return DType::kU64;
   fail(ErrorCode::kUnsupported, "DLPack dtype code ", int{type.code}, ", ", int{type.bits}, " bits, ",
        type.lanes, " lanes: expected a float of 32, 16 or 8 bits, bfloat16, or an integer");
 }

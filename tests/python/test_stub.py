@@ -1,0 +1,12 @@
+"""The types that editors and checkers read of the module are of what the module has."""
+
+import ast
+import pathlib
+
+from attend import _attend
+
+
+def test_the_stub_names_what_the_module_has():
+    stub = pathlib.Path(_attend.__file__).with_name("_attend.pyi")
+    defined = {node.name for node in ast.parse(stub.read_text()).body if hasattr(node, "name")}
+    assert defined == {name for name in dir(_attend) if not name.startswith("_")}
