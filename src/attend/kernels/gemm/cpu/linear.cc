@@ -19,6 +19,8 @@ constexpr int64_t kWorthATeam = 1 << 18;
 // What a task of few rows streams at least: enough that prefetchers and pages get going.
 constexpr int64_t kMinTaskBytes = 128 << 10;
 constexpr int64_t kTasksPerThread = 4;
+// Tasks of many rows have no fewer, where there are enough.
+constexpr int64_t kFewRowsToPackFor = 256;
 
 LinearPart whole(const LinearArgs& args) {
   return with_weight({.x = args.x.as<const float>(),
@@ -58,13 +60,13 @@ Tasks skinny_tasks(const LinearPart& part) {
           .num_outs = round_up(std::max(fair, worthwhile), kSkinnyOuts)};
 }
 
-Tasks packed_tasks(const LinearPart& part) {
-  // Enough rows to pack weights for, few enough for their inputs and sums to stay in the L2 cache.
-  Tasks tasks = {.num_rows = 256, .num_outs = kPackedOuts};
+Tasks packed_tasks(const LinearPart& part, const LinearKernel& kernel) {
+  Tasks tasks = {.num_rows = kernel.max_packed_rows, .num_outs = kernel.max_packed_outs};
   const int64_t wanted = kTasksPerThread * num_threads();
   while (tasks.num_outs > 64 &&
          ceil_div(part.num_rows, tasks.num_rows) * ceil_div(part.num_outs, tasks.num_outs) < wanted)
-    tasks.num_outs /= 2;
+    // A weight is packed for the rows of a task, an input for its output features.
+    (tasks.num_rows > std::max(tasks.num_outs, kFewRowsToPackFor) ? tasks.num_rows : tasks.num_outs) /= 2;
   return tasks;
 }
 
@@ -206,7 +208,7 @@ void linear(const LinearArgs& args, Isa isa, bool records) {
   const bool skinny = args.batch_invariant || all.num_rows <= kMaxSkinnyRows || all.groups.input_order;
   if (records && records_choices())
     record_kernel(args, skinny ? "skinny GEMM" : "packed GEMM", std::min(isa, Isa::kAvx512));
-  const Tasks tasks = skinny ? skinny_tasks(all) : packed_tasks(all);
+  const Tasks tasks = skinny ? skinny_tasks(all) : packed_tasks(all, kernel);
   const int64_t num_out_tasks = ceil_div(all.num_outs, tasks.num_outs);
   const int64_t num_row_tasks = ceil_div(all.num_rows, tasks.num_rows);
   const auto multiply = [&](int64_t task, int) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/common/cpu/row_loop.h"
-#include "attend/kernels/gemm/cpu/linear_packed.h"
+#include "attend/kernels/gemm/cpu/linear_packed_rows.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -27,17 +27,25 @@ void skinny(const LinearPart& part) {
   add_bias<S>(part);
 }
 
+// With 16 lanes a step of a panel has so many products that all comes from the L2 cache in time.
+template <class S>
+inline constexpr bool kPacksRows = S::kLanes < 16;
+
 template <class S>
 void packed(const LinearPart& part) {
   visit_rows<S>(part, [&]<class Rows>(TypeTag<Rows>) {
-    if constexpr (Rows::kInOrder) multiply_packed<S, Rows>(part);
+    if constexpr (Rows::kInOrder && kPacksRows<S>) multiply_packed_rows<S, Rows>(part);
+    if constexpr (Rows::kInOrder && !kPacksRows<S>) multiply_packed<S, Rows>(part);
   });
   add_bias<S>(part);
 }
 
 template <class S>
 LinearKernel linear_kernel_of() {
-  return {.skinny = &skinny<S>, .packed = &packed<S>};
+  return {.skinny = &skinny<S>,
+          .packed = &packed<S>,
+          .max_packed_rows = kPacksRows<S> ? kPackedRows : kPanelsRows,
+          .max_packed_outs = kPacksRows<S> ? kPackedRowsOuts : kPanelsOuts};
 }
 
 }  // namespace

@@ -44,8 +44,10 @@ int64_t weight_row_bytes(const LinearPart& part);
 // Both take every format, and any number of rows.
 struct LinearKernel {
   void (*skinny)(const LinearPart& part) = nullptr;
-  // num_outs up to kPackedOuts. Does not take weights whose inputs stand in another order.
+  // num_rows and num_outs up to those below. Does not take weights whose inputs stand in another order.
   void (*packed)(const LinearPart& part) = nullptr;
+  int64_t max_packed_rows = 0;
+  int64_t max_packed_outs = 0;  // a multiple of the output features of every panel
 };
 
 // Compiled for each instruction set.
@@ -60,7 +62,5 @@ LinearKernel linear_kernel(Isa isa);
 inline constexpr int kMaxSkinnyRows = 32;
 // A multiple of the output features of every tile of few rows: parts of it leave no remainder.
 inline constexpr int64_t kSkinnyOuts = 24;
-// A multiple of those of every panel.
-inline constexpr int64_t kPackedOuts = 128;
 
 }  // namespace attend::kernels::cpu

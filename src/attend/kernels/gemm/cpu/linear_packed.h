@@ -1,5 +1,5 @@
-// out = x W^T for many rows of x: some panels of weights are converted and transposed, stay in the L2 cache,
-// and are multiplied with all rows.
+// out = x W^T for many rows of x, by vectors of 16 lanes: some panels of weights are converted and
+// transposed, stay in the L2 cache, and are multiplied with all rows.
 //
 // Every element of out is one sum over in_features in order, whatever else is computed with it.
 #pragma once
@@ -28,7 +28,7 @@ void pack_weights(const Rows& weights, int64_t out, int64_t step, int num_steps,
 }
 
 // out += x W^T, or out = x W^T when `step` is 0, over kPanelSteps input features from `step` on.
-// part.num_outs is a multiple of kLanes, and at most kPackedOuts.
+// part.num_outs is a multiple of kLanes, and at most kPanelsOuts.
 template <class S, class Rows>
 void multiply_panels(const LinearPart& part, int64_t step, float* panels) {
   // Rows whose inputs stay in the nearest caches while the panels take turns.
@@ -58,19 +58,27 @@ void multiply_panels(const LinearPart& part, int64_t step, float* panels) {
   }
 }
 
-// At most kPackedOuts output features, so that the panels (256 KiB) fit a thread's stack.
+// The output features from `first` on, less than a vector of them.
+template <class S, class Rows>
+void multiply_last_outs(const LinearPart& part, int64_t first) {
+  LinearPart rest = part;
+  skip_outs(rest, first);
+  rest.out += first;
+  multiply_skinny<S, Rows>(rest);
+}
+
+// Output features of a task at most, so that the panels (256 KiB) fit a thread's stack; and rows, so that
+// their inputs and sums stay in the L2 cache.
+constexpr int64_t kPanelsOuts = 128, kPanelsRows = 256;
+
 template <class S, class Rows>
 void multiply_packed(const LinearPart& part) {
-  alignas(64) float panels[kPackedOuts * kPanelSteps];
+  alignas(64) float panels[kPanelsOuts * kPanelSteps];
   LinearPart whole_vectors = part;
   whole_vectors.num_outs = part.num_outs / S::kLanes * S::kLanes;
   for (int64_t step = 0; step < part.in_features; step += kPanelSteps)
     multiply_panels<S, Rows>(whole_vectors, step, panels);
-  // Less than a vector of output features.
-  LinearPart rest = part;
-  skip_outs(rest, whole_vectors.num_outs);
-  rest.out += whole_vectors.num_outs;
-  multiply_skinny<S, Rows>(rest);
+  multiply_last_outs<S, Rows>(part, whole_vectors.num_outs);
 }
 
 }  // namespace

@@ -1,0 +1,121 @@
+// out = x W^T for many rows of x, by vectors of up to 8 lanes: some input features of all rows are packed as
+// tiles. Panels of weights are converted and transposed, one after another, and multiplied with all tiles.
+//
+// Every element of out is one sum over in_features in order, whatever else is computed with it.
+#pragma once
+
+#include <memory>
+
+#include "attend/kernels/common/cpu/unroll.h"
+#include "attend/kernels/gemm/cpu/linear_packed.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// Rows of a task at most: weights are packed once for so many.
+constexpr int64_t kPackedRows = 512;
+// Output features of a task at most: enough to pack its rows for.
+constexpr int64_t kPackedRowsOuts = 512;
+
+// packed: tiles [num_steps, kTileRows] of the rows of x, one after another; the last is filled up with zeros.
+// Whole vectors are written: up to kLanes - kTileRows elements behind the last tile.
+//
+// Rows of x often lie whole pages apart, and would push one another out of the caches.
+template <class S>
+void pack_rows(const float* x, int64_t x_stride, int64_t num_rows, int num_steps, float* packed) {
+  static_assert(S::kTileRows <= S::kLanes);
+  for (int64_t row = 0; row < num_rows; row += S::kTileRows)
+    for (int i = 0; i < num_steps; i += S::kLanes) {
+      const int steps = num_steps - i < S::kLanes ? num_steps - i : S::kLanes;
+      typename S::F32 rows[S::kLanes];
+      for (int r = 0; r < S::kLanes; ++r)
+        rows[r] = r < S::kTileRows && row + r < num_rows ? S::load_first(x + (row + r) * x_stride + i, steps)
+                                                         : S::zero();
+      S::transpose(rows);
+      // In order: a vector's last lanes are overwritten by the next one.
+      for (int s = 0; s < steps; ++s) S::store(packed + row * num_steps + (i + s) * S::kTileRows, rows[s]);
+    }
+}
+
+// kRows rows of a tile and kVecs vectors of output features of a panel, all sums in registers: out += x W^T,
+// or out = x W^T. The sums of the next tile are asked for meanwhile.
+template <class S, int kRows, int kVecs>
+void multiply_tile(const float* x, const float* panel, int num_steps, bool adds, float* out,
+                   int64_t out_stride) {
+  typename S::F32 sums[kRows][kVecs];
+  if (adds)
+    unrolled<kRows>([&](auto r) {
+      unrolled<kVecs>([&](auto v) { sums[r][v] = S::load(out + r * out_stride + v * S::kLanes); });
+    });
+  else
+    unrolled<kRows>([&](auto r) { unrolled<kVecs>([&](auto v) { sums[r][v] = S::zero(); }); });
+  unrolled<kRows>([&](auto r) { __builtin_prefetch(out + (kRows + r) * out_stride, 1, 3); });
+  for (int step = 0; step < num_steps; ++step, x += S::kTileRows, panel += kPanelOuts<S>) {
+    typename S::F32 weights[kVecs];
+    unrolled<kVecs>([&](auto v) { weights[v] = S::load(panel + v * S::kLanes); });
+    unrolled<kRows>([&](auto r) {
+      const auto element = S::set1(x[r]);
+      unrolled<kVecs>([&](auto v) { sums[r][v] = S::fma(element, weights[v], sums[r][v]); });
+    });
+  }
+  unrolled<kRows>([&](auto r) {
+    unrolled<kVecs>([&](auto v) { S::store(out + r * out_stride + v * S::kLanes, sums[r][v]); });
+  });
+}
+
+// The same for num_rows rows, kRows or less.
+template <class S, int kRows, int kVecs>
+void multiply_tile_of(int64_t num_rows, const float* x, const float* panel, int num_steps, bool adds,
+                      float* out, int64_t out_stride) {
+  if constexpr (kRows > 0) {
+    if (num_rows >= kRows) return multiply_tile<S, kRows, kVecs>(x, panel, num_steps, adds, out, out_stride);
+    multiply_tile_of<S, kRows - 1, kVecs>(num_rows, x, panel, num_steps, adds, out, out_stride);
+  }
+}
+
+// Some input features of a part's rows, packed.
+struct PackedInputs {
+  const float* tiles = nullptr;
+  int64_t first = 0;
+  int count = 0;
+};
+
+// out += x W^T, or out = x W^T for the first input features, for kVecs vectors of output features from `out`
+// on. Weights of those behind them are asked for meanwhile, some output features at a time.
+template <class S, int kVecs, class Rows>
+void multiply_panel_rows(const LinearPart& part, const Rows& weights, const PackedInputs& x, int64_t out,
+                         float* panel) {
+  constexpr int kOuts = kVecs * S::kLanes, kRows = S::kTileRows, kLineInputs = Rows::kLineVectors * S::kLanes;
+  for (int o = 0; o < kOuts; o += S::kLanes) pack_weights<S>(weights, out + o, x.first, x.count, panel + o);
+  int64_t fetched = out + kOuts;
+  for (int64_t row = 0; row < part.num_rows; row += kRows) {
+    const int64_t fetch_end = out + kOuts + (row + kRows) * kOuts / part.num_rows;
+    for (; fetched < fetch_end && fetched < part.num_outs; ++fetched)
+      for (int i = 0; i < x.count; i += kLineInputs) weights.prefetch(fetched, x.first + i);
+    multiply_tile_of<S, kRows, kVecs>(part.num_rows - row, x.tiles + row * x.count, panel, x.count,
+                                      x.first > 0, part.out + row * part.out_stride + out, part.out_stride);
+  }
+}
+
+template <class S, class Rows>
+void multiply_packed_rows(const LinearPart& part) {
+  alignas(64) float panel[kPanelSteps * kPanelOuts<S>];
+  // A megabyte at most, too much for a thread's stack; kept from call to call.
+  thread_local std::unique_ptr<float[]> tiles;
+  if (tiles == nullptr) tiles.reset(new float[(kPackedRows + S::kTileRows) * kPanelSteps]);
+  const Rows weights(part);
+  const int64_t vector_outs = part.num_outs / S::kLanes * S::kLanes;
+  for (int64_t step = 0; step < part.in_features; step += kPanelSteps) {
+    const int64_t rest = part.in_features - step;
+    const PackedInputs x = {tiles.get(), step, rest < kPanelSteps ? static_cast<int>(rest) : kPanelSteps};
+    pack_rows<S>(part.x + step, part.x_stride, part.num_rows, x.count, tiles.get());
+    int64_t out = 0;
+    for (; out + kPanelOuts<S> <= vector_outs; out += kPanelOuts<S>)
+      multiply_panel_rows<S, S::kTileVecs>(part, weights, x, out, panel);
+    for (; out < vector_outs; out += S::kLanes) multiply_panel_rows<S, 1>(part, weights, x, out, panel);
+  }
+  multiply_last_outs<S, Rows>(part, vector_outs);
+}
+
+}  // namespace
+}  // namespace attend::kernels::cpu
