@@ -20,7 +20,7 @@ constexpr int64_t kWorthATeam = 1 << 18;
 constexpr int64_t kMinTaskBytes = 128 << 10;
 constexpr int64_t kTasksPerThread = 4;
 // Tasks of many rows have no fewer, where there are enough.
-constexpr int64_t kFewRowsToPackFor = 256;
+constexpr int64_t kMinRowsToPackFor = 256;
 
 LinearPart whole(const LinearArgs& args) {
   return with_weight({.x = args.x.as<const float>(),
@@ -66,7 +66,7 @@ Tasks packed_tasks(const LinearPart& part, const LinearKernel& kernel) {
   while (tasks.num_outs > 64 &&
          ceil_div(part.num_rows, tasks.num_rows) * ceil_div(part.num_outs, tasks.num_outs) < wanted)
     // A weight is packed for the rows of a task, an input for its output features.
-    (tasks.num_rows > std::max(tasks.num_outs, kFewRowsToPackFor) ? tasks.num_rows : tasks.num_outs) /= 2;
+    (tasks.num_rows > std::max(tasks.num_outs, kMinRowsToPackFor) ? tasks.num_rows : tasks.num_outs) /= 2;
   return tasks;
 }
 
