@@ -50,10 +50,10 @@ suites=(
 )
 # Those that docs/gpu-tests.md lists as not run on a GPU yet.
 new_suites=(
-  "kernels_cuda_test=*E4m3*:*HeadDimsUpTo96*:*ServesScaledLatentRows*:*WritesMlaRows*"
-  "dense_kernels_test=LatentNormRopeStore.*"
-  "model_golden_test=MlaOnGpu/ScaledRowGoldens.*"
-  "engine_test=*KeepScaledRowsOnAGpu*"
+  "backends_conformance_test=*gpu*"
+  "engine_test=*gpu*:*Gpu*"
+  "deterministic_test=*gpu*"
+  "model_golden_test=*glm4_moe_lite*gpu_float16*:*fp8_blocks*gpu*:*fa3*gpu_bfloat16*"
 )
 # What --sanitize runs: tools, program, tests. m is memcheck, r racecheck, s synccheck, i initcheck. R and S are left out
 # where compute-sanitizer is older than 2026.4, and then takes for errors what later ones do not: job slots that are told
