@@ -110,8 +110,9 @@ TEST_F(Linear, MatchesFloat64WhenThreadsShareTheWork) {
       expect_matches_float64({70, 331, 200}, dtype, *target);
     }
   expect_matches_float64({1025, 300, 24}, DType::kBF16, *targets().back());
-  // More rows, output features and input features than are packed at once, and a part of a vector of each.
-  expect_matches_float64({521, 525, 1030}, DType::kF16, *targets().back());
+  // More rows and input features, or rows and output features, than are packed at once, and parts of vectors.
+  expect_matches_float64({521, 45, 515}, DType::kF16, *targets().back());
+  expect_matches_float64({521, 1051, 24}, DType::kF16, *targets().back());
 }
 
 TEST_F(Linear, WithoutBiasIsTheProductAlone) {
