@@ -48,7 +48,7 @@ suites=(
   "model_golden_test=*gpu*"
   "cli_test=*Gpu*"
 )
-# Those that docs/gpu-tests.md lists as not run on a GPU yet.
+# Of what docs/gpu-tests.md lists as not run on a GPU yet.
 new_suites=(
   "backends_conformance_test=*gpu*"
   "engine_test=*gpu*:*Gpu*"

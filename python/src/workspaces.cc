@@ -12,7 +12,7 @@ namespace {
 
 bool same_geometry(const kernels::AttentionPlanLimits& a, const kernels::AttentionPlanLimits& b) {
   return a.num_q_heads == b.num_q_heads && a.num_kv_heads == b.num_kv_heads && a.head_dim_v == b.head_dim_v &&
-         a.split_rule == b.split_rule && a.num_workers == b.num_workers;
+         a.split_rule == b.split_rule && a.num_workers == b.num_workers && a.kv_dtype == b.kv_dtype;
 }
 
 bool holds(const Workspace& workspace, const kernels::AttentionPlanLimits& needed, int64_t num_new_tokens) {

@@ -173,6 +173,8 @@ TEST(TraceFile, RefusesWhatItCanNotReplayByLineAndField) {
               HasSubstr("turns[0].arrival 1"));
   EXPECT_THAT(refusal("{\"turns\": [{\"input_ids\": [1]}], \"output_len\": 4}"),
               HasSubstr("output_len 4: expected none beside \"turns\""));
+  const std::string noted = write_trace("{\"input_ids\": [1], \"note\": null}");
+  EXPECT_EQ(read_trace(noted, {}, nullptr).size(), 1u);
   const std::string timed = write_trace("{\"input_ids\": [1], \"arrival\": 2}");
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
                             [&] { (void)read_trace(timed, {.request_rate = 3.0}, nullptr); }),

@@ -146,8 +146,8 @@ TEST(ServeCommand, RefusesFlagsOutOfRange) {
       {"--port 70000", "--port '70000': expected a whole number from 0 to 65535"},
       {"--unix-socket x --port 1", "instead of --host and --port"},
       {"--served-model-name \"\"", "--served-model-name '': expected a name"},
-      {"--schedule-policy lpm --disable-radix-cache",
-       "--schedule-policy lpm: with --disable-radix-cache no prefix is cached"},
+      {"--schedule-policy lpm --disable-radix-cache --page-size 3",
+       "--schedule-policy lpm: with --disable-radix-cache no prefix is cached: as fcfs"},
       {"--max-connections 0", "--max-connections '0': expected a whole number from 1"},
       {"--port 0 --chat-template nothing", "--chat-template nothing: no such file"}};
   for (const auto& [flags, message] : cases) {

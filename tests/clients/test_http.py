@@ -82,6 +82,18 @@ def test_tokens_and_back(server):
     assert status == 400 and json.loads(body)["error"]["param"] == "tokens" and "1048576: expected token ids, 0 to" in body
 
 
+def test_refusals_name_the_fields_of_their_door(server):
+    cases = {
+        "text": {"text": "word " * 4000},
+        "input_ids": {"input_ids": [5] * 4000},
+        "sampling_params.stop": {"text": QUESTION, "sampling_params": {"stop": [""]}},
+        "sampling_params.repetition_penalty": {"text": QUESTION, "sampling_params": {"repetition_penalty": 3}},
+    }
+    for param, body in cases.items():
+        status, _, text = fetch(server, "/generate", body)
+        assert status == 400 and json.loads(text)["error"]["param"] == param, text
+
+
 def test_what_tools_look_for(server):
     assert fetch(server, "/health")[0] == fetch(server, "/health_generate")[0] == 200
     assert json.loads(fetch(server, "/get_model_info")[2])["is_generation"]

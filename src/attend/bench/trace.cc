@@ -71,7 +71,7 @@ std::vector<int32_t> random_tokens(int count, const ModelSpec& spec, std::mt1993
 void refuse_unknown_fields(const JsonNode& object, std::initializer_list<std::string_view> known) {
   if (!object.value().is_object()) object.refuse("an object");
   for (const auto& item : object.value().items())
-    if (std::ranges::find(known, item.key()) == known.end()) {
+    if (!item.value().is_null() && std::ranges::find(known, item.key()) == known.end()) {
       std::string names;
       for (const std::string_view name : known) names.append(names.empty() ? "" : ", ").append(name);
       object.at(item.key()).refuse("no such field; these are read: " + names);

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "attend/base/error.h"
+#include "attend/base/log.h"
 #include "attend/base/parallel.h"
 #include "attend/cli/flags.h"
 #include "attend/kernels/kv_store/scaled_rows.h"
@@ -220,8 +221,8 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   if (given(app, "--enable-overlap-schedule")) config.overlap_schedule = options.overlap_schedule;
   require(!options.disable_radix_cache || !given(app, "--radix-eviction-policy"),
           "--radix-eviction-policy: with --disable-radix-cache nothing is cached");
-  require(!options.disable_radix_cache || config.schedule.policy != SchedulePolicy::kLpm,
-          "--schedule-policy lpm: with --disable-radix-cache no prefix is cached");
+  if (options.disable_radix_cache && config.schedule.policy == SchedulePolicy::kLpm)
+    log_warning("--schedule-policy lpm: with --disable-radix-cache no prefix is cached: as fcfs");
   config.radix_eviction_policy = parse_eviction_policy(options.radix_eviction_policy);
   config.disable_cascade_attention = options.disable_cascade_attention;
   config.deterministic_inference = options.deterministic_inference;

@@ -253,7 +253,8 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
     if (!engine_.tokenizer()) refuse_unsupported("tokens", "the model has no tokenizer");
     if (!fields.has("tokens")) refuse("tokens", "tokens: missing; expected a list of token ids");
     const std::vector<int32_t> ids = fields.token_ids("tokens");
-    const int vocab_size = engine_.model_spec().vocab_size;
+    // Some tokenizers have tokens that the model has not, some models have more for the sake of alignment.
+    const int vocab_size = std::max(engine_.model_spec().vocab_size, engine_.tokenizer()->vocab_size());
     for (const int32_t id : ids)
       if (id >= vocab_size)
         refuse("tokens", "tokens holds ", id, ": expected token ids, 0 to ", vocab_size - 1);

@@ -1,6 +1,9 @@
 #include "attend/serve/generation.h"
 
+#include <algorithm>
+
 #include "attend/base/error.h"
+#include "attend/engine/engine.h"
 #include "attend/engine/request.h"
 #include "attend/serve/service.h"
 
@@ -49,6 +52,23 @@ void show_tokens(const Tokenizer* tokenizer, std::span<const int32_t> ids, std::
       token.top.push_back({text_of(top.token_id), top.token_id, top.logprob});
     shown.push_back(std::move(token));
   }
+}
+
+// What a door's clients call the parameter that an engine's refusal begins with; "" where it begins
+// otherwise.
+std::string field_of(Door door, std::string_view refusal, bool is_text) {
+  constexpr std::string_view kParams[] = {"echo",  "logit_bias",     "logprobs", "max_new_tokens",
+                                          "min_p", "min_tokens",     "n",        "prompt",
+                                          "stop",  "stop_token_ids", "top_k",    "repetition_penalty"};
+  const std::string_view name = refusal.substr(0, refusal.find_first_of(" :"));
+  if (std::ranges::find(kParams, name) == std::end(kParams)) return "";
+  if (door == Door::kGenerate) {
+    if (name == "prompt") return is_text ? "text" : "input_ids";
+    if (name == "logprobs") return "top_logprobs_num";
+    return "sampling_params." + std::string(name);
+  }
+  if (name == "prompt" && door == Door::kChat) return "messages";
+  return name == "max_new_tokens" ? "max_tokens" : std::string(name);
 }
 
 }  // namespace
@@ -112,11 +132,21 @@ void Generation::submit(GenerationJob job, int max_waiting) {
       ids_.push_back(*id);
       if (aborted_) engine_.abort(*id);
     }
+  } catch (const Error& error) {
+    abort_submitted();
+    ApiError refusal = to_api_error(error);
+    refusal.param = field_of(head_.door, error.what(), std::holds_alternative<std::string>(wanted.prompt));
+    if (dynamic_cast<const ContextLengthError*>(&error)) refusal.code = "context_length_exceeded";
+    throw refusal;
   } catch (...) {
-    const std::lock_guard lock(ids_mutex_);
-    for (const RequestId id : ids_) engine_.abort(id);
+    abort_submitted();
     throw;
   }
+}
+
+void Generation::abort_submitted() {
+  const std::lock_guard lock(ids_mutex_);
+  for (const RequestId id : ids_) engine_.abort(id);
 }
 
 void Generation::take(size_t choice, const RequestOutput& output) noexcept {

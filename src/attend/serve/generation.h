@@ -74,6 +74,8 @@ class Generation : public Recipient {
  private:
   // On the engine's thread.
   void take(size_t choice, const RequestOutput& output) noexcept;
+  // Of a job that was refused half way.
+  void abort_submitted();
   void begin(std::vector<std::string> echoes);
   void on_output(const OutputCopy& output);
   void add_logprobs(Choice& choice, const OutputCopy& output) const;

@@ -7,7 +7,6 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
-#include "attend/engine/engine.h"
 #include "attend/serve/memory_reserve.h"
 #include "attend/serve/replies.h"
 #include "attend/serve/web_files.h"
@@ -22,16 +21,6 @@ bool same_key(std::string_view given, std::string_view key) {
   for (size_t i = 0; i < key.size(); ++i)
     difference = static_cast<unsigned char>(difference | (given[i] ^ key[i]));
   return difference == 0;
-}
-
-// The field of a request that an engine's refusal is about, with which its message begins; "" where it names
-// another thing.
-std::string field_of(std::string_view message) {
-  constexpr std::string_view kFields[] = {"echo",  "logit_bias",     "logprobs", "max_new_tokens",
-                                          "min_p", "min_tokens",     "n",        "prompt",
-                                          "stop",  "stop_token_ids", "top_k"};
-  const std::string_view name = message.substr(0, message.find_first_of(" :"));
-  return std::ranges::find(kFields, name) == std::end(kFields) ? "" : std::string(name);
 }
 
 // What a worker makes.
@@ -70,12 +59,10 @@ void answer_error(Exchange& exchange, const ApiError& error) {
 ApiError to_api_error(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   if (!known) return {500, error.what(), {}, {}};
-  if (dynamic_cast<const ContextLengthError*>(&error))
-    return {400, error.what(), "prompt", "context_length_exceeded"};
   switch (known->code()) {
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kUnsupported:
-      return {400, error.what(), field_of(error.what()), std::string(to_string(known->code()))};
+      return {400, error.what(), {}, std::string(to_string(known->code()))};
     case ErrorCode::kOutOfMemory:
       return {503, error.what(), {}, std::string(to_string(known->code()))};
     default:

@@ -200,6 +200,7 @@ TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
   expect_rows([](auto& p) { p.fixed_splits = true; });
   expect_rows([](auto& p) { p.has_tree_mask = true; });
   expect_rows([](auto& p) { p.tile_rows = 16; });
+  expect_rows([](auto& p) { p.tile_rows = 64, p.inline_plan = true; });
 }
 
 // One kernel serves extend, decode and verify there; and masks of trees are those of few new tokens.

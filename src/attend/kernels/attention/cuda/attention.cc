@@ -88,7 +88,8 @@ AttentionProblem problem_of(const QueryBatch& batch, const Visibility& visibilit
           .num_kv_heads = limits.num_kv_heads,
           .num_workers = limits.num_workers,
           .shares_keys = sm90::divides_keys(view),
-          .fixed_splits = view.split_bank != nullptr};
+          .fixed_splits = view.split_bank != nullptr,
+          .inline_plan = view.inline_plan};
 }
 
 KernelChoice choice_of(std::string_view op, const AttentionProblem& problem, const AttentionRow& row) {

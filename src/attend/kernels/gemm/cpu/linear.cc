@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <vector>
 
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
@@ -68,6 +69,15 @@ Tasks packed_tasks(const LinearPart& part, const LinearKernel& kernel) {
     // A weight is packed for the rows of a task, an input for its output features.
     (tasks.num_rows > std::max(tasks.num_outs, kMinRowsToPackFor) ? tasks.num_rows : tasks.num_outs) /= 2;
   return tasks;
+}
+
+// For each thread of the team so many floats, which the calling thread keeps from call to call: too much for
+// stacks, and a thread that allocated its own might do so in any later step.
+float* tiles_of_threads(int64_t floats_of_thread) {
+  thread_local std::vector<float> tiles;
+  const auto wanted = static_cast<size_t>(floats_of_thread * num_threads());
+  if (tiles.size() < wanted) tiles.resize(wanted);
+  return tiles.data();
 }
 
 bool takes_tiles(const LinearArgs& args, Isa isa) {
@@ -211,10 +221,11 @@ void linear(const LinearArgs& args, Isa isa, bool records) {
   const Tasks tasks = skinny ? skinny_tasks(all) : packed_tasks(all, kernel);
   const int64_t num_out_tasks = ceil_div(all.num_outs, tasks.num_outs);
   const int64_t num_row_tasks = ceil_div(all.num_rows, tasks.num_rows);
-  const auto multiply = [&](int64_t task, int) {
+  float* const tiles = skinny ? nullptr : tiles_of_threads(kernel.num_tile_floats);
+  const auto multiply = [&](int64_t task, int thread) {
     const LinearPart part = part_of(all, task / num_out_tasks * tasks.num_rows, tasks.num_rows,
                                     task % num_out_tasks * tasks.num_outs, tasks.num_outs);
-    skinny ? kernel.skinny(part) : kernel.packed(part);
+    skinny ? kernel.skinny(part) : kernel.packed(part, tiles + thread * kernel.num_tile_floats);
   };
   const bool worth_a_team = all.num_rows * all.num_outs * all.in_features >= kWorthATeam;
   if (worth_a_team) return parallel_for(num_out_tasks * num_row_tasks, multiply);

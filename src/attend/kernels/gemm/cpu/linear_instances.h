@@ -32,9 +32,9 @@ template <class S>
 inline constexpr bool kPacksRows = S::kLanes < 16;
 
 template <class S>
-void packed(const LinearPart& part) {
+void packed(const LinearPart& part, [[maybe_unused]] float* tiles) {
   visit_rows<S>(part, [&]<class Rows>(TypeTag<Rows>) {
-    if constexpr (Rows::kInOrder && kPacksRows<S>) multiply_packed_rows<S, Rows>(part);
+    if constexpr (Rows::kInOrder && kPacksRows<S>) multiply_packed_rows<S, Rows>(part, tiles);
     if constexpr (Rows::kInOrder && !kPacksRows<S>) multiply_packed<S, Rows>(part);
   });
   add_bias<S>(part);
@@ -44,6 +44,7 @@ template <class S>
 LinearKernel linear_kernel_of() {
   return {.skinny = &skinny<S>,
           .packed = &packed<S>,
+          .num_tile_floats = kPacksRows<S> ? kPackedTileFloats<S> : 0,
           .max_packed_rows = kPacksRows<S> ? kPackedRows : kPanelsRows,
           .max_packed_outs = kPacksRows<S> ? kPackedRowsOuts : kPanelsOuts};
 }

@@ -41,11 +41,13 @@ void skip_outs(LinearPart& part, int64_t num_outs);
 // Bytes of an output feature's data.
 int64_t weight_row_bytes(const LinearPart& part);
 
-// Both take every format, and any number of rows.
+// Both take every format.
 struct LinearKernel {
-  void (*skinny)(const LinearPart& part) = nullptr;
-  // num_rows and num_outs up to those below. Does not take weights whose inputs stand in another order.
-  void (*packed)(const LinearPart& part) = nullptr;
+  void (*skinny)(const LinearPart& part) = nullptr;  // any number of rows
+  // num_rows and num_outs up to those below; `tiles`: so many floats of the task's own. Does not take weights
+  // whose inputs stand in another order.
+  void (*packed)(const LinearPart& part, float* tiles) = nullptr;
+  int64_t num_tile_floats = 0;
   int64_t max_packed_rows = 0;
   int64_t max_packed_outs = 0;  // a multiple of the output features of every panel
 };

@@ -4,8 +4,6 @@
 // Every element of out is one sum over in_features in order, whatever else is computed with it.
 #pragma once
 
-#include <memory>
-
 #include "attend/kernels/common/cpu/unroll.h"
 #include "attend/kernels/gemm/cpu/linear_packed.h"
 
@@ -16,6 +14,9 @@ namespace {
 constexpr int64_t kPackedRows = 512;
 // Output features of a task at most: enough to pack its rows for.
 constexpr int64_t kPackedRowsOuts = 512;
+// Tiles of such a task, a megabyte, and what whole vectors are written behind them.
+template <class S>
+inline constexpr int64_t kPackedTileFloats = (kPackedRows + S::kTileRows) * kPanelSteps;
 
 // packed: tiles [num_steps, kTileRows] of the rows of x, one after another; the last is filled up with zeros.
 // Whole vectors are written: up to kLanes - kTileRows elements behind the last tile.
@@ -98,17 +99,14 @@ void multiply_panel_rows(const LinearPart& part, const Rows& weights, const Pack
 }
 
 template <class S, class Rows>
-void multiply_packed_rows(const LinearPart& part) {
+void multiply_packed_rows(const LinearPart& part, float* tiles) {
   alignas(64) float panel[kPanelSteps * kPanelOuts<S>];
-  // A megabyte at most, too much for a thread's stack; kept from call to call.
-  thread_local std::unique_ptr<float[]> tiles;
-  if (tiles == nullptr) tiles.reset(new float[(kPackedRows + S::kTileRows) * kPanelSteps]);
   const Rows weights(part);
   const int64_t vector_outs = part.num_outs / S::kLanes * S::kLanes;
   for (int64_t step = 0; step < part.in_features; step += kPanelSteps) {
     const int64_t rest = part.in_features - step;
-    const PackedInputs x = {tiles.get(), step, rest < kPanelSteps ? static_cast<int>(rest) : kPanelSteps};
-    pack_rows<S>(part.x + step, part.x_stride, part.num_rows, x.count, tiles.get());
+    const PackedInputs x = {tiles, step, rest < kPanelSteps ? static_cast<int>(rest) : kPanelSteps};
+    pack_rows<S>(part.x + step, part.x_stride, part.num_rows, x.count, tiles);
     int64_t out = 0;
     for (; out + kPanelOuts<S> <= vector_outs; out += kPanelOuts<S>)
       multiply_panel_rows<S, S::kTileVecs>(part, weights, x, out, panel);

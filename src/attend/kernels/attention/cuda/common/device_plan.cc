@@ -148,7 +148,9 @@ struct Sizes {
 };
 Sizes sizes_of(const AttentionPlanLimits& limits) {
   const int64_t num_ctas = (is_latent(limits) ? 1 : kMaxCtasPerSm) * limits.num_workers;
-  Sizes sizes{.num_row_tiles = limits.max_tokens * int64_t{group_of(limits)} / 64 + limits.max_reqs,
+  constexpr int64_t kMinRowTiles = 2;  // prefill has two counters where their numbers of parts are
+  Sizes sizes{.num_row_tiles = std::max(kMinRowTiles,
+                                        limits.max_tokens * int64_t{group_of(limits)} / 64 + limits.max_reqs),
               .num_ctas = num_ctas,
               .num_partials = 0,
               .partial_rows = 0,

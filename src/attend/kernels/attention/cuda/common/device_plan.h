@@ -8,8 +8,8 @@
 namespace attend::kernels::cuda {
 
 // Allocates everything in its constructor. How many CTAs a plan is for, their tile and whether they stream
-// depends on the limits, batch.num_reqs(), batch.max_seqlen_q and the GPU's SM count alone, never on lengths,
-// so a captured plan and attention serve every batch of the padded size.
+// depends on the limits, batch.num_reqs(), batch.max_seqlen_q, whether there is a tree mask, and the GPU's SM
+// count alone, never on lengths, so a captured plan and attention serve every batch of the padded size.
 //
 // kBalanced: every CTA gets the same number of key tiles, or one row tile and head where there are many.
 // kNone: a CTA computes all keys of a row tile.

@@ -8,7 +8,8 @@
 namespace attend::kernels::cuda::sm90 {
 
 // For what the candidates kSm90Prefill of choose.h take; `dims`: of their instance. `params`: of the
-// arguments. The plan may be whole or streamed; work tiles are computed whole.
+// arguments. The plan may be whole or streamed, not inline; work tiles are computed
+// whole but where its CTAs divide keys.
 void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan, HeadDims dims,
              Stream& stream);
 

@@ -32,11 +32,10 @@ struct PrefillParams {
   int32_t* progress;
 };
 
-// For a plan whose row tiles have kPrefillRows or half as many, q of 16 bits with K/V of the same type or of
-// fp8, or q and K/V of e4m3.
-// `num_ctas`: at most as many as there are SMs; those of the plan where they divide keys, whose partial
-// results launch_merge_partials() of sm80 merges. `stream` is a cudaStream_t. Throws Error(kDevice) when the
-// launch fails.
+// For a plan whose row tiles have kPrefillRows, a half or, where CTAs divide keys, a quarter of them; q of 16
+// bits with K/V of the same type or of fp8, or q and K/V of e4m3. `num_ctas`: at most as many as there are
+// SMs; those of the plan where they divide keys, whose partial results launch_merge_partials() of sm80
+// merges. `stream` is a cudaStream_t. Throws Error(kDevice) when the launch fails.
 using PrefillLaunch = void (*)(const PrefillParams& params, int num_ctas, void* stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -146,6 +146,8 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, bool sl
               .sliced = sliced};
       best_microseconds = microseconds;
     }
+  ensure(best.num_clusters > 0, "swap-AB split-K GEMM: the device holds no cluster of ",
+         sliced ? kMaxClusterSize : 1, " CTAs");
   return best;
 }
 
