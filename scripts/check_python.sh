@@ -28,8 +28,9 @@ cd "$fresh"
 "$python" -m pytest -q -p no:cacheprovider "$source_dir/tests/python" | tee "$fresh/tests.log" | grep -vE '^[.sx]+ +\[' ||
   fail "tests/python"
 check_types() { "$python" -m mypy --cache-dir=/dev/null --disable-error-code import-not-found "$@"; }
-# Drop-in modules have the signatures of what they stand for, which have no types; all else is strict.
-check_types --strict --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-any-generics -p attend || fail "types of attend"
+# Drop-in modules have the signatures of what they stand for, which have no types, and where torch is not installed its classes
+# are of any type; all else is strict.
+check_types --strict --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-any-generics --allow-subclassing-any -p attend || fail "types of attend"
 check_types --check-untyped-defs "$source_dir"/examples/*.py || fail "types of the examples"
 "$python" "$source_dir/examples/attend_over_numpy.py" || fail "examples/attend_over_numpy.py"
 answer=$("$python" "$source_dir/examples/llm.py" "$source_dir/models/attend-tiny" 2>&1) || fail "examples/llm.py: $answer"
