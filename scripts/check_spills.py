@@ -20,9 +20,6 @@ ALLOWED = {
     r"prefill_kernelI.*PrefillTileILi256ELi256ELb0E": 16,
     # MLA's rows of fp8: four counts of the converting warps, written once a KV tile and a work tile.
     r"mla_kernelI.*Lb1ELb[01]E": 48,
-    # Experts in mxfp4: words of the tile's epilogue beside 128 accumulators, where two warpgroups of producers need
-    # theirs too.
-    r"expert_tiles_kernelI.*Lb[01]ELb1E": 280,
     # Fixed splits: what is banked on top.
     r"attention_kernelI.*Li(64|128)ELb1E": 80,
 }

@@ -49,11 +49,11 @@ struct ExpertTilesConfig {
   static constexpr int kStageBytes = kXBytes + kWeightBytes, kStages = 4;
   static constexpr int kBarrierBytes = 128, kMaxExperts = 512;
   static constexpr int kBeginBytes = 2 * (kMaxExperts + 1) * static_cast<int>(sizeof(int32_t));
-  // Codes of K-blocks that are to be widened: of each thread's rows of W 16 bytes, kCodePieces times.
-  static constexpr int kCodeRows = kExpertTileWeights / kProducerThreads;
-  static constexpr int kCodePieces = kExpertTileWeights * kBlockK / 2 / 16 / kProducerThreads;
+  // Codes of K-blocks that are to be widened: of each thread's row of W 16 bytes, kCodePieces times.
+  static constexpr int kCodePieces = kBlockK / 2 / 16;
   static constexpr int kCodeStages = 3, kCodeStageBytes = kCodePieces * kProducerThreads * 16;
   static constexpr int kCodeBytes = kCodes ? kCodeStages * kCodeStageBytes : 0;
+  static_assert(!kCodes || kProducerThreads == kExpertTileWeights);
   // Of the tile that is multiplied, and of the next one: of each row of W.
   static constexpr int kBiasBytes = 2 * kExpertTileWeights * static_cast<int>(sizeof(float));
   static constexpr int kBiasAt = kStages * kStageBytes + kCodeBytes + kBarrierBytes;
@@ -177,9 +177,7 @@ class ExpertTilesCta {
                            given);
         ptx::cp_async_mbarrier_arrive(full(state.stage));
         if constexpr (kCodes) {
-          uint32_t exponents[Config::kCodeRows];
-#pragma unroll
-          for (int r = 0; r < Config::kCodeRows; ++r) exponents[r] = codes.exponents[0][r];
+          const uint32_t exponents = codes.exponents[0];
           // Behind the rows of x, which wait for what was asked for before them.
           ask_for_codes(thread, codes);
           widen(thread, bits, exponents, weights_at(state.stage));
@@ -191,15 +189,16 @@ class ExpertTilesCta {
     }
   }
 
-  // Codes of W under way: every thread copies those of its rows of W and widens them.
+  // Codes of W under way: every thread copies those of a row of W and widens them.
   struct Codes {
-    uint32_t at;                      // the oldest stage of codes
-    uint32_t first;                   // stage of codes, in shared memory
-    int64_t rows[Config::kCodeRows];  // of W, whose codes are asked for next
+    uint32_t at;     // the oldest stage of codes
+    uint32_t first;  // stage of codes, in shared memory
+    // Of the row, what is asked for next.
+    const uint8_t *codes_from, *exponents_from;
     int tile, k_block;
-    // Of the codes under way, the oldest first: of each row those of its two groups, in two bytes as they
-    // were loaded. What is done to a load waits for it.
-    uint32_t exponents[Config::kCodeStages][Config::kCodeRows];
+    // Of the codes under way, the oldest first: those of two groups, in two bytes as they were loaded. What
+    // is done to a load waits for it.
+    uint32_t exponents[Config::kCodeStages];
   };
   static constexpr int kScaledInputs = 32;
 
@@ -208,63 +207,52 @@ class ExpertTilesCta {
     codes.at = codes.first;
     codes.tile = static_cast<int>(blockIdx.x);
     codes.k_block = 0;
-    begin_rows(thread, codes);
+    begin_row(thread, codes);
 #pragma unroll
     for (int stage = 0; stage < Config::kCodeStages; ++stage) ask_for_codes(thread, codes);
   }
-  __device__ __forceinline__ void begin_rows(int thread, Codes& codes) const {
+  __device__ __forceinline__ void begin_row(int thread, Codes& codes) const {
     if (codes.tile >= num_tiles_) return;
     const Tile tile = tile_at(codes.tile);
-#pragma unroll
-    for (int r = 0; r < Config::kCodeRows; ++r) {
-      const int tile_row = thread + r * Config::kProducerThreads;
-      const int output = tile.first_output + tile_row % kOutputs;
-      codes.rows[r] = expert_weight_row(product_, tile.expert, tile_row / kOutputs,
-                                        min(output, product_.out_features - 1));
-    }
+    const int output = min(tile.first_output + thread % kOutputs, product_.out_features - 1);
+    const int64_t row = expert_weight_row(product_, tile.expert, thread / kOutputs, output);
+    codes.codes_from = static_cast<const uint8_t*>(product_.weight.data) + row * (product_.in_features / 2);
+    codes.exponents_from =
+        static_cast<const uint8_t*>(product_.weight.scales) + row * product_.weight.scale_columns;
   }
   // Where the oldest are, which are done with.
   __device__ __forceinline__ void ask_for_codes(int thread, Codes& codes) const {
-    const auto* const data = static_cast<const uint8_t*>(product_.weight.data);
-    uint32_t exponents[Config::kCodeRows] = {};
+    uint32_t exponents = 0;
     if (codes.tile < num_tiles_) {
-#pragma unroll
-      for (int r = 0; r < Config::kCodeRows; ++r) {
-        const int64_t row = codes.rows[r];
-#pragma unroll
-        for (int group = 0; group < 2; ++group) {
-          const int input = codes.k_block * kBlockK + group * kScaledInputs;
-          const bool given = input < product_.in_features;
-          ptx::cp_async_16(codes.at + (r * 2 + group) * Config::kProducerThreads * 16,
-                           data + (given ? (row * product_.in_features + input) / 2 : 0), given);
-        }
-        exponents[r] = load_exponents(row, codes.k_block * (kBlockK / kScaledInputs));
-      }
+      // Rows end with a whole group.
+      const bool has_second = codes.k_block * kBlockK + kScaledInputs < product_.in_features;
+      ptx::cp_async_16(codes.at, codes.codes_from, true);
+      ptx::cp_async_16(codes.at + Config::kProducerThreads * 16, codes.codes_from + (has_second ? 16 : 0),
+                       has_second);
+      exponents = load_exponents(codes.exponents_from, has_second);
+      codes.codes_from += kBlockK / 2;
+      codes.exponents_from += kBlockK / kScaledInputs;
       if (++codes.k_block == num_k_blocks_) {
         codes.k_block = 0;
         codes.tile += static_cast<int>(gridDim.x);
-        begin_rows(thread, codes);
+        begin_row(thread, codes);
       }
     }
     ptx::cp_async_commit_group();
     codes.at += Config::kCodeStageBytes;
     if (codes.at == codes.first + Config::kCodeStages * Config::kCodeStageBytes) codes.at = codes.first;
 #pragma unroll
-    for (int r = 0; r < Config::kCodeRows; ++r) {
-#pragma unroll
-      for (int i = 0; i + 1 < Config::kCodeStages; ++i) codes.exponents[i][r] = codes.exponents[i + 1][r];
-      codes.exponents[Config::kCodeStages - 1][r] = exponents[r];
-    }
+    for (int i = 0; i + 1 < Config::kCodeStages; ++i) codes.exponents[i] = codes.exponents[i + 1];
+    codes.exponents[Config::kCodeStages - 1] = exponents;
   }
-  // Of a row's two groups from this one on, of which the second may be behind the last one. Rows that begin
-  // at even bytes have them in one word.
-  __device__ __forceinline__ uint32_t load_exponents(int64_t row, int group) const {
-    const int num_groups = product_.weight.scale_columns;
-    const auto* const from = static_cast<const uint8_t*>(product_.weight.scales) + row * num_groups + group;
-    if (num_groups % 2 == 0 && reinterpret_cast<uintptr_t>(product_.weight.scales) % 2 == 0)
+  // Of a row's next two groups, of which the second may be behind the last one. Rows that begin at even bytes
+  // have them in one word.
+  __device__ __forceinline__ uint32_t load_exponents(const uint8_t* from, bool has_second) const {
+    if (product_.weight.scale_columns % 2 == 0 &&
+        reinterpret_cast<uintptr_t>(product_.weight.scales) % 2 == 0)
       return __ldg(reinterpret_cast<const uint16_t*>(from));
     uint32_t exponents = __ldg(from);
-    if (group + 1 < num_groups) exponents |= static_cast<uint32_t>(__ldg(from + 1)) << 8;
+    if (has_second) exponents |= static_cast<uint32_t>(__ldg(from + 1)) << 8;
     return exponents;
   }
   __device__ __forceinline__ void load_codes(const Codes& codes, uint4 (&bits)[Config::kCodePieces]) const {
@@ -274,15 +262,14 @@ class ExpertTilesCta {
       bits[i] = ptx::ld_shared_16(codes.at + i * Config::kProducerThreads * 16);
   }
   __device__ __forceinline__ void widen(int thread, const uint4 (&bits)[Config::kCodePieces],
-                                        const uint32_t (&exponents)[Config::kCodeRows], uint32_t to) const {
+                                        uint32_t exponents, uint32_t to) const {
 #pragma unroll
     for (int i = 0; i < Config::kCodePieces; ++i) {
       const uint32_t words[4] = {bits[i].x, bits[i].y, bits[i].z, bits[i].w};
-      const uint32_t factor = pair_of_scale(exponents[i / 2] >> (8 * (i % 2)) & 0xffu);
+      const uint32_t factor = pair_of_scale(exponents >> (8 * i) & 0xffu);
 #pragma unroll
       for (int word = 0; word < 4; ++word)
-        ptx::st_shared_16(to + swizzled_piece(thread + i / 2 * Config::kProducerThreads, i % 2 * 4 + word),
-                          widened(words[word], factor));
+        ptx::st_shared_16(to + swizzled_piece(thread, i * 4 + word), widened(words[word], factor));
     }
   }
 
@@ -397,22 +384,26 @@ class ExpertTilesCta {
     const int first_of_lane =
         tile.first_row + warpgroup * 64 + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
     const bool odd = lane % 2 == 1;
+    bool given[2];
+    float input_weights[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = first_of_lane + 8 * half;
-      const bool given = row < tile.end_row;
-      const float input_weight = given ? input_weight_of(row) : 1.0f;
-      T* const to = static_cast<T*>(product_.out) + int64_t{row} * product_.out_features;
+      given[half] = first_of_lane + 8 * half < tile.end_row;
+      input_weights[half] = given[half] ? input_weight_of(first_of_lane + 8 * half) : 1.0f;
+    }
+    T* const to = static_cast<T*>(product_.out) + int64_t{first_of_lane} * product_.out_features;
 #pragma unroll
-      for (int eight = 0; eight < kOutputs / 8; eight += 2) {
-        const int output = tile.first_output + (eight + (odd ? 1 : 0)) * 8 + lane % 4 / 2 * 4;
-        const uint32_t first = pair_of<kClamped>(eight, half, input_weight, bias, accumulators),
-                       second = pair_of<kClamped>(eight + 1, half, input_weight, bias, accumulators);
+    for (int eight = 0; eight < kOutputs / 8; eight += 2) {
+      const int output = tile.first_output + (eight + (odd ? 1 : 0)) * 8 + lane % 4 / 2 * 4;
+      // Both rows at once: what shifts their outputs is kept for no longer.
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t first = pair_of<kClamped>(eight, half, input_weights[half], bias, accumulators),
+                       second = pair_of<kClamped>(eight + 1, half, input_weights[half], bias, accumulators);
         const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
-        if (given && output < product_.out_features)
-          *reinterpret_cast<uint2*>(to + output) = odd ? make_uint2(got, second) : make_uint2(first, got);
-        // One after another: outputs that are computed beside one another take more registers than there are.
-        if constexpr (kCodes) asm volatile("" ::: "memory");
+        if (given[half] && output < product_.out_features)
+          *reinterpret_cast<uint2*>(to + half * 8 * int64_t{product_.out_features} + output) =
+              odd ? make_uint2(got, second) : make_uint2(first, got);
       }
     }
   }
