@@ -5,42 +5,30 @@
 namespace attend {
 namespace {
 
+struct Code {
+  DType dtype;
+  uint8_t code, bits;
+};
+// The commonest first: tensors come by thousands a second.
+constexpr Code kCodes[] = {{DType::kBF16, dlpack::kBfloat, 16},
+                           {DType::kI32, dlpack::kInt, 32},
+                           {DType::kF32, dlpack::kFloat, 32},
+                           {DType::kF16, dlpack::kFloat, 16},
+                           {DType::kF8E4M3, dlpack::kFloat8E4M3fn, 8},
+                           {DType::kF8E5M2, dlpack::kFloat8E5M2, 8},
+                           {DType::kI64, dlpack::kInt, 64},
+                           {DType::kU8, dlpack::kUInt, 8},
+                           {DType::kU64, dlpack::kUInt, 64}};
+
 dlpack::DataType to_code(DType dtype) {
-  const auto bits = static_cast<uint8_t>(8 * size_of(dtype));
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kF16:
-      return {dlpack::kFloat, bits, 1};
-    case DType::kBF16:
-      return {dlpack::kBfloat, bits, 1};
-    case DType::kF8E4M3:
-      return {dlpack::kFloat8E4M3fn, bits, 1};
-    case DType::kF8E5M2:
-      return {dlpack::kFloat8E5M2, bits, 1};
-    case DType::kI32:
-    case DType::kI64:
-      return {dlpack::kInt, bits, 1};
-    case DType::kU8:
-    case DType::kU64:
-      return {dlpack::kUInt, bits, 1};
-  }
+  for (const Code& code : kCodes)
+    if (code.dtype == dtype) return {code.code, code.bits, 1};
   fail(ErrorCode::kInternal, "DLPack: dtype ", dtype);
 }
 
-// By the code itself: tensors come by thousands a second.
 DType from_code(dlpack::DataType type) {
-  const auto is = [type](uint8_t code, int bits) {
-    return type.code == code && type.bits == bits && type.lanes == 1;
-  };
-  if (is(dlpack::kBfloat, 16)) return DType::kBF16;
-  if (is(dlpack::kInt, 32)) return DType::kI32;
-  if (is(dlpack::kFloat, 32)) return DType::kF32;
-  if (is(dlpack::kFloat, 16)) return DType::kF16;
-  if (is(dlpack::kFloat8E4M3fn, 8)) return DType::kF8E4M3;
-  if (is(dlpack::kFloat8E5M2, 8)) return DType::kF8E5M2;
-  if (is(dlpack::kInt, 64)) return DType::kI64;
-  if (is(dlpack::kUInt, 8)) return DType::kU8;
-  if (is(dlpack::kUInt, 64)) return DType::kU64;
+  for (const Code& code : kCodes)
+    if (code.code == type.code && code.bits == type.bits && type.lanes == 1) return code.dtype;
   fail(ErrorCode::kUnsupported, "DLPack dtype code ", int{type.code}, ", ", int{type.bits}, " bits, ",
        type.lanes, " lanes: expected a float of 32, 16 or 8 bits, bfloat16, or an integer");
 }
