@@ -72,10 +72,10 @@ class Generation : public Recipient {
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
  private:
-  // On the engine's thread.
-  void take(size_t choice, const RequestOutput& output) noexcept;
   // Of a job that was refused half way.
   void abort_submitted();
+  // On the engine's thread.
+  void take(size_t choice, const RequestOutput& output) noexcept;
   void begin(std::vector<std::string> echoes);
   void on_output(const OutputCopy& output);
   void add_logprobs(Choice& choice, const OutputCopy& output) const;

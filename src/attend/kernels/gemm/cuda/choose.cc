@@ -73,8 +73,8 @@ bool split_k_takes(const GemmProblem& problem, const GpuFacts& gpu) {
           (!problem.gated && problem.norm != GemmNorm::kDeferred && problem.in_features >= kMinInputs));
 }
 
-// Partial sums of a slice cost a tile as much as a third of its K-blocks: where the batch-invariant GEMM has
-// tiles for all SMs it reads no more.
+// As estimated, where the batch-invariant GEMM has tiles for all SMs: it reads no more then, and the partial
+// sums of slices cost a cluster more than that GEMM's waves of tiles.
 bool slices_are_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
   return problem.num_rows >= tuning.min_rows_of_any && problem.num_rows <= tuning.max_rows_of_tiles &&
          sm90::num_large_tiles(problem.num_rows, problem.out_features) < gpu.num_sms;

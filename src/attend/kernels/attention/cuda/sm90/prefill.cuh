@@ -5,18 +5,16 @@
 // to the 16-bit type of q on their way.
 //
 //   tile        128 rows x 128 keys (96 at head dim 192, 64 at 256); head dims 64/64, 96/96, 128/128,
-//   192/128,
-//               256/256
+//               192/128, 256/256
 //   warps       2 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
 //               where pages have 8 rows or more, else by cp.async, and a warp for each consumer's queries,
 //               one of which schedules. fp8: two producer warpgroups, two warps each for K and V
 //   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); fp8: 200 and 56. Launched with 168
 //               (fp8: 128)
-//   shared      96 KB at head dims 64, 192 KB at 96 and 128, 216 KB at 192/128, 192 KB at 256; fp8: 112 KB
-//   and 224
-//               KB. Two work tiles with their queries (one at 256 and for fp8), two stages of K and two of V,
-//               two of fp8 bytes
+//   shared      96 KB at head dims 64, 192 KB at 96 and 128, 216 KB at 192/128, 192 KB at 256; fp8: 112
+//               and 224 KB. Two work tiles with their queries (one at 256 and for fp8), two stages of K and
+//               two of V, two of fp8 bytes
 //   bytes       of a KV tile: 32 KB at head dims 64, 64 KB at 128, 60 KB at 192/128, 64 KB at 256; half of it
 //               from memory in fp8
 //   bound       tensor cores, and the softmax's exponentials

@@ -5,16 +5,14 @@
 //
 //   tile        128 rows x 128 keys; head dims 64/64, 128/128, 192/128
 //   warps       2 consumer warpgroups of 64 rows each: QK^T by wgmma m64n(keys)k32, PV by
-//   m64n(head_dim_v)k32,
-//               P in registers. A producer warpgroup: a warp for K and one for V, by TMA where pages have 8
-//               rows or more, else by cp.async, and a warp for each consumer's queries, one of which
-//               schedules. A warpgroup that transposes V, each warp 32 keys
+//               m64n(head_dim_v)k32, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
+//               where pages have 8 rows or more, else by cp.async, and a warp for each consumer's queries,
+//               one of which schedules. A warpgroup that transposes V, each warp 32 keys
 //   registers   200 a consumer thread, 64 a producer thread, 48 one that transposes (setmaxnreg); launched
-//   with
-//               128
+//               with 128
 //   shared      144 KB at head dims 64, 160 KB at 128, 208 KB at 192/128: two work tiles with their queries
-//   (one
-//               at 192), three stages of K and of V, two of V^T. Rows lie 128 bytes apart, also those of 64
+//               (one at 192), three stages of K and of V, two of V^T. Rows lie 128 bytes apart, also those of
+//               64
 //   bytes       of a KV tile: 16 KB at head dims 64, 32 KB at 128, 40 KB at 192/128
 //   bound       the softmax's exponentials, as long as the products: 1024 cycles of 128 x 128 at head dim 128
 //

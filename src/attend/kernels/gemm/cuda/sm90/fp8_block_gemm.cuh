@@ -3,8 +3,8 @@
 // sums by their scales.
 //
 //   tile        128 or 256 rows of x x 128 rows of W, K-blocks of 128; CTAs of a cluster have the same rows
-//   of x warps       2 warpgroups multiply half of the rows each, 64 at a time (wgmma m64n128k32); of a
-//   third, one
+//               of x
+//   warps       2 warpgroups multiply half of the rows each, 64 at a time (wgmma m64n128k32); of a third, one
 //               thread produces W and half of x, which is multicast, by TMA. While one warpgroup scales, the
 //               other one multiplies
 //   registers   240 a consumer thread, 64 or 128 of them sums, 64 those of a K-block; 24 a producer thread
