@@ -408,3 +408,13 @@ def test_requests_share_a_prefix_in_front_of_their_pages(rng, library, layout, c
     out = library.array(decode.forward(library.tensor(library.array(q)[:3]), k_shared, v_shared, cache))
     for r in range(3):
         check(out[r], reference.attend(q_values[r : r + 1], *all_keys[r])[0][0])
+
+
+def test_pages_of_another_size_than_was_planned_are_refused(rng, library):
+    pages, cache, _ = csr_pages(rng, library, [20, 7], 16, 2, 32, "NHD")
+    q, _ = draw(rng, library, 2, 4, 32)
+    for kind in (flashinfer.BatchDecodeWithPagedKVCacheWrapper, flashinfer.BatchPrefillWithPagedKVCacheWrapper):
+        wrapper = kind(None)
+        wrapper.plan(*([int32(library, [0, 1, 2])] if "Prefill" in kind.__name__ else []), *pages, 4, 2, 32, 8)
+        with pytest.raises(attend.InvalidArgument, match="pages of 16 tokens: expected 8, as plan"):
+            wrapper.run(q, cache)

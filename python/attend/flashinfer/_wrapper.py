@@ -211,6 +211,13 @@ class Wrapper:
         """Other numbers of a plan; its arrays stay."""
         self._planned = {**self._of_plan(), **changed}
 
+    def _check_page_size(self, call, cache):
+        planned = call.pop("page_size", None)
+        if planned is not None and cache.shape[1] != planned:
+            raise refusal(
+                "invalid_argument", f"a cache with pages of {cache.shape[1]} tokens: expected {planned}, as plan() was given"
+            )
+
     def _by_tokens(self, call, *caches):
         """Caches whose page size no kernel knows, as pages of one token, which `call` is told."""
         page_size = caches[0].shape[1]
@@ -232,6 +239,7 @@ class Wrapper:
     def _call(self, q, k, v, *, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False,
               window_left=None, sinks=None):  # fmt: skip
         call = self._of_plan()
+        self._check_page_size(call, k)
         if window_left is not None:
             call["window_left"] = window_left
         if call.pop("single_keys", False):

@@ -42,7 +42,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
                 cu_seqlen_q=beside(iota_like(indptr, len(indptr)) * self._q_len, indices),
                 seqlen_kv=beside(get_seq_lens(indptr, last_page_len, page_size), indices), max_seqlen_q=self._q_len,
                 kv_indptr=beside(indptr, indices), kv_indices=indices, window_left=window_left,
-                logit_cap=logits_soft_cap or 0.0, scale=sm_scale,
+                logit_cap=logits_soft_cap or 0.0, scale=sm_scale, page_size=page_size,
             ),
             o_data_type,
         )  # fmt: skip

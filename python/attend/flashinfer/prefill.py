@@ -31,7 +31,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
         plan = dict(
             cu_seqlen_q=beside(qo_indptr, pages), seqlen_kv=beside(seqlens, pages), max_seqlen_q=longest(qo_indptr),
             kv_indptr=beside(paged_kv_indptr, pages), kv_indices=pages, causal=causal, window_left=window_left,
-            logit_cap=logits_soft_cap or 0.0, scale=sm_scale,
+            logit_cap=logits_soft_cap or 0.0, scale=sm_scale, page_size=page_size,
         )  # fmt: skip
         if custom_mask is not None or packed_custom_mask is not None:
             from . import masks
