@@ -19,7 +19,7 @@ struct BatchParams {
   const uint64_t* tree_mask;   // [num_tokens, tree_mask_words]; null: none
   const int32_t* positions;    // [num_tokens] with a tree mask
   int32_t num_reqs;
-  int32_t seqlen_new;  // keys of each request that the call stores itself and seqlen_kv leaves out
+  int32_t seqlen_new;  // keys of each request that CTAs with inline plans store, and seqlen_kv leaves out
   int32_t tree_mask_words;
   int32_t window_left;   // -1: none
   int32_t window_right;  // 0 without `causal` and with a tree mask

@@ -17,7 +17,7 @@ __device__ inline RequestSpan request_span(const RowTile& tile) {
 }
 __device__ inline RequestSpan request_span(const BatchParams& batch, int request) {
   const int first = batch.cu_seqlen_q[request];
-  return {first, batch.cu_seqlen_q[request + 1] - first, batch.seqlen_kv[request] + batch.seqlen_new};
+  return {first, batch.cu_seqlen_q[request + 1] - first, batch.seqlen_kv[request]};
 }
 
 // p of query j. Kernels that take no tree mask say so, which saves them registers.
