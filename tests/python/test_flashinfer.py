@@ -418,3 +418,21 @@ def test_pages_of_another_size_than_was_planned_are_refused(rng, library):
         wrapper.plan(*([int32(library, [0, 1, 2])] if "Prefill" in kind.__name__ else []), *pages, 4, 2, 32, 8)
         with pytest.raises(attend.InvalidArgument, match="pages of 16 tokens: expected 8, as plan"):
             wrapper.run(q, cache)
+
+
+@pytest.mark.parametrize("option", [dict(fixed_split_size=2048), dict(disable_split_kv=True)], ids=str)
+@pytest.mark.parametrize("seqlen_q", [1, 5])
+def test_bits_do_not_depend_on_other_requests_where_splits_are_fixed(rng, library, option, seqlen_q):
+    seqlens = [5000, 20, 700, 3000, 9]
+    (indptr, indices, last), cache, _ = csr_pages(rng, library, seqlens, 16, 2, 64, "NHD")
+    q, _ = draw(rng, library, 5 * seqlen_q, 4, 64)
+    cu = int32(library, np.arange(6) * seqlen_q)
+    outs = []
+    for n in (5, 2):
+        decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
+        decode.plan(indptr[: n + 1], indices, last[:n], 4, 2, 64, 16, q_len_per_req=seqlen_q, **option)
+        prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)
+        prefill.plan(cu[: n + 1], indptr[: n + 1], indices, last[:n], 4, 2, 64, 16, causal=True, **option)
+        outs.append([library.array(wrapper.run(q[: n * seqlen_q], cache)) for wrapper in (decode, prefill)])
+    for all_requests, first_two in zip(*outs):
+        np.testing.assert_array_equal(all_requests[: 2 * seqlen_q], first_two)

@@ -40,6 +40,12 @@ def check_others(owner, others):
             raise refusal("unsupported", f"{name} {shown}: attend.flashinfer's {owner} takes {_REFUSED[name][-1]!r}")
 
 
+def split_rule_of(others):
+    """How attend.attention is to share keys among workers: with either of these a token's bits do not depend on the
+    other requests, as FlashInfer has it."""
+    return "fixed" if others.get("disable_split_kv") or (others.get("fixed_split_size") or 0) > 0 else "balanced"
+
+
 def by_tokens(cache, kv_layout):
     """A cache as [num_pages, page_size, num_heads, head_dim]."""
     return cache if kv_layout == "NHD" else cache.swapaxes(1, 2)

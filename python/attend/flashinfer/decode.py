@@ -3,7 +3,7 @@
 from functools import partialmethod
 
 from .._refusal import refusal
-from ._wrapper import Wrapper, beside, check_others, get_seq_lens, iota_like, keys_and_values
+from ._wrapper import Wrapper, beside, check_others, get_seq_lens, iota_like, keys_and_values, split_rule_of
 from .prefill import single_prefill_with_kv_cache
 
 __all__ = [
@@ -43,6 +43,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
                 seqlen_kv=beside(get_seq_lens(indptr, last_page_len, page_size), indices), max_seqlen_q=self._q_len,
                 kv_indptr=beside(indptr, indices), kv_indices=indices, window_left=window_left,
                 logit_cap=logits_soft_cap or 0.0, scale=sm_scale, page_size=page_size,
+                split_rule=split_rule_of(others),
             ),
             o_data_type,
         )  # fmt: skip
