@@ -401,8 +401,8 @@ __global__ void __launch_bounds__(kLoneThreads, kLoneCtasOfSm)
     });
 }
 
-// Both products. All CTAs are on the GPU at once (fits_one_launch()), so they may wait for one another: for the
-// second product's W this is time to arrive.
+// Both products. All CTAs are on the GPU at once (fits_one_launch()), so they may wait for one another: for
+// the second product's W this is time to arrive.
 template <class T, class Rows>
 __global__ void __launch_bounds__(kLoneThreads, kLoneCtasOfSm)
     lone_token_mlp_kernel(const __grid_constant__ LoneTokenMlpParams params) {
