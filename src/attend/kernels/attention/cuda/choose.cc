@@ -12,11 +12,10 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// Off: prefill of head dims up to 96, which 128 columns beat on causal prompts, though not on others.
 constexpr AttentionTuning kH200{.min_rows_of_prefill = 65,
                                 .min_jobs_of_sm = sm90::kMinPrefillJobsOfSm,
                                 .prefills_e4m3 = true,
-                                .prefills_96 = false};
+                                .prefills_96 = true};
 
 bool always(const AttentionProblem&, const AttentionTuning&) { return true; }
 

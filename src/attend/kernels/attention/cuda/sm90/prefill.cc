@@ -48,7 +48,7 @@ bool has_map(const TensorView& view) {
 // Rows of a TMA box; 0: it takes none, such as those that are converted to the dtype of q on their way.
 int box_rows_for(DType q, const KvView& kv, int head_dim_qk) {
   if (kv.k.dtype != q || !has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = max_box_rows(head_dim_qk);
+  const int most = is_fp8(q) ? kMaxBoxRowsOfFp8 : max_box_rows(head_dim_qk);
   if (kv.index.kind == KvIndexKind::kContiguous) return most;
   return kv.index.page_size < kMinBoxRows ? 0 : std::min(kv.index.page_size, most);
 }

@@ -19,6 +19,12 @@
 //               from memory in fp8
 //   bound       tensor cores, and the softmax's exponentials
 #pragma once
+#ifndef PF_STAGES
+#define PF_STAGES (kHeadDimQk <= 64 && !kConverts ? 3 : 2)
+#endif
+#ifndef PF_QSTAGES
+#define PF_QSTAGES (kHeadDimQk > 128 || kConverts ? 1 : 2)
+#endif
 
 #include <type_traits>
 
@@ -48,21 +54,23 @@ inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 b
 template <int kQk, int kV, bool kConverts>
 struct PrefillTile {
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
-  static constexpr int kElementBytes = 2, kRows = kPrefillRows;
-  static constexpr int kKeys = prefill_keys(kHeadDimQk);
-  static constexpr int kMaxBoxRows = max_box_rows(kHeadDimQk);
-  static constexpr int kStages = 2;                    // of keys, and of values
+  static constexpr int kConsumers = has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
+  static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
+  static constexpr int kKeys = kConverts ? 128 : prefill_keys(kHeadDimQk);
+  static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk);
+  static constexpr int kStages = PF_STAGES;            // of keys, and of values
   static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
   // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
   // unbalance the CTAs at the end.
   static constexpr int kWorkTileStages = 2;
   // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
   // the epilogue of the present one.
-  static constexpr int kQueryStages = kHeadDimQk > 192 || kConverts ? 1 : 2;
+  static constexpr int kQueryStages = PF_QSTAGES;
   // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
-  // consumers take turns at the tensor cores: as measured.
-  static constexpr bool kExponentiatesBesidePv = kHeadDimV > 64 && kHeadDimV <= 128,
-                        kTakesTurns = kHeadDimV > 64;
+  // consumers take turns at the tensor cores: as measured. Of three, the others' products hide a softmax
+  // anyway.
+  static constexpr bool kExponentiatesBesidePv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
+                        kTakesTurns = kConsumers == 2 && kHeadDimV > 64;
   // Where they do, results take the place of the queries, from where TMA stores them.
   static constexpr bool kStagesResults = kQueryStages == 2;
   static constexpr int kQkPanels = (kHeadDimQk + kPanelColumns - 1) / kPanelColumns;
@@ -77,18 +85,22 @@ struct PrefillTile {
   static constexpr int kFp8Stages = kConverts ? 2 : 0;
   static constexpr int kFp8KeyBytes = kKeyBytes / 2, kFp8ValueBytes = kValueBytes / 2;
 
-  // Warps by role. Each consumer warpgroup has a warp that loads its queries.
-  static constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
+  // Warps by role.
+  static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerRows = kRows / kConsumers;
   static constexpr int kWarpsOfOperand = kConverts ? 2 : 1;  // of keys, and of values
   static constexpr int kLoadWarps = 2 * kWarpsOfOperand;
-  static constexpr int kProducerWarps = (kLoadWarps + kConsumers + 3) / 4 * 4;  // whole warpgroups
+  static constexpr int kQueryWarps = 2;
+  static constexpr int kProducerWarps = (kLoadWarps + kQueryWarps + 3) / 4 * 4;  // whole warpgroups
   static constexpr int kThreads = 32 * (kProducerWarps + kConsumerWarps);
 
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
-  static constexpr int kProducerRegisters = kConverts || kHeadDimV > 128 ? 56 : 72;
-  static constexpr int kConsumerRegisters = kConverts ? 200 : kHeadDimV > 128 ? 224 : 216;
+  static constexpr int kProducerRegisters = kConverts || kConsumers == 3 || kHeadDimV > 128 ? 56 : 72;
+  static constexpr int kConsumerRegisters = kConverts         ? 200
+                                            : kConsumers == 3 ? 152
+                                            : kHeadDimV > 128 ? 224
+                                                              : 216;
   static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
                 65536 / kThreads / 8 * 8 * kThreads);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
@@ -604,7 +616,7 @@ class PrefillConsumer {
         softmax_scale_log2_(sm80::softmax_scale_log2_of(params.attention)) {}
 
   __device__ void run() {
-    if (warpgroup_ == 1) scheduler_barrier_arrive();
+    if (warpgroup_ == Tile::kConsumers - 1) scheduler_barrier_arrive();
     for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
@@ -772,7 +784,7 @@ class PrefillConsumer {
 
   // Computed again where it is wanted, since registers are short.
   __device__ __forceinline__ sm80::WorkTileRows rows_of(const PrefillWorkTile& work_tile) const {
-    return {params_, work_tile.tile, work_tile.head, Tile::kRows};
+    return {params_, work_tile.tile, work_tile.head, most_rows<Tile>(params_)};
   }
 
   __device__ __forceinline__ void wait_for_keys() const {
@@ -847,7 +859,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       PrefillProducerOf<T, kKv, Tile, false>(params, shared, warp).run();
     else if (warp < Tile::kLoadWarps)
       PrefillProducerOf<T, kKv, Tile, true>(params, shared, warp - Tile::kWarpsOfOperand).run();
-    else if (warp < Tile::kLoadWarps + Tile::kConsumers)
+    else if (warp < Tile::kLoadWarps + Tile::kQueryWarps)
       PrefillScheduler<Tile, PrefillShared<Tile>>(params, shared, warp - Tile::kLoadWarps).run();
   } else {
     ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();

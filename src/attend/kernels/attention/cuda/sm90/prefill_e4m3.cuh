@@ -54,7 +54,7 @@ struct PrefillE4m3Tile {
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kElementBytes = 1, kRows = kPrefillRows;
   static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
-  static constexpr int kMaxBoxRows = max_box_rows(kHeadDimQk);
+  static constexpr int kMaxBoxRows = kMaxBoxRowsOfFp8;
   static constexpr int kStages = 3;                     // of keys, and of values as they come
   static constexpr int kTransposedStages = 2;           // of values transposed
   static constexpr bool kProducerZeroesValues = false;  // who transposes them does

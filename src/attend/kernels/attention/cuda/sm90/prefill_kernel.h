@@ -8,8 +8,13 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-constexpr int prefill_keys(int head_dim_qk) { return head_dim_qk > 192 ? 64 : head_dim_qk > 128 ? 96 : 128; }
-// The most rows of a TMA box: KV tiles begin at multiples of it.
+// Of 16-bit K and V. Head dims of which consumers have a third warpgroup leave each the registers of 96 keys.
+constexpr bool has_three_consumers(int head_dim_qk) { return head_dim_qk <= 96; }
+constexpr int prefill_keys(int head_dim_qk) {
+  return has_three_consumers(head_dim_qk) ? 96 : head_dim_qk > 192 ? 64 : 128;
+}
+// The most rows of a TMA box: KV tiles begin at multiples of it. Of fp8 all tiles have 128 keys.
+constexpr int kMaxBoxRowsOfFp8 = 64;
 constexpr int max_box_rows(int head_dim_qk) { return prefill_keys(head_dim_qk) % 64 == 0 ? 64 : 32; }
 
 struct PrefillParams {

@@ -23,15 +23,19 @@ template <class Tile, class Shared>
 class PrefillScheduler {
   static constexpr int kElementBytes = Tile::kElementBytes;
   static constexpr int kPanelColumns = kPanelRowBytes / kElementBytes, kPieceColumns = 16 / kElementBytes;
+  static constexpr int kWarps = 2;
+  // Beside three consumers, registers are short.
+  static constexpr int kRowsUnderWay = Tile::kConsumers > kWarps ? 1 : 2;
 
  public:
-  // `consumer`: whose queries this warp loads; that of consumer 0 schedules.
-  __device__ PrefillScheduler(const PrefillParams& params, const Shared& shared, int consumer)
-      : params_(params), shared_(shared), consumer_(consumer) {}
+  // `warp`: of two; it loads the queries of the consumer of its number, and of a third one. The first
+  // schedules.
+  __device__ PrefillScheduler(const PrefillParams& params, const Shared& shared, int warp)
+      : params_(params), shared_(shared), warp_(warp) {}
 
   __device__ void run() {
     PrefillWalk<Tile> walk(params_);
-    const bool schedules = consumer_ == 0 && lane_ == 0;
+    const bool schedules = warp_ == 0 && lane_ == 0;
     if (schedules) walk.begin();
     PipelineState queries;
     for (PipelineState state;; state.advance(Tile::kWorkTileStages), queries.advance(Tile::kQueryStages)) {
@@ -54,23 +58,26 @@ class PrefillScheduler {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
       if (work_tile.num_tiles < 0) return;
-      ptx::mbarrier_wait(shared_.queries_empty(queries.stage, consumer_), queries.parity ^ 1);
-      const uint32_t full = shared_.queries_full(queries.stage, consumer_);
-      if (params_.box_tokens > 0) {
-        if (lane_ == 0) copy_box(work_tile, shared_.queries(queries.stage), full);
-      } else {
-        copy_queries(work_tile, shared_.queries(queries.stage));
-        arrive_after_cp_async(full);
+#pragma unroll 1
+      for (int consumer = warp_; consumer < Tile::kConsumers; consumer += kWarps) {
+        ptx::mbarrier_wait(shared_.queries_empty(queries.stage, consumer), queries.parity ^ 1);
+        const uint32_t full = shared_.queries_full(queries.stage, consumer);
+        if (params_.box_tokens > 0) {
+          if (lane_ == 0) copy_box(work_tile, shared_.queries(queries.stage), full, consumer);
+        } else {
+          copy_queries(work_tile, shared_.queries(queries.stage), consumer);
+          arrive_after_cp_async(full);
+        }
       }
     }
   }
 
  private:
   // By TMA and one lane. Rows beyond the request's are the next one's, or zero.
-  __device__ void copy_box(const PrefillWorkTile& work_tile, uint32_t queries, uint32_t full) const {
-    const int first_row = consumer_ * Tile::kConsumerRows;
-    const int token =
-        work_tile.tile.first_token + work_tile.tile.first_query + consumer_ * params_.box_tokens;
+  __device__ void copy_box(const PrefillWorkTile& work_tile, uint32_t queries, uint32_t full,
+                           int consumer) const {
+    const int first_row = consumer * Tile::kConsumerRows;
+    const int token = work_tile.tile.first_token + work_tile.tile.first_query + consumer * params_.box_tokens;
     ptx::mbarrier_arrive_expect_tx(full, Tile::kQkPanels * Tile::kConsumerRows * kPanelRowBytes);
 #pragma unroll
     for (int panel = 0; panel < Tile::kQkPanels; ++panel)
@@ -80,14 +87,14 @@ class PrefillScheduler {
   }
 
   // Rows beyond the request's are zero. Eight neighbouring threads copy 128 bytes of a row.
-  __device__ void copy_queries(const PrefillWorkTile& work_tile, uint32_t queries) const {
+  __device__ void copy_queries(const PrefillWorkTile& work_tile, uint32_t queries, int consumer) const {
     const AttentionParams& params = params_.attention;
-    const sm80::WorkTileRows rows(params, work_tile.tile, work_tile.head, Tile::kRows);
+    const sm80::WorkTileRows rows(params, work_tile.tile, work_tile.head, most_rows<Tile>(params));
     const char* q = static_cast<const char*>(params.q.data);
     const int piece = lane_ % 8;
-#pragma unroll 2
+#pragma unroll kRowsUnderWay
     for (int row = lane_ / 8; row < Tile::kConsumerRows; row += 32 / 8) {
-      const int tile_row = consumer_ * Tile::kConsumerRows + row;
+      const int tile_row = consumer * Tile::kConsumerRows + row;
       const char* from = q + kElementBytes * rows.offset_in(params.q, rows.at(params, tile_row));
 #pragma unroll
       for (int panel = 0; panel < Tile::kQkPanels; ++panel) {
@@ -101,7 +108,7 @@ class PrefillScheduler {
 
   const PrefillParams& params_;
   const Shared& shared_;
-  const int consumer_;
+  const int warp_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 

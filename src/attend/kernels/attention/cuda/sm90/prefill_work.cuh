@@ -28,6 +28,12 @@ struct alignas(16) PrefillWorkTile {
   KeyRange full;        // keys that every row sees, of those
 };
 
+// Rows of a work tile: three warpgroups of consumers have more than a row tile, unless CTAs divide keys.
+template <class Tile>
+__device__ __forceinline__ int most_rows(const AttentionParams& params) {
+  return Tile::kRows > kPrefillRows && divides_keys(params.plan) ? kPrefillRows : Tile::kRows;
+}
+
 // The work tiles of a CTA, one after another. They are taken in the order of the plan, heads fastest: the
 // first of every CTA is that of its index, and each CTA takes another as soon as it has published the one
 // before (an atomic counter). Who computes a work tile changes no bit. Where CTAs divide keys, they are those
@@ -110,9 +116,19 @@ class PrefillWalk {
   }
 
  private:
-  // Where the plan's row tiles are lower than a work tile, the tiles that follow the first belong to its work
-  // tile.
-  __device__ bool begins_work_tile() const { return tile_.row_begin % Tile::kRows == 0; }
+  // Where the plan's row tiles are lower than a work tile, most of those that follow the first belong to its
+  // work tile. A work tile may begin within a row tile, which then begins there.
+  __device__ bool begins_work_tile() {
+    if constexpr (Tile::kRows <= kPrefillRows) return tile_.row_begin % Tile::kRows == 0;
+    const int row = (tile_.row_begin + Tile::kRows - 1) / Tile::kRows * Tile::kRows;
+    if (row >= tile_.row_begin + params_.plan.tile_rows || row >= tile_.seqlen_q * params_.group)
+      return false;
+    tile_.row_begin = row;
+    tile_.first_query =
+        params_.group == 1 ? row
+                           : static_cast<int>(__umulhi(static_cast<uint32_t>(row), params_.group_reciprocal));
+    return true;
+  }
 
   // With all keys of the row tile.
   __device__ PrefillWorkTile make_work_tile() const {
@@ -121,7 +137,7 @@ class PrefillWalk {
     work_tile.head = head_;
     work_tile.partial_idx = -1;
     work_tile.tile = tile_;
-    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, Tile::kRows);
+    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, most_rows<Tile>(params_));
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window, its row tiles lower.
     const VisibleRange of_first =
