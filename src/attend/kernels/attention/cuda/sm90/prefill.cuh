@@ -19,12 +19,6 @@
 //               from memory in fp8
 //   bound       tensor cores, and the softmax's exponentials
 #pragma once
-#ifndef PF_STAGES
-#define PF_STAGES (kHeadDimQk <= 64 && !kConverts ? 3 : 2)
-#endif
-#ifndef PF_QSTAGES
-#define PF_QSTAGES (kHeadDimQk > 128 || kConverts ? 1 : 2)
-#endif
 
 #include <type_traits>
 
@@ -58,14 +52,14 @@ struct PrefillTile {
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
   static constexpr int kKeys = kConverts ? 128 : prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk);
-  static constexpr int kStages = PF_STAGES;            // of keys, and of values
+  static constexpr int kStages = 2;                    // of keys, and of values
   static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
   // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
   // unbalance the CTAs at the end.
   static constexpr int kWorkTileStages = 2;
   // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
   // the epilogue of the present one.
-  static constexpr int kQueryStages = PF_QSTAGES;
+  static constexpr int kQueryStages = kHeadDimQk > 128 || kConverts ? 1 : 2;
   // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
   // consumers take turns at the tensor cores: as measured. Of three, the others' products hide a softmax
   // anyway.

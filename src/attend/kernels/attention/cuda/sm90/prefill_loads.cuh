@@ -58,21 +58,30 @@ class PrefillScheduler {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
       if (work_tile.num_tiles < 0) return;
+      if constexpr (Tile::kConsumers == kWarps) {
+        load(work_tile, queries, warp_);
+      } else {
 #pragma unroll 1
-      for (int consumer = warp_; consumer < Tile::kConsumers; consumer += kWarps) {
-        ptx::mbarrier_wait(shared_.queries_empty(queries.stage, consumer), queries.parity ^ 1);
-        const uint32_t full = shared_.queries_full(queries.stage, consumer);
-        if (params_.box_tokens > 0) {
-          if (lane_ == 0) copy_box(work_tile, shared_.queries(queries.stage), full, consumer);
-        } else {
-          copy_queries(work_tile, shared_.queries(queries.stage), consumer);
-          arrive_after_cp_async(full);
-        }
+        for (int consumer = warp_; consumer < Tile::kConsumers; consumer += kWarps)
+          load(work_tile, queries, consumer);
       }
     }
   }
 
  private:
+  // The queries of a consumer.
+  __device__ __forceinline__ void load(const PrefillWorkTile& work_tile, const PipelineState& at,
+                                       int consumer) const {
+    ptx::mbarrier_wait(shared_.queries_empty(at.stage, consumer), at.parity ^ 1);
+    const uint32_t full = shared_.queries_full(at.stage, consumer);
+    if (params_.box_tokens > 0) {
+      if (lane_ == 0) copy_box(work_tile, shared_.queries(at.stage), full, consumer);
+    } else {
+      copy_queries(work_tile, shared_.queries(at.stage), consumer);
+      arrive_after_cp_async(full);
+    }
+  }
+
   // By TMA and one lane. Rows beyond the request's are the next one's, or zero.
   __device__ void copy_box(const PrefillWorkTile& work_tile, uint32_t queries, uint32_t full,
                            int consumer) const {
