@@ -14,21 +14,17 @@ namespace attend::kernels {
 namespace {
 
 struct RouterScratch {
-  TensorView logits, experts, weights, arrivals;
+  TensorView logits, experts, weights;
 
   RouterScratch(const MoeShape& shape, int64_t num_tokens, ScratchPieces& pieces)
       : logits(pieces.take(DType::kF32, {num_tokens, shape.num_experts})),
         experts(pieces.take(DType::kI32, {num_tokens, shape.top_k})),
-        weights(pieces.take(DType::kF32, {num_tokens, shape.top_k})),
-        arrivals(pieces.take(DType::kI32, {1})) {}
+        weights(pieces.take(DType::kF32, {num_tokens, shape.top_k})) {}
 };
 
-struct Routed {
-  TensorView x;         // what experts read
-  TensorView arrivals;  // as of MoeExpertsArgs
-};
-Routed normalize_and_route(Residual& residual, const MoeAddArgs& args, const RouterScratch& router,
-                           const OpContext& context) {
+// Returns what experts read.
+TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const RouterScratch& router,
+                               const OpContext& context) {
   RouteArgs choice{.logits = router.logits,
                    .rule = args.rule,
                    .correction = args.correction,
@@ -46,16 +42,15 @@ Routed normalize_and_route(Residual& residual, const MoeAddArgs& args, const Rou
                     .normalized = normalized,
                     .experts = router.experts,
                     .weights = router.weights,
-                    .arrivals = router.arrivals,
                     .batch_invariant = context.batch_invariant},
                    context.stream))
-      return {.x = normalized, .arrivals = router.arrivals};
+      return normalized;
   }
   const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
   const Linear parts[] = {args.router};
   multiply_parts(x, parts, router.logits, context);
   route(choice, context.stream);
-  return {.x = x, .arrivals = {}};
+  return x;
 }
 
 }  // namespace
@@ -79,7 +74,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   ScratchPieces pieces(memory, context.stream.device);
   const RouterScratch router(args.shape, num_tokens, pieces);
 
-  const auto [x, arrivals] = normalize_and_route(residual, args, router, context);
+  const TensorView x = normalize_and_route(residual, args, router, context);
   const bool shares = !args.shared.gate_up.empty();
   if (shares) {
     multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);
@@ -97,7 +92,6 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
                .accumulate = on_gpu,
                .scratch = memory.subspan(pieces.used_bytes()),
                .workspace = context.workspace,
-               .arrivals = arrivals,
                .batch_invariant = context.batch_invariant},
               context.stream);
   if (shares) linear_add(args.shared.inner, args.shared.down, residual, context);

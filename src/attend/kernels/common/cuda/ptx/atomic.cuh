@@ -35,10 +35,6 @@ __device__ inline uint32_t ld_acquire(const uint32_t* from) {
   return value;
 }
 
-__device__ inline int32_t ld_acquire(const int32_t* from) {
-  return static_cast<int32_t>(ld_acquire(reinterpret_cast<const uint32_t*>(from)));
-}
-
 // What this thread has written or, by a barrier, seen written comes before. "st.release.gpu".
 __device__ inline void st_release(uint32_t* to, uint32_t value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;\n" ::"l"(to), "r"(value) : "memory");
