@@ -33,7 +33,7 @@ def attend_to_bytes(q, lists, scale, sinks, seqlen_q=1, causal=False):
             [(cache, slots[begin : begin + step], counts[begin : begin + step]) for cache, slots, counts in lists],
             scale, sinks, seqlen_q, causal,
         )
-        for begin in range(0, num_groups, step)
+        for begin in range(0, max(num_groups, 1), step)
     ]  # fmt: skip
     return parts[0] if len(parts) == 1 else tuple(joined(of_parts) for of_parts in zip(*parts))
 
@@ -91,7 +91,9 @@ def slots_of_pages(block_table, page_size):
 def largest_scores(q, cache, slots, counts, scale):
     """float32 [num_tokens, num_heads]: the largest of each token's scores, -inf without any. Of the caller's library, which
     multiplies in float32; some tokens at a time."""
-    step = max(1, (_MAX_ROWS // 8) // max(slots.shape[1], 1))
+    if 0 in slots.shape:
+        return where((counts < counts)[:, None], float32(q[..., 0]), float("-inf"))
+    step = max(1, (_MAX_ROWS // 8) // slots.shape[1])
     parts = []
     for begin in range(0, q.shape[0], step):
         part = slice(begin, begin + step)

@@ -133,7 +133,25 @@ void Workspace::plan(const AttentionCall& call, Stream& stream) {
   plan_.plan(batch_, call.visibility, stream);
 }
 
+bool Workspace::append_and_attend(const AttentionCall& call, Stream& stream) {
+  if (!call.appends_plainly() || columns_at_once(call) != call.out.shape[2]) return false;
+  batch_ = {.cu_seqlen_q = call.cu_seqlen_q,
+            .seqlen_kv = {call.source.seqlen_cached.per_request, static_cast<size_t>(call.source.num_reqs)},
+            .max_seqlen_q = call.max_seqlen_q};
+  if (!plan_.is_inline_for(batch_)) return false;
+  plan_.plan_inline(batch_, call.visibility, stream);
+  kernels::AttentionArgs args = attention_args(call, call.kv);
+  args.new_keys = {.k = call.k_new, .v = call.v_new, .capacity = call.source.places.capacity};
+  if (!kernels::stores_new_keys(args, plan_)) return false;
+  note(stream);
+  ++num_plans_;
+  kernels::attention(args, plan_, stream);
+  apply_if_any(call.scale_out, stream);
+  return true;
+}
+
 void Workspace::plan_and_attend(const AttentionCall& call, Stream& stream) {
+  if (append_and_attend(call, stream)) return;
   prepare(call, stream);
   if (columns_at_once(call) == call.out.shape[2])
     plan_.plan_inline(batch_, call.visibility, stream);
@@ -144,6 +162,19 @@ void Workspace::plan_and_attend(const AttentionCall& call, Stream& stream) {
 
 void Workspace::place_keys(const AttentionCall& call, Stream& stream) {
   derive_and_append(call, wanted_arrays(call, false), stream);
+}
+
+kernels::AttentionArgs Workspace::attention_args(const AttentionCall& call, const kernels::KvView& kv) const {
+  return {.q = call.q,
+          .out = call.out,
+          .lse = call.lse,
+          .kv = kv,
+          .batch = batch_,
+          .visibility = call.visibility,
+          .score = call.score,
+          .q_scales = call.q_scales,
+          .k_scales = call.k_scales,
+          .v_scales = call.v_scales};
 }
 
 void Workspace::attend(const AttentionCall& call, Stream& stream) {
@@ -165,19 +196,10 @@ void Workspace::attend(const AttentionCall& call, Stream& stream) {
                         plan_, stream);
   const int64_t head_dim_v = call.out.shape[2], num_columns = columns_at_once(call);
   for (int64_t begin = 0; begin < head_dim_v; begin += num_columns) {
-    kernels::KvView columns = kv;
-    columns.v = kv.v.slice(3, begin, begin + num_columns);
-    kernels::attention({.q = call.q,
-                        .out = call.out.slice(2, begin, begin + num_columns),
-                        .lse = call.lse,
-                        .kv = columns,
-                        .batch = batch_,
-                        .visibility = call.visibility,
-                        .score = call.score,
-                        .q_scales = call.q_scales,
-                        .k_scales = call.k_scales,
-                        .v_scales = call.v_scales},
-                       plan_, stream);
+    kernels::AttentionArgs args = attention_args(call, kv);
+    args.kv.v = kv.v.slice(3, begin, begin + num_columns);
+    args.out = call.out.slice(2, begin, begin + num_columns);
+    kernels::attention(args, plan_, stream);
   }
   apply_if_any(call.scale_out, stream);
 }

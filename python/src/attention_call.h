@@ -48,6 +48,14 @@ struct AttentionCall {
 
   bool is_mla() const { return !q_rope.empty(); }
   bool appends() const { return !k_new.empty(); }
+  // Whether every request has queries and as many new keys, behind lengths that lie on the device, and
+  // nothing is to be derived or made before: what attention may store itself.
+  bool appends_plainly() const {
+    return appends() && !is_mla() && source.seqlen_new.cu == nullptr && source.seqlen_q.cu == nullptr &&
+           source.seqlen_cached.per_request != nullptr && source.leftpad == nullptr &&
+           source.seqused_q == nullptr && !cu_seqlen_q.empty() && !derives_first_key() &&
+           !rope_q.has_value() && !rope_k_new.has_value();
+  }
   int64_t num_new_tokens() const { return appends() ? k_new.shape[0] : 0; }
   // Whether it is derived where each request's keys begin: of dense rows, behind a leftpad, and where
   // requests are two each (seqused_q).
@@ -91,6 +99,9 @@ class Workspace {
   void attend(const AttentionCall& call, Stream& stream);
 
  private:
+  // Does all of it in one launch, where attention stores the new keys; otherwise nothing.
+  bool append_and_attend(const AttentionCall& call, Stream& stream);
+  kernels::AttentionArgs attention_args(const AttentionCall& call, const kernels::KvView& kv) const;
   // What comes before planning.
   void prepare(const AttentionCall& call, Stream& stream);
   kernels::BatchArrays wanted_arrays(const AttentionCall& call, bool wants_lengths) const;

@@ -450,6 +450,13 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       leftpad("cache_leftpad", leftpad_object, Accepts::kInt32),
       cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32),
       cu_seqlens_k_new("cu_seqlens_k_new", cu_seqlens_k_new_object, Accepts::kInt32);
+  require(num_reqs >= 0 && max_seqlen_q >= 0 && max_seqlen_k_new >= 0, "batch_size ", num_reqs,
+          ", max_seqlen_q ", max_seqlen_q, ", max_seqlen_k_new ", max_seqlen_k_new,
+          ": expected none below 0");
+  require(num_kv_heads > 0 && num_q_heads > 0 && num_q_heads % num_kv_heads == 0, "num_heads_kv ",
+          num_kv_heads, ": expected above 0, and that it divides num_heads_q ", num_q_heads);
+  require(head_dim > 0 && head_dim_v > 0, "headdim ", head_dim, ", headdim_v ", head_dim_v,
+          ": expected above 0");
   require(seqlens_k.given(), "cache_seqlens None: expected an int32 vector of ", num_reqs, " lengths");
   const Device device = seqlens_k->device;
   AttentionCall call;

@@ -78,10 +78,11 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   call.score = {.scale = scale_or_default("softmax_scale", softmax_scale, head_dim),
                 .sinks = sinks_of("attn_sink", sinks, num_q_heads, device)};
 
-  ResultTensor out =
-      ResultTensor::like(q_object, *q, std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v});
+  auto [out, made_lse] = ResultTensor::like_and_float32(
+      q_object, *q, std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v},
+      DenseLse::shape_of(num_reqs, seqlen_q, num_q_heads));
   call.empty_lse = std::numeric_limits<float>::infinity();  // as FlashMLA has it
-  DenseLse lse(q_object, *q, num_reqs, seqlen_q, num_q_heads);
+  DenseLse lse(std::move(made_lse), seqlen_q);
   call.out = merge_first_two("out", out.view());
   call.lse = lse.tokens();
   // The kernels know one K/V head, so each is a call with the query heads that read it.

@@ -1,9 +1,12 @@
 #include "result_tensor.h"
 
 #include <array>
+#include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "attend/base/math.h"
 #include "tensor_argument.h"
 
 namespace attend::python {
@@ -44,6 +47,58 @@ nb::object namespace_of(nb::handle like) {
   return nb::module_::import_(module.substr(0, module.find('.')).c_str());
 }
 
+// A new tensor of the library that the functions are of.
+dlpack::DLManagedTensorVersioned* allocated(const DlpackExchange& exchange, Device device, DType dtype,
+                                            std::span<const int64_t> shape) {
+  std::array<int64_t, kMaxRank> extents{};
+  std::copy(shape.begin(), shape.end(), extents.begin());
+  dlpack::DLTensor prototype{
+      .data = nullptr,
+      .device = {device.type == DeviceType::kCpu ? dlpack::kCpu : dlpack::kCuda, device.index},
+      .ndim = static_cast<int32_t>(shape.size()),
+      .dtype = dlpack_code(dtype),
+      .shape = extents.data(),
+      .strides = nullptr,
+      .byte_offset = 0};
+  dlpack::DLManagedTensorVersioned* managed = nullptr;
+  AllocationError error;
+  if (exchange.allocate(&prototype, &managed, &error, AllocationError::set) != 0) {
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    fail(ErrorCode::kOutOfMemory, "new tensor on ", device, ": ", error.text);
+  }
+  return managed;
+}
+
+// An allocation that two tensors are parts of, and one of them as a library takes it over.
+struct Halves {
+  dlpack::DLManagedTensorVersioned* whole;
+  std::atomic<int> num_left = 2;
+};
+struct Half {
+  dlpack::DLManagedTensorVersioned managed;
+  std::array<int64_t, kMaxRank> shape, strides;
+  Halves* of;
+
+  static dlpack::DLManagedTensorVersioned* made(Halves* of, const TensorView& view) {
+    auto* half = new Half{.managed = *of->whole, .shape = view.shape, .strides = view.strides, .of = of};
+    half->managed.manager_ctx = half;
+    half->managed.deleter = [](dlpack::DLManagedTensorVersioned* self) {
+      const std::unique_ptr<Half> gone(static_cast<Half*>(self->manager_ctx));
+      if (--gone->of->num_left > 0) return;
+      gone->of->whole->deleter(gone->of->whole);
+      delete gone->of;
+    };
+    dlpack::DLTensor& tensor = half->managed.dl_tensor;
+    tensor.data = view.data;
+    tensor.byte_offset = 0;
+    tensor.ndim = view.rank;
+    tensor.dtype = dlpack_code(view.dtype);
+    tensor.shape = half->shape.data();
+    tensor.strides = half->strides.data();
+    return &half->managed;
+  }
+};
+
 // torch.empty_like for torch's own tensors; null for all others, subclasses too, whose results would be
 // theirs. It takes less of the host's time than the exchange functions' allocate.
 nb::handle empty_like_of(nb::handle like) {
@@ -61,32 +116,20 @@ nb::handle empty_like_of(nb::handle like) {
 
 }  // namespace
 
+ResultTensor ResultTensor::taken(const DlpackExchange& exchange, dlpack::DLManagedTensorVersioned* managed) {
+  ResultTensor result;
+  result.view_ = with_address(view_of(managed->dl_tensor));
+  void* object = nullptr;
+  if (exchange.to_python(managed, &object) != 0) throw nb::python_error();
+  result.object_ = nb::steal(static_cast<PyObject*>(object));
+  return result;
+}
+
 ResultTensor ResultTensor::make(nb::handle like, Device device, DType dtype, std::span<const int64_t> shape,
                                 nb::handle numpy_dtype) {
   ResultTensor result;
-  if (const DlpackExchange* exchange = exchange_of(like)) {
-    std::array<int64_t, kMaxRank> extents{};
-    std::copy(shape.begin(), shape.end(), extents.begin());
-    dlpack::DLTensor prototype{
-        .data = nullptr,
-        .device = {device.type == DeviceType::kCpu ? dlpack::kCpu : dlpack::kCuda, device.index},
-        .ndim = static_cast<int32_t>(shape.size()),
-        .dtype = dlpack_code(dtype),
-        .shape = extents.data(),
-        .strides = nullptr,
-        .byte_offset = 0};
-    dlpack::DLManagedTensorVersioned* managed = nullptr;
-    AllocationError error;
-    if (exchange->allocate(&prototype, &managed, &error, AllocationError::set) != 0) {
-      if (PyErr_Occurred() != nullptr) throw nb::python_error();
-      fail(ErrorCode::kOutOfMemory, "new tensor on ", device, ": ", error.text);
-    }
-    result.view_ = with_address(view_of(managed->dl_tensor));
-    void* object = nullptr;
-    if (exchange->to_python(managed, &object) != 0) throw nb::python_error();
-    result.object_ = nb::steal(static_cast<PyObject*>(object));
-    return result;
-  }
+  if (const DlpackExchange* exchange = exchange_of(like))
+    return taken(*exchange, allocated(*exchange, device, dtype, shape));
   if (numpy_dtype.is_valid()) {
     result.object_ = nb::module_::import_("numpy").attr("empty")(tuple_of(shape), numpy_dtype);
     result.view_ = TensorArgument("result", result.object_, Accepts::kActivations, Access::kWrite).view();
@@ -125,20 +168,47 @@ ResultTensor ResultTensor::float32_like(nb::handle like, const TensorView& view,
   return make(like, view.device, DType::kF32, shape, is_numpy(like) ? nb::str("float32") : nb::object());
 }
 
+std::pair<ResultTensor, ResultTensor> ResultTensor::like_and_float32(nb::handle like, const TensorView& view,
+                                                                     std::span<const int64_t> shape,
+                                                                     std::span<const int64_t> float32_shape) {
+  TensorView first = TensorView::contiguous(nullptr, view.dtype, shape),
+             second = TensorView::contiguous(nullptr, DType::kF32, float32_shape);
+  const DlpackExchange* exchange = exchange_of(like);
+  if (exchange == nullptr || first.num_elements() == 0 || second.num_elements() == 0)
+    return {ResultTensor::like(like, view, shape), float32_like(like, view, float32_shape)};
+  // The second begins at a multiple of what rows of tensors are read by.
+  constexpr size_t kAlignment = 256;
+  const size_t second_at = round_up(first.num_bytes(), kAlignment);
+  const auto num_floats = static_cast<int64_t>((second_at + second.num_bytes()) / sizeof(float));
+  dlpack::DLManagedTensorVersioned* const whole =
+      allocated(*exchange, view.device, DType::kF32, std::array<int64_t, 1>{num_floats});
+  const dlpack::DLTensor& memory = whole->dl_tensor;
+  auto* const begin = static_cast<std::byte*>(memory.data) + memory.byte_offset;
+  first.data = begin;
+  second.data = begin + second_at;
+  auto* const halves = new Halves{.whole = whole};
+  return {taken(*exchange, Half::made(halves, first)), taken(*exchange, Half::made(halves, second))};
+}
+
 nb::object ResultTensor::take() {
   if (!namespace_.is_valid()) return std::move(object_);
   return namespace_.attr("from_dlpack")(nb::cast(ExportedTensor{*storage_}));
 }
 
+std::array<int64_t, 3> DenseLse::shape_of(int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads) {
+  if (seqlen_q > 1) return {num_reqs, seqlen_q, num_q_heads};
+  return {num_reqs, num_q_heads, seqlen_q};
+}
+
 DenseLse::DenseLse(nb::handle like, const TensorView& view, int64_t num_reqs, int64_t seqlen_q,
                    int64_t num_q_heads)
-    : heads_are_last_(seqlen_q > 1) {
-  const auto made = [&](int64_t second, int64_t third) {
-    return ResultTensor::float32_like(like, view, std::array<int64_t, 3>{num_reqs, second, third});
-  };
-  result_ = heads_are_last_ ? made(seqlen_q, num_q_heads) : made(num_q_heads, seqlen_q);
-  tokens_ = TensorView::contiguous(result_.view().data, DType::kF32, {num_reqs * seqlen_q, num_q_heads},
-                                   view.device);
+    : DenseLse(ResultTensor::float32_like(like, view, shape_of(num_reqs, seqlen_q, num_q_heads)), seqlen_q) {}
+
+DenseLse::DenseLse(ResultTensor made, int64_t seqlen_q)
+    : result_(std::move(made)), heads_are_last_(seqlen_q > 1) {
+  const TensorView& view = result_.view();
+  const int64_t num_reqs = view.shape[0], num_q_heads = view.shape[heads_are_last_ ? 2 : 1];
+  tokens_ = TensorView::contiguous(view.data, DType::kF32, {num_reqs * seqlen_q, num_q_heads}, view.device);
 }
 
 nb::object DenseLse::take() {

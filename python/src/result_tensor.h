@@ -4,10 +4,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <array>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "attend/tensor/tensor.h"
+#include "dlpack_exchange.h"
 
 namespace attend::python {
 
@@ -23,11 +26,19 @@ class ResultTensor {
   static ResultTensor like(nb::handle like, const TensorView& view, std::span<const int64_t> shape);
   static ResultTensor float32_like(nb::handle like, const TensorView& view, std::span<const int64_t> shape);
 
+  // like(), and float32_like() of another shape. Of torch they are one allocation, which saves the host that
+  // of the other one; its memory is free when both are gone.
+  static std::pair<ResultTensor, ResultTensor> like_and_float32(nb::handle like, const TensorView& view,
+                                                                std::span<const int64_t> shape,
+                                                                std::span<const int64_t> float32_shape);
+
   const TensorView& view() const { return view_; }
   // The Python object; once, after the tensor is written.
   nb::object take();
 
  private:
+  // Takes over `managed`.
+  static ResultTensor taken(const DlpackExchange& exchange, dlpack::DLManagedTensorVersioned* managed);
   static ResultTensor make(nb::handle like, Device device, DType dtype, std::span<const int64_t> shape,
                            nb::handle numpy_dtype);
   // Like `like` in everything but what it holds, or nothing where its library has no quick way to say so.
@@ -46,6 +57,9 @@ class DenseLse {
  public:
   // Of the library and device of `like`, whose view is `view`.
   DenseLse(nb::handle like, const TensorView& view, int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads);
+  // Of a float32 tensor of shape_of().
+  DenseLse(ResultTensor made, int64_t seqlen_q);
+  static std::array<int64_t, 3> shape_of(int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads);
 
   const TensorView& tokens() const { return tokens_; }  // [num_reqs * seqlen_q, num_q_heads]
   // The Python object; once, after the tensor is written.

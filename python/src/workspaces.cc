@@ -1,5 +1,7 @@
 #include "workspaces.h"
 
+#include <nanobind/nanobind.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -25,13 +27,39 @@ int next_size(int64_t needed) {
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(needed, 64))));
 }
 
+// Has torch give the memory of GPUs back that it keeps for tensors to come; whether there was a torch that
+// could. Not while it captures a graph, which must not free any.
+bool torch_gives_memory_back() {
+  namespace nb = nanobind;
+  const nb::gil_scoped_acquire lock;
+  const nb::object torch = nb::module_::import_("sys").attr("modules").attr("get")("torch");
+  if (torch.is_none()) return false;
+  const nb::object cuda = torch.attr("cuda");
+  if (!nb::cast<bool>(cuda.attr("is_initialized")()) ||
+      nb::cast<bool>(cuda.attr("is_current_stream_capturing")()))
+    return false;
+  cuda.attr("empty_cache")();
+  return true;
+}
+
+// What make() allocates on a GPU, if need be from what torch has left unused, as torch's own tensors are.
+template <class Make>
+auto allocated(const Make& make) {
+  const cuda::CaptureTolerance tolerance;
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory || !torch_gives_memory_back()) throw;
+  }
+  return make();
+}
+
 }  // namespace
 
 std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& limits, int64_t num_new_tokens,
                                           Device device) {
   if (device.type == DeviceType::kCpu) return std::make_unique<Workspace>(limits, num_new_tokens, device);
-  const cuda::CaptureTolerance tolerance;
-  return std::make_unique<Workspace>(limits, num_new_tokens, device);
+  return allocated([&] { return std::make_unique<Workspace>(limits, num_new_tokens, device); });
 }
 
 Workspace& Workspaces::find_for(AttentionCall& call, const Stream& stream) {
@@ -124,8 +152,7 @@ View<const int32_t> Workspaces::uniform_sums(int seqlen_q, int num_reqs, Device 
       return first(entry.sums);
   const Tensor sums = Tensor::empty({next_size(size)}, DType::kI32);
   for (int32_t i = 0; i < sums.shape(0); ++i) sums.as<int32_t>()[i] = i * seqlen_q;
-  const cuda::CaptureTolerance tolerance;
-  sums_.push_back({seqlen_q, cuda::copy_to(sums, device)});
+  sums_.push_back({seqlen_q, allocated([&] { return cuda::copy_to(sums, device); })});
   return first(sums_.back().sums);
 }
 

@@ -387,3 +387,38 @@ def test_tensors_of_a_call_lie_on_one_device(cache):
     k, v, table = cache
     with pytest.raises(attend.Error, match="page_table .* expected on cuda:0"):
         flash.flash_attn_with_kvcache(queries(), k, v, cache_seqlens=1, page_table=table.cpu())
+
+
+def test_flashinfers_arrays_may_lie_in_host_memory(cache):
+    k, v, table = cache
+    indptr, last = torch.arange(BATCH + 1).int() * WIDTH, torch.full((BATCH,), PAGE_SIZE, dtype=torch.int32)
+    q = queries().flatten(0, 1)
+    results = []
+    for of_pages, of_last in ((indptr, last), (indptr.cuda(), last), (indptr, last.cuda()), (indptr.cuda(), last.cuda())):
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
+        wrapper.plan(of_pages, table.flatten(), of_last, HEADS, KV_HEADS, DIM, PAGE_SIZE)
+        results.append(wrapper.run(q, (k, v)))
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+def test_a_graph_over_odd_pages_serves_the_plan_behind_it(layout):
+    page_size, counts = 5, [[3, 1, 2], [1, 2, 3]]
+    shape = (6, page_size, KV_HEADS, DIM) if layout == "NHD" else (6, KV_HEADS, page_size, DIM)
+    k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    q = torch.randn(3, HEADS, DIM, device="cuda", dtype=torch.bfloat16)
+
+    def planned(wrapper, step):
+        indptr = torch.tensor([0, *np.cumsum(counts[step])], dtype=torch.int32, device="cuda")
+        pages = torch.randperm(6, device="cuda", generator=torch.Generator("cuda").manual_seed(step)).int()
+        last = torch.tensor([5, 2, 4], dtype=torch.int32, device="cuda")
+        wrapper.plan(indptr, pages, last, HEADS, KV_HEADS, DIM, page_size)
+        return wrapper
+
+    wrapper = planned(flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, layout, use_cuda_graph=True), 0)
+    graph, out = captured(lambda: wrapper.run(q, (k, v)))
+    for step in (1, 0):
+        planned(wrapper, step)
+        graph.replay()
+        want = planned(flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, layout), step).run(q, (k, v))
+        assert torch.equal(out, want)

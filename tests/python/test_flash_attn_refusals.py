@@ -290,3 +290,19 @@ def test_page_ids_and_lengths_are_checked_on_the_cpu(rng):
         call([0, 1], 40)
     with pytest.raises(attend.Error, match="request 0 has -1 keys"):
         call([0, 1], -1)
+
+
+@pytest.mark.parametrize(
+    "argument, message",
+    [
+        (dict(num_heads_kv=0), "num_heads_kv 0: expected above 0, and that it divides num_heads_q 4"),
+        (dict(num_heads_q=3), "num_heads_kv 2: expected above 0, and that it divides num_heads_q 3"),
+        (dict(max_seqlen_q=-1), "batch_size 2, max_seqlen_q -1, max_seqlen_k_new 0: expected none below 0"),
+        (dict(headdim=0), "headdim 0, headdim_v 0: expected above 0"),
+    ],
+    ids=str,
+)
+def test_a_plan_of_shapes_that_cannot_be_is_refused(argument, message):
+    shape = dict(batch_size=2, max_seqlen_q=1, max_seqlen_k=8, num_heads_q=4, num_heads_kv=2, headdim=32)
+    with pytest.raises(attend.InvalidArgument, match=message):
+        flash.get_scheduler_metadata(**{**shape, "cache_seqlens": np.array([3, 4], np.int32), **argument})

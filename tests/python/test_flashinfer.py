@@ -336,3 +336,103 @@ def test_what_is_not_served_is_refused_by_name():
         flashinfer.BatchMLAPagedAttentionWrapper(None).run(q, q, q, q, o_scale=2.0)
     with pytest.raises(TypeError, match="decode got an unexpected keyword argument 'qscale'"):
         decode.run(q, cache, qscale=2.0)
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize("page_size", [5, 24, 512])
+@pytest.mark.parametrize("as_one", [False, True])
+def test_pages_may_have_any_number_of_tokens(rng, library, layout, page_size, as_one):
+    seqlens, cu_q = [20, 0, 33, 600], np.array([0, 2, 2, 5, 6], np.int32)
+    pages, cache, keys = csr_pages(rng, library, seqlens, page_size, 2, 32, layout)
+    if as_one:
+        cache = library.tensor(np.stack([library.array(x) for x in cache], 1))
+    q, q_values = draw(rng, library, 6, 4, 32)
+    prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, layout)
+    prefill.plan(int32(library, cu_q), *pages, 4, 2, 32, page_size, causal=True)
+    out = library.array(prefill.run(q, cache))
+    np.testing.assert_array_equal(library.array(prefill.run(q, cache)), out)
+    decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, layout)
+    decode.plan(*pages, 4, 2, 32, page_size)
+    of_decode = library.array(decode.run(library.tensor(library.array(q)[:4]), cache))
+    for r in range(4):
+        rows = slice(cu_q[r], cu_q[r + 1])
+        check(out[rows], reference.attend(q_values[rows], *keys[r], causal=True)[0])
+        check(of_decode[r], reference.attend(q_values[r : r + 1], *keys[r])[0][0])
+
+
+def test_mla_reads_pages_of_any_number_of_tokens(rng, library):
+    pages, (latent, _), keys = csr_pages(rng, library, [20, 7], 5, 1, 576, "NHD")
+    q_nope, nope_values = draw(rng, library, 2, 4, 512)
+    q_pe, pe_values = draw(rng, library, 2, 4, 64)
+    wrapper = flashinfer.BatchMLAPagedAttentionWrapper(None)
+    wrapper.plan(int32(library, [0, 1, 2]), *pages[:2], int32(library, [20, 7]), 4, 512, 64, 5, True, 0.05)
+    out = library.array(wrapper.run(q_nope, q_pe, latent[:, :, 0, :512], latent[:, :, 0, 512:]))
+    for r in range(2):
+        q_values = np.concatenate([nope_values[r : r + 1], pe_values[r : r + 1]], -1)
+        check(out[r : r + 1], reference.attend(q_values, keys[r][0], keys[r][0][..., :512], scale=0.05)[0])
+
+
+def test_pages_that_are_no_whole_number_of_tokens_apart_are_refused():
+    cache = np.lib.stride_tricks.as_strided(np.zeros(3 * 321 + 1, np.float32), (3, 5, 2, 32), (321 * 4, 256, 128, 4))
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
+    wrapper.plan(*(np.array(x, np.int32) for x in ([0, 3], [0, 1, 2], [5])), 2, 2, 32, 5)
+    with pytest.raises(attend.Error, match="page_size 5 with strides .*whole number of tokens"):
+        wrapper.run(np.zeros((1, 2, 32), np.float32), (cache, cache))
+
+
+def test_decode_refuses_another_number_of_queries_than_was_planned(rng, library):
+    pages, cache, _ = csr_pages(rng, library, [20, 7], 16, 2, 32, "NHD")
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_tensor_cores=True)
+    wrapper.plan(*pages, 4, 2, 32, 16, q_len_per_req=2)
+    with pytest.raises(ValueError, match="q of 6 tokens: expected 2 requests times q_len_per_req 2"):
+        wrapper.run(draw(rng, library, 6, 4, 32)[0], cache)
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_requests_share_a_prefix_in_front_of_their_pages(rng, library, layout, causal):
+    seqlens, cu_q = [20, 7, 33], np.array([0, 3, 4, 9], np.int32)
+    pages, cache, keys = csr_pages(rng, library, seqlens, 16, 2, 32, layout)
+    shared = rng.standard_normal((2, 50, 2, 32), dtype=np.float32)
+    k_shared, v_shared = (library.tensor(np.ascontiguousarray(x if layout == "NHD" else x.swapaxes(0, 1))) for x in shared)
+    q, q_values = draw(rng, library, 9, 4, 32)
+    all_keys = [tuple(np.concatenate([shared[i], keys[r][i]]) for i in range(2)) for r in range(3)]
+    prefill = flashinfer.BatchPrefillWithSharedPrefixPagedKVCacheWrapper(None, layout)
+    prefill.begin_forward(int32(library, cu_q), *pages, 4, 2, 32, 16)
+    out = library.array(prefill.forward(q, k_shared, v_shared, cache, causal=causal, sm_scale=0.3))
+    for r in range(3):
+        rows = slice(cu_q[r], cu_q[r + 1])
+        check(out[rows], reference.attend(q_values[rows], *all_keys[r], causal=causal, scale=0.3)[0])
+    decode = flashinfer.BatchDecodeWithSharedPrefixPagedKVCacheWrapper(None, layout)
+    decode.begin_forward(*pages, 4, 2, 32, 16)
+    out = library.array(decode.forward(library.tensor(library.array(q)[:3]), k_shared, v_shared, cache))
+    for r in range(3):
+        check(out[r], reference.attend(q_values[r : r + 1], *all_keys[r])[0][0])
+
+
+def test_pages_of_another_size_than_was_planned_are_refused(rng, library):
+    pages, cache, _ = csr_pages(rng, library, [20, 7], 16, 2, 32, "NHD")
+    q, _ = draw(rng, library, 2, 4, 32)
+    for kind in (flashinfer.BatchDecodeWithPagedKVCacheWrapper, flashinfer.BatchPrefillWithPagedKVCacheWrapper):
+        wrapper = kind(None)
+        wrapper.plan(*([int32(library, [0, 1, 2])] if "Prefill" in kind.__name__ else []), *pages, 4, 2, 32, 8)
+        with pytest.raises(attend.InvalidArgument, match="pages of 16 tokens: expected 8, as plan"):
+            wrapper.run(q, cache)
+
+
+@pytest.mark.parametrize("option", [dict(fixed_split_size=2048), dict(disable_split_kv=True)], ids=str)
+@pytest.mark.parametrize("seqlen_q", [1, 5])
+def test_bits_do_not_depend_on_other_requests_where_splits_are_fixed(rng, library, option, seqlen_q):
+    seqlens = [5000, 20, 700, 3000, 9]
+    (indptr, indices, last), cache, _ = csr_pages(rng, library, seqlens, 16, 2, 64, "NHD")
+    q, _ = draw(rng, library, 5 * seqlen_q, 4, 64)
+    cu = int32(library, np.arange(6) * seqlen_q)
+    outs = []
+    for n in (5, 2):
+        decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
+        decode.plan(indptr[: n + 1], indices, last[:n], 4, 2, 64, 16, q_len_per_req=seqlen_q, **option)
+        prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)
+        prefill.plan(cu[: n + 1], indptr[: n + 1], indices, last[:n], 4, 2, 64, 16, causal=True, **option)
+        outs.append([library.array(wrapper.run(q[: n * seqlen_q], cache)) for wrapper in (decode, prefill)])
+    for all_requests, first_two in zip(*outs):
+        np.testing.assert_array_equal(all_requests[: 2 * seqlen_q], first_two)

@@ -242,3 +242,12 @@ def test_what_prefill_cannot_honour_is_refused_by_name(arguments, message):
     )
     with pytest.raises(attend.Error, match=message):
         flash_mla.flash_mla_sparse_fwd(**{**call, **arguments})
+
+
+@pytest.mark.parametrize("seqlen_q, topk", [(0, 8), (3, 0), (0, 0)])
+def test_prefill_without_queries_or_lists_is_empty_or_sees_nothing(library, seqlen_q, topk):
+    q, kv = library.tensor(np.ones((seqlen_q, 4, 576), np.float32)), library.tensor(np.ones((5, 1, 576), np.float32))
+    out, largest, lse = flash_mla.flash_mla_sparse_fwd(q, kv, library.tensor(np.zeros((seqlen_q, 1, topk), np.int32)), 0.1)
+    assert library.array(out).shape == (seqlen_q, 4, 512) and not library.array(out).any()
+    assert (library.array(lse) == np.inf).all() and (library.array(largest) == -np.inf).all()
+    assert library.array(lse).shape == library.array(largest).shape == (seqlen_q, 4)

@@ -5,19 +5,27 @@ decode      BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVC
             single_decode_with_kv_cache
 prefill     BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper, single_prefill_with_kv_cache
 mla         BatchMLAPagedAttentionWrapper
-cascade     merge_state, merge_state_in_place, merge_states, MultiLevelCascadeAttentionWrapper
+cascade     merge_state, merge_state_in_place, merge_states, MultiLevelCascadeAttentionWrapper,
+            BatchDecodeWithSharedPrefixPagedKVCacheWrapper, BatchPrefillWithSharedPrefixPagedKVCacheWrapper
 page        append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens
 sampling    softmax, sampling_from_probs, top_p_sampling_from_probs, ... (tensors of torch)
             rmsnorm, fused_add_rmsnorm, gemma_rmsnorm, gemma_fused_add_rmsnorm, silu_and_mul, gelu_and_mul,
             gelu_tanh_and_mul, apply_rope_with_cos_sin_cache_inplace (tensors of torch)
 
 What differs from FlashInfer: the workspace that a wrapper is given, and which of its kernels are asked for (backend,
-use_tensor_cores), change nothing; page sizes are powers of two up to 256, head dims multiples of 8 up to 256; what would
-change results and is not served (position encodings, custom variants of attention, several items in a prompt) is refused
-by name. LSE are of base 2 and float32, as FlashInfer's; a query that sees no key has output 0 and LSE -inf.
+use_tensor_cores), change nothing; head dims are multiples of 8 up to 256; page sizes that are no power of two up to 256 are
+read token by token; what would change results and is not served (position encodings, custom variants of attention, several
+items in a prompt) is refused by name. LSE are of base 2 and float32, as FlashInfer's; a query that sees no key has output 0 and LSE -inf.
 """
 
-from .cascade import MultiLevelCascadeAttentionWrapper, merge_state, merge_state_in_place, merge_states
+from .cascade import (
+    BatchDecodeWithSharedPrefixPagedKVCacheWrapper,
+    BatchPrefillWithSharedPrefixPagedKVCacheWrapper,
+    MultiLevelCascadeAttentionWrapper,
+    merge_state,
+    merge_state_in_place,
+    merge_states,
+)
 from .decode import (
     BatchDecodeWithPagedKVCacheWrapper,
     CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
@@ -46,9 +54,11 @@ _OF_TORCH = (
 
 __all__ = [
     "BatchDecodeWithPagedKVCacheWrapper",
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
     "BatchMLAPagedAttentionWrapper",
     "BatchPrefillWithPagedKVCacheWrapper",
     "BatchPrefillWithRaggedKVCacheWrapper",
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
     "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
     "MultiLevelCascadeAttentionWrapper",
     "append_paged_kv_cache",

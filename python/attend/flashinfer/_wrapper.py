@@ -40,6 +40,12 @@ def check_others(owner, others):
             raise refusal("unsupported", f"{name} {shown}: attend.flashinfer's {owner} takes {_REFUSED[name][-1]!r}")
 
 
+def split_rule_of(others):
+    """How attend.attention is to share keys among workers: with either of these a token's bits do not depend on the
+    other requests, as FlashInfer has it."""
+    return "fixed" if others.get("disable_split_kv") or (others.get("fixed_split_size") or 0) > 0 else "balanced"
+
+
 def by_tokens(cache, kv_layout):
     """A cache as [num_pages, page_size, num_heads, head_dim]."""
     return cache if kv_layout == "NHD" else cache.swapaxes(1, 2)
@@ -54,7 +60,7 @@ def keys_and_values(cache, kv_layout):
 def get_seq_lens(kv_indptr, kv_last_page_len, page_size):
     """Keys of each request, from its pages and what is in the last one."""
     num_pages = kv_indptr[1:] - kv_indptr[:-1]
-    return int32(((num_pages - 1) * page_size + kv_last_page_len) * (num_pages > 0))
+    return int32(((num_pages - 1) * page_size + beside(kv_last_page_len, kv_indptr)) * (num_pages > 0))
 
 
 def int32(array):
@@ -115,6 +121,37 @@ def with_base_2(result, lse, return_lse):
     return (values, lse) if return_lse else values
 
 
+def _is_of_kernels(page_size):
+    return page_size <= 256 and page_size & (page_size - 1) == 0
+
+
+def _token_rows(cache):
+    """(cache, spacing): a cache of pages as one of pages of one token, the same memory, and how many tokens of that lie
+    from one page to the next."""
+    strides = cache.stride() if hasattr(cache, "stride") else [step // cache.itemsize for step in cache.strides]
+    num_pages, page_size = cache.shape[:2]
+    spacing, rest = divmod(strides[0], strides[1]) if num_pages > 1 else (page_size, 0)
+    if rest:
+        raise refusal(
+            "unsupported",
+            f"page_size {page_size} with strides {tuple(strides)}: expected pages a whole number of tokens apart, or a "
+            "power of two up to 256",
+        )
+    shape = (max(0, num_pages - 1) * spacing + page_size * (num_pages > 0), 1, *cache.shape[2:])
+    strides = (strides[1], *strides[1:])
+    if hasattr(cache, "as_strided"):
+        return cache.as_strided(shape, strides), spacing
+    import numpy as np
+
+    return np.lib.stride_tricks.as_strided(cache, shape, [step * cache.itemsize for step in strides]), spacing
+
+
+def _token_slots(kv_indptr, kv_indices, page_size, spacing):
+    """The index over pages as one over their tokens."""
+    slots = kv_indices[:, None] * spacing + iota_like(kv_indptr, page_size)
+    return dict(kv_indptr=kv_indptr * page_size, kv_indices=slots.reshape(-1))
+
+
 class _ArraysOfGraph:
     """Arrays that keep their place from plan to plan, so that a captured graph reads what the last plan wrote."""
 
@@ -162,7 +199,7 @@ class Wrapper:
         check_others(type(self).__name__, others)
         if kv_layout not in ("NHD", "HND"):
             raise refusal("invalid_argument", f"kv_layout {kv_layout!r}: expected 'NHD' or 'HND'")
-        self._kv_layout, self._planned, self._out_dtype = kv_layout, None, None
+        self._kv_layout, self._planned, self._out_dtype, self._slots = kv_layout, None, None, None
         self._graph = _ArraysOfGraph(buffers or {}) if use_cuda_graph else None
 
     @property
@@ -174,6 +211,31 @@ class Wrapper:
 
     def _keep(self, plan, out_dtype=None):
         self._planned, self._out_dtype = self._graph.kept(plan) if self._graph else plan, out_dtype
+        self._slots = None
+
+    def _change(self, **changed):
+        """Other numbers of a plan; its arrays stay."""
+        self._planned = {**self._of_plan(), **changed}
+
+    def _check_page_size(self, call, cache):
+        planned = call.pop("page_size", None)
+        if planned is not None and cache.shape[1] != planned:
+            raise refusal(
+                "invalid_argument", f"a cache with pages of {cache.shape[1]} tokens: expected {planned}, as plan() was given"
+            )
+
+    def _by_tokens(self, call, *caches):
+        """Caches whose page size no kernel knows, as pages of one token, which `call` is told."""
+        page_size = caches[0].shape[1]
+        rows = [_token_rows(cache) for cache in caches]
+        spacing = rows[0][1]
+        if any(other != spacing for _, other in rows):
+            raise refusal("unsupported", f"page_size {page_size} with k and v of other strides: expected the same, or a power of two")
+        # A graph that is captured makes them anew in every replay.
+        if self._slots is None or self._slots[0] != spacing or self._graph:
+            self._slots = spacing, _token_slots(call["kv_indptr"], call["kv_indices"], page_size, spacing)
+        call.update(self._slots[1])
+        return [cache for cache, _ in rows]
 
     def _of_plan(self):
         if self._planned is None:
@@ -183,12 +245,15 @@ class Wrapper:
     def _call(self, q, k, v, *, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False,
               window_left=None, sinks=None):  # fmt: skip
         call = self._of_plan()
+        self._check_page_size(call, k)
         if window_left is not None:
             call["window_left"] = window_left
         if call.pop("single_keys", False):
             if window_left is not None:
                 raise refusal("unsupported", f"window_left {window_left}: give it to plan() with a custom mask")
             k, v = _single_keys(k), _single_keys(v)
+        elif "kv_indptr" in call and not _is_of_kernels(k.shape[1]):
+            k, v = self._by_tokens(call, k, v)
         scale = call.pop("scale")
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         wants_lse = return_lse or lse is not None

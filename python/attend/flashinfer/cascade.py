@@ -2,10 +2,18 @@
 
 from .._attend import merge
 from .._refusal import refusal
-from ._wrapper import LOG2_E
-from .prefill import BatchPrefillWithPagedKVCacheWrapper
+from ._wrapper import LOG2_E, check_others
+from .decode import BatchDecodeWithPagedKVCacheWrapper
+from .prefill import BatchPrefillWithPagedKVCacheWrapper, single_prefill_with_kv_cache
 
-__all__ = ["MultiLevelCascadeAttentionWrapper", "merge_state", "merge_state_in_place", "merge_states"]
+__all__ = [
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
+    "MultiLevelCascadeAttentionWrapper",
+    "merge_state",
+    "merge_state_in_place",
+    "merge_states",
+]
 
 
 def merge_state(v_a, s_a, v_b, s_b):
@@ -77,3 +85,59 @@ class MultiLevelCascadeAttentionWrapper:
         return merged[0]
 
     forward = run
+
+
+class _SharedPrefixWrapper:
+    """Keys that all requests have in front of their own, which lie in pages."""
+
+    _of_own_keys: type
+
+    def __init__(self, float_workspace_buffer=None, kv_layout="NHD"):
+        self._own, self._kv_layout = self._of_own_keys(float_workspace_buffer, kv_layout), kv_layout
+
+    def reset_workspace_buffer(self, *args, **kwargs):
+        """Workspaces are attend's own."""
+
+    def plan(self, *args, **options):
+        """Of the requests' own keys: as the wrapper without a shared prefix has it."""
+        self._own.plan(*args, **options)
+
+    begin_forward = plan
+
+    def end_forward(self):
+        """Nothing is to be freed."""
+
+    def _run(self, q, k_shared, v_shared, unique_kv_cache, sm_scale, others, **changed):
+        check_others("shared prefix", others)
+        self._own._change(scale=sm_scale, **changed)
+        shared = single_prefill_with_kv_cache(
+            q, k_shared, v_shared, kv_layout=self._kv_layout, sm_scale=sm_scale, return_lse=True
+        )
+        return merge_state(*shared, *self._own.run(q, unique_kv_cache, return_lse=True))[0]
+
+
+class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefixWrapper):
+    """Decode of requests that have their first keys in common."""
+
+    _of_own_keys = BatchDecodeWithPagedKVCacheWrapper
+
+    def forward(self, q, k_shared, v_shared, unique_kv_cache, allow_fp16_qk_reduction=False, sm_scale=None, **others):
+        """q [batch, num_qo_heads, head_dim]; k_shared, v_shared [shared_len, num_kv_heads, head_dim], or with kv_layout
+        "HND" heads first; unique_kv_cache the pages of the other keys."""
+        return self._run(q, k_shared, v_shared, unique_kv_cache, sm_scale, others)
+
+    run = forward
+
+
+class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefixWrapper):
+    """Prefill and append of requests that have their first keys in common."""
+
+    _of_own_keys = BatchPrefillWithPagedKVCacheWrapper
+
+    def forward(
+        self, q, k_shared, v_shared, unique_kv_cache, causal=False, allow_fp16_qk_reduction=False, sm_scale=None, **others
+    ):  # fmt: skip
+        """As the decode wrapper has it, with q [total_q, num_qo_heads, head_dim]. causal: of the requests' own keys."""
+        return self._run(q, k_shared, v_shared, unique_kv_cache, sm_scale, others, causal=causal)
+
+    run = forward

@@ -3,7 +3,7 @@
 from functools import partialmethod
 
 from .._refusal import refusal
-from ._wrapper import Wrapper, beside, check_others, get_seq_lens, iota_like, keys_and_values
+from ._wrapper import Wrapper, beside, check_others, get_seq_lens, iota_like, keys_and_values, split_rule_of
 from .prefill import single_prefill_with_kv_cache
 
 __all__ = [
@@ -36,13 +36,14 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         """The pages of each request: int32 indptr [batch + 1] into indices, page ids, and last_page_len [batch].
         q_len_per_req: the last so many tokens of each request are its queries, and do not see those behind them."""
         check_others("decode", {"pos_encoding_mode": pos_encoding_mode, **others})
-        self._q_len = q_len_per_req or 1
+        self._q_len, self._num_reqs = q_len_per_req or 1, len(indptr) - 1
         self._keep(
             dict(
                 cu_seqlen_q=beside(iota_like(indptr, len(indptr)) * self._q_len, indices),
                 seqlen_kv=beside(get_seq_lens(indptr, last_page_len, page_size), indices), max_seqlen_q=self._q_len,
                 kv_indptr=beside(indptr, indices), kv_indices=indices, window_left=window_left,
-                logit_cap=logits_soft_cap or 0.0, scale=sm_scale,
+                logit_cap=logits_soft_cap or 0.0, scale=sm_scale, page_size=page_size,
+                split_rule=split_rule_of(others),
             ),
             o_data_type,
         )  # fmt: skip
@@ -59,6 +60,11 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         check_others("decode", others)
         if q_len_per_req is not None and self._planned is not None and q_len_per_req != self._q_len:
             raise refusal("invalid_argument", f"q_len_per_req {q_len_per_req}: plan() was given {self._q_len}")
+        if self._planned is not None and q.shape[0] != self._num_reqs * self._q_len:
+            raise refusal(
+                "invalid_argument",
+                f"q of {q.shape[0]} tokens: expected {self._num_reqs} requests times q_len_per_req {self._q_len}, as plan() was given",
+            )
         k, v = keys_and_values(paged_kv_cache, self._kv_layout)
         return self._call(
             q, k, v, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, out=out, lse=lse, return_lse=return_lse,

@@ -4,7 +4,7 @@ from typing import Any
 
 from .._attend import mla
 from .._refusal import refusal
-from ._wrapper import LOG2_E, Wrapper, as_dtype, beside, check_others, iota_like, longest, with_base_2
+from ._wrapper import LOG2_E, Wrapper, _is_of_kernels, as_dtype, beside, check_others, iota_like, longest, with_base_2
 
 __all__ = ["BatchMLAPagedAttentionWrapper"]
 
@@ -34,7 +34,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             dict(
                 cu_seqlen_q=beside(qo_indptr, kv_indices), seqlen_kv=beside(kv_len_arr, kv_indices),
                 max_seqlen_q=longest(qo_indptr), kv_indptr=beside(kv_indptr, kv_indices), kv_indices=kv_indices,
-                causal=causal, scale=sm_scale,
+                causal=causal, scale=sm_scale, page_size=page_size,
             )
         )  # fmt: skip
 
@@ -66,6 +66,9 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             )  # fmt: skip
         else:
             call = self._of_plan()
+            self._check_page_size(call, latent)
+            if not _is_of_kernels(latent.shape[1]):
+                (latent,) = self._by_tokens(call, latent)
         result: Any = mla(q_nope, q_pe, latent, out=out, return_lse=wants_lse, scale_kv=scale, **call)
         if wants_lse and return_lse_base_on_e:
             result = result[0], result[1] / LOG2_E

@@ -2,7 +2,9 @@
 
 from functools import partialmethod
 
-from ._wrapper import Wrapper, beside, check_others, differences, get_seq_lens, int32_like, keys_and_values, longest
+from ._wrapper import (
+    Wrapper, beside, check_others, differences, get_seq_lens, int32_like, keys_and_values, longest, split_rule_of
+)  # fmt: skip
 
 __all__ = ["BatchPrefillWithPagedKVCacheWrapper", "BatchPrefillWithRaggedKVCacheWrapper", "single_prefill_with_kv_cache"]
 
@@ -31,7 +33,8 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
         plan = dict(
             cu_seqlen_q=beside(qo_indptr, pages), seqlen_kv=beside(seqlens, pages), max_seqlen_q=longest(qo_indptr),
             kv_indptr=beside(paged_kv_indptr, pages), kv_indices=pages, causal=causal, window_left=window_left,
-            logit_cap=logits_soft_cap or 0.0, scale=sm_scale,
+            logit_cap=logits_soft_cap or 0.0, scale=sm_scale, page_size=page_size,
+            split_rule=split_rule_of(others),
         )  # fmt: skip
         if custom_mask is not None or packed_custom_mask is not None:
             from . import masks
@@ -88,7 +91,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
         plan = dict(
             cu_seqlen_q=qo_indptr, seqlen_kv=differences(kv_indptr), max_seqlen_q=longest(qo_indptr),
             cu_seqlen_kv=kv_indptr, causal=causal, window_left=window_left, logit_cap=logits_soft_cap or 0.0,
-            scale=sm_scale,
+            scale=sm_scale, split_rule=split_rule_of(others),
         )  # fmt: skip
         if custom_mask is not None or packed_custom_mask is not None:
             from . import masks

@@ -309,7 +309,7 @@ TEST(ChooseGemm, ServesABatchInvariantLayerOfAnyRowsByKernelsThatGiveTheSameBits
 }
 
 // A CTA with all of K would leave SMs idle; of fewer than eight K-blocks some of a cluster would be.
-TEST(ChooseGemm, SharesTheSlicesOfBatchInvariantLayersAmongClustersWhereTilesAreFew) {
+TEST(ChooseGemm, SharesTheSlicesOfBatchInvariantLayersAmongClustersUpTo128Rows) {
   GemmProblem problem = kLayer;
   problem.batch_invariant = true;
   const auto choice = [&](int64_t num_rows, int64_t out_features, int64_t in_features) {
@@ -322,7 +322,7 @@ TEST(ChooseGemm, SharesTheSlicesOfBatchInvariantLayersAmongClustersWhereTilesAre
   EXPECT_EQ(choice(33, 4096, 4096), GemmKernel::kSwapAbSplitK);
   EXPECT_EQ(choice(128, 4096, 14336), GemmKernel::kSwapAbSplitK);
   EXPECT_EQ(choice(129, 4096, 4096), GemmKernel::kInvariantSm90);
-  EXPECT_EQ(choice(128, 28672, 4096), GemmKernel::kInvariantSm90);
+  EXPECT_EQ(choice(128, 28672, 4096), GemmKernel::kSwapAbSplitK);
   EXPECT_EQ(choice(128, 4096, 504), GemmKernel::kInvariantSm90);
   problem.gated = true;
   EXPECT_EQ(choice(128, 4096, 4096), GemmKernel::kGemmThenSilu);

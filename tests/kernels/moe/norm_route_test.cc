@@ -45,13 +45,14 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
         logits({of.num_tokens, of.num_experts}, DType::kF32), experts({of.num_tokens, of.top_k}, DType::kI32),
         weights({of.num_tokens, of.top_k}, DType::kF32),
         expected_experts({of.num_tokens, of.top_k}, DType::kI32),
-        expected_weights({of.num_tokens, of.top_k}, DType::kF32);
+        expected_weights({of.num_tokens, of.top_k}, DType::kF32), arrivals({1}, DType::kI32);
+    arrivals.view().as<int32_t>()[0] = 7;
     {
       attend::cuda::OwnedStream owned(kGpu);
       Stream stream = owned.get();
       const DeviceCopy x_copy(x, stream), norm_copy(norm, stream), router_copy(router, stream),
           bias_copy(bias, stream), correction_copy(correction, stream), y_copy(y, stream),
-          experts_copy(experts, stream), weights_copy(weights, stream);
+          experts_copy(experts, stream), weights_copy(weights, stream), arrivals_copy(arrivals, stream);
       ASSERT_TRUE(norm_route(
           {.x = x_copy.view(),
            .norm = norm_copy.view(),
@@ -61,13 +62,16 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
            .correction = of.corrected ? correction_copy.view() : TensorView(),
            .normalized = y_copy.view(),
            .experts = experts_copy.view(),
-           .weights = weights_copy.view()},
+           .weights = weights_copy.view(),
+           .arrivals = arrivals_copy.view()},
           stream));
       y_copy.download(stream);
       experts_copy.download(stream);
       weights_copy.download(stream);
+      arrivals_copy.download(stream);
       attend::cuda::synchronize(stream);
     }
+    EXPECT_EQ(arrivals.view().as<int32_t>()[0], 0);
     const double rounding = dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
     for (int64_t token = 0; token < of.num_tokens; ++token) {
       const int64_t first = token * of.hidden_size;

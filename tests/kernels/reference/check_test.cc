@@ -91,6 +91,33 @@ TEST_F(CheckAttention, RefusesDescalesOfHeadsWithoutFp8Queries) {
   EXPECT_THAT(refused(), HasSubstr("k_scales: expected none with q float32"));
 }
 
+TEST_F(CheckAttention, RefusesNewKeysThatAreNotAsManyForEachRequest) {
+  const Tensor three = Tensor::empty({3, 2, 64}, DType::kF32), four = Tensor::empty({4, 2, 64}, DType::kF32);
+  args_.new_keys = {.k = three.view(), .v = three.view(), .capacity = 12};
+  EXPECT_EQ(refused(),
+            "new_keys.k float32[3, 2, 64] on cpu: expected as many keys for each of the 2 requests");
+  args_.new_keys.k = four.view();
+  EXPECT_EQ(refused(), "new_keys.v float32[3, 2, 64] on cpu: expected 4 in dimension 0");
+  args_.new_keys.v = four.view();
+  EXPECT_NO_THROW(check(args_));
+}
+
+TEST_F(CheckAttention, RefusesToStoreNewKeysOnACpu) {
+  const Tensor keys = Tensor::empty({2, 2, 64}, DType::kF32);
+  args_.new_keys = {.k = keys.view(), .v = keys.view(), .capacity = 12};
+  kernels::AttentionPlan plan({.max_reqs = 2,
+                               .max_tokens = 4,
+                               .max_kv_tokens = 14,
+                               .num_q_heads = 4,
+                               .num_kv_heads = 2,
+                               .head_dim_v = 64},
+                              Device{});
+  Stream stream;
+  plan.plan(args_.batch, args_.visibility, stream);
+  EXPECT_THAT(refusal([&] { kernels::attention(args_, plan, stream); }, ErrorCode::kUnsupported),
+              HasSubstr("new_keys float32[2, 2, 64] on cpu: expected none"));
+}
+
 TEST_F(CheckAttention, RefusesIntegersAsKv) {
   args_.kv.k.dtype = args_.kv.v.dtype = DType::kI32;
   EXPECT_THAT(refused(), HasSubstr("expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2"));

@@ -13,10 +13,17 @@ void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
   check_plan(
       "attention", plan, args.batch, args.visibility,
       {.num_q_heads = args.q.shape[1], .num_kv_heads = args.kv.k.shape[2], .head_dim_v = args.kv.v.shape[3]});
+  if (!args.new_keys.k.empty() && !stores_new_keys(args, plan))
+    fail(ErrorCode::kUnsupported, "new_keys ", args.new_keys.k,
+         ": expected none, but those that stores_new_keys() speaks of (attention)");
   if (const OnGpu gpu(stream); gpu) return cuda::attention(args, plan.device_plan(), stream);
   if (is_fp8(args.q.dtype))
     fail(ErrorCode::kUnsupported, "q ", args.q, ": on a CPU expected float32, float16 or bfloat16");
   cpu::attention(args, plan, cpu::attention_isa());
+}
+
+bool stores_new_keys(const AttentionArgs& args, const AttentionPlan& plan) {
+  return args.q.device.type == DeviceType::kCuda && cuda::stores_new_keys(args, plan.device_plan());
 }
 
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {

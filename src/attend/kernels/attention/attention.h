@@ -17,6 +17,14 @@ struct HeadScales {
   int64_t request_stride = 0, head_stride = 0;
 };
 
+// Keys and values that are stored in the cache before they are attended to, as many to each request: behind
+// the batch.seqlen_kv that are there. Position p of a request is left out from `capacity` on.
+struct NewKeys {
+  TensorView k;  // [num_reqs * n, num_kv_heads, head_dim_qk], of the cache's dtype; empty: none
+  TensorView v;  // [num_reqs * n, num_kv_heads, head_dim_v]
+  int32_t capacity = 0;
+};
+
 struct AttentionArgs {
   TensorView q;    // [num_tokens, num_q_heads, head_dim_qk]: f32, f16, bf16, or on a GPU fp8_e4m3 with K/V of
                    // that dtype; last stride 1
@@ -31,6 +39,9 @@ struct AttentionArgs {
   // Of q of fp8_e4m3 alone: what scores (q_scales, k_scales) and outputs (v_scales) are multiplied by besides
   // score.scale, kv.k_scale and kv.v_scale. Kernels may then multiply probabilities in fp8_e4m3 too.
   HeadScales q_scales = {}, k_scales = {}, v_scales = {};
+  // Only where stores_new_keys() says so. batch.seqlen_kv leaves them out, and requests do not share the
+  // pages that they go to.
+  NewKeys new_keys = {};
 };
 
 // Shapes, dtypes and strides of `args`: throws Error(kInvalidArgument or kUnsupported) naming what is wrong.
@@ -40,6 +51,11 @@ void check(const AttentionArgs& args);
 // Writes args.out and args.lse for every token, padding included. `plan` was made for this batch and these
 // limits; its work items say which thread does what. Calls check() first. Runs on stream.device.
 void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream);
+
+// Whether attention() stores args.new_keys itself, with `plan` as plan_inline() left it for args.batch, in
+// which every request has queries: a few keys of 16 bits on a GPU, where calls derive their plan. Elsewhere
+// append_keys() (kv_store/batch_arrays.h) stores them before.
+bool stores_new_keys(const AttentionArgs& args, const AttentionPlan& plan);
 
 // Whether attention() on `device` multiplies queries, keys and values of fp8_e4m3 as they are, where
 // max_seqlen_q new tokens of the heads of a K/V head are `num_rows` rows, splits are not fixed and there is

@@ -111,4 +111,8 @@ void AttentionPlan::plan_inline(const QueryBatch& batch, const Visibility& visib
   num_reqs_ = batch.num_reqs();
 }
 
+bool AttentionPlan::is_inline_for(const QueryBatch& batch) {
+  return device_plan_ != nullptr && device_plan_->is_inline_for(batch);
+}
+
 }  // namespace attend::kernels

@@ -84,6 +84,19 @@ void check_queries(const AttentionArgs& args) {
   require(args.kv.k.dtype == q, "k ", args.kv.k, " with q ", args.q, ": expected fp8_e4m3, as q");
 }
 
+void check_new_keys(const AttentionArgs& args) {
+  const NewKeys& added = args.new_keys;
+  if (added.k.empty()) return;
+  const int64_t num_reqs = args.batch.num_reqs(), num_kv_heads = args.kv.k.shape[2];
+  require_rank("new_keys.k", added.k, 3);
+  require(num_reqs > 0 && added.k.shape[0] % num_reqs == 0, "new_keys.k ", added.k,
+          ": expected as many keys for each of the ", num_reqs, " requests");
+  require_shape("new_keys.k", added.k, {added.k.shape[0], num_kv_heads, args.kv.k.shape[3]});
+  require_shape("new_keys.v", added.v, {added.k.shape[0], num_kv_heads, args.kv.v.shape[3]});
+  require_unit_stride("new_keys.k", added.k);
+  require_unit_stride("new_keys.v", added.v);
+}
+
 void check_score(const ScoreRule& score, int64_t num_heads) {
   require(score.logit_cap >= 0.0f, "logit_cap ", score.logit_cap, ": above 0, or 0 for none");
   require(score.sinks.empty() || score.sinks.size() == static_cast<size_t>(num_heads),
@@ -127,6 +140,7 @@ void check(const AttentionArgs& args) {
   check_index(args.kv.index, page_size);
   check_visibility(args.visibility, args.batch);
   check_score(args.score, num_q_heads);
+  check_new_keys(args);
 }
 
 void check(const MlaArgs& args) {

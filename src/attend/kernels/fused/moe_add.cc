@@ -14,17 +14,21 @@ namespace attend::kernels {
 namespace {
 
 struct RouterScratch {
-  TensorView logits, experts, weights;
+  TensorView logits, experts, weights, arrivals;
 
   RouterScratch(const MoeShape& shape, int64_t num_tokens, ScratchPieces& pieces)
       : logits(pieces.take(DType::kF32, {num_tokens, shape.num_experts})),
         experts(pieces.take(DType::kI32, {num_tokens, shape.top_k})),
-        weights(pieces.take(DType::kF32, {num_tokens, shape.top_k})) {}
+        weights(pieces.take(DType::kF32, {num_tokens, shape.top_k})),
+        arrivals(pieces.take(DType::kI32, {1})) {}
 };
 
-// Returns what experts read.
-TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const RouterScratch& router,
-                               const OpContext& context) {
+struct Routed {
+  TensorView x;         // what experts read
+  TensorView arrivals;  // as of MoeExpertsArgs
+};
+Routed normalize_and_route(Residual& residual, const MoeAddArgs& args, const RouterScratch& router,
+                           const OpContext& context) {
   RouteArgs choice{.logits = router.logits,
                    .rule = args.rule,
                    .correction = args.correction,
@@ -42,15 +46,16 @@ TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const
                     .normalized = normalized,
                     .experts = router.experts,
                     .weights = router.weights,
+                    .arrivals = router.arrivals,
                     .batch_invariant = context.batch_invariant},
                    context.stream))
-      return normalized;
+      return {.x = normalized, .arrivals = router.arrivals};
   }
   const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
   const Linear parts[] = {args.router};
   multiply_parts(x, parts, router.logits, context);
   route(choice, context.stream);
-  return x;
+  return {.x = x, .arrivals = {}};
 }
 
 }  // namespace
@@ -74,7 +79,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   ScratchPieces pieces(memory, context.stream.device);
   const RouterScratch router(args.shape, num_tokens, pieces);
 
-  const TensorView x = normalize_and_route(residual, args, router, context);
+  const auto [x, arrivals] = normalize_and_route(residual, args, router, context);
   const bool shares = !args.shared.gate_up.empty();
   if (shares) {
     multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);
@@ -92,6 +97,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
                .accumulate = on_gpu,
                .scratch = memory.subspan(pieces.used_bytes()),
                .workspace = context.workspace,
+               .arrivals = arrivals,
                .batch_invariant = context.batch_invariant},
               context.stream);
   if (shares) linear_add(args.shared.inner, args.shared.down, residual, context);

@@ -51,6 +51,9 @@ struct MoeExpertsArgs {
   bool accumulate = false;         // out += what is computed, rounded once. GPU only.
   View<std::byte> scratch = {};    // experts_scratch_bytes(), aligned to 64, of the stream's device
   View<std::byte> workspace = {};  // as of linear()
+  // i32 [1], 0 before the call and anything behind it: lets a GPU compute both products of one token in one
+  // launch, whose CTAs wait for one another. Empty: it does not.
+  TensorView arrivals = {};
   // A token's bits do not depend on the other tokens of the call, nor on their number. Elsewhere they may on
   // a GPU depend on that number.
   bool batch_invariant = false;

@@ -16,6 +16,7 @@ struct NormRouteArgs {
   TensorView correction = {};    // as of RouteArgs
   TensorView normalized;         // as x: what experts read
   TensorView experts, weights;   // as of RouteArgs
+  TensorView arrivals = {};      // as of MoeExpertsArgs: becomes 0; empty: none
   bool batch_invariant = false;  // bits of rms_norm(), linear() and route() are wanted
 };
 // normalized = rms_norm(x), and route() of its product with the router. False where that takes several

@@ -8,11 +8,13 @@ DevicePlan::DevicePlan(const AttentionPlanLimits&, Device) { refuse("attention p
 size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
 void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 void DevicePlan::plan_inline(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
+bool DevicePlan::is_inline_for(const QueryBatch&) { refuse("attention plan"); }
 
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
 void attention(const AttentionArgs&, const DevicePlan&, Stream&, const AttentionTuning&) {
   refuse("attention");
 }
+bool stores_new_keys(const AttentionArgs&, const DevicePlan&) { return false; }
 bool multiplies_e4m3(Device, int64_t, int64_t, int64_t) { return false; }
 void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }
 void merge(const MergeArgs&, Stream&) { refuse("merge"); }

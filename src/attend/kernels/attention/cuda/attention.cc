@@ -108,6 +108,12 @@ HeadScaleParams head_scales(const HeadScales& scales) {
   return {scales.data, scales.request_stride, scales.head_stride};
 }
 
+// Of each request.
+int32_t num_new_keys(const AttentionArgs& args) {
+  return args.batch.num_reqs() == 0 ? 0
+                                    : static_cast<int32_t>(args.new_keys.k.shape[0] / args.batch.num_reqs());
+}
+
 AttentionParams common_params(const QueryBatch& batch, const Visibility& visibility, const ScoreRule& score,
                               const TensorView& q, const TensorView& out, const TensorView& lse) {
   AttentionParams params{};
@@ -234,11 +240,31 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.q_scales = head_scales(args.q_scales);
   params.k_scales = head_scales(args.k_scales);
   params.v_scales = head_scales(args.v_scales);
+  if (!args.new_keys.k.empty()) {
+    params.batch.seqlen_new = num_new_keys(args);
+    params.new_keys = {token_rows(args.new_keys.k), token_rows(args.new_keys.v), args.new_keys.capacity};
+  }
   launch(attention_problem(args, plan), tuning, {&args, nullptr, params, plan}, stream);
 }
 
 void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream) {
   attention(args, plan, stream, attention_tuning(gpu_facts(stream.device)));
+}
+
+// Keys of a window begin before the new ones, so that a CTA reads, and so stores, each of them.
+bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan) {
+  // CTAs with many to store would end later than the others.
+  constexpr int32_t kMost = 64;
+  const NewKeys& added = args.new_keys;
+  const DType dtype = args.kv.k.dtype;
+  return plan.view().inline_plan && args.batch.tree_mask.empty() && !args.prefix_ready &&
+         args.visibility.chunk == 0 &&
+         (args.visibility.window_left < 0 || num_new_keys(args) <= args.visibility.window_left) &&
+         num_new_keys(args) <= kMost && size_of(dtype) == 2 && added.k.dtype == dtype &&
+         added.v.dtype == dtype && rows_aligned(added.k, 16) && rows_aligned(added.v, 16) &&
+         args.kv.k_scale == 1.0f && args.kv.v_scale == 1.0f &&
+         choose(attention_problem(args, plan), gpu_facts(args.q.device)).kernel ==
+             AttentionKernel::kSm80Tiles;
 }
 
 // Plans of more than 64 rows have tiles as tall as there are.

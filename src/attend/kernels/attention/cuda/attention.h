@@ -22,7 +22,8 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
 // rest runs on the plain kernel.
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream);
 
-// As the function of attention.h, on a GPU.
+// As the functions of attention.h, on a GPU.
+bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan);
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows);
 
 // What choose() is told.

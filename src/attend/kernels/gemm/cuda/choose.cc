@@ -8,7 +8,6 @@
 #include "attend/kernels/gemm/cuda/sm80/quantised_gemm_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
-#include "attend/kernels/gemm/cuda/sm90/batch_invariant_gemm_shape.h"
 #include "attend/kernels/gemm/cuda/sm90/fp8_block_gemm_shape.h"
 #include "attend/kernels/gemm/cuda/sm90/gated_mlp_gemm_shape.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
@@ -73,16 +72,10 @@ bool split_k_takes(const GemmProblem& problem, const GpuFacts& gpu) {
           (!problem.gated && problem.norm != GemmNorm::kDeferred && problem.in_features >= kMinInputs));
 }
 
-// As estimated, where the batch-invariant GEMM has tiles for all SMs: it reads no more then, and the partial
-// sums of slices cost a cluster more than that GEMM's waves of tiles.
-bool slices_are_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
-  return problem.num_rows >= tuning.min_rows_of_any && problem.num_rows <= tuning.max_rows_of_tiles &&
-         sm90::num_large_tiles(problem.num_rows, problem.out_features) < gpu.num_sms;
-}
-
-bool split_k_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning) {
-  if (problem.batch_invariant) return slices_are_faster(problem, gpu, tuning);
+bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
   const int64_t num_rows = problem.num_rows;
+  if (problem.batch_invariant)
+    return num_rows >= tuning.min_rows_of_any && num_rows <= tuning.max_rows_of_tiles;
   if (num_rows < tuning.min_rows_of_large || num_rows > tuning.max_rows_of_tiles) return false;
   const int64_t num_weight_rows = problem.num_weight_rows();
   const bool small = num_weight_rows * problem.in_features < tuning.small_elements;

@@ -244,6 +244,15 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, Ex
                       : !plain ? launch_skinny_mxfp4_experts_bf16
                       : bf16   ? launch_skinny_experts_bf16
                                : launch_skinny_experts_f16;
+  if (lone && !args.arrivals.empty() && gpu_facts(stream.device).runs_sm90a() &&
+      fits_one_launch(shape.top_k, shape.intermediate_size, shape.hidden_size, plain,
+                      gpu_facts(stream.device).num_sms)) {
+    const auto launch_both = !plain ? launch_lone_token_mxfp4_mlp_bf16
+                             : bf16 ? launch_lone_token_mlp_bf16
+                                    : launch_lone_token_mlp_f16;
+    launch_both({.gate_up = gate_up, .down = down, .arrivals = args.arrivals.as<int32_t>()}, stream.handle);
+    return;
+  }
   launch(gate_up, stream.handle);
   launch(down, stream.handle);
   if (!down.sums) combine(args, scratch, /*row_of_pair=*/nullptr, stream);

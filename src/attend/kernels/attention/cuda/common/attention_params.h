@@ -19,6 +19,7 @@ struct BatchParams {
   const uint64_t* tree_mask;   // [num_tokens, tree_mask_words]; null: none
   const int32_t* positions;    // [num_tokens] with a tree mask
   int32_t num_reqs;
+  int32_t seqlen_new;  // keys of each request that CTAs with inline plans store, and seqlen_kv leaves out
   int32_t tree_mask_words;
   int32_t window_left;   // -1: none
   int32_t window_right;  // 0 without `causal` and with a tree mask
@@ -109,6 +110,13 @@ struct HeadScaleParams {
   int64_t request_stride, head_stride;
 };
 
+// Keys and values that CTAs store before they read them, each those of its own range: batch.seqlen_new of
+// each request.
+struct NewKeyRows {
+  TokenRows k, v;
+  int32_t capacity;  // keys of a request that there is room for
+};
+
 struct AttentionParams {
   TokenRows q;
   TokenRows q_rope;  // MLA: the rotated part of q, for the last columns of K; data null: none
@@ -117,6 +125,7 @@ struct AttentionParams {
   int64_t lse_token_stride, lse_head_stride;
   PagedRows k, v;
   KvIndex index;
+  NewKeyRows new_keys;
   BatchParams batch;
   PlanView plan;
   const float* sinks;  // [num_q_heads]; null: none

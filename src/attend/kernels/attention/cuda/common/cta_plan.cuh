@@ -61,7 +61,8 @@ class CtaPlan {
 
   // A request's only row tile, the request's number being its index; without queries it has no KV tiles.
   __device__ RowTile derive_tile(int request) const {
-    const RequestSpan span = request_span(params_.batch, request);
+    RequestSpan span = request_span(params_.batch, request);
+    span.seqlen_kv += params_.batch.seqlen_new;
     // Nor has it positions, which a tree mask under a window asks for.
     if (span.seqlen_q <= 0) return {.index = request};
     // Splits are not fixed: a KV tile is a key tile.

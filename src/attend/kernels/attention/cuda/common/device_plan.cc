@@ -182,6 +182,7 @@ BatchParams batch_params(const QueryBatch& batch, const Visibility& visibility) 
           .tree_mask = batch.tree_mask.empty() ? nullptr : batch.tree_mask.data(),
           .positions = batch.positions.data(),
           .num_reqs = batch.num_reqs(),
+          .seqlen_new = 0,
           .tree_mask_words = batch.tree_mask_words,
           .window_left = visibility.window_left,
           .window_right = std::min(visibility.window_right, kMaxWindowRight),
@@ -284,6 +285,11 @@ void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Str
 void DevicePlan::plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   shape_for(batch);
   if (!view_.inline_plan) launch(batch, visibility, stream);
+}
+
+bool DevicePlan::is_inline_for(const QueryBatch& batch) {
+  shape_for(batch);
+  return view_.inline_plan;
 }
 
 void DevicePlan::launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {

@@ -31,6 +31,9 @@ class DevicePlan {
   // same.
   void plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
+  // As AttentionPlan's.
+  bool is_inline_for(const QueryBatch& batch);
+
   const AttentionPlanLimits& limits() const { return limits_; }  // num_workers filled
   // K/V heads as the plan has them: of MLA, groups of query heads that read the same latent rows.
   int num_head_groups() const { return grouped_.num_kv_heads; }

@@ -32,6 +32,7 @@
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
+#include "attend/kernels/attention/cuda/sm80/store_new_keys.cuh"
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/cluster.cuh"
@@ -512,6 +513,8 @@ class AttentionCta {
   // Tall tiles have no registers for it; their requests have several.
   static_assert(!kInlinePlan || (kTileRows <= 64 && !kFixedSplits));
   using Plan = CtaPlan<kThreads, kInlinePlan>;
+  // Of a request's only row tile.
+  static constexpr bool kStoresNewKeys = kInlinePlan && !kFp8;
 
  public:
   static constexpr int kSharedBytes = kRowScalesAt + (kFp8 ? kRows * static_cast<int>(sizeof(float)) : 0);
@@ -580,6 +583,10 @@ class AttentionCta {
     }
     const int num_stages = max(0, (range_end - first_position + kStageKeys - 1) / kStageKeys);
     pipeline_.aim(tile, work_tile.head, first_position, range_end, num_stages);
+    // Before locate(), behind whose barrier they are read.
+    if (kStoresNewKeys && params_.batch.seqlen_new > 0)
+      store_new_keys<kThreads>(params_, tile.request, tile.seqlen_kv, work_tile.head, first_position,
+                               range_end);
     int num_filled = 0;
     if (Config::kPrefetchesPrefix && prefetches) {
       pipeline_.locate();

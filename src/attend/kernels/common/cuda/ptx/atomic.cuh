@@ -1,4 +1,4 @@
-// Atomics that order other accesses: PTX ISA, "atom" (.acq_rel: sm_70).
+// Atomics and loads that order other accesses: PTX ISA, "atom", "ld" (.acq_rel, .acquire: sm_70).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,13 @@ __device__ inline int32_t atom_add_acq_rel(int32_t* to, int32_t value) {
                : "l"(to), "r"(value)
                : "memory");
   return before;
+}
+
+// What this thread reads next comes after what they had written who wrote the number. "ld.acquire.gpu".
+__device__ inline int32_t ld_acquire(const int32_t* from) {
+  int32_t value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n" : "=r"(value) : "l"(from) : "memory");
+  return value;
 }
 
 }  // namespace attend::kernels::cuda::ptx

@@ -44,22 +44,64 @@ __device__ __forceinline__ float clamped_swiglu(float gate, float up, float limi
   return (up + 1.0f) * gate / (1.0f + expf(-alpha * gate));
 }
 
+// What an output of a row needs besides its sums: `LoadedTerms` loads it when it is wanted, ExpertTerms have
+// been loaded before.
+class LoadedTerms {
+ public:
+  __device__ __forceinline__ LoadedTerms(const GroupedGemmParams& params, int expert, int row, int output)
+      : params_(params), expert_(expert), row_(row), output_(output) {}
+
+  __device__ __forceinline__ float input_weight() const {
+    const ExpertEpilogue& rule = params_.epilogue;
+    return rule.input_weights[rule.pair_of_row != nullptr ? rule.pair_of_row[row_] : row_];
+  }
+  __device__ __forceinline__ float bias(int half) const {
+    return load_element(params_.epilogue.bias.data, expert_weight_row(params_, expert_, half, output_),
+                        params_.epilogue.bias.element);
+  }
+
+ private:
+  const GroupedGemmParams& params_;
+  const int expert_, row_, output_;
+};
+
+class ExpertTerms {
+ public:
+  ExpertTerms() = default;
+  __device__ __forceinline__ ExpertTerms(const GroupedGemmParams& params, const LoadedTerms& terms) {
+    if (params.epilogue.input_weights != nullptr) input_weight_ = terms.input_weight();
+    if (params.epilogue.bias.data == nullptr) return;
+    bias_ = terms.bias(0);
+    if (params.gated) up_bias_ = terms.bias(1);
+  }
+
+  __device__ __forceinline__ float input_weight() const { return input_weight_; }
+  __device__ __forceinline__ float bias(int half) const { return half == 0 ? bias_ : up_bias_; }
+
+ private:
+  float input_weight_, bias_, up_bias_;  // set where the rule wants them
+};
+
 // An output of a row from its sum, or from those of gate and up.
-__device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int expert, int row,
-                                               int output, float sum, float up) {
+template <class Terms>
+__device__ __forceinline__ float expert_output(const GroupedGemmParams& params, const Terms& terms, float sum,
+                                               float up) {
   const ExpertEpilogue& rule = params.epilogue;
   if (rule.input_weights != nullptr) {
-    const float weight = rule.input_weights[rule.pair_of_row != nullptr ? rule.pair_of_row[row] : row];
+    const float weight = terms.input_weight();
     sum *= weight;
     up *= weight;
   }
   if (rule.bias.data != nullptr) {
-    sum += load_element(rule.bias.data, expert_weight_row(params, expert, 0, output), rule.bias.element);
-    if (params.gated)
-      up += load_element(rule.bias.data, expert_weight_row(params, expert, 1, output), rule.bias.element);
+    sum += terms.bias(0);
+    if (params.gated) up += terms.bias(1);
   }
   if (!params.gated) return sum;
   return rule.clamped ? clamped_swiglu(sum, up, rule.limit, rule.alpha) : silu_times(sum, up);
+}
+__device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int expert, int row,
+                                               int output, float sum, float up) {
+  return expert_output(params, LoadedTerms(params, expert, row, output), sum, up);
 }
 
 }  // namespace attend::kernels::cuda

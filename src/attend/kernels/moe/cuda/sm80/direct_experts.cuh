@@ -61,18 +61,15 @@ class DirectExpertsCta {
     const int64_t num_groups = int64_t{sorted_.num_tiles()} * groups;
     const int begin = static_cast<int>(num_groups * blockIdx.x / gridDim.x),
               end = static_cast<int>(num_groups * (blockIdx.x + 1) / gridDim.x);
+    LoneTile<Rows> weights = weights_of(begin, groups, begin < end);
+    if constexpr (!kGated) {
+      ptx::griddepcontrol_wait();
+      ptx::launch_dependents();
+    }
     int of_x = -1;  // the tile of rows whose x is there
     for (int group = begin; group < end; ++group) {
       const int tile_idx = group / groups;
       const typename Sorted::Tile tile = sorted_.tile(tile_idx);
-      const int first = ((group - tile_idx * groups) * kTiles + warp() / kSlices) * kOutputs;
-      const bool given = first < params_.out_features;
-      LoneTile<Rows> weights(rows_of(tile.expert, given ? first : 0), given ? num_k_blocks_ : 0,
-                             warp() % kSlices, kSlices);
-      if (!kGated && of_x < 0) {
-        ptx::griddepcontrol_wait();
-        ptx::launch_dependents();
-      }
       if (tile_idx != of_x) {
         // Nobody reads the x that was there: all have left their sums by it.
         bring_x(tile);
@@ -87,8 +84,15 @@ class DirectExpertsCta {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         all[warp() * kSumsOfWarp + (lane() % 4 * 2 + i % 2) * kWeightRows + lane() / 4 + i / 2 * 8] = sums[i];
+      // Loads return in the order in which they are issued: what this group's outputs need comes before the
+      // next group's W.
+      const Output output(params_, sorted_, tile, (group - tile_idx * groups) * kTiles * kOutputs);
+      ExpertTerms terms;
+      if (output.given)
+        terms = ExpertTerms(layout(), LoadedTerms(layout(), tile.expert, output.pair, output.feature));
+      if (group + 1 < end) weights = weights_of(group + 1, groups, true);
       __syncthreads();
-      write(tile, (group - tile_idx * groups) * kTiles * kOutputs, all);
+      if (output.given) write(output, terms, all);
     }
   }
 
@@ -105,14 +109,36 @@ class DirectExpertsCta {
     return layout;
   }
 
-  // A lane's rows of W. Rows behind the last output are the last one again.
-  __device__ __forceinline__ Rows rows_of(int expert, int first) const {
+  // What a thread writes of a group: an output of a row, of one of the group's tiles.
+  struct Output {
+    int own, row, of_group;
+    int feature, pair;
+    bool given;
+
+    __device__ Output(const SkinnyExpertsParams& params, const Sorted& sorted,
+                      const typename Sorted::Tile& tile, int first_of_group) {
+      const int thread = static_cast<int>(threadIdx.x);
+      own = thread % kOutputs;
+      row = thread / kOutputs % kTileRows;
+      of_group = thread / (kOutputs * kTileRows);
+      feature = first_of_group + of_group * kOutputs + own;
+      given = row < tile.num_rows && feature < params.out_features;
+      pair = given ? sorted.pair_of_row(tile.first_row + row) : 0;
+    }
+  };
+
+  // This warp's tile of a group, of which a tile of rows has `groups`: its first K-blocks are asked for. Rows
+  // of W behind the last output are the last one again.
+  __device__ __forceinline__ LoneTile<Rows> weights_of(int group, int groups, bool given) const {
+    const int expert = given ? sorted_.tile(group / groups).expert : 0;
+    const int first = (group % groups * kTiles + warp() / kSlices) * kOutputs;
     const int last = params_.out_features - 1, low = min(first + lane() / 4, last);
-    if constexpr (kGated)
-      return Rows(params_.weight, expert_weight_row(layout(), expert, 0, low),
-                  expert_weight_row(layout(), expert, 1, low));
-    return Rows(params_.weight, expert_weight_row(layout(), expert, 0, low),
-                expert_weight_row(layout(), expert, 0, min(first + 8 + lane() / 4, last)));
+    const int64_t low_row = expert_weight_row(layout(), expert, 0, low);
+    const int64_t high_row = kGated
+                                 ? expert_weight_row(layout(), expert, 1, low)
+                                 : expert_weight_row(layout(), expert, 0, min(first + 8 + lane() / 4, last));
+    return LoneTile<Rows>(Rows(params_.weight, low_row, high_row), given && first <= last ? num_k_blocks_ : 0,
+                          warp() % kSlices, kSlices);
   }
 
   // Rows that there are not are left as they are: their sums are theirs alone, and nobody reads them.
@@ -137,25 +163,19 @@ class DirectExpertsCta {
     return x_ + row * row_bytes_ + Rows::place(piece) * 16;
   }
 
-  // A thread has an output of a row, of one of the group's tiles.
-  __device__ __forceinline__ void write(const typename Sorted::Tile& tile, int first_of_group,
+  __device__ __forceinline__ void write(const Output& output, const ExpertTerms& terms,
                                         const float* sums) const {
-    const int thread = static_cast<int>(threadIdx.x);
-    const int own = thread % kOutputs, row = thread / kOutputs % kTileRows,
-              of_group = thread / (kOutputs * kTileRows);
-    const int first = first_of_group + of_group * kOutputs;
-    if (row >= tile.num_rows || first + own >= params_.out_features) return;
     float sum = 0.0f, up = 0.0f;
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
-      const float* const from = sums + (of_group * kSlices + slice) * kSumsOfWarp + row * kWeightRows + own;
+      const float* const from =
+          sums + (output.of_group * kSlices + slice) * kSumsOfWarp + output.row * kWeightRows + output.own;
       sum += from[0];
       if constexpr (kGated) up += from[kWeightRows / 2];
     }
-    const int pair = sorted_.pair_of_row(tile.first_row + row);
-    const float value = expert_output(layout(), tile.expert, pair, first + own, sum, up);
-    const int to = kGated ? first + Rows::place_in_piece(own) : first + own;
-    static_cast<T*>(params_.out)[int64_t{pair} * params_.out_features + to] = T(value);
+    const float value = expert_output(layout(), terms, sum, up);
+    const int to = output.feature - output.own + (kGated ? Rows::place_in_piece(output.own) : output.own);
+    static_cast<T*>(params_.out)[int64_t{output.pair} * params_.out_features + to] = T(value);
   }
 
   const SkinnyExpertsParams& params_;

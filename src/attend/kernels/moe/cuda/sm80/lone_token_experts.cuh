@@ -14,8 +14,11 @@
 // whose sum it writes.
 #pragma once
 
+#include <algorithm>
+
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/atomic.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
@@ -25,7 +28,7 @@
 
 namespace attend::kernels::cuda {
 
-inline constexpr int kLoneWarps = 8, kLoneThreads = 32 * kLoneWarps, kLoneCtasOfSm = 3;
+inline constexpr int kLoneWarps = 8, kLoneThreads = 32 * kLoneWarps;
 
 // What a lane has of two rows of W, and how its pieces of x lie: 16 bytes each. A policy for each format.
 // Elements of the type of x: a lane has 8 neighbouring inputs of each row.
@@ -67,9 +70,9 @@ class LonePlainRows {
  private:
   __device__ static int first_input() { return static_cast<int>(threadIdx.x) % 4 * 8; }
 
-  const int in_features_;
-  const T* const low_;
-  const T* const high_;
+  int in_features_;
+  const T* low_;
+  const T* high_;
 };
 
 // mxfp4: a lane has 32 neighbouring inputs of each row, which share a scale. Products of code and scale are
@@ -161,11 +164,11 @@ class LoneMxFp4Rows {
     }
   }
 
-  const int in_features_;
-  const uint8_t* const low_;
-  const uint8_t* const high_;
-  const uint8_t* const low_scales_;
-  const uint8_t* const high_scales_;
+  int in_features_;
+  const uint8_t* low_;
+  const uint8_t* high_;
+  const uint8_t* low_scales_;
+  const uint8_t* high_scales_;
 };
 
 // A warp's K-blocks of a tile: slice, slice + num_slices, ...
@@ -196,21 +199,30 @@ class LoneTile {
     if (k_block < num_k_blocks_) blocks_[i] = rows_.load(k_block);
   }
 
-  const Rows rows_;
-  const int num_k_blocks_, num_slices_;
-  int k_block_;
+  Rows rows_;
+  int num_k_blocks_, num_slices_, k_block_;
   typename Rows::Block blocks_[Rows::kDepth];
 };
+
+// What a CTA has in shared memory besides x.
+struct LoneShared {
+  // Of each warp, of its two rows of W that have eight outputs each.
+  float sums[kLoneWarps * 2 * kLoneOutputs];
+  // What is known before the sums, of each output of a warp's tile (gated) or of each expert.
+  ExpertTerms terms[kMaxLoneTopK * kLoneOutputs];
+  float given[kMaxLoneTopK * kLoneOutputs];  // by each expert
+};
+static_assert(kLoneWarps <= kMaxLoneTopK);
 
 template <class T, class Rows>
 class LoneTokenCta {
   static constexpr int kPieceInputs = 8, kSumsOfWarp = 2 * kLoneOutputs;
 
  public:
-  __device__ LoneTokenCta(const SkinnyExpertsParams& params, char* x, float* sums)
+  __device__ LoneTokenCta(const SkinnyExpertsParams& params, char* x, LoneShared& shared)
       : params_(params),
         x_(ptx::shared_address(x)),
-        sums_(sums),
+        shared_(shared),
         num_k_blocks_((params.in_features + Rows::kInputs - 1) / Rows::kInputs),
         pieces_of_row_(num_k_blocks_ * Rows::kInputs / kPieceInputs) {}
 
@@ -221,78 +233,82 @@ class LoneTokenCta {
     const int tile = static_cast<int>(blockIdx.x) * kTiles + warp() / kSlices;
     const bool given = tile < params_.top_k * num_chunks;
     const int pair = given ? tile / num_chunks : 0, first = given ? tile % num_chunks * kLoneOutputs : 0;
+    // Of each output, a thread of the tile's first warp.
+    const bool writes = given && warp() % kSlices == 0 && lane() < kLoneOutputs;
     ptx::griddepcontrol_wait();
     // Not before the wait: the next kernel reads early what the one before this has written.
     ptx::launch_dependents();
+    // Loads return in the order in which they are issued: x, which is in L2, before W.
+    const Pieces first_pieces = load_pieces(static_cast<int>(threadIdx.x));
     const int expert = params_.experts[pair];
+    ExpertTerms terms;
+    if (writes) terms = ExpertTerms(layout(), LoadedTerms(layout(), expert, pair, first + lane()));
     LoneTile<Rows> weights(Rows(params_.weight, expert_weight_row(layout(), expert, 0, first + lane() / 4),
                                 expert_weight_row(layout(), expert, 1, first + lane() / 4)),
                            given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
-    bring_ordered();
+    store_pieces(static_cast<int>(threadIdx.x), first_pieces);
+    for (int piece = kPiecesAtOnce * kLoneThreads + static_cast<int>(threadIdx.x); piece < pieces_of_row_;
+         piece += kPiecesAtOnce * kLoneThreads)
+      store_pieces(piece, load_pieces(piece));
+    if (writes) shared_.terms[warp() * kLoneOutputs + lane()] = terms;
     __syncthreads();
     float sums[4] = {};
     weights.multiply(x_, sums);
     if (lane() % 4 == 0) {
-      sums_[warp() * kSumsOfWarp + lane() / 4] = sums[0];
-      sums_[warp() * kSumsOfWarp + kLoneOutputs + lane() / 4] = sums[2];
+      shared_.sums[warp() * kSumsOfWarp + lane() / 4] = sums[0];
+      shared_.sums[warp() * kSumsOfWarp + kLoneOutputs + lane() / 4] = sums[2];
     }
     __syncthreads();
-    // Of each output, by a thread of the tile's first warp.
-    if (!given || warp() % kSlices != 0 || lane() >= kLoneOutputs) return;
-    float gate = 0.0f, up = 0.0f;
-#pragma unroll
-    for (int slice = 0; slice < kSlices; ++slice) {
-      const float* const from = sums_ + (warp() + slice) * kSumsOfWarp + lane();
-      gate += from[0];
-      up += from[kLoneOutputs];
-    }
-    // In the order in which the second product's lanes take them.
-    static_cast<T*>(
-        params_.out)[int64_t{pair} * params_.out_features + first + Rows::place_in_piece(lane())] =
-        T(expert_output(layout(), expert, pair, first + lane(), gate, up));
+    if (writes) write_gated(pair, first);
   }
 
-  // 8 outputs of all experts, two a warp at a time.
-  __device__ __forceinline__ void run_sums() {
+  // 8 outputs of all experts, two a warp at a time. wait() returns when the first product is there.
+  template <class Wait>
+  __device__ __forceinline__ void run_sums(const Wait& wait) {
     const int num_twos = (params_.top_k + 1) / 2, num_slices = max(1, kLoneWarps / num_twos);
     const int first = static_cast<int>(blockIdx.x) * kLoneOutputs;
     const int two = warp() / num_slices, slice = warp() % num_slices;
     const bool given = two < num_twos;
     const int low = given ? 2 * two : 0, high = min(low + 1, params_.top_k - 1);
     const int64_t output = first + lane() / 4;
-    // They were written before the first product, which has seen them, began.
+    // What the first product has seen was there before: experts, their weights, and what is added to.
     const Rows rows(params_.weight, int64_t{params_.experts[low]} * params_.out_features + output,
                     int64_t{params_.experts[high]} * params_.out_features + output);
     LoneTile<Rows> weights(rows, given ? num_k_blocks_ : 0, slice, num_slices);
-    ptx::griddepcontrol_wait();
-    ptx::launch_dependents();
-    copy_x(params_.top_k);
-    const int thread = static_cast<int>(threadIdx.x);
-    T* const out = static_cast<T*>(params_.out) + first + thread;
-    float total = thread < kLoneOutputs && params_.accumulate ? float(*out) : 0.0f;
+    // A thread has an output of an expert, the first ones have one of the sum.
+    const int thread = static_cast<int>(threadIdx.x), pair = thread / kLoneOutputs,
+              own = thread % kLoneOutputs;
+    T* const out = static_cast<T*>(params_.out) + first + own;
+    const bool adds = thread < kLoneOutputs && params_.accumulate;
+    ExpertTerms terms;
+    float weight = 1.0f;
+    if (pair < params_.top_k) {
+      terms = ExpertTerms(layout(), LoadedTerms(layout(), params_.experts[pair], pair, first + own));
+      if (params_.weights != nullptr) weight = params_.weights[pair];
+    }
+    float total = adds ? float(*out) : 0.0f;
+    wait();
+    // A warp's x is its own.
+    if (given) copy_x(low, high, slice, num_slices);
     ptx::cp_async_wait_group<0>();
-    __syncthreads();
+    __syncwarp();
     float sums[4] = {};
     // Columns of x take turns between the two experts.
     weights.multiply(x_ + (lane() / 4 % 2 == 0 ? low : high) * pieces_of_row_ * 16, sums);
     if (lane() % 4 == 0) {
-      sums_[warp() * kSumsOfWarp + lane() / 4] = sums[0];
-      sums_[warp() * kSumsOfWarp + kLoneOutputs + lane() / 4] = sums[3];
+      shared_.sums[warp() * kSumsOfWarp + lane() / 4] = sums[0];
+      shared_.sums[warp() * kSumsOfWarp + kLoneOutputs + lane() / 4] = sums[3];
     }
     __syncthreads();
-    float value = 0.0f;
-    const int pair = thread / kLoneOutputs, own = thread % kLoneOutputs;
     if (pair < params_.top_k) {
+      float value = 0.0f;
       for (int i = 0; i < num_slices; ++i)
-        value += sums_[(pair / 2 * num_slices + i) * kSumsOfWarp + pair % 2 * kLoneOutputs + own];
-      value = expert_output(layout(), params_.experts[pair], pair, first + own, value, 0.0f);
-      if (params_.weights != nullptr) value *= params_.weights[pair];
+        value += shared_.sums[(pair / 2 * num_slices + i) * kSumsOfWarp + pair % 2 * kLoneOutputs + own];
+      shared_.given[thread] = weight * expert_output(layout(), terms, value, 0.0f);
     }
-    __syncthreads();
-    if (pair < params_.top_k) sums_[thread] = value;
     __syncthreads();
     if (thread >= kLoneOutputs) return;
-    for (int i = 0; i < params_.top_k; ++i) total += sums_[i * kLoneOutputs + thread];
+    for (int i = 0; i < params_.top_k; ++i) total += shared_.given[i * kLoneOutputs + thread];
     *out = T(total);
   }
 
@@ -310,30 +326,63 @@ class LoneTokenCta {
     return layout;
   }
 
-  // The row of x, with zeros behind its last inputs; pieces of eight are brought into order.
-  __device__ __forceinline__ void bring_ordered() const {
+  // Sums of the tile's slices, by its first warp, in the order in which the second product's lanes take them.
+  __device__ __forceinline__ void write_gated(int pair, int first) const {
+    float gate = 0.0f, up = 0.0f;
+#pragma unroll
+    for (int slice = 0; slice < Rows::kSlicesOfGated; ++slice) {
+      const float* const from = shared_.sums + (warp() + slice) * kSumsOfWarp + lane();
+      gate += from[0];
+      up += from[kLoneOutputs];
+    }
+    const float value = expert_output(layout(), shared_.terms[warp() * kLoneOutputs + lane()], gate, up);
+    static_cast<T*>(
+        params_.out)[int64_t{pair} * params_.out_features + first + Rows::place_in_piece(lane())] = T(value);
+  }
+
+  // Pieces of eight of the row of x, kLoneThreads apart, with zeros behind its last inputs; they are brought
+  // into order on their way.
+  static constexpr int kPiecesAtOnce = 2;
+  struct Pieces {
+    uint4 x[kPiecesAtOnce];
+  };
+  __device__ __forceinline__ Pieces load_pieces(int first) const {
     const int given = params_.in_features / kPieceInputs;
-#pragma unroll 2
-    for (int piece = static_cast<int>(threadIdx.x); piece < pieces_of_row_; piece += kLoneThreads) {
-      const uint4 x = piece < given ? static_cast<const uint4*>(params_.x)[piece] : uint4{};
-      ptx::st_shared_16(x_ + Rows::place(piece) * 16, Rows::ordered(x));
+    Pieces pieces;
+#pragma unroll
+    for (int i = 0; i < kPiecesAtOnce; ++i) {
+      const int piece = first + i * kLoneThreads;
+      pieces.x[i] = piece < given ? static_cast<const uint4*>(params_.x)[piece] : uint4{};
+    }
+    return pieces;
+  }
+  __device__ __forceinline__ void store_pieces(int first, const Pieces& pieces) const {
+#pragma unroll
+    for (int i = 0; i < kPiecesAtOnce; ++i) {
+      const int piece = first + i * kLoneThreads;
+      if (piece < pieces_of_row_) ptx::st_shared_16(x_ + Rows::place(piece) * 16, Rows::ordered(pieces.x[i]));
     }
   }
-  // Rows that are in that order.
-  __device__ __forceinline__ void copy_x(int num_rows) const {
+  // K-blocks slice, slice + num_slices, ... of the rows of two experts, which are in that order.
+  __device__ __forceinline__ void copy_x(int low, int high, int slice, int num_slices) const {
+    constexpr int kPieces = Rows::kInputs / kPieceInputs;  // of a K-block
+    static_assert(2 * kPieces <= 32 && 32 % (2 * kPieces) == 0);
+    constexpr int kBlocksAtOnce = 32 / (2 * kPieces);
     const int given = params_.in_features / kPieceInputs;
-    const auto* const x = static_cast<const uint4*>(params_.x);
-    for (int i = static_cast<int>(threadIdx.x); i < num_rows * pieces_of_row_; i += kLoneThreads) {
-      const int row = i / pieces_of_row_, piece = i - row * pieces_of_row_;
-      ptx::cp_async_16(x_ + (row * pieces_of_row_ + Rows::place(piece)) * 16,
-                       x + (piece < given ? row * given + piece : 0), piece < given);
+    const int row = lane() / kPieces % 2 == 0 ? low : high;
+    const auto* const x = static_cast<const uint4*>(params_.x) + row * given;
+    for (int k_block = slice + lane() / (2 * kPieces) * num_slices; k_block < num_k_blocks_;
+         k_block += kBlocksAtOnce * num_slices) {
+      const int piece = k_block * kPieces + lane() % kPieces;
+      ptx::cp_async_16(x_ + (row * pieces_of_row_ + Rows::place(piece)) * 16, x + (piece < given ? piece : 0),
+                       piece < given);
     }
     ptx::cp_async_commit_group();
   }
 
   const SkinnyExpertsParams& params_;
   const uint32_t x_;
-  float* const sums_;  // of each warp
+  LoneShared& shared_;
   const int num_k_blocks_, pieces_of_row_;
 };
 
@@ -341,20 +390,57 @@ template <class T, class Rows, bool kGated>
 __global__ void __launch_bounds__(kLoneThreads, kLoneCtasOfSm)
     lone_token_experts_kernel(const __grid_constant__ SkinnyExpertsParams params) {
   extern __shared__ __align__(16) char x[];
-  __shared__ float sums[kLoneWarps * 2 * kLoneOutputs];
-  static_assert(kMaxLoneTopK * kLoneOutputs <= kLoneWarps * 2 * kLoneOutputs);
-  LoneTokenCta<T, Rows> cta(params, x, sums);
+  __shared__ LoneShared shared;
+  LoneTokenCta<T, Rows> cta(params, x, shared);
   if constexpr (kGated)
     cta.run_gated();
   else
-    cta.run_sums();
+    cta.run_sums([] {
+      ptx::griddepcontrol_wait();
+      ptx::launch_dependents();
+    });
+}
+
+// Both products. All CTAs are on the GPU at once (fits_one_launch()), so they may wait for one another: for
+// the second product's W this is time to arrive.
+template <class T, class Rows>
+__global__ void __launch_bounds__(kLoneThreads, kLoneCtasOfSm)
+    lone_token_mlp_kernel(const __grid_constant__ LoneTokenMlpParams params) {
+  extern __shared__ __align__(16) char x[];
+  __shared__ LoneShared shared;
+  LoneTokenCta<T, Rows>(params.gate_up, x, shared).run_gated();
+  __syncthreads();
+  if (threadIdx.x == 0) ptx::atom_add_acq_rel(params.arrivals, 1);
+  if (static_cast<int>(blockIdx.x) * kLoneOutputs >= params.down.out_features) return;
+  LoneTokenCta<T, Rows>(params.down, x, shared).run_sums([&] {
+    if (threadIdx.x == 0)
+      while (ptx::ld_acquire(params.arrivals) < static_cast<int>(gridDim.x)) {
+      }
+    __syncthreads();
+  });
+}
+
+template <class Rows>
+int num_gated_ctas(const SkinnyExpertsParams& params) {
+  constexpr int kTiles = kLoneWarps / Rows::kSlicesOfGated;
+  return (params.top_k * (params.out_features / kLoneOutputs) + kTiles - 1) / kTiles;
+}
+
+template <class T, class Rows>
+void launch_lone_token_mlp(const LoneTokenMlpParams& params, void* stream) {
+  const int num_ctas =
+      std::max(num_gated_ctas<Rows>(params.gate_up), params.down.out_features / kLoneOutputs);
+  const int64_t bytes = std::max(lone_token_x_bytes(1, params.gate_up.in_features),
+                                 lone_token_x_bytes(params.down.top_k, params.down.in_features));
+  launch_dependent<LoneTokenMlpParams>(lone_token_mlp_kernel<T, Rows>, dim3(static_cast<unsigned>(num_ctas)),
+                                       kLoneThreads, static_cast<size_t>(bytes), stream, params,
+                                       "moe_experts");
 }
 
 template <class T, class Rows>
 void launch_lone_token_experts(const SkinnyExpertsParams& params, void* stream) {
   const int num_chunks = params.out_features / kLoneOutputs;
-  constexpr int kTiles = kLoneWarps / Rows::kSlicesOfGated;
-  const int num_ctas = params.gated ? (params.top_k * num_chunks + kTiles - 1) / kTiles : num_chunks;
+  const int num_ctas = params.gated ? num_gated_ctas<Rows>(params) : num_chunks;
   const int num_rows = params.gated ? 1 : params.top_k;
   const auto kernel =
       params.gated ? lone_token_experts_kernel<T, Rows, true> : lone_token_experts_kernel<T, Rows, false>;

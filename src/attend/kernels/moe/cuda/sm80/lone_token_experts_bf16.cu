@@ -6,4 +6,8 @@ void launch_lone_token_experts_bf16(const SkinnyExpertsParams& params, void* str
   launch_lone_token_experts<__nv_bfloat16, LonePlainRows<__nv_bfloat16>>(params, stream);
 }
 
+void launch_lone_token_mlp_bf16(const LoneTokenMlpParams& params, void* stream) {
+  launch_lone_token_mlp<__nv_bfloat16, LonePlainRows<__nv_bfloat16>>(params, stream);
+}
+
 }  // namespace attend::kernels::cuda

@@ -21,4 +21,22 @@ void launch_lone_token_experts_bf16(const SkinnyExpertsParams& params, void* str
 void launch_lone_token_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_lone_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
+// Both products in one launch, whose CTAs wait for one another: for what fits_one_launch(), so that all of
+// them are on the GPU at once.
+struct LoneTokenMlpParams {
+  SkinnyExpertsParams gate_up, down;  // as above; down reads what gate_up writes
+  int32_t* arrivals;                  // 0: counts CTAs
+};
+void launch_lone_token_mlp_bf16(const LoneTokenMlpParams& params, void* stream);
+void launch_lone_token_mlp_f16(const LoneTokenMlpParams& params, void* stream);
+void launch_lone_token_mxfp4_mlp_bf16(const LoneTokenMlpParams& params, void* stream);
+
+inline constexpr int kLoneCtasOfSm = 3;  // of 80 registers a thread, and kMaxLoneXBytes: on sm_90
+constexpr bool fits_one_launch(int64_t top_k, int64_t intermediate_size, int64_t hidden_size, bool plain,
+                               int num_sms) {
+  const int64_t tiles = top_k * (intermediate_size / kLoneOutputs), tiles_of_cta = plain ? 2 : 4;
+  const int64_t most = int64_t{kLoneCtasOfSm} * num_sms;
+  return (tiles + tiles_of_cta - 1) / tiles_of_cta <= most && hidden_size / kLoneOutputs <= most;
+}
+
 }  // namespace attend::kernels::cuda

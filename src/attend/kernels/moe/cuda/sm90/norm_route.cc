@@ -33,7 +33,8 @@ bool norm_route(const NormRouteArgs& args, Stream& stream) {
                                                       .correction = args.correction,
                                                       .experts = args.experts,
                                                       .weights = args.weights},
-                                                     num_experts)};
+                                                     num_experts),
+                               .arrivals = args.arrivals.empty() ? nullptr : args.arrivals.as<int32_t>()};
   const auto launch = dtype == DType::kBF16 ? launch_norm_route_bf16 : launch_norm_route_f16;
   launch(params, stream.handle);
   return true;

@@ -49,6 +49,7 @@ class NormRouteCta {
     load_router(router);
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
+    if (params_.arrivals != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *params_.arrivals = 0;
     normalize();
     multiply(router);
     // The CTA that gets the logits has started.

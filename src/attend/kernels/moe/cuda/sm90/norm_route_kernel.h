@@ -24,6 +24,7 @@ struct NormRouteParams {
   float norm_eps;
   int32_t in_features;
   RouteParams route;  // logits are not in memory: null
+  int32_t* arrivals;  // becomes 0; null: none
 };
 
 // Rows of x, which 16 bytes keep in different banks; partial sums of the warps, of the norm and the logits.
