@@ -135,7 +135,7 @@ PEERS = {"fa3": ("FlashAttention-3", "o"), "flashmla": ("FlashMLA", "D"), "fi.xq
 
 
 def draw_peers() -> None:
-    """attend and its peers in one run, each as a share of the roof: bytes at the read rate, or products at the GEMM's."""
+    """attend and its peers side by side, each as a share of the roof: bytes at the read rate, or products at the GEMM's."""
     rows = [json.loads(line) for line in (RESULTS / "gpu-peers.jsonl").read_text(encoding="utf-8").splitlines()]
     roofs, rows = rows[0], sorted(rows[1:], key=lambda row: row["case"].split(" ")[0])
 
@@ -160,7 +160,7 @@ def draw_peers() -> None:
     axes.axvline(100, color=LIMIT, linewidth=0.8)
     axes.set_xlabel("% of the roof: a read of the run, or a bf16 GEMM's rate (twice that for fp8 queries)", fontsize=7)
     axes.legend(fontsize=6.5, loc="lower right")
-    axes.set_title(f"attend beside its peers, one run. {roofs['gpu']}, {roofs['date']}", fontsize=8)
+    axes.set_title(f"attend beside its peers. {roofs['gpu']}, {roofs['date']}", fontsize=8)
     save(figure, "peers")
 
 

@@ -42,9 +42,7 @@ void make_plan(kernels::AttentionPlan& plan, Planning planning, const kernels::Q
   ensure(plan.device_plan().view().inline_plan, "the call would not derive its plan");
 }
 
-void run_mla(
-    const kernels::MlaArgs& args, const conformance::BuiltCase& built, Planning planning,
-    const std::function<void()>& before = [] {}) {
+void run_mla(const kernels::MlaArgs& args, const conformance::BuiltCase& built, Planning planning) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();
   DeviceArrays arrays(stream);
@@ -61,8 +59,6 @@ void run_mla(
   device.score.sinks = arrays.view(args.score.sinks);
   kernels::AttentionPlan plan(plan_limits(built.spec), kGpu);
   make_plan(plan, planning, device.batch, device.visibility, stream);
-  cuda::synchronize(stream);
-  before();
   kernels::mla(device, plan, stream);
   out.download(stream);
   lse.download(stream);
@@ -114,11 +110,6 @@ void attention_on_gpu(const kernels::AttentionArgs& args, const conformance::Bui
 
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {
   run_mla(args, built, Planning::kBefore);
-}
-
-void mla_on_gpu_after(const std::function<void()>& before, const kernels::MlaArgs& args,
-                      const conformance::BuiltCase& built) {
-  run_mla(args, built, Planning::kBefore, before);
 }
 
 void attention_planned_inline(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {

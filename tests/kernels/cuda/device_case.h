@@ -37,9 +37,6 @@ void attention_on_gpu_if(const IsRightKernel& is_right, const kernels::Attention
                          const conformance::BuiltCase& built, Planning planning = Planning::kBefore,
                          const RunAttention& run = kernels::attention);
 void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
-// Calls `before` when all but MLA itself is done.
-void mla_on_gpu_after(const std::function<void()>& before, const kernels::MlaArgs& args,
-                      const conformance::BuiltCase& built);
 
 // The same with a plan that the call derives, and once more with one made before, which has to give the same
 // bits. Fails where the call would not derive its plan.

@@ -3,15 +3,11 @@
 #include <algorithm>
 
 #include "attend/kernels/attention/cuda/sm90/mla_kernel.h"
-#include "attend/kernels/common/cuda/gpu_facts.h"
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {
-
-// CTAs that do not run at once had better not wait for one another; and where work tiles are in more CTA
-// ranges than so many, a kernel with more threads merges sooner.
-constexpr int kCtasOfMetWorkTile = 2;
 
 // The swizzle of TMA repeats after so many rows.
 constexpr int kMinBoxRows = 8;
@@ -50,8 +46,8 @@ int64_t row_stride_of(const TensorView& q) {
 void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
   MlaParams mla{};
   mla.attention = params;
-  // Who merges wants to know where CTAs begin, and from a plan that they derive only once they have said so:
-  // the call before may still read what it has left.
+  // A kernel merges, which wants to know where CTAs begin, and from a plan that they derive only once they
+  // have said so: it may still read what the call before has left.
   mla.attention.plan.ctas_merge = false;
   if (params.plan.inline_plan) mla.attention.prefix_ready = false;
   mla.box_rows = box_rows_for(args);
@@ -77,12 +73,8 @@ void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& p
   const PlanView& view = plan.view();
   const int num_ctas =
       view.streamed ? view.num_ctas : std::min(view.num_ctas, plan.num_row_tiles() * params.num_kv_heads);
-  const int num_work_tiles = plan.num_row_tiles() * params.num_kv_heads;
-  const bool meets = view.streamed && num_ctas <= kCtasOfMetWorkTile * num_work_tiles &&
-                     num_ctas <= std::min(gpu_facts(stream.device).num_sms, kMlaMostMeetingCtas);
-  if (meets) mla.meeting = reinterpret_cast<uint32_t*>(view.partials_done);
   launch_mla(mla, num_ctas, stream.handle);
-  if (view.streamed && !meets) launch_mla_merge(mla.attention, stream.handle);
+  if (view.streamed) launch_mla_merge(mla.attention, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -27,7 +27,6 @@
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_converter.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_kernel.h"
-#include "attend/kernels/attention/cuda/sm90/mla_meeting.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_partial.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_schedule.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_shared.cuh"
@@ -676,7 +675,6 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
   const AttentionParams& attention = params.attention;
   const MlaShared shared(memory);
   if (threadIdx.x == 0) {
-    shared.begin() = static_cast<uint32_t>(clock());
     shared.init_barriers(kFp8 ? MlaTile::kProducerWarps : MlaTile::kLoadWarps,
                          kFp8 ? MlaTile::kProducerWarps : MlaTile::kQueryWarps);
     if (params.box_rows > 0) ptx::prefetch_tensormap(&params.latent);
@@ -707,16 +705,14 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
       MlaScheduler<Plan>(params, shared, warp - MlaTile::kLoadWarps).run(plan);
     ptx::griddepcontrol_wait();
     pad(attention);
-    ptx::launch_dependents();
   } else {
     ptx::setmaxnreg_inc<MlaTile::kMathRegisters>();
     // Before results are written.
     ptx::griddepcontrol_wait();
     MlaConsumer<T, kFp8>(params, shared).run();
     pad(attention);
-    ptx::launch_dependents();
-    if (params.meeting != nullptr) MlaMergeTogether(params, shared).run();
   }
+  ptx::launch_dependents();
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -10,8 +10,6 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kMlaHeadDimQk = 576, kMlaHeadDimV = 512;
 inline constexpr int kMlaRows = 64;  // of a work tile
 inline constexpr int kMlaKeys = 64;  // of a KV tile
-// The most CTAs that meet at the end of a launch.
-inline constexpr int kMlaMostMeetingCtas = 4095;
 // Chunks of 64 columns that TMA copies at a time.
 inline constexpr int kMlaBoxPanels = 3, kMlaQueryBoxPanels = 4;
 
@@ -29,16 +27,12 @@ struct MlaParams {
   // sequence, and of one panel of those of q_rope.
   CUtensorMap q, q_rope;
   bool boxes_queries;  // else they are copied by threads and there are no maps
-  // Where the CTAs of a streamed plan meet, which merge their partial results then; null: launch_mla_merge()
-  // has to. 0 before the first launch. It lies where a plan counts partial results, of which there are none
-  // here.
-  uint32_t* meeting;
 };
 
 // For q of a 16-bit dtype, latent rows of the same or of fp8, and plans without fixed splits whose row tiles
 // have kMlaRows or fewer. `stream` is a cudaStream_t. Throws Error(kDevice) when a launch fails.
 void launch_mla(const MlaParams& params, int num_ctas, void* stream);
-// Merges the partial results that launch_mla() left without a meeting.
+// Merges the partial results that launch_mla() left.
 void launch_mla_merge(const AttentionParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -25,10 +25,7 @@ class MlaWalk {
 
   // Before publish().
   __device__ void begin() {
-    if (!params_.plan.streamed)
-      next_work_tile() = static_cast<int>(blockIdx.x);
-    else if (walk_.cta.length <= 0)
-      walk_.cta.first = walk_.cta.tile.num_kv_tiles = 0;
+    if (!params_.plan.streamed) next_work_tile() = static_cast<int>(blockIdx.x);
   }
 
   // The next work tile, or that there is none, as soon as `place` is free for it.
@@ -56,8 +53,6 @@ class MlaWalk {
                               min(at.tile.num_kv_tiles - at.first, at.length));
     make(work_tile, at.tile, at.head, part);
     at.length -= part.count + walk_.header.line.gap;
-    // Where the CTA's range ends: who merges asks.
-    at.first = part.first + part.count;
     if (at.length <= 0) return;
     at.first = 0;
     at.head += plan.heads_at_once;

@@ -57,13 +57,6 @@ struct alignas(16) MlaWorkTile {
   KeyRange full;        // KV tiles of which every row sees all keys
 };
 
-// What a CTA has to do when the CTAs of a launch have met.
-enum class MlaMeetingOutcome : int32_t {
-  kGone,      // it did not wait for the others, or not long enough
-  kTogether,  // all have come
-  kLast,      // and some have gone, whose part it has to do
-};
-
 struct MlaShared {
   static constexpr int kQueriesAt = 0;
   static constexpr int kStagesAt = kQueriesAt + MlaTile::kQueryBytes;
@@ -81,9 +74,7 @@ struct MlaShared {
   static constexpr int kLandedAt = kPFullAt + MlaTile::kMathWarps;
   static constexpr int kNumBarriers = kLandedAt + MlaTile::kLoadWarps;
   static constexpr int kLandedParityAt = kBarriersAt + 8 * kNumBarriers;
-  static constexpr int kOutcomeAt = kLandedParityAt + 4 * MlaTile::kLoadWarps;
-  static constexpr int kBeginAt = kOutcomeAt + 4;
-  static constexpr int kBytes = kBeginAt + 4;
+  static constexpr int kBytes = kLandedParityAt + 4 * MlaTile::kLoadWarps;
   // Beside what a derived plan takes, which is aligned as this is.
   static_assert(kBytes + kMlaSwizzleAtom <= 227 * 1024);
 
@@ -130,12 +121,6 @@ struct MlaShared {
   // Of its present phase; registers are short.
   __device__ uint32_t& landed_parity(int warp) const {
     return reinterpret_cast<uint32_t*>(base + kLandedParityAt)[warp];
-  }
-
-  // When the CTA began, by clock(); what came of the meeting with the others (mla_meeting.cuh).
-  __device__ uint32_t& begin() const { return *reinterpret_cast<uint32_t*>(base + kBeginAt); }
-  __device__ MlaMeetingOutcome& outcome() const {
-    return *reinterpret_cast<MlaMeetingOutcome*>(base + kOutcomeAt);
   }
 
   // By one thread. How many warps bring latent rows, and queries.

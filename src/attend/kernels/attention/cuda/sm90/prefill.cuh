@@ -1,22 +1,22 @@
 // Attention of many rows on sm_90a, with TMA and wgmma: query rows of one request and KV head (GQA heads
 // packed with query tokens) against KV tiles. Warp-specialised and persistent: two consumer warpgroups take
 // turns at the tensor cores, so that the softmax of one runs beside the wgmma of the other (ping-pong), and
-// each issues QK^T of its next KV tile before the softmax of the present one has ended. fp8 K/V are converted
-// to the 16-bit type of q on their way.
+// each issues QK^T of its next KV tile before the softmax of the present one has ended. Up to head dim 96
+// there are three, who take no turns. fp8 K/V are converted to the 16-bit type of q on their way.
 //
-//   tile        128 rows x 128 keys (96 at head dim 192, 64 at 256); head dims 64/64, 96/96, 128/128,
-//               192/128, 256/256
-//   warps       2 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
+//   tile        128 rows x 128 keys (64 at head dim 256); 192 rows x 96 keys at head dims 64 and 96 (fp8: as
+//               the others). Head dims 64/64, 96/96, 128/128, 192/128, 256/256
+//   warps       2 or 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
-//               where pages have 8 rows or more, else by cp.async, and a warp for each consumer's queries,
-//               one of which schedules. fp8: two producer warpgroups, two warps each for K and V
-//   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); fp8: 200 and 56. Launched with 168
-//               (fp8: 128)
-//   shared      96 KB at head dims 64, 192 KB at 96 and 128, 216 KB at 192/128, 192 KB at 256; fp8: 112
-//               and 224 KB. Two work tiles with their queries (one at 256 and for fp8), two stages of K and
-//               two of V, two of fp8 bytes
-//   bytes       of a KV tile: 32 KB at head dims 64, 64 KB at 128, 60 KB at 192/128, 64 KB at 256; half of it
-//               from memory in fp8
+//               where pages have 8 rows or more, else by cp.async, and two for the consumers' queries, one of
+//               which schedules. fp8: two producer warpgroups, two warps each for K and V
+//   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); at head dim 256 224 and 56; three
+//               consumers: 152 and 56; fp8: 200 and 56. Launched with 168 (three consumers, fp8: 128)
+//   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 112
+//               and 224 KB. Two work tiles with their queries (one above 128 and for fp8), two stages of K
+//               and two of V, two of fp8 bytes
+//   bytes       of a KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
+//               256; fp8: 16 and 32 KB
 //   bound       tensor cores, and the softmax's exponentials
 #pragma once
 
