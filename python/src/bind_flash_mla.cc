@@ -87,6 +87,11 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   call.lse = lse.tokens();
   // The kernels know one K/V head, so each is a call with the query heads that read it.
   const int64_t group = num_q_heads / num_kv_heads;
+  if (num_kv_heads == 1) {
+    call.kv.k = head_of(*k_cache, 0);
+    run_call(q_object, metadata_object, call);
+    return nb::make_tuple(out.take(), lse.take());
+  }
   for (int64_t head = 0; head < num_kv_heads; ++head) {
     AttentionCall one = call;
     const int64_t begin = head * group, end = begin + group;
