@@ -20,6 +20,7 @@
 #include "attend/engine/step_trace.h"
 #include "attend/engine/stop_matcher.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/kv/first_pages.h"
 #include "attend/model/input_file.h"
 #include "attend/model/kv_scales.h"
 #include "attend/model/loadable_model.h"
@@ -80,9 +81,6 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   // With a thread alone there is nobody to read beside it.
   std::optional<WeightsAhead> weights;
   if (config.load_format != LoadFormat::kDummy && num_threads() > 1) weights.emplace(config.model_path);
-  if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
-    tokenizer_ = Tokenizer::from_path(config.model_path);
-  warn_about_token_ids(config.model_path);
   ResolvedEngine resolved = resolve_engine(config, model_spec_);
   info_ = std::move(resolved.info);
   // Numbers above fp8's range need scales; what is wider takes K and V as they are.
@@ -92,6 +90,12 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
     info_.has_kv_scales = !scales.empty();
   }
   pool_ = make_kv_pool(resolved.pool);
+  std::optional<FirstPages> first_pages;
+  if (info_.device.type == DeviceType::kCpu && num_threads() > 1)
+    first_pages.emplace(*pool_, static_cast<int>(resolved.backend.model.layers.size()));
+  if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
+    tokenizer_ = Tokenizer::from_path(config.model_path);
+  warn_about_token_ids(config.model_path);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
   slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
   attention_ = create_backend(info_.resolution,

@@ -113,6 +113,7 @@ TEST_F(Linear, MatchesFloat64WhenThreadsShareTheWork) {
   // More rows and input features, or rows and output features, than are packed at once, and parts of vectors.
   expect_matches_float64({521, 45, 515}, DType::kF16, *targets().back());
   expect_matches_float64({521, 1051, 24}, DType::kF16, *targets().back());
+  expect_matches_float64({1039, 130, 515}, DType::kF16, *targets().back());
 }
 
 TEST_F(Linear, WithoutBiasIsTheProductAlone) {
