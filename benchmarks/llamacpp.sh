@@ -10,8 +10,15 @@
 # NAME.md (default: build/llamacpp/table). LLAMACPP_BIN: a folder with llama-bench, llama-batched-bench and
 # llama-completion that is taken instead. ATTEND: attend's program (default: build/release/attend).
 set -euo pipefail
-cd "$(dirname "$0")/.."
-folder=$PWD/build/llamacpp
+root=$(cd "$(dirname "$0")/.." && pwd)
+compare=$root/benchmarks/llamacpp/compare.py
+for option; do
+  case $option in -h | --help) exec python3 "$compare" --help ;; esac
+done
+python3 "$compare" --check "$@"
+export ATTEND=${ATTEND:-$root/build/release/attend}
+[ -x "$ATTEND" ] || { echo "$ATTEND: no such program; scripts/demo.sh builds it" >&2; exit 1; }
+folder=$root/build/llamacpp
 mkdir -p "$folder"
 
 if [ -z "${LLAMACPP_BIN:-}" ]; then
@@ -19,7 +26,7 @@ if [ -z "${LLAMACPP_BIN:-}" ]; then
   built=$(cat "$folder/source/build-number" 2>/dev/null || true)
   [ "${LLAMACPP_VERSION:-$built}" == "$built" ] || rm -rf "$folder/source" "$folder/build"
   if [ ! -x "$LLAMACPP_BIN/llama-completion" ]; then
-    python3 benchmarks/llamacpp/fetch_source.py "$folder/source"
+    python3 "$root/benchmarks/llamacpp/fetch_source.py" "$folder/source"
     cmake -S "$folder/source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF \
       -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
       >"$folder/configure.log"
@@ -28,6 +35,5 @@ if [ -z "${LLAMACPP_BIN:-}" ]; then
   fi
   export LLAMACPP_BUILD=${LLAMACPP_BUILD:-$(<"$folder/source/build-number")}
 fi
-export LLAMACPP_BIN ATTEND=${ATTEND:-$PWD/build/release/attend}
-[ -x "$ATTEND" ] || { echo "$ATTEND: no such program; scripts/demo.sh builds it" >&2; exit 1; }
-exec python3 benchmarks/llamacpp/compare.py --models "$folder" --out "$folder/table" "$@"
+export LLAMACPP_BIN
+exec python3 "$compare" --models "$folder" --out "$folder/table" "$@"

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 PAGE_TOKENS = 64  # attend's on a CPU
-ATTEND, LLAMA = Path(os.environ["ATTEND"]), Path(os.environ["LLAMACPP_BIN"])
+DTYPES = ("bfloat16", "float16")
+ATTEND, LLAMA = (Path(os.environ.get(name, "")) for name in ("ATTEND", "LLAMACPP_BIN"))
 
 
 class Run:
@@ -166,39 +167,79 @@ def markdown(result):
     return "\n".join(lines) + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--layers", type=int, default=28)
-    parser.add_argument("--deep-layers", type=int, default=7, help="of the row at 16384 tokens")
-    parser.add_argument("--dtypes", default="bfloat16,float16")
-    parser.add_argument("--threads", default=",".join(str(n) for n in sorted({1, os.cpu_count()})))
-    parser.add_argument("--turns", type=int, default=3)
+def positive(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number above 0")
+    return int(text)
+
+
+def positives(text):
+    return [positive(part) for part in text.split(",")]
+
+
+def dtypes(text):
+    for part in text.split(","):
+        if part not in DTYPES:
+            raise argparse.ArgumentTypeError(f"{part!r}: expected some of {','.join(DTYPES)}")
+    return text.split(",")
+
+
+def pattern(text):
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a regular expression ({error})") from error
+
+
+def options():
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/llamacpp.sh",
+        description=__doc__.splitlines()[0],
+        epilog="Environment: ATTEND, attend's program; LLAMACPP_BIN, a folder with llama.cpp's programs, which are built "
+        "otherwise; LLAMACPP_VERSION, of the source that is built. All rows of 28 layers take hours and 7 GB.",
+    )
+    parser.add_argument("--layers", type=positive, default=28)
+    parser.add_argument("--deep-layers", type=positive, default=7, help="of the row at 16384 tokens")
+    parser.add_argument("--dtypes", type=dtypes, default=list(DTYPES))
+    parser.add_argument("--threads", type=positives, default=sorted({1, os.cpu_count()}), help="numbers, by commas")
+    parser.add_argument("--turns", type=positive, default=3)
     parser.add_argument("--quick", action="store_true", help="fewer tokens, no deep context")
-    parser.add_argument("--only", default="", help="rows in whose name this regular expression is found")
+    parser.add_argument("--only", type=pattern, default=re.compile(""),
+                        help="rows in whose name this regular expression is found")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row after so many")
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("build/llamacpp/table"), help="NAME of NAME.json and NAME.md")
+    parser.add_argument("--models", type=Path, default=Path("build/llamacpp"), help=argparse.SUPPRESS)
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)  # of the options alone
     args = parser.parse_args()
+    args.rows = [row for row in rows(args.quick, args.deep_layers) if args.only.search(row[0])]
+    if not args.rows:
+        names = ", ".join(row[0] for row in rows(args.quick, args.deep_layers))
+        parser.error(f"--only {args.only.pattern}: no such row among {names}")
+    return args
+
+
+def main():
+    args = options()
+    if args.check:
+        return
     began = time.monotonic()
     result = {"machine": processor(), "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
               "layers": args.layers, "turns": args.turns, "llama.cpp": os.environ.get("LLAMACPP_BUILD", "unknown"),
               "load": [os.getloadavg()[0]] * 2, "rows": []}
-    for dtype in args.dtypes.split(","):
-        for row in rows(args.quick, args.deep_layers):
-            if not re.search(args.only, row[0]):
-                continue
-            model = make_model(args.models, row[1] or args.layers, dtype)
-            for threads in map(int, args.threads.split(",")):
+    for dtype in args.dtypes:
+        for row in args.rows:
+            for threads in args.threads:
                 if time.monotonic() - began > args.seconds:
-                    continue
+                    return
+                model = make_model(args.models, row[1] or args.layers, dtype)
                 figures = {"dtype": dtype, **measure(row, model, threads, args.turns)}
                 load = os.getloadavg()[0]
                 result["load"] = [min(result["load"][0], load), max(result["load"][1], load)]
                 result["rows"].append(figures)
                 print(f"{dtype} {threads}T {figures['case']}: {figures['attend']:.2f} {figures['llama.cpp']:.2f} "
                       f"{figures['ratio']:.2f}", flush=True)
-                args.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-                args.out.with_suffix(".md").write_text(markdown(result))
+                Path(f"{args.out}.json").write_text(json.dumps(result, indent=1) + "\n")
+                Path(f"{args.out}.md").write_text(markdown(result))
 
 
 if __name__ == "__main__":
