@@ -518,9 +518,15 @@ TEST(LlamaCppFlags, MPAndNChooseAModelAPromptAndHowManyTokens) {
   EXPECT_THAT(attend("generate -m " + kTiny + ask + " -n 8", Streams::kStdout).out, HasSubstr("17"));
   EXPECT_THAT(attend("generate -m " + kTiny + ask + " -n 5 --ignore-eos").out,
               HasSubstr("5 tokens generated"));
+  EXPECT_THAT(attend("generate -m " + kTiny + ask + " --n-predict 4 --ignore-eos").out,
+              HasSubstr("4 tokens generated"));
   const Ran absent = attend("generate -m /no/such/model" + ask);
   EXPECT_EQ(absent.exit_code, 2);
   EXPECT_THAT(absent.out, HasSubstr("/no/such/model"));
+  const Ran gguf = attend("generate -m " + write_file("model.gguf", "GGUF") + ask);
+  EXPECT_EQ(gguf.exit_code, 2);
+  EXPECT_THAT(gguf.out, HasSubstr("model.gguf"));
+  EXPECT_THAT(gguf.out, HasSubstr("config.json and safetensors (GGUF is not read)"));
 }
 
 TEST(LlamaCppFlags, FReadsThePromptFromAFile) {

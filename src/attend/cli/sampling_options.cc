@@ -135,7 +135,7 @@ std::string describe(const SamplingParams& params, const std::set<std::string>& 
 
 void add_sampling_options(CLI::App& app, SamplingOptions& options) {
   SamplingParams& params = options.params;
-  add_number(app, "--max-new-tokens,--max-tokens,--predict,-n", params.max_new_tokens,
+  add_number(app, "--max-new-tokens,--max-tokens,--predict,--n-predict,-n", params.max_new_tokens,
              "tokens of a completion at most");
   add_number(app, "--temperature,--temp", params.temperature,
              "0: the likeliest token; default: generation_config.json's, else 0, or 1 with --top-k, --top-p, "

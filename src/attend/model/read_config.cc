@@ -175,8 +175,10 @@ ModelSpec parse_config(std::string_view config_json, const std::string& name) {
 }
 
 ModelSpec read_config(const std::filesystem::path& directory) {
-  require_directory(directory,
-                    "a model directory, with a config.json, on this machine: nothing is downloaded");
+  require_directory(
+      directory,
+      "a model directory as Hugging Face has them, with config.json and safetensors (GGUF is not "
+      "read), on this machine: nothing is downloaded");
   ModelSpec spec = read_spec(JsonNode::read(directory / "config.json"));
   // ModelOpt wrote a file of its own before it wrote config.json.
   if (const auto path = directory / "hf_quant_config.json";
