@@ -68,18 +68,13 @@ bool takes_invariant_gated(const GemmProblem& problem, const GpuFacts& gpu) {
   return problem.gated && problem.batch_invariant && fits_sm90_tiles(problem, gpu);
 }
 
-// Batch-invariant: a slice of K for each CTA of a cluster of eight, and norms in launches of their own.
+// Its CTAs add K in another order than the kernels of other numbers of rows.
 bool split_k_takes(const GemmProblem& problem, const GpuFacts& gpu) {
-  constexpr int64_t kMinInputs = int64_t{sm90::kMaxClusterSize} * sm90::kBlockInputs;
-  return fits_sm90_tiles(problem, gpu) &&
-         (!problem.batch_invariant ||
-          (problem.norm != GemmNorm::kDeferred && problem.in_features >= kMinInputs));
+  return !problem.batch_invariant && fits_sm90_tiles(problem, gpu);
 }
 
 bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
   const int64_t num_rows = problem.num_rows;
-  if (problem.batch_invariant)
-    return num_rows >= tuning.min_rows_of_any && num_rows <= tuning.max_rows_of_tiles;
   if (num_rows < tuning.min_rows_of_large || num_rows > tuning.max_rows_of_tiles) return false;
   const int64_t num_weight_rows = problem.num_weight_rows();
   const bool small = num_weight_rows * problem.in_features < tuning.small_elements;
