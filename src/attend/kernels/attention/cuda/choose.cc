@@ -39,7 +39,8 @@ bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
          !problem.inline_plan && !problem.has_tree_mask;
 }
 
-// Fixed splits: with the bits of sm80's instance of the same head dims, of plans whose CTAs take whole work tiles.
+// Fixed splits: with the bits of sm80's instance of the same head dims, of plans whose CTAs take whole work
+// tiles.
 bool prefill_takes_fixed_splits(const AttentionProblem& problem, HeadDims dims) {
   return sm90::has_fixed_splits(dims) && problem.kv_dtype == problem.q_dtype && problem.head_dim_qk > 64 &&
          problem.tile_rows == sm90::kPrefillRows;

@@ -97,8 +97,8 @@ bool skinny_takes(const GemmProblem& problem, const GpuFacts& gpu) {
                              ? problem.x_aligned
                              : problem.normalized_aligned;
   const bool gated_alike = !(problem.gated && problem.batch_invariant) || takes_invariant_gated(problem, gpu);
-  return gated_alike && problem.num_rows <= max_skinny_rows(gpu.shared_bytes) && problem.out_features % kFeatures == 0 &&
-         fits_tensor_cores(problem, x_aligned);
+  return gated_alike && problem.num_rows <= max_skinny_rows(gpu.shared_bytes) &&
+         problem.out_features % kFeatures == 0 && fits_tensor_cores(problem, x_aligned);
 }
 
 bool skinny_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {

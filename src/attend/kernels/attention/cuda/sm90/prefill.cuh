@@ -4,8 +4,8 @@
 // each issues QK^T of its next KV tile before the softmax of the present one has ended. Up to head dim 96
 // there are three, who take no turns. fp8 K/V are converted to the 16-bit type of q on their way.
 //
-// Fixed splits (head dims 128/128): bit for bit what sm80's kernel computes. Its KV tiles of 64 keys, its order
-// of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.
+// Fixed splits (head dims 128/128): bit for bit what sm80's kernel computes. Its KV tiles of 64 keys, its
+// order of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.
 //
 //   tile        128 rows x 128 keys (64 at head dim 256); 192 rows x 96 keys at head dims 64 and 96 (fp8: as
 //               the others). Head dims 64/64, 96/96, 128/128, 192/128, 256/256
@@ -140,8 +140,8 @@ struct PrefillShared {
   }
   // Of the present thread of a consumer: [four columns, thread] of float4.
   __device__ float4* splits(int consumer) const {
-    return reinterpret_cast<float4*>(base + kSplitsAt) +
-           consumer * (Tile::kHeadDimV / 8 * 128) + ptx::tid_x() % 128;
+    return reinterpret_cast<float4*>(base + kSplitsAt) + consumer * (Tile::kHeadDimV / 8 * 128) +
+           ptx::tid_x() % 128;
   }
   __device__ PrefillWorkTile& work_tile(int stage) const {
     return reinterpret_cast<PrefillWorkTile*>(base + kWorkTilesAt)[stage];
@@ -479,7 +479,8 @@ struct PrefillRows {
   }
 };
 
-// Fixed splits: what a thread has of its rows over the splits that have ended, beside those of the present one.
+// Fixed splits: what a thread has of its rows over the splits that have ended, beside those of the present
+// one.
 template <class Rows>
 class PrefillSplits {
   static constexpr int kPieces = Rows::kColumns / 8, kStride = 128;

@@ -1,6 +1,7 @@
-// Epilogue of the batch-invariant GEMM on sm_90a: bias, SiLU or what out holds, rounding, stores. A thread of a
-// warpgroup holds rows l / 4 and l / 4 + 8 of its warp's 16, and of every eight rows of W 2 (l % 4) and the next
-// (wgmma_products.cuh.in). The four lanes of a row exchange theirs, so that each stores eight features: 16 bytes.
+// Epilogue of the batch-invariant GEMM on sm_90a: bias, SiLU or what out holds, rounding, stores. A thread of
+// a warpgroup holds rows l / 4 and l / 4 + 8 of its warp's 16, and of every eight rows of W 2 (l % 4) and the
+// next (wgmma_products.cuh.in). The four lanes of a row exchange theirs, so that each stores eight features:
+// 16 bytes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,7 +16,7 @@ namespace attend::kernels::cuda::sm90 {
 
 template <int kTileFeatures>
 class BatchInvariantEpilogue {
-  static constexpr int kFeatures = 8;                       // of a group
+  static constexpr int kFeatures = 8;                        // of a group
   static constexpr int kGroups = kTileFeatures / kFeatures;  // of rows of W
 
  public:
@@ -24,7 +25,9 @@ class BatchInvariantEpilogue {
   // Of the tile of x and W that begins there.
   __device__ __forceinline__ BatchInvariantEpilogue(const BatchInvariantGemmParams& params, int row,
                                                     int weight_row)
-      : params_(params), row_(row + static_cast<int>(threadIdx.x) / 32 * 16 + lane_ / 4), weight_row_(weight_row) {}
+      : params_(params),
+        row_(row + static_cast<int>(threadIdx.x) / 32 * 16 + lane_ / 4),
+        weight_row_(weight_row) {}
 
   __device__ __forceinline__ void write(Totals& totals) const {
     if (params_.bias.data != nullptr) add_bias(totals);
@@ -38,8 +41,8 @@ class BatchInvariantEpilogue {
  private:
   static constexpr int kQuads = (kGroups + 3) / 4;
 
-  // Of the first of this lane's two rows of W of a group. Gated, groups of gate and of up alternate, and behind
-  // the gate's rows come as many of up.
+  // Of the first of this lane's two rows of W of a group. Gated, groups of gate and of up alternate, and
+  // behind the gate's rows come as many of up.
   __device__ __forceinline__ int weight_row_of(int group) const {
     if (!params_.gated) return weight_row_ + group * kFeatures + lane_ % 4 * 2;
     return group % 2 * params_.out_features + weight_row_ / 2 + group / 2 * kFeatures + lane_ % 4 * 2;
@@ -79,21 +82,27 @@ class BatchInvariantEpilogue {
     return reinterpret_cast<uint4*>(static_cast<uint16_t*>(params_.out) + row * params_.out_stride + feature);
   }
 
-  // Lane q of four stores group q of each four.
+  // Lane q of four stores group q of each four. What out holds is asked for two fours ahead.
   __device__ __forceinline__ void write_groups(const Totals& totals) const {
+    uint4 before[kQuads][2] = {};
+    const auto load = [&](int quad) {
+#pragma unroll
+      for (int high = 0; high < 2; ++high)
+        if (const uint4* const from = place_of(4 * quad + lane_ % 4, high); from != nullptr)
+          before[quad][high] = *from;
+    };
+    if (params_.accumulate) {
+      load(0);
+      if (kQuads > 1) load(1);
+    }
 #pragma unroll
     for (int quad = 0; quad < kQuads; ++quad) {
       if (4 * quad >= num_groups()) break;
-      uint4* to[2];
-      uint4 before[2] = {};
 #pragma unroll
       for (int high = 0; high < 2; ++high) {
-        to[high] = place_of(4 * quad + lane_ % 4, high);
-        if (params_.accumulate && to[high] != nullptr) before[high] = *to[high];
-      }
-#pragma unroll
-      for (int high = 0; high < 2; ++high) {
-        uint32_t held[4] = {before[high].x, before[high].y, before[high].z, before[high].w}, words[4] = {};
+        uint32_t held[4] = {before[quad][high].x, before[quad][high].y, before[quad][high].z,
+                            before[quad][high].w};
+        uint32_t words[4] = {};
         if (params_.accumulate) transpose(held);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -104,8 +113,10 @@ class BatchInvariantEpilogue {
           words[i] = packed(pair);
         }
         transpose(words);
-        if (to[high] != nullptr) *to[high] = make_uint4(words[0], words[1], words[2], words[3]);
+        uint4* const to = place_of(4 * quad + lane_ % 4, high);
+        if (to != nullptr) *to = make_uint4(words[0], words[1], words[2], words[3]);
       }
+      if (quad + 2 < kQuads && params_.accumulate) load(quad + 2);
     }
   }
 

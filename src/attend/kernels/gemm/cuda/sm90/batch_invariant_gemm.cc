@@ -11,11 +11,11 @@
 namespace attend::kernels::cuda::sm90 {
 
 void batch_invariant_gemm(const LinearArgs& args, bool gated, Stream& stream) {
-  batch_invariant_gemm(
-      args, gated,
-      batch_invariant_shape_for(args.x.shape[0], args.weight.out_features(),
-                                ceil_div<int64_t>(args.x.shape[1], kBlockInputs), gpu_facts(stream.device).num_sms),
-      stream);
+  batch_invariant_gemm(args, gated,
+                       batch_invariant_shape_for(args.x.shape[0], args.weight.out_features(),
+                                                 ceil_div<int64_t>(args.x.shape[1], kBlockInputs),
+                                                 gpu_facts(stream.device).num_sms),
+                       stream);
 }
 
 void batch_invariant_gemm(const LinearArgs& args, bool gated, const BatchInvariantGemmShape& shape,

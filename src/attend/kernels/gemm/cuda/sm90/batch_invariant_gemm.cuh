@@ -1,17 +1,20 @@
-// Batch-invariant GEMM on sm_90a: out = x W^T for more rows than the skinny GEMM takes, or silu(gate) * up of its
-// halves, with TMA and wgmma, bit for bit what the skinny GEMM computes of the same row: K-blocks come in the
-// same order (KBlockOrder), and wgmma adds the products of 16 inputs as mma.sync does. That is nowhere written,
-// but seen in 24,576 sums of inputs near 1 and of such that differ by 2^48, and linear_invariant_test holds both
-// kernels to it.
+// Batch-invariant GEMM on sm_90a: out = x W^T for more rows than the skinny GEMM takes, or silu(gate) * up of
+// its halves, with TMA and wgmma, bit for bit what the skinny GEMM computes of the same row: K-blocks come in
+// the same order (KBlockOrder), and wgmma adds the products of 16 inputs as mma.sync does. That is nowhere
+// written, but seen in 24,576 sums of inputs near 1 and of such that differ by 2^48, and
+// linear_invariant_test holds both kernels to it.
 //
 //   tile        192 or 128 rows x 32 to 128 features, K-blocks of 64; persistent CTAs
-//   warps       3 (2) warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n(features)k16); of one more,
+//   warps       3 (2) warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n(features)k16); of one
+//   more,
 //               a thread produces W and one x by TMA
 //   registers   160 (240) a consumer thread, 24 a producer thread (setmaxnreg); launched with 128 (168)
 //   shared      stages of 8 KB for 64 rows and 1 KB for 8 features, up to 11; 1 KB for mbarriers
-//   bytes       of a stage. Slices whose partial sums registers hold at once come together, so that up to 1 KB of
+//   bytes       of a stage. Slices whose partial sums registers hold at once come together, so that up to 1
+//   KB of
 //               a row is read in one go: 128 bytes of each KB leave memory slowly
-//   bound       many rows: tensor cores, and their drain behind each slice of K. To 128 rows: reading W, or the
+//   bound       many rows: tensor cores, and their drain behind each slice of K. To 128 rows: reading W, or
+//   the
 //               50 bytes a cycle that an SM takes
 #pragma once
 
@@ -49,7 +52,7 @@ struct BatchInvariantGemmConfig {
   static constexpr int kSharedBytes = kStages * kStageBytes + kBarrierBytes;
   static constexpr int kAccumulators = kTileFeatures / 2;  // of a thread
   // Slices whose partial sums there are registers for, beside those of the slices before.
-  static constexpr int kMaxSums = kWarpgroups == 3 ? 128 : 192;
+  static constexpr int kMaxSums = kWarpgroups == 3 ? 128 : 168;
   static constexpr int kSlicesAtOnce = kKSlices * kAccumulators <= kMaxSums ? kKSlices
                                        : 5 * kAccumulators <= kMaxSums      ? 4
                                        : 3 * kAccumulators <= kMaxSums      ? 2
@@ -98,7 +101,9 @@ class BatchInvariantGemmCta {
 
   __device__ static int ceil_div(int a, int b) { return (a + b - 1) / b; }
   __device__ int num_row_tiles() const { return ceil_div(params_.num_rows, Config::kTileRows); }
-  __device__ int num_feature_tiles() const { return ceil_div(params_.num_weight_rows, Config::kTileFeatures); }
+  __device__ int num_feature_tiles() const {
+    return ceil_div(params_.num_weight_rows, Config::kTileFeatures);
+  }
   __device__ int num_tiles() const { return num_row_tiles() * num_feature_tiles(); }
   __device__ static int first_tile() { return static_cast<int>(blockIdx.x); }
   __device__ static int num_ctas() { return static_cast<int>(gridDim.x); }
@@ -149,18 +154,20 @@ class BatchInvariantGemmCta {
         ptx::cp_async_bulk_tensor(weights_at(stage), &params_.weight, input, 0, 0, origin.feature / kPairRows,
                                   full(stage), policy);
       else
-        ptx::cp_async_bulk_tensor(weights_at(stage), &params_.weight, input, origin.feature, full(stage), policy);
+        ptx::cp_async_bulk_tensor(weights_at(stage), &params_.weight, input, origin.feature, full(stage),
+                                  policy);
     });
   }
 
-  // Producer of x. The last row tile has a map of its own, since rows outside of x take TMA longer than others;
-  // what a stage holds in their place goes into sums that nobody writes.
+  // Producer of x. The last row tile has a map of its own, since rows outside of x take TMA longer than
+  // others; what a stage holds in their place goes into sums that nobody writes.
   __device__ __forceinline__ void produce_x() const {
     const uint64_t policy = ptx::createpolicy_evict_last();
     ptx::griddepcontrol_wait();
     fill_stages([&](int stage, const Origin& origin, int input) {
       const bool is_last = origin.row + Config::kTileRows >= params_.num_rows;
-      ptx::mbarrier_arrive_expect_tx(full(stage), is_last ? params_.last_box_rows * kRowBytes : Config::kXBytes);
+      ptx::mbarrier_arrive_expect_tx(full(stage),
+                                     is_last ? params_.last_box_rows * kRowBytes : Config::kXBytes);
       ptx::cp_async_bulk_tensor(x_at(stage), is_last ? &params_.last_x : &params_.x, input, origin.row,
                                 full(stage), policy);
     });
@@ -222,8 +229,8 @@ class BatchInvariantGemmCta {
     BatchInvariantEpilogue<Config::kTileFeatures>(params_, origin.row, origin.feature).write(total);
   }
 
-  __device__ __forceinline__ void multiply_k_block(Accumulators& sums, int warpgroup, int stage, uint32_t parity,
-                                                   bool add) const {
+  __device__ __forceinline__ void multiply_k_block(Accumulators& sums, int warpgroup, int stage,
+                                                   uint32_t parity, bool add) const {
     constexpr int kMmaBytes = 32;  // of a row: 16 inputs
     ptx::mbarrier_wait(full(stage), parity);
     const uint64_t a = ptx::smem_descriptor(x_at(stage) + warpgroup * 64 * kRowBytes);

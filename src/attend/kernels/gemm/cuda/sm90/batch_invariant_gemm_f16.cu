@@ -2,8 +2,8 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params, const BatchInvariantGemmShape& shape,
-                                      void* stream) {
+void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params,
+                                     const BatchInvariantGemmShape& shape, void* stream) {
   launch_batch_invariant_gemm<__half>(params, shape, stream);
 }
 

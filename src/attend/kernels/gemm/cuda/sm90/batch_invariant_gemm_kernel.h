@@ -18,7 +18,7 @@ struct BatchInvariantGemmParams {
   void* out;  // row r begins at element r * out_stride
   int64_t out_stride;
   int32_t num_rows, num_weight_rows, out_features;
-  int32_t num_k_blocks;  // of 64 inputs
+  int32_t num_k_blocks;   // of 64 inputs
   int32_t last_box_rows;  // those of the last row tile, rounded up to eight
   bool gated;
   bool accumulate;     // not gated: what out holds is added
@@ -26,10 +26,11 @@ struct BatchInvariantGemmParams {
   Element out_element;
 };
 
-// Throws Error(kInvalidArgument) for a tile that there is no kernel for, Error(kDevice) when the launch fails.
-void launch_batch_invariant_gemm_bf16(const BatchInvariantGemmParams& params, const BatchInvariantGemmShape& shape,
-                                      void* stream);
-void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params, const BatchInvariantGemmShape& shape,
-                                     void* stream);
+// Throws Error(kInvalidArgument) for a tile that there is no kernel for, Error(kDevice) when the launch
+// fails.
+void launch_batch_invariant_gemm_bf16(const BatchInvariantGemmParams& params,
+                                      const BatchInvariantGemmShape& shape, void* stream);
+void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params,
+                                     const BatchInvariantGemmShape& shape, void* stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -23,16 +23,17 @@ double cycles_of_k_block(const BatchInvariantGemmTile& tile, int64_t num_rows) {
 
 }  // namespace
 
-BatchInvariantGemmShape batch_invariant_shape_for(int64_t num_rows, int64_t num_weight_rows, int64_t num_k_blocks,
-                                                  int num_sms) {
+BatchInvariantGemmShape batch_invariant_shape_for(int64_t num_rows, int64_t num_weight_rows,
+                                                  int64_t num_k_blocks, int num_sms) {
   constexpr double kTileCycles = 5000.0;  // the first K-block, and the end
   BatchInvariantGemmShape best{};
   double fewest_cycles = 0.0;
   for (const BatchInvariantGemmTile& tile : kBatchInvariantTiles) {
     const int64_t num_tiles =
         ceil_div<int64_t>(num_rows, tile.rows) * ceil_div<int64_t>(num_weight_rows, tile.features);
-    const double cycles = static_cast<double>(ceil_div<int64_t>(num_tiles, num_sms)) *
-                          (static_cast<double>(num_k_blocks) * cycles_of_k_block(tile, num_rows) + kTileCycles);
+    const double cycles =
+        static_cast<double>(ceil_div<int64_t>(num_tiles, num_sms)) *
+        (static_cast<double>(num_k_blocks) * cycles_of_k_block(tile, num_rows) + kTileCycles);
     if (best.num_ctas > 0 && cycles >= fewest_cycles) continue;
     best = {.tile = tile, .num_ctas = static_cast<int>(std::min<int64_t>(num_tiles, num_sms))};
     fewest_cycles = cycles;

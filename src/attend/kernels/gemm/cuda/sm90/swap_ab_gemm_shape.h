@@ -15,7 +15,8 @@ inline constexpr int kMaxDeferredCodeTokens = 64;
 inline constexpr int kScaledInputs = 128;
 
 // A cluster takes tiles of 16 to 128 rows of weights, one after another; each of its CTAs
-// multiplies an even range of the K-blocks (split-K). Their partial sums are added in the order of K, so bits depend on `cluster_size` alone.
+// multiplies an even range of the K-blocks (split-K). Their partial sums are added in the order of K, so bits
+// depend on `cluster_size` alone.
 struct SwapAbGemmShape {
   int tile_pairs;  // rows of weights in 16s: 1 to 8
   // 1, 2, 4 or 8. At most the number of K-blocks, and kMinColumns * tile_pairs: each CTA then adds partial
