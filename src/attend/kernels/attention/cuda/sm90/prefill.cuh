@@ -16,8 +16,9 @@
 //   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); at head dim 256 224 and 56; three
 //               consumers: 152 and 56; fp8: 200 and 56. Launched with 168 (three consumers, fp8: 128)
 //   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 112
-//               and 224 KB. Two work tiles with their queries (one above 128 and for fp8), two stages of K
-//               and two of V, two of fp8 bytes
+//               and 224 KB; fixed splits 224 KB. Two work tiles with their queries (one above 128 and for
+//               fp8), two stages of K and two of V (three under fixed splits), two of fp8 bytes, the splits
+//               that have ended
 //   bytes       of a KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
 //               256; fp8: 16 and 32 KB
 //   bound       tensor cores, and the softmax's exponentials

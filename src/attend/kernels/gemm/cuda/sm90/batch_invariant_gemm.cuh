@@ -6,16 +6,13 @@
 //
 //   tile        192 or 128 rows x 32 to 128 features, K-blocks of 64; persistent CTAs
 //   warps       3 (2) warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n(features)k16); of one
-//   more,
-//               a thread produces W and one x by TMA
+//               more, a thread produces W and one x by TMA
 //   registers   160 (240) a consumer thread, 24 a producer thread (setmaxnreg); launched with 128 (168)
-//   shared      stages of 8 KB for 64 rows and 1 KB for 8 features, up to 11; 1 KB for mbarriers
-//   bytes       of a stage. Slices whose partial sums registers hold at once come together, so that up to 1
-//   KB of
-//               a row is read in one go: 128 bytes of each KB leave memory slowly
-//   bound       many rows: tensor cores, and their drain behind each slice of K. To 128 rows: reading W, or
-//   the
-//               50 bytes a cycle that an SM takes
+//   shared      stages of 8 KB for 64 rows and 1 KB for 8 features, 5 to 11 of them; 1 KB for mbarriers
+//   bytes       of a stage. Slices whose partial sums there are registers for come together, so that up to
+//               1 KB of a row is read in one go: memory gives 128 bytes of every KB slowly
+//   bound       many rows: tensor cores and the card's power. To 128 rows: reading W, or the 45 bytes a cycle
+//               that an SM takes
 #pragma once
 
 #include "attend/base/error.h"
