@@ -35,7 +35,7 @@ class BatchInvariantEpilogue {
     if (params_.out_in_groups)
       write_groups(totals);
     else
-      write_elements(totals);
+      write_pairs(totals);
   }
 
  private:
@@ -120,15 +120,27 @@ class BatchInvariantEpilogue {
     }
   }
 
-  __device__ __forceinline__ void write_elements(const Totals& totals) const {
+  // Two neighbouring features at a time, whose places are aligned or not.
+  __device__ __forceinline__ void write_pairs(const Totals& totals) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       if (group >= num_groups()) break;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = row_ + i / 2 * 8, feature = feature_of(group) + lane_ % 4 * 2 + i % 2;
-        if (row < params_.num_rows && feature < params_.out_features)
-          write_element(row * params_.out_stride + feature, totals[4 * group + i]);
+      for (int high = 0; high < 2; ++high) {
+        const int row = row_ + 8 * high, feature = feature_of(group) + lane_ % 4 * 2;
+        if (row >= params_.num_rows) continue;
+        const int64_t to = row * params_.out_stride + feature;
+        const float* const pair = totals + 4 * group + 2 * high;
+        if (params_.out_in_pairs && feature + 1 < params_.out_features) {
+          float2* const out = reinterpret_cast<float2*>(static_cast<float*>(params_.out) + to);
+          const float2 before = params_.accumulate ? *out : float2{};
+          *out = params_.accumulate ? make_float2(pair[0] + before.x, pair[1] + before.y)
+                                    : make_float2(pair[0], pair[1]);
+          continue;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (feature + i < params_.out_features) write_element(to + i, pair[i]);
       }
     }
   }

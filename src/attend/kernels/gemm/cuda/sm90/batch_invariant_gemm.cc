@@ -28,6 +28,10 @@ void batch_invariant_gemm(const LinearArgs& args, bool gated, const BatchInvaria
   const auto in_groups = [](const TensorView& out) {
     return size_of(out.dtype) == 2 && out.shape[1] % 8 == 0 && rows_aligned({&out});
   };
+  const auto in_pairs = [](const TensorView& out) {
+    return out.dtype == DType::kF32 && reinterpret_cast<uintptr_t>(out.data) % 8 == 0 &&
+           out.strides[0] % 2 == 0;
+  };
   const BatchInvariantGemmParams params{
       .x = map_rows(args.x, tile.rows),
       .last_x = map_rows(args.x, last_box_rows),
@@ -44,6 +48,7 @@ void batch_invariant_gemm(const LinearArgs& args, bool gated, const BatchInvaria
       .gated = gated,
       .accumulate = args.accumulate,
       .out_in_groups = in_groups(args.out),
+      .out_in_pairs = in_pairs(args.out),
       .out_element = element_of(args.out.dtype)};
   const auto launch =
       args.x.dtype == DType::kBF16 ? launch_batch_invariant_gemm_bf16 : launch_batch_invariant_gemm_f16;

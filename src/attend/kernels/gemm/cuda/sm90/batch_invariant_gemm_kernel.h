@@ -23,6 +23,7 @@ struct BatchInvariantGemmParams {
   bool gated;
   bool accumulate;     // not gated: what out holds is added
   bool out_in_groups;  // out is of 16 bits, and groups of eight features begin at multiples of 16 bytes
+  bool out_in_pairs;   // out is of float32, and pairs of features begin at multiples of 8 bytes
   Element out_element;
 };
 
