@@ -6,6 +6,7 @@
 //
 // Fixed splits (head dims 128/128): bit for bit what sm80's kernel computes. Its KV tiles of 64 keys, its
 // order of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.
+// Queries are in registers then.
 //
 //   tile        128 rows x 128 keys (64 at head dim 256); 192 rows x 96 keys at head dims 64 and 96 (fp8: as
 //               the others). Head dims 64/64, 96/96, 128/128, 192/128, 256/256
@@ -13,8 +14,9 @@
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
 //               where pages have 8 rows or more, else by cp.async, and two for the consumers' queries, one of
 //               which schedules. fp8: two producer warpgroups, two warps each for K and V
-//   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); at head dim 256 224 and 56; three
-//               consumers: 152 and 56; fp8: 200 and 56. Launched with 168 (three consumers, fp8: 128)
+//   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); at head dim 256 and under
+//               fixed splits 224 and 56; three consumers: 152 and 56; fp8: 200 and 56. Launched with 168
+//               (three consumers, fp8: 128)
 //   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 112
 //               and 224 KB; fixed splits 224 KB. Two work tiles with their queries (one above 128 and for
 //               fp8), two stages of K and two of V (three under fixed splits), two of fp8 bytes, the splits
@@ -36,12 +38,14 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/common/cuda/ptx/stmatrix.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend_generated/wgmma_codes_products.cuh"
 #include "attend_generated/wgmma_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
@@ -98,11 +102,12 @@ struct PrefillTile {
 
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
-  static constexpr int kProducerRegisters = kConverts || kConsumers == 3 || kHeadDimV > 128 ? 56 : 72;
-  static constexpr int kConsumerRegisters = kConverts         ? 200
-                                            : kConsumers == 3 ? 152
-                                            : kHeadDimV > 128 ? 224
-                                                              : 216;
+  static constexpr int kProducerRegisters =
+      kConverts || kConsumers == 3 || kHeadDimV > 128 || kFixed ? 56 : 72;
+  static constexpr int kConsumerRegisters = kConverts                   ? 200
+                                            : kConsumers == 3           ? 152
+                                            : kHeadDimV > 128 || kFixed ? 224
+                                                                        : 216;
   static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
                 65536 / kThreads / 8 * 8 * kThreads);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
@@ -358,6 +363,11 @@ struct PrefillRows {
   // P relative to a stale row max may be up to 2^kSlack before that is raised.
   static constexpr float kSlack = 8.0f;
 
+  // Queries in registers, where 64 keys at a time would want them from shared memory as often as keys.
+  static constexpr bool kHoldsQueries = Tile::kFixedSplits;
+  static constexpr int kQuerySteps = Tile::kHeadDimQk / 16;
+
+  uint32_t queries[kHoldsQueries ? kQuerySteps : 1][4];  // operand A of wgmma with K
   float scores[kKeys / 2];
   float out[kColumns / 2];
   uint32_t p[kSteps][4];  // operand A of wgmma with V
@@ -377,15 +387,30 @@ struct PrefillRows {
     }
   }
 
+  // Before the first multiply_keys(), with its `q`.
+  __device__ __forceinline__ void hold_queries(uint32_t q) {
+    if constexpr (kHoldsQueries) {
+      constexpr int kStepsOfPanel = kPanelColumns / 16;
+      const int thread = ptx::tid_x(), lane = thread % 32, row = thread / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+      for (int i = 0; i < kQuerySteps; ++i)
+        ptx::ldmatrix_x4(queries[i], q + i / kStepsOfPanel * Tile::kQueryPanelBytes +
+                                         swizzled(row, i % kStepsOfPanel * 2 + lane / 16));
+    }
+  }
+
   // Issues scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
   __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
     constexpr int kStepsOfPanel = kPanelColumns / 16, kStepBytes = 32;
     const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
 #pragma unroll
-    for (int i = 0; i < Tile::kHeadDimQk / 16; ++i) {
+    for (int i = 0; i < kQuerySteps; ++i) {
       const int panel = i / kStepsOfPanel, in_panel = i % kStepsOfPanel * kStepBytes;
-      ptx::wgmma_mma_async(scores, a + (panel * Tile::kQueryPanelBytes + in_panel) / 16,
-                           b + (panel * Tile::kKeyPanelBytes + in_panel) / 16, i > 0, T());
+      const uint64_t keys = b + (panel * Tile::kKeyPanelBytes + in_panel) / 16;
+      if constexpr (kHoldsQueries)
+        ptx::wgmma_mma_async_rs_k_major(scores, queries[i], keys, i > 0, T());
+      else
+        ptx::wgmma_mma_async(scores, a + (panel * Tile::kQueryPanelBytes + in_panel) / 16, keys, i > 0, T());
     }
     ptx::wgmma_commit_group();
   }
@@ -767,6 +792,7 @@ class PrefillConsumer {
       release_results();
       release_queries(work_tile);
     } else {
+      rows.hold_queries(q);
       wait_for_keys();
       ptx::wgmma_fence();
       rows.multiply_keys(q, shared_.keys(keys_.stage));

@@ -53,7 +53,7 @@ endforeach()
 configure_file(common/cuda/sm90/wgmma_products.cuh.in ${generated_dir}/attend_generated/wgmma_products.cuh @ONLY)
 
 
-# Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes.
+# Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes, or keys of prefill under fixed splits.
 set(wgmma_codes_products "")
 foreach(num_columns IN ITEMS 32 64 128)
   name_operands(${num_columns})
