@@ -8,8 +8,8 @@
 // order of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.
 // Queries are in registers then.
 //
-//   tile        128 rows x 128 keys (64 at head dim 256); 192 rows x 96 keys at head dims 64 and 96 (fp8: as
-//               the others). Head dims 64/64, 96/96, 128/128, 192/128, 256/256
+//   tile        128 rows x 128 keys (64 at head dim 256 and under fixed splits); 192 rows x 96 keys at head
+//               dims 64 and 96 (fp8: as the others). Head dims 64/64, 96/96, 128/128, 192/128, 256/256
 //   warps       2 or 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
 //               where pages have 8 rows or more, else by cp.async, and two for the consumers' queries, one of
