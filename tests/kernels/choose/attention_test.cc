@@ -203,12 +203,26 @@ TEST(ChooseAttention, MultipliesE4m3QueriesAsTheyAreWhereKeysAreE4m3Too) {
   expect_rows([](auto& p) { p.tile_rows = 64, p.inline_plan = true; });
 }
 
-// One kernel serves extend, decode and verify there; and masks of trees are those of few new tokens.
-TEST(ChooseAttention, LeavesFixedSplitsAndTreeMasksToSm80) {
+// Under fixed splits prefill has the bits of sm80's kernel, which takes the steps of few rows.
+TEST(ChooseAttention, PrefillsFixedSplitsOfHeadDims128Alone) {
+  const auto choice = [](const auto& change) {
+    AttentionProblem problem = kPrefill;
+    problem.fixed_splits = true;
+    problem.head_dim_qk = problem.head_dim_v = 128;
+    change(problem);
+    return choose(problem, kH100).kernel;
+  };
+  EXPECT_EQ(choice([](auto&) {}), AttentionKernel::kSm90Prefill);
+  EXPECT_EQ(choice([](auto& p) { p.head_dim_qk = p.head_dim_v = 96; }), AttentionKernel::kSm90Prefill);
+  EXPECT_EQ(choice([](auto& p) { p.head_dim_qk = p.head_dim_v = 64; }), AttentionKernel::kSm80Tiles);
+  EXPECT_EQ(choice([](auto& p) { p.head_dim_qk = 192; }), AttentionKernel::kSm80Tiles);
+  EXPECT_EQ(choice([](auto& p) { p.kv_dtype = DType::kF8E4M3; }), AttentionKernel::kSm80Tiles);
+  EXPECT_EQ(choice([](auto& p) { p.tile_rows = 64; }), AttentionKernel::kSm80Tiles);
+}
+
+// Masks of trees are those of few new tokens.
+TEST(ChooseAttention, LeavesTreeMasksToSm80) {
   AttentionProblem problem = kPrefill;
-  problem.fixed_splits = true;
-  EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
-  problem = kPrefill;
   problem.has_tree_mask = true;
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm80Tiles);
   problem = kMla;

@@ -296,7 +296,7 @@ TEST(ChooseGemm, LeavesLayersThatNoTensorCoreKernelTakesToCublasLtOrWithoutItToT
 
 // Rows must have one order of additions, which these kernels share, whatever stands beside them.
 TEST(ChooseGemm, ServesABatchInvariantLayerOfAnyRowsByKernelsThatGiveTheSameBits) {
-  const std::set<GemmKernel> same{GemmKernel::kSkinny, GemmKernel::kSwapAbSplitK, GemmKernel::kInvariantSm90,
+  const std::set<GemmKernel> same{GemmKernel::kSkinny, GemmKernel::kInvariantSm90,
                                   GemmKernel::kInvariantSm80};
   for (const GpuFacts& gpu : kGpus)
     for (const int64_t out_features : {8, 4096, 128256}) {
@@ -308,24 +308,32 @@ TEST(ChooseGemm, ServesABatchInvariantLayerOfAnyRowsByKernelsThatGiveTheSameBits
     }
 }
 
-// A CTA with all of K would leave SMs idle; of fewer than eight K-blocks some of a cluster would be.
-TEST(ChooseGemm, SharesTheSlicesOfBatchInvariantLayersAmongClustersUpTo128Rows) {
+// SiLU takes sums as they are in the product, and rounded behind it.
+TEST(ChooseGemm, AppliesSiluInBatchInvariantProductsOfAnyRowsOrBehindAllOfThem) {
+  GemmProblem problem = kLayer;
+  problem.batch_invariant = problem.gated = true;
+  for (const GpuFacts& gpu : kGpus)
+    for (const int64_t out_features : {4, 8, 4096})
+      for (const int64_t in_features : {8, 45, 4096}) {
+        problem.out_features = out_features;
+        problem.in_features = in_features;
+        const bool behind = !gpu.runs_sm90a() || out_features % 8 != 0 || in_features % 8 != 0;
+        for (problem.num_rows = 1; problem.num_rows < 300; ++problem.num_rows)
+          EXPECT_EQ(choose(problem, gpu).kernel == GemmKernel::kGemmThenSilu, behind)
+              << problem.num_rows << " rows of " << in_features << " to " << out_features;
+      }
+}
+
+TEST(ChooseGemm, GivesBatchInvariantLayersOfMoreRowsThanTheSkinnyGemmTakesToCtasWithAllOfK) {
   GemmProblem problem = kLayer;
   problem.batch_invariant = true;
-  const auto choice = [&](int64_t num_rows, int64_t out_features, int64_t in_features) {
-    problem.num_rows = num_rows;
-    problem.out_features = out_features;
-    problem.in_features = in_features;
-    return choose(problem, kH100).kernel;
-  };
-  EXPECT_EQ(choice(32, 4096, 4096), GemmKernel::kSkinny);
-  EXPECT_EQ(choice(33, 4096, 4096), GemmKernel::kSwapAbSplitK);
-  EXPECT_EQ(choice(128, 4096, 14336), GemmKernel::kSwapAbSplitK);
-  EXPECT_EQ(choice(129, 4096, 4096), GemmKernel::kInvariantSm90);
-  EXPECT_EQ(choice(128, 28672, 4096), GemmKernel::kSwapAbSplitK);
-  EXPECT_EQ(choice(128, 4096, 504), GemmKernel::kInvariantSm90);
-  problem.gated = true;
-  EXPECT_EQ(choice(128, 4096, 4096), GemmKernel::kGemmThenSilu);
+  for (const bool gated : {false, true}) {
+    problem.gated = gated;
+    problem.num_rows = 32;
+    EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kSkinny);
+    problem.num_rows = 33;
+    EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kInvariantSm90);
+  }
 }
 
 // What bounds the width of the skinny GEMM elsewhere is cuBLASLt's speed.
@@ -337,15 +345,12 @@ TEST(ChooseGemm, GivesTheSkinnyGemmBatchInvariantLayersOfAnyWidth) {
   EXPECT_EQ(choose(problem, kH100).kernel, GemmKernel::kSkinny);
 }
 
-TEST(ChooseGemm, NormsBatchInvariantLayersInALaunchBeforeAndAppliesSiluInOneBehind) {
+TEST(ChooseGemm, NormsBatchInvariantLayersInALaunchBefore) {
   for_each_problem([](const GemmProblem& problem, const GpuFacts& gpu) {
     if (!problem.batch_invariant) return;
     const GemmRow& row = choose(problem, gpu);
     EXPECT_NE(row.kernel, GemmKernel::kCublasLt);
     EXPECT_FALSE(row.norms(problem)) << row.name;
-    if (problem.gated) {
-      EXPECT_EQ(row.kernel, GemmKernel::kGemmThenSilu);
-    }
   });
 }
 

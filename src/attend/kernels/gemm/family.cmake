@@ -18,6 +18,7 @@ attend_kernels(gemm
     cpu/linear_avx512bf16.cc
     cpu/linear_portable.cc
     cuda/choose.cc
+    cuda/sm90/batch_invariant_gemm_shape.cc
     cuda/sm90/gated_mlp_gemm_shape.cc
   CUDA
     cuda/cublaslt.cc

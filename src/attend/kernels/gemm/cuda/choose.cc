@@ -63,19 +63,18 @@ bool gated_mlp_is_faster(const GemmProblem& problem, const GpuFacts& gpu, const 
          tuning.min_wave_efficiency;
 }
 
-// Batch-invariant: a slice of K for each CTA of a cluster of eight, and norms and SiLU in launches of their
-// own.
+// Batch-invariant, with SiLU in the product: all of a layer's kernels, whatever the rows, or none of them.
+bool takes_invariant_gated(const GemmProblem& problem, const GpuFacts& gpu) {
+  return problem.gated && problem.batch_invariant && fits_sm90_tiles(problem, gpu);
+}
+
+// Its CTAs add K in another order than the kernels of other numbers of rows.
 bool split_k_takes(const GemmProblem& problem, const GpuFacts& gpu) {
-  constexpr int64_t kMinInputs = int64_t{sm90::kMaxClusterSize} * sm90::kBlockInputs;
-  return fits_sm90_tiles(problem, gpu) &&
-         (!problem.batch_invariant ||
-          (!problem.gated && problem.norm != GemmNorm::kDeferred && problem.in_features >= kMinInputs));
+  return !problem.batch_invariant && fits_sm90_tiles(problem, gpu);
 }
 
 bool split_k_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
   const int64_t num_rows = problem.num_rows;
-  if (problem.batch_invariant)
-    return num_rows >= tuning.min_rows_of_any && num_rows <= tuning.max_rows_of_tiles;
   if (num_rows < tuning.min_rows_of_large || num_rows > tuning.max_rows_of_tiles) return false;
   const int64_t num_weight_rows = problem.num_weight_rows();
   const bool small = num_weight_rows * problem.in_features < tuning.small_elements;
@@ -97,9 +96,9 @@ bool skinny_takes(const GemmProblem& problem, const GpuFacts& gpu) {
   const bool x_aligned = problem.norm == GemmNorm::kNone || skinny_norms(problem)
                              ? problem.x_aligned
                              : problem.normalized_aligned;
-  return !(problem.gated && problem.batch_invariant) &&
-         problem.num_rows <= max_skinny_rows(gpu.shared_bytes) && problem.out_features % kFeatures == 0 &&
-         fits_tensor_cores(problem, x_aligned);
+  const bool gated_alike = !(problem.gated && problem.batch_invariant) || takes_invariant_gated(problem, gpu);
+  return gated_alike && problem.num_rows <= max_skinny_rows(gpu.shared_bytes) &&
+         problem.out_features % kFeatures == 0 && fits_tensor_cores(problem, x_aligned);
 }
 
 bool skinny_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
@@ -113,7 +112,7 @@ bool invariant_takes(const GemmProblem& problem, const GpuFacts&) {
 }
 
 bool invariant_sm90_takes(const GemmProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && invariant_takes(problem, gpu);
+  return takes_invariant_gated(problem, gpu) || (gpu.runs_sm90a() && invariant_takes(problem, gpu));
 }
 
 // Codes that lanes load 16 bytes of at once, and 16-bit activations.

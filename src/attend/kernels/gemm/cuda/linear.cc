@@ -60,8 +60,8 @@ void launch_skinny_of_codes(const LinearArgs& args, bool gated, Stream& stream) 
   launch_skinny_codes(skinny_codes_params(args, gated), args.x.dtype, stream.handle);
 }
 
-void launch_invariant_sm90(const LinearArgs& args, bool, Stream& stream) {
-  sm90::batch_invariant_gemm(args, stream);
+void launch_invariant_sm90(const LinearArgs& args, bool gated, Stream& stream) {
+  sm90::batch_invariant_gemm(args, gated, stream);
 }
 
 BatchInvariantGemmParams batch_invariant_params(const LinearArgs& args) {

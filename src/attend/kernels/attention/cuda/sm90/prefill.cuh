@@ -4,17 +4,23 @@
 // each issues QK^T of its next KV tile before the softmax of the present one has ended. Up to head dim 96
 // there are three, who take no turns. fp8 K/V are converted to the 16-bit type of q on their way.
 //
-//   tile        128 rows x 128 keys (64 at head dim 256); 192 rows x 96 keys at head dims 64 and 96 (fp8: as
-//               the others). Head dims 64/64, 96/96, 128/128, 192/128, 256/256
+// Fixed splits (head dims 128/128): bit for bit what sm80's kernel computes. Its KV tiles of 64 keys, its
+// order of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.
+// Queries are in registers then.
+//
+//   tile        128 rows x 128 keys (64 at head dim 256 and under fixed splits); 192 rows x 96 keys at head
+//               dims 64 and 96 (fp8: as the others). Head dims 64/64, 96/96, 128/128, 192/128, 256/256
 //   warps       2 or 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
 //               where pages have 8 rows or more, else by cp.async, and two for the consumers' queries, one of
 //               which schedules. fp8: two producer warpgroups, two warps each for K and V
-//   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); at head dim 256 224 and 56; three
-//               consumers: 152 and 56; fp8: 200 and 56. Launched with 168 (three consumers, fp8: 128)
+//   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); at head dim 256 and under
+//               fixed splits 224 and 56; three consumers: 152 and 56; fp8: 200 and 56. Launched with 168
+//               (three consumers, fp8: 128)
 //   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 112
-//               and 224 KB. Two work tiles with their queries (one above 128 and for fp8), two stages of K
-//               and two of V, two of fp8 bytes
+//               and 224 KB; fixed splits 224 KB. Two work tiles with their queries (one above 128 and for
+//               fp8), two stages of K and two of V (three under fixed splits), two of fp8 bytes, the splits
+//               that have ended
 //   bytes       of a KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
 //               256; fp8: 16 and 32 KB
 //   bound       tensor cores, and the softmax's exponentials
@@ -32,27 +38,30 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/common/cuda/ptx/stmatrix.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend_generated/wgmma_codes_products.cuh"
 #include "attend_generated/wgmma_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
 inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 bits
 
-// The tile's shape, warps and registers. `kConverts`: K/V of fp8.
-template <int kQk, int kV, bool kConverts>
+// The tile's shape, warps and registers. `kConverts`: K/V of fp8. `kFixed`: the plan has fixed splits.
+template <int kQk, int kV, bool kConverts, bool kFixed = false>
 struct PrefillTile {
+  static constexpr bool kFixedSplits = kFixed;
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kConsumers = has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
-  static constexpr int kKeys = kConverts ? 128 : prefill_keys(kHeadDimQk);
+  static constexpr int kKeys = kConverts ? 128 : kFixed ? kKeyTile : prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk);
-  static constexpr int kStages = 2;                    // of keys, and of values
+  static constexpr int kStages = kFixed ? 3 : 2;       // of keys, and of values
   static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
   // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
   // unbalance the CTAs at the end.
@@ -79,6 +88,9 @@ struct PrefillTile {
   static constexpr int kFp8Stages = kConverts ? 2 : 0;
   static constexpr int kFp8KeyBytes = kKeyBytes / 2, kFp8ValueBytes = kValueBytes / 2;
 
+  // Fixed splits: the output accumulators of the splits that have ended.
+  static constexpr int kSplitBytes = kFixed ? kRows * kHeadDimV * static_cast<int>(sizeof(float)) : 0;
+
   // Warps by role.
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerRows = kRows / kConsumers;
@@ -90,14 +102,16 @@ struct PrefillTile {
 
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
-  static constexpr int kProducerRegisters = kConverts || kConsumers == 3 || kHeadDimV > 128 ? 56 : 72;
-  static constexpr int kConsumerRegisters = kConverts         ? 200
-                                            : kConsumers == 3 ? 152
-                                            : kHeadDimV > 128 ? 224
-                                                              : 216;
+  static constexpr int kProducerRegisters =
+      kConverts || kConsumers == 3 || kHeadDimV > 128 || kFixed ? 56 : 72;
+  static constexpr int kConsumerRegisters = kConverts                   ? 200
+                                            : kConsumers == 3           ? 152
+                                            : kHeadDimV > 128 || kFixed ? 224
+                                                                        : 216;
   static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
                 65536 / kThreads / 8 * 8 * kThreads);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
+  static_assert(!kFixed || (kConsumers == 2 && kKeys == kKeyTile && kMaxBoxRows == kKeyTile));
   // Of a panel that is not full, wgmma takes the columns there are: steps of 16, and 32 of the result.
   static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 32 == 0);
 };
@@ -109,7 +123,8 @@ struct PrefillShared {
   static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
   static constexpr int kFp8KeysAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
   static constexpr int kFp8ValuesAt = kFp8KeysAt + Tile::kFp8Stages * Tile::kFp8KeyBytes;
-  static constexpr int kWorkTilesAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8ValueBytes;
+  static constexpr int kSplitsAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8ValueBytes;
+  static constexpr int kWorkTilesAt = kSplitsAt + Tile::kSplitBytes;
   static constexpr int kBarriersAt =
       kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
   static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
@@ -128,6 +143,11 @@ struct PrefillShared {
   __device__ uint32_t fp8_keys(int stage) const { return shared + kFp8KeysAt + stage * Tile::kFp8KeyBytes; }
   __device__ uint32_t fp8_values(int stage) const {
     return shared + kFp8ValuesAt + stage * Tile::kFp8ValueBytes;
+  }
+  // Of the present thread of a consumer: [four columns, thread] of float4.
+  __device__ float4* splits(int consumer) const {
+    return reinterpret_cast<float4*>(base + kSplitsAt) + consumer * (Tile::kHeadDimV / 8 * 128) +
+           ptx::tid_x() % 128;
   }
   __device__ PrefillWorkTile& work_tile(int stage) const {
     return reinterpret_cast<PrefillWorkTile*>(base + kWorkTilesAt)[stage];
@@ -343,6 +363,11 @@ struct PrefillRows {
   // P relative to a stale row max may be up to 2^kSlack before that is raised.
   static constexpr float kSlack = 8.0f;
 
+  // Queries in registers, where 64 keys at a time would want them from shared memory as often as keys.
+  static constexpr bool kHoldsQueries = Tile::kFixedSplits;
+  static constexpr int kQuerySteps = Tile::kHeadDimQk / 16;
+
+  uint32_t queries[kHoldsQueries ? kQuerySteps : 1][4];  // operand A of wgmma with K
   float scores[kKeys / 2];
   float out[kColumns / 2];
   uint32_t p[kSteps][4];  // operand A of wgmma with V
@@ -362,15 +387,30 @@ struct PrefillRows {
     }
   }
 
+  // Before the first multiply_keys(), with its `q`.
+  __device__ __forceinline__ void hold_queries(uint32_t q) {
+    if constexpr (kHoldsQueries) {
+      constexpr int kStepsOfPanel = kPanelColumns / 16;
+      const int thread = ptx::tid_x(), lane = thread % 32, row = thread / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+      for (int i = 0; i < kQuerySteps; ++i)
+        ptx::ldmatrix_x4(queries[i], q + i / kStepsOfPanel * Tile::kQueryPanelBytes +
+                                         swizzled(row, i % kStepsOfPanel * 2 + lane / 16));
+    }
+  }
+
   // Issues scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
   __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
     constexpr int kStepsOfPanel = kPanelColumns / 16, kStepBytes = 32;
     const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
 #pragma unroll
-    for (int i = 0; i < Tile::kHeadDimQk / 16; ++i) {
+    for (int i = 0; i < kQuerySteps; ++i) {
       const int panel = i / kStepsOfPanel, in_panel = i % kStepsOfPanel * kStepBytes;
-      ptx::wgmma_mma_async(scores, a + (panel * Tile::kQueryPanelBytes + in_panel) / 16,
-                           b + (panel * Tile::kKeyPanelBytes + in_panel) / 16, i > 0, T());
+      const uint64_t keys = b + (panel * Tile::kKeyPanelBytes + in_panel) / 16;
+      if constexpr (kHoldsQueries)
+        ptx::wgmma_mma_async_rs_k_major(scores, queries[i], keys, i > 0, T());
+      else
+        ptx::wgmma_mma_async(scores, a + (panel * Tile::kQueryPanelBytes + in_panel) / 16, keys, i > 0, T());
     }
     ptx::wgmma_commit_group();
   }
@@ -431,6 +471,7 @@ struct PrefillRows {
   __device__ __forceinline__ void exponentiate(float softmax_scale_log2) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      // Two chains are faster; sm80's kernel has one.
       float sums[2] = {};
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
@@ -438,7 +479,7 @@ struct PrefillRows {
         for (int i = 0; i < 2; ++i) {
           float& score = scores[4 * n + 2 * half + i];
           score = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
-          sums[i] += score;
+          sums[Tile::kFixedSplits ? 0 : i] += score;
         }
       row_sum[half] = row_sum[half] * rescale[half] + (sums[0] + sums[1]);
     }
@@ -462,6 +503,96 @@ struct PrefillRows {
 #pragma unroll
     for (float& s : row_sum) s = sm80::quad_sum(s);
   }
+};
+
+// Fixed splits: what a thread has of its rows over the splits that have ended, beside those of the present
+// one.
+template <class Rows>
+class PrefillSplits {
+  static constexpr int kPieces = Rows::kColumns / 8, kStride = 128;
+
+ public:
+  // `out`: this thread's place of the splits in shared memory.
+  __device__ __forceinline__ PrefillSplits(float4* out, int first_key, int keys_of_split)
+      : out_(out), end_((first_key / keys_of_split + 1) * keys_of_split) {}
+
+  // Before the scores of the KV tile from `first_key` on: whether a new split begins with them.
+  __device__ __forceinline__ bool ends_before(int first_key, int keys_of_split, Rows& rows) {
+    if (first_key < end_) return false;
+    end_ += keys_of_split;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      ended_max_[half] = rows.row_max[half];
+      ended_sum_[half] = rows.row_sum[half];
+      rows.row_max[half] = -INFINITY;
+      rows.row_sum[half] = 0.0f;
+    }
+    return true;
+  }
+
+  // After that, when all of the ended split's P V is in rows.out, which becomes zero.
+  __device__ __forceinline__ void add_ended(Rows& rows, float softmax_scale_log2) {
+#pragma unroll
+    for (float& sum : ended_sum_) sum = sm80::quad_sum(sum);
+    merge(ended_max_, ended_sum_, rows.out, softmax_scale_log2);
+#pragma unroll
+    for (int n = 0; n < kPieces; ++n)
+      out_[n * kStride] =
+          make_float4(rows.out[4 * n], rows.out[4 * n + 1], rows.out[4 * n + 2], rows.out[4 * n + 3]);
+    is_empty_ = false;
+#pragma unroll
+    for (float& x : rows.out) x = 0.0f;
+  }
+
+  // The last split, after its finish_sums(): rows become those of all splits.
+  __device__ __forceinline__ void finish(Rows& rows, float softmax_scale_log2) {
+    merge(rows.row_max, rows.row_sum, rows.out, softmax_scale_log2);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      rows.row_max[half] = row_max_[half];
+      rows.row_sum[half] = row_sum_[half];
+    }
+  }
+
+ private:
+  // The splits so far come first. `out`: of the split that is added, then of all.
+  __device__ __forceinline__ void merge(const float (&partial_max)[2], const float (&partial_sum)[2],
+                                        float (&out)[Rows::kColumns / 2], float softmax_scale_log2) {
+    if (is_empty_) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        row_max_[half] = partial_max[half];
+        row_sum_[half] = partial_sum[half];
+      }
+      return;
+    }
+    sm80::MergeScales scales[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float new_max = fmaxf(row_max_[half], partial_max[half]);
+      scales[half] = sm80::merge_scales(row_max_[half], partial_max[half], new_max, softmax_scale_log2);
+      row_max_[half] = new_max;
+      row_sum_[half] = sm80::merged(row_sum_[half], partial_sum[half], scales[half]);
+    }
+#pragma unroll
+    for (int n = 0; n < kPieces; ++n) {
+      const float4 before = out_[n * kStride];
+      out[4 * n] = sm80::merged(before.x, out[4 * n], scales[0]);
+      out[4 * n + 1] = sm80::merged(before.y, out[4 * n + 1], scales[0]);
+      out[4 * n + 2] = sm80::merged(before.z, out[4 * n + 2], scales[1]);
+      out[4 * n + 3] = sm80::merged(before.w, out[4 * n + 3], scales[1]);
+    }
+  }
+
+  float4* const out_;
+  float row_max_[2], row_sum_[2];
+  // Of the split that ends, whose P V may still be under way.
+  float ended_max_[2], ended_sum_[2];
+  bool is_empty_ = true;
+  int end_;  // of the present split: the first key of the next
+};
+struct NoPrefillSplits {
+  __device__ NoPrefillSplits(float4*, int, int) {}
 };
 
 // Epilogue. The work tile's row that the present thread begins with, of the consumers' `warpgroup`.
@@ -595,6 +726,7 @@ template <class T, class Tile>
 class PrefillConsumer {
   using Shared = PrefillShared<Tile>;
   using Rows = PrefillRows<T, Tile>;
+  using Splits = std::conditional_t<Tile::kFixedSplits, PrefillSplits<Rows>, NoPrefillSplits>;
   // Named barriers: two that order the warpgroups' wgmma (ping-pong), then one of each warpgroup alone.
   static constexpr int kSchedulerBarrier = 1, kWarpgroupBarrier = kSchedulerBarrier + Tile::kConsumers;
 
@@ -654,11 +786,13 @@ class PrefillConsumer {
     const KeyRange full{ptx::warp_uniform(work_tile.full.begin), ptx::warp_uniform(work_tile.full.end)};
     int first_key = ptx::warp_uniform(work_tile.first_key);
     Rows rows;
+    Splits splits(shared_.splits(warpgroup_), first_key, params_.plan.kv_tile_keys);
     rows.clear();
     if (num_tiles == 0) {
       release_results();
       release_queries(work_tile);
     } else {
+      rows.hold_queries(q);
       wait_for_keys();
       ptx::wgmma_fence();
       rows.multiply_keys(q, shared_.keys(keys_.stage));
@@ -673,10 +807,10 @@ class PrefillConsumer {
       for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
         for (; i < num_tiles && is_plain(full, first_key + Tile::kKeys); ++i)
-          add_tile<true>(rows, work_tile, q, first_key += Tile::kKeys, i + 1 < num_tiles);
+          add_tile<true>(rows, splits, work_tile, q, first_key += Tile::kKeys, i + 1 < num_tiles);
 #pragma unroll 1
         for (; i < num_tiles && !is_plain(full, first_key + Tile::kKeys); ++i)
-          add_tile<false>(rows, work_tile, q, first_key += Tile::kKeys, i + 1 < num_tiles);
+          add_tile<false>(rows, splits, work_tile, q, first_key += Tile::kKeys, i + 1 < num_tiles);
       }
       wait_for_values();
       ptx::wgmma_fence();
@@ -686,6 +820,7 @@ class PrefillConsumer {
       release_values();
     }
     rows.finish_sums();
+    if constexpr (Tile::kFixedSplits) splits.finish(rows, softmax_scale_log2_);
     // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
     const PrefillEpilogue<T, Tile> epilogue(params_, rows_of(work_tile), warpgroup_);
@@ -729,8 +864,9 @@ class PrefillConsumer {
 
   // QK^T of the KV tile from `first_key` on, P V of the one before. `more`: there is another one.
   template <bool kPlain>
-  __device__ __forceinline__ void add_tile(Rows& rows, const PrefillWorkTile& work_tile, uint32_t q,
-                                           int first_key, bool more) {
+  __device__ __forceinline__ void add_tile(Rows& rows, [[maybe_unused]] Splits& splits,
+                                           const PrefillWorkTile& work_tile, uint32_t q, int first_key,
+                                           bool more) {
     scheduler_barrier_sync();
     ptx::wgmma_fence();
     rows.multiply_keys(q, shared_.keys(keys_.stage));
@@ -738,6 +874,9 @@ class PrefillConsumer {
     rows.multiply_values(shared_.values(values_.stage));
     scheduler_barrier_arrive();
     ptx::wgmma_wait_group<1>();
+    [[maybe_unused]] bool begins_split = false;
+    if constexpr (Tile::kFixedSplits)
+      begins_split = splits.ends_before(first_key, params_.plan.kv_tile_keys, rows);
     score<kPlain>(rows, work_tile, first_key);
     if constexpr (Tile::kExponentiatesBesidePv) {
       rows.exponentiate(softmax_scale_log2_);
@@ -747,6 +886,8 @@ class PrefillConsumer {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
     release_values();
+    if constexpr (Tile::kFixedSplits)
+      if (begins_split) splits.add_ended(rows, softmax_scale_log2_);
     if constexpr (!Tile::kExponentiatesBesidePv) {
       rows.exponentiate(softmax_scale_log2_);
       wait_for_keys_or_end(more, work_tile);
@@ -861,14 +1002,22 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   }
 }
 
-template <class T, Element kKv, int kHeadDimQk, int kHeadDimV>
-void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
-  using Tile = PrefillTile<kHeadDimQk, kHeadDimV, is_fp8(kKv)>;
+template <class T, Element kKv, class Tile>
+void launch_prefill_tile(const PrefillParams& params, int num_ctas, void* stream) {
   constexpr int kSharedBytes = PrefillShared<Tile>::kBytes;
   constexpr auto kKernel = prefill_kernel<T, kKv, Tile>;
   allow_shared_memory<kKernel>(kSharedBytes, "attention: shared memory");
   launch_dependent<PrefillParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads,
                                   kSharedBytes, stream, params, "attention");
+}
+
+template <class T, Element kKv, int kHeadDimQk, int kHeadDimV>
+void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
+  if constexpr (!is_fp8(kKv) && has_fixed_splits({kHeadDimQk, kHeadDimV}))
+    if (params.attention.plan.split_bank != nullptr)
+      return launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, true>>(params, num_ctas,
+                                                                                          stream);
+  launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, is_fp8(kKv)>>(params, num_ctas, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

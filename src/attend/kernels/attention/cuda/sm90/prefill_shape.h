@@ -17,6 +17,9 @@ inline constexpr std::array kPrefillDimsOfFp8{HeadDims{64, 64}, HeadDims{128, 12
 // For q and K/V of e4m3.
 inline constexpr std::array kPrefillDimsOfE4m3{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128}};
 
+// Those that take plans with fixed splits, of 16-bit K/V.
+constexpr bool has_fixed_splits(HeadDims dims) { return dims == HeadDims{128, 128}; }
+
 // Work tiles that there are at most. Row tiles lower than one are taken together with the next of their
 // request.
 constexpr int64_t most_prefill_jobs(int64_t num_row_tiles, int64_t num_reqs, int tile_rows,

@@ -20,7 +20,7 @@ endmacro()
 
 # N of wgmma: rows of x of the swap-AB GEMM (swap_ab_gemm_kernel.h), rows of weights of the gated-MLP GEMM
 # (gated_mlp_gemm_shape.h), features of the batch-invariant GEMM, and keys or columns of values of prefill (prefill.cuh).
-set(columns_of_products 32 64 96 128 160 192 224 256)
+set(columns_of_products 32 48 64 96 112 128 160 192 224 256)
 set(wgmma_products "")
 foreach(num_columns IN LISTS columns_of_products)
   name_operands(${num_columns})
@@ -53,7 +53,7 @@ endforeach()
 configure_file(common/cuda/sm90/wgmma_products.cuh.in ${generated_dir}/attend_generated/wgmma_products.cuh @ONLY)
 
 
-# Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes.
+# Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes, or keys of prefill under fixed splits.
 set(wgmma_codes_products "")
 foreach(num_columns IN ITEMS 32 64 128)
   name_operands(${num_columns})

@@ -17,7 +17,8 @@ __device__ inline uint32_t swizzled_piece(int row, int piece) {
 }
 
 // Slice w of K is its blocks w, w + 8, w + 16, ...; the partial sums of the slices are added from 0 to 7. The
-// skinny GEMM has a warp for each slice (sliced-K); where rows are many, slices come one after another.
+// skinny GEMM has a warp for each slice (sliced-K); where rows are many, slices come one after another, or a
+// few at once.
 inline constexpr int kKSlices = 8;
 
 // Goes through the K-blocks, slice after slice.

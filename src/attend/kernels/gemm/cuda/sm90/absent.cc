@@ -16,7 +16,11 @@ bool swap_ab_gemm(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
        "swap-AB split-K GEMM: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
-void batch_invariant_gemm(const LinearArgs&, Stream&) {
+void batch_invariant_gemm(const LinearArgs&, bool, Stream& stream) {
+  batch_invariant_gemm({}, false, BatchInvariantGemmShape{}, stream);
+}
+
+void batch_invariant_gemm(const LinearArgs&, bool, const BatchInvariantGemmShape&, Stream&) {
   fail(ErrorCode::kUnsupported,
        "batch-invariant GEMM: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }

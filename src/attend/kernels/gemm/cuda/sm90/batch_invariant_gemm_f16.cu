@@ -3,8 +3,8 @@
 namespace attend::kernels::cuda::sm90 {
 
 void launch_batch_invariant_gemm_f16(const BatchInvariantGemmParams& params,
-                                     const BatchInvariantGemmTile& shape, int num_sms, void* stream) {
-  launch_batch_invariant_gemm<__half>(params, shape, num_sms, stream);
+                                     const BatchInvariantGemmShape& shape, void* stream) {
+  launch_batch_invariant_gemm<__half>(params, shape, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,20 +1,27 @@
 // How the batch-invariant GEMM of sm_90a divides a layer.
 #pragma once
 
+#include <array>
 #include <cstdint>
-
-#include "attend/base/math.h"
 
 namespace attend::kernels::cuda::sm90 {
 
-// Tiles of the output: kLargeTile, which reads less, where there is one for each SM.
 struct BatchInvariantGemmTile {
-  int rows, features;
+  int rows, features;  // of x, and of the weight
+  bool operator==(const BatchInvariantGemmTile&) const = default;
 };
-inline constexpr BatchInvariantGemmTile kLargeTile{192, 128}, kSmallTile{128, 64};
+// That there are instances for: for prompts, and for steps, whose features are to come out even on the SMs.
+inline constexpr std::array<BatchInvariantGemmTile, 6> kBatchInvariantTiles = {
+    {{192, 128}, {128, 112}, {128, 96}, {128, 64}, {128, 48}, {128, 32}}};
 
-inline int64_t num_large_tiles(int64_t num_rows, int64_t num_features) {
-  return ceil_div<int64_t>(num_rows, kLargeTile.rows) * ceil_div<int64_t>(num_features, kLargeTile.features);
-}
+// A CTA takes tiles of the output one after another, each over all inputs. Bits depend on none of this.
+struct BatchInvariantGemmShape {
+  BatchInvariantGemmTile tile;  // one of kBatchInvariantTiles
+  int num_ctas;                 // at most one for each SM for the best speed
+};
+
+// The shape whose last CTA ends first, as estimated from timings on an H200.
+BatchInvariantGemmShape batch_invariant_shape_for(int64_t num_rows, int64_t num_weight_rows,
+                                                  int64_t num_k_blocks, int num_sms);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -117,8 +117,7 @@ InputNorm rows_of(InputNorm norm, int64_t first, int64_t last) {
 // The fastest way to share a layer, as estimated from timings of up to 64 rows on an H200: a CTA takes its
 // K-blocks at the rate that an SM reads them, or at its share of what memory gives when more CTAs read; more
 // time goes into the ends of its tiles. Of the weight's shape and the device alone, as bits depend on it.
-SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, bool sliced,
-                          const DeviceClusters& device) {
+SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const DeviceClusters& device) {
   constexpr double kTileMicroseconds = 1.0;
   constexpr double kBlockMicroseconds = 0.16, kPairMicroseconds = 0.01;
   constexpr double kSharedPairMicroseconds = 0.000475;  // for each CTA that reads
@@ -128,7 +127,6 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, bool sl
   for (int tile_pairs = 1; tile_pairs <= kMaxPairs; ++tile_pairs)
     for (size_t i = 0; i < kClusterSizes.size(); ++i) {
       const int cluster_size = kClusterSizes[i];
-      if (sliced && cluster_size != kMaxClusterSize) continue;
       if (cluster_size > std::min<int64_t>(num_k_blocks, kMinColumns * tile_pairs)) continue;
       if (device.num_clusters[i] == 0) continue;
       const int num_tiles = ceil_div(num_weight_rows, tile_pairs * kPairRows);
@@ -140,14 +138,10 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, bool sl
       const double microseconds =
           num_waves * (ceil_div(num_k_blocks, cluster_size) * k_block_microseconds + kTileMicroseconds);
       if (best.num_clusters > 0 && microseconds >= best_microseconds) continue;
-      best = {.tile_pairs = tile_pairs,
-              .cluster_size = cluster_size,
-              .num_clusters = num_clusters,
-              .sliced = sliced};
+      best = {.tile_pairs = tile_pairs, .cluster_size = cluster_size, .num_clusters = num_clusters};
       best_microseconds = microseconds;
     }
-  ensure(best.num_clusters > 0, "swap-AB split-K GEMM: the device holds no cluster of ",
-         sliced ? kMaxClusterSize : 1, " CTAs");
+  ensure(best.num_clusters > 0, "swap-AB split-K GEMM: the device holds no CTA of it");
   return best;
 }
 
@@ -180,7 +174,6 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
       .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
       .weight_stages = std::min(max_weight_stages(kSharedBytes, token_stages, shape), k_blocks_of_cta),
       .token_stages = token_stages,
-      .sliced = shape.sliced,
       .gated = gated,
       .accumulate = args.accumulate,
       .out_aligned = rows_aligned({&args.out}),
@@ -199,7 +192,7 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
 bool swap_ab_gemm(const LinearArgs& args, bool gated, Stream& stream) {
   const int num_k_blocks = ceil_div(as_elements(args.weight).shape[1], kBlockK);
   const SwapAbGemmShape shape =
-      shape_for(args.weight.out_features(), num_k_blocks, args.batch_invariant, clusters_of(stream.device));
+      shape_for(args.weight.out_features(), num_k_blocks, clusters_of(stream.device));
   return swap_ab_gemm(args, gated, shape, stream);
 }
 

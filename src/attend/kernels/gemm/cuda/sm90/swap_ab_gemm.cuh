@@ -42,18 +42,16 @@ template <int kTokens>
 constexpr int kScaleWarps = kTokens > 64 ? 2 : 4;
 
 // A CTA's range of a layer: tiles first_tile, first_tile + num_clusters, ... and of each of them the K-blocks
-// k_block_begin, k_block_begin + k_block_step, ... below k_block_end.
+// from k_block_begin to k_block_end.
 struct SwapAbCtaRange {
-  int rank, first_tile, num_clusters, k_block_begin, k_block_end, k_block_step;
+  int rank, first_tile, num_clusters, k_block_begin, k_block_end;
 
   __device__ explicit SwapAbCtaRange(const SwapAbGemmParams& params)
       : rank(ptx::cluster_rank()),
         first_tile(static_cast<int>(blockIdx.x) / params.cluster_size),
         num_clusters(static_cast<int>(gridDim.x) / params.cluster_size),
-        k_block_begin(params.sliced ? rank : params.num_k_blocks * rank / params.cluster_size),
-        k_block_end(params.sliced ? params.num_k_blocks
-                                  : params.num_k_blocks * (rank + 1) / params.cluster_size),
-        k_block_step(params.sliced ? params.cluster_size : 1) {}
+        k_block_begin(params.num_k_blocks * rank / params.cluster_size),
+        k_block_end(params.num_k_blocks * (rank + 1) / params.cluster_size) {}
 };
 
 // Shared memory and producers. Two pipelines, since W comes from far and x from L2: a stage of one holds a
@@ -137,7 +135,7 @@ struct SwapAbPipeline {
     const uint64_t policy = ptx::createpolicy_evict_first();
     PipelineState state;
     for (int tile = range.first_tile; tile < params.num_tiles; tile += range.num_clusters)
-      for (int k_block = range.k_block_begin; k_block < range.k_block_end; k_block += range.k_block_step) {
+      for (int k_block = range.k_block_begin; k_block < range.k_block_end; ++k_block) {
         ptx::mbarrier_wait(weights_empty(state.stage), state.parity ^ 1);
         const uint32_t full = weights_full(state.stage);
         ptx::mbarrier_arrive_expect_tx(full, params.tile_pairs * kPairBytes);
@@ -156,7 +154,7 @@ struct SwapAbPipeline {
     PipelineState state;
     for (int tile = range.first_tile; tile < params.num_tiles; tile += range.num_clusters)
       for (int k_block = kTokenBlocks * range.k_block_begin; k_block < kTokenBlocks * range.k_block_end;
-           k_block += range.k_block_step) {
+           ++k_block) {
         ptx::mbarrier_wait(tokens_empty(state.stage), state.parity ^ 1);
         const uint32_t full = tokens_full(state.stage);
         ptx::mbarrier_arrive_expect_tx(full, kTokenBytes);
@@ -514,7 +512,7 @@ __device__ __forceinline__ void consume(const SwapAbPipeline<kWarpgroups, kToken
     epilogue.prefetch(tile);
     float accumulators[kTokens / 2];
     int last_weights = 0, last_tokens = 0;
-    for (int k_block = range.k_block_begin; k_block < range.k_block_end; k_block += range.k_block_step) {
+    for (int k_block = range.k_block_begin; k_block < range.k_block_end; ++k_block) {
       ptx::mbarrier_wait(pipeline.weights_full(weights.stage), weights.parity);
       ptx::mbarrier_wait(pipeline.tokens_full(tokens.stage), tokens.parity);
       const uint64_t a =

@@ -49,7 +49,6 @@ struct SwapAbGemmParams {
   int32_t tile_pairs;
   int32_t cluster_size, cluster_shift;  // 2^shift
   int32_t weight_stages, token_stages;  // of the pipelines
-  bool sliced;                          // SwapAbGemmShape's
   bool gated;
   bool accumulate;   // not gated: what out holds is added
   bool out_aligned;  // groups of eight features begin at multiples of 16 bytes

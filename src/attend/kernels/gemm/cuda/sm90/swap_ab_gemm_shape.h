@@ -15,8 +15,8 @@ inline constexpr int kMaxDeferredCodeTokens = 64;
 inline constexpr int kScaledInputs = 128;
 
 // A cluster takes tiles of 16 to 128 rows of weights, one after another; each of its CTAs
-// multiplies an even range of the K-blocks (split-K), or every eighth. Their partial sums are added in the
-// order of K, so bits depend on `cluster_size` alone.
+// multiplies an even range of the K-blocks (split-K). Their partial sums are added in the order of K, so bits
+// depend on `cluster_size` alone.
 struct SwapAbGemmShape {
   int tile_pairs;  // rows of weights in 16s: 1 to 8
   // 1, 2, 4 or 8. At most the number of K-blocks, and kMinColumns * tile_pairs: each CTA then adds partial
@@ -24,9 +24,6 @@ struct SwapAbGemmShape {
   int cluster_size;
   int num_clusters;    // at most as many as run at once
   int num_tokens = 0;  // of the instance, which the rows of x decide: 32, 64 or 128
-  // Eight CTAs have the slices of KBlockOrder instead of even ranges: the sums of the skinny and the
-  // batch-invariant GEMM, bit for bit.
-  bool sliced = false;
 
   // Of a CTA. The rest of the last one's 64 rows is multiplied too, and left.
   int num_warpgroups() const { return tile_pairs * kPairRows > kWarpgroupRows ? 2 : 1; }

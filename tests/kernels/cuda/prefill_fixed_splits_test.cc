@@ -1,0 +1,123 @@
+// Prefill of sm_90a under fixed splits: right, and bit for bit what sm80's kernel computes, which has the
+// decode steps of the same requests.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "attend/base/error.h"
+#include "attend/kernels/attention/cuda/attention.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
+#include "tests/kernels/conformance/cases.h"
+#include "tests/kernels/conformance/run.h"
+#include "tests/kernels/cuda/device_case.h"
+#include "tests/kernels/cuda/needs_gpu.h"
+
+namespace attend::testing_cuda {
+namespace {
+
+using conformance::AttentionCase;
+using conformance::on_tensor_cores;
+using kernels::cuda::AttentionKernel;
+using kernels::cuda::AttentionTuning;
+
+class CudaPrefillFixedSplits : public NeedsGpu, public testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override {
+    NeedsGpu::SetUp();
+    if (IsSkipped()) return;
+    const cuda::DeviceInfo info = cuda::device_info(kGpu);
+    if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
+  }
+};
+
+AttentionTuning tuning_of_gpu() { return kernels::cuda::attention_tuning(kernels::cuda::gpu_facts(kGpu)); }
+// That leaves all rows to sm80's kernel.
+AttentionTuning without_prefill() {
+  AttentionTuning tuning = tuning_of_gpu();
+  tuning.min_rows_of_prefill = std::numeric_limits<int64_t>::max();
+  return tuning;
+}
+
+void run_kernel(AttentionKernel kernel, const AttentionTuning& tuning, const kernels::AttentionArgs& args,
+                const conformance::BuiltCase& built) {
+  const auto is_right = [&](const kernels::AttentionArgs& on_device, const kernels::cuda::DevicePlan& plan) {
+    return choose(attention_problem(on_device, plan), kernels::cuda::gpu_facts(kGpu), tuning).kernel ==
+           kernel;
+  };
+  attention_on_gpu_if(
+      is_right, args, built, Planning::kBefore,
+      [&](const kernels::AttentionArgs& on_device, kernels::AttentionPlan& plan, Stream& stream) {
+        kernels::check(on_device);
+        kernels::cuda::attention(on_device, plan.device_plan(), stream, tuning);
+      });
+}
+
+void prefill_as_sm80_does(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+  run_kernel(AttentionKernel::kSm90Prefill, tuning_of_gpu(), args, built);
+  const auto of_prefill = built.result_bytes();
+  run_kernel(AttentionKernel::kSm80Tiles, without_prefill(), args, built);
+  ensure(built.result_bytes() == of_prefill, "other bits than those of sm80's kernel");
+}
+
+// Cases that prefill takes under fixed splits: more than 64 rows of every request, and few CTAs, each of
+// which has many work tiles.
+std::vector<AttentionCase> with_fixed_splits(std::vector<AttentionCase> cases) {
+  constexpr int kSplitTokens[] = {64, 128, 256, 512};
+  size_t i = 0;
+  for (AttentionCase& c : cases) {
+    const int more = 70 / (c.num_q_heads / c.num_kv_heads) + 1;
+    if (c.requests.empty()) c.requests.push_back({});
+    for (conformance::Lengths& lengths : c.requests) {
+      lengths.seqlen_q += more;
+      lengths.seqlen_kv += more + (i % 3 == 0 ? 700 : 0);
+    }
+    c.head_dim_qk = c.head_dim_qk <= 64 ? 128 : std::min(c.head_dim_qk, 128);
+    c.head_dim_v = std::min(c.head_dim_v, 128);
+    c.kv_dtype = c.q_dtype;
+    c.split_rule = kernels::SplitRule::kFixed;
+    c.split_tokens = kSplitTokens[i % std::size(kSplitTokens)];
+    c.tree = conformance::TreeShape::kNone;
+    c.num_workers =
+        std::min(static_cast<int>(i % 3) + 1, static_cast<int>(c.requests.size()) * c.num_kv_heads);
+    ++i;
+  }
+  return cases;
+}
+
+TEST_P(CudaPrefillFixedSplits, ConformsWithTheBitsOfSm80sKernel) {
+  run_conformance(prefill_as_sm80_does,
+                  part_of(with_fixed_splits(on_tensor_cores(conformance::conformance_cases())), GetParam()));
+}
+INSTANTIATE_TEST_SUITE_P(Every, CudaPrefillFixedSplits, testing::Range(0, kParts));
+
+using CudaPrefillOfSplits = CudaPrefillFixedSplits;
+
+// The largest scores rise by far from tile to tile: both kernels raise a row's max at the same keys.
+TEST_P(CudaPrefillOfSplits, HasSm80sBitsWhereScoresRise) {
+  AttentionCase c{.requests = {{100, 1500}, {300, 300}, {65, 1000}},
+                  .num_q_heads = 4,
+                  .num_kv_heads = 2,
+                  .head_dim_qk = 128,
+                  .head_dim_v = 128,
+                  .q_dtype = DType::kBF16,
+                  .out_dtype = DType::kBF16,
+                  .kv_dtype = DType::kBF16,
+                  .page_size = GetParam(),
+                  .spread = conformance::ScoreSpread::kPeaked,
+                  .split_rule = kernels::SplitRule::kFixed,
+                  .split_tokens = 256,
+                  .num_workers = 3};
+  std::vector<AttentionCase> cases(5, c);
+  cases[1].window_left = 100;
+  cases[2].causal = false;
+  cases[3].logit_cap = 50.0f;
+  cases[4].out_dtype = DType::kF32;
+  cases[4].split_tokens = 64;
+  for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = i + 1;
+  run_conformance(prefill_as_sm80_does, cases);
+}
+INSTANTIATE_TEST_SUITE_P(EachSize, CudaPrefillOfSplits, testing::Values(1, 16, 64));
+
+}  // namespace
+}  // namespace attend::testing_cuda
