@@ -21,6 +21,7 @@
 #include <type_traits>
 
 #include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
+#include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
@@ -117,10 +118,11 @@ __device__ float store_f16_queries(const float (&columns)[kGroups][kGroupElement
   return scale.from_f16;
 }
 
-// copy_queries() with that conversion. Each row is scaled by a power of two that unscale_scores() takes back.
+// copy_queries() with that conversion. Each row is scaled by a power of two that unscale_scores() takes back,
+// and which multiplies by `score_scale` too.
 template <int kHeadDimQk, int kRows, int kThreads>
-__device__ void convert_queries(const AttentionParams& params, const WorkTileRows& rows, char* shared,
-                                float* row_scales) {
+__device__ void convert_queries(const AttentionParams& params, const WorkTileRows& rows, float score_scale,
+                                char* shared, float* row_scales) {
   constexpr int kLanes = 8, kRowsPerRound = kThreads / kLanes, kGroups = kHeadDimQk / 8 / kLanes;
   static_assert(kHeadDimQk / 8 % kLanes == 0 && kRows % kRowsPerRound == 0);
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -137,7 +139,7 @@ __device__ void convert_queries(const AttentionParams& params, const WorkTileRow
         load_group(params.q.data, from + column, params.q_element, columns[g]);
     }
     const float scale = store_f16_queries<kHeadDimQk>(columns, shared, tile_row, lane);
-    if (lane == 0) row_scales[tile_row] = scale;
+    if (lane == 0) row_scales[tile_row] = scale * score_scale;
   }
 }
 
@@ -593,8 +595,14 @@ class AttentionCta {
       num_filled = pipeline_.fill_before(work_tile.span.prefix());
       ptx::griddepcontrol_wait();
     }
+    const auto descale = [&](const HeadScaleParams& scales) {
+      return kFp8 ? scale_of(scales, tile.request, work_tile.head) : 1.0f;
+    };
+    // Early; tall tiles have no register for it meanwhile.
+    const float value_scale = Config::kDecode ? descale(params_.v_scales) : 1.0f;
     if constexpr (kFp8)
-      convert_queries<kHeadDimQk, kRows, kThreads>(params_, work_tile, shared_, row_scales());
+      convert_queries<kHeadDimQk, kRows, kThreads>(
+          params_, work_tile, descale(params_.q_scales) * descale(params_.k_scales), shared_, row_scales());
     else
       copy_queries<kHeadDimQk, kRows, kThreads>(params_, work_tile, shared_);
     if (!Config::kPrefetchesPrefix || !prefetches) pipeline_.locate();
@@ -649,7 +657,8 @@ class AttentionCta {
       }
       if (last) ptx::cp_async_wait_group<0>();
       if (range.partial_idx >= 0 || last)
-        Epilogue(params_, rows, shared_ + kQueryBytes)
+        Epilogue(params_, rows, Config::kDecode ? value_scale : descale(params_.v_scales),
+                 shared_ + kQueryBytes)
             .write(warp, softmax_scale_log2, range.partial_idx < 0 ? -1 : range.partial_idx + split);
       if (!last) warp.clear();
     }
