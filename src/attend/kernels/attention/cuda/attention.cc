@@ -268,8 +268,10 @@ bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan) {
 }
 
 bool takes_descales(const AttentionArgs& args, const DevicePlan& plan) {
-  return is_fp8(args.kv.k.dtype) && choose(attention_problem(args, plan), gpu_facts(args.q.device)).kernel ==
-                                        AttentionKernel::kSm80Tiles;
+  constexpr int kMaxRows = 32;  // of tiles that take them
+  return is_fp8(args.kv.k.dtype) && plan.view().tile_rows <= kMaxRows &&
+         choose(attention_problem(args, plan), gpu_facts(args.q.device)).kernel ==
+             AttentionKernel::kSm80Tiles;
 }
 
 // Plans of more than 64 rows have tiles as tall as there are.

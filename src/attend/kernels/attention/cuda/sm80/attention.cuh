@@ -384,19 +384,25 @@ __device__ void cap_scores(const AttentionParams& params, Warp& warp) {
       for (float& score : eight) score = cap(score);
 }
 
+// Bits below `count`.
+__device__ inline uint64_t low_bits(int count) {
+  return count <= 0 ? 0 : ~uint64_t{0} >> max(0, 64 - count);
+}
+
 // Mask: scores of keys that a row does not see become -inf. `row_of(thread)`: of the tile, the warp's first;
-// `first_key`: position of the warp's first.
-template <class Warp, class RowOf>
+// `first_key`: position of the warp's first. `kEnds`: so do those from position `end` on.
+template <bool kEnds, class Warp, class RowOf>
 __device__ void mask_scores(const AttentionParams& params, const WorkTileRows& rows, Warp& warp,
-                            const RowOf& row_of, int first_key) {
+                            const RowOf& row_of, int first_key, int end) {
   const int thread = ptx::tid_x(), lane = thread % 32;
 #pragma unroll
   for (int b = 0; b < Warp::kNumRowBlocks; ++b) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int tile_row = row_of(thread) + b * 16 + half * 8 + lane / 4;
-      const uint64_t visible =
-          visible_keys<Warp::kNumKeys>(params, rows, tile_row, first_key) >> (lane % 4 * 2);
+      uint64_t visible = visible_keys<Warp::kNumKeys>(params, rows, tile_row, first_key);
+      if constexpr (kEnds) visible &= low_bits(end - first_key);
+      visible >>= lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < Warp::kNumKeys / 8; ++n)
 #pragma unroll
@@ -596,10 +602,10 @@ class AttentionCta {
       ptx::griddepcontrol_wait();
     }
     const auto descale = [&](const HeadScaleParams& scales) {
-      return kFp8 ? scale_of(scales, tile.request, work_tile.head) : 1.0f;
+      // Tall tiles have no registers for them.
+      return kFp8 && Config::kDecode ? scale_of(scales, tile.request, work_tile.head) : 1.0f;
     };
-    // Early; tall tiles have no register for it meanwhile.
-    const float value_scale = Config::kDecode ? descale(params_.v_scales) : 1.0f;
+    const float value_scale = descale(params_.v_scales);
     if constexpr (kFp8)
       convert_queries<kHeadDimQk, kRows, kThreads>(
           params_, work_tile, descale(params_.q_scales) * descale(params_.k_scales), shared_, row_scales());
@@ -657,8 +663,7 @@ class AttentionCta {
       }
       if (last) ptx::cp_async_wait_group<0>();
       if (range.partial_idx >= 0 || last)
-        Epilogue(params_, rows, Config::kDecode ? value_scale : descale(params_.v_scales),
-                 shared_ + kQueryBytes)
+        Epilogue(params_, rows, value_scale, shared_ + kQueryBytes)
             .write(warp, softmax_scale_log2, range.partial_idx < 0 ? -1 : range.partial_idx + split);
       if (!last) warp.clear();
     }
@@ -691,8 +696,11 @@ class AttentionCta {
     if constexpr (kFp8) unscale_scores(warp, row_scales() + warp_row<Config>(threadIdx.x));
     if (params_.logit_cap > 0.0f) cap_scores(params_, warp);
     const KeyRange full = full_keys();
-    if (first_key < full.begin || first_key + kKeys > full.end)
-      mask_scores(params_, rows, warp, warp_row<Config>, first_key + warp_key());
+    // A tile of several key tiles may end behind the CTA's range.
+    constexpr bool kEnds = Config::kTwoKeyTiles;
+    const int end = kEnds ? min(full.end, pipeline_.end()) : full.end;
+    if (first_key < full.begin || first_key + kKeys > end)
+      mask_scores<kEnds>(params_, rows, warp, warp_row<Config>, first_key + warp_key(), pipeline_.end());
   }
 
   __device__ static int warp_key() {
