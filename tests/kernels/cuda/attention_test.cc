@@ -202,7 +202,7 @@ TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
 TEST_F(CudaAttention, MultipliesByDescalesOfHeadsWhereKeysAreFp8) {
   std::vector<AttentionCase> cases;
   for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {256, 256}})
-    for (const int num_reqs : {3, 20})
+    for (const int num_reqs : head_dim_qk == 128 ? std::vector{3, 20} : std::vector{3})
       for (const int seqlen_q : head_dim_v > 128 ? std::vector{1, 4} : std::vector{1, 3, 5, 8}) {
         AttentionCase c{.num_q_heads = 8,
                         .num_kv_heads = 2,
@@ -216,7 +216,7 @@ TEST_F(CudaAttention, MultipliesByDescalesOfHeadsWhereKeysAreFp8) {
         c.out_dtype = c.q_dtype;
         c.head_scales = true;
         if (cases.size() % 3 == 0) c.logit_cap = 20.0f;
-        for (int r = 0; r < num_reqs; ++r) c.requests.push_back({seqlen_q, seqlen_q + r * 97 % 500});
+        for (int r = 0; r < num_reqs; ++r) c.requests.push_back({seqlen_q, seqlen_q + r * 97 % 300});
         cases.push_back(c);
       }
   run_conformance(attention_on_gpu, cases);

@@ -2,15 +2,15 @@
 // packed with query tokens) against KV tiles of 64 keys. Rows of K and V are looked up one by one, so that
 // any page size and layout is one code path. fp8 K/V are copied as they are and become f16 in registers.
 //
-//   tile        16, 32 (head dim of V up to 128), 64 or 128 rows (again) x 64 keys; head dims 64/64, 128/128,
-//               192/128, 256/256
+//   tile        16, 32 (head dim of V up to 128), 64 or 128 rows (again) x 64 keys, 16 rows of fp8 up to head
+//               dim 128 x 128; head dims 64/64, 128/128, 192/128, 256/256
 //   warps       4, all alike: all look up and copy by cp.async, all multiply with mma.m16n8k16. 16
-//               and 32 rows: a warp has 16 of the keys, and the warps merge in the end, on sm_90 eight CTAs
+//               and 32 rows: a warp has a quarter of the keys, and the warps merge in the end, on sm_90 eight CTAs
 //               of a cluster too where work tiles are few. 64 rows: 16 rows a warp. 128 rows: 32 rows a warp,
 //               or 8 warps of 16 at head dim 192
 //   registers   168 to 255 a thread, the output accumulators among them 32 to 128
 //   shared      16-bit K/V, for 16 / 64 / 128 rows: 36 / 42 / 84 KB at head dim 64, 70 / 82 / 98 at 128, 88 /
-//               106 / 130 at 192, 138 / 98 / - at 256; fp8: 29 / 26 / 35, 55 / 50 / 67, 48 / 66 / 91, 74 / 98
+//               106 / 130 at 192, 138 / 98 / - at 256; fp8: 38 / 26 / 35, 72 / 50 / 67, 48 / 66 / 91, 74 / 98
 //               / -. 32 rows: 39, 75, 94; fp8 39, 75, 79. In clusters 53, 103, 88, 138 for 16 rows, 55, 107,
 //               97 for 32. Queries, and 1 to 3 stages of a KV tile, over which the output is staged
 //   bytes       of a KV tile: 128 (head_dim_qk + head_dim_v), half of it in fp8
