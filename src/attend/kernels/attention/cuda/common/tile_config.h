@@ -29,10 +29,9 @@ struct TileConfig {
   static constexpr int kKeys = kTwoKeyTiles ? 2 * kKeyTile : kKeyTile;
   // One for the widest rows, which leaves room for two CTAs. A third stage pays where tiles are small, and
   // where SMs have but one CTA.
-  static constexpr int kStages = kHeadDimQk > 192 && !kDecode && !kFp8 ? 1
-                                 : kDecode && !kWide && !kTwoKeyTiles && (kFp8 || kClusters)
-                                     ? 3
-                                     : 2;
+  static constexpr int kStages = kHeadDimQk > 192 && !kDecode && !kFp8                       ? 1
+                                 : kDecode && !kWide && !kTwoKeyTiles && (kFp8 || kClusters) ? 3
+                                                                                             : 2;
   // A decode CTA may have but a few tiles: fill every stage at once.
   static constexpr bool kFillsAllStages = kDecode && kStages == 2 && !kTwoKeyTiles;
   // Whether a CTA may look up its keys and prefetch those of the prefix while the kernel before it ends.

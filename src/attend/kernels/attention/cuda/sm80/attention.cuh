@@ -5,9 +5,9 @@
 //   tile        16, 32 (head dim of V up to 128), 64 or 128 rows (again) x 64 keys, 16 rows of fp8 up to head
 //               dim 128 x 128; head dims 64/64, 128/128, 192/128, 256/256
 //   warps       4, all alike: all look up and copy by cp.async, all multiply with mma.m16n8k16. 16
-//               and 32 rows: a warp has a quarter of the keys, and the warps merge in the end, on sm_90 eight CTAs
-//               of a cluster too where work tiles are few. 64 rows: 16 rows a warp. 128 rows: 32 rows a warp,
-//               or 8 warps of 16 at head dim 192
+//               and 32 rows: a warp has a quarter of the keys, and the warps merge in the end, on sm_90 eight
+//               CTAs of a cluster too where work tiles are few. 64 rows: 16 rows a warp. 128 rows: 32 rows a
+//               warp, or 8 warps of 16 at head dim 192
 //   registers   168 to 255 a thread, the output accumulators among them 32 to 128
 //   shared      16-bit K/V, for 16 / 64 / 128 rows: 36 / 42 / 84 KB at head dim 64, 70 / 82 / 98 at 128, 88 /
 //               106 / 130 at 192, 138 / 98 / - at 256; fp8: 38 / 26 / 35, 72 / 50 / 67, 48 / 66 / 91, 74 / 98
@@ -385,9 +385,7 @@ __device__ void cap_scores(const AttentionParams& params, Warp& warp) {
 }
 
 // Bits below `count`.
-__device__ inline uint64_t low_bits(int count) {
-  return count <= 0 ? 0 : ~uint64_t{0} >> max(0, 64 - count);
-}
+__device__ inline uint64_t low_bits(int count) { return count <= 0 ? 0 : ~uint64_t{0} >> max(0, 64 - count); }
 
 // Mask: scores of keys that a row does not see become -inf. `row_of(thread)`: of the tile, the warp's first;
 // `first_key`: position of the warp's first. `kEnds`: so do those from position `end` on.

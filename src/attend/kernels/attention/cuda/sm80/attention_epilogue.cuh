@@ -62,7 +62,8 @@ class AttentionEpilogue {
     if (partial_idx >= 0) {
       const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
       if (leads) params_.plan.partial_state[partial_row] = make_float2(row_max, row_sum);
-      return {reinterpret_cast<char*>(params_.plan.partial_out + partial_row * params_.head_dim_v), value_scale_};
+      return {reinterpret_cast<char*>(params_.plan.partial_out + partial_row * params_.head_dim_v),
+              value_scale_};
     }
     const TileRow row = rows_.at(params_, tile_row);
     const RowResult result = finish_row(params_, row_max, row_sum, softmax_scale_log2, row.head);
