@@ -177,9 +177,23 @@ kernels::AttentionArgs Workspace::attention_args(const AttentionCall& call, cons
           .v_scales = call.v_scales};
 }
 
+bool Workspace::attend_descaled(const AttentionCall& call, const kernels::KvView& kv, Stream& stream) {
+  if (!call.descaled.has_value() || columns_at_once(call) != call.out.shape[2]) return false;
+  kernels::AttentionArgs args = attention_args(call, kv);
+  if (call.rope_q.has_value()) args.q = call.rope_q->from;
+  if (call.scale_out.has_value()) args.out = call.scale_out->to;
+  args.q_scales = call.descaled->q;
+  args.k_scales = call.descaled->k;
+  args.v_scales = call.descaled->v;
+  if (!kernels::takes_descales(args, plan_)) return false;
+  kernels::attention(args, plan_, stream);
+  return true;
+}
+
 void Workspace::attend(const AttentionCall& call, Stream& stream) {
   note(stream);
   const kernels::KvView kv = derived_keys(call, first_key_);
+  if (attend_descaled(call, kv, stream)) return;
   apply_if_any(call.rope_q, stream);
   if (call.is_mla())
     return kernels::mla({.q = call.q,

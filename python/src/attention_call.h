@@ -45,6 +45,11 @@ struct AttentionCall {
 
   // What q and k_new are made from before the call, and where `out` goes behind it, in launches of their own.
   std::optional<kernels::RopeRowsArgs> rope_q, rope_k_new, scale_out;
+  // Descales of q, K and V, where rope_q and scale_out are for them alone: attention may take them itself.
+  struct Descaled {
+    kernels::HeadScales q, k, v;
+  };
+  std::optional<Descaled> descaled;
 
   bool is_mla() const { return !q_rope.empty(); }
   bool appends() const { return !k_new.empty(); }
@@ -101,6 +106,8 @@ class Workspace {
  private:
   // Does all of it in one launch, where attention stores the new keys; otherwise nothing.
   bool append_and_attend(const AttentionCall& call, Stream& stream);
+  // Attends without the launches for descales, where attention takes them; otherwise does nothing.
+  bool attend_descaled(const AttentionCall& call, const kernels::KvView& kv, Stream& stream);
   kernels::AttentionArgs attention_args(const AttentionCall& call, const kernels::KvView& kv) const;
   // What comes before planning.
   void prepare(const AttentionCall& call, Stream& stream);

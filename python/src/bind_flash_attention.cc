@@ -424,12 +424,20 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
   Results results(call, arguments.q, q, arguments.out,
                   bool_argument("return_softmax_lse", arguments.return_softmax_lse));
   std::optional<RopeRows> rope_rows;
+  const auto scales_of_heads = [&]() -> AttentionCall::Descaled {
+    const Device device = call.q.device;
+    return {head_scales(descales.q, device), head_scales(descales.k, device),
+            head_scales(descales.v, device)};
+  };
   if (multiplies_e4m3) {
-    call.q_scales = head_scales(descales.q, call.q.device);
-    call.k_scales = head_scales(descales.k, call.q.device);
-    call.v_scales = head_scales(descales.v, call.q.device);
-  } else if (rotary.has_value() || descales.any_tensor())
+    const auto [q_scales, k_scales, v_scales] = scales_of_heads();
+    call.q_scales = q_scales;
+    call.k_scales = k_scales;
+    call.v_scales = v_scales;
+  } else if (rotary.has_value() || descales.any_tensor()) {
     rope_rows.emplace(call, arguments.q, arguments.k, rotary, descales);
+    if (!rotary.has_value()) call.descaled = scales_of_heads();
+  }
   const ResultTensor key_slots = key_slots_for(call, arguments.cache_leftpad, cache_leftpad);
   if (call.q.num_elements() == 0) return results.take();
   if (qv.given())

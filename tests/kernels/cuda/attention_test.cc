@@ -198,6 +198,31 @@ TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
   EXPECT_GT(num_in_clusters, 30);
 }
 // Requests of many splits, whose last token is decoded by CTAs that share them.
+// With and without clusters, in tiles of 16 and 32 rows.
+TEST_F(CudaAttention, MultipliesByDescalesOfHeadsWhereKeysAreFp8) {
+  std::vector<AttentionCase> cases;
+  for (const auto& [head_dim_qk, head_dim_v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {256, 256}})
+    for (const int num_reqs : head_dim_qk == 128 ? std::vector{3, 20} : std::vector{3})
+      for (const int seqlen_q : head_dim_v > 128 ? std::vector{1, 4} : std::vector{1, 3, 5, 8}) {
+        AttentionCase c{.num_q_heads = 8,
+                        .num_kv_heads = 2,
+                        .head_dim_qk = head_dim_qk,
+                        .head_dim_v = head_dim_v,
+                        .q_dtype = DType::kBF16,
+                        .kv_dtype = cases.size() % 2 == 0 ? DType::kF8E4M3 : DType::kF8E5M2,
+                        .page_size = 16,
+                        .split_rule = kernels::SplitRule::kBalanced,
+                        .seed = cases.size()};
+        c.out_dtype = c.q_dtype;
+        c.head_scales = true;
+        if (cases.size() % 3 == 0) c.logit_cap = 20.0f;
+        for (int r = 0; r < num_reqs; ++r) c.requests.push_back({seqlen_q, seqlen_q + r * 97 % 300});
+        cases.push_back(c);
+      }
+  run_conformance(attention_on_gpu, cases);
+  run_conformance(attention_planned_inline, cases);
+}
+
 TEST_F(CudaAttention, DoesNotDependOnTheBatchUnderManyFixedSplits) {
   AttentionCase c{.requests = {{1, 5000}, {3, 2100}, {17, 900}, {150, 1500}},
                   .num_q_heads = 8,

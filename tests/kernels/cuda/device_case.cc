@@ -113,9 +113,12 @@ void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& buil
 }
 
 void attention_planned_inline(const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
-  run_with_both_plans(built, [&](Planning planning) {
-    attention_on_gpu_if([](const auto&...) { return true; }, args, built, planning);
-  });
+  attention_planned_inline_if([](const auto&...) { return true; }, args, built);
+}
+void attention_planned_inline_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
+                                 const conformance::BuiltCase& built) {
+  run_with_both_plans(built,
+                      [&](Planning planning) { attention_on_gpu_if(is_right, args, built, planning); });
 }
 
 void mla_planned_inline(const kernels::MlaArgs& args, const conformance::BuiltCase& built) {

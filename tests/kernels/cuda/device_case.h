@@ -41,6 +41,8 @@ void mla_on_gpu(const kernels::MlaArgs& args, const conformance::BuiltCase& buil
 // The same with a plan that the call derives, and once more with one made before, which has to give the same
 // bits. Fails where the call would not derive its plan.
 void attention_planned_inline(const kernels::AttentionArgs& args, const conformance::BuiltCase& built);
+void attention_planned_inline_if(const IsRightKernel& is_right, const kernels::AttentionArgs& args,
+                                 const conformance::BuiltCase& built);
 void mla_planned_inline(const kernels::MlaArgs& args, const conformance::BuiltCase& built);
 
 }  // namespace attend::testing_cuda

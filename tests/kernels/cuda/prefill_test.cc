@@ -470,7 +470,7 @@ TEST_F(CudaPrefill, LeavesWorkTilesOfOneRequestWhole) {
 }
 
 // 17 to 64 rows a request, whose keys CTAs divide.
-TEST_P(CudaPrefillPart, ConformsForVerify) {
+std::vector<AttentionCase> for_verify() {
   std::vector<AttentionCase> cases = on_tensor_cores(conformance::conformance_cases());
   size_t i = 0;
   for (AttentionCase& c : cases) {
@@ -494,7 +494,14 @@ TEST_P(CudaPrefillPart, ConformsForVerify) {
   }
   std::erase_if(
       cases, [](const AttentionCase& c) { return c.max_seqlen_q() * (c.num_q_heads / c.num_kv_heads) > 64; });
-  run_conformance(prefill_of_divided_keys, part(cases));
+  return cases;
+}
+TEST_P(CudaPrefillPart, ConformsForVerify) { run_conformance(prefill_of_divided_keys, part(for_verify())); }
+TEST_P(CudaPrefillPart, VerifiesWithAPlanThatItsCtasDerive) {
+  const auto verify = [](const kernels::AttentionArgs& args, const conformance::BuiltCase& built) {
+    attention_planned_inline_if(divides_keys, args, built);
+  };
+  run_conformance(verify, part(for_verify()));
 }
 
 TEST_F(CudaPrefill, GivesZerosWhereNoRequestHasKeys) {

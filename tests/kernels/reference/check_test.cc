@@ -85,7 +85,7 @@ TEST_F(CheckAttention, RefusesFp8QueriesOfAnotherDtypeThanTheKeysOrE5m2) {
   EXPECT_THAT(refused(), HasSubstr("expected float32, float16, bfloat16 or fp8_e4m3"));
 }
 
-TEST_F(CheckAttention, RefusesDescalesOfHeadsWithoutFp8Queries) {
+TEST_F(CheckAttention, RefusesDescalesOfHeadsWithoutFp8) {
   const float scale = 1.0f;
   args_.k_scales.data = &scale;
   EXPECT_THAT(refused(), HasSubstr("k_scales: expected none with q float32"));

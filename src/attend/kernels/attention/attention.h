@@ -36,8 +36,9 @@ struct AttentionArgs {
   Visibility visibility;
   ScoreRule score;
   bool prefix_ready = false;  // attention_batch.h
-  // Of q of fp8_e4m3 alone: what scores (q_scales, k_scales) and outputs (v_scales) are multiplied by besides
-  // score.scale, kv.k_scale and kv.v_scale. Kernels may then multiply probabilities in fp8_e4m3 too.
+  // Of q of fp8_e4m3, and where takes_descales() says so: what scores (q_scales, k_scales) and outputs
+  // (v_scales) are multiplied by besides score.scale, kv.k_scale and kv.v_scale. With such q, kernels may
+  // then multiply probabilities in fp8_e4m3 too.
   HeadScales q_scales = {}, k_scales = {}, v_scales = {};
   // Only where stores_new_keys() says so. batch.seqlen_kv leaves them out, and requests do not share the
   // pages that they go to.
@@ -56,6 +57,10 @@ void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream);
 // which every request has queries: a few keys of 16 bits on a GPU, where calls derive their plan. Elsewhere
 // append_keys() (kv_store/batch_arrays.h) stores them before.
 bool stores_new_keys(const AttentionArgs& args, const AttentionPlan& plan);
+
+// Whether attention() multiplies by args.q_scales, k_scales and v_scales where q is of 16 bits, with `plan`
+// as it was planned for args.batch: few rows a request over K/V of fp8 on a GPU.
+bool takes_descales(const AttentionArgs& args, const AttentionPlan& plan);
 
 // Whether attention() on `device` multiplies queries, keys and values of fp8_e4m3 as they are, where
 // max_seqlen_q new tokens of the heads of a K/V head are `num_rows` rows, splits are not fixed and there is

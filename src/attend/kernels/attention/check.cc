@@ -67,7 +67,7 @@ void check_visibility(const Visibility& visibility, const QueryBatch& batch) {
   require(visibility.causal || batch.tree_mask.empty(), "tree mask: only causal attention has one");
 }
 
-// Queries of fp8 are multiplied with K/V of fp8, and come with descales.
+// Queries of fp8 are multiplied with K/V of fp8. Descales of heads are those of K/V of fp8.
 void check_queries(const AttentionArgs& args) {
   const DType q = args.q.dtype;
   if (q != DType::kF8E4M3) {
@@ -76,8 +76,8 @@ void check_queries(const AttentionArgs& args) {
     for (const auto& [name, scales] :
          {std::pair("q_scales", &args.q_scales), std::pair("k_scales", &args.k_scales),
           std::pair("v_scales", &args.v_scales)})
-      require(scales->data == nullptr, name, ": expected none with q ", args.q,
-              "; queries of fp8_e4m3 have them");
+      require(scales->data == nullptr || is_fp8(args.kv.k.dtype), name, ": expected none with q ", args.q,
+              " over k ", args.kv.k, "; queries and keys of fp8 have them");
     return;
   }
   require_unit_stride("q", args.q);

@@ -15,6 +15,7 @@ void attention(const AttentionArgs&, const DevicePlan&, Stream&, const Attention
   refuse("attention");
 }
 bool stores_new_keys(const AttentionArgs&, const DevicePlan&) { return false; }
+bool takes_descales(const AttentionArgs&, const DevicePlan&) { return false; }
 bool multiplies_e4m3(Device, int64_t, int64_t, int64_t) { return false; }
 void mla(const MlaArgs&, const DevicePlan&, Stream&) { refuse("mla"); }
 void merge(const MergeArgs&, Stream&) { refuse("merge"); }

@@ -267,6 +267,13 @@ bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan) {
              AttentionKernel::kSm80Tiles;
 }
 
+bool takes_descales(const AttentionArgs& args, const DevicePlan& plan) {
+  constexpr int kMaxRows = 32;  // of tiles that take them
+  return is_fp8(args.kv.k.dtype) && plan.view().tile_rows <= kMaxRows &&
+         choose(attention_problem(args, plan), gpu_facts(args.q.device)).kernel ==
+             AttentionKernel::kSm80Tiles;
+}
+
 // Plans of more than 64 rows have tiles as tall as there are.
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
   const GpuFacts gpu = gpu_facts(device);

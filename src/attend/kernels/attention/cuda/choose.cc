@@ -36,7 +36,7 @@ bool fits_tiles(const AttentionProblem& problem, HeadDims dims) {
 // What prefill asks of a plan.
 bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && (problem.tile_rows >= sm90::kPrefillRows / 2 || problem.shares_keys) &&
-         !problem.inline_plan && !problem.has_tree_mask;
+         !problem.has_tree_mask;
 }
 
 // Fixed splits: with the bits of sm80's instance of the same head dims, of plans whose CTAs take whole work
@@ -51,15 +51,17 @@ bool prefill_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = sm90::kPrefillDims[kIdx];
   constexpr auto& kOfFp8 = sm90::kPrefillDimsOfFp8;
   constexpr bool kConverts = std::find(kOfFp8.begin(), kOfFp8.end(), kDims) != kOfFp8.end();
+  const bool may_plan = problem.shares_keys && sm90::may_plan_inline(kDims.v, is_fp8(problem.kv_dtype));
   return plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
-         (!is_fp8(problem.kv_dtype) || kConverts) &&
+         (!is_fp8(problem.kv_dtype) || kConverts) && (!problem.inline_plan || may_plan) &&
          (!problem.fixed_splits || prefill_takes_fixed_splits(problem, kDims));
 }
 
 template <size_t kIdx>
 bool prefill_e4m3_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
-  return plan_fits_prefill(problem, gpu) && !problem.fixed_splits && problem.q_dtype == DType::kF8E4M3 &&
-         problem.kv_dtype == DType::kF8E4M3 && rows_fit_tiles(problem, sm90::kPrefillDimsOfE4m3[kIdx]);
+  return plan_fits_prefill(problem, gpu) && !problem.fixed_splits && !problem.inline_plan &&
+         problem.q_dtype == DType::kF8E4M3 && problem.kv_dtype == DType::kF8E4M3 &&
+         rows_fit_tiles(problem, sm90::kPrefillDimsOfE4m3[kIdx]);
 }
 
 // Below it stands the row kernel alone.

@@ -41,7 +41,7 @@ struct AttentionProblem {
   int num_workers = 1;       // SMs that the plan is for
   bool shares_keys = false;  // the plan's CTAs divide keys as prefill does (prefill_plan.h)
   bool fixed_splits = false;
-  bool inline_plan = false;  // CTAs derive their parts: prefill's do not
+  bool inline_plan = false;  // CTAs derive their parts: of prefill those that verify
 };
 
 // What decides between kernels that all take a problem: as timed on a GPU, data of that GPU.

@@ -36,6 +36,9 @@ class CtaPlan {
     return start;
   }
 
+  // What start() has derived, for those who come later.
+  __device__ static const PlanStart& derived_start() { return derived(); }
+
   // The row tile behind `tile`, which there is.
   __device__ RowTile tile_after(const RowTile& tile) const {
     if constexpr (kInlinePlan) return derive_tile_after(tile);

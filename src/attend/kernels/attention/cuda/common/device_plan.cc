@@ -133,7 +133,7 @@ bool is_for_prefill(const AttentionPlanLimits& limits, const QueryBatch& batch, 
 // Whether it takes a step of few rows a request, whose keys CTAs divide.
 bool is_for_verify(const AttentionPlanLimits& limits, const QueryBatch& batch, int64_t num_rows,
                    Device device) {
-  return num_rows <= 64 && limits.head_dim_v <= 128 && !is_fp8(limits.kv_dtype) &&
+  return num_rows <= 64 && sm90::may_plan_inline(limits.head_dim_v, is_fp8(limits.kv_dtype)) &&
          limits.split_rule == SplitRule::kBalanced && batch.tree_mask.empty() &&
          gpu_facts(device).runs_sm90a() &&
          sm90::takes_verify(num_rows, int64_t{batch.num_reqs()} * limits.num_kv_heads, limits.num_workers);
@@ -270,8 +270,8 @@ void DevicePlan::shape_for(const QueryBatch& batch) {
                      (view_.tile_rows <= 32 || is_latent(grouped_) ||
                       num_row_tiles * grouped_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
   num_row_tiles_ = static_cast<int>(std::max<int64_t>(1, num_row_tiles));
-  // Tall tiles have no registers for it, and prefill's CTAs derive nothing.
-  view_.inline_plan = grouped_.split_rule == SplitRule::kBalanced && view_.streamed && !prefill &&
+  // Tall tiles have no registers for it; of prefill, those derive it that divide the keys of few rows.
+  view_.inline_plan = grouped_.split_rule == SplitRule::kBalanced && view_.streamed && (!prefill || verify) &&
                       view_.tile_rows <= 64 && num_rows <= view_.tile_rows &&
                       batch.num_reqs() <= kMaxReqsOfInlinePlan;
 }

@@ -23,4 +23,7 @@ constexpr bool takes_verify(int64_t num_rows, int64_t num_work_tiles, int64_t nu
   return num_rows >= least && num_work_tiles * kMaxSmsOfWorkTile >= num_workers;
 }
 
+// Whether CTAs of such a kernel derive the plan of what they verify where nobody has made one.
+constexpr bool may_plan_inline(int head_dim_v, bool fp8) { return head_dim_v <= 128 && !fp8; }
+
 }  // namespace attend::kernels::cuda::sm90

@@ -24,14 +24,16 @@ struct TileConfig {
   static constexpr int kRows = kTileRows;
   static constexpr bool kDecode = kRows <= 32;
   static constexpr bool kWide = kHeadDimQk > 128;
-  static constexpr int kKeys = kKeyTile;
+  // A KV tile is a key tile or, where what it costs besides its keys is much of the time, two.
+  static constexpr bool kTwoKeyTiles = kFp8 && kRows == 16 && !kWide && !kClusters;
+  static constexpr int kKeys = kTwoKeyTiles ? 2 * kKeyTile : kKeyTile;
   // One for the widest rows, which leaves room for two CTAs. A third stage pays where tiles are small, and
   // where SMs have but one CTA.
-  static constexpr int kStages = kHeadDimQk > 192 && !kDecode && !kFp8      ? 1
-                                 : kDecode && !kWide && (kFp8 || kClusters) ? 3
-                                                                            : 2;
+  static constexpr int kStages = kHeadDimQk > 192 && !kDecode && !kFp8                       ? 1
+                                 : kDecode && !kWide && !kTwoKeyTiles && (kFp8 || kClusters) ? 3
+                                                                                             : 2;
   // A decode CTA may have but a few tiles: fill every stage at once.
-  static constexpr bool kFillsAllStages = kDecode && kStages == 2;
+  static constexpr bool kFillsAllStages = kDecode && kStages == 2 && !kTwoKeyTiles;
   // Whether a CTA may look up its keys and prefetch those of the prefix while the kernel before it ends.
   static constexpr bool kPrefetchesPrefix = kRows <= 64;
   // Key tiles of a stage: where they are small, two share a barrier.

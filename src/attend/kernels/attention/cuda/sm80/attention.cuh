@@ -2,15 +2,15 @@
 // packed with query tokens) against KV tiles of 64 keys. Rows of K and V are looked up one by one, so that
 // any page size and layout is one code path. fp8 K/V are copied as they are and become f16 in registers.
 //
-//   tile        16, 32 (head dim of V up to 128), 64 or 128 rows (again) x 64 keys; head dims 64/64, 128/128,
-//               192/128, 256/256
+//   tile        16, 32 (head dim of V up to 128), 64 or 128 rows (again) x 64 keys, 16 rows of fp8 up to head
+//               dim 128 x 128; head dims 64/64, 128/128, 192/128, 256/256
 //   warps       4, all alike: all look up and copy by cp.async, all multiply with mma.m16n8k16. 16
-//               and 32 rows: a warp has 16 of the keys, and the warps merge in the end, on sm_90 eight CTAs
-//               of a cluster too where work tiles are few. 64 rows: 16 rows a warp. 128 rows: 32 rows a warp,
-//               or 8 warps of 16 at head dim 192
+//               and 32 rows: a warp has a quarter of the keys, and the warps merge in the end, on sm_90 eight
+//               CTAs of a cluster too where work tiles are few. 64 rows: 16 rows a warp. 128 rows: 32 rows a
+//               warp, or 8 warps of 16 at head dim 192
 //   registers   168 to 255 a thread, the output accumulators among them 32 to 128
 //   shared      16-bit K/V, for 16 / 64 / 128 rows: 36 / 42 / 84 KB at head dim 64, 70 / 82 / 98 at 128, 88 /
-//               106 / 130 at 192, 138 / 98 / - at 256; fp8: 29 / 26 / 35, 55 / 50 / 67, 48 / 66 / 91, 74 / 98
+//               106 / 130 at 192, 138 / 98 / - at 256; fp8: 38 / 26 / 35, 72 / 50 / 67, 48 / 66 / 91, 74 / 98
 //               / -. 32 rows: 39, 75, 94; fp8 39, 75, 79. In clusters 53, 103, 88, 138 for 16 rows, 55, 107,
 //               97 for 32. Queries, and 1 to 3 stages of a KV tile, over which the output is staged
 //   bytes       of a KV tile: 128 (head_dim_qk + head_dim_v), half of it in fp8
@@ -21,6 +21,7 @@
 #include <type_traits>
 
 #include "attend/kernels/attention/cuda/common/fp8_convert.cuh"
+#include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
@@ -117,10 +118,11 @@ __device__ float store_f16_queries(const float (&columns)[kGroups][kGroupElement
   return scale.from_f16;
 }
 
-// copy_queries() with that conversion. Each row is scaled by a power of two that unscale_scores() takes back.
+// copy_queries() with that conversion. Each row is scaled by a power of two that unscale_scores() takes back,
+// and which multiplies by `score_scale` too.
 template <int kHeadDimQk, int kRows, int kThreads>
-__device__ void convert_queries(const AttentionParams& params, const WorkTileRows& rows, char* shared,
-                                float* row_scales) {
+__device__ void convert_queries(const AttentionParams& params, const WorkTileRows& rows, float score_scale,
+                                char* shared, float* row_scales) {
   constexpr int kLanes = 8, kRowsPerRound = kThreads / kLanes, kGroups = kHeadDimQk / 8 / kLanes;
   static_assert(kHeadDimQk / 8 % kLanes == 0 && kRows % kRowsPerRound == 0);
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -137,7 +139,7 @@ __device__ void convert_queries(const AttentionParams& params, const WorkTileRow
         load_group(params.q.data, from + column, params.q_element, columns[g]);
     }
     const float scale = store_f16_queries<kHeadDimQk>(columns, shared, tile_row, lane);
-    if (lane == 0) row_scales[tile_row] = scale;
+    if (lane == 0) row_scales[tile_row] = scale * score_scale;
   }
 }
 
@@ -382,19 +384,23 @@ __device__ void cap_scores(const AttentionParams& params, Warp& warp) {
       for (float& score : eight) score = cap(score);
 }
 
+// Bits below `count`.
+__device__ inline uint64_t low_bits(int count) { return count <= 0 ? 0 : ~uint64_t{0} >> max(0, 64 - count); }
+
 // Mask: scores of keys that a row does not see become -inf. `row_of(thread)`: of the tile, the warp's first;
-// `first_key`: position of the warp's first.
-template <class Warp, class RowOf>
+// `first_key`: position of the warp's first. `kEnds`: so do those from position `end` on.
+template <bool kEnds, class Warp, class RowOf>
 __device__ void mask_scores(const AttentionParams& params, const WorkTileRows& rows, Warp& warp,
-                            const RowOf& row_of, int first_key) {
+                            const RowOf& row_of, int first_key, int end) {
   const int thread = ptx::tid_x(), lane = thread % 32;
 #pragma unroll
   for (int b = 0; b < Warp::kNumRowBlocks; ++b) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int tile_row = row_of(thread) + b * 16 + half * 8 + lane / 4;
-      const uint64_t visible =
-          visible_keys<Warp::kNumKeys>(params, rows, tile_row, first_key) >> (lane % 4 * 2);
+      uint64_t visible = visible_keys<Warp::kNumKeys>(params, rows, tile_row, first_key);
+      if constexpr (kEnds) visible &= low_bits(end - first_key);
+      visible >>= lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < Warp::kNumKeys / 8; ++n)
 #pragma unroll
@@ -593,8 +599,14 @@ class AttentionCta {
       num_filled = pipeline_.fill_before(work_tile.span.prefix());
       ptx::griddepcontrol_wait();
     }
+    const auto descale = [&](const HeadScaleParams& scales) {
+      // Tall tiles have no registers for them.
+      return kFp8 && Config::kDecode ? scale_of(scales, tile.request, work_tile.head) : 1.0f;
+    };
+    const float value_scale = descale(params_.v_scales);
     if constexpr (kFp8)
-      convert_queries<kHeadDimQk, kRows, kThreads>(params_, work_tile, shared_, row_scales());
+      convert_queries<kHeadDimQk, kRows, kThreads>(
+          params_, work_tile, descale(params_.q_scales) * descale(params_.k_scales), shared_, row_scales());
     else
       copy_queries<kHeadDimQk, kRows, kThreads>(params_, work_tile, shared_);
     if (!Config::kPrefetchesPrefix || !prefetches) pipeline_.locate();
@@ -649,7 +661,7 @@ class AttentionCta {
       }
       if (last) ptx::cp_async_wait_group<0>();
       if (range.partial_idx >= 0 || last)
-        Epilogue(params_, rows, shared_ + kQueryBytes)
+        Epilogue(params_, rows, value_scale, shared_ + kQueryBytes)
             .write(warp, softmax_scale_log2, range.partial_idx < 0 ? -1 : range.partial_idx + split);
       if (!last) warp.clear();
     }
@@ -682,8 +694,11 @@ class AttentionCta {
     if constexpr (kFp8) unscale_scores(warp, row_scales() + warp_row<Config>(threadIdx.x));
     if (params_.logit_cap > 0.0f) cap_scores(params_, warp);
     const KeyRange full = full_keys();
-    if (first_key < full.begin || first_key + kKeys > full.end)
-      mask_scores(params_, rows, warp, warp_row<Config>, first_key + warp_key());
+    // A tile of several key tiles may end behind the CTA's range.
+    constexpr bool kEnds = Config::kTwoKeyTiles;
+    const int end = kEnds ? min(full.end, pipeline_.end()) : full.end;
+    if (first_key < full.begin || first_key + kKeys > end)
+      mask_scores<kEnds>(params_, rows, warp, warp_row<Config>, first_key + warp_key(), pipeline_.end());
   }
 
   __device__ static int warp_key() {

@@ -31,8 +31,10 @@ class AttentionEpilogue {
   static constexpr int kSharedBytes =
       (kWarpsN > 1 ? kMergeBytes : kRows * kHeadDimV * 2) + (kClusters ? kReceivedBytes + kStatesBytes : 0);
 
-  __device__ AttentionEpilogue(const AttentionParams& params, const WorkTileRows& rows, char* shared)
-      : params_(params), rows_(rows), staging_(shared) {}
+  // `value_scale`: what values are multiplied by besides params.v_scale.
+  __device__ AttentionEpilogue(const AttentionParams& params, const WorkTileRows& rows, float value_scale,
+                               char* shared)
+      : params_(params), rows_(rows), value_scale_(value_scale), staging_(shared) {}
 
   // `partial_idx`: of the plan; -1: the output. All threads call it.
   __device__ void write(const Warp& warp, float softmax_scale_log2, int partial_idx) const {
@@ -60,14 +62,15 @@ class AttentionEpilogue {
     if (partial_idx >= 0) {
       const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
       if (leads) params_.plan.partial_state[partial_row] = make_float2(row_max, row_sum);
-      return {reinterpret_cast<char*>(params_.plan.partial_out + partial_row * params_.head_dim_v), 1.0f};
+      return {reinterpret_cast<char*>(params_.plan.partial_out + partial_row * params_.head_dim_v),
+              value_scale_};
     }
     const TileRow row = rows_.at(params_, tile_row);
     const RowResult result = finish_row(params_, row_max, row_sum, softmax_scale_log2, row.head);
     if (leads && params_.lse != nullptr)
       params_.lse[(rows_.span.first_token + row.query) * params_.lse_token_stride +
                   row.head * params_.lse_head_stride] = result.lse;
-    return {out_row(row), result.out_scale};
+    return {out_row(row), result.out_scale * value_scale_};
   }
 
   // Float32: the output or a partial result.
@@ -279,6 +282,7 @@ class AttentionEpilogue {
 
   const AttentionParams& params_;
   const WorkTileRows& rows_;
+  const float value_scale_;
   char* staging_;
 };
 

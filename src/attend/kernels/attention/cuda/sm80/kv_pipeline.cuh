@@ -126,6 +126,8 @@ class KvPipeline {
   __device__ void publish_next(int i) { publish(i + kAhead + 1); }
 
   __device__ int count() const { return count_; }
+  // Behind the last position.
+  __device__ int end() const { return kv_end_; }
   __device__ int first_position(int i) const { return first_position_ + i * kKeys; }
 
   __device__ uint32_t k(int i) const { return tiles_ + static_cast<uint32_t>(i % kStages * kStageBytes); }

@@ -59,6 +59,7 @@ struct PrefillTile {
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kConsumers = has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
+  static constexpr bool kMayPlanInline = !kFixed && may_plan_inline(kHeadDimV, kConverts);
   static constexpr int kKeys = kConverts ? 128 : kFixed ? kKeyTile : prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk);
   static constexpr int kStages = kFixed ? 3 : 2;       // of keys, and of values
@@ -985,7 +986,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   const PrefillShared<Tile> shared(memory);
   if (threadIdx.x == 0) shared.init_barriers();
   ptx::griddepcontrol_wait();
-  write_padding(params.attention, params.attention.plan.header->num_tokens);
+  write_padding(params.attention, num_planned_tokens<Tile>(params.attention));
   __syncthreads();
   const int warp = ptx::warp_uniform(static_cast<int>(threadIdx.x) / 32);
   if (warp < Tile::kProducerWarps) {

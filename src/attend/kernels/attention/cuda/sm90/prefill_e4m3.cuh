@@ -53,6 +53,7 @@ template <int kQk, int kV>
 struct PrefillE4m3Tile {
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kElementBytes = 1, kRows = kPrefillRows;
+  static constexpr bool kMayPlanInline = false;
   static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
   static constexpr int kMaxBoxRows = kMaxBoxRowsOfFp8;
   static constexpr int kStages = 3;                     // of keys, and of values as they come
@@ -690,7 +691,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   const Shared shared(memory);
   if (threadIdx.x == 0) shared.init_barriers();
   ptx::griddepcontrol_wait();
-  write_padding(params.attention, params.attention.plan.header->num_tokens);
+  write_padding(params.attention, num_planned_tokens<Tile>(params.attention));
   __syncthreads();
   const int warp = ptx::warp_uniform(static_cast<int>(threadIdx.x) / 32);
   if (warp < Tile::kProducerWarps) {

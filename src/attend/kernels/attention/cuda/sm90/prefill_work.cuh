@@ -34,6 +34,19 @@ __device__ __forceinline__ int most_rows(const AttentionParams& params) {
   return Tile::kRows > kPrefillRows && divides_keys(params.plan) ? kPrefillRows : Tile::kRows;
 }
 
+// A plan that CTAs derive themselves, where they divide the keys of few rows.
+template <class Tile>
+using InlinePlan = sm80::CtaPlan<Tile::kThreads, true>;
+
+// Of the batch, by its plan, which is derived here where CTAs do that. All threads call it, once.
+template <class Tile>
+__device__ int num_planned_tokens(const AttentionParams& params) {
+  if constexpr (Tile::kMayPlanInline)
+    if (params.plan.inline_plan)
+      return InlinePlan<Tile>(params).start(static_cast<int>(blockIdx.x)).header.num_tokens;
+  return params.plan.header->num_tokens;
+}
+
 // The work tiles of a CTA, one after another. They are taken in the order of the plan, heads fastest: the
 // first of every CTA is that of its index, and each CTA takes another as soon as it has published the one
 // before (an atomic counter). Who computes a work tile changes no bit. Where CTAs divide keys, they are those
@@ -47,15 +60,14 @@ class PrefillWalk {
   __device__ void begin() {
     const PlanView& plan = params_.plan;
     const int cta = static_cast<int>(blockIdx.x);
+    if constexpr (Tile::kMayPlanInline)
+      if (plan.inline_plan) return begin_at(InlinePlan<Tile>::derived_start());
     const PlanHeader header = *plan.header;
     if (divides_keys_) {
       // All loads at once; there is no start behind the line.
-      const CtaStart start = plan.cta_starts[cta];
-      row_tile_ = start.tile.index;
-      head_ = start.head;
-      first_ = start.first;
-      gap_ = header.line.gap;
-      if (cta / plan.heads_at_once * header.line.cta_range < header.line_length) left_ = start.length;
+      sm80::PlanStart start{header, plan.cta_starts[cta]};
+      if (cta / plan.heads_at_once * header.line.cta_range >= header.line_length) start.cta.length = 0;
+      begin_at(start);
     } else {
       work_tile_idx_ = cta;
       num_work_tiles_ = header.num_row_tiles * params_.num_kv_heads;
@@ -64,10 +76,7 @@ class PrefillWalk {
 
   // After begin() and advance(), before the others.
   __device__ void find() {
-    if (divides_keys_) {
-      if (left_ > 0) tile_ = params_.plan.row_tiles[row_tile_];
-      return;
-    }
+    if (divides_keys_) return;
     for (; work_tile_idx_ < num_work_tiles_; advance()) {
       tile_ = params_.plan.row_tiles[work_tile_idx_ / params_.num_kv_heads];
       if (begins_work_tile()) break;
@@ -105,7 +114,7 @@ class PrefillWalk {
     head_ += params_.plan.heads_at_once;
     if (head_ < params_.num_kv_heads) return;
     head_ -= params_.num_kv_heads;
-    ++row_tile_;
+    if (left_ > 0) tile_ = tile_after();
   }
 
   // The last CTA to end resets the counters.
@@ -116,6 +125,19 @@ class PrefillWalk {
   }
 
  private:
+  __device__ void begin_at(const sm80::PlanStart& start) {
+    tile_ = start.cta.tile;
+    head_ = start.cta.head;
+    first_ = start.cta.first;
+    left_ = start.cta.length;
+    gap_ = start.header.line.gap;
+  }
+  __device__ RowTile tile_after() const {
+    if constexpr (Tile::kMayPlanInline)
+      if (params_.plan.inline_plan) return InlinePlan<Tile>(params_).tile_after(tile_);
+    return params_.plan.row_tiles[tile_.index + 1];
+  }
+
   // Where the plan's row tiles are lower than a work tile, most of those that follow the first belong to its
   // work tile. A work tile may begin within a row tile, which then begins there.
   __device__ bool begins_work_tile() {
@@ -154,7 +176,7 @@ class PrefillWalk {
   int32_t* const progress_;
   const bool divides_keys_;
   RowTile tile_{};
-  int row_tile_ = 0, head_ = 0;
+  int head_ = 0;
   // Where keys are divided: the CTA's first KV tile of the row tile, and what is left of its range.
   int first_ = 0, left_ = 0, gap_ = 0;
   // Else.
