@@ -82,9 +82,8 @@ TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
     const GemmKernel kernel = choose(problem, gpu).kernel;
     EXPECT_TRUE(kernel == GemmKernel::kSkinnyCodes || kernel == GemmKernel::kFp8 ||
                 kernel == GemmKernel::kFp8Blocks || kernel == GemmKernel::kScaledCodes ||
-                kernel == GemmKernel::kSwapAbCodes ||
-                kernel == GemmKernel::kQuantised || kernel == GemmKernel::kWidened ||
-                kernel == GemmKernel::kNaive)
+                kernel == GemmKernel::kSwapAbCodes || kernel == GemmKernel::kQuantised ||
+                kernel == GemmKernel::kWidened || kernel == GemmKernel::kNaive)
         << gemm_row(kernel).name;
     reached.insert(kernel);
   });

@@ -18,8 +18,10 @@ using Sm90ScaledCodes = testing_cuda::Sm90Test;
 
 // x has the type of the scales.
 constexpr Format kScaledFormats[] = {
-    {WeightFormat::kInt4, 1, 128, DType::kBF16},       {WeightFormat::kInt4, 1, 128, DType::kBF16, true},
-    {WeightFormat::kInt4, 1, 128, DType::kF16},        {WeightFormat::kInt4, 1, 128, DType::kF16, true},
+    {WeightFormat::kInt4, 1, 128, DType::kBF16},
+    {WeightFormat::kInt4, 1, 128, DType::kBF16, true},
+    {WeightFormat::kInt4, 1, 128, DType::kF16},
+    {WeightFormat::kInt4, 1, 128, DType::kF16, true},
 };
 
 struct Case : testing_cuda::CodesCase {
@@ -61,9 +63,15 @@ struct Case : testing_cuda::CodesCase {
 // Parts of a tile, more tiles than CTAs, clusters that share inputs, more rows of x than a launch takes.
 TEST_F(Sm90ScaledCodes, MatchFloat64) {
   for (const Format& format : kScaledFormats)
-    for (const auto& [num_rows, num_outs, in_features] : std::vector<std::array<int64_t, 3>>{
-             {1, 16, 256}, {65, 272, 512}, {100, 2064, 1024}, {128, 4096, 1536}, {70, 34064, 256}, {200, 144, 3840}}) {
-      SCOPED_TRACE(testing::Message() << format << " " << num_rows << " x " << in_features << " -> " << num_outs);
+    for (const auto& [num_rows, num_outs, in_features] :
+         std::vector<std::array<int64_t, 3>>{{1, 16, 256},
+                                             {65, 272, 512},
+                                             {100, 2064, 1024},
+                                             {128, 4096, 1536},
+                                             {70, 34064, 256},
+                                             {200, 144, 3840}}) {
+      SCOPED_TRACE(testing::Message()
+                   << format << " " << num_rows << " x " << in_features << " -> " << num_outs);
       Case given(format, num_rows, num_outs, in_features);
       given.expect_near(given.run(num_rows, /*gated=*/false), num_rows);
     }

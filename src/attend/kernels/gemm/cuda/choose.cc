@@ -253,7 +253,8 @@ constexpr std::array kRows{
             fp8_norms, "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
     GemmRow{GemmKernel::kScaledCodes, "swap-AB GEMM of scaled codes (sm90)", scaled_codes_take,
             scaled_codes_are_faster, never_norms,
-            "reads the weight in its own bits, whose scales are in the factors: rows enough for the tensor cores"},
+            "reads the weight in its own bits, whose scales are in the factors: rows enough for the tensor "
+            "cores"},
     GemmRow{GemmKernel::kSwapAbCodes, "swap-AB GEMM of codes (sm90)", code_tiles_take, code_tiles_are_faster,
             split_k_norms, "reads the weight in its own bits: not many rows"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,

@@ -1,4 +1,4 @@
-// Words of shared memory, copied, read and written: PTX ISA, "cp.async" (sm_80), "ld.shared" and "st.shared".
+// Words of shared memory, copied and read: PTX ISA, "cp.async" (sm_80) and "ld.shared".
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,6 @@ __device__ inline uint32_t ld_shared_4(uint32_t from) {
   uint32_t bits;
   asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(bits) : "r"(from) : "memory");
   return bits;
-}
-
-// Stores 4 bytes. "st.shared".
-__device__ inline void st_shared_4(uint32_t to, float value) {
-  asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(to), "f"(value) : "memory");
 }
 
 // 8 bytes of shared memory. "ld.shared".

@@ -18,11 +18,6 @@ __device__ inline uint4 ld_global_16_past_l1(uint64_t from, bool valid) {
   return bits;
 }
 
-// Has a line brought to L2. "prefetch.global.L2".
-__device__ inline void prefetch_l2(const void* from) {
-  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from) : "memory");
-}
-
 // Has bytes brought to L2: a multiple of 16, as is the address. "cp.async.bulk.prefetch.L2".
 __device__ inline void cp_async_bulk_prefetch_l2(uint64_t from, uint32_t num_bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(from), "r"(num_bytes) : "memory");

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/cluster_exchange.cuh"
-#include "attend/kernels/common/cuda/ptx/copy_word.cuh"
+#include "attend/kernels/common/cuda/ptx/store_word.cuh"
 #include "attend/kernels/gemm/cuda/sm90/scaled_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.cuh"
 
@@ -78,9 +78,7 @@ class CodeTileOutputs {
   __device__ __forceinline__ int first_group(int rank) const {
     return (kGroups * rank + cluster_size_ - 1) / cluster_size_;
   }
-  __device__ __forceinline__ int num_own() const {
-    return first_group(rank_ + 1) - first_group(rank_);
-  }
+  __device__ __forceinline__ int num_own() const { return first_group(rank_ + 1) - first_group(rank_); }
   // What there is room for of each rank's.
   __device__ __forceinline__ int max_own() const { return first_group(1); }
   // Of this warp.
@@ -112,7 +110,7 @@ class CodeTileOutputs {
     for (int group = 0; group < kGroups; ++group) {
       const int to_rank = owner(group);
       const uint32_t to = from_rank + (group - first_group(to_rank)) * kGroupBytes;
-      const float *const sums = accumulators + 4 * group;
+      const float* const sums = accumulators + 4 * group;
       if (to_rank == rank_)
         ptx::st_shared_16(to, sums[0], sums[1], sums[2], sums[3]);
       else
@@ -184,8 +182,8 @@ class CodeTileOutputs {
 
   // Code of few instructions, as it runs once.
   __device__ __forceinline__ void write(int tile) const {
-    const bool aligned =
-        params_.out_aligned && params_.out_element == (std::is_same_v<T, __half> ? Element::kF16 : Element::kBF16);
+    const bool aligned = params_.out_aligned &&
+                         params_.out_element == (std::is_same_v<T, __half> ? Element::kF16 : Element::kBF16);
     const int num_pieces = params_.gated ? (num_own() + 3) / 4 : (num_own() + 1) / 2;
 #pragma unroll 1
     for (int i = 0; i < num_pieces; i += kPieces)

@@ -3,17 +3,19 @@
 // as the weights of a 16-bit checkpoint are, so that the tensor cores never drain and a warpgroup has room
 // for the sums of 128 rows of W.
 //
-//   tile        128 kBlocks rows of W x kTokens rows of x; clusters, pipelines and epilogue of
-//   swap_ab_gemm.cuh, which sees kBlocks tiles of 128 rows warps       as there; two consumer warpgroups have
-//   64 rows of each of those registers   232 of a consumer: sums, factors of two parts of 32 inputs, codes of
-//   the next part bytes       codes of W once from memory; x once per CTA and tile, from L2 bound       tensor
-//   cores: 512 cycles for 64 inputs of 128 rows of W and 128 of x
+//   tile        128 kBlocks rows of W x kTokens rows of x; clusters and pipelines of swap_ab_gemm.cuh, which
+//               sees kBlocks tiles of 128 rows; epilogue of code_tile_outputs.cuh
+//   warps       two consumer warpgroups, with 64 rows of each of those tiles; a warp produces W and a warp x
+//   registers   240 of a consumer: sums, factors of two parts of 32 inputs, codes of the next part
+//   bytes       codes of W once from memory; x once per CTA and tile, from L2
+//   bound       tensor cores: 512 cycles for 64 inputs of 128 rows of W and 128 of x. Beside them a quarter
+//               of an SM issues half an instruction a cycle: 83 of a warp for 32 inputs of 256 rows of W
 //
-// Four instructions make a pair of factors: a byte twice, its low code masked in one half and its high one in
-// the other, less the zero point, times the scale.
+// Three or four instructions make a pair of factors: a byte twice, its low code masked in one half and its
+// high one in the other, less the zero point, times the scale.
 #pragma once
 
-#include "attend/kernels/common/cuda/ptx/global_read.cuh"
+#include "attend/kernels/common/cuda/ptx/prefetch.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/gemm/cuda/common/load_weight.cuh"
 #include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
@@ -68,7 +70,8 @@ class ScaledCodesConsumer {
   using Byte = ByteOfCodes<T>;
   static constexpr bool kTakesEight = !kHasZeros && Byte::kTakesEight;
 
-  static constexpr int kStageInputs = kScaledStageInputs, kPartInputs = 32, kParts = kStageInputs / kPartInputs;
+  static constexpr int kStageInputs = kScaledStageInputs, kPartInputs = 32,
+                       kParts = kStageInputs / kPartInputs;
   static constexpr int kGroups = kStageInputs / kScaledInputs, kPartsOfGroup = kParts / kGroups;
   static constexpr int kSteps = kPartInputs / 16, kMmaBytes = 32;  // of wgmma, of a row of x
   static constexpr int kLineScales = 64;                           // of 128 bytes
@@ -77,7 +80,7 @@ class ScaledCodesConsumer {
   static constexpr int kTileRows = kCodeTileWarpgroups * kWarpgroupRows, kTileBytes = kTileRows * kRowBytes;
 
   using Factors = uint32_t[kBlocks][kSteps][4];
-  using Codes = uint4[kBlocks][2];                  // a part of a lane's rows
+  using Codes = uint4[kBlocks][2];  // a part of a lane's rows
   using Accumulators = float[kBlocks][kTokens / 2];
   // Of a stage and a lane's rows: two scales, two zero points, as loaded.
   struct Groups {
@@ -274,7 +277,7 @@ class ScaledCodesConsumer {
             factor = multiply_pairs<T>(fused_multiply_add<T>(pair, Byte::kFactor, zero), scale);
         }
       }
-    // Before what comes next, so while the tensor cores multiply.
+      // Before what comes next, so while the tensor cores multiply.
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)
 #pragma unroll
@@ -289,8 +292,8 @@ class ScaledCodesConsumer {
     const int stage = part / kPartsOfBlock, part_of_block = part % kPartsOfBlock;
     if (part_of_block == 0) ptx::mbarrier_wait(pipeline_.tokens_full(stage), token_parity_);
     if (part + 1 == kParts) token_parity_ ^= 1;
-    const uint64_t x = first_tokens_ + stage * (Pipeline::kTokenBytes / 16) +
-                       part_of_block * kSteps * (kMmaBytes / 16);
+    const uint64_t x =
+        first_tokens_ + stage * (Pipeline::kTokenBytes / 16) + part_of_block * kSteps * (kMmaBytes / 16);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
@@ -335,7 +338,8 @@ class ScaledCodesConsumer {
 };
 
 struct ScaledCodesThreads {
-  static constexpr int kProducers = 128;  // a warpgroup, whose registers consumers take; two threads of it work
+  static constexpr int kProducers =
+      128;  // a warpgroup, whose registers consumers take; two threads of it work
   static constexpr int kAll = kCodeTileWarpgroups * 128 + kProducers;
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
 };
@@ -367,7 +371,8 @@ __global__ void __launch_bounds__(ScaledCodesThreads::kAll, 1)
 }
 
 template <class T, int kBlocks, bool kHasZeros, int kTokens>
-void launch_scaled_codes_instance(const SwapAbCodesParams& params, const SwapAbGemmShape& shape, void* stream) {
+void launch_scaled_codes_instance(const SwapAbCodesParams& params, const SwapAbGemmShape& shape,
+                                  void* stream) {
   constexpr auto kKernel = scaled_codes_kernel<T, kBlocks, kHasZeros, kTokens>;
   const SwapAbGemmParams& gemm = params.gemm;
   const int shared_bytes = SwapAbPipeline<kCodeTileWarpgroups, kTokens>::shared_bytes(

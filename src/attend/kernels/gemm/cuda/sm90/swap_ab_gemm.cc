@@ -185,35 +185,34 @@ void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& s
   const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
   const int k_blocks_of_cta =
       ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_k_blocks, shape.cluster_size);
-  const int token_stages =
-      scaled ? kScaledCodesTokenStages
-             : static_cast<int>(std::min(token_stages_for(shape.num_tokens),
-                                         k_blocks_of_cta * token_blocks_of(args.weight)));
-  const int weight_stages = scaled ? kScaledCodesWeightStages
-                                   : std::min(max_weight_stages(kSharedBytes, token_stages, shape),
-                                              k_blocks_of_cta);
+  const int token_stages = scaled
+                               ? kScaledCodesTokenStages
+                               : static_cast<int>(std::min(token_stages_for(shape.num_tokens),
+                                                           k_blocks_of_cta * token_blocks_of(args.weight)));
+  const int weight_stages =
+      scaled ? kScaledCodesWeightStages
+             : std::min(max_weight_stages(kSharedBytes, token_stages, shape), k_blocks_of_cta);
   const TensorView& x = args.norm.weight.empty() ? args.x : args.norm.normalized;
-  const SwapAbGemmParams params{
-      .weight = map_row_pairs(weight, gated, shape.tile_pairs),
-      .x = map_rows(x, shape.num_tokens),
-      .norm = deferred_norm(args.norm),
-      .bias = device_vector(args.bias),
-      .next_norm = next_norm(args.next_norm),
-      .out = args.out.data,
-      .out_stride = args.out.strides[0],
-      .num_rows = static_cast<int32_t>(args.x.shape[0]),
-      .out_features = static_cast<int32_t>(args.out.shape[1]),
-      .num_tiles = num_tiles,
-      .num_k_blocks = num_k_blocks,
-      .tile_pairs = shape.tile_pairs,
-      .cluster_size = shape.cluster_size,
-      .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
-      .weight_stages = weight_stages,
-      .token_stages = token_stages,
-      .gated = gated,
-      .accumulate = args.accumulate,
-      .out_aligned = rows_aligned({&args.out}),
-      .out_element = element_of(args.out.dtype)};
+  const SwapAbGemmParams params{.weight = map_row_pairs(weight, gated, shape.tile_pairs),
+                                .x = map_rows(x, shape.num_tokens),
+                                .norm = deferred_norm(args.norm),
+                                .bias = device_vector(args.bias),
+                                .next_norm = next_norm(args.next_norm),
+                                .out = args.out.data,
+                                .out_stride = args.out.strides[0],
+                                .num_rows = static_cast<int32_t>(args.x.shape[0]),
+                                .out_features = static_cast<int32_t>(args.out.shape[1]),
+                                .num_tiles = num_tiles,
+                                .num_k_blocks = num_k_blocks,
+                                .tile_pairs = shape.tile_pairs,
+                                .cluster_size = shape.cluster_size,
+                                .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
+                                .weight_stages = weight_stages,
+                                .token_stages = token_stages,
+                                .gated = gated,
+                                .accumulate = args.accumulate,
+                                .out_aligned = rows_aligned({&args.out}),
+                                .out_element = element_of(args.out.dtype)};
   if (args.weight.format != WeightFormat::kPlain) {
     const bool bf16 = args.x.dtype == DType::kBF16;
     const auto launch_codes = scaled ? (bf16 ? launch_scaled_codes_bf16 : launch_scaled_codes_f16)
@@ -258,7 +257,8 @@ void scaled_codes_gemm(const LinearArgs& args, bool gated, Stream& stream) {
   LinearArgs product = args;
   product.next_norm = nullptr;
   swap_ab_gemm(product, gated,
-               scaled_shape_for(args.weight.out_features(), num_k_blocks, clusters_of(stream.device)), stream);
+               scaled_shape_for(args.weight.out_features(), num_k_blocks, clusters_of(stream.device)),
+               stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90
