@@ -118,6 +118,9 @@ TEST(ChooseGemm, GivesTilesOfCodesTheRowsThatTheyAreFasterFor) {
   problem.in_features += 128;
   problem.num_rows = 99;
   EXPECT_EQ(choice(), GemmKernel::kSwapAbCodes);
+  tuning.large_scaled_elements = problem.in_features * problem.out_features;
+  tuning.min_rows_of_large_scaled_codes = 99;
+  EXPECT_EQ(choice(), GemmKernel::kScaledCodes);
   problem.num_rows = 9;
   problem.group_ins = 64;
   EXPECT_EQ(choice(), GemmKernel::kQuantised);

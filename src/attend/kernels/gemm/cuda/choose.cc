@@ -29,6 +29,8 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .min_rows_of_fp8_blocks = 129,
                            .min_rows_of_scaled_codes = 65,
                            .max_rows_of_scaled_codes = 512,
+                           .large_scaled_elements = int64_t{1} << 25,
+                           .min_rows_of_large_scaled_codes = 33,
                            .max_rows_of_code_tiles = 256,
                            .max_rows_of_codes = 64,
                            .max_rows_of_any_width = 16,
@@ -211,7 +213,9 @@ bool scaled_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
 }
 
 bool scaled_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
-  return problem.num_rows >= tuning.min_rows_of_scaled_codes &&
+  const bool large = problem.num_weight_rows() * problem.in_features >= tuning.large_scaled_elements;
+  return problem.num_rows >=
+             (large ? tuning.min_rows_of_large_scaled_codes : tuning.min_rows_of_scaled_codes) &&
          problem.num_rows <= tuning.max_rows_of_scaled_codes;
 }
 

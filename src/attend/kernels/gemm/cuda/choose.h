@@ -85,8 +85,10 @@ struct GemmTuning {
   int64_t min_rows_of_fp8;         // products of fp8 with fp8, where x may be rounded
   int64_t min_rows_of_fp8_blocks;  // the same where scales are those of blocks
   // Swap-AB tiles of codes: each 128 rows read and widen W anew. 256 rows cost two thirds of what they do by
-  // a weight that is widened once. Scaled factors pay from some number of rows on.
+  // a weight that is widened once. Scaled factors, whose tiles have 128 rows of x, pay from some number on,
+  // and from fewer where the weight has so many elements.
   int64_t min_rows_of_scaled_codes, max_rows_of_scaled_codes;
+  int64_t large_scaled_elements, min_rows_of_large_scaled_codes;
   int64_t max_rows_of_code_tiles;
   // The quantised GEMM, of what neither takes: its tiles of 64 rows cost more still.
   int64_t max_rows_of_codes;

@@ -322,10 +322,11 @@ class LoneTokenCta {
   __device__ __forceinline__ void copy_x(int num_rows) const {
     const int given = params_.in_features / kPieceInputs;
     const auto* const x = static_cast<const uint4*>(params_.x);
-    for (int row = 0; row < num_rows; ++row)
-      for (int piece = static_cast<int>(threadIdx.x); piece < pieces_of_row_; piece += kLoneThreads)
-        ptx::cp_async_16(x_ + (row * pieces_of_row_ + Rows::place(piece)) * 16,
-                         x + (piece < given ? row * given + piece : 0), piece < given);
+    for (int i = static_cast<int>(threadIdx.x); i < num_rows * pieces_of_row_; i += kLoneThreads) {
+      const int row = i / pieces_of_row_, piece = i - row * pieces_of_row_;
+      ptx::cp_async_16(x_ + (row * pieces_of_row_ + Rows::place(piece)) * 16,
+                       x + (piece < given ? row * given + piece : 0), piece < given);
+    }
     ptx::cp_async_commit_group();
   }
 
