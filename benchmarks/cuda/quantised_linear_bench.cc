@@ -56,6 +56,10 @@ constexpr Candidate kCandidates[] = {
        kernels::cuda::launch_skinny_codes(kernels::cuda::skinny_codes_params(args, false), args.x.dtype,
                                           stream.handle);
      }},
+    {"scaled", GemmKernel::kScaledCodes,
+     [](const LinearArgs& args, Stream& stream) {
+       kernels::cuda::sm90::scaled_codes_gemm(args, false, stream);
+     }},
     {"swap-AB", GemmKernel::kSwapAbCodes,
      [](const LinearArgs& args, Stream& stream) { kernels::cuda::sm90::swap_ab_gemm(args, false, stream); }},
     {"fp8 by fp8", GemmKernel::kFp8, kernels::cuda::fp8_linear},

@@ -81,9 +81,9 @@ TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
   for_each_quantised_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
     const GemmKernel kernel = choose(problem, gpu).kernel;
     EXPECT_TRUE(kernel == GemmKernel::kSkinnyCodes || kernel == GemmKernel::kFp8 ||
-                kernel == GemmKernel::kFp8Blocks || kernel == GemmKernel::kSwapAbCodes ||
-                kernel == GemmKernel::kQuantised || kernel == GemmKernel::kWidened ||
-                kernel == GemmKernel::kNaive)
+                kernel == GemmKernel::kFp8Blocks || kernel == GemmKernel::kScaledCodes ||
+                kernel == GemmKernel::kSwapAbCodes || kernel == GemmKernel::kQuantised ||
+                kernel == GemmKernel::kWidened || kernel == GemmKernel::kNaive)
         << gemm_row(kernel).name;
     reached.insert(kernel);
   });
@@ -94,6 +94,7 @@ TEST(ChooseGemm, GivesEveryProblemARowThatTakesItAndEveryRowAProblem) {
 TEST(ChooseGemm, GivesTilesOfCodesTheRowsThatTheyAreFasterFor) {
   GemmTuning tuning = gemm_tuning(kH100);
   tuning.max_rows_of_code_tiles = 100;
+  tuning.max_rows_of_scaled_codes = 0;
   GemmProblem problem = kLayer;
   problem.format = WeightFormat::kInt4;
   problem.group_ins = 128;
@@ -106,6 +107,20 @@ TEST(ChooseGemm, GivesTilesOfCodesTheRowsThatTheyAreFasterFor) {
   problem.gated = false;
   problem.num_rows = 101;
   EXPECT_EQ(choice(), GemmKernel::kWidened);
+  tuning.min_rows_of_scaled_codes = 100;
+  tuning.max_rows_of_scaled_codes = 101;
+  EXPECT_EQ(choice(), GemmKernel::kScaledCodes);
+  problem.scale_dtype = DType::kF16;
+  EXPECT_EQ(choice(), GemmKernel::kWidened);
+  problem.scale_dtype = DType::kBF16;
+  problem.in_features -= 128;  // half a stage
+  EXPECT_EQ(choice(), GemmKernel::kWidened);
+  problem.in_features += 128;
+  problem.num_rows = 99;
+  EXPECT_EQ(choice(), GemmKernel::kSwapAbCodes);
+  tuning.large_scaled_elements = problem.in_features * problem.out_features;
+  tuning.min_rows_of_large_scaled_codes = 99;
+  EXPECT_EQ(choice(), GemmKernel::kScaledCodes);
   problem.num_rows = 9;
   problem.group_ins = 64;
   EXPECT_EQ(choice(), GemmKernel::kQuantised);

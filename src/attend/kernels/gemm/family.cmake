@@ -51,6 +51,8 @@ attend_kernels(gemm
   SM90
     cuda/sm90/fp8_block_gemm_bf16.cu
     cuda/sm90/fp8_block_gemm_f16.cu
+    cuda/sm90/scaled_codes_bf16.cu
+    cuda/sm90/scaled_codes_f16.cu
     cuda/sm90/swap_ab_codes_bf16.cu
     cuda/sm90/swap_ab_codes_f16.cu
     cuda/sm90/swap_ab_gemm_bf16.cu

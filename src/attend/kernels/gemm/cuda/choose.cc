@@ -27,6 +27,10 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .max_rows_of_skinny_codes = kMaxSkinnyCodeRows,
                            .min_rows_of_fp8 = kMaxSkinnyCodeRows + 1,
                            .min_rows_of_fp8_blocks = 129,
+                           .min_rows_of_scaled_codes = 65,
+                           .max_rows_of_scaled_codes = 512,
+                           .large_scaled_elements = int64_t{1} << 25,
+                           .min_rows_of_large_scaled_codes = 33,
                            .max_rows_of_code_tiles = 256,
                            .max_rows_of_codes = 64,
                            .max_rows_of_any_width = 16,
@@ -201,6 +205,20 @@ bool code_tiles_are_faster(const GemmProblem& problem, const GpuFacts&, const Ge
   return problem.num_rows <= tuning.max_rows_of_code_tiles;
 }
 
+bool scaled_codes_take(const GemmProblem& problem, const GpuFacts& gpu) {
+  return code_tiles_take(problem, gpu) && problem.format == WeightFormat::kInt4 &&
+         problem.group_ins == sm90::kScaledInputs && problem.scale_dtype == problem.dtype &&
+         problem.in_features % sm90::kScaledStageInputs == 0 && problem.scales_aligned &&
+         problem.norm != GemmNorm::kDeferred;
+}
+
+bool scaled_codes_are_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
+  const bool large = problem.num_weight_rows() * problem.in_features >= tuning.large_scaled_elements;
+  return problem.num_rows >=
+             (large ? tuning.min_rows_of_large_scaled_codes : tuning.min_rows_of_scaled_codes) &&
+         problem.num_rows <= tuning.max_rows_of_scaled_codes;
+}
+
 bool quantised_takes(const GemmProblem& problem, const GpuFacts&) {
   const bool whole_blocks = problem.format != WeightFormat::kFp8 ||
                             problem.group_ins >= problem.in_features ||
@@ -237,6 +255,10 @@ constexpr std::array kRows{
             "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
     GemmRow{GemmKernel::kFp8Blocks, "fp8 by fp8 of blocks (sm90)", fp8_blocks_take, fp8_blocks_are_faster,
             fp8_norms, "x may be rounded to fp8: half the time of tensor cores, and W in its own bits"},
+    GemmRow{GemmKernel::kScaledCodes, "swap-AB GEMM of scaled codes (sm90)", scaled_codes_take,
+            scaled_codes_are_faster, never_norms,
+            "reads the weight in its own bits, whose scales are in the factors: rows enough for the tensor "
+            "cores"},
     GemmRow{GemmKernel::kSwapAbCodes, "swap-AB GEMM of codes (sm90)", code_tiles_take, code_tiles_are_faster,
             split_k_norms, "reads the weight in its own bits: not many rows"},
     GemmRow{GemmKernel::kSkinny, "skinny GEMM", skinny_takes, skinny_is_faster, skinny_norms,

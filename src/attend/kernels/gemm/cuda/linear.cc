@@ -137,6 +137,7 @@ constexpr std::array<bool (*)(const LinearArgs& args, bool gated, Stream& stream
     defers_nothing<launch_skinny_of_codes>,
     defers_nothing<launch_fp8<fp8_linear>>,
     defers_nothing<launch_fp8<fp8_block_linear>>,
+    defers_nothing<sm90::scaled_codes_gemm>,
     launch_split_k,
     defers_nothing<launch_skinny>,
     defers_nothing<launch_invariant_sm90>,

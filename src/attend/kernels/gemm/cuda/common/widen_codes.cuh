@@ -75,11 +75,22 @@ __device__ __forceinline__ uint32_t widen_odd_fp8(uint32_t bytes) {
   return scaled_up<T>(sign | (bytes >> (8 - PairOf<T>::kFp8Shift) & PairOf<T>::kFp8Bits),
                       PairOf<T>::kFp8Factor);
 }
-// Of codes 0 and 4 of eight in e2m1.
-template <class T>
+// Codes 0 and 4 of eight in e2m1, or 1 and 5 (kCode), with sign and exponent where T has them: smaller by
+// 1 / kE2m1Factor.
+template <class T, int kCode = 0>
+__device__ __forceinline__ uint32_t e2m1_bits(uint32_t codes) {
+  constexpr uint32_t kSigns = 0x80008000u;
+  if constexpr (PairOf<T>::kE2m1Shift == 6) {
+    // Twice, 6 bits apart, by a multiplication, which runs beside what masks; of one copy the sign is left.
+    constexpr uint32_t kTwice = 0x1040u;
+    return (codes & 0x000f000fu << 4 * kCode) * (kTwice >> 4 * kCode) & (kSigns | PairOf<T>::kE2m1Bits);
+  }
+  codes >>= 4 * kCode;
+  return (codes << 12 & kSigns) | (codes << PairOf<T>::kE2m1Shift & PairOf<T>::kE2m1Bits);
+}
+template <class T, int kCode = 0>
 __device__ __forceinline__ uint32_t widen_e2m1(uint32_t codes) {
-  const uint32_t sign = codes << 12 & 0x80008000u;
-  return scaled_up<T>(sign | (codes << PairOf<T>::kE2m1Shift & PairOf<T>::kE2m1Bits), PairOf<T>::kE2m1Factor);
+  return scaled_up<T>(e2m1_bits<T, kCode>(codes), PairOf<T>::kE2m1Factor);
 }
 // (a & mask) | bits, in one instruction: the compiler makes two of it.
 __device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) {
@@ -150,9 +161,9 @@ __device__ __forceinline__ void widen_step(uint32_t word, int step, uint32_t zer
     first = widen_even_fp8<T>(word);
     second = widen_odd_fp8<T>(word);
   } else {
-    const uint32_t codes = word >> (8 * step), next = codes >> 4;
+    const uint32_t codes = word >> (8 * step);
     first = kFormat == WeightFormat::kInt4 ? widen_int4<T>(codes, zero) : widen_e2m1<T>(codes);
-    second = kFormat == WeightFormat::kInt4 ? widen_int4<T>(next, zero) : widen_e2m1<T>(next);
+    second = kFormat == WeightFormat::kInt4 ? widen_int4<T>(codes >> 4, zero) : widen_e2m1<T, 1>(codes);
   }
 }
 

@@ -16,6 +16,10 @@ bool swap_ab_gemm(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
        "swap-AB split-K GEMM: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
+void scaled_codes_gemm(const LinearArgs&, bool, Stream& stream) {
+  swap_ab_gemm({}, false, SwapAbGemmShape{}, stream);
+}
+
 void batch_invariant_gemm(const LinearArgs&, bool, Stream& stream) {
   batch_invariant_gemm({}, false, BatchInvariantGemmShape{}, stream);
 }

@@ -82,7 +82,7 @@ class CodesConsumer {
         go_on();
         multiply_stage(groups, even, odd, sums);
       }
-      epilogue_.exchange_and_write(tile, sums);
+      epilogue_.exchange_and_write(tile, sums, tile + range.num_clusters >= num_tiles);
     }
   }
 

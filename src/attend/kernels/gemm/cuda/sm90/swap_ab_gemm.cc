@@ -11,6 +11,7 @@
 #include "attend/kernels/common/cuda/device_rows.h"
 #include "attend/kernels/common/cuda/sm90/tensor_map.h"
 #include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/gemm/cuda/sm90/scaled_codes_kernel.h"
 #include "attend/kernels/gemm/cuda/sm90/swap_ab_codes_kernel.h"
 #include "attend/tensor/cuda.h"
 
@@ -18,17 +19,20 @@ namespace attend::kernels::cuda::sm90 {
 namespace {
 
 constexpr std::array kClusterSizes = {1, 2, 4, kMaxClusterSize};
+// Of scaled codes: those whose CTAs have room for what the others send.
+constexpr std::array kScaledClusterSizes = {1, 2, 3, 4, 6, 8};
 
 int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 // What the choice of a shape depends on.
 struct DeviceClusters {
-  std::array<int, kClusterSizes.size()> num_clusters{};  // of each size, that run at once
+  std::array<int, kMaxClusterSize + 1> num_clusters{};  // of a size, that run at once
 
   explicit DeviceClusters(Device device) {
     const attend::cuda::DeviceScope scope(device);
-    for (size_t i = 0; i < kClusterSizes.size(); ++i) num_clusters[i] = max_clusters(kClusterSizes[i]);
+    for (const int size : kScaledClusterSizes) num_clusters[static_cast<size_t>(size)] = max_clusters(size);
   }
+  int of_size(int size) const { return num_clusters[static_cast<size_t>(size)]; }
 };
 
 const DeviceClusters& clusters_of(Device device) {
@@ -125,12 +129,11 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
   SwapAbGemmShape best{};
   double best_microseconds = 0.0;
   for (int tile_pairs = 1; tile_pairs <= kMaxPairs; ++tile_pairs)
-    for (size_t i = 0; i < kClusterSizes.size(); ++i) {
-      const int cluster_size = kClusterSizes[i];
+    for (const int cluster_size : kClusterSizes) {
       if (cluster_size > std::min<int64_t>(num_k_blocks, kMinColumns * tile_pairs)) continue;
-      if (device.num_clusters[i] == 0) continue;
+      if (device.of_size(cluster_size) == 0) continue;
       const int num_tiles = ceil_div(num_weight_rows, tile_pairs * kPairRows);
-      const int num_waves = ceil_div(num_tiles, device.num_clusters[i]);
+      const int num_waves = ceil_div(num_tiles, device.of_size(cluster_size));
       const int num_clusters = ceil_div(num_tiles, num_waves);
       const double k_block_microseconds =
           std::max(kBlockMicroseconds + kPairMicroseconds * tile_pairs,
@@ -145,42 +148,75 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
   return best;
 }
 
+// The same of scaled codes: the tensor cores' time for a K-block of a CTA's tiles, and the ends of those, in
+// cycles as timed on an H200.
+SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks,
+                                 const DeviceClusters& device) {
+  constexpr int kTileRows = kCodeTileWarpgroups * kWarpgroupRows;
+  constexpr int64_t kOneTileBlock = 2250, kTwoTilesBlock = 4240;
+  constexpr int64_t kTileEnd = 5500, kSharedTileEnd = 8200;
+  SwapAbGemmShape best{};
+  int64_t best_cycles = 0;
+  for (const int tiles : {1, 2})
+    for (const int cluster_size : kScaledClusterSizes) {
+      if (cluster_size > num_k_blocks || device.of_size(cluster_size) == 0) continue;
+      const int num_tiles = ceil_div(num_weight_rows, tiles * kTileRows);
+      const int num_waves = ceil_div(num_tiles, device.of_size(cluster_size));
+      const int64_t blocks = ceil_div(num_k_blocks, cluster_size);
+      const int64_t cycles = num_waves * (blocks * (tiles == 1 ? kOneTileBlock : kTwoTilesBlock) +
+                                          tiles * (cluster_size == 1 ? kTileEnd : kSharedTileEnd));
+      if (best.num_clusters > 0 && cycles >= best_cycles) continue;
+      best = {.tile_pairs = kTileRows / kPairRows,
+              .cluster_size = cluster_size,
+              .num_clusters = ceil_div(num_tiles, num_waves),
+              .scaled_tiles = tiles};
+      best_cycles = cycles;
+    }
+  return best;
+}
+
 // args.next_norm is deferred if it is given.
 void launch(const LinearArgs& args, bool gated, SwapAbGemmShape shape, Stream& stream) {
   const int64_t num_weight_rows = args.weight.out_features();
   const TensorView weight = as_elements(args.weight);
   const int num_k_blocks = ceil_div(weight.shape[1], kBlockK);
-  shape.num_tokens = tokens_for(args.x.shape[0]);
+  const bool scaled = shape.scaled_tiles > 0;
+  shape.num_tokens = scaled ? kMaxTokens : tokens_for(args.x.shape[0]);
   const int num_tiles = ceil_div(num_weight_rows, shape.tile_pairs * kPairRows);
   const int k_blocks_of_cta =
       ceil_div(num_tiles, shape.num_clusters) * ceil_div(num_k_blocks, shape.cluster_size);
-  const int token_stages = static_cast<int>(
-      std::min(token_stages_for(shape.num_tokens), k_blocks_of_cta * token_blocks_of(args.weight)));
+  const int token_stages = scaled
+                               ? kScaledCodesTokenStages
+                               : static_cast<int>(std::min(token_stages_for(shape.num_tokens),
+                                                           k_blocks_of_cta * token_blocks_of(args.weight)));
+  const int weight_stages =
+      scaled ? kScaledCodesWeightStages
+             : std::min(max_weight_stages(kSharedBytes, token_stages, shape), k_blocks_of_cta);
   const TensorView& x = args.norm.weight.empty() ? args.x : args.norm.normalized;
-  const SwapAbGemmParams params{
-      .weight = map_row_pairs(weight, gated, shape.tile_pairs),
-      .x = map_rows(x, shape.num_tokens),
-      .norm = deferred_norm(args.norm),
-      .bias = device_vector(args.bias),
-      .next_norm = next_norm(args.next_norm),
-      .out = args.out.data,
-      .out_stride = args.out.strides[0],
-      .num_rows = static_cast<int32_t>(args.x.shape[0]),
-      .out_features = static_cast<int32_t>(args.out.shape[1]),
-      .num_tiles = num_tiles,
-      .num_k_blocks = num_k_blocks,
-      .tile_pairs = shape.tile_pairs,
-      .cluster_size = shape.cluster_size,
-      .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
-      .weight_stages = std::min(max_weight_stages(kSharedBytes, token_stages, shape), k_blocks_of_cta),
-      .token_stages = token_stages,
-      .gated = gated,
-      .accumulate = args.accumulate,
-      .out_aligned = rows_aligned({&args.out}),
-      .out_element = element_of(args.out.dtype)};
+  const SwapAbGemmParams params{.weight = map_row_pairs(weight, gated, shape.tile_pairs),
+                                .x = map_rows(x, shape.num_tokens),
+                                .norm = deferred_norm(args.norm),
+                                .bias = device_vector(args.bias),
+                                .next_norm = next_norm(args.next_norm),
+                                .out = args.out.data,
+                                .out_stride = args.out.strides[0],
+                                .num_rows = static_cast<int32_t>(args.x.shape[0]),
+                                .out_features = static_cast<int32_t>(args.out.shape[1]),
+                                .num_tiles = num_tiles,
+                                .num_k_blocks = num_k_blocks,
+                                .tile_pairs = shape.tile_pairs,
+                                .cluster_size = shape.cluster_size,
+                                .cluster_shift = std::countr_zero(static_cast<unsigned>(shape.cluster_size)),
+                                .weight_stages = weight_stages,
+                                .token_stages = token_stages,
+                                .gated = gated,
+                                .accumulate = args.accumulate,
+                                .out_aligned = rows_aligned({&args.out}),
+                                .out_element = element_of(args.out.dtype)};
   if (args.weight.format != WeightFormat::kPlain) {
-    const auto launch_codes =
-        args.x.dtype == DType::kBF16 ? launch_swap_ab_codes_bf16 : launch_swap_ab_codes_f16;
+    const bool bf16 = args.x.dtype == DType::kBF16;
+    const auto launch_codes = scaled ? (bf16 ? launch_scaled_codes_bf16 : launch_scaled_codes_f16)
+                                     : (bf16 ? launch_swap_ab_codes_bf16 : launch_swap_ab_codes_f16);
     return launch_codes({params, quantised_weight(args.weight)}, shape, stream.handle);
   }
   const auto launch_dtype = args.x.dtype == DType::kBF16 ? launch_swap_ab_gemm_bf16 : launch_swap_ab_gemm_f16;
@@ -214,6 +250,15 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& sha
     launch(rows, gated, shape, stream);
   }
   return defers;
+}
+
+void scaled_codes_gemm(const LinearArgs& args, bool gated, Stream& stream) {
+  const int num_k_blocks = ceil_div(args.x.shape[1], kScaledStageInputs);
+  LinearArgs product = args;
+  product.next_norm = nullptr;
+  swap_ab_gemm(product, gated,
+               scaled_shape_for(args.weight.out_features(), num_k_blocks, clusters_of(stream.device)),
+               stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -130,29 +130,32 @@ struct SwapAbPipeline {
     ptx::fence_mbarrier_init();
   }
 
-  // Producer of W, one thread. W does not depend on the kernel before.
+  // Producer of W, one thread. W does not depend on the kernel before. kTiles: that a CTA takes together.
+  template <int kTiles = 1>
   __device__ __forceinline__ void produce_weights() const {
     const uint64_t policy = ptx::createpolicy_evict_first();
     PipelineState state;
-    for (int tile = range.first_tile; tile < params.num_tiles; tile += range.num_clusters)
-      for (int k_block = range.k_block_begin; k_block < range.k_block_end; ++k_block) {
-        ptx::mbarrier_wait(weights_empty(state.stage), state.parity ^ 1);
-        const uint32_t full = weights_full(state.stage);
-        ptx::mbarrier_arrive_expect_tx(full, params.tile_pairs * kPairBytes);
-        ptx::cp_async_bulk_tensor(weights_at(state.stage), &params.weight, k_block * kBlockK, 0, 0,
-                                  tile * params.tile_pairs, full, policy);
-        state.advance(params.weight_stages);
-      }
+    for (int tile = range.first_tile; tile * kTiles < params.num_tiles; tile += range.num_clusters)
+      for (int k_block = range.k_block_begin; k_block < range.k_block_end; ++k_block)
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          ptx::mbarrier_wait(weights_empty(state.stage), state.parity ^ 1);
+          const uint32_t full = weights_full(state.stage);
+          ptx::mbarrier_arrive_expect_tx(full, params.tile_pairs * kPairBytes);
+          ptx::cp_async_bulk_tensor(weights_at(state.stage), &params.weight, k_block * kBlockK, 0, 0,
+                                    (tile * kTiles + i) * params.tile_pairs, full, policy);
+          state.advance(params.weight_stages);
+        }
   }
 
   // Producer of x, one thread. kTokenBlocks: K-blocks of x to one of W, where a CTA has an even range of
   // them.
-  template <int kTokenBlocks = 1>
+  template <int kTokenBlocks = 1, int kTiles = 1>
   __device__ __forceinline__ void produce_tokens() const {
     const uint64_t policy = ptx::createpolicy_evict_last();
     ptx::griddepcontrol_wait();
     PipelineState state;
-    for (int tile = range.first_tile; tile < params.num_tiles; tile += range.num_clusters)
+    for (int tile = range.first_tile; tile * kTiles < params.num_tiles; tile += range.num_clusters)
       for (int k_block = kTokenBlocks * range.k_block_begin; k_block < kTokenBlocks * range.k_block_end;
            ++k_block) {
         ptx::mbarrier_wait(tokens_empty(state.stage), state.parity ^ 1);
@@ -256,8 +259,9 @@ class SwapAbEpilogue {
     if (first_subtile() < num_subtiles()) prefetched_ = prefetched_of(tile, first_subtile());
   }
 
-  // By all consumers: this CTA's accumulators of a tile, tiles in order.
-  __device__ __forceinline__ void exchange_and_write(int tile, const Accumulators& accumulators) {
+  // By all consumers: this CTA's accumulators of a tile, tiles in order. `is_last`: of this CTA.
+  __device__ __forceinline__ void exchange_and_write(int tile, const Accumulators& accumulators,
+                                                     bool is_last) {
     const bool alone = params_.cluster_size == 1;
     if (alone) {
       store_own(accumulators);
@@ -271,7 +275,6 @@ class SwapAbEpilogue {
     for (int subtile = first_subtile(); subtile < num_subtiles(); subtile += step)
       write(tile, subtile, subtile == first_subtile() ? prefetched_ : prefetched_of(tile, subtile));
     __syncwarp();
-    const bool is_last = tile + pipeline_.range.num_clusters >= params_.num_tiles;
     if (!alone && !is_last && lane_ < params_.cluster_size)
       ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(pipeline_.partials_empty(), lane_));
     parity_ ^= 1;
@@ -535,7 +538,7 @@ __device__ __forceinline__ void consume(const SwapAbPipeline<kWarpgroups, kToken
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(accumulators);
     release(last_weights, last_tokens);
-    epilogue.exchange_and_write(tile, accumulators);
+    epilogue.exchange_and_write(tile, accumulators, tile + range.num_clusters >= pipeline.params.num_tiles);
   }
 }
 

@@ -13,6 +13,8 @@ inline constexpr int kMinColumns = 2;  // of 16 rows of x: that many are exchang
 // multiplied by a scale.
 inline constexpr int kMaxDeferredCodeTokens = 64;
 inline constexpr int kScaledInputs = 128;
+// Of int4: inputs of a stage of W, two groups of scales, which a row has a whole number of.
+inline constexpr int kScaledStageInputs = 256;
 
 // A cluster takes tiles of 16 to 128 rows of weights, one after another; each of its CTAs
 // multiplies an even range of the K-blocks (split-K). Their partial sums are added in the order of K, so bits
@@ -24,6 +26,9 @@ struct SwapAbGemmShape {
   int cluster_size;
   int num_clusters;    // at most as many as run at once
   int num_tokens = 0;  // of the instance, which the rows of x decide: 32, 64 or 128
+  // Of int4 whose factors are scaled: tiles of 128 rows that a CTA multiplies together, 1 or 2. 0: sums are
+  // scaled.
+  int scaled_tiles = 0;
 
   // Of a CTA. The rest of the last one's 64 rows is multiplied too, and left.
   int num_warpgroups() const { return tile_pairs * kPairRows > kWarpgroupRows ? 2 : 1; }

@@ -61,18 +61,16 @@ class DirectExpertsCta {
     const int64_t num_groups = int64_t{sorted_.num_tiles()} * groups;
     const int begin = static_cast<int>(num_groups * blockIdx.x / gridDim.x),
               end = static_cast<int>(num_groups * (blockIdx.x + 1) / gridDim.x);
+    if (begin == end) return;
+    LoneTile<Rows> weights = weights_of(begin, groups);
+    if (!kGated) {
+      ptx::griddepcontrol_wait();
+      ptx::launch_dependents();
+    }
     int of_x = -1;  // the tile of rows whose x is there
     for (int group = begin; group < end; ++group) {
       const int tile_idx = group / groups;
       const typename Sorted::Tile tile = sorted_.tile(tile_idx);
-      const int first = ((group - tile_idx * groups) * kTiles + warp() / kSlices) * kOutputs;
-      const bool given = first < params_.out_features;
-      LoneTile<Rows> weights(rows_of(tile.expert, given ? first : 0), given ? num_k_blocks_ : 0,
-                             warp() % kSlices, kSlices);
-      if (!kGated && of_x < 0) {
-        ptx::griddepcontrol_wait();
-        ptx::launch_dependents();
-      }
       if (tile_idx != of_x) {
         // Nobody reads the x that was there: all have left their sums by it.
         bring_x(tile);
@@ -87,6 +85,8 @@ class DirectExpertsCta {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         all[warp() * kSumsOfWarp + (lane() % 4 * 2 + i % 2) * kWeightRows + lane() / 4 + i / 2 * 8] = sums[i];
+      // The first K-blocks of the next group come while this one's sums are added.
+      if (group + 1 < end) weights = weights_of(group + 1, groups);
       __syncthreads();
       write(tile, (group - tile_idx * groups) * kTiles * kOutputs, all);
     }
@@ -103,6 +103,15 @@ class DirectExpertsCta {
     layout.out_features = params_.out_features;
     layout.epilogue = params_.epilogue;
     return layout;
+  }
+
+  // This warp's share of a group, of so many to a tile of rows; asks for its first K-blocks.
+  __device__ __forceinline__ LoneTile<Rows> weights_of(int group, int groups) const {
+    const int tile_idx = group / groups;
+    const int first = ((group - tile_idx * groups) * kTiles + warp() / kSlices) * kOutputs;
+    const bool given = first < params_.out_features;
+    return LoneTile<Rows>(rows_of(sorted_.tile(tile_idx).expert, given ? first : 0),
+                          given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
   }
 
   // A lane's rows of W. Rows behind the last output are the last one again.

@@ -67,9 +67,9 @@ class LonePlainRows {
  private:
   __device__ static int first_input() { return static_cast<int>(threadIdx.x) % 4 * 8; }
 
-  const int in_features_;
-  const T* const low_;
-  const T* const high_;
+  int in_features_;
+  const T* low_;
+  const T* high_;
 };
 
 // mxfp4: a lane has 32 neighbouring inputs of each row, which share a scale. Products of code and scale are
@@ -131,11 +131,10 @@ class LoneMxFp4Rows {
     const uint32_t factor = kOneProduct ? (e + 126) << 7 : e == 0 ? 0x40u : e << 7;
     return factor << 16 | factor;
   }
-  // Of codes 0 and 4 of eight.
-  template <bool kOneProduct>
+  // Of codes 0 and 4 of eight, or 1 and 5.
+  template <bool kOneProduct, int kCode>
   static __device__ __forceinline__ uint32_t widen(uint32_t codes, uint32_t factor) {
-    const uint32_t bits =
-        (codes << 12 & 0x80008000u) | (codes << PairOf<T>::kE2m1Shift & PairOf<T>::kE2m1Bits);
+    const uint32_t bits = e2m1_bits<T, kCode>(codes);
     return scaled_up<T>(kOneProduct ? bits : scaled_up<T>(bits, PairOf<T>::kE2m1Factor), factor);
   }
 
@@ -152,20 +151,20 @@ class LoneMxFp4Rows {
       const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
-        const uint32_t weights[4] = {widen<kOneProduct>(low[word] >> 8 * step, low_factor),
-                                     widen<kOneProduct>(high[word] >> 8 * step, high_factor),
-                                     widen<kOneProduct>(low[word] >> (8 * step + 4), low_factor),
-                                     widen<kOneProduct>(high[word] >> (8 * step + 4), high_factor)};
+        const uint32_t low_codes = low[word] >> 8 * step, high_codes = high[word] >> 8 * step;
+        const uint32_t weights[4] = {
+            widen<kOneProduct, 0>(low_codes, low_factor), widen<kOneProduct, 0>(high_codes, high_factor),
+            widen<kOneProduct, 1>(low_codes, low_factor), widen<kOneProduct, 1>(high_codes, high_factor)};
         ptx::mma_m16n8k16(sums, weights, pairs[2 * step], pairs[2 * step + 1], T{});
       }
     }
   }
 
-  const int in_features_;
-  const uint8_t* const low_;
-  const uint8_t* const high_;
-  const uint8_t* const low_scales_;
-  const uint8_t* const high_scales_;
+  int in_features_;
+  const uint8_t* low_;
+  const uint8_t* high_;
+  const uint8_t* low_scales_;
+  const uint8_t* high_scales_;
 };
 
 // A warp's K-blocks of a tile: slice, slice + num_slices, ...
@@ -196,8 +195,8 @@ class LoneTile {
     if (k_block < num_k_blocks_) blocks_[i] = rows_.load(k_block);
   }
 
-  const Rows rows_;
-  const int num_k_blocks_, num_slices_;
+  Rows rows_;
+  int num_k_blocks_, num_slices_;
   int k_block_;
   typename Rows::Block blocks_[Rows::kDepth];
 };

@@ -295,7 +295,10 @@ class ExpertTilesCta {
   __device__ static uint4 widened(uint32_t codes, uint32_t factor) {
     uint32_t pairs[4];  // of codes j and j + 4
 #pragma unroll
-    for (int i = 0; i < 4; ++i) pairs[i] = scaled_up<T>(widen_e2m1<T>(codes >> (4 * i)), factor);
+    for (int i = 0; i < 2; ++i) {
+      pairs[2 * i] = scaled_up<T>(widen_e2m1<T>(codes >> 8 * i), factor);
+      pairs[2 * i + 1] = scaled_up<T>(widen_e2m1<T, 1>(codes >> 8 * i), factor);
+    }
     return make_uint4(__byte_perm(pairs[0], pairs[1], 0x5410), __byte_perm(pairs[2], pairs[3], 0x5410),
                       __byte_perm(pairs[0], pairs[1], 0x7632), __byte_perm(pairs[2], pairs[3], 0x7632));
   }

@@ -1,0 +1,124 @@
+// The swap-AB GEMM of int4 whose factors are scaled, called directly: linear() may give them to others.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm.h"
+#include "tests/kernels/dense/codes_case.h"
+#include "tests/kernels/dense/sm90_test.h"
+
+namespace attend::kernels::cuda {
+namespace {
+
+using testing_support::Format;
+
+using Sm90ScaledCodes = testing_cuda::Sm90Test;
+
+// x has the type of the scales.
+constexpr Format kScaledFormats[] = {
+    {WeightFormat::kInt4, 1, 128, DType::kBF16},
+    {WeightFormat::kInt4, 1, 128, DType::kBF16, true},
+    {WeightFormat::kInt4, 1, 128, DType::kF16},
+    {WeightFormat::kInt4, 1, 128, DType::kF16, true},
+};
+
+struct Case : testing_cuda::CodesCase {
+  Case(const Format& format, int64_t num_rows, int64_t weight_rows, int64_t in_features)
+      : CodesCase(format, format.scale_dtype, num_rows, weight_rows, in_features) {}
+
+  std::vector<double> run(int64_t num_rows, bool gated, float before = 0.0f,
+                          const sm90::SwapAbGemmShape* shape = nullptr) {
+    return CodesCase::run(
+        GemmKernel::kScaledCodes,
+        [&](const LinearArgs& args, bool gate, Stream& on) {
+          shape == nullptr ? sm90::scaled_codes_gemm(args, gate, on)
+                           : static_cast<void>(sm90::swap_ab_gemm(args, gate, *shape, on));
+        },
+        0, num_rows, gated, before);
+  }
+
+  // Beside float64 sums of products with elements that are rounded to 16 bits once.
+  void expect_near(const std::vector<double>& got, int64_t num_rows) const {
+    constexpr double kTolerance = 8e-6;  // as of sm90_swap_ab_codes_test.cc
+    const int64_t num_outs = weight->view.out_features(), in_features = x.view().shape[1];
+    for (int64_t o = 0; o < num_outs; o += 1 + num_outs / 150) {
+      testing_support::TestTensor rounded({in_features}, x.view().dtype);
+      std::vector<double> elements = kernels::reference::weight_row(weight->view, o);
+      for (int64_t i = 0; i < in_features; ++i) {
+        rounded.set(i, static_cast<float>(elements[static_cast<size_t>(i)]));
+        elements[static_cast<size_t>(i)] = rounded.at(i);
+      }
+      for (int64_t row = o % 7; row < num_rows; row += 7) {
+        const Sum expected = sum(row, elements);
+        ASSERT_NEAR(got[static_cast<size_t>(row * num_outs + o)], expected.value,
+                    kTolerance * expected.magnitude)
+            << "row " << row << ", output " << o;
+      }
+    }
+  }
+};
+
+// Parts of a tile, more tiles than CTAs, clusters that share inputs, more rows of x than a launch takes.
+TEST_F(Sm90ScaledCodes, MatchFloat64) {
+  for (const Format& format : kScaledFormats)
+    for (const auto& [num_rows, num_outs, in_features] :
+         std::vector<std::array<int64_t, 3>>{{1, 16, 256},
+                                             {65, 272, 512},
+                                             {100, 2064, 1024},
+                                             {128, 4096, 1536},
+                                             {70, 34064, 256},
+                                             {200, 144, 3840}}) {
+      SCOPED_TRACE(testing::Message()
+                   << format << " " << num_rows << " x " << in_features << " -> " << num_outs);
+      Case given(format, num_rows, num_outs, in_features);
+      given.expect_near(given.run(num_rows, /*gated=*/false), num_rows);
+    }
+}
+
+// Whatever CTAs and clusters share a layer.
+TEST_F(Sm90ScaledCodes, MatchFloat64InEveryShape) {
+  for (const Format& format : {kScaledFormats[0], kScaledFormats[3]})
+    for (const int tiles : {1, 2})
+      for (const int cluster_size : {1, 2, 3, 4, 6, 8})
+        for (const int num_clusters : {1, 2, 5}) {
+          SCOPED_TRACE(testing::Message() << format << ", " << tiles << " tiles, " << num_clusters
+                                          << " clusters of " << cluster_size);
+          const sm90::SwapAbGemmShape shape{.tile_pairs = 8,
+                                            .cluster_size = cluster_size,
+                                            .num_clusters = num_clusters,
+                                            .scaled_tiles = tiles};
+          Case given(format, 90, 656, 2304);
+          given.expect_near(given.run(90, /*gated=*/false, 0.0f, &shape), 90);
+        }
+}
+
+TEST_F(Sm90ScaledCodes, AddToWhatThereIs) {
+  for (const Format& format : kScaledFormats) {
+    Case given(format, 90, 528, 1024);
+    const std::vector<double> sums = given.run(90, false), added = given.run(90, false, 3.0f);
+    for (size_t i = 0; i < sums.size(); ++i)
+      ASSERT_NEAR(added[i], sums[i] + 3.0, 1e-6 * (3.0 + std::abs(sums[i]))) << format << " element " << i;
+  }
+}
+
+TEST_F(Sm90ScaledCodes, GateTheirSums) {
+  for (const Format& format : kScaledFormats)
+    for (const int64_t num_rows : {40, 100}) {
+      constexpr int64_t kOuts = 264;
+      Case given(format, num_rows, 2 * kOuts, 512);
+      const std::vector<double> sums = given.run(num_rows, false), gated = given.run(num_rows, true);
+      for (int64_t row = 0; row < num_rows; ++row)
+        for (int64_t o = 0; o < kOuts; ++o) {
+          const double gate = sums[static_cast<size_t>(row * 2 * kOuts + o)],
+                       up = sums[static_cast<size_t>(row * 2 * kOuts + kOuts + o)];
+          ASSERT_NEAR(gated[static_cast<size_t>(row * kOuts + o)], gate / (1.0 + std::exp(-gate)) * up,
+                      1e-4 * (1.0 + std::abs(gate)) * (1.0 + std::abs(up)))
+              << format << ", row " << row << ", output " << o;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace attend::kernels::cuda
