@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "attend/base/math.h"
-#include "attend/kernels/gemm/cuda/sm90/swap_ab_gemm_shape.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {
