@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -36,6 +37,32 @@ ordered_json to_json(const CaseResult& result) {
   return json;
 }
 
+constexpr size_t kNameWidth = 28, kKernelWidth = 14;
+
+void print_head(const Report& report) {
+  fmt::print("{}, {}, {} threads\n\n", report.machine, report.instruction_set, report.threads);
+  for (const auto& [name, text] : report.facts) fmt::print("{:<{}} {}\n", name, kNameWidth, text);
+  if (!report.facts.empty()) fmt::print("\n");
+  const bool has_kernels = !report.cases.empty() && !report.cases.front().kernel.empty();
+  fmt::print("{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6}", "case", "", "us", "", "", "limit", "of",
+             "share");
+  if (report.has_tiles) fmt::print(" {:>9}", "of AMX");
+  if (has_kernels) fmt::print("{:>{}}", "kernel", kKernelWidth);
+  fmt::print("\n");
+}
+
+void print_case(const Report& report, const CaseResult& result) {
+  fmt::print("{:<40} {:>2}T {:>11.1f} {:>10.1f} {:<9}", result.name, result.threads, result.us, result.value,
+             result.unit);
+  if (result.limit > 0)
+    fmt::print(" {:>8.1f}  {:<16} {:>4.0f} %", result.limit, result.bound, 100 * result.share());
+  const std::string of_tiles =
+      result.tiles_limit > 0 ? fmt::format("{:.0f} %", 100 * result.tiles_share()) : std::string();
+  if (report.has_tiles) fmt::print(" {:>9}", of_tiles);
+  if (!result.kernel.empty()) fmt::print("{:>{}}", result.kernel, kKernelWidth);
+  fmt::print("\n");
+}
+
 }  // namespace
 
 std::vector<std::string> names_of(const kernels::KernelChoices& choices) {
@@ -44,26 +71,20 @@ std::vector<std::string> names_of(const kernels::KernelChoices& choices) {
   return names;
 }
 
-void print(const Report& report) {
-  fmt::print("{}, {}, {} threads\n\n", report.machine, report.instruction_set, report.threads);
-  for (const auto& [name, text] : report.facts) fmt::print("{:<28} {}\n", name, text);
-  size_t widest = 28;
+void ReportPrinter::show(const Report& report) {
+  if (num_shown_ == 0) print_head(report);
+  for (; num_shown_ < report.cases.size(); ++num_shown_) print_case(report, report.cases[num_shown_]);
+  std::fflush(stdout);
+}
+
+void ReportPrinter::finish(const Report& report) {
+  show(report);
+  if (!report.figures.empty()) fmt::print("\n");
+  size_t widest = kNameWidth;
   for (const MachineFigure& figure : report.figures) widest = std::max(widest, figure.name.size());
   for (const MachineFigure& figure : report.figures)
     fmt::print("{:<{}} {:>2}T {:>10.1f} {}\n", figure.name, widest, figure.threads, figure.value,
                figure.unit);
-  fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6} {:>9}{:>14}\n", "case", "", "us", "", "",
-             "limit", "of", "share", "of AMX",
-             report.cases.empty() || report.cases.front().kernel.empty() ? "" : "kernel");
-  for (const CaseResult& result : report.cases) {
-    fmt::print("{:<40} {:>2}T {:>11.1f} {:>10.1f} {:<9}", result.name, result.threads, result.us,
-               result.value, result.unit);
-    if (result.limit > 0)
-      fmt::print(" {:>8.1f}  {:<16} {:>4.0f} %", result.limit, result.bound, 100 * result.share());
-    if (result.tiles_limit > 0) fmt::print(" {:>7.0f} %", 100 * result.tiles_share());
-    if (!result.kernel.empty()) fmt::print("{:>{}}", result.kernel, result.tiles_limit > 0 ? 14 : 24);
-    fmt::print("\n");
-  }
   if (!report.kernels.empty()) fmt::print("\nkernels\n");
   for (const std::string& kernel : report.kernels) fmt::print("  {}\n", kernel);
 }
