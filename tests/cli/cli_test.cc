@@ -617,6 +617,7 @@ TEST(LlamaCppFlags, OthersAreRefusedByNameWithWhatToUseInstead) {
 
 TEST(LlamaCppFlags, AFolderOfGgufAloneIsRefusedWithWhatIsRead) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "attend_gguf_folder";
+  std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "Qwen3-Q4_K_M.gguf") << "GGUF";
   const std::string generate = "generate -p x -m " + folder.string();
@@ -626,8 +627,9 @@ TEST(LlamaCppFlags, AFolderOfGgufAloneIsRefusedWithWhatIsRead) {
               HasSubstr("no config.json: expected a model directory as Hugging Face has them, with "
                         "config.json, tokenizer.json and safetensors (Qwen3-Q4_K_M.gguf is there: GGUF "
                         "is not read)"));
-  std::filesystem::copy_file(kTiny + "/config.json", folder / "config.json",
-                             std::filesystem::copy_options::overwrite_existing);
+  for (const char* file : {"config.json", "tokenizer.json"})
+    std::filesystem::copy_file(kTiny + "/" + file, folder / file,
+                               std::filesystem::copy_options::overwrite_existing);
   const Ran without_weights = attend(generate);
   EXPECT_EQ(without_weights.exit_code, 2);
   EXPECT_THAT(without_weights.out, HasSubstr("(Qwen3-Q4_K_M.gguf is there: GGUF is not read)"));

@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -35,6 +36,14 @@ ordered_json to_json(const CaseResult& result) {
   if (!result.kernel.empty()) json["kernel"] = result.kernel;
   json["repeats"] = result.repeats;
   return json;
+}
+
+// Whether another file may take its name: it is a plain one or new, in a folder that takes new ones.
+bool can_be_replaced(const std::filesystem::path& path) {
+  const std::filesystem::file_type type = std::filesystem::symlink_status(path).type();
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  return (type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found) &&
+         access(folder.c_str(), W_OK) == 0;
 }
 
 constexpr size_t kNameWidth = 28, kKernelWidth = 14;
@@ -102,10 +111,16 @@ void write_json(const Report& report, const std::filesystem::path& path) {
   for (const MachineFigure& figure : report.figures) json["figures"].push_back(to_json(figure));
   for (const CaseResult& result : report.cases) json["cases"].push_back(to_json(result));
   if (!report.kernels.empty()) json["kernels"] = report.kernels;
-  std::ofstream file(path);
+  std::filesystem::path part = path;
+  if (can_be_replaced(path)) part += ".part";
+  std::ofstream file(part);
   file << json.dump(2) << '\n';
   file.close();
-  require(file.good(), "--json ", path.string(), ": can not be written");
+  std::error_code refused;
+  if (file.good() && part != path) std::filesystem::rename(part, path, refused);
+  if (file.good() && !refused) return;
+  if (part != path) std::filesystem::remove(part, refused);
+  fail(ErrorCode::kInvalidArgument, "--json ", path.string(), ": can not be written");
 }
 
 }  // namespace attend::bench

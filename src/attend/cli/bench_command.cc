@@ -39,10 +39,10 @@ class BenchOutput {
   explicit BenchOutput(std::string json) : json_(std::move(json)) {}
 
   void show(const bench::Report& report) {
+    write(report);
     bars_.clear();
     printer_.show(report);
     flush_out();
-    write(report);
   }
   void finish(const bench::Report& report) {
     bars_.clear();
