@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -83,7 +82,6 @@ std::vector<std::string> names_of(const kernels::KernelChoices& choices) {
 void ReportPrinter::show(const Report& report) {
   if (num_shown_ == 0) print_head(report);
   for (; num_shown_ < report.cases.size(); ++num_shown_) print_case(report, report.cases[num_shown_]);
-  std::fflush(stdout);
 }
 
 void ReportPrinter::finish(const Report& report) {

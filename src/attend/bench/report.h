@@ -52,7 +52,7 @@ struct Report {
 // Report::kernels.
 std::vector<std::string> names_of(const kernels::KernelChoices& choices);
 
-// A table on stdout, a case as soon as it is there.
+// A table on stdout, a case as soon as it is there. What is printed is not flushed.
 class ReportPrinter {
  public:
   // What `report` has more than the one before: the machine first, then cases.
