@@ -2,8 +2,9 @@
 """Runs attend and llama.cpp in turns on the same random weights and writes the table; see benchmarks/llamacpp.sh.
 
 Each figure is the best of the turns, of llama.cpp with and without flash attention: what a busy machine disturbs is
-never faster. Wall time; the JSON has the CPU seconds of the run beside it. Peak memory is the resident set, mapped
-weights included.
+never faster. Wall time. The JSON has every turn's figure, and of the best one what the run took, what all else on the
+machine took meanwhile and what the host of a virtual machine did. Peak memory is the resident set, mapped weights
+included.
 """
 import argparse
 import json
@@ -21,16 +22,25 @@ DTYPES = ("bfloat16", "float16")
 ATTEND, LLAMA = (Path(os.environ.get(name, "")) for name in ("ATTEND", "LLAMACPP_BIN"))
 
 
+def machine_seconds():
+    """(CPU seconds that programs took, those that the host of a virtual machine took), since the machine started."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    user, nice, system, _, _, irq, softirq, stolen = (count / os.sysconf("SC_CLK_TCK") for count in ticks)
+    return user + nice + system + irq + softirq, stolen
+
+
 class Run:
     """A command's output and what it took. Throws when it fails."""
 
     def __init__(self, command):
         command = [str(part) for part in command]
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            busy, stolen = machine_seconds()
             start = time.monotonic()
             process = subprocess.Popen(command, stdout=out, stderr=errors, stdin=subprocess.DEVNULL)
             _, status, usage = os.wait4(process.pid, 0)
             self.seconds = time.monotonic() - start
+            self.others, self.stolen = (after - before for after, before in zip(machine_seconds(), (busy, stolen)))
             process.returncode = os.waitstatus_to_exitcode(status)
             out.seek(0)
             errors.seek(0)
@@ -38,15 +48,18 @@ class Run:
         if process.returncode != 0:
             sys.exit(f"{' '.join(command)}: exit code {process.returncode}\n{self.errors[-2000:]}")
         self.cpu_seconds, self.peak_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
+        self.others = max(0.0, self.others - self.cpu_seconds)
+
+    def took(self, program):
+        return {f"{program}_seconds": self.seconds, f"{program}_cpu_seconds": self.cpu_seconds,
+                f"{program}_cpu_seconds_of_others": self.others, f"{program}_stolen_seconds": self.stolen}
 
 
-def attend_bench(model, threads, case, prompt, new, depth=0):
+def attend_bench(model, threads, prompt, new, depth):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         run = Run([ATTEND, "bench", "model", "-m", model, "--device", "cpu", "-t", threads, "-p", prompt, "-n", new,
-                   "--depth", depth, "--json", file.name, "--log-level", "warning"])
-        cases = json.loads(Path(file.name).read_text())["cases"]
-    found = next(entry for entry in cases if entry["case"].startswith(case))
-    return found["tokens/s"], run
+                   "-d", depth, "--json", file.name, "--log-level", "warning"])
+        return json.loads(Path(file.name).read_text())["cases"][0]["tokens/s"], run
 
 
 def llama_bench(model, threads, prompt, new, depth, flash):
@@ -104,42 +117,48 @@ def rows(quick, deep_layers):
     """(name, what the models' layers are cut to, attend's, llama.cpp's); tokens/s"""
     new = 16 if quick else 64
 
-    def bench(name, case, prompt, generated, depth=0, layers=None):
-        llama_new = generated if case == "tg" else 0
-        llama_prompt = 0 if case == "tg" else prompt
-        return (name, layers, lambda m, t: attend_bench(m, t, case, prompt, generated, depth),
-                lambda m, t, fa: llama_bench(m, t, llama_prompt, llama_new, depth, fa))
+    def bench(name, *numbers, layers=None):
+        return (name, layers, lambda m, t: attend_bench(m, t, *numbers), lambda m, t, fa: llama_bench(m, t, *numbers, fa))
 
-    yield bench("prompt of 512", "pp", 512, 1)
-    yield bench("prompt of 2048", "pp", 2048, 1)
-    yield bench(f"{new} tokens at context 0", "tg", 512, new)
-    yield bench(f"{new} tokens at 4096", "tg", 512, new, 4096)
+    yield bench("prompt of 512", 512, 0, 0)
+    yield bench("prompt of 2048", 2048, 0, 0)
+    yield bench(f"{new} tokens at context 0", 0, new, 0)
+    yield bench(f"{new} tokens at 4096", 0, new, 4096)
     if not quick:
-        yield bench(f"{new} tokens at 16384 ({deep_layers} layers)", "tg", 512, new, 16384, deep_layers)
+        yield bench(f"{new} tokens at 16384 ({deep_layers} layers)", 0, new, 16384, layers=deep_layers)
     yield ("8 sequences", None, lambda m, t: attend_sequences(m, t, 8, 64, new),
            lambda m, t, fa: llama_sequences(m, t, 8, 64, new, fa))
     yield ("start to exit, one token, seconds", None, attend_start, llama_start)
     yield ("peak memory of a prompt of 2048, MB", None, attend_memory, llama_memory)
 
 
-def measure(row, model, threads, turns):
-    """The best of both; seconds and bytes are better when they are fewer."""
-    name, _, attend, llama = row
-    fewer = name.endswith(("seconds", "MB"))
-    better = min if fewer else max
-    ours, theirs = [], {0: [], 1: []}
+def is_better(case, figure, than):
+    """Seconds and bytes are better when they are fewer."""
+    return figure < than if case.endswith(("seconds", "MB")) else figure > than
+
+
+def add_turn(result, program, figure, took):
+    """Takes a turn's figure into a row: the best one stands beside what its run took, all of them in a list."""
+    result.setdefault(f"{program}_turns", []).append(figure)
+    if program not in result or is_better(result["case"], figure, result[program]):
+        result.update({program: figure, **took})
+
+
+def measure(row, model, threads, turns, result):
+    """More turns of a row, which may have some already."""
+    _, _, attend, llama = row
     ways = [0, 1]  # of flash attention; after the first turn the better one alone
     for _ in range(turns):
-        ours.append(attend(model, threads))
+        figure, run = attend(model, threads)
+        add_turn(result, "attend", figure, run.took("attend"))
+        figures = {}
         for flash in ways:
-            theirs[flash].append(llama(model, threads, flash))
-        ways = [better(ways, key=lambda flash: better(figure[0] for figure in theirs[flash]))]
-    best_ours, best_theirs = (better(figures, key=lambda figure: figure[0])
-                              for figures in (ours, theirs[0] + theirs[1]))
-    ratio = best_ours[0] / best_theirs[0]
-    return {"case": name, "threads": threads, "attend": best_ours[0], "llama.cpp": best_theirs[0],
-            "ratio": 1 / ratio if fewer else ratio,
-            "attend_cpu_seconds": best_ours[1].cpu_seconds, "llama.cpp_cpu_seconds": best_theirs[1].cpu_seconds}
+            figures[flash], run = llama(model, threads, flash)
+            add_turn(result, "llama.cpp", figures[flash], run.took("llama.cpp"))
+        if len(ways) > 1:
+            ways = [0 if is_better(result["case"], figures[0], figures[1]) else 1]
+    ratio = result["attend"] / result["llama.cpp"]
+    result["ratio"] = 1 / ratio if is_better(result["case"], 0, 1) else ratio
 
 
 def make_model(models, layers, dtype):
@@ -151,19 +170,21 @@ def make_model(models, layers, dtype):
 
 
 def processor():
-    names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-             if line.startswith("model name")]
-    return f"{names[0] if names else 'unknown'}, {os.cpu_count()} CPUs"
+    """"AMD EPYC (family 25, model 1), 2 CPUs": the name alone leaves the generation open."""
+    fields = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
+    generation = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
+    return f"{fields.get('model name', 'unknown')}{generation}, {os.cpu_count()} CPUs"
 
 
 def markdown(result):
-    lines = [f"{result['machine']}; llama.cpp build {result['llama.cpp']}; Qwen3-0.6B's shape with {result['layers']} "
-             f"layers; best of {result['turns']}; load {result['load'][0]:.1f} to {result['load'][1]:.1f}.", "",
-             "| tokens/s | weights | threads | attend | llama.cpp | times as good |", "|---|---|---|---|---|---|"]
+    lines = [f"{result['machine']}; llama.cpp build {result['llama.cpp']}; Qwen3-0.6B's shape; the best of a row's turns.",
+             "", "| tokens/s | weights | layers | threads | attend | llama.cpp | times as good | turns |",
+             "|---|---|---|---|---|---|---|---|"]
     for row in result["rows"]:
         digits = 2 if row["case"].endswith("seconds") else 1
-        lines.append(f"| {row['case']} | {row['dtype']} | {row['threads']} | {row['attend']:.{digits}f} "
-                     f"| {row['llama.cpp']:.{digits}f} | {row['ratio']:.2f} |")
+        lines.append(f"| {row['case']} | {row['dtype']} | {row['layers']} | {row['threads']} "
+                     f"| {row['attend']:.{digits}f} | {row['llama.cpp']:.{digits}f} | {row['ratio']:.2f} "
+                     f"| {len(row['attend_turns'])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -207,6 +228,7 @@ def options():
     parser.add_argument("--only", type=pattern, default=re.compile(""),
                         help="rows in whose name this regular expression is found")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row after so many")
+    parser.add_argument("--add", action="store_true", help="to what NAME.json has: more rows, and more turns of its rows")
     parser.add_argument("--out", type=Path, default=Path("build/llamacpp/table"), help="NAME of NAME.json and NAME.md")
     parser.add_argument("--models", type=Path, default=Path("build/llamacpp"), help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)  # of the options alone
@@ -218,24 +240,45 @@ def options():
     return args
 
 
+def start_table(args):
+    """An empty table of this machine, or the one that --add goes on with."""
+    result = {"machine": processor(), "date": "", "layers": args.layers,
+              "llama.cpp": os.environ.get("LLAMACPP_BUILD", "unknown"), "rows": []}
+    path = Path(f"{args.out}.json")
+    if not args.add or not path.exists():
+        return result
+    before = json.loads(path.read_text())
+    for key in ("machine", "llama.cpp"):
+        if before[key] != result[key]:
+            sys.exit(f"--add: {path} is of {key} {before[key]}; here it is {result[key]}")
+    return before
+
+
+def find_row(result, dtype, case, threads, layers):
+    """The table's row of that name, a new one if there is none."""
+    wanted = {"dtype": dtype, "case": case, "threads": threads, "layers": layers}
+    for row in result["rows"]:
+        if wanted.items() <= row.items():
+            return row
+    result["rows"].append(wanted)
+    return wanted
+
+
 def main():
     args = options()
     if args.check:
         return
     began = time.monotonic()
-    result = {"machine": processor(), "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-              "layers": args.layers, "turns": args.turns, "llama.cpp": os.environ.get("LLAMACPP_BUILD", "unknown"),
-              "load": [os.getloadavg()[0]] * 2, "rows": []}
+    result = start_table(args)
     for dtype in args.dtypes:
         for row in args.rows:
+            layers = row[1] or args.layers
             for threads in args.threads:
                 if time.monotonic() - began > args.seconds:
                     return
-                model = make_model(args.models, row[1] or args.layers, dtype)
-                figures = {"dtype": dtype, **measure(row, model, threads, args.turns)}
-                load = os.getloadavg()[0]
-                result["load"] = [min(result["load"][0], load), max(result["load"][1], load)]
-                result["rows"].append(figures)
+                figures = find_row(result, dtype, row[0], threads, layers)
+                measure(row, make_model(args.models, layers, dtype), threads, args.turns, figures)
+                result["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 print(f"{dtype} {threads}T {figures['case']}: {figures['attend']:.2f} {figures['llama.cpp']:.2f} "
                       f"{figures['ratio']:.2f}", flush=True)
                 Path(f"{args.out}.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -249,7 +249,7 @@ TEST(ReasonsAgainst, NamesEveryLimitThatAModelExceeds) {
        [](Requirement& needs) {
          needs.head_dims = {192, 128};
        },
-       "head dims 192/128: x takes equal multiples of 8 up to 256/256 (decode)"},
+       "head dims 192/128: x takes equal multiples of 8 up to 256 (decode)"},
       {[](Capability& can) { can.head_dim_rule = HeadDimRule::kExactly; }, [](Requirement&) {},
        "head dims 128/128: x takes 256/256 (decode)"},
       {[](Capability& can) {

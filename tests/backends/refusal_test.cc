@@ -217,7 +217,7 @@ TEST(Refusal, OfAFeature) {
        {kBlackwell,
         unequal_head_dims(),
         {.attention_backend = "trtllm_mha"},
-        "head dims 192/128: trtllm_mha takes equal multiples of 8 up to 256/256 (prefill)"}});
+        "head dims 192/128: trtllm_mha takes equal multiples of 8 up to 256 (prefill)"}});
 }
 
 TEST(Refusal, OfAKvCacheDtype) {

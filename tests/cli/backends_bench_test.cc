@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -151,19 +153,82 @@ TEST(BenchCommand, RefusesAModelThatGivesNoNumbers) {
   EXPECT_THAT(ran.out, HasSubstr("logits are NaN"));
 }
 
-TEST(BenchCommand, RefusesAnUnknownShapeAndADepthBetweenChunks) {
+// Names of the cases that a bench of the bundled model wrote.
+std::vector<std::string> cases_of(const std::string& flags) {
+  const std::string file = write_file("cases.json", "");
+  const Ran ran = attend("bench model --device cpu -m " + kTiny + " --json " + file + " " + flags);
+  EXPECT_EQ(ran.exit_code, 0) << ran.out;
+  std::vector<std::string> names;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  for (const auto& result : json.at("cases"))
+    if (!result.at("case").get<std::string>().starts_with("host")) names.push_back(result.at("case"));
+  return names;
+}
+
+// As llama-bench's users type them.
+TEST(BenchCommand, TakesListsOfNumbersAndNoneOfAKind) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(cases_of("-p 32,64 -n 0 -d 0,100"), (Names{"pp32", "pp64", "pp32 @ d100", "pp64 @ d100"}));
+  EXPECT_EQ(cases_of("-p 0 -n 2,3 -d 7"), (Names{"tg2 @ d7", "tg3 @ d7"}));
+  EXPECT_EQ(cases_of("--n-prompt 16 -p 48 --n-gen 2 --n-depth 64"),
+            (Names{"pp16 @ d64", "pp48 @ d64", "tg2 @ d64"}));
+}
+
+TEST(BenchCommand, RepeatsEachCaseAsOftenAsItIsTold) {
+  const std::string file = write_file("repeated.json", "");
+  ASSERT_EQ(attend("bench model --device cpu -p 32 -n 3 -r 4 --json " + file + " -m " + kTiny).exit_code, 0);
+  const auto cases = nlohmann::json::parse(std::ifstream(file)).at("cases");
+  EXPECT_EQ(cases[0].at("repeats"), 4);
+  EXPECT_EQ(cases[1].at("repeats"), 12);
+}
+
+TEST(BenchCommand, TimesWhatTheModelsPositionsJustHold) {
+  EXPECT_EQ(cases_of("-p 2 -n 2 -d 2045"), (std::vector<std::string>{"pp2 @ d2045", "tg2 @ d2045"}));
+  EXPECT_EQ(cases_of("-p 2047 -n 0"), (std::vector<std::string>{"pp2047"}));
+}
+
+TEST(BenchCommand, RefusesNumbersThatTheModelsPositionsDoNotHold) {
+  for (const auto& [flags, why] :
+       {std::pair{"-p 2 -n 2 -d 2046", "--depth 2046: 0 to 2045: the model's positions reach 2048"},
+        {"-d 2147483136",
+         "--depth 2147483136: 0 to 1535: the model's positions reach 2048, of which 512 are"},
+        {"-d -1", "--depth -1: 0 to 1535"},
+        {"-p 2048", "--prompt-tokens 2048: 0 to 2047, since the model's positions reach 2048"},
+        {"-n 2047", "--new-tokens 2047: 0 to 2046, since the model's positions reach 2048"},
+        {"-p 0 -n 0", "--prompt-tokens 0 and --new-tokens 0: nothing to time"},
+        {"-d 0,,64",
+         "--depth '0,,64': expected whole numbers with commas between them, each 0 to what the model's"}}) {
+    const Ran ran = attend("bench model --device cpu -m " + kTiny + " " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(why));
+  }
   const Ran shape = attend("bench model --shape llama-9");
   EXPECT_EQ(shape.exit_code, 2);
   EXPECT_THAT(shape.out, HasSubstr("llama-3.1-8b"));
-  const Ran depth = attend("bench model --device cpu --model-path " + kTiny + " --depth 100");
-  EXPECT_EQ(depth.exit_code, 2);
-  EXPECT_THAT(depth.out, HasSubstr("a multiple of 512"));
 }
 
-TEST(BenchCommand, RefusesADepthBeyondAnyContext) {
-  const Ran depth = attend("bench model --device cpu --model-path " + kTiny + " --depth 2147483136");
-  EXPECT_EQ(depth.exit_code, 2);
-  EXPECT_THAT(depth.out, HasSubstr("--depth 2147483136: a multiple of 512 up to 2147483006"));
+// Who stops a bench keeps what it has measured.
+TEST(BenchCommand, PrintsAndWritesACaseAsSoonAsItIsMeasured) {
+  const std::string out = write_file("stopped.txt", ""), json = write_file("stopped.json", "");
+  std::string depths = "0";
+  for (int depth = 1; depth < 100; ++depth) depths += "," + std::to_string(depth);
+  const std::string bench = std::string(ATTEND_BINARY) + " bench model --device cpu -p 32 -n 1 -d " + depths +
+                            " -m " + kTiny + " --json " + json;
+  // Ends by itself only when all depths are measured.
+  const std::string script = bench + " > " + out + " 2>&1 & bench=$!; until grep -q '^tg1 @ d1 ' " + out +
+                             "; do kill -0 $bench || exit 1; sleep 0.01; done; kill $bench; wait $bench";
+  EXPECT_EQ(WEXITSTATUS(std::system(script.c_str())), 128 + SIGTERM);
+  const auto cases = nlohmann::json::parse(std::ifstream(json)).at("cases");
+  EXPECT_GE(cases.size(), 4u);
+  EXPECT_LT(cases.size(), 200u);
+  EXPECT_EQ(cases[3].at("case"), "tg1 @ d1");
+}
+
+TEST(BenchCommand, HasAColumnOfMatrixTilesOnlyWhereTheyBound) {
+  EXPECT_THAT(attend("bench model --device cpu -p 1 -n 1 -m " + kTiny).out, Not(HasSubstr("of AMX")));
+  const std::string attention = attend("bench attention -t 1 --case 'verify bf16'").out;
+  const bool has_tiles = attention.find("amx bf16") != std::string::npos;  // among figures of the machine
+  EXPECT_EQ(attention.find("of AMX") != std::string::npos, has_tiles) << attention;
 }
 
 TEST(BenchCommand, RefusesToKeepNoLayer) {
@@ -243,7 +308,7 @@ TEST(BenchCommand, NeedsNoTemporaryFiles) {
   const Ran ran = attend("bench model --device cpu --shape qwen3-0.6b --num-layers 1 --depth 131072",
                          Streams::kBoth, "TMPDIR=/nonexistent");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("context_length 131713: 2 to 131072"));
+  EXPECT_THAT(ran.out, HasSubstr("--depth 131072: 0 to 130559: the model's positions reach 131072"));
 }
 
 TEST(BenchCommand, RefusesFlagsOfTheOtherKindOfDeviceByName) {

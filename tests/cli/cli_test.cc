@@ -195,9 +195,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTiny + kPrompt + " --kv-cache-dtype int3", "int3"},
         BadInput{"--model-path " + kTiny + kPrompt + " --device cuda:99", "device cuda"},
         BadInput{"--model-path " + kTiny + kPrompt + " --device tpu", "tpu"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --max-new-tokens 0", "max_new_tokens 0"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --temperature -1", "temperature -1"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --context-length 0", "--context-length '0'"},
+        BadInput{
+            "--model-path " + kTiny + kPrompt + " --max-new-tokens 0",
+            "--max-new-tokens '0': expected a whole number from 1 to 2147483647 in decimal digits, or -1"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --temperature -1",
+                 "--temperature '-1': expected a number from 0 to 100"},
+        BadInput{
+            "--model-path " + kTiny + kPrompt + " -n abc",
+            "--max-new-tokens 'abc': expected a whole number from 1 to 2147483647 in decimal digits, or -1"},
+        BadInput{"--model-path " + kTiny + kPrompt + " -n -2", "--max-new-tokens '-2'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --context-length -1",
+                 "--context-length '-1': expected a whole number from 0 to 2147483647"},
         BadInput{"--model-path " + kTiny + kPrompt + " --threads 0", "--threads '0'"},
         BadInput{"--model-path " + kTiny + kPrompt + " --threads 100000",
                  "--threads '100000': expected a whole number from 1 to 1024"},
@@ -210,20 +218,22 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size ' 16'", "--page-size ' 16'"},
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size 99999999999", "--page-size '99999999999'"},
         BadInput{"--model-path " + kTiny + kPrompt + " --page-size 16 --page-size 32", "--page-size"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --seed -1",
-                 "--seed '-1': expected a whole number from 0 to 18446744073709551615"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --seed -2",
+                 "--seed '-2': expected a whole number from 0 to 18446744073709551615"},
         BadInput{"--model-path " + kTiny + kPrompt + " --seed 18446744073709551616", "--seed"},
         BadInput{"--model-path " + kTiny + kPrompt + " --random-seed -1", "--random-seed '-1'"},
         BadInput{"--model-path " + kTiny + kPrompt + " --temperature nan", "--temperature 'nan'"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --temperature inf", "--temperature 'inf'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --temperature inf",
+                 "--temperature 'inf': expected a number from 0 to 100"},
         BadInput{"--model-path " + kTiny + kPrompt + " --temperature 1e99", "--temperature '1e99'"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --top-p 0", "top_p 0"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --top-p 0",
+                 "--top-p '0': expected a number above 0 and at most 1"},
         BadInput{"--model-path " + kTiny + kPrompt + " --stop-token-ids '3;4'",
                  "--stop-token-ids '3;4': expected whole numbers with commas between them, each 0 or above"},
-        BadInput{"--model-path " + kTiny + kPrompt + " --stop-token-ids 3,x", "--stop-token-ids 'x'"},
+        BadInput{"--model-path " + kTiny + kPrompt + " --stop-token-ids 3,x", "--stop-token-ids '3,x'"},
         BadInput{
             "--model-path " + kTiny + kPrompt + " --device cpu --cuda-graph-bs 1,2,99999999999",
-            "--cuda-graph-bs '99999999999': expected whole numbers with commas between them, each 1 to "},
+            "--cuda-graph-bs '1,2,99999999999': expected whole numbers with commas between them, each 1 to "},
         BadInput{"--model-path " + kTiny + kPrompt + " --device cpu --cuda-graph-bs 1,2",
                  "--cuda-graph-bs: for GPUs alone"},
         BadInput{"--model-path " + kTiny + kPrompt + " --stop-token-ids 3,99999", "stop_token_ids: 99999"},
@@ -555,6 +565,83 @@ TEST(LlamaCppFlags, TempAndSDecideWhatIsSampled) {
   };
   EXPECT_EQ(sampled("7"), sampled("7"));
   EXPECT_NE(sampled("7"), sampled("8"));
+}
+
+TEST(LlamaCppFlags, NOfMinusOneGoesOnToTheEndOfTheContext) {
+  const Ran ran = attend("generate -m " + kTiny + " -p a -n -1 -c 40 --ignore-eos --json", Streams::kStdout);
+  ASSERT_EQ(ran.exit_code, 0);
+  const auto json = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(json.at("input_ids").size() + json.at("output_ids").size(), 40u);
+  EXPECT_EQ(json.at("finish_reason"), "length");
+}
+
+TEST(LlamaCppFlags, COfZeroIsTheModelsContext) {
+  EXPECT_THAT(attend("generate -n 1 -p a -c 0 -m " + kTiny).out, HasSubstr("context 2048,"));
+}
+
+TEST(LlamaCppFlags, SOfMinusOneDrawsASeedAndSaysWhich) {
+  const std::string generate = "generate -n 24 --ignore-eos -p a --temp 4 -m " + kTiny + " -s ";
+  const Ran drawn = attend(generate + "-1");
+  EXPECT_EQ(drawn.exit_code, 0);
+  const size_t at = drawn.out.find(", seed ");
+  ASSERT_NE(at, std::string::npos) << drawn.out;
+  const std::string seed = drawn.out.substr(at + 7, drawn.out.find(" (drawn)") - at - 7);
+  EXPECT_THAT(drawn.out, HasSubstr(attend(generate + seed, Streams::kStdout).out));
+}
+
+// CLI11 would read -ngl as -n with the value "gl", and -hf as a call for help.
+TEST(LlamaCppFlags, OthersAreRefusedByNameWithWhatToUseInstead) {
+  for (const auto& [flags, instead] :
+       {std::pair{"-ngl 99", "-ngl: a flag of llama.cpp's; here a model is on one device whole: --device"},
+        {"--n-gpu-layers 99", "--n-gpu-layers: a flag of llama.cpp's"},
+        {"-hf Qwen/Qwen3-0.6B-GGUF", "-hf: a flag of llama.cpp's; here nothing is downloaded"},
+        {"-fa on", "-fa: a flag of llama.cpp's"},
+        {"-fa", "-fa: a flag of llama.cpp's"},
+        {"-ctk q8_0", "--kv-cache-dtype for K and V"},
+        {"-ctv f16", "--kv-cache-dtype for K and V"},
+        {"-ub 512", "--chunked-prefill-size"},
+        {"-np 4", "--max-running-requests"},
+        {"-sys x", "attend chat --system"},
+        {"-no-cnv", "attend generate never begins one"},
+        {"--mlock", "weights are always mapped"},
+        {"--repeat-penalty 1.1", "--repetition-penalty"},
+        {"-hello", "argument -hello: is not expected"}}) {
+    const Ran ran = attend("generate -m " + kTiny + " -p x " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(instead));
+  }
+  EXPECT_THAT(attend("bench model -m " + kTiny + " -ctk q8_0").out, HasSubstr("--kv-cache-dtype"));
+  EXPECT_EQ(attend("generate -m " + kTiny + " -p x -n1 -t2", Streams::kStdout).exit_code, 0);
+  EXPECT_EQ(attend("generate -h").exit_code, 0);
+}
+
+TEST(LlamaCppFlags, AFolderOfGgufAloneIsRefusedWithWhatIsRead) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "attend_gguf_folder";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "Qwen3-Q4_K_M.gguf") << "GGUF";
+  const std::string generate = "generate -p x -m " + folder.string();
+  const Ran ran = attend(generate);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out,
+              HasSubstr("no config.json: expected a model directory as Hugging Face has them, with "
+                        "config.json, tokenizer.json and safetensors (Qwen3-Q4_K_M.gguf is there: GGUF "
+                        "is not read)"));
+  for (const char* file : {"config.json", "tokenizer.json"})
+    std::filesystem::copy_file(kTiny + "/" + file, folder / file,
+                               std::filesystem::copy_options::overwrite_existing);
+  const Ran without_weights = attend(generate);
+  EXPECT_EQ(without_weights.exit_code, 2);
+  EXPECT_THAT(without_weights.out, HasSubstr("(Qwen3-Q4_K_M.gguf is there: GGUF is not read)"));
+}
+
+// What feeds standard input may have no end.
+TEST(LlamaCppFlags, FReadsNoMoreThanTheContextCanHold) {
+  const Ran ran = attend("generate -m " + kTiny + " -c 8 -f -", Streams::kBoth, "yes |");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out,
+              HasSubstr("prompts file -: more than 8192 bytes, which the context of 8 tokens does not "
+                        "hold: expected one prompt"));
 }
 
 TEST(GenerateCommand, CountsEveryGeneratedToken) {

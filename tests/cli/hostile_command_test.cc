@@ -54,6 +54,8 @@ TEST(Command, NamesTheCommandsThatThereAre) {
   expect_refused("bench modell", "command modell: expected one of attention, model, serving (model?)");
   expect_refused("", "no command: expected one of generate, ");
   expect_refused("bench", "no command: expected one of attention, model");
+  expect_refused("-m x -p y", "no command before -m: expected one of generate, ");
+  expect_refused("-hf x", "-hf: a flag of llama.cpp's; here nothing is downloaded");
 }
 
 TEST(Command, NamesUnexpectedArgumentsInTheirOrderAndOnlyAFew) {

@@ -1,4 +1,4 @@
-// GenerationRequest::skip_prompt: requests that decode behind prompts for which nothing was computed.
+// GenerationRequest::num_skipped: requests that go on behind tokens for which nothing was computed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ EngineConfig config_of(const char* model) {
 GenerationRequest request(int num_prompt, int max_new_tokens) {
   return {.prompt = std::vector<int32_t>(static_cast<size_t>(num_prompt), 7),
           .params = {.max_new_tokens = max_new_tokens, .ignore_eos = true},
-          .skip_prompt = true};
+          .num_skipped = num_prompt - 1};
 }
 
 struct Ended {
@@ -61,10 +61,33 @@ TEST(SkippedPrompt, CostsOneTokenAndHasTheSlotsOfAll) {
 TEST(SkippedPrompt, IsComputedWhereItIsNotSkipped) {
   Engine engine(config_of("llama-gqa4-hd32"));
   GenerationRequest computed = request(100, 2);
-  computed.skip_prompt = false;
+  computed.num_skipped = 0;
   engine.submit(computed);
   run_until_all_end(engine);
   EXPECT_EQ(engine.stats().num_prefill_tokens, 100);
+}
+
+// In one step, wherever the skipped ones end.
+TEST(SkippedPrompt, LeavesTheRestOfAPromptToCompute) {
+  EngineConfig config = config_of("llama-gqa4-hd32");
+  config.chunked_prefill_size = 48;
+  Engine engine(config);
+  GenerationRequest half = request(100, 1);
+  half.num_skipped = 57;
+  engine.submit(half);
+  run_until_all_end(engine);
+  EXPECT_EQ(engine.stats().num_prefill_tokens, 43);
+  EXPECT_EQ(engine.stats().num_steps, 1);
+}
+
+TEST(SkippedPrompt, HasALastTokenThatIsComputed) {
+  Engine engine(config_of("llama-gqa4-hd32"));
+  for (const int num_skipped : {-1, 10}) {
+    GenerationRequest whole = request(10, 1);
+    whole.num_skipped = num_skipped;
+    EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { engine.submit(whole); }),
+                HasSubstr("num_skipped " + std::to_string(num_skipped) + ": 0 to 9"));
+  }
 }
 
 // Window pages are there for one window and one step's tokens.
@@ -99,7 +122,7 @@ TEST(SkippedPrompt, IsRefusedWhereOthersCouldBeGivenItsKeys) {
   GenerationRequest scored = request(10, 2);
   scored.params.prompt_logprobs = 0;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { plain.submit(scored); }),
-              HasSubstr("skip_prompt: expected no prompt_logprobs"));
+              HasSubstr("num_skipped: expected no prompt_logprobs"));
   config.disable_radix_cache = false;
   Engine caching(config);
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { caching.submit(request(10, 2)); }),

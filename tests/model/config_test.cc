@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <map>
+#include <string>
+#include <tuple>
 
 #include "attend/model/model_spec.h"
 #include "tests/model/config_fields.h"
@@ -237,6 +239,11 @@ TEST(ReadConfig, RefusesHeadCountsThatDoNotDivide) {
                  {"hidden_size 66", "multiple of num_attention_heads 4"});
   expect_refused({{"head_dim", "65536"}, {"num_attention_heads", "65536"}}, ErrorCode::kCorruptFile,
                  {"head_dim 65536", "65536 heads"});
+  for (const auto& [key, value, head_dim] :
+       {std::tuple{"head_dim", "5", "5"}, {"head_dim", "2", "2"}, {"hidden_size", "20", "5"}})
+    expect_refused(
+        {{key, value}}, ErrorCode::kCorruptFile,
+        {"head_dim " + std::string(head_dim) + ": expected an even number of at least 4 (not given"});
 }
 
 TEST(ReadConfig, RefusesAFlagOrNumberOfAnotherType) {

@@ -41,9 +41,8 @@ bool takes_head_dims(const Capability& can, HeadDims dims) {
 std::string head_dims_taken(const Capability& can) {
   const std::string largest = text(can.head_dims.qk, '/', can.head_dims.v);
   if (can.head_dim_rule == HeadDimRule::kExactly) return "takes " + largest;
-  return (can.head_dim_rule == HeadDimRule::kEqualUpTo ? "takes equal multiples of 8 up to "
-                                                       : "takes multiples of 8 up to ") +
-         largest;
+  if (can.head_dim_rule == HeadDimRule::kUpTo) return "takes multiples of 8 up to " + largest;
+  return text("takes equal multiples of 8 up to ", can.head_dims.qk);
 }
 
 void add_geometry_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {

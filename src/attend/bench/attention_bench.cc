@@ -29,10 +29,14 @@ double best_of(int repeats, const auto& rate) {
   return best;
 }
 
+bool has_tiles() {
+  const std::vector<Arithmetic> available = available_arithmetic();
+  return std::find(available.begin(), available.end(), Arithmetic::kAmxBf16) != available.end();
+}
+
 // 0 where there are none.
 double tiles_per_second(int threads) {
-  const std::vector<Arithmetic> available = available_arithmetic();
-  if (std::find(available.begin(), available.end(), Arithmetic::kAmxBf16) == available.end()) return 0;
+  if (!has_tiles()) return 0;
   return best_of(3, [&] { return operations_per_second(Arithmetic::kAmxBf16, threads); });
 }
 
@@ -131,7 +135,8 @@ Report bench_attention(const AttentionBenchOptions& options) {
   Report report{.bench = "attention",
                 .machine = detect_cpu().name,
                 .instruction_set = std::string(to_string(kernels::cpu::attention_isa())),
-                .threads = num_threads()};
+                .threads = num_threads(),
+                .has_tiles = has_tiles()};
   std::vector<int> thread_counts = options.threads;
   if (thread_counts.empty()) {
     thread_counts.push_back(1);
@@ -140,9 +145,11 @@ Report bench_attention(const AttentionBenchOptions& options) {
   add_machine_figures(all, thread_counts, report.figures);
   for (const AttentionCase& spec : cases) {
     const CaseTensors tensors(spec, all);
-    for (int threads : thread_counts)
+    for (int threads : thread_counts) {
       report.cases.push_back(time_case(spec, tensors, best_vectors(threads, operands_of(spec)), threads,
                                        options.seconds_per_case));
+      if (options.on_case) options.on_case(report);
+    }
   }
   return report;
 }

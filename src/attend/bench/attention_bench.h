@@ -1,6 +1,7 @@
 // `attend bench attention`: attention on the CPU beside what the machine can do at most.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@ struct AttentionBenchOptions {
   std::string filter;             // cases whose name contains it
   double seconds_per_case = 0.6;  // repeats stop then, but there are at least kMinRepeats
   std::vector<int> threads = {};  // thread counts; empty: 1 and all
+  // Told of the report so far, each time that a case is there.
+  std::function<void(const Report&)> on_case = {};
 };
 
 // The limit of a case is the faster of two times it can not beat: reading its K/V as fast as the read probe

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "attend/bench/cuda/gpu_probes.h"
 #include "attend/bench/model_steps.h"
@@ -38,6 +39,7 @@ class GpuModelBench {
       : context_(options.depth),
         prefill_tokens_(prefill_tokens),
         read_rate_(read_rate),
+        on_case_(options.on_case),
         engine_(engine_config(options, prefill_tokens), options.progress) {}
 
   Report run(const std::vector<int>& batch_sizes) {
@@ -64,6 +66,11 @@ class GpuModelBench {
     if (config.cuda_graph_bs.empty() && config.cuda_graph_max_bs == 0)
       config.cuda_graph_bs = options.batch_sizes;
     return config;
+  }
+
+  void add(CaseResult result) {
+    report_.cases.push_back(std::move(result));
+    if (on_case_) on_case_(report_);
   }
 
   void start_report() {
@@ -105,7 +112,7 @@ class GpuModelBench {
     for (int i = 0; i < batch_size; ++i)
       engine_.submit({.prompt = random_prompt(context_, engine_.model_spec().vocab_size),
                       .params = {.max_new_tokens = kNewTokens, .ignore_eos = true},
-                      .skip_prompt = true});
+                      .num_skipped = context_ - 1});
     // The first step that is nothing but a decode comes when all of them run.
     const int64_t decodes_before = engine_.stats().num_decode_tokens;
     while (engine_.stats().num_decode_tokens == decodes_before) engine_.step(require_token);
@@ -123,8 +130,7 @@ class GpuModelBench {
     const double step_us = 1e6 * seconds / kSteps;
     const double limit_us =
         decode_bytes(engine_, batch_size, context_ + kWarmUpSteps + kSteps / 2) / read_rate_;
-    report_.cases.push_back(
-        {.name = fmt::format("decode, batch {}", batch_size),
+    add({.name = fmt::format("decode, batch {}", batch_size),
          .threads = 1,
          .us = step_us,
          .value = 1e6 * batch_size / step_us,
@@ -133,14 +139,14 @@ class GpuModelBench {
          .bound = fmt::format("read in {:.0f} us{}", limit_us, describe_touched(batch_size)),
          .repeats = kSteps});
     for (const auto& [name, share] : {std::pair{"median", 0.5}, {"99th percentile", 0.99}})
-      report_.cases.push_back({.name = fmt::format("host work, {}, batch {}", name, batch_size),
-                               .threads = 1,
-                               .us = step_us,
-                               .value = percentile(host_us, share),
-                               .unit = "us of host",
-                               .limit = 0,
-                               .bound = {},
-                               .repeats = kSteps});
+      add({.name = fmt::format("host work, {}, batch {}", name, batch_size),
+           .threads = 1,
+           .us = step_us,
+           .value = percentile(host_us, share),
+           .unit = "us of host",
+           .limit = 0,
+           .bound = {},
+           .repeats = kSteps});
   }
 
   // ", 51.6 experts a layer"
@@ -159,8 +165,7 @@ class GpuModelBench {
     seconds.erase(seconds.begin());  // the first one warms up
     const PrefillParts parts = time_prefill_parts(engine_, prefill_tokens_);
     const double step_us = 1e6 * median(seconds);
-    report_.cases.push_back(
-        {.name = fmt::format("prefill of {} tokens", prefill_tokens_),
+    add({.name = fmt::format("prefill of {} tokens", prefill_tokens_),
          .threads = 1,
          .us = step_us,
          .value = 1e6 * prefill_tokens_ / step_us,
@@ -173,6 +178,7 @@ class GpuModelBench {
   int context_;  // of a prompt before its decode steps
   int prefill_tokens_;
   double read_rate_;  // bytes per microsecond
+  const std::function<void(const Report&)> on_case_;
   // Collects while nothing is timed; the choices of graphs are made with the engine.
   std::optional<kernels::KernelChoices> choices_{std::in_place};
   Engine engine_;

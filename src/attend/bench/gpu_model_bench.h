@@ -1,6 +1,7 @@
 // `attend bench model` on a GPU: decode steps of batches, and a long prompt.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "attend/bench/report.h"
@@ -13,6 +14,8 @@ struct GpuModelBenchOptions {
   std::vector<int> batch_sizes = {1, 8, 32, 128, 256};
   int depth = 1000;  // tokens of context before the decode steps
   EngineProgress progress = {};
+  // Told of the report so far, each time that a case is there.
+  std::function<void(const Report&)> on_case = {};
 };
 
 // For each batch size, requests with about `depth` tokens of context that decode greedily. The K/V of those

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
+#include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/bench/model_steps.h"
 #include "attend/bench/probes.h"
@@ -12,39 +13,34 @@
 #include "attend/engine/engine.h"
 #include "attend/kernels/attention/cpu/attention.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/model/model_spec.h"
 #include "attend/tensor/arena.h"
 
 namespace attend::bench {
 namespace {
 
-// How long the last step of the prompt and each decode step of one request took.
-struct RequestTimes {
-  double last_prompt_seconds = 0;
-  std::vector<double> decode_seconds;
-};
-
-RequestTimes run_request(Engine& engine, int prompt_tokens, int new_tokens) {
-  engine.submit(random_prompt(prompt_tokens, engine.model_spec().vocab_size),
-                {.max_new_tokens = new_tokens, .ignore_eos = true});
-  RequestTimes times;
-  int num_outputs = 0;
-  while (true) {
-    const int outputs_before = num_outputs;
-    bool more = false;
-    const double seconds = seconds_of([&] {
-      more = engine.step([&](const RequestOutput& output) {
-        require_token(output);
-        ++num_outputs;
-      });
-    });
-    if (!more) return times;
-    if (outputs_before == 0) times.last_prompt_seconds = seconds;
-    if (outputs_before > 0) times.decode_seconds.push_back(seconds);
+// Seconds of each step of a request of `num_prompt` tokens, the first `num_skipped` of which are not
+// computed.
+std::vector<double> time_steps(Engine& engine, int num_prompt, int num_skipped, int num_generated) {
+  engine.submit({.prompt = random_prompt(num_prompt, engine.model_spec().vocab_size),
+                 .params = {.max_new_tokens = num_generated, .ignore_eos = true},
+                 .num_skipped = num_skipped});
+  std::vector<double> seconds;
+  for (bool more = true; more;) {
+    const double took = seconds_of([&] { more = engine.step(require_token); });
+    if (more) seconds.push_back(took);
   }
+  return seconds;
+}
+
+int largest(const std::vector<int>& numbers) {
+  return numbers.empty() ? 0 : *std::max_element(numbers.begin(), numbers.end());
 }
 
 // Requests and decode steps that the host's own work is timed with.
 constexpr int kHostRequests = 16, kHostSteps = 32;
+// Tokens of a step of what is not timed, at least.
+constexpr int kChunk = 512;
 
 class ModelBench {
  public:
@@ -62,66 +58,86 @@ class ModelBench {
                .machine = engine_.info().hardware.name,
                .instruction_set = std::string(to_string(kernels::cpu::attention_isa())),
                .threads = threads_};
-    {
-      const kernels::KernelChoices choices;
-      run_request(engine_, options_.prompt_tokens, 2);  // warm-up
-      report_.kernels = names_of(choices);
-    }
-    for (int depth : options_.depths) {
-      require_own_step(depth);
-      const RequestTimes deep = run_request(engine_, depth + options_.prompt_tokens, options_.new_tokens + 1);
-      add_prompt(depth, deep.last_prompt_seconds);
-      if (depth == 0)
-        add_generation(depth, 1, run_request(engine_, 1, options_.new_tokens + 1).decode_seconds);
-      else
-        add_generation(depth, depth + options_.prompt_tokens, deep.decode_seconds);
+    warm_up();
+    for (const int depth : options_.depths) {
+      for (const int num_tokens : options_.prompt_tokens)
+        if (num_tokens > 0) add_prompt(depth, num_tokens);
+      for (const int num_tokens : options_.new_tokens)
+        if (num_tokens > 0) add_generation(depth, num_tokens);
     }
     add_host_work();
     return report_;
   }
 
  private:
+  // Leaves K/V in the pages that the timed tokens are going to see, and says which kernels will time them.
+  void warm_up() {
+    const int deepest = largest(options_.depths);
+    if (deepest > 0) time_steps(engine_, deepest, 0, 1);
+    const kernels::KernelChoices choices;
+    for (const int num_tokens : options_.prompt_tokens)
+      if (num_tokens > 0) time_steps(engine_, deepest + num_tokens, deepest, 1);
+    if (largest(options_.new_tokens) > 0) time_decode_steps(deepest, 1);
+    report_.kernels = names_of(choices);
+  }
+
   static EngineConfig engine_config(const ModelBenchOptions& options) {
     EngineConfig config = options.engine;
     config.disable_radix_cache = true;  // every prompt is computed, however often it comes
-    const int deepest = *std::max_element(options.depths.begin(), options.depths.end());
-    config.context_length =
-        std::max(deepest + options.prompt_tokens + options.new_tokens + 1, kHostSteps + 2);
+    const int deepest = largest(options.depths), prompt = largest(options.prompt_tokens);
+    // Each request ends with a token more.
+    config.context_length = std::max(
+        {deepest + prompt + 1, std::max(1, deepest) + largest(options.new_tokens) + 1, kHostSteps + 2});
     config.max_total_tokens = std::max(config.context_length, kHostRequests * 2 * kHostSteps);
     config.max_running_requests = kHostRequests;
-    config.chunked_prefill_size = options.prompt_tokens;
+    config.chunked_prefill_size = std::max(prompt, kChunk);  // a timed prompt is one step
     return config;
-  }
-
-  // Behind a depth the timed tokens are a step by themselves only if steps, which end with pages, can be so
-  // long.
-  void require_own_step(int depth) const {
-    const int page_size = engine_.info().resolution.page_size, tokens = options_.prompt_tokens;
-    require(depth == 0 || (tokens % page_size == 0 && tokens >= kHostRequests), "--prompt-tokens ", tokens,
-            ": with --depth ", depth, " a multiple of the page size, ", page_size, ", and at least ",
-            kHostRequests);
   }
 
   std::string suffix(int depth) const { return depth == 0 ? "" : fmt::format(" @ d{}", depth); }
 
-  void add_prompt(int depth, double seconds) {
+  void add(CaseResult result) {
+    report_.cases.push_back(std::move(result));
+    if (options_.on_case) options_.on_case(report_);
+  }
+
+  void add_prompt(int depth, int num_tokens) {
+    std::vector<double> seconds;
+    for (int i = 0; i < options_.repetitions; ++i) {
+      const std::vector<double> steps = time_steps(engine_, depth + num_tokens, depth, 1);
+      ensure(steps.size() == 1, "a prompt of ", num_tokens, " tokens took ", steps.size(), " steps");
+      seconds.push_back(steps.front());
+    }
     // Some ticks of the system's long: it may wake a thread on the core of the one that waits for it, and
     // move it later.
     constexpr int kTries = 20;
     double peak = 0;
     for (int i = 0; i < kTries; ++i) peak = std::max(peak, operations_per_second(vectors_, threads_));
-    const double limit_seconds = prompt_operations(engine_, depth, options_.prompt_tokens) / peak;
-    report_.cases.push_back({.name = fmt::format("pp{}{}", options_.prompt_tokens, suffix(depth)),
-                             .threads = threads_,
-                             .us = seconds * 1e6,
-                             .value = options_.prompt_tokens / seconds,
-                             .unit = "tokens/s",
-                             .limit = options_.prompt_tokens / limit_seconds,
-                             .bound = std::string(to_string(vectors_)),
-                             .repeats = 1});
+    const double limit_seconds = prompt_operations(engine_, depth, num_tokens) / peak;
+    add({.name = fmt::format("pp{}{}", num_tokens, suffix(depth)),
+         .threads = threads_,
+         .us = median(seconds) * 1e6,
+         .value = num_tokens / mean(seconds),
+         .unit = "tokens/s",
+         .limit = num_tokens / limit_seconds,
+         .bound = std::string(to_string(vectors_)),
+         .repeats = options_.repetitions});
   }
 
-  void add_generation(int depth, int context, const std::vector<double>& seconds) {
+  std::vector<double> time_decode_steps(int depth, int num_tokens) {
+    const int num_prompt = std::max(1, depth);
+    std::vector<double> seconds = time_steps(engine_, num_prompt, num_prompt - 1, num_tokens + 1);
+    seconds.erase(seconds.begin());  // that of the prompt's last token
+    ensure(static_cast<int>(seconds.size()) == num_tokens, seconds.size(), " decode steps of ", num_tokens);
+    return seconds;
+  }
+
+  void add_generation(int depth, int num_tokens) {
+    std::vector<double> seconds;
+    for (int i = 0; i < options_.repetitions; ++i) {
+      const std::vector<double> steps = time_decode_steps(depth, num_tokens);
+      seconds.insert(seconds.end(), steps.begin(), steps.end());
+    }
     std::vector<std::vector<double>> rates(read_ways().size());
     for (int i = 0; i < 3; ++i)
       for (size_t way = 0; way < rates.size(); ++way)
@@ -134,16 +150,15 @@ class ModelBench {
     for (size_t way = 0; way < rates.size(); ++way)
       report_.figures.push_back({what + suffix(depth) + ", " + to_string(read_ways()[way]), threads_,
                                  1e-9 * median(rates[way]), "GB/s"});
-    const double step_seconds = median(seconds);
-    const double bytes = decode_bytes(engine_, 1, context + options_.new_tokens / 2);
-    report_.cases.push_back({.name = fmt::format("tg{}{}", options_.new_tokens, suffix(depth)),
-                             .threads = threads_,
-                             .us = step_seconds * 1e6,
-                             .value = 1 / step_seconds,
-                             .unit = "tokens/s",
-                             .limit = fastest.rate / bytes,
-                             .bound = fmt::format("read {:.2f} GB", 1e-9 * bytes),
-                             .repeats = static_cast<int>(seconds.size())});
+    const double bytes = decode_bytes(engine_, 1, std::max(1, depth) + num_tokens / 2);
+    add({.name = fmt::format("tg{}{}", num_tokens, suffix(depth)),
+         .threads = threads_,
+         .us = median(seconds) * 1e6,
+         .value = 1 / mean(seconds),
+         .unit = "tokens/s",
+         .limit = fastest.rate / bytes,
+         .bound = fmt::format("read {:.2f} GB", 1e-9 * bytes),
+         .repeats = static_cast<int>(seconds.size())});
   }
 
   // What a decode step costs beyond plan, model and sampling.
@@ -155,8 +170,7 @@ class ModelBench {
     while (engine_.step(require_token)) {
     }
     const EngineStats& after = engine_.stats();
-    report_.cases.push_back(
-        {.name = fmt::format("host work of a step, {} requests", kHostRequests),
+    add({.name = fmt::format("host work of a step, {} requests", kHostRequests),
          .threads = threads_,
          .us = 1e6 * (after.decode_seconds - before.decode_seconds) / kHostSteps,
          .value = 1e6 * (after.decode_host_seconds - before.decode_host_seconds) / kHostSteps,
@@ -174,16 +188,33 @@ class ModelBench {
   Report report_;
 };
 
+// `flag`: one that was given `number`. A request ends with a token that needs a position too, as an engine
+// counts them.
+void require_room(const char* flag, int number, int64_t most, int longest) {
+  require(number >= 0 && number <= most, flag, " ", number, ": 0 to ", std::max<int64_t>(most, 0),
+          ", since the model's positions reach ", longest);
+}
+
+void check(const ModelBenchOptions& options) {
+  require(!options.depths.empty(), "--depth: at least one number");
+  require(options.repetitions >= 1, "--repetitions ", options.repetitions, ": at least 1");
+  const EngineConfig& engine = options.engine;
+  const int longest = (engine.model ? *engine.model : read_config(engine.model_path)).max_context_len();
+  for (const int number : options.prompt_tokens)
+    require_room("--prompt-tokens", number, longest - 1, longest);
+  for (const int number : options.new_tokens) require_room("--new-tokens", number, longest - 2, longest);
+  const int num_prompt = largest(options.prompt_tokens), num_new = largest(options.new_tokens);
+  require(num_prompt > 0 || num_new > 0, "--prompt-tokens 0 and --new-tokens 0: nothing to time");
+  for (const int depth : options.depths)
+    require(depth >= 0 && depth < longest - std::max(num_prompt, num_new), "--depth ", depth, ": 0 to ",
+            longest - std::max(num_prompt, num_new) - 1, ": the model's positions reach ", longest,
+            ", of which ", std::max(num_prompt, num_new), " are for the timed tokens and one for the next");
+}
+
 }  // namespace
 
 Report bench_model(const ModelBenchOptions& options) {
-  require(options.prompt_tokens >= 1 && options.new_tokens >= 1, "prompt tokens ", options.prompt_tokens,
-          ", new tokens ", options.new_tokens, ": at least 1");
-  require(!options.depths.empty(), "--depth: at least one");
-  const int deepest = std::numeric_limits<int>::max() - options.prompt_tokens - options.new_tokens - 1;
-  for (int depth : options.depths)
-    require(depth >= 0 && depth <= deepest && depth % options.prompt_tokens == 0, "--depth ", depth,
-            ": a multiple of ", options.prompt_tokens, " up to ", deepest);
+  check(options);
   return ModelBench(options).run();
 }
 

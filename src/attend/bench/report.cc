@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -36,6 +37,40 @@ ordered_json to_json(const CaseResult& result) {
   return json;
 }
 
+// Whether another file may take its name: it is a plain one or new, in a folder that takes new ones.
+bool can_be_replaced(const std::filesystem::path& path) {
+  const std::filesystem::file_type type = std::filesystem::symlink_status(path).type();
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  return (type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found) &&
+         access(folder.c_str(), W_OK) == 0;
+}
+
+constexpr size_t kNameWidth = 28, kKernelWidth = 14;
+
+void print_head(const Report& report) {
+  fmt::print("{}, {}, {} threads\n\n", report.machine, report.instruction_set, report.threads);
+  for (const auto& [name, text] : report.facts) fmt::print("{:<{}} {}\n", name, kNameWidth, text);
+  if (!report.facts.empty()) fmt::print("\n");
+  const bool has_kernels = !report.cases.empty() && !report.cases.front().kernel.empty();
+  fmt::print("{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6}", "case", "", "us", "", "", "limit", "of",
+             "share");
+  if (report.has_tiles) fmt::print(" {:>9}", "of AMX");
+  if (has_kernels) fmt::print("{:>{}}", "kernel", kKernelWidth);
+  fmt::print("\n");
+}
+
+void print_case(const Report& report, const CaseResult& result) {
+  fmt::print("{:<40} {:>2}T {:>11.1f} {:>10.1f} {:<9}", result.name, result.threads, result.us, result.value,
+             result.unit);
+  if (result.limit > 0)
+    fmt::print(" {:>8.1f}  {:<16} {:>4.0f} %", result.limit, result.bound, 100 * result.share());
+  const std::string of_tiles =
+      result.tiles_limit > 0 ? fmt::format("{:.0f} %", 100 * result.tiles_share()) : std::string();
+  if (report.has_tiles) fmt::print(" {:>9}", of_tiles);
+  if (!result.kernel.empty()) fmt::print("{:>{}}", result.kernel, kKernelWidth);
+  fmt::print("\n");
+}
+
 }  // namespace
 
 std::vector<std::string> names_of(const kernels::KernelChoices& choices) {
@@ -44,26 +79,19 @@ std::vector<std::string> names_of(const kernels::KernelChoices& choices) {
   return names;
 }
 
-void print(const Report& report) {
-  fmt::print("{}, {}, {} threads\n\n", report.machine, report.instruction_set, report.threads);
-  for (const auto& [name, text] : report.facts) fmt::print("{:<28} {}\n", name, text);
-  size_t widest = 28;
+void ReportPrinter::show(const Report& report) {
+  if (num_shown_ == 0) print_head(report);
+  for (; num_shown_ < report.cases.size(); ++num_shown_) print_case(report, report.cases[num_shown_]);
+}
+
+void ReportPrinter::finish(const Report& report) {
+  show(report);
+  if (!report.figures.empty()) fmt::print("\n");
+  size_t widest = kNameWidth;
   for (const MachineFigure& figure : report.figures) widest = std::max(widest, figure.name.size());
   for (const MachineFigure& figure : report.figures)
     fmt::print("{:<{}} {:>2}T {:>10.1f} {}\n", figure.name, widest, figure.threads, figure.value,
                figure.unit);
-  fmt::print("\n{:<40} {:>3} {:>11} {:>10} {:<9} {:>8}  {:<16} {:>6} {:>9}{:>14}\n", "case", "", "us", "", "",
-             "limit", "of", "share", "of AMX",
-             report.cases.empty() || report.cases.front().kernel.empty() ? "" : "kernel");
-  for (const CaseResult& result : report.cases) {
-    fmt::print("{:<40} {:>2}T {:>11.1f} {:>10.1f} {:<9}", result.name, result.threads, result.us,
-               result.value, result.unit);
-    if (result.limit > 0)
-      fmt::print(" {:>8.1f}  {:<16} {:>4.0f} %", result.limit, result.bound, 100 * result.share());
-    if (result.tiles_limit > 0) fmt::print(" {:>7.0f} %", 100 * result.tiles_share());
-    if (!result.kernel.empty()) fmt::print("{:>{}}", result.kernel, result.tiles_limit > 0 ? 14 : 24);
-    fmt::print("\n");
-  }
   if (!report.kernels.empty()) fmt::print("\nkernels\n");
   for (const std::string& kernel : report.kernels) fmt::print("  {}\n", kernel);
 }
@@ -81,10 +109,16 @@ void write_json(const Report& report, const std::filesystem::path& path) {
   for (const MachineFigure& figure : report.figures) json["figures"].push_back(to_json(figure));
   for (const CaseResult& result : report.cases) json["cases"].push_back(to_json(result));
   if (!report.kernels.empty()) json["kernels"] = report.kernels;
-  std::ofstream file(path);
+  std::filesystem::path part = path;
+  if (can_be_replaced(path)) part += ".part";
+  std::ofstream file(part);
   file << json.dump(2) << '\n';
   file.close();
-  require(file.good(), "--json ", path.string(), ": can not be written");
+  std::error_code refused;
+  if (file.good() && part != path) std::filesystem::rename(part, path, refused);
+  if (file.good() && !refused) return;
+  if (part != path) std::filesystem::remove(part, refused);
+  fail(ErrorCode::kInvalidArgument, "--json ", path.string(), ": can not be written");
 }
 
 }  // namespace attend::bench

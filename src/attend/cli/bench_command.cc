@@ -1,6 +1,8 @@
 // attend bench: attention and models, each beside what the machine can do at most, and serving.
 
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
@@ -14,6 +16,7 @@
 #include "attend/cli/engine_options.h"
 #include "attend/cli/flags.h"
 #include "attend/cli/progress_bar.h"
+#include "attend/cli/standard_streams.h"
 
 namespace attend::cli {
 namespace {
@@ -22,17 +25,41 @@ struct BenchOptions {
   EngineOptions engine;
   std::string filter;
   ModelChoice model;
-  int prompt_tokens = bench::ModelBenchOptions().prompt_tokens;
-  int new_tokens = bench::ModelBenchOptions().new_tokens;
+  std::vector<int> prompt_tokens = bench::ModelBenchOptions().prompt_tokens;
+  std::vector<int> new_tokens = bench::ModelBenchOptions().new_tokens;
   std::vector<int> depths = bench::ModelBenchOptions().depths;
+  int repetitions = bench::ModelBenchOptions().repetitions;
   std::vector<int> batch_sizes = bench::GpuModelBenchOptions().batch_sizes;
   std::string json;
 };
 
-void show(const bench::Report& report, const std::string& json) {
-  print(report);
-  if (!json.empty()) write_json(report, json);
-}
+// Prints cases and writes them to --json as they are measured: who stops a bench keeps those.
+class BenchOutput {
+ public:
+  explicit BenchOutput(std::string json) : json_(std::move(json)) {}
+
+  void show(const bench::Report& report) {
+    write(report);
+    bars_.clear();
+    printer_.show(report);
+    flush_out();
+  }
+  void finish(const bench::Report& report) {
+    bars_.clear();
+    printer_.finish(report);
+    write(report);
+  }
+  EngineBars& bars() { return bars_; }
+
+ private:
+  void write(const bench::Report& report) const {
+    if (!json_.empty()) write_json(report, json_);
+  }
+
+  EngineBars bars_;
+  bench::ReportPrinter printer_;
+  std::string json_;
+};
 
 int run_attention(const CLI::App&, const BenchOptions& options) {
   require(options.engine.device == "auto" || options.engine.device == "cpu", "--device ",
@@ -40,7 +67,9 @@ int run_attention(const CLI::App&, const BenchOptions& options) {
           ": expected auto or cpu; attention on a GPU is timed by cuda_attention_bench, "
           "which -DATTEND_BENCHMARKS=ON builds");
   set_threads(options.engine.threads);
-  show(bench::bench_attention({.filter = options.filter}), options.json);
+  BenchOutput output(options.json);
+  output.finish(bench::bench_attention(
+      {.filter = options.filter, .on_case = [&](const bench::Report& report) { output.show(report); }}));
   return 0;
 }
 
@@ -50,13 +79,17 @@ void refuse_flag(const CLI::App& app, const char* flag, std::string_view for_who
     fail(ErrorCode::kUnsupported, flag, ": for ", for_whom, " alone; the device is ", device);
 }
 
-bench::Report bench_model(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine) {
-  EngineBars bars;
+using OnCase = std::function<void(const bench::Report&)>;
+
+bench::Report bench_model(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine,
+                          EngineBars& bars, const OnCase& on_case) {
   if (engine.device.type == DeviceType::kCuda) {
-    for (const char* flag : {"--prompt-tokens", "--new-tokens"})
+    for (const char* flag : {"--prompt-tokens", "--new-tokens", "--repetitions"})
       refuse_flag(app, flag, "CPUs", engine.device);
-    bench::GpuModelBenchOptions gpu{
-        .engine = engine, .batch_sizes = options.batch_sizes, .progress = bars.progress()};
+    bench::GpuModelBenchOptions gpu{.engine = engine,
+                                    .batch_sizes = options.batch_sizes,
+                                    .progress = bars.progress(),
+                                    .on_case = on_case};
     if (given(app, "--depth")) {
       require(options.depths.size() == 1, "--depth: on a GPU one number, not ", options.depths.size());
       gpu.depth = options.depths.front();
@@ -68,13 +101,15 @@ bench::Report bench_model(const CLI::App& app, const BenchOptions& options, cons
                              .prompt_tokens = options.prompt_tokens,
                              .new_tokens = options.new_tokens,
                              .depths = options.depths,
-                             .progress = bars.progress()});
+                             .repetitions = options.repetitions,
+                             .progress = bars.progress(),
+                             .on_case = on_case});
 }
 
 // Of every backend that takes the model but those to check others by: one report, in which a case is named
 // after its backend too. Why another does not take it is logged.
-bench::Report bench_all_backends(const CLI::App& app, const BenchOptions& options,
-                                 const EngineConfig& engine) {
+bench::Report bench_all_backends(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine,
+                                 EngineBars& bars, const OnCase& on_case) {
   for (const char* flag : {"--prefill-attention-backend", "--decode-attention-backend"})
     require(!given(app, flag), flag, ": with --attention-backend all both phases are every backend's");
   bench::Report all;
@@ -82,13 +117,17 @@ bench::Report bench_all_backends(const CLI::App& app, const BenchOptions& option
     if (entry.slow) continue;
     EngineConfig one = engine;
     one.backend_options.attention_backend = entry.name;
-    try {
-      bench::Report report = bench_model(app, options, one);
+    // Those before, and then these.
+    const auto behind_others = [&](bench::Report report) {
       for (bench::CaseResult& result : report.cases)
         result.name = std::string(entry.name) + ": " + result.name;
       report.cases.insert(report.cases.begin(), all.cases.begin(), all.cases.end());
       report.kernels.insert(report.kernels.begin(), all.kernels.begin(), all.kernels.end());
-      all = std::move(report);
+      return report;
+    };
+    try {
+      all = behind_others(bench_model(app, options, one, bars,
+                                      [&](const bench::Report& report) { on_case(behind_others(report)); }));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported) throw;
       log_warning(entry.name, " is left out: ", error.what());
@@ -101,9 +140,11 @@ bench::Report bench_all_backends(const CLI::App& app, const BenchOptions& option
 
 int run_model(const CLI::App& app, const BenchOptions& options) {
   const EngineConfig engine = to_config(app, options.engine, options.model);
+  BenchOutput output(options.json);
+  const OnCase on_case = [&](const bench::Report& report) { output.show(report); };
   try {
     const bool all = engine.backend_options.attention_backend == "all";
-    show((all ? bench_all_backends : bench_model)(app, options, engine), options.json);
+    output.finish((all ? bench_all_backends : bench_model)(app, options, engine, output.bars(), on_case));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
     // The engine names flags to lower, which bench has not: it chooses those sizes itself.
@@ -144,19 +185,23 @@ void add_bench(CLI::App& app, Command& selected) {
   command =
       group->add_subcommand("model",
                             "On a CPU one request: pp512, a prompt of 512 tokens, and tg128, 128 generated "
-                            "ones (llama-bench's names). "
+                            "ones (llama-bench's names; tokens/s are the mean's, us the median step's). "
                             "On a GPU decode steps of batches with 1k of context, and a prompt of 8k tokens. "
                             "With --attention-backend all: of every backend that takes the model");
   // Without sizes: a bench chooses them by what it times.
   add_choice_options(*command, model->engine, /*model_required=*/false);
   add_run_options(*command, model->engine);
   add_model_choice(*command, model->model);
-  add_number(*command, "--prompt-tokens,-p", model->prompt_tokens, "CPUs: tokens of the timed prompt");
-  add_number(*command, "--new-tokens,-n", model->new_tokens, "CPUs: tokens to generate");
-  add_numbers(
-      *command, "--depth", model->depths, "a multiple of the prompt's tokens within the model's positions",
-      "tokens of context before the timed ones; CPUs: such as 0,4096,16384, default 0; GPUs: one number, "
-      "default 1000");
+  add_numbers(*command, "--prompt-tokens,--n-prompt,-p", model->prompt_tokens,
+              "0 to what the model's positions hold",
+              "CPUs: tokens of a timed prompt, such as 512,2048; 0: none");
+  add_numbers(*command, "--new-tokens,--n-gen,-n", model->new_tokens, "0 to what the model's positions hold",
+              "CPUs: tokens to generate, such as 32,128; 0: none");
+  add_numbers(*command, "--depth,--n-depth,-d", model->depths, "0 to what the model's positions hold",
+              "tokens of context before the timed ones; CPUs: such as 0,4096,16384, default 0; GPUs: one "
+              "number, default 1000");
+  add_number(*command, "--repetitions,-r", model->repetitions, "CPUs: how often each case is timed",
+             Range<int>{.lowest = 1, .highest = 1000});
   add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to what the model's positions hold",
               "GPUs: requests of the timed decode steps; default: 1,8,32,128,256");
   select(command, model, run_model);

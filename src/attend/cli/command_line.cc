@@ -7,6 +7,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/printable.h"
+#include "attend/cli/llama_cpp_flags.h"
 
 namespace attend::cli {
 namespace {
@@ -58,6 +59,16 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
+// Flags that the command does not have: those of llama.cpp's that CLI11 would read as letters ("-ngl" as -n),
+// and -h with more behind it, which it would read as a call for help.
+void refuse_unknown(const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='));
+  const std::string_view instead = instead_of_llama_cpp_flag(name);
+  require(instead.empty(), name, ": a flag of llama.cpp's; here ", instead);
+  require(!argument.starts_with("-h") || argument == "-h", "argument ", elide(argument, kMaxArgumentBytes),
+          ": is not expected (see --help)");
+}
+
 }  // namespace
 
 void check_command_line(const CLI::App& app, const std::vector<std::string>& arguments) {
@@ -65,13 +76,19 @@ void check_command_line(const CLI::App& app, const std::vector<std::string>& arg
   size_t i = 0;
   for (; !commands_of(*command).empty(); ++i) {
     if (i == arguments.size()) fail(ErrorCode::kInvalidArgument, "no command: ", known_commands(*command));
-    if (arguments[i].starts_with('-')) break;  // --help, --version
+    if (find_option(*command, arguments[i]) != nullptr) break;  // --help, --version
+    if (arguments[i].starts_with('-')) {
+      refuse_unknown(arguments[i]);
+      fail(ErrorCode::kInvalidArgument, "no command before ", elide(arguments[i], kMaxArgumentBytes), ": ",
+           known_commands(*command));
+    }
     command = find_command(*command, arguments[i]);
   }
-  for (; i + 1 < arguments.size(); ++i) {
+  for (; i < arguments.size(); ++i) {
     const CLI::Option* option = find_option(*command, arguments[i]);
+    if (option == nullptr) refuse_unknown(arguments[i]);
+    if (option == nullptr || option->get_items_expected_min() == 0 || i + 1 == arguments.size()) continue;
     const std::string& value = arguments[i + 1];
-    if (option == nullptr || option->get_items_expected_min() == 0) continue;
     require(find_option(*command, value) == nullptr, arguments[i], ": expected a value, but ", value,
             " is a flag (as a value: ", arguments[i], "=", value, ")");
     ++i;

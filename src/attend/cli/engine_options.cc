@@ -131,7 +131,8 @@ void add_choice_options(CLI::App& app, EngineOptions& options, bool model_requir
 
 void add_size_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--context-length,--max-model-len,--ctx-size,-c", options.context_length,
-             "tokens of a request, prompt and completion; default: the model's", kPositive);
+             "tokens of a request, prompt and completion; 0, the default: the model's",
+             Range<int>{.lowest = 0});
   add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
              "requests in a step at most; default: 32 on a CPU, 256 on a GPU", kPositive);
   add_number(app, "--max-total-tokens", options.max_total_tokens,

@@ -1,5 +1,6 @@
 #include "attend/cli/flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -27,15 +28,22 @@ bool read_number(std::string_view text, Number& number) {
   return error == std::errc() && stop == end;
 }
 
-// "a whole number from 1 to 1024", "a number from 0 to 1", "a number".
+// "a whole number from 1 to 1024", "a number from 0 to 1", "a number above 0 and at most 1", "a number".
 template <class Number>
 std::string describe(Range<Number> range) {
   constexpr bool kWhole = std::is_integral_v<Number>;
   std::ostringstream text;
   text << (kWhole ? "a whole number" : "a number");
-  if (kWhole || range.highest != std::numeric_limits<Number>::max())
+  if (range.above_lowest)
+    text << " above " << range.lowest << " and at most " << range.highest;
+  else if (kWhole || range.highest != std::numeric_limits<Number>::max())
     text << " from " << range.lowest << " to " << range.highest;
   return text.str();
+}
+
+template <class Number>
+bool holds(Range<Number> range, Number number) {
+  return (range.above_lowest ? number > range.lowest : number >= range.lowest) && number <= range.highest;
 }
 
 }  // namespace
@@ -43,8 +51,8 @@ std::string describe(Range<Number> range) {
 template <class Number>
 Number parse_number(std::string_view flag, std::string_view text, Range<Number> range) {
   Number number{};
-  require(read_number(text, number) && number >= range.lowest && number <= range.highest, flag, " '",
-          elide(text, kMaxShownBytes), "': expected ", describe(range), " in decimal digits");
+  require(read_number(text, number) && holds(range, number), flag, " '", elide(text, kMaxShownBytes),
+          "': expected ", describe(range), " in decimal digits", range.or_else);
   return number;
 }
 
@@ -65,11 +73,15 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<in
           [&values, name, range](const std::vector<std::string>& texts) {
             values.clear();
             for (const std::string& text : texts)
-              require(read_number(text, values.emplace_back()), name, " '", text,
-                      "': expected whole numbers with commas between them, each ", range);
+              for (size_t at = 0; at <= text.size();) {
+                const size_t comma = std::min(text.find(',', at), text.size());
+                require(read_number(std::string_view(text).substr(at, comma - at), values.emplace_back()),
+                        name, " '", elide(text, kMaxShownBytes),
+                        "': expected whole numbers with commas between them, each ", range);
+                at = comma + 1;
+              }
           },
           help)
-      ->delimiter(',')
       ->type_name("NUMBER,NUMBER");
 }
 

@@ -14,6 +14,8 @@ template <class Number>
 struct Range {
   Number lowest = std::numeric_limits<Number>::lowest();
   Number highest = std::numeric_limits<Number>::max();
+  bool above_lowest = false;  // the lowest itself is not taken
+  const char* or_else = "";   // what else the flag takes, for its refusal: ", or -1 for ..."
 };
 
 // A number in decimal digits, all of `text`. Throws Error(kInvalidArgument) naming the flag, the text and

@@ -23,6 +23,7 @@
 #include "attend/engine/engine.h"
 #include "attend/model/chat_template/chat_template.h"
 #include "attend/model/generation_config.h"
+#include "attend/model/model_spec.h"
 #include "attend/model/tokenizer/utf8.h"
 
 namespace attend::cli {
@@ -39,13 +40,20 @@ struct GenerateOptions {
   std::string chat_template;
 };
 
+// As the engine is going to have it.
+int context_length_of(const EngineOptions& options) {
+  return options.context_length > 0 ? options.context_length
+                                    : read_config(options.model_path).max_context_len();
+}
+
 std::vector<Prompt> gather_prompts(const GenerateOptions& options, const SamplingChoice& sampling) {
   const int num_sources = (options.prompts.empty() ? 0 : 1) + (options.prompts_file.empty() ? 0 : 1) +
                           (options.prompt_file.empty() ? 0 : 1);
   require(num_sources > 0, "no prompt: give --prompt, --prompts-file or --file");
   require(num_sources == 1, "--prompt, --prompts-file and --file: give one of them");
   if (!options.prompts_file.empty()) return read_prompts_file(options.prompts_file, sampling);
-  if (!options.prompt_file.empty()) return {read_prompt_file(options.prompt_file, sampling)};
+  if (!options.prompt_file.empty())
+    return {read_prompt_file(options.prompt_file, sampling, context_length_of(options.engine))};
   std::vector<Prompt> prompts;
   for (const std::string& text : options.prompts) {
     require(tokenizer::is_valid_utf8(text), "prompt ", prompts.size() + 1, ": expected UTF-8 text");

@@ -18,6 +18,8 @@ namespace attend::cli {
 namespace {
 
 constexpr size_t kMaxFileBytes = 1u << 30;
+// Of text; the longest tokens of vocabularies are runs of a few hundred spaces.
+constexpr size_t kMaxTokenBytes = 1024;
 constexpr int kMaxPriority = 1'000'000;
 constexpr double kMaxTimeout = 1e6;
 // What some editors put before UTF-8 text.
@@ -98,8 +100,8 @@ void check_is_no_json(const std::string& line, const std::string& where) {
 }
 
 // The whole file (standard input is "-"), or as much as it takes to see that it is none of text: a NUL ends
-// it. What feeds it may be a pipe.
-std::string read_text(const std::filesystem::path& path) {
+// it. What feeds it may be a pipe without an end; `why` it may have no more than `max_bytes`.
+std::string read_text(const std::filesystem::path& path, size_t max_bytes, const std::string& why) {
   if (path != "-" && !file_exists(path))
     fail(ErrorCode::kNotFound, "prompts file ", path.string(), ": no such file");
   std::ifstream named;
@@ -109,8 +111,9 @@ std::string read_text(const std::filesystem::path& path) {
   std::array<char, 1 << 16> part;
   while (file.read(part.data(), part.size()) || file.gcount() > 0) {
     text.append(part.data(), static_cast<size_t>(file.gcount()));
-    require(text.size() <= kMaxFileBytes, path.string(), ": more than ", kMaxFileBytes, " bytes");
     if (std::memchr(part.data(), 0, static_cast<size_t>(file.gcount())) != nullptr) break;
+    require(text.size() <= max_bytes, "prompts file ", path.string(), ": more than ", max_bytes, " bytes",
+            why);
   }
   if (file.bad() || (!file.eof() && text.empty())) {
     if (path != "-") InputFile(path).read(0, 1);  // says why
@@ -143,8 +146,12 @@ void warn_of(const std::set<std::string>& unread, const std::filesystem::path& p
 
 }  // namespace
 
-Prompt read_prompt_file(const std::filesystem::path& path, const SamplingChoice& sampling) {
-  std::string text = read_text(path);
+Prompt read_prompt_file(const std::filesystem::path& path, const SamplingChoice& sampling,
+                        int context_length) {
+  std::string text =
+      read_text(path, std::min(kMaxFileBytes, kMaxTokenBytes * static_cast<size_t>(context_length)),
+                ", which the context of " + std::to_string(context_length) +
+                    " tokens does not hold: expected one prompt");
   check_text(text, path.string());
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
@@ -153,7 +160,7 @@ Prompt read_prompt_file(const std::filesystem::path& path, const SamplingChoice&
 }
 
 std::vector<Prompt> read_prompts_file(const std::filesystem::path& path, const SamplingChoice& sampling) {
-  std::string text = read_text(path);
+  std::string text = read_text(path, kMaxFileBytes, ": expected a prompt a line");
   if (const size_t first = text.find_first_not_of(" \t\r\n"); first != text.npos && text[first] == '[')
     check_is_no_json(text, path.string());
   std::istringstream file(std::move(text));

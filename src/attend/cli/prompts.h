@@ -27,7 +27,8 @@ struct Prompt {
 std::vector<Prompt> read_prompts_file(const std::filesystem::path& path, const SamplingChoice& sampling);
 
 // One prompt: the whole file, without the end of its last line. Throws Error naming the file where it is
-// empty, not UTF-8, or can not be read.
-Prompt read_prompt_file(const std::filesystem::path& path, const SamplingChoice& sampling);
+// empty, not UTF-8, can not be read, or is more than `context_length` tokens can be.
+Prompt read_prompt_file(const std::filesystem::path& path, const SamplingChoice& sampling,
+                        int context_length);
 
 }  // namespace attend::cli

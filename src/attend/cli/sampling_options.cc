@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 
 #include "attend/base/error.h"
 #include "attend/cli/flags.h"
@@ -131,31 +132,63 @@ std::string describe(const SamplingParams& params, const std::set<std::string>& 
   return said.find('*') == std::string::npos ? said : said + " (*: of generation_config.json)";
 }
 
+constexpr Range<float> kPenalty{.lowest = -2, .highest = 2};
+
+// As llama.cpp has it, -1 leaves the end to the context.
+void add_max_new_tokens(CLI::App& app, int& max_new_tokens) {
+  app.add_option_function<std::string>(
+         "--max-new-tokens,--max-tokens,--predict,--n-predict,-n",
+         [&max_new_tokens](const std::string& text) {
+           constexpr Range<int> kRange{.lowest = 1, .or_else = ", or -1 for as many as the context holds"};
+           max_new_tokens = text == "-1" ? kRange.highest : parse_number("--max-new-tokens", text, kRange);
+         },
+         "tokens of a completion at most; -1: as many as the context holds")
+      ->default_str(std::to_string(max_new_tokens))
+      ->type_name("NUMBER");
+}
+
+// As llama.cpp has it, -1 draws one.
+void add_seed(CLI::App& app, SamplingOptions& options) {
+  app.add_option_function<std::string>(
+         "--seed,-s",
+         [&options](const std::string& text) {
+           options.draws_seed = text == "-1";
+           options.seed = options.draws_seed
+                              ? std::random_device()()
+                              : parse_number("--seed", text, Range<uint64_t>{.or_else = ", or -1 for any"});
+         },
+         "seed of every prompt's sampling, -1: any; default: one for each prompt, of --random-seed")
+      ->type_name("NUMBER");
+}
+
 }  // namespace
 
 void add_sampling_options(CLI::App& app, SamplingOptions& options) {
   SamplingParams& params = options.params;
-  add_number(app, "--max-new-tokens,--max-tokens,--predict,--n-predict,-n", params.max_new_tokens,
-             "tokens of a completion at most");
+  add_max_new_tokens(app, params.max_new_tokens);
   add_number(app, "--temperature,--temp", params.temperature,
              "0: the likeliest token; default: generation_config.json's, else 0, or 1 with --top-k, --top-p, "
-             "--min-p or --seed");
-  add_number(app, "--top-k", params.top_k, "sample from the k likeliest; 0, the default: all");
-  add_number(app, "--top-p", params.top_p, "sample from the likeliest that reach this probability together");
+             "--min-p or --seed",
+             Range<float>{.lowest = 0, .highest = 100});
+  add_number(app, "--top-k", params.top_k, "sample from the k likeliest; 0, the default: all",
+             Range<int>{.lowest = 0});
+  add_number(app, "--top-p", params.top_p, "sample from the likeliest that reach this probability together",
+             Range<float>{.lowest = 0, .highest = 1, .above_lowest = true});
   add_number(app, "--min-p", params.min_p,
-             "drop tokens below this share of the likeliest's probability; default 0");
-  add_number(app, "--seed,-s", options.seed,
-             "seed of every prompt's sampling; default: one for each prompt, of --random-seed");
+             "drop tokens below this share of the likeliest's probability; default 0",
+             Range<float>{.lowest = 0, .highest = 1});
+  add_seed(app, options);
   add_number(app, "--repetition-penalty", params.repetition_penalty,
-             "divides positive logits of tokens in prompt or output, multiplies negative ones");
+             "divides positive logits of tokens in prompt or output, multiplies negative ones",
+             Range<float>{.lowest = 0, .highest = 2, .above_lowest = true});
   add_number(app, "--frequency-penalty", params.frequency_penalty,
-             "taken off a token's logit for each time it stands in the output; default 0");
+             "taken off a token's logit for each time it stands in the output; default 0", kPenalty);
   add_number(app, "--presence-penalty", params.presence_penalty,
-             "taken off a token's logit once it stands in the output; default 0");
+             "taken off a token's logit once it stands in the output; default 0", kPenalty);
   add_repeated(app, "--logit-bias", options.logit_bias,
                "TOKEN_ID=BIAS, added to the token's logit; may be given several times");
   add_number(app, "--min-tokens,--min-new-tokens", params.min_tokens,
-             "tokens before any that ends the completion; default 0");
+             "tokens before any that ends the completion; default 0", Range<int>{.lowest = 0});
   add_repeated(app, "--stop", params.stop, "stop before this text; may be given several times");
   app.add_flag("--include-stop-str-in-output,--no-stop-trim", params.include_stop,
                "the text ends with the stop string that was found");
@@ -209,6 +242,7 @@ SamplingChoice choose_sampling(const CLI::App& app, const SamplingOptions& optio
   choice.given.insert(of_file.begin(), of_file.end());
   check(params);
   choice.said = describe(params, of_file, !choice.given.contains("temperature"));
+  if (options.draws_seed) choice.said += fmt::format(", seed {} (drawn)", options.seed);
   return choice;
 }
 

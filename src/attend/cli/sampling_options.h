@@ -15,6 +15,7 @@ namespace attend::cli {
 struct SamplingOptions {
   SamplingParams params;  // of the flags
   uint64_t seed = 0;
+  bool draws_seed = false;  // nobody chose it
   int logprobs = 0, prompt_logprobs = 0;
   std::vector<std::string> logit_bias;
 };

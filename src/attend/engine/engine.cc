@@ -169,9 +169,11 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
             model_spec_.vocab_size - 1);
   require(params.stop.empty() || tokenizer_.has_value(), "stop strings need a tokenizer.json");
   require(!params.echo || tokenizer_.has_value(), "echo needs a tokenizer.json");
-  require(!wanted.skip_prompt || !memory_->caches(),
-          "skip_prompt: the prefix cache would hand on what nobody computed; expected an engine without one");
-  require(!wanted.skip_prompt || !params.prompt_logprobs, "skip_prompt: expected no prompt_logprobs");
+  require(wanted.num_skipped >= 0 && wanted.num_skipped < static_cast<int>(prompt.size()), "num_skipped ",
+          wanted.num_skipped, ": 0 to ", prompt.size() - 1, ", all tokens of the prompt but the last");
+  require(wanted.num_skipped == 0 || !memory_->caches(),
+          "num_skipped: the prefix cache would hand on what nobody computed; expected an engine without one");
+  require(wanted.num_skipped == 0 || !params.prompt_logprobs, "num_skipped: expected no prompt_logprobs");
 
   auto request = std::make_unique<Request>();
   request->num_prompt = static_cast<int>(prompt.size());
@@ -184,7 +186,7 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   request->params = std::move(wanted.params);
   request->priority = wanted.priority;
   request->deadline = wanted.deadline;
-  request->skip_prompt = wanted.skip_prompt;
+  request->num_skipped = wanted.num_skipped;
   request->cache_salt = model_spec_.kv_salt(request->num_prompt) + wanted.cache_salt;
   request->times.submitted = Clock::now();
   scheduler_->check(*request);

@@ -71,9 +71,10 @@ struct GenerationRequest {
   int priority = 0;
   // Ends, waiting or running, when this has passed.
   std::optional<Clock::time_point> deadline = {};
-  // For benchmarks of what comes behind a prompt: nothing is computed for its tokens but the last, whose K/V
-  // are what the pool holds. Not with a prefix cache, which would hand them on, nor with prompt_logprobs.
-  bool skip_prompt = false;
+  // For benchmarks of what comes behind others: nothing is computed for so many of the prompt's tokens, from
+  // the first on and at most all but the last; their K/V are what the pool holds. Not with a prefix cache,
+  // which would hand them on, nor with prompt_logprobs.
+  int num_skipped = 0;
 };
 
 }  // namespace attend

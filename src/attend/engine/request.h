@@ -65,7 +65,7 @@ struct Request {
   int priority = 0;                           // higher ones go first where priorities count
   std::optional<Clock::time_point> deadline;  // when it is aborted if it still waits or runs
   int64_t arrival = 0;                        // how many were submitted before
-  bool skip_prompt = false;                   // GenerationRequest::skip_prompt
+  int num_skipped = 0;                        // GenerationRequest::num_skipped
   std::string cache_salt;                     // it shares prefixes with requests of the same salt alone
   uint64_t seed = 0;
   std::optional<LogitEditor> editor;  // none: its logits stay as they are

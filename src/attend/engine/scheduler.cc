@@ -330,7 +330,7 @@ bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget&
   if (!running_.empty() && (!slots.takes(num_new, answer) || !keys.takes(request.num_tokens(), answer)))
     return false;
   if (!memory_.admit(request, std::move(prefix))) return false;
-  if (request.skip_prompt && !skip_prompt(request)) {
+  if (!skip_tokens(request)) {
     memory_.release(request);
     return false;
   }
@@ -342,10 +342,9 @@ bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget&
 
 // In pieces of a step's tokens, as it would be computed: where some layers have a window, that is what there
 // is room for behind it.
-bool Scheduler::skip_prompt(Request& request) {
-  const int last = request.num_tokens() - 1;
-  while (request.num_computed < last) {
-    const int end = std::min(last, request.num_computed + limits_.max_tokens);
+bool Scheduler::skip_tokens(Request& request) {
+  while (request.num_computed < request.num_skipped) {
+    const int end = std::min(request.num_skipped, request.num_computed + limits_.max_tokens);
     if (!memory_.grow(request, end)) return false;
     request.num_computed = end;
     memory_.leave_window(request);

@@ -138,8 +138,8 @@ class Scheduler {
   // Of the step's room for new tokens, as much as the prompt needs. False when that is none.
   bool schedule_chunk(Request& request);
   bool admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys);
-  // Slots for all tokens but the last, which count as computed. False when there are too few.
-  [[nodiscard]] bool skip_prompt(Request& request);
+  // Slots for the tokens that it skips, which count as computed. False when there are too few.
+  [[nodiscard]] bool skip_tokens(Request& request);
   void add(Request& request, int num_new, int num_draft = 0);
   size_t choose_victim() const;
   void preempt(size_t running_idx);

@@ -47,4 +47,8 @@ bool file_exists(const std::filesystem::path& path);
 // Throws Error(kNotFound) unless it is a directory; `expected` ends the message.
 void require_directory(const std::filesystem::path& path, std::string_view expected);
 
+// For a message of what a model directory lacks: " (model.gguf is there: GGUF is not read)" where it has such
+// a file, else nothing.
+std::string gguf_note(const std::filesystem::path& directory);
+
 }  // namespace attend

@@ -29,7 +29,8 @@ ModelWeights::ModelWeights(const std::filesystem::path& directory) : directory_(
   } else if (file_exists(directory / kIndexFile)) {
     open_shards(directory / kIndexFile);
   } else {
-    fail(ErrorCode::kNotFound, directory.string(), ": weights: expected ", kSingleFile, " or ", kIndexFile);
+    fail(ErrorCode::kNotFound, directory.string(), ": weights: expected ", kSingleFile, " or ", kIndexFile,
+         gguf_note(directory));
   }
 }
 

@@ -179,6 +179,11 @@ ModelSpec read_config(const std::filesystem::path& directory) {
       directory,
       "a model directory as Hugging Face has them, with config.json and safetensors (GGUF is not "
       "read), on this machine: nothing is downloaded");
+  if (const std::string note = gguf_note(directory); !note.empty() && !file_exists(directory / "config.json"))
+    fail(ErrorCode::kNotFound, directory.string(),
+         ": no config.json: expected a model directory as Hugging Face has them, with config.json, "
+         "tokenizer.json and safetensors",
+         note);
   ModelSpec spec = read_spec(JsonNode::read(directory / "config.json"));
   // ModelOpt wrote a file of its own before it wrote config.json.
   if (const auto path = directory / "hf_quant_config.json";

@@ -131,7 +131,8 @@ int read_rotary_dim(const JsonNode& holder, int head_dim, double missing) {
     if (holder.has("partial_rotary_factor"))
       holder.refuse("partial_rotary_factor", "a share of head_dim " + std::to_string(head_dim) +
                                                  " that is an even number from 4 to head_dim");
-    holder.refuse("head_dim", "an even head_dim of at least 4, is " + std::to_string(head_dim));
+    fail(ErrorCode::kCorruptFile, holder.where("head_dim"), " ", head_dim,
+         ": expected an even number of at least 4 (not given, it is hidden_size / num_attention_heads)");
   }
   return rotary_dim;
 }
