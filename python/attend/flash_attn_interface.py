@@ -228,7 +228,8 @@ def get_scheduler_metadata(
     cache_seqlens     int32 [batch_size], before max_seqlen_k_new keys (or those of cu_seqlens_k_new) are appended
     cu_seqlens_q      int32 [batch_size + 1], otherwise each request has max_seqlen_q queries; total_q is their number,
                       if it is known
-    max_seqlen_k, headdim (the values' is headdim_v, if it is another), qkv_dtype, page_size and has_softcap are not
+    qkv_dtype         of the cache; None: bfloat16. A cache of another dtype is served too, if not as fast
+    max_seqlen_k, headdim (the values' is headdim_v, if it is another), page_size and has_softcap are not
     needed, since they do not change the plan. A call that appends keys or has a cache_leftpad where the plan has none,
     or none where it has, plans for itself, and so does one with qv. A plan without window_size and attention_chunk serves layers with either.
 
@@ -244,5 +245,10 @@ def get_scheduler_metadata(
         total_q=batch_size * max_seqlen_q if total_q is None else total_q,
         total_q_is_bound=cu_seqlens_q is not None and total_q is None, cu_seqlens_k_new=cu_seqlens_k_new,
         max_seqlen_k_new=max_seqlen_k_new, causal=causal, window_size=window_size, attention_chunk=attention_chunk,
-        num_splits=num_splits,
+        num_splits=num_splits, kv_dtype="bfloat16" if qkv_dtype is None else _dtype_name(qkv_dtype),
     )  # fmt: skip
+
+
+def _dtype_name(dtype):
+    """numpy's name of a dtype of torch or numpy, or of a type that numpy takes for one."""
+    return getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]

@@ -115,15 +115,22 @@ void Workspace::note(const Stream& stream) {
   stream_handle_ = stream.handle;
 }
 
+kernels::QueryBatch Workspace::batch_of(const AttentionCall& call, View<const int32_t> cu_seqlen_q,
+                                        View<const int32_t> seqlen_kv) {
+  return {.cu_seqlen_q = cu_seqlen_q,
+          .seqlen_kv = seqlen_kv,
+          .max_seqlen_q = call.max_seqlen_q,
+          .num_tokens = call.q.empty() ? call.num_tokens : static_cast<int>(call.q.shape[0]),
+          .tree_mask = call.tree_mask,
+          .tree_mask_words = call.tree_mask_words,
+          .positions = call.positions};
+}
+
 void Workspace::prepare(const AttentionCall& call, Stream& stream) {
   note(stream);
   const kernels::BatchArrays arrays = wanted_arrays(call, true);
-  batch_ = {.cu_seqlen_q = call.cu_seqlen_q.empty() ? arrays.cu_seqlen_q : call.cu_seqlen_q,
-            .seqlen_kv = call.seqlen_kv.empty() ? arrays.seqlen_kv : call.seqlen_kv,
-            .max_seqlen_q = call.max_seqlen_q,
-            .tree_mask = call.tree_mask,
-            .tree_mask_words = call.tree_mask_words,
-            .positions = call.positions};
+  batch_ = batch_of(call, call.cu_seqlen_q.empty() ? arrays.cu_seqlen_q : call.cu_seqlen_q,
+                    call.seqlen_kv.empty() ? arrays.seqlen_kv : call.seqlen_kv);
   derive_and_append(call, arrays, stream);
   ++num_plans_;
 }
@@ -135,11 +142,9 @@ void Workspace::plan(const AttentionCall& call, Stream& stream) {
 
 bool Workspace::append_and_attend(const AttentionCall& call, Stream& stream) {
   if (!call.appends_plainly() || columns_at_once(call) != call.out.shape[2]) return false;
-  batch_ = {.cu_seqlen_q = call.cu_seqlen_q,
-            .seqlen_kv = {call.source.seqlen_cached.per_request, static_cast<size_t>(call.source.num_reqs)},
-            .max_seqlen_q = call.max_seqlen_q};
-  if (!plan_.is_inline_for(batch_)) return false;
-  plan_.plan_inline(batch_, call.visibility, stream);
+  batch_ = batch_of(call, call.cu_seqlen_q,
+                    {call.source.seqlen_cached.per_request, static_cast<size_t>(call.source.num_reqs)});
+  if (!plan_.try_plan_inline(batch_, call.visibility)) return false;
   kernels::AttentionArgs args = attention_args(call, call.kv);
   args.new_keys = {.k = call.k_new, .v = call.v_new, .capacity = call.source.places.capacity};
   if (!kernels::stores_new_keys(args, plan_)) return false;

@@ -33,6 +33,7 @@ struct AttentionCall {
   View<const int32_t> cu_seqlen_q, seqlen_kv;  // as the kernels take them; empty: derived from `source`
   std::string_view cu_seqlen_q_name = "cu_seqlens_q";  // the caller's, for messages
   int max_seqlen_q = 0;
+  int num_tokens = 0;  // of all requests at most, where only a plan is made and there is no q
   View<const uint64_t> tree_mask;
   int tree_mask_words = 0;
   View<const int32_t> positions;
@@ -62,8 +63,8 @@ struct AttentionCall {
            !rope_q.has_value() && !rope_k_new.has_value();
   }
   int64_t num_new_tokens() const { return appends() ? k_new.shape[0] : 0; }
-  // Whether it is derived where each request's keys begin: of dense rows, behind a leftpad, and where
-  // requests are two each (seqused_q).
+  // Whether it is derived where each request's keys begin: of dense rows that are not one behind another,
+  // behind a leftpad, and where requests are two each (seqused_q).
   bool derives_first_key() const {
     const bool contiguous = kv.index.kind == kernels::KvIndexKind::kContiguous;
     return !kv.k.empty() && (source.seqused_q != nullptr ||
@@ -112,6 +113,8 @@ class Workspace {
   // What comes before planning.
   void prepare(const AttentionCall& call, Stream& stream);
   kernels::BatchArrays wanted_arrays(const AttentionCall& call, bool wants_lengths) const;
+  static kernels::QueryBatch batch_of(const AttentionCall& call, View<const int32_t> cu_seqlen_q,
+                                      View<const int32_t> seqlen_kv);
   void note(const Stream& stream);
 
   kernels::AttentionPlanLimits limits_;

@@ -1,4 +1,6 @@
 // FlashAttention-3's calls, as attend/flash_attn_interface.py documents them.
+#include <nanobind/stl/string_view.h>
+
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -202,11 +204,12 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
   if (lengths_differ(metadata, call)) return run_for(q_object, call);
   require_planned_for(metadata, call);
   const Stream stream = stream_of(q_object, call.q.device);
-  if (stream.device.type == DeviceType::kCuda) return run_planned(call, *metadata.workspace, stream);
+  if (stream.device.type == DeviceType::kCuda)
+    return run_planned(call, *metadata.workspace, workspaces(), stream);
   // In this order: who waits for the plan does not hold Python's lock.
   const nb::gil_scoped_release others_run;
   const std::lock_guard one_call_at_a_time(metadata.workspace->in_use());
-  run_planned(call, *metadata.workspace, stream);
+  run_planned(call, *metadata.workspace, workspaces(), stream);
 }
 
 std::optional<RotaryArguments> rotary_of(const FlashArguments& arguments) {
@@ -453,7 +456,7 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
                                      nb::handle cu_seqlens_q_object, int num_tokens, bool tokens_are_bound,
                                      nb::handle cu_seqlens_k_new_object, nb::handle leftpad_object,
                                      int max_seqlen_k_new, bool causal, nb::handle window_size,
-                                     int attention_chunk, int num_splits) {
+                                     int attention_chunk, int num_splits, std::string_view kv_dtype) {
   const TensorArgument seqlens_k("cache_seqlens", seqlens_k_object, Accepts::kInt32),
       leftpad("cache_leftpad", leftpad_object, Accepts::kInt32),
       cu_seqlens_q("cu_seqlens_q", cu_seqlens_q_object, Accepts::kInt32),
@@ -469,6 +472,7 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
   const Device device = seqlens_k->device;
   AttentionCall call;
   call.max_seqlen_q = max_seqlen_q;
+  call.num_tokens = num_tokens;
   call.source = {.num_reqs = num_reqs,
                  .seqlen_q = {.cu = sums_of("cu_seqlens_q", cu_seqlens_q, num_reqs, device).data(),
                               .uniform = max_seqlen_q},
@@ -492,7 +496,8 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       .num_kv_heads = num_kv_heads,
       .head_dim_v = columns_at_once(head_dim, head_dim_v),
       .split_rule = splits.rule,
-      .num_workers = splits.num_workers};
+      .num_workers = splits.num_workers,
+      .kv_dtype = key_dtype_named("qkv_dtype", kv_dtype)};
   SchedulerMetadata metadata = plan_once(call, limits, device, stream_of(seqlens_k_object, device));
   metadata.tokens_are_bound = tokens_are_bound;
   return metadata;
@@ -526,7 +531,7 @@ void bind_flash_attention(nb::module_& module) {
              arg("num_heads_q"), arg("num_heads_kv"), arg("headdim"), arg("headdim_v"),
              object("cache_seqlens"), object("cu_seqlens_q"), arg("total_q"), arg("total_q_is_bound"),
              object("cu_seqlens_k_new"), object("cache_leftpad"), arg("max_seqlen_k_new"), arg("causal"),
-             object("window_size"), arg("attention_chunk"), arg("num_splits"));
+             object("window_size"), arg("attention_chunk"), arg("num_splits"), arg("kv_dtype"));
 }
 
 }  // namespace attend::python

@@ -1,7 +1,6 @@
 #include "result_tensor.h"
 
 #include <array>
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,8 +47,8 @@ nb::object namespace_of(nb::handle like) {
 }
 
 // A new tensor of the library that the functions are of.
-dlpack::DLManagedTensorVersioned* allocated(const DlpackExchange& exchange, Device device, DType dtype,
-                                            std::span<const int64_t> shape) {
+OwnedDlpack allocated(const DlpackExchange& exchange, Device device, DType dtype,
+                      std::span<const int64_t> shape) {
   std::array<int64_t, kMaxRank> extents{};
   std::copy(shape.begin(), shape.end(), extents.begin());
   dlpack::DLTensor prototype{
@@ -66,36 +65,30 @@ dlpack::DLManagedTensorVersioned* allocated(const DlpackExchange& exchange, Devi
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     fail(ErrorCode::kOutOfMemory, "new tensor on ", device, ": ", error.text);
   }
-  return managed;
+  return OwnedDlpack(managed);
 }
 
-// An allocation that two tensors are parts of, and one of them as a library takes it over.
-struct Halves {
-  dlpack::DLManagedTensorVersioned* whole;
-  std::atomic<int> num_left = 2;
-};
-struct Half {
+// One of the tensors that are parts of an allocation, as a library takes it over.
+struct Part {
   dlpack::DLManagedTensorVersioned managed;
   std::array<int64_t, kMaxRank> shape, strides;
-  Halves* of;
+  std::shared_ptr<dlpack::DLManagedTensorVersioned> whole;
 
-  static dlpack::DLManagedTensorVersioned* made(Halves* of, const TensorView& view) {
-    auto* half = new Half{.managed = *of->whole, .shape = view.shape, .strides = view.strides, .of = of};
-    half->managed.manager_ctx = half;
-    half->managed.deleter = [](dlpack::DLManagedTensorVersioned* self) {
-      const std::unique_ptr<Half> gone(static_cast<Half*>(self->manager_ctx));
-      if (--gone->of->num_left > 0) return;
-      gone->of->whole->deleter(gone->of->whole);
-      delete gone->of;
+  static OwnedDlpack made(const std::shared_ptr<dlpack::DLManagedTensorVersioned>& whole,
+                          const TensorView& view) {
+    auto* part = new Part{.managed = *whole, .shape = view.shape, .strides = view.strides, .whole = whole};
+    part->managed.manager_ctx = part;
+    part->managed.deleter = [](dlpack::DLManagedTensorVersioned* self) {
+      delete static_cast<Part*>(self->manager_ctx);
     };
-    dlpack::DLTensor& tensor = half->managed.dl_tensor;
+    dlpack::DLTensor& tensor = part->managed.dl_tensor;
     tensor.data = view.data;
     tensor.byte_offset = 0;
     tensor.ndim = view.rank;
     tensor.dtype = dlpack_code(view.dtype);
-    tensor.shape = half->shape.data();
-    tensor.strides = half->strides.data();
-    return &half->managed;
+    tensor.shape = part->shape.data();
+    tensor.strides = part->strides.data();
+    return OwnedDlpack(&part->managed);
   }
 };
 
@@ -116,11 +109,15 @@ nb::handle empty_like_of(nb::handle like) {
 
 }  // namespace
 
-ResultTensor ResultTensor::taken(const DlpackExchange& exchange, dlpack::DLManagedTensorVersioned* managed) {
+ResultTensor ResultTensor::taken(const DlpackExchange& exchange, OwnedDlpack managed) {
   ResultTensor result;
   result.view_ = with_address(view_of(managed->dl_tensor));
   void* object = nullptr;
-  if (exchange.to_python(managed, &object) != 0) throw nb::python_error();
+  // Which has it then, whether it fails or not.
+  if (exchange.to_python(managed.release(), &object) != 0) {
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    fail(ErrorCode::kInternal, "the library of the queries did not take over a result, and does not say why");
+  }
   result.object_ = nb::steal(static_cast<PyObject*>(object));
   return result;
 }
@@ -180,14 +177,14 @@ std::pair<ResultTensor, ResultTensor> ResultTensor::like_and_float32(nb::handle 
   constexpr size_t kAlignment = 256;
   const size_t second_at = round_up(first.num_bytes(), kAlignment);
   const auto num_floats = static_cast<int64_t>((second_at + second.num_bytes()) / sizeof(float));
-  dlpack::DLManagedTensorVersioned* const whole =
+  const std::shared_ptr<dlpack::DLManagedTensorVersioned> whole =
       allocated(*exchange, view.device, DType::kF32, std::array<int64_t, 1>{num_floats});
   const dlpack::DLTensor& memory = whole->dl_tensor;
   auto* const begin = static_cast<std::byte*>(memory.data) + memory.byte_offset;
   first.data = begin;
   second.data = begin + second_at;
-  auto* const halves = new Halves{.whole = whole};
-  return {taken(*exchange, Half::made(halves, first)), taken(*exchange, Half::made(halves, second))};
+  OwnedDlpack first_part = Part::made(whole, first), second_part = Part::made(whole, second);
+  return {taken(*exchange, std::move(first_part)), taken(*exchange, std::move(second_part))};
 }
 
 nb::object ResultTensor::take() {

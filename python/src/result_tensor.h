@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -15,6 +16,12 @@
 namespace attend::python {
 
 namespace nb = nanobind;
+
+// A tensor of DLPack's that nobody has taken over yet.
+struct DeletesDlpack {
+  void operator()(dlpack::DLManagedTensorVersioned* managed) const { managed->deleter(managed); }
+};
+using OwnedDlpack = std::unique_ptr<dlpack::DLManagedTensorVersioned, DeletesDlpack>;
 
 // A tensor to be written and then handed to Python. torch's come from torch's own allocator, so they are
 // valid in its CUDA graphs; numpy's are numpy's; those of other libraries (CPU only) are attend's, imported
@@ -37,8 +44,7 @@ class ResultTensor {
   nb::object take();
 
  private:
-  // Takes over `managed`.
-  static ResultTensor taken(const DlpackExchange& exchange, dlpack::DLManagedTensorVersioned* managed);
+  static ResultTensor taken(const DlpackExchange& exchange, OwnedDlpack managed);
   static ResultTensor make(nb::handle like, Device device, DType dtype, std::span<const int64_t> shape,
                            nb::handle numpy_dtype);
   // Like `like` in everything but what it holds, or nothing where its library has no quick way to say so.

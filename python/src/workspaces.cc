@@ -63,8 +63,7 @@ std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& li
 }
 
 Workspace& Workspaces::find_for(AttentionCall& call, const Stream& stream) {
-  if (call.cu_seqlen_q.empty() && call.source.seqused_q == nullptr)
-    call.cu_seqlen_q = uniform_sums(call.max_seqlen_q, call.source.num_reqs, stream.device);
+  give_constants(call, stream.device);
   return find(call, stream);
 }
 
@@ -140,20 +139,40 @@ int Workspaces::num_workers(int64_t most, Device device) {
   return wanted < all ? static_cast<int>(std::bit_floor(static_cast<uint64_t>(wanted))) : 0;
 }
 
-View<const int32_t> Workspaces::uniform_sums(int seqlen_q, int num_reqs, Device device) {
-  constexpr int kLongest = 16;
-  if (seqlen_q > kLongest) return {};
-  const int64_t size = int64_t{num_reqs} + 1;
-  const auto first = [size](const Tensor& sums) {
-    return View<const int32_t>(sums.as<int32_t>(), static_cast<size_t>(size));
+void Workspaces::give_constants(AttentionCall& call, Device device) {
+  const kernels::BatchSource& source = call.source;
+  // Of requests that are two each, or whose keys begin anywhere, nothing is constant.
+  if (source.seqused_q != nullptr) return;
+  if (call.cu_seqlen_q.empty())
+    call.cu_seqlen_q = progression(0, call.max_seqlen_q, source.num_reqs + 1, device);
+  if (source.leftpad != nullptr) return;
+  const kernels::KeyPlaces& places = source.places;
+  if (call.derives_first_key() && places.rows == nullptr)
+    call.kv.index.indptr = progression(0, places.row_spacing, source.num_reqs + 1, device).data();
+  const kernels::Lengths& cached = source.seqlen_cached;
+  if (call.seqlen_kv.empty() && !call.appends() && cached.per_request == nullptr && cached.cu == nullptr &&
+      cached.uniform == places.capacity)
+    call.seqlen_kv = progression(cached.uniform, 0, source.num_reqs, device);
+}
+
+View<const int32_t> Workspaces::progression(int32_t first, int32_t step, int count, Device device) {
+  constexpr size_t kMost = 64;
+  constexpr int32_t kDecodeSeqlenQ = 16;
+  const auto beginning = [count](const Tensor& values) {
+    return View<const int32_t>(values.as<int32_t>(), static_cast<size_t>(count));
   };
-  for (const Sums& entry : sums_)
-    if (entry.seqlen_q == seqlen_q && entry.sums.view().device == device && entry.sums.shape(0) >= size)
-      return first(entry.sums);
-  const Tensor sums = Tensor::empty({next_size(size)}, DType::kI32);
-  for (int32_t i = 0; i < sums.shape(0); ++i) sums.as<int32_t>()[i] = i * seqlen_q;
-  sums_.push_back({seqlen_q, allocated([&] { return cuda::copy_to(sums, device); })});
-  return first(sums_.back().sums);
+  for (const Progression& entry : progressions_)
+    if (entry.first == first && entry.step == step && entry.values.view().device == device &&
+        entry.values.shape(0) >= count)
+      return beginning(entry.values);
+  const bool is_of_decode = first == 0 && step <= kDecodeSeqlenQ;
+  if (progressions_.size() >= kMost && !is_of_decode) return {};
+  const Tensor values = Tensor::empty({next_size(count)}, DType::kI32);
+  for (int32_t i = 0; i < values.shape(0); ++i)
+    // What lies behind `count` is read by other calls alone, of which each entry is an int.
+    values.as<int32_t>()[i] = static_cast<int32_t>(first + int64_t{i} * step);
+  progressions_.push_back({first, step, allocated([&] { return cuda::copy_to(values, device); })});
+  return beginning(progressions_.back().values);
 }
 
 void run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
@@ -176,13 +195,14 @@ void append(AttentionCall& call, Workspaces& workspaces, Stream stream) {
   workspaces.find_for(call, stream).place_keys(call, stream);
 }
 
-void run_planned(const AttentionCall& call, Workspace& workspace, Stream stream) {
+void run_planned(AttentionCall& call, Workspace& workspace, Workspaces& workspaces, Stream stream) {
   if (stream.device.type == DeviceType::kCpu) {
     check_on_host(call);
     workspace.place_keys(call, stream);
     return workspace.attend(call, stream);
   }
   const cuda::DeviceScope scope(stream.device);
+  workspaces.give_constants(call, stream.device);
   workspace.place_keys(call, stream);
   workspace.attend(call, stream);
 }

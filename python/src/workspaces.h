@@ -18,8 +18,11 @@ std::unique_ptr<Workspace> make_workspace(const kernels::AttentionPlanLimits& li
 class Workspaces {
  public:
   // What the call is planned in, one per stream and geometry: calls on one stream use it one after another.
-  // Gives the call the sums of its query lengths where those are constants.
+  // Gives the call its constants.
   Workspace& find_for(AttentionCall& call, const Stream& stream);
+  // Gives the call those of its arrays that follow from shapes alone, so that no launch makes them: sums of
+  // equal query lengths, where dense rows begin, key lengths where all rows are full.
+  void give_constants(AttentionCall& call, Device device);
   // One for a plan that its caller keeps, used on no other stream before. When its last owner is gone it is
   // there for the next plan: memory of a GPU is not taken and given back, which waits for the GPU, in every
   // step. One that was used on another stream, too, may be in use there still: the next call frees it, which
@@ -34,19 +37,19 @@ class Workspaces {
     Stream stream;
     std::unique_ptr<Workspace> workspace;
   };
-  struct Sums {
-    int seqlen_q;
-    Tensor sums;
+  struct Progression {
+    int32_t first, step;
+    Tensor values;
   };
 
   Workspace& find(const AttentionCall& call, const Stream& stream);
   void free_unlent_of_several_streams();
-  // 0, seqlen_q, 2 seqlen_q, ..., num_reqs seqlen_q. Constant, so that all streams share it and a decode step
-  // needs no launch to make it; empty where seqlen_q is longer than a decode step's.
-  View<const int32_t> uniform_sums(int seqlen_q, int num_reqs, Device device);
+  // first, first + step, first + 2 step, ... Constant, so that all streams share it. None is freed, since a
+  // captured graph may use it: empty where there are many already, but for what decode steps want.
+  View<const int32_t> progression(int32_t first, int32_t step, int count, Device device);
 
   std::vector<Entry> entries_, unlent_;
-  std::vector<Sums> sums_;
+  std::vector<Progression> progressions_;
   std::vector<int> num_sms_;  // by the index of the device; 0: not asked for yet
 };
 
@@ -55,6 +58,6 @@ void run(AttentionCall& call, Workspaces& workspaces, Stream stream);
 // Appends the keys of a call and attends to none; checked likewise.
 void append(AttentionCall& call, Workspaces& workspaces, Stream stream);
 // Attends with a plan made before for these lengths; checked likewise.
-void run_planned(const AttentionCall& call, Workspace& workspace, Stream stream);
+void run_planned(AttentionCall& call, Workspace& workspace, Workspaces& workspaces, Stream stream);
 
 }  // namespace attend::python

@@ -2,6 +2,7 @@
 
 import pytest
 from attend import flash_attn_interface as flash
+from launches import num_launches
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
@@ -124,17 +125,6 @@ def test_a_graph_appends_step_after_step(seqlens):
         want, want_lse = case.call(k, v, causal=True, scheduler_metadata=case.plan(causal=True))
         for a, b in ((out, want), (lse, want_lse), (case.k, k), (case.v, v)):
             assert torch.equal(a, b)
-
-
-def num_launches(call):
-    runtime = pytest.importorskip("cuda.bindings.runtime")
-    call()
-    graph = torch.cuda.CUDAGraph(keep_graph=True)
-    with torch.cuda.graph(graph):
-        call()
-    error, _, num_nodes = runtime.cudaGraphGetNodes(runtime.cudaGraph_t(graph.raw_cuda_graph()), 64)
-    assert error == runtime.cudaError_t.cudaSuccess
-    return num_nodes
 
 
 def test_decode_with_new_keys_is_one_launch():

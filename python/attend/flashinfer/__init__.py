@@ -13,7 +13,7 @@ sampling    softmax, sampling_from_probs, top_p_sampling_from_probs, ... (tensor
             gelu_tanh_and_mul, apply_rope_with_cos_sin_cache_inplace (tensors of torch)
 
 What differs from FlashInfer: the workspace that a wrapper is given, and which of its kernels are asked for (backend,
-use_tensor_cores), change nothing; head dims are multiples of 8 up to 256; page sizes that are no power of two up to 256 are
+use_tensor_cores), change nothing; head dims are multiples of 8 up to 256, or 512/512 (row by row on GPUs); page sizes that are no power of two up to 256 are
 read token by token; what would change results and is not served (position encodings, custom variants of attention, several
 items in a prompt) is refused by name. LSE are of base 2 and float32, as FlashInfer's; a query that sees no key has output 0 and LSE -inf.
 """

@@ -87,7 +87,10 @@ def iota_like(array, size):
 
 def beside(array, other):
     """`array` where `other` lies: plans take what is in host memory, too."""
-    return array.to(other.device, non_blocking=True) if hasattr(array, "new_ones") and array.device != other.device else array
+    if not hasattr(array, "new_ones") or array.device == other.device:
+        return array
+    # On its way to the host it is waited for: the host reads it next.
+    return array.to(other.device, non_blocking=array.device.type == "cpu")
 
 
 def differences(indptr):
@@ -121,7 +124,7 @@ def with_base_2(result, lse, return_lse):
     return (values, lse) if return_lse else values
 
 
-def _is_of_kernels(page_size):
+def is_of_kernels(page_size):
     return page_size <= 256 and page_size & (page_size - 1) == 0
 
 
@@ -252,7 +255,7 @@ class Wrapper:
             if window_left is not None:
                 raise refusal("unsupported", f"window_left {window_left}: give it to plan() with a custom mask")
             k, v = _single_keys(k), _single_keys(v)
-        elif "kv_indptr" in call and not _is_of_kernels(k.shape[1]):
+        elif "kv_indptr" in call and not is_of_kernels(k.shape[1]):
             k, v = self._by_tokens(call, k, v)
         scale = call.pop("scale")
         scale = q.shape[-1] ** -0.5 if scale is None else scale

@@ -4,7 +4,7 @@ from typing import Any
 
 from .._attend import mla
 from .._refusal import refusal
-from ._wrapper import LOG2_E, Wrapper, _is_of_kernels, as_dtype, beside, check_others, iota_like, longest, with_base_2
+from ._wrapper import LOG2_E, Wrapper, is_of_kernels, as_dtype, beside, check_others, iota_like, longest, with_base_2
 
 __all__ = ["BatchMLAPagedAttentionWrapper"]
 
@@ -67,7 +67,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         else:
             call = self._of_plan()
             self._check_page_size(call, latent)
-            if not _is_of_kernels(latent.shape[1]):
+            if not is_of_kernels(latent.shape[1]):
                 (latent,) = self._by_tokens(call, latent)
         result: Any = mla(q_nope, q_pe, latent, out=out, return_lse=wants_lse, scale_kv=scale, **call)
         if wants_lse and return_lse_base_on_e:

@@ -240,6 +240,19 @@ TEST(ChooseAttention, LeavesFewWorkTilesToSm80WhichDividesKeysAmongCtas) {
   EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
 }
 
+// Bits of a request are those of one kernel, then.
+TEST(ChooseAttention, WithoutSplitsRunsOneKernelHoweverManyRequestsThereAre) {
+  AttentionProblem problem = kPrefill;
+  problem.never_splits = true;
+  problem.num_rows = 100;
+  for (const int64_t num_reqs : {1, 2, 30, 1000}) {
+    problem.num_reqs = num_reqs;
+    problem.num_row_tiles = num_reqs;
+    EXPECT_EQ(choose(problem, kH100).kernel, AttentionKernel::kSm90Prefill);
+    EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kSm80Tiles);
+  }
+}
+
 TEST(ChooseAttention, PrefillsFewWorkTilesWhereThePlanDividesTheirKeys) {
   AttentionProblem problem = kPrefill;
   problem.num_rows = problem.num_row_tiles * problem.tile_rows / 16;

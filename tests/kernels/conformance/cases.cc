@@ -235,11 +235,12 @@ class CaseSampler {
     return c;
   }
 
-  // The widest heads: those of MLA's latent rows.
+  // The widest heads, the second ones those of MLA's latent rows.
   AttentionCase widest() {
     AttentionCase c = common();
-    c.head_dim_qk = 576;
-    c.head_dim_v = 512;
+    const HeadDims dims = wide_dims_.deal(random_);
+    c.head_dim_qk = dims.qk;
+    c.head_dim_v = dims.v;
     draw_requests(c, phase_.deal(random_), {1, 16, 30}, 2, 3);
     return c;
   }
@@ -331,6 +332,7 @@ class CaseSampler {
   Deck<int> long_dim_{64, 128, 96};
   Deck<int> long_group_{1, 3, 4, 7, 8};
   Deck<Heads> prefill_heads_{{4, 1}, {4, 2}, {3, 3}, {7, 1}};
+  Deck<HeadDims> wide_dims_{{512, 512}, {576, 512}};
   Deck<HeadDims> mla_dims_{{576, 512}, {576, 512}, {96, 64}};
   Deck<int> mla_heads_{16, 16, 128, 3};
   Deck<int> fixed_split_{64, 128, 256};
@@ -353,7 +355,7 @@ std::vector<AttentionCase> conformance_cases() {
   add(30, &CaseSampler::padding);
   add(20, &CaseSampler::long_kv);
   add(8, &CaseSampler::long_prefill);
-  add(4, &CaseSampler::widest);
+  add(6, &CaseSampler::widest);
   cases.push_back(sampler.idle(0));
   cases.push_back(sampler.idle(3));
   add(60, &CaseSampler::right_windows);

@@ -46,7 +46,8 @@ struct AttentionArgs {
 };
 
 // Shapes, dtypes and strides of `args`: throws Error(kInvalidArgument or kUnsupported) naming what is wrong.
-// Head dims are multiples of 8 up to 256, or 192/128, or 576/512. Device arrays are not read.
+// Head dims are multiples of 8 up to 256, or 512/512 or 576/512, which GPUs attend to row by row. Device
+// arrays are not read.
 void check(const AttentionArgs& args);
 
 // Writes args.out and args.lse for every token, padding included. `plan` was made for this batch and these

@@ -18,6 +18,8 @@ struct QueryBatch {
   View<const int32_t> cu_seqlen_q;  // [num_reqs + 1]
   View<const int32_t> seqlen_kv;    // [num_reqs]: all keys, those of the new tokens included
   int max_seqlen_q = 0;             // an upper bound of seqlen_q; never changes a result
+  // An upper bound of all requests' new tokens, by which GPUs shape a plan; 0: the most that the plan takes.
+  int num_tokens = 0;
 
   // Tree mask (speculative decoding), for causal attention; empty: none. Bit b of word w of a token: it sees
   // new token 64 * w + b of its request. Covers the last seqlen_q keys only; the prefix is visible.

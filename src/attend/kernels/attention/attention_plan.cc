@@ -111,8 +111,11 @@ void AttentionPlan::plan_inline(const QueryBatch& batch, const Visibility& visib
   num_reqs_ = batch.num_reqs();
 }
 
-bool AttentionPlan::is_inline_for(const QueryBatch& batch) {
-  return device_plan_ != nullptr && device_plan_->is_inline_for(batch);
+bool AttentionPlan::try_plan_inline(const QueryBatch& batch, const Visibility& visibility) {
+  if (device_plan_ == nullptr || !device_plan_->try_plan_inline(batch)) return false;
+  visibility_ = visibility;
+  num_reqs_ = batch.num_reqs();
+  return true;
 }
 
 }  // namespace attend::kernels

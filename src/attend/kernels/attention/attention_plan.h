@@ -87,8 +87,8 @@ class AttentionPlan {
   // launch; the bits are those of plan().
   void plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
-  // Whether plan_inline() queues nothing for such a batch. What was planned before is gone.
-  bool is_inline_for(const QueryBatch& batch);
+  // plan_inline(), where that queues nothing; otherwise false, and nothing has changed.
+  bool try_plan_inline(const QueryBatch& batch, const Visibility& visibility);
 
   const AttentionPlanLimits& limits() const { return limits_; }
   // On a GPU: the plan itself; work(), partial results and scratch are those of the CPU.

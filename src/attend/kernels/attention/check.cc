@@ -105,10 +105,10 @@ void check_score(const ScoreRule& score, int64_t num_heads) {
 
 void check_head_dims(int64_t qk, int64_t v) {
   const bool ordinary = qk % 8 == 0 && v % 8 == 0 && qk > 0 && v > 0 && qk <= 256 && v <= 256;
-  const bool absorbed = qk == 576 && v == 512;
-  if (!ordinary && !absorbed)
+  const bool wide = (qk == 512 || qk == 576) && v == 512;
+  if (!ordinary && !wide)
     fail(ErrorCode::kUnsupported, "head dims ", qk, "/", v,
-         ": expected multiples of 8 up to 256, or 576/512");
+         ": expected multiples of 8 up to 256, or 512/512 or 576/512");
 }
 
 }  // namespace

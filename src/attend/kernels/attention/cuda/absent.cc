@@ -8,7 +8,7 @@ DevicePlan::DevicePlan(const AttentionPlanLimits&, Device) { refuse("attention p
 size_t DevicePlan::num_bytes(const AttentionPlanLimits&, Device) { refuse("attention plan"); }
 void DevicePlan::plan(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
 void DevicePlan::plan_inline(const QueryBatch&, const Visibility&, Stream&) { refuse("attention plan"); }
-bool DevicePlan::is_inline_for(const QueryBatch&) { refuse("attention plan"); }
+bool DevicePlan::try_plan_inline(const QueryBatch&) { refuse("attention plan"); }
 
 void attention(const AttentionArgs&, const DevicePlan&, Stream&) { refuse("attention"); }
 void attention(const AttentionArgs&, const DevicePlan&, Stream&, const AttentionTuning&) {

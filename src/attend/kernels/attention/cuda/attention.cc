@@ -80,8 +80,7 @@ AttentionProblem problem_of(const QueryBatch& batch, const Visibility& visibilit
   const AttentionPlanLimits& limits = plan.limits();
   const PlanView& view = plan.view();
   return {.has_tree_mask = visibility.causal && !batch.tree_mask.empty(),
-          .num_rows = int64_t{std::min(batch.max_seqlen_q, limits.max_tokens)} * limits.num_q_heads /
-                      limits.num_kv_heads,
+          .num_rows = most_seqlen_q(batch, limits) * limits.num_q_heads / limits.num_kv_heads,
           .tile_rows = view.tile_rows,
           .num_row_tiles = plan.num_row_tiles(),
           .num_reqs = batch.num_reqs(),
@@ -89,6 +88,7 @@ AttentionProblem problem_of(const QueryBatch& batch, const Visibility& visibilit
           .num_workers = limits.num_workers,
           .shares_keys = sm90::divides_keys(view),
           .fixed_splits = view.split_bank != nullptr,
+          .never_splits = limits.split_rule == SplitRule::kNone,
           .inline_plan = view.inline_plan};
 }
 

@@ -74,7 +74,7 @@ bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& t
     return problem.shares_keys && !is_fp8(problem.kv_dtype) &&
            sm90::takes_verify(problem.num_rows, problem.num_reqs * problem.num_kv_heads, problem.num_workers);
   return problem.num_rows >= tuning.min_rows_of_prefill &&
-         (problem.shares_keys ||
+         (problem.shares_keys || problem.never_splits ||
           sm90::takes_whole_work_tiles(sm90::most_prefill_jobs(problem.num_row_tiles, problem.num_reqs,
                                                                problem.tile_rows, problem.num_kv_heads),
                                        problem.num_reqs, tuning.min_jobs_of_sm * problem.num_workers));

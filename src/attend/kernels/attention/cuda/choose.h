@@ -41,7 +41,8 @@ struct AttentionProblem {
   int num_workers = 1;       // SMs that the plan is for
   bool shares_keys = false;  // the plan's CTAs divide keys as prefill does (prefill_plan.h)
   bool fixed_splits = false;
-  bool inline_plan = false;  // CTAs derive their parts: of prefill those that verify
+  bool never_splits = false;  // one kernel, then, whatever other requests there are
+  bool inline_plan = false;   // CTAs derive their parts: of prefill those that verify
 };
 
 // What decides between kernels that all take a problem: as timed on a GPU, data of that GPU.

@@ -174,7 +174,16 @@ int64_t bytes_of(int64_t count) {
   return count * static_cast<int64_t>(sizeof(T));
 }
 
+// New tokens of all requests.
+int64_t most_tokens(const QueryBatch& batch, const AttentionPlanLimits& limits) {
+  return batch.num_tokens > 0 ? std::min(batch.num_tokens, limits.max_tokens) : limits.max_tokens;
+}
+
 }  // namespace
+
+int64_t most_seqlen_q(const QueryBatch& batch, const AttentionPlanLimits& limits) {
+  return std::min<int64_t>(batch.max_seqlen_q, most_tokens(batch, limits));
+}
 
 BatchParams batch_params(const QueryBatch& batch, const Visibility& visibility) {
   return {.cu_seqlen_q = batch.cu_seqlen_q.data(),
@@ -228,68 +237,75 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
                              bytes_of<CtaStart>(sizes.num_ctas + kMaxHeadsAtOnce));
 }
 
-void DevicePlan::shape_for(const QueryBatch& batch) {
+DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
   require(batch.num_reqs() <= grouped_.max_reqs, "batch of ", batch.num_reqs(),
           " requests: the plan was made for at most ", grouped_.max_reqs);
-  const int64_t max_seqlen_q = std::min(batch.max_seqlen_q, grouped_.max_tokens);
-  const int64_t num_tokens = std::min<int64_t>(max_seqlen_q * batch.num_reqs(), grouped_.max_tokens);
-  view_.tile_rows = tile_rows_for(grouped_, max_seqlen_q);
+  PlanView view = view_;
+  const int64_t max_seqlen_q = most_seqlen_q(batch, grouped_);
+  const int64_t num_tokens = std::min(max_seqlen_q * batch.num_reqs(), most_tokens(batch, grouped_));
+  view.tile_rows = tile_rows_for(grouped_, max_seqlen_q);
   const int64_t num_row_tiles = max_row_tiles(grouped_, num_tokens, batch.num_reqs(), max_seqlen_q);
   const bool fixed_splits = grouped_.split_rule == SplitRule::kFixed;
   const Device device = header_.view().device;
   const int64_t num_rows = max_seqlen_q * group_of(grouped_);
   const bool verify = is_for_verify(grouped_, batch, num_rows, device);
-  const bool prefill = verify || is_for_prefill(grouped_, batch, view_.tile_rows, device);
+  const bool prefill = verify || is_for_prefill(grouped_, batch, view.tile_rows, device);
   const CtaCounts ctas = prefill ? CtaCounts{grouped_.num_workers, 1}
-                                 : cta_counts_of(grouped_, view_.tile_rows, batch.num_reqs(), device);
-  view_.num_ctas = ctas.num_ctas;
-  view_.cluster_size = ctas.cluster_size;
-  view_.ctas_of_prefill = prefill;
+                                 : cta_counts_of(grouped_, view.tile_rows, batch.num_reqs(), device);
+  view.num_ctas = ctas.num_ctas;
+  view.cluster_size = ctas.cluster_size;
+  view.ctas_of_prefill = prefill;
   // Prefill is bound by its products.
-  const int64_t max_idle = prefill                  ? view_.num_ctas / kIdleCtasOfPrefill
-                           : view_.cluster_size > 1 ? kIdleClusters
-                                                    : view_.num_ctas;
-  view_.heads_at_once = heads_at_once_for(grouped_, view_.num_ctas, max_idle);
+  const int64_t max_idle = prefill                 ? view.num_ctas / kIdleCtasOfPrefill
+                           : view.cluster_size > 1 ? kIdleClusters
+                                                   : view.num_ctas;
+  view.heads_at_once = heads_at_once_for(grouped_, view.num_ctas, max_idle);
   const CtaRangeCosts& costs = prefill ? kPrefillCosts : is_latent(grouped_) ? kLatentCosts : kTileCosts;
-  view_.line = {.num_cta_ranges = view_.num_ctas / view_.heads_at_once,
-                .min_cta_range = fixed_splits ? 1 : view_.cluster_size * costs.min_kv_tiles,
-                // Partial results are numbered as KV tiles, without gaps.
-                .start_cost = fixed_splits ? 0 : view_.cluster_size * costs.start_kv_tiles,
-                .merge_cost = view_.cluster_size > 1 ? view_.cluster_size * kMergeKvTiles : 0};
-  view_.ctas_merge =
+  view.line = {.num_cta_ranges = view.num_ctas / view.heads_at_once,
+               .min_cta_range = fixed_splits ? 1 : view.cluster_size * costs.min_kv_tiles,
+               // Partial results are numbered as KV tiles, without gaps.
+               .start_cost = fixed_splits ? 0 : view.cluster_size * costs.start_kv_tiles,
+               .merge_cost = view.cluster_size > 1 ? view.cluster_size * kMergeKvTiles : 0};
+  view.ctas_merge =
       fixed_splits || (!prefill && !is_latent(grouped_) && num_rows * grouped_.head_dim_v <= kMergeFloats);
-  view_.partial_rows = fixed_splits ? kFixedSplitRows : view_.tile_rows;
+  view.partial_rows = fixed_splits ? kFixedSplitRows : view.tile_rows;
   if (prefill)
-    view_.streamed =
+    view.streamed =
         verify || !sm90::takes_whole_work_tiles(num_row_tiles * grouped_.num_kv_heads, batch.num_reqs(),
                                                 sm90::kMinPrefillJobsOfSm * grouped_.num_workers);
   else if (fixed_splits)
-    view_.streamed = num_rows <= kFixedSplitRows;
+    view.streamed = num_rows <= kFixedSplitRows;
   else
-    view_.streamed = grouped_.split_rule == SplitRule::kBalanced &&
-                     (view_.tile_rows <= 32 || is_latent(grouped_) ||
-                      num_row_tiles * grouped_.num_kv_heads < int64_t{kWholeWaves} * view_.num_ctas);
-  num_row_tiles_ = static_cast<int>(std::max<int64_t>(1, num_row_tiles));
+    view.streamed = grouped_.split_rule == SplitRule::kBalanced &&
+                    (view.tile_rows <= 32 || is_latent(grouped_) ||
+                     num_row_tiles * grouped_.num_kv_heads < int64_t{kWholeWaves} * view.num_ctas);
   // Tall tiles have no registers for it; of prefill, those derive it that divide the keys of few rows.
-  view_.inline_plan = grouped_.split_rule == SplitRule::kBalanced && view_.streamed && (!prefill || verify) &&
-                      view_.tile_rows <= 64 && num_rows <= view_.tile_rows &&
-                      batch.num_reqs() <= kMaxReqsOfInlinePlan;
+  view.inline_plan = grouped_.split_rule == SplitRule::kBalanced && view.streamed && (!prefill || verify) &&
+                     view.tile_rows <= 64 && num_rows <= view.tile_rows &&
+                     batch.num_reqs() <= kMaxReqsOfInlinePlan;
+  return {view, static_cast<int>(std::max<int64_t>(1, num_row_tiles))};
+}
+
+void DevicePlan::take(const Shape& shape) {
+  view_ = shape.view;
+  num_row_tiles_ = shape.num_row_tiles;
 }
 
 void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
-  shape_for(batch);
+  take(shape_for(batch));
   view_.inline_plan = false;
   launch(batch, visibility, stream);
 }
 
 void DevicePlan::plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
-  shape_for(batch);
+  take(shape_for(batch));
   if (!view_.inline_plan) launch(batch, visibility, stream);
 }
 
-bool DevicePlan::is_inline_for(const QueryBatch& batch) {
-  shape_for(batch);
-  return view_.inline_plan;
+bool DevicePlan::try_plan_inline(const QueryBatch& batch) {
+  const Shape shape = shape_for(batch);
+  if (shape.view.inline_plan) take(shape);
+  return shape.view.inline_plan;
 }
 
 void DevicePlan::launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {

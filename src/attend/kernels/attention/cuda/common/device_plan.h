@@ -8,8 +8,9 @@
 namespace attend::kernels::cuda {
 
 // Allocates everything in its constructor. How many CTAs a plan is for, their tile and whether they stream
-// depends on the limits, batch.num_reqs(), batch.max_seqlen_q, whether there is a tree mask, and the GPU's SM
-// count alone, never on lengths, so a captured plan and attention serve every batch of the padded size.
+// depends on the limits, batch.num_reqs(), max_seqlen_q and num_tokens, whether there is a tree mask, and the
+// GPU's SM count alone, never on lengths, so a captured plan and attention serve every batch of the padded
+// size.
 //
 // kBalanced: every CTA gets the same number of key tiles, or one row tile and head where there are many.
 // kNone: a CTA computes all keys of a row tile.
@@ -32,7 +33,7 @@ class DevicePlan {
   void plan_inline(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   // As AttentionPlan's.
-  bool is_inline_for(const QueryBatch& batch);
+  bool try_plan_inline(const QueryBatch& batch);
 
   const AttentionPlanLimits& limits() const { return limits_; }  // num_workers filled
   // K/V heads as the plan has them: of MLA, groups of query heads that read the same latent rows.
@@ -43,7 +44,12 @@ class DevicePlan {
 
  private:
   // How many CTAs of what tile there are, and how they share the work.
-  void shape_for(const QueryBatch& batch);
+  struct Shape {
+    PlanView view;
+    int num_row_tiles;
+  };
+  Shape shape_for(const QueryBatch& batch) const;
+  void take(const Shape& shape);
   void launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   AttentionPlanLimits limits_;
@@ -53,6 +59,9 @@ class DevicePlan {
   PlanView view_{};
   int num_row_tiles_ = 0;
 };
+
+// New tokens of one request at most, of a batch and a plan with these limits.
+int64_t most_seqlen_q(const QueryBatch& batch, const AttentionPlanLimits& limits);
 
 // The device's view of a batch and a visibility.
 BatchParams batch_params(const QueryBatch& batch, const Visibility& visibility);
