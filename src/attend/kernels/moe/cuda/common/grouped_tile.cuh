@@ -2,7 +2,6 @@
 #pragma once
 
 #include "attend/kernels/common/cuda/element.cuh"
-#include "attend/kernels/common/cuda/ptx/prefetch.cuh"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
 
 namespace attend::kernels::cuda {
@@ -61,17 +60,6 @@ __device__ __forceinline__ float expert_output(const GroupedGemmParams& params, 
   }
   if (!params.gated) return sum;
   return rule.clamped ? clamped_swiglu(sum, up, rule.limit, rule.alpha) : silu_times(sum, up);
-}
-
-// Has the biases of an output brought to L2 while its sums are computed: nobody else reads them.
-__device__ __forceinline__ void bring_biases(const GroupedGemmParams& params, int expert, int output) {
-  const DeviceVector& bias = params.epilogue.bias;
-  if (bias.data == nullptr) return;
-  const int bytes = bias.element == Element::kF32 ? 4 : 2;
-  const auto* const data = static_cast<const char*>(bias.data);
-  ptx::prefetch_l2(data + expert_weight_row(params, expert, 0, output) * bytes);
-  if (params.gated && !params.alternating)
-    ptx::prefetch_l2(data + expert_weight_row(params, expert, 1, output) * bytes);
 }
 
 }  // namespace attend::kernels::cuda

@@ -77,7 +77,6 @@ class DirectExpertsCta {
         of_x = tile_idx;
         __syncthreads();
       }
-      bring_biases(tile.expert, (group - tile_idx * groups) * kTiles * kOutputs);
       float sums[4] = {};
       weights.multiply(x_ + lane() / 4 * row_bytes_, sums);
       // Lane l has rows of W l / 4 and l / 4 + 8, and rows of x 2 (l % 4) and the next. Twice as many sums as
@@ -145,13 +144,6 @@ class DirectExpertsCta {
   }
   __device__ __forceinline__ uint32_t place(int row, int piece) const {
     return x_ + row * row_bytes_ + Rows::place(piece) * 16;
-  }
-
-  // Those of a group's outputs, a thread each.
-  __device__ __forceinline__ void bring_biases(int expert, int first_of_group) const {
-    const int thread = static_cast<int>(threadIdx.x), output = first_of_group + thread;
-    if (thread < kTiles * kOutputs && output < params_.out_features)
-      cuda::bring_biases(layout(), expert, output);
   }
 
   // A thread has an output of a row, of one of the group's tiles.

@@ -227,8 +227,6 @@ class LoneTokenCta {
     LoneTile<Rows> weights(Rows(params_.weight, expert_weight_row(layout(), expert, 0, first + lane() / 4),
                                 expert_weight_row(layout(), expert, 1, first + lane() / 4)),
                            given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
-    if (given && warp() % kSlices == 0 && lane() < kLoneOutputs)
-      bring_biases(layout(), expert, first + lane());
     bring_ordered();
     __syncthreads();
     float sums[4] = {};
@@ -265,11 +263,10 @@ class LoneTokenCta {
     const Rows rows(params_.weight, int64_t{params_.experts[low]} * params_.out_features + output,
                     int64_t{params_.experts[high]} * params_.out_features + output);
     LoneTile<Rows> weights(rows, given ? num_k_blocks_ : 0, slice, num_slices);
-    const int thread = static_cast<int>(threadIdx.x);
-    if (thread < params_.top_k) bring_biases(layout(), params_.experts[thread], first);  // of a sector or two
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
     copy_x(params_.top_k);
+    const int thread = static_cast<int>(threadIdx.x);
     T* const out = static_cast<T*>(params_.out) + first + thread;
     float total = thread < kLoneOutputs && params_.accumulate ? float(*out) : 0.0f;
     ptx::cp_async_wait_group<0>();
