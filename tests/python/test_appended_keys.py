@@ -134,7 +134,7 @@ def test_decode_with_new_keys_is_one_launch():
 
 
 def test_a_call_takes_memory_that_torch_keeps_unused():
-    """As torch's own tensors do. Workspaces are attend's."""
+    """As torch's own tensors do. Workspaces are attend's. Fills the GPU, so no other process may use it meanwhile."""
     # Kernels that are loaded late want memory too. No other test has the second one's heads, which have no workspace yet.
     same_kernels, case = (Case([40] * 5, 1, heads=2 * n, kv_heads=n, dim=248) for n in (12, 13))
     same_kernels.check(causal=True)
