@@ -1,0 +1,138 @@
+// Epilogue of prefill on sm_90a (prefill.cuh): results of a work tile to the output, or as partial results.
+#pragma once
+
+#include "attend/kernels/attention/cuda/common/row_state.cuh"
+#include "attend/kernels/attention/cuda/common/warp_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_rows.cuh"
+#include "attend/kernels/common/cuda/ptx/stmatrix.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+// Epilogue. The work tile's row that the present thread begins with, of the consumers' `warpgroup`.
+template <class Tile>
+__device__ __forceinline__ int prefill_row(int warpgroup) {
+  const int thread = ptx::tid_x();
+  return warpgroup * Tile::kConsumerRows + thread / 32 % 4 * 16 + thread % 32 / 4;
+}
+
+template <class T, class Tile>
+class PrefillEpilogue {
+  using Rows = PrefillRows<T, Tile>;
+  static constexpr int kGroups = Rows::kColumns / 8;  // of eight columns
+
+ public:
+  __device__ PrefillEpilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup)
+      : params_(params), rows_(rows), first_row_(prefill_row<Tile>(warpgroup)) {}
+
+  // After finish_sums(). By all threads of a warp, whose 16 rows all are. Results as panels in shared memory:
+  // `to` is the warpgroup's first row of the first.
+  __device__ __forceinline__ void stage(const Rows& rows, float softmax_scale_log2, uint32_t to) const {
+    float out_scale[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) out_scale[half] = finish(rows, half, softmax_scale_log2);
+    // Lane l gives the address of row l % 16 of a group of eight columns, or of the next one.
+    const int row = ptx::tid_x() / 32 % 4 * 16 + lane_ % 16;
+#pragma unroll
+    for (int n = 0; n < kGroups; n += 2) {
+      uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[i] = sm80::pack(rows.out[4 * n + 2 * i] * out_scale[i % 2],
+                              rows.out[4 * n + 2 * i + 1] * out_scale[i % 2], T());
+      ptx::stmatrix_x4(to + n / 8 * Tile::kQueryPanelBytes + swizzled(row, n % 8 + lane_ / 16), words);
+    }
+  }
+
+  // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
+  __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2, int partial_idx) const {
+    if (partial_idx >= 0) return write_partial(rows, partial_idx);
+    float out_scale[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) out_scale[half] = finish(rows, half, softmax_scale_log2);
+    if (params_.out_element == Element::kF32)
+      write_wide(rows, out_scale);
+    else
+      write_narrow(rows, out_scale);
+  }
+
+ private:
+  // Writes the row's LSE; returns the scale of its output.
+  __device__ float finish(const Rows& rows, int half, float softmax_scale_log2) const {
+    const int tile_row = first_row_ + 8 * half;
+    const sm80::TileRow row = rows_.at(params_, min(tile_row, rows_.num_rows - 1));
+    const sm80::RowResult result =
+        sm80::finish_row(params_, rows.row_max[half], rows.row_sum[half], softmax_scale_log2, row.head);
+    if (params_.lse != nullptr && lane_ % 4 == 0 && tile_row < rows_.num_rows)
+      params_.lse[(rows_.span.first_token + row.query) * params_.lse_token_stride +
+                  row.head * params_.lse_head_stride] = result.lse;
+    return result.out_scale;
+  }
+
+  __device__ char* out_row(int tile_row, int element_bytes) const {
+    return static_cast<char*>(params_.out.data) +
+           rows_.offset_in(params_.out, rows_.at(params_, tile_row)) * element_bytes;
+  }
+
+  __device__ __forceinline__ void write_wide(const Rows& rows, const float (&out_scale)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      if (tile_row >= rows_.num_rows) continue;
+      write_floats(rows, half, out_scale[half], reinterpret_cast<float2*>(out_row(tile_row, sizeof(float))));
+    }
+  }
+
+  __device__ __forceinline__ void write_partial(const Rows& rows, int partial_idx) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      if (tile_row >= rows_.num_rows) continue;
+      const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
+      if (lane_ % 4 == 0)
+        params_.plan.partial_state[partial_row] = make_float2(rows.row_max[half], rows.row_sum[half]);
+      write_floats(rows, half, 1.0f,
+                   reinterpret_cast<float2*>(params_.plan.partial_out + partial_row * params_.head_dim_v));
+    }
+  }
+
+  __device__ __forceinline__ void write_floats(const Rows& rows, int half, float scale, float2* to) const {
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) {
+      const int column = 8 * n + lane_ % 4 * 2;
+      if (column < params_.head_dim_v)
+        to[column / 2] =
+            make_float2(rows.out[4 * n + 2 * half] * scale, rows.out[4 * n + 2 * half + 1] * scale);
+    }
+  }
+
+  // Four lanes of a row transpose their words of four groups, so that each writes whole groups: four lanes 64
+  // bytes.
+  __device__ __forceinline__ void write_narrow(const Rows& rows, const float (&out_scale)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile_row = first_row_ + 8 * half;
+      const bool valid = tile_row < rows_.num_rows;
+      auto* const to = reinterpret_cast<uint4*>(out_row(valid ? tile_row : 0, 2));
+#pragma unroll
+      for (int first = 0; first < kGroups; first += 4) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          words[i] = sm80::pack(rows.out[4 * (first + i) + 2 * half] * out_scale[half],
+                                rows.out[4 * (first + i) + 2 * half + 1] * out_scale[half], T());
+        sm80::quad_transpose(words);
+        const int group = first + lane_ % 4;
+        if (valid && group * 8 < params_.head_dim_v)
+          to[group] = make_uint4(words[0], words[1], words[2], words[3]);
+      }
+    }
+  }
+
+  const AttentionParams& params_;
+  const sm80::WorkTileRows rows_;
+  const int first_row_;
+  const int lane_ = ptx::tid_x() % 32;
+};
+
+}  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,156 @@
+// Shape, warps, registers and shared memory of prefill on sm_90a (prefill.cuh).
+#pragma once
+
+#include "attend/kernels/attention/cuda/sm90/prefill_loads.cuh"
+#include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
+
+namespace attend::kernels::cuda::sm90 {
+
+inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 bits
+
+// The tile's shape, warps and registers. `kConverts`: K/V of fp8. `kFixed`: the plan has fixed splits.
+template <int kQk, int kV, bool kConverts, bool kFixed = false>
+struct PrefillTile {
+  static constexpr bool kFixedSplits = kFixed;
+  static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
+  static constexpr int kConsumers = has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
+  static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
+  static constexpr bool kMayPlanInline = !kFixed && may_plan_inline(kHeadDimV, kConverts);
+  static constexpr int kKeys = kConverts ? 128 : kFixed ? kKeyTile : prefill_keys(kHeadDimQk);
+  static constexpr int kMaxBoxRows = kConverts ? kMaxBoxRowsOfFp8 : max_box_rows(kHeadDimQk);
+  static constexpr int kStages = kFixed ? 3 : 2;       // of keys, and of values
+  static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
+  // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
+  // unbalance the CTAs at the end.
+  static constexpr int kWorkTileStages = 2;
+  // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
+  // the epilogue of the present one.
+  static constexpr int kQueryStages = kHeadDimQk > 128 || kConverts ? 1 : 2;
+  // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
+  // consumers take turns at the tensor cores: as measured. Of three, the others' products hide a softmax
+  // anyway.
+  static constexpr bool kExponentiatesBesidePv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
+                        kTakesTurns = kConsumers == 2 && kHeadDimV > 64;
+  // Where they do, results take the place of the queries, from where TMA stores them.
+  static constexpr bool kStagesResults = kQueryStages == 2;
+  static constexpr int kQkPanels = (kHeadDimQk + kPanelColumns - 1) / kPanelColumns;
+  static constexpr int kVPanels = (kHeadDimV + kPanelColumns - 1) / kPanelColumns;
+
+  static constexpr int kQueryPanelBytes = kRows * kPanelRowBytes;
+  static constexpr int kKeyPanelBytes = kKeys * kPanelRowBytes;
+  static constexpr int kQueryBytes = kQkPanels * kQueryPanelBytes;
+  static constexpr int kKeyBytes = kQkPanels * kKeyPanelBytes;
+  static constexpr int kValueBytes = kVPanels * kKeyPanelBytes;
+  // fp8 bytes: one tile is converted, the next is loaded.
+  static constexpr int kFp8Stages = kConverts ? 2 : 0;
+  static constexpr int kFp8KeyBytes = kKeyBytes / 2, kFp8ValueBytes = kValueBytes / 2;
+
+  // Fixed splits: the output accumulators of the splits that have ended.
+  static constexpr int kSplitBytes = kFixed ? kRows * kHeadDimV * static_cast<int>(sizeof(float)) : 0;
+
+  // Warps by role.
+  static constexpr int kConsumerWarps = 4 * kConsumers;
+  static constexpr int kConsumerRows = kRows / kConsumers;
+  static constexpr int kWarpsOfOperand = kConverts ? 2 : 1;  // of keys, and of values
+  static constexpr int kLoadWarps = 2 * kWarpsOfOperand;
+  static constexpr int kQueryWarps = 2;
+  static constexpr int kProducerWarps = (kLoadWarps + kQueryWarps + 3) / 4 * 4;  // whole warpgroups
+  static constexpr int kThreads = 32 * (kProducerWarps + kConsumerWarps);
+
+  // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
+  // unused, and a warpgroup that asked for them would wait for ever.
+  static constexpr int kProducerRegisters =
+      kConverts || kConsumers == 3 || kHeadDimV > 128 || kFixed ? 56 : 72;
+  static constexpr int kConsumerRegisters = kConverts                   ? 200
+                                            : kConsumers == 3           ? 152
+                                            : kHeadDimV > 128 || kFixed ? 224
+                                                                        : 216;
+  static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
+                65536 / kThreads / 8 * 8 * kThreads);
+  static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
+  static_assert(!kFixed || (kConsumers == 2 && kKeys == kKeyTile && kMaxBoxRows == kKeyTile));
+  // Of a panel that is not full, wgmma takes the columns there are: steps of 16, and 32 of the result.
+  static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 32 == 0);
+};
+
+template <class Tile>
+struct PrefillShared {
+  static constexpr int kQueriesAt = 0;
+  static constexpr int kKeysAt = kQueriesAt + Tile::kQueryStages * Tile::kQueryBytes;
+  static constexpr int kValuesAt = kKeysAt + Tile::kStages * Tile::kKeyBytes;
+  static constexpr int kFp8KeysAt = kValuesAt + Tile::kStages * Tile::kValueBytes;
+  static constexpr int kFp8ValuesAt = kFp8KeysAt + Tile::kFp8Stages * Tile::kFp8KeyBytes;
+  static constexpr int kSplitsAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8ValueBytes;
+  static constexpr int kWorkTilesAt = kSplitsAt + Tile::kSplitBytes;
+  static constexpr int kBarriersAt =
+      kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
+  static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
+  static constexpr int kNumBarriers =
+      2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + 4 * Tile::kStages + 1;
+  static constexpr int kBytes = kBarriersAt + 8 * kNumBarriers;
+
+  char* base;
+  uint32_t shared;  // its address in the shared window
+
+  __device__ explicit PrefillShared(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
+
+  __device__ uint32_t queries(int stage) const { return shared + kQueriesAt + stage * Tile::kQueryBytes; }
+  __device__ uint32_t keys(int stage) const { return shared + kKeysAt + stage * Tile::kKeyBytes; }
+  __device__ uint32_t values(int stage) const { return shared + kValuesAt + stage * Tile::kValueBytes; }
+  __device__ uint32_t fp8_keys(int stage) const { return shared + kFp8KeysAt + stage * Tile::kFp8KeyBytes; }
+  __device__ uint32_t fp8_values(int stage) const {
+    return shared + kFp8ValuesAt + stage * Tile::kFp8ValueBytes;
+  }
+  // Of the present thread of a consumer: [four columns, thread] of float4.
+  __device__ float4* splits(int consumer) const {
+    return reinterpret_cast<float4*>(base + kSplitsAt) + consumer * (Tile::kHeadDimV / 8 * 128) +
+           ptx::tid_x() % 128;
+  }
+  __device__ PrefillWorkTile& work_tile(int stage) const {
+    return reinterpret_cast<PrefillWorkTile*>(base + kWorkTilesAt)[stage];
+  }
+
+  __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
+  // The work tile is written; all warps are done with it.
+  __device__ uint32_t work_tile_full(int stage) const { return barrier(stage); }
+  __device__ uint32_t work_tile_empty(int stage) const { return barrier(Tile::kWorkTileStages + stage); }
+  // Of a consumer's queries.
+  __device__ uint32_t queries_full(int stage, int consumer) const {
+    return barrier(2 * Tile::kWorkTileStages + stage * Tile::kConsumers + consumer);
+  }
+  __device__ uint32_t queries_empty(int stage, int consumer) const {
+    return queries_full(stage, consumer) + 8 * kNumQueryBarriers;
+  }
+  __device__ uint32_t keys_full(int stage) const {
+    return barrier(2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + stage);
+  }
+  __device__ uint32_t keys_empty(int stage) const { return keys_full(Tile::kStages + stage); }
+  __device__ uint32_t values_full(int stage) const { return keys_full(2 * Tile::kStages + stage); }
+  __device__ uint32_t values_empty(int stage) const { return keys_full(3 * Tile::kStages + stage); }
+  // For the producer of values alone.
+  __device__ uint32_t values_landed() const { return keys_full(4 * Tile::kStages); }
+
+  // By one thread.
+  __device__ void init_barriers() const {
+    for (int stage = 0; stage < Tile::kWorkTileStages; ++stage) {
+      ptx::mbarrier_init(work_tile_full(stage), 1);
+      ptx::mbarrier_init(work_tile_empty(stage), Tile::kConsumerWarps + Tile::kLoadWarps);
+    }
+    for (int stage = 0; stage < Tile::kQueryStages; ++stage)
+      for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
+        ptx::mbarrier_init(queries_full(stage, consumer), 1);
+        ptx::mbarrier_init(queries_empty(stage, consumer), Tile::kConsumerWarps / Tile::kConsumers);
+      }
+    for (int stage = 0; stage < Tile::kStages; ++stage) {
+      ptx::mbarrier_init(keys_full(stage), Tile::kWarpsOfOperand);
+      ptx::mbarrier_init(values_full(stage), Tile::kWarpsOfOperand);
+      ptx::mbarrier_init(keys_empty(stage), Tile::kConsumerWarps);
+      ptx::mbarrier_init(values_empty(stage), Tile::kConsumerWarps);
+    }
+    ptx::mbarrier_init(values_landed(), 1);
+    ptx::fence_mbarrier_init();
+  }
+};
+
+}  // namespace attend::kernels::cuda::sm90
