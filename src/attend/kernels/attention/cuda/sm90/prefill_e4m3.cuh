@@ -34,6 +34,8 @@
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_e4m3_layout.h"
 #include "attend/kernels/attention/cuda/sm90/prefill_loads.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_results.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_softmax.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
@@ -249,34 +251,22 @@ class PrefillTransposer {
   PipelineState values_, transposed_;
 };
 
-// A consumer warpgroup's 64 rows in registers: scores of a KV tile, the online softmax, P and the output
-// accumulators. A thread has rows 16 w + l / 4 and 8 further (`half` 0 and 1), w its warp and l its lane;
-// element [4 n + 2 half + i] of scores is of key 8 n + 2 (l % 4) + i, and that of out of a column that
-// prefill_e4m3_layout.h tells.
+struct PrefillE4m3Precision {
+  static constexpr float kSlack = 0.75f, kOffset = 8.0f;
+};
+
+// A consumer warpgroup's 64 rows in registers, with P. prefill_e4m3_layout.h tells which column an element of
+// out is of.
 template <class Tile>
-struct PrefillE4m3Rows {
+struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m3Precision> {
+  using Softmax = PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m3Precision>;
+  using Softmax::scores, Softmax::out, Softmax::row_max, Softmax::row_sum, Softmax::rescale, Softmax::shifts,
+      Softmax::rescales;
+
   static constexpr int kKeys = Tile::kKeys, kSteps = kKeys / 32, kStepBytes = 32;
-  // P is 2^kOffset times as large, relative to a row max that is stale by at most kSlack in log2.
-  static constexpr float kOffset = 8.0f, kSlack = 0.75f, kUnscale = 0x1p-8f;
+  static constexpr float kUnscale = 0x1p-8f;  // 2^-kOffset
 
-  float scores[kKeys / 2];
-  float out[Tile::kHeadDimV / 2];
   uint32_t p[kSteps][4];  // operand A of wgmma with V^T
-  // Row max of unscaled scores; stale by at most kSlack after scaling.
-  float row_max[2];
-  float row_sum[2];  // of this lane's columns only
-  float rescale[2], shifts[2];
-  bool rescales;
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (float& x : out) x = 0.0f;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      row_max[half] = -INFINITY;
-      row_sum[half] = 0.0f;
-    }
-  }
 
   // Issues scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
   __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
@@ -300,47 +290,6 @@ struct PrefillE4m3Rows {
     for (int step = 0; step < kSteps; ++step)
       ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, __nv_fp8_e4m3());
     ptx::wgmma_commit_group();
-  }
-
-  // Mask: scores of the KV tile from `first_key` on that a row does not see, or that lie outside of `keys`,
-  // become -inf. `first_row`: the thread's, of the work tile.
-  __device__ __forceinline__ void mask_scores(const AttentionParams& params, const sm80::WorkTileRows& rows,
-                                              int first_row, int first_key, const KeyRange& keys) {
-    const int first_column = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first_row + 8 * half;
-      const QueryRange query = query_range<false>(params.batch, rows.span, rows.at(params, row).query);
-      const int begin = max(query.lo, keys.begin) - first_column;
-      const int end = row < rows.num_rows ? min(query.hi + 1, keys.end) - first_column : begin;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (8 * n + i < begin || 8 * n + i >= end) scores[4 * n + 2 * half + i] = -INFINITY;
-    }
-  }
-
-  // Online softmax, first half: the row max, and `rescale`, what out and row_sum so far are to be multiplied
-  // with. A row's own scores decide whether they are, so its bits do not depend on the rows beside it.
-  __device__ __forceinline__ void raise_max(float softmax_scale_log2) {
-    bool changed = false;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float new_max = row_max[half];
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-        new_max = fmaxf(new_max, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-      new_max = sm80::quad_max(new_max);
-      if (!((new_max - row_max[half]) * softmax_scale_log2 > kSlack)) new_max = row_max[half];
-      const float shift = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, softmax_scale_log2);
-      // The product rounded by itself: exactly 1 for a row whose max stays.
-      rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
-      changed |= new_max != row_max[half];
-      row_max[half] = new_max;
-      shifts[half] = shift - kOffset;
-    }
-    rescales = __any_sync(0xffffffffu, changed);
   }
 
   // Second half, when the PV of the KV tile before has ended: P = 2^(kOffset + softmax_scale_log2 (score -
@@ -377,26 +326,19 @@ struct PrefillE4m3Rows {
   }
 };
 
-// Epilogue. The work tile's row that the present thread begins with, of the consumers' `warpgroup`.
-template <class Tile>
-__device__ __forceinline__ int prefill_e4m3_row(int warpgroup) {
-  const int thread = ptx::tid_x();
-  return warpgroup * Tile::kConsumerRows + thread / 32 % 4 * 16 + thread % 32 / 4;
-}
-
 // What scores and outputs of a work tile are multiplied by besides the scales of all.
 struct E4m3Descales {
   float scores, out;
 };
 
 template <class Tile>
-class PrefillE4m3Epilogue {
+class PrefillE4m3Epilogue : PrefillResults {
   using Rows = PrefillE4m3Rows<Tile>;
   static constexpr int kSixteens = Tile::kHeadDimV / 16;
 
  public:
   __device__ PrefillE4m3Epilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup)
-      : params_(params), rows_(rows), first_row_(prefill_e4m3_row<Tile>(warpgroup)) {}
+      : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)) {}
 
   // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
   __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2,
@@ -415,23 +357,6 @@ class PrefillE4m3Epilogue {
   }
 
  private:
-  // Writes the row's LSE; returns the scale of its output.
-  __device__ float finish(const Rows& rows, int half, float softmax_scale_log2) const {
-    const int tile_row = first_row_ + 8 * half;
-    const sm80::TileRow row = rows_.at(params_, min(tile_row, rows_.num_rows - 1));
-    const sm80::RowResult result =
-        sm80::finish_row(params_, rows.row_max[half], rows.row_sum[half], softmax_scale_log2, row.head);
-    if (params_.lse != nullptr && lane_ % 4 == 0 && tile_row < rows_.num_rows)
-      params_.lse[(rows_.span.first_token + row.query) * params_.lse_token_stride +
-                  row.head * params_.lse_head_stride] = result.lse;
-    return result.out_scale;
-  }
-
-  __device__ char* out_row(int tile_row, int element_bytes) const {
-    return static_cast<char*>(params_.out.data) +
-           rows_.offset_in(params_.out, rows_.at(params_, tile_row)) * element_bytes;
-  }
-
   __device__ __forceinline__ void write_wide(const Rows& rows, const float (&out_scale)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -503,11 +428,6 @@ class PrefillE4m3Epilogue {
   __device__ __forceinline__ static float element(const Rows& rows, int sixteen, int half, int column) {
     return rows.out[e4m3::element_of_column(sixteen, half, column)];
   }
-
-  const AttentionParams& params_;
-  const sm80::WorkTileRows rows_;
-  const int first_row_;
-  const int lane_ = ptx::tid_x() % 32;
 };
 
 // Consumer: one warpgroup, all work tiles. As PrefillConsumer, but for values that come transposed.
@@ -631,7 +551,7 @@ class PrefillE4m3Consumer {
       for (float& score : rows.scores) score = cap(score);
     }
     if (!kPlain && (first_key < work_tile.full.begin || first_key + Tile::kKeys > work_tile.full.end))
-      rows.mask_scores(params_, rows_of(work_tile), prefill_e4m3_row<Tile>(warpgroup_), first_key,
+      rows.mask_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key,
                        {work_tile.tile.kv_begin, work_tile.tile.kv_end});
     rows.raise_max(softmax_scale_log2_of(descales));
   }

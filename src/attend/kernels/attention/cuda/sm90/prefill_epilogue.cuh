@@ -3,27 +3,21 @@
 
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_results.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_rows.cuh"
 #include "attend/kernels/common/cuda/ptx/stmatrix.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
-// Epilogue. The work tile's row that the present thread begins with, of the consumers' `warpgroup`.
-template <class Tile>
-__device__ __forceinline__ int prefill_row(int warpgroup) {
-  const int thread = ptx::tid_x();
-  return warpgroup * Tile::kConsumerRows + thread / 32 % 4 * 16 + thread % 32 / 4;
-}
-
 template <class T, class Tile>
-class PrefillEpilogue {
+class PrefillEpilogue : PrefillResults {
   using Rows = PrefillRows<T, Tile>;
   static constexpr int kGroups = Rows::kColumns / 8;  // of eight columns
 
  public:
   __device__ PrefillEpilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup)
-      : params_(params), rows_(rows), first_row_(prefill_row<Tile>(warpgroup)) {}
+      : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)) {}
 
   // After finish_sums(). By all threads of a warp, whose 16 rows all are. Results as panels in shared memory:
   // `to` is the warpgroup's first row of the first.
@@ -57,23 +51,6 @@ class PrefillEpilogue {
   }
 
  private:
-  // Writes the row's LSE; returns the scale of its output.
-  __device__ float finish(const Rows& rows, int half, float softmax_scale_log2) const {
-    const int tile_row = first_row_ + 8 * half;
-    const sm80::TileRow row = rows_.at(params_, min(tile_row, rows_.num_rows - 1));
-    const sm80::RowResult result =
-        sm80::finish_row(params_, rows.row_max[half], rows.row_sum[half], softmax_scale_log2, row.head);
-    if (params_.lse != nullptr && lane_ % 4 == 0 && tile_row < rows_.num_rows)
-      params_.lse[(rows_.span.first_token + row.query) * params_.lse_token_stride +
-                  row.head * params_.lse_head_stride] = result.lse;
-    return result.out_scale;
-  }
-
-  __device__ char* out_row(int tile_row, int element_bytes) const {
-    return static_cast<char*>(params_.out.data) +
-           rows_.offset_in(params_.out, rows_.at(params_, tile_row)) * element_bytes;
-  }
-
   __device__ __forceinline__ void write_wide(const Rows& rows, const float (&out_scale)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -128,11 +105,6 @@ class PrefillEpilogue {
       }
     }
   }
-
-  const AttentionParams& params_;
-  const sm80::WorkTileRows rows_;
-  const int first_row_;
-  const int lane_ = ptx::tid_x() % 32;
 };
 
 }  // namespace attend::kernels::cuda::sm90

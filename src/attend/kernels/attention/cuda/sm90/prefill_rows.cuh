@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
-#include "attend/kernels/attention/cuda/common/warp_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/prefill_softmax.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_tile.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
@@ -12,38 +12,26 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// A consumer warpgroup's 64 rows in registers: scores of a KV tile, the online softmax, P and the output
-// accumulators. A thread has rows 16 w + l / 4 and 8 further (`half` 0 and 1), w its warp and l its lane;
-// element [4 n + 2 half + i] of scores and out is of column 8 n + 2 (l % 4) + i.
+struct PrefillPrecision {
+  static constexpr float kSlack = 8.0f, kOffset = 0.0f;
+};
+
+// A consumer warpgroup's 64 rows in registers, with P and, under fixed splits, queries. Element [4 n + 2 half
+// + i] of out is of column 8 n + 2 (l % 4) + i.
 template <class T, class Tile>
-struct PrefillRows {
+struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecision> {
+  using Softmax = PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecision>;
+  using Softmax::scores, Softmax::out, Softmax::row_max, Softmax::row_sum, Softmax::rescale, Softmax::shifts,
+      Softmax::rescales;
+
   static constexpr int kKeys = Tile::kKeys, kSteps = kKeys / 16, kColumns = Tile::kHeadDimV;
-  // P relative to a stale row max may be up to 2^kSlack before that is raised.
-  static constexpr float kSlack = 8.0f;
 
   // Queries in registers, where 64 keys at a time would want them from shared memory as often as keys.
   static constexpr bool kHoldsQueries = Tile::kFixedSplits;
   static constexpr int kQuerySteps = Tile::kHeadDimQk / 16;
 
   uint32_t queries[kHoldsQueries ? kQuerySteps : 1][4];  // operand A of wgmma with K
-  float scores[kKeys / 2];
-  float out[kColumns / 2];
-  uint32_t p[kSteps][4];  // operand A of wgmma with V
-  // Row max of unscaled scores; stale by at most kSlack after scaling.
-  float row_max[2];
-  float row_sum[2];  // of this lane's columns only
-  float rescale[2], shifts[2];
-  bool rescales;
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (float& x : out) x = 0.0f;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      row_max[half] = -INFINITY;
-      row_sum[half] = 0.0f;
-    }
-  }
+  uint32_t p[kSteps][4];                                 // operand A of wgmma with V
 
   // Before the first multiply_keys(), with its `q`.
   __device__ __forceinline__ void hold_queries(uint32_t q) {
@@ -82,47 +70,6 @@ struct PrefillRows {
     for (int step = 0; step < kSteps; ++step)
       ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, T());
     ptx::wgmma_commit_group();
-  }
-
-  // Mask: scores of the KV tile from `first_key` on that a row does not see, or that lie outside of `keys`,
-  // become -inf. `first_row`: the thread's, of the work tile.
-  __device__ __forceinline__ void mask_scores(const AttentionParams& params, const sm80::WorkTileRows& rows,
-                                              int first_row, int first_key, const KeyRange& keys) {
-    const int first_column = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first_row + 8 * half;
-      const QueryRange query = query_range<false>(params.batch, rows.span, rows.at(params, row).query);
-      const int begin = max(query.lo, keys.begin) - first_column;
-      const int end = row < rows.num_rows ? min(query.hi + 1, keys.end) - first_column : begin;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (8 * n + i < begin || 8 * n + i >= end) scores[4 * n + 2 * half + i] = -INFINITY;
-    }
-  }
-
-  // Online softmax, first half: the row max, and `rescale`, what out and row_sum so far are to be multiplied
-  // with. A row's own scores decide whether they are, so its bits do not depend on the rows beside it.
-  __device__ __forceinline__ void raise_max(float softmax_scale_log2) {
-    bool changed = false;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float new_max = row_max[half];
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-        new_max = fmaxf(new_max, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-      new_max = sm80::quad_max(new_max);
-      if (!((new_max - row_max[half]) * softmax_scale_log2 > kSlack)) new_max = row_max[half];
-      const float shift = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, softmax_scale_log2);
-      // The product rounded by itself: exactly 1 for a row whose max stays.
-      rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
-      changed |= new_max != row_max[half];
-      row_max[half] = new_max;
-      shifts[half] = shift;
-    }
-    rescales = __any_sync(0xffffffffu, changed);
   }
 
   // Second half: scores become P = 2^(softmax_scale_log2 (score - row_max)).
