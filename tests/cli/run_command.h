@@ -6,11 +6,12 @@
 
 #include <array>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/support/own_path.h"
 
 namespace attend::testing_support {
 
@@ -46,7 +47,7 @@ inline std::vector<std::string> lines_of(const std::string& text) {
 }
 
 inline std::string write_file(const std::string& name, const std::string& content) {
-  const std::string path = (std::filesystem::path(testing::TempDir()) / name).string();
+  const std::string path = own_path(name);
   std::ofstream(path) << content;
   return path;
 }

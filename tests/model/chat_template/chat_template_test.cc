@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tests/support/error_message.h"
+#include "tests/support/own_path.h"
 
 namespace attend {
 namespace {
@@ -16,15 +17,15 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::error_message;
+using testing_support::own_path;
 
 const std::string kTemplates = ATTEND_SOURCE_DIR "/tests/data/chat_templates";
 const std::string kTiny = ATTEND_SOURCE_DIR "/models/attend-tiny";
 
 std::string write_template(const std::string& source) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  const auto path = std::filesystem::path(testing::TempDir()) / (std::string(test->name()) + ".jinja");
+  const std::string path = own_path("jinja");
   std::ofstream(path, std::ios::binary) << source;
-  return path.string();
+  return path;
 }
 
 ChatTemplate read_template(const std::string& source) {
@@ -167,9 +168,8 @@ struct Refusal {
 class RefusedTemplate : public testing::TestWithParam<Refusal> {};
 
 TEST_P(RefusedTemplate, NamesItsLineWhenItIsRead) {
-  std::ofstream(testing::TempDir() + "/refused.jinja") << GetParam().source;
-  EXPECT_THAT(error_message(GetParam().code,
-                            [] { ChatTemplate::find(kTemplates, testing::TempDir() + "/refused.jinja"); }),
+  const std::string path = write_template(GetParam().source);
+  EXPECT_THAT(error_message(GetParam().code, [&] { ChatTemplate::find(kTemplates, path); }),
               HasSubstr(GetParam().message));
 }
 
