@@ -28,7 +28,7 @@ class Suite:
             sys.exit(f"{self.name}: expected one program of that name below {build}, found {len(found)}")
         self.program = found[0]
         listed = subprocess.run(
-            [self.program, "--gtest_list_tests", f"--gtest_filter={self.filter or '*'}"], stdout=subprocess.PIPE, text=True, check=True
+            [self.program, "--gtest_list_tests", f"--gtest_filter={self.filter or '*'}"], stdout=subprocess.PIPE, text=True, errors="replace", check=True
         )
         self.num_tests = sum(line.startswith("  ") for line in listed.stdout.splitlines())
         self.passed = self.skipped = self.failed = 0
