@@ -64,18 +64,6 @@ int32_t page_size_of(const TensorView& cache) {
   return static_cast<int32_t>(page_size);
 }
 
-DType key_dtype_named(std::string_view name, std::string_view dtype) {
-  constexpr std::pair<std::string_view, DType> kNames[] = {{"float32", DType::kF32},
-                                                           {"float16", DType::kF16},
-                                                           {"bfloat16", DType::kBF16},
-                                                           {"float8_e4m3fn", DType::kF8E4M3},
-                                                           {"float8_e5m2", DType::kF8E5M2}};
-  for (const auto& [known, value] : kNames)
-    if (known == dtype) return value;
-  fail(ErrorCode::kInvalidArgument, name, " ", dtype,
-       ": expected float32, float16, bfloat16, float8_e4m3fn or float8_e5m2");
-}
-
 float scale_of(std::string_view name, nb::handle value) {
   const std::optional<float> number = number_of(value);
   // The value's text costs more than the rest of a call's numbers, so it is asked for where it is shown.

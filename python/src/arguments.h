@@ -22,9 +22,6 @@ float cap_of(std::string_view name, float value);
 // The page size of [num_pages, page_size, ...]. Throws Error unless it is a power of two from 1 to 256.
 int32_t page_size_of(const TensorView& cache);
 
-// The dtype of keys that numpy and torch call so. Throws Error naming the argument for others.
-DType key_dtype_named(std::string_view name, std::string_view dtype);
-
 // A number of Python. Throws Error naming the argument unless it is finite.
 float scale_of(std::string_view name, nb::handle value);
 

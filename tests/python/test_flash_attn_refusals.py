@@ -299,6 +299,7 @@ def test_page_ids_and_lengths_are_checked_on_the_cpu(rng):
         (dict(num_heads_q=3), "num_heads_kv 2: expected above 0, and that it divides num_heads_q 3"),
         (dict(max_seqlen_q=-1), "batch_size 2, max_seqlen_q -1, max_seqlen_k_new 0: expected none below 0"),
         (dict(headdim=0), "headdim 0, headdim_v 0: expected above 0"),
+        (dict(qkv_dtype="int4"), "qkv_dtype 'int4': expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2"),
     ],
     ids=str,
 )

@@ -273,6 +273,9 @@ TEST(DType, ReadsItsOwnNamesAndTheUsualShortOnes) {
 TEST(DType, RefusesAnUnknownNameWithTheAcceptedOnes) {
   EXPECT_EQ(testing_support::error_message(ErrorCode::kInvalidArgument, [] { parse_dtype("int4"); }),
             "dtype 'int4': expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
+  EXPECT_EQ(
+      testing_support::error_message(ErrorCode::kInvalidArgument, [] { parse_dtype("int4", "qkv_dtype"); }),
+      "qkv_dtype 'int4': expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
 }
 
 TEST(DType, VisitsFloatsWithTheirTypeAndRefusesIntegers) {

@@ -135,7 +135,7 @@ size_t size_of(DType dtype) {
 bool is_fp8(DType dtype) { return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2; }
 bool is_float(DType dtype) { return dtype <= DType::kF8E5M2; }
 
-DType parse_dtype(std::string_view name) {
+DType parse_dtype(std::string_view name, std::string_view argument) {
   struct Alias {
     std::string_view name;
     DType dtype;
@@ -153,7 +153,7 @@ DType parse_dtype(std::string_view name) {
   };
   for (const Alias& alias : kAliases)
     if (alias.name == name) return alias.dtype;
-  fail(ErrorCode::kInvalidArgument, "dtype '", name,
+  fail(ErrorCode::kInvalidArgument, argument, " '", name,
        "': expected float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
 }
 

@@ -23,8 +23,8 @@ size_t size_of(DType dtype);
 bool is_float(DType dtype);
 bool is_fp8(DType dtype);
 // Reads the names of to_string and the usual short ones (f32, fp32, half, f16, bf16, e4m3, ...). Throws
-// Error(kInvalidArgument) with the accepted names.
-DType parse_dtype(std::string_view name);
+// Error(kInvalidArgument) with the argument that has the name, and the accepted ones.
+DType parse_dtype(std::string_view name, std::string_view argument = "dtype");
 
 // IEEE binary16.
 struct F16 {
