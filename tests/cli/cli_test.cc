@@ -627,12 +627,20 @@ TEST(LlamaCppFlags, AFolderOfGgufAloneIsRefusedWithWhatIsRead) {
               HasSubstr("no config.json: expected a model directory as Hugging Face has them, with "
                         "config.json, tokenizer.json and safetensors (Qwen3-Q4_K_M.gguf is there: GGUF "
                         "is not read)"));
-  for (const char* file : {"config.json", "tokenizer.json"})
-    std::filesystem::copy_file(kTiny + "/" + file, folder / file,
-                               std::filesystem::copy_options::overwrite_existing);
+  const std::string note = "(Qwen3-Q4_K_M.gguf is there: GGUF is not read)";
+  std::filesystem::copy_file(kTiny + "/config.json", folder / "config.json");
+  EXPECT_THAT(attend(generate).out,
+              HasSubstr("the model directory has no tokenizer.json " + note + "; give input_ids"));
+  for (const std::string command : {"generate --chat -p x -m ", "chat -m "})
+    EXPECT_THAT(attend(command + folder.string()).out,
+                HasSubstr("no chat template " + note + "; give one with"));
+  EXPECT_THAT(attend("chat --chat-template x -m " + folder.string()).out,
+              HasSubstr("has no tokenizer.json " + note));
+  std::filesystem::copy_file(kTiny + "/tokenizer.json", folder / "tokenizer.json");
   const Ran without_weights = attend(generate);
   EXPECT_EQ(without_weights.exit_code, 2);
-  EXPECT_THAT(without_weights.out, HasSubstr("(Qwen3-Q4_K_M.gguf is there: GGUF is not read)"));
+  EXPECT_THAT(without_weights.out, HasSubstr(note));
+  std::filesystem::remove_all(folder);
 }
 
 // What feeds standard input may have no end.

@@ -24,6 +24,7 @@
 #include "attend/cli/standard_streams.h"
 #include "attend/engine/engine.h"
 #include "attend/model/chat_template/chat_template.h"
+#include "attend/model/input_file.h"
 #include "attend/model/tokenizer/utf8.h"
 
 namespace attend::cli {
@@ -242,13 +243,14 @@ int run_chat(const CLI::App& app, const ChatOptions& options) {
   sampling.echo = false;
   auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   if (!chat)
-    fail(ErrorCode::kNotFound, options.engine.model_path,
-         ": has no chat template; give one with --chat-template");
+    fail(ErrorCode::kNotFound, options.engine.model_path, ": has no chat template",
+         gguf_note(options.engine.model_path), "; give one with --chat-template");
   EngineBars bars;
   EngineProgress progress = bars.progress();
   progress.resolved = [&](const Engine& engine) {
     if (!engine.tokenizer())
-      fail(ErrorCode::kUnsupported, options.engine.model_path, ": has no tokenizer.json");
+      fail(ErrorCode::kUnsupported, options.engine.model_path, ": has no tokenizer.json",
+           gguf_note(options.engine.model_path));
   };
   Engine engine(to_config(app, options.engine), progress);
   bars.clear();

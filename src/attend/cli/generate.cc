@@ -23,6 +23,7 @@
 #include "attend/engine/engine.h"
 #include "attend/model/chat_template/chat_template.h"
 #include "attend/model/generation_config.h"
+#include "attend/model/input_file.h"
 #include "attend/model/model_spec.h"
 #include "attend/model/tokenizer/utf8.h"
 
@@ -81,8 +82,8 @@ std::optional<ChatTemplate> find_chat_template(const GenerateOptions& options) {
   if (!options.chat && options.chat_template.empty()) return std::nullopt;
   auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   if (!chat)
-    fail(ErrorCode::kNotFound, "--chat: ", options.engine.model_path,
-         " has no chat template; give one with --chat-template");
+    fail(ErrorCode::kNotFound, "--chat: ", options.engine.model_path, " has no chat template",
+         gguf_note(options.engine.model_path), "; give one with --chat-template");
   return chat;
 }
 

@@ -91,6 +91,7 @@ struct Embedder::State {
   EmbedderInfo info;
   ModelSpec spec;
   std::optional<Tokenizer> tokenizer;
+  std::string gguf_note;  // of the model directory, where there is no tokenizer
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<ReqToTokenPool> rows;
   std::unique_ptr<SlotAllocator> slots;
@@ -114,7 +115,10 @@ Embedder::State::State(const EmbedderConfig& config, const LoadProgress& progres
   spec = read_config(config.model_path);
   // The head is not asked for, and embedding models are published without one.
   spec.tie_word_embeddings = true;
-  if (file_exists(config.model_path / "tokenizer.json")) tokenizer = Tokenizer::from_path(config.model_path);
+  if (file_exists(config.model_path / "tokenizer.json"))
+    tokenizer = Tokenizer::from_path(config.model_path);
+  else
+    gguf_note = attend::gguf_note(config.model_path);
   const std::optional<EmbeddingFiles> files = read_embedding_files(config.model_path);
 
   info.model = spec.architecture;
@@ -264,7 +268,8 @@ const EmbedderInfo& Embedder::info() const { return state_->info; }
 
 const Tokenizer& Embedder::State::text_tokenizer() const {
   if (!tokenizer)
-    fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json: expected token ids");
+    fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", gguf_note,
+         ": expected token ids");
   return *tokenizer;
 }
 

@@ -95,6 +95,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
     first_pages.emplace(*pool_, static_cast<int>(resolved.backend.model.layers.size()));
   if (!config.model_path.empty() && file_exists(config.model_path / "tokenizer.json"))
     tokenizer_ = Tokenizer::from_path(config.model_path);
+  else
+    gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length, info_.device);
   slots_ = make_allocator(info_.resolution.page_size, resolved.num_pages);
@@ -148,7 +150,8 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   check(params);
   if (const auto* text = std::get_if<std::string>(&wanted.prompt)) {
     if (!tokenizer_)
-      fail(ErrorCode::kUnsupported, "prompt text: the model directory has no tokenizer.json; give input_ids");
+      fail(ErrorCode::kUnsupported, "prompt text: the model directory has no tokenizer.json", gguf_note_,
+           "; give input_ids");
     wanted.prompt = tokenizer_->encode(*text);
   }
   auto& prompt = std::get<std::vector<int32_t>>(wanted.prompt);

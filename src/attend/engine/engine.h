@@ -199,6 +199,7 @@ class Engine {
   ModelSpec model_spec_;
   uint64_t random_seed_ = 0;
   std::optional<Tokenizer> tokenizer_;
+  std::string gguf_note_;  // of the model directory, where there is no tokenizer
   std::unique_ptr<Model> model_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;
