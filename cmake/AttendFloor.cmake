@@ -40,10 +40,24 @@ function(attend_warnings target)
   endif()
 endfunction()
 
+# How files of tests are compiled, and what they link: gtest, and these targets.
+function(attend_test_options name link)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${link} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE ATTEND_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # More of a test's time is compiling it than running its own code; what it tests is compiled as ever.
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
+  attend_warnings(${name})
+endfunction()
+
 # attend_test(NAME SOURCES ... LINK targets... [LABELS labels] [PREFIX prefix] [TIMEOUT seconds])
 #
 # One executable; each TEST in it is one ctest case, whose name begins with the prefix. Cases with gpu or Gpu in their
-# names have the label gpu instead of the program's own: ctest -L gpu.
+# names have the label gpu instead of the program's own: ctest -L gpu. With ATTEND_TEST_SHARDS the cases are the program's
+# shards, which have its tests in turn.
 function(attend_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
   # Long cases start first: none is left to run alone at the end.
@@ -57,18 +71,23 @@ function(attend_test name)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc PROPERTIES
     SKIP_UNITY_BUILD_INCLUSION ON)
   add_executable(${name} ${ARG_SOURCES})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE ATTEND_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # More of a test's time is compiling it than running its own code; what it tests is compiled as ever.
-  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
-  attend_warnings(${name})
+  attend_test_options(${name} "${ARG_LINK}")
   list(APPEND properties TIMEOUT ${ARG_TIMEOUT})
   # RapidCheck's own 100 cases of a property are few.
   list(APPEND properties ENVIRONMENT "RC_PARAMS=max_success=1000")
   set(labels)
   if(ARG_LABELS)
     set(labels LABELS ${ARG_LABELS})
+  endif()
+  if(ATTEND_TEST_SHARDS)
+    math(EXPR last_shard "${ATTEND_TEST_SHARDS} - 1")
+    foreach(shard RANGE ${last_shard})
+      add_test(NAME ${ARG_PREFIX}${name}.${shard} COMMAND ${name} --gtest_brief=1)
+      set_tests_properties(${ARG_PREFIX}${name}.${shard} PROPERTIES ${properties} TIMEOUT 1800
+        ENVIRONMENT "RC_PARAMS=max_success=1000;GTEST_TOTAL_SHARDS=${ATTEND_TEST_SHARDS};GTEST_SHARD_INDEX=${shard}"
+        ${labels})
+    endforeach()
+    return()
   endif()
   set(discovery TEST_PREFIX "${ARG_PREFIX}" NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60)
   gtest_discover_tests(${name} ${discovery} TEST_FILTER "-*gpu*:*Gpu*" PROPERTIES ${properties} ${labels})
