@@ -26,7 +26,8 @@ run_shard() {
   return $status
 }
 export -f run_shard
-shards=$(nproc)
+# More shards than run at once, since tests differ in length.
+shards=$((4 * $(nproc)))
 for name in "$@"; do
   for ((shard = 0; shard < shards; ++shard)); do echo "$name $shard"; done
-done | xargs -P "$shards" -L 1 bash -c 'run_shard "$@"' run_shard "$preset" "$shards"
+done | xargs -P "$(nproc)" -L 1 bash -c 'run_shard "$@"' run_shard "$preset" "$shards"
