@@ -22,8 +22,9 @@ int64_t ctas_per_sm(const AttentionPlanLimits& limits, int tile_rows) {
   return is_latent(limits) || fills_sm ? 1 : 2;
 }
 constexpr int64_t kMaxCtasPerSm = 2;
-// Heads of MLA that fill a row tile.
-constexpr int kHeadsOfLatentTile = 64;
+// Rows of MLA's row tiles, and the most tokens of a request among them where heads are in groups.
+constexpr int kMaxTokensOfGroup = 8;
+constexpr int kRowsOfLatentTile = 64;
 // A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
 constexpr int kWholeWaves = 4;
 // A token's heads that CTAs beside one another read: 2 KB at head dim 128, which memory gives at once.
@@ -113,13 +114,14 @@ AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
 }
 
 // Many heads that share a latent row are planned as groups with K/V heads of their own, so that CTAs beside
-// one another read the same rows at the same time. Where sm80's kernel takes MLA, which knows of none, there
-// are none.
-AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, Device device) {
-  if (is_latent(limits) && limits.num_kv_heads == 1 && limits.num_q_heads > kHeadsOfLatentTile &&
-      limits.num_q_heads % kHeadsOfLatentTile == 0 && limits.split_rule != SplitRule::kFixed &&
+// one another read the same rows at the same time: heads that, with `num_tokens` of every request, fill a row
+// tile. Where sm80's kernel takes MLA, which knows of none, there are none.
+AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens, Device device) {
+  const int heads = kRowsOfLatentTile / num_tokens;
+  if (is_latent(limits) && limits.num_kv_heads == 1 && limits.num_q_heads > heads &&
+      limits.num_q_heads % heads == 0 && limits.split_rule != SplitRule::kFixed &&
       gpu_facts(device).runs_sm90a())
-    limits.num_kv_heads = limits.num_q_heads / kHeadsOfLatentTile;
+    limits.num_kv_heads = limits.num_q_heads / heads;
   return limits;
 }
 
@@ -179,6 +181,16 @@ int64_t most_tokens(const QueryBatch& batch, const AttentionPlanLimits& limits) 
   return batch.num_tokens > 0 ? std::min(batch.num_tokens, limits.max_tokens) : limits.max_tokens;
 }
 
+// Tokens of each request that a row tile of MLA has beside its heads. Where requests have different numbers of
+// them, tiles of the fewest would be the emptier: one.
+int tokens_of_group(const QueryBatch& batch, const AttentionPlanLimits& limits) {
+  const int num_tokens = batch.max_seqlen_q;
+  const bool are_alike = most_tokens(batch, limits) == int64_t{num_tokens} * batch.num_reqs();
+  return are_alike && num_tokens > 1 && num_tokens <= kMaxTokensOfGroup && is_power_of_two(num_tokens)
+             ? num_tokens
+             : 1;
+}
+
 }  // namespace
 
 int64_t most_seqlen_q(const QueryBatch& batch, const AttentionPlanLimits& limits) {
@@ -200,8 +212,9 @@ BatchParams batch_params(const QueryBatch& batch, const Visibility& visibility) 
 }
 
 DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device)
-    : limits_(filled(limits, device)), grouped_(with_head_groups(limits_, device)) {
+    : limits_(filled(limits, device)), grouped_(with_head_groups(limits_, 1, device)) {
   const Sizes sizes = sizes_of(grouped_);
+  num_head_groups_ = grouped_.num_kv_heads;
   first_row_tile_ = attend::cuda::empty({limits_.max_reqs + 1}, DType::kI32, device);
   header_ = attend::cuda::zeros({static_cast<int64_t>(sizeof(PlanHeader))}, DType::kU8, device);
   row_tiles_ = attend::cuda::empty({bytes_of<RowTile>(sizes.num_row_tiles)}, DType::kU8, device);
@@ -227,7 +240,7 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, Device device)
 }
 
 size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
-  const AttentionPlanLimits full = with_head_groups(filled(limits, device), device);
+  const AttentionPlanLimits full = with_head_groups(filled(limits, device), 1, device);
   const Sizes sizes = sizes_of(full);
   const int64_t num_ints = full.max_reqs + 1 + sizes.num_row_tiles * full.num_kv_heads;
   const int64_t num_floats =
@@ -238,20 +251,21 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, Device device) {
 }
 
 DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
-  require(batch.num_reqs() <= grouped_.max_reqs, "batch of ", batch.num_reqs(),
-          " requests: the plan was made for at most ", grouped_.max_reqs);
+  require(batch.num_reqs() <= limits_.max_reqs, "batch of ", batch.num_reqs(),
+          " requests: the plan was made for at most ", limits_.max_reqs);
   PlanView view = view_;
-  const int64_t max_seqlen_q = most_seqlen_q(batch, grouped_);
-  const int64_t num_tokens = std::min(max_seqlen_q * batch.num_reqs(), most_tokens(batch, grouped_));
-  view.tile_rows = tile_rows_for(grouped_, max_seqlen_q);
-  const int64_t num_row_tiles = max_row_tiles(grouped_, num_tokens, batch.num_reqs(), max_seqlen_q);
-  const bool fixed_splits = grouped_.split_rule == SplitRule::kFixed;
   const Device device = header_.view().device;
-  const int64_t num_rows = max_seqlen_q * group_of(grouped_);
-  const bool verify = is_for_verify(grouped_, batch, num_rows, device);
-  const bool prefill = verify || is_for_prefill(grouped_, batch, view.tile_rows, device);
-  const CtaCounts ctas = prefill ? CtaCounts{grouped_.num_workers, 1}
-                                 : cta_counts_of(grouped_, view.tile_rows, batch.num_reqs(), device);
+  const AttentionPlanLimits grouped = with_head_groups(limits_, tokens_of_group(batch, limits_), device);
+  const int64_t max_seqlen_q = most_seqlen_q(batch, grouped);
+  const int64_t num_tokens = std::min(max_seqlen_q * batch.num_reqs(), most_tokens(batch, grouped));
+  view.tile_rows = tile_rows_for(grouped, max_seqlen_q);
+  const int64_t num_row_tiles = max_row_tiles(grouped, num_tokens, batch.num_reqs(), max_seqlen_q);
+  const bool fixed_splits = grouped.split_rule == SplitRule::kFixed;
+  const int64_t num_rows = max_seqlen_q * group_of(grouped);
+  const bool verify = is_for_verify(grouped, batch, num_rows, device);
+  const bool prefill = verify || is_for_prefill(grouped, batch, view.tile_rows, device);
+  const CtaCounts ctas = prefill ? CtaCounts{grouped.num_workers, 1}
+                                 : cta_counts_of(grouped, view.tile_rows, batch.num_reqs(), device);
   view.num_ctas = ctas.num_ctas;
   view.cluster_size = ctas.cluster_size;
   view.ctas_of_prefill = prefill;
@@ -259,36 +273,37 @@ DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
   const int64_t max_idle = prefill                 ? view.num_ctas / kIdleCtasOfPrefill
                            : view.cluster_size > 1 ? kIdleClusters
                                                    : view.num_ctas;
-  view.heads_at_once = heads_at_once_for(grouped_, view.num_ctas, max_idle);
-  const CtaRangeCosts& costs = prefill ? kPrefillCosts : is_latent(grouped_) ? kLatentCosts : kTileCosts;
+  view.heads_at_once = heads_at_once_for(grouped, view.num_ctas, max_idle);
+  const CtaRangeCosts& costs = prefill ? kPrefillCosts : is_latent(grouped) ? kLatentCosts : kTileCosts;
   view.line = {.num_cta_ranges = view.num_ctas / view.heads_at_once,
                .min_cta_range = fixed_splits ? 1 : view.cluster_size * costs.min_kv_tiles,
                // Partial results are numbered as KV tiles, without gaps.
                .start_cost = fixed_splits ? 0 : view.cluster_size * costs.start_kv_tiles,
                .merge_cost = view.cluster_size > 1 ? view.cluster_size * kMergeKvTiles : 0};
   view.ctas_merge =
-      fixed_splits || (!prefill && !is_latent(grouped_) && num_rows * grouped_.head_dim_v <= kMergeFloats);
+      fixed_splits || (!prefill && !is_latent(grouped) && num_rows * grouped.head_dim_v <= kMergeFloats);
   view.partial_rows = fixed_splits ? kFixedSplitRows : view.tile_rows;
   if (prefill)
     view.streamed =
-        verify || !sm90::takes_whole_work_tiles(num_row_tiles * grouped_.num_kv_heads, batch.num_reqs(),
-                                                sm90::kMinPrefillJobsOfSm * grouped_.num_workers);
+        verify || !sm90::takes_whole_work_tiles(num_row_tiles * grouped.num_kv_heads, batch.num_reqs(),
+                                                sm90::kMinPrefillJobsOfSm * grouped.num_workers);
   else if (fixed_splits)
     view.streamed = num_rows <= kFixedSplitRows;
   else
-    view.streamed = grouped_.split_rule == SplitRule::kBalanced &&
-                    (view.tile_rows <= 32 || is_latent(grouped_) ||
-                     num_row_tiles * grouped_.num_kv_heads < int64_t{kWholeWaves} * view.num_ctas);
+    view.streamed = grouped.split_rule == SplitRule::kBalanced &&
+                    (view.tile_rows <= 32 || is_latent(grouped) ||
+                     num_row_tiles * grouped.num_kv_heads < int64_t{kWholeWaves} * view.num_ctas);
   // Tall tiles have no registers for it; of prefill, those derive it that divide the keys of few rows.
-  view.inline_plan = grouped_.split_rule == SplitRule::kBalanced && view.streamed && (!prefill || verify) &&
+  view.inline_plan = grouped.split_rule == SplitRule::kBalanced && view.streamed && (!prefill || verify) &&
                      view.tile_rows <= 64 && num_rows <= view.tile_rows &&
                      batch.num_reqs() <= kMaxReqsOfInlinePlan;
-  return {view, static_cast<int>(std::max<int64_t>(1, num_row_tiles))};
+  return {view, static_cast<int>(std::max<int64_t>(1, num_row_tiles)), grouped.num_kv_heads};
 }
 
 void DevicePlan::take(const Shape& shape) {
   view_ = shape.view;
   num_row_tiles_ = shape.num_row_tiles;
+  num_head_groups_ = shape.num_head_groups;
 }
 
 void DevicePlan::plan(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
@@ -310,8 +325,8 @@ bool DevicePlan::try_plan_inline(const QueryBatch& batch) {
 
 void DevicePlan::launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream) {
   launch_plan({.batch = batch_params(batch, visibility),
-               .group = group_of(grouped_),
-               .num_kv_heads = grouped_.num_kv_heads,
+               .group = limits_.num_q_heads / num_head_groups_,
+               .num_kv_heads = num_head_groups_,
                .plan = view_,
                .first_row_tile = first_row_tile_.as<int32_t>()},
               stream.handle);

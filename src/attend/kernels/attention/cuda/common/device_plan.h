@@ -37,7 +37,7 @@ class DevicePlan {
 
   const AttentionPlanLimits& limits() const { return limits_; }  // num_workers filled
   // K/V heads as the plan has them: of MLA, groups of query heads that read the same latent rows.
-  int num_head_groups() const { return grouped_.num_kv_heads; }
+  int num_head_groups() const { return num_head_groups_; }
   const PlanView& view() const { return view_; }
   // Row tiles that the last planned batch has at most.
   int num_row_tiles() const { return num_row_tiles_; }
@@ -46,18 +46,18 @@ class DevicePlan {
   // How many CTAs of what tile there are, and how they share the work.
   struct Shape {
     PlanView view;
-    int num_row_tiles;
+    int num_row_tiles, num_head_groups;
   };
   Shape shape_for(const QueryBatch& batch) const;
   void take(const Shape& shape);
   void launch(const QueryBatch& batch, const Visibility& visibility, Stream& stream);
 
   AttentionPlanLimits limits_;
-  AttentionPlanLimits grouped_;  // with num_head_groups()
+  AttentionPlanLimits grouped_;  // with the groups of one query token
   Tensor first_row_tile_, header_, row_tiles_, cta_starts_;
   Tensor partial_out_, partial_state_, partials_done_, split_bank_;
   PlanView view_{};
-  int num_row_tiles_ = 0;
+  int num_row_tiles_ = 0, num_head_groups_ = 0;
 };
 
 // New tokens of one request at most, of a batch and a plan with these limits.

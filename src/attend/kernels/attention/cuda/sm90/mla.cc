@@ -41,6 +41,35 @@ int64_t row_stride_of(const TensorView& q) {
   return std::max<int64_t>(q.strides[1], 0);
 }
 
+// All rows of q as heads of one token; row_stride_of() is above 0.
+TensorView in_sequence(const TensorView& q) {
+  TensorView rows = q;
+  rows.shape = {1, q.shape[0] * q.shape[1], q.shape[2]};
+  rows.strides = {0, row_stride_of(q), 1};
+  return rows;
+}
+
+bool strides_above_0(const TensorView& q) {
+  return (q.shape[0] == 1 || q.strides[0] > 0) && (q.shape[1] == 1 || q.strides[1] > 0);
+}
+
+// Boxes of queries, where TMA can copy them: groups of heads that divide a work tile's rows, or all heads.
+void map_queries(const MlaArgs& args, int group, MlaParams& mla) {
+  const TensorView &q = args.q, &rope = args.q_rope;
+  if (q.shape[0] == 0 || q.shape[2] != kMlaHeadDimV || rope.shape[2] != kMlaHeadDimQk - kMlaHeadDimV) return;
+  if (kMlaRows % group == 0) {
+    if (!strides_above_0(q) || !strides_above_0(rope)) return;
+    mla.q = map_tokens(q, group, kMlaRows / group);
+    mla.q_rope = map_tokens(rope, group, kMlaRows / group);
+  } else {
+    if (row_stride_of(q) == 0 || row_stride_of(rope) == 0) return;
+    mla.q = map_tokens(in_sequence(q), kMlaRows, 1);
+    mla.q_rope = map_tokens(in_sequence(rope), kMlaRows, 1);
+    mla.queries_in_sequence = true;
+  }
+  mla.boxes_queries = true;
+}
+
 }  // namespace
 
 void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
@@ -58,18 +87,9 @@ void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& p
                   row_stride = latent.strides[contiguous ? 0 : 1];
     mla.latent = map_pages(paneled(latent, latent.shape[2], num_rows, row_stride,
                                    contiguous ? 1 : latent.shape[0], latent.strides[0]),
-                           mla.box_rows, mla.box_rows == kMlaKeys ? kMlaBoxPanels : 1);
+                           mla.box_rows, 1);
   }
-  const int64_t q_stride = row_stride_of(args.q), rope_stride = row_stride_of(args.q_rope);
-  mla.boxes_queries = q_stride > 0 && rope_stride > 0 && args.q.shape[0] > 0 &&
-                      args.q.shape[2] == kMlaHeadDimV && args.q_rope.shape[2] == kMlaHeadDimQk - kMlaHeadDimV;
-  if (mla.boxes_queries) {
-    const int64_t num_rows = args.q.shape[0] * args.q.shape[1];
-    mla.q =
-        map_pages(paneled(args.q, args.q.shape[2], num_rows, q_stride, 1, 0), kMlaRows, kMlaQueryBoxPanels);
-    mla.q_rope =
-        map_pages(paneled(args.q_rope, args.q_rope.shape[2], num_rows, rope_stride, 1, 0), kMlaRows, 1);
-  }
+  map_queries(args, params.group, mla);
   const PlanView& view = plan.view();
   const int num_ctas =
       view.streamed ? view.num_ctas : std::min(view.num_ctas, plan.num_row_tiles() * params.num_kv_heads);

@@ -97,51 +97,54 @@ class MlaProducer {
         is_early = false;
       }
       if (by_boxes)
-        copy_boxes(page, first_key, row, keys);
+        copy_boxes(i, page, first_key, row, keys);
       else
-        copy_rows(page, first_key + row);
+        copy_rows(i, page, first_key + row);
       place_.advance(MlaTile::kStages);
     }
     if (is_early) ptx::griddepcontrol_wait();
   }
 
-  __device__ void wait_for_room(int third) const {
-    ptx::mbarrier_wait(shared_.empty(place_.stage, third), place_.parity ^ 1);
+  __device__ void wait_for_room(int part) const {
+    ptx::mbarrier_wait(shared_.empty(place_.stage, part), place_.parity ^ 1);
+  }
+
+  // A box that has all rows of a KV tile is alone; the warps have different parts of it then.
+  __device__ bool has_part(int part) const {
+    return params_.box_rows < kMlaKeys || (part == 0 ? 0 : 1) == warp_;
   }
 
   // A lane with a page has a box. In a KV tile of which not all rows are the work tile's, a warp clears the
   // others of its boxes once they have come.
-  __device__ void copy_boxes(int page, int first_key, int box_row, const KeyRange& keys) {
+  __device__ void copy_boxes(int tile, int page, int first_key, int box_row, const KeyRange& keys) {
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
     const int slot = contiguous ? page : (first_key + box_row) & (params_.attention.index.page_size - 1);
     const int page_or_none = contiguous ? 0 : page;
-    const bool is_one = params_.box_rows == kMlaKeys;
     const bool is_cut = first_key < keys.begin || first_key + kMlaKeys > keys.end;
-    const int third_bytes =
-        __popc(__ballot_sync(0xffffffffu, page >= 0)) * kMlaBoxPanels * params_.box_rows * kMlaPanelRowBytes;
+    const int panel_bytes =
+        __popc(__ballot_sync(0xffffffffu, page >= 0)) * params_.box_rows * kMlaPanelRowBytes;
     const uint64_t policy = ptx::createpolicy_evict_first();
     const uint32_t to = shared_.stage(place_.stage) + box_row * kMlaPanelRowBytes;
-    // The warps take turns where there is but one box.
-    const auto has_boxes = [&](int third) { return !is_one || third % MlaTile::kLoadWarps == warp_; };
     if (is_cut && lane_ == 0) {
-      const int num_thirds = is_one ? (MlaTile::kThirds + 1 - warp_) / MlaTile::kLoadWarps : MlaTile::kThirds;
-      ptx::mbarrier_arrive_expect_tx(shared_.landed(warp_), num_thirds * third_bytes);
+      int num_panels = 0;
+      for (int part = 0; part < MlaTile::kParts; ++part)
+        if (has_part(part)) num_panels += MlaTile::num_panels(part);
+      ptx::mbarrier_arrive_expect_tx(shared_.landed(warp_), num_panels * panel_bytes);
     }
-#pragma unroll
-    for (int third = 0; third < MlaTile::kThirds; ++third) {
-      const uint32_t barrier = is_cut ? shared_.landed(warp_) : shared_.full(place_.stage, third);
-      wait_for_room(third);
-      if (!is_cut && lane_ == 0) ptx::mbarrier_arrive_expect_tx(barrier, has_boxes(third) ? third_bytes : 0);
+#pragma unroll 1
+    for (int i = 0; i < MlaTile::kParts; ++i) {
+      const int part = MlaTile::part_at(tile, i), num_panels = MlaTile::num_panels(part);
+      if (!has_part(part)) continue;
+      const uint32_t barrier = is_cut ? shared_.landed(warp_) : shared_.full(place_.stage, part);
+      wait_for_room(part);
+      if (!is_cut && lane_ == 0) ptx::mbarrier_arrive_expect_tx(barrier, num_panels * panel_bytes);
       __syncwarp();
-      if (!has_boxes(third) || page < 0) continue;
-      if (is_one) {
-        ptx::cp_async_bulk_tensor(to + third * MlaTile::kThirdBytes, &params_.latent, 0, page_or_none, slot,
-                                  third * kMlaBoxPanels, barrier, policy);
-      } else {
-#pragma unroll
-        for (int panel = third * kMlaBoxPanels; panel < (third + 1) * kMlaBoxPanels; ++panel)
-          ptx::cp_async_bulk_tensor(to + panel * MlaTile::kPanelBytes, &params_.latent, 0, page_or_none, slot,
-                                    panel, barrier, policy);
+      if (page < 0) continue;
+#pragma unroll 1
+      for (int n = 0; n < num_panels; ++n) {
+        const int panel = MlaTile::first_panel(part) + n;
+        ptx::cp_async_bulk_tensor(to + panel * MlaTile::kPanelBytes, &params_.latent, 0, page_or_none, slot,
+                                  panel, barrier, policy);
       }
     }
     if (is_cut) clear_rows(keys.begin - first_key, keys.end - first_key);
@@ -163,39 +166,42 @@ class MlaProducer {
       const int warp_of_box = (row & params_.box_rows) != 0 ? 1 : 0;
 #pragma unroll
       for (int panel = 0; panel < MlaTile::kValuePanels; ++panel) {
-        const int warp =
-            params_.box_rows == kMlaKeys ? panel / kMlaBoxPanels % MlaTile::kLoadWarps : warp_of_box;
-        if (warp == warp_)
+        const bool is_mine = params_.box_rows < kMlaKeys ? warp_of_box == warp_
+                                                         : has_part(panel / MlaTile::kPanelsOfHalf);
+        if (is_mine)
           ptx::st_shared_16(to + panel * MlaTile::kPanelBytes + row * kMlaPanelRowBytes,
                             make_uint4(0, 0, 0, 0));
       }
     }
     ptx::fence_proxy_async();
 #pragma unroll 1
-    for (int third = 0; third < MlaTile::kThirds; ++third) arrive_as_warp(shared_.full(place_.stage, third));
+    for (int part = 0; part < MlaTile::kParts; ++part)
+      if (has_part(part)) arrive_as_warp(shared_.full(place_.stage, part));
   }
 
   // A row without a page becomes zero. `position`: of the lane's row.
-  __device__ void copy_rows(int page, int position) const {
+  __device__ void copy_rows(int tile, int page, int position) const {
     const uint64_t lane_address = mla_row_address(params_.attention, page, position, 2);
 #pragma unroll 1
-    for (int third = 0; third < MlaTile::kThirds; ++third) {
-      wait_for_room(third);
+    for (int i = 0; i < MlaTile::kParts; ++i) {
+      const int part = MlaTile::part_at(tile, i);
+      wait_for_room(part);
 #pragma unroll 1
       for (int first = 0; first < kRows; first += kRowsAtOnce) {
         const int row = first + lane_ / 8;
         const uint64_t address = __shfl_sync(0xffffffffu, lane_address, row);
-        copy_row(third * kMlaBoxPanels, warp_ * kRows + row, address);
+        copy_row(part, warp_ * kRows + row, address);
       }
-      mla_arrive_after_cp_async(shared_.full(place_.stage, third));
+      mla_arrive_after_cp_async(shared_.full(place_.stage, part));
     }
   }
 
-  // This lane's 16 bytes of a few panels of a row.
-  __device__ void copy_row(int first_panel, int row, uint64_t address) const {
-#pragma unroll
-    for (int i = 0; i < kMlaBoxPanels; ++i) {
-      const int panel = first_panel + i, column = panel * kMlaPanelColumns + lane_ % 8 * 8;
+  // This lane's 16 bytes of the panels of a part of a row.
+  __device__ void copy_row(int part, int row, uint64_t address) const {
+    const int num_panels = MlaTile::num_panels(part);
+#pragma unroll 1
+    for (int i = 0; i < num_panels; ++i) {
+      const int panel = MlaTile::first_panel(part) + i, column = panel * kMlaPanelColumns + lane_ % 8 * 8;
       const bool valid = address != 0 && column < params_.attention.head_dim_qk;
       ptx::cp_async_16(
           shared_.stage(place_.stage) + panel * MlaTile::kPanelBytes + mla_swizzled(row, lane_ % 8),
@@ -507,8 +513,8 @@ class MlaConsumer {
     if (num_tiles <= 0) release_queries();
 #pragma unroll 1
     for (int tile = 0; tile < num_tiles; tile += 2) {
-      multiply_keys(rows, work_tile, tile);
-      wait_for_scores(rows);
+      multiply_keys<0>(rows, tile);
+      wait_for_scores(rows, tile);
       if (tile + 2 >= num_tiles) release_queries();
       own_tile<0>(rows, work_tile, tile);
       release_last<0>(rows, tile);
@@ -525,8 +531,8 @@ class MlaConsumer {
     int tile = 0;
 #pragma unroll 1
     for (; tile + 1 < num_tiles; tile += 2) {
-      multiply_keys(rows, work_tile, tile + 1);
-      wait_for_scores(rows);
+      multiply_keys<1>(rows, tile + 1);
+      wait_for_scores(rows, tile + 1);
       if (tile + 3 >= num_tiles) release_queries();
       other_tile<1>(rows, work_tile, tile);
       own_tile<1>(rows, work_tile, tile + 1);
@@ -538,32 +544,34 @@ class MlaConsumer {
     }
   }
 
-  // Starts the scores of a tile, third by third as they come.
-  __device__ __forceinline__ void multiply_keys(Rows& rows, const MlaWorkTile& work_tile, int tile) {
+  // Starts the scores of a tile of this warpgroup, part by part as they come.
+  template <int kWarpgroup>
+  __device__ __forceinline__ void multiply_keys(Rows& rows, int tile) {
     const int stage = stage_of(tile);
     const uint32_t parity = parity_of(tile);
-    if (copied_by_threads()) {
-      for (int third = 0; third < MlaTile::kThirds; ++third)
-        ptx::mbarrier_wait(shared_.full(stage, third), parity);
+    if (written_by_threads()) {
+      for (int part = 0; part < MlaTile::kParts; ++part) ptx::mbarrier_wait(shared_.full(stage, part), parity);
       ptx::fence_proxy_async();
     }
     const uint64_t q = ptx::smem_descriptor(Rows::lane_0(shared_.queries()));
     const uint64_t k = ptx::smem_descriptor(Rows::lane_0(shared_.stage(stage)));
 #pragma unroll
-    for (int third = 0; third < MlaTile::kThirds; ++third) {
-      ptx::mbarrier_wait(shared_.full(stage, third), parity);
+    for (int i = 0; i < MlaTile::kParts; ++i) {
+      const int part = MlaTile::part_at(kWarpgroup, i), panel = MlaTile::first_panel(part);
+      ptx::mbarrier_wait(shared_.full(stage, part), parity);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int panel = third * kMlaBoxPanels; panel < (third + 1) * kMlaBoxPanels; ++panel)
-        rows.multiply_keys(q, k, panel, panel > 0);
+      for (int n = 0; n < MlaTile::num_panels(part); ++n) rows.multiply_keys(q, k, panel + n, i + n > 0);
     }
     ptx::wgmma_commit_group();
   }
-  __device__ __forceinline__ bool copied_by_threads() const { return !kFp8 && params_.box_rows == 0; }
+  __device__ __forceinline__ bool written_by_threads() const { return kFp8 || params_.box_rows == 0; }
 
-  __device__ __forceinline__ static void wait_for_scores(Rows& rows) {
+  // Waits for the scores; what is of keys alone is free then.
+  __device__ __forceinline__ void wait_for_scores(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.scores);
+    arrive_as_warp(shared_.empty(stage_of(tile), MlaTile::kRopePart));
   }
 
   // Scores of this warpgroup's own tile, which have come, become P, which both warpgroups multiply with the
@@ -595,7 +603,7 @@ class MlaConsumer {
     ptx::mbarrier_wait(shared_.p_full(1 - kWarpgroup, thread_ / 32), p_parity_);
     p_parity_ ^= 1;
     // The other warpgroup has waited for the tile.
-    if (copied_by_threads()) ptx::fence_proxy_async();
+    if (written_by_threads()) ptx::fence_proxy_async();
     Probabilities p;
     rows.receive(shared_, p, thread_, first_row(), scale_log2_);
     multiply_values<kWarpgroup>(rows, p, tile);
@@ -614,11 +622,7 @@ class MlaConsumer {
   __device__ __forceinline__ void release_last(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
-    __syncwarp();
-    if (thread_ % 32 == 0) {
-      ptx::mbarrier_arrive(shared_.empty(stage_of(tile), kWarpgroup));
-      ptx::mbarrier_arrive(shared_.empty(stage_of(tile), kWarpgroup + 1));
-    }
+    arrive_as_warp(shared_.empty(stage_of(tile), kWarpgroup));
   }
   __device__ __forceinline__ void release_queries() { arrive_as_warp(shared_.queries_empty()); }
 
@@ -675,8 +679,10 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
   const AttentionParams& attention = params.attention;
   const MlaShared shared(memory);
   if (threadIdx.x == 0) {
-    shared.init_barriers(kFp8 ? MlaTile::kProducerWarps : MlaTile::kLoadWarps,
-                         kFp8 ? MlaTile::kProducerWarps : MlaTile::kQueryWarps);
+    const int num_row_warps = kFp8                          ? MlaTile::kProducerWarps
+                              : params.box_rows == kMlaKeys ? 1
+                                                            : MlaTile::kLoadWarps;
+    shared.init_barriers(num_row_warps, kFp8 ? MlaTile::kProducerWarps : MlaTile::kQueryWarps);
     if (params.box_rows > 0) ptx::prefetch_tensormap(&params.latent);
     if (params.boxes_queries) {
       ptx::prefetch_tensormap(&params.q);
@@ -707,12 +713,12 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
     pad(attention);
   } else {
     ptx::setmaxnreg_inc<MlaTile::kMathRegisters>();
-    // Before results are written.
+    // Before results are written. What merges them may be there when the first CTA ends.
     ptx::griddepcontrol_wait();
+    ptx::launch_dependents();
     MlaConsumer<T, kFp8>(params, shared).run();
     pad(attention);
   }
-  ptx::launch_dependents();
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -24,8 +24,11 @@ class MlaConverter {
   // Four lanes have 64 bytes of a row, the columns of a panel; a warp eight rows at once.
   static constexpr int kLanesOfRow = kMlaPanelColumns / 16, kRowsAtOnce = 32 / kLanesOfRow;
   static constexpr int kHalves = kRows / kRowsAtOnce;
-  static constexpr int kPieces = kMlaBoxPanels * kHalves;  // 16 bytes of a lane, of a third
-  static constexpr int kThirdColumns = kMlaBoxPanels * kMlaPanelColumns;
+  // A third of a stage is converted at a time.
+  static constexpr int kThirds = 3, kPanelsOfThird = MlaTile::kPanels / kThirds;
+  static_assert(kThirds == MlaTile::kParts && kPanelsOfThird == MlaTile::kPanelsOfHalf - 1);
+  static constexpr int kPieces = kPanelsOfThird * kHalves;  // 16 bytes of a lane
+  static constexpr int kThirdColumns = kPanelsOfThird * kMlaPanelColumns;
 
  public:
   __device__ MlaConverter(const MlaParams& params, const MlaShared& shared)
@@ -97,8 +100,8 @@ class MlaConverter {
     for (int tile = 0; tile < work_tile.num_tiles; ++tile, ++num_tiles_) {
       const int later_page = look_up(work_tile, tile + 2);
 #pragma unroll 1
-      for (int third = 0; third < MlaTile::kThirds; ++third) {
-        const bool ends = third + 1 == MlaTile::kThirds;
+      for (int third = 0; third < kThirds; ++third) {
+        const bool ends = third + 1 == kThirds;
         if (ends) {
           // Behind the last KV tile there are no pages.
           rows = rows_at(address_of(work_tile, next_page, tile + 1));
@@ -114,11 +117,13 @@ class MlaConverter {
   template <Element kElement>
   __device__ __forceinline__ void convert(Bytes& bytes, const Rows& rows, int third, int next_column) const {
     const int stage = num_tiles_ % MlaTile::kStages;
+    // The first part of a stage ends in the second third, the others in the last.
     ptx::mbarrier_wait(shared_.empty(stage, third),
                        static_cast<uint32_t>(num_tiles_ / MlaTile::kStages & 1) ^ 1);
     const int thread = ptx::tid_x();
     const int row = thread / 32 * kRows + thread % 32 / kLanesOfRow, piece = 2 * (thread % kLanesOfRow);
-    const uint32_t to = shared_.stage(stage) + third * MlaTile::kThirdBytes + mla_swizzled(row, piece);
+    const uint32_t to =
+        shared_.stage(stage) + third * kPanelsOfThird * MlaTile::kPanelBytes + mla_swizzled(row, piece);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       // Rows eight further are swizzled alike; the second piece of two lies beside the first.
@@ -128,8 +133,10 @@ class MlaConverter {
       ptx::st_shared_16(to_piece ^ 16, converted<kElement>(bytes[i].z, bytes[i].w));
       bytes[i] = read(rows, next_column, i);
     }
-    ptx::fence_proxy_async();
-    arrive_as_warp(shared_.full(stage, third));
+    // Those who multiply fence: here it would wait for the reads that are under way.
+    if (third == 0) return;
+    arrive_as_warp(shared_.full(stage, third - 1));
+    if (third + 1 == kThirds) arrive_as_warp(shared_.full(stage, third));
   }
 
   // From the addresses of the rows that the lanes have looked up.

@@ -10,23 +10,22 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kMlaHeadDimQk = 576, kMlaHeadDimV = 512;
 inline constexpr int kMlaRows = 64;  // of a work tile
 inline constexpr int kMlaKeys = 64;  // of a KV tile
-// Chunks of 64 columns that TMA copies at a time.
-inline constexpr int kMlaBoxPanels = 3, kMlaQueryBoxPanels = 4;
 
 struct MlaParams {
   // Query heads are split into num_kv_heads groups as the plan has them, all of which read the same latent
   // rows.
   AttentionParams attention;
-  // Boxes of [64 columns, 1 page, box_rows slots, panels] of the cache, whose last dimension are the panels
-  // of 64 columns of a row; where rows are contiguous, of [64 columns, 1, box_rows pages, panels].
-  // kMlaBoxPanels of them where a box has all rows of a KV tile, else one.
+  // Boxes of [64 columns, 1 page, box_rows slots, 1 panel] of the cache, whose last dimension are the panels
+  // of 64 columns of a row; where rows are contiguous, of [64 columns, 1, box_rows pages, 1].
   CUtensorMap latent;
   // Rows that TMA copies at a time; 0: rows are copied by threads and there is no map.
   int32_t box_rows;
-  // Boxes of [64 columns, 1, kMlaRows, kMlaQueryBoxPanels] of the rows of q, heads and tokens in one
-  // sequence, and of one panel of those of q_rope.
+  // Boxes of 64 columns of the rows of a work tile: of [columns, heads of a group, tokens] of q and q_rope,
+  // or, where a group does not divide the rows, of [columns, kMlaRows, 1], heads and tokens being in one
+  // sequence.
   CUtensorMap q, q_rope;
   bool boxes_queries;  // else they are copied by threads and there are no maps
+  bool queries_in_sequence;
 };
 
 // For q of a 16-bit dtype, latent rows of the same or of fp8, and plans without fixed splits whose row tiles

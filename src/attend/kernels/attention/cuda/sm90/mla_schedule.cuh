@@ -129,21 +129,27 @@ class MlaQueries {
   }
 
  private:
-  // By TMA. Rows beyond the tile's are other tokens', or what was there: they come to nothing.
+  // By TMA. Rows beyond the tile's are other tokens', or zero: they come to nothing.
   __device__ void copy_boxes(const MlaWorkTile& work_tile) const {
     if (lane_ != 0) return;
     if (warp_ != 0) return ptx::mbarrier_arrive(shared_.queries_full());
-    const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, params_.plan.tile_rows);
-    const sm80::TileRow first = rows.at(params_, 0);
-    const int row = (rows.span.first_token + first.query) * params_.num_q_heads + first.head;
+    const RowTile& tile = work_tile.tile;
+    // A tile's first row is one of its first query's.
+    int token = tile.first_token + tile.first_query;
+    int head = work_tile.head * params_.group + tile.row_begin - tile.first_query * params_.group;
+    if (mla_.queries_in_sequence) {
+      head += token * params_.num_q_heads;
+      token = 0;
+    }
     const uint64_t policy = ptx::createpolicy_evict_first();
     ptx::mbarrier_arrive_expect_tx(shared_.queries_full(), MlaTile::kQueryBytes);
-#pragma unroll
-    for (int panel = 0; panel < MlaTile::kValuePanels; panel += kMlaQueryBoxPanels)
-      ptx::cp_async_bulk_tensor(shared_.queries() + panel * MlaTile::kPanelBytes, &mla_.q, 0, 0, row, panel,
-                                shared_.queries_full(), policy);
-    ptx::cp_async_bulk_tensor(shared_.queries() + MlaTile::kValuePanels * MlaTile::kPanelBytes, &mla_.q_rope,
-                              0, 0, row, 0, shared_.queries_full(), policy);
+#pragma unroll kPanelsAtOnce
+    for (int panel = 0; panel < MlaTile::kPanels; ++panel) {
+      const bool is_rope = panel == MlaTile::kValuePanels;
+      ptx::cp_async_bulk_tensor(shared_.queries() + panel * MlaTile::kPanelBytes,
+                                is_rope ? &mla_.q_rope : &mla_.q, is_rope ? 0 : panel * kMlaPanelColumns,
+                                head, token, shared_.queries_full(), policy);
+    }
   }
 
   // Columns of q, then those of q_rope. Rows and columns beyond are zero. Eight lanes copy 128 bytes of a

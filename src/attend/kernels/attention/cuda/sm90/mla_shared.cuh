@@ -31,13 +31,20 @@ struct MlaTile {
   static constexpr int kStages = 2;
   static constexpr int kScheduleStages = 2;
 
-  // A stage comes in, and is free again, in thirds.
-  static constexpr int kThirds = kPanels / kMlaBoxPanels;
-  static constexpr int kThirdBytes = kMlaBoxPanels * kPanelBytes;
-  // Each math warpgroup has half of the columns of the results, so reads two of the thirds as values.
+  // Each math warpgroup has half of the columns of the results.
   static constexpr int kMathWarpgroups = 2, kMathWarps = 4 * kMathWarpgroups;
   static constexpr int kColumns = kMlaHeadDimV / kMathWarpgroups;
-  static constexpr int kPanelsOfHalf = kValuePanels / 2;
+  static constexpr int kPanelsOfHalf = kValuePanels / kMathWarpgroups;
+  // A stage comes in, and is free again, in parts: the values of each math warpgroup, and what is of keys
+  // alone, RoPE's.
+  static constexpr int kParts = kMathWarpgroups + 1, kRopePart = kMathWarpgroups;
+  __device__ static constexpr int first_panel(int part) { return part * kPanelsOfHalf; }
+  __device__ static constexpr int num_panels(int part) { return part == kRopePart ? 1 : kPanelsOfHalf; }
+  // Part i in the order in which those of a KV tile come and are multiplied: the values of the warpgroup that
+  // multiplies its keys are the first that are free, since that is the first to have its P.
+  __device__ static constexpr int part_at(int tile, int i) {
+    return i == 0 ? kRopePart : (i - 1) ^ (tile & 1);
+  }
 
   static constexpr int kLoadWarps = 2, kQueryWarps = 2, kProducerWarps = kLoadWarps + kQueryWarps;
   static constexpr int kThreads = 32 * (kProducerWarps + kMathWarps);
@@ -69,8 +76,8 @@ struct MlaShared {
       kScheduleAt + MlaTile::kScheduleStages * static_cast<int>(sizeof(MlaWorkTile));
   static constexpr int kBarriersAt = kWalkAt + static_cast<int>(sizeof(sm80::PlanStart));
   static constexpr int kFullAt = 2 * MlaTile::kScheduleStages + 2;
-  static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kThirds;
-  static constexpr int kPFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kThirds;
+  static constexpr int kEmptyAt = kFullAt + MlaTile::kStages * MlaTile::kParts;
+  static constexpr int kPFullAt = kEmptyAt + MlaTile::kStages * MlaTile::kParts;
   static constexpr int kLandedAt = kPFullAt + MlaTile::kMathWarps;
   static constexpr int kNumBarriers = kLandedAt + MlaTile::kLoadWarps;
   static constexpr int kLandedParityAt = kBarriersAt + 8 * kNumBarriers;
@@ -104,11 +111,11 @@ struct MlaShared {
   __device__ uint32_t schedule_empty(int stage) const { return barrier(MlaTile::kScheduleStages + stage); }
   __device__ uint32_t queries_full() const { return barrier(2 * MlaTile::kScheduleStages); }
   __device__ uint32_t queries_empty() const { return barrier(2 * MlaTile::kScheduleStages + 1); }
-  __device__ uint32_t full(int stage, int third) const {
-    return barrier(kFullAt + stage * MlaTile::kThirds + third);
+  __device__ uint32_t full(int stage, int part) const {
+    return barrier(kFullAt + stage * MlaTile::kParts + part);
   }
-  __device__ uint32_t empty(int stage, int third) const {
-    return barrier(kEmptyAt + stage * MlaTile::kThirds + third);
+  __device__ uint32_t empty(int stage, int part) const {
+    return barrier(kEmptyAt + stage * MlaTile::kParts + part);
   }
   // P of a KV tile of this warpgroup is there, for the rows of one of its warps.
   __device__ uint32_t p_full(int warpgroup, int warp) const {
@@ -123,7 +130,7 @@ struct MlaShared {
     return reinterpret_cast<uint32_t*>(base + kLandedParityAt)[warp];
   }
 
-  // By one thread. How many warps bring latent rows, and queries.
+  // By one thread. How many warps bring a part of a stage, and queries.
   __device__ void init_barriers(int num_row_warps, int num_query_warps) const {
     for (int warp = 0; warp < MlaTile::kLoadWarps; ++warp) {
       ptx::mbarrier_init(landed(warp), 1);
@@ -136,10 +143,10 @@ struct MlaShared {
     ptx::mbarrier_init(queries_full(), num_query_warps);
     ptx::mbarrier_init(queries_empty(), MlaTile::kMathWarps);
     for (int i = 0; i < MlaTile::kStages; ++i) {
-      for (int third = 0; third < MlaTile::kThirds; ++third) {
-        ptx::mbarrier_init(full(i, third), num_row_warps);
-        // Columns of both warpgroups are in the middle.
-        ptx::mbarrier_init(empty(i, third), third == 1 ? MlaTile::kMathWarps : MlaTile::kMathWarps / 2);
+      for (int part = 0; part < MlaTile::kParts; ++part) {
+        ptx::mbarrier_init(full(i, part), num_row_warps);
+        // One warpgroup is the last that reads it.
+        ptx::mbarrier_init(empty(i, part), MlaTile::kMathWarps / MlaTile::kMathWarpgroups);
       }
     }
     for (int i = 0; i < MlaTile::kMathWarps; ++i) ptx::mbarrier_init(p_full(i / 4, i % 4), 1);
