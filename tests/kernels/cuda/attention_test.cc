@@ -309,30 +309,28 @@ TEST_F(CudaAttention, ServesLatentRowsOfAnyPages) {
 }
 
 // As many new tokens of every request: a row tile has some of the heads of all of them, and CTAs beside one
-// another have the other heads. Pairs of CTAs that copy rows for one another, and an odd number of CTAs.
+// another have the other heads.
 TEST_F(CudaAttention, ServesLatentRowsOfRequestsWithAsManyTokens) {
   std::vector<AttentionCase> cases;
   for (const int num_tokens : {2, 4, 8})
-    for (const int num_heads : {128, 64, 16})
-      for (const int page_size : {1, 16, 64})
-        for (const int num_workers : {0, 7, 8}) {
-          const auto request = [&](int seqlen_kv) { return conformance::Lengths{num_tokens, seqlen_kv}; };
-          cases.push_back({.requests = {request(330), request(64), request(9), request(700)},
-                           .num_q_heads = num_heads,
-                           .num_kv_heads = 1,
-                           .head_dim_qk = 576,
-                           .head_dim_v = 512,
-                           .rope_dim = 64,
-                           .page_size = page_size,
-                           .page_order = conformance::PageOrder::kShuffled,
-                           .strided = num_heads == 64 && num_workers == 0,
-                           .window_left = num_workers == 7 ? 100 : -1,
-                           .split_rule = page_size == 16 && num_workers == 8
-                                             ? kernels::SplitRule::kNone
-                                             : kernels::SplitRule::kBalanced,
-                           .num_workers = num_workers,
-                           .seed = cases.size() + 1});
-        }
+    for (const int num_heads : {128, 64})
+      for (const int page_size : {1, 16, 64}) {
+        const auto request = [&](int seqlen_kv) { return conformance::Lengths{num_tokens, seqlen_kv}; };
+        cases.push_back({.requests = {request(130), request(64), request(9), request(200)},
+                         .num_q_heads = num_heads,
+                         .num_kv_heads = 1,
+                         .head_dim_qk = 576,
+                         .head_dim_v = 512,
+                         .rope_dim = 64,
+                         .page_size = page_size,
+                         .page_order = conformance::PageOrder::kShuffled,
+                         .strided = num_tokens == 4,
+                         .window_left = page_size == 1 ? 100 : -1,
+                         .split_rule = num_tokens == 8 && page_size == 16 ? kernels::SplitRule::kNone
+                                                                          : kernels::SplitRule::kBalanced,
+                         .num_workers = num_heads == 64 ? 7 : 0,
+                         .seed = cases.size() + 1});
+      }
   cases = on_tensor_cores(cases);
   for (AttentionCase& c : cases) c.kv_dtype = c.q_dtype;
   run_mla_conformance(mla_on_gpu, cases);

@@ -85,9 +85,11 @@ void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& p
     const bool contiguous = args.index.kind == KvIndexKind::kContiguous;
     const int64_t num_rows = latent.shape[contiguous ? 0 : 1],
                   row_stride = latent.strides[contiguous ? 0 : 1];
-    mla.latent = map_pages(paneled(latent, latent.shape[2], num_rows, row_stride,
-                                   contiguous ? 1 : latent.shape[0], latent.strides[0]),
-                           mla.box_rows, 1);
+    const TensorView rows = paneled(latent, latent.shape[2], num_rows, row_stride,
+                                    contiguous ? 1 : latent.shape[0], latent.strides[0]);
+    const bool is_one = mla.box_rows == kMlaKeys;
+    mla.latent = map_pages(rows, mla.box_rows, is_one ? kMlaBoxPanels : 1);
+    if (is_one) mla.latent_rope = map_pages(rows, mla.box_rows, 1);
   }
   map_queries(args, params.group, mla);
   const PlanView& view = plan.view();

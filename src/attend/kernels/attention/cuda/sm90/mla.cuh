@@ -14,7 +14,7 @@
 // The order of a pair of KV tiles, of which P0 is the first warpgroup's and P1 the second's:
 //   first       softmax 0, P0 V0 left, receive P1, P1 V1 left, QK 2
 //   second      receive P0, P0 V0 right, softmax 1, P1 V1 right, QK 3
-// A softmax so runs beside the products of the other, and thirds of a stage are free as soon as those who
+// A softmax so runs beside the products of the other, and parts of a stage are free as soon as those who
 // multiply their columns have. A row max is replaced only when a score exceeds it by more
 // than 8 powers of two, so accumulators are seldom rescaled; it crosses between the warpgroups with P.
 #pragma once
@@ -97,9 +97,9 @@ class MlaProducer {
         is_early = false;
       }
       if (by_boxes)
-        copy_boxes(i, page, first_key, row, keys);
+        copy_boxes(page, first_key, row, keys);
       else
-        copy_rows(i, page, first_key + row);
+        copy_rows(page, first_key + row);
       place_.advance(MlaTile::kStages);
     }
     if (is_early) ptx::griddepcontrol_wait();
@@ -111,12 +111,12 @@ class MlaProducer {
 
   // A box that has all rows of a KV tile is alone; the warps have different parts of it then.
   __device__ bool has_part(int part) const {
-    return params_.box_rows < kMlaKeys || (part == 0 ? 0 : 1) == warp_;
+    return params_.box_rows < kMlaKeys || (part == MlaTile::values_part(0)) == (warp_ == 0);
   }
 
   // A lane with a page has a box. In a KV tile of which not all rows are the work tile's, a warp clears the
   // others of its boxes once they have come.
-  __device__ void copy_boxes(int tile, int page, int first_key, int box_row, const KeyRange& keys) {
+  __device__ void copy_boxes(int page, int first_key, int box_row, const KeyRange& keys) {
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
     const int slot = contiguous ? page : (first_key + box_row) & (params_.attention.index.page_size - 1);
     const int page_or_none = contiguous ? 0 : page;
@@ -132,20 +132,24 @@ class MlaProducer {
       ptx::mbarrier_arrive_expect_tx(shared_.landed(warp_), num_panels * panel_bytes);
     }
 #pragma unroll 1
-    for (int i = 0; i < MlaTile::kParts; ++i) {
-      const int part = MlaTile::part_at(tile, i), num_panels = MlaTile::num_panels(part);
+    for (int part = 0; part < MlaTile::kParts; ++part) {
       if (!has_part(part)) continue;
       const uint32_t barrier = is_cut ? shared_.landed(warp_) : shared_.full(place_.stage, part);
+      const int first = MlaTile::first_panel(part), num_panels = MlaTile::num_panels(part);
       wait_for_room(part);
       if (!is_cut && lane_ == 0) ptx::mbarrier_arrive_expect_tx(barrier, num_panels * panel_bytes);
       __syncwarp();
       if (page < 0) continue;
+      if (params_.box_rows == kMlaKeys) {
+        ptx::cp_async_bulk_tensor(to + first * MlaTile::kPanelBytes,
+                                  part == MlaTile::kRopePart ? &params_.latent_rope : &params_.latent, 0,
+                                  page_or_none, slot, first, barrier, policy);
+        continue;
+      }
 #pragma unroll 1
-      for (int n = 0; n < num_panels; ++n) {
-        const int panel = MlaTile::first_panel(part) + n;
+      for (int panel = first; panel < first + num_panels; ++panel)
         ptx::cp_async_bulk_tensor(to + panel * MlaTile::kPanelBytes, &params_.latent, 0, page_or_none, slot,
                                   panel, barrier, policy);
-      }
     }
     if (is_cut) clear_rows(keys.begin - first_key, keys.end - first_key);
   }
@@ -158,20 +162,21 @@ class MlaProducer {
     ptx::mbarrier_wait(shared_.landed(warp_), parity);
     __syncwarp();
     if (lane_ == 0) shared_.landed_parity(warp_) = parity ^ 1;
-    const uint32_t to = shared_.stage(place_.stage) + lane_ % 8 * 16;
+    // The warp's half of the columns, or its boxes' rows: sizes are powers of two.
+    const bool is_one = params_.box_rows == kMlaKeys;
+    const uint32_t to = shared_.stage(place_.stage) + lane_ % 8 * 16 +
+                        (is_one ? warp_ * MlaTile::kPanelsOfHalf * MlaTile::kPanelBytes : 0);
+    const int num_panels = is_one ? MlaTile::kPanelsOfHalf : MlaTile::kValuePanels;
 #pragma unroll 1
     for (int row = lane_ / 8; row < kMlaKeys; row += kRowsAtOnce) {
       if (row >= begin && row < end) continue;
-      // Whose box: sizes are powers of two.
-      const int warp_of_box = (row & params_.box_rows) != 0 ? 1 : 0;
+      if (!is_one && ((row & params_.box_rows) != 0) != (warp_ != 0)) continue;
+#pragma unroll 1
+      for (int panel = 0; panel < num_panels; panel += MlaTile::kPanelsOfHalf)
 #pragma unroll
-      for (int panel = 0; panel < MlaTile::kValuePanels; ++panel) {
-        const bool is_mine = params_.box_rows < kMlaKeys ? warp_of_box == warp_
-                                                         : has_part(panel / MlaTile::kPanelsOfHalf);
-        if (is_mine)
-          ptx::st_shared_16(to + panel * MlaTile::kPanelBytes + row * kMlaPanelRowBytes,
+        for (int i = 0; i < MlaTile::kPanelsOfHalf; ++i)
+          ptx::st_shared_16(to + (panel + i) * MlaTile::kPanelBytes + row * kMlaPanelRowBytes,
                             make_uint4(0, 0, 0, 0));
-      }
     }
     ptx::fence_proxy_async();
 #pragma unroll 1
@@ -180,11 +185,10 @@ class MlaProducer {
   }
 
   // A row without a page becomes zero. `position`: of the lane's row.
-  __device__ void copy_rows(int tile, int page, int position) const {
+  __device__ void copy_rows(int page, int position) const {
     const uint64_t lane_address = mla_row_address(params_.attention, page, position, 2);
 #pragma unroll 1
-    for (int i = 0; i < MlaTile::kParts; ++i) {
-      const int part = MlaTile::part_at(tile, i);
+    for (int part = 0; part < MlaTile::kParts; ++part) {
       wait_for_room(part);
 #pragma unroll 1
       for (int first = 0; first < kRows; first += kRowsAtOnce) {
@@ -513,7 +517,7 @@ class MlaConsumer {
     if (num_tiles <= 0) release_queries();
 #pragma unroll 1
     for (int tile = 0; tile < num_tiles; tile += 2) {
-      multiply_keys<0>(rows, tile);
+      multiply_keys(rows, tile);
       wait_for_scores(rows, tile);
       if (tile + 2 >= num_tiles) release_queries();
       own_tile<0>(rows, work_tile, tile);
@@ -531,7 +535,7 @@ class MlaConsumer {
     int tile = 0;
 #pragma unroll 1
     for (; tile + 1 < num_tiles; tile += 2) {
-      multiply_keys<1>(rows, tile + 1);
+      multiply_keys(rows, tile + 1);
       wait_for_scores(rows, tile + 1);
       if (tile + 3 >= num_tiles) release_queries();
       other_tile<1>(rows, work_tile, tile);
@@ -544,8 +548,7 @@ class MlaConsumer {
     }
   }
 
-  // Starts the scores of a tile of this warpgroup, part by part as they come.
-  template <int kWarpgroup>
+  // Starts the scores of a tile, part by part as they come.
   __device__ __forceinline__ void multiply_keys(Rows& rows, int tile) {
     const int stage = stage_of(tile);
     const uint32_t parity = parity_of(tile);
@@ -556,12 +559,12 @@ class MlaConsumer {
     const uint64_t q = ptx::smem_descriptor(Rows::lane_0(shared_.queries()));
     const uint64_t k = ptx::smem_descriptor(Rows::lane_0(shared_.stage(stage)));
 #pragma unroll
-    for (int i = 0; i < MlaTile::kParts; ++i) {
-      const int part = MlaTile::part_at(kWarpgroup, i), panel = MlaTile::first_panel(part);
+    for (int part = 0; part < MlaTile::kParts; ++part) {
       ptx::mbarrier_wait(shared_.full(stage, part), parity);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int n = 0; n < MlaTile::num_panels(part); ++n) rows.multiply_keys(q, k, panel + n, i + n > 0);
+      for (int i = 0; i < MlaTile::num_panels(part); ++i)
+        rows.multiply_keys(q, k, MlaTile::first_panel(part) + i, part + i > 0);
     }
     ptx::wgmma_commit_group();
   }
@@ -622,7 +625,7 @@ class MlaConsumer {
   __device__ __forceinline__ void release_last(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
-    arrive_as_warp(shared_.empty(stage_of(tile), kWarpgroup));
+    arrive_as_warp(shared_.empty(stage_of(tile), MlaTile::values_part(kWarpgroup)));
   }
   __device__ __forceinline__ void release_queries() { arrive_as_warp(shared_.queries_empty()); }
 
@@ -684,6 +687,7 @@ __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_
                                                             : MlaTile::kLoadWarps;
     shared.init_barriers(num_row_warps, kFp8 ? MlaTile::kProducerWarps : MlaTile::kQueryWarps);
     if (params.box_rows > 0) ptx::prefetch_tensormap(&params.latent);
+    if (params.box_rows == kMlaKeys) ptx::prefetch_tensormap(&params.latent_rope);
     if (params.boxes_queries) {
       ptx::prefetch_tensormap(&params.q);
       ptx::prefetch_tensormap(&params.q_rope);

@@ -26,7 +26,12 @@ class MlaConverter {
   static constexpr int kHalves = kRows / kRowsAtOnce;
   // A third of a stage is converted at a time.
   static constexpr int kThirds = 3, kPanelsOfThird = MlaTile::kPanels / kThirds;
-  static_assert(kThirds == MlaTile::kParts && kPanelsOfThird == MlaTile::kPanelsOfHalf - 1);
+  // The left values end in the second third, the right ones and RoPE's columns in the last. The part that a
+  // third is the first to write:
+  static_assert(kPanelsOfThird == MlaTile::kPanelsOfHalf - 1);
+  __device__ static int part_of(int third) {
+    return third + 1 == kThirds ? MlaTile::kRopePart : MlaTile::values_part(third);
+  }
   static constexpr int kPieces = kPanelsOfThird * kHalves;  // 16 bytes of a lane
   static constexpr int kThirdColumns = kPanelsOfThird * kMlaPanelColumns;
 
@@ -117,8 +122,7 @@ class MlaConverter {
   template <Element kElement>
   __device__ __forceinline__ void convert(Bytes& bytes, const Rows& rows, int third, int next_column) const {
     const int stage = num_tiles_ % MlaTile::kStages;
-    // The first part of a stage ends in the second third, the others in the last.
-    ptx::mbarrier_wait(shared_.empty(stage, third),
+    ptx::mbarrier_wait(shared_.empty(stage, part_of(third)),
                        static_cast<uint32_t>(num_tiles_ / MlaTile::kStages & 1) ^ 1);
     const int thread = ptx::tid_x();
     const int row = thread / 32 * kRows + thread % 32 / kLanesOfRow, piece = 2 * (thread % kLanesOfRow);
@@ -135,8 +139,8 @@ class MlaConverter {
     }
     // Those who multiply fence: here it would wait for the reads that are under way.
     if (third == 0) return;
-    arrive_as_warp(shared_.full(stage, third - 1));
-    if (third + 1 == kThirds) arrive_as_warp(shared_.full(stage, third));
+    arrive_as_warp(shared_.full(stage, part_of(third - 1)));
+    if (third + 1 == kThirds) arrive_as_warp(shared_.full(stage, MlaTile::kRopePart));
   }
 
   // From the addresses of the rows that the lanes have looked up.

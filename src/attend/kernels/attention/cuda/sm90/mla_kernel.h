@@ -10,14 +10,18 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kMlaHeadDimQk = 576, kMlaHeadDimV = 512;
 inline constexpr int kMlaRows = 64;  // of a work tile
 inline constexpr int kMlaKeys = 64;  // of a KV tile
+// Panels of 64 columns of latent rows that TMA copies at a time: half of the values.
+inline constexpr int kMlaBoxPanels = 4;
 
 struct MlaParams {
   // Query heads are split into num_kv_heads groups as the plan has them, all of which read the same latent
   // rows.
   AttentionParams attention;
-  // Boxes of [64 columns, 1 page, box_rows slots, 1 panel] of the cache, whose last dimension are the panels
-  // of 64 columns of a row; where rows are contiguous, of [64 columns, 1, box_rows pages, 1].
-  CUtensorMap latent;
+  // Boxes of [64 columns, 1 page, box_rows slots, panels] of the cache, whose last dimension are the panels
+  // of 64 columns of a row; where rows are contiguous, of [64 columns, 1, box_rows pages, panels]. Where a box
+  // has all rows of a KV tile, `latent` has kMlaBoxPanels and `latent_rope`, for the last panel, one; else
+  // `latent` has one and there is no other.
+  CUtensorMap latent, latent_rope;
   // Rows that TMA copies at a time; 0: rows are copied by threads and there is no map.
   int32_t box_rows;
   // Boxes of 64 columns of the rows of a work tile: of [columns, heads of a group, tokens] of q and q_rope,

@@ -35,16 +35,17 @@ struct MlaTile {
   static constexpr int kMathWarpgroups = 2, kMathWarps = 4 * kMathWarpgroups;
   static constexpr int kColumns = kMlaHeadDimV / kMathWarpgroups;
   static constexpr int kPanelsOfHalf = kValuePanels / kMathWarpgroups;
-  // A stage comes in, and is free again, in parts: the values of each math warpgroup, and what is of keys
-  // alone, RoPE's.
-  static constexpr int kParts = kMathWarpgroups + 1, kRopePart = kMathWarpgroups;
-  __device__ static constexpr int first_panel(int part) { return part * kPanelsOfHalf; }
-  __device__ static constexpr int num_panels(int part) { return part == kRopePart ? 1 : kPanelsOfHalf; }
-  // Part i in the order in which those of a KV tile come and are multiplied: the values of the warpgroup that
-  // multiplies its keys are the first that are free, since that is the first to have its P.
-  __device__ static constexpr int part_at(int tile, int i) {
-    return i == 0 ? kRopePart : (i - 1) ^ (tile & 1);
+  // A stage comes in, is multiplied and is free again in parts: what is of keys alone, RoPE's, then the values
+  // of each math warpgroup.
+  static constexpr int kParts = 1 + kMathWarpgroups, kRopePart = 0;
+  __host__ __device__ static constexpr int values_part(int warpgroup) { return 1 + warpgroup; }
+  __host__ __device__ static constexpr int first_panel(int part) {
+    return part == kRopePart ? kValuePanels : (part - 1) * kPanelsOfHalf;
   }
+  __host__ __device__ static constexpr int num_panels(int part) {
+    return part == kRopePart ? 1 : kPanelsOfHalf;
+  }
+  static_assert(kPanelsOfHalf == kMlaBoxPanels);
 
   static constexpr int kLoadWarps = 2, kQueryWarps = 2, kProducerWarps = kLoadWarps + kQueryWarps;
   static constexpr int kThreads = 32 * (kProducerWarps + kMathWarps);
