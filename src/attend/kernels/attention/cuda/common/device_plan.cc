@@ -23,8 +23,7 @@ int64_t ctas_per_sm(const AttentionPlanLimits& limits, int tile_rows) {
 }
 constexpr int64_t kMaxCtasPerSm = 2;
 // Rows of MLA's row tiles, and the most tokens of a request among them where heads are in groups.
-constexpr int kMaxTokensOfGroup = 8;
-constexpr int kRowsOfLatentTile = 64;
+constexpr int kRowsOfLatentTile = 64, kMaxTokensOfGroup = 8;
 // A row tile and head for each CTA this many times over balances itself, and neighbours share K/V in L2.
 constexpr int kWholeWaves = 4;
 // A token's heads that CTAs beside one another read: 2 KB at head dim 128, which memory gives at once.
@@ -181,8 +180,8 @@ int64_t most_tokens(const QueryBatch& batch, const AttentionPlanLimits& limits) 
   return batch.num_tokens > 0 ? std::min(batch.num_tokens, limits.max_tokens) : limits.max_tokens;
 }
 
-// Tokens of each request that a row tile of MLA has beside its heads. Where requests have different numbers of
-// them, tiles of the fewest would be the emptier: one.
+// Tokens of each request that a row tile of MLA has beside its heads. Where requests have different numbers
+// of them, tiles of the fewest would be the emptier: one.
 int tokens_of_group(const QueryBatch& batch, const AttentionPlanLimits& limits) {
   const int num_tokens = batch.max_seqlen_q;
   const bool are_alike = most_tokens(batch, limits) == int64_t{num_tokens} * batch.num_reqs();

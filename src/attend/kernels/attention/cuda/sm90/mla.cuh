@@ -552,8 +552,9 @@ class MlaConsumer {
   __device__ __forceinline__ void multiply_keys(Rows& rows, int tile) {
     const int stage = stage_of(tile);
     const uint32_t parity = parity_of(tile);
-    if (written_by_threads()) {
-      for (int part = 0; part < MlaTile::kParts; ++part) ptx::mbarrier_wait(shared_.full(stage, part), parity);
+    if (copied_by_threads()) {
+      for (int part = 0; part < MlaTile::kParts; ++part)
+        ptx::mbarrier_wait(shared_.full(stage, part), parity);
       ptx::fence_proxy_async();
     }
     const uint64_t q = ptx::smem_descriptor(Rows::lane_0(shared_.queries()));
@@ -568,7 +569,7 @@ class MlaConsumer {
     }
     ptx::wgmma_commit_group();
   }
-  __device__ __forceinline__ bool written_by_threads() const { return kFp8 || params_.box_rows == 0; }
+  __device__ __forceinline__ bool copied_by_threads() const { return !kFp8 && params_.box_rows == 0; }
 
   // Waits for the scores; what is of keys alone is free then.
   __device__ __forceinline__ void wait_for_scores(Rows& rows, int tile) {
@@ -606,7 +607,7 @@ class MlaConsumer {
     ptx::mbarrier_wait(shared_.p_full(1 - kWarpgroup, thread_ / 32), p_parity_);
     p_parity_ ^= 1;
     // The other warpgroup has waited for the tile.
-    if (written_by_threads()) ptx::fence_proxy_async();
+    if (copied_by_threads()) ptx::fence_proxy_async();
     Probabilities p;
     rows.receive(shared_, p, thread_, first_row(), scale_log2_);
     multiply_values<kWarpgroup>(rows, p, tile);

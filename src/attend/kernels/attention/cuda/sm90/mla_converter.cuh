@@ -137,8 +137,8 @@ class MlaConverter {
       ptx::st_shared_16(to_piece ^ 16, converted<kElement>(bytes[i].z, bytes[i].w));
       bytes[i] = read(rows, next_column, i);
     }
-    // Those who multiply fence: here it would wait for the reads that are under way.
     if (third == 0) return;
+    ptx::fence_proxy_async();
     arrive_as_warp(shared_.full(stage, part_of(third - 1)));
     if (third + 1 == kThirds) arrive_as_warp(shared_.full(stage, MlaTile::kRopePart));
   }

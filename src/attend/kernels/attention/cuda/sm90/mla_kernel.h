@@ -18,9 +18,9 @@ struct MlaParams {
   // rows.
   AttentionParams attention;
   // Boxes of [64 columns, 1 page, box_rows slots, panels] of the cache, whose last dimension are the panels
-  // of 64 columns of a row; where rows are contiguous, of [64 columns, 1, box_rows pages, panels]. Where a box
-  // has all rows of a KV tile, `latent` has kMlaBoxPanels and `latent_rope`, for the last panel, one; else
-  // `latent` has one and there is no other.
+  // of 64 columns of a row; where rows are contiguous, of [64 columns, 1, box_rows pages, panels]. Where a
+  // box has all rows of a KV tile, `latent` has kMlaBoxPanels and `latent_rope`, for the last panel, one;
+  // else `latent` has one and there is no other.
   CUtensorMap latent, latent_rope;
   // Rows that TMA copies at a time; 0: rows are copied by threads and there is no map.
   int32_t box_rows;

@@ -35,8 +35,8 @@ struct MlaTile {
   static constexpr int kMathWarpgroups = 2, kMathWarps = 4 * kMathWarpgroups;
   static constexpr int kColumns = kMlaHeadDimV / kMathWarpgroups;
   static constexpr int kPanelsOfHalf = kValuePanels / kMathWarpgroups;
-  // A stage comes in, is multiplied and is free again in parts: what is of keys alone, RoPE's, then the values
-  // of each math warpgroup.
+  // A stage comes in, is multiplied and is free again in parts: what is of keys alone, RoPE's, then the
+  // values of each math warpgroup.
   static constexpr int kParts = 1 + kMathWarpgroups, kRopePart = 0;
   __host__ __device__ static constexpr int values_part(int warpgroup) { return 1 + warpgroup; }
   __host__ __device__ static constexpr int first_panel(int part) {
