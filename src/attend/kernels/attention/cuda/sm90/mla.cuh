@@ -63,7 +63,10 @@ class MlaProducer {
       ptx::mbarrier_wait(shared_.schedule_full(place.stage), place.parity);
       const MlaWorkTile& work_tile = shared_.work_tile(place.stage);
       if (work_tile.num_tiles < 0) return;
-      load(work_tile, is_early);
+      if (params_.box_rows > 0)
+        load<true>(work_tile, is_early);
+      else
+        load<false>(work_tile, is_early);
       is_early = false;
       arrive_as_warp(shared_.schedule_empty(place.stage));
     }
@@ -71,15 +74,15 @@ class MlaProducer {
 
  private:
   // Pages are looked up a tile ahead: that of the lane's box, or of its row.
+  template <bool kByBoxes>
   __device__ void load(const MlaWorkTile& work_tile, bool is_early) {
     const int num_tiles = work_tile.num_tiles, prefix = work_tile.tile.seqlen_kv - work_tile.tile.seqlen_q;
     const int request = work_tile.tile.request;
     const KeyRange& keys = work_tile.keys;
-    const bool by_boxes = params_.box_rows > 0,
-               contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
+    const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
     // The lane's row of a tile, or the first one of its box.
-    const int num_rows = by_boxes ? params_.box_rows : 1;
-    const int row = !by_boxes                      ? warp_ * kRows + lane_
+    const int num_rows = kByBoxes ? params_.box_rows : 1;
+    const int row = !kByBoxes                      ? warp_ * kRows + lane_
                     : params_.box_rows == kMlaKeys ? lane_ * kMlaKeys
                                                    : (lane_ * MlaTile::kLoadWarps + warp_) * params_.box_rows;
     const auto look_up = [&](int first) {
@@ -96,7 +99,7 @@ class MlaProducer {
         ptx::griddepcontrol_wait();
         is_early = false;
       }
-      if (by_boxes)
+      if constexpr (kByBoxes)
         copy_boxes(page, first_key, row, keys);
       else
         copy_rows(page, first_key + row);
@@ -188,28 +191,29 @@ class MlaProducer {
   __device__ void copy_rows(int page, int position) const {
     const uint64_t lane_address = mla_row_address(params_.attention, page, position, 2);
 #pragma unroll 1
-    for (int part = 0; part < MlaTile::kParts; ++part) {
-      wait_for_room(part);
+    for (int third = 0; third < MlaTile::kThirds; ++third) {
+      wait_for_room(MlaTile::part_of_third(third));
 #pragma unroll 1
       for (int first = 0; first < kRows; first += kRowsAtOnce) {
         const int row = first + lane_ / 8;
         const uint64_t address = __shfl_sync(0xffffffffu, lane_address, row);
-        copy_row(part, warp_ * kRows + row, address);
+        copy_row(third * MlaTile::kPanelsOfThird, warp_ * kRows + row, address);
       }
-      mla_arrive_after_cp_async(shared_.full(place_.stage, part));
+      mla_arrive_after_cp_async(shared_.full(place_.stage, third));
     }
   }
 
-  // This lane's 16 bytes of the panels of a part of a row.
-  __device__ void copy_row(int part, int row, uint64_t address) const {
-    const int num_panels = MlaTile::num_panels(part);
+  // This lane's 16 bytes of a few panels of a row.
+  __device__ void copy_row(int first_panel, int row, uint64_t address) const {
+    const int column = first_panel * kMlaPanelColumns + lane_ % 8 * 8;
+    const char* const from = reinterpret_cast<const char*>(address) + 2 * column;
+    const uint32_t to =
+        shared_.stage(place_.stage) + first_panel * MlaTile::kPanelBytes + mla_swizzled(row, lane_ % 8);
 #pragma unroll 1
-    for (int i = 0; i < num_panels; ++i) {
-      const int panel = MlaTile::first_panel(part) + i, column = panel * kMlaPanelColumns + lane_ % 8 * 8;
-      const bool valid = address != 0 && column < params_.attention.head_dim_qk;
-      ptx::cp_async_16(
-          shared_.stage(place_.stage) + panel * MlaTile::kPanelBytes + mla_swizzled(row, lane_ % 8),
-          valid ? reinterpret_cast<const char*>(address) + 2 * column : params_.attention.k.data, valid);
+    for (int i = 0; i < MlaTile::kPanelsOfThird; ++i) {
+      const bool valid = address != 0 && column + i * kMlaPanelColumns < params_.attention.head_dim_qk;
+      ptx::cp_async_16(to + i * MlaTile::kPanelBytes,
+                       valid ? from + i * kMlaPanelRowBytes : params_.attention.k.data, valid);
     }
   }
 
@@ -548,24 +552,25 @@ class MlaConsumer {
     }
   }
 
-  // Starts the scores of a tile, part by part as they come.
+  // Starts the scores of a tile, part by part (rows that were converted: third by third) as they come.
   __device__ __forceinline__ void multiply_keys(Rows& rows, int tile) {
     const int stage = stage_of(tile);
     const uint32_t parity = parity_of(tile);
     if (copied_by_threads()) {
-      for (int part = 0; part < MlaTile::kParts; ++part)
-        ptx::mbarrier_wait(shared_.full(stage, part), parity);
+      for (int third = 0; third < MlaTile::kThirds; ++third)
+        ptx::mbarrier_wait(shared_.full(stage, third), parity);
       ptx::fence_proxy_async();
     }
     const uint64_t q = ptx::smem_descriptor(Rows::lane_0(shared_.queries()));
     const uint64_t k = ptx::smem_descriptor(Rows::lane_0(shared_.stage(stage)));
 #pragma unroll
-    for (int part = 0; part < MlaTile::kParts; ++part) {
-      ptx::mbarrier_wait(shared_.full(stage, part), parity);
+    for (int i = 0; i < MlaTile::kParts; ++i) {
+      const int first = kFp8 ? i * MlaTile::kPanelsOfThird : MlaTile::first_panel(i);
+      const int num_panels = kFp8 ? MlaTile::kPanelsOfThird : MlaTile::num_panels(i);
+      ptx::mbarrier_wait(shared_.full(stage, i), parity);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int i = 0; i < MlaTile::num_panels(part); ++i)
-        rows.multiply_keys(q, k, MlaTile::first_panel(part) + i, part + i > 0);
+      for (int n = 0; n < num_panels; ++n) rows.multiply_keys(q, k, first + n, i + n > 0);
     }
     ptx::wgmma_commit_group();
   }

@@ -24,16 +24,8 @@ class MlaConverter {
   // Four lanes have 64 bytes of a row, the columns of a panel; a warp eight rows at once.
   static constexpr int kLanesOfRow = kMlaPanelColumns / 16, kRowsAtOnce = 32 / kLanesOfRow;
   static constexpr int kHalves = kRows / kRowsAtOnce;
-  // A third of a stage is converted at a time.
-  static constexpr int kThirds = 3, kPanelsOfThird = MlaTile::kPanels / kThirds;
-  // The left values end in the second third, the right ones and RoPE's columns in the last. The part that a
-  // third is the first to write:
-  static_assert(kPanelsOfThird == MlaTile::kPanelsOfHalf - 1);
-  __device__ static int part_of(int third) {
-    return third + 1 == kThirds ? MlaTile::kRopePart : MlaTile::values_part(third);
-  }
-  static constexpr int kPieces = kPanelsOfThird * kHalves;  // 16 bytes of a lane
-  static constexpr int kThirdColumns = kPanelsOfThird * kMlaPanelColumns;
+  static constexpr int kPieces = MlaTile::kPanelsOfThird * kHalves;  // 16 bytes of a lane, of a third
+  static constexpr int kThirdColumns = MlaTile::kPanelsOfThird * kMlaPanelColumns;
 
  public:
   __device__ MlaConverter(const MlaParams& params, const MlaShared& shared)
@@ -105,8 +97,8 @@ class MlaConverter {
     for (int tile = 0; tile < work_tile.num_tiles; ++tile, ++num_tiles_) {
       const int later_page = look_up(work_tile, tile + 2);
 #pragma unroll 1
-      for (int third = 0; third < kThirds; ++third) {
-        const bool ends = third + 1 == kThirds;
+      for (int third = 0; third < MlaTile::kThirds; ++third) {
+        const bool ends = third + 1 == MlaTile::kThirds;
         if (ends) {
           // Behind the last KV tile there are no pages.
           rows = rows_at(address_of(work_tile, next_page, tile + 1));
@@ -122,12 +114,12 @@ class MlaConverter {
   template <Element kElement>
   __device__ __forceinline__ void convert(Bytes& bytes, const Rows& rows, int third, int next_column) const {
     const int stage = num_tiles_ % MlaTile::kStages;
-    ptx::mbarrier_wait(shared_.empty(stage, part_of(third)),
+    ptx::mbarrier_wait(shared_.empty(stage, MlaTile::part_of_third(third)),
                        static_cast<uint32_t>(num_tiles_ / MlaTile::kStages & 1) ^ 1);
     const int thread = ptx::tid_x();
     const int row = thread / 32 * kRows + thread % 32 / kLanesOfRow, piece = 2 * (thread % kLanesOfRow);
-    const uint32_t to =
-        shared_.stage(stage) + third * kPanelsOfThird * MlaTile::kPanelBytes + mla_swizzled(row, piece);
+    const uint32_t to = shared_.stage(stage) + third * MlaTile::kPanelsOfThird * MlaTile::kPanelBytes +
+                        mla_swizzled(row, piece);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       // Rows eight further are swizzled alike; the second piece of two lies beside the first.
@@ -137,10 +129,8 @@ class MlaConverter {
       ptx::st_shared_16(to_piece ^ 16, converted<kElement>(bytes[i].z, bytes[i].w));
       bytes[i] = read(rows, next_column, i);
     }
-    if (third == 0) return;
     ptx::fence_proxy_async();
-    arrive_as_warp(shared_.full(stage, part_of(third - 1)));
-    if (third + 1 == kThirds) arrive_as_warp(shared_.full(stage, MlaTile::kRopePart));
+    arrive_as_warp(shared_.full(stage, third));
   }
 
   // From the addresses of the rows that the lanes have looked up.

@@ -46,6 +46,13 @@ struct MlaTile {
     return part == kRopePart ? 1 : kPanelsOfHalf;
   }
   static_assert(kPanelsOfHalf == kMlaBoxPanels);
+  // Threads write a stage in thirds, with a barrier for each. The left values end in the second, the right
+  // ones and RoPE's columns in the last. The part that a third is the first to need:
+  static constexpr int kThirds = 3, kPanelsOfThird = kPanels / kThirds;
+  static_assert(kThirds == kParts && kPanelsOfThird == kPanelsOfHalf - 1);
+  __host__ __device__ static constexpr int part_of_third(int third) {
+    return third + 1 == kThirds ? kRopePart : values_part(third);
+  }
 
   static constexpr int kLoadWarps = 2, kQueryWarps = 2, kProducerWarps = kLoadWarps + kQueryWarps;
   static constexpr int kThreads = 32 * (kProducerWarps + kMathWarps);
