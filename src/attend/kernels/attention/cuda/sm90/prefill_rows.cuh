@@ -31,7 +31,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   static constexpr int kQuerySteps = Tile::kHeadDimQk / 16;
 
   // Of a lane's P of a row: what is above raises the row max, so that P stays within 16 bits.
-  static constexpr float kMostSum = 256.0f;
+  static constexpr float kMaxSum = 256.0f;
 
   uint32_t queries[kHoldsQueries ? kQuerySteps : 1][4];  // operand A of wgmma with K
   uint32_t p[kSteps][4];                                 // operand A of wgmma with V
@@ -102,7 +102,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   }
 
   // Online softmax in one step, which waits for no row max: scores become P relative to that of the KV tiles
-  // before. Where a lane's part of a row then has a sum above kMostSum, the row max is raised. `score` makes
+  // before. Where a lane's part of a row then has a sum above kMaxSum, the row max is raised. `score` makes
   // the scores once more.
   template <class Score, class WaitForOut>
   __device__ __forceinline__ void exponentiate_by_old_max(float softmax_scale_log2, const Score& score,
@@ -119,19 +119,19 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
           sums[half][i] += x;
         }
     float tile_sum[2] = {sums[0][0] + sums[0][1], sums[1][0] + sums[1][1]};
-    if (__any_sync(0xffffffffu, tile_sum[0] > kMostSum || tile_sum[1] > kMostSum)) [[unlikely]]
+    if (__any_sync(0xffffffffu, tile_sum[0] > kMaxSum || tile_sum[1] > kMaxSum)) [[unlikely]]
       raise_max_of_p(softmax_scale_log2, tile_sum, score, wait_for_out);
 #pragma unroll
     for (int half = 0; half < 2; ++half) row_sum[half] += tile_sum[half];
   }
 
-  // Of rows with a sum above kMostSum. P becomes relative to the new row max; where it has overflowed, as of
+  // Of rows with a sum above kMaxSum. P becomes relative to the new row max; where it has overflowed, as of
   // a row that had none, from its score. A row's own scores decide, so its bits do not depend on those beside
   // it.
   template <class Score, class WaitForOut>
   __device__ __forceinline__ void raise_max_of_p(float softmax_scale_log2, float (&tile_sum)[2],
                                                  const Score& score, const WaitForOut& wait_for_out) {
-    constexpr float kMostP = 0x1p64f;
+    constexpr float kMaxP = 0x1p64f;
     float p_scale[2];
     bool raises[2], overflows[2];
 #pragma unroll
@@ -141,8 +141,8 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
       for (int n = 0; n < kKeys / 8; ++n)
         most = fmaxf(most, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
       most = sm80::quad_max(most);
-      raises[half] = sm80::quad_max(tile_sum[half]) > kMostSum;
-      overflows[half] = raises[half] && most > kMostP;
+      raises[half] = sm80::quad_max(tile_sum[half]) > kMaxSum;
+      overflows[half] = raises[half] && most > kMaxP;
       p_scale[half] = most;
     }
     if (__any_sync(0xffffffffu, overflows[0] || overflows[1])) {
