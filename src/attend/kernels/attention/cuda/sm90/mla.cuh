@@ -275,7 +275,7 @@ struct MlaRowState {
     const uint64_t b = ptx::smem_descriptor_mn_major(lane_0(v), MlaTile::kPanelBytes);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-      ptx::wgmma_mma_async_rs(out, p[step], further(b, step * kStepBytes), T());
+      ptx::wgmma_mma_async_rs(out, p[step], further(b, step * kStepBytes), true, T());
     ptx::wgmma_commit_group();
   }
 

@@ -1,8 +1,9 @@
 // Attention of many rows on sm_90a, with TMA and wgmma: query rows of one request and KV head (GQA heads
 // packed with query tokens) against KV tiles. Warp-specialised and persistent: two consumer warpgroups take
 // turns at the tensor cores, so that the softmax of one runs beside the wgmma of the other (ping-pong), and
-// each issues QK^T of its next KV tile before the softmax of the present one has ended. Up to head dim 96
-// there are three, who take no turns. fp8 K/V are converted to the 16-bit type of q on their way.
+// each issues QK^T of its next KV tile before the softmax of the present one has ended, and that of its next
+// work tile before results of the present one. Up to head dim 96 there are three, who take no turns. fp8 K/V
+// are converted to the 16-bit type of q on their way.
 //
 // Fixed splits (head dims 128/128): bit for bit what sm80's kernel computes. Its KV tiles of 64 keys, its
 // order of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.
@@ -68,24 +69,90 @@ class PrefillConsumer {
         cp_async_queries_(params.box_tokens == 0),
         softmax_scale_log2_(sm80::softmax_scale_log2_of(params.attention)) {}
 
+  // The last P V of a work tile and the first QK^T of the next are under way together, and results of the one
+  // are written beside the other (kBeginsEarly). Without a work tile before or behind, what is multiplied is
+  // anything, and nobody reads it: ptxas wants wgmma that nothing branches around.
   __device__ void run() {
     if (warpgroup_ == Tile::kConsumers - 1) scheduler_barrier_arrive();
+    Rows rows;
+    if constexpr (Tile::kBeginsEarly) rows.clear_p();
+    bool is_pending = false, adds = false;  // the last P V; to others of its work tile
     for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
+      if constexpr (Tile::kBeginsEarly) {
+        if (is_pending) wait_for_values();
+        ptx::wgmma_fence();
+        rows.multiply_values(shared_.values(values_.stage), adds);
+      }
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
-      if (work_tile.num_tiles < 0) break;
-      ptx::mbarrier_wait(shared_.queries_full(queries_.stage, warpgroup_), queries_.parity);
-      if (cp_async_queries_) ptx::fence_proxy_async();
-      if (ptx::warp_uniform(rows_of(work_tile).num_rows) > warpgroup_ * Tile::kConsumerRows)
-        attend(work_tile);
-      else
-        pass(work_tile);
-      release(shared_.work_tile_empty(state.stage));
+      const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
+      bool has_rows = false;
+      if (num_tiles >= 0) {
+        ptx::mbarrier_wait(shared_.queries_full(queries_.stage, warpgroup_), queries_.parity);
+        if (cp_async_queries_) ptx::fence_proxy_async();
+        has_rows = ptx::warp_uniform(rows_of(work_tile).num_rows) > warpgroup_ * Tile::kConsumerRows;
+      }
+      const bool has_tiles = has_rows && num_tiles > 0;
+      if (has_tiles) wait_for_keys();
+
+      const uint32_t q = queries(queries_.stage);
+      if constexpr (Tile::kBeginsEarly) {
+        rows.multiply_keys(q, shared_.keys(keys_.stage));
+        ptx::wgmma_wait_group<1>();
+        ptx::fence_operand(rows.out);
+        if (is_pending) {
+          release_values();
+          finish(rows, shared_.work_tile(state.stage ^ 1), queries(queries_.stage ^ 1));
+          release(shared_.work_tile_empty(state.stage ^ 1));
+        }
+        ptx::wgmma_wait_group<0>();
+        is_pending = has_tiles;
+      }
+      if (num_tiles < 0) break;
+      if (has_tiles) {
+        Splits splits(shared_.splits(warpgroup_), work_tile.first_key, params_.plan.kv_tile_keys);
+        if constexpr (!Tile::kBeginsEarly) {
+          rows.hold_queries(q);
+          ptx::wgmma_fence();
+          rows.multiply_keys(q, shared_.keys(keys_.stage));
+          ptx::wgmma_wait_group<0>();
+        }
+        release_results();
+        adds = add_tiles(rows, splits, work_tile, q, num_tiles);
+        if constexpr (!Tile::kBeginsEarly) {
+          wait_for_values();
+          ptx::wgmma_fence();
+          rows.multiply_values(shared_.values(values_.stage), adds);
+          ptx::wgmma_wait_group<0>();
+          ptx::fence_operand(rows.out);
+          release_values();
+          if constexpr (Tile::kFixedSplits) {
+            rows.finish_sums();
+            splits.finish(rows, softmax_scale_log2_);
+          }
+          finish(rows, work_tile, q);
+        }
+      } else {
+        if (has_rows) {
+          release_results();
+          release_queries(work_tile);
+          rows.clear();
+          finish(rows, work_tile, q);
+        } else {
+          pass(work_tile);
+        }
+      }
+      if (!Tile::kBeginsEarly || !has_tiles) release(shared_.work_tile_empty(state.stage));
     }
     if (is_leader()) ptx::cp_async_bulk_wait_until_read();
   }
 
  private:
+  // The consumer's, of a stage.
+  __device__ __forceinline__ uint32_t queries(int stage) const {
+    return shared_.queries(stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
+  }
+
   // The other consumer has rows, this one none: turns pass, and stages are free.
   __device__ __forceinline__ void pass(const PrefillWorkTile& work_tile) {
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
@@ -105,51 +172,41 @@ class PrefillConsumer {
     release_queries(work_tile);
   }
 
-  __device__ __forceinline__ void attend(const PrefillWorkTile& work_tile) {
-    const uint32_t q = shared_.queries(queries_.stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
+  // From the scores of the first KV tile to P of the last one. Whether the P V of that is to be added to
+  // others.
+  __device__ __forceinline__ bool add_tiles(Rows& rows, Splits& splits, const PrefillWorkTile& work_tile,
+                                            uint32_t q, int num_tiles) {
     // What the compiler takes for different from lane to lane costs an instruction for each product: their
     // descriptors are in uniform registers.
-    const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
     const KeyRange full{ptx::warp_uniform(work_tile.full.begin), ptx::warp_uniform(work_tile.full.end)};
     int first_key = ptx::warp_uniform(work_tile.first_key);
-    Rows rows;
-    Splits splits(shared_.splits(warpgroup_), first_key, params_.plan.kv_tile_keys);
-    rows.clear();
-    if (num_tiles == 0) {
-      release_results();
-      release_queries(work_tile);
-    } else {
-      rows.hold_queries(q);
-      wait_for_keys();
-      ptx::wgmma_fence();
-      rows.multiply_keys(q, shared_.keys(keys_.stage));
-      ptx::wgmma_wait_group<0>();
-      release_results();
-      score<false>(rows, work_tile, first_key);
-      rows.exponentiate(softmax_scale_log2_);
-      rows.rescale_and_pack_p();
-      wait_for_keys_or_end(num_tiles > 1, work_tile);
-      // Most tiles are plain. Their code stands by itself: behind a jump over that of others, instructions
-      // come late.
-      for (int i = 1; i < num_tiles;) {
+    if constexpr (Tile::kFixedSplits)
+      rows.clear();
+    else
+      rows.clear_state();
+    score<false>(rows, work_tile, first_key);
+    rows.exponentiate(softmax_scale_log2_);
+    rows.pack_p();
+    wait_for_keys_or_end(num_tiles > 1, work_tile);
+    // Most tiles are plain. Their code stands by itself: behind a jump over that of others, instructions
+    // come late.
+    for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
-        for (; i < num_tiles && is_plain(full, first_key + Tile::kKeys); ++i)
-          add_tile<true>(rows, splits, work_tile, q, first_key += Tile::kKeys, i + 1 < num_tiles);
+      for (; i < num_tiles && is_plain(full, first_key + Tile::kKeys); ++i)
+        add_tile<true>(rows, splits, work_tile, q, first_key += Tile::kKeys, i, num_tiles);
 #pragma unroll 1
-        for (; i < num_tiles && !is_plain(full, first_key + Tile::kKeys); ++i)
-          add_tile<false>(rows, splits, work_tile, q, first_key += Tile::kKeys, i + 1 < num_tiles);
-      }
-      wait_for_values();
-      ptx::wgmma_fence();
-      rows.multiply_values(shared_.values(values_.stage));
-      ptx::wgmma_wait_group<0>();
-      ptx::fence_operand(rows.out);
-      release_values();
+      for (; i < num_tiles && !is_plain(full, first_key + Tile::kKeys); ++i)
+        add_tile<false>(rows, splits, work_tile, q, first_key += Tile::kKeys, i, num_tiles);
     }
-    rows.finish_sums();
-    if constexpr (Tile::kFixedSplits) splits.finish(rows, softmax_scale_log2_);
+    return Tile::kFixedSplits || num_tiles > 1;
+  }
+
+  // Results: `q` is where they may be staged.
+  __device__ __forceinline__ void finish(Rows& rows, const PrefillWorkTile& work_tile, uint32_t q) {
+    if constexpr (!Tile::kFixedSplits) rows.finish_sums();
     // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
+
     const PrefillEpilogue<T, Tile> epilogue(params_, rows_of(work_tile), warpgroup_);
     if (holds_results_) {
       epilogue.stage(rows, softmax_scale_log2_, q);
@@ -192,21 +249,49 @@ class PrefillConsumer {
   // QK^T of the KV tile from `first_key` on, P V of the one before. `more`: there is another one.
   template <bool kPlain>
   __device__ __forceinline__ void add_tile(Rows& rows, [[maybe_unused]] Splits& splits,
-                                           const PrefillWorkTile& work_tile, uint32_t q, int first_key,
-                                           bool more) {
+                                           const PrefillWorkTile& work_tile, uint32_t q, int first_key, int i,
+                                           int num_tiles) {
+    const bool more = i + 1 < num_tiles;
     scheduler_barrier_sync();
     ptx::wgmma_fence();
     rows.multiply_keys(q, shared_.keys(keys_.stage));
     wait_for_values();
-    rows.multiply_values(shared_.values(values_.stage));
+    rows.multiply_values(shared_.values(values_.stage), Tile::kFixedSplits || i > 1);
     scheduler_barrier_arrive();
     ptx::wgmma_wait_group<1>();
+    if constexpr (Tile::kOneStepSoftmax) {
+      ptx::fence_operand(rows.scores);
+      const auto edit = [&] {
+        if constexpr (!kPlain) cap_and_mask(rows, work_tile, first_key);
+      };
+      edit();
+      rows.exponentiate_by_old_max(
+          softmax_scale_log2_,
+          [&] {
+            rows.multiply_keys_by_warp(q, shared_.keys(keys_.stage));
+            edit();
+          },
+          [&] {
+            ptx::wgmma_wait_group<0>();
+            ptx::fence_operand(rows.out);
+          });
+
+      release(shared_.keys_empty(keys_.stage));
+      keys_.advance(Tile::kStages);
+      wait_for_keys_or_end(more, work_tile);
+      ptx::wgmma_wait_group<0>();
+      ptx::fence_operand(rows.out);
+      release_values();
+      rows.pack_p();
+      return;
+    }
     [[maybe_unused]] bool begins_split = false;
     if constexpr (Tile::kFixedSplits)
       begins_split = splits.ends_before(first_key, params_.plan.kv_tile_keys, rows);
     score<kPlain>(rows, work_tile, first_key);
     if constexpr (Tile::kExponentiatesBesidePv) {
       rows.exponentiate(softmax_scale_log2_);
+
       // The spin loop in this keeps the compiler from moving the next wait before the softmax.
       wait_for_keys_or_end(more, work_tile);
     }
@@ -233,15 +318,18 @@ class PrefillConsumer {
     ptx::fence_operand(rows.scores);
     release(shared_.keys_empty(keys_.stage));
     keys_.advance(Tile::kStages);
-    if (!kPlain && params_.logit_cap > 0.0f) {
+    if constexpr (!kPlain) cap_and_mask(rows, work_tile, first_key);
+    rows.raise_max(softmax_scale_log2_);
+  }
+  __device__ __forceinline__ void cap_and_mask(Rows& rows, const PrefillWorkTile& work_tile, int first_key) {
+    if (params_.logit_cap > 0.0f) {
       const sm80::ScoreCap cap(params_);
 #pragma unroll
       for (float& score : rows.scores) score = cap(score);
     }
-    if (!kPlain && (first_key < work_tile.full.begin || first_key + Tile::kKeys > work_tile.full.end))
+    if (first_key < work_tile.full.begin || first_key + Tile::kKeys > work_tile.full.end)
       rows.mask_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key,
                        {work_tile.tile.kv_begin, work_tile.tile.kv_end});
-    rows.raise_max(softmax_scale_log2_);
   }
 
   // Computed again where it is wanted, since registers are short.

@@ -288,7 +288,7 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
     const uint64_t b = ptx::smem_descriptor(v);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-      ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, __nv_fp8_e4m3());
+      ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, true, __nv_fp8_e4m3());
     ptx::wgmma_commit_group();
   }
 

@@ -30,6 +30,9 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   static constexpr bool kHoldsQueries = Tile::kFixedSplits;
   static constexpr int kQuerySteps = Tile::kHeadDimQk / 16;
 
+  // Of a lane's P of a row: what is above raises the row max, so that P stays within 16 bits.
+  static constexpr float kMaxSum = 256.0f;
+
   uint32_t queries[kHoldsQueries ? kQuerySteps : 1][4];  // operand A of wgmma with K
   uint32_t p[kSteps][4];                                 // operand A of wgmma with V
 
@@ -45,30 +48,38 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     }
   }
 
+  // The descriptor of what lies `bytes` behind, by an addition of 32 bits: uniform registers are few, and
+  // those between two wgmma count.
+  __device__ __forceinline__ static uint64_t further(uint64_t first, int bytes) {
+    return (first & 0xffffffff00000000) | (static_cast<uint32_t>(first) + static_cast<uint32_t>(bytes / 16));
+  }
+
   // Issues scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
   __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
     constexpr int kStepsOfPanel = kPanelColumns / 16, kStepBytes = 32;
+    // Else descriptors of all steps stay in registers between KV tiles.
+    asm volatile("" : "+r"(q));
     const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
 #pragma unroll
     for (int i = 0; i < kQuerySteps; ++i) {
       const int panel = i / kStepsOfPanel, in_panel = i % kStepsOfPanel * kStepBytes;
-      const uint64_t keys = b + (panel * Tile::kKeyPanelBytes + in_panel) / 16;
+      const uint64_t keys = further(b, panel * Tile::kKeyPanelBytes + in_panel);
       if constexpr (kHoldsQueries)
         ptx::wgmma_mma_async_rs_k_major(scores, queries[i], keys, i > 0, T());
       else
-        ptx::wgmma_mma_async(scores, a + (panel * Tile::kQueryPanelBytes + in_panel) / 16, keys, i > 0, T());
+        ptx::wgmma_mma_async(scores, further(a, panel * Tile::kQueryPanelBytes + in_panel), keys, i > 0, T());
     }
     ptx::wgmma_commit_group();
   }
 
-  // Issues out += P v over all keys of the tile: those that are nobody's are zeros in both, and with branches
-  // around them ptxas serialises the products (its note C7520).
-  __device__ __forceinline__ void multiply_values(uint32_t v) {
+  // Issues out += P v, or without `add` out = P v, over all keys of the tile: those that are nobody's are
+  // zeros in both, and with branches around them ptxas serialises the products (its note C7520).
+  __device__ __forceinline__ void multiply_values(uint32_t v, bool add) {
     constexpr int kStepBytes = 16 * kPanelRowBytes;
     const uint64_t b = ptx::smem_descriptor_mn_major(v, Tile::kKeyPanelBytes);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-      ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, T());
+      ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, add || step > 0, T());
     ptx::wgmma_commit_group();
   }
 
@@ -90,12 +101,139 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     }
   }
 
+  // Online softmax in one step, which waits for no row max: scores become P relative to that of the KV tiles
+  // before. Where a lane's part of a row then has a sum above kMaxSum, the row max is raised. `score` makes
+  // the scores once more.
+  template <class Score, class WaitForOut>
+  __device__ __forceinline__ void exponentiate_by_old_max(float softmax_scale_log2, const Score& score,
+                                                          const WaitForOut& wait_for_out) {
+    float sums[2][2] = {};
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& x = scores[4 * n + 2 * half + i];
+          x = ptx::ex2_approx(x * softmax_scale_log2 - shifts[half]);
+          sums[half][i] += x;
+        }
+    float tile_sum[2] = {sums[0][0] + sums[0][1], sums[1][0] + sums[1][1]};
+    if (__any_sync(0xffffffffu, tile_sum[0] > kMaxSum || tile_sum[1] > kMaxSum)) [[unlikely]]
+      raise_max_of_p(softmax_scale_log2, tile_sum, score, wait_for_out);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) row_sum[half] += tile_sum[half];
+  }
+
+  // Of rows with a sum above kMaxSum. P becomes relative to the new row max; where it has overflowed, as of
+  // a row that had none, from its score. A row's own scores decide, so its bits do not depend on those beside
+  // it.
+  template <class Score, class WaitForOut>
+  __device__ __forceinline__ void raise_max_of_p(float softmax_scale_log2, float (&tile_sum)[2],
+                                                 const Score& score, const WaitForOut& wait_for_out) {
+    constexpr float kMaxP = 0x1p64f;
+    float p_scale[2];
+    bool raises[2], overflows[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+        most = fmaxf(most, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+      most = sm80::quad_max(most);
+      raises[half] = sm80::quad_max(tile_sum[half]) > kMaxSum;
+      overflows[half] = raises[half] && most > kMaxP;
+      p_scale[half] = most;
+    }
+    if (__any_sync(0xffffffffu, overflows[0] || overflows[1])) {
+      score();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float most = -INFINITY, sums[2] = {};
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+          most = fmaxf(most, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+        most = sm80::quad_max(most);
+        if (overflows[half]) {
+          const float shift = __fmul_rn(most, softmax_scale_log2);
+          rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
+          row_max[half] = most;
+          shifts[half] = shift;
+        }
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            float& x = scores[4 * n + 2 * half + i];
+            x = ptx::ex2_approx(x * softmax_scale_log2 - shifts[half]);
+            sums[i] += x;
+          }
+        tile_sum[half] = sums[0] + sums[1];
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!overflows[half]) rescale[half] = 1.0f;
+      if (raises[half] && !overflows[half]) {
+        const float new_max = row_max[half] + __fdividef(__log2f(p_scale[half]), softmax_scale_log2);
+        const float shift = __fmul_rn(new_max, softmax_scale_log2);
+        rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
+        row_max[half] = new_max;
+        shifts[half] = shift;
+        tile_sum[half] *= rescale[half];
+      }
+      p_scale[half] = overflows[half] ? 1.0f : rescale[half];
+      row_sum[half] *= rescale[half];
+    }
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) scores[i] *= p_scale[i / 2 % 2];
+    wait_for_out();
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) out[i] *= rescale[i / 2 % 2];
+  }
+
+  // The scores of multiply_keys(), by each warp for its own rows.
+  __device__ __forceinline__ void multiply_keys_by_warp(uint32_t q, uint32_t k) {
+    constexpr int kStepsOfPanel = kPanelColumns / 16;
+    const int thread = ptx::tid_x(), lane = thread % 32, row = thread / 32 % 4 * 16 + lane % 16;
+    const int key = lane / 16 * 8 + lane % 8;
+#pragma unroll
+    for (float& score : scores) score = 0.0f;
+#pragma unroll 1
+    for (int i = 0; i < kQuerySteps; ++i) {
+      const uint32_t q_panel = q + i / kStepsOfPanel * Tile::kQueryPanelBytes,
+                     k_panel = k + i / kStepsOfPanel * Tile::kKeyPanelBytes;
+      const int piece = i % kStepsOfPanel * 2;
+      uint32_t a[4];
+      ptx::ldmatrix_x4(a, q_panel + swizzled(row, piece + lane / 16));
+#pragma unroll
+      for (int n = 0; n < kKeys / 16; ++n) {
+        uint32_t b[4];
+        ptx::ldmatrix_x4(b, k_panel + swizzled(16 * n + key, piece + lane / 8 % 2));
+        auto* const columns = reinterpret_cast<float(*)[4]>(&scores[8 * n]);
+        ptx::mma_m16n8k16(columns[0], a, b[0], b[1], T());
+        ptx::mma_m16n8k16(columns[1], a, b[2], b[3], T());
+        __syncwarp();  // keeps registers of those that follow from being wanted now
+      }
+    }
+  }
+
   // After exponentiate(), when the PV of the KV tile before has ended.
   __device__ __forceinline__ void rescale_and_pack_p() {
     if (rescales) {
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i) out[i] *= rescale[i / 2 % 2];
     }
+    pack_p();
+  }
+  // For a product that nobody reads.
+  __device__ __forceinline__ void clear_p() {
+#pragma unroll
+    for (auto& step : p)
+#pragma unroll
+      for (uint32_t& pair : step) pair = 0;
+  }
+  __device__ __forceinline__ void pack_p() {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll

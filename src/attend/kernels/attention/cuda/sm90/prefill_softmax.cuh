@@ -17,6 +17,9 @@ template <int kKeys, int kColumns, class Precision>
 struct PrefillSoftmax {
   static constexpr float kSlack = Precision::kSlack, kOffset = Precision::kOffset;
 
+  // Of a row that has seen no key: P of its first one overflows where the row max is not raised before.
+  static constexpr float kShiftOfNoMax = -3e38f;
+
   float scores[kKeys / 2];
   float out[kColumns / 2];
   // Row max of unscaled scores; stale by at most kSlack after scaling.
@@ -28,6 +31,10 @@ struct PrefillSoftmax {
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (float& x : out) x = 0.0f;
+    clear_state();
+  }
+  // All but out.
+  __device__ __forceinline__ void clear_state() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       row_max[half] = -INFINITY;
@@ -46,12 +53,22 @@ struct PrefillSoftmax {
       const QueryRange query = query_range<false>(params.batch, rows.span, rows.at(params, row).query);
       const int begin = max(query.lo, keys.begin) - first_column;
       const int end = row < rows.num_rows ? min(query.hi + 1, keys.end) - first_column : begin;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (8 * n + i < begin || 8 * n + i >= end) scores[4 * n + 2 * half + i] = -INFINITY;
+      if constexpr (kColumns == 96) {  // has no register to spare
+        mask_where(half, [&](int column) { return column < begin || column >= end; });
+      } else {
+        mask_where(half, [&](int column) { return column >= end; });
+        // Without a window, only of the first KV tile.
+        if (__any_sync(0xffffffffu, begin > 0)) mask_where(half, [&](int column) { return column < begin; });
+      }
     }
+  }
+  template <class Hides>
+  __device__ __forceinline__ void mask_where(int half, const Hides& hides) {
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        if (hides(8 * n + i)) scores[4 * n + 2 * half + i] = -INFINITY;
   }
 
   // Online softmax, first half: the row max, and `rescale`, what out and row_sum so far are to be multiplied
@@ -65,8 +82,8 @@ struct PrefillSoftmax {
       for (int n = 0; n < kKeys / 8; ++n)
         new_max = fmaxf(new_max, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
       new_max = sm80::quad_max(new_max);
-      if (!((new_max - row_max[half]) * softmax_scale_log2 > kSlack)) new_max = row_max[half];
-      const float shift = new_max == -INFINITY ? 0.0f : __fmul_rn(new_max, softmax_scale_log2);
+      if ((new_max - row_max[half]) * softmax_scale_log2 <= kSlack) new_max = row_max[half];
+      const float shift = new_max == -INFINITY ? kShiftOfNoMax : __fmul_rn(new_max, softmax_scale_log2);
       // The product rounded by itself: exactly 1 for a row whose max stays.
       rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
       changed |= new_max != row_max[half];

@@ -32,7 +32,12 @@ struct PrefillTile {
   // anyway.
   static constexpr bool kExponentiatesBesidePv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
                         kTakesTurns = kConsumers == 2 && kHeadDimV > 64;
-  // Where they do, results take the place of the queries, from where TMA stores them.
+  // Whether exponentials wait for no row max. Three consumers of head dim 96 have no registers for that.
+  static constexpr bool kOneStepSoftmax = !kFixedSplits && kHeadDimV != 96;
+  // Whether results of a work tile are written beside the first QK^T of the next, whose queries have a place
+  // of their own.
+  static constexpr bool kBeginsEarly = kQueryStages == 2 && kOneStepSoftmax;
+  // Where two work tiles' queries fit, results take the place of the queries, from where TMA stores them.
   static constexpr bool kStagesResults = kQueryStages == 2;
   static constexpr int kQkPanels = (kHeadDimQk + kPanelColumns - 1) / kPanelColumns;
   static constexpr int kVPanels = (kHeadDimV + kPanelColumns - 1) / kPanelColumns;

@@ -39,13 +39,13 @@ foreach(num_columns IN LISTS columns_of_products)
       : \"l\"(a), \"l\"(b), \"r\"(static_cast<int>(add)));
 }
 __device__ inline void wgmma_mma_async_rs(float (&accumulators)[${num_accumulators}], const uint32_t (&a)[4], uint64_t b,
-                                                 ${cpp_type}) {
+                                          bool add, ${cpp_type}) {
   asm volatile(
-      \"{\\n.reg .pred add;\\nsetp.eq.b32 add, 0, 0;\\n\"
+      \"{\\n.reg .pred add;\\nsetp.ne.b32 add, %${operand_5}, 0;\\n\"
       \"${instruction} \"
       \"{${names}}, {%${num_accumulators}, %${operand_1}, %${operand_2}, %${operand_3}}, %${operand_4}, add, 1, 1, 1;\\n}\\n\"
       : ${operands}
-      : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));
+      : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b), \"r\"(static_cast<int>(add)));
 }
 ")
   endforeach()
@@ -93,13 +93,13 @@ foreach(num_columns IN ITEMS 64 128)
       : \"l\"(a), \"l\"(b), \"r\"(static_cast<int>(add)));
 }
 __device__ inline void wgmma_mma_async_rs(float (&accumulators)[${num_accumulators}], const uint32_t (&a)[4], uint64_t b,
-                                          __nv_fp8_e4m3) {
+                                          bool add, __nv_fp8_e4m3) {
   asm volatile(
-      \"{\\n.reg .pred add;\\nsetp.eq.b32 add, 0, 0;\\n\"
+      \"{\\n.reg .pred add;\\nsetp.ne.b32 add, %${operand_5}, 0;\\n\"
       \"${instruction} \"
       \"{${names}}, {%${num_accumulators}, %${operand_1}, %${operand_2}, %${operand_3}}, %${operand_4}, add, 1, 1;\\n}\\n\"
       : ${operands}
-      : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));
+      : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b), \"r\"(static_cast<int>(add)));
 }
 ")
 endforeach()
