@@ -14,6 +14,7 @@
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
 #include "attend/kernels/moe/cuda/sm80/direct_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/lone_mxfp4_down_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm80/skinny_experts_kernel.h"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
@@ -82,11 +83,17 @@ bool fits_direct(const MoeExpertsArgs& args) {
          std::max(args.shape.hidden_size, args.shape.intermediate_size) <= kMaxDirectInputs;
 }
 
-bool fits_lone(const MoeExpertsArgs& args) {
+bool fits_lone(const MoeExpertsArgs& args, const GpuFacts& gpu) {
   const MoeShape& shape = args.shape;
-  return args.x.shape[0] <= kMaxTokensOfLone && fits_own_tiles(args) && shape.top_k <= kMaxLoneTopK &&
-         std::max(lone_token_x_bytes(1, shape.hidden_size),
-                  lone_token_x_bytes(shape.top_k, shape.intermediate_size)) <= kMaxLoneXBytes;
+  if (args.x.shape[0] > kMaxTokensOfLone || !fits_own_tiles(args) || shape.top_k > kMaxLoneTopK ||
+      lone_token_x_bytes(1, shape.hidden_size) > kMaxLoneXBytes)
+    return false;
+  const Weight& down = args.linears.down.front().weight;
+  if (!is_mxfp4(down)) return lone_token_x_bytes(shape.top_k, shape.intermediate_size) <= kMaxLoneXBytes;
+  // Its scales are loaded by two.
+  const LoneShare share = lone_share(shape.top_k, shape.intermediate_size, shape.hidden_size, gpu.num_sms);
+  return shape.intermediate_size / kMxFp4Inputs % 2 == 0 &&
+         reinterpret_cast<uintptr_t>(down.scales.data) % 2 == 0 && share.shared_bytes <= kMaxLoneDownBytes;
 }
 
 GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
@@ -108,7 +115,7 @@ GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
                                 .name = (plain ? "grouped GEMM of " : "quantised grouped GEMM of ") + tile,
                                 .tile_rows = tile_rows};
   if (args.batch_invariant) return invariant;
-  if (fits_lone(args))
+  if (fits_lone(args, gpu))
     return {
         .kernel = ExpertKernel::kLone, .name = "experts of a lone token", .tile_rows = 1, .why = "one token"};
   if (fits_skinny(args, gpu) && fits_direct(args))

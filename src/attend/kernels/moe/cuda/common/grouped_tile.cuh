@@ -44,22 +44,37 @@ __device__ __forceinline__ float clamped_swiglu(float gate, float up, float limi
   return (up + 1.0f) * gate / (1.0f + expf(-alpha * gate));
 }
 
+// What is added to an output's sum, or to those of its gate and up.
+struct ExpertBias {
+  float first = 0.0f, up = 0.0f;
+};
+__device__ __forceinline__ ExpertBias expert_bias(const GroupedGemmParams& params, int expert, int output) {
+  const DeviceVector& from = params.epilogue.bias;
+  if (from.data == nullptr) return {};
+  ExpertBias bias;
+  bias.first = load_element(from.data, expert_weight_row(params, expert, 0, output), from.element);
+  if (params.gated)
+    bias.up = load_element(from.data, expert_weight_row(params, expert, 1, output), from.element);
+  return bias;
+}
+
 // An output of a row from its sum, or from those of gate and up.
-__device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int expert, int row,
-                                               int output, float sum, float up) {
+__device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int row, float sum, float up,
+                                               const ExpertBias& bias) {
   const ExpertEpilogue& rule = params.epilogue;
   if (rule.input_weights != nullptr) {
     const float weight = rule.input_weights[rule.pair_of_row != nullptr ? rule.pair_of_row[row] : row];
     sum *= weight;
     up *= weight;
   }
-  if (rule.bias.data != nullptr) {
-    sum += load_element(rule.bias.data, expert_weight_row(params, expert, 0, output), rule.bias.element);
-    if (params.gated)
-      up += load_element(rule.bias.data, expert_weight_row(params, expert, 1, output), rule.bias.element);
-  }
+  sum += bias.first;
   if (!params.gated) return sum;
+  up += bias.up;
   return rule.clamped ? clamped_swiglu(sum, up, rule.limit, rule.alpha) : silu_times(sum, up);
+}
+__device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int expert, int row,
+                                               int output, float sum, float up) {
+  return expert_output(params, row, sum, up, expert_bias(params, expert, output));
 }
 
 }  // namespace attend::kernels::cuda

@@ -33,6 +33,7 @@ template <class T>
 class LonePlainRows {
  public:
   static constexpr int kInputs = 32, kDepth = 5;
+  static constexpr bool kLanesSum = false;  // whether a row's four lanes sum for themselves
   static constexpr int kSlicesOfGated = 4;  // warps that share K
   struct Block {
     uint4 low, high;
@@ -78,6 +79,7 @@ template <class T, int kDepth_>
 class LoneMxFp4Rows {
  public:
   static constexpr int kInputs = 128, kDepth = kDepth_;
+  static constexpr bool kLanesSum = false;
   static constexpr int kSlicesOfGated = 2;
   struct Block {
     uint4 low, high;
@@ -122,7 +124,7 @@ class LoneMxFp4Rows {
       multiply_codes<true>(block, x_row, k_block, sums);
   }
 
- private:
+ protected:
   __device__ static int first_input() { return static_cast<int>(threadIdx.x) % 4 * 32; }
 
   // As bf16, twice: 2^(e - 127 + 126), or 2^(e - 127), which is subnormal for e = 0.
@@ -167,6 +169,58 @@ class LoneMxFp4Rows {
   const uint8_t* high_scales_;
 };
 
+// The same, of a single row of x. It is in columns of its own for each of the four lanes of a row of W, and
+// zero in the others: columns 2 j and 2 j + 1 have the inputs of lane j alone. So a lane's sums are those of
+// its own rows and inputs, which share a scale: sums are multiplied by it, not codes. Codes are what their
+// bits are in bf16, 2^-126 of their numbers; so that products are normal numbers x is 2^64 times itself.
+template <class T, int kDepth_>
+class LoneMxFp4ScaledSums : public LoneMxFp4Rows<T, kDepth_> {
+  using Base = LoneMxFp4Rows<T, kDepth_>;
+
+ public:
+  using Base::Base;
+  using typename Base::Block;
+  static constexpr bool kLanesSum = true;
+
+  static __device__ __forceinline__ uint4 ordered(const uint4& x) {
+    constexpr uint32_t kUpTwice = 0x5f805f80u;
+    const uint4 in_order = Base::ordered(x);
+    return make_uint4(scaled_up<T>(in_order.x, kUpTwice), scaled_up<T>(in_order.y, kUpTwice),
+                      scaled_up<T>(in_order.z, kUpTwice), scaled_up<T>(in_order.w, kUpTwice));
+  }
+  // `x_row`: of this lane's column, or zeros of a K-block.
+  static __device__ __forceinline__ void multiply(const Block& block, uint32_t x_row, int k_block,
+                                                  float (&sums)[4]) {
+    constexpr float kBack = 0x1p62f;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const uint32_t from = x_row + lane % 4 * 16 + (lane / 8 == lane % 4 ? k_block * 256 : 0);
+    const uint32_t low[4] = {block.low.x, block.low.y, block.low.z, block.low.w},
+                   high[4] = {block.high.x, block.high.y, block.high.z, block.high.w};
+    float of_codes[4] = {};
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      const uint4 x = ptx::ld_shared_16(from + word * 64);
+      const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        const uint32_t low_codes = low[word] >> 8 * step, high_codes = high[word] >> 8 * step;
+        const uint32_t weights[4] = {e2m1_bits<T, 0>(low_codes), e2m1_bits<T, 0>(high_codes),
+                                     e2m1_bits<T, 1>(low_codes), e2m1_bits<T, 1>(high_codes)};
+        ptx::mma_m16n8k16(of_codes, weights, pairs[2 * step], pairs[2 * step + 1], T{});
+      }
+    }
+    const float low_scale = scale_of(block.low_exponent), high_scale = scale_of(block.high_exponent);
+    sums[0] += of_codes[0] * kBack * low_scale;
+    sums[2] += of_codes[2] * kBack * high_scale;
+  }
+
+ private:
+  // 2^(e - 127), of 0 subnormal.
+  static __device__ __forceinline__ float scale_of(uint32_t e) {
+    return __uint_as_float(max(e << 23, 0x400000u));
+  }
+};
+
 // A warp's K-blocks of a tile: slice, slice + num_slices, ...
 template <class Rows>
 class LoneTile {
@@ -206,12 +260,17 @@ class LoneTokenCta {
   static constexpr int kPieceInputs = 8, kSumsOfWarp = 2 * kLoneOutputs;
 
  public:
+  static constexpr int kZeroBytes = Rows::kLanesSum ? 256 : 0;  // in front of x
+
   __device__ LoneTokenCta(const SkinnyExpertsParams& params, char* x, float* sums)
       : params_(params),
-        x_(ptx::shared_address(x)),
+        x_(ptx::shared_address(x) + kZeroBytes),
         sums_(sums),
         num_k_blocks_((params.in_features + Rows::kInputs - 1) / Rows::kInputs),
-        pieces_of_row_(num_k_blocks_ * Rows::kInputs / kPieceInputs) {}
+        pieces_of_row_(num_k_blocks_ * Rows::kInputs / kPieceInputs) {
+    if (Rows::kLanesSum && threadIdx.x < kZeroBytes / 16)
+      ptx::st_shared_16(x_ - kZeroBytes + static_cast<int>(threadIdx.x) * 16, uint4{});
+  }
 
   // Gate and up of 8 outputs of an expert, for each few warps.
   __device__ __forceinline__ void run_gated() {
@@ -230,7 +289,8 @@ class LoneTokenCta {
     bring_ordered();
     __syncthreads();
     float sums[4] = {};
-    weights.multiply(x_, sums);
+    weights.multiply(own_or_zeros(x_), sums);
+    add_lanes(sums[0], sums[2]);
     if (lane() % 4 == 0) {
       sums_[warp() * kSumsOfWarp + lane() / 4] = sums[0];
       sums_[warp() * kSumsOfWarp + kLoneOutputs + lane() / 4] = sums[2];
@@ -299,6 +359,20 @@ class LoneTokenCta {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
+  // Where a row's lanes sum for themselves, a lane's column has its inputs, or zeros, which lie in front of
+  // x.
+  __device__ __forceinline__ uint32_t own_or_zeros(uint32_t x_row) const {
+    return !Rows::kLanesSum || lane() / 8 == lane() % 4 ? x_row : x_ - kZeroBytes;
+  }
+  __device__ __forceinline__ static void add_lanes(float& low, float& high) {
+    if constexpr (Rows::kLanesSum)
+#pragma unroll
+      for (int step = 1; step < 4; step *= 2) {
+        low += __shfl_xor_sync(0xffffffffu, low, step);
+        high += __shfl_xor_sync(0xffffffffu, high, step);
+      }
+  }
+
   // What an epilogue asks of a grouped GEMM.
   __device__ __forceinline__ GroupedGemmParams layout() const {
     GroupedGemmParams layout;
@@ -349,17 +423,21 @@ __global__ void __launch_bounds__(kLoneThreads, kLoneCtasOfSm)
     cta.run_sums();
 }
 
-template <class T, class Rows>
-void launch_lone_token_experts(const SkinnyExpertsParams& params, void* stream) {
+template <class T, class Rows, bool kGated>
+void launch_lone_token_product(const SkinnyExpertsParams& params, void* stream) {
   const int num_chunks = params.out_features / kLoneOutputs;
   constexpr int kTiles = kLoneWarps / Rows::kSlicesOfGated;
-  const int num_ctas = params.gated ? (params.top_k * num_chunks + kTiles - 1) / kTiles : num_chunks;
-  const int num_rows = params.gated ? 1 : params.top_k;
-  const auto kernel =
-      params.gated ? lone_token_experts_kernel<T, Rows, true> : lone_token_experts_kernel<T, Rows, false>;
-  launch_dependent<SkinnyExpertsParams>(kernel, dim3(static_cast<unsigned>(num_ctas)), kLoneThreads,
-                                        static_cast<size_t>(lone_token_x_bytes(num_rows, params.in_features)),
-                                        stream, params, "moe_experts");
+  const int num_ctas = kGated ? (params.top_k * num_chunks + kTiles - 1) / kTiles : num_chunks;
+  const int64_t x_bytes = lone_token_x_bytes(kGated ? 1 : params.top_k, params.in_features);
+  launch_dependent<SkinnyExpertsParams>(
+      lone_token_experts_kernel<T, Rows, kGated>, dim3(static_cast<unsigned>(num_ctas)), kLoneThreads,
+      static_cast<size_t>(x_bytes + LoneTokenCta<T, Rows>::kZeroBytes), stream, params, "moe_experts");
+}
+
+template <class T, class Rows>
+void launch_lone_token_experts(const SkinnyExpertsParams& params, void* stream) {
+  params.gated ? launch_lone_token_product<T, Rows, true>(params, stream)
+               : launch_lone_token_product<T, Rows, false>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda
