@@ -220,6 +220,20 @@ TEST(ChooseAttention, PrefillsFixedSplitsOfHeadDims128Alone) {
   EXPECT_EQ(choice([](auto& p) { p.tile_rows = 64; }), AttentionKernel::kSm80Tiles);
 }
 
+// The plan knows the head dim of V alone.
+TEST(ChooseAttention, TakesKeysOf256ColumnsInTilesThatTheInstanceOf256Has) {
+  AttentionProblem problem = kDecode;
+  problem.head_dim_qk = 256;
+  for (const int tile_rows : {8, 16, 64}) {
+    problem.tile_rows = tile_rows;
+    EXPECT_EQ(choose(problem, kA100).name, "sm80 tiles 256/256") << tile_rows;
+  }
+  for (const int tile_rows : {32, 128}) {
+    problem.tile_rows = tile_rows;
+    EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows) << tile_rows;
+  }
+}
+
 // Masks of trees are those of few new tokens.
 TEST(ChooseAttention, LeavesTreeMasksToSm80) {
   AttentionProblem problem = kPrefill;

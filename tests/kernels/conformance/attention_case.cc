@@ -87,6 +87,7 @@ std::string to_literal(const AttentionCase& c) {
   field("split_rule", &AttentionCase::split_rule);
   field("split_tokens", &AttentionCase::split_tokens);
   field("num_workers", &AttentionCase::num_workers);
+  field("short_requests", &AttentionCase::short_requests);
   field("seed", &AttentionCase::seed);
   return printer.finish();
 }
@@ -104,7 +105,8 @@ kernels::AttentionPlanLimits plan_limits(const AttentionCase& c) {
           .split_tokens = c.split_tokens,
           .num_workers = c.num_workers,
           // A plan need not know it.
-          .kv_dtype = c.seed % 2 == 0 ? c.kv_dtype : DType::kBF16};
+          .kv_dtype = c.seed % 2 == 0 ? c.kv_dtype : DType::kBF16,
+          .short_requests = c.short_requests};
 }
 
 }  // namespace attend::conformance

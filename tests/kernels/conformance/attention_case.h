@@ -91,6 +91,7 @@ struct AttentionCase {
   kernels::SplitRule split_rule = kernels::SplitRule::kNone;
   int split_tokens = 256;
   int num_workers = 0;
+  bool short_requests = true;
   uint64_t seed = 0;
 
   int num_reqs() const { return static_cast<int>(requests.size()) + num_pad_reqs; }

@@ -142,11 +142,9 @@ TEST_F(CudaAttention, SharesTheKeysOfAnyNumberOfHeads) {
   run_conformance(attention_on_gpu, on_tensor_cores(cases));
 }
 // Few work tiles, of which each has the CTAs of one cluster or of several: more CTAs than KV tiles, several
-// work tiles of a cluster one after another, and parts of a work tile in two clusters; tiles of 16 and of 32
-// rows.
-TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
-  const cuda::DeviceInfo info = cuda::device_info(kGpu);
-  if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
+// work tiles of a cluster one after another, and parts of a work tile in two clusters; tiles of 8, 16 and 32
+// rows. Without clusters, CTAs that share the merge.
+std::vector<AttentionCase> few_work_tiles(bool short_requests) {
   std::vector<AttentionCase> cases;
   const std::vector<std::vector<Lengths>> batches{{{1, 5000}},
                                                   {{1, 1}},
@@ -167,6 +165,7 @@ TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
                         .split_rule = kernels::SplitRule::kBalanced,
                         .num_workers = num_workers,
                         .seed = cases.size()};
+        c.short_requests = short_requests;
         std::tie(c.head_dim_qk, c.head_dim_v) = head_dims[cases.size() % head_dims.size()];
         switch (cases.size() % 7) {
           case 0:
@@ -186,7 +185,11 @@ TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
         }
         cases.push_back(c);
       }
-  cases = on_tensor_cores(cases);
+  return on_tensor_cores(cases);
+}
+TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
+  const cuda::DeviceInfo info = cuda::device_info(kGpu);
+  if (info.major != 9 || info.minor != 0) GTEST_SKIP() << "not a GPU of compute capability 9.0";
   int num_in_clusters = 0;
   const auto counts = [&](const kernels::AttentionArgs&, const kernels::cuda::DevicePlan& plan) {
     num_in_clusters += plan.view().cluster_size > 1 ? 1 : 0;
@@ -194,8 +197,24 @@ TEST_F(CudaAttention, SharesTheKeysOfFewWorkTilesAmongClusters) {
   };
   run_conformance([&](const kernels::AttentionArgs& args,
                       const conformance::BuiltCase& built) { attention_on_gpu_if(counts, args, built); },
-                  cases);
+                  few_work_tiles(true));
   EXPECT_GT(num_in_clusters, 30);
+}
+TEST_F(CudaAttention, SharesTheMergeOfFewWorkTilesAmongCtas) {
+  run_conformance(attention_planned_inline, few_work_tiles(false));
+}
+// The instance of 256 columns takes narrower values too, in tiles that it has.
+TEST_F(CudaAttention, TakesKeysOf256ColumnsWithValuesOf128) {
+  std::vector<AttentionCase> cases;
+  for (const int seqlen_q : {1, 4, 9})
+    cases.push_back({.requests = {{seqlen_q, 1500}, {1, 64}, {seqlen_q, 300}},
+                     .num_q_heads = 8,
+                     .num_kv_heads = 2,
+                     .head_dim_qk = 256,
+                     .head_dim_v = 128,
+                     .page_size = 16,
+                     .split_rule = kernels::SplitRule::kBalanced});
+  run_conformance(attention_on_gpu, on_tensor_cores(cases));
 }
 // Requests of many splits, whose last token is decoded by CTAs that share them.
 // With and without clusters, in tiles of 16 and 32 rows.
@@ -440,7 +459,8 @@ class DecodeStep {
 
   DecodeStep(int num_reqs, Stream& stream, kernels::SplitRule rule = kernels::SplitRule::kBalanced)
       : DecodeStep(num_reqs, stream, rule, int64_t{num_reqs} * kMaxLength) {}
-  DecodeStep(int num_reqs, Stream& stream, kernels::SplitRule rule, int64_t max_kv_tokens)
+  DecodeStep(int num_reqs, Stream& stream, kernels::SplitRule rule, int64_t max_kv_tokens,
+             bool short_requests = true)
       : stream_(stream),
         arrays_(stream),
         plan_({.max_reqs = num_reqs,
@@ -449,7 +469,8 @@ class DecodeStep {
                .num_q_heads = kHeads,
                .num_kv_heads = kKvHeads,
                .head_dim_v = kHeadDim,
-               .split_rule = rule},
+               .split_rule = rule,
+               .short_requests = short_requests},
               kGpu) {
     const int64_t num_pages = int64_t{num_reqs} * kMaxLength / kPageSize + num_reqs;
     std::vector<int32_t> table, cu_seqlen_q{0};
@@ -534,6 +555,23 @@ TEST_F(CudaAttention, GivesTheSameBitsAHundredTimes) {
 }
 TEST_F(CudaAttention, GivesTheSameBitsAHundredTimesUnderFixedSplits) {
   expect_the_same_bits_a_hundred_times(kernels::SplitRule::kFixed);
+}
+
+// CTAs that wait for others may hold the SMs that those of another stream's wait for.
+TEST_F(CudaAttention, GivesTheSameBitsBesideAnotherStreamsCtas) {
+  constexpr int kRepeats = 300;
+  cuda::OwnedStream streams[2] = {cuda::OwnedStream(kGpu), cuda::OwnedStream(kGpu)};
+  DecodeStep steps[2] = {{1, streams[0].get(), kernels::SplitRule::kBalanced, DecodeStep::kMaxLength, false},
+                         {1, streams[1].get(), kernels::SplitRule::kBalanced, DecodeStep::kMaxLength, false}};
+  std::vector<uint8_t> first;
+  for (int s = 0; s < 2; ++s) {
+    steps[s].set_lengths(std::vector<int32_t>{DecodeStep::kMaxLength});
+    steps[s].queue(Planning::kInline);
+    first = steps[s].result();
+  }
+  for (int i = 0; i < kRepeats; ++i)
+    for (DecodeStep& step : steps) step.queue(Planning::kInline);
+  for (DecodeStep& step : steps) EXPECT_EQ(step.result(), first);
 }
 
 TEST_F(CudaAttention, GivesFixedSplitsTheSameBitsWhenTheirResultsDoNotFitTheWorkspace) {

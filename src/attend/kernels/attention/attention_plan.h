@@ -43,6 +43,9 @@ struct AttentionPlanLimits {
   // Of the cache. GPUs plan for the kernel that takes it, as far as they know; a cache of another dtype is
   // served too.
   DType kv_dtype = DType::kBF16;
+  // Whether decode of few requests is planned for short ones: below some 2k keys it ends sooner then, beyond
+  // it later. Only GPUs ask.
+  bool short_requests = true;
 };
 
 // The part of one request that one thread (or CTA) processes, for one KV head.

@@ -14,7 +14,9 @@ struct PlanStart {
 
 // `kInlinePlan`: for plans with inline_plan. Kernels are instantiated for both: code that does not run still
 // takes room in the instruction cache, which each layer of a decode step fills anew.
-template <int kThreads, bool kInlinePlan>
+//
+// `kDerivesAlone`: whether there is a short way to the plan of a lone request, which takes registers.
+template <int kThreads, bool kInlinePlan, bool kDerivesAlone = true>
 class CtaPlan {
  public:
   __device__ explicit CtaPlan(const AttentionParams& params) : params_(params), plan_(params.plan) {}
@@ -86,10 +88,41 @@ class CtaPlan {
     __device__ int length(const PlanLine& line) const { return num_kv_tiles + line.gap * num_work_tiles; }
   };
 
+  // The only request, whose K/V heads CTAs beside one another read: nothing else lies on the line.
+  __device__ PlanStart derive_alone(int cta) const {
+    const int cta_range = cta / plan_.heads_at_once;
+    const RowTile tile = derive_tile(0);
+    const PlanLine line = lone_line(plan_.line, tile.num_kv_tiles);
+    const int first = cta_range * line.cta_range;
+    const PlanStart start{.header = {.num_row_tiles = 1,
+                                     .line_length = tile.num_kv_tiles,
+                                     .line = line,
+                                     .num_tokens = tile.first_token + tile.seqlen_q},
+                          .cta = {.tile = tile,
+                                  .head = cta - cta_range * plan_.heads_at_once,
+                                  .first = first,
+                                  .length = min(line.cta_range, tile.num_kv_tiles - first)}};
+    if (threadIdx.x == 0) {
+      derived() = start;
+      leave_for_merge(start, cta);
+    }
+    __syncthreads();
+    return start;
+  }
+
+  // For the kernel that merges, where one does.
+  __device__ void leave_for_merge(const PlanStart& start, int cta) const {
+    if (plan_.ctas_merge) return;
+    plan_.cta_starts[cta] = start.cta;
+    if (cta == 0) *plan_.header = start.header;
+  }
+
   // Each thread has a few requests next to one another, whose KV tiles are summed as the plan kernel sums
   // those of row tiles. The one in whose requests the CTA range begins writes where to shared memory.
   __device__ PlanStart derive(int cta) const {
     const int num_reqs = params_.batch.num_reqs;
+    if (kDerivesAlone && num_reqs == 1 && plan_.heads_at_once == params_.num_kv_heads)
+      return derive_alone(cta);
     const int num_tokens = params_.batch.cu_seqlen_q[num_reqs];
     const int reqs_of_thread = (num_reqs + kThreads - 1) / kThreads;
     // The only request is every thread's.
@@ -133,10 +166,7 @@ class CtaPlan {
       derived().cta = cta_start_at(plan_, header, tile, cta_range, cta - cta_range * plan_.heads_at_once);
     }
     __syncthreads();
-    if (!plan_.ctas_merge && threadIdx.x == 0) {
-      plan_.cta_starts[cta] = derived().cta;
-      if (cta == 0) *plan_.header = header;
-    }
+    if (threadIdx.x == 0) leave_for_merge(derived(), cta);
     return derived();
   }
 

@@ -18,7 +18,7 @@ bool is_latent(const AttentionPlanLimits& limits) { return limits.head_dim_v > 2
 
 // CTAs of a streamed plan for each SM: so many fit, and waves of equal CTAs end together.
 int64_t ctas_per_sm(const AttentionPlanLimits& limits, int tile_rows) {
-  const bool fills_sm = tile_rows == 16 && limits.head_dim_v > 192 && !is_fp8(limits.kv_dtype);
+  const bool fills_sm = tile_rows <= 16 && limits.head_dim_v > 192 && !is_fp8(limits.kv_dtype);
   return is_latent(limits) || fills_sm ? 1 : 2;
 }
 constexpr int64_t kMaxCtasPerSm = 2;
@@ -33,7 +33,7 @@ constexpr int kMaxHeadsAtOnce = 8;
 struct CtaRangeCosts {
   int start_kv_tiles, min_kv_tiles;
 };
-constexpr CtaRangeCosts kTileCosts{2, 2}, kLatentCosts{4, 2}, kPrefillCosts{5, 4};
+constexpr CtaRangeCosts kTileCosts{2, 1}, kClusterCosts{2, 2}, kLatentCosts{4, 2}, kPrefillCosts{5, 4};
 // What a work tile in two clusters costs each of their CTAs beyond its start: a merge through memory.
 constexpr int kMergeKvTiles = 4;
 // Clusters of CTAs that fit at once. SMs of a GPC that are too few for one hold none: 15 run on 132 SMs, or
@@ -50,6 +50,8 @@ constexpr int64_t kMergeFloats = 32 * 128;
 constexpr int kMaxReqsOfInlinePlan = 512;
 // Where so many splits for each CTA do not do, there are work tiles enough to leave them whole.
 constexpr int kFixedSplitsPerCta = 64;
+// CTAs of a work tile are counted in ten bits.
+constexpr int kMaxWorkers = 1023 / kMaxCtasPerSm;
 // Beyond every key, and its sum with a position is an int.
 constexpr int32_t kMaxWindowRight = 1 << 30;
 
@@ -67,6 +69,7 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
   const int64_t rows = max_seqlen_q * group_of(limits);
   // Tiles of 16 and 32 rows share keys among warps, so their bits differ from those of the others.
   const bool fixed_splits = limits.split_rule == SplitRule::kFixed;
+  if (rows <= 8 && !fixed_splits && !is_latent(limits)) return 8;
   if (rows <= 16 && !fixed_splits) return 16;
   if (rows <= 32 && !fixed_splits && sm80::max_tile_rows(limits.head_dim_v) == 128) return 32;
   return rows <= 64 ? 64 : sm80::max_tile_rows(limits.head_dim_v);
@@ -76,11 +79,14 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
 struct CtaCounts {
   int num_ctas, cluster_size;
 };
-// Decode of few work tiles: clusters, which merge in shared memory what would else go through L2.
+// Decode of few short work tiles: clusters, which merge in shared memory what would else go through L2. They
+// leave SMs idle, so others do better without but where there is a cluster for each work tile, and few more.
 CtaCounts cta_counts_of(const AttentionPlanLimits& limits, int tile_rows, int64_t num_reqs, Device device) {
   const auto num_ctas = static_cast<int>(ctas_per_sm(limits, tile_rows) * limits.num_workers);
   const int num_clusters = num_ctas * kClustersOf66Ctas / 66;
-  const bool in_clusters = tile_rows <= 32 && num_reqs * limits.num_kv_heads <= num_clusters &&
+  const int64_t num_work_tiles = num_reqs * limits.num_kv_heads;
+  const bool in_clusters = tile_rows <= 32 && num_work_tiles <= num_clusters &&
+                           (limits.short_requests || 3 * num_work_tiles > 2 * num_clusters) &&
                            limits.split_rule == SplitRule::kBalanced && !is_latent(limits) &&
                            gpu_facts(device).runs_sm90a();
   return in_clusters && num_clusters > 0 ? CtaCounts{num_clusters, sm80::kClusterSize}
@@ -109,6 +115,8 @@ AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
   require(limits.num_workers >= 0, "attention plan: num_workers ", limits.num_workers,
           ": expected above 0, or 0 for all SMs");
   if (limits.num_workers == 0) limits.num_workers = attend::cuda::device_info(device).num_sms;
+  require(limits.num_workers <= kMaxWorkers, "attention plan: num_workers ", limits.num_workers,
+          ": expected at most ", kMaxWorkers);
   return limits;
 }
 
@@ -273,7 +281,10 @@ DevicePlan::Shape DevicePlan::shape_for(const QueryBatch& batch) const {
                            : view.cluster_size > 1 ? kIdleClusters
                                                    : view.num_ctas;
   view.heads_at_once = heads_at_once_for(grouped, view.num_ctas, max_idle);
-  const CtaRangeCosts& costs = prefill ? kPrefillCosts : is_latent(grouped) ? kLatentCosts : kTileCosts;
+  const CtaRangeCosts& costs = prefill                 ? kPrefillCosts
+                               : is_latent(grouped)    ? kLatentCosts
+                               : view.cluster_size > 1 ? kClusterCosts
+                                                       : kTileCosts;
   view.line = {.num_cta_ranges = view.num_ctas / view.heads_at_once,
                .min_cta_range = fixed_splits ? 1 : view.cluster_size * costs.min_kv_tiles,
                // Partial results are numbered as KV tiles, without gaps.

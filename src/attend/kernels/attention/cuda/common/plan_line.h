@@ -16,6 +16,7 @@ namespace attend::kernels::cuda {
 struct PlanLine {
   int32_t cta_range;
   int32_t gap;
+  bool exclusive = false;  // no CTA range has parts of two work tiles
 };
 
 // What a plan asks of its line.
@@ -37,6 +38,15 @@ ATTEND_HOST_DEVICE inline int32_t line_length(const LineWork& work, const PlanLi
   return work.num_kv_tiles + (work.num_work_tiles > 1 ? line.gap * (work.num_work_tiles - 1) : 0);
 }
 
+// A line with one work tile: as many equal CTA ranges as there are, or one where a merge costs more.
+ATTEND_HOST_DEVICE inline PlanLine lone_line(const LineRules& rules, int32_t num_kv_tiles) {
+  const int32_t share = (num_kv_tiles + rules.num_cta_ranges - 1) / rules.num_cta_ranges;
+  const int32_t least = rules.min_cta_range < 1 ? 1 : rules.min_cta_range;
+  const int32_t range = share < least ? least : share;
+  if (num_kv_tiles > range + rules.merge_cost) return {range, 0, true};
+  return {num_kv_tiles < least ? least : num_kv_tiles, 0, true};
+}
+
 // The line whose most expensive CTA range costs least: one that is cut into equal ranges or, where all work
 // tiles are alike and that costs little more, one whose work tiles end with CTA ranges, since what lies in
 // one CTA alone needs no merge.
@@ -47,6 +57,7 @@ ATTEND_HOST_DEVICE inline PlanLine plan_line(const LineRules& rules, const LineW
   const auto at_least = [](int32_t value, int32_t least) { return value < least ? least : value; };
   const int32_t start = rules.start_cost, num_ranges = rules.num_cta_ranges;
   const int32_t min_range = at_least(rules.min_cta_range, 1);
+  if (work.num_work_tiles == 1) return lone_line(rules, work.longest);
   // Divisions take time, which a CTA that derives its plan has not.
   if (num_ranges == 1) return {at_least(line_length(work, {1, start}), min_range), start};
   const PlanLine even{at_least(quotient_up(line_length(work, {1, start}), num_ranges), min_range), start};
@@ -58,6 +69,7 @@ ATTEND_HOST_DEVICE inline PlanLine plan_line(const LineRules& rules, const LineW
     aligned.cta_range = at_least(quotient_up(longest, num_ranges / num_work_tiles), min_range);
     if (longest <= aligned.cta_range + rules.merge_cost) aligned.cta_range = at_least(longest, min_range);
     aligned.gap = quotient_up(longest, aligned.cta_range) * aligned.cta_range - longest;
+    aligned.exclusive = start > 0;
     cost = aligned.cta_range + start;
   } else {
     aligned.cta_range = quotient_up(num_work_tiles, num_ranges) * (longest + start);

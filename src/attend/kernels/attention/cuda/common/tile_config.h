@@ -25,7 +25,7 @@ struct TileConfig {
   static constexpr bool kDecode = kRows <= 32;
   static constexpr bool kWide = kHeadDimQk > 128;
   // A KV tile is a key tile or, where what it costs besides its keys is much of the time, two.
-  static constexpr bool kTwoKeyTiles = kFp8 && kRows == 16 && !kWide && !kClusters;
+  static constexpr bool kTwoKeyTiles = kFp8 && kRows <= 16 && !kWide && !kClusters;
   static constexpr int kKeys = kTwoKeyTiles ? 2 * kKeyTile : kKeyTile;
   // One for the widest rows, which leaves room for two CTAs. A third stage pays where tiles are small, and
   // where SMs have but one CTA.
@@ -39,13 +39,13 @@ struct TileConfig {
   // Key tiles of a stage: where they are small, two share a barrier.
   static constexpr int kTilesPerStage = kRows == 128 && kHeadDimQk <= 64 && !kFp8 ? 2 : 1;
   static constexpr int kWarpsN = kDecode ? 4 : 1;
-  static constexpr int kRowBlocks = kDecode ? kRows / 16 : kRows == 128 && !kWide ? 2 : 1;
-  static constexpr int kWarpsM = kRows / 16 / kRowBlocks;
+  static constexpr int kRowBlocks = kRows == 32 || (kRows == 128 && !kWide) ? 2 : 1;
+  static constexpr int kWarpsM = kDecode ? 1 : kRows / 16 / kRowBlocks;
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
   static constexpr bool kConvertsFp8 = kFp8;
   // Steps of 16 elements of q that a warp has in registers: all, and they are read once for a work tile; or
   // the present one and the next.
-  static constexpr int kHeldSteps = kHeadDimQk <= (kRows == 16 ? 128 : 64) ? kHeadDimQk / 16 : 2;
+  static constexpr int kHeldSteps = kHeadDimQk <= (kRows <= 16 ? 128 : 64) ? kHeadDimQk / 16 : 2;
   // Whether P is computed before the max of a tile is known (WarpRows::softmax_with_stale_max): what that
   // saves counts where the MMAs are short, and it takes registers.
   static constexpr bool kStaleMax = kHeadDimQk <= 64 && !kDecode && !kFp8;
@@ -83,6 +83,7 @@ constexpr int tile_shared_bytes(bool fp8, int tile_rows, bool fixed_splits) {
     return fp8 ? config_shared_bytes<kHeadDimQk, kHeadDimV, true, kTileRows, false>()
                : config_shared_bytes<kHeadDimQk, kHeadDimV, false, kTileRows, false>();
   };
+  if (tile_rows == 8) return of_height.template operator()<8>();
   if (tile_rows == 16) return of_height.template operator()<16>();
   if (tile_rows == 32) return of_height.template operator()<32>();
   return tile_rows == 128 ? of_height.template operator()<128>() : of_height.template operator()<64>();
@@ -94,6 +95,9 @@ inline constexpr int kMlaSharedBytes = 163072;
 // The tallest tile for a head dim of V; the plan chooses among 16, 32, 64 and 128 rows up to it. Where that
 // is 64, there are none of 32: their accumulators would not fit the registers.
 constexpr int max_tile_rows(int head_dim_v) { return head_dim_v > 128 ? 64 : 128; }
+constexpr bool has_tile_rows(int head_dim_v, int tile_rows) {
+  return tile_rows <= max_tile_rows(head_dim_v) && (tile_rows != 32 || max_tile_rows(head_dim_v) == 128);
+}
 
 // What a CTA banks at the end of a fixed split: results of every row, and for 16 rows 4 floats of each lane,
 // for the largest instance of a head dim of V and the tallest tile.

@@ -64,6 +64,8 @@ __device__ inline KeyRange key_range(const BatchParams& batch, const RequestSpan
     for (int j = j_first + 1; j <= j_last; ++j) lowest = min(lowest, position_of(batch, span, j));
     return {min(visible_range(batch, span, lowest).lo, max(span.prefix(), 0)), span.seqlen_kv};
   }
+  if (batch.window_left < 0 && batch.chunk == 0)
+    return {0, max(0, visible_range(batch, span, position_of(batch, span, j_last)).hi + 1)};
   const int begin = visible_range(batch, span, position_of(batch, span, j_first)).lo;
   return {begin, max(begin, visible_range(batch, span, position_of(batch, span, j_last)).hi + 1)};
 }
@@ -78,6 +80,8 @@ __device__ inline void narrow(RowTile& tile, const KeyRange& keys) {
 // The keys that each of the queries j_first to j_last sees; without meaning under a tree mask.
 __device__ inline KeyRange full_key_range(const BatchParams& batch, const RequestSpan& span, int j_first,
                                           int j_last) {
+  if (batch.window_left < 0 && batch.chunk == 0)
+    return {0, visible_range(batch, span, position_of(batch, span, j_first)).hi + 1};
   return {visible_range(batch, span, position_of(batch, span, j_last)).lo,
           visible_range(batch, span, position_of(batch, span, j_first)).hi + 1};
 }

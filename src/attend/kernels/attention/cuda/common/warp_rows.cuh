@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
@@ -66,6 +67,7 @@ __device__ inline float quad_sum(float x) {
 // every 8 columns 2 (l % 4) and 2 (l % 4) + 1.
 template <class T, int kHeadDimV, int kRowBlocks, int kKeys>
 struct WarpRows {
+  static constexpr bool kKeyMajor = false;
   static constexpr int kNumRowBlocks = kRowBlocks, kNumKeys = kKeys;
   // P relative to a stale row max may be up to 2^kSlack before softmax() raises it, and a lane's sum of P
   // over a tile up to kMaxRowSum before softmax_with_stale_max() asks for that: f16 holds them.
@@ -195,6 +197,42 @@ struct WarpRows {
           out[b][n][2 * half] *= rescale;
           out[b][n][2 * half + 1] *= rescale;
         }
+      }
+    }
+  }
+
+  // Multiplies the scores of each row with its own of `row_scales`, which begin with the warp's first row.
+  __device__ void scale_scores(const float* row_scales) {
+    const int first_row = static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float scale = row_scales[first_row + b * 16 + half * 8];
+#pragma unroll
+        for (auto& eight : scores[b]) {
+          eight[2 * half] *= scale;
+          eight[2 * half + 1] *= scale;
+        }
+      }
+    }
+  }
+
+  // Scores whose bit is not set become -inf. `visible_of(row)`: of the warp's rows, bit i: key i of the
+  // warp's.
+  template <class VisibleOf>
+  __device__ void mask(const VisibleOf& visible_of) {
+    const int lane = ptx::tid_x() % 32;
+#pragma unroll
+    for (int b = 0; b < kRowBlocks; ++b) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint64_t visible = visible_of(b * 16 + half * 8 + lane / 4) >> lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            if ((visible >> (n * 8 + i) & 1) == 0) scores[b][n][2 * half + i] = -INFINITY;
       }
     }
   }

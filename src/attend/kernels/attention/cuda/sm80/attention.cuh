@@ -2,19 +2,22 @@
 // packed with query tokens) against KV tiles of 64 keys. Rows of K and V are looked up one by one, so that
 // any page size and layout is one code path. fp8 K/V are copied as they are and become f16 in registers.
 //
-//   tile        16, 32 (head dim of V up to 128), 64 or 128 rows (again) x 64 keys, 16 rows of fp8 up to head
-//               dim 128 x 128; head dims 64/64, 128/128, 192/128, 256/256
-//   warps       4, all alike: all look up and copy by cp.async, all multiply with mma.m16n8k16. 16
-//               and 32 rows: a warp has a quarter of the keys, and the warps merge in the end, on sm_90 eight
-//               CTAs of a cluster too where work tiles are few. 64 rows: 16 rows a warp. 128 rows: 32 rows a
-//               warp, or 8 warps of 16 at head dim 192
-//   registers   168 to 255 a thread, the output accumulators among them 32 to 128
+//   tile        8, 16, 32 (head dim of V up to 128), 64 or 128 rows (again) x 64 keys, 8 and 16 rows of fp8
+//   up
+//               to head dim 128 x 128; head dims 64/64, 128/128, 192/128, 256/256
+//   warps       4, all alike: all look up and copy by cp.async, all multiply with mma.m16n8k16, of 8 rows
+//               with keys as its rows. 8, 16 and 32 rows: a warp has a quarter of the keys, and the warps
+//               merge in the end, on sm_90 eight CTAs of a cluster too where work tiles are few. 64 rows: 16
+//               rows a warp. 128 rows: 32 rows a warp, or 8 warps of 16 at head dim 192
+//   registers   168 to 255 a thread, the output accumulators among them 16 to 128. Fewer in decode would let
+//               a third CTA on an SM, of the next kernel, and leave other SMs with one
 //   shared      16-bit K/V, for 16 / 64 / 128 rows: 36 / 42 / 84 KB at head dim 64, 70 / 82 / 98 at 128, 88 /
 //               106 / 130 at 192, 138 / 98 / - at 256; fp8: 38 / 26 / 35, 72 / 50 / 67, 48 / 66 / 91, 74 / 98
 //               / -. 32 rows: 39, 75, 94; fp8 39, 75, 79. In clusters 53, 103, 88, 138 for 16 rows, 55, 107,
-//               97 for 32. Queries, and 1 to 3 stages of a KV tile, over which the output is staged
+//               97 for 32; 8 rows as 16, less some KB. Queries, and 1 to 3 stages of a KV tile, over which
+//               the output is staged
 //   bytes       of a KV tile: 128 (head_dim_qk + head_dim_v), half of it in fp8
-//   bound       16 and 32 rows: reading K/V; 64 and 128 rows: tensor cores and the softmax's exponentials
+//   bound       8, 16 and 32 rows: reading K/V; 64 and 128 rows: tensor cores and the softmax's exponentials
 #pragma once
 
 #include <algorithm>
@@ -31,8 +34,11 @@
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_epilogue.cuh"
 #include "attend/kernels/attention/cuda/sm80/attention_launch.h"
+#include "attend/kernels/attention/cuda/sm80/key_major_tile.cuh"
 #include "attend/kernels/attention/cuda/sm80/kv_pipeline.cuh"
+#include "attend/kernels/attention/cuda/sm80/meeting.cuh"
 #include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
+#include "attend/kernels/attention/cuda/sm80/merge_rows.cuh"
 #include "attend/kernels/attention/cuda/sm80/store_new_keys.cuh"
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -50,13 +56,14 @@ template <int kHeadDimQk, int kRows, int kThreads>
 __device__ void copy_queries(const AttentionParams& params, const WorkTileRows& rows, char* shared) {
   using Queries = SwizzledRows<kHeadDimQk * 2>;
   constexpr int kPieces = kHeadDimQk / 8, kLanes = 8, kRowsPerRound = kThreads / kLanes;
-  static_assert(kPieces % kLanes == 0 && kRows % kRowsPerRound == 0);
+  static_assert(kPieces % kLanes == 0 && (kRows % kRowsPerRound == 0 || kRows < kRowsPerRound));
   const int first_row = static_cast<int>(threadIdx.x) / kLanes;
+  if (kRows < kRowsPerRound && first_row >= kRows) return;
   const int first_piece = static_cast<int>(threadIdx.x) % kLanes;
   const char* q = static_cast<const char*>(params.q.data);
   const uint32_t to = ptx::shared_address(shared) + Queries::offset(first_row, first_piece);
 #pragma unroll
-  for (int round = 0; round < kRows / kRowsPerRound; ++round) {
+  for (int round = 0; round * kRowsPerRound < kRows; ++round) {
     const int tile_row = first_row + round * kRowsPerRound;
     const TileRow row = rows.at(params, tile_row);
     const char* from = q + rows.offset_in(params.q, row) * 2;
@@ -124,10 +131,12 @@ template <int kHeadDimQk, int kRows, int kThreads>
 __device__ void convert_queries(const AttentionParams& params, const WorkTileRows& rows, float score_scale,
                                 char* shared, float* row_scales) {
   constexpr int kLanes = 8, kRowsPerRound = kThreads / kLanes, kGroups = kHeadDimQk / 8 / kLanes;
-  static_assert(kHeadDimQk / 8 % kLanes == 0 && kRows % kRowsPerRound == 0);
+  static_assert(kHeadDimQk / 8 % kLanes == 0 && (kRows % kRowsPerRound == 0 || kRows < kRowsPerRound));
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  // Whole warps.
+  if (kRows < kRowsPerRound && static_cast<int>(threadIdx.x) >= kRows * kLanes) return;
 #pragma unroll
-  for (int round = 0; round < kRows / kRowsPerRound; ++round) {
+  for (int round = 0; round * kRowsPerRound < kRows; ++round) {
     const int tile_row = static_cast<int>(threadIdx.x) / kLanes + round * kRowsPerRound;
     const TileRow row = rows.at(params, tile_row);
     const int64_t from = rows.offset_in(params.q, row);
@@ -355,24 +364,6 @@ struct Fp8WarpTile : WarpRows<__half, kHeadDimV, kRowBlocks, kKeys> {
   }
 };
 
-// Takes back what convert_queries() scaled rows with. `row_scales`: of the warp's first row and on.
-template <class Warp>
-__device__ void unscale_scores(Warp& warp, const float* row_scales) {
-  const int first_row = static_cast<int>(threadIdx.x) % 32 / 4;
-#pragma unroll
-  for (int b = 0; b < Warp::kNumRowBlocks; ++b) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float scale = row_scales[first_row + b * 16 + half * 8];
-#pragma unroll
-      for (auto& eight : warp.scores[b]) {
-        eight[2 * half] *= scale;
-        eight[2 * half + 1] *= scale;
-      }
-    }
-  }
-}
-
 template <class Warp>
 __device__ void cap_scores(const AttentionParams& params, Warp& warp) {
   const ScoreCap cap(params);
@@ -392,22 +383,11 @@ __device__ inline uint64_t low_bits(int count) { return count <= 0 ? 0 : ~uint64
 template <bool kEnds, class Warp, class RowOf>
 __device__ void mask_scores(const AttentionParams& params, const WorkTileRows& rows, Warp& warp,
                             const RowOf& row_of, int first_key, int end) {
-  const int thread = ptx::tid_x(), lane = thread % 32;
-#pragma unroll
-  for (int b = 0; b < Warp::kNumRowBlocks; ++b) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int tile_row = row_of(thread) + b * 16 + half * 8 + lane / 4;
-      uint64_t visible = visible_keys<Warp::kNumKeys>(params, rows, tile_row, first_key);
-      if constexpr (kEnds) visible &= low_bits(end - first_key);
-      visible >>= lane % 4 * 2;
-#pragma unroll
-      for (int n = 0; n < Warp::kNumKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if ((visible >> (n * 8 + i) & 1) == 0) warp.scores[b][n][2 * half + i] = -INFINITY;
-    }
-  }
+  const int first_row = row_of(ptx::tid_x());
+  warp.mask([&](int row) {
+    const uint64_t visible = visible_keys<Warp::kNumKeys>(params, rows, first_row + row, first_key);
+    return kEnds ? visible & low_bits(end - first_key) : visible;
+  });
 }
 
 // Where a CTA leaves the fixed splits behind it while it goes on over the next one. A thread banks what it
@@ -492,8 +472,12 @@ class AttentionCta {
   static constexpr bool kMayHaveIdleWarps = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
   // An SM that has one CTA alone copies beside the softmax what else QK^T would wait for.
   static constexpr bool kCopiesBehindQk = kClusters && Config::kStages == 3;
-  // Tall tiles have no registers for more, and few partial results.
-  static constexpr int kMergeAtOnce = kTileRows == 128 ? 8 : merge_at_once(kHeadDimV);
+  // Tall tiles have no registers for more, and few partial results; nor have two that hold many queries for
+  // keys of fp8 and derive a plan.
+  static constexpr bool kHoldsMany =
+      kTileRows == 16 ? kHeadDimQk == 128 : kTileRows == kKeyMajorRows && kHeadDimQk == 192;
+  static constexpr bool kMergesFew = kTileRows == 128 || (kFp8 && kInlinePlan && kHoldsMany);
+  static constexpr int kMergeAtOnce = kMergesFew ? 8 : merge_at_once(kHeadDimV);
   static constexpr int kRows = Config::kRows, kThreads = Config::kThreads, kKeys = Config::kKeys;
   static constexpr int kKeysPerWarp = kKeys / Config::kWarpsN;
   static constexpr int kBytes = kFp8 ? 1 : 2;
@@ -502,10 +486,14 @@ class AttentionCta {
   static constexpr int kStageKeys = kKeys * kTilesPerStage;
   using Pipeline = KvPipeline<kHeadDimQk, kHeadDimV, kBytes, kStageKeys, kThreads, Config::kStages,
                               Config::kFillsAllStages>;
-  using Warp = std::conditional_t<
+  using RowMajorWarp = std::conditional_t<
       kFp8,
       Fp8WarpTile<kElement, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>,
       WarpTile<T, kHeadDimQk, kHeadDimV, Config::kRowBlocks, kKeysPerWarp, Config::kHeldSteps>>;
+  using KeyMajorWarp =
+      std::conditional_t<kFp8, Fp8KeyMajorTile<kElement, kHeadDimQk, kHeadDimV, kKeysPerWarp>,
+                         KeyMajorTile<T, kHeadDimQk, kHeadDimV, kKeysPerWarp>>;
+  using Warp = std::conditional_t<kRows == kKeyMajorRows, KeyMajorWarp, RowMajorWarp>;
   using Epilogue = AttentionEpilogue<T, Config, kHeadDimV, Warp, kClusters>;
 
   static constexpr int kQueryBytes = kRows * kHeadDimQk * 2;
@@ -563,19 +551,41 @@ class AttentionCta {
                                    const KvTileRange& range) {
     const PartialResults partials = partials_of<kFixedSplits>(params_.plan, tile, rows.head, plan.line());
     int32_t* const num_done = params_.plan.partials_done + tile.index * params_.num_kv_heads + rows.head;
-    const int num_new = kFixedSplits ? range.count : 1, ctas_of_partial = kClusters ? kClusterSize : 1;
-    if (!complete_partials(num_done, num_new, partials.count * ctas_of_partial)) return;
-    merge_partials<kHeadDimV, kThreads, kMergeAtOnce>(params_, partials, 0, rows.num_rows, [&](int tile_row) {
+    const auto row_of = [&](int tile_row) {
       const TileRow row = rows.at(params_, tile_row);
       return OutputRow{rows.span.first_token + row.query, row.head};
-    });
+    };
+    const int num_new = kFixedSplits ? range.count : 1;
+    const int num_ctas = partials.count * (kClusters ? kClusterSize : 1);
+    if constexpr (Config::kDecode) {
+      if (plan.line().exclusive) {
+        __shared__ RowShare shared_share;
+        Meeting meeting(num_done, num_ctas, rows.num_rows);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+          shared_share = meeting.come();
+          meeting.go();
+        }
+        __syncthreads();
+        RowMerge<kHeadDimV, kThreads>(params_, partials, meeting.rows_of_share(),
+                                      reinterpret_cast<float*>(shared_ + kQueryBytes))
+            .merge(shared_share, row_of);
+        if (threadIdx.x == 0) meeting.end();
+        return;
+      }
+    }
+    if (complete_partials(num_done, num_new, num_ctas))
+      merge_partials<kHeadDimV, kThreads, kMergeAtOnce>(params_, partials, 0, rows.num_rows, row_of);
   }
 
   // `prefetches`: the kernel before has not ended. Keys of the prefix are loaded at once, what it may still
   // write after griddepcontrol_wait().
   __device__ void attend(const WorkTileRows& work_tile, RowTile tile, const KvTileRange& range,
                          bool prefetches) {
-    find_ranges(work_tile, tile);
+    const BatchParams& batch = params_.batch;
+    const int last_query = work_tile.at(params_, work_tile.num_rows - 1).query;
+    if (batch.window_left >= 0 || batch.chunk > 0)
+      narrow(tile, key_range(batch, work_tile.span, work_tile.first_query, last_query));
     // The plan may be one of a layer without a window: keys outside of this layer's window are not read.
     const int kv_tile_keys = params_.plan.kv_tile_keys;
     const int range_begin = (tile.first_kv_tile + range.first) * kv_tile_keys;
@@ -609,7 +619,12 @@ class AttentionCta {
           params_, work_tile, descale(params_.q_scales) * descale(params_.k_scales), shared_, row_scales());
     else
       copy_queries<kHeadDimQk, kRows, kThreads>(params_, work_tile, shared_);
-    if (!Config::kPrefetchesPrefix || !prefetches) pipeline_.locate();
+    // Pages are on their way meanwhile. Behind the barrier of locate() it is read.
+    if (threadIdx.x == 0) find_full_keys(work_tile, last_query);
+    if (!Config::kPrefetchesPrefix || !prefetches)
+      pipeline_.locate();
+    else if (kFixedSplits)
+      __syncthreads();
     pipeline_.fill(num_filled);
     // After these copies are issued: the next kernel's come before later ones of this.
     if (Config::kDecode && prefetches) ptx::launch_dependents();
@@ -691,7 +706,8 @@ class AttentionCta {
 
   // Scale, cap and mask of the scores.
   __device__ void finish_scores(const WorkTileRows& rows, Warp& warp, int first_key) {
-    if constexpr (kFp8) unscale_scores(warp, row_scales() + warp_row<Config>(threadIdx.x));
+    // Takes back what convert_queries() scaled rows with.
+    if constexpr (kFp8) warp.scale_scores(row_scales() + warp_row<Config>(threadIdx.x));
     if (params_.logit_cap > 0.0f) cap_scores(params_, warp);
     const KeyRange full = full_keys();
     // A tile of several key tiles may end behind the CTA's range.
@@ -705,17 +721,14 @@ class AttentionCta {
     return static_cast<int>(threadIdx.x) / 32 % Config::kWarpsN * kKeysPerWarp;
   }
 
-  // Narrows the tile's keys to those of this layer, and finds those that every row of the tile sees.
-  __device__ void find_ranges(const WorkTileRows& rows, RowTile& tile) {
+  // Those that every row of the tile sees. By one thread.
+  __device__ void find_full_keys(const WorkTileRows& rows, int last_query) const {
     const BatchParams& batch = params_.batch;
-    const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
-    if (batch.window_left >= 0 || batch.chunk > 0) narrow(tile, key_range(batch, rows.span, j_first, j_last));
     KeyRange full{0, 0};
-    if (batch.tree_mask == nullptr || !batch.causal) full = full_key_range(batch, rows.span, j_first, j_last);
-    if (threadIdx.x == 0) {
-      full_keys() = full;
-      if (kFixedSplits) shared_rows() = rows;
-    }
+    if (batch.tree_mask == nullptr || !batch.causal)
+      full = full_key_range(batch, rows.span, rows.first_query, last_query);
+    full_keys() = full;
+    if (kFixedSplits) shared_rows() = rows;
   }
   // In shared memory, where they take no registers from the accumulators.
   __device__ WorkTileRows& shared_rows() const {
@@ -780,6 +793,9 @@ void launch_instance(const AttentionParams& params, int num_row_tiles, void* str
                      : launch.template operator()<kTileRows, false, false, kClusters>();
   };
   const bool fixed_splits = plan.split_bank != nullptr;
+  if (plan.tile_rows == kKeyMajorRows)
+    return plan.cluster_size > 1 ? launch_planned.template operator()<kKeyMajorRows, true>()
+                                 : launch_planned.template operator()<kKeyMajorRows>();
   if (plan.tile_rows == 16)
     return plan.cluster_size > 1 ? launch_planned.template operator()<16, true>()
                                  : launch_planned.template operator()<16>();

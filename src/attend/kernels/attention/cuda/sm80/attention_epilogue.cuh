@@ -166,30 +166,41 @@ class AttentionEpilogue {
     sum.w += rescale * part.w;
   }
 
+  // A warp's rows and their states to shared memory, for merge_warps().
+  __device__ static void put_rows(const Warp& warp, float* outs, float* row_maxes, float* row_sums) {
+    if constexpr (Warp::kKeyMajor) {
+      warp.put_states(row_maxes, row_sums);
+      warp.put_rows(outs, kMergePitch);
+    } else {
+      const int lane = threadIdx.x % 32;
+#pragma unroll
+      for (int b = 0; b < Config::kRowBlocks; ++b) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = b * 16 + half * 8 + lane / 4;
+          if (lane % 4 == 0) {
+            row_maxes[row] = warp.row_max[b][half];
+            row_sums[row] = warp.row_sum[b][half];
+          }
+#pragma unroll
+          for (int n = 0; n < kHeadDimV / 8; ++n)
+            *reinterpret_cast<float2*>(outs + row * kMergePitch + Warp::pair_column(lane, n)) =
+                warp.pair(b, half, n);
+        }
+      }
+    }
+  }
+
   // The warps hold the same rows over different keys. Warp 0 comes first, so that the order is fixed.
   __device__ void merge_warps(const Warp& warp, float softmax_scale_log2, int partial_idx) const {
     float* outs = reinterpret_cast<float*>(staging_);
     float* row_maxes = outs + kWarpsN * kRows * kMergePitch;
     float* row_sums = row_maxes + kWarpsN * kRows;
-    const int lane = threadIdx.x % 32, w = threadIdx.x / 32;
     // This CTA's keys and values are used: others may write over them.
     if constexpr (kClusters) ptx::cluster_arrive();
     __syncthreads();
-#pragma unroll
-    for (int b = 0; b < Config::kRowBlocks; ++b) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int at = w * kRows + b * 16 + half * 8 + lane / 4;
-        if (lane % 4 == 0) {
-          row_maxes[at] = warp.row_max[b][half];
-          row_sums[at] = warp.row_sum[b][half];
-        }
-#pragma unroll
-        for (int n = 0; n < kHeadDimV / 8; ++n)
-          *reinterpret_cast<float2*>(outs + at * kMergePitch + Warp::pair_column(lane, n)) =
-              warp.pair(b, half, n);
-      }
-    }
+    const int w = threadIdx.x / 32;
+    put_rows(warp, outs + w * kRows * kMergePitch, row_maxes + w * kRows, row_sums + w * kRows);
     __syncthreads();
     // A few neighbouring threads share a row.
     constexpr int kLanes = kThreads / kRows;

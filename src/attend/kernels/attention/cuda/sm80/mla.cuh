@@ -75,7 +75,7 @@ class MlaCta {
   __device__ void run() {
     bool prefetches = params_.prefix_ready;
     if (!prefetches) ptx::griddepcontrol_wait();
-    const CtaPlan<kThreads, kInlinePlan> plan(params_);
+    const CtaPlan<kThreads, kInlinePlan, false> plan(params_);
     const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     walk_plan<false>(params_, plan, static_cast<int>(blockIdx.x), start,
                      [&](const RowTile& tile, int head, const KvTileRange& range) {

@@ -684,7 +684,7 @@ __device__ inline void pad(const AttentionParams& params) {
 template <class T, bool kFp8, bool kPlans>
 __global__ void __launch_bounds__(MlaTile::kThreads, 1) mla_kernel(const __grid_constant__ MlaParams params) {
   extern __shared__ __align__(kMlaSwizzleAtom) char memory[];
-  using Plan = sm80::CtaPlan<MlaTile::kThreads, kPlans>;
+  using Plan = sm80::CtaPlan<MlaTile::kThreads, kPlans, false>;
   const AttentionParams& attention = params.attention;
   const MlaShared shared(memory);
   if (threadIdx.x == 0) {

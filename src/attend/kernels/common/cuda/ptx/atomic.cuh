@@ -17,4 +17,11 @@ __device__ inline int32_t atom_add_acq_rel(int32_t* to, int32_t value) {
   return before;
 }
 
+// What its writer has written before is seen by what this thread reads next. "ld.acquire.gpu".
+__device__ inline int32_t load_acquire(const int32_t* from) {
+  int32_t value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
 }  // namespace attend::kernels::cuda::ptx

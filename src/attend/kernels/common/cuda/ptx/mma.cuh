@@ -25,6 +25,13 @@ __device__ inline void ldmatrix_x4_trans(uint32_t (&matrices)[4], uint32_t share
                : "memory");
 }
 
+// An 8 x 8 matrix of 16-bit elements that lies in lanes as ldmatrix leaves it, transposed. "movmatrix".
+__device__ inline uint32_t transpose(uint32_t matrix) {
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(transposed) : "r"(matrix));
+  return transposed;
+}
+
 // d += a b with a 16 x 16, b 16 x 8 and d 16 x 8 in float32. Lane l holds d of rows l / 4 and l / 4 + 8,
 // columns 2 (l % 4) and 2 (l % 4) + 1. "mma.m16n8k16".
 __device__ inline void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,

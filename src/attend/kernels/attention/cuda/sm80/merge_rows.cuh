@@ -1,0 +1,145 @@
+// Merges partial results of a few rows. Code that runs once takes its time by its instructions: here they are
+// few, where merge_partials() has many rows at a time.
+#pragma once
+
+#include "attend/kernels/attention/cuda/sm80/meeting.cuh"
+#include "attend/kernels/attention/cuda/sm80/merge_partials.cuh"
+
+namespace attend::kernels::cuda::sm80 {
+
+// The warps of a row sum a share of its partial results each, left to right; then a thread sums a column of
+// those. `rows_of_share`: how many rows a CTA has, which decides how many warps a row has, and so its bits.
+// `staging`: shared memory of kFloats.
+template <int kHeadDimV, int kThreads>
+class RowMerge {
+  static constexpr int kWarps = kThreads / 32, kAtOnce = 8;
+  static constexpr int kGroups = (kHeadDimV + 127) / 128;  // of 4 columns of a lane
+  static constexpr int kPitch = kHeadDimV + 4;             // of a warp's sums: columns, row max, row sum
+
+ public:
+  static constexpr int kFloats = kWarps * kPitch;
+
+  __device__ RowMerge(const AttentionParams& params, const PartialResults& partials, int rows_of_share,
+                      float* staging)
+      : params_(params),
+        partials_(partials),
+        warps_of_row_(rows_of_share == 1   ? kWarps
+                      : rows_of_share == 2 ? kWarps / 2
+                                           : 1),
+        staging_(staging),
+        softmax_scale_log2_(softmax_scale_log2_of(params)) {}
+
+  // `row_of(tile_row)`: its OutputRow. All threads call it.
+  template <class RowOf>
+  __device__ void merge(const RowShare& share, const RowOf& row_of) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32, rows_at_once = kWarps / warps_of_row_;
+#pragma unroll 1
+    for (int first = share.begin; first < share.end; first += rows_at_once) {
+      const int tile_row = first + warp / warps_of_row_;
+      if (tile_row < share.end) sum_partials(tile_row, warp);
+      __syncthreads();
+#pragma unroll 1
+      for (int i = static_cast<int>(threadIdx.x); i < rows_at_once * kHeadDimV; i += kThreads) {
+        const int row = i / kHeadDimV, column = i % kHeadDimV;
+        if (first + row < share.end && column < params_.head_dim_v)
+          write(row_of(first + row), row * warps_of_row_, column);
+      }
+      __syncthreads();
+    }
+  }
+
+ private:
+  __device__ void sum_partials(int tile_row, int warp) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const PlanView& plan = params_.plan;
+    const int of_warp = (partials_.count + warps_of_row_ - 1) / warps_of_row_;
+    const int begin = warp % warps_of_row_ * of_warp, end = min(begin + of_warp, partials_.count);
+    // All but the first lie a step apart.
+    const int step = partials_.step * plan.partial_rows;
+    const int row_0 = (partials_.second - partials_.step) * plan.partial_rows + tile_row;
+    const int first_row = partials_.first * plan.partial_rows + tile_row;
+    const float* const values_of_lane = plan.partial_out + lane * 4;
+    float row_max = -INFINITY, row_sum = 0.0f;
+    float4 out[kGroups] = {};
+#pragma unroll 1
+    for (int first = begin; first < end; first += kAtOnce) {
+      const auto row_at = [&](int i) { return first + i == 0 ? first_row : row_0 + (first + i) * step; };
+      // Other SMs' writes do not reach L1.
+      float2 state = make_float2(-INFINITY, 0.0f);
+      if (first + lane % kAtOnce < end) state = __ldcg(plan.partial_state + row_at(lane % kAtOnce));
+      float4 values[kAtOnce][kGroups];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          values[i][g] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          if (first + i < end && g * 128 + lane * 4 < params_.head_dim_v)
+            values[i][g] = __ldcg(
+                reinterpret_cast<const float4*>(values_of_lane + g * 128 + row_at(i) * params_.head_dim_v));
+        }
+      float new_max = fmaxf(row_max, state.x);
+#pragma unroll
+      for (int shift = 1; shift < kAtOnce; shift *= 2)
+        new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, shift));
+      const MergeScales scales = merge_scales(row_max, state.x, new_max, softmax_scale_log2_);
+      row_max = new_max;
+      row_sum *= scales.before;
+#pragma unroll
+      for (float4& four : out)
+        four = make_float4(four.x * scales.before, four.y * scales.before, four.z * scales.before,
+                           four.w * scales.before);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const float scale = __shfl_sync(0xffffffffu, scales.partial, i);
+        row_sum = __fmaf_rn(scale, __shfl_sync(0xffffffffu, state.y, i), row_sum);
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          out[g].x = __fmaf_rn(scale, values[i][g].x, out[g].x);
+          out[g].y = __fmaf_rn(scale, values[i][g].y, out[g].y);
+          out[g].z = __fmaf_rn(scale, values[i][g].z, out[g].z);
+          out[g].w = __fmaf_rn(scale, values[i][g].w, out[g].w);
+        }
+      }
+    }
+    float* const sums = staging_ + warp * kPitch;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g)
+      if (g * 128 + lane * 4 < kHeadDimV) *reinterpret_cast<float4*>(sums + g * 128 + lane * 4) = out[g];
+    if (lane == 0) *reinterpret_cast<float2*>(sums + kHeadDimV) = make_float2(row_max, row_sum);
+  }
+
+  // A column of the row whose first warp is `first_warp`.
+  __device__ void write(const OutputRow& row, int first_warp, int column) const {
+    const float* const sums = staging_ + first_warp * kPitch;
+    float2 states[kWarps];
+    float row_max = -INFINITY, row_sum = 0.0f, out = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      states[warp] = make_float2(-INFINITY, 0.0f);
+      if (warp < warps_of_row_)
+        states[warp] = *reinterpret_cast<const float2*>(sums + warp * kPitch + kHeadDimV);
+      row_max = fmaxf(row_max, states[warp].x);
+    }
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      if (warp >= warps_of_row_) continue;
+      const float scale = merge_scales(row_max, states[warp].x, row_max, softmax_scale_log2_).partial;
+      row_sum = __fmaf_rn(scale, states[warp].y, row_sum);
+      out = __fmaf_rn(scale, sums[warp * kPitch + column], out);
+    }
+    const RowResult result = finish_row(params_, row_max, row_sum, softmax_scale_log2_, row.q_head);
+    if (column == 0 && params_.lse != nullptr)
+      params_.lse[row.token * params_.lse_token_stride + row.q_head * params_.lse_head_stride] = result.lse;
+    store_element(params_.out.data,
+                  row.token * params_.out.token_stride + row.q_head * params_.out.head_stride + column,
+                  params_.out_element, out * result.out_scale);
+  }
+
+  const AttentionParams& params_;
+  const PartialResults& partials_;
+  const int warps_of_row_;
+  float* const staging_;
+  const float softmax_scale_log2_;
+};
+
+}  // namespace attend::kernels::cuda::sm80
