@@ -44,37 +44,29 @@ __device__ __forceinline__ float clamped_swiglu(float gate, float up, float limi
   return (up + 1.0f) * gate / (1.0f + expf(-alpha * gate));
 }
 
-// What is added to an output's sum, or to those of its gate and up.
-struct ExpertBias {
-  float first = 0.0f, up = 0.0f;
-};
-__device__ __forceinline__ ExpertBias expert_bias(const GroupedGemmParams& params, int expert, int output) {
-  const DeviceVector& from = params.epilogue.bias;
-  if (from.data == nullptr) return {};
-  ExpertBias bias;
-  bias.first = load_element(from.data, expert_weight_row(params, expert, 0, output), from.element);
-  if (params.gated)
-    bias.up = load_element(from.data, expert_weight_row(params, expert, 1, output), from.element);
-  return bias;
-}
-
-// An output of a row from its sum, or from those of gate and up.
+// An output of a row from its sum, or from those of gate and up, to which `add_bias` adds.
+template <class AddBias>
 __device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int row, float sum, float up,
-                                               const ExpertBias& bias) {
+                                               const AddBias& add_bias) {
   const ExpertEpilogue& rule = params.epilogue;
   if (rule.input_weights != nullptr) {
     const float weight = rule.input_weights[rule.pair_of_row != nullptr ? rule.pair_of_row[row] : row];
     sum *= weight;
     up *= weight;
   }
-  sum += bias.first;
+  add_bias(sum, up);
   if (!params.gated) return sum;
-  up += bias.up;
   return rule.clamped ? clamped_swiglu(sum, up, rule.limit, rule.alpha) : silu_times(sum, up);
 }
 __device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int expert, int row,
                                                int output, float sum, float up) {
-  return expert_output(params, row, sum, up, expert_bias(params, expert, output));
+  const DeviceVector& bias = params.epilogue.bias;
+  return expert_output(params, row, sum, up, [&](float& first, float& second) {
+    if (bias.data == nullptr) return;
+    first += load_element(bias.data, expert_weight_row(params, expert, 0, output), bias.element);
+    if (params.gated)
+      second += load_element(bias.data, expert_weight_row(params, expert, 1, output), bias.element);
+  });
 }
 
 }  // namespace attend::kernels::cuda

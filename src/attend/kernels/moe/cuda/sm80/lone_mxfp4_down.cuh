@@ -306,13 +306,10 @@ class LoneDownCta {
   }
   __device__ __forceinline__ float output_of(const Item& of, float sum, const Prefetched& prefetched,
                                              bool is_first) const {
-    ExpertBias bias;
-    if (is_first && prefetches_bias()) {
-      bias.first = number_of(prefetched.bias);
-    } else {
-      bias = expert_bias(layout(), of.expert, of.output);
-    }
-    return expert_output(layout(), of.pair, sum, 0.0f, bias);
+    if (!is_first || !prefetches_bias())
+      return expert_output(layout(), of.expert, of.pair, of.output, sum, 0.0f);
+    return expert_output(layout(), of.pair, sum, 0.0f,
+                         [&](float& total, float&) { total += number_of(prefetched.bias); });
   }
 
   __device__ __forceinline__ void write(const Prefetched& prefetched) const {
