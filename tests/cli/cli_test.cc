@@ -634,8 +634,10 @@ TEST(LlamaCppFlags, AFolderOfGgufAloneIsRefusedWithWhatIsRead) {
   for (const std::string command : {"generate --chat -p x -m ", "chat -m "})
     EXPECT_THAT(attend(command + folder.string()).out,
                 HasSubstr("no chat template " + note + "; give one with"));
-  EXPECT_THAT(attend("chat --chat-template x -m " + folder.string()).out,
-              HasSubstr("has no tokenizer.json " + note));
+  std::ofstream(folder / "own.jinja") << "{{ messages[0].content }}";
+  EXPECT_THAT(
+      attend("chat --chat-template " + (folder / "own.jinja").string() + " -m " + folder.string()).out,
+      HasSubstr("has no tokenizer.json " + note));
   std::filesystem::copy_file(kTiny + "/tokenizer.json", folder / "tokenizer.json");
   const Ran without_weights = attend(generate);
   EXPECT_EQ(without_weights.exit_code, 2);

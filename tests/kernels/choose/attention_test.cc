@@ -232,6 +232,12 @@ TEST(ChooseAttention, TakesKeysOf256ColumnsInTilesThatTheInstanceOf256Has) {
     problem.tile_rows = tile_rows;
     EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows) << tile_rows;
   }
+  // Bits of a request must not depend on another's length, which decides how tall tiles are.
+  problem.fixed_splits = true;
+  for (const int tile_rows : {64, 128}) {
+    problem.tile_rows = tile_rows;
+    EXPECT_EQ(choose(problem, kA100).kernel, AttentionKernel::kRows) << tile_rows;
+  }
 }
 
 // Masks of trees are those of few new tokens.

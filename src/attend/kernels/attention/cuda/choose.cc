@@ -81,10 +81,12 @@ bool prefill_is_faster(const AttentionProblem& problem, const AttentionTuning& t
 }
 
 // The plan, which knows the head dim of V alone, may have tiles that an instance for wider values has not.
+// Under fixed splits such an instance takes none of its tiles, since bits do not depend on a tile's height.
 template <size_t kIdx>
 bool tiles_take(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = sm80::kAttentionDims[kIdx];
   return fits_tiles(problem, kDims) && sm80::has_tile_rows(kDims.v, problem.tile_rows) &&
+         (!problem.fixed_splits || sm80::max_tile_rows(kDims.v) == sm80::max_tile_rows(problem.head_dim_v)) &&
          sm80::tile_shared_bytes<kDims.qk, kDims.v>(is_fp8(problem.kv_dtype), problem.tile_rows,
                                                     problem.fixed_splits) <= gpu.shared_bytes;
 }

@@ -67,7 +67,7 @@ int heads_at_once_for(const AttentionPlanLimits& limits, int64_t num_ctas, int64
 
 int tile_rows_for(const AttentionPlanLimits& limits, int64_t max_seqlen_q) {
   const int64_t rows = max_seqlen_q * group_of(limits);
-  // Tiles of 16 and 32 rows share keys among warps, so their bits differ from those of the others.
+  // Tiles of 8 to 32 rows share keys among warps, so their bits differ from those of the others.
   const bool fixed_splits = limits.split_rule == SplitRule::kFixed;
   if (rows <= 8 && !fixed_splits && !is_latent(limits)) return 8;
   if (rows <= 16 && !fixed_splits) return 16;

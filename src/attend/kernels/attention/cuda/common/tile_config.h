@@ -73,7 +73,7 @@ constexpr int config_shared_bytes() {
          (kFp8 ? kRows * kScaleBytes : 0);
 }
 
-// The same of a tile height that is known at run time. Tiles of 16 and 32 rows have no fixed splits.
+// The same of a tile height that is known at run time. Tiles of 8 to 32 rows have no fixed splits.
 template <int kHeadDimQk, int kHeadDimV>
 constexpr int tile_shared_bytes(bool fp8, int tile_rows, bool fixed_splits) {
   const auto of_height = [&]<int kTileRows>() {
@@ -92,8 +92,8 @@ constexpr int tile_shared_bytes(bool fp8, int tile_rows, bool fixed_splits) {
 // The most that a CTA of MLA takes: that of 64 rows.
 inline constexpr int kMlaSharedBytes = 163072;
 
-// The tallest tile for a head dim of V; the plan chooses among 16, 32, 64 and 128 rows up to it. Where that
-// is 64, there are none of 32: their accumulators would not fit the registers.
+// The tallest tile for a head dim of V; the plan chooses among 8, 16, 32, 64 and 128 rows up to it. Where
+// that is 64, there are none of 32: their accumulators would not fit the registers.
 constexpr int max_tile_rows(int head_dim_v) { return head_dim_v > 128 ? 64 : 128; }
 constexpr bool has_tile_rows(int head_dim_v, int tile_rows) {
   return tile_rows <= max_tile_rows(head_dim_v) && (tile_rows != 32 || max_tile_rows(head_dim_v) == 128);

@@ -2,9 +2,9 @@
 // packed with query tokens) against KV tiles of 64 keys. Rows of K and V are looked up one by one, so that
 // any page size and layout is one code path. fp8 K/V are copied as they are and become f16 in registers.
 //
-//   tile        8, 16, 32 (head dim of V up to 128), 64 or 128 rows (again) x 64 keys, 8 and 16 rows of fp8
-//   up
-//               to head dim 128 x 128; head dims 64/64, 128/128, 192/128, 256/256
+//   tile        8, 16, 32, 64 or 128 rows x 64 keys (32 and 128 rows: head dim of V up to 128); of fp8, 8 and
+//               16 rows up to head dim 128 x 128 keys
+//               head dims 64/64, 128/128, 192/128, 256/256
 //   warps       4, all alike: all look up and copy by cp.async, all multiply with mma.m16n8k16, of 8 rows
 //               with keys as its rows. 8, 16 and 32 rows: a warp has a quarter of the keys, and the warps
 //               merge in the end, on sm_90 eight CTAs of a cluster too where work tiles are few. 64 rows: 16
@@ -778,7 +778,7 @@ void launch_tile(const AttentionParams& params, int num_row_tiles, void* stream)
                                     kCtasOfPlanned);
 }
 
-// One dtype and head dims, over all tile heights. The plan never has 16 or 32 rows with fixed splits, nor
+// One dtype and head dims, over all tile heights. The plan never has 8 to 32 rows with fixed splits, nor
 // more rows than max_tile_rows(); CTAs derive it for up to 64 rows. Clusters are of decode alone.
 template <Element kElement, int kHeadDimQk, int kHeadDimV>
 void launch_instance(const AttentionParams& params, int num_row_tiles, void* stream) {

@@ -14,7 +14,7 @@ struct RowShare {
 };
 
 // Of one thread of a CTA. The state is an int of the work tile, 0 before and after: CTAs that came, CTAs with
-// a share that went, and of those the ones that went before all had come.
+// a share that went, and of those the ones that no longer waited for all to come.
 class Meeting {
   static constexpr int kCame = 1, kWent = 1 << 10, kEarly = 1 << 20;
   static constexpr int64_t kMaxClocks = 40'000;  // some 20 us

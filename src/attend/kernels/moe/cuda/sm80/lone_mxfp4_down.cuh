@@ -2,11 +2,11 @@
 // stands before and behind that.
 //
 //   tile        8 outputs of two experts, the 16 rows of the left factor of mma.m16n8k16
-//   work        a CTA an SM, with an even share of all tiles and all experts of its outputs, whose sum it
-//   writes warps       24, all alike: each has its strips of K of two experts of every tile, so that its part
-//   of x is its
-//               own. It loads W from memory into registers, kDepth strips ahead, and waits for nobody before
-//               the last sums
+//   work        a CTA an SM, with an even share of all tiles and all experts of its outputs, whose sum
+//               it writes
+//   warps       24, all alike: each has its strips of K of two experts of every tile, so that its part of
+//               x is its own. It loads W from memory into registers, kDepth strips ahead, and waits for
+//               nobody before the last sums
 //   registers   80 at most
 //   shared      x of each warp, in the order in which lanes take it; sums of each strip's warp
 //   bytes       W once; x once a CTA, from L2

@@ -7,7 +7,7 @@ namespace attend::kernels::cuda {
 
 inline constexpr int kLoneOutputs = 8;  // of a work tile: divide out_features
 inline constexpr int kMaxLoneTopK = 16;
-inline constexpr int kMaxLoneXBytes = 40 << 10;  // lone_token_x_bytes() of both products
+inline constexpr int kMaxLoneXBytes = 40 << 10;  // lone_token_x_bytes() of each product
 
 // Shared memory for rows of x, whose inputs are rounded up to those of a K-block.
 constexpr int64_t lone_token_x_bytes(int64_t num_rows, int64_t in_features) {
@@ -16,7 +16,9 @@ constexpr int64_t lone_token_x_bytes(int64_t num_rows, int64_t in_features) {
 }
 
 // As the functions of skinny_experts_kernel.h of one token, gated or else sums; out_features is a multiple of
-// kLoneOutputs, top_k at most kMaxLoneTopK. Scales may lie at any byte.
+// kLoneOutputs, top_k at most kMaxLoneTopK. Scales of mxfp4: of gate and up they may lie at any byte, of the
+// sums rows have an even number, from an even byte on. x is below 2^64 there: it is raised by as much, so
+// that codes without their scales stay normal numbers.
 void launch_lone_token_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 void launch_lone_token_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_lone_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
