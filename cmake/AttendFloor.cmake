@@ -47,9 +47,6 @@ function(attend_test_options name link)
   target_compile_definitions(${name} PRIVATE ATTEND_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # More of a test's time is compiling it than running its own code; what it tests is compiled as ever.
   target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
-  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
-    target_compile_options(${name} PRIVATE -O0)
-  endif()
   attend_warnings(${name})
 endfunction()
 
