@@ -39,7 +39,8 @@ struct AttentionPlanLimits {
   // kFixed; a multiple of 64. 0: default_split_tokens() of the device; a plan's limits() have it filled. Bits
   // depend on it.
   int split_tokens = 0;
-  int num_workers = 0;  // 0: threads of the process, or SMs of the device; a plan's limits() have it filled
+  // 0: threads of the process, or SMs of the device; a plan's limits() have it filled. On a GPU 511 at most.
+  int num_workers = 0;
   // Of the cache. GPUs plan for the kernel that takes it, as far as they know; a cache of another dtype is
   // served too.
   DType kv_dtype = DType::kBF16;

@@ -472,8 +472,8 @@ class AttentionCta {
   static constexpr bool kMayHaveIdleWarps = kTileRows == 64 && max_tile_rows(kHeadDimV) == 128;
   // An SM that has one CTA alone copies beside the softmax what else QK^T would wait for.
   static constexpr bool kCopiesBehindQk = kClusters && Config::kStages == 3;
-  // Tall tiles have no registers for more, and few partial results; nor have two that hold many queries for
-  // keys of fp8 and derive a plan.
+  // Tall tiles have no registers for more, and few partial results; nor have tiles that hold many queries
+  // (kHoldsMany) for keys of fp8 and derive a plan.
   static constexpr bool kHoldsMany =
       kTileRows == 16 ? kHeadDimQk == 128 : kTileRows == kKeyMajorRows && kHeadDimQk == 192;
   static constexpr bool kMergesFew = kTileRows == 128 || (kFp8 && kInlinePlan && kHoldsMany);
