@@ -17,7 +17,7 @@ ALLOWED = {
     # fp8 keys of head dim 128: words that wait in memory from the begin of a work tile to its end, not in between.
     r"prefill_kernelI.*ElementE[34]E.*PrefillTileILi128ELi128ELb1E": 12,
     # MLA's rows of fp8: four counts of the converting warps, written once a KV tile and a work tile.
-    r"mla_kernelI.*Lb1ELb[01]E": 48,
+    r"mla_kernelI.*Lb1ELb[01]ELb[01]E": 48,
     # Experts in mxfp4: words of the tile's epilogue beside 128 accumulators, where two warpgroups of producers need
     # theirs too.
     r"expert_tiles_kernelI.*Lb[01]ELb1E": 280,
