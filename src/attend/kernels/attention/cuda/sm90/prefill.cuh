@@ -91,10 +91,7 @@ class PrefillConsumer {
       VisibleScores visible;
       if constexpr (Tile::kBeginsEarly) {
         rows.multiply_keys(q, shared_.keys(keys_.stage()));
-        if (kKnowsEnds && tiles_of(work_tile) > 0) {
-          find_ends(work_tile);
-          visible = visible_scores(work_tile, work_tile.first_key);
-        }
+        if (kKnowsEnds && tiles_of(work_tile) > 0) visible = visible_scores_of_first(work_tile);
         ptx::wgmma_wait_group<1>();
         ptx::fence_operand(rows.out);
         if (pending_tiles > 0) {
@@ -112,8 +109,7 @@ class PrefillConsumer {
           rows.hold_queries(q);
           ptx::wgmma_fence();
           rows.multiply_keys(q, shared_.keys(keys_.stage()));
-          find_ends(work_tile);
-          visible = visible_scores(work_tile, work_tile.first_key);
+          if (kKnowsEnds) visible = visible_scores_of_first(work_tile);
           ptx::wgmma_wait_group<0>();
         }
         add_tiles(rows, splits, work_tile, q, visible);
@@ -317,14 +313,13 @@ class PrefillConsumer {
   __device__ __forceinline__ static bool is_full(const KeyRange& full, int first_key) {
     return first_key >= full.begin && first_key + Tile::kKeys <= full.end;
   }
-  // Before visible_scores() of a work tile.
-  __device__ __forceinline__ void find_ends(const PrefillWorkTile& work_tile) {
-    if constexpr (kKnowsEnds) {
+  // Of the first KV tile, before the others.
+  __device__ __forceinline__ VisibleScores visible_scores_of_first(const PrefillWorkTile& work_tile) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        ends_[half] = Rows::end_of_row(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_) + 8 * half,
-                                       {work_tile.tile.kv_begin, work_tile.tile.kv_end});
-    }
+    for (int half = 0; half < 2; ++half)
+      ends_[half] = Rows::end_of_row(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_) + 8 * half,
+                                     {work_tile.tile.kv_begin, work_tile.tile.kv_end});
+    return visible_scores(work_tile, work_tile.first_key);
   }
   __device__ __forceinline__ VisibleScores visible_scores(const PrefillWorkTile& work_tile,
                                                           int first_key) const {
@@ -399,8 +394,9 @@ class PrefillConsumer {
   const Shared& shared_;
   const int warpgroup_;
   PackedPipelineState<Tile::kWorkTileStages> work_tiles_;
-  // Where what the thread's rows see of the work tile's keys ends. Three warpgroups have no registers for it.
-  static constexpr bool kKnowsEnds = Tile::kConsumers == 2;
+  // Where what the thread's rows see of the work tile's keys ends. Three warpgroups, and two beside those
+  // that convert fp8, have no registers for it.
+  static constexpr bool kKnowsEnds = Tile::kConsumers == 2 && Tile::kWarpsOfOperand == 1;
   int ends_[2];
   PackedPipelineState<Tile::kStages> keys_;
 };
