@@ -10,9 +10,10 @@ namespace attend::kernels::cuda::sm90 {
 inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 bits
 
 // The tile's shape, warps and registers. `kConverts`: K/V of fp8. `kFixed`: the plan has fixed splits.
-template <int kQk, int kV, bool kConverts, bool kFixed = false>
+// `kCaps`: scores may be capped.
+template <int kQk, int kV, bool kConverts, bool kFixed = false, bool kCaps = true>
 struct PrefillTile {
-  static constexpr bool kFixedSplits = kFixed;
+  static constexpr bool kFixedSplits = kFixed, kMayCap = kCaps;
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kConsumers = has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
@@ -33,7 +34,7 @@ struct PrefillTile {
   static constexpr bool kExponentiatesBesidePv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
                         kTakesTurns = kConsumers == 2 && kHeadDimV > 64;
   // Whether exponentials wait for no row max. Three consumers of head dim 96 have no registers for that.
-  static constexpr bool kOneStepSoftmax = !kFixedSplits && kHeadDimV != 96;
+  static constexpr bool kOneStepSoftmax = !kFixedSplits && !(kHeadDimV == 96 && kMayCap);
   // Whether results of a work tile are written beside the first QK^T of the next, whose queries have a place
   // of their own.
   static constexpr bool kBeginsEarly = kQueryStages == 2 && kOneStepSoftmax;
@@ -65,12 +66,8 @@ struct PrefillTile {
 
   // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
   // unused, and a warpgroup that asked for them would wait for ever.
-  static constexpr int kProducerRegisters =
-      kConverts || kConsumers == 3 || kHeadDimV > 128 || kFixed ? 56 : 72;
-  static constexpr int kConsumerRegisters = kConverts                   ? 200
-                                            : kConsumers == 3           ? 152
-                                            : kHeadDimV > 128 || kFixed ? 224
-                                                                        : 216;
+  static constexpr int kProducerRegisters = 56;
+  static constexpr int kConsumerRegisters = kConverts ? 200 : kConsumers == 3 ? 152 : 224;
   static_assert(32 * (kProducerWarps * kProducerRegisters + kConsumerWarps * kConsumerRegisters) <=
                 65536 / kThreads / 8 * 8 * kThreads);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
@@ -88,8 +85,12 @@ struct PrefillShared {
   static constexpr int kFp8ValuesAt = kFp8KeysAt + Tile::kFp8Stages * Tile::kFp8KeyBytes;
   static constexpr int kSplitsAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8ValueBytes;
   static constexpr int kWorkTilesAt = kSplitsAt + Tile::kSplitBytes;
-  static constexpr int kBarriersAt =
+  static constexpr int kStagedAt =
       kWorkTilesAt + Tile::kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
+  static constexpr int kStagedBytes =
+      Tile::kStagesResults ? Tile::kQueryWarps * Tile::kQueryStages * static_cast<int>(sizeof(StagedResults))
+                           : 0;
+  static constexpr int kBarriersAt = kStagedAt + kStagedBytes;
   static constexpr int kNumQueryBarriers = Tile::kQueryStages * Tile::kConsumers;
   static constexpr int kNumBarriers =
       2 * Tile::kWorkTileStages + 2 * kNumQueryBarriers + 4 * Tile::kStages + 1;
@@ -114,6 +115,10 @@ struct PrefillShared {
   }
   __device__ PrefillWorkTile& work_tile(int stage) const {
     return reinterpret_cast<PrefillWorkTile*>(base + kWorkTilesAt)[stage];
+  }
+  // What lies in a stage of queries, for one of the warps that load them.
+  __device__ StagedResults& staged(int warp, int stage) const {
+    return reinterpret_cast<StagedResults*>(base + kStagedAt)[warp * Tile::kQueryStages + stage];
   }
 
   __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
