@@ -80,8 +80,10 @@ struct alignas(16) CtaStart {
 struct PlanView {
   PlanHeader* header;
   RowTile* row_tiles;
-  CtaStart* cta_starts;    // [num_ctas + heads_at_once], streamed
-  float* partial_out;      // [num_partials, partial_rows, head_dim_v], relative to the row max
+  CtaStart* cta_starts;  // [num_ctas + heads_at_once], streamed
+  // [num_partials, partial_rows, head_dim_v], relative to the row max; of MLA on sm_90a as mla_partial.cuh
+  // says.
+  float* partial_out;
   float2* partial_state;   // [num_partials, partial_rows]: row max, row sum
   int32_t* partials_done;  // [num_row_tiles, num_kv_heads], 0 between launches
   float* split_bank;       // [num_ctas, floats of an instance]

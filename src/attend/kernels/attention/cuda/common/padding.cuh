@@ -7,7 +7,7 @@
 namespace attend::kernels::cuda {
 
 // `first`: the first of them. The CTAs of the grid's first row share the tokens, of each the first
-// `num_threads`.
+// `num_threads`. Loops stay short: few calls have such tokens, and every call fetches the code.
 __device__ inline void write_padding(const AttentionParams& params, int first, int num_threads) {
   if (blockIdx.y > 0) return;
   for (int token = first + static_cast<int>(blockIdx.x); token < params.num_tokens; token += gridDim.x) {

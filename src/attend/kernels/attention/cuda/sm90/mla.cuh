@@ -15,8 +15,8 @@
 //   first       softmax 0, P0 V0 left, receive P1, P1 V1 left, QK 2
 //   second      receive P0, P0 V0 right, softmax 1, P1 V1 right, QK 3
 // A softmax so runs beside the products of the other, and parts of a stage are free as soon as those who
-// multiply their columns have. A row max is replaced only when a score exceeds it by more
-// than 8 powers of two, so accumulators are seldom rescaled; it crosses between the warpgroups with P.
+// multiply their columns have. A row max is replaced only when a score exceeds it by more than 8 powers of
+// two, so accumulators are seldom rescaled; it crosses between the warpgroups with P.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/cta_plan.cuh"
@@ -28,7 +28,7 @@
 #include "attend/kernels/attention/cuda/sm90/mla_kernel.h"
 #include "attend/kernels/attention/cuda/sm90/mla_producer.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_results.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla_row_state.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_schedule.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_shared.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
@@ -227,10 +227,7 @@ class MlaConsumer {
   // The thread, and the warpgroup, of those that multiply.
   __device__ __forceinline__ static int math_thread() { return ptx::tid_x() - 32 * MlaTile::kProducerWarps; }
   __device__ __forceinline__ static int warpgroup() { return math_thread() / 128; }
-  __device__ __forceinline__ static int first_row_of(int thread) {
-    return thread / 32 * 16 + thread % 32 / 4;
-  }
-  __device__ __forceinline__ int first_row() const { return first_row_of(thread_); }
+  __device__ __forceinline__ int first_row() const { return thread_ / 32 * 16 + thread_ % 32 / 4; }
 
   const MlaParams& params_;
   const MlaShared& shared_;

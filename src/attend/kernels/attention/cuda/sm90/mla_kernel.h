@@ -30,9 +30,10 @@ struct MlaParams {
   CUtensorMap q, q_rope;
   bool boxes_queries;  // else they are copied by threads and there are no maps
   bool queries_in_sequence;
-  // Decode of most models: queries and latent rows that are not converted by boxes, results of 16 bits, no
-  // window, chunk, cap or tree mask. Kernels have instances for nothing else, since each launch fetches the
-  // instructions anew, of code between that does not run too: a tenth of the time of few short requests.
+  // Queries by boxes; latent rows by boxes, or of fp8; results of 16 bits; no window, chunk, cap or tree
+  // mask: decode of most models. It has instances of its own, without code for anything else: each launch
+  // fetches instructions anew, those beside code that runs too, which takes a tenth of few short requests'
+  // time.
   bool plain;
 };
 
@@ -40,7 +41,7 @@ struct MlaParams {
 // kMlaRows or fewer. `stream` is a cudaStream_t. Throws Error(kDevice) when a launch fails.
 void launch_mla_bf16(const MlaParams& params, int num_ctas, void* stream);
 void launch_mla_f16(const MlaParams& params, int num_ctas, void* stream);
-// Merges the partial results that these left of so many work tiles at most.
+// Merges the partial results that these left. `num_work_tiles`: at most so many, which decides on the CTAs.
 void launch_mla_merge(const AttentionParams& params, int num_work_tiles, void* stream);
 
 }  // namespace attend::kernels::cuda::sm90

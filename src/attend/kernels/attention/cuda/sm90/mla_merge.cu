@@ -4,7 +4,7 @@
 //               much for each of these, whether a work tile lies in two CTA ranges or in all
 //   warps       4; each has tiles of its own, or with many partial results its part of these
 //   registers   up to 102 a thread
-//   shared      3 KB, for sums over warps
+//   shared      4 KB, for sums over warps
 //   bytes       2 KB of a row's partial result, once
 //   bound       latency
 #include "attend/kernels/attention/cuda/common/plan_rules.cuh"
@@ -21,8 +21,8 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 // CTAs for an end of a CTA range: many small ones, since SMs that have no work of attention take them before
-// it ends. Where there are more work tiles than half of the CTA ranges, these may have an end in nearly each
-// of them, or in none, and more CTAs would only take longer to start.
+// it ends. Where there are more work tiles than half of attention's CTAs, these may have an end of a range in
+// nearly each of them, or in none, and more CTAs would only take longer to start.
 constexpr int kCtasOfEnd = 8, kCtasOfEndOfMany = 4;
 constexpr int kCtasPerSm = 5;
 // What a thread reads at once, four floats each.

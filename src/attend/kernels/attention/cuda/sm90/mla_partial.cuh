@@ -14,7 +14,8 @@ inline constexpr int kMlaPartialBlock = kMlaPartialRows * kMlaPartialColumns;
 __device__ inline int mla_partial_blocks(int head_dim_v) {
   return (head_dim_v + kMlaPartialColumns - 1) / kMlaPartialColumns;
 }
-// Where the blocks of a row group begin, in floats. `partial_rows`: of every partial result.
+// Where the blocks of a row group begin, in floats. `partial_rows`: of every partial result, a multiple of
+// kMlaPartialRows.
 __device__ inline int64_t mla_partial_begin(int partial_idx, int partial_rows, int row_group,
                                             int head_dim_v) {
   return (int64_t{partial_idx} * (partial_rows / kMlaPartialRows) + row_group) *

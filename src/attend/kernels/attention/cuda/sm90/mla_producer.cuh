@@ -1,7 +1,6 @@
 // KV tiles of rows of 16 bits for MLA on sm_90a.
 #pragma once
 
-#include "attend/kernels/attention/cuda/sm90/mla_schedule.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_shared.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"

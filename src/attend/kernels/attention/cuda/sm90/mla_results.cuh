@@ -1,11 +1,12 @@
-// What MLA on sm_90a leaves of a work tile: results or, where it ends in other CTAs, a partial result.
+// What MLA on sm_90a leaves of a work tile: results or, where it lies in several CTA ranges, a partial
+// result.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_partial.cuh"
-#include "attend/kernels/attention/cuda/sm90/mla_rows.cuh"
+#include "attend/kernels/attention/cuda/sm90/mla_row_state.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_shared.cuh"
 #include "attend/kernels/common/cuda/ptx/global.cuh"
 
@@ -16,6 +17,7 @@ template <class T, bool kPlain>
 class MlaResults {
   static constexpr int kBlocks = MlaTile::kColumns / kMlaPartialColumns;
   static constexpr int kRowsOfWarp = 16;
+  static_assert(kRowsOfWarp == 2 * kMlaPartialRows, "a row group for each half");
 
  public:
   // `thread`: of the warpgroup.
@@ -32,7 +34,7 @@ class MlaResults {
                                         float scale_log2) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // A partial result may have no room for more than 8 rows.
+      // A partial result has room for the rows of a tile: 8, 16, 32 or 64.
       if (first_row_ + 8 * half >= rows_.num_rows) return;
       const int tile_row = first_row_ + 8 * half + lane_ / 4;
       const bool valid = tile_row < rows_.num_rows;

@@ -163,7 +163,7 @@ struct MlaShared {
   }
 };
 
-// The keys that query j of a plain batch (MlaParams) sees: those before this one.
+// The keys that query j of a plain batch (MlaParams) sees: those before what this returns.
 __device__ __forceinline__ int mla_plain_end(const BatchParams& batch, const RequestSpan& span, int j) {
   return batch.causal ? span.prefix() + j + 1 : span.seqlen_kv;
 }

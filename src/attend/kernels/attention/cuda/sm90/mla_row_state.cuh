@@ -69,6 +69,8 @@ struct MlaRowState {
   }
 
   // Scores of the KV tile from `first_key` on that a row does not see become -inf. `first_row`: the thread's.
+  // What rows behind the tile's last one hold is of no account: rows are independent, and theirs are not
+  // stored.
   template <bool kPlain>
   __device__ __forceinline__ void mask(const AttentionParams& params, const sm80::WorkTileRows& rows,
                                        int first_row, int first_key) {
@@ -84,14 +86,14 @@ struct MlaRowState {
 #pragma unroll
           for (int i = 0; i < 2; ++i)
             if (8 * n + i >= end) scores[4 * n + 2 * half + i] = -INFINITY;
-        continue;
+      } else {
+        const uint64_t visible = sm80::visible_keys<kMlaKeys>(params, rows, row, first_key) >> to_lane;
+#pragma unroll
+        for (int n = 0; n < kMlaKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            if ((visible >> (8 * n + i) & 1) == 0) scores[4 * n + 2 * half + i] = -INFINITY;
       }
-      const uint64_t visible = sm80::visible_keys<kMlaKeys>(params, rows, row, first_key) >> to_lane;
-#pragma unroll
-      for (int n = 0; n < kMlaKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if ((visible >> (8 * n + i) & 1) == 0) scores[4 * n + 2 * half + i] = -INFINITY;
     }
   }
 
