@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 #include <vector>
 
 #include "attend/kernels/attention/cuda/attention.h"
@@ -40,7 +41,7 @@ class CudaPrefillRedoneRows : public NeedsGpu, public testing::WithParamInterfac
             .num_q_heads = kHeads,
             .num_kv_heads = kKvHeads,
             .head_dim_qk = GetParam(),
-            .head_dim_v = std::min(GetParam(), GetParam() == 192 ? 128 : 256),
+            .head_dim_v = GetParam() == 192 ? 128 : GetParam(),
             .q_dtype = DType::kBF16,
             .out_dtype = DType::kBF16,
             .kv_dtype = DType::kBF16,
@@ -70,26 +71,41 @@ class CudaPrefillRedoneRows : public NeedsGpu, public testing::WithParamInterfac
       q[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(from_bf16(q[i]) * kTimes) >> 16);
   }
 
-  // An output row in float64, of a hot query.
-  static std::vector<double> expected(const BuiltCase& built, int token, int head) {
-    const int dim_qk = built.spec.head_dim_qk, dim_v = built.spec.head_dim_v,
-              num_keys = kKeys - kTokens + token + 1, kv_head = head / (kHeads / kKvHeads);
-    std::vector<double> scores(static_cast<size_t>(num_keys)), out(static_cast<size_t>(dim_v));
-    double most = -INFINITY, sum = 0.0;
-    for (int key = 0; key < num_keys; ++key) {
+  static size_t kv_head_of(int head) { return static_cast<size_t>(head / (kHeads / kKvHeads)); }
+
+  // Of a hot query, in float64.
+  static std::vector<double> scores_of(const BuiltCase& built, int token, int head) {
+    const auto dim = static_cast<size_t>(built.spec.head_dim_qk);
+    const float* const q = &built.values.q[static_cast<size_t>(token * kHeads + head) * dim];
+    std::vector<double> scores(static_cast<size_t>(kKeys - kTokens + token + 1));
+    for (size_t key = 0; key < scores.size(); ++key) {
+      const float* const k = &built.values.k[(key * kKvHeads + kv_head_of(head)) * dim];
       double score = 0.0;
-      for (int i = 0; i < dim_qk; ++i)
-        score += double{kTimes} * built.values.q[static_cast<size_t>((token * kHeads + head) * dim_qk + i)] *
-                 built.values.k[static_cast<size_t>((key * kKvHeads + kv_head) * dim_qk + i)];
-      scores[static_cast<size_t>(key)] = score * built.args.score.scale;
-      most = std::max(most, scores[static_cast<size_t>(key)]);
+      for (size_t i = 0; i < dim; ++i) score += double{kTimes} * q[i] * k[i];
+      scores[key] = score * built.args.score.scale;
     }
-    for (int key = 0; key < num_keys; ++key) {
-      const double p = std::exp(scores[static_cast<size_t>(key)] - most);
+    return scores;
+  }
+
+  // Whether P relative to the largest score of the first KV tile exceeds 2^64, however many keys it has.
+  static bool overflows(const std::vector<double>& scores) {
+    constexpr int kLargestTile = 192;
+    const auto rest = scores.begin() + kLargestTile;
+    return *std::max_element(rest, scores.end()) - *std::max_element(scores.begin(), rest) >
+           64.0 * std::numbers::ln2;
+  }
+
+  // An output row, in float64.
+  static std::vector<double> expected(const BuiltCase& built, const std::vector<double>& scores, int head) {
+    const auto dim = static_cast<size_t>(built.spec.head_dim_v);
+    std::vector<double> out(dim);
+    const double most = *std::ranges::max_element(scores);
+    double sum = 0.0;
+    for (size_t key = 0; key < scores.size(); ++key) {
+      const float* const v = &built.values.v[(key * kKvHeads + kv_head_of(head)) * dim];
+      const double p = std::exp(scores[key] - most);
       sum += p;
-      for (int i = 0; i < dim_v; ++i)
-        out[static_cast<size_t>(i)] +=
-            p * built.values.v[static_cast<size_t>((key * kKvHeads + kv_head) * dim_v + i)];
+      for (size_t i = 0; i < dim; ++i) out[i] += p * v[i];
     }
     for (double& x : out) x /= sum;
     return out;
@@ -102,6 +118,7 @@ TEST_P(CudaPrefillRedoneRows, AreRightAndChangeNoBitOfTheRowsBesideThem) {
   for (const int token : hot_tokens) make_hot(hot, token);
   const std::vector<uint16_t> without = outputs(calm), with = outputs(hot);
   const auto row_elements = static_cast<size_t>(hot.spec.head_dim_v);
+  int num_overflows = 0;
   for (int token = 0; token < kTokens; ++token)
     for (int head = 0; head < kHeads; ++head) {
       const size_t begin = static_cast<size_t>(token * kHeads + head) * row_elements;
@@ -110,11 +127,13 @@ TEST_P(CudaPrefillRedoneRows, AreRightAndChangeNoBitOfTheRowsBesideThem) {
             << "token " << token << " head " << head;
         continue;
       }
-      const std::vector<double> row = expected(hot, token, head);
+      const std::vector<double> scores = scores_of(hot, token, head), row = expected(hot, scores, head);
+      num_overflows += overflows(scores) ? 1 : 0;
       for (size_t i = 0; i < row_elements; ++i)
         ASSERT_NEAR(from_bf16(with[begin + i]), row[i], 0.02)
             << "token " << token << " head " << head << " column " << i;
     }
+  EXPECT_GT(num_overflows, 0) << "no row's P overflowed";
 }
 INSTANTIATE_TEST_SUITE_P(EachHeadDim, CudaPrefillRedoneRows, testing::Values(64, 96, 128, 192, 256));
 

@@ -491,7 +491,7 @@ class PrefillE4m3Consumer {
       score<false>(rows, work_tile, descales, first_key);
       rows.make_p(softmax_scale_log2_of(descales));
       wait_for_keys_or_end(num_tiles > 1);
-      // As PrefillConsumer::attend().
+      // As PrefillConsumer::add_tiles().
       for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
         for (; i < num_tiles && is_plain(full, first_key + Tile::kKeys); ++i)

@@ -1,5 +1,5 @@
-// The warps of attention of many rows on sm_90a that bring queries, keys and values to shared memory, one of
-// which schedules too.
+// The warps of attention of many rows on sm_90a that bring queries, keys and values to shared memory. Those
+// of queries schedule too, and have TMA store results.
 #pragma once
 
 #include "attend/kernels/attention/cuda/sm90/prefill_work.cuh"
@@ -64,11 +64,16 @@ class PrefillScheduler {
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage());
       if (work_tile.num_tiles < 0) break;
       const Queries queries = state.template with_stages<Tile::kQueryStages>();
+      // Before queries have come: behind that consumers may release the work tile.
+      [[maybe_unused]] StagedResults results;
+      if constexpr (Tile::kStagesResults) results = results_of(work_tile);
       for_consumers([&](int consumer) {
         wait_for_place(queries, consumer);
         load(work_tile, queries.stage(), consumer);
       });
-      if constexpr (Tile::kStagesResults) note_results(work_tile, queries.stage());
+      if constexpr (Tile::kStagesResults) {
+        if (lane_ == 0) staged(queries.stage()) = results;
+      }
     }
     if constexpr (Tile::kStagesResults) {
       for (int i = 0; i < Tile::kQueryStages; ++i, state.advance())
@@ -93,11 +98,9 @@ class PrefillScheduler {
   }
 
   __device__ __forceinline__ StagedResults& staged(int stage) const { return shared_.staged(warp_, stage); }
-  // Of the work tile whose queries are in a stage.
-  __device__ __forceinline__ void note_results(const PrefillWorkTile& work_tile, int stage) const {
-    if (lane_ == 0)
-      staged(stage) = {work_tile.tile.first_token + work_tile.tile.first_query,
-                       work_tile.head * params_.attention.group, work_tile.num_staged_rows};
+  __device__ __forceinline__ StagedResults results_of(const PrefillWorkTile& work_tile) const {
+    return {work_tile.tile.first_token + work_tile.tile.first_query, work_tile.head * params_.attention.group,
+            work_tile.num_staged_rows};
   }
 
   // Until a consumer wants nothing more of a stage, and results that lie there have been read.

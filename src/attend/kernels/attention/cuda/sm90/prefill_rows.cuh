@@ -141,9 +141,9 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   }
 
   // Of rows with a sum above kMaxSum. P becomes relative to the new row max; where it may have overflowed, as
-  // of a row that had none, from its score. The warp's other rows take theirs again with it, so that bits
-  // depend on a row alone as long as mma.sync and wgmma add alike (deterministic.md), as they did wherever it
-  // was tried.
+  // of a row that had none, from its score. The warp's other rows take theirs again with it, and those behind
+  // the work tile's last row may be what asks for it, so that bits depend on a row alone as long as mma.sync
+  // and wgmma add alike (deterministic.md), as they did wherever it was tried.
   template <class Score, class WaitForOut>
   __device__ __forceinline__ void raise_max_of_p(float softmax_scale_log2, float (&tile_sum)[2],
                                                  const Score& score, const WaitForOut& wait_for_out) {

@@ -48,6 +48,9 @@ struct PrefillSoftmax {
     }
   }
 
+  __device__ __forceinline__ static bool has_windows(const BatchParams& batch) {
+    return batch.window_left >= 0 || batch.chunk > 0;
+  }
   // Where what the thread's row sees of `keys` ends, without windows and chunks. `row`: of the work tile;
   // what rows beyond it see is nobody's business.
   __device__ __forceinline__ static int end_of_row(const AttentionParams& params,
@@ -79,9 +82,6 @@ struct PrefillSoftmax {
       }
     }
     return visible;
-  }
-  __device__ __forceinline__ static bool has_windows(const BatchParams& batch) {
-    return batch.window_left >= 0 || batch.chunk > 0;
   }
   // The same by the rows' ends.
   __device__ __forceinline__ static VisibleScores visible_scores(const int (&ends)[2], int first_key,

@@ -14,6 +14,8 @@ inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 b
 template <int kQk, int kV, bool kConverts, bool kFixed = false, bool kCaps = true>
 struct PrefillTile {
   static constexpr bool kFixedSplits = kFixed, kMayCap = kCaps;
+  // Whether the kernel serves layers with a cap alone: others have one without.
+  static constexpr bool kIsOfCaps = kCaps && !kFixed && !kConverts;
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kConsumers = has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
@@ -33,7 +35,8 @@ struct PrefillTile {
   // anyway.
   static constexpr bool kExponentiatesBesidePv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
                         kTakesTurns = kConsumers == 2 && kHeadDimV > 64;
-  // Whether exponentials wait for no row max. Three consumers of head dim 96 have no registers for that.
+  // Whether exponentials wait for no row max. Three consumers of head dim 96 have no
+  // registers for that beside a logit cap.
   static constexpr bool kOneStepSoftmax = !kFixedSplits && !(kHeadDimV == 96 && kMayCap);
   // Whether results of a work tile are written beside the first QK^T of the next, whose queries have a place
   // of their own.

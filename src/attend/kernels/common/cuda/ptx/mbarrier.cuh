@@ -27,11 +27,6 @@ __device__ inline void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
-// As many arrivals.
-__device__ inline void mbarrier_arrive(uint32_t barrier, uint32_t num_arrivals) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(num_arrivals) : "memory");
-}
-
 // The present phase does not end before all copies that this thread has asked for by "cp.async" so far are
 // done. "cp.async.mbarrier.arrive".
 __device__ inline void cp_async_mbarrier_arrive(uint32_t barrier) {

@@ -1,4 +1,4 @@
-// Where a consumer stands in a pipeline of stages, in one register.
+// Where a producer or consumer stands in a pipeline of stages, in one register.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,10 @@ class PackedPipelineState {
   __device__ __forceinline__ void advance() {
     if (++count_ == kRounds) count_ = 0;
   }
-  // What it was `num_stages` ago.
-  __device__ __forceinline__ PackedPipelineState before(uint32_t num_stages) const {
-    return PackedPipelineState(count_ >= num_stages ? count_ - num_stages : count_ + kRounds - num_stages);
+  // What it was `num_advances` ago.
+  __device__ __forceinline__ PackedPipelineState before(uint32_t num_advances) const {
+    return PackedPipelineState(count_ >= num_advances ? count_ - num_advances
+                                                      : count_ + kRounds - num_advances);
   }
   // Of a pipeline through which the same goes in other stages. Both numbers are powers of two.
   template <uint32_t kOther>
