@@ -197,9 +197,7 @@ class PrefillConsumer {
     wait_for_keys_or_end(num_tiles > 1, work_tile);
     // Most tiles are plain. Their code stands by itself: behind a jump over that of others, instructions
     // come late.
-    const auto is_plain = [&] {
-      return (Tile::kIsOfCaps || !caps()) && is_full(full, first_key + Tile::kKeys);
-    };
+    const auto is_plain = [&] { return !caps() && is_full(full, first_key + Tile::kKeys); };
     for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
       for (; i < num_tiles && is_plain(); ++i)
@@ -251,10 +249,10 @@ class PrefillConsumer {
     ptx::wgmma_wait_group<1>();
     ptx::fence_operand(rows.scores);
     const auto edit = [&] {
-      if constexpr (Tile::kIsOfCaps || !kPlain) {
+      if constexpr (!kPlain) {
         if (caps()) cap(rows);
+        rows.mask_scores(visible);
       }
-      if constexpr (!kPlain) rows.mask_scores(visible);
     };
     edit();
     if constexpr (Tile::kOneStepSoftmax)
@@ -331,9 +329,7 @@ class PrefillConsumer {
     return Rows::visible_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key,
                                 {work_tile.tile.kv_begin, work_tile.tile.kv_end});
   }
-  __device__ __forceinline__ bool caps() const {
-    return Tile::kIsOfCaps || (Tile::kMayCap && params_.logit_cap > 0.0f);
-  }
+  __device__ __forceinline__ bool caps() const { return Tile::kMayCap && params_.logit_cap > 0.0f; }
   __device__ __forceinline__ void cap(Rows& rows) const {
     const sm80::ScoreCap cap(params_);
 #pragma unroll

@@ -14,8 +14,6 @@ inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 b
 template <int kQk, int kV, bool kConverts, bool kFixed = false, bool kCaps = true>
 struct PrefillTile {
   static constexpr bool kFixedSplits = kFixed, kMayCap = kCaps;
-  // Whether the kernel serves layers with a cap alone: others have one without.
-  static constexpr bool kIsOfCaps = kCaps && !kFixed && !kConverts;
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kConsumers = has_three_consumers(kHeadDimQk) && !kConverts ? 3 : 2;
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
