@@ -95,7 +95,7 @@ struct PlanView {
   int32_t cluster_size;
   LineRules line;  // streamed
   bool streamed;
-  bool ctas_of_prefill;  // of an SM's one, or two that verify: for attention of many rows on sm_90
+  bool ctas_of_prefill;  // one of an SM, two where they verify: for attention of many rows on sm_90
   // Streamed: CTAs merge the partial results of a work tile; else a kernel does it afterwards.
   bool ctas_merge;
   int32_t meeting_clocks;  // that a CTA waits for the others of a work tile (common/meeting.cuh)
