@@ -14,13 +14,8 @@ import sys
 ALLOWED = {
     # 128 rows with fp8 keys, head dim 128: the conversion on top of 192 accumulators.
     r"attention_kernelI.*ElementE[34]ELi128ELi128ELi128ELb0E": 128,
-    # fp8 keys of head dim 128: words that wait in memory from the begin of a work tile to its end, not in between.
-    r"prefill_kernelI.*ElementE[34]E.*PrefillTileILi128ELi128ELb1E": 12,
     # MLA's rows of fp8: four counts of the converting warps, written once a KV tile and a work tile.
-    r"mla_kernelI.*Lb1ELb[01]E": 48,
-    # Experts in mxfp4: words of the tile's epilogue beside 128 accumulators, where two warpgroups of producers need
-    # theirs too.
-    r"expert_tiles_kernelI.*Lb[01]ELb1E": 280,
+    r"mla_kernelI.*Lb1ELb[01]ELb[01]E": 48,
     # int4 with scaled factors: a count of the epilogue's, beside the sums of 256 rows of W.
     r"scaled_codes_kernelI.*Li2ELb[01]E": 32,
     # Fixed splits: what is banked on top.

@@ -155,16 +155,22 @@ class GpuModelBench {
     return touched ? fmt::format(", {:.1f} experts a layer", *touched) : std::string();
   }
 
+  // A prompt and its parts take turns: the clock that tensor cores keep changes with time.
   void add_prefill() {
-    std::vector<double> seconds;
+    std::vector<double> step_times, products, attention;
     for (int i = 0; i <= kPrefillRepeats; ++i) {
       engine_.submit(random_prompt(prefill_tokens_, engine_.model_spec().vocab_size),
                      {.max_new_tokens = 1, .ignore_eos = true});
-      seconds.push_back(seconds_of([&] { engine_.step(require_token); }));
+      step_times.push_back(1e6 * seconds_of([&] { engine_.step(require_token); }));
+      const PrefillParts parts = time_prefill_parts(engine_, prefill_tokens_);
+      products.push_back(parts.products_us);
+      attention.push_back(parts.attention_us);
     }
-    seconds.erase(seconds.begin());  // the first one warms up
-    const PrefillParts parts = time_prefill_parts(engine_, prefill_tokens_);
-    const double step_us = 1e6 * median(seconds);
+    // The first ones warm up.
+    for (std::vector<double>* const times : {&step_times, &products, &attention})
+      times->erase(times->begin());
+    const double step_us = median(step_times);
+    const PrefillParts parts{.products_us = median(products), .attention_us = median(attention)};
     add({.name = fmt::format("prefill of {} tokens", prefill_tokens_),
          .threads = 1,
          .us = step_us,

@@ -151,15 +151,18 @@ TEST_P(OnGpu, ComputeWhatFloat64Does) {
         }
 }
 
-// What a GPU has kernels of their own for: few rows, of which some have more than a tile, many rows, and rows
-// of scales that begin anywhere in a word, or all at even bytes. Scales up to 2 are multiplied in another way
-// than larger ones.
+// What a GPU has kernels of their own for: few rows, of which some have more than a tile, more than are in
+// shared memory at a time, many rows, as many as tiles of each size hold and some more, and rows of scales
+// that begin anywhere in a word, or all at even bytes.
 TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
   const Format& mxfp4 = kFormats[std::size(kFormats) - 1];
   ASSERT_EQ(mxfp4.format, WeightFormat::kMxFp4);
   const MoeShape small{.num_experts = 12, .top_k = 3, .hidden_size = 288, .intermediate_size = 160},
       large{.num_experts = 12, .top_k = 3, .hidden_size = 1440, .intermediate_size = 1056},
-      even{.num_experts = 12, .top_k = 3, .hidden_size = 320, .intermediate_size = 192};
+      even{.num_experts = 12, .top_k = 3, .hidden_size = 320, .intermediate_size = 192},
+      narrow{.num_experts = 12, .top_k = 3, .hidden_size = 192, .intermediate_size = 64},
+      wide{.num_experts = 12, .top_k = 3, .hidden_size = 1344, .intermediate_size = 64},
+      flat{.num_experts = 12, .top_k = 3, .hidden_size = 64, .intermediate_size = 3840};
   for (const bool small_scales : {false, true})
     for (const bool clamped : {false, true})
       for (const auto& [num_tokens, shape] : std::vector<std::pair<int64_t, MoeShape>>{{1, small},
@@ -171,8 +174,18 @@ TEST_P(OnGpu, InMxFp4ComputeWhatFloat64DoesOfFewRowsAndOfMany) {
                                                                                        {1, large},
                                                                                        {1, even},
                                                                                        {20, even},
+                                                                                       {3, narrow},
+                                                                                       {9, even},
+                                                                                       {60, narrow},
                                                                                        {100, even},
+                                                                                       {256, narrow},
+                                                                                       {330, narrow},
+                                                                                       {400, narrow},
+                                                                                       {40, wide},
+                                                                                       {20, flat},
                                                                                        {4, large}}) {
+        constexpr int64_t kManyTokens = 200;  // which take the reference long
+        if (num_tokens > kManyTokens && small_scales != clamped) continue;
         const auto gate_up =
             random_weight(mxfp4, shape.num_experts * 2 * shape.intermediate_size, shape.hidden_size);
         const auto down =

@@ -44,7 +44,8 @@ attend_kernels(attention
     cuda/sm90/mla.cc
     cuda/sm90/prefill.cc
   SM90
-    cuda/sm90/mla.cu
+    cuda/sm90/mla_bf16.cu
+    cuda/sm90/mla_f16.cu
     cuda/sm90/mla_merge.cu)
 
 if(ATTEND_CUDA)

@@ -27,7 +27,6 @@ namespace {
 // In the mean, rows of an expert:
 constexpr int64_t kRowsOfSkinny = 3;        // up to which reading W for 8 of them is all that counts,
 constexpr int64_t kRowsOfSkinnyMxFp4 = 16;  // of mxfp4, for which there is nothing between those and tiles;
-constexpr bool kHasDirect = true;           // of mxfp4: in place of the skinny experts;
 constexpr int64_t kMaxTokensOfLone = 1;     // tokens, that no sorting is wanted for; 0: off;
 constexpr int64_t kRowsOfTiles = 16;        // from which on tiles of 128 are the fastest (sm90),
 constexpr int64_t kRowsOfLargeTiles = 32;   // from which on tiles of 64 read W less often than they multiply
@@ -35,7 +34,7 @@ constexpr int64_t kRowsOfLargeTiles = 32;   // from which on tiles of 64 read W 
 constexpr int64_t kMxFp4Inputs = 32;        // of a scale of mxfp4 as it is defined
 constexpr int64_t kAlignedElements = 8;     // elements that an aligned copy moves
 
-enum class ExpertKernel : uint8_t { kNaive, kGrouped, kLone, kDirect, kSkinny, kTiles };
+enum class ExpertKernel : uint8_t { kNaive, kGrouped, kLone, kDirect, kSkinny, kTiles, kMxfp4Tiles };
 struct GroupedKernel {
   ExpertKernel kernel;
   std::string name;
@@ -77,10 +76,19 @@ bool fits_skinny(const MoeExpertsArgs& args, const GpuFacts& gpu) {
          args.shape.intermediate_size % kSkinnyOutputs == 0;
 }
 
+bool begins_at_16_bytes(const TensorView& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0;
+}
+
 // Of what the skinny experts take.
-bool fits_direct(const MoeExpertsArgs& args) {
-  return kHasDirect && is_mxfp4(args.linears.down.front().weight) &&
-         std::max(args.shape.hidden_size, args.shape.intermediate_size) <= kMaxDirectInputs;
+bool fits_direct(const MoeExpertsArgs& args, const GpuFacts& gpu) {
+  const MoeShape& shape = args.shape;
+  const Weight &gate_up = args.linears.gate_up.front().weight, &down = args.linears.down.front().weight;
+  return is_mxfp4(down) && shape.hidden_size % kDirectInputs == 0 &&
+         shape.intermediate_size % kDirectInputs == 0 &&
+         std::max(shape.hidden_size, shape.intermediate_size) <= kMaxDirectInputs &&
+         gpu.shared_bytes >= kMaxDirectBytes && begins_at_16_bytes(gate_up.scales) &&
+         begins_at_16_bytes(down.scales);
 }
 
 bool fits_lone(const MoeExpertsArgs& args, const GpuFacts& gpu) {
@@ -118,17 +126,19 @@ GroupedKernel choose(const MoeExpertsArgs& args, const GpuFacts& gpu) {
   if (fits_lone(args, gpu))
     return {
         .kernel = ExpertKernel::kLone, .name = "experts of a lone token", .tile_rows = 1, .why = "one token"};
-  if (fits_skinny(args, gpu) && fits_direct(args))
+  if (fits_skinny(args, gpu) && fits_direct(args, gpu))
     return {.kernel = ExpertKernel::kDirect, .name = "direct experts", .tile_rows = kSkinnyRows};
   if (fits_skinny(args, gpu))
     return {.kernel = ExpertKernel::kSkinny, .name = "skinny experts", .tile_rows = kSkinnyRows};
+  if (!gpu.runs_sm90a() || !fits_own_tiles(args)) return invariant;
   // Tiles of mxfp4 beat the others wherever there are more rows than those of the skinny experts.
+  if (!plain && shape.hidden_size % sm90::kMxfp4TilesInputs == 0 &&
+      shape.intermediate_size % sm90::kMxfp4TilesInputs == 0)
+    return {.kernel = ExpertKernel::kMxfp4Tiles, .name = "expert tiles of mxfp4 (sm90)", .tile_rows = 1};
   const bool alternating = args.gate.activation == ExpertActivation::kClampedSwiglu;
-  if (gpu.runs_sm90a() && fits_own_tiles(args) && !(plain && alternating) &&
-      (!plain || num_pairs >= kRowsOfTiles * shape.num_experts))
-    return {.kernel = ExpertKernel::kTiles,
-            .name = plain ? "expert tiles (sm90)" : "expert tiles of mxfp4 (sm90)",
-            .tile_rows = sm90::kExpertTilesRows};
+  if (plain && !alternating && num_pairs >= kRowsOfTiles * shape.num_experts)
+    return {
+        .kernel = ExpertKernel::kTiles, .name = "expert tiles (sm90)", .tile_rows = sm90::kExpertTilesRows};
   return invariant;
 }
 
@@ -155,6 +165,15 @@ void multiply(const GroupedGemmParams& params, const Weight& weight, const Group
 // The product of rows whose columns are in the order of inputs; of others, of copies in theirs at `ordered`.
 void multiply_in_order(GroupedGemmParams params, const Weight& weight, const GroupedKernel& kernel,
                        DType dtype, void* ordered, int64_t num_rows, Stream& stream) {
+  if (kernel.kernel == ExpertKernel::kMxfp4Tiles) {
+    // What lies between the products is in the order in which the second one takes it.
+    if (params.token_of_row != nullptr) {
+      sm90::mxfp4_inputs(params.x, params.token_of_row, ordered, num_rows, params.in_features, stream);
+      params.x = ordered;
+      params.token_of_row = nullptr;
+    }
+    return sm90::mxfp4_tiles(params, num_rows, stream);
+  }
   if (!weight.input_order.empty()) {
     launch_order_inputs({.from = params.x,
                          .token_of_row = params.token_of_row,

@@ -35,21 +35,6 @@ __device__ inline uint32_t pack(float a, float b, __half) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// Lane l of the four that share a row gets word l of each.
-__device__ __forceinline__ void quad_transpose(uint32_t (&words)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int step = 1; step <= 2; step *= 2) {
-    const bool upper = (lane & step) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & step) != 0) continue;
-      const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | step], step);
-      (upper ? words[i] : words[i | step]) = got;
-    }
-  }
-}
-
 __device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));

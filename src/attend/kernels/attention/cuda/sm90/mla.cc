@@ -70,6 +70,15 @@ void map_queries(const MlaArgs& args, int group, MlaParams& mla) {
   mla.boxes_queries = true;
 }
 
+bool is_plain(const MlaParams& mla) {
+  const AttentionParams& params = mla.attention;
+  const BatchParams& batch = params.batch;
+  const bool is_converted = params.kv_element == Element::kF8E4M3 || params.kv_element == Element::kF8E5M2;
+  return (mla.box_rows > 0 || is_converted) && mla.boxes_queries && params.out_element != Element::kF32 &&
+         params.logit_cap == 0.0f && batch.tree_mask == nullptr && batch.window_left < 0 &&
+         batch.window_right == 0 && batch.chunk == 0;
+}
+
 }  // namespace
 
 void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& plan, Stream& stream) {
@@ -92,11 +101,13 @@ void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& p
     if (is_one) mla.latent_rope = map_pages(rows, mla.box_rows, 1);
   }
   map_queries(args, params.group, mla);
+  mla.plain = is_plain(mla);
   const PlanView& view = plan.view();
-  const int num_ctas =
-      view.streamed ? view.num_ctas : std::min(view.num_ctas, plan.num_row_tiles() * params.num_kv_heads);
-  launch_mla(mla, num_ctas, stream.handle);
-  if (view.streamed) launch_mla_merge(mla.attention, stream.handle);
+  const int num_work_tiles = plan.num_row_tiles() * params.num_kv_heads;
+  const int num_ctas = view.streamed ? view.num_ctas : std::min(view.num_ctas, num_work_tiles);
+  const auto launch = params.q_element == Element::kBF16 ? launch_mla_bf16 : launch_mla_f16;
+  launch(mla, num_ctas, stream.handle);
+  if (view.streamed) launch_mla_merge(mla.attention, num_work_tiles, stream.handle);
 }
 
 }  // namespace attend::kernels::cuda::sm90

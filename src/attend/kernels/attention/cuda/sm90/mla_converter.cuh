@@ -18,7 +18,7 @@ namespace attend::kernels::cuda::sm90 {
 //
 // Rows go from memory to L2 two KV tiles before they are converted, from there to registers a third of a tile
 // before: six times 16 bytes a lane are under way while the six before become 32 bytes each.
-template <class T, class Plan>
+template <class T, class Plan, bool kPlain>
 class MlaConverter {
   static constexpr int kRows = kMlaKeys / MlaTile::kProducerWarps;  // of a warp
   // Four lanes have 64 bytes of a row, the columns of a panel; a warp eight rows at once.
@@ -34,12 +34,12 @@ class MlaConverter {
   // Registers are short: stages and parities of pipelines follow from counts, what follows from the lane is
   // computed anew, and the work tile is read where it is wanted.
   __device__ void run(const Plan& cta_plan) {
-    if (publishes()) MlaWalk<Plan>(mla_, cta_plan, shared_.walk()).begin();
+    if (publishes()) MlaWalk<Plan, kPlain>(mla_, cta_plan, shared_.walk()).begin();
 #pragma unroll 1
     for (int num_work_tiles = 0;; ++num_work_tiles) {
       const PipelineState place{num_work_tiles % MlaTile::kScheduleStages,
                                 static_cast<uint32_t>(num_work_tiles / MlaTile::kScheduleStages & 1)};
-      if (publishes()) MlaWalk<Plan>(mla_, cta_plan, shared_.walk()).publish(shared_, place);
+      if (publishes()) MlaWalk<Plan, kPlain>(mla_, cta_plan, shared_.walk()).publish(shared_, place);
       ptx::mbarrier_wait(shared_.schedule_full(place.stage), place.parity);
       const MlaWorkTile& work_tile = shared_.work_tile(place.stage);
       if (work_tile.num_tiles < 0) return;
@@ -87,7 +87,7 @@ class MlaConverter {
       // Rows may come to L2 before the kernel before has written those of new tokens.
       prefetch(address_of(work_tile, page, 0));
       prefetch(address_of(work_tile, next_page, 1));
-      MlaQueries<MlaTile::kProducerWarps>(mla_, shared_, ptx::tid_x() / 32).copy(work_tile, parity);
+      MlaQueries<MlaTile::kProducerWarps, kPlain>(mla_, shared_, ptx::tid_x() / 32).copy(work_tile, parity);
       rows = rows_at(address_of(work_tile, page, 0));
     }
     Bytes bytes;

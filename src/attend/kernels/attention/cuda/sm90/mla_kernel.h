@@ -30,12 +30,17 @@ struct MlaParams {
   CUtensorMap q, q_rope;
   bool boxes_queries;  // else they are copied by threads and there are no maps
   bool queries_in_sequence;
+  // Decode of most models: queries and latent rows that are not converted by boxes, results of 16 bits, no
+  // window, chunk, cap or tree mask. Kernels have instances for nothing else, since each launch fetches the
+  // instructions anew, of code between that does not run too: a tenth of the time of few short requests.
+  bool plain;
 };
 
-// For q of a 16-bit dtype, latent rows of the same or of fp8, and plans without fixed splits whose row tiles
-// have kMlaRows or fewer. `stream` is a cudaStream_t. Throws Error(kDevice) when a launch fails.
-void launch_mla(const MlaParams& params, int num_ctas, void* stream);
-// Merges the partial results that launch_mla() left.
-void launch_mla_merge(const AttentionParams& params, void* stream);
+// For q of this dtype, latent rows of the same or of fp8, and plans without fixed splits whose row tiles have
+// kMlaRows or fewer. `stream` is a cudaStream_t. Throws Error(kDevice) when a launch fails.
+void launch_mla_bf16(const MlaParams& params, int num_ctas, void* stream);
+void launch_mla_f16(const MlaParams& params, int num_ctas, void* stream);
+// Merges the partial results that these left of so many work tiles at most.
+void launch_mla_merge(const AttentionParams& params, int num_work_tiles, void* stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -16,7 +16,7 @@ namespace attend::kernels::cuda::sm90 {
 
 // The work_tiles of a CTA, one after another: its share of a streamed plan, else every gridDim.x-th row tile
 // and head. By one thread. Where it stands is in shared memory: registers are short.
-template <class Plan>
+template <class Plan, bool kPlain>
 class MlaWalk {
  public:
   // `walk`: as the plan says where the CTA begins, else with the header alone.
@@ -81,7 +81,7 @@ class MlaWalk {
     const sm80::WorkTileRows rows(params_, tile, head, params_.plan.tile_rows);
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window.
-    if (batch.window_left >= 0 || batch.chunk > 0)
+    if (!kPlain && (batch.window_left >= 0 || batch.chunk > 0))
       narrow(work_tile.tile, key_range(batch, rows.span, j_first, j_last));
     const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end;
     const int kv_tile_keys = params_.plan.kv_tile_keys;
@@ -89,7 +89,9 @@ class MlaWalk {
     work_tile.first_key = max(part_begin, begin / kMlaKeys * kMlaKeys);
     work_tile.keys = {max(begin, part_begin), min(part_begin + part.count * kv_tile_keys, end)};
     work_tile.full = {0, 0};
-    if (batch.tree_mask == nullptr || !batch.causal)
+    if constexpr (kPlain)
+      work_tile.full = whole_tiles(work_tile, {0, mla_plain_end(batch, rows.span, j_first)});
+    else if (batch.tree_mask == nullptr || !batch.causal)
       work_tile.full = whole_tiles(work_tile, full_key_range(batch, rows.span, j_first, j_last));
     work_tile.num_tiles = max(0, (work_tile.keys.end - work_tile.first_key + kMlaKeys - 1) / kMlaKeys);
   }
@@ -106,7 +108,7 @@ class MlaWalk {
 };
 
 // Copies queries of work tiles, each of `kWarps` warps its part of the rows.
-template <int kWarps>
+template <int kWarps, bool kPlain>
 class MlaQueries {
   // More warps have fewer registers left beside.
   static constexpr int kPanelsAtOnce = kWarps > 2 ? 1 : MlaTile::kPanels;
@@ -120,7 +122,7 @@ class MlaQueries {
     ptx::mbarrier_wait(shared_.queries_empty(), parity ^ 1);
     // Queries are never ready before their kernel.
     ptx::griddepcontrol_wait();
-    if (mla_.boxes_queries) {
+    if (kPlain || mla_.boxes_queries) {
       copy_boxes(work_tile);
     } else {
       copy_rows(work_tile);
@@ -189,7 +191,7 @@ class MlaQueries {
 };
 
 // Two warps that bring the queries; the first publishes the work tiles.
-template <class Plan>
+template <class Plan, bool kPlain>
 class MlaScheduler {
  public:
   __device__ MlaScheduler(const MlaParams& params, const MlaShared& shared, int warp)
@@ -199,7 +201,7 @@ class MlaScheduler {
         publishes_(warp == 0 && lane() == 0) {}
 
   __device__ void run(const Plan& cta_plan) {
-    MlaWalk<Plan> walk(params_, cta_plan, shared_.walk());
+    MlaWalk<Plan, kPlain> walk(params_, cta_plan, shared_.walk());
     if (publishes_) walk.begin();
     uint32_t parity = 0;
     for (PipelineState place;; place.advance(MlaTile::kScheduleStages), parity ^= 1) {
@@ -217,7 +219,7 @@ class MlaScheduler {
 
   const MlaParams& params_;
   const MlaShared& shared_;
-  const MlaQueries<MlaTile::kQueryWarps> queries_;
+  const MlaQueries<MlaTile::kQueryWarps, kPlain> queries_;
   const bool publishes_;
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attend/kernels/attention/cuda/common/plan_walk.cuh"
+#include "attend/kernels/attention/cuda/common/visible.cuh"
 #include "attend/kernels/attention/cuda/sm90/mla_kernel.h"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
@@ -161,6 +162,11 @@ struct MlaShared {
     ptx::fence_mbarrier_init();
   }
 };
+
+// The keys that query j of a plain batch (MlaParams) sees: those before this one.
+__device__ __forceinline__ int mla_plain_end(const BatchParams& batch, const RequestSpan& span, int j) {
+  return batch.causal ? span.prefix() + j + 1 : span.seqlen_kv;
+}
 
 // An arrival of a warp.
 __device__ __forceinline__ void arrive_as_warp(uint32_t barrier) {

@@ -58,6 +58,12 @@ int box_tokens_for(const TensorView& q, int group) {
   return kConsumerRows % group == 0 && has_map(q) ? kConsumerRows / group : 0;
 }
 
+// As row_state.cuh's, to the bit.
+float softmax_scale_log2_of(const AttentionParams& params) {
+  constexpr float kLog2E = 1.44269504088896340736f;
+  return params.logit_cap > 0.0f ? kLog2E : params.scale * kLog2E;
+}
+
 int most_jobs(const AttentionArgs& args, const DevicePlan& plan) {
   return static_cast<int>(most_prefill_jobs(plan.num_row_tiles(), args.batch.num_reqs(),
                                             plan.view().tile_rows, plan.limits().num_kv_heads));
@@ -79,6 +85,7 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
       .box_rows = box_rows_for(args.q.dtype, args.kv, instance.head_dim_qk, verifies(params.plan)),
       .box_tokens = box_tokens_for(args.q, params.group),
       .stores_boxes = false,
+      .softmax_scale_log2 = softmax_scale_log2_of(params),
       .progress = params.plan.partials_done};
   if (prefill.box_rows > 0) {
     const bool contiguous = params.index.kind == KvIndexKind::kContiguous;

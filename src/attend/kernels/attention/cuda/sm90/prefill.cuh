@@ -17,11 +17,11 @@
 //               128/128, 192/128, 256/256
 //   warps       2 or 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
-//               where pages have 8 rows or more, else by cp.async, and two for the consumers' queries, one of
-//               which schedules. fp8: two producer warpgroups, two warps each for K and V
-//   registers   216 a consumer thread, 72 a producer thread (setmaxnreg); at head dim 256 and under
-//               fixed splits 224 and 56; three consumers: 152 and 56; fp8: 200 and 56; verify: 184 and 72.
-//               Launched with 168 (three consumers, fp8, verify: 128)
+//               where pages have 8 rows or more, else by cp.async, and two for the consumers' queries and
+//               results in their place, one of which schedules. fp8: two producer warpgroups, two warps each
+//               for K and V
+//   registers   224 a consumer thread, 56 a producer thread (setmaxnreg); three consumers: 152 and 56; fp8:
+//               200 and 56; verify: 184 and 72. Launched with 168 (three consumers, fp8, verify: 128)
 //   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 112
 //               and 224 KB; fixed splits 224 KB; verify 24, 48, 48, 64 KB. Two work tiles with their queries
 //               (one above 128, for fp8 and verify), two stages of K and two of V (three under fixed splits),
@@ -50,7 +50,7 @@
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/warpgroup.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
-#include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
+#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -71,102 +71,109 @@ class PrefillConsumer {
  public:
   // `warpgroup`: of the consumers.
   __device__ PrefillConsumer(const PrefillParams& params, const Shared& shared, int warpgroup)
-      : prefill_(params),
-        params_(params.attention),
-        shared_(shared),
-        warpgroup_(warpgroup),
-        cp_async_rows_(params.box_rows == 0 && Tile::kWarpsOfOperand == 1),
-        cp_async_queries_(params.box_tokens == 0),
-        softmax_scale_log2_(sm80::softmax_scale_log2_of(params.attention)) {}
+      : prefill_(params), params_(params.attention), shared_(shared), warpgroup_(warpgroup) {}
 
   // The last P V of a work tile and the first QK^T of the next are under way together, and results of the one
   // are written beside the other (kBeginsEarly). Without a work tile before or behind, what is multiplied is
   // anything, and nobody reads it: ptxas wants wgmma that nothing branches around.
-  __device__ void run() {
+  __device__ __forceinline__ void run() {
     if (warpgroup_ == Tile::kConsumers - 1) scheduler_barrier_arrive();
     Rows rows;
     if constexpr (Tile::kBeginsEarly) rows.clear_p();
-    bool is_pending = false, adds = false;  // the last P V; to others of its work tile
-    for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
+    int pending_tiles = 0;  // of the work tile whose last P V is to come
+    for (;; work_tiles_.advance()) {
       if constexpr (Tile::kBeginsEarly) {
-        if (is_pending) wait_for_values();
+        if (pending_tiles > 0) wait_for_values();
         ptx::wgmma_fence();
-        rows.multiply_values(shared_.values(values_.stage), adds);
+        rows.multiply_values(shared_.values(values().stage()), pending_tiles > 1);
       }
-      ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
-      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
-      const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
-      bool has_rows = false;
-      if (num_tiles >= 0) {
-        ptx::mbarrier_wait(shared_.queries_full(queries_.stage, warpgroup_), queries_.parity);
-        if (cp_async_queries_) ptx::fence_proxy_async();
-        has_rows = ptx::warp_uniform(rows_of(work_tile).num_rows) > warpgroup_ * Tile::kConsumerRows;
+      ptx::mbarrier_wait(shared_.work_tile_full(work_tiles_.stage()), work_tiles_.parity());
+      const PrefillWorkTile& work_tile = shared_.work_tile(work_tiles_.stage());
+      // What is known of the work tile is read where it is wanted: registers and predicates are few where
+      // results are written.
+      if (!is_end(work_tile)) {
+        ptx::mbarrier_wait(shared_.queries_full(queries().stage(), warpgroup_), queries().parity());
+        if (prefill_.box_tokens == 0) ptx::fence_proxy_async();
       }
-      const bool has_tiles = has_rows && num_tiles > 0;
-      if (has_tiles) wait_for_keys();
+      if (tiles_of(work_tile) > 0) wait_for_keys();
 
-      const uint32_t q = queries(queries_.stage);
+      const uint32_t q = queries_of(queries().stage());
+      VisibleScores visible;
       if constexpr (Tile::kBeginsEarly) {
-        rows.multiply_keys(q, shared_.keys(keys_.stage));
+        rows.multiply_keys(q, shared_.keys(keys_.stage()));
+        if (kKnowsEnds && tiles_of(work_tile) > 0) visible = visible_scores_of_first(work_tile);
         ptx::wgmma_wait_group<1>();
         ptx::fence_operand(rows.out);
-        if (is_pending) {
-          release_values();
-          finish(rows, shared_.work_tile(state.stage ^ 1), queries(queries_.stage ^ 1));
-          release(shared_.work_tile_empty(state.stage ^ 1));
+        if (pending_tiles > 0) {
+          release_values(1);
+          finish(rows, shared_.work_tile(work_tiles_.stage() ^ 1), queries().stage() ^ 1);
+          release(shared_.work_tile_empty(work_tiles_.stage() ^ 1));
         }
         ptx::wgmma_wait_group<0>();
-        is_pending = has_tiles;
+        pending_tiles = tiles_of(work_tile);
       }
-      if (num_tiles < 0) break;
-      if (has_tiles) {
+      if (is_end(work_tile)) break;
+      if (tiles_of(work_tile) > 0) {
         Splits splits(shared_.splits(warpgroup_), work_tile.first_key, params_.plan.kv_tile_keys);
         if constexpr (!Tile::kBeginsEarly) {
           rows.hold_queries(q);
           ptx::wgmma_fence();
-          rows.multiply_keys(q, shared_.keys(keys_.stage));
+          rows.multiply_keys(q, shared_.keys(keys_.stage()));
+          if (kKnowsEnds) visible = visible_scores_of_first(work_tile);
           ptx::wgmma_wait_group<0>();
         }
-        release_results();
-        adds = add_tiles(rows, splits, work_tile, q, num_tiles);
+        add_tiles(rows, splits, work_tile, q, visible);
         if constexpr (!Tile::kBeginsEarly) {
           wait_for_values();
           ptx::wgmma_fence();
-          rows.multiply_values(shared_.values(values_.stage), adds);
+          rows.multiply_values(shared_.values(values().stage()),
+                               Tile::kFixedSplits || tiles_of(work_tile) > 1);
           ptx::wgmma_wait_group<0>();
           ptx::fence_operand(rows.out);
-          release_values();
+          release_values(1);
           if constexpr (Tile::kFixedSplits) {
             rows.finish_sums();
-            splits.finish(rows, softmax_scale_log2_);
+            splits.finish(rows, prefill_.softmax_scale_log2);
           }
-          finish(rows, work_tile, q);
+          finish(rows, work_tile, queries().stage());
         }
       } else {
-        if (has_rows) {
-          release_results();
+        if (has_rows(work_tile)) {
           release_queries(work_tile);
           rows.clear();
-          finish(rows, work_tile, q);
+          finish(rows, work_tile, queries().stage());
         } else {
           pass(work_tile);
         }
       }
-      if (!Tile::kBeginsEarly || !has_tiles) release(shared_.work_tile_empty(state.stage));
+      if (!Tile::kBeginsEarly || pending_tiles == 0) release(shared_.work_tile_empty(work_tiles_.stage()));
     }
-    if (is_leader()) ptx::cp_async_bulk_wait_until_read();
   }
 
  private:
+  __device__ __forceinline__ static bool is_end(const PrefillWorkTile& work_tile) {
+    return ptx::warp_uniform(work_tile.num_tiles) < 0;
+  }
+  // What the warpgroup has to compute.
+  __device__ __forceinline__ int tiles_of(const PrefillWorkTile& work_tile) const {
+    const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
+    return has_rows(work_tile) ? max(num_tiles, 0) : 0;
+  }
+  __device__ __forceinline__ bool has_rows(const PrefillWorkTile& work_tile) const {
+    return ptx::warp_uniform(work_tile.num_rows) > warpgroup_ * Tile::kConsumerRows;
+  }
+  // Of the present work tile.
+  __device__ __forceinline__ PackedPipelineState<Tile::kQueryStages> queries() const {
+    return work_tiles_.template with_stages<Tile::kQueryStages>();
+  }
   // The consumer's, of a stage.
-  __device__ __forceinline__ uint32_t queries(int stage) const {
+  __device__ __forceinline__ uint32_t queries_of(int stage) const {
     return shared_.queries(stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
   }
 
   // The other consumer has rows, this one none: turns pass, and stages are free.
   __device__ __forceinline__ void pass(const PrefillWorkTile& work_tile) {
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
-    release_results();
 #pragma unroll 1
     for (int i = 0; i < num_tiles; ++i) {
       if (i > 0) {
@@ -174,41 +181,42 @@ class PrefillConsumer {
         scheduler_barrier_arrive();
       }
       wait_for_keys();
-      release(shared_.keys_empty(keys_.stage));
-      keys_.advance(Tile::kStages);
+      release_keys();
       wait_for_values();
-      release_values();
+      release_values(1);
     }
     release_queries(work_tile);
   }
 
-  // From the scores of the first KV tile to P of the last one. Whether the P V of that is to be added to
-  // others.
-  __device__ __forceinline__ bool add_tiles(Rows& rows, Splits& splits, const PrefillWorkTile& work_tile,
-                                            uint32_t q, int num_tiles) {
+  // From the scores of the first KV tile, of which rows see those `visible`, to P of the last one.
+  __device__ __forceinline__ void add_tiles(Rows& rows, Splits& splits, const PrefillWorkTile& work_tile,
+                                            uint32_t q, const VisibleScores& visible) {
+    const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
+    if constexpr (Tile::kFixedSplits) rows.clear();
     // What the compiler takes for different from lane to lane costs an instruction for each product: their
     // descriptors are in uniform registers.
     const KeyRange full{ptx::warp_uniform(work_tile.full.begin), ptx::warp_uniform(work_tile.full.end)};
     int first_key = ptx::warp_uniform(work_tile.first_key);
-    if constexpr (Tile::kFixedSplits)
-      rows.clear();
-    else
-      rows.clear_state();
-    score<false>(rows, work_tile, first_key);
-    rows.exponentiate(softmax_scale_log2_);
+    ptx::fence_operand(rows.scores);
+    release_keys();
+    if (caps()) cap(rows);
+    if (!is_full(full, first_key))
+      rows.mask_scores(kKnowsEnds ? visible : visible_scores(work_tile, first_key));
+    rows.begin(prefill_.softmax_scale_log2);
     rows.pack_p();
     wait_for_keys_or_end(num_tiles > 1, work_tile);
     // Most tiles are plain. Their code stands by itself: behind a jump over that of others, instructions
     // come late.
+    const auto is_plain = [&] { return !caps() && is_full(full, first_key + Tile::kKeys); };
     for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
-      for (; i < num_tiles && is_plain(full, first_key + Tile::kKeys); ++i)
+      for (; i < num_tiles && is_plain(); ++i)
         add_tile<true>(rows, splits, work_tile, q, first_key += Tile::kKeys, i, num_tiles);
 #pragma unroll 1
-      for (; i < num_tiles && !is_plain(full, first_key + Tile::kKeys); ++i)
+      for (; i < num_tiles && !is_plain(); ++i)
         add_tile<false>(rows, splits, work_tile, q, first_key += Tile::kKeys, i, num_tiles);
     }
-    return Tile::kFixedSplits || num_tiles > 1;
+    if (Tile::kQueryStages > 1) release_queries(work_tile);
   }
 
   // Merges what is this CTA's to merge of a work tile whose keys lie in several: where CTAs have no other
@@ -234,52 +242,29 @@ class PrefillConsumer {
     if (line.exclusive && Team::thread() == 0) meeting.end();
   }
 
-  // Results: `q` is where they may be staged.
-  __device__ __forceinline__ void finish(Rows& rows, const PrefillWorkTile& work_tile, uint32_t q) {
+  // Results. `stage`: of the queries, whose place results have where TMA stores them.
+  __device__ __forceinline__ void finish(Rows& rows, const PrefillWorkTile& work_tile, int stage) {
     if constexpr (!Tile::kFixedSplits) rows.finish_sums();
     // Else the compiler takes the warps of a warpgroup for diverged and serialises every wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
 
     const PrefillEpilogue<T, Tile> epilogue(params_, rows_of(work_tile), warpgroup_);
-    if (holds_results_) {
-      epilogue.stage(rows, softmax_scale_log2_, q);
+    if (stages_results(work_tile)) {
+      epilogue.stage(rows, prefill_.softmax_scale_log2, queries_of(stage));
       ptx::fence_proxy_async();
-      ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
-      if (is_leader()) store_results(work_tile, q);
+      release(shared_.queries_empty(stage, warpgroup_));
+      epilogue.write_lse(rows, prefill_.softmax_scale_log2);
     } else {
-      epilogue.write(rows, softmax_scale_log2_, work_tile.partial_idx);
+      epilogue.write(rows, prefill_.softmax_scale_log2, work_tile.partial_idx);
       if constexpr (Tile::kVerifies)
         if (work_tile.partial_idx >= 0) merge(work_tile);
     }
   }
-
-  // Whether the warpgroup's results go to memory by TMA: they are final, and a whole box.
-  __device__ __forceinline__ bool can_stage_results(const PrefillWorkTile& work_tile) const {
-    return Tile::kStagesResults && prefill_.stores_boxes && work_tile.partial_idx < 0 &&
-           rows_of(work_tile).num_rows >= (warpgroup_ + 1) * Tile::kConsumerRows;
+  // Whether results of all of the warpgroup's rows go to memory by TMA.
+  __device__ __forceinline__ bool stages_results(const PrefillWorkTile& work_tile) const {
+    return Tile::kStagesResults &&
+           ptx::warp_uniform(work_tile.num_staged_rows) >= (warpgroup_ + 1) * Tile::kConsumerRows;
   }
-  // By the leader. `from`: the warpgroup's queries, whose place results have.
-  __device__ __forceinline__ void store_results(const PrefillWorkTile& work_tile, uint32_t from) const {
-    const int token =
-        work_tile.tile.first_token + work_tile.tile.first_query + warpgroup_ * prefill_.box_tokens;
-#pragma unroll
-    for (int panel = 0; panel < Tile::kVPanels; ++panel)
-      ptx::cp_async_bulk_tensor_store(&prefill_.out, panel * kPanelColumns, work_tile.head * params_.group,
-                                      token, from + panel * Tile::kQueryPanelBytes);
-    ptx::cp_async_bulk_commit_group();
-  }
-  // The place of the work tile's results before this one is free, as soon as they have been read from it.
-  __device__ __forceinline__ void release_results() {
-    if constexpr (Tile::kStagesResults) {
-      if (holds_results_ && is_leader()) {
-        ptx::cp_async_bulk_wait_until_read();
-        ptx::mbarrier_arrive(shared_.queries_empty(queries_.stage ^ 1, warpgroup_),
-                             Tile::kConsumerWarps / Tile::kConsumers);
-      }
-      holds_results_ = false;
-    }
-  }
-  __device__ __forceinline__ static bool is_leader() { return threadIdx.x % 128 == 0; }
 
   // QK^T of the KV tile from `first_key` on, P V of the one before. `more`: there is another one.
   template <bool kPlain>
@@ -287,84 +272,103 @@ class PrefillConsumer {
                                            const PrefillWorkTile& work_tile, uint32_t q, int first_key, int i,
                                            int num_tiles) {
     const bool more = i + 1 < num_tiles;
+    [[maybe_unused]] VisibleScores visible;
+    if constexpr (!kPlain && !kKnowsEnds) visible = visible_scores(work_tile, first_key);
     scheduler_barrier_sync();
     ptx::wgmma_fence();
-    rows.multiply_keys(q, shared_.keys(keys_.stage));
+    rows.multiply_keys(q, shared_.keys(keys_.stage()));
     wait_for_values();
-    rows.multiply_values(shared_.values(values_.stage), Tile::kFixedSplits || i > 1);
+    rows.multiply_values(shared_.values(values().stage()), Tile::kFixedSplits || i > 1);
     scheduler_barrier_arrive();
+    if constexpr (!kPlain && kKnowsEnds) visible = visible_scores(work_tile, first_key);
     ptx::wgmma_wait_group<1>();
-    if constexpr (Tile::kOneStepSoftmax) {
-      ptx::fence_operand(rows.scores);
-      const auto edit = [&] {
-        if constexpr (!kPlain) cap_and_mask(rows, work_tile, first_key);
-      };
-      edit();
-      rows.exponentiate_by_old_max(
-          softmax_scale_log2_,
-          [&] {
-            rows.multiply_keys_by_warp(q, shared_.keys(keys_.stage));
-            edit();
-          },
-          [&] {
-            ptx::wgmma_wait_group<0>();
-            ptx::fence_operand(rows.out);
-          });
+    ptx::fence_operand(rows.scores);
+    const auto edit = [&] {
+      if constexpr (!kPlain) {
+        if (caps()) cap(rows);
+        rows.mask_scores(visible);
+      }
+    };
+    edit();
+    if constexpr (Tile::kOneStepSoftmax)
+      make_p_by_old_max(rows, work_tile, q, more, edit);
+    else
+      make_p(rows, splits, work_tile, first_key, more);
+  }
 
-      release(shared_.keys_empty(keys_.stage));
-      keys_.advance(Tile::kStages);
-      wait_for_keys_or_end(more, work_tile);
-      ptx::wgmma_wait_group<0>();
-      ptx::fence_operand(rows.out);
-      release_values();
-      rows.pack_p();
-      return;
-    }
+  // Scores become P in one step, to the end of the P V before. `edit`: caps and masks scores.
+  template <class Edit>
+  __device__ __forceinline__ void make_p_by_old_max(Rows& rows, const PrefillWorkTile& work_tile, uint32_t q,
+                                                    bool more, const Edit& edit) {
+    rows.exponentiate_by_old_max(
+        prefill_.softmax_scale_log2,
+        [&] {
+          rows.multiply_keys_by_warp(q, shared_.keys(keys_.stage()));
+          edit();
+        },
+        [&] {
+          ptx::wgmma_wait_group<0>();
+          ptx::fence_operand(rows.out);
+        });
+    release_keys();
+    wait_for_keys_or_end(more, work_tile);
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_operand(rows.out);
+    release_values(2);
+    rows.pack_p();
+  }
+
+  // The same where the row max comes first.
+  __device__ __forceinline__ void make_p(Rows& rows, [[maybe_unused]] Splits& splits,
+                                         const PrefillWorkTile& work_tile, int first_key, bool more) {
+    release_keys();
     [[maybe_unused]] bool begins_split = false;
     if constexpr (Tile::kFixedSplits)
       begins_split = splits.ends_before(first_key, params_.plan.kv_tile_keys, rows);
-    score<kPlain>(rows, work_tile, first_key);
+    rows.raise_max(prefill_.softmax_scale_log2);
     if constexpr (Tile::kExponentiatesBesidePv) {
-      rows.exponentiate(softmax_scale_log2_);
+      rows.exponentiate(prefill_.softmax_scale_log2);
 
       // The spin loop in this keeps the compiler from moving the next wait before the softmax.
       wait_for_keys_or_end(more, work_tile);
     }
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
-    release_values();
+    release_values(2);
     if constexpr (Tile::kFixedSplits)
-      if (begins_split) splits.add_ended(rows, softmax_scale_log2_);
+      if (begins_split) splits.add_ended(rows, prefill_.softmax_scale_log2);
     if constexpr (!Tile::kExponentiatesBesidePv) {
-      rows.exponentiate(softmax_scale_log2_);
+      rows.exponentiate(prefill_.softmax_scale_log2);
       wait_for_keys_or_end(more, work_tile);
     }
     rows.rescale_and_pack_p();
   }
 
-  // Of a KV tile: without cap and mask.
-  __device__ __forceinline__ bool is_plain(const KeyRange& full, int first_key) const {
-    return params_.logit_cap <= 0.0f && first_key >= full.begin && first_key + Tile::kKeys <= full.end;
+  // Of a KV tile: every row sees all of it.
+  __device__ __forceinline__ static bool is_full(const KeyRange& full, int first_key) {
+    return first_key >= full.begin && first_key + Tile::kKeys <= full.end;
   }
-
-  // The stage of K is free; cap, mask and row max.
-  template <bool kPlain>
-  __device__ __forceinline__ void score(Rows& rows, const PrefillWorkTile& work_tile, int first_key) {
-    ptx::fence_operand(rows.scores);
-    release(shared_.keys_empty(keys_.stage));
-    keys_.advance(Tile::kStages);
-    if constexpr (!kPlain) cap_and_mask(rows, work_tile, first_key);
-    rows.raise_max(softmax_scale_log2_);
-  }
-  __device__ __forceinline__ void cap_and_mask(Rows& rows, const PrefillWorkTile& work_tile, int first_key) {
-    if (params_.logit_cap > 0.0f) {
-      const sm80::ScoreCap cap(params_);
+  // Of the first KV tile, before the others.
+  __device__ __forceinline__ VisibleScores visible_scores_of_first(const PrefillWorkTile& work_tile) {
 #pragma unroll
-      for (float& score : rows.scores) score = cap(score);
-    }
-    if (first_key < work_tile.full.begin || first_key + Tile::kKeys > work_tile.full.end)
-      rows.mask_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key,
-                       {work_tile.tile.kv_begin, work_tile.tile.kv_end});
+    for (int half = 0; half < 2; ++half)
+      ends_[half] = Rows::end_of_row(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_) + 8 * half,
+                                     {work_tile.tile.kv_begin, work_tile.tile.kv_end});
+    return visible_scores(work_tile, work_tile.first_key);
+  }
+  __device__ __forceinline__ VisibleScores visible_scores(const PrefillWorkTile& work_tile,
+                                                          int first_key) const {
+    if constexpr (kKnowsEnds)
+      if (!Rows::has_windows(params_.batch))
+        return Rows::visible_scores(ends_, first_key, work_tile.tile.kv_begin);
+    return Rows::visible_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key,
+                                {work_tile.tile.kv_begin, work_tile.tile.kv_end});
+  }
+  __device__ __forceinline__ bool caps() const { return Tile::kMayCap && params_.logit_cap > 0.0f; }
+  __device__ __forceinline__ void cap(Rows& rows) const {
+    const sm80::ScoreCap cap(params_);
+#pragma unroll
+    for (float& score : rows.scores) score = cap(score);
   }
 
   // Computed again where it is wanted, since registers are short.
@@ -373,29 +377,36 @@ class PrefillConsumer {
   }
 
   __device__ __forceinline__ void wait_for_keys() const {
-    ptx::mbarrier_wait(shared_.keys_full(keys_.stage), keys_.parity);
-    if (cp_async_rows_) ptx::fence_proxy_async();
+    ptx::mbarrier_wait(shared_.keys_full(keys_.stage()), keys_.parity());
+    if (Tile::kWarpsOfOperand == 1 && prefill_.box_rows == 0) ptx::fence_proxy_async();
   }
-  // Waits for the next K; without any, the queries are free.
+  // Waits for the next K. Without any the queries are free: where the next ones have no place of their own,
+  // they are wanted at once.
   __device__ __forceinline__ void wait_for_keys_or_end(bool more, const PrefillWorkTile& work_tile) {
     if (more)
       wait_for_keys();
-    else
+    else if (Tile::kQueryStages == 1)
       release_queries(work_tile);
   }
+  __device__ __forceinline__ void release_keys() {
+    release(shared_.keys_empty(keys_.stage()));
+    keys_.advance();
+  }
+  // Of the KV tile before the one whose keys are next.
+  __device__ __forceinline__ PackedPipelineState<Tile::kStages> values() const { return keys_.before(1); }
   __device__ __forceinline__ void wait_for_values() const {
-    ptx::mbarrier_wait(shared_.values_full(values_.stage), values_.parity);
-    if (cp_async_rows_) ptx::fence_proxy_async();
+    ptx::mbarrier_wait(shared_.values_full(values().stage()), values().parity());
+    // Asked in another way than of keys: one answer for both would take a predicate, which masks have none
+    // to spare of.
+    if (Tile::kWarpsOfOperand == 1 && prefill_.box_rows < 1) ptx::fence_proxy_async();
   }
-  __device__ __forceinline__ void release_values() {
-    release(shared_.values_empty(values_.stage));
-    values_.advance(Tile::kStages);
+  // `tiles_before` the one whose keys are next.
+  __device__ __forceinline__ void release_values(uint32_t tiles_before) {
+    release(shared_.values_empty(keys_.before(tiles_before).stage()));
   }
-  // Where results will take their place, that is for release_results() to do.
+  // Where results will take their place, that is for finish() to do.
   __device__ __forceinline__ void release_queries(const PrefillWorkTile& work_tile) {
-    holds_results_ = can_stage_results(work_tile);
-    if (!holds_results_) release(shared_.queries_empty(queries_.stage, warpgroup_));
-    queries_.advance(Tile::kQueryStages);
+    if (!stages_results(work_tile)) release(shared_.queries_empty(queries().stage(), warpgroup_));
   }
   // One arrival a warp.
   __device__ __forceinline__ static void release(uint32_t barrier) {
@@ -417,10 +428,12 @@ class PrefillConsumer {
   const AttentionParams& params_;
   const Shared& shared_;
   const int warpgroup_;
-  const bool cp_async_rows_, cp_async_queries_;
-  const float softmax_scale_log2_;
-  PipelineState queries_, keys_, values_;
-  bool holds_results_ = false;  // in the place of the queries before the present ones
+  PackedPipelineState<Tile::kWorkTileStages> work_tiles_;
+  // Where what the thread's rows see of the work tile's keys ends. Three warpgroups, and two beside those
+  // that convert fp8, have no registers for it.
+  static constexpr bool kKnowsEnds = Tile::kConsumers == 2 && Tile::kWarpsOfOperand == 1;
+  int ends_[2];
+  PackedPipelineState<Tile::kStages> keys_;
 };
 
 // The producer of K, or of V.
@@ -470,17 +483,25 @@ void launch_prefill_tile(const PrefillParams& params, int num_ctas, void* stream
 
 template <class T, Element kKv, int kHeadDimQk, int kHeadDimV>
 void launch_prefill(const PrefillParams& params, int num_ctas, void* stream) {
-  const PlanView& plan = params.attention.plan;
-  if constexpr (!is_fp8(kKv) && has_fixed_splits({kHeadDimQk, kHeadDimV}))
-    if (plan.split_bank != nullptr)
-      return launch_prefill_tile<T, kKv,
-                                 PrefillTile<kHeadDimQk, kHeadDimV, false, PrefillKind::kFixedSplits>>(
-          params, num_ctas, stream);
-  if constexpr (may_verify(kHeadDimV, is_fp8(kKv)))
-    if (verifies(plan))
-      return launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, PrefillKind::kVerify>>(
-          params, num_ctas, stream);
-  launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, is_fp8(kKv)>>(params, num_ctas, stream);
+  using enum PrefillKind;
+  if constexpr (is_fp8(kKv)) {
+    launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, true>>(params, num_ctas, stream);
+  } else {
+    const PlanView& plan = params.attention.plan;
+    if constexpr (has_fixed_splits({kHeadDimQk, kHeadDimV}))
+      if (plan.split_bank != nullptr)
+        return launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, kFixedSplits>>(
+            params, num_ctas, stream);
+    if constexpr (may_verify(kHeadDimV, false))
+      if (verifies(plan))
+        return launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, kVerify>>(
+            params, num_ctas, stream);
+    if (params.attention.logit_cap > 0.0f)
+      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false>>(params, num_ctas, stream);
+    else
+      launch_prefill_tile<T, kKv, PrefillTile<kHeadDimQk, kHeadDimV, false, kMany, false>>(params, num_ctas,
+                                                                                           stream);
+  }
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -58,8 +58,9 @@ struct PrefillE4m3Tile {
   static constexpr bool kMayPlanInline = false, kVerifies = false;
   static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
   static constexpr int kMaxBoxRows = kMaxBoxRowsOfFp8;
-  static constexpr int kStages = 3;                     // of keys, and of values as they come
-  static constexpr int kTransposedStages = 2;           // of values transposed
+  static constexpr int kStages = 3;            // of keys, and of values as they come
+  static constexpr int kTransposedStages = 2;  // of values transposed
+  static constexpr bool kStagesResults = false;
   static constexpr bool kProducerZeroesValues = false;  // who transposes them does
   static constexpr int kWorkTileStages = 2, kQueryStages = kHeadDimQk > 128 ? 1 : 2;
   static constexpr int kQkPanels = (kHeadDimQk + kPanelRowBytes - 1) / kPanelRowBytes;
@@ -344,10 +345,11 @@ class PrefillE4m3Epilogue : PrefillResults {
   __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2,
                                         const E4m3Descales& descales, int partial_idx) const {
     if (partial_idx >= 0) return write_partial(rows, descales, partial_idx);
+    write_lse(rows, softmax_scale_log2);
     float out_scale[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      out_scale[half] = finish(rows, half, softmax_scale_log2) * (Rows::kUnscale * descales.out);
+      out_scale[half] = scale_of(rows, half, softmax_scale_log2) * (Rows::kUnscale * descales.out);
     if (params_.out_element == Element::kF32)
       write_wide(rows, out_scale);
     else if (params_.out_element == Element::kBF16)
@@ -414,8 +416,8 @@ class PrefillE4m3Epilogue : PrefillResults {
           high[i] = sm80::pack(element(rows, first + i, half, 2) * out_scale[half],
                                element(rows, first + i, half, 3) * out_scale[half], T());
         }
-        sm80::quad_transpose(low);
-        sm80::quad_transpose(high);
+        quad_transpose(low, lane_);
+        quad_transpose(high, lane_);
         const int sixteen = first + lane_ % 4;
         if (valid && sixteen * 16 < params_.head_dim_v) {
           to[2 * sixteen] = make_uint4(low[0], high[0], low[1], high[1]);
@@ -551,8 +553,8 @@ class PrefillE4m3Consumer {
       for (float& score : rows.scores) score = cap(score);
     }
     if (!kPlain && (first_key < work_tile.full.begin || first_key + Tile::kKeys > work_tile.full.end))
-      rows.mask_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_), first_key,
-                       {work_tile.tile.kv_begin, work_tile.tile.kv_end});
+      rows.mask_scores(Rows::visible_scores(params_, rows_of(work_tile), prefill_row<Tile>(warpgroup_),
+                                            first_key, {work_tile.tile.kv_begin, work_tile.tile.kv_end}));
     rows.raise_max(softmax_scale_log2_of(descales));
   }
 

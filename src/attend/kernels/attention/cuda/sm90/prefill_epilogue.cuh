@@ -5,8 +5,8 @@
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_results.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_rows.cuh"
+#include "attend/kernels/common/cuda/ptx/lane.cuh"
 #include "attend/kernels/common/cuda/ptx/stmatrix.cuh"
-#include "attend/kernels/common/cuda/ptx/thread.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
@@ -19,21 +19,23 @@ class PrefillEpilogue : PrefillResults {
   __device__ PrefillEpilogue(const AttentionParams& params, const sm80::WorkTileRows& rows, int warpgroup)
       : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)) {}
 
-  // After finish_sums(). By all threads of a warp, whose 16 rows all are. Results as panels in shared memory:
-  // `to` is the warpgroup's first row of the first.
+  using PrefillResults::write_lse;
+
+  // After finish_sums(). By all threads of a warp, whose 16 rows all are. Results without LSE, as panels in
+  // shared memory: `to` is the warpgroup's first row of the first.
   __device__ __forceinline__ void stage(const Rows& rows, float softmax_scale_log2, uint32_t to) const {
-    float out_scale[2];
+    float scales[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) out_scale[half] = finish(rows, half, softmax_scale_log2);
+    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2);
     // Lane l gives the address of row l % 16 of a group of eight columns, or of the next one.
-    const int row = ptx::tid_x() / 32 % 4 * 16 + lane_ % 16;
+    const int row = ptx::warp_of_warpgroup() * 16 + lane_ % 16;
 #pragma unroll
     for (int n = 0; n < kGroups; n += 2) {
       uint32_t words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        words[i] = sm80::pack(rows.out[4 * n + 2 * i] * out_scale[i % 2],
-                              rows.out[4 * n + 2 * i + 1] * out_scale[i % 2], T());
+        words[i] = sm80::pack(rows.out[4 * n + 2 * i] * scales[i % 2],
+                              rows.out[4 * n + 2 * i + 1] * scales[i % 2], T());
       ptx::stmatrix_x4(to + n / 8 * Tile::kQueryPanelBytes + swizzled(row, n % 8 + lane_ / 16), words);
     }
   }
@@ -41,22 +43,23 @@ class PrefillEpilogue : PrefillResults {
   // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
   __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2, int partial_idx) const {
     if (partial_idx >= 0) return write_partial(rows, partial_idx);
-    float out_scale[2];
+    float scales[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) out_scale[half] = finish(rows, half, softmax_scale_log2);
+    for (int half = 0; half < 2; ++half) scales[half] = scale_of(rows, half, softmax_scale_log2);
+    write_lse(rows, softmax_scale_log2);
     if (params_.out_element == Element::kF32)
-      write_wide(rows, out_scale);
+      write_wide(rows, scales);
     else
-      write_narrow(rows, out_scale);
+      write_narrow(rows, scales);
   }
 
  private:
-  __device__ __forceinline__ void write_wide(const Rows& rows, const float (&out_scale)[2]) const {
+  __device__ __forceinline__ void write_wide(const Rows& rows, const float (&scales)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int tile_row = first_row_ + 8 * half;
       if (tile_row >= rows_.num_rows) continue;
-      write_floats(rows, half, out_scale[half], reinterpret_cast<float2*>(out_row(tile_row, sizeof(float))));
+      write_floats(rows, half, scales[half], reinterpret_cast<float2*>(out_row(tile_row, sizeof(float))));
     }
   }
 
@@ -85,7 +88,7 @@ class PrefillEpilogue : PrefillResults {
 
   // Four lanes of a row transpose their words of four groups, so that each writes whole groups: four lanes 64
   // bytes.
-  __device__ __forceinline__ void write_narrow(const Rows& rows, const float (&out_scale)[2]) const {
+  __device__ __forceinline__ void write_narrow(const Rows& rows, const float (&scales)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int tile_row = first_row_ + 8 * half;
@@ -96,9 +99,9 @@ class PrefillEpilogue : PrefillResults {
         uint32_t words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          words[i] = sm80::pack(rows.out[4 * (first + i) + 2 * half] * out_scale[half],
-                                rows.out[4 * (first + i) + 2 * half + 1] * out_scale[half], T());
-        sm80::quad_transpose(words);
+          words[i] = sm80::pack(rows.out[4 * (first + i) + 2 * half] * scales[half],
+                                rows.out[4 * (first + i) + 2 * half + 1] * scales[half], T());
+        quad_transpose(words, lane_);
         const int group = first + lane_ % 4;
         if (valid && group * 8 < params_.head_dim_v)
           to[group] = make_uint4(words[0], words[1], words[2], words[3]);

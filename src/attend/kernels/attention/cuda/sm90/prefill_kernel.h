@@ -39,6 +39,8 @@ struct PrefillParams {
   int32_t box_tokens;
   // Results of 16 bits whose rows lie in such boxes too: TMA stores those of a consumer whose rows all are.
   bool stores_boxes;
+  // scale log2(e), for exp2; capped scores have their scale already. As a parameter it takes no register.
+  float softmax_scale_log2;
   // [2]: the scheduler's counters: work tiles that CTAs have taken beyond their first, CTAs that have ended;
   // 0 between launches. They lie where a plan counts partial results, of which there are none here.
   int32_t* progress;

@@ -7,6 +7,7 @@
 #include "attend/kernels/common/cuda/ptx/integer.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
+#include "attend/kernels/common/cuda/sm90/packed_pipeline_state.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
 
 namespace attend::kernels::cuda::sm90 {
@@ -18,7 +19,7 @@ __device__ inline void arrive_after_cp_async(uint32_t barrier) {
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
-// Scheduler, and producer of the queries.
+// Scheduler, and producer of the queries, who stores the results that lie in their place.
 template <class Tile, class Shared>
 class PrefillScheduler {
   static constexpr int kElementBytes = Tile::kElementBytes;
@@ -37,17 +38,21 @@ class PrefillScheduler {
     PrefillWalk<Tile> walk(params_);
     const bool schedules = warp_ == 0 && lane_ == 0;
     if (schedules) walk.begin();
-    PipelineState queries;
-    for (PipelineState state;; state.advance(Tile::kWorkTileStages), queries.advance(Tile::kQueryStages)) {
+    if constexpr (Tile::kStagesResults) {
+      if (lane_ == 0)
+        for (int stage = 0; stage < Tile::kQueryStages; ++stage) staged(stage).num_rows = 0;
+    }
+    PackedPipelineState<Tile::kWorkTileStages> state;
+    for (;; state.advance()) {
       if (schedules) {
         walk.find();
-        ptx::mbarrier_wait(shared_.work_tile_empty(state.stage), state.parity ^ 1);
+        ptx::mbarrier_wait(shared_.work_tile_empty(state.stage()), state.parity() ^ 1);
         const bool has_ended = walk.has_ended();
         if (has_ended)
-          shared_.work_tile(state.stage).num_tiles = -1;
+          shared_.work_tile(state.stage()).num_tiles = -1;
         else
-          walk.write(shared_.work_tile(state.stage));
-        ptx::mbarrier_arrive(shared_.work_tile_full(state.stage));
+          walk.write(shared_.work_tile(state.stage()));
+        ptx::mbarrier_arrive(shared_.work_tile_full(state.stage()));
         if (has_ended)
           walk.end();
         else
@@ -55,29 +60,71 @@ class PrefillScheduler {
       }
       // Else lanes that did not schedule would go ahead, and all that follows be done twice.
       __syncwarp();
-      ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
-      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
-      if (work_tile.num_tiles < 0) return;
-      if constexpr (Tile::kConsumers == kWarps) {
-        load(work_tile, queries, warp_);
-      } else {
-#pragma unroll 1
-        for (int consumer = warp_; consumer < Tile::kConsumers; consumer += kWarps)
-          load(work_tile, queries, consumer);
-      }
+      ptx::mbarrier_wait(shared_.work_tile_full(state.stage()), state.parity());
+      const PrefillWorkTile& work_tile = shared_.work_tile(state.stage());
+      if (work_tile.num_tiles < 0) break;
+      const Queries queries = state.template with_stages<Tile::kQueryStages>();
+      for_consumers([&](int consumer) {
+        wait_for_place(queries, consumer);
+        load(work_tile, queries.stage(), consumer);
+      });
+      if constexpr (Tile::kStagesResults) note_results(work_tile, queries.stage());
+    }
+    if constexpr (Tile::kStagesResults) {
+      for (int i = 0; i < Tile::kQueryStages; ++i, state.advance())
+        for_consumers([&](int consumer) {
+          wait_for_place(state.template with_stages<Tile::kQueryStages>(), consumer);
+        });
     }
   }
 
  private:
-  // The queries of a consumer.
-  __device__ __forceinline__ void load(const PrefillWorkTile& work_tile, const PipelineState& at,
-                                       int consumer) const {
-    ptx::mbarrier_wait(shared_.queries_empty(at.stage, consumer), at.parity ^ 1);
-    const uint32_t full = shared_.queries_full(at.stage, consumer);
-    if (params_.box_tokens > 0) {
-      if (lane_ == 0) copy_box(work_tile, shared_.queries(at.stage), full, consumer);
+  using Queries = PackedPipelineState<Tile::kQueryStages>;
+
+  // Those whose queries this warp loads.
+  template <class Do>
+  __device__ __forceinline__ void for_consumers(const Do& act) const {
+    if constexpr (Tile::kConsumers == kWarps) {
+      act(warp_);
     } else {
-      copy_queries(work_tile, shared_.queries(at.stage), consumer);
+#pragma unroll 1
+      for (int consumer = warp_; consumer < Tile::kConsumers; consumer += kWarps) act(consumer);
+    }
+  }
+
+  __device__ __forceinline__ StagedResults& staged(int stage) const { return shared_.staged(warp_, stage); }
+  // Of the work tile whose queries are in a stage.
+  __device__ __forceinline__ void note_results(const PrefillWorkTile& work_tile, int stage) const {
+    if (lane_ == 0)
+      staged(stage) = {work_tile.tile.first_token + work_tile.tile.first_query,
+                       work_tile.head * params_.attention.group, work_tile.num_staged_rows};
+  }
+
+  // Until a consumer wants nothing more of a stage, and results that lie there have been read.
+  __device__ __forceinline__ void wait_for_place(const Queries& at, int consumer) const {
+    ptx::mbarrier_wait(shared_.queries_empty(at.stage(), consumer), at.parity() ^ 1);
+    if constexpr (Tile::kStagesResults) {
+      if (lane_ > 0) return;
+      const StagedResults& results = staged(at.stage());
+      const int first_row = consumer * Tile::kConsumerRows;
+      if (results.num_rows < first_row + Tile::kConsumerRows) return;
+#pragma unroll
+      for (int panel = 0; panel < Tile::kVPanels; ++panel)
+        ptx::cp_async_bulk_tensor_store(
+            &params_.out, panel * kPanelColumns, results.head, results.token + consumer * params_.box_tokens,
+            shared_.queries(at.stage()) + panel * Tile::kQueryPanelBytes + first_row * kPanelRowBytes);
+      ptx::cp_async_bulk_commit_group();
+      ptx::cp_async_bulk_wait_until_read();
+    }
+  }
+
+  // The queries of a consumer.
+  __device__ __forceinline__ void load(const PrefillWorkTile& work_tile, int stage, int consumer) const {
+    const uint32_t full = shared_.queries_full(stage, consumer);
+    if (params_.box_tokens > 0) {
+      if (lane_ == 0) copy_box(work_tile, shared_.queries(stage), full, consumer);
+    } else {
+      copy_queries(work_tile, shared_.queries(stage), consumer);
       arrive_after_cp_async(full);
     }
   }

@@ -4,8 +4,8 @@
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_softmax.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_tile.cuh"
+#include "attend/kernels/common/cuda/ptx/lane.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
-#include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend_generated/wgmma_codes_products.cuh"
 #include "attend_generated/wgmma_products.cuh"
@@ -32,6 +32,8 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 
   // Of a lane's P of a row: what is above raises the row max, so that P stays within 16 bits.
   static constexpr float kMaxSum = 256.0f;
+  // What of that is too near to infinity to be scaled.
+  static constexpr float kMaxScaledSum = 0x1p64f;
 
   uint32_t queries[kHoldsQueries ? kQuerySteps : 1][4];  // operand A of wgmma with K
   uint32_t p[kSteps][4];                                 // operand A of wgmma with V
@@ -40,7 +42,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   __device__ __forceinline__ void hold_queries(uint32_t q) {
     if constexpr (kHoldsQueries) {
       constexpr int kStepsOfPanel = kPanelColumns / 16;
-      const int thread = ptx::tid_x(), lane = thread % 32, row = thread / 32 % 4 * 16 + lane % 16;
+      const int lane = ptx::lane(), row = ptx::warp_of_warpgroup() * 16 + lane % 16;
 #pragma unroll
       for (int i = 0; i < kQuerySteps; ++i)
         ptx::ldmatrix_x4(queries[i], q + i / kStepsOfPanel * Tile::kQueryPanelBytes +
@@ -81,6 +83,19 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     for (int step = 0; step < kSteps; ++step)
       ptx::wgmma_mma_async_rs(out, p[step], b + step * kStepBytes / 16, add || step > 0, T());
     ptx::wgmma_commit_group();
+  }
+
+  // Of the first KV tile: the row max, P and its sum.
+  __device__ __forceinline__ void begin(float softmax_scale_log2) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      row_max[half] = sm80::quad_max(max_of(half));
+      row_sum[half] = 0.0f;
+      rescale[half] = 0.0f;
+      shifts[half] =
+          row_max[half] == -INFINITY ? Softmax::kShiftOfNoMax : __fmul_rn(row_max[half], softmax_scale_log2);
+    }
+    exponentiate(softmax_scale_log2);
   }
 
   // Second half: scores become P = 2^(softmax_scale_log2 (score - row_max)).
@@ -125,78 +140,79 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     for (int half = 0; half < 2; ++half) row_sum[half] += tile_sum[half];
   }
 
-  // Of rows with a sum above kMaxSum. P becomes relative to the new row max; where it has overflowed, as of
-  // a row that had none, from its score. The warp's other rows take theirs again with it, so that bits depend
-  // on a row alone as long as mma.sync and wgmma add alike (deterministic.md), as they did wherever it was
-  // tried.
+  // Of rows with a sum above kMaxSum. P becomes relative to the new row max; where it may have overflowed, as
+  // of a row that had none, from its score. The warp's other rows take theirs again with it, so that bits
+  // depend on a row alone as long as mma.sync and wgmma add alike (deterministic.md), as they did wherever it
+  // was tried.
   template <class Score, class WaitForOut>
   __device__ __forceinline__ void raise_max_of_p(float softmax_scale_log2, float (&tile_sum)[2],
                                                  const Score& score, const WaitForOut& wait_for_out) {
-    constexpr float kMaxP = 0x1p64f;
-    float p_scale[2];
-    bool raises[2], overflows[2];
+    // 0: P overflows. In a register, since predicates are few.
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = 0.0f;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-        most = fmaxf(most, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-      most = sm80::quad_max(most);
-      raises[half] = sm80::quad_max(tile_sum[half]) > kMaxSum;
-      overflows[half] = raises[half] && most > kMaxP;
-      p_scale[half] = most;
-    }
-    if (__any_sync(0xffffffffu, overflows[0] || overflows[1])) {
+    for (int half = 0; half < 2; ++half)
+      rescale[half] = sm80::quad_max(tile_sum[half]) > kMaxScaledSum ? 0.0f : 1.0f;
+    if (__any_sync(0xffffffffu, rescale[0] == 0.0f || rescale[1] == 0.0f)) {
       score();
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float most = -INFINITY, sums[2] = {};
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
-          most = fmaxf(most, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-        most = sm80::quad_max(most);
-        if (overflows[half]) {
-          const float shift = __fmul_rn(most, softmax_scale_log2);
-          rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
-          row_max[half] = most;
-          shifts[half] = shift;
-        }
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            float& x = scores[4 * n + 2 * half + i];
-            x = ptx::ex2_approx(x * softmax_scale_log2 - shifts[half]);
-            sums[i] += x;
-          }
-        tile_sum[half] = sums[0] + sums[1];
-      }
+      for (int half = 0; half < 2; ++half) tile_sum[half] = exponentiate_again(half, softmax_scale_log2);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!overflows[half]) rescale[half] = 1.0f;
-      if (raises[half] && !overflows[half]) {
-        const float new_max = row_max[half] + __fdividef(__log2f(p_scale[half]), softmax_scale_log2);
-        const float shift = __fmul_rn(new_max, softmax_scale_log2);
-        rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
-        row_max[half] = new_max;
-        shifts[half] = shift;
-        tile_sum[half] *= rescale[half];
-      }
-      p_scale[half] = overflows[half] ? 1.0f : rescale[half];
+      scale_p(half, softmax_scale_log2, tile_sum[half]);
       row_sum[half] *= rescale[half];
     }
-#pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i) scores[i] *= p_scale[i / 2 % 2];
     wait_for_out();
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) out[i] *= rescale[i / 2 % 2];
+  }
+  // From scores, relative to their max where P has overflowed. Returns the sum of P.
+  __device__ __forceinline__ float exponentiate_again(int half, float softmax_scale_log2) {
+    const float new_max = sm80::quad_max(max_of(half));
+    if (rescale[half] == 0.0f) raise_max_to(half, new_max, softmax_scale_log2);
+    float sums[2] = {};
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& x = scores[4 * n + 2 * half + i];
+        x = ptx::ex2_approx(x * softmax_scale_log2 - shifts[half]);
+        sums[i] += x;
+      }
+    return sums[0] + sums[1];
+  }
+  // P of a row with a sum above kMaxSum, and that sum, relative to P's max.
+  __device__ __forceinline__ void scale_p(int half, float softmax_scale_log2, float& tile_sum) {
+    const bool raises = sm80::quad_max(tile_sum) > kMaxSum;
+    const float most = sm80::quad_max(max_of(half));
+    float p_scale = 1.0f;
+    if (raises) {
+      raise_max_to(half, row_max[half] + __fdividef(__log2f(most), softmax_scale_log2), softmax_scale_log2);
+      p_scale = rescale[half];
+    }
+    tile_sum *= p_scale;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) scores[4 * n + 2 * half + i] *= p_scale;
+  }
+  __device__ __forceinline__ float max_of(int half) const {
+    float most = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+      most = fmaxf(most, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+    return most;
+  }
+  __device__ __forceinline__ void raise_max_to(int half, float new_max, float softmax_scale_log2) {
+    const float shift = __fmul_rn(new_max, softmax_scale_log2);
+    rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
+    row_max[half] = new_max;
+    shifts[half] = shift;
   }
 
   // The scores of multiply_keys(), by each warp for its own rows.
   __device__ __forceinline__ void multiply_keys_by_warp(uint32_t q, uint32_t k) {
     constexpr int kStepsOfPanel = kPanelColumns / 16;
-    const int thread = ptx::tid_x(), lane = thread % 32, row = thread / 32 % 4 * 16 + lane % 16;
+    const int lane = ptx::lane(), row = ptx::warp_of_warpgroup() * 16 + lane % 16;
     const int key = lane / 16 * 8 + lane % 8;
 #pragma unroll
     for (float& score : scores) score = 0.0f;

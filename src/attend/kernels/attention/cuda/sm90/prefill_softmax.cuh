@@ -5,8 +5,14 @@
 #include "attend/kernels/attention/cuda/common/row_state.cuh"
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill_loads.cuh"
+#include "attend/kernels/common/cuda/ptx/lane.cuh"
 
 namespace attend::kernels::cuda::sm90 {
+
+// Of a thread's scores of a KV tile: bit 2 n + i of bits[half] for element [4 n + 2 half + i].
+struct VisibleScores {
+  uint32_t bits[2];
+};
 
 // A consumer warpgroup's 64 rows: scores of a KV tile, output accumulators, and what the online softmax knows
 // of them. A thread has rows 16 w + l / 4 and 8 further (`half` 0 and 1), w its warp and l its lane; element
@@ -42,33 +48,67 @@ struct PrefillSoftmax {
     }
   }
 
-  // Mask: scores of the KV tile from `first_key` on that a row does not see, or that lie outside of `keys`,
-  // become -inf. `first_row`: the thread's, of the work tile.
-  __device__ __forceinline__ void mask_scores(const AttentionParams& params, const sm80::WorkTileRows& rows,
-                                              int first_row, int first_key, const KeyRange& keys) {
-    const int first_column = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
+  // Where what the thread's row sees of `keys` ends, without windows and chunks. `row`: of the work tile;
+  // what rows beyond it see is nobody's business.
+  __device__ __forceinline__ static int end_of_row(const AttentionParams& params,
+                                                   const sm80::WorkTileRows& rows, int row,
+                                                   const KeyRange& keys) {
+    const int position = position_of<false>(params.batch, rows.span, rows.at(params, row).query);
+    return min(position + params.batch.window_right + 1, keys.end);
+  }
+  // Which of `keys` the thread's rows see of the KV tile from `first_key` on. `first_row`: the thread's, of
+  // the work tile.
+  __device__ __forceinline__ static VisibleScores visible_scores(const AttentionParams& params,
+                                                                 const sm80::WorkTileRows& rows,
+                                                                 int first_row, int first_key,
+                                                                 const KeyRange& keys) {
+    const int first_column = first_key + ptx::lane() % 4 * 2;
+    const uint32_t before = scores_below(keys.begin - first_column);
+    const bool windows = has_windows(params.batch);
+    VisibleScores visible;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + 8 * half;
-      const QueryRange query = query_range<false>(params.batch, rows.span, rows.at(params, row).query);
-      const int begin = max(query.lo, keys.begin) - first_column;
-      const int end = row < rows.num_rows ? min(query.hi + 1, keys.end) - first_column : begin;
-      if constexpr (kColumns == 96) {  // has no register to spare
-        mask_where(half, [&](int column) { return column < begin || column >= end; });
+      if (!windows) {
+        visible.bits[half] = scores_below(end_of_row(params, rows, row, keys) - first_column) & ~before;
       } else {
-        mask_where(half, [&](int column) { return column >= end; });
-        // Without a window, only of the first KV tile.
-        if (__any_sync(0xffffffffu, begin > 0)) mask_where(half, [&](int column) { return column < begin; });
+        const VisibleRange range = visible_range(
+            params.batch, rows.span, position_of<false>(params.batch, rows.span, rows.at(params, row).query));
+        visible.bits[half] = scores_below(min(range.hi + 1, keys.end) - first_column) &
+                             ~(before | scores_below(range.lo - first_column));
       }
     }
+    return visible;
   }
-  template <class Hides>
-  __device__ __forceinline__ void mask_where(int half, const Hides& hides) {
+  __device__ __forceinline__ static bool has_windows(const BatchParams& batch) {
+    return batch.window_left >= 0 || batch.chunk > 0;
+  }
+  // The same by the rows' ends.
+  __device__ __forceinline__ static VisibleScores visible_scores(const int (&ends)[2], int first_key,
+                                                                 int begin) {
+    const int first_column = first_key + ptx::lane() % 4 * 2;
+    const uint32_t before = scores_below(begin - first_column);
+    VisibleScores visible;
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n)
+    for (int half = 0; half < 2; ++half)
+      visible.bits[half] = scores_below(ends[half] - first_column) & ~before;
+    return visible;
+  }
+  // Bits of a row's scores in the first `num_columns` columns from the lane's first one on.
+  __device__ __forceinline__ static uint32_t scores_below(int num_columns) {
+    static_assert(kKeys <= 128);
+    const int within = min(max(num_columns, 0), kKeys);
+    return static_cast<uint32_t>((uint64_t{1} << (within / 8 * 2 + min(within % 8, 2))) - 1);
+  }
+  // Mask: other scores become -inf.
+  __device__ __forceinline__ void mask_scores(const VisibleScores& visible) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
-        if (hides(8 * n + i)) scores[4 * n + 2 * half + i] = -INFINITY;
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if ((visible.bits[half] >> (2 * n + i) & 1) == 0) scores[4 * n + 2 * half + i] = -INFINITY;
   }
 
   // Online softmax, first half: the row max, and `rescale`, what out and row_sum so far are to be multiplied

@@ -26,6 +26,14 @@ struct alignas(16) PrefillWorkTile {
   int32_t first_key;    // of the first key tile
   int32_t num_tiles;    // -1: there are no more work tiles
   KeyRange full;        // keys that every row sees, of those
+  int32_t num_rows;
+  int32_t num_staged_rows;  // rows whose results TMA may store: those of a work tile with final results, or 0
+};
+
+// Results that a consumer leaves in the place of its queries.
+struct alignas(16) StagedResults {
+  int token, head;  // of the work tile's first row, and its first query head
+  int num_rows;     // of the work tile; 0: none of its results are left there
 };
 
 // Rows of a work tile: three warpgroups of consumers have more than a row tile, unless CTAs divide keys.
@@ -63,7 +71,10 @@ template <class Tile>
 class PrefillWalk {
  public:
   __device__ explicit PrefillWalk(const PrefillParams& params)
-      : params_(params.attention), progress_(params.progress), divides_keys_(divides_keys(params_.plan)) {}
+      : params_(params.attention),
+        progress_(params.progress),
+        divides_keys_(divides_keys(params_.plan)),
+        stores_boxes_(params.stores_boxes) {}
 
   __device__ void begin() {
     const PlanView& plan = params_.plan;
@@ -109,6 +120,7 @@ class PrefillWalk {
     made.first_key = made.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
     if (made.tile.kv_begin < made.tile.kv_end)
       made.num_tiles = (made.tile.kv_end - made.first_key + Tile::kKeys - 1) / Tile::kKeys;
+    if (stores_boxes_ && made.partial_idx < 0) made.num_staged_rows = made.num_rows;
     work_tile = made;
   }
 
@@ -168,6 +180,7 @@ class PrefillWalk {
     work_tile.partial_idx = -1;
     work_tile.tile = tile_;
     const sm80::WorkTileRows rows(params_, work_tile.tile, work_tile.head, most_rows<Tile>(params_));
+    work_tile.num_rows = rows.num_rows;
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
     // The plan may be one of a layer without a window, its row tiles lower.
     const VisibleRange of_first =
@@ -182,7 +195,7 @@ class PrefillWalk {
 
   const AttentionParams& params_;
   int32_t* const progress_;
-  const bool divides_keys_;
+  const bool divides_keys_, stores_boxes_;
   RowTile tile_{};
   int head_ = 0;
   // Where keys are divided: the CTA's first KV tile of the row tile, and what is left of its range.

@@ -54,14 +54,20 @@ configure_file(common/cuda/sm90/wgmma_products.cuh.in ${generated_dir}/attend_ge
 
 
 # Those with a in registers and b K-major: N is rows of x of the swap-AB GEMM of codes, or keys of prefill under fixed splits.
+# wgmma_wide_products: of so many columns as the expert tiles of mxfp4 alone have, in a header of their own.
 set(wgmma_codes_products "")
-foreach(num_columns IN ITEMS 32 64 128)
+set(wgmma_wide_products "")
+foreach(num_columns IN ITEMS 32 64 128 256)
   name_operands(${num_columns})
+  set(products wgmma_codes_products)
+  if(num_columns EQUAL 256)
+    set(products wgmma_wide_products)
+  endif()
   foreach(type "bf16 __nv_bfloat16" "f16 __half")
     separate_arguments(type)
     list(GET type 0 ptx_type)
     list(GET type 1 cpp_type)
-    string(APPEND wgmma_codes_products
+    string(APPEND ${products}
 "__device__ inline void wgmma_mma_async_rs_k_major(float (&accumulators)[${num_accumulators}], const uint32_t (&a)[4], uint64_t b,
                                                   bool add, ${cpp_type}) {
   asm volatile(
@@ -76,6 +82,9 @@ foreach(num_columns IN ITEMS 32 64 128)
 endforeach()
 configure_file(common/cuda/sm90/wgmma_codes_products.cuh.in
                ${generated_dir}/attend_generated/wgmma_codes_products.cuh @ONLY)
+set(wgmma_codes_products "${wgmma_wide_products}")
+configure_file(common/cuda/sm90/wgmma_codes_products.cuh.in
+               ${generated_dir}/attend_generated/wgmma_wide_products.cuh @ONLY)
 
 # Those of e4m3: N is keys or columns of values of prefill (prefill_e4m3.cuh).
 set(wgmma_e4m3_products "")

@@ -6,12 +6,14 @@
 namespace attend::kernels::cuda {
 
 inline constexpr int kMaxDirectPairs = kMaxSkinnyMxFp4Pairs;
-// Inputs of either product, whose 8 rows of x leave room for three CTAs on an SM.
-inline constexpr int kMaxDirectInputs = 3328, kMaxDirectBytes = 75 << 10;
+// Inputs of either product are a multiple of kDirectInputs, and 8 rows of x of kMaxDirectInputs fit beside
+// what else is in kMaxDirectBytes of shared memory.
+inline constexpr int kDirectInputs = 64, kMaxDirectInputs = 3840, kMaxDirectBytes = 226 << 10;
 
 // As launch_skinny_mxfp4_experts_bf16, gated or else rows (no sums); out_features is a multiple of 8. Scales
-// may lie at any byte. Gated, each eight outputs of a row lie in the order in which the product behind it,
-// which is the same function's, takes them.
+// begin at a multiple of 16 bytes. Gated, each eight outputs of a row lie in the order in which the product
+// behind it, which is the same function's, takes them. x is below 2^64: it is raised by as much, so that
+// codes without their scales stay normal numbers.
 void launch_direct_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda

@@ -3,7 +3,7 @@
 namespace attend::kernels::cuda {
 
 void launch_direct_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream) {
-  launch_direct_experts<__nv_bfloat16, LoneMxFp4Rows<__nv_bfloat16, 2>>(params, stream);
+  launch_direct_experts(params, stream);
 }
 
 }  // namespace attend::kernels::cuda

@@ -15,7 +15,7 @@
 // All of a token's experts are known before the first product begins, and differ: nothing is sorted, and W is
 // asked for while the first product ends.
 //
-// Of each row of W a lane has 16 bytes of each 128 inputs. x is as for LoneMxFp4ScaledSums
+// Of each row of W a lane has 16 bytes of each 128 inputs. x is as for LoneMxFp4Rows
 // (lone_token_experts.cuh): a lane's sums are those of its own rows and inputs, and columns 2 j and 2 j + 1
 // have the x of two experts.
 #pragma once
@@ -26,10 +26,11 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/common/cuda/ptx/prefetch.cuh"
-#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
 #include "attend/kernels/gemm/cuda/sm80/skinny_gemm_kernel.h"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
+#include "attend/kernels/moe/cuda/common/late_bias.cuh"
 #include "attend/kernels/moe/cuda/sm80/lone_mxfp4_down_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/mxfp4_sums.cuh"
 
 namespace attend::kernels::cuda {
 
@@ -173,38 +174,20 @@ class LoneDownCta {
     }
   }
 
-  // Codes are what their bits are in bf16, 2^-126 of their numbers; so that products are normal numbers x is
-  // 2^64 times itself. Sums are multiplied by what is left.
-  static constexpr uint32_t kUp = 0x5f805f80u;  // 2^64, twice
-  static constexpr float kBack = 0x1p62f;
   __device__ __forceinline__ static void multiply(const Strip& strip, uint32_t x, float& low, float& high) {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      const uint32_t low_words[4] = {strip.low[i].x, strip.low[i].y, strip.low[i].z, strip.low[i].w},
-                     high_words[4] = {strip.high[i].x, strip.high[i].y, strip.high[i].z, strip.high[i].w};
-      float sums[4] = {};
-#pragma unroll
-      for (int word = 0; word < 4; ++word) {
-        const uint4 of_x = ptx::ld_shared_16(x + (i * 4 + word) * 4 * kPieceBytes);
-        const uint32_t pairs[4] = {of_x.x, of_x.y, of_x.z, of_x.w};
-#pragma unroll
-        for (int step = 0; step < 2; ++step) {
-          const uint32_t low_codes = low_words[word] >> 8 * step, high_codes = high_words[word] >> 8 * step;
-          const uint32_t weights[4] = {e2m1_bits<T, 0>(low_codes), e2m1_bits<T, 0>(high_codes),
-                                       e2m1_bits<T, 1>(low_codes), e2m1_bits<T, 1>(high_codes)};
-          ptx::mma_m16n8k16(sums, weights, pairs[2 * step], pairs[2 * step + 1], T{});
-        }
-      }
-      low += sums[0] * kBack * scale_of(strip.low_exponents, i);
-      high += sums[3] * kBack * scale_of(strip.high_exponents, i);
+      float products[4] = {};
+      MxFp4Sums::add_group(strip.low[i], strip.high[i], x + i * 16 * kPieceBytes, products);
+      low = fmaf(products[0], scale_of(strip.low_exponents, i), low);
+      high = fmaf(products[3], scale_of(strip.high_exponents, i), high);
     }
   }
   // 2^(e - 127) of group 4 i + l % 4 of the eight of which each of four lanes has two; of 0 it is subnormal.
   __device__ __forceinline__ static float scale_of(uint32_t exponents, int i) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const uint32_t two = __shfl_sync(0xffffffffu, exponents, lane / 4 * 4 + 2 * i + lane % 4 / 2);
-    const uint32_t bits = (lane % 2 == 0 ? two << 23 : two << 15) & 0x7f800000u;
-    return __uint_as_float(max(bits, 0x400000u));
+    return MxFp4Sums::scale_of(lane % 2 == 0 ? two & 0xffu : two >> 8);
   }
 
   // Sums of the slices of a tile, of two experts.
@@ -220,7 +203,7 @@ class LoneDownCta {
       sum +=
           (__uint_as_float(of.x) + __uint_as_float(of.y)) + (__uint_as_float(of.z) + __uint_as_float(of.w));
     }
-    return sum;
+    return sum * MxFp4Sums::kFromSums;
   }
 
   // Lane l's eight inputs of strip i of this warp, of a row; zeros behind the last ones.
@@ -249,8 +232,7 @@ class LoneDownCta {
   // pairs, as the codes of a word come: the first product leaves them so.
   __device__ __forceinline__ void put_x(int i, int row, uint4 x) const {
     static_assert(kPiecesOfStrip == 32);
-    x = make_uint4(scaled_up<T>(x.x, kUp), scaled_up<T>(x.y, kUp), scaled_up<T>(x.z, kUp),
-                   scaled_up<T>(x.w, kUp));
+    x = MxFp4Sums::raised(x);
     ptx::st_shared_16(x_ + (row * share_.strips_of_warp + i) * kStripBytes +
                           (lane_ / 16 * 16 + lane_ % 4 * 4 + lane_ / 4 % 4) * kPieceBytes,
                       x);
@@ -272,44 +254,33 @@ class LoneDownCta {
   }
 
   // What this thread's first output wants beside its sums is brought to L2 first, and asked for before the
-  // last warp has its sums. What is done to a load waits for it: of biases these are the bits.
+  // last warp has its sums.
   struct Prefetched {
-    uint16_t bias = 0;
+    LateBias bias;
     float weight = 1.0f;
   };
-  __device__ __forceinline__ bool prefetches_bias() const {
-    const Element element = params_.epilogue.bias.element;
-    return params_.epilogue.bias.data != nullptr && (element == Element::kBF16 || element == Element::kF16);
-  }
-  __device__ __forceinline__ float number_of(uint16_t bits) const {
-    return params_.epilogue.bias.element == Element::kBF16 ? __uint_as_float(uint32_t{bits} << 16)
-                                                           : __half2float(__ushort_as_half(bits));
-  }
   __device__ __forceinline__ void prefetch() const {
+    const DeviceVector& bias = params_.epilogue.bias;
     const int item = static_cast<int>(threadIdx.x);
     const Item of = item_at(item);
-    if (item >= num_items() || !prefetches_bias()) return;
-    const auto* const from = static_cast<const uint16_t*>(params_.epilogue.bias.data);
-    ptx::prefetch_l2(from + expert_weight_row(layout(), of.expert, 0, of.output));
+    if (item < num_items() && bias.data != nullptr)
+      LateBias::prefetch(bias, expert_weight_row(layout(), of.expert, 0, of.output));
   }
   __device__ __forceinline__ Prefetched ask_prefetched() const {
     Prefetched prefetched;
     const int item = static_cast<int>(threadIdx.x);
     const Item of = item_at(item);
     if (item >= num_items()) return prefetched;
-    if (prefetches_bias()) {
-      const auto* const from = static_cast<const uint16_t*>(params_.epilogue.bias.data);
-      prefetched.bias = __ldg(from + expert_weight_row(layout(), of.expert, 0, of.output));
-    }
+    prefetched.bias.ask(params_.epilogue.bias, expert_weight_row(layout(), of.expert, 0, of.output));
     if (params_.weights != nullptr) prefetched.weight = __ldg(params_.weights + of.pair);
     return prefetched;
   }
   __device__ __forceinline__ float output_of(const Item& of, float sum, const Prefetched& prefetched,
                                              bool is_first) const {
-    if (!is_first || !prefetches_bias())
-      return expert_output(layout(), of.expert, of.pair, of.output, sum, 0.0f);
-    return expert_output(layout(), of.pair, sum, 0.0f,
-                         [&](float& total, float&) { total += number_of(prefetched.bias); });
+    if (!is_first) return expert_output(layout(), of.expert, of.pair, of.output, sum, 0.0f);
+    return expert_output(layout(), of.pair, sum, 0.0f, [&](float& total, float&) {
+      total += prefetched.bias.number(params_.epilogue.bias);
+    });
   }
 
   __device__ __forceinline__ void write(const Prefetched& prefetched) const {

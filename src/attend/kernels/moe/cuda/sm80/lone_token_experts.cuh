@@ -18,10 +18,11 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/global_read.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
-#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 #include "attend/kernels/moe/cuda/sm80/lone_token_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/mxfp4_sums.cuh"
 
 namespace attend::kernels::cuda {
 
@@ -34,7 +35,9 @@ class LonePlainRows {
  public:
   static constexpr int kInputs = 32, kDepth = 5;
   static constexpr bool kLanesSum = false;  // whether a row's four lanes sum for themselves
+  static constexpr float kFromSums = 1.0f;  // what sums are multiplied by last
   static constexpr int kSlicesOfGated = 4;  // warps that share K
+  static constexpr int kFirstPieces = 0;    // of x, of a thread, that are asked for before W
   struct Block {
     uint4 low, high;
   };
@@ -73,14 +76,17 @@ class LonePlainRows {
   const T* high_;
 };
 
-// mxfp4: a lane has 32 neighbouring inputs of each row, which share a scale. Products of code and scale are
-// exact in bf16.
-template <class T, int kDepth_>
+// mxfp4: a lane has 32 neighbouring inputs of each row, which share a scale. The single row of x is in
+// columns of its own for each of the four lanes of a row of W, and zero in the others: columns 2 j and 2 j +
+// 1 have the inputs of lane j alone. So a lane's sums are those of its own rows and inputs, and are
+// multiplied by their scale (mxfp4_sums.cuh).
+template <int kDepth_>
 class LoneMxFp4Rows {
  public:
   static constexpr int kInputs = 128, kDepth = kDepth_;
-  static constexpr bool kLanesSum = false;
-  static constexpr int kSlicesOfGated = 2;
+  static constexpr bool kLanesSum = true;
+  static constexpr int kSlicesOfGated = 2, kFirstPieces = 2;
+  static constexpr float kFromSums = MxFp4Sums::kFromSums;
   struct Block {
     uint4 low, high;
     uint32_t low_exponent, high_exponent;
@@ -106,119 +112,30 @@ class LoneMxFp4Rows {
   static __device__ __forceinline__ int place(int piece) {
     return piece / 16 * 16 + piece % 4 * 4 + piece / 4 % 4;
   }
-  // Inputs j and j + 4 are pairs, as the codes of a word come.
-  static __device__ __forceinline__ int place_in_piece(int input) { return input % 4 * 2 + input / 4; }
+  static __device__ __forceinline__ int place_in_piece(int input) { return MxFp4Sums::place_in_piece(input); }
   static __device__ __forceinline__ uint4 ordered(const uint4& x) {
-    return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632),
-                      __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632));
+    return MxFp4Sums::raised(MxFp4Sums::in_pairs(x));
   }
 
+  // `x_row`: of this lane's column, or zeros of a K-block.
   static __device__ __forceinline__ void multiply(const Block& block, uint32_t x_row, int k_block,
                                                   float (&sums)[4]) {
-    // Where 2^126 times the scale is a number of bf16, one product does.
-    constexpr uint32_t kLargestOfOneProduct = 128;
-    const uint32_t largest = max(block.low_exponent, block.high_exponent);
-    if (__any_sync(0xffffffffu, largest > kLargestOfOneProduct))
-      multiply_codes<false>(block, x_row, k_block, sums);
-    else
-      multiply_codes<true>(block, x_row, k_block, sums);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    float products[4] = {};
+    MxFp4Sums::add_group(block.low, block.high,
+                         x_row + lane % 4 * 16 + (lane / 8 == lane % 4 ? k_block * 256 : 0), products);
+    sums[0] = fmaf(products[0], MxFp4Sums::scale_of(block.low_exponent), sums[0]);
+    sums[2] = fmaf(products[2], MxFp4Sums::scale_of(block.high_exponent), sums[2]);
   }
 
- protected:
+ private:
   __device__ static int first_input() { return static_cast<int>(threadIdx.x) % 4 * 32; }
-
-  // As bf16, twice: 2^(e - 127 + 126), or 2^(e - 127), which is subnormal for e = 0.
-  template <bool kOneProduct>
-  static __device__ __forceinline__ uint32_t factor_of(uint32_t e) {
-    const uint32_t factor = kOneProduct ? (e + 126) << 7 : e == 0 ? 0x40u : e << 7;
-    return factor << 16 | factor;
-  }
-  // Of codes 0 and 4 of eight, or 1 and 5.
-  template <bool kOneProduct, int kCode>
-  static __device__ __forceinline__ uint32_t widen(uint32_t codes, uint32_t factor) {
-    const uint32_t bits = e2m1_bits<T, kCode>(codes);
-    return scaled_up<T>(kOneProduct ? bits : scaled_up<T>(bits, PairOf<T>::kE2m1Factor), factor);
-  }
-
-  template <bool kOneProduct>
-  static __device__ __forceinline__ void multiply_codes(const Block& block, uint32_t x_row, int k_block,
-                                                        float (&sums)[4]) {
-    const uint32_t low[4] = {block.low.x, block.low.y, block.low.z, block.low.w},
-                   high[4] = {block.high.x, block.high.y, block.high.z, block.high.w};
-    const uint32_t low_factor = factor_of<kOneProduct>(block.low_exponent),
-                   high_factor = factor_of<kOneProduct>(block.high_exponent);
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      const uint4 x = ptx::ld_shared_16(x_row + (k_block * 16 + word * 4 + threadIdx.x % 4) * 16);
-      const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        const uint32_t low_codes = low[word] >> 8 * step, high_codes = high[word] >> 8 * step;
-        const uint32_t weights[4] = {
-            widen<kOneProduct, 0>(low_codes, low_factor), widen<kOneProduct, 0>(high_codes, high_factor),
-            widen<kOneProduct, 1>(low_codes, low_factor), widen<kOneProduct, 1>(high_codes, high_factor)};
-        ptx::mma_m16n8k16(sums, weights, pairs[2 * step], pairs[2 * step + 1], T{});
-      }
-    }
-  }
 
   int in_features_;
   const uint8_t* low_;
   const uint8_t* high_;
   const uint8_t* low_scales_;
   const uint8_t* high_scales_;
-};
-
-// The same, of a single row of x. It is in columns of its own for each of the four lanes of a row of W, and
-// zero in the others: columns 2 j and 2 j + 1 have the inputs of lane j alone. So a lane's sums are those of
-// its own rows and inputs, which share a scale: sums are multiplied by it, not codes. Codes are what their
-// bits are in bf16, 2^-126 of their numbers; so that products are normal numbers x is 2^64 times itself.
-template <class T, int kDepth_>
-class LoneMxFp4ScaledSums : public LoneMxFp4Rows<T, kDepth_> {
-  using Base = LoneMxFp4Rows<T, kDepth_>;
-
- public:
-  using Base::Base;
-  using typename Base::Block;
-  static constexpr bool kLanesSum = true;
-
-  static __device__ __forceinline__ uint4 ordered(const uint4& x) {
-    constexpr uint32_t kUpTwice = 0x5f805f80u;
-    const uint4 in_order = Base::ordered(x);
-    return make_uint4(scaled_up<T>(in_order.x, kUpTwice), scaled_up<T>(in_order.y, kUpTwice),
-                      scaled_up<T>(in_order.z, kUpTwice), scaled_up<T>(in_order.w, kUpTwice));
-  }
-  // `x_row`: of this lane's column, or zeros of a K-block.
-  static __device__ __forceinline__ void multiply(const Block& block, uint32_t x_row, int k_block,
-                                                  float (&sums)[4]) {
-    constexpr float kBack = 0x1p62f;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const uint32_t from = x_row + lane % 4 * 16 + (lane / 8 == lane % 4 ? k_block * 256 : 0);
-    const uint32_t low[4] = {block.low.x, block.low.y, block.low.z, block.low.w},
-                   high[4] = {block.high.x, block.high.y, block.high.z, block.high.w};
-    float of_codes[4] = {};
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      const uint4 x = ptx::ld_shared_16(from + word * 64);
-      const uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        const uint32_t low_codes = low[word] >> 8 * step, high_codes = high[word] >> 8 * step;
-        const uint32_t weights[4] = {e2m1_bits<T, 0>(low_codes), e2m1_bits<T, 0>(high_codes),
-                                     e2m1_bits<T, 1>(low_codes), e2m1_bits<T, 1>(high_codes)};
-        ptx::mma_m16n8k16(of_codes, weights, pairs[2 * step], pairs[2 * step + 1], T{});
-      }
-    }
-    const float low_scale = scale_of(block.low_exponent), high_scale = scale_of(block.high_exponent);
-    sums[0] += of_codes[0] * kBack * low_scale;
-    sums[2] += of_codes[2] * kBack * high_scale;
-  }
-
- private:
-  // 2^(e - 127), of 0 subnormal.
-  static __device__ __forceinline__ float scale_of(uint32_t e) {
-    return __uint_as_float(max(e << 23, 0x400000u));
-  }
 };
 
 // A warp's K-blocks of a tile: slice, slice + num_slices, ...
@@ -258,6 +175,7 @@ class LoneTile {
 template <class T, class Rows>
 class LoneTokenCta {
   static constexpr int kPieceInputs = 8, kSumsOfWarp = 2 * kLoneOutputs;
+  using FirstPieces = uint4[Rows::kFirstPieces > 0 ? Rows::kFirstPieces : 1];
 
  public:
   static constexpr int kZeroBytes = Rows::kLanesSum ? 256 : 0;  // in front of x
@@ -282,11 +200,14 @@ class LoneTokenCta {
     ptx::griddepcontrol_wait();
     // Not before the wait: the next kernel reads early what the one before this has written.
     ptx::launch_dependents();
+    // Before W, behind which it would queue.
+    FirstPieces first_x;
+    ask_for_x(first_x);
     const int expert = params_.experts[pair];
     LoneTile<Rows> weights(Rows(params_.weight, expert_weight_row(layout(), expert, 0, first + lane() / 4),
                                 expert_weight_row(layout(), expert, 1, first + lane() / 4)),
                            given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
-    bring_ordered();
+    put_ordered(first_x);
     __syncthreads();
     float sums[4] = {};
     weights.multiply(own_or_zeros(x_), sums);
@@ -305,6 +226,8 @@ class LoneTokenCta {
       gate += from[0];
       up += from[kLoneOutputs];
     }
+    gate *= Rows::kFromSums;
+    up *= Rows::kFromSums;
     // In the order in which the second product's lanes take them.
     static_cast<T*>(
         params_.out)[int64_t{pair} * params_.out_features + first + Rows::place_in_piece(lane())] =
@@ -384,10 +307,23 @@ class LoneTokenCta {
   }
 
   // The row of x, with zeros behind its last inputs; pieces of eight are brought into order.
-  __device__ __forceinline__ void bring_ordered() const {
+  __device__ __forceinline__ void ask_for_x(FirstPieces& first) const {
+#pragma unroll
+    for (int i = 0; i < Rows::kFirstPieces; ++i) {
+      const int piece = static_cast<int>(threadIdx.x) + i * kLoneThreads;
+      first[i] =
+          ptx::ld_global_16_past_l1(reinterpret_cast<uint64_t>(static_cast<const uint4*>(params_.x) + piece),
+                                    piece < params_.in_features / kPieceInputs);
+    }
+  }
+  __device__ __forceinline__ void put_ordered(const FirstPieces& first) const {
     const int given = params_.in_features / kPieceInputs;
+    int piece = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < Rows::kFirstPieces; ++i, piece += kLoneThreads)
+      if (piece < pieces_of_row_) ptx::st_shared_16(x_ + Rows::place(piece) * 16, Rows::ordered(first[i]));
 #pragma unroll 2
-    for (int piece = static_cast<int>(threadIdx.x); piece < pieces_of_row_; piece += kLoneThreads) {
+    for (; piece < pieces_of_row_; piece += kLoneThreads) {
       const uint4 x = piece < given ? static_cast<const uint4*>(params_.x)[piece] : uint4{};
       ptx::st_shared_16(x_ + Rows::place(piece) * 16, Rows::ordered(x));
     }

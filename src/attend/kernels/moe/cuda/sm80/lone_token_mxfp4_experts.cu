@@ -5,7 +5,7 @@ namespace attend::kernels::cuda {
 
 void launch_lone_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream) {
   if (!params.gated) return launch_lone_down(params, stream);
-  launch_lone_token_product<__nv_bfloat16, LoneMxFp4ScaledSums<__nv_bfloat16, 3>, true>(params, stream);
+  launch_lone_token_product<__nv_bfloat16, LoneMxFp4Rows<3>, true>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda

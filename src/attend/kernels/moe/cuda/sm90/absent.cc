@@ -11,5 +11,13 @@ void expert_tiles(const GroupedGemmParams&, const TensorView&, Stream&) {
   fail(ErrorCode::kUnsupported,
        "expert tiles: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
+void mxfp4_tiles(const GroupedGemmParams&, int64_t, Stream&) {
+  fail(ErrorCode::kUnsupported,
+       "expert tiles of mxfp4: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
+void mxfp4_inputs(const void*, const int32_t*, void*, int64_t, int64_t, Stream&) {
+  fail(ErrorCode::kUnsupported,
+       "expert tiles of mxfp4: this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
+}
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,14 +1,13 @@
 // Grouped GEMM of many rows on sm_90a: each expert's x W^T for its rows, with wgmma; rows of x are gathered
-// by cp.async, W comes by TMA, or is widened from mxfp4 on its way. Persistent CTAs.
+// by cp.async, W comes by TMA. Persistent CTAs.
 //
 //   tile        128 rows of one expert x 256 rows of W (gated: gate and up of 128 outputs); K-blocks of 64
-//   warps       2 warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n256k16, of mxfp4
-//               twice m64n128k16); a third gathers x, and one of its threads asks for W; of mxfp4 a third and
-//               a fourth gather x and widen W
-//   registers   232 a consumer thread, 40 a producer thread (setmaxnreg), launched with 168; of mxfp4 208 and
-//               48, launched with 128
-//   shared      4 stages of 48 KB, mbarriers, biases, where the experts' rows and tiles begin; 24 KB of codes
-//   bytes       of a stage: 16 KB of x, 32 KB of W; of mxfp4 8.5 KB
+//   warps       2 warpgroups multiply 64 rows of x each (A = x, B = W: wgmma m64n256k16); a third gathers x,
+//   and
+//               one of its threads asks for W
+//   registers   232 a consumer thread, 40 a producer thread (setmaxnreg), launched with 168
+//   shared      4 stages of 48 KB, mbarriers, biases, where the experts' rows and tiles begin
+//   bytes       of a stage: 16 KB of x, 32 KB of W
 //   bound       tensor cores; with few rows for each expert reading W
 //
 // Gated, a thread has gate and up of the same outputs, 64 accumulators apart. What threads wrote is made
@@ -26,22 +25,17 @@
 #include "attend/kernels/common/cuda/ptx/wgmma.cuh"
 #include "attend/kernels/common/cuda/sm90/pipeline_state.cuh"
 #include "attend/kernels/gemm/cuda/common/k_block_order.cuh"
-#include "attend/kernels/gemm/cuda/common/widen_codes.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 #include "attend/kernels/moe/cuda/sm90/expert_tiles_kernel.h"
 #include "attend_generated/wgmma_products.cuh"
 
 namespace attend::kernels::cuda::sm90 {
 
-// kCodes: the weight is in mxfp4.
-template <bool kCodes_>
 struct ExpertTilesConfig {
-  static constexpr bool kCodes = kCodes_;
   static constexpr int kWarpgroups = kExpertTileRows / 64, kConsumerWarps = 4 * kWarpgroups;
-  // One warp a scheduler waits for itself as it widens: two take half of the time.
-  static constexpr int kProducerThreads = kCodes ? 256 : 128, kProducerWarps = kProducerThreads / 32;
+  static constexpr int kProducerThreads = 128, kProducerWarps = kProducerThreads / 32;
   static constexpr int kThreads = 128 * kWarpgroups + kProducerThreads;
-  static constexpr int kConsumerRegisters = kCodes ? 208 : 232, kProducerRegisters = kCodes ? 48 : 40;
+  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
   static_assert(128 * kWarpgroups * kConsumerRegisters + kProducerThreads * kProducerRegisters <=
                 kThreads * (65536 / kThreads / 8 * 8));
   static constexpr int kXBytes = kExpertTileRows * kRowBytes, kWeightBytes = kExpertTileWeights * kRowBytes;
@@ -49,23 +43,18 @@ struct ExpertTilesConfig {
   static constexpr int kStageBytes = kXBytes + kWeightBytes, kStages = 4;
   static constexpr int kBarrierBytes = 128, kMaxExperts = 512;
   static constexpr int kBeginBytes = 2 * (kMaxExperts + 1) * static_cast<int>(sizeof(int32_t));
-  // Codes of K-blocks that are to be widened: of each thread's rows of W 16 bytes, kCodePieces times.
-  static constexpr int kCodeRows = kExpertTileWeights / kProducerThreads;
-  static constexpr int kCodePieces = kExpertTileWeights * kBlockK / 2 / 16 / kProducerThreads;
-  static constexpr int kCodeStages = 3, kCodeStageBytes = kCodePieces * kProducerThreads * 16;
-  static constexpr int kCodeBytes = kCodes ? kCodeStages * kCodeStageBytes : 0;
   // Of the tile that is multiplied, and of the next one: of each row of W.
   static constexpr int kBiasBytes = 2 * kExpertTileWeights * static_cast<int>(sizeof(float));
-  static constexpr int kBiasAt = kStages * kStageBytes + kCodeBytes + kBarrierBytes;
+  static constexpr int kBiasAt = kStages * kStageBytes + kBarrierBytes;
   static constexpr int kSharedBytes = kBiasAt + kBiasBytes + kBeginBytes;
   static constexpr int kAccumulators = kExpertTileWeights / 2;                   // of a thread
   static constexpr int kXCopies = kExpertTileRows * kPieces / kProducerThreads;  // of a thread, of a K-block
   static_assert(16 * kStages <= kBarrierBytes && kSharedBytes <= 227 << 10);
 };
 
-template <class T, bool kGated, bool kCodes>
+template <class T, bool kGated>
 class ExpertTilesCta {
-  using Config = ExpertTilesConfig<kCodes>;
+  using Config = ExpertTilesConfig;
   using Accumulators = float[Config::kAccumulators];
   static constexpr int kOutputs = kGated ? kExpertTileWeights / 2 : kExpertTileWeights;  // of a tile
 
@@ -87,7 +76,7 @@ class ExpertTilesCta {
   __device__ __forceinline__ void run() {
     if (threadIdx.x == 0) {
       for (int stage = 0; stage < Config::kStages; ++stage) {
-        ptx::mbarrier_init(full(stage), Config::kProducerWarps + (kCodes ? 0 : 1));
+        ptx::mbarrier_init(full(stage), Config::kProducerWarps + 1);
         ptx::mbarrier_init(empty(stage), Config::kConsumerWarps);
       }
       ptx::fence_mbarrier_init();
@@ -115,7 +104,7 @@ class ExpertTilesCta {
   __device__ __forceinline__ uint32_t x_at(int stage) const { return shared_ + stage * Config::kStageBytes; }
   __device__ __forceinline__ uint32_t weights_at(int stage) const { return x_at(stage) + Config::kXBytes; }
   __device__ __forceinline__ uint32_t full(int stage) const {
-    return shared_ + Config::kStages * Config::kStageBytes + Config::kCodeBytes + 8 * stage;
+    return shared_ + Config::kStages * Config::kStageBytes + 8 * stage;
   }
   __device__ __forceinline__ uint32_t empty(int stage) const { return full(Config::kStages + stage); }
 
@@ -142,8 +131,6 @@ class ExpertTilesCta {
     const uint32_t to = swizzled_piece(row, piece);
     const uint64_t policy = ptx::createpolicy_evict_last();
     PipelineState state;
-    Codes codes;
-    if constexpr (kCodes) begin_codes(thread, codes);
     for (int i = static_cast<int>(blockIdx.x); i < num_tiles_; i += static_cast<int>(gridDim.x)) {
       const Tile tile = tile_at(i);
       int32_t x_rows[Config::kXCopies];
@@ -157,10 +144,8 @@ class ExpertTilesCta {
       const int64_t to_second = kGated ? product_.out_features : kExpertBoxRows;
 #pragma unroll 1
       for (int k_block = 0; k_block < num_k_blocks_; ++k_block) {
-        uint4 bits[Config::kCodePieces];
-        if constexpr (kCodes) load_codes(codes, bits);
         ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
-        if (!kCodes && thread == 0) {
+        if (thread == 0) {
           ptx::mbarrier_arrive_expect_tx(full(state.stage), Config::kWeightBytes);
           for (int half = 0; half < 2; ++half)
             ptx::cp_async_bulk_tensor(weights_at(state.stage) + half * Config::kBoxBytes, &params_.weight,
@@ -176,131 +161,11 @@ class ExpertTilesCta {
                                2 * (given ? x_rows[copy] * product_.x_stride + input : 0),
                            given);
         ptx::cp_async_mbarrier_arrive(full(state.stage));
-        if constexpr (kCodes) {
-          uint32_t exponents[Config::kCodeRows];
-#pragma unroll
-          for (int r = 0; r < Config::kCodeRows; ++r) exponents[r] = codes.exponents[0][r];
-          // Behind the rows of x, which wait for what was asked for before them.
-          ask_for_codes(thread, codes);
-          widen(thread, bits, exponents, weights_at(state.stage));
-        }
         __syncwarp();
         if (thread % 32 == 0) ptx::mbarrier_arrive(full(state.stage));
         state.advance(Config::kStages);
       }
     }
-  }
-
-  // Codes of W under way: every thread copies those of its rows of W and widens them.
-  struct Codes {
-    uint32_t at;                      // the oldest stage of codes
-    uint32_t first;                   // stage of codes, in shared memory
-    int64_t rows[Config::kCodeRows];  // of W, whose codes are asked for next
-    int tile, k_block;
-    // Of the codes under way, the oldest first: of each row those of its two groups, in two bytes as they
-    // were loaded. What is done to a load waits for it.
-    uint32_t exponents[Config::kCodeStages][Config::kCodeRows];
-  };
-  static constexpr int kScaledInputs = 32;
-
-  __device__ __forceinline__ void begin_codes(int thread, Codes& codes) const {
-    codes.first = shared_ + Config::kStages * Config::kStageBytes + thread * 16;
-    codes.at = codes.first;
-    codes.tile = static_cast<int>(blockIdx.x);
-    codes.k_block = 0;
-    begin_rows(thread, codes);
-#pragma unroll
-    for (int stage = 0; stage < Config::kCodeStages; ++stage) ask_for_codes(thread, codes);
-  }
-  __device__ __forceinline__ void begin_rows(int thread, Codes& codes) const {
-    if (codes.tile >= num_tiles_) return;
-    const Tile tile = tile_at(codes.tile);
-#pragma unroll
-    for (int r = 0; r < Config::kCodeRows; ++r) {
-      const int tile_row = thread + r * Config::kProducerThreads;
-      const int output = tile.first_output + tile_row % kOutputs;
-      codes.rows[r] = expert_weight_row(product_, tile.expert, tile_row / kOutputs,
-                                        min(output, product_.out_features - 1));
-    }
-  }
-  // Where the oldest are, which are done with.
-  __device__ __forceinline__ void ask_for_codes(int thread, Codes& codes) const {
-    const auto* const data = static_cast<const uint8_t*>(product_.weight.data);
-    uint32_t exponents[Config::kCodeRows] = {};
-    if (codes.tile < num_tiles_) {
-#pragma unroll
-      for (int r = 0; r < Config::kCodeRows; ++r) {
-        const int64_t row = codes.rows[r];
-#pragma unroll
-        for (int group = 0; group < 2; ++group) {
-          const int input = codes.k_block * kBlockK + group * kScaledInputs;
-          const bool given = input < product_.in_features;
-          ptx::cp_async_16(codes.at + (r * 2 + group) * Config::kProducerThreads * 16,
-                           data + (given ? (row * product_.in_features + input) / 2 : 0), given);
-        }
-        exponents[r] = load_exponents(row, codes.k_block * (kBlockK / kScaledInputs));
-      }
-      if (++codes.k_block == num_k_blocks_) {
-        codes.k_block = 0;
-        codes.tile += static_cast<int>(gridDim.x);
-        begin_rows(thread, codes);
-      }
-    }
-    ptx::cp_async_commit_group();
-    codes.at += Config::kCodeStageBytes;
-    if (codes.at == codes.first + Config::kCodeStages * Config::kCodeStageBytes) codes.at = codes.first;
-#pragma unroll
-    for (int r = 0; r < Config::kCodeRows; ++r) {
-#pragma unroll
-      for (int i = 0; i + 1 < Config::kCodeStages; ++i) codes.exponents[i][r] = codes.exponents[i + 1][r];
-      codes.exponents[Config::kCodeStages - 1][r] = exponents[r];
-    }
-  }
-  // Of a row's two groups from this one on, of which the second may be behind the last one. Rows that begin
-  // at even bytes have them in one word.
-  __device__ __forceinline__ uint32_t load_exponents(int64_t row, int group) const {
-    const int num_groups = product_.weight.scale_columns;
-    const auto* const from = static_cast<const uint8_t*>(product_.weight.scales) + row * num_groups + group;
-    if (num_groups % 2 == 0 && reinterpret_cast<uintptr_t>(product_.weight.scales) % 2 == 0)
-      return __ldg(reinterpret_cast<const uint16_t*>(from));
-    uint32_t exponents = __ldg(from);
-    if (group + 1 < num_groups) exponents |= static_cast<uint32_t>(__ldg(from + 1)) << 8;
-    return exponents;
-  }
-  __device__ __forceinline__ void load_codes(const Codes& codes, uint4 (&bits)[Config::kCodePieces]) const {
-    ptx::cp_async_wait_group<Config::kCodeStages - 1>();
-#pragma unroll
-    for (int i = 0; i < Config::kCodePieces; ++i)
-      bits[i] = ptx::ld_shared_16(codes.at + i * Config::kProducerThreads * 16);
-  }
-  __device__ __forceinline__ void widen(int thread, const uint4 (&bits)[Config::kCodePieces],
-                                        const uint32_t (&exponents)[Config::kCodeRows], uint32_t to) const {
-#pragma unroll
-    for (int i = 0; i < Config::kCodePieces; ++i) {
-      const uint32_t words[4] = {bits[i].x, bits[i].y, bits[i].z, bits[i].w};
-      const uint32_t factor = pair_of_scale(exponents[i / 2] >> (8 * (i % 2)) & 0xffu);
-#pragma unroll
-      for (int word = 0; word < 4; ++word)
-        ptx::st_shared_16(to + swizzled_piece(thread + i / 2 * Config::kProducerThreads, i % 2 * 4 + word),
-                          widened(words[word], factor));
-    }
-  }
-
-  // 2^(e - 127) twice; of 0 subnormal in bf16.
-  __device__ static uint32_t pair_of_scale(uint32_t exponent) {
-    const uint32_t scale = exponent == 0 ? 0x40u : exponent << 7;
-    return scale << 16 | scale;
-  }
-  // Eight codes in their order.
-  __device__ static uint4 widened(uint32_t codes, uint32_t factor) {
-    uint32_t pairs[4];  // of codes j and j + 4
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      pairs[2 * i] = scaled_up<T>(widen_e2m1<T>(codes >> 8 * i), factor);
-      pairs[2 * i + 1] = scaled_up<T>(widen_e2m1<T, 1>(codes >> 8 * i), factor);
-    }
-    return make_uint4(__byte_perm(pairs[0], pairs[1], 0x5410), __byte_perm(pairs[2], pairs[3], 0x5410),
-                      __byte_perm(pairs[0], pairs[1], 0x7632), __byte_perm(pairs[2], pairs[3], 0x7632));
   }
 
   __device__ __forceinline__ void release(int stage) const {
@@ -331,7 +196,7 @@ class ExpertTilesCta {
         ptx::wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kBlockK / 16; ++step)
-          multiply(x + 2 * step, weights + 2 * step, k_block > 0 || step > 0, accumulators);
+          ptx::wgmma_mma_async(accumulators, x + 2 * step, weights + 2 * step, k_block > 0 || step > 0, T{});
         ptx::wgmma_commit_group();
         // The wgmma of the K-block before have ended, and its stage is free.
         ptx::wgmma_wait_group<1>();
@@ -348,20 +213,6 @@ class ExpertTilesCta {
         write<true>(tile_at(i), warpgroup, bias, accumulators);
       else
         write<false>(tile_at(i), warpgroup, bias, accumulators);
-    }
-  }
-  // accumulators (+)= x W^T of 16 inputs. Where there are 512 threads, no more than 128 registers are sure to
-  // be there for an instruction.
-  __device__ __forceinline__ static void multiply(uint64_t x, uint64_t weights, bool add,
-                                                  Accumulators& accumulators) {
-    if constexpr (Config::kThreads > 384) {
-      constexpr int kHalf = Config::kAccumulators / 2, kHalfRows = kExpertTileWeights / 2;
-      using Half = float[kHalf];
-      ptx::wgmma_mma_async(reinterpret_cast<Half&>(accumulators[0]), x, weights, add, T{});
-      ptx::wgmma_mma_async(reinterpret_cast<Half&>(accumulators[kHalf]), x,
-                           weights + kHalfRows * kRowBytes / 16, add, T{});
-    } else {
-      ptx::wgmma_mma_async(accumulators, x, weights, add, T{});
     }
   }
 
@@ -414,8 +265,6 @@ class ExpertTilesCta {
         const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
         if (given && output < product_.out_features)
           *reinterpret_cast<uint2*>(to + output) = odd ? make_uint2(got, second) : make_uint2(first, got);
-        // One after another: outputs that are computed beside one another take more registers than there are.
-        if constexpr (kCodes) asm volatile("" ::: "memory");
       }
     }
   }
@@ -463,29 +312,29 @@ class ExpertTilesCta {
   int num_tiles_ = 0;
 };
 
-template <class T, bool kGated, bool kCodes>
-__global__ void __launch_bounds__(ExpertTilesConfig<kCodes>::kThreads, 1)
+template <class T, bool kGated>
+__global__ void __launch_bounds__(ExpertTilesConfig::kThreads, 1)
     expert_tiles_kernel(const __grid_constant__ ExpertTilesParams params) {
   extern __shared__ __align__(1024) char shared[];
-  ExpertTilesCta<T, kGated, kCodes>(params, shared).run();
+  ExpertTilesCta<T, kGated>(params, shared).run();
 }
 
-template <class T, bool kGated, bool kCodes>
+template <class T, bool kGated>
 void launch_expert_tiles_instance(const ExpertTilesParams& params, int num_ctas, void* stream) {
-  using Config = ExpertTilesConfig<kCodes>;
-  constexpr auto kKernel = expert_tiles_kernel<T, kGated, kCodes>;
+  using Config = ExpertTilesConfig;
+  constexpr auto kKernel = expert_tiles_kernel<T, kGated>;
   allow_shared_memory<kKernel>(Config::kSharedBytes, "moe_experts: shared memory");
   launch_dependent<ExpertTilesParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Config::kThreads,
                                       static_cast<size_t>(Config::kSharedBytes), stream, params,
                                       "moe_experts");
 }
 
-template <class T, bool kCodes>
+template <class T>
 void launch_expert_tiles(const ExpertTilesParams& params, int num_ctas, void* stream) {
   if (params.product.gated)
-    launch_expert_tiles_instance<T, true, kCodes>(params, num_ctas, stream);
+    launch_expert_tiles_instance<T, true>(params, num_ctas, stream);
   else
-    launch_expert_tiles_instance<T, false, kCodes>(params, num_ctas, stream);
+    launch_expert_tiles_instance<T, false>(params, num_ctas, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -8,9 +8,19 @@
 namespace attend::kernels::cuda::sm90 {
 
 // As launch_grouped_gemm_bf16() and _f16(), with a plain weight whose rows of gate and up do not alternate,
-// or one in mxfp4 and x in bf16, and tiles of kExpertTilesRows rows; out_features are a multiple of 8. Bits
-// of a row are not those of the other tiles. Throws Error(kUnsupported) in a build without code for sm_90a.
+// and tiles of kExpertTilesRows rows; out_features are a multiple of 8. Bits of a row are not those of the
+// other tiles. Throws Error(kUnsupported) in a build without code for sm_90a.
 inline constexpr int kExpertTilesRows = 128;
 void expert_tiles(const GroupedGemmParams& product, const TensorView& weight, Stream& stream);
+
+// The same with a weight in mxfp4 and x in bf16, rows of which are those of the product (no token_of_row) as
+// mxfp4_inputs() leaves them, or a gated product of this function. in_features are a multiple of
+// kMxfp4TilesInputs, and so are out_features of a gated product. Tiles are found anew: product.first_tile and
+// num_tiles are not read.
+inline constexpr int kMxfp4TilesInputs = 64;
+void mxfp4_tiles(const GroupedGemmParams& product, int64_t num_rows, Stream& stream);
+// Row r of `to` is row token_of_row[r] of `from`, [.., in_features] in bf16.
+void mxfp4_inputs(const void* from, const int32_t* token_of_row, void* to, int64_t num_rows,
+                  int64_t in_features, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

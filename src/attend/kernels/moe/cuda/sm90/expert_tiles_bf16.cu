@@ -3,7 +3,7 @@
 namespace attend::kernels::cuda::sm90 {
 
 void launch_expert_tiles_bf16(const ExpertTilesParams& params, int num_ctas, void* stream) {
-  launch_expert_tiles<__nv_bfloat16, false>(params, num_ctas, stream);
+  launch_expert_tiles<__nv_bfloat16>(params, num_ctas, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -1,0 +1,35 @@
+// The experts' products of many rows in mxfp4 on sm_90a (mxfp4_tiles.cuh): what crosses to the device, and
+// the launches.
+#pragma once
+
+#include <cuda.h>
+
+#include "attend/kernels/moe/cuda/common/moe_kernels.h"
+
+namespace attend::kernels::cuda::sm90 {
+
+inline constexpr int kCodeTileTokens = 256;   // rows of x
+inline constexpr int kCodeTileWeights = 128;  // rows of W; gated: gate and up of half as many outputs
+inline constexpr int kCodeBoxTokens = 64;     // rows of x of one copy
+// Inputs, and outputs of a gated product, are multiples of it.
+inline constexpr int kCodeBlockInputs = 64;
+
+// Rows of x follow one another as `product` has them, their inputs in the order of mxfp4_tiles.cuh, in which
+// a gated product writes its outputs too. Rows are in tiles of kCodeTileTokens; out_features are a multiple
+// of 8.
+struct Mxfp4TilesParams {
+  CUtensorMap x;  // [kCodeBlockInputs, kCodeBoxTokens]
+  GroupedGemmParams product;
+};
+void launch_mxfp4_tiles_bf16(const Mxfp4TilesParams& params, int num_ctas, void* stream);
+
+// Rows of x as those products take them: to[row] = from[token_of_row[row]].
+struct GatherInputsParams {
+  const void* from;
+  const int32_t* token_of_row;
+  void* to;
+  int32_t num_rows, in_features;
+};
+void launch_gather_inputs(const GatherInputsParams& params, void* stream);
+
+}  // namespace attend::kernels::cuda::sm90
